@@ -202,7 +202,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     gp_secrets_assignment(assignment, 4);
     environment = gp_secrets_environment(names, assignment);
     if (environment != NULL)
-        /* A session of its own, without our terminal (scheduler/surroundings.h). */
+        /* A session of its own, without our terminal (scheduler/process/surroundings.h). */
         problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
     else
         posix_spawn_file_actions_destroy(&actions);

@@ -203,7 +203,7 @@ static gp_status told_to_end(gp_pool *pool, gp_error *err)
 
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
-    static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/record.h */
+    static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/shell/record.h */
     gp_patience patience = gp_patience_of(POOL_REUNION_MS);
     int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;

@@ -16,10 +16,10 @@
 #include "proto/device/device_holder.h"
 #include "proto/device/device_probe.h"
 #include "proto/channel/endpoint.h"
-#include "scheduler/record.h"
-#include "scheduler/shell.h"
-#include "scheduler/supervise.h"
-#include "scheduler/surroundings.h"
+#include "scheduler/shell/record.h"
+#include "scheduler/shell/shell.h"
+#include "scheduler/process/supervise.h"
+#include "scheduler/process/surroundings.h"
 
 enum { EXIT_USAGE = 2, EXIT_LOCK_HELD = 75, IDLE_MS = 30 * 60 * 1000 };
 

@@ -1,6 +1,6 @@
 /* job_self.h -- when this process is a background job: its gate, its folder, and the record it leaves.
  *
- * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* in its environment (scheduler/job_process.h).  This process
+ * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* in its environment (scheduler/jobs/job_process.h).  This process
  * waits at the gate until its pid is on disk, takes the submitter's umask, and keeps job.json in its folder:
  *
  *     {"job": 7, "attempt": 1, ..., "pid": 4711, "state": "running"}

@@ -52,7 +52,7 @@ TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
     zmq_ctx_term(context);
     unlink(path);
 
-    /* Ours: 0600 whatever the umask; who may bind at all is settled by a lock (scheduler/hold.h). */
+    /* Ours: 0600 whatever the umask; who may bind at all is settled by a lock (scheduler/shell/hold.h). */
     gp_channel *channel = NULL;
     gp_error err;
 

@@ -1,5 +1,5 @@
 /* test_core.c -- the rules of leases, queue, formations and worker lives, one sentence each. */
-#include "scheduler/core_parts.h"
+#include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
 
 static gp_core *core;

@@ -5,7 +5,7 @@
  * it, its state is never older than a step that was told, it never waits for a worker that has not prepared, and in the
  * end it has all the workers that there are. */
 #include "client/reform.h"
-#include "scheduler/core_parts.h"
+#include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
 
 enum { SLOTS = 4, QUEUE = 512, CHAOS = 400, CALM = 6000 };

@@ -1,5 +1,5 @@
 /* test_index.c -- an index against a plain array, with hashes that collide, through every size that it comes to. */
-#include "scheduler/index.h"
+#include "scheduler/core/index.h"
 
 #include "common/base/rng.h"
 #include "tests/gp_test.h"

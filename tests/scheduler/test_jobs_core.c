@@ -1,5 +1,5 @@
 /* test_jobs_core.c -- the jobs' machine, event by event; tests/sim has it under random ones. */
-#include "scheduler/jobs.h"
+#include "scheduler/core/jobs.h"
 
 #include <unistd.h>
 

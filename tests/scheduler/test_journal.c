@@ -1,5 +1,5 @@
 /* test_journal.c -- the journal on a real disk, and on one that fails at its n-th write or fsync. */
-#include "scheduler/journal.h"
+#include "scheduler/jobs/journal.h"
 
 #include <fcntl.h>
 #include <ftw.h>

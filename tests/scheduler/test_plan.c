@@ -2,8 +2,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "scheduler/hold.h"
-#include "scheduler/plan.h"
+#include "scheduler/shell/hold.h"
+#include "scheduler/process/plan.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "scheduler/journal.h"
+#include "scheduler/jobs/journal.h"
 #include "tests/data/folder.h"
 #include "tests/gp_test.h"
 #include "tests/scheduler/disk_log.h"

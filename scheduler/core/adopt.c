@@ -1,0 +1,390 @@
+/* adopt.c -- the workers, leases and clients of a scheduler that died.
+ *
+ *   AWAITED --report--> READY, with a claim: the lease that it serves ----. joined by lease id and token
+ *   client: its lease, generation, token, members ------------------------'---> a lease, HELD
+ *
+ * Workers and clients go on working while there is no scheduler.  The shell finds the living workers before the first
+ * step (GP_CORE_EVENT_WORKER_FOUND); for adopt_ms nothing is granted, and both sides of each lease say what they hold,
+ * in any order.  The worker's word is the truth about what it serves, the client's about whether the lease is wanted.
+ *
+ *   - Both agree, in every member: the lease is as it was, and nobody is told anything.
+ *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
+ *   - A lease that no client claims in time is kept as long as the process lives that its workers name as its holder: who
+ *     is stopped, or computes and does not look, claims it later.  When that is dead, or none was named, it is revoked.
+ *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's;
+ *     for keep_ms they are kept for it.
+ *
+ * The time of reports ends early when nobody is missing.  A worker that lives and has not reported by then is killed and
+ * replaced: all it had to do was to answer a call, and everybody waits for it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/core/core_parts.h"
+
+void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+
+    if (slot->process != GP_CORE_ABSENT) {
+        core->stale++;
+        return;
+    }
+    slot->process = GP_CORE_AWAITED;
+    slot->kept = slot->kept && event->holds;
+    slot->incarnation = event->incarnation;
+    slot->pid = event->pid;
+    core->adopting_ms = core->now_ms + core->config.adopt_ms;
+    slot->due_ms = core->adopting_ms;
+    if (!slot->wanted)
+        gp_core_slot_kill(core, event->slot);
+}
+
+static bool claims(const gp_core_slot *slot, uint64_t lease, const gp_core_id *token)
+{
+    return slot->process == GP_CORE_READY && slot->claim == lease &&
+           gp_core_id_equal(&slot->claim_token, token);
+}
+
+static void revoke_claim(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    gp_core_lease_revoke(core, index, slot->claim, slot->claim_generation);
+    slot->claim = 0;
+    slot->claim_pid = 0;
+}
+
+static void revoke_unheld(gp_core *core, uint32_t index)
+{
+    gp_core_emit_log(core, "worker %u serves lease %llu of the scheduler before, which no client claims",
+                     index + 1, (unsigned long long)core->slots[index].claim);
+    revoke_claim(core, index);
+}
+
+/* All that serve what this one serves. */
+static void revoke_all(gp_core *core, uint32_t index)
+{
+    const uint64_t lease = core->slots[index].claim;
+    const gp_core_id token = core->slots[index].claim_token;
+
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        if (core->slots[s].claim != 0 && claims(&core->slots[s], lease, &token))
+            revoke_unheld(core, s);
+}
+
+/* Who asks for a lease has none that it would claim. */
+static bool asks(const gp_core *core, const gp_core_id *session)
+{
+    for (uint32_t i = 0; i < core->ask_count; i++)
+        if (gp_core_id_equal(&core->asks[i].session, session))
+            return true;
+    return false;
+}
+
+/* A member that the client had not come to yet is for whoever came to another one. */
+static int32_t holder_of(const gp_core *core, const gp_core_slot *slot)
+{
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        const gp_core_slot *other = &core->slots[s];
+
+        if (other->claim != 0 && other->claim_pid != 0 && claims(other, slot->claim, &slot->claim_token) &&
+            !asks(core, &other->claim_session))
+            return other->claim_pid;
+    }
+    return 0;
+}
+
+/* The worker serves what it claimed, now for a lease of ours. */
+static void take_claim(gp_core_slot *slot)
+{
+    slot->granted = slot->acked = slot->claim_generation;
+    slot->claim = 0;
+    slot->claim_pid = 0;
+}
+
+/* Not every member is in the formation that the client knows: the next one is above all that any of them had. */
+static void form_anew(gp_core *core, gp_core_lease *lease)
+{
+    uint32_t last = lease->phase == GP_CORE_HELD ? lease->generation : lease->generation - 1;
+
+    GP_CORE_EACH_MEMBER(s, lease->members)
+    {
+        if (core->slots[s].granted > last)
+            last = core->slots[s].granted;
+    }
+    lease->generation = last + 1;
+    lease->told_size = 0;
+    lease->phase = GP_CORE_GATHER;
+    gp_core_group_advance(core, lease);
+}
+
+/* The formation of a worker that reports late is over already: whom it waits for in it, it need not wait for. */
+static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t index)
+{
+    const gp_core_slot *slot = &core->slots[index];
+
+    GP_CORE_EACH_MEMBER(s, lease->members)
+    {
+        gp_core_action *action;
+
+        if (s == index || core->slots[s].process == GP_CORE_AWAITED ||
+            core->slots[s].granted == slot->granted)
+            continue;
+        action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, index);
+        action->lease = lease->id;
+        action->generation = slot->granted;
+        action->lost_slot = s;
+        action->lost_incarnation = core->slots[s].incarnation;
+        snprintf(action->text, sizeof(action->text), "worker %u died with the scheduler, signal unknown",
+                 s + 1);
+    }
+}
+
+/* Its client was here first. */
+static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+    char why[GP_ERROR_MESSAGE_MAX];
+
+    slot->granted = slot->acked = 0;
+    if (slot->claim != 0 && !claims(slot, lease->id, &lease->token)) {
+        snprintf(why, sizeof(why), "worker %u serves another lease since", index + 1);
+        gp_core_lease_end(core, lease, GP_ESTALE, why);
+        return;
+    }
+    if (slot->claim != 0)
+        take_claim(slot);
+    if (slot->granted == lease->generation && lease->phase == GP_CORE_HELD)
+        return;
+    if (slot->granted != 0 && slot->granted < lease->generation)
+        tell_lost_peers(core, lease, index);
+    form_anew(core, lease);
+}
+
+/* Its client was here: it goes on without that worker, or has given the lease back. */
+static bool was_claimed(const gp_core *core, uint64_t lease)
+{
+    for (uint32_t i = 0; i < core->adopted_count; i++)
+        if (core->adopted[i] == lease)
+            return true;
+    return false;
+}
+
+void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
+
+    slot->process = GP_CORE_READY;
+    slot->claim = event->lease;
+    slot->claim_generation = event->generation;
+    slot->claim_token = event->token;
+    slot->claim_pid = event->lease != 0 ? event->pid : 0;
+    slot->claim_session = event->session;
+    if (event->lease >= core->lease_next)
+        core->lease_next = event->lease + 1; /* an id is never used twice */
+    if (lease != NULL)
+        join(core, lease, event->slot);
+    else if (slot->claim != 0 && was_claimed(core, slot->claim))
+        revoke_claim(core, event->slot);
+    else if (slot->claim != 0 && core->adopting_ms == 0 && holder_of(core, slot) == 0)
+        revoke_claim(core, event->slot);
+}
+
+void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+
+    if (slot->claim == 0) /* its client had come back: its door tells */
+        return;
+    slot->claim_pid = 0;
+    if (core->adopting_ms == 0)
+        revoke_all(core, event->slot);
+}
+
+void gp_core_adopt_asked(gp_core *core, const gp_core_id *session)
+{
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX && core->adopting_ms == 0; s++)
+        if (core->slots[s].claim != 0 && gp_core_id_equal(&core->slots[s].claim_session, session))
+            revoke_all(core, s);
+}
+
+/* Whether no member lives that was revoked, or serves others, since: then its client may come at any time. */
+static bool still_there(const gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+        bool lives = slot->incarnation == claim->members[i].incarnation && slot->process != GP_CORE_ABSENT &&
+                     slot->process != GP_CORE_DYING;
+
+        if (lives && !claims(slot, event->lease, &claim->token))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a lease of that id is, or was, under this scheduler: an id that has ended is never used again. */
+static bool is_used(const gp_core *core, uint64_t lease)
+{
+    bool own = core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next;
+
+    for (uint32_t i = 0; i < core->adopted_count; i++)
+        own = own || core->adopted[i] == lease;
+    return own || core->adopted_count == GP_CORE_SLOTS_MAX; /* nobody knows any more */
+}
+
+/* Whether the workers' reports so far, and other leases, leave the claim possible. */
+static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
+{
+    const gp_core_claim *claim = event->claim;
+    uint64_t seen = 0;
+
+    if (core->stopping == GP_CORE_STOPPING)
+        return gp_fail(err, GP_ENOPOOL, "the pool is shutting down");
+    if ((core->adopting_ms == 0 && !still_there(core, event)) || !core->accepting)
+        return gp_fail(err, GP_ESTALE,
+                       "the scheduler that gave lease %llu died, and its client was not back in time",
+                       (unsigned long long)event->lease);
+    if (event->lease == 0 || event->generation == 0 || claim->member_count == 0)
+        return gp_fail(err, GP_EINVAL, "a claim names a lease, its generation and its members");
+    if (is_used(core, event->lease))
+        return gp_fail(err, GP_ESTALE, "lease %llu is another client's, or has ended",
+                       (unsigned long long)event->lease);
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_slot *slot = &core->slots[claim->members[i].slot];
+
+        if (!slot->wanted || (seen >> claim->members[i].slot & 1) != 0)
+            return gp_fail(err, GP_ESTALE, "worker %u is not a member of the pool any more",
+                           claim->members[i].slot + 1);
+        seen |= 1ull << claim->members[i].slot;
+        if (slot->lease != 0 || slot->revoking != 0 ||
+            (slot->claim != 0 && !claims(slot, event->lease, &claim->token)))
+            return gp_fail(err, GP_ESTALE, "worker %u serves another lease now", claim->members[i].slot + 1);
+    }
+    return GP_OK;
+}
+
+static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+    gp_core_lease *lease = core->leases;
+
+    core->adopted[core->adopted_count++] = event->lease;
+    while (lease->id != 0) /* each lease holds a slot of its own, so there is an entry left */
+        lease++;
+    *lease = (gp_core_lease){ .id = event->lease,
+                              .generation = event->generation,
+                              .min = claim->min,
+                              .floor = claim->floor,
+                              .want = claim->want != 0 ? claim->want : GP_CORE_SLOTS_MAX,
+                              .environment = claim->environment,
+                              .phase = GP_CORE_HELD,
+                              .told = true,
+                              .session = event->session,
+                              .token = claim->token,
+                              .since_ms = core->now_ms,
+                              .pid = event->pid };
+    snprintf(lease->description, sizeof(lease->description), "%s", claim->description);
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        gp_core_slot *slot = &core->slots[claim->members[i].slot];
+
+        lease->members |= 1ull << claim->members[i].slot;
+        slot->lease = lease->id;
+        slot->kept = false;
+        slot->granted = slot->acked = 0;
+        if (claims(slot, lease->id, &lease->token))
+            take_claim(slot);
+    }
+    lease->formed = lease->members;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* who was to join is asked again */
+        if (core->slots[s].lease == 0 && claims(&core->slots[s], lease->id, &lease->token))
+            revoke_claim(core, s);
+    if (lease->id >= core->lease_next)
+        core->lease_next = lease->id + 1;
+    return lease;
+}
+
+static void lose_member(gp_core *core, gp_core_lease *lease, const gp_core_member *member)
+{
+    gp_core_event died = { .slot = member->slot,
+                           .incarnation = member->incarnation,
+                           .death = GP_CORE_DIED_UNKNOWN };
+    char cause[GP_ERROR_MESSAGE_MAX];
+
+    snprintf(cause, sizeof(cause),
+             "worker %u died while the pool had no scheduler, signal unknown; its log is %.150s",
+             member->slot + 1, core->slots[member->slot].config.log);
+    gp_core_group_lost(core, lease, &died, cause);
+}
+
+void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_claim *claim = event->claim;
+    gp_core_lease *lease;
+    bool changed = false;
+    gp_error err;
+
+    if (check_claim(core, event, &err) != GP_OK) {
+        core->stale++;
+        gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* its client takes it for lost from here on */
+            if (core->slots[s].claim != 0 && claims(&core->slots[s], event->lease, &claim->token))
+                revoke_claim(core, s);
+        return;
+    }
+    lease = rebuild(core, event);
+    gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    for (uint32_t i = 0; i < claim->member_count; i++) {
+        const gp_core_member *member = &claim->members[i];
+        const gp_core_slot *slot = &core->slots[member->slot];
+        bool same = slot->incarnation == member->incarnation;
+
+        if (same && slot->process == GP_CORE_AWAITED)
+            continue;
+        if (!same || slot->process != GP_CORE_READY)
+            lose_member(core, lease, member);
+        changed = changed || !same || slot->process != GP_CORE_READY || slot->granted != event->generation;
+    }
+    if (changed)
+        form_anew(core, lease);
+}
+
+uint32_t gp_core_adopt_claims(const gp_core *core)
+{
+    uint32_t claimed = 0;
+
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        claimed += core->slots[s].claim != 0;
+    return claimed;
+}
+
+void gp_core_adopt_tick(gp_core *core)
+{
+    bool missing = false;
+
+    if (core->kept_ms != 0 && core->now_ms >= core->kept_ms) {
+        core->kept_ms = 0;
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+            core->slots[s].kept = false;
+        gp_core_queue_serve(core);
+    }
+    if (core->adopting_ms == 0)
+        return;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        missing = missing || core->slots[s].process == GP_CORE_AWAITED || core->slots[s].claim != 0;
+    if (missing && core->now_ms < core->adopting_ms)
+        return;
+    core->adopting_ms = 0;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        const gp_core_slot *slot = &core->slots[s];
+
+        if (slot->claim != 0 && holder_of(core, slot) == 0)
+            revoke_unheld(core, s);
+        else if (slot->claim != 0)
+            gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",
+                             s + 1, (unsigned long long)slot->claim, (int)slot->claim_pid);
+    }
+    gp_core_queue_serve(core);
+}

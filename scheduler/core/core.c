@@ -1,0 +1,506 @@
+/* core.c -- events in, actions out; clients, ticks, size and end of the pool.  core.h is the manual. */
+#include "scheduler/core/core.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "scheduler/core/core_parts.h"
+
+enum {
+    TICK_MS = 500,
+    STOPPED_MS = 900, /* a longer gap between steps means that we were stopped, not that all others were */
+};
+
+gp_core_config gp_core_config_default(void)
+{
+    return (gp_core_config){
+        .clients_max = 1024,
+        .waits_max = 64,
+        .idle_ms = 30 * 60 * 1000,
+        .start_ms = 60 * 1000,
+        .answer_ms = 1000,
+        .grant_ms = 5000,
+        .regrant_ms = 15000,
+        .suspect_ms = 5000,
+        .beat_ms = 15000,
+        .adopt_ms = 2000,
+        .keep_ms = 500,
+    };
+}
+
+static uint64_t session_hash(const void *core, uint32_t entry)
+{
+    return gp_index_hash(((const gp_core *)core)->clients[entry - 1].session.bytes);
+}
+
+static bool session_is(const void *core, uint32_t entry, const void *session)
+{
+    return gp_core_id_equal(&((const gp_core *)core)->clients[entry - 1].session, session);
+}
+
+gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core_slot_config *plan,
+                      uint32_t plan_count, int64_t now_ms, gp_error *err)
+{
+    gp_core *core;
+
+    if (plan_count == 0 || plan_count > GP_CORE_SLOTS_MAX)
+        return gp_fail(err, GP_EINVAL, "a pool of %u workers; it must have 1 to %d", plan_count,
+                       GP_CORE_SLOTS_MAX);
+    core = gp_calloc(1, sizeof(*core));
+    if (core == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the scheduler's state");
+    core->config = *config;
+    core->clients = gp_calloc(config->clients_max, sizeof(*core->clients));
+    core->asks = gp_calloc(config->waits_max + 1, sizeof(*core->asks));
+    core->sessions = (gp_index){ .owner = core, .hash = session_hash, .is = session_is };
+    if (core->clients == NULL || core->asks == NULL || !gp_index_init(&core->sessions, config->clients_max)) {
+        gp_core_free(core);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u clients", config->clients_max);
+    }
+    core->accepting = true;
+    core->now_ms = core->active_ms = now_ms;
+    core->lease_next = 1;
+    core->slot_count = plan_count;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        core->slots[s].incarnation = config->incarnation_base;
+    for (uint32_t s = 0; s < plan_count; s++) {
+        core->slots[s].config = plan[s];
+        core->slots[s].wanted = true;
+        core->slots[s].kept = config->incarnation_base != 0; /* unless it is found alive */
+    }
+    core->kept_ms = config->incarnation_base != 0 ? now_ms + config->keep_ms : 0;
+    *out = core;
+    return GP_OK;
+}
+
+void gp_core_free(gp_core *core)
+{
+    if (core == NULL)
+        return;
+    gp_index_deinit(&core->sessions);
+    gp_free(core->clients);
+    gp_free(core->asks);
+    gp_free(core);
+}
+
+/* An event moves each slot by one or two actions, a log line and a suspicion (which the client is told as well), each lease and each
+ * ask by one. */
+size_t gp_core_actions_max(const gp_core *core)
+{
+    return 9 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
+}
+
+gp_core_action *gp_core_emit(gp_core *core, gp_core_action_kind kind)
+{
+    gp_core_action *action;
+
+    assert(core->action_count < core->action_max);
+    action = &core->actions[core->action_count++];
+    memset(action, 0, sizeof(*action));
+    action->kind = kind;
+    return action;
+}
+
+gp_core_action *gp_core_emit_to_worker(gp_core *core, gp_core_action_kind kind, uint32_t slot)
+{
+    gp_core_action *action = gp_core_emit(core, kind);
+
+    action->slot = slot;
+    action->incarnation = core->slots[slot].incarnation;
+    return action;
+}
+
+gp_core_action *gp_core_emit_to_client(gp_core *core, gp_core_action_kind kind, const gp_core_id *session,
+                                       uint64_t correlation)
+{
+    gp_core_action *action = gp_core_emit(core, kind);
+
+    action->session = *session;
+    action->correlation = correlation;
+    return action;
+}
+
+void gp_core_emit_error(gp_core *core, const gp_core_id *session, uint64_t correlation, gp_status status,
+                        const char *format, ...)
+{
+    gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_ERROR, session, correlation);
+    va_list arguments;
+
+    action->status = status;
+    va_start(arguments, format);
+    vsnprintf(action->text, sizeof(action->text), format, arguments);
+    va_end(arguments);
+}
+
+void gp_core_emit_log(gp_core *core, const char *format, ...)
+{
+    gp_core_action *action = gp_core_emit(core, GP_CORE_LOG);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(action->text, sizeof(action->text), format, arguments);
+    va_end(arguments);
+}
+
+bool gp_core_id_equal(const gp_core_id *a, const gp_core_id *b)
+{
+    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+/* ---- clients ---- */
+
+static gp_core_client *find_client(const gp_core *core, const gp_core_id *session)
+{
+    uint32_t entry = gp_index_find(&core->sessions, gp_index_hash(session->bytes), session);
+
+    return entry == 0 ? NULL : &core->clients[entry - 1];
+}
+
+static void client_connected(gp_core *core, const gp_core_event *event)
+{
+    if (core->client_count == core->config.clients_max) {
+        gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
+                           "the pool serves %u clients already, which is its limit; try again later",
+                           core->client_count);
+        return;
+    }
+    core->clients[core->client_count++] = (gp_core_client){ .session = event->session, .pid = event->pid };
+    gp_index_add(&core->sessions, core->client_count);
+}
+
+/* The last one takes its place. */
+static void client_remove(gp_core *core, gp_core_client *client)
+{
+    uint32_t entry = (uint32_t)(client - core->clients) + 1, last = core->client_count;
+
+    gp_index_remove(&core->sessions, entry);
+    core->client_count--;
+    if (entry == last)
+        return;
+    gp_index_remove(&core->sessions, last);
+    *client = core->clients[last - 1];
+    gp_index_add(&core->sessions, entry);
+}
+
+/* told_too: also the leases that the client knows it has. */
+static void end_leases_of(gp_core *core, const gp_core_id *session, bool told_too)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        gp_core_lease *lease = &core->leases[i];
+
+        if (lease->id != 0 && gp_core_id_equal(&lease->session, session) && (told_too || !lease->told))
+            gp_core_lease_end(core, lease, GP_OK, NULL);
+    }
+}
+
+static void client_gone(gp_core *core, const gp_core_event *event)
+{
+    gp_core_client *client = find_client(core, &event->session);
+
+    if (client == NULL)
+        return;
+    client_remove(core, client);
+    gp_core_queue_leave(core, &event->session);
+    end_leases_of(core, &event->session, true);
+    gp_core_queue_serve(core);
+}
+
+/* ---- size and end of the pool ---- */
+
+/* Whether slot s is as the plan wants it. */
+static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32_t s)
+{
+    const gp_core_slot *slot = &core->slots[s];
+
+    if (s >= event->plan_count)
+        return !slot->wanted;
+    return slot->wanted && !slot->condemned &&
+           memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
+}
+
+/* A plan that changes no slot is accepted while the pool is in use, too. */
+static void resize(gp_core *core, const gp_core_event *event)
+{
+    bool keeps = true;
+    char holders[GP_ERROR_MESSAGE_MAX];
+    uint32_t claims = 0;
+
+    if (core->stopping != GP_CORE_RUNNING) {
+        gp_core_emit_error(core, &event->session, event->correlation, GP_ESTATE, "the pool is shutting down");
+        return;
+    }
+    if (event->plan_count == 0 || event->plan_count > GP_CORE_SLOTS_MAX) {
+        gp_core_emit_error(core, &event->session, event->correlation, GP_EINVAL,
+                           "%u workers asked; a pool has 1 to %d", event->plan_count, GP_CORE_SLOTS_MAX);
+        return;
+    }
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        claims += core->slots[s].claim != 0 || core->slots[s].process == GP_CORE_AWAITED;
+        keeps = keeps && resize_keeps(core, event, s);
+    }
+    if (!keeps && (gp_core_lease_count(core) != 0 || core->ask_count != 0 || claims != 0)) {
+        gp_core_words_holders(core, holders);
+        gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
+                           "the pool is in use and keeps its %u workers: %.380s", core->slot_count, holders);
+        return;
+    }
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        gp_core_slot *slot = &core->slots[s];
+        bool wanted = s < event->plan_count;
+
+        if (resize_keeps(core, event, s))
+            continue;
+        slot->wanted = wanted;
+        slot->condemned = false;
+        slot->tries = slot->early = 0;
+        slot->reason[0] = '\0';
+        if (wanted)
+            slot->config = event->plan[s];
+        if (slot->process == GP_CORE_ABSENT)
+            slot->due_ms = core->now_ms;
+        gp_core_slot_quit(core, s); /* the next incarnation is made of the new plan */
+        gp_core_slot_tick(core, s);
+    }
+    core->slot_count = event->plan_count;
+    core->config.idle_ms = event->idle_ms;
+    gp_core_emit_to_client(core, GP_CORE_RESIZED, &event->session, event->correlation);
+}
+
+static void stop(gp_core *core)
+{
+    core->stopping = GP_CORE_STOPPING;
+    gp_core_queue_refuse_all(core, GP_ENOPOOL, "the pool is shutting down");
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (core->leases[i].id != 0)
+            gp_core_lease_end(core, &core->leases[i], GP_ENOPOOL, "the pool is shutting down");
+    }
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        gp_core_slot_quit(core, s);
+}
+
+static void shutdown_asked(gp_core *core, const gp_core_event *event)
+{
+    static const gp_core_id nobody;
+
+    if (!gp_core_id_equal(&event->session, &nobody))
+        gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    if (!event->when_idle && core->stopping != GP_CORE_STOPPING)
+        stop(core);
+    else if (core->stopping == GP_CORE_RUNNING)
+        core->stopping = GP_CORE_STOP_WHEN_IDLE;
+}
+
+/* What may be due after any event. */
+static void settle(gp_core *core)
+{
+    bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs &&
+                core->adopting_ms == 0 && gp_core_adopt_claims(core) == 0;
+    bool alive = false;
+
+    if (!idle)
+        core->active_ms = core->now_ms;
+    if (core->stopping == GP_CORE_STOP_WHEN_IDLE && idle)
+        stop(core);
+    if (core->stopping == GP_CORE_RUNNING && core->config.idle_ms != 0 &&
+        core->now_ms - core->active_ms >= core->config.idle_ms) {
+        char time[32];
+
+        gp_core_emit_log(core, "nobody used the pool for %s: shutting down",
+                         gp_core_duration(time, sizeof(time), core->config.idle_ms));
+        stop(core);
+    }
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        alive = alive || core->slots[s].process != GP_CORE_ABSENT;
+    if (core->stopping == GP_CORE_STOPPING && !alive && !core->exited) {
+        core->exited = true;
+        gp_core_emit(core, GP_CORE_EXIT);
+    }
+}
+
+/* ---- one step ---- */
+
+/* The scheduler itself was stopped (Ctrl-Z, a laptop's lid): what others could not tell it is no fault of theirs. */
+static void forgive(gp_core *core, int64_t gap_ms)
+{
+    if (core->adopting_ms != 0)
+        core->adopting_ms += gap_ms;
+    if (core->kept_ms != 0)
+        core->kept_ms += gap_ms;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        gp_core_slot *slot = &core->slots[s];
+
+        slot->beat_ms += gap_ms;
+        if (slot->answer_ms != 0)
+            slot->answer_ms += gap_ms;
+        if (slot->process != GP_CORE_ABSENT)
+            slot->due_ms += gap_ms;
+    }
+}
+
+static void worker_event(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot;
+
+    assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
+    slot = &core->slots[event->slot];
+    if (event->incarnation != slot->incarnation) {
+        core->stale++;
+        return;
+    }
+    if (slot->process == GP_CORE_ABSENT ||
+        (slot->process == GP_CORE_AWAITED && event->kind != GP_CORE_EVENT_WORKER_READY &&
+         event->kind != GP_CORE_EVENT_WORKER_DIED) ||
+        (slot->process == GP_CORE_DYING && event->kind < GP_CORE_EVENT_WORKER_DIED &&
+         event->kind > GP_CORE_EVENT_WORKER_SPAWNED)) {
+        core->stale++; /* what a dead or doomed process said */
+        return;
+    }
+    switch (event->kind) {
+    case GP_CORE_EVENT_WORKER_SPAWNED:
+        gp_core_slot_spawned(core, event);
+        return;
+    case GP_CORE_EVENT_WORKER_BEAT:
+        gp_core_slot_beat(core, event);
+        return;
+    case GP_CORE_EVENT_WORKER_READY:
+        gp_core_slot_ready(core, event);
+        break;
+    case GP_CORE_EVENT_WORKER_GRANTED:
+        gp_core_group_acked(core, event);
+        break;
+    case GP_CORE_EVENT_WORKER_REVOKED:
+        gp_core_lease_revoked(core, event);
+        break;
+    case GP_CORE_EVENT_WORKER_UNHELD:
+        gp_core_adopt_unheld(core, event);
+        break;
+    case GP_CORE_EVENT_WORKER_DIED:
+        gp_core_slot_died(core, event);
+        break;
+    default:
+        assert(false);
+    }
+    gp_core_queue_serve(core);
+}
+
+static void client_event(gp_core *core, const gp_core_event *event)
+{
+    static const gp_core_id nobody;
+    gp_core_client *client = find_client(core, &event->session);
+    gp_core_event known = *event;
+
+    if (client == NULL &&
+        !(event->kind == GP_CORE_EVENT_SHUTDOWN && gp_core_id_equal(&event->session, &nobody))) {
+        core->stale++; /* its door was closed: a lease for it would never end */
+        return;
+    }
+    if (client != NULL)
+        known.pid = client->pid;
+    core->active_ms = core->now_ms;
+    switch (event->kind) {
+    case GP_CORE_EVENT_LEASE_CLAIM:
+        gp_core_adopt_claim(core, &known);
+        break;
+    case GP_CORE_EVENT_LEASE_ASK:
+        gp_core_queue_ask(core, &known);
+        break;
+    case GP_CORE_EVENT_LEASE_LEAVE:
+        gp_core_queue_leave(core, &event->session);
+        end_leases_of(core, &event->session, false);
+        gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+        gp_core_queue_serve(core);
+        break;
+    case GP_CORE_EVENT_LEASE_RELEASE:
+        gp_core_lease_release(core, &known);
+        gp_core_queue_serve(core);
+        break;
+    case GP_CORE_EVENT_LEASE_RESIZE:
+        gp_core_resize_asked(core, &known);
+        break;
+    case GP_CORE_EVENT_LEASE_FORM:
+        gp_core_resize_go(core, &known);
+        gp_core_queue_serve(core);
+        break;
+    case GP_CORE_EVENT_WORKER_REPLACE:
+        assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
+        gp_core_slot_replace(core, &known);
+        break;
+    case GP_CORE_EVENT_RESIZE:
+        resize(core, &known);
+        break;
+    case GP_CORE_EVENT_SHUTDOWN:
+        shutdown_asked(core, &known);
+        break;
+    default:
+        assert(event->kind == GP_CORE_EVENT_CLIENT_SPOKE);
+    }
+}
+
+static void tick(gp_core *core)
+{
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+        gp_core_slot_tick(core, s);
+    gp_core_queue_serve(core);
+}
+
+size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event *event, int64_t now_ms)
+{
+    int64_t gap_ms = now_ms - core->now_ms;
+
+    assert(gap_ms >= 0 && core->actions == NULL);
+    core->actions = actions;
+    core->action_count = 0;
+    core->action_max = gp_core_actions_max(core);
+    core->now_ms = now_ms;
+    if (gap_ms > STOPPED_MS)
+        forgive(core, gap_ms);
+    if (event->epoch != 0 && event->epoch != core->config.epoch) {
+        core->stale++;
+    } else if (event->kind == GP_CORE_EVENT_TICK) {
+        tick(core);
+    } else if (event->kind == GP_CORE_EVENT_LOCK) {
+        core->accepting = event->holds;
+        gp_core_queue_serve(core);
+    } else if (event->kind == GP_CORE_EVENT_JOBS) {
+        core->jobs = event->holds;
+    } else if (event->kind == GP_CORE_EVENT_WORKER_FOUND) {
+        gp_core_adopt_found(core, event);
+    } else if (event->kind == GP_CORE_EVENT_CLIENT_CONNECTED) {
+        core->active_ms = now_ms;
+        client_connected(core, event);
+    } else if (event->kind == GP_CORE_EVENT_CLIENT_GONE) {
+        client_gone(core, event);
+    } else if (event->kind >= GP_CORE_EVENT_WORKER_SPAWNED) {
+        worker_event(core, event);
+    } else {
+        client_event(core, event);
+    }
+    gp_core_adopt_tick(core);
+    gp_core_resize_tell(core);
+    settle(core);
+    core->actions = NULL;
+    return core->action_count;
+}
+
+int64_t gp_core_due(const gp_core *core)
+{
+    int64_t due = core->now_ms + TICK_MS, other = gp_core_queue_due(core);
+
+    if (other < due)
+        due = other;
+    if (core->adopting_ms != 0 && core->adopting_ms < due)
+        due = core->adopting_ms;
+    if (core->kept_ms != 0 && core->kept_ms < due)
+        due = core->kept_ms;
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
+        if (core->stopping == GP_CORE_STOPPING && core->slots[s].process == GP_CORE_ABSENT)
+            continue;
+        other = gp_core_slot_due(&core->slots[s], &core->config);
+        if (other < due)
+            due = other;
+    }
+    return due;
+}

@@ -1,0 +1,168 @@
+/* group.c -- one formation of a lease after another.
+ *
+ *   GATHER --all members have a ready process--> OFFER --all acknowledged--> HELD
+ *     ^----------- a member's process is gone: generation + 1 --------|--------|
+ *
+ * A worker acknowledges generation g + 1 only when it has left g, so the client is told of a formation only
+ * when no member is still in an older one.  The dead member is dead for certain (its pidfd said so) before
+ * the next generation is offered: no store of its can arrive in the survivors' memory later. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/core/core_parts.h"
+
+static void list_members(const gp_core *core, const gp_core_lease *lease, gp_core_action *action)
+{
+    GP_CORE_EACH_MEMBER(s, lease->formed)
+    {
+        gp_core_member *member = &action->members[action->member_count++];
+
+        member->slot = s;
+        member->incarnation = core->slots[s].incarnation;
+        member->pid = core->slots[s].pid;
+    }
+}
+
+static void offer(gp_core *core, gp_core_lease *lease)
+{
+    lease->phase = GP_CORE_OFFER;
+    GP_CORE_EACH_MEMBER(s, lease->formed)
+    {
+        gp_core_slot *slot = &core->slots[s];
+        gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
+
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->token = lease->token;
+        list_members(core, lease, action);
+        /* A survivor may have to end a step before it can leave the old formation; a new one answers at once. */
+        slot->answer_ms =
+            core->now_ms + (slot->granted == 0 ? core->config.grant_ms : core->config.regrant_ms);
+        slot->granted = lease->generation;
+        slot->acked = 0;
+    }
+}
+
+static void tell_client(gp_core *core, gp_core_lease *lease)
+{
+    gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
+                                                    lease->told ? 0 : lease->correlation);
+
+    action->lease = lease->id;
+    action->generation = lease->generation;
+    action->token = lease->token;
+    list_members(core, lease, action);
+    lease->phase = GP_CORE_HELD;
+    lease->told = true;
+    if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want) /* whoever asked has it */
+        lease->asked = false;
+}
+
+void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
+{
+    if (lease->phase == GP_CORE_GATHER) {
+        lease->formed = gp_core_resize_form(core, lease);
+        GP_CORE_EACH_MEMBER(s, lease->formed)
+        {
+            if (core->slots[s].process != GP_CORE_READY || core->slots[s].revoking != 0)
+                return;
+        }
+        offer(core, lease);
+    } else if (lease->phase == GP_CORE_OFFER) {
+        GP_CORE_EACH_MEMBER(s, lease->formed)
+        {
+            if (core->slots[s].acked != lease->generation)
+                return;
+        }
+        tell_client(core, lease);
+    }
+}
+
+void gp_core_group_acked(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, event->lease);
+    bool current = lease != NULL && slot->lease == lease->id && lease->phase == GP_CORE_OFFER;
+
+    if (lease != NULL && slot->lease == lease->id && (lease->formed >> event->slot & 1) == 0) {
+        gp_core_resize_acked(core, event);
+        return;
+    }
+    if (current && event->generation != lease->generation)
+        current = false;
+    if (!current) {
+        core->stale++;
+        return;
+    }
+    slot->acked = lease->generation;
+    slot->answer_ms = 0;
+    gp_core_group_advance(core, lease);
+}
+
+/* The formation is over: survivors abort it now, not when the next one is offered. */
+static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
+{
+    GP_CORE_EACH_MEMBER(s, lease->formed)
+    {
+        gp_core_slot *slot = &core->slots[s];
+
+        if (s == event->slot || slot->granted != lease->generation)
+            continue;
+        slot->answer_ms = 0; /* it owes no answer for a formation that is over */
+        gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, s);
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->lost_slot = event->slot;
+        action->lost_incarnation = event->incarnation;
+        snprintf(action->text, sizeof(action->text), "%s", cause);
+    }
+}
+
+void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
+{
+    lease->joining &= ~(1ull << event->slot);    /* what it prepared is gone */
+    if ((lease->formed >> event->slot & 1) == 0) /* an elastic lease goes on without it already */
+        return;
+    break_up(core, lease, event, cause);
+    if (lease->told) {
+        gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_WORKER_LOST, &lease->session, 0);
+
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->lost_slot = event->slot;
+        action->lost_incarnation = event->incarnation;
+        action->lost_death = event->death;
+        action->lost_number = event->number;
+        action->lost_out_of_memory = event->out_of_memory;
+        action->lost_step = core->slots[event->slot].step;
+        snprintf(action->text, sizeof(action->text), "%s", cause);
+    }
+    lease->generation++;
+    lease->told_size = 0;
+    lease->phase = GP_CORE_GATHER;
+}
+
+void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
+{
+    uint64_t rest = lease->members & ~(1ull << slot);
+    uint32_t least = lease->floor != 0 && lease->told ? lease->floor : lease->min;
+    char why[GP_ERROR_MESSAGE_MAX + 64];
+
+    if ((lease->formed >> slot & 1) == 0) { /* it goes on without that one already */
+        core->slots[slot].lease = 0;
+        lease->members = rest;
+        return;
+    }
+    assert(lease->phase == GP_CORE_GATHER);
+    snprintf(why, sizeof(why), "worker %u cannot be replaced: %s", slot + 1, core->slots[slot].reason);
+    if (rest == 0 || (uint32_t)__builtin_popcountll(rest) < least) {
+        gp_core_lease_end(core, lease, GP_EPEER, why);
+        return;
+    }
+    gp_core_emit_log(core, "lease %llu goes on without worker %u: %s", (unsigned long long)lease->id,
+                     slot + 1, core->slots[slot].reason);
+    core->slots[slot].lease = 0;
+    lease->members = rest;
+    gp_core_group_advance(core, lease);
+}

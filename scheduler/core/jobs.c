@@ -1,0 +1,583 @@
+/* jobs.c -- events in, actions out.  jobs.h is the manual. */
+#include "scheduler/core/jobs.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "scheduler/core/jobs_parts.h"
+
+enum {
+    PRUNE_EVERY_MS = 1000,
+    KILL_AGAIN_MS = 1000,
+    STOPPED_MS =
+        2000, /* a longer gap between steps means that we were stopped: requests wait in our socket since */
+};
+
+#define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
+
+gp_jobs_config gp_jobs_config_default(void)
+{
+    return (gp_jobs_config){ .unfinished_max = 100000,
+                             .finished_max = 1000,
+                             .finished_age_ms = 30ll * 24 * 3600 * 1000,
+                             .repeat_ms = 60 * 1000,
+                             .replies_max = 65536,
+                             .capacity = 1,
+                             .cancel_ms = 10000,
+                             .stop_ms = 2000 };
+}
+
+gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act act, void *context,
+                      gp_error *err)
+{
+    gp_jobs *jobs = gp_calloc(1, sizeof(*jobs));
+
+    if (jobs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for jobs");
+    jobs->config = *config;
+    jobs->act = act;
+    jobs->context = context;
+    jobs->next_id = 1;
+    jobs->alarm_ms = INT64_MAX;
+    /* As many again may have ended in one step, before the first of them is dropped. */
+    jobs->size = 2 * config->unfinished_max + config->finished_max + 1;
+    jobs->used = 1;
+    jobs->entries = gp_calloc(jobs->size, sizeof(*jobs->entries));
+    jobs->heap = gp_calloc(jobs->size, sizeof(*jobs->heap));
+    jobs->replies = gp_calloc(config->replies_max, sizeof(*jobs->replies));
+    if (jobs->entries == NULL || jobs->heap == NULL || jobs->replies == NULL || !jobs_tables_init(jobs)) {
+        gp_jobs_free(jobs);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u jobs", config->unfinished_max);
+    }
+    *out = jobs;
+    return GP_OK;
+}
+
+void gp_jobs_free(gp_jobs *jobs)
+{
+    if (jobs == NULL)
+        return;
+    gp_free(jobs->entries);
+    gp_index_deinit(&jobs->ids);
+    gp_index_deinit(&jobs->submits);
+    gp_free(jobs->heap);
+    gp_free(jobs->replies);
+    gp_free(jobs);
+}
+
+/* ---- actions ---- */
+
+static void act(gp_jobs *jobs, gp_jobs_action_kind kind, const gp_jobs_job *job)
+{
+    gp_jobs_action action = { .kind = kind, .job = job, .id = job->id, .attempt = job->attempts };
+
+    jobs->act(jobs->context, &action);
+}
+
+static void tell_error(gp_jobs *jobs, const gp_jobs_client *client, uint64_t correlation, gp_status status,
+                       const char *text)
+{
+    gp_jobs_action action = {
+        .kind = GP_JOBS_ERROR, .client = *client, .correlation = correlation, .status = status, .text = text
+    };
+
+    jobs->act(jobs->context, &action);
+}
+
+static void tell_reply(gp_jobs *jobs, const jobs_reply *reply)
+{
+    gp_jobs_action action = { .kind = reply->accepted ? GP_JOBS_ACCEPTED : GP_JOBS_CANCELING,
+                              .client = reply->client,
+                              .correlation = reply->correlation,
+                              .id = reply->id,
+                              .count = reply->count,
+                              .known = reply->known };
+
+    jobs->act(jobs->context, &action);
+}
+
+/* Now, or when the journal is so far. */
+static void reply_when(gp_jobs *jobs, jobs_reply reply)
+{
+    if (reply.number <= jobs->persisted) {
+        tell_reply(jobs, &reply);
+        return;
+    }
+    assert(jobs->reply_count < jobs->config.replies_max);
+    jobs->replies[(jobs->reply_first + jobs->reply_count++) % jobs->config.replies_max] = reply;
+}
+
+/* A row as it is now is on its way to the journal. */
+static void write_row(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_action_kind kind)
+{
+    gp_jobs_action action = { .kind = kind, .job = job, .id = job->id, .number = ++jobs->number };
+
+    job->written = jobs->number;
+    jobs_dirty(jobs, job);
+    jobs->act(jobs->context, &action);
+}
+
+static void drop_job(gp_jobs *jobs, gp_jobs_job *job)
+{
+    gp_jobs_action action = { .kind = GP_JOBS_DELETE, .job = job, .id = job->id, .number = ++jobs->number };
+
+    jobs->act(jobs->context, &action);
+    jobs_give(jobs, job);
+}
+
+/* ---- what begins ---- */
+
+static bool may_begin(const gp_jobs *jobs)
+{
+    return !jobs->failed && !jobs->holding && !jobs->stopping && gp_jobs_active(jobs) < jobs->config.capacity;
+}
+
+static void begin_some(gp_jobs *jobs)
+{
+    gp_jobs_job *job;
+
+    while (may_begin(jobs) && (job = jobs_heap_pop(jobs)) != NULL) {
+        gp_jobs_action action = {
+            .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
+        };
+
+        jobs_set_state(jobs, job, GP_JOBS_STARTING);
+        job->spawned = job->told = job->foreign = false;
+        jobs->act(jobs->context, &action);
+    }
+}
+
+/* ---- what ends ---- */
+
+static void end_job(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state, const char *reason)
+{
+    jobs_heap_remove(jobs, job);
+    jobs_set_state(jobs, job, state);
+    job->ended_ms = jobs->clock_ms;
+    COPY_TEXT(job->reason, reason);
+    write_row(jobs, job, GP_JOBS_UPDATE);
+}
+
+static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
+{
+    jobs_set_state(jobs, job, GP_JOBS_QUEUED);
+    job->spawned = job->told = job->foreign = false;
+    COPY_TEXT(job->reason, reason);
+    write_row(jobs, job, GP_JOBS_UPDATE);
+}
+
+/* Were it forgotten, its submit would become another job.  By the monotonic clock: the wall clock may jump.  Of what ended
+ * under an earlier scheduler it is not known when that was by this clock: not before our own beginning, nor before we went on
+ * after we had been stopped. */
+static bool may_be_repeated(const gp_jobs *jobs, const gp_jobs_job *job)
+{
+    int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
+
+    return jobs->now_ms - since_ms < jobs->config.repeat_ms;
+}
+
+static void prune(gp_jobs *jobs)
+{
+    int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
+    uint32_t count = 0;
+
+    for (gp_jobs_state state = GP_JOBS_DONE; state < GP_JOBS_STATES; state++)
+        count += jobs->counts[state];
+    while (jobs->done.first != JOBS_NIL && !jobs->failed) {
+        gp_jobs_job *job = jobs_at(jobs, jobs->done.first);
+
+        if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
+            break;
+        if (may_be_repeated(jobs, job))
+            break; /* nor may those that ended after it be */
+        count--;
+        drop_job(jobs, job);
+    }
+}
+
+static void ended_with_its_scheduler(gp_jobs *jobs, gp_jobs_job *job)
+{
+    char reason[GP_JOBS_REASON_BYTES];
+
+    if (job->attempts < GP_JOBS_ATTEMPTS_MAX) {
+        snprintf(reason, sizeof(reason), "attempt %u ended with the scheduler; queued again", job->attempts);
+        queue_again(jobs, job, reason);
+        return;
+    }
+    snprintf(reason, sizeof(reason), "%u attempts ended with the scheduler, which is the limit",
+             job->attempts);
+    end_job(jobs, job, GP_JOBS_LOST, reason);
+}
+
+static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    gp_jobs_job *job = jobs_find_id(jobs, event->job);
+    const char *text = event->text != NULL ? event->text : "";
+    bool alive = job != NULL && (job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING ||
+                                 (job->state == GP_JOBS_STARTING && job->spawned));
+
+    if (!alive || event->attempt != job->attempts)
+        return; /* one that was dropped at the gate */
+    job->exit = event->exit;
+    job->number = event->number;
+    if (event->exit == GP_JOBS_EXIT_CODE && event->number == 0 && job->state != GP_JOBS_STARTING)
+        end_job(jobs, job, GP_JOBS_DONE, "");
+    else if (job->cancel)
+        end_job(jobs, job, GP_JOBS_CANCELED, text);
+    else if (jobs->stopping && job->attempts > 0) {
+        job->attempts--; /* no fault of its own */
+        queue_again(jobs, job, "the pool was taken down while it ran; it begins anew");
+    } else if (job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN))
+        ended_with_its_scheduler(jobs, job);
+    else
+        end_job(jobs, job, GP_JOBS_FAILED, text);
+}
+
+/* ---- requests ---- */
+
+static bool refuse_request(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    char text[GP_ERROR_MESSAGE_MAX];
+
+    if (jobs->failed) {
+        tell_error(jobs, &event->client, event->correlation, jobs->failure.code, jobs->failure.message);
+        return true;
+    }
+    if (jobs->reply_count < jobs->config.replies_max)
+        return false;
+    snprintf(text, sizeof(text),
+             "%u requests about jobs wait for the journal, which is the limit; try again later",
+             jobs->config.replies_max);
+    tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
+    return true;
+}
+
+static uint32_t unfinished(const gp_jobs *jobs)
+{
+    uint32_t count = 0;
+
+    for (gp_jobs_state state = GP_JOBS_NONE; state < GP_JOBS_DONE; state++)
+        count += jobs->counts[state];
+    return count;
+}
+
+static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    const gp_jobs_submit *submit = event->submit;
+    gp_jobs_job *job;
+    jobs_reply reply = { .client = event->client, .correlation = event->correlation, .accepted = true };
+    char text[GP_ERROR_MESSAGE_MAX];
+
+    if (refuse_request(jobs, event))
+        return;
+    job = jobs_find_submit(jobs, submit->submitter, submit->seq);
+    reply.known = job != NULL;
+    if (job == NULL && unfinished(jobs) < jobs->config.unfinished_max)
+        job = jobs_take(jobs, jobs->next_id, submit->submitter, submit->seq);
+    if (job == NULL) {
+        snprintf(text, sizeof(text),
+                 unfinished(jobs) < jobs->config.unfinished_max
+                     ? "%u jobs wait or run, and as many ended within the last minute; try again later"
+                     : "%u jobs wait or run, which is the limit; try again later",
+                 unfinished(jobs));
+        tell_error(jobs, &event->client, event->correlation, GP_EBUSY, text);
+        return;
+    }
+    if (!reply.known) {
+        jobs->next_id++;
+        job->priority = submit->priority;
+        job->submitted_ms = jobs->clock_ms;
+        COPY_TEXT(job->name, submit->name);
+        COPY_TEXT(job->command, submit->command);
+        jobs_set_state(jobs, job, GP_JOBS_QUEUED);
+        write_row(jobs, job, GP_JOBS_INSERT);
+    }
+    reply.id = job->id;
+    reply.number = job->durable == GP_JOBS_NONE ? job->written : 0;
+    reply_when(jobs, reply);
+}
+
+/* Whether there was something to cancel. */
+static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
+{
+    if (gp_jobs_state_ended(job->state) || job->cancel)
+        return false;
+    job->cancel = true;
+    if (job->state == GP_JOBS_QUEUED) {
+        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it began");
+    } else if (job->state == GP_JOBS_STARTING) {
+        act(jobs, GP_JOBS_DROP, job);
+        end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it began");
+    } else {
+        jobs_set_state(jobs, job, GP_JOBS_STOPPING); /* told to end once that is durable */
+        write_row(jobs, job, GP_JOBS_UPDATE);
+    }
+    return true;
+}
+
+static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    jobs_reply reply = { .client = event->client, .correlation = event->correlation };
+    gp_jobs_job *one = event->job != 0 ? jobs_find_id(jobs, event->job) : NULL;
+    char text[GP_ERROR_MESSAGE_MAX];
+
+    if (refuse_request(jobs, event))
+        return;
+    if (event->job != 0 && (one == NULL || one->durable == GP_JOBS_NONE)) {
+        snprintf(text, sizeof(text), "there is no job %" PRIu64 "; `gradpool jobs --all` lists them",
+                 event->job);
+        tell_error(jobs, &event->client, event->correlation, GP_ENOENT, text);
+        return;
+    }
+    if (one != NULL)
+        reply.count = cancel_job(jobs, one) ? 1 : 0;
+    for (uint32_t at = event->job == 0 ? jobs->by_id.first : JOBS_NIL; at != JOBS_NIL;
+         at = jobs_at(jobs, at)->next)
+        reply.count += cancel_job(jobs, jobs_at(jobs, at)) ? 1 : 0;
+    reply.number = reply.count != 0 ? jobs->number : one != NULL ? one->written : 0;
+    reply_when(jobs, reply);
+}
+
+/* ---- processes ---- */
+
+static void tell_to_end(gp_jobs *jobs, gp_jobs_job *job, int64_t patience_ms)
+{
+    if (!job->told)
+        act(jobs, GP_JOBS_TERM, job);
+    job->told = true;
+    job->due_ms = jobs->now_ms + patience_ms;
+    if (job->due_ms < jobs->alarm_ms)
+        jobs->alarm_ms = job->due_ms;
+}
+
+static void hear_spawned(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    gp_jobs_job *job = jobs_find_id(jobs, event->job);
+
+    if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned ||
+        event->attempt != job->attempts + 1 || jobs->failed) {
+        gp_jobs_action action = { .kind = GP_JOBS_DROP, .job = job, .id = event->job };
+
+        jobs->act(jobs->context, &action);
+        return;
+    }
+    job->spawned = true;
+    job->attempts++;
+    job->pid = event->pid;
+    job->start_time = event->start_time;
+    memcpy(job->boot, event->boot, sizeof(job->boot));
+    job->started_ms = jobs->clock_ms;
+    job->exit = GP_JOBS_EXIT_NONE;
+    job->number = 0;
+    job->workers = 0;
+    job->reason[0] = '\0';
+    write_row(jobs, job, GP_JOBS_UPDATE);
+}
+
+static void hear_unborn(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    gp_jobs_job *job = jobs_find_id(jobs, event->job);
+
+    if (job == NULL || job->state != GP_JOBS_STARTING || job->spawned || event->attempt != job->attempts + 1)
+        return;
+    end_job(jobs, job, GP_JOBS_FAILED, event->text);
+}
+
+static void hear_adopted(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    gp_jobs_job *job = jobs_find_id(jobs, event->job);
+
+    if (job == NULL || !gp_jobs_orphaned(job))
+        return;
+    if (job->state == GP_JOBS_STOPPING) /* its TERM may have been lost with the scheduler */
+        tell_to_end(jobs, job, jobs->config.cancel_ms);
+}
+
+/* ---- the journal's answers ---- */
+
+/* The row of this job is durable as it is now. */
+static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
+{
+    gp_jobs_state before = job->durable;
+
+    jobs_clean(jobs, job);
+    if (job->state == GP_JOBS_STARTING && job->spawned) {
+        jobs_set_state(jobs, job, GP_JOBS_RUNNING);
+        act(jobs, GP_JOBS_GO, job);
+    } else if (job->state == GP_JOBS_STOPPING && !job->told) {
+        tell_to_end(jobs, job, jobs->config.cancel_ms);
+    } else if (job->state == GP_JOBS_QUEUED) {
+        jobs_heap_push(jobs, job);
+    }
+    job->durable = job->state;
+    if (gp_jobs_state_ended(job->state) && !gp_jobs_state_ended(before))
+        jobs_done(jobs, job);
+    if (job->durable != before)
+        act(jobs, GP_JOBS_CHANGED, job);
+}
+
+static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    if (jobs->failed || event->persisted <= jobs->persisted)
+        return;
+    jobs->persisted = event->persisted;
+    while (jobs->reply_count > 0 && jobs->replies[jobs->reply_first].number <= jobs->persisted) {
+        tell_reply(jobs, &jobs->replies[jobs->reply_first]);
+        jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
+        jobs->reply_count--;
+    }
+    while (jobs->dirty.first != JOBS_NIL && jobs_at(jobs, jobs->dirty.first)->written <= jobs->persisted)
+        settle_job(jobs, jobs_at(jobs, jobs->dirty.first));
+    prune(jobs);
+}
+
+static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
+{
+    gp_jobs_action broken = { .kind = GP_JOBS_BROKEN, .status = event->status, .text = event->text };
+
+    if (jobs->failed)
+        return;
+    jobs->failed = true;
+    gp_fail(&jobs->failure, event->status, "%s", event->text);
+    for (; jobs->reply_count > 0; jobs->reply_count--) {
+        const jobs_reply *reply = &jobs->replies[jobs->reply_first];
+
+        tell_error(jobs, &reply->client, reply->correlation, event->status, jobs->failure.message);
+        jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
+    }
+    while (jobs->dirty.first != JOBS_NIL) {
+        gp_jobs_job *job = jobs_at(jobs, jobs->dirty.first);
+
+        jobs_clean(jobs, job);
+        if (job->durable == GP_JOBS_NONE)
+            jobs_give(jobs, job); /* nobody was told of it */
+    }
+    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+        if (jobs_at(jobs, at)->state != GP_JOBS_STARTING)
+            continue;
+        act(jobs, GP_JOBS_DROP, jobs_at(jobs, at));
+        jobs_set_state(jobs, jobs_at(jobs, at), GP_JOBS_QUEUED);
+    }
+    jobs->act(jobs->context, &broken);
+}
+
+/* ---- time, the end of the pool ---- */
+
+static void stop_all(gp_jobs *jobs)
+{
+    if (jobs->stopping)
+        return;
+    jobs->stopping = true;
+    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+        gp_jobs_job *job = jobs_at(jobs, at);
+
+        if (job->state == GP_JOBS_STARTING) {
+            act(jobs, GP_JOBS_DROP, job);
+            job->attempts -= job->spawned ? 1 : 0;
+            queue_again(jobs, job, "");
+        } else if (job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING) {
+            tell_to_end(jobs, job, jobs->config.stop_ms);
+        }
+    }
+}
+
+/* The jobs that were told to end are looked for only when the first of them is due. */
+static void kill_overdue(gp_jobs *jobs)
+{
+    uint32_t left = jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];
+
+    jobs->alarm_ms = INT64_MAX;
+    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL && left > 0; at = jobs_at(jobs, at)->next) {
+        gp_jobs_job *job = jobs_at(jobs, at);
+
+        if (job->state != GP_JOBS_RUNNING && job->state != GP_JOBS_STOPPING)
+            continue;
+        left--;
+        if (!job->told)
+            continue;
+        if (jobs->now_ms >= job->due_ms) {
+            act(jobs, GP_JOBS_KILL, job);
+            job->due_ms = jobs->now_ms + KILL_AGAIN_MS;
+        }
+        if (job->due_ms < jobs->alarm_ms)
+            jobs->alarm_ms = job->due_ms;
+    }
+}
+
+static void tick(gp_jobs *jobs)
+{
+    if (jobs->now_ms >= jobs->alarm_ms)
+        kill_overdue(jobs);
+    if (jobs->now_ms - jobs->pruned_ms >= PRUNE_EVERY_MS) {
+        jobs->pruned_ms = jobs->now_ms;
+        prune(jobs);
+    }
+}
+
+int64_t gp_jobs_due(const gp_jobs *jobs)
+{
+    int64_t due = jobs->pruned_ms + PRUNE_EVERY_MS;
+
+    return jobs->alarm_ms < due ? jobs->alarm_ms : due;
+}
+
+/* ---- one step ---- */
+
+void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
+{
+    gp_jobs_job *job;
+
+    assert(now_ms >= jobs->now_ms);
+    if (!jobs->began || now_ms - jobs->now_ms > STOPPED_MS)
+        jobs->began_ms = now_ms;
+    jobs->began = true;
+    jobs->now_ms = now_ms;
+    jobs->clock_ms = event->clock_ms;
+    switch (event->kind) {
+    case GP_JOBS_EVENT_TICK:
+        tick(jobs);
+        break;
+    case GP_JOBS_EVENT_SUBMIT:
+        hear_submit(jobs, event);
+        break;
+    case GP_JOBS_EVENT_CANCEL:
+        hear_cancel(jobs, event);
+        break;
+    case GP_JOBS_EVENT_CAPACITY:
+        jobs->config.capacity = event->count;
+        break;
+    case GP_JOBS_EVENT_HOLD:
+        jobs->holding = event->count != 0;
+        break;
+    case GP_JOBS_EVENT_STOP:
+        stop_all(jobs);
+        break;
+    case GP_JOBS_EVENT_PERSISTED:
+        hear_persisted(jobs, event);
+        break;
+    case GP_JOBS_EVENT_JOURNAL_FAILED:
+        hear_journal_failed(jobs, event);
+        break;
+    case GP_JOBS_EVENT_ADOPTED:
+        hear_adopted(jobs, event);
+        break;
+    case GP_JOBS_EVENT_SPAWNED:
+        hear_spawned(jobs, event);
+        break;
+    case GP_JOBS_EVENT_UNBORN:
+        hear_unborn(jobs, event);
+        break;
+    case GP_JOBS_EVENT_ENDED:
+        hear_ended(jobs, event);
+        break;
+    case GP_JOBS_EVENT_WORKERS:
+        job = jobs_find_id(jobs, event->job);
+        if (job != NULL)
+            job->workers = event->count;
+        break;
+    }
+    begin_some(jobs);
+}

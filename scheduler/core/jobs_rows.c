@@ -1,0 +1,150 @@
+/* jobs_rows.c -- the journal's rows as a machine begins with them, and looking at what it has. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "scheduler/core/jobs_parts.h"
+
+bool gp_jobs_state_ended(gp_jobs_state state)
+{
+    return state >= GP_JOBS_DONE;
+}
+
+const char *gp_jobs_state_word(gp_jobs_state state)
+{
+    static const char *const words[GP_JOBS_STATES] = { "new",  "queued", "starting", "running", "stopping",
+                                                       "done", "failed", "canceled", "lost" };
+
+    return state < GP_JOBS_STATES ? words[state] : "unknown";
+}
+
+/* ---- the journal's rows at the start ---- */
+
+gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
+{
+    gp_jobs_job *job;
+
+    if (row->id == 0 || row->state == GP_JOBS_NONE || row->state == GP_JOBS_STARTING ||
+        row->state >= GP_JOBS_STATES || jobs_find_id(jobs, row->id) != NULL ||
+        jobs_find_submit(jobs, row->submitter, row->seq) != NULL)
+        return gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " has state %d, or is there twice", row->id,
+                       (int)row->state);
+    job = jobs_take(jobs, row->id, row->submitter, row->seq);
+    if (job == NULL)
+        return gp_fail(err, GP_ELIMIT, "more than %u jobs", jobs->size - 1);
+    jobs_set_state(jobs, job, row->state);
+    job->durable = row->state;
+    job->priority = row->priority;
+    job->attempts = row->attempts;
+    job->cancel = row->cancel;
+    job->pid = row->pid;
+    job->start_time = row->start_time;
+    memcpy(job->boot, row->boot, sizeof(job->boot));
+    job->submitted_ms = row->submitted_ms;
+    job->started_ms = row->started_ms;
+    job->ended_ms = row->ended_ms;
+    job->exit = row->exit;
+    job->number = row->number;
+    job->workers = row->workers;
+    snprintf(job->name, sizeof(job->name), "%s", row->name);
+    snprintf(job->command, sizeof(job->command), "%s", row->command);
+    snprintf(job->reason, sizeof(job->reason), "%s", row->reason);
+    job->foreign = gp_jobs_orphaned(job);
+    if (job->state == GP_JOBS_QUEUED)
+        jobs_heap_push(jobs, job);
+    return GP_OK;
+}
+
+typedef struct jobs_end {
+    int64_t ended_ms;
+    uint32_t entry;
+} jobs_end;
+
+static int compare_ends(const void *a, const void *b)
+{
+    const jobs_end *x = a, *y = b;
+
+    return x->ended_ms != y->ended_ms ? (x->ended_ms > y->ended_ms) - (x->ended_ms < y->ended_ms)
+                                      : (x->entry > y->entry) - (x->entry < y->entry);
+}
+
+void gp_jobs_begin(gp_jobs *jobs, uint64_t next_id)
+{
+    jobs_end *ends = gp_calloc(jobs->used, sizeof(*ends));
+    uint32_t count = 0;
+
+    jobs->next_id = next_id;
+    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+        if (!gp_jobs_state_ended(jobs_at(jobs, at)->state))
+            continue;
+        if (ends == NULL) /* no memory: in the order of their ids, which differs little */
+            jobs_done(jobs, jobs_at(jobs, at));
+        else
+            ends[count++] = (jobs_end){ .ended_ms = jobs_at(jobs, at)->ended_ms, .entry = at };
+    }
+    if (count > 0)
+        qsort(ends, count, sizeof(*ends), compare_ends);
+    for (uint32_t i = 0; i < count; i++)
+        jobs_done(jobs, jobs_at(jobs, ends[i].entry));
+    gp_free(ends);
+}
+
+bool gp_jobs_orphaned(const gp_jobs_job *job)
+{
+    return job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING;
+}
+
+/* ---- looking ---- */
+
+const gp_jobs_job *gp_jobs_find(const gp_jobs *jobs, uint64_t id)
+{
+    return jobs_find_id(jobs, id);
+}
+
+const gp_jobs_job *gp_jobs_after(const gp_jobs *jobs, uint64_t id)
+{
+    const gp_jobs_job *job = jobs_find_id(jobs, id);
+    uint32_t at = jobs->by_id.first;
+
+    if (job != NULL)
+        return job->next != JOBS_NIL ? jobs_at(jobs, job->next) : NULL;
+    while (at != JOBS_NIL && jobs_at(jobs, at)->id <= id)
+        at = jobs_at(jobs, at)->next;
+    return at != JOBS_NIL ? jobs_at(jobs, at) : NULL;
+}
+
+const gp_jobs_job *gp_jobs_before(const gp_jobs *jobs, uint64_t id)
+{
+    const gp_jobs_job *job = id != 0 ? jobs_find_id(jobs, id) : NULL;
+    uint32_t at = jobs->by_id.last;
+
+    if (job != NULL)
+        return job->previous != JOBS_NIL ? jobs_at(jobs, job->previous) : NULL;
+    while (at != JOBS_NIL && id != 0 && jobs_at(jobs, at)->id >= id)
+        at = jobs_at(jobs, at)->previous;
+    return at != JOBS_NIL ? jobs_at(jobs, at) : NULL;
+}
+
+uint32_t gp_jobs_count(const gp_jobs *jobs, gp_jobs_state state)
+{
+    return jobs->counts[state];
+}
+
+uint32_t gp_jobs_active(const gp_jobs *jobs)
+{
+    return jobs->counts[GP_JOBS_STARTING] + jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];
+}
+
+bool gp_jobs_busy(const gp_jobs *jobs)
+{
+    bool waits = jobs->counts[GP_JOBS_QUEUED] > 0 && !jobs->holding && !jobs->stopping && !jobs->failed;
+
+    return gp_jobs_active(jobs) > 0 || waits || (!jobs->failed && jobs->number > jobs->persisted);
+}
+
+const char *gp_jobs_failure(const gp_jobs *jobs)
+{
+    return jobs->failed ? jobs->failure.message : NULL;
+}

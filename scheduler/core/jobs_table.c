@@ -1,0 +1,242 @@
+/* jobs_table.c -- where jobs are kept.  A hundred thousand of them must cost a submit, a start or an end no more than
+ * ten: two indices, three lists through the entries, one heap; all sized once. */
+#include <assert.h>
+#include <string.h>
+
+#include "scheduler/core/jobs_parts.h"
+
+/* ---- finding ---- */
+
+typedef struct submit_key {
+    const uint8_t *submitter;
+    uint64_t seq;
+} submit_key;
+
+static uint64_t hash_submit(const uint8_t submitter[16], uint64_t seq)
+{
+    return gp_index_hash(submitter) ^ gp_index_mix(seq);
+}
+
+static uint64_t id_hash(const void *jobs, uint32_t entry)
+{
+    return gp_index_mix(jobs_at(jobs, entry)->id);
+}
+
+static bool id_is(const void *jobs, uint32_t entry, const void *key)
+{
+    return jobs_at(jobs, entry)->id == *(const uint64_t *)key;
+}
+
+static uint64_t submit_hash(const void *jobs, uint32_t entry)
+{
+    return hash_submit(jobs_at(jobs, entry)->submitter, jobs_at(jobs, entry)->seq);
+}
+
+static bool submit_is(const void *jobs, uint32_t entry, const void *key)
+{
+    const gp_jobs_job *job = jobs_at(jobs, entry);
+    const submit_key *submit = key;
+
+    return job->seq == submit->seq && memcmp(job->submitter, submit->submitter, sizeof(job->submitter)) == 0;
+}
+
+bool jobs_tables_init(gp_jobs *jobs)
+{
+    jobs->ids = (gp_index){ .owner = jobs, .hash = id_hash, .is = id_is };
+    jobs->submits = (gp_index){ .owner = jobs, .hash = submit_hash, .is = submit_is };
+    return gp_index_init(&jobs->ids, jobs->size) && gp_index_init(&jobs->submits, jobs->size);
+}
+
+static gp_jobs_job *jobs_found(const gp_jobs *jobs, uint32_t entry)
+{
+    return entry == JOBS_NIL ? NULL : jobs_at(jobs, entry);
+}
+
+gp_jobs_job *jobs_find_id(const gp_jobs *jobs, uint64_t id)
+{
+    return jobs_found(jobs, gp_index_find(&jobs->ids, gp_index_mix(id), &id));
+}
+
+gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], uint64_t seq)
+{
+    const submit_key key = { submitter, seq };
+
+    return jobs_found(jobs, gp_index_find(&jobs->submits, hash_submit(submitter, seq), &key));
+}
+
+/* ---- lists through the entries ---- */
+
+#define LIST_APPEND(jobs, list, entry, before, behind)                                                       \
+    do {                                                                                                     \
+        jobs_at((jobs), (entry))->before = (list)->last;                                                     \
+        jobs_at((jobs), (entry))->behind = JOBS_NIL;                                                         \
+        if ((list)->last != JOBS_NIL)                                                                        \
+            jobs_at((jobs), (list)->last)->behind = (entry);                                                 \
+        else                                                                                                 \
+            (list)->first = (entry);                                                                         \
+        (list)->last = (entry);                                                                              \
+    } while (0)
+
+#define LIST_REMOVE(jobs, list, entry, before, behind)                                                       \
+    do {                                                                                                     \
+        gp_jobs_job *gone_ = jobs_at((jobs), (entry));                                                       \
+        if (gone_->before != JOBS_NIL)                                                                       \
+            jobs_at((jobs), gone_->before)->behind = gone_->behind;                                          \
+        else                                                                                                 \
+            (list)->first = gone_->behind;                                                                   \
+        if (gone_->behind != JOBS_NIL)                                                                       \
+            jobs_at((jobs), gone_->behind)->before = gone_->before;                                          \
+        else                                                                                                 \
+            (list)->last = gone_->before;                                                                    \
+        gone_->before = gone_->behind = JOBS_NIL;                                                            \
+    } while (0)
+
+static bool in_list(const jobs_list *list, uint32_t entry, uint32_t before)
+{
+    return before != JOBS_NIL || list->first == entry;
+}
+
+gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq)
+{
+    uint32_t entry = jobs->free;
+    gp_jobs_job *job;
+
+    if (entry != JOBS_NIL) {
+        jobs->free = jobs_at(jobs, entry)->next;
+    } else {
+        if (jobs->used == jobs->size)
+            return NULL;
+        entry = jobs->used++;
+    }
+    job = jobs_at(jobs, entry);
+    memset(job, 0, sizeof(*job));
+    job->id = id;
+    job->seq = seq;
+    memcpy(job->submitter, submitter, sizeof(job->submitter));
+    jobs->counts[GP_JOBS_NONE]++;
+    gp_index_add(&jobs->ids, entry);
+    gp_index_add(&jobs->submits, entry);
+    LIST_APPEND(jobs, &jobs->by_id, entry, previous, next);
+    return job;
+}
+
+void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
+{
+    uint32_t entry = jobs_entry(jobs, job);
+
+    jobs_clean(jobs, job);
+    if (in_list(&jobs->done, entry, job->done_previous))
+        LIST_REMOVE(jobs, &jobs->done, entry, done_previous, done_next);
+    jobs_heap_remove(jobs, job);
+    LIST_REMOVE(jobs, &jobs->by_id, entry, previous, next);
+    gp_index_remove(&jobs->ids, entry);
+    gp_index_remove(&jobs->submits, entry);
+    jobs->counts[job->state]--;
+    job->id = 0;
+    job->next = jobs->free;
+    jobs->free = entry;
+}
+
+void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state)
+{
+    jobs->counts[job->state]--;
+    jobs->counts[state]++;
+    job->state = state;
+}
+
+void jobs_clean(gp_jobs *jobs, gp_jobs_job *job)
+{
+    uint32_t entry = jobs_entry(jobs, job);
+
+    if (in_list(&jobs->dirty, entry, job->dirty_previous))
+        LIST_REMOVE(jobs, &jobs->dirty, entry, dirty_previous, dirty_next);
+}
+
+void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job)
+{
+    uint32_t entry = jobs_entry(jobs, job);
+
+    jobs_clean(jobs, job);
+    LIST_APPEND(jobs, &jobs->dirty, entry, dirty_previous, dirty_next);
+}
+
+void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
+{
+    uint32_t entry = jobs_entry(jobs, job);
+
+    job->done_ms = jobs->now_ms;
+    LIST_APPEND(jobs, &jobs->done, entry, done_previous, done_next);
+}
+
+/* ---- the heap of those that wait: higher priority first, then the older one ---- */
+
+static bool heap_before(const jobs_wait *a, const jobs_wait *b)
+{
+    return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+}
+
+static void heap_put(gp_jobs *jobs, uint32_t at, jobs_wait wait)
+{
+    jobs->heap[at] = wait;
+    jobs_at(jobs, wait.entry)->heap_place = at + 1;
+}
+
+static void heap_up(gp_jobs *jobs, uint32_t at)
+{
+    jobs_wait moved = jobs->heap[at];
+
+    for (; at > 0 && heap_before(&moved, &jobs->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap_put(jobs, at, jobs->heap[(at - 1) / 2]);
+    heap_put(jobs, at, moved);
+}
+
+static void heap_down(gp_jobs *jobs, uint32_t at)
+{
+    jobs_wait moved = jobs->heap[at];
+
+    for (uint32_t child; (child = 2 * at + 1) < jobs->heap_count; at = child) {
+        if (child + 1 < jobs->heap_count && heap_before(&jobs->heap[child + 1], &jobs->heap[child]))
+            child++;
+        if (!heap_before(&jobs->heap[child], &moved))
+            break;
+        heap_put(jobs, at, jobs->heap[child]);
+    }
+    heap_put(jobs, at, moved);
+}
+
+void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job)
+{
+    if (job->heap_place != 0)
+        return;
+    assert(jobs->heap_count < jobs->size);
+    heap_put(jobs, jobs->heap_count++,
+             (jobs_wait){ .priority = job->priority, .entry = jobs_entry(jobs, job), .id = job->id });
+    heap_up(jobs, job->heap_place - 1);
+}
+
+void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job)
+{
+    uint32_t at = job->heap_place - 1;
+
+    if (job->heap_place == 0)
+        return;
+    job->heap_place = 0;
+    jobs->heap_count--;
+    if (at == jobs->heap_count)
+        return;
+    heap_put(jobs, at, jobs->heap[jobs->heap_count]);
+    heap_up(jobs, at);
+    heap_down(jobs, at);
+}
+
+gp_jobs_job *jobs_heap_pop(gp_jobs *jobs)
+{
+    gp_jobs_job *job;
+
+    if (jobs->heap_count == 0)
+        return NULL;
+    job = jobs_at(jobs, jobs->heap[0].entry);
+    jobs_heap_remove(jobs, job);
+    assert(job->state == GP_JOBS_QUEUED);
+    return job;
+}

@@ -1,0 +1,323 @@
+/* queue.c -- who waits, and whom to serve next.
+ *
+ * Only the head of the queue is ever looked at: nobody overtakes (but by priority), nobody holds a part of
+ * what he asked for, so there is no deadlock and a large ask is not starved by small ones.  An ask that can
+ * never be served is refused in words as soon as that is known. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "scheduler/core/core_parts.h"
+
+enum {
+    TELL_EVERY_MS = 1000,
+    QUIET_MS = 2000, /* a wait for no lease is usually over by then, and its reason is internal */
+};
+
+static bool any_usable(const gp_core *core, gp_core_device_kind kind)
+{
+    for (uint32_t s = 0; s < core->slot_count; s++) {
+        if (core->slots[s].config.kind == kind && gp_core_slot_usable(&core->slots[s]))
+            return true;
+    }
+    return false;
+}
+
+uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named)
+{
+    uint64_t mask = 0;
+    bool cpu = any_usable(core, GP_CORE_CPU), gpu = any_usable(core, GP_CORE_GPU);
+
+    if (named != 0)
+        return named;
+    for (uint32_t s = 0; s < core->slot_count; s++) {
+        bool is_gpu = core->slots[s].config.kind == GP_CORE_GPU;
+
+        /* A GPU's worker can compute on its cores too, but a worker made for it is better. */
+        if ((environment == GP_CORE_ONLY_GPU && !is_gpu) || (environment == GP_CORE_ANY && gpu && !is_gpu) ||
+            (environment == GP_CORE_ONLY_CPU && cpu && is_gpu))
+            continue;
+        mask |= 1ull << s;
+    }
+    return mask;
+}
+
+/* One name of a device list: the worker's index from 1, "cuda:N" or a UUID. */
+static int find_device(const gp_core *core, const char *name)
+{
+    char *end;
+    unsigned long number = strtoul(name, &end, 10);
+
+    for (uint32_t s = 0; s < core->slot_count; s++) {
+        const gp_core_slot_config *config = &core->slots[s].config;
+        char cuda[24];
+
+        snprintf(cuda, sizeof(cuda), "cuda:%u", config->device_index);
+        if ((end != name && *end == '\0' && number == s + 1) ||
+            (config->kind == GP_CORE_GPU && (strcmp(name, cuda) == 0 || strcasecmp(name, config->uuid) == 0)))
+            return (int)s;
+    }
+    return -1;
+}
+
+static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error *err)
+{
+    char list[GP_CORE_DEVICES_MAX], *rest = list, *name;
+
+    snprintf(list, sizeof(list), "%s", ask->wish.devices);
+    while ((name = strsep(&rest, ", ")) != NULL) {
+        int slot;
+
+        if (*name == '\0')
+            continue;
+        slot = find_device(core, name);
+        if (slot < 0)
+            return gp_fail(err, GP_ENODEV,
+                           "no worker of this pool has device %s; `gradpool devices` lists them", name);
+        ask->named |= 1ull << slot;
+    }
+    if (ask->wish.devices[0] != '\0' && ask->named == 0)
+        return gp_fail(err, GP_EINVAL, "the device list \"%s\" names none", ask->wish.devices);
+    return GP_OK;
+}
+
+/* The fewest that are of use. */
+static uint32_t least(const gp_core_ask *ask)
+{
+    uint32_t most = ask->wish.min > ask->wish.floor ? ask->wish.min : ask->wish.floor;
+
+    return most == 0 ? 1 : most;
+}
+
+/* Whether the pool can ever give this; if not, says why. */
+static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_error *err)
+{
+    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named);
+    uint32_t usable = 0, need = least(ask);
+    const char *reason = "";
+    char asked[32];
+
+    GP_CORE_EACH_MEMBER(s, mask)
+    {
+        if (gp_core_slot_usable(&core->slots[s]))
+            usable++;
+        else if (ask->named != 0)
+            return gp_fail(err, GP_ENODEV, "worker %u cannot be used: %s", s + 1, core->slots[s].reason);
+        else
+            reason = core->slots[s].reason;
+    }
+    if (ask->named != 0 || usable >= need)
+        return GP_OK;
+    gp_core_words_workers(asked, sizeof(asked), need);
+    if (ask->wish.environment == GP_CORE_ONLY_GPU && usable == 0)
+        return gp_fail(err, GP_ENODEV,
+                       "no worker of this pool has a GPU of its own%s%s; use --execution-environment "
+                       "auto to train on the CPU",
+                       reason[0] != '\0' ? ": " : "", reason);
+    if (usable < (uint32_t)__builtin_popcountll(mask))
+        return gp_fail(err, GP_ENODEV, "%s asked, the pool has %u that can be used; one cannot: %s", asked,
+                       usable, reason);
+    return gp_fail(err, GP_ENODEV,
+                   "%s asked, the pool has %u; run `gradpool up --workers %u` for a larger pool", asked,
+                   usable, need);
+}
+
+/* The members an ask would get now; 0 = it has to wait. */
+static uint64_t choose(const gp_core *core, const gp_core_ask *ask)
+{
+    uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named), chosen = 0;
+    uint32_t count = 0, max = ask->wish.max == 0 ? GP_CORE_SLOTS_MAX : ask->wish.max;
+    bool whole_pool = ask->wish.min == 0 && ask->wish.max == 0 && ask->named == 0;
+
+    GP_CORE_EACH_MEMBER(s, mask)
+    {
+        if (gp_core_slot_free(&core->slots[s]) && count < max) {
+            chosen |= 1ull << s;
+            count++;
+        } else if (ask->named != 0 || (whole_pool && gp_core_slot_usable(&core->slots[s]))) {
+            return 0;
+        }
+    }
+    return count >= least(ask) ? chosen : 0;
+}
+
+static void remove_ask(gp_core *core, uint32_t position)
+{
+    core->ask_count--;
+    memmove(&core->asks[position], &core->asks[position + 1],
+            (core->ask_count - position) * sizeof(gp_core_ask));
+}
+
+static uint64_t first_holder(const gp_core *core)
+{
+    uint64_t first = 0;
+
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (core->leases[i].id != 0 && (first == 0 || core->leases[i].id < first))
+            first = core->leases[i].id;
+    }
+    return first;
+}
+
+/* When the client of ask i is to learn why it waits; INT64_MAX: it knows.  A wait for workers that no lease holds, which
+ * start or are checked after a restart of the scheduler, is reported only if it lasts. */
+static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
+{
+    const gp_core_ask *ask = &core->asks[i];
+    bool held = holder != 0 || (core->adopting_ms == 0 && gp_core_adopt_claims(core) != 0);
+
+    if (ask->told_position == i + 1 && ask->told_holder == holder)
+        return INT64_MAX;
+    if (ask->told_position != 0)
+        return ask->told_ms + TELL_EVERY_MS;
+    return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
+}
+
+static void tell_waiting(gp_core *core)
+{
+    char holders[GP_ERROR_MESSAGE_MAX];
+    uint64_t holder = first_holder(core);
+    const gp_core_lease *lease = gp_core_lease_find(core, holder);
+
+    if (core->ask_count != 0)
+        gp_core_words_holders(core, holders);
+    for (uint32_t i = 0; i < core->ask_count; i++) {
+        gp_core_ask *ask = &core->asks[i];
+        gp_core_action *action;
+
+        if (core->now_ms < wait_due(core, i, holder))
+            continue;
+        ask->told_position = i + 1;
+        ask->told_holder = holder;
+        ask->told_ms = core->now_ms;
+        action = gp_core_emit_to_client(core, GP_CORE_LEASE_WAIT, &ask->session, ask->correlation);
+        action->position = i + 1;
+        action->lease = holder;
+        action->held_ms = lease != NULL ? core->now_ms - lease->since_ms : 0;
+        snprintf(action->text, sizeof(action->text), "position %u; %.400s", i + 1, holders);
+    }
+}
+
+int64_t gp_core_queue_due(const gp_core *core)
+{
+    int64_t due = INT64_MAX;
+    uint64_t holder = first_holder(core);
+
+    for (uint32_t i = 0; i < core->ask_count; i++) {
+        int64_t at = wait_due(core, i, holder);
+
+        due = at < due ? at : due;
+    }
+    return due;
+}
+
+void gp_core_queue_serve(gp_core *core)
+{
+    uint32_t position = 0;
+
+    /* While reports are awaited nobody knows who holds what. */
+    while (position < core->ask_count && core->accepting && core->stopping != GP_CORE_STOPPING &&
+           core->adopting_ms == 0) {
+        gp_core_ask ask = core->asks[position];
+        uint64_t members;
+        gp_error err;
+
+        if (check_possible(core, &ask, &err) != GP_OK) {
+            remove_ask(core, position);
+            gp_core_emit_error(core, &ask.session, ask.correlation, err.code, "%s", err.message);
+            continue;
+        }
+        members = choose(core, &ask);
+        if (members != 0) {
+            remove_ask(core, position);
+            gp_core_lease_begin(core, &ask, members);
+        } else if (ask.wish.no_wait && /* workers that start are waited for */
+                   (gp_core_lease_count(core) != 0 || gp_core_adopt_claims(core) != 0)) {
+            char holders[GP_ERROR_MESSAGE_MAX];
+
+            remove_ask(core, position);
+            gp_core_words_holders(core, holders);
+            gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY, "not free now: %.400s",
+                               holders);
+        } else {
+            break;
+        }
+    }
+    tell_waiting(core);
+}
+
+void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
+{
+    gp_core_ask ask = { .wish = *event->wish,
+                        .session = event->session,
+                        .correlation = event->correlation,
+                        .pid = event->pid,
+                        .asked_ms = core->now_ms };
+    uint32_t position = core->ask_count;
+    gp_error err = { .code = GP_OK };
+
+    if (core->stopping != GP_CORE_RUNNING)
+        gp_fail(&err, GP_ESTATE, "the pool is shutting down; run `gradpool up` to start a new one");
+    else if (!core->accepting)
+        gp_fail(&err, GP_ESTATE,
+                "this scheduler lost its lock file and grants nothing any more; run `gradpool down`, then "
+                "`gradpool up`");
+    else if (core->ask_count == core->config.waits_max)
+        gp_fail(&err, GP_EBUSY, "%u clients are waiting already, which is the limit; try again later",
+                core->ask_count);
+    else if (ask.wish.max != 0 && ask.wish.min > ask.wish.max)
+        gp_fail(&err, GP_EINVAL, "at least %u and at most %u workers asked; the first must not be larger",
+                ask.wish.min, ask.wish.max);
+    else if (ask.wish.max != 0 && ask.wish.floor > ask.wish.max)
+        gp_fail(&err, GP_EINVAL, "min-workers is %u, more than the %u workers asked for", ask.wish.floor,
+                ask.wish.max);
+    else if (resolve_devices(core, &ask, &err) == GP_OK && ask.named != 0 &&
+             (uint32_t)__builtin_popcountll(ask.named) < least(&ask))
+        gp_fail(&err, GP_EINVAL,
+                "the device list \"%.100s\" names %u workers, fewer than the %u that are needed",
+                ask.wish.devices, (uint32_t)__builtin_popcountll(ask.named), least(&ask));
+    if (err.code == GP_OK)
+        (void)check_possible(core, &ask, &err);
+    if (err.code != GP_OK) {
+        gp_core_emit_error(core, &ask.session, ask.correlation, err.code, "%s", err.message);
+        return;
+    }
+    while (position > 0 && core->asks[position - 1].wish.priority < ask.wish.priority)
+        position--;
+    memmove(&core->asks[position + 1], &core->asks[position], (core->ask_count - position) * sizeof(ask));
+    core->asks[position] = ask;
+    core->ask_count++;
+    gp_core_adopt_asked(core, &ask.session);
+    gp_core_queue_serve(core);
+    /* Behind others, the head was looked at, not this one. */
+    for (uint32_t i = 1; ask.wish.no_wait && i < core->ask_count; i++) {
+        if (core->asks[i].correlation == ask.correlation &&
+            gp_core_id_equal(&core->asks[i].session, &ask.session)) {
+            remove_ask(core, i);
+            gp_core_emit_error(core, &ask.session, ask.correlation, GP_EBUSY,
+                               "%u clients wait before this one", i);
+            break;
+        }
+    }
+}
+
+uint32_t gp_core_queue_leave(gp_core *core, const gp_core_id *session)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = core->ask_count; i-- > 0;) {
+        if (gp_core_id_equal(&core->asks[i].session, session)) {
+            remove_ask(core, i);
+            left++;
+        }
+    }
+    return left;
+}
+
+void gp_core_queue_refuse_all(gp_core *core, gp_status status, const char *why)
+{
+    for (uint32_t i = 0; i < core->ask_count; i++)
+        gp_core_emit_error(core, &core->asks[i].session, core->asks[i].correlation, status, "%s", why);
+    core->ask_count = 0;
+}

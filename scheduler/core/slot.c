@@ -1,0 +1,465 @@
+/* slot.c -- the life of the processes in a slot.
+ *
+ *   ABSENT --due: SPAWN--> STARTING --ready--> READY ------------------------.
+ *     ^                       |  \---ready without a device--> EXCLUDED      | no answer, no beat
+ *     |                       | not ready in time: KILL           | due: QUIT| KILL
+ *     '---------died----------+---------------------------------- DYING <----'
+ *
+ * A slot may begin with a process of an earlier scheduler, AWAITED instead of ABSENT: adopt.c.
+ *
+ * A slot whose process died before it was ready waits longer each time; after GP_CORE_EARLY_DEATHS_MAX such
+ * deaths within ten seconds it is condemned: a worker that cannot start must not keep the machine busy.
+ * The silent: a READY worker of which nothing is heard, or whose training stays in one stretch of a step, becomes suspect and
+ * is shown as such; when it is well again it is what it was.  It is killed (and so fenced: what a dead incarnation says is
+ * dropped) when it is idle, or does what can be done again, after config.beat_ms; in a training when it is past its step's deadline too, which is
+ * ten times the longest stretch so far; while it runs code of its user never, for only the user knows how long that may take, or
+ * that it stands in a debugger.
+ * A device that is taken may come free (a worker that is being killed, or ends for want of a scheduler), so the excluded are tried again: soon at first, then every half minute. */
+#include <stdio.h>
+#include <string.h>
+
+#include "scheduler/core/core_parts.h"
+
+enum {
+    EARLY_WINDOW_MS = 10000,
+    RETRY_FIRST_MS = 250,
+    RETRY_LAST_MS = 30000,
+    TRIES_SOON = 4,
+    STRETCH_SUSPECT = 5, /* times the longest stretch of a step so far */
+    STRETCH_LOST = 10,
+    STOOD_STILL_MS = 900, /* without a beat, of which there is one every 500 ms */
+};
+
+bool gp_core_slot_free(const gp_core_slot *slot)
+{
+    return slot->wanted && !slot->kept && slot->process == GP_CORE_READY && slot->lease == 0 &&
+           slot->revoking == 0 && slot->claim == 0;
+}
+
+bool gp_core_slot_coming(const gp_core_slot *slot)
+{
+    if (!slot->wanted || slot->condemned || slot->lease != 0)
+        return false;
+    switch (slot->process) {
+    case GP_CORE_ABSENT:
+    case GP_CORE_AWAITED:
+    case GP_CORE_STARTING:
+    case GP_CORE_EXCLUDED:
+    case GP_CORE_DYING:
+        return slot->tries <= TRIES_SOON;
+    case GP_CORE_READY:
+        return false;
+    }
+    return false;
+}
+
+bool gp_core_slot_usable(const gp_core_slot *slot)
+{
+    return slot->wanted && !slot->condemned &&
+           (slot->process == GP_CORE_READY || slot->lease != 0 || gp_core_slot_coming(slot));
+}
+
+const char *gp_core_slot_word(const gp_core_slot *slot)
+{
+    if (slot->condemned)
+        return "dead";
+    if (slot->process == GP_CORE_EXCLUDED || (slot->tries != 0 && slot->process != GP_CORE_READY))
+        return "excluded";
+    if (slot->process != GP_CORE_READY)
+        return "starting";
+    return slot->lease != 0 || slot->revoking != 0 || slot->claim != 0 ? "busy" : "idle";
+}
+
+void gp_core_slot_spawn(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    slot->process = GP_CORE_STARTING;
+    if (slot->incarnation < core->config.incarnation_base) /* that of an adopted process */
+        slot->incarnation = core->config.incarnation_base;
+    slot->incarnation++;
+    slot->pid = 0;
+    slot->due_ms = core->now_ms + core->config.start_ms;
+    gp_core_emit_to_worker(core, GP_CORE_SPAWN, index);
+}
+
+void gp_core_slot_kill(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    slot->process = GP_CORE_DYING;
+    slot->suspect = false;
+    slot->due_ms = core->now_ms + core->config.answer_ms;
+    slot->answer_ms = 0;
+    gp_core_emit_to_worker(core, GP_CORE_KILL, index);
+}
+
+void gp_core_slot_quit(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    if (slot->process == GP_CORE_STARTING || slot->process == GP_CORE_AWAITED) { /* nobody to be told yet */
+        gp_core_slot_kill(core, index);
+    } else if (slot->process == GP_CORE_READY || slot->process == GP_CORE_EXCLUDED) {
+        slot->process = GP_CORE_DYING;
+        slot->suspect = false;
+        slot->due_ms = core->now_ms + core->config.answer_ms;
+        slot->answer_ms = 0;
+        gp_core_emit_to_worker(core, GP_CORE_QUIT, index);
+    }
+}
+
+static void kill_because(gp_core *core, uint32_t index, const char *reason)
+{
+    snprintf(core->slots[index].reason, sizeof(core->slots[index].reason), "%s", reason);
+    gp_core_emit_log(core, "worker %u (pid %d, incarnation %u) is killed: %s", index + 1,
+                     (int)core->slots[index].pid, core->slots[index].incarnation, reason);
+    gp_core_slot_kill(core, index);
+}
+
+void gp_core_slot_replace(gp_core *core, const gp_core_event *event)
+{
+    const gp_core_lease *lease = gp_core_lease_find(core, event->lease);
+    gp_core_slot *slot = &core->slots[event->slot];
+    bool present = slot->incarnation == event->incarnation && slot->process == GP_CORE_READY;
+
+    if (lease == NULL || !gp_core_id_equal(&lease->session, &event->session) || slot->lease != lease->id ||
+        !present) {
+        core->stale++;
+        gp_core_emit_error(core, &event->session, event->correlation, GP_ESTALE,
+                           "worker %u, incarnation %u, is not a member of lease %llu of this session now",
+                           event->slot + 1, event->incarnation, (unsigned long long)event->lease);
+        return;
+    }
+    gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
+    kill_because(core, event->slot, event->reason);
+}
+
+/* ---- the silent ---- */
+
+static int64_t longer_of(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* It is in a step; before one stretch has ended nobody knows how long one takes. */
+static bool stretches(const gp_core_slot *slot)
+{
+    return slot->work == GP_CORE_TRAINING && slot->stretch_ms != 0 && slot->stretch_max_ms != 0;
+}
+
+int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot)
+{
+    return core->now_ms - slot->beat_ms + (stretches(slot) ? slot->stretch_ms : 0);
+}
+
+/* When there is cause to suspect it, if nothing more is heard of it; INT64_MAX: never. */
+static int64_t suspect_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    int64_t limit = config->suspect_ms, due = slot->beat_ms + limit;
+
+    if (config->suspect_ms == 0)
+        return INT64_MAX;
+    if (stretches(slot)) {
+        limit = longer_of(limit, STRETCH_SUSPECT * slot->stretch_max_ms);
+        due = slot->beat_ms + limit - slot->stretch_ms < due ? slot->beat_ms + limit - slot->stretch_ms : due;
+    }
+    return due;
+}
+
+/* And when it is killed. */
+static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    int64_t limit = config->beat_ms;
+
+    if (config->beat_ms == 0 || slot->work == GP_CORE_USERS)
+        return INT64_MAX;
+    if (slot->work != GP_CORE_TRAINING)
+        return slot->beat_ms + limit;
+    limit = longer_of(limit, STRETCH_LOST * slot->stretch_max_ms);
+    return slot->beat_ms + limit - (stretches(slot) ? slot->stretch_ms : 0);
+}
+
+/* When its answer to a grant or a revoke is too late.  Who beats and does not give back is in something that does not end; who does
+ * not beat either was stopped or has no core, and has as long as for taking a lease. */
+static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    if (slot->answer_ms == 0)
+        return INT64_MAX;
+    return slot->revoking == 0 || slot->excused || slot->answer_ms - slot->beat_ms < STOOD_STILL_MS
+               ? slot->answer_ms
+               : longer_of(slot->answer_ms, slot->beat_ms + config->grant_ms);
+}
+
+/* silent_ms 0: it is well again. */
+static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
+{
+    const gp_core_slot *slot = &core->slots[index];
+    const gp_core_lease *lease = gp_core_lease_find(core, slot->lease);
+    gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_SUSPECT, index);
+
+    action->silent_ms = silent_ms;
+    snprintf(action->text, sizeof(action->text), "worker %u (pid %d): %.400s", index + 1, (int)slot->pid,
+             words);
+    if (lease == NULL || !lease->told)
+        return;
+    const char *text = action->text;
+
+    action = gp_core_emit_to_client(core, GP_CORE_WORKER_SUSPECT, &lease->session, 0);
+    action->lease = lease->id;
+    action->generation = lease->generation;
+    action->lost_slot = index;
+    action->lost_incarnation = slot->incarnation;
+    action->silent_ms = silent_ms;
+    snprintf(action->text, sizeof(action->text), "%s", text);
+}
+
+static void suspect(gp_core *core, uint32_t index)
+{
+    char words[GP_ERROR_MESSAGE_MAX];
+    gp_core_slot *slot = &core->slots[index];
+
+    slot->suspect = true;
+    tell_suspicion(core, index, gp_core_slot_silence(core, slot), gp_core_words_silence(core, slot, words));
+}
+
+/* It has said something; silent_ms: for how long it had not. */
+static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
+{
+    gp_core_slot *slot = &core->slots[index];
+    char words[80], time[32];
+
+    if (slot->revoking != 0 && !slot->excused && core->now_ms - slot->beat_ms >= STOOD_STILL_MS) {
+        slot->excused = true; /* once: what it is in may last, and its beats be slow */
+        slot->answer_ms = longer_of(slot->answer_ms, core->now_ms + core->config.answer_ms);
+    }
+    slot->beat_ms = core->now_ms;
+    if (!slot->suspect || core->now_ms >= suspect_due(slot, &core->config))
+        return;
+    slot->suspect = false;
+    snprintf(words, sizeof(words), "it is well again, after %s",
+             gp_core_duration(time, sizeof(time), silent_ms));
+    tell_suspicion(core, index, 0, words);
+}
+
+void gp_core_slot_beat(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    int64_t silent_ms = gp_core_slot_silence(core, slot);
+
+    slot->step = event->step;
+    slot->work = event->work;
+    slot->stretch_ms = event->stretch_ms;
+    slot->stretch_max_ms = event->stretch_max_ms;
+    heard(core, event->slot, silent_ms);
+}
+
+void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
+{
+    core->slots[event->slot].pid = event->pid;
+}
+
+/* A worker says again that it is ready (it re-executed itself).  What it holds must be what we think. */
+static void ready_again(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
+
+    if (slot->revoking != 0 && event->lease == 0) {
+        slot->revoking = 0;
+        slot->answer_ms = 0;
+        slot->granted = slot->acked = 0;
+        return;
+    }
+    if (lease == NULL || slot->granted == 0)
+        return;
+    if (event->lease == lease->id && (lease->formed >> event->slot & 1) == 0) /* it prepares, for that one */
+        slot->granted = slot->acked = event->generation;
+    if (event->lease == lease->id)
+        return;
+    /* The grant, or what it knew of it, was lost with its former self. */
+    kill_because(core, event->slot, "it came back without the lease it was granted");
+}
+
+static void ready_excluded(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
+    int64_t wait_ms = RETRY_LAST_MS;
+
+    if (slot->process == GP_CORE_READY) { /* it lost its device: the new process will say whether for good */
+        kill_because(core, event->slot, event->reason != NULL ? event->reason : "it lost its device");
+        return;
+    }
+    slot->process = GP_CORE_EXCLUDED;
+    slot->tries++;
+    if (slot->tries <= TRIES_SOON)
+        wait_ms = (int64_t)RETRY_FIRST_MS << (slot->tries - 1);
+    slot->due_ms = core->now_ms + wait_ms;
+    snprintf(slot->reason, sizeof(slot->reason), "%s",
+             event->reason != NULL ? event->reason : "no reason given");
+    if (slot->tries > TRIES_SOON && lease != NULL)
+        gp_core_group_shrink(core, lease, event->slot);
+}
+
+void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease;
+    bool again = slot->process == GP_CORE_READY;
+
+    heard(core, event->slot, gp_core_slot_silence(core, slot));
+    if (!event->usable) {
+        ready_excluded(core, event);
+        return;
+    }
+    if (slot->process == GP_CORE_AWAITED || (again && slot->claim != 0)) {
+        gp_core_adopt_reported(core, event);
+        return;
+    }
+    slot->process = GP_CORE_READY;
+    slot->tries = slot->early = 0;
+    slot->reason[0] = '\0';
+    if (again)
+        ready_again(core, event);
+    if (slot->process != GP_CORE_READY)
+        return;
+    /* A lease of another time: nobody here can use it. */
+    if (event->lease != 0 && event->lease != slot->lease)
+        gp_core_lease_revoke(core, event->slot, event->lease, event->generation);
+    lease = gp_core_lease_of(core, slot->lease);
+    if (lease != NULL)
+        gp_core_group_advance(core, lease);
+}
+
+/* When the next process may be spawned, or that none may. */
+static void count_early_death(gp_core *core, uint32_t index, const char *cause)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    if (slot->early == 0 || core->now_ms - slot->early_since_ms > EARLY_WINDOW_MS) {
+        slot->early = 0;
+        slot->early_since_ms = core->now_ms;
+    }
+    slot->early++;
+    slot->due_ms = core->now_ms + (slot->early == 1 ? 0 : 50ll << slot->early);
+    if (slot->early < GP_CORE_EARLY_DEATHS_MAX)
+        return;
+    slot->condemned = true;
+    snprintf(slot->reason, sizeof(slot->reason),
+             "it died %u times while starting; the last time %.360s; run `gradpool up` to try again",
+             slot->early, cause);
+    gp_core_emit_log(core, "worker %u is given up: %s", index + 1, slot->reason);
+}
+
+void gp_core_slot_died(gp_core *core, const gp_core_event *event)
+{
+    gp_core_slot *slot = &core->slots[event->slot];
+    gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
+    bool asked = slot->process == GP_CORE_DYING && slot->reason[0] == '\0';
+    bool excluded = slot->tries != 0; /* its reason stays to be read */
+    bool early = slot->process == GP_CORE_STARTING;
+    char cause[GP_ERROR_MESSAGE_MAX];
+
+    gp_core_words_death(cause, slot, event->slot, event);
+    if (lease != NULL)
+        gp_core_group_lost(core, lease, event, cause);
+    if (!asked && !excluded) {
+        slot->deaths++;
+        gp_core_emit_log(core, "%s", cause);
+    }
+    slot->process = GP_CORE_ABSENT;
+    slot->pid = 0;
+    slot->due_ms = core->now_ms;
+    slot->revoking = 0;
+    slot->answer_ms = 0;
+    slot->granted = slot->acked = 0;
+    slot->claim = 0;
+    slot->claim_pid = 0;
+    slot->step = 0;
+    slot->suspect = false;
+    slot->work = GP_CORE_OURS;
+    slot->stretch_ms = slot->stretch_max_ms = 0;
+    if (!excluded)
+        slot->reason[0] = '\0';
+    if (early)
+        count_early_death(core, event->slot, cause);
+    if (slot->condemned && lease != NULL)
+        gp_core_group_shrink(core, lease, event->slot);
+    else if (lease != NULL)
+        gp_core_group_advance(core, lease); /* an elastic one needs no replacement */
+    gp_core_slot_tick(core, event->slot);
+}
+
+static void tick_ready(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+    char why[160];
+
+    if (core->now_ms >= answer_due(slot, &core->config)) {
+        if (slot->revoking != 0)
+            snprintf(why, sizeof(why), "it did not give back lease %llu in time",
+                     (unsigned long long)slot->revoking);
+        else
+            snprintf(why, sizeof(why), "it did not acknowledge lease %llu in time",
+                     (unsigned long long)slot->lease);
+        kill_because(core, index, why);
+    } else if (core->now_ms >= silence_due(slot, &core->config)) {
+        bool mute = core->now_ms - slot->beat_ms >= core->config.beat_ms;
+
+        snprintf(why, sizeof(why),
+                 mute ? "it gave no sign of life for %lld s" : "it was in one step for %lld s",
+                 (long long)(gp_core_slot_silence(core, slot) / 1000));
+        kill_because(core, index, why);
+    } else if (!slot->suspect && core->now_ms >= suspect_due(slot, &core->config)) {
+        suspect(core, index);
+    }
+}
+
+void gp_core_slot_tick(gp_core *core, uint32_t index)
+{
+    gp_core_slot *slot = &core->slots[index];
+
+    if (slot->process == GP_CORE_READY) {
+        tick_ready(core, index);
+        return;
+    }
+    if (core->now_ms < slot->due_ms)
+        return;
+    switch (slot->process) {
+    case GP_CORE_ABSENT:
+        if (slot->wanted && !slot->condemned && core->stopping != GP_CORE_STOPPING)
+            gp_core_slot_spawn(core, index);
+        break;
+    case GP_CORE_AWAITED:
+        kill_because(core, index, "it did not report to the scheduler that follows its own");
+        break;
+    case GP_CORE_STARTING:
+        kill_because(core, index, "it was not ready in time");
+        break;
+    case GP_CORE_EXCLUDED:
+        gp_core_slot_quit(core, index);
+        break;
+    case GP_CORE_DYING:
+        gp_core_slot_kill(core, index);
+        break;
+    case GP_CORE_READY:
+        break;
+    }
+}
+
+int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config)
+{
+    int64_t due = INT64_MAX;
+
+    if (slot->process != GP_CORE_READY)
+        return slot->process == GP_CORE_ABSENT && (!slot->wanted || slot->condemned) ? INT64_MAX
+                                                                                     : slot->due_ms;
+    if (answer_due(slot, config) < due)
+        due = answer_due(slot, config);
+    if (silence_due(slot, config) < due)
+        due = silence_due(slot, config);
+    if (!slot->suspect && suspect_due(slot, config) < due)
+        due = suspect_due(slot, config);
+    return due;
+}

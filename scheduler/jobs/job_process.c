@@ -1,0 +1,368 @@
+#include "scheduler/jobs/job_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/base/text/log.h"
+#include "common/base/system/process.h"
+#include "common/base/memory/secret.h"
+#include "scheduler/process/supervise.h"
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
+
+void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
+}
+
+/* ---- who a process is ---- */
+
+void gp_job_boot(uint8_t out[16])
+{
+    char text[40] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC), nibbles = 0;
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+    if (fd >= 0)
+        close(fd);
+    memset(out, 0, 16);
+    for (ssize_t i = 0; i < got && nibbles < 32; i++) {
+        static const char digits[] = "0123456789abcdef";
+        const char *found = text[i] != '\0' ? strchr(digits, text[i]) : NULL;
+
+        if (found != NULL) {
+            out[nibbles / 2] = (uint8_t)(out[nibbles / 2] << 4 | (found - digits));
+            nibbles++;
+        }
+    }
+}
+
+bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
+{
+    uint8_t boot[16];
+    int fd;
+
+    gp_job_boot(boot);
+    if (job->pid <= 1 || job->start_time == 0 || memcmp(boot, job->boot, sizeof(boot)) != 0)
+        return false;
+    fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
+    if (fd < 0)
+        return false;
+    if (gp_supervise_start_time(job->pid) != job->start_time) { /* the descriptor is of another process */
+        close(fd);
+        return false;
+    }
+    *out = (gp_job_process){ .job = job->id,
+                             .attempt = job->attempts,
+                             .pid = job->pid,
+                             .start_time = job->start_time,
+                             .pidfd = fd,
+                             .gate = -1,
+                             .adopted = true };
+    return true;
+}
+
+/* ---- spawning ---- */
+
+/* The variables that are ours to set; the submitter's of these names are left out. */
+static bool is_ours(const char *variable)
+{
+    static const char *const names[] = { "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
+
+    if (strncmp(variable, "GRADPOOL_JOB", 12) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Texts with a NUL each as a list; `room` more entries stay free at its end.  Freed with gp_free(). */
+static char **split_texts(char *texts, size_t bytes, size_t before, size_t room, bool variables,
+                          size_t *count)
+{
+    size_t texts_count = 0;
+    char **list;
+
+    for (size_t i = 0; i < bytes; i++)
+        texts_count += texts[i] == '\0';
+    list = gp_calloc(before + texts_count + room + 1, sizeof(*list));
+    *count = before;
+    for (char *at = texts; list != NULL && at < texts + bytes; at += strlen(at) + 1) {
+        if (!variables || !is_ours(at))
+            list[(*count)++] = at;
+    }
+    return list;
+}
+
+static gp_status make_folder(const gp_places *places, uint64_t job, uint32_t attempt, char *folder,
+                             size_t bytes, gp_error *err)
+{
+    char log[GP_TEXT_FOLDER + 8];
+    int fd;
+
+    gp_job_folder(places, job, folder, bytes);
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot make the job's folder %s", folder);
+    if (attempt == 1)
+        return GP_OK;
+    snprintf(log, sizeof(log), "%s/log", folder);
+    fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) {
+        dprintf(fd, "\n== attempt %u ==\n", attempt);
+        close(fd);
+    }
+    return GP_OK;
+}
+
+static int spawn_with(pid_t *pid, const char *program, const char *folder, const char *directory, int gate,
+                      char **arguments, char **environment)
+{
+    posix_spawn_file_actions_t actions;
+    char log[GP_TEXT_FOLDER + 8];
+
+    snprintf(log, sizeof(log), "%s/log", folder);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+                                     0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, gate, GATE);
+    if (gp_secrets_fd() >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS);
+    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS + 1 : SECRETS);
+    posix_spawn_file_actions_addchdir_np(&actions, directory);
+    /* A session of its own: a job that is stopped outlives its scheduler too. */
+    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
+}
+
+/* The descriptor of the gate may be 3 itself, which dup2 would leave close-on-exec. */
+static int gate_open(int ends[2])
+{
+    int moved;
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return errno;
+    if (ends[0] > GATE)
+        return 0;
+    moved = fcntl(ends[0], F_DUPFD_CLOEXEC, GATE + 1);
+    if (moved < 0) {
+        int problem = errno;
+
+        close(ends[0]);
+        close(ends[1]);
+        return problem;
+    }
+    close(ends[0]);
+    ends[0] = moved;
+    return 0;
+}
+
+/* The child, watched; GP_EIO with errno in the words. */
+static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
+                       char **arguments, char **environment, gp_error *err)
+{
+    int ends[2] = { -1, -1 }, problem = gate_open(ends);
+
+    if (problem == 0) {
+        problem = spawn_with(&out->pid, program, folder, directory, ends[0], arguments, environment);
+        close(ends[0]);
+        if (problem != 0)
+            close(ends[1]);
+    }
+    if (problem == 0) {
+        out->gate = ends[1];
+        out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);
+        out->start_time = gp_supervise_start_time(out->pid);
+        if (out->pidfd >= 0)
+            return GP_OK;
+        problem = errno;
+        kill(out->pid, SIGKILL);
+        waitpid(out->pid, NULL, 0);
+        close(out->gate);
+    }
+    errno = problem;
+    return gp_fail_errno(err, GP_EIO, "cannot start %s", program);
+}
+
+gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t job, uint32_t attempt,
+                       const gp_journal_words *words, gp_error *err)
+{
+    char program[4096], folder[GP_TEXT_FOLDER], ours[OURS_MAX][GP_TEXT_FOLDER + 40];
+    char **arguments, **environment;
+    size_t argument_count, variable_count, used = 0;
+    struct stat facts;
+    gp_status status = gp_supervise_client(program, sizeof(program), err);
+
+    if (status == GP_OK && (stat(words->directory, &facts) != 0 || !S_ISDIR(facts.st_mode)))
+        return gp_fail(err, GP_ENOENT, "its directory %s is not there any more", words->directory);
+    if (status == GP_OK)
+        status = make_folder(places, job, attempt, folder, sizeof(folder), err);
+    if (status != GP_OK)
+        return status;
+    *out = (gp_job_process){ .job = job, .attempt = attempt, .pidfd = -1, .gate = -1 };
+    arguments = split_texts(words->words, words->words_bytes, 1, 0, false, &argument_count);
+    environment =
+        split_texts(words->environment, words->environment_bytes, 0, OURS_MAX, true, &variable_count);
+    if (arguments == NULL || environment == NULL) {
+        gp_free(arguments);
+        gp_free(environment);
+        return gp_fail(err, GP_ENOMEM, "no memory to start it");
+    }
+    arguments[0] = program;
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_POOL=%s", places->pool);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_RUNTIME_DIR=%s", places->runtime);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_STATE_DIR=%s", places->state_root);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB=%" PRIu64, job);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_ATTEMPT=%u", attempt);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_DIR=%s", folder);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_GATE=%d", GATE);
+    snprintf(ours[used++], sizeof(ours[0]), "GRADPOOL_JOB_UMASK=%03o", words->umask);
+    if (gp_secrets_fd() >= 0)
+        gp_secrets_assignment(ours[used++], SECRETS);
+    for (size_t i = 0; i < used; i++)
+        environment[variable_count + i] = ours[i];
+    status = start(out, program, folder, words->directory, arguments, environment, err);
+    gp_free(arguments);
+    gp_free(environment);
+    return status;
+}
+
+void gp_job_go(gp_job_process *process)
+{
+    if (process->gate < 0)
+        return;
+    if (write(process->gate, "g", 1) != 1)
+        gp_log_event(GP_LOG_WARN, "job-gate", GP_LOG_WITH({ "job", .number = (int64_t)process->job }),
+                     "the job has left its gate: %s", strerror(errno));
+    close(process->gate);
+    process->gate = -1;
+}
+
+void gp_job_signal(const gp_job_process *process, int number, bool group)
+{
+    if (group)
+        kill(-process->pid, number); /* it leads a group of that number for as long as it is not reaped */
+    syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
+}
+
+void gp_job_drop(gp_job_process *process)
+{
+    if (process->gate >= 0)
+        close(process->gate);
+    process->gate = -1;
+    gp_job_signal(process, SIGKILL, true);
+}
+
+/* ---- the end ---- */
+
+static const char unknown[] = "died, signal unknown";
+
+static gp_json *read_record(const gp_places *places, uint64_t job)
+{
+    char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
+    gp_json *json = NULL;
+    char *text = NULL;
+    struct stat facts;
+    ssize_t got = -1;
+    int fd;
+
+    gp_job_folder(places, job, folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/job.json", folder);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return NULL;
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size <= RECORD_BYTES_MAX)
+        text = gp_malloc((size_t)facts.st_size + 1);
+    if (text != NULL)
+        got = read(fd, text, (size_t)facts.st_size);
+    if (got > 0 && gp_json_parse(&json, text, (size_t)got, NULL) != GP_OK)
+        json = NULL;
+    gp_free(text);
+    close(fd);
+    return json;
+}
+
+/* Errors that are of the pool's death, not of the job. */
+static bool is_pool_lost(const char *error)
+{
+    return strcmp(error, "GP_EPEER") == 0 || strcmp(error, "GP_ENOPOOL") == 0 ||
+           strcmp(error, "GP_ESTALE") == 0;
+}
+
+void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp_job_end *end)
+{
+    gp_json *json = read_record(places, job);
+    const gp_json *last = json != NULL ? gp_json_member(json, "exit") : NULL;
+    int64_t code = last != NULL ? gp_json_integer(gp_json_member(last, "code"), -1) : -1;
+
+    *end = (gp_job_end){ .exit = GP_JOBS_EXIT_UNKNOWN };
+    if (last != NULL && gp_json_integer(gp_json_member(json, "attempt"), 0) == (int64_t)attempt &&
+        code >= 0 && code <= 255) {
+        end->exit = GP_JOBS_EXIT_CODE;
+        end->number = (int32_t)code;
+        end->pool_lost = is_pool_lost(gp_json_text(gp_json_member(last, "error"), ""));
+        snprintf(end->text, sizeof(end->text), "%s", gp_json_text(gp_json_member(last, "message"), ""));
+    } else {
+        snprintf(end->text, sizeof(end->text), "%s", unknown);
+    }
+    gp_json_free(json);
+}
+
+void gp_job_process_deinit(gp_job_process *process)
+{
+    if (process->gate >= 0)
+        close(process->gate);
+    if (process->pidfd >= 0)
+        close(process->pidfd);
+    *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
+}
+
+static void describe(const siginfo_t *info, gp_job_end *end)
+{
+    end->exit = info->si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
+    end->number = info->si_status;
+    if (info->si_code == CLD_EXITED) {
+        if (strcmp(end->text, unknown) == 0)
+            end->text[0] = '\0'; /* it left no sentence; its exit code is shown anyway */
+        return;
+    }
+    end->pool_lost = false;
+    snprintf(end->text, sizeof(end->text), "killed by signal %d (%s)%s", info->si_status,
+             strsignal(info->si_status), info->si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
+bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *end)
+{
+    siginfo_t info = { .si_pid = 0 };
+
+    if (process->adopted) { /* its pidfd is readable, and that is all that can be known from the kernel */
+        gp_job_read_end(places, process->job, process->attempt, end);
+        gp_job_process_deinit(process);
+        return true;
+    }
+    if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        return false;
+    kill(-process->pid, SIGKILL); /* what it started goes with it; unreaped, so the number is still its own */
+    waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
+    gp_job_read_end(places, process->job, process->attempt, end);
+    describe(&info, end);
+    gp_job_process_deinit(process);
+    return true;
+}

@@ -1,0 +1,795 @@
+/* journal.c -- see journal.h.  It stays whole, though it is long: what is here touches SQLite or its thread, and SQLite
+ * has one home. */
+#include "scheduler/jobs/journal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <ftw.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/system/process.h"
+
+enum {
+    APPLICATION_ID = 0x47504a31, /* "GPJ1" */
+    FORMAT = 1,
+    BATCH_MAX = 8192, /* operations of one commit */
+    FOLDER_DESCRIPTORS = 8,
+};
+
+static const size_t waiting_bytes_max = 256u << 20;
+
+typedef enum operation_kind { INSERT, UPDATE, DELETE, FETCH } operation_kind;
+
+typedef struct operation {
+    struct operation *next;
+    operation_kind kind;
+    uint64_t number;
+    uint32_t attempt;
+    gp_jobs_job job;
+    gp_journal_words words; /* of INSERT */
+    char *folder;           /* of DELETE */
+    size_t bytes;
+} operation;
+
+typedef struct report {
+    struct report *next;
+    gp_journal_report body;
+} report;
+
+enum { STATEMENT_INSERT, STATEMENT_UPDATE, STATEMENT_DELETE, STATEMENT_FETCH, STATEMENTS };
+
+struct gp_journal {
+    char path[4096];
+    sqlite3 *database;
+    sqlite3_stmt *statements[STATEMENTS];
+    pthread_t thread;
+    bool started;
+    int event; /* eventfd: reports wait */
+    pthread_mutex_t lock;
+    pthread_cond_t asked;
+    /* Under the lock. */
+    operation *first, **last;
+    size_t waiting_bytes;
+    bool closing;
+    report *reports, **reports_last;
+    gp_journal_report persisted; /* merged: only the largest number counts */
+    bool failed;
+    gp_error failure;
+    bool failure_told;
+    gp_journal_stats stats;
+};
+
+void gp_journal_words_deinit(gp_journal_words *words)
+{
+    gp_free(words->words);
+    gp_free(words->environment);
+    gp_free(words->directory);
+    *words = (gp_journal_words){ 0 };
+}
+
+/* ---- errors ---- */
+
+static gp_status database_fail(gp_journal *journal, int code, gp_error *err)
+{
+    const char *why = journal->database != NULL ? sqlite3_errmsg(journal->database) : sqlite3_errstr(code);
+
+    switch (code & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return gp_fail(err, GP_EBUSY,
+                       "another process has the job journal %s open (%s): two pools share this state "
+                       "directory; set GRADPOOL_STATE_DIR for one of them",
+                       journal->path, why);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        return gp_fail(err, GP_ECORRUPT,
+                       "the job journal %s is damaged (%s); its jobs may be saved with `sqlite3 FILE "
+                       ".recover`; move the file away, then run gradpool down and gradpool up",
+                       journal->path, why);
+    case SQLITE_FULL:
+        return gp_fail(err, GP_EIO,
+                       "the disk of the job journal %s is full (%s): no job is taken; make room, then run "
+                       "gradpool down and gradpool up",
+                       journal->path, why);
+    case SQLITE_NOMEM:
+        return gp_fail(err, GP_ENOMEM, "no memory for the job journal %s", journal->path);
+    default:
+        return gp_fail(err, GP_EIO,
+                       "the job journal %s cannot be written or read (%s, SQLite error %d): no job is "
+                       "taken; see to the disk, then run gradpool down and gradpool up",
+                       journal->path, why, code);
+    }
+}
+
+static gp_status run_sql(gp_journal *journal, const char *sql, gp_error *err)
+{
+    int code = sqlite3_exec(journal->database, sql, NULL, NULL, NULL);
+
+    return code == SQLITE_OK ? GP_OK : database_fail(journal, code, err);
+}
+
+static gp_status read_number(gp_journal *journal, const char *sql, int64_t *out, gp_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int code = sqlite3_prepare_v2(journal->database, sql, -1, &statement, NULL);
+    gp_status status = GP_OK;
+
+    if (code == SQLITE_OK)
+        code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        *out = sqlite3_column_int64(statement, 0);
+    else if (code == SQLITE_DONE)
+        *out = 0;
+    else
+        status = database_fail(journal, code, err);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+/* ---- opening ---- */
+
+/* An fsync there may mean nothing, and locks may not be locks. */
+static gp_status refuse_network(const char *directory, gp_error *err)
+{
+    static const struct {
+        uint32_t magic;
+        const char *name;
+    } systems[] = {
+        { 0x00006969, "NFS" },    { 0x0000517b, "SMB" },    { 0xff534d42, "CIFS" },  { 0xfe534d42, "SMB" },
+        { 0x0bd00bd0, "Lustre" }, { 0x00c36400, "Ceph" },   { 0x5346414f, "AFS" },   { 0x6b414653, "AFS" },
+        { 0x47504653, "GPFS" },   { 0x19830326, "BeeGFS" }, { 0xaad7aaea, "PanFS" }, { 0x73757245, "Coda" },
+        { 0x01021997, "9P" },     { 0x01161970, "GFS2" },   { 0x7461636f, "OCFS2" },
+    };
+    struct statfs facts;
+
+    if (statfs(directory, &facts) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot look at the state directory %s", directory);
+    for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
+        if ((uint32_t)facts.f_type == systems[i].magic)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "the state directory %s is on a network file system (%s), which cannot hold the "
+                           "job journal; set GRADPOOL_STATE_DIR to a directory on a local disk",
+                           directory, systems[i].name);
+    }
+    return GP_OK;
+}
+
+static const char schema[] =
+    "CREATE TABLE jobs ("
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT," /* its counter outlives the rows: no id comes twice */
+    "  submitter BLOB NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, command TEXT NOT NULL,"
+    "  priority INTEGER NOT NULL, state INTEGER NOT NULL, attempts INTEGER NOT NULL, cancel INTEGER NOT NULL,"
+    "  pid INTEGER NOT NULL, start_time INTEGER NOT NULL, boot BLOB NOT NULL,"
+    "  submitted_ms INTEGER NOT NULL, started_ms INTEGER NOT NULL, ended_ms INTEGER NOT NULL,"
+    "  exit INTEGER NOT NULL, number INTEGER NOT NULL, workers INTEGER NOT NULL, reason TEXT NOT NULL,"
+    "  words BLOB NOT NULL, environment BLOB NOT NULL, directory TEXT NOT NULL, umask INTEGER NOT NULL,"
+    "  UNIQUE (submitter, seq));";
+
+static gp_status check_format(gp_journal *journal, gp_error *err)
+{
+    int64_t application = 0, version = 0, tables = 0;
+    gp_status status = read_number(journal, "PRAGMA application_id", &application, err);
+    char pragmas[120];
+
+    if (status == GP_OK)
+        status = read_number(journal, "PRAGMA user_version", &version, err);
+    if (status == GP_OK)
+        status = read_number(journal, "SELECT count(*) FROM sqlite_schema", &tables, err);
+    if (status != GP_OK)
+        return status;
+    if (application == 0 && version == 0 && tables == 0) {
+        status = run_sql(journal, "BEGIN IMMEDIATE", err);
+        if (status == GP_OK)
+            status = run_sql(journal, schema, err);
+        snprintf(pragmas, sizeof(pragmas), "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
+                 APPLICATION_ID, FORMAT);
+        return status == GP_OK ? run_sql(journal, pragmas, err) : status;
+    }
+    if (application != APPLICATION_ID)
+        return gp_fail(err, GP_EVERSION,
+                       "%s is a database of another program (application %" PRId64
+                       "); move it away, then run gradpool down and gradpool up",
+                       journal->path, application);
+    if (version != FORMAT)
+        return gp_fail(err, GP_EVERSION,
+                       "the job journal %s has format %" PRId64
+                       ", this build knows %d; run the gradpool that "
+                       "wrote it, or move the file away",
+                       journal->path, version, FORMAT);
+    return GP_OK;
+}
+
+#define ROW_COLUMNS                                                                                          \
+    "id, submitter, seq, name, command, priority, state, attempts, cancel, pid, start_time, boot, "          \
+    "submitted_ms, started_ms, ended_ms, exit, number, workers, reason"
+
+static gp_status prepare_statements(gp_journal *journal, gp_error *err)
+{
+    static const char *const texts[STATEMENTS] = {
+        [STATEMENT_INSERT] =
+            "INSERT INTO jobs (" ROW_COLUMNS ", words, environment, directory, umask) VALUES "
+            "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, "
+            "?21, "
+            "?22, ?23)",
+        [STATEMENT_UPDATE] =
+            "UPDATE jobs SET priority=?6, state=?7, attempts=?8, cancel=?9, pid=?10, start_time=?11, "
+            "boot=?12, "
+            "started_ms=?14, ended_ms=?15, exit=?16, number=?17, workers=?18, reason=?19 WHERE id=?1",
+        [STATEMENT_DELETE] = "DELETE FROM jobs WHERE id=?1",
+        [STATEMENT_FETCH] = "SELECT words, environment, directory, umask FROM jobs WHERE id=?1",
+    };
+
+    for (int i = 0; i < STATEMENTS; i++) {
+        int code = sqlite3_prepare_v3(journal->database, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
+                                      &journal->statements[i], NULL);
+
+        if (code != SQLITE_OK)
+            return database_fail(journal, code, err);
+    }
+    return GP_OK;
+}
+
+static gp_status open_database(gp_journal *journal, gp_error *err)
+{
+    int code = sqlite3_open_v2(
+        journal->path, &journal->database,
+        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_NOMUTEX, NULL);
+    gp_status status = code == SQLITE_OK ? GP_OK : database_fail(journal, code, err);
+
+    if (status == GP_OK)
+        sqlite3_extended_result_codes(journal->database, 1);
+    if (status == GP_OK) /* exclusive first: the log then needs no shared memory */
+        status = run_sql(journal,
+                         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; "
+                         "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF",
+                         err);
+    if (status == GP_OK)
+        status = run_sql(journal, "BEGIN EXCLUSIVE; COMMIT", err); /* takes the lock for life */
+    if (status == GP_OK)
+        status = check_format(journal, err);
+    return status == GP_OK ? prepare_statements(journal, err) : status;
+}
+
+gp_status gp_journal_open(gp_journal **out, const char *directory, gp_error *err)
+{
+    gp_journal *journal;
+    gp_status status = refuse_network(directory, err);
+
+    if (status != GP_OK)
+        return status;
+    journal = gp_calloc(1, sizeof(*journal));
+    if (journal == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the job journal");
+    pthread_mutex_init(&journal->lock, NULL);
+    pthread_cond_init(&journal->asked, NULL);
+    journal->last = &journal->first;
+    journal->reports_last = &journal->reports;
+    journal->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (journal->event < 0)
+        status = gp_fail_errno(err, GP_EIO, "no descriptor for the job journal");
+    else if ((size_t)snprintf(journal->path, sizeof(journal->path), "%s/jobs.db", directory) >=
+             sizeof(journal->path))
+        status = gp_fail(err, GP_ELIMIT, "the state directory's path is too long");
+    if (status == GP_OK)
+        status = open_database(journal, err);
+    if (status != GP_OK) {
+        gp_journal_close(journal);
+        return status;
+    }
+    *out = journal;
+    return GP_OK;
+}
+
+/* ---- rows ---- */
+
+static void bind_row(sqlite3_stmt *statement, const gp_jobs_job *job)
+{
+    sqlite3_bind_int64(statement, 1, (int64_t)job->id);
+    sqlite3_bind_blob(statement, 2, job->submitter, sizeof(job->submitter), SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 3, (int64_t)job->seq);
+    sqlite3_bind_text(statement, 4, job->name, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 5, job->command, -1, SQLITE_STATIC);
+    sqlite3_bind_int(statement, 6, job->priority);
+    /* At the gate counts as running: see jobs.h. */
+    sqlite3_bind_int(statement, 7, job->state == GP_JOBS_STARTING ? GP_JOBS_RUNNING : job->state);
+    sqlite3_bind_int64(statement, 8, job->attempts);
+    sqlite3_bind_int(statement, 9, job->cancel);
+    sqlite3_bind_int(statement, 10, job->pid);
+    sqlite3_bind_int64(statement, 11, (int64_t)job->start_time);
+    sqlite3_bind_blob(statement, 12, job->boot, sizeof(job->boot), SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 13, job->submitted_ms);
+    sqlite3_bind_int64(statement, 14, job->started_ms);
+    sqlite3_bind_int64(statement, 15, job->ended_ms);
+    sqlite3_bind_int(statement, 16, job->exit);
+    sqlite3_bind_int(statement, 17, job->number);
+    sqlite3_bind_int64(statement, 18, job->workers);
+    sqlite3_bind_text(statement, 19, job->reason, -1, SQLITE_STATIC);
+}
+
+static void column_text(sqlite3_stmt *statement, int column, char *out, size_t bytes)
+{
+    const unsigned char *text = sqlite3_column_text(statement, column);
+
+    snprintf(out, bytes, "%s", text != NULL ? (const char *)text : "");
+}
+
+static bool column_bytes16(sqlite3_stmt *statement, int column, uint8_t out[16])
+{
+    const void *bytes = sqlite3_column_blob(statement, column);
+
+    if (bytes == NULL || sqlite3_column_bytes(statement, column) != 16)
+        return false;
+    memcpy(out, bytes, 16);
+    return true;
+}
+
+static bool read_row(sqlite3_stmt *statement, gp_jobs_job *job)
+{
+    int64_t state = sqlite3_column_int64(statement, 6), ended = sqlite3_column_int64(statement, 15);
+
+    memset(job, 0, sizeof(*job));
+    job->id = (uint64_t)sqlite3_column_int64(statement, 0);
+    job->seq = (uint64_t)sqlite3_column_int64(statement, 2);
+    column_text(statement, 3, job->name, sizeof(job->name));
+    column_text(statement, 4, job->command, sizeof(job->command));
+    job->priority = sqlite3_column_int(statement, 5);
+    job->attempts = (uint32_t)sqlite3_column_int64(statement, 7);
+    job->cancel = sqlite3_column_int(statement, 8) != 0;
+    job->pid = sqlite3_column_int(statement, 9);
+    job->start_time = (uint64_t)sqlite3_column_int64(statement, 10);
+    job->submitted_ms = sqlite3_column_int64(statement, 12);
+    job->started_ms = sqlite3_column_int64(statement, 13);
+    job->ended_ms = sqlite3_column_int64(statement, 14);
+    job->number = sqlite3_column_int(statement, 16);
+    job->workers = (uint32_t)sqlite3_column_int64(statement, 17);
+    column_text(statement, 18, job->reason, sizeof(job->reason));
+    if (state <= GP_JOBS_NONE || state >= GP_JOBS_STATES || ended < GP_JOBS_EXIT_NONE ||
+        ended > GP_JOBS_EXIT_UNKNOWN)
+        return false;
+    job->state = (gp_jobs_state)state;
+    job->exit = (gp_jobs_exit)ended;
+    return column_bytes16(statement, 1, job->submitter) && column_bytes16(statement, 11, job->boot);
+}
+
+gp_status gp_journal_load(gp_journal *journal,
+                          gp_status (*each)(void *context, const gp_jobs_job *row, gp_error *err),
+                          void *context, uint64_t *next_id, gp_error *err)
+{
+    sqlite3_stmt *statement = NULL;
+    int64_t largest = 0;
+    gp_status status = GP_OK;
+    int code = sqlite3_prepare_v2(journal->database, "SELECT " ROW_COLUMNS " FROM jobs ORDER BY id", -1,
+                                  &statement, NULL);
+
+    while (status == GP_OK && code == SQLITE_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+        gp_jobs_job row;
+
+        code = SQLITE_OK;
+        status = read_row(statement, &row)
+                     ? each(context, &row, err)
+                     : gp_fail(err, GP_ECORRUPT, "job %" PRIu64 " makes no sense", row.id);
+    }
+    if (status == GP_ECORRUPT)
+        gp_error_prefix(err, "the job journal %s is damaged; move it away, then run gradpool down and up",
+                        journal->path);
+    if (status == GP_OK && code != SQLITE_DONE)
+        status = database_fail(journal, code, err);
+    sqlite3_finalize(statement);
+    if (status == GP_OK)
+        status = read_number(journal, "SELECT seq FROM sqlite_sequence WHERE name='jobs'", &largest, err);
+    if (status == GP_OK)
+        *next_id = (uint64_t)largest + 1;
+    return status;
+}
+
+/* ---- the thread ---- */
+
+static int step_and_reset(sqlite3_stmt *statement)
+{
+    int code = sqlite3_step(statement);
+    int reset = sqlite3_reset(statement);
+
+    sqlite3_clear_bindings(statement);
+    return code == SQLITE_DONE ? SQLITE_OK : code == SQLITE_ROW ? SQLITE_OK : reset != 0 ? reset : code;
+}
+
+static int apply(gp_journal *journal, const operation *op)
+{
+    sqlite3_stmt *statement;
+
+    switch (op->kind) {
+    case INSERT:
+        statement = journal->statements[STATEMENT_INSERT];
+        bind_row(statement, &op->job);
+        sqlite3_bind_blob64(statement, 20, op->words.words, op->words.words_bytes, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, 21, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
+        sqlite3_bind_text(statement, 22, op->words.directory, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 23, op->words.umask);
+        break;
+    case UPDATE:
+        statement = journal->statements[STATEMENT_UPDATE];
+        bind_row(statement, &op->job);
+        break;
+    default:
+        statement = journal->statements[STATEMENT_DELETE];
+        sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
+    }
+    return step_and_reset(statement);
+}
+
+/* A copy of a blob, never NULL but without memory. */
+static char *copy_column(sqlite3_stmt *statement, int column, size_t *bytes)
+{
+    const void *data = sqlite3_column_blob(statement, column);
+    char *copy;
+
+    *bytes = (size_t)sqlite3_column_bytes(statement, column);
+    copy = gp_malloc(*bytes + 1);
+    if (copy == NULL)
+        return NULL;
+    if (*bytes > 0)
+        memcpy(copy, data, *bytes);
+    copy[*bytes] = '\0';
+    return copy;
+}
+
+static void push_report(gp_journal *journal, report *made)
+{
+    pthread_mutex_lock(&journal->lock);
+    *journal->reports_last = made;
+    journal->reports_last = &made->next;
+    pthread_mutex_unlock(&journal->lock);
+    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+}
+
+/* GP_OK: a report is on its way, of words or of why not. */
+static int fetch(gp_journal *journal, const operation *op)
+{
+    sqlite3_stmt *statement = journal->statements[STATEMENT_FETCH];
+    report *made = gp_calloc(1, sizeof(*made));
+    gp_journal_words *words;
+    size_t bytes;
+    int code;
+
+    if (made == NULL)
+        return SQLITE_NOMEM;
+    words = &made->body.words;
+    sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
+    code = sqlite3_step(statement);
+    if (code == SQLITE_ROW) {
+        words->words = copy_column(statement, 0, &words->words_bytes);
+        words->environment = copy_column(statement, 1, &words->environment_bytes);
+        words->directory = copy_column(statement, 2, &bytes);
+        words->umask = (uint32_t)sqlite3_column_int64(statement, 3);
+    }
+    sqlite3_reset(statement);
+    if (code != SQLITE_ROW && code != SQLITE_DONE) {
+        gp_free(made);
+        return code;
+    }
+    made->body.job = op->job.id;
+    made->body.attempt = op->attempt;
+    made->body.kind = GP_JOURNAL_FETCHED;
+    if (words->words == NULL || words->environment == NULL || words->directory == NULL) {
+        gp_journal_words_deinit(words);
+        made->body.kind = GP_JOURNAL_UNFETCHED;
+        gp_fail(&made->body.error, GP_ENOMEM,
+                code == SQLITE_ROW ? "no memory for its words" : "its words are not in the journal");
+    }
+    push_report(journal, made);
+    return SQLITE_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    remove(path);
+    return 0;
+}
+
+static void persisted(gp_journal *journal, uint64_t number, uint64_t rows)
+{
+    pthread_mutex_lock(&journal->lock);
+    journal->persisted = (gp_journal_report){ .kind = GP_JOURNAL_PERSISTED, .number = number };
+    journal->stats.commits++;
+    journal->stats.rows += rows;
+    pthread_mutex_unlock(&journal->lock);
+    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+}
+
+static void free_operations(operation *op)
+{
+    while (op != NULL) {
+        operation *next = op->next;
+
+        gp_journal_words_deinit(&op->words);
+        gp_free(op->folder);
+        gp_free(op);
+        op = next;
+    }
+}
+
+static void fail(gp_journal *journal, int code)
+{
+    gp_error error;
+
+    database_fail(journal, code, &error);
+    gp_log(GP_LOG_ERROR, "journal-failed", "%s", error.message);
+    sqlite3_exec(journal->database, "ROLLBACK", NULL, NULL, NULL);
+    /* What is on the disk stays as it is: closing must not carry the log into the database. */
+    sqlite3_db_config(journal->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    pthread_mutex_lock(&journal->lock);
+    journal->failed = true;
+    journal->failure = error;
+    pthread_mutex_unlock(&journal->lock);
+    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+}
+
+/* One commit of all that waits. */
+static void write_batch(gp_journal *journal, const operation *batch)
+{
+    uint64_t number = 0, rows = 0;
+    int code = SQLITE_OK;
+
+    for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
+        if (op->kind == FETCH) { /* its row is of an earlier commit, or of this one */
+            code = fetch(journal, op);
+            continue;
+        }
+        if (rows++ == 0)
+            code = sqlite3_exec(journal->database, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        if (code == SQLITE_OK)
+            code = apply(journal, op);
+        number = op->number;
+    }
+    if (code == SQLITE_OK && rows > 0) {
+        gp_fault_point("journal-write");
+        code = sqlite3_exec(journal->database, "COMMIT", NULL, NULL, NULL);
+        gp_fault_point("journal-written");
+    }
+    if (code != SQLITE_OK) {
+        fail(journal, code);
+        return;
+    }
+    if (rows == 0)
+        return;
+    persisted(journal, number, rows);
+    for (const operation *op = batch; op != NULL; op = op->next) {
+        if (op->folder != NULL)
+            nftw(op->folder, remove_entry, FOLDER_DESCRIPTORS, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
+/* Up to BATCH_MAX operations, cut from the queue. */
+static operation *take_batch(gp_journal *journal)
+{
+    operation *batch = journal->first, **end = &journal->first;
+
+    for (int i = 0; i < BATCH_MAX && *end != NULL; i++) {
+        journal->waiting_bytes -= (*end)->bytes;
+        end = &(*end)->next;
+    }
+    operation *rest = *end;
+
+    *end = NULL;
+    journal->first = rest;
+    if (rest == NULL)
+        journal->last = &journal->first;
+    return batch;
+}
+
+static void *serve(void *context)
+{
+    gp_journal *journal = context;
+
+    pthread_mutex_lock(&journal->lock);
+    for (;;) {
+        while (journal->first == NULL && !journal->closing)
+            pthread_cond_wait(&journal->asked, &journal->lock);
+        if (journal->first == NULL)
+            break;
+        operation *batch = take_batch(journal);
+        bool failed = journal->failed;
+
+        pthread_mutex_unlock(&journal->lock);
+        if (!failed)
+            write_batch(journal, batch);
+        free_operations(batch);
+        pthread_mutex_lock(&journal->lock);
+    }
+    pthread_mutex_unlock(&journal->lock);
+    return NULL;
+}
+
+gp_status gp_journal_start(gp_journal *journal, gp_error *err)
+{
+    errno = gp_thread_start(&journal->thread, "gp-journal", 0, serve, journal);
+    if (errno != 0)
+        return gp_fail_errno(err, GP_EIO, "no thread for the job journal");
+    journal->started = true;
+    return GP_OK;
+}
+
+void gp_journal_close(gp_journal *journal)
+{
+    if (journal == NULL)
+        return;
+    if (journal->started) {
+        pthread_mutex_lock(&journal->lock);
+        journal->closing = true;
+        pthread_cond_signal(&journal->asked);
+        pthread_mutex_unlock(&journal->lock);
+        pthread_join(journal->thread, NULL);
+    }
+    for (int i = 0; i < STATEMENTS; i++)
+        sqlite3_finalize(journal->statements[i]);
+    sqlite3_close(journal->database);
+    while (journal->reports != NULL) {
+        report *next = journal->reports->next;
+
+        gp_journal_words_deinit(&journal->reports->body.words);
+        gp_free(journal->reports);
+        journal->reports = next;
+    }
+    free_operations(journal->first);
+    if (journal->event >= 0)
+        close(journal->event);
+    pthread_mutex_destroy(&journal->lock);
+    pthread_cond_destroy(&journal->asked);
+    gp_free(journal);
+}
+
+/* ---- asking ---- */
+
+static gp_status ask(gp_journal *journal, operation *op, gp_error *err)
+{
+    if (op == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the job journal");
+    op->bytes = sizeof(*op) + op->words.words_bytes + op->words.environment_bytes;
+    pthread_mutex_lock(&journal->lock);
+    *journal->last = op;
+    journal->last = &op->next;
+    journal->waiting_bytes += op->bytes;
+    pthread_cond_signal(&journal->asked);
+    pthread_mutex_unlock(&journal->lock);
+    return GP_OK;
+}
+
+static operation *new_operation(operation_kind kind, uint64_t number, uint64_t job)
+{
+    operation *op = gp_calloc(1, sizeof(*op));
+
+    if (op == NULL)
+        return NULL;
+    op->kind = kind;
+    op->number = number;
+    op->job.id = job;
+    return op;
+}
+
+static char *copy_bytes(const char *from, size_t bytes)
+{
+    char *copy = gp_malloc(bytes + 1);
+
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, from, bytes);
+    copy[bytes] = '\0';
+    return copy;
+}
+
+gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,
+                            const gp_journal_words *words, gp_error *err)
+{
+    operation *op = new_operation(INSERT, number, job->id);
+
+    if (op == NULL)
+        return ask(journal, op, err);
+    op->job = *job;
+    op->words = (gp_journal_words){ .words = copy_bytes(words->words, words->words_bytes),
+                                    .environment = copy_bytes(words->environment, words->environment_bytes),
+                                    .directory = gp_strdup(words->directory),
+                                    .words_bytes = words->words_bytes,
+                                    .environment_bytes = words->environment_bytes,
+                                    .umask = words->umask };
+    if (op->words.words == NULL || op->words.environment == NULL || op->words.directory == NULL) {
+        free_operations(op);
+        op = NULL;
+    }
+    return ask(journal, op, err);
+}
+
+gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err)
+{
+    operation *op = new_operation(UPDATE, number, job->id);
+
+    if (op != NULL)
+        op->job = *job;
+    return ask(journal, op, err);
+}
+
+gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, const char *folder,
+                            gp_error *err)
+{
+    operation *op = new_operation(DELETE, number, job);
+
+    if (op != NULL && folder != NULL)
+        op->folder = gp_strdup(folder); /* without memory the folder stays, which hurts nobody */
+    return ask(journal, op, err);
+}
+
+gp_status gp_journal_fetch(gp_journal *journal, uint64_t job, uint32_t attempt, gp_error *err)
+{
+    operation *op = new_operation(FETCH, 0, job);
+
+    if (op != NULL)
+        op->attempt = attempt;
+    return ask(journal, op, err);
+}
+
+bool gp_journal_full(gp_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    bool full = journal->waiting_bytes >= waiting_bytes_max;
+
+    pthread_mutex_unlock(&journal->lock);
+    return full;
+}
+
+/* ---- reports ---- */
+
+int gp_journal_fd(const gp_journal *journal)
+{
+    return journal->event;
+}
+
+void gp_journal_next(gp_journal *journal, gp_journal_report *out)
+{
+    report *first;
+    uint64_t ignored;
+
+    *out = (gp_journal_report){ .kind = GP_JOURNAL_NOTHING };
+    pthread_mutex_lock(&journal->lock);
+    first = journal->reports;
+    if (journal->persisted.kind != GP_JOURNAL_NOTHING) { /* before what was fetched later */
+        *out = journal->persisted;
+        journal->persisted.kind = GP_JOURNAL_NOTHING;
+    } else if (first != NULL) {
+        *out = first->body;
+        journal->reports = first->next;
+        if (journal->reports == NULL)
+            journal->reports_last = &journal->reports;
+        gp_free(first);
+    } else if (journal->failed && !journal->failure_told) {
+        journal->failure_told = true;
+        out->kind = GP_JOURNAL_FAILED;
+        out->error = journal->failure;
+    } else { /* under the lock: what is pushed from now on wakes again */
+        (void)!read(journal->event, &ignored, sizeof(ignored));
+    }
+    pthread_mutex_unlock(&journal->lock);
+}
+
+gp_journal_stats gp_journal_get_stats(gp_journal *journal)
+{
+    pthread_mutex_lock(&journal->lock);
+    gp_journal_stats stats = journal->stats;
+
+    pthread_mutex_unlock(&journal->lock);
+    return stats;
+}

@@ -1,0 +1,272 @@
+#include "scheduler/process/plan.h"
+
+#include <ctype.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "proto/device/device_holder.h"
+#include "common/base/text/text.h"
+
+/* ---- cores ---- */
+
+static bool read_line(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool got = file != NULL && fgets(text, (int)bytes, file) != NULL;
+
+    if (file != NULL)
+        fclose(file);
+    return got;
+}
+
+/* CPUs' worth of time that one cgroup folder allows; UINT32_MAX = no limit told. */
+static uint32_t folder_quota(const char *folder)
+{
+    char path[600], text[64];
+    long long quota, period;
+
+    snprintf(path, sizeof(path), "%s/cpu.max", folder);
+    if (!read_line(path, text, sizeof(text)) || sscanf(text, "%lld %lld", &quota, &period) != 2 ||
+        period <= 0)
+        return UINT32_MAX;
+    return quota < period ? 1 : (uint32_t)(quota / period);
+}
+
+/* The smallest quota of our cgroup and those above it (version 2; version 1 has one file at the mount). */
+static uint32_t cgroup_quota(void)
+{
+    char line[512], folder[560], text[64];
+    uint32_t smallest = UINT32_MAX;
+    FILE *file = fopen("/proc/self/cgroup", "re");
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, "0::/", 4) != 0)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(folder, sizeof(folder), "/sys/fs/cgroup%s", line + 3);
+        while (strlen(folder) >= strlen("/sys/fs/cgroup")) {
+            uint32_t quota = folder_quota(folder);
+
+            smallest = quota < smallest ? quota : smallest;
+            *strrchr(folder, '/') = '\0';
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, sizeof(text)) && atoll(text) > 0) {
+        long long quota = atoll(text), period = 100000;
+
+        if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", text, sizeof(text)) && atoll(text) > 0)
+            period = atoll(text);
+        if (quota / period < smallest)
+            smallest = quota < period ? 1 : (uint32_t)(quota / period);
+    }
+    return smallest;
+}
+
+/* The lowest hyperthread of the core that this one is a part of: equal for all of them. */
+static uint16_t first_sibling(uint16_t core)
+{
+    char path[96], text[128];
+    unsigned first;
+
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", core);
+    if (!read_line(path, text, sizeof(text)) || sscanf(text, "%u", &first) != 1 || first >= GP_PLAN_CORES_MAX)
+        return core;
+    return (uint16_t)first;
+}
+
+void gp_plan_find_cores(gp_plan_cores *out)
+{
+    size_t bytes = CPU_ALLOC_SIZE(GP_PLAN_CORES_MAX);
+    cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
+    uint16_t first[GP_PLAN_CORES_MAX], allowed[GP_PLAN_CORES_MAX];
+    uint32_t count = 0, quota = cgroup_quota();
+
+    *out = (gp_plan_cores){ .count = 0 };
+    if (set != NULL && sched_getaffinity(0, bytes, set) == 0) {
+        for (uint16_t core = 0; core < GP_PLAN_CORES_MAX; core++) {
+            if (!CPU_ISSET_S(core, bytes, set))
+                continue;
+            allowed[count] = core;
+            first[count++] = first_sibling(core);
+        }
+    }
+    if (set != NULL)
+        CPU_FREE(set);
+    if (count == 0)
+        allowed[count] = first[count] = 0, count++;
+    for (uint32_t i = 0; i < count && out->count < quota; i++) {
+        bool counted = false;
+
+        for (uint32_t j = 0; j < i && !counted; j++)
+            counted = first[j] == first[i];
+        if (counted)
+            continue;
+        out->physical++;
+        for (uint32_t j = i; j < count && out->count < quota; j++) {
+            if (first[j] == first[i])
+                out->core[out->count++] = allowed[j];
+        }
+    }
+}
+
+static int compare_cores(const void *a, const void *b)
+{
+    return (int)*(const uint16_t *)a - (int)*(const uint16_t *)b;
+}
+
+char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint32_t count)
+{
+    uint16_t sorted[GP_PLAN_CORES_MAX];
+    size_t used = 0;
+
+    memcpy(sorted, cores, count * sizeof(*cores));
+    qsort(sorted, count, sizeof(*sorted), compare_cores);
+    text[0] = '\0';
+    for (uint32_t i = 0, last; i < count; i = last + 1) {
+        char piece[24];
+        int length;
+
+        for (last = i; last + 1 < count && sorted[last + 1] == sorted[last] + 1;)
+            last++;
+        if (last == i)
+            length = snprintf(piece, sizeof(piece), "%s%u", used == 0 ? "" : ",", sorted[i]);
+        else
+            length = snprintf(piece, sizeof(piece), "%s%u-%u", used == 0 ? "" : ",", sorted[i], sorted[last]);
+        if (used + (size_t)length + sizeof("...") > bytes) {
+            snprintf(text + used, bytes - used, "...");
+            break;
+        }
+        memcpy(text + used, piece, (size_t)length + 1);
+        used += (size_t)length;
+    }
+    return text;
+}
+
+/* ---- slots ---- */
+
+/* Worker s of count gets an equal share of the cores; more workers than cores share them all. */
+static void give_cores(gp_core_slot_config *slot, uint32_t s, uint32_t count, const gp_plan_cores *cores)
+{
+    uint32_t each = cores->count / count;
+
+    slot->shared = each == 0;
+    slot->threads = each == 0 ? 1 : each;
+    if (each != 0)
+        gp_plan_format_cores(slot->cores, sizeof(slot->cores), &cores->core[s * each], each);
+}
+
+static void fill_cpu(gp_core_slot_config *slot)
+{
+    slot->kind = GP_CORE_CPU;
+    snprintf(slot->name, sizeof(slot->name), "CPU");
+    if (slot->shared)
+        snprintf(slot->label, sizeof(slot->label), "cpu, shared cores");
+    else
+        snprintf(slot->label, sizeof(slot->label), "cpu cores %.50s", slot->cores);
+}
+
+static void fill_gpu(gp_core_slot_config *slot, const gp_device *device)
+{
+    slot->kind = GP_CORE_GPU;
+    slot->device_index = device->ordinal;
+    snprintf(slot->uuid, sizeof(slot->uuid), "%.*s", (int)sizeof(slot->uuid) - 1, device->uuid);
+    snprintf(slot->name, sizeof(slot->name), "%s", device->name);
+    snprintf(slot->pci, sizeof(slot->pci), "%s", device->bus);
+    snprintf(slot->label, sizeof(slot->label), "GPU %u, %.40s", device->index, device->name);
+}
+
+static const gp_device *find_gpu(const gp_device_list *devices, const char *name)
+{
+    for (uint32_t i = 0; i < devices->count; i++) {
+        const gp_device *device = &devices->devices[i];
+        char index[16], cuda[24];
+
+        snprintf(index, sizeof(index), "%u", device->index);
+        snprintf(cuda, sizeof(cuda), "cuda:%u", device->ordinal);
+        if (strcmp(name, index) == 0 || (!device->mig && strcasecmp(name, cuda) == 0) ||
+            strcasecmp(name, device->uuid) == 0)
+            return device;
+    }
+    return NULL;
+}
+
+/* The GPUs of the request, in its order; none for "cpu" and for auto where none can be used. */
+static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_t *count,
+                             const gp_plan_request *request, const gp_device_list *devices, gp_error *err)
+{
+    char list[256], *rest = list, *name, why[GP_DEVICE_REASON + 80];
+    const char *asked = request->devices == NULL || request->devices[0] == '\0' ? "auto" : request->devices;
+
+    *count = 0;
+    if (strcmp(asked, "cpu") == 0)
+        return GP_OK;
+    if (strcmp(asked, "auto") == 0) {
+        for (uint32_t i = 0; i < devices->count && *count < GP_CORE_SLOTS_MAX; i++)
+            if (!gp_device_left_out(devices, i, why, sizeof(why)))
+                chosen[(*count)++] = &devices->devices[i];
+        return GP_OK;
+    }
+    snprintf(list, sizeof(list), "%s", asked);
+    while ((name = strsep(&rest, ", ")) != NULL) {
+        const gp_device *device = *name == '\0' ? NULL : find_gpu(devices, name);
+
+        if (*name == '\0')
+            continue;
+        if (device == NULL)
+            return gp_fail(err, GP_ENODEV, "there is no device %.60s: this machine has %u GPU%s%s%s", name,
+                           devices->count, gp_plural(devices->count), devices->note[0] != '\0' ? "; " : "",
+                           devices->note);
+        if (device->reason[0] != '\0')
+            return gp_fail(err, GP_ENODEV, "device %.60s (%.60s) cannot be used: %s", name, device->name,
+                           device->reason);
+        for (uint32_t i = 0; i < *count; i++) {
+            if (chosen[i] == device)
+                return gp_fail(err, GP_EINVAL, "device %.60s is listed twice in %.100s", name, asked);
+        }
+        if (*count == GP_CORE_SLOTS_MAX)
+            return gp_fail(err, GP_EINVAL, "more than %d devices listed", GP_CORE_SLOTS_MAX);
+        chosen[(*count)++] = device;
+    }
+    return *count != 0 ? GP_OK : gp_fail(err, GP_EINVAL, "the device list \"%.100s\" names none", asked);
+}
+
+gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *count,
+                       const gp_plan_request *request, const gp_device_list *devices,
+                       const gp_plan_cores *cores, const gp_places *places, gp_error *err)
+{
+    const gp_device *gpus[GP_CORE_SLOTS_MAX];
+    uint32_t gpu_count, workers = request->workers;
+    gp_status status;
+
+    if (workers > GP_CORE_SLOTS_MAX)
+        return gp_fail(err, GP_EINVAL, "%u workers asked; a pool has at most %d", workers, GP_CORE_SLOTS_MAX);
+    status = choose_gpus(gpus, &gpu_count, request, devices, err);
+    if (status != GP_OK)
+        return status;
+    if (gpu_count != 0 && workers > gpu_count)
+        return gp_fail(
+            err, GP_ENODEV,
+            "%u workers asked, but there %s %u GPU%s; workers on cores: `gradpool up --devices cpu "
+            "--workers %u`",
+            workers, gpu_count == 1 ? "is" : "are", gpu_count, gp_plural(gpu_count), workers);
+    if (workers == 0 && gpu_count != 0)
+        workers = gpu_count;
+    else if (workers == 0)
+        workers = cores->physical < GP_PLAN_AUTO_MAX ? cores->physical : GP_PLAN_AUTO_MAX;
+    memset(slots, 0, GP_CORE_SLOTS_MAX * sizeof(*slots));
+    for (uint32_t s = 0; s < workers; s++) {
+        give_cores(&slots[s], s, workers, cores);
+        if (gpu_count != 0)
+            fill_gpu(&slots[s], gpus[s]);
+        else
+            fill_cpu(&slots[s]);
+        gp_places_worker_log(places, s + 1, slots[s].log);
+    }
+    *count = workers;
+    return GP_OK;
+}

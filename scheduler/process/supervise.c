@@ -1,0 +1,220 @@
+#include "scheduler/process/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/proc_stat.h"
+#include "common/base/system/process.h"
+#include "common/base/memory/secret.h"
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+extern char **environ;
+
+enum { SECRETS_FD = 3 }; /* a worker's */
+
+/* What the variable names, else a program of that name in one of the folders seen from our own. */
+static gp_status find_program(char *path, size_t bytes, const char *name, const char *variable,
+                              const char *const *folders, gp_error *err)
+{
+    const char *named = getenv(variable);
+    char self[3900];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (named != NULL) {
+        snprintf(path, bytes, "%s", named);
+        if (access(path, X_OK) != 0)
+            return gp_fail_errno(err, GP_ENOENT, "%s is %s", variable, path);
+        return GP_OK;
+    }
+    if (length <= 0)
+        return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
+    self[length] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (; *folders != NULL; folders++) {
+        snprintf(path, bytes, "%s/%s%s", self, *folders, name);
+        if (access(path, X_OK) == 0)
+            return GP_OK;
+    }
+    return gp_fail(err, GP_ENOENT, "no %s in %s or beside it; set %s to its path", name, self, variable);
+}
+
+gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err)
+{
+    return find_program(path, bytes, "gradpool-worker", "GRADPOOL_WORKER",
+                        (const char *const[]){ "", "../libexec/gradpool/", "../libexec/", NULL }, err);
+}
+
+gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err)
+{
+    return find_program(path, bytes, "gradpool", "GRADPOOL_CLIENT",
+                        (const char *const[]){ "", "../bin/", "../../bin/", NULL }, err);
+}
+
+/* Our environment, with the GPU chosen where it is one.  The array is the caller's to free; texts are borrowed. */
+static char **make_environment(const gp_core_slot_config *config, char *visible, char *order, char *secrets)
+{
+    size_t count = 0, kept = 0;
+    char **list;
+
+    while (environ[count] != NULL)
+        count++;
+    list = gp_calloc(count + 4, sizeof(*list));
+    if (list == NULL)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        bool ours = strncmp(environ[i], "CUDA_VISIBLE_DEVICES=", 21) == 0 ||
+                    strncmp(environ[i], "CUDA_DEVICE_ORDER=", 18) == 0;
+
+        if ((config->kind != GP_CORE_GPU || !ours) && !gp_secrets_hide(environ[i]))
+            list[kept++] = environ[i];
+    }
+    if (config->kind == GP_CORE_GPU) {
+        list[kept++] = visible;
+        list[kept++] = order;
+    }
+    if (gp_secrets_fd() >= 0)
+        list[kept++] = secrets;
+    return list;
+}
+
+static int spawn_with(pid_t *pid, const char *program, const char *log, char **arguments, char **environment)
+{
+    posix_spawn_file_actions_t actions;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
+                                     0600);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    /* Ours are close-on-exec, but ZeroMQ's threads make some without asking us. */
+    if (gp_secrets_fd() >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
+    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
+}
+
+/* posix_spawn() promises not to write to its arguments, and asks for char * even so. */
+static char *text(const char *constant)
+{
+    return (char *)(uintptr_t)constant;
+}
+
+gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
+                             const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
+                             gp_error *err)
+{
+    char number[16], which[16], ordinal[16], visible[96], secrets[GP_SECRETS_ASSIGNMENT_BYTES];
+    char order[] = "CUDA_DEVICE_ORDER=PCI_BUS_ID";
+    char *arguments[24] = {
+        text(program),   text("--pool"),   text(pool),
+        text("--index"), number,           text("--incarnation"),
+        which,           text("--device"), config->kind == GP_CORE_GPU ? text(config->uuid) : text("cpu")
+    };
+    size_t count = 9;
+    char **environment;
+    int problem;
+
+    snprintf(number, sizeof(number), "%u", index + 1);
+    snprintf(which, sizeof(which), "%u", incarnation);
+    snprintf(ordinal, sizeof(ordinal), "%u", config->device_index);
+    snprintf(visible, sizeof(visible), "CUDA_VISIBLE_DEVICES=%s", config->uuid);
+    if (config->cores[0] != '\0') {
+        arguments[count++] = text("--cores");
+        arguments[count++] = text(config->cores);
+    }
+    if (config->shared)
+        arguments[count++] = text("--shared");
+    if (config->kind == GP_CORE_GPU) {
+        arguments[count++] = text("--device-name");
+        arguments[count++] = text(config->name);
+        arguments[count++] = text("--device-ordinal");
+        arguments[count++] = ordinal;
+    }
+    gp_secrets_assignment(secrets, SECRETS_FD);
+    environment = make_environment(config, visible, order, secrets);
+    if (environment == NULL) {
+        errno = ENOMEM;
+        return gp_fail(err, GP_ENOMEM, "no memory to start worker %u", index + 1);
+    }
+    *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
+    problem = spawn_with(&out->pid, program, config->log, arguments, environment);
+    gp_free(environment);
+    if (problem == 0) {
+        out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* close-on-exec by itself */
+        if (out->pidfd >= 0) {
+            gp_memory_kills_begin(&out->kills, (uint32_t)out->pid);
+            return GP_OK;
+        }
+        problem = errno;
+        kill(out->pid, SIGKILL); /* a child that cannot be watched is no worker */
+        waitpid(out->pid, NULL, 0);
+    }
+    out->pid = 0;
+    errno = problem;
+    return gp_fail_errno(err, GP_EIO, "cannot start worker %u (%s)", index + 1, program);
+}
+
+uint64_t gp_supervise_start_time(pid_t pid)
+{
+    gp_proc_stat stat;
+
+    return gp_proc_stat_read(&stat, pid) ? stat.start_time : 0;
+}
+
+void gp_supervise_kill(const gp_child *child)
+{
+    if (child->pid == 0)
+        return;
+    if (child->adopted) {
+        syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0); /* fails only when it is dead */
+        return;
+    }
+    kill(-child->pid, SIGKILL);
+    kill(child->pid, SIGKILL); /* should it have left its group; unreaped, so the pid is still its own */
+}
+
+/* The exit status goes to the child's parent; the kernel's count of kills is all that is left to see here. */
+static bool reap_adopted(gp_child *child, gp_core_event *event)
+{
+    struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
+
+    if (poll(&ended, 1, 0) <= 0)
+        return false;
+    event->death = GP_CORE_DIED_UNKNOWN;
+    event->out_of_memory = gp_memory_kills_grew(&child->kills);
+    close(child->pidfd);
+    *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
+    return true;
+}
+
+bool gp_supervise_reap(gp_child *child, gp_core_event *event)
+{
+    siginfo_t info = { .si_pid = 0 };
+
+    if (child->pid != 0 && child->adopted)
+        return reap_adopted(child, event);
+    if (child->pid == 0 || waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0)
+        return false;
+    kill(-child->pid, SIGKILL); /* what it started goes with it; unreaped, so the number is still its own */
+    waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
+    event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
+    event->number = info.si_status;
+    event->out_of_memory = event->death == GP_CORE_DIED_SIGNAL && event->number == SIGKILL &&
+                           gp_memory_kills_grew(&child->kills);
+    close(child->pidfd);
+    *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
+    return true;
+}

@@ -1,0 +1,278 @@
+#include "scheduler/process/surroundings.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/close_range.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
+#include "scheduler/process/plan.h"
+
+extern char **environ;
+
+/* ---- always the same ---- */
+
+/* The leader of a process group, who cannot have a session of its own, gives up the terminal alone. */
+static void leave_terminal(void)
+{
+    int terminal = setsid() >= 0 ? -1 : open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+    if (terminal < 0)
+        return;
+    ioctl(terminal, TIOCNOTTY);
+    close(terminal);
+}
+
+void gp_surroundings_detach(void)
+{
+    sigset_t set;
+
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
+    leave_terminal();
+    umask(077);
+    if (chdir("/") != 0)
+        gp_log(GP_LOG_WARN, "start-note", "cannot leave the working directory: %s", strerror(errno));
+    for (int number = 1; number < NSIG;
+         number++) /* SIGCHLD above all: children of who ignores it cannot be waited for */
+        signal(number, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write over the limit of file sizes is an error like others */
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_SETMASK, &set, NULL);
+}
+
+/* ---- as the first's ---- */
+
+enum { LIMITS = 9, CORES_TEXT = 8192 };
+
+/* Named as by prlimit(1). */
+static const struct limit {
+    const char *name;
+    __rlimit_resource_t resource;
+} limits[LIMITS] = {
+    { "as", RLIMIT_AS },         { "core", RLIMIT_CORE },   { "cpu", RLIMIT_CPU },
+    { "data", RLIMIT_DATA },     { "fsize", RLIMIT_FSIZE }, { "memlock", RLIMIT_MEMLOCK },
+    { "nofile", RLIMIT_NOFILE }, { "nproc", RLIMIT_NPROC }, { "stack", RLIMIT_STACK },
+};
+
+/* What the loader, the libraries of workers and the daemons look at; one that ends with _ stands for all that begin so. */
+static const char *const kept[] = {
+    "PATH",       "HOME",    "LANG",  "LC_",    "TZ",      "TMPDIR",   "LD_LIBRARY_PATH",
+    "LD_PRELOAD", "OMP_",    "GOMP_", "KMP_",   "ONEDNN_", "DNNL_",    "OPENBLAS_",
+    "CUDA_",      "NVIDIA_", "NCCL_", "CUDNN_", "XDG_",    "GRADPOOL_"
+};
+
+/* Of those: what is said anew at each start. */
+static const char *const own[] = { "GRADPOOL_FAULT", "GRADPOOL_FAULT_TOLD", "GRADPOOL_POOL",
+                                   GP_SECRETS_FD_VARIABLE };
+
+static bool is_named(const char *variable, const char *const *names, size_t count, bool prefixes)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(names[i]);
+
+        if (strncmp(variable, names[i], length) == 0 &&
+            ((prefixes && names[i][length - 1] == '_') || variable[length] == '='))
+            return true;
+    }
+    return false;
+}
+
+static bool is_kept(const char *variable)
+{
+    return is_named(variable, kept, sizeof(kept) / sizeof(kept[0]), true) &&
+           !is_named(variable, own, sizeof(own) / sizeof(own[0]), false) && !gp_secrets_hide(variable) &&
+           strchr(variable, '\n') == NULL;
+}
+
+static int oom_score(void)
+{
+    char text[16] = "";
+    int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+    if (fd >= 0)
+        close(fd);
+    return got > 0 ? atoi(text) : 0;
+}
+
+/* "0-3,8", as the kernel writes it; false: not told. */
+static bool allowed_cores(char *text, size_t bytes)
+{
+    static const char name[] = "Cpus_allowed_list:\t";
+    FILE *status = fopen("/proc/self/status", "re");
+    bool found = false;
+
+    while (status != NULL && !found && fgets(text, (int)bytes, status) != NULL)
+        found = strncmp(text, name, sizeof(name) - 1) == 0 && strchr(text, '\n') != NULL;
+    if (status != NULL)
+        fclose(status);
+    if (found) {
+        memmove(text, text + sizeof(name) - 1, strlen(text) - sizeof(name) + 2);
+        text[strcspn(text, "\n")] = '\0';
+    }
+    return found;
+}
+
+gp_status gp_surroundings_write(gp_buffer *out, gp_error *err)
+{
+    char cores[CORES_TEXT];
+    gp_status status = GP_OK;
+
+    if (allowed_cores(cores, sizeof(cores)))
+        status = gp_buffer_printf(out, err, "cores %s\n", cores);
+    if (status == GP_OK)
+        status = gp_buffer_printf(out, err, "nice %d\npolicy %d\noom %d\n", getpriority(PRIO_PROCESS, 0),
+                                  sched_getscheduler(0), oom_score());
+    for (size_t i = 0; i < LIMITS && status == GP_OK; i++) {
+        struct rlimit limit;
+
+        if (getrlimit(limits[i].resource, &limit) == 0)
+            status = gp_buffer_printf(out, err, "limit %s %" PRIu64 "\n", limits[i].name,
+                                      (uint64_t)limit.rlim_cur);
+    }
+    for (char **variable = environ; *variable != NULL && status == GP_OK; variable++)
+        if (is_kept(*variable))
+            status = gp_buffer_printf(out, err, "variable %s\n", *variable);
+    return status;
+}
+
+/* Bits of a list "0-3,8". */
+static bool cores_parse(cpu_set_t *set, size_t bytes, const char *list)
+{
+    CPU_ZERO_S(bytes, set);
+    for (const char *at = list; *at != '\0';) {
+        unsigned first, last;
+        int length = 0;
+
+        if (sscanf(at, "%u-%u%n", &first, &last, &length) != 2 || length == 0) {
+            length = 0;
+            if (sscanf(at, "%u%n", &first, &length) != 1 || length == 0)
+                return false;
+            last = first;
+        }
+        if (last < first || last >= GP_PLAN_CORES_MAX)
+            return false;
+        for (unsigned core = first; core <= last; core++)
+            CPU_SET_S(core, bytes, set);
+        at += length;
+        at += *at == ',';
+    }
+    return true;
+}
+
+static void restore_cores(const char *list)
+{
+    size_t bytes = CPU_ALLOC_SIZE(GP_PLAN_CORES_MAX);
+    cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
+
+    if (set == NULL || !cores_parse(set, bytes, list) || sched_setaffinity(0, bytes, set) != 0)
+        gp_log(GP_LOG_WARN, "surroundings-lost", "the pool's cores %.80s cannot be had again: %s", list,
+               strerror(errno));
+    CPU_FREE(set);
+}
+
+static void restore_number(const char *line)
+{
+    long value = strtol(strchr(line, ' ') + 1, NULL, 10);
+    bool failed = false;
+
+    if (strncmp(line, "nice ", 5) == 0) {
+        failed = getpriority(PRIO_PROCESS, 0) != value && setpriority(PRIO_PROCESS, 0, (int)value) != 0;
+    } else if (strncmp(line, "policy ", 7) == 0) {
+        failed = sched_getscheduler(0) != value &&
+                 sched_setscheduler(0, (int)value, &(struct sched_param){ 0 }) != 0;
+    } else if (strncmp(line, "oom ", 4) == 0 && oom_score() != value) {
+        int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+
+        failed = fd < 0 || dprintf(fd, "%ld", value) < 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    if (failed)
+        gp_log(GP_LOG_WARN, "surroundings-lost",
+               "the pool's \"%.40s\" cannot be had again (%s): it was started with other rights", line,
+               strerror(errno));
+}
+
+static void restore_limit(const char *line)
+{
+    uint64_t value;
+    char name[16];
+    struct rlimit limit;
+
+    if (sscanf(line, "limit %15s %" SCNu64, name, &value) != 2)
+        return;
+    for (size_t i = 0; i < LIMITS; i++) {
+        if (strcmp(name, limits[i].name) != 0 || getrlimit(limits[i].resource, &limit) != 0)
+            continue;
+        limit.rlim_cur = value < limit.rlim_max ? (rlim_t)value : limit.rlim_max;
+        if (setrlimit(limits[i].resource, &limit) != 0 || limit.rlim_cur != value)
+            gp_log(GP_LOG_WARN, "surroundings-lost",
+                   "the pool's \"%.40s\" cannot be had again: the hard limit is lower now", line);
+    }
+}
+
+/* Variables that the first one did not have go, too. */
+static void forget_variables(void)
+{
+    for (char **variable = environ; *variable != NULL;) {
+        char name[128];
+        size_t length = strcspn(*variable, "=");
+
+        if (!is_kept(*variable) || length >= sizeof(name)) {
+            variable++;
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)length, *variable);
+        unsetenv(name); /* the next one stands here now */
+    }
+}
+
+static void restore_variable(const char *variable)
+{
+    char name[128];
+    size_t length = strcspn(variable, "=");
+
+    if (!is_kept(variable) || length >= sizeof(name))
+        return;
+    snprintf(name, sizeof(name), "%.*s", (int)length, variable);
+    setenv(name, variable + length + 1, 1);
+}
+
+void gp_surroundings_restore(const char *text)
+{
+    size_t bytes = strlen(text);
+    char *copy = gp_malloc(bytes + 1), *rest = copy, *line;
+
+    if (copy == NULL)
+        return;
+    memcpy(copy, text, bytes + 1);
+    forget_variables();
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        if (strncmp(line, "cores ", 6) == 0)
+            restore_cores(line + 6);
+        else if (strncmp(line, "limit ", 6) == 0)
+            restore_limit(line);
+        else if (strncmp(line, "variable ", 9) == 0)
+            restore_variable(line + 9);
+        else if (strncmp(line, "nice ", 5) == 0 || strncmp(line, "policy ", 7) == 0 ||
+                 strncmp(line, "oom ", 4) == 0)
+            restore_number(line);
+    }
+    gp_free(copy);
+}

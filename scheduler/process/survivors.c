@@ -1,0 +1,156 @@
+#include "scheduler/process/survivors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/base/text/log.h"
+#include "proto/local/door.h"
+#include "proto/local/listen.h"
+#include "proto/message/messages.h"
+
+/* A connection to the door and the pid of its listener; -1 with errno: nobody of ours. */
+static int knock(const char *path, pid_t *pid)
+{
+    struct sockaddr_un address;
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
+    int fd, problem;
+
+    if (gp_unix_address(&address, path, NULL) != GP_OK)
+        return -1;
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid()) {
+        *pid = who.pid;
+        return fd;
+    }
+    problem = errno;
+    close(fd);
+    errno = problem;
+    return -1;
+}
+
+static bool hung_up(int fd)
+{
+    struct pollfd entry = { .fd = fd, .events = POLLRDHUP };
+
+    return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+/* The pidfd is opened while the connection stands, so it is of the process that listens, whoever gets the pid later. */
+static bool hold(gp_survivor *out, const char *path)
+{
+    pid_t pid = 0;
+
+    out->door = knock(path, &pid);
+    if (out->door < 0)
+        return false;
+    out->child.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    out->start_time = gp_supervise_start_time(pid);
+    if (out->child.pidfd >= 0 && !hung_up(out->door)) {
+        out->child.pid = pid;
+        return true;
+    }
+    if (out->child.pidfd >= 0)
+        close(out->child.pidfd);
+    close(out->door);
+    errno = ECONNREFUSED;
+    return false;
+}
+
+static void forget(gp_survivor *survivor)
+{
+    if (survivor->door >= 0)
+        close(survivor->door);
+    if (survivor->child.pidfd >= 0)
+        close(survivor->child.pidfd);
+    survivor->door = survivor->child.pidfd = -1;
+}
+
+/* Of two in a slot the younger counts; the other is called too, is refused, and ends. */
+static void keep(gp_survivors *survivors, gp_survivor *found)
+{
+    for (uint32_t i = 0; i < survivors->count; i++) {
+        gp_survivor *other = &survivors->workers[i], swap = *other;
+
+        if (other->slot != found->slot)
+            continue;
+        if (found->child.incarnation > other->child.incarnation) {
+            *other = *found;
+            *found = swap;
+        }
+        gp_supervise_kill(&found->child);
+        forget(found);
+        return;
+    }
+    survivors->workers[survivors->count++] = *found; /* slots are fewer than places */
+}
+
+static void look_at(gp_survivors *survivors, const gp_places *places, const char *name)
+{
+    gp_survivor found = { .door = -1, .child = { .pidfd = -1, .adopted = true } };
+    char path[GP_TEXT_ENDPOINT], own[GP_TEXT_ENDPOINT];
+    unsigned index, incarnation;
+    int length = 0;
+
+    if (sscanf(name, "w%3u.%10u.door%n", &index, &incarnation, &length) != 2 || length == 0 ||
+        name[length] != '\0' || index == 0 || index > GP_CORE_SLOTS_MAX)
+        return;
+    gp_places_worker_door(places, index, incarnation, path);
+    if (strcmp(path + strlen(path) - strlen(name), name) != 0)
+        return; /* "w01.1.door" is no name of ours */
+    found.slot = index - 1;
+    found.child.incarnation = incarnation;
+    if (hold(&found, path)) {
+        keep(survivors, &found);
+        return;
+    }
+    if (errno != ECONNREFUSED)
+        return;
+    gp_places_worker_socket(places, index, incarnation, own);
+    unlink(path);
+    unlink(own);
+}
+
+void gp_survivors_find(gp_survivors *out, const gp_places *places)
+{
+    DIR *directory = opendir(places->pool_dir);
+    const struct dirent *entry;
+
+    out->count = 0;
+    if (directory == NULL)
+        return;
+    while ((entry = readdir(directory)) != NULL)
+        look_at(out, places, entry->d_name);
+    closedir(directory);
+}
+
+void gp_survivors_free(gp_survivors *survivors)
+{
+    for (uint32_t i = 0; i < survivors->count; i++)
+        forget(&survivors->workers[i]);
+    survivors->count = 0;
+}
+
+void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch)
+{
+    gp_door_hello hello = { .magic = GP_DOOR_MAGIC,
+                            .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_SCHEDULER,
+                            .pid = (uint32_t)getpid() };
+
+    memcpy(hello.session, &epoch, sizeof(epoch));
+    if (send(survivor->door, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        gp_log_event(GP_LOG_INFO, "worker-uncalled", GP_LOG_WITH({ "worker", .number = survivor->slot + 1 }),
+                     "a worker of an earlier scheduler was not called: %s", strerror(errno));
+}

@@ -1,0 +1,148 @@
+#include "scheduler/shell/hold.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/text/log.h"
+
+/* The last epoch; 0 when there is no file.  One that cannot be read stops us: it may hold any number.  What is damaged
+ * must not bring an old number back: microseconds since 1970 are more than any counter of starts. */
+static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
+{
+    char text[32] = "", *end;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    struct timespec now;
+    ssize_t got;
+
+    *out = 0;
+    if (fd < 0 && errno == ENOENT)
+        return GP_OK;
+    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (got < 0)
+        gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    if (fd >= 0)
+        close(fd);
+    if (got < 0)
+        return GP_EIO;
+    *out = strtoull(text, &end, 10);
+    if (end != text && *end == '\n' && *out < UINT64_MAX / 2)
+        return GP_OK;
+    gp_log(GP_LOG_WARN, "epoch-damaged", "%s is damaged; epochs go on from the clock", path);
+    clock_gettime(CLOCK_REALTIME, &now);
+    *out = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+    return GP_OK;
+}
+
+/* Written aside, synced, renamed, the directory synced: after a power loss it is the old number or the new one. */
+static gp_status epoch_write(const char *directory, const char *path, uint64_t epoch, gp_error *err)
+{
+    char aside[GP_TEXT_PATH + 16], text[32];
+    int length = snprintf(text, sizeof(text), "%" PRIu64 "\n", epoch);
+    int fd, problem = 0;
+
+    snprintf(aside, sizeof(aside), "%s.new", path);
+    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
+    errno = ENOSPC; /* a short write says nothing */
+    if (write(fd, text, (size_t)length) != length || fsync(fd) != 0)
+        problem = errno;
+    close(fd);
+    if (problem == 0 && rename(aside, path) != 0)
+        problem = errno;
+    if (problem != 0)
+        unlink(aside);
+    fd = problem == 0 ? open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        if (fsync(fd) != 0)
+            problem = errno;
+        close(fd);
+    }
+    errno = problem;
+    return problem == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+}
+
+static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
+{
+    struct stat status;
+    char text[24];
+
+    hold->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (hold->fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open the lock %s", path);
+    if (flock(hold->fd, LOCK_EX | LOCK_NB) != 0 || fstat(hold->fd, &status) != 0) {
+        bool busy = errno == EWOULDBLOCK;
+
+        close(hold->fd);
+        hold->fd = -1;
+        return busy ? gp_fail(err, GP_EBUSY, "another scheduler holds %s", path)
+                    : gp_fail_errno(err, GP_EIO, "cannot lock %s", path);
+    }
+    hold->device = status.st_dev;
+    hold->inode = status.st_ino;
+    snprintf(text, sizeof(text), "%d\n", (int)getpid());
+    if (ftruncate(hold->fd, 0) != 0 || pwrite(hold->fd, text, strlen(text), 0) < 0)
+        gp_log(GP_LOG_WARN, "pid-unwritten", "cannot write the pid into %s: %s", path, strerror(errno));
+    return GP_OK;
+}
+
+gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err)
+{
+    char path[GP_TEXT_PATH + 8];
+    gp_hold hold = { .fd = -1 };
+    gp_status status;
+
+    do { /* the file may have been removed between open and lock */
+        gp_hold_release(&hold);
+        status = lock_take(&hold, places->lock, err);
+    } while (status == GP_OK && !gp_hold_valid(&hold, places));
+    if (status != GP_OK)
+        return status;
+    snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
+    status = epoch_read(&hold.epoch, path, err);
+    hold.epoch++;
+    if (status == GP_OK)
+        status = epoch_write(places->state_dir, path, hold.epoch, err);
+    if (status != GP_OK) {
+        gp_hold_release(&hold);
+        return status;
+    }
+    *out = hold;
+    return GP_OK;
+}
+
+void gp_hold_release(gp_hold *hold)
+{
+    if (hold->fd >= 0)
+        close(hold->fd);
+    hold->fd = -1;
+}
+
+bool gp_hold_valid(const gp_hold *hold, const gp_places *places)
+{
+    struct stat status;
+
+    return stat(places->lock, &status) == 0 && status.st_dev == hold->device && status.st_ino == hold->inode;
+}
+
+bool gp_hold_followed(const gp_hold *hold, const gp_places *places)
+{
+    char path[GP_TEXT_PATH + 8], text[32] = "";
+    int fd;
+    ssize_t got;
+
+    snprintf(path, sizeof(path), "%s/epoch", places->state_dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    return got > 0 && strtoull(text, NULL, 10) > hold->epoch;
+}

@@ -1,0 +1,126 @@
+#include "scheduler/shell/record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "scheduler/core/core.h"
+
+#define MARK "\nsurroundings\n"
+
+/* The whole file, freed with gp_free(); NULL: none. */
+static char *record_text(const gp_places *places)
+{
+    int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1);
+    ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
+
+    if (fd >= 0)
+        close(fd);
+    if (text != NULL)
+        text[got > 0 ? got : 0] = '\0';
+    return text;
+}
+
+/* What a line has behind its key, which may be nothing; false: no such line.  key: with the line's end before it. */
+static bool line_of(const char *text, const char *key, char *out, size_t bytes)
+{
+    const char *line = strstr(text, key);
+    size_t length;
+
+    if (line == NULL)
+        return false;
+    line += strlen(key);
+    length = strcspn(line, "\n");
+    snprintf(out, bytes, "%.*s", (int)(length < bytes ? length : bytes - 1), line);
+    return true;
+}
+
+static bool record_parse(gp_record *out, const char *text)
+{
+    gp_core_config config = gp_core_config_default();
+    char silence[48];
+
+    out->suspect_ms = config.suspect_ms;
+    out->silence_ms = config.beat_ms;
+    if (line_of(text, "\nsilence ", silence, sizeof(silence)) &&
+        (sscanf(silence, "%" SCNd64 " %" SCNd64, &out->suspect_ms, &out->silence_ms) != 2 ||
+         out->suspect_ms < 0 || out->silence_ms < 0))
+        return false;
+    line_of(text, "\nlisten ", out->listen, sizeof(out->listen));
+    line_of(text, "\ndevices ", out->devices, sizeof(out->devices));
+    return sscanf(text, "workers %" SCNu32 "\nidle %" SCNd64, &out->workers, &out->idle_ms) == 2 &&
+           out->workers >= 1 && out->workers <= GP_CORE_SLOTS_MAX && out->idle_ms >= 0;
+}
+
+bool gp_record_read(gp_record *out, const gp_places *places)
+{
+    char *text = record_text(places), *rest = text == NULL ? NULL : strstr(text, MARK);
+    bool known;
+
+    *out = (gp_record){ .workers = 0 };
+    if (text == NULL)
+        return false;
+    if (rest != NULL) {
+        rest[1] = '\0'; /* what follows is not looked at here */
+        rest += strlen(MARK);
+    }
+    known = record_parse(out, text);
+    if (known && rest != NULL) {
+        memmove(text, rest, strlen(rest) + 1);
+        out->surroundings = text;
+    } else {
+        gp_free(text);
+    }
+    return known;
+}
+
+static gp_status record_make(gp_buffer *out, const gp_record *record, gp_error *err)
+{
+    gp_status status = gp_buffer_printf(
+        out, err,
+        "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\nsilence %" PRId64 " %" PRId64 "\n%s%s%s",
+        record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
+        record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
+
+    if (status == GP_OK && record->surroundings != NULL)
+        status = gp_buffer_printf(out, err, "%s%s", MARK + 1, record->surroundings);
+    return status;
+}
+
+gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err)
+{
+    char aside[GP_TEXT_ENDPOINT + 8];
+    gp_buffer text;
+    int fd;
+    bool written;
+
+    gp_buffer_init(&text, GP_RECORD_BYTES_MAX);
+    gp_status status = record_make(&text, record, err);
+
+    snprintf(aside, sizeof(aside), "%s.new", places->record);
+    fd = status != GP_OK ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (status == GP_OK && fd < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
+    if (status == GP_OK) {
+        errno = ENOSPC;
+        written = write(fd, text.data, text.bytes) == (ssize_t)text.bytes;
+        close(fd);
+        if (!written || rename(aside, places->record) != 0) {
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", places->record);
+            unlink(aside);
+        }
+    }
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+void gp_record_remove(const gp_places *places)
+{
+    unlink(places->record);
+}

@@ -1,0 +1,368 @@
+/* shell.c -- opening, the poll loop, and carrying the core's actions out. */
+#include "scheduler/shell/shell.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "scheduler/shell/record.h"
+#include "scheduler/shell/shell_remote.h"
+
+enum {
+    LOCK_CHECK_MS = 1000,
+    DRAIN_MS = 200,
+    FIRST_WORKER = 5,
+    FIRST_JOB = FIRST_WORKER + GP_CORE_SLOTS_MAX,
+    INCARNATION_BITS = 16
+};
+
+/* ---- events and actions ---- */
+
+void shell_pend(shell *s, const gp_core_event *event)
+{
+    assert(s->pending_count < SHELL_PENDING_MAX);
+    s->pending[s->pending_count++] = *event;
+}
+
+static void act(shell *s, const gp_core_action *action)
+{
+    switch (action->kind) {
+    case GP_CORE_SPAWN:
+        shell_spawn(s, action->slot, action->incarnation);
+        break;
+    case GP_CORE_KILL:
+        if (s->workers[action->slot].child.incarnation == action->incarnation)
+            gp_supervise_kill(&s->workers[action->slot].child);
+        break;
+    case GP_CORE_EXIT:
+        s->exit = true;
+        break;
+    case GP_CORE_LOG:
+        gp_log(GP_LOG_WARN, "note", "%s", action->text);
+        break;
+    case GP_CORE_SUSPECT:
+        gp_log_event(GP_LOG_WARN, action->silent_ms != 0 ? "worker-suspect" : "worker-well",
+                     GP_LOG_WITH({ "worker", .number = action->slot + 1 },
+                                 { "incarnation", .number = action->incarnation },
+                                 { "silent-ms", .number = action->silent_ms }),
+                     "%s", action->text);
+        break;
+    case GP_CORE_GRANT:
+    case GP_CORE_REVOKE:
+    case GP_CORE_PEER_LOST:
+    case GP_CORE_QUIT:
+        shell_send_to_worker(s, action);
+        break;
+    default:
+        shell_send_to_client(s, action);
+    }
+}
+
+static void step_once(shell *s, const gp_core_event *event)
+{
+    size_t count = gp_core_step(s->core, s->actions, event, gp_now_ms());
+
+    for (size_t i = 0; i < count; i++)
+        act(s, &s->actions[i]);
+}
+
+void shell_step(shell *s, const gp_core_event *event)
+{
+    step_once(s, event);
+    shell_flush(s);
+}
+
+void shell_flush(shell *s)
+{
+    for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow while we go */
+        gp_core_event next = s->pending[i];
+
+        step_once(s, &next);
+    }
+    s->pending_count = 0;
+}
+
+/* ---- the loop ---- */
+
+static void hear_signals(shell *s)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_SHUTDOWN };
+    struct signalfd_siginfo info;
+
+    while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
+        if (info.ssi_signo == SIGHUP) /* a terminal that closes is not ours */
+            continue;
+        gp_log_event(GP_LOG_INFO, "shutdown-asked",
+                     GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
+                     "a signal says to shut down");
+        shell_step(s, &event);
+    }
+}
+
+static void hear_channel(shell *s)
+{
+    gp_incoming in;
+    gp_error err;
+
+    while (gp_channel_receive(s->channel, &in, &err) == GP_OK) {
+        if (!shell_hear_worker(s, &in))
+            shell_hear_client(s, &in);
+        gp_incoming_close(&in);
+    }
+}
+
+/* First of all that a turn of the loop does: who was stopped while another took the pool over must not act on what it
+ * thinks it has missed. */
+static void check_lock(shell *s)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_LOCK };
+
+    if (gp_now_ms() - s->checked_ms < LOCK_CHECK_MS)
+        return;
+    s->checked_ms = gp_now_ms();
+    event.holds = gp_hold_valid(s->options->hold, s->options->places);
+    if (!event.holds && gp_hold_followed(s->options->hold, s->options->places)) {
+        gp_log_event(GP_LOG_ERROR, "pool-followed",
+                     GP_LOG_WITH({ "epoch", .number = (int64_t)s->options->hold->epoch }),
+                     "a later scheduler has this pool: this one ends and leaves it the workers");
+        s->followed = true;
+        return;
+    }
+    if (event.holds == s->holds)
+        return;
+    s->holds = event.holds;
+    gp_log(GP_LOG_ERROR, "lock-lost",
+           event.holds ? "%s is our lock again: granting goes on"
+                       : "%s is no longer the file we locked: nothing is granted any more",
+           s->options->places->lock);
+    shell_step(s, &event);
+}
+
+static int patience_ms(shell *s)
+{
+    int64_t left = gp_core_due(s->core) - gp_now_ms();
+
+    if (shell_jobs_due(s) - gp_now_ms() < left)
+        left = shell_jobs_due(s) - gp_now_ms();
+    int remote = shell_remote_patience_ms(s);
+
+    if (left <= 0 || gp_channel_pending(s->channel))
+        return 0;
+    if (remote >= 0 && remote < left)
+        return remote;
+    return left > LOCK_CHECK_MS ? LOCK_CHECK_MS : (int)left;
+}
+
+static void loop(shell *s)
+{
+    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+
+    while (!s->followed && (!s->exit || shell_jobs_active(s))) {
+        struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
+            { .fd = gp_door_fd(s->door), .events = POLLIN },
+            { .fd = gp_channel_fd(s->channel), .events = POLLIN },
+            { .fd = s->signals, .events = POLLIN },
+            { .fd = s->remote.channel != NULL ? gp_channel_fd(s->remote.channel) : -1, .events = POLLIN },
+            { .fd = s->remote.channel != NULL ? gp_channel_watch_fd(s->remote.channel) : -1,
+              .events = POLLIN },
+        };
+
+        uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
+
+        /* Those that there are: poll() refuses more entries than this process may have descriptors. */
+        for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+            if (s->workers[i].child.pidfd >= 0) {
+                fds[FIRST_WORKER + workers] =
+                    (struct pollfd){ .fd = s->workers[i].child.pidfd, .events = POLLIN };
+                slots[workers++] = i;
+            }
+        struct pollfd *jobs = &fds[FIRST_WORKER + workers];
+        uint32_t job_fds = shell_jobs_poll(s, jobs);
+
+        poll(fds, FIRST_WORKER + workers + job_fds, patience_ms(s));
+        gp_log_tick();
+        check_lock(s);
+        if (s->followed)
+            break;
+        for (uint32_t i = 0; i < workers; i++) {
+            if (fds[FIRST_WORKER + i].revents != 0)
+                shell_reap(s, slots[i]);
+        }
+        hear_channel(s);
+        shell_watch_holders(s);
+        shell_serve_door(s);
+        shell_remote_serve(s);
+        hear_signals(s);
+        shell_jobs_serve(s, jobs, job_fds);
+        shell_step(s, &tick);
+    }
+}
+
+void shell_record(const shell *s, const char *devices)
+{
+    gp_record record = { .workers = s->core->slot_count,
+                         .idle_ms = s->core->config.idle_ms,
+                         .suspect_ms = s->core->config.suspect_ms,
+                         .silence_ms = s->core->config.beat_ms,
+                         .surroundings = (char *)(uintptr_t)s->options->surroundings };
+    gp_error err;
+
+    snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
+    snprintf(record.listen, sizeof(record.listen), "%s", s->remote.zap != NULL ? s->remote.bound : "");
+    if (gp_record_write(&record, s->options->places, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "record-unwritten",
+               "a scheduler that follows this one would not know its pool: %s", err.message);
+}
+
+/* ---- opening and closing ---- */
+
+static gp_status open_core(shell *s, gp_error *err)
+{
+    const gp_shell_options *options = s->options;
+    gp_core_config config = gp_core_config_default();
+    gp_core_slot_config *plan = gp_calloc(GP_CORE_SLOTS_MAX, sizeof(*plan));
+    uint32_t count;
+    gp_status status;
+
+    if (plan == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the plan of the pool");
+    config.epoch = options->hold->epoch;
+    config.clients_max = SHELL_CLIENTS_ALL;
+    config.idle_ms = options->idle_timeout_ms;
+    config.suspect_ms = options->suspect_ms;
+    config.beat_ms = options->silence_ms;
+    if (options->follows)
+        config.incarnation_base = (uint32_t)(config.epoch - 1) << INCARNATION_BITS;
+    status =
+        gp_plan_make(plan, &count, &options->request, options->devices, options->cores, options->places, err);
+    if (status == GP_OK)
+        status = gp_core_new(&s->core, &config, plan, count, gp_now_ms(), err);
+    gp_free(plan);
+    if (status != GP_OK)
+        return status;
+    s->actions = gp_calloc(gp_core_actions_max(s->core), sizeof(*s->actions));
+    return s->actions != NULL && shell_sessions_init(s) ? GP_OK
+                                                        : gp_fail(err, GP_ENOMEM, "no memory for actions");
+}
+
+/* A client takes two descriptors, a worker four; the journal, jobs and ZeroMQ's threads have theirs. */
+static gp_status clients_decide(shell *s, gp_error *err)
+{
+    enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
+    struct rlimit limit = { .rlim_max = RLIM_INFINITY }; /* gp_channel_bind() takes the hard one */
+    rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < reserved + CLIENTS)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "a pool of %u workers needs %u file descriptors or more, and %u are allowed; raise ulimit -n",
+            s->core->slot_count, (unsigned)reserved + CLIENTS, (unsigned)limit.rlim_max);
+    possible = (limit.rlim_max - reserved) / CLIENTS;
+    s->clients_max = possible < SHELL_CLIENTS_MAX ? (uint32_t)possible : SHELL_CLIENTS_MAX;
+    return GP_OK;
+}
+
+static gp_status open_sockets(shell *s, gp_error *err)
+{
+    const gp_places *places = s->options->places;
+    gp_channel_options link = { .security = GP_SECURITY_NONE };
+    sigset_t set;
+    gp_status status;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    status = clients_decide(s, err);
+    if (status != GP_OK)
+        return status;
+    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (s->signals < 0)
+        return gp_fail_errno(err, GP_EIO, "no descriptor for signals");
+    status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
+    if (status == GP_OK) /* last: who is let in finds the channel there */
+        status = gp_door_open(&s->door, places->scheduler_door, SHELL_DOOR_MAX, err);
+    return status;
+}
+
+static void say_ready(shell *s, bool adopts)
+{
+    const char *word = adopts ? "adopted\n" : "ready\n";
+
+    if (s->ready_fd < 0)
+        return;
+    if (write(s->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
+        gp_log(GP_LOG_WARN, "starter-gone", "nobody waits for our readiness: %s", strerror(errno));
+    close(s->ready_fd);
+    s->ready_fd = -1;
+}
+
+static void shell_free(shell *s)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        shell_hang_up(&s->workers[i]);
+    shell_jobs_close(s);
+    gp_door_close(s->door);
+    shell_remote_close(s, DRAIN_MS);
+    gp_channel_close(s->channel, DRAIN_MS);
+    if (s->signals >= 0)
+        close(s->signals);
+    gp_core_free(s->core);
+    gp_index_deinit(&s->sessions);
+    gp_free(s->actions);
+    gp_free(s);
+}
+
+gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
+{
+    const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+    shell *s = gp_calloc(1, sizeof(*s));
+    bool adopts;
+    gp_status status;
+
+    if (s == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the scheduler");
+    s->options = options;
+    s->signals = -1;
+    s->ready_fd = options->ready_fd;
+    s->holds = true;
+    s->started_ms = s->checked_ms = gp_now_ms();
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        s->workers[i].child.pidfd = s->workers[i].call = s->workers[i].holder = -1;
+    status = open_core(s, err);
+    if (status == GP_OK)
+        status = open_sockets(s, err);
+    if (status == GP_OK)
+        status = shell_jobs_open(s, err);
+    if (status == GP_OK) /* last: who is let in finds all of it */
+        status = shell_remote_open(s, err);
+    if (status == GP_OK) {
+        gp_log_event(GP_LOG_INFO, "pool-up",
+                     GP_LOG_WITH({ "pool", .text = options->places->pool },
+                                 { "workers", .number = s->core->slot_count },
+                                 { "epoch", .number = (int64_t)options->hold->epoch }),
+                     "the pool is up");
+        adopts = shell_adopt(s);
+        shell_step(s, &tick); /* starts the workers */
+        shell_record(s, options->request.devices);
+        gp_fault_point("opened");
+        say_ready(s, adopts);
+        loop(s);
+        if (!s->followed)
+            gp_record_remove(options->places);
+        gp_log(GP_LOG_INFO, "ends", "ends");
+    }
+    shell_free(s);
+    return status;
+}

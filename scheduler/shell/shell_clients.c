@@ -1,0 +1,398 @@
+/* shell_clients.c -- the door, and what clients say.
+ *
+ * A client is who stands in the door: its process's end closes the connection, whatever it was doing.  What it says
+ * on the channel counts under the session with which it knocked. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
+#include "scheduler/shell/shell_parts.h"
+#include "proto/task/task_wire.h"
+
+static uint64_t session_hash(const void *s, uint32_t entry)
+{
+    return gp_index_hash(((const shell *)s)->clients[entry - 1].session.bytes);
+}
+
+static bool session_is(const void *s, uint32_t entry, const void *session)
+{
+    return memcmp(&((const shell *)s)->clients[entry - 1].session, session, sizeof(gp_core_id)) == 0;
+}
+
+bool shell_sessions_init(shell *s)
+{
+    s->sessions = (gp_index){ .owner = s, .hash = session_hash, .is = session_is };
+    return gp_index_init(&s->sessions, SHELL_PLACES);
+}
+
+shell_client *shell_find_client(shell *s, const gp_core_id *session)
+{
+    uint32_t entry = gp_index_find(&s->sessions, gp_index_hash(session->bytes), session);
+
+    return entry == 0 ? NULL : &s->clients[entry - 1];
+}
+
+static bool is_remote(const shell_client *client)
+{
+    return client->door == SHELL_REMOTE_DOOR;
+}
+
+void shell_keep_client(shell *s, shell_client *client, const shell_client *who)
+{
+    *client = *who;
+    gp_index_add(&s->sessions, (uint32_t)(client - s->clients) + 1);
+    s->client_count += !is_remote(client);
+}
+
+void shell_forget_client(shell *s, shell_client *client)
+{
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
+
+    shell_jobs_forget_client(s, &client->session);
+    gp_index_remove(&s->sessions, (uint32_t)(client - s->clients) + 1);
+    s->client_count -= !is_remote(client);
+    client->door = 0;
+    client->peer.bytes = 0;
+    shell_pend(s, &event);
+}
+
+void shell_drop_client(shell *s, shell_client *client)
+{
+    if (client->peer.remote)
+        gp_channel_cut(s->remote.channel, &client->peer);
+    else
+        gp_door_drop(s->door, client->door);
+    shell_forget_client(s, client);
+}
+
+static void hear_knock(shell *s, const gp_door_event *knock)
+{
+    static const gp_core_id nobody;
+    gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = knock->pid };
+    bool full = s->client_count == s->clients_max;
+
+    if (knock->hello.role == GP_ROLE_WORKER) { /* it only wants to see us end; it is known by its readiness */
+        gp_door_admit(s->door, knock->id, s->core->config.epoch);
+        return;
+    }
+    memcpy(event.session.bytes, knock->hello.session, sizeof(event.session.bytes));
+    if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0 ||
+        shell_find_client(s, &event.session) != NULL) {
+        gp_door_refuse(s->door, knock->id, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
+        return;
+    }
+    s->refusal[0] = '\0';
+    gp_fault_point("knocked");
+    if (full) /* the core must not know of one who is not let in */
+        snprintf(s->refusal, sizeof(s->refusal),
+                 "the pool serves %u clients already, which is its limit; try again later", s->clients_max);
+    else
+        shell_step(s, &event);
+    if (full || (s->refusal[0] != '\0' && memcmp(&s->refused, &event.session, sizeof(s->refused)) == 0)) {
+        gp_door_refuse(s->door, knock->id, GP_EBUSY, s->refusal);
+        return;
+    }
+    shell_keep_client(s, &s->clients[gp_door_place(knock->id)],
+                      &(shell_client){ .door = knock->id, .session = event.session, .pid = knock->pid });
+    gp_door_admit(s->door, knock->id, s->core->config.epoch);
+}
+
+static void hear_gone(shell *s, uint64_t id)
+{
+    shell_client *client = &s->clients[gp_door_place(id)];
+
+    if (client->door != id) /* a worker, or one that was dropped */
+        return;
+    gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client is gone");
+    shell_forget_client(s, client);
+}
+
+/* A client has new secrets for the pool; nothing else is handed to us.  The answer has the status in place of a lease. */
+static void hear_secrets(shell *s, const gp_door_event *event)
+{
+    gp_door_request answer = { .what = GP_DOOR_SECRETS };
+    gp_error err;
+
+    if (event->request.what == GP_DOOR_SECRETS && event->fd >= 0) {
+        answer.lease = (uint64_t)gp_secrets_copy(gp_secrets_fd(), event->fd, &err);
+        s->secrets_told = true;
+        gp_log(GP_LOG_INFO, "secrets-told", "the pool's secrets were %s",
+               answer.lease == GP_OK ? "replaced" : "not replaced");
+        if (gp_door_send_fd(gp_door_peer_fd(s->door, event->id), &answer, -1, &err) != GP_OK)
+            gp_log(GP_LOG_WARN, "message-unsent", "%s", err.message);
+    }
+    if (event->fd >= 0)
+        close(event->fd);
+}
+
+void shell_serve_door(shell *s)
+{
+    gp_door_event event;
+
+    for (gp_door_next(s->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s->door, &event)) {
+        if (event.kind == GP_DOOR_KNOCK)
+            hear_knock(s, &event);
+        else if (event.kind == GP_DOOR_GONE)
+            hear_gone(s, event.id);
+        else
+            hear_secrets(s, &event);
+        shell_flush(s); /* all of the pool's clients may go in one turn */
+    }
+}
+
+/* ---- messages ---- */
+
+static gp_core_environment environment_of(uint32_t said)
+{
+    return said == GP_ENV_CPU ? GP_CORE_ONLY_CPU : said == GP_ENV_GPU ? GP_CORE_ONLY_GPU : GP_CORE_ANY;
+}
+
+static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_core_wish wish = { .min = 0 };
+    gp_lease_ask ask;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    wish.min = ask.workers_min;
+    wish.max = ask.workers_max;
+    wish.environment = environment_of(ask.environment);
+    wish.priority = ask.priority;
+    wish.no_wait = !ask.wait;
+    wish.floor = ask.workers_floor;
+    snprintf(wish.devices, sizeof(wish.devices), "%s", ask.devices);
+    snprintf(wish.description, sizeof(wish.description), "%s", ask.purpose);
+    if (getrandom(wish.token.bytes, sizeof(wish.token.bytes), 0) != (ssize_t)sizeof(wish.token.bytes)) {
+        shell_reply_error(s, in, GP_EIO, "no random bytes for a token: %s", strerror(errno));
+        return;
+    }
+    gp_fault_point("asked");
+    event->kind = GP_CORE_EVENT_LEASE_ASK;
+    event->wish = &wish;
+    shell_step(s, event);
+}
+
+static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    static gp_lease_claim said;
+    static gp_core_claim claim;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &said, &err);
+
+    for (uint32_t i = 0; status == GP_OK && i < said.members_count; i++) {
+        if (said.members[i].index > GP_CORE_SLOTS_MAX)
+            status = gp_fail(&err, GP_ESTALE, "this pool has no worker %u", said.members[i].index);
+        else
+            claim.members[i] = (gp_core_member){ .slot = said.members[i].index - 1,
+                                                 .incarnation = said.members[i].incarnation };
+    }
+    if (status != GP_OK) {
+        shell_reply_error(s, in, status, "%s", err.message);
+        return;
+    }
+    memcpy(claim.token.bytes, said.token, sizeof(claim.token.bytes));
+    claim.min = said.workers_min;
+    claim.floor = said.workers_floor;
+    claim.want = said.workers_max;
+    claim.environment = environment_of(said.environment);
+    claim.member_count = said.members_count;
+    snprintf(claim.description, sizeof(claim.description), "%s", said.purpose);
+    event->kind = GP_CORE_EVENT_LEASE_CLAIM;
+    event->lease = in->envelope.lease;
+    event->generation = in->envelope.generation;
+    event->claim = &claim;
+    shell_step(s, event);
+}
+
+static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_lease_resize resize;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &resize, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_LEASE_RESIZE;
+    event->lease = resize.lease != 0 ? resize.lease : shell_jobs_lease(s, resize.job);
+    event->workers = resize.workers;
+    if (event->lease == 0)
+        shell_reply_error(
+            s, in, GP_ESTALE,
+            "job %llu holds no workers now; `gradpool jobs` lists jobs, `gradpool status` leases",
+            (unsigned long long)resize.job);
+    else
+        shell_step(s, event);
+}
+
+static void hear_form(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_lease_form form;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &form, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_LEASE_FORM;
+    event->lease = in->envelope.lease;
+    event->generation = in->envelope.generation;
+    event->joining = form.joining;
+    shell_step(s, event);
+}
+
+static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
+    gp_resize resize;
+    gp_plan_request request;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &resize, &err);
+
+    if (status == GP_OK) {
+        request = (gp_plan_request){ .workers = resize.workers,
+                                     .devices = resize.devices[0] != '\0' ? resize.devices
+                                                                          : s->options->request.devices };
+        status = gp_plan_make(plan, &event->plan_count, &request, s->options->devices, s->options->cores,
+                              s->options->places, &err);
+    }
+    if (status != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_CORE_EVENT_RESIZE;
+    event->plan = plan;
+    event->idle_ms = (int64_t)resize.idle_timeout_ms;
+    shell_step(s, event);
+    if (s->core->slot_count == event->plan_count)
+        shell_record(s, request.devices);
+}
+
+static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_worker_replace replace;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &replace, &err) != GP_OK || replace.index > GP_CORE_SLOTS_MAX) {
+        shell_reply_error(s, in, GP_EINVAL, "worker_replace names no worker of this pool");
+        return;
+    }
+    event->kind = GP_CORE_EVENT_WORKER_REPLACE;
+    event->lease = in->envelope.lease;
+    event->slot = replace.index - 1;
+    event->incarnation = replace.incarnation;
+    event->reason = replace.reason;
+    shell_step(s, event);
+}
+
+static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    gp_shutdown shutdown;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &shutdown, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+    gp_fault_point("closing");
+    event->kind = GP_CORE_EVENT_SHUTDOWN;
+    event->when_idle = shutdown.when_idle;
+    shell_step(s, event);
+}
+
+void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
+{
+    switch (in->envelope.message) {
+    case GP_ID(status_get):
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        shell_send_status(s, &in->peer, &in->envelope);
+        break;
+    case GP_ID(devices_get):
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        shell_send_devices(s, &in->peer, &in->envelope);
+        break;
+    case GP_ID(lease_ask):
+        hear_ask(s, in, event);
+        break;
+    case GP_ID(lease_claim):
+        hear_claim(s, in, event);
+        break;
+    case GP_ID(lease_leave):
+        event->kind = GP_CORE_EVENT_LEASE_LEAVE;
+        shell_step(s, event);
+        break;
+    case GP_ID(lease_release):
+        event->kind = GP_CORE_EVENT_LEASE_RELEASE;
+        event->lease = in->envelope.lease;
+        shell_step(s, event);
+        break;
+    case GP_ID(lease_resize):
+        hear_lease_resize(s, in, event);
+        break;
+    case GP_ID(lease_form):
+        hear_form(s, in, event);
+        break;
+    case GP_ID(worker_replace):
+        hear_replace(s, in, event);
+        break;
+    case GP_ID(resize):
+        hear_resize(s, in, event);
+        break;
+    case GP_ID(shutdown):
+        hear_shutdown(s, in, event);
+        break;
+    default:
+        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
+        shell_step(s, event);
+        if (shell_jobs_hear(s, in, &event->session))
+            break;
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a client says to a scheduler",
+                          in->envelope.message);
+    }
+}
+
+static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
+{
+    gp_hello hello;
+
+    if (!shell_hello_read(s, in, &hello))
+        return;
+    if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
+        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
+        return;
+    }
+    if (client != NULL)
+        client->peer = in->peer;
+    shell_send_welcome(s, in);
+}
+
+void shell_hear_client(shell *s, const gp_incoming *in)
+{
+    gp_core_event event = { .epoch = in->envelope.epoch, .correlation = in->envelope.correlation };
+    shell_client *client;
+
+    memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
+    client = shell_find_client(s, &event.session);
+    if (in->envelope.message == GP_ID(hello)) {
+        hear_hello(s, in, client);
+    } else if (client == NULL || !gp_peer_equal(&client->peer, &in->peer)) {
+        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door and say hello first");
+    } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {
+        shell_reply_error(s, in, GP_ESTALE, "this scheduler's epoch is %llu, the message is of %llu",
+                          (unsigned long long)s->core->config.epoch, (unsigned long long)event.epoch);
+    } else {
+        shell_hear_request(s, in, &event);
+    }
+}

@@ -1,0 +1,554 @@
+/* shell_job_messages.c -- what clients say about jobs, and what they are told. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/printable.h"
+#include "scheduler/shell/shell_jobs.h"
+#include "scheduler/shell/shell_remote.h"
+
+#define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
+
+/* ---- rows ---- */
+
+static uint64_t since(int64_t now_ms, int64_t then_ms)
+{
+    int64_t span = then_ms == 0 ? 0 : now_ms - then_ms;
+
+    return span < 0 ? 0 : span > (int64_t)GP_DURATION_MS_MAX ? GP_DURATION_MS_MAX : (uint64_t)span;
+}
+
+static int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* As others may know it: what is not durable yet has not happened. */
+static void fill_row(const gp_jobs_job *job, gp_job_row *row)
+{
+    int64_t now = wall_clock_ms();
+    bool ended = gp_jobs_state_ended(job->durable);
+
+    memset(row, 0, sizeof(*row));
+    row->job = job->id;
+    COPY_TEXT(row->name, job->name);
+    COPY_TEXT(row->command, job->command);
+    row->state = job->durable == GP_JOBS_QUEUED && job->state == GP_JOBS_STARTING ? GP_JOB_ROW_STARTING
+                                                                                  : (uint32_t)job->durable;
+    row->priority = job->priority;
+    row->attempts = job->attempts;
+    row->cancel = job->cancel;
+    row->pid = (uint32_t)job->pid;
+    row->workers = job->workers;
+    row->age_ms = since(now, job->submitted_ms);
+    row->submitted_ms = job->submitted_ms > 0 ? (uint64_t)job->submitted_ms : 0;
+    if (ended) {
+        row->exit = job->exit;
+        row->number = (uint32_t)job->number;
+        row->ended_ms = since(now, job->ended_ms);
+        row->ended_ms += row->ended_ms == 0;
+        row->run_ms = since(job->ended_ms, job->started_ms);
+    } else if (row->state != GP_JOB_ROW_QUEUED) {
+        row->run_ms = since(now, job->started_ms);
+    }
+    COPY_TEXT(row->reason, job->reason);
+}
+
+/* ---- to clients ---- */
+
+static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
+                    const void *message)
+{
+    shell_client *client = shell_find_client(s, session);
+    gp_envelope envelope = { .correlation = correlation, .epoch = s->core->config.epoch };
+    gp_error err;
+
+    if (client == NULL || client->peer.bytes == 0)
+        return;
+    memcpy(envelope.session, session->bytes, sizeof(envelope.session));
+    if (gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, type, message, NULL, 0,
+                        &err) == GP_OK)
+        return;
+    /* It waits for an answer that is lost: with its link gone it asks again. */
+    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client was not reached: %s", err.message);
+    if (err.code != GP_EPEER)
+        shell_drop_client(s, client);
+}
+
+static gp_core_id session_of(const gp_jobs_client *client)
+{
+    gp_core_id session;
+
+    memcpy(session.bytes, client->bytes, sizeof(session.bytes));
+    return session;
+}
+
+/* False: its queue is full. */
+static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job, bool missed)
+{
+    shell_client *client = shell_find_client(s, &watch->session);
+    gp_envelope envelope = { .correlation = watch->correlation, .epoch = s->core->config.epoch };
+    gp_job_changed changed = { .missed = missed };
+
+    if (client == NULL || client->peer.bytes == 0)
+        return true;
+    memcpy(envelope.session, watch->session.bytes, sizeof(envelope.session));
+    fill_row(job, &changed.row);
+    return gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_job_changed,
+                           &changed, NULL, 0, NULL) != GP_EBUSY;
+}
+
+static void push_to_all(shell *s, const gp_jobs_job *job)
+{
+    shell_jobs *jobs = s->jobs;
+
+    for (uint32_t i = jobs->watch_count; i-- > 0;) {
+        shell_job_watch *watch = &jobs->watches[i];
+
+        if (watch->job != 0 && watch->job != job->id)
+            continue;
+        if (watch->missed != 0 || !push(s, watch, job, false))
+            watch->missed = job->id;
+        else if (watch->job != 0 && gp_jobs_state_ended(job->durable)) /* nothing more will come */
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
+    }
+}
+
+void shell_jobs_tell_missed(shell *s)
+{
+    for (uint32_t i = 0; i < s->jobs->watch_count; i++) {
+        shell_job_watch *watch = &s->jobs->watches[i];
+        const gp_jobs_job *job = watch->missed != 0 ? gp_jobs_find(s->jobs->machine, watch->missed) : NULL;
+
+        if (watch->missed == 0)
+            continue;
+        if (job == NULL) /* dropped since: any other says as well that some were missed */
+            job = gp_jobs_before(s->jobs->machine, 0);
+        if (job == NULL || job->durable == GP_JOBS_NONE || push(s, watch, job, true))
+            watch->missed = 0;
+    }
+}
+
+void shell_jobs_end_watches(shell *s, gp_status status, const char *why)
+{
+    gp_error_reply error = { .code = status };
+
+    COPY_TEXT(error.message, why);
+    while (s->jobs->watch_count > 0) { /* a send that fails drops the client, and with it its watches */
+        shell_job_watch watch = s->jobs->watches[--s->jobs->watch_count];
+
+        send_to(s, &watch.session, watch.correlation, &gp_msg_error_reply, &error);
+    }
+}
+
+void shell_jobs_forget_client(shell *s, const gp_core_id *session)
+{
+    shell_jobs *jobs = s->jobs;
+
+    for (uint32_t i = jobs == NULL ? 0 : jobs->watch_count; i-- > 0;) {
+        if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) == 0)
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
+    }
+}
+
+void shell_jobs_tell(shell *s, const gp_jobs_action *action)
+{
+    gp_core_id session = session_of(&action->client);
+    gp_job_accepted accepted = { .job = action->id, .known = action->known };
+    gp_job_stopping canceling = { .count = action->count };
+    gp_error_reply error = { .code = action->status };
+
+    switch (action->kind) {
+    case GP_JOBS_ACCEPTED:
+        gp_fault_point("job-accepted");
+        send_to(s, &session, action->correlation, &gp_msg_job_accepted, &accepted);
+        break;
+    case GP_JOBS_CANCELING:
+        send_to(s, &session, action->correlation, &gp_msg_job_stopping, &canceling);
+        break;
+    case GP_JOBS_ERROR:
+        COPY_TEXT(error.message, action->text);
+        send_to(s, &session, action->correlation, &gp_msg_error_reply, &error);
+        break;
+    case GP_JOBS_CHANGED:
+        push_to_all(s, action->job);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- from clients ---- */
+
+/* Texts that end with a NUL each, not too many, none empty where `full`. */
+static bool texts_are_sound(const gp_frame *frame, size_t bytes_max, uint32_t count_max, bool full)
+{
+    uint32_t count = 0;
+
+    if (frame->bytes > bytes_max || (frame->bytes > 0 && frame->data[frame->bytes - 1] != '\0'))
+        return false;
+    for (size_t at = 0; at < frame->bytes; count++) {
+        size_t length = strlen((const char *)frame->data + at);
+
+        if (full && (memchr(frame->data + at, '=', length) == NULL || frame->data[at] == '='))
+            return false; /* NAME=value */
+        at += length + 1;
+    }
+    return count <= count_max;
+}
+
+static gp_status check_words(const gp_incoming *in, gp_error *err)
+{
+    const gp_frame *words = &in->payloads[0], *variables = &in->payloads[1], *directory = &in->payloads[2];
+    bool here = !in->peer.remote; /* who sees another host's files may leave the directory to us */
+
+    if (in->payload_count != 3)
+        return gp_fail(err, GP_EPROTO, "job_put has %u payloads; it must have 3", in->payload_count);
+    if (words->bytes < 2 || words->data[0] == '\0' ||
+        !texts_are_sound(words, GP_JOB_WORDS_BYTES_MAX, GP_JOB_WORDS_MAX, false))
+        return gp_fail(err, GP_ELIMIT,
+                       "a job's command has %zu bytes; it must be 1 to %u words that end with a NUL, of at "
+                       "most %u bytes together",
+                       words->bytes, GP_JOB_WORDS_MAX, GP_JOB_WORDS_BYTES_MAX);
+    if (!texts_are_sound(variables, GP_JOB_ENVIRONMENT_BYTES_MAX, GP_JOB_VARIABLES_MAX, true))
+        return gp_fail(
+            err, GP_ELIMIT,
+            "a job's environment has %zu bytes; it must be at most %u NAME=value that end with a NUL, "
+            "of at most %u bytes together",
+            variables->bytes, GP_JOB_VARIABLES_MAX, GP_JOB_ENVIRONMENT_BYTES_MAX);
+    if (!here && directory->bytes == 1 && directory->data[0] == '\0')
+        return GP_OK;
+    if (directory->bytes < 2 || directory->bytes > GP_JOB_DIRECTORY_BYTES_MAX || directory->data[0] != '/' ||
+        memchr(directory->data, '\0', directory->bytes) != directory->data + directory->bytes - 1)
+        return gp_fail(err, GP_EINVAL,
+                       "a job's directory must be an absolute path of at most %u bytes that ends with a NUL",
+                       GP_JOB_DIRECTORY_BYTES_MAX);
+    return GP_OK;
+}
+
+/* "train --network lenet", without what would spoil a terminal. */
+static void summarize(char *out, size_t bytes, const gp_frame *words)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i + 1 < words->bytes && used + 1 < bytes; i++) {
+        out[used++] = words->data[i] == '\0' ? ' ' : (char)words->data[i];
+    }
+    while (used > 0 && used + 1 == bytes && ((uint8_t)out[used - 1] & 0x80) != 0)
+        used--; /* no half of a character at the cut */
+    out[used] = '\0';
+    gp_printable(out);
+}
+
+static void *unconst(const uint8_t *data)
+{
+    return (void *)(uintptr_t)data;
+}
+
+static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
+{
+    gp_job_put message;
+    char command[GP_JOBS_COMMAND_BYTES];
+    gp_jobs_submit submit = { .name = message.name, .command = command };
+    gp_journal_words words;
+    gp_buffer environment;
+    gp_error err;
+    gp_status status = gp_incoming_decode(in, &message, &err);
+
+    gp_buffer_init(&environment, GP_JOB_ENVIRONMENT_BYTES_MAX);
+    if (status == GP_OK)
+        status = check_words(in, &err);
+    if (status == GP_OK)
+        status = gp_printable_check("job name", message.name, &err);
+    if (status == GP_OK && in->peer.remote)
+        status = shell_remote_environment(&in->payloads[1], &environment, &err);
+    if (status == GP_OK && s->core->stopping != GP_CORE_RUNNING)
+        status = gp_fail(&err, GP_ESTATE, "the pool is shutting down; run `gradpool up` to start a new one");
+    if (status == GP_OK && s->jobs->journal != NULL && gp_journal_full(s->jobs->journal))
+        status = gp_fail(&err, GP_EBUSY, "the job journal is behind; try again later");
+    if (status != GP_OK) {
+        gp_buffer_deinit(&environment);
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    words = (gp_journal_words){ .words = unconst(in->payloads[0].data),
+                                .words_bytes = in->payloads[0].bytes,
+                                .environment = unconst(in->payloads[1].data),
+                                .environment_bytes = in->payloads[1].bytes,
+                                .directory = unconst(in->payloads[2].data),
+                                .umask = message.umask };
+    if (in->peer.remote) {
+        words.environment = (char *)environment.data;
+        words.environment_bytes = environment.bytes;
+        if (in->payloads[2].bytes == 1)
+            words.directory = (char *)(uintptr_t)shell_remote_home();
+    }
+    summarize(command, sizeof(command), &in->payloads[0]);
+    memcpy(submit.submitter, message.submitter, sizeof(submit.submitter));
+    submit.seq = message.seq;
+    submit.priority = message.priority;
+    event->kind = GP_JOBS_EVENT_SUBMIT;
+    event->submit = &submit;
+    s->jobs->submitting = &words;
+    shell_jobs_step(s, event);
+    s->jobs->submitting = NULL;
+    gp_buffer_deinit(&environment);
+}
+
+static void hear_cancel(shell *s, const gp_incoming *in, gp_jobs_event *event)
+{
+    gp_job_stop message;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &message, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event->kind = GP_JOBS_EVENT_CANCEL;
+    event->job = message.job;
+    shell_jobs_step(s, event);
+}
+
+static uint32_t count_of(const shell *s, gp_jobs_state state)
+{
+    return gp_jobs_count(s->jobs->machine, state);
+}
+
+static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session)
+{
+    gp_jobs_reply *reply = &s->jobs->list;
+    gp_jobs_get ask;
+    gp_error err;
+    const gp_jobs_job *job;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    if (s->jobs->journal == NULL) { /* an empty list would be a lie */
+        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
+        return;
+    }
+    memset(reply, 0, offsetof(gp_jobs_reply, rows));
+    reply->more = false;
+    for (job = gp_jobs_before(s->jobs->machine, ask.before); job != NULL;
+         job = gp_jobs_before(s->jobs->machine, job->id)) {
+        gp_job_row *row = &reply->rows[reply->rows_count];
+
+        if (job->durable == GP_JOBS_NONE)
+            continue;
+        if (reply->rows_count == ask.count) {
+            reply->more = true;
+            break;
+        }
+        fill_row(job, row);
+        reply->rows_count += ask.states == 0 || (ask.states >> row->state & 1) != 0;
+    }
+    reply->queued = count_of(s, GP_JOBS_QUEUED);
+    reply->running = gp_jobs_active(s->jobs->machine);
+    reply->done = count_of(s, GP_JOBS_DONE);
+    reply->failed = count_of(s, GP_JOBS_FAILED);
+    reply->canceled = count_of(s, GP_JOBS_CANCELED);
+    reply->lost = count_of(s, GP_JOBS_LOST);
+    send_to(s, session, in->envelope.correlation, &gp_msg_jobs_reply, reply);
+}
+
+/* The job that may be told of, or NULL after an error_reply. */
+static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id)
+{
+    const gp_jobs_job *job = gp_jobs_find(s->jobs->machine, id);
+
+    if (job != NULL && job->durable != GP_JOBS_NONE)
+        return job;
+    if (s->jobs->journal == NULL)
+        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
+    else
+        shell_reply_error(s, in, GP_ENOENT, "there is no job %" PRIu64 "; `gradpool jobs --all` lists them",
+                          id);
+    return NULL;
+}
+
+static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
+{
+    gp_job_ask ask;
+    gp_job_reply reply;
+    const gp_jobs_job *job;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    job = known_job(s, in, ask.job);
+    if (job == NULL)
+        return;
+    fill_row(job, &reply.row);
+    gp_job_folder(s->options->places, job->id, reply.folder, sizeof(reply.folder));
+    send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &reply);
+}
+
+static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *session)
+{
+    shell_jobs *jobs = s->jobs;
+    gp_job_watch ask;
+    shell_job_watch watch = { .session = *session, .correlation = in->envelope.correlation };
+    const gp_jobs_job *job = NULL;
+    uint32_t own = 0;
+    gp_job_changed changed = { .missed = false };
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    for (uint32_t i = jobs->watch_count; i-- > 0;) {
+        if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) != 0)
+            continue;
+        if (jobs->watches[i].job == ask.job) /* the new one takes its place */
+            jobs->watches[i] = jobs->watches[--jobs->watch_count];
+        else
+            own++;
+    }
+    if (own == SHELL_JOBS_CLIENT_WATCHES_MAX || jobs->watch_count == SHELL_JOBS_WATCHES_MAX) {
+        shell_reply_error(
+            s, in, GP_ELIMIT,
+            "at most %d jobs may be watched by one client, %d by all; watch job 0, which is all",
+            SHELL_JOBS_CLIENT_WATCHES_MAX, SHELL_JOBS_WATCHES_MAX);
+        return;
+    }
+    if (gp_jobs_failure(jobs->machine) != NULL) {
+        shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(jobs->machine));
+        return;
+    }
+    if (ask.job != 0 && (job = known_job(s, in, ask.job)) == NULL)
+        return;
+    watch.job = ask.job;
+    if (job == NULL || !gp_jobs_state_ended(job->durable))
+        jobs->watches[jobs->watch_count++] = watch;
+    if (job == NULL) {
+        send_to(s, session, watch.correlation, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+        return;
+    }
+    fill_row(job, &changed.row);
+    send_to(s, session, watch.correlation, &gp_msg_job_changed, &changed);
+}
+
+static void job_file_path(const shell *s, const gp_job_read *ask, char *path, size_t bytes)
+{
+    static const char *const names[] = {
+        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+        [GP_JOB_FILE_END] = "end.json",     [GP_JOB_FILE_REPORT] = "report.json",
+    };
+    char folder[GP_TEXT_FOLDER], log[GP_TEXT_PATH];
+
+    if (ask->file == GP_JOB_FILE_SCHEDULER_LOG) {
+        snprintf(path, bytes, "%s", s->options->places->scheduler_log);
+    } else if (ask->file == GP_JOB_FILE_WORKER_LOG) {
+        gp_places_worker_log(s->options->places, ask->worker, log);
+        snprintf(path, bytes, "%s", log);
+    } else {
+        gp_job_folder(s->options->places, ask->job, folder, sizeof(folder));
+        snprintf(path, bytes, "%s/%s", folder, names[ask->file]);
+    }
+}
+
+/* A regular file of ours and nothing that it points to: the job could have put a link there. */
+static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *facts)
+{
+    char path[GP_TEXT_FOLDER + 16];
+    int fd;
+
+    job_file_path(s, ask, path, sizeof(path));
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* Of a daemon: with what of it was put aside. */
+static void log_read(const shell *s, const gp_job_read *ask, uint8_t *to, size_t *bytes, gp_job_piece *piece)
+{
+    char path[GP_TEXT_FOLDER + 16];
+
+    job_file_path(s, ask, path, sizeof(path));
+    *bytes = gp_log_read(path, to, ask->bytes, ask->offset, &piece->size, &piece->file);
+    if (piece->size == UINT64_MAX)
+        piece->size = 0;
+}
+
+static void hear_read(shell *s, const gp_incoming *in)
+{
+    static uint8_t bytes[GP_JOB_PIECE_BYTES_MAX];
+    gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
+    gp_payload payload = { .data = bytes };
+    gp_job_read ask;
+    gp_job_piece piece;
+    struct stat facts;
+    gp_error err;
+    int fd;
+
+    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    if (known_job(s, in, ask.job) == NULL)
+        return;
+    piece = (gp_job_piece){ .offset = ask.offset };
+    if (ask.file == GP_JOB_FILE_SCHEDULER_LOG || ask.file == GP_JOB_FILE_WORKER_LOG) {
+        log_read(s, &ask, bytes, &payload.bytes, &piece);
+    } else if ((fd = job_file_open(s, &ask, &facts)) >= 0) {
+        ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
+
+        payload.bytes = got > 0 ? (size_t)got : 0;
+        piece.size = (uint64_t)facts.st_size;
+        piece.file = (uint64_t)facts.st_ino;
+        close(fd);
+    }
+    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload,
+                        1, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "message-unsent", "a piece of a job's file was not sent: %s", err.message);
+}
+
+bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
+{
+    gp_jobs_event event = { .correlation = in->envelope.correlation };
+
+    memcpy(event.client.bytes, session->bytes, sizeof(event.client.bytes));
+    switch (in->envelope.message) {
+    case GP_ID(job_put):
+        hear_submit(s, in, &event);
+        return true;
+    case GP_ID(job_stop):
+        hear_cancel(s, in, &event);
+        return true;
+    case GP_ID(jobs_get):
+        shell_jobs_note_workers(s);
+        hear_list(s, in, session);
+        return true;
+    case GP_ID(job_ask):
+        shell_jobs_note_workers(s);
+        hear_get(s, in, session);
+        return true;
+    case GP_ID(job_read):
+        hear_read(s, in);
+        return true;
+    case GP_ID(job_watch):
+        hear_watch(s, in, session);
+        return true;
+    default:
+        return false;
+    }
+}

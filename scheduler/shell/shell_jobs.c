@@ -1,0 +1,449 @@
+/* shell_jobs.c -- the machine of jobs.h among its journal and its processes. */
+#include "scheduler/shell/shell_jobs.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+
+static int64_t wall_clock_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static gp_job_process *find_process(shell_jobs *jobs, uint64_t job)
+{
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
+        if (jobs->processes[i].job == job)
+            return &jobs->processes[i];
+    }
+    return NULL;
+}
+
+/* ---- events ---- */
+
+static void pend(shell *s, gp_jobs_event_kind kind, uint64_t job, uint32_t attempt, gp_status status,
+                 const char *text)
+{
+    shell_job_event *next = &s->jobs->pending[s->jobs->pending_count];
+
+    if (s->jobs->pending_count == SHELL_JOBS_PENDING_MAX)
+        return; /* only failures of the journal can be so many, and the first of them says it all */
+    s->jobs->pending_count++;
+    next->event = (gp_jobs_event){ .kind = kind, .job = job, .attempt = attempt, .status = status };
+    snprintf(next->text, sizeof(next->text), "%s", text);
+}
+
+void shell_jobs_step(shell *s, gp_jobs_event *event)
+{
+    shell_jobs *jobs = s->jobs;
+
+    event->clock_ms = wall_clock_ms();
+    gp_jobs_step(jobs->machine, event, gp_now_ms());
+    for (uint32_t i = 0; i < jobs->pending_count; i++) { /* may grow while we go */
+        shell_job_event next = jobs->pending[i];
+
+        next.event.text = next.text;
+        next.event.clock_ms = event->clock_ms;
+        gp_jobs_step(jobs->machine, &next.event, gp_now_ms());
+    }
+    jobs->pending_count = 0;
+}
+
+/* ---- actions ---- */
+
+static void write_row(shell *s, const gp_jobs_action *action)
+{
+    shell_jobs *jobs = s->jobs;
+    char folder[GP_TEXT_FOLDER];
+    gp_status status;
+    gp_error err;
+
+    if (jobs->journal == NULL || gp_jobs_failure(jobs->machine) != NULL)
+        return; /* nothing is durable any more, and everybody was told */
+    gp_job_folder(s->options->places, action->id, folder, sizeof(folder));
+    if (action->kind == GP_JOBS_INSERT)
+        status = gp_journal_insert(jobs->journal, action->number, action->job, jobs->submitting, &err);
+    else if (action->kind == GP_JOBS_UPDATE)
+        status = gp_journal_update(jobs->journal, action->number, action->job, &err);
+    else
+        status = gp_journal_delete(jobs->journal, action->number, action->id, folder, &err);
+    if (status != GP_OK)
+        pend(s, GP_JOBS_EVENT_JOURNAL_FAILED, 0, 0, status, err.message);
+}
+
+static void log_job(const gp_jobs_job *job)
+{
+    if (job->durable == GP_JOBS_QUEUED && job->reason[0] == '\0')
+        return; /* thousands may come in a second */
+    gp_log_event(GP_LOG_INFO, "job-state",
+                 GP_LOG_WITH({ "job", .number = (int64_t)job->id },
+                             { "state", .text = gp_jobs_state_word(job->durable) }),
+                 "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
+}
+
+static void act(void *context, const gp_jobs_action *action)
+{
+    shell *s = context;
+    gp_job_process *process = find_process(s->jobs, action->id);
+    gp_error err;
+
+    switch (action->kind) {
+    case GP_JOBS_INSERT:
+    case GP_JOBS_UPDATE:
+    case GP_JOBS_DELETE:
+        write_row(s, action);
+        break;
+    case GP_JOBS_START:
+        if (gp_journal_fetch(s->jobs->journal, action->id, action->attempt, &err) != GP_OK)
+            pend(s, GP_JOBS_EVENT_UNBORN, action->id, action->attempt, err.code, err.message);
+        break;
+    case GP_JOBS_GO:
+        gp_fault_point("job-going");
+        if (process != NULL)
+            gp_job_go(process);
+        break;
+    case GP_JOBS_DROP:
+        if (process != NULL)
+            gp_job_drop(process);
+        break;
+    case GP_JOBS_TERM:
+        if (process != NULL)
+            gp_job_signal(process, SIGTERM, false);
+        break;
+    case GP_JOBS_KILL:
+        if (process != NULL)
+            gp_job_signal(process, SIGKILL, true);
+        break;
+    case GP_JOBS_BROKEN:
+        gp_log(GP_LOG_ERROR, "journal-failed", "jobs: %s", action->text);
+        shell_jobs_end_watches(s, action->status, action->text);
+        break;
+    case GP_JOBS_CHANGED:
+        log_job(action->job);
+        shell_jobs_tell(s, action);
+        break;
+    default:
+        shell_jobs_tell(s, action);
+    }
+}
+
+/* ---- what the journal and the processes say ---- */
+
+static void hear_words(shell *s, gp_journal_report *report)
+{
+    gp_jobs_event event = { .kind = GP_JOBS_EVENT_SPAWNED, .job = report->job, .attempt = report->attempt };
+    gp_job_process *process = find_process(s->jobs, 0);
+    gp_error err = { .message = "too many processes of other jobs have yet to end" };
+    gp_status status = GP_EBUSY;
+
+    if (report->kind == GP_JOURNAL_UNFETCHED)
+        err = report->error;
+    else if (process != NULL)
+        status =
+            gp_job_spawn(process, s->options->places, report->job, report->attempt, &report->words, &err);
+    gp_journal_words_deinit(&report->words);
+    if (status == GP_OK) {
+        event.pid = process->pid;
+        event.start_time = process->start_time;
+        memcpy(event.boot, s->jobs->boot, sizeof(event.boot));
+        gp_log_event(GP_LOG_INFO, "job-started",
+                     GP_LOG_WITH({ "job", .number = (int64_t)report->job },
+                                 { "attempt", .number = report->attempt },
+                                 { "process", .number = process->pid }),
+                     "the job was started");
+        gp_fault_point("job-spawned");
+    } else {
+        if (process != NULL)
+            *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
+        event.kind = GP_JOBS_EVENT_UNBORN;
+        event.text = err.message;
+    }
+    shell_jobs_step(s, &event);
+}
+
+static void hear_journal(shell *s)
+{
+    gp_journal_report report;
+
+    for (;;) {
+        gp_jobs_event event = { .kind = GP_JOBS_EVENT_PERSISTED };
+
+        gp_journal_next(s->jobs->journal, &report);
+        switch (report.kind) {
+        case GP_JOURNAL_NOTHING:
+            return;
+        case GP_JOURNAL_PERSISTED:
+            event.persisted = report.number;
+            shell_jobs_step(s, &event);
+            break;
+        case GP_JOURNAL_FETCHED:
+        case GP_JOURNAL_UNFETCHED:
+            hear_words(s, &report);
+            break;
+        case GP_JOURNAL_FAILED:
+            event.kind = GP_JOBS_EVENT_JOURNAL_FAILED;
+            event.status = report.error.code;
+            event.text = report.error.message;
+            shell_jobs_step(s, &event);
+            break;
+        }
+    }
+}
+
+/* How many workers the process holds now. */
+static uint32_t workers_of(const gp_core *core, pid_t pid)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (core->leases[i].id != 0 && core->leases[i].pid == pid)
+            count += (uint32_t)__builtin_popcountll(core->leases[i].members);
+    }
+    return count;
+}
+
+uint64_t shell_jobs_lease(const shell *s, uint64_t job)
+{
+    for (int i = 0; job != 0 && i < SHELL_JOBS_PROCESSES_MAX; i++) {
+        if (s->jobs->processes[i].job != job)
+            continue;
+        for (uint32_t l = 0; l < GP_CORE_SLOTS_MAX; l++)
+            if (s->core->leases[l].id != 0 && s->core->leases[l].pid == s->jobs->processes[i].pid)
+                return s->core->leases[l].id;
+    }
+    return 0;
+}
+
+/* What a job held at most in its last attempt: leases are seen here, when others look, and at its end. */
+void shell_jobs_note_workers(shell *s)
+{
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
+        const gp_job_process *process = &s->jobs->processes[i];
+        const gp_jobs_job *job = process->job != 0 ? gp_jobs_find(s->jobs->machine, process->job) : NULL;
+        gp_jobs_event event = { .kind = GP_JOBS_EVENT_WORKERS, .job = process->job };
+
+        if (job == NULL)
+            continue;
+        event.count = workers_of(s->core, process->pid);
+        if (event.count > job->workers)
+            shell_jobs_step(s, &event);
+    }
+}
+
+static void reap(shell *s, gp_job_process *process)
+{
+    gp_jobs_event event = { .kind = GP_JOBS_EVENT_ENDED, .job = process->job, .attempt = process->attempt };
+    gp_job_end end;
+
+    if (!gp_job_reap(process, s->options->places, &end))
+        return;
+    gp_fault_point("job-reaped");
+    event.exit = end.exit;
+    event.number = end.number;
+    event.pool_lost = end.pool_lost;
+    event.text = end.text;
+    shell_jobs_step(s, &event);
+}
+
+/* ---- in the loop ---- */
+
+uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX])
+{
+    const shell_jobs *jobs = s->jobs;
+    uint32_t count = 0;
+
+    if (jobs->journal != NULL)
+        fds[count++] = (struct pollfd){ .fd = gp_journal_fd(jobs->journal), .events = POLLIN };
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
+        if (jobs->processes[i].job != 0)
+            fds[count++] = (struct pollfd){ .fd = jobs->processes[i].pidfd, .events = POLLIN };
+    }
+    return count;
+}
+
+/* What the core has decided since, and what it must know of us. */
+static void synchronize(shell *s)
+{
+    shell_jobs *jobs = s->jobs;
+    bool hold = s->core->stopping != GP_CORE_RUNNING || !s->core->accepting;
+    bool stop = s->core->stopping == GP_CORE_STOPPING;
+    gp_jobs_event event = { .count = s->core->slot_count };
+    gp_core_event news = { .kind = GP_CORE_EVENT_JOBS };
+
+    if (s->core->slot_count != jobs->capacity) {
+        jobs->capacity = s->core->slot_count;
+        event.kind = GP_JOBS_EVENT_CAPACITY;
+        shell_jobs_step(s, &event);
+    }
+    if (hold != jobs->held) {
+        jobs->held = hold;
+        event.kind = GP_JOBS_EVENT_HOLD;
+        event.count = hold;
+        shell_jobs_step(s, &event);
+    }
+    if (stop && !jobs->stopped) {
+        jobs->stopped = true;
+        event.kind = GP_JOBS_EVENT_STOP;
+        shell_jobs_step(s, &event);
+        shell_jobs_end_watches(s, GP_ENOPOOL,
+                               "the pool is going down; what has not ended is queued and begins again with "
+                               "the next pool");
+    }
+    news.holds = gp_jobs_busy(jobs->machine);
+    if (news.holds != jobs->busy) {
+        jobs->busy = news.holds;
+        shell_step(s, &news);
+    }
+}
+
+void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
+{
+    gp_jobs_event tick = { .kind = GP_JOBS_EVENT_TICK };
+    shell_jobs *jobs = s->jobs;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (fds[i].revents == 0)
+            continue;
+        if (jobs->journal != NULL && fds[i].fd == gp_journal_fd(jobs->journal)) {
+            hear_journal(s);
+            continue;
+        }
+        for (int p = 0; p < SHELL_JOBS_PROCESSES_MAX; p++) {
+            if (jobs->processes[p].job != 0 && jobs->processes[p].pidfd == fds[i].fd) {
+                shell_jobs_note_workers(s);
+                reap(s, &jobs->processes[p]);
+                break;
+            }
+        }
+    }
+    if (gp_now_ms() >= gp_jobs_due(jobs->machine))
+        shell_jobs_step(s, &tick);
+    shell_jobs_tell_missed(s);
+    synchronize(s);
+}
+
+int64_t shell_jobs_due(const shell *s)
+{
+    return gp_jobs_due(s->jobs->machine);
+}
+
+bool shell_jobs_active(const shell *s)
+{
+    return gp_jobs_busy(s->jobs->machine);
+}
+
+/* ---- opening and closing ---- */
+
+static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
+{
+    return gp_jobs_load(context, row, err);
+}
+
+/* What ran under an earlier scheduler: alive, or how it ended. */
+static void find_orphans(shell *s)
+{
+    shell_jobs *jobs = s->jobs;
+
+    for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
+         job = gp_jobs_after(jobs->machine, job->id)) {
+        gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id, .attempt = job->attempts };
+        gp_job_process *process = find_process(jobs, 0);
+        gp_job_end end;
+
+        if (!gp_jobs_orphaned(job))
+            continue;
+        if (process != NULL && gp_job_adopt(process, job)) {
+            gp_log_event(
+                GP_LOG_INFO, "job-adopted",
+                GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
+                "the job still runs");
+        } else {
+            gp_job_read_end(s->options->places, job->id, job->attempts, &end);
+            event.kind = GP_JOBS_EVENT_ENDED;
+            event.exit = end.exit;
+            event.number = end.number;
+            event.pool_lost = end.pool_lost;
+            event.text = end.text;
+        }
+        shell_jobs_step(s, &event);
+    }
+}
+
+static gp_status open_journal(shell *s, gp_error *err)
+{
+    shell_jobs *jobs = s->jobs;
+    char folders[GP_TEXT_FOLDER];
+    uint64_t next_id = 1;
+    gp_status status;
+
+    snprintf(folders, sizeof(folders), "%s/jobs", s->options->places->state_dir);
+    status = gp_directory_secure(folders, err);
+    if (status == GP_OK)
+        status = gp_journal_open(&jobs->journal, s->options->places->state_dir, err);
+    if (status == GP_OK)
+        status = gp_journal_load(jobs->journal, load_row, jobs->machine, &next_id, err);
+    if (status == GP_OK)
+        status = gp_journal_start(jobs->journal, err);
+    if (status == GP_OK)
+        gp_jobs_begin(jobs->machine, next_id);
+    return status;
+}
+
+gp_status shell_jobs_open(shell *s, gp_error *err)
+{
+    gp_jobs_config config = gp_jobs_config_default();
+    shell_jobs *jobs = gp_calloc(1, sizeof(*jobs));
+    gp_jobs_event failed = { .kind = GP_JOBS_EVENT_JOURNAL_FAILED };
+    gp_error why;
+    gp_status status;
+
+    if (jobs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for jobs");
+    s->jobs = jobs;
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
+        jobs->processes[i] = (gp_job_process){ .pidfd = -1, .gate = -1 };
+    gp_job_boot(jobs->boot);
+    config.capacity = 0; /* nothing begins before the loop */
+    status = gp_jobs_new(&jobs->machine, &config, act, s, err);
+    if (status != GP_OK)
+        return status;
+    status = open_journal(s, &why);
+    if (status == GP_OK) {
+        find_orphans(s);
+        return GP_OK;
+    }
+    gp_journal_close(jobs->journal);
+    jobs->journal = NULL;
+    gp_jobs_free(jobs->machine); /* it may have some rows */
+    jobs->machine = NULL;
+    status = gp_jobs_new(&jobs->machine, &config, act, s, err);
+    if (status != GP_OK)
+        return status;
+    failed.status = why.code;
+    failed.text = why.message;
+    shell_jobs_step(s, &failed);
+    return GP_OK;
+}
+
+void shell_jobs_close(shell *s)
+{
+    if (s->jobs == NULL)
+        return;
+    gp_journal_close(s->jobs->journal);
+    gp_jobs_free(s->jobs->machine);
+    for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
+        gp_job_process_deinit(&s->jobs->processes[i]);
+    gp_free(s->jobs);
+    s->jobs = NULL;
+}

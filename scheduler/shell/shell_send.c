@@ -1,0 +1,429 @@
+/* shell_send.c -- the core's actions and state as messages. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "proto/device/device_holder.h"
+#include "scheduler/shell/shell_remote.h"
+
+#ifndef GP_BUILD
+#define GP_BUILD "gradpool"
+#endif
+
+#define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
+
+gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to)
+{
+    gp_envelope envelope = { .correlation = to->correlation,
+                             .epoch = s->core->config.epoch,
+                             .lease = to->lease,
+                             .generation = to->generation };
+
+    memcpy(envelope.session, to->session, sizeof(envelope.session));
+    return envelope;
+}
+
+gp_channel *shell_link(shell *s, const gp_peer *peer)
+{
+    return peer->remote ? s->remote.channel : s->channel;
+}
+
+void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
+{
+    gp_error error = { .code = status };
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(error.message, sizeof(error.message), format, arguments);
+    va_end(arguments);
+    /* What other hosts say is counted: it must not fill the log. */
+    gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "refused a message: %s",
+           error.message);
+    if (gp_channel_reply_error(shell_link(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
+        gp_log(GP_LOG_DEBUG, "message-unsent", "and its sender is gone");
+}
+
+bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello)
+{
+    uint32_t protocol;
+    gp_error err;
+
+    if (gp_incoming_decode(in, hello, &err) == GP_OK &&
+        gp_protocol_choose(&protocol, hello->protocol_min, hello->protocol_max, &err) == GP_OK)
+        return true;
+    shell_reply_error(s, in, err.code, "%s", err.message);
+    return false;
+}
+
+void shell_send_welcome(shell *s, const gp_incoming *in)
+{
+    gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
+    gp_welcome welcome = { .protocol = GP_PROTOCOL,
+                           .build = GP_BUILD,
+                           .pid = (uint32_t)getpid(),
+                           .uptime_ms = (uint64_t)(gp_now_ms() - s->started_ms) };
+    gp_error err;
+
+    COPY_TEXT(welcome.pool, s->options->places->pool);
+    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, 0,
+                        &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "message-unsent", "welcome was not sent: %s", err.message);
+}
+
+/* ---- slots ---- */
+
+/* What is known of a slot: as its worker reported it, or as it was planned. */
+static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
+{
+    const gp_core_slot *slot = &s->core->slots[index];
+    const gp_core_slot_config *config = &slot->config;
+    const shell_worker *worker = &s->workers[index];
+
+    if (worker->peer.bytes != 0 && worker->slot.incarnation == slot->incarnation) {
+        *out = worker->slot;
+        return;
+    }
+    memset(out, 0, sizeof(*out));
+    out->index = index + 1;
+    out->incarnation = slot->incarnation == 0 ? 1 : slot->incarnation;
+    out->pid = (uint32_t)slot->pid;
+    out->device_kind = config->kind == GP_CORE_GPU ? GP_DEVICE_CUDA : GP_DEVICE_CPU;
+    out->device_index = config->device_index;
+    COPY_TEXT(out->device_uuid, config->uuid);
+    COPY_TEXT(out->device_name, config->name);
+    COPY_TEXT(out->cores, config->cores);
+    out->core_count = config->threads;
+    out->shared = config->shared;
+    COPY_TEXT(out->log, config->log);
+}
+
+/* ---- to workers ---- */
+
+static gp_status send_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                            const gp_peer *peer, gp_error *err)
+{
+    gp_grant *grant = &s->grant;
+    const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
+
+    memset(grant, 0, sizeof(*grant));
+    memcpy(grant->token, action->token.bytes, sizeof(grant->token));
+    grant->client_pid = lease == NULL ? 0 : (uint32_t)lease->pid;
+    grant->members_count = action->member_count;
+    for (uint32_t i = 0; i < action->member_count; i++) {
+        fill_slot(s, action->members[i].slot, &grant->members[i]);
+        if (action->members[i].slot == action->slot)
+            grant->rank = i;
+    }
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_grant, grant, NULL, 0, err);
+}
+
+static gp_status send_peer_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                const gp_peer *peer, gp_error *err)
+{
+    gp_peer_lost lost = { .index = action->lost_slot + 1, .incarnation = action->lost_incarnation };
+
+    COPY_TEXT(lost.cause, action->text);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_peer_lost, &lost, NULL, 0, err);
+}
+
+void shell_send_to_worker(shell *s, const gp_core_action *action)
+{
+    shell_worker *worker = &s->workers[action->slot];
+    gp_envelope envelope = { .epoch = s->core->config.epoch,
+                             .lease = action->lease,
+                             .generation = action->generation };
+    gp_revoke revoke = { .reason = "the lease ended" };
+    gp_status status;
+    gp_error err;
+
+    if (worker->child.incarnation != action->incarnation || worker->peer.bytes == 0)
+        return; /* it has no link: the deadline of the answer, or its death, settles it */
+    if (action->kind == GP_CORE_REVOKE)
+        gp_fault_point("revoking");
+    if (action->kind == GP_CORE_GRANT)
+        status = send_grant(s, action, &envelope, &worker->peer, &err);
+    else if (action->kind == GP_CORE_PEER_LOST)
+        status = send_peer_lost(s, action, &envelope, &worker->peer, &err);
+    else if (action->kind == GP_CORE_REVOKE)
+        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_revoke,
+                                 &revoke, NULL, 0, &err);
+    else
+        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_quit,
+                                 &(gp_quit){ 0 }, NULL, 0, &err);
+    if (action->kind == GP_CORE_GRANT)
+        gp_fault_point("granting");
+    if (status != GP_OK)
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = action->slot + 1 }),
+                     "a worker was not reached: %s", err.message);
+}
+
+/* ---- to clients ---- */
+
+static gp_status send_lease_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                  const gp_peer *peer, gp_error *err)
+{
+    gp_lease_grant *grant = &s->lease_grant;
+
+    memset(grant, 0, sizeof(*grant));
+    memcpy(grant->token, action->token.bytes, sizeof(grant->token));
+    grant->slots_count = action->member_count;
+    for (uint32_t i = 0; i < action->member_count; i++)
+        fill_slot(s, action->members[i].slot, &grant->slots[i]);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_grant, grant, NULL, 0, err);
+}
+
+static gp_status send_lease_change(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                   const gp_peer *peer, gp_error *err)
+{
+    gp_lease_change *change = &s->lease_change;
+
+    memset(change, 0, sizeof(*change));
+    change->workers = action->workers;
+    change->asked = action->asked;
+    change->joining_count = action->member_count;
+    for (uint32_t i = 0; i < action->member_count; i++)
+        fill_slot(s, action->members[i].slot, &change->joining[i]);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_change, change, NULL, 0, err);
+}
+
+static gp_status send_worker_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                  const gp_peer *peer, gp_error *err)
+{
+    gp_worker_lost lost = { .index = action->lost_slot + 1,
+                            .incarnation = action->lost_incarnation,
+                            .signal = -1,
+                            .exit_code = -1,
+                            .step = action->lost_step,
+                            .out_of_memory = action->lost_out_of_memory };
+
+    if (action->lost_death == GP_CORE_DIED_SIGNAL)
+        lost.signal = action->lost_number;
+    if (action->lost_death == GP_CORE_DIED_EXIT) {
+        lost.signal = 0;
+        lost.exit_code = action->lost_number;
+    }
+    COPY_TEXT(lost.cause, action->text);
+    COPY_TEXT(lost.log, s->core->slots[action->lost_slot].config.log);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_lost, &lost, NULL, 0, err);
+}
+
+static gp_status send_worker_suspect(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                     const gp_peer *peer, gp_error *err)
+{
+    gp_worker_suspect suspect = { .index = action->lost_slot + 1,
+                                  .incarnation = action->lost_incarnation,
+                                  .silent_ms = (uint64_t)action->silent_ms };
+
+    COPY_TEXT(suspect.text, action->text);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_suspect, &suspect, NULL, 0,
+                           err);
+}
+
+static gp_status send_lease_wait(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                 const gp_peer *peer, gp_error *err)
+{
+    gp_lease_wait wait = { .position = action->position };
+
+    COPY_TEXT(wait.reason, action->text);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_wait, &wait, NULL, 0, err);
+}
+
+static gp_status send_ended_or_error(shell *s, const gp_core_action *action, const gp_envelope *envelope,
+                                     const gp_peer *peer, gp_error *err)
+{
+    gp_lease_ended ended;
+    gp_error_reply error = { .code = action->status };
+
+    if (action->kind == GP_CORE_LEASE_ENDED) {
+        memset(&ended, 0, sizeof(ended));
+        ended.code = action->status;
+        COPY_TEXT(ended.reason, action->text);
+        return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_ended, &ended, NULL, 0,
+                               err);
+    }
+    COPY_TEXT(error.message, action->text);
+    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_error_reply, &error, NULL, 0, err);
+}
+
+void shell_send_to_client(shell *s, const gp_core_action *action)
+{
+    shell_client *client = shell_find_client(s, &action->session);
+    gp_envelope envelope = { .correlation = action->correlation,
+                             .epoch = s->core->config.epoch,
+                             .lease = action->lease,
+                             .generation = action->generation };
+    gp_status status = GP_OK;
+    gp_error err;
+
+    memcpy(envelope.session, action->session.bytes, sizeof(envelope.session));
+    if (client == NULL || client->peer.bytes == 0) {
+        /* Not let in yet: the door says why. */
+        s->refused = action->session;
+        snprintf(s->refusal, sizeof(s->refusal), "%s", action->text);
+        return;
+    }
+    switch (action->kind) {
+    case GP_CORE_LEASE_GRANT:
+        shell_jobs_note_workers(s);
+        gp_fault_point("granted");
+        status = send_lease_grant(s, action, &envelope, &client->peer, &err);
+        gp_fault_point("answered");
+        break;
+    case GP_CORE_LEASE_WAIT:
+        status = send_lease_wait(s, action, &envelope, &client->peer, &err);
+        break;
+    case GP_CORE_WORKER_LOST:
+        status = send_worker_lost(s, action, &envelope, &client->peer, &err);
+        break;
+    case GP_CORE_WORKER_SUSPECT:
+        status = send_worker_suspect(s, action, &envelope, &client->peer, &err);
+        break;
+    case GP_CORE_LEASE_ENDED:
+    case GP_CORE_ERROR:
+        status = send_ended_or_error(s, action, &envelope, &client->peer, &err);
+        break;
+    case GP_CORE_OK:
+        status = gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_ok_reply,
+                                 &(gp_ok_reply){ 0 }, NULL, 0, &err);
+        break;
+    case GP_CORE_LEASE_CHANGE:
+        status = send_lease_change(s, action, &envelope, &client->peer, &err);
+        break;
+    case GP_CORE_RESIZED:
+        shell_send_status(s, &client->peer, &envelope);
+        break;
+    default:
+        break;
+    }
+    if (status == GP_OK)
+        return;
+    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client was not reached: %s", err.message);
+    /* A lost grant would be held for ever by one who does not know of it. */
+    if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT && action->kind != GP_CORE_WORKER_SUSPECT)
+        shell_drop_client(s, client);
+}
+
+/* ---- status ---- */
+
+static uint32_t worker_state(const gp_core_slot *slot)
+{
+    static const char *const words[] = { "starting", "idle", "busy", "excluded", "dead" };
+    uint32_t state = 0;
+
+    while (strcmp(words[state], gp_core_slot_word(slot)) != 0)
+        state++;
+    return state;
+}
+
+static void fill_worker_row(const shell *s, uint32_t index, gp_worker_row *row)
+{
+    const gp_core_slot *slot = &s->core->slots[index];
+    char words[GP_ERROR_MESSAGE_MAX];
+
+    fill_slot(s, index, &row->slot);
+    row->state = worker_state(slot);
+    COPY_TEXT(row->reason, slot->reason);
+    if (slot->suspect) {
+        row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
+        COPY_TEXT(row->reason, gp_core_words_silence(s->core, slot, words));
+    }
+    row->lease = slot->lease;
+    row->step = slot->step;
+}
+
+static void fill_lease_rows(const shell *s, gp_status_reply *status)
+{
+    const gp_core *core = s->core;
+
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX && status->leases_count < GP_LEASES_MAX; i++) {
+        const gp_core_lease *lease = &core->leases[i];
+        gp_lease_row *row = &status->leases[status->leases_count];
+
+        if (lease->id == 0)
+            continue;
+        status->leases_count++;
+        row->lease = lease->id;
+        row->generation = lease->generation;
+        row->client_pid = (uint32_t)lease->pid;
+        row->state = GP_LEASE_GRANTED;
+        COPY_TEXT(row->purpose, lease->description);
+        row->workers = (uint32_t)__builtin_popcountll(lease->formed);
+        row->age_ms = (uint64_t)(core->now_ms - lease->since_ms);
+    }
+    for (uint32_t i = 0; i < core->ask_count && status->leases_count < GP_LEASES_MAX; i++) {
+        const gp_core_ask *ask = &core->asks[i];
+        gp_lease_row *row = &status->leases[status->leases_count++];
+
+        row->lease = core->lease_next + i; /* what it would get if nobody left the queue */
+        row->client_pid = (uint32_t)ask->pid;
+        row->state = GP_LEASE_QUEUED;
+        COPY_TEXT(row->purpose, ask->wish.description);
+        row->workers = ask->named != 0 ? (uint32_t)__builtin_popcountll(ask->named) : ask->wish.min;
+        row->age_ms = (uint64_t)(core->now_ms - ask->asked_ms);
+    }
+}
+
+static void fill_remote(shell *s, gp_status_reply *status)
+{
+    shell_remote_counts counts = shell_remote_count(s);
+
+    if (s->remote.zap == NULL)
+        return;
+    COPY_TEXT(status->listen, s->remote.bound);
+    status->remote_links = counts.links;
+    status->remote_refused = counts.refused;
+    status->remote_cut = counts.cut;
+}
+
+void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
+{
+    gp_envelope envelope = shell_reply_envelope(s, to);
+    gp_devices_reply reply = { .cores = s->options->cores->count };
+    gp_device_list *list = gp_malloc(sizeof(*list));
+    gp_buffer text;
+    gp_error err;
+    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for it") : GP_OK;
+
+    gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
+    if (status == GP_OK) {
+        *list = *s->options->devices;
+        gp_device_list_holders(list, s->options->places->device_dir); /* as it is now */
+        status = gp_device_list_write(list, &text, &err);
+    }
+    if (status == GP_OK)
+        status = gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
+                                 &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err);
+    if (status != GP_OK)
+        gp_log(GP_LOG_WARN, "message-unsent", "the list of devices was not sent: %s", err.message);
+    gp_buffer_deinit(&text);
+    gp_free(list);
+}
+
+void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
+{
+    gp_envelope envelope = shell_reply_envelope(s, to);
+    gp_status_reply *status = &s->status;
+    gp_error err;
+
+    memset(status, 0, sizeof(*status));
+    COPY_TEXT(status->pool, s->options->places->pool);
+    status->scheduler_pid = (uint32_t)getpid();
+    status->uptime_ms = (uint64_t)(gp_now_ms() - s->started_ms);
+    status->epoch = s->core->config.epoch;
+    status->idle_timeout_ms = (uint64_t)s->core->config.idle_ms;
+    status->accepting = s->core->accepting && s->core->stopping == GP_CORE_RUNNING;
+    status->workers_count = s->core->slot_count;
+    for (uint32_t i = 0; i < status->workers_count; i++)
+        fill_worker_row(s, i, &status->workers[i]);
+    fill_lease_rows(s, status);
+    fill_remote(s, status);
+    if (gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_status_reply, status, NULL, 0, &err) !=
+        GP_OK)
+        gp_log(GP_LOG_WARN, "message-unsent", "status was not sent: %s", err.message);
+}

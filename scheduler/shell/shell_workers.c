@@ -1,0 +1,325 @@
+/* shell_workers.c -- worker processes, and what they say.
+ *
+ * A message counts as a worker's when its link is the one on which that very process (slot, incarnation, pid) said
+ * that it is ready.  Workers of an earlier scheduler that were found (survivors.h) are such processes too; one that was
+ * not, because it was still starting, is refused and ends. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/base/memory/secret.h"
+#include "proto/local/listen.h"
+#include "proto/task/task_wire.h"
+#include "scheduler/shell/shell_parts.h"
+
+void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
+{
+    shell_worker *worker = &s->workers[slot];
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_SPAWNED, .slot = slot, .incarnation = incarnation };
+    gp_error err;
+
+    worker->peer.bytes = 0;
+    worker->spawned_ns = gp_now_ns();
+    gp_fault_point("spawning");
+    if (gp_supervise_spawn(&worker->child, s->options->worker_program, s->options->places->pool,
+                           &s->core->slots[slot].config, slot, incarnation, &err) == GP_OK) {
+        event.pid = worker->child.pid;
+        gp_log_event(GP_LOG_INFO, "worker-spawned",
+                     GP_LOG_WITH({ "worker", .number = slot + 1 }, { "process", .number = event.pid },
+                                 { "incarnation", .number = incarnation }),
+                     "a worker was started on %s", s->core->slots[slot].config.label);
+        gp_fault_point("spawned");
+    } else {
+        event.kind = GP_CORE_EVENT_WORKER_DIED;
+        event.death = GP_CORE_DIED_UNBORN;
+        event.number = errno;
+        gp_log(GP_LOG_ERROR, "spawn-failed", "%s", err.message);
+    }
+    shell_pend(s, &event);
+}
+
+/* What it listened at, or was about to, if it could not say good-bye; the names are of its incarnation alone. */
+static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, pid_t pid)
+{
+    char path[GP_TEXT_ENDPOINT];
+
+    gp_places_worker_socket(s->options->places, slot + 1, incarnation, path);
+    gp_listener_forget(path, pid);
+    gp_places_worker_door(s->options->places, slot + 1, incarnation, path);
+    gp_listener_forget(path, pid);
+}
+
+/* Why it ended itself, as it left it: printable words; "" where it left none. */
+static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[GP_TEXT_WORDS])
+{
+    char path[GP_TEXT_PATH];
+    ssize_t bytes = 0;
+    int file;
+
+    gp_places_worker_words(s->options->places, slot + 1, incarnation, path);
+    file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0) {
+        bytes = read(file, words, GP_TEXT_WORDS - 1);
+        close(file);
+        unlink(path);
+    }
+    words[bytes > 0 ? bytes : 0] = '\0';
+    for (char *at = words; *at != '\0'; at++)
+        if (*at < ' ' || *at > '~')
+            *at = ' ';
+}
+
+void shell_reap(shell *s, uint32_t slot)
+{
+    shell_worker *worker = &s->workers[slot];
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
+    pid_t pid = worker->child.pid;
+    char words[GP_TEXT_WORDS];
+
+    if (!gp_supervise_reap(&worker->child, &event))
+        return;
+    gp_fault_point("reaped");
+    shell_hang_up(worker);
+    event.incarnation = worker->child.incarnation;
+    worker->peer.bytes = 0;
+    remove_sockets(s, slot, event.incarnation, pid);
+    take_words(s, slot, event.incarnation, words);
+    event.reason = words;
+    shell_step(s, &event);
+}
+
+static void forget_holder(shell_worker *worker)
+{
+    if (worker->holder >= 0)
+        close(worker->holder);
+    worker->holder = -1;
+}
+
+void shell_hang_up(shell_worker *worker)
+{
+    if (worker->call >= 0)
+        close(worker->call);
+    worker->call = -1;
+    forget_holder(worker);
+}
+
+/* Its pid: the worker has just seen that it lives.  0: it does not any more. */
+static int32_t hold_holder(shell_worker *worker, const gp_worker_ready *ready)
+{
+    if (!worker->child.adopted || ready->lease == 0 || ready->client_pid == 0)
+        return 0;
+    worker->holder = (int)syscall(SYS_pidfd_open, (pid_t)ready->client_pid, 0); /* close-on-exec by itself */
+    return worker->holder >= 0 ? (int32_t)ready->client_pid : 0;
+}
+
+void shell_watch_holders(shell *s)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        shell_worker *worker = &s->workers[i];
+        struct pollfd ended = { .fd = worker->holder, .events = POLLIN };
+        gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_UNHELD,
+                                .slot = i,
+                                .incarnation = worker->child.incarnation };
+
+        if (worker->holder < 0)
+            continue;
+        if (s->core->slots[i].claim == 0) { /* claimed, or lost */
+            forget_holder(worker);
+        } else if (poll(&ended, 1, 0) > 0) {
+            forget_holder(worker);
+            shell_step(s, &event);
+        }
+    }
+}
+
+/* What an adopted worker sent on the call, before it dialled: the pool's secrets.  All of the pool's processes share one
+ * piece of memory, so that new secrets reach all: ours is given up for theirs. */
+static void take_secrets(shell *s, const shell_worker *worker)
+{
+    gp_door_request request;
+    gp_door_reply reply;
+    gp_error err;
+    int fd = -1;
+
+    if (worker->call < 0 || recv(worker->call, &reply, sizeof(reply), MSG_DONTWAIT) != sizeof(reply) ||
+        gp_door_receive_fd(worker->call, &request, &fd, 0, &err) != GP_OK || fd < 0)
+        return;
+    if (request.what == GP_DOOR_SECRETS && gp_secrets_fd() >= 0 &&
+        (s->secrets_told ? gp_secrets_copy(fd, gp_secrets_fd(), &err)
+                         : gp_secrets_copy(gp_secrets_fd(), fd, &err)) == GP_OK &&
+        dup3(fd, gp_secrets_fd(), O_CLOEXEC) >= 0)
+        s->secrets_told = true;
+    close(fd);
+}
+
+/* Field 22 of /proc/PID/stat counts from the start of the machine. */
+static bool is_young(uint64_t start_ticks, int64_t ms)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 -
+               (int64_t)start_ticks * 1000 / sysconf(_SC_CLK_TCK) <
+           ms;
+}
+
+bool shell_adopt(shell *s)
+{
+    gp_survivors *survivors = s->options->survivors;
+    uint32_t count = survivors->count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        gp_survivor *found = &survivors->workers[i];
+        shell_worker *worker = &s->workers[found->slot];
+        gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_FOUND,
+                                .slot = found->slot,
+                                .incarnation = found->child.incarnation,
+                                .pid = found->child.pid,
+                                .holds = is_young(found->start_time, 2 * s->core->config.keep_ms) };
+
+        gp_log_event(GP_LOG_INFO, "worker-adopted",
+                     GP_LOG_WITH({ "worker", .number = found->slot + 1 }, { "process", .number = event.pid },
+                                 { "incarnation", .number = event.incarnation }),
+                     "a worker of an earlier scheduler lives");
+        worker->child = found->child;
+        worker->start_time = found->start_time;
+        worker->call = found->door;
+        worker->spawned_ns = gp_now_ns();
+        shell_step(s, &event);
+        gp_survivor_call(found, s->core->config.epoch);
+        gp_fault_point("adopting");
+    }
+    survivors->count = 0; /* they are the shell's from here on */
+    return count != 0;
+}
+
+static shell_worker *find_worker(shell *s, const gp_peer *peer)
+{
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (s->workers[i].peer.bytes != 0 && gp_peer_equal(&s->workers[i].peer, peer))
+            return &s->workers[i];
+    }
+    return NULL;
+}
+
+static void hear_ready(shell *s, const gp_incoming *in)
+{
+    gp_worker_ready ready;
+    gp_envelope envelope = shell_reply_envelope(s, &in->envelope);
+    gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_READY, .epoch = in->envelope.epoch };
+    shell_worker *worker;
+    gp_error err;
+
+    if (gp_incoming_decode(in, &ready, &err) != GP_OK) {
+        shell_reply_error(s, in, err.code, "%s", err.message);
+        return;
+    }
+    event.slot = ready.slot.index - 1;
+    worker = event.slot < GP_CORE_SLOTS_MAX ? &s->workers[event.slot] : NULL;
+    if (worker == NULL || worker->child.pid == 0 || (uint32_t)worker->child.pid != ready.slot.pid ||
+        worker->child.incarnation != ready.slot.incarnation ||
+        (worker->child.adopted && worker->start_time != 0 && worker->start_time != ready.slot.start_time)) {
+        shell_reply_error(s, in, GP_ESTALE, "worker %u incarnation %u with pid %u is not of this scheduler",
+                          ready.slot.index, ready.slot.incarnation, ready.slot.pid);
+        return;
+    }
+    take_secrets(s, worker);
+    shell_hang_up(worker);
+    gp_fault_point("welcoming");
+    worker->peer = in->peer;
+    worker->slot = ready.slot;
+    event.incarnation = ready.slot.incarnation;
+    event.usable = ready.state != GP_WORKER_EXCLUDED && ready.state != GP_WORKER_DEAD;
+    event.reason = ready.reason;
+    event.lease = ready.lease;
+    event.generation = ready.generation;
+    event.pid = hold_holder(worker, &ready);
+    memcpy(event.session.bytes, ready.client_session, sizeof(event.session.bytes));
+    memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
+    gp_log_event(GP_LOG_INFO, "worker-ready", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
+                 "the worker is %s %.1f ms after %s%s%s", event.usable ? "ready" : "excluded",
+                 (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
+                 worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
+                 event.usable ? "" : ready.reason);
+    if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 },
+                        NULL, 0, &err) != GP_OK)
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
+                     "the worker was not welcomed: %s", err.message);
+    shell_step(s, &event);
+}
+
+static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
+{
+    gp_core_event event = { .epoch = in->envelope.epoch,
+                            .slot = (uint32_t)(worker - s->workers),
+                            .incarnation = worker->child.incarnation,
+                            .lease = in->envelope.lease,
+                            .generation = in->envelope.generation };
+    gp_error_reply error;
+    gp_revoked revoked;
+    gp_beat beat;
+    gp_error err;
+
+    switch (in->envelope.message) {
+    case GP_ID(beat):
+        if (gp_incoming_decode(in, &beat, &err) != GP_OK) {
+            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "%s", err.message);
+            return;
+        }
+        gp_memory_kills_watch(&worker->child.kills, (uint32_t)worker->child.pid, gp_now_ms());
+        event.kind = GP_CORE_EVENT_WORKER_BEAT;
+        event.step = beat.step;
+        event.work = (gp_core_work)beat.work;
+        event.stretch_ms = (int64_t)beat.stretch_ms;
+        event.stretch_max_ms = (int64_t)beat.stretch_max_ms;
+        break;
+    case GP_ID(grant_ack):
+        event.kind = GP_CORE_EVENT_WORKER_GRANTED;
+        break;
+    case GP_ID(revoked):
+        if (gp_incoming_decode(in, &revoked, &err) != GP_OK) {
+            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "%s", err.message);
+            return;
+        }
+        event.kind = GP_CORE_EVENT_WORKER_REVOKED;
+        event.recycle = revoked.recycle != 0;
+        break;
+    case GP_ID(error_reply):
+        if (gp_incoming_decode(in, &error, &err) == GP_OK)
+            gp_log_event(GP_LOG_WARN, "worker-error", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                         "the worker says: %s", error.message);
+        return;
+    default:
+        shell_reply_error(s, in, GP_EUNSUPPORTED, "message %u is nothing that a worker says to a scheduler",
+                          in->envelope.message);
+        return;
+    }
+    shell_step(s, &event);
+}
+
+bool shell_hear_worker(shell *s, const gp_incoming *in)
+{
+    shell_worker *worker;
+
+    if (in->envelope.message == GP_ID(worker_ready)) {
+        hear_ready(s, in);
+        return true;
+    }
+    worker = find_worker(s, &in->peer);
+    if (worker == NULL)
+        return in->type != NULL &&
+               in->type->direction == GP_DIR_WORKER_TO_SCHEDULER; /* a dead one's last words */
+    hear_known(s, worker, in);
+    return true;
+}
