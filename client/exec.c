@@ -107,7 +107,7 @@ gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *e
     return exec_new(out, pool, pool->grant.slots_count, slots, err);
 }
 
-/* As a worker starts one (worker/runner_link.h): its ends are descriptors 3 and 4. */
+/* As a worker starts one (worker/exec/runner_link.h): its ends are descriptors 3 and 4. */
 static int local_spawn(gp_exec *exec, const char *path, int client, int leash)
 {
     char program[] = "gradpool-worker", run[] = "--run", index[] = "--index", incarnation[] = "--incarnation",

@@ -1,4 +1,4 @@
-/* exec.h -- commands on the workers of a lease: a runner (worker/runner.h) beside each, `slots` places on each runner.
+/* exec.h -- commands on the workers of a lease: a runner (worker/exec/runner.h) beside each, `slots` places on each runner.
  *
  *   open -> [ wait -> next... -> start, kill ]... -> close
  *

@@ -12,7 +12,7 @@
  * A group is left for two reasons.  A member died: the others end the step that they are in, and the scheduler forms the
  * lease again by itself, of those who live.  Or its size is to change (a worker is free again, somebody asked): all ranks
  * stop at one step boundary, by a bit that travels with the gradients, and the scheduler is asked to form the lease
- * again.  Either way the next group agrees on the furthest state of any of its ranks (worker/trainer_held.c).
+ * again.  Either way the next group agrees on the furthest state of any of its ranks (worker/train/trainer_held.c).
  *
  * Who joins prepares first: it opens the data and builds what a rank needs while the others take steps, and they stop when
  * all have done so.  What happens in PREPARE:

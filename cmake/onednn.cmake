@@ -13,14 +13,14 @@ if(NOT OneDNN_FOUND OR NOT OpenMP_C_FOUND)
 endif()
 message(STATUS "oneDNN: ${OneDNN_VERSION} in ${OneDNN_DIRECTORY}")
 
-set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu)
+set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu/onednn)
 # The plain loops, in the module as in the backend.
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
 gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_loops})
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
   onednn_pending.c onednn_memory.c onednn_loops.c onednn_norm.c onednn_norm_narrow.c
   onednn_norm_wide.c onednn_wide.c onednn_winograd.c winograd.c winograd_gradient.c
-  onednn_dropout.c threads.c)
+  onednn_dropout.c ../base/threads.c)
 list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c)
 list(APPEND onednn_sources ${onednn_loops})

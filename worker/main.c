@@ -2,7 +2,7 @@
 #include "proto/channel/accept.h"
 #include "proto/message/limits.h"
 #include "worker/backend/plugin.h"
-#include "worker/start.h"
+#include "worker/daemon/start.h"
 
 static gp_status cpu_source(const gp_backend_ops **out, gp_error *err)
 {

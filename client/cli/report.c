@@ -32,7 +32,7 @@ enum {
     LEASE_END_MS = 10000, /* for the daemons to log the end of the run's lease */
 };
 
-/* By which a worker says where a training left it (worker/run.c). */
+/* By which a worker says where a training left it (worker/daemon/run.c). */
 static const char exchange_event[] = "training-ended";
 
 extern char **environ;

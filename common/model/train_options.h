@@ -62,7 +62,7 @@ typedef struct gp_train_options {
     char worker_load[256];        /* "2,1,1": shares of the workers in a mini-batch; "" = equal */
     int batch_norm_statistics;    /* gp_statistics_from */
     bool synchronize_batch_norm;  /* moments of all workers' samples */
-    bool fast_multinode;          /* NCCL's network is chosen and checked (worker/multinode.h) */
+    bool fast_multinode;          /* NCCL's network is chosen and checked (worker/train/multinode.h) */
     /* What each class counts in the loss: a number each, or a word of gp_balance_names, which the client works out; "" =
      * as the network's file says, else all 1. */
     char class_weights[GP_XENT_WEIGHTS_BYTES];

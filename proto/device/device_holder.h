@@ -1,4 +1,4 @@
-/* device_holder.h -- who of this user's workers holds a device, as the claim's file says (worker/claim.h).
+/* device_holder.h -- who of this user's workers holds a device, as the claim's file says (worker/process/claim.h).
  *
  * For listings and for telling our own processes from others' on a card; only the lock on the file decides. */
 #ifndef GP_DEVICE_HOLDER_H

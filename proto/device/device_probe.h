@@ -26,7 +26,7 @@ bool gp_device_probe_needed(void);
 gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err);
 
 /* gp_device_examine -- the same with `program --examine`: what the GPU engine and its libraries are and do here, as JSON
- * (worker/examine.h), into *out, which the caller frees.  Touches the devices. */
+ * (worker/daemon/examine.h), into *out, which the caller frees.  Touches the devices. */
 gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err);
 
 #endif

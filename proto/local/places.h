@@ -54,7 +54,7 @@ gp_status gp_places_create(const gp_places *places, gp_error *err);
 /* gp_places_check -- for those who only look: GP_ENOPOOL when pool_dir is not there, GP_EPERM as above. */
 gp_status gp_places_check(const gp_places *places, gp_error *err);
 
-/* Paths of a worker's socket, door, log and last words (worker/last_words.h) into out; index and incarnation from 1.
+/* Paths of a worker's socket, door, log and last words (worker/process/last_words.h) into out; index and incarnation from 1.
  * A worker's endpoint on the wire is "ipc://" + its socket. */
 void gp_places_worker_socket(const gp_places *places, uint32_t index, uint32_t incarnation,
                              char out[GP_TEXT_ENDPOINT]);

@@ -1,6 +1,6 @@
 /* runner_wire.h -- what a client and a runner say to each other.
  *
- * A runner is the process beside a worker that starts commands (worker/runner.h).  Its end of an AF_UNIX
+ * A runner is the process beside a worker that starts commands (worker/exec/runner.h).  Its end of an AF_UNIX
  * SOCK_SEQPACKET pair reaches the client through the worker's door; from then on the two talk directly.  One packet
  * is one request or one answer, structs as they are in memory (same host, same kernel), layout pinned below.
  *

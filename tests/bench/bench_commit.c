@@ -1,5 +1,5 @@
 /* bench_commit.c -- what a rank's share of sum and update costs where the ranks exchange gradients, and where they make them
- * from their factors (worker/trainer_factors.c): processor time of one thread, the two by turns.
+ * from their factors (worker/train/trainer_factors.c): processor time of one thread, the two by turns.
  *
  *   bench_commit [--network alexnet] [--samples 32] [--world 2] [--rounds 10]
  *
@@ -14,7 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/model/network.h"
 #include "worker/comm/reduce.h"
-#include "worker/trainer_state.h"
+#include "worker/train/trainer_state.h"
 
 enum { BLOCK = 256, WORLD_MAX = 16 };
 

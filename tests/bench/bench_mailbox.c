@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "worker/mailbox.h"
+#include "worker/process/mailbox.h"
 
 static int cores[2];
 

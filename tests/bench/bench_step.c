@@ -26,10 +26,10 @@
 #include "common/data/store/store.h"
 #include "common/model/network.h"
 #include "worker/backend/backend.h"
-#include "worker/backend/cpu/profile.h"
+#include "worker/backend/cpu/base/profile.h"
 #include "worker/backend/plugin.h"
 #include "worker/optim/optim.h"
-#include "worker/tuning.h"
+#include "worker/train/tuning.h"
 
 enum { STEPS_MAX = 100000, CORES_MAX = 1024, KINDS_MAX = 256, BENCH_WARM = 3 };
 
@@ -122,7 +122,7 @@ static void own_cores(int *cores, uint32_t threads)
         cores[found] = cores[0];
 }
 
-/* As a training is begun (worker/trainer_tuning.c). */
+/* As a training is begun (worker/train/trainer_tuning.c). */
 static gp_status bench_compile_tuned(bench *b, const bench_options *options, gp_plan_options *plan,
                                      const gp_plan_memory *memory, gp_error *err)
 {

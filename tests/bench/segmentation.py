@@ -7,7 +7,7 @@ DIRECTORY of --data: CamVid in SegNet's form (train, trainannot, test, testannot
 patches of --crop pixels, 4 of each image in an epoch, turned by up to 20 degrees and moved by up to 10 pixels, what
 comes from outside ignored; mini-batches of 16, SGD with momentum 0.9, a rate of 0.03 that is multiplied by 0.2 every 3
 epochs, L2 1e-3 on weights and scales, Glorot's initialisation, no class weights.  Both networks have 16,408,491 weights.  The
-test images are predicted in windows of --crop pixels that overlap by a quarter (worker/windows.h), in both programs alike.
+test images are predicted in windows of --crop pixels that overlap by a quarter (worker/predict/windows.h), in both programs alike.
 
 Times: seconds of a step's computing (median), and the processor's time for a step: of all threads, which another
 program's load changes less.  --only workers: the median step of one worker and of two, one core each, the same mini-batch."""
@@ -224,7 +224,7 @@ def torch_train(options):
 
 
 def axis(length, size, overlap):
-    """worker/windows.h: where windows begin, and what each of their pixels counts."""
+    """worker/predict/windows.h: where windows begin, and what each of their pixels counts."""
     import numpy
 
     count = 1 if length <= size else math.ceil((length - overlap) / (size - overlap))

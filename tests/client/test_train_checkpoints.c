@@ -8,7 +8,7 @@
 #include "common/model/checkpoint_record.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
-#include "worker/checkpoint.h"
+#include "worker/train/checkpoint.h"
 
 static char directory[64];
 static gp_training *training;

@@ -1,6 +1,6 @@
 /* device.c -- the host as a device: memory is malloc's, a kernel is a loop over its body, a graph a list of launches.
  *
- * So that plans for a GPU are tested where there is none: everything above worker/backend/cuda/device.h is the plugin's
+ * So that plans for a GPU are tested where there is none: everything above worker/backend/cuda/libraries/device.h is the plugin's
  * own code.  Work items run backwards, as a device runs them in no order.  Convolutions and products of "libraries" are
  * plain loops over weights in the order that cuDNN has them, which proves packing and unpacking. */
 #include <assert.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/bodies.h"
-#include "worker/backend/cuda/device.h"
+#include "worker/backend/cuda/kernels/bodies.h"
+#include "worker/backend/cuda/libraries/device.h"
 
 typedef struct launch {
     gp_kernel kernel;
@@ -197,7 +197,7 @@ static void kernel_run(gp_kernel kernel, const gp_kernel_args *args, uint32_t co
         for (uint32_t i = count; i-- > 0;)                                                                   \
             body_##name(args, i);                                                                            \
         break;
-#include "worker/backend/cuda/kernels.def"
+#include "worker/backend/cuda/kernels/kernels.def"
 #undef GP_KERNEL
     case GP_KERNEL_COUNT:
         assert(0);

@@ -9,8 +9,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
-#include "worker/predictor.h"
-#include "worker/trainer.h"
+#include "worker/predict/predictor.h"
+#include "worker/train/trainer.h"
 
 /* ---- the backend: opens and closes ---- */
 

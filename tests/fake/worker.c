@@ -1,6 +1,6 @@
 /* worker.c -- gradpool-worker with an engine that computes nothing. */
 #include "tests/fake/engine.h"
-#include "worker/start.h"
+#include "worker/daemon/start.h"
 
 static gp_status fake_source(const gp_backend_ops **out, gp_error *err)
 {

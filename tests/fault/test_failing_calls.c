@@ -22,7 +22,7 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 #include "tests/model/nets.h"
-#include "worker/checkpoint.h"
+#include "worker/train/checkpoint.h"
 
 enum { NTH_MAX = 60 };
 

@@ -28,8 +28,8 @@
 #include "tests/fault/memory.h"
 #include "tests/gp_test.h"
 #include "tests/model/nets.h"
-#include "worker/checkpoint.h"
-#include "worker/mailbox.h"
+#include "worker/train/checkpoint.h"
+#include "worker/process/mailbox.h"
 #include "worker/optim/optim.h"
 
 typedef struct op {

@@ -13,7 +13,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
 #include "tests/model/nets.h"
-#include "worker/checkpoint.h"
+#include "worker/train/checkpoint.h"
 
 enum { RECORD_BYTES = 1 << 16 };
 

@@ -9,7 +9,7 @@
 #include "common/data/store/augment.h"
 #include "common/model/train_options.h"
 #include "proto/device/device_list.h"
-#include "worker/device.h"
+#include "worker/process/device.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,5 +1,5 @@
 /* Checkpoints: whole or not there, damaged ones named, older ones kept when the disk is full. */
-#include "worker/checkpoint.h"
+#include "worker/train/checkpoint.h"
 
 #include <errno.h>
 #include <ftw.h>

@@ -5,7 +5,7 @@
 
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
-#include "worker/claim.h"
+#include "worker/process/claim.h"
 
 static char folder[64];
 

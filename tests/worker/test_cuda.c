@@ -5,7 +5,7 @@
 
 #include "tests/model/nets.h"
 #include "tests/worker/backend_check.h"
-#include "worker/loss_scale.h"
+#include "worker/train/loss_scale.h"
 #include "worker/optim/optim.h"
 
 #ifdef GP_ON_DEVICE
@@ -55,7 +55,7 @@ static const gp_backend_ops *cuda(void)
     return &device_ops;
 }
 #else
-#include "worker/backend/cuda/backend.h"
+#include "worker/backend/cuda/plan/backend.h"
 
 static const gp_backend_ops *cuda(void)
 {

@@ -1,5 +1,5 @@
-/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/trainer_tuning.c,
- * worker/backend/cuda/choose.c).  The libraries are the fake GPU's, whose engines take what they are told to take. */
+/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/train/trainer_tuning.c,
+ * worker/backend/cuda/plan/choose.c).  The libraries are the fake GPU's, whose engines take what they are told to take. */
 #include "tests/gp_test.h"
 
 #include <dirent.h>
@@ -8,10 +8,10 @@
 
 #include "common/base/memory/alloc.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/backend.h"
-#include "worker/backend/cuda/device.h"
-#include "worker/trainer.h"
-#include "worker/trainer_state.h"
+#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/libraries/device.h"
+#include "worker/train/trainer.h"
+#include "worker/train/trainer_state.h"
 
 enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 

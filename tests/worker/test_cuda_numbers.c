@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "worker/backend/cuda/bodies.h"
+#include "worker/backend/cuda/kernels/bodies.h"
 
 enum { F16_INFINITE = 0x7c00 };
 

@@ -8,8 +8,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/model/graph/graph.h"
-#include "worker/backend/cuda/cublas_product.h"
-#include "worker/backend/cuda/cudnn_conv.h"
+#include "worker/backend/cuda/libraries/cublas_product.h"
+#include "worker/backend/cuda/libraries/cudnn_conv.h"
 
 static char *properties_read(const char *device)
 {

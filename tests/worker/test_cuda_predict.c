@@ -5,8 +5,8 @@
 #include "tests/fake/gpu/fake_gpu.h"
 #include "tests/model/nets.h"
 #include "tests/worker/backend_check.h"
-#include "worker/backend/cuda/backend.h"
-#include "worker/predictor.h"
+#include "worker/backend/cuda/plan/backend.h"
+#include "worker/predict/predictor.h"
 
 enum { ROWS = 8, SAMPLES = 45 /* five whole batches, and one of 5 */ };
 

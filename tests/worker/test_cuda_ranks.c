@@ -7,10 +7,10 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/backend.h"
-#include "worker/last_words.h"
-#include "worker/trainer.h"
-#include "worker/trainer_state.h"
+#include "worker/backend/cuda/plan/backend.h"
+#include "worker/process/last_words.h"
+#include "worker/train/trainer.h"
+#include "worker/train/trainer_state.h"
 
 enum { STEPS_MAX = 40, WEIGHTS_MAX = 4000, BATCH = 12 };
 

@@ -1,4 +1,4 @@
-/* A training that stays on its device (worker/trainer_keep.c) against one of the CPU: the same losses, weights and
+/* A training that stays on its device (worker/train/trainer_keep.c) against one of the CPU: the same losses, weights and
  * validations, and the same bits through a checkpoint.  The device is the host here (tests/fake/device.c). */
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cuda/backend.h"
-#include "worker/trainer.h"
+#include "worker/backend/cuda/plan/backend.h"
+#include "worker/train/trainer.h"
 
 enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };
 

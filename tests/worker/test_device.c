@@ -3,7 +3,7 @@
 
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
-#include "worker/device.h"
+#include "worker/process/device.h"
 
 TEST(lists_of_cores_are_read_and_written)
 {

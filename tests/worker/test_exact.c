@@ -1,5 +1,5 @@
 /* Sums whose bits do not depend on the order. */
-#include "worker/exact.h"
+#include "worker/train/exact.h"
 
 #include <math.h>
 #include <string.h>

@@ -12,9 +12,9 @@
 
 #include "proto/message/limits.h"
 #include "tests/fake/gpu/fake_gpu.h"
-#include "worker/backend/cuda/backend.h"
-#include "worker/backend/cuda/device.h"
-#include "worker/last_words.h"
+#include "worker/backend/cuda/plan/backend.h"
+#include "worker/backend/cuda/libraries/device.h"
+#include "worker/process/last_words.h"
 
 static gp_device *device_take(void)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "worker/loss_scale.h"
+#include "worker/train/loss_scale.h"
 
 static gp_train_options options_of(const char *json)
 {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "tests/gp_test.h"
-#include "worker/mailbox.h"
+#include "worker/process/mailbox.h"
 
 static bool awake(const gp_mailbox *mailbox)
 {

@@ -5,7 +5,7 @@
 #include <ftw.h>
 #include <sys/stat.h>
 
-#include "worker/multinode.h"
+#include "worker/train/multinode.h"
 
 static char root[64];
 

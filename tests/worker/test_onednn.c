@@ -6,7 +6,7 @@
 #include "tests/gp_test.h"
 #include "tests/ref/run.h"
 #include "worker/backend/backend.h"
-#include "worker/backend/cpu/segment.h"
+#include "worker/backend/cpu/base/segment.h"
 
 extern const gp_segment_ops gp_segment_onednn; /* linked in: the module's copy counts its own allocations */
 

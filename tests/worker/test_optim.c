@@ -1,5 +1,5 @@
 /* The commit phase against its formula in float64. */
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/base/threads.h"
 #include "worker/optim/optim.h"
 
 #include "tests/gp_test.h"

@@ -5,7 +5,7 @@
 #include "common/base/clock.h"
 #include "proto/device/device_probe.h"
 #include "tests/gp_test.h"
-#include "worker/probe.h"
+#include "worker/daemon/probe.h"
 
 /* The real `gradpool-worker --probe`, given a driver library of our own making. */
 static gp_device_list list;

@@ -1,5 +1,5 @@
 /* test_runner.c -- the runner of commands as its client and its worker see it; real processes. */
-#include "worker/runner.h"
+#include "worker/exec/runner.h"
 
 #include <errno.h>
 #include <fcntl.h>

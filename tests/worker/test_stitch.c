@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "tests/gp_test.h"
-#include "worker/stitch.h"
-#include "worker/windows.h"
+#include "worker/predict/stitch.h"
+#include "worker/predict/windows.h"
 
 enum { H = 37, W = 61, CLASSES = 3, SIDE = 16 };
 

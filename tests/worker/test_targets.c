@@ -5,8 +5,8 @@
 #include "common/base/memory/alloc.h"
 #include "tests/model/nets.h"
 #include "tests/ref/run.h"
-#include "worker/trainer.h"
-#include "worker/trainer_state.h"
+#include "worker/train/trainer.h"
+#include "worker/train/trainer_state.h"
 
 enum {
     SAMPLES = 12,

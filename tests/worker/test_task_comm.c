@@ -1,6 +1,6 @@
 /* The functions of task.h between ranks, in forked processes; no daemon. */
 #include "tests/comm/ranks.h"
-#include "worker/task_block.h"
+#include "worker/task/task_block.h"
 
 enum { LARGE = 700000, TURNS_BYTES = 3 << 20 };
 

@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 
 #include "tests/worker/link_client.h"
-#include "worker/blobs.h"
-#include "worker/object.h"
-#include "worker/tasks.h"
+#include "worker/task/blobs.h"
+#include "worker/task/object.h"
+#include "worker/task/tasks.h"
 
 typedef struct served {
     link_client client;

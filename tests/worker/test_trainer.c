@@ -8,8 +8,8 @@
 #include "tests/model/nets.h"
 #include "tests/ref/run.h"
 #include "common/base/system/fault.h"
-#include "worker/trainer.h"
-#include "worker/trainer_state.h"
+#include "worker/train/trainer.h"
+#include "worker/train/trainer_state.h"
 
 enum { LENET = 129068, STEPS_MAX = 512 };
 

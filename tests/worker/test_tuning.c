@@ -1,4 +1,4 @@
-/* Choices of a GPU's libraries as a document and as a file (worker/tuning.h). */
+/* Choices of a GPU's libraries as a document and as a file (worker/train/tuning.h). */
 #include "tests/gp_test.h"
 
 #include <dirent.h>
@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "worker/tuning.h"
+#include "worker/train/tuning.h"
 
 static const char here[] = "cuDNN 91900, driver 13000; Some GPU, 9.0",
                   there[] = "cuDNN 91901, driver 13000; Some GPU, 9.0";

@@ -1,9 +1,9 @@
 /* The kernels of winograd.h against plain loops: borders, paddings, panels that are not full, both widths, threads. */
 #include "tests/gp_test.h"
 #include "tests/ref/ops.h"
-#include "worker/backend/cpu/bf16.h"
-#include "worker/backend/cpu/onednn_wide.h"
-#include "worker/backend/cpu/winograd.h"
+#include "worker/backend/cpu/base/bf16.h"
+#include "worker/backend/cpu/onednn/onednn_wide.h"
+#include "worker/backend/cpu/onednn/winograd.h"
 
 enum { THREADS_MAX = 3 };
 /* Of the norm of what is compared; in bfloat16 activations are rounded once, when they are written. */

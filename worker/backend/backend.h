@@ -155,7 +155,7 @@ typedef struct gp_keep {
     const float *state;              /* [state_blobs][blob_count], read now */
     uint32_t state_blobs;
     uint64_t solved; /* steps of the solver so far */
-    /* In fp16: the scale of the mean loss, which moves by the options' rule (worker/loss_scale_rule.h) behind each step that counts, and
+    /* In fp16: the scale of the mean loss, which moves by the options' rule (worker/backend/loss_scale_rule.h) behind each step that counts, and
      * how many good ones it has had.  0: calls bring their own. */
     double loss_scale;
     uint32_t loss_scale_good;

@@ -4,7 +4,7 @@
  * rate * l2 * w off the weight instead.  As PyTorch's Adam and AdamW. */
 #include <math.h>
 
-#include "worker/backend/cpu/clones.h"
+#include "worker/backend/cpu/base/clones.h"
 #include "worker/optim/optim.h"
 
 /* decoupled is a constant in each caller, so that two loops are compiled. */

@@ -7,8 +7,8 @@
 #endif
 
 #include "common/base/memory/alloc.h"
-#include "worker/backend/cpu/clones.h"
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/base/clones.h"
+#include "worker/backend/cpu/base/threads.h"
 
 /* Numbers below which waking a team costs more than the work; numbers of a cache line, which threads do not share. */
 enum { SHARED_MIN = 65536, LINE = 16 };

@@ -3,7 +3,7 @@
  *   v <- b v + (1 - b) g^2,   w <- w - rate * g / (sqrt(v) + epsilon),   g with the L2 term */
 #include <math.h>
 
-#include "worker/backend/cpu/clones.h"
+#include "worker/backend/cpu/base/clones.h"
 #include "worker/optim/optim.h"
 
 LOOP_CLONES static void rmsprop_update(const gp_update *update)

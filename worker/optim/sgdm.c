@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "worker/backend/cpu/clones.h"
+#include "worker/backend/cpu/base/clones.h"
 
 LOOP_CLONES static void sgdm_update(const gp_update *update)
 {

@@ -1,11 +1,11 @@
 /* kernels.c -- kernels.cu on the host: work items run forwards, and backwards in tests/fake/device.c, as a device runs them in no
  * order: who reads what another item of the same kernel writes gets something else in one of them. */
-#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/kernels/kernels.h"
 
 #include <stdlib.h>
 
 #include "tests/fake/gpu/parts.h"
-#include "worker/backend/cuda/bodies.h"
+#include "worker/backend/cuda/kernels/bodies.h"
 
 typedef struct launch {
     gp_kernel kernel;
@@ -23,7 +23,7 @@ static void run_kernel(void *at)
         for (uint32_t i = 0; i < l->count; i++)                                                              \
             body_##name(&l->args, i);                                                                        \
         break;
-#include "worker/backend/cuda/kernels.def"
+#include "worker/backend/cuda/kernels/kernels.def"
 #undef GP_KERNEL
     case GP_KERNEL_COUNT:
         abort();

@@ -15,11 +15,11 @@
 #include "common/base/text/log.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/factors.h"
-#include "worker/backend/cpu/lanes.h"
-#include "worker/backend/cpu/loops.h"
-#include "worker/backend/cpu/profile.h"
-#include "worker/backend/cpu/segment.h"
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/lanes/lanes.h"
+#include "worker/backend/cpu/loops/loops.h"
+#include "worker/backend/cpu/base/profile.h"
+#include "worker/backend/cpu/base/segment.h"
+#include "worker/backend/cpu/base/threads.h"
 
 enum { CPU_THREADS_MAX = 1024, CPU_MICRO_BATCH_MAX = 1 << 20, CPU_KERNELS_BYTES = 32 };
 static const int64_t CPU_VALUE_BYTES_MAX = (int64_t)1 << 40;

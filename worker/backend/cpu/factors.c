@@ -4,8 +4,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "worker/backend/cpu/loops.h"
-#include "worker/backend/cpu/threads.h"
+#include "worker/backend/cpu/loops/loops.h"
+#include "worker/backend/cpu/base/threads.h"
 
 enum { ROWS = GP_FACTOR_ROWS, COLUMNS = GP_FACTOR_COLUMNS };
 

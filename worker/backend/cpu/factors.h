@@ -12,7 +12,7 @@
 #ifndef GP_CPU_FACTORS_H
 #define GP_CPU_FACTORS_H
 
-#include "worker/backend/cpu/segment.h"
+#include "worker/backend/cpu/base/segment.h"
 
 /* Rows of dW that are made together; columns of a panel. */
 enum { GP_FACTOR_ROWS = 6, GP_FACTOR_COLUMNS = 64 };

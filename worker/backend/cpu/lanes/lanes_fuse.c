@@ -1,0 +1,439 @@
+/* lanes_fuse.c -- which ops become one step, and what nobody reads.
+ *
+ * Fused (each tested against the same ops unfused):
+ *   conv, relu, 2x2 pool        one step that keeps, instead of two full-size activations, 4 bits per pooled pixel:
+ *                               which of its pixels get a gradient
+ *   pool backward, relu backward  one step that spreads by those bits; where only weight gradients follow (the first
+ *                               layer), not even that: a strip of a few channels at a time
+ *   conv, relu                  one step
+ * Of the first, averages of many channels take Winograd's algorithm (lanes_winograd.h).
+ * Dead: rows and columns of an activation that no window reaches are not computed, and neither are their
+ * gradients, which are zero (LeNet: pooling 9 to 4 never reads row 8 of conv2, so nobody needs row 12 of pool1). */
+#include "worker/backend/cpu/lanes/lanes_planner.h"
+
+#include <assert.h>
+
+static uint32_t input_count(const gp_op *op)
+{
+    uint32_t count = 0;
+
+    while (count < GP_OP_VALUES_MAX && op->in[count] != GP_NO_VALUE)
+        count++;
+    return count;
+}
+
+static bool is_tensor(const lanes_planner *p, uint32_t value)
+{
+    gp_value_role role;
+
+    if (value == GP_NO_VALUE || value >= p->graph->value_count)
+        return false;
+    role = p->graph->values[value].role;
+    return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_SAVED ||
+           role == GP_VALUE_ACTIVATION_GRADIENT;
+}
+
+bool gp_lanes_crosses(const lanes_planner *p, uint32_t value)
+{
+    return p->request->values != NULL && p->request->values[value] != NULL;
+}
+
+void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index)
+{
+    const gp_shape *shape = &value->shape;
+
+    *at = (lanes_place){ .root = index, .partner = index, .buffer = LANES_NONE };
+    if (shape->rank == 3) {
+        at->channels = (int32_t)shape->dim[0];
+        at->height = (int32_t)shape->dim[1];
+        at->width = (int32_t)shape->dim[2];
+    } else {
+        at->channels = (int32_t)gp_shape_count(shape);
+        at->height = at->width = 1;
+    }
+    if (value->role == GP_VALUE_ACTIVATION_GRADIENT)
+        at->partner = LANES_NONE;
+}
+
+/* The forward op of a backward op's layer. */
+static const gp_op *forward_of(const lanes_planner *p, const gp_op *backward, gp_opcode code)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->ops[i].code == code && p->ops[i].layer == backward->layer)
+            return &p->ops[i];
+    return NULL;
+}
+
+static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy, uint32_t dx)
+{
+    const gp_op *forward = forward_of(p, op, code);
+
+    if (forward == NULL)
+        return;
+    p->places[dy].partner = forward->out[0];
+    if (dx != GP_NO_VALUE)
+        p->places[dx].partner = forward->in[0];
+}
+
+/* Which gradient is of which value. */
+static void find_partners(lanes_planner *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+
+        switch (op->code) {
+        case GP_OP_CONV2D_BACKWARD_DATA:
+            pair(p, op, GP_OP_CONV2D, op->in[0], op->out[0]);
+            break;
+        case GP_OP_CONV2D_BACKWARD_WEIGHTS:
+            pair(p, op, GP_OP_CONV2D, op->in[1], GP_NO_VALUE);
+            break;
+        case GP_OP_FC_BACKWARD_DATA:
+            pair(p, op, GP_OP_FC, op->in[0], op->out[0]);
+            break;
+        case GP_OP_FC_BACKWARD_WEIGHTS:
+            pair(p, op, GP_OP_FC, op->in[1], GP_NO_VALUE);
+            break;
+        case GP_OP_RELU_BACKWARD:
+            pair(p, op, GP_OP_RELU, op->in[1], op->out[0]);
+            break;
+        case GP_OP_POOL_BACKWARD:
+            pair(p, op, GP_OP_POOL, op->in[0], op->out[0]);
+            break;
+        default:
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+
+        if (op->code == GP_OP_ADD && p->places[op->out[0]].partner == LANES_NONE)
+            p->places[op->out[0]].partner = p->places[op->in[0]].partner;
+    }
+}
+
+static void need(lanes_place *at, int32_t height, int32_t width, bool *changed)
+{
+    height = height > at->height ? at->height : height < 1 ? 1 : height;
+    width = width > at->width ? at->width : width < 1 ? 1 : width;
+    if (height > at->live_height) {
+        at->live_height = height;
+        *changed = true;
+    }
+    if (width > at->live_width) {
+        at->live_width = width;
+        *changed = true;
+    }
+}
+
+static void need_all(lanes_place *at, bool *changed)
+{
+    need(at, at->height, at->width, changed);
+}
+
+static void need_window(lanes_planner *p, const gp_op *op, bool *changed)
+{
+    const lanes_place *y = &p->places[op->out[0]];
+    const gp_window *w = &op->window;
+
+    need(&p->places[op->in[0]],
+         (y->live_height - 1) * w->stride[0] + (w->kernel[0] - 1) * w->dilation[0] + 1 - w->padding[0],
+         (y->live_width - 1) * w->stride[1] + (w->kernel[1] - 1) * w->dilation[1] + 1 - w->padding[1],
+         changed);
+}
+
+/* Element-wise: input and output are alive in the same places. */
+static void need_same(lanes_planner *p, uint32_t a, uint32_t b, bool *changed)
+{
+    need(&p->places[a], p->places[b].live_height, p->places[b].live_width, changed);
+    need(&p->places[b], p->places[a].live_height, p->places[a].live_width, changed);
+}
+
+static void need_whole(lanes_planner *p, const gp_op *op, bool *changed)
+{
+    for (uint32_t i = 0; i < GP_OP_VALUES_MAX; i++) {
+        if (is_tensor(p, op->in[i]))
+            need_all(&p->places[op->in[i]], changed);
+        if (is_tensor(p, op->out[i]))
+            need_all(&p->places[op->out[i]], changed);
+    }
+}
+
+static void need_by_op(lanes_planner *p, const gp_op *op, bool *changed)
+{
+    switch (op->code) {
+    case GP_OP_CONV2D:
+        need_window(p, op, changed);
+        return;
+    case GP_OP_POOL:
+        need_window(p, op, changed);
+        if (op->out[1] != GP_NO_VALUE)
+            need_same(p, op->out[0], op->out[1], changed);
+        return;
+    case GP_OP_RELU:
+        need_same(p, op->in[0], op->out[0], changed);
+        return;
+    case GP_OP_ADD:
+        need_same(p, op->in[0], op->out[0], changed);
+        need_same(p, op->in[1], op->out[0], changed);
+        return;
+    default:
+        return;
+    }
+}
+
+static bool reads_vector(gp_opcode code)
+{
+    return code == GP_OP_FC || code == GP_OP_FC_BACKWARD_DATA || code == GP_OP_FC_BACKWARD_WEIGHTS ||
+           code == GP_OP_RESHAPE || code == GP_OP_DROPOUT || code == GP_OP_DROPOUT_BACKWARD ||
+           code == GP_OP_SOFTMAX_XENT || code == GP_OP_OWN_LOSS;
+}
+
+/* Everything that is not reached from what leaves the segment or is read as a vector is dead. */
+static void find_live(lanes_planner *p)
+{
+    bool changed = true;
+
+    for (uint32_t v = 0; v < p->graph->value_count; v++) {
+        lanes_place *at = &p->places[v];
+
+        if (!is_tensor(p, v))
+            continue;
+        if (at->partner == LANES_NONE || gp_lanes_crosses(p, v) || !p->fuse || at->dense ||
+            p->graph->values[v].role == GP_VALUE_INPUT) {
+            need_all(at, &changed);
+            if (at->partner != LANES_NONE)
+                need_all(&p->places[at->partner], &changed);
+        }
+    }
+    for (uint32_t i = 0; i < p->count; i++)
+        if (reads_vector(p->ops[i].code))
+            need_whole(p, &p->ops[i], &changed);
+    for (uint32_t round = 0; changed; round++) {
+        changed = false;
+        assert(round < 100000);
+        for (uint32_t i = p->count; i-- > 0;)
+            need_by_op(p, &p->ops[i], &changed);
+        for (uint32_t v = 0; v < p->graph->value_count; v++) {
+            lanes_place *at = &p->places[v];
+
+            if (is_tensor(p, v) && at->partner != LANES_NONE && at->partner != v)
+                need_same(p, v, at->partner, &changed);
+        }
+    }
+}
+
+static void find_dense(lanes_planner *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+
+        for (uint32_t k = 0; k < GP_OP_VALUES_MAX && reads_vector(op->code); k++) {
+            if (is_tensor(p, op->in[k]))
+                p->places[op->in[k]].dense = true;
+            if (is_tensor(p, op->out[k]))
+                p->places[op->out[k]].dense = true;
+        }
+        for (uint32_t k = 0; k < input_count(op); k++)
+            if (is_tensor(p, op->in[k]))
+                p->places[op->in[k]].readers++;
+        if (op->code == GP_OP_RESHAPE)
+            p->places[op->out[0]].root = p->places[op->in[0]].root;
+    }
+    for (uint32_t v = 0; v < p->graph->value_count; v++)
+        if (gp_lanes_crosses(p, v))
+            p->places[v].readers++;
+}
+
+/* Whether the fast kernels know the window at all. */
+static bool window_is_fast(const gp_window *w)
+{
+    int32_t k = w->kernel[0];
+    bool fast = k == w->kernel[1] && (k == 1 || k == 3 || k == 5 || k == 7) && w->groups == 1;
+
+    for (int i = 0; i < 2; i++)
+        fast = fast && w->stride[i] == 1 && w->dilation[i] == 1;
+    for (int i = 0; i < 4; i++)
+        fast = fast && w->padding[i] >= 0 && w->padding[i] < k;
+    return fast;
+}
+
+static bool window_is_padded(const gp_window *w)
+{
+    return (w->padding[0] | w->padding[1] | w->padding[2] | w->padding[3]) != 0;
+}
+
+/* The input of a padded fast convolution has zeros around it, which a vector cannot have. */
+bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x)
+{
+    return p->fuse && window_is_fast(window) && !(window_is_padded(window) && p->places[x].dense);
+}
+
+static void widen_border(lanes_place *at, const gp_window *window)
+{
+    for (int k = 0; k < 4; k++)
+        if (at->border[k] < window->padding[k])
+            at->border[k] = window->padding[k];
+}
+
+static void find_borders(lanes_planner *p)
+{
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+
+        if ((op->code == GP_OP_CONV2D || op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS) &&
+            gp_lanes_conv_is_fast(p, &op->window, op->in[0]))
+            widen_border(&p->places[op->in[0]], &op->window);
+        if (op->code == GP_OP_CONV2D_BACKWARD_DATA && gp_lanes_conv_is_fast(p, &op->window, op->out[0]))
+            widen_border(&p->places[op->out[0]], &op->window);
+    }
+}
+
+/* The only op that reads a value; count when there are several or none, or when it crosses. */
+static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode code)
+{
+    if (p->places[value].readers != 1)
+        return p->count;
+    for (uint32_t i = 0; i < p->count; i++)
+        for (uint32_t k = 0; k < input_count(&p->ops[i]); k++)
+            if (p->ops[i].in[k] == value)
+                return p->ops[i].code == code ? i : p->count;
+    return p->count;
+}
+
+static uint32_t reader_with(const lanes_planner *p, uint32_t value, gp_opcode code, uint32_t slot)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->ops[i].code == code && p->ops[i].in[slot] == value)
+            return i;
+    return p->count;
+}
+
+static bool pool_is_fast(const gp_op *op)
+{
+    const gp_window *w = &op->window;
+    bool fast = !window_is_padded(w);
+
+    for (int i = 0; i < 2; i++)
+        fast = fast && w->kernel[i] == 2 && w->stride[i] == 2 && w->dilation[i] == 1;
+    return fast;
+}
+
+/* The fast kernels write every pixel that their taps reach, and no other. */
+bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
+{
+    const lanes_place *dy = &p->places[op->in[0]], *dx = &p->places[op->out[0]];
+    int32_t reach = op->window.kernel[0] - 1;
+    int32_t height = dy->live_height + reach - op->window.padding[0];
+    int32_t width = dy->live_width + reach - op->window.padding[1];
+
+    return gp_lanes_conv_is_fast(p, &op->window, op->out[0]) && height >= dx->live_height &&
+           width >= dx->live_width && height <= dx->live_height + dx->border[2] &&
+           width <= dx->live_width + dx->border[3];
+}
+
+/* Transforms are paid once per channel, products per pair of channels: few channels are faster directly.  Not before
+ * a maximum: equal patches (the background of an image) give pixels that differ in the last bit, so that the first
+ * of them would not be the one chosen. */
+enum { WINOGRAD_CHANNELS_MIN = 8 };
+
+static bool conv_is_winograd(const lanes_planner *p, uint32_t conv, uint32_t pool)
+{
+    const gp_op *op = &p->ops[conv];
+
+    return p->winograd && p->ops[pool].pool != GP_POOL_MAX &&
+           gp_lanes_conv_is_fast(p, &op->window, op->in[0]) &&
+           (op->window.kernel[0] == 3 || op->window.kernel[0] == 5) &&
+           p->places[op->in[0]].channels >= WINOGRAD_CHANNELS_MIN &&
+           p->places[op->out[0]].channels >= WINOGRAD_CHANNELS_MIN;
+}
+
+/* All that read the convolution's gradient dy must be able to make it themselves. */
+static bool fuse_winograd_backward(lanes_planner *p, uint32_t conv, uint32_t dy, uint32_t pool_backward)
+{
+    uint32_t readers[2] = { p->count, p->count }, found = 0;
+
+    for (uint32_t i = 0; i < p->count; i++) {
+        const gp_op *op = &p->ops[i];
+        bool data =
+            op->code == GP_OP_CONV2D_BACKWARD_DATA && op->in[0] == dy && gp_lanes_conv_data_reaches(p, op);
+        bool weights = op->code == GP_OP_CONV2D_BACKWARD_WEIGHTS && op->in[1] == dy;
+
+        if ((data || weights) && op->layer == p->ops[conv].layer && found < 2)
+            readers[found++] = i;
+    }
+    if (found == 0 || p->places[dy].readers != found)
+        return false;
+    for (uint32_t i = 0; i < found; i++) {
+        p->notes[readers[i]] = LANES_NOTE_WINOGRAD;
+        p->mates[readers[i]] = pool_backward;
+    }
+    return true;
+}
+
+/* Backward of a fused pool: both ops must be here, and nobody else may read what lies between them. */
+static bool fuse_pool_backward(lanes_planner *p, uint32_t conv, uint32_t pool, uint32_t relu_backward)
+{
+    const gp_op *op = &p->ops[relu_backward];
+    uint32_t pool_backward = p->count, weights;
+
+    for (uint32_t i = 0; i < p->count; i++)
+        if (p->ops[i].code == GP_OP_POOL_BACKWARD && p->ops[i].out[0] == op->in[1])
+            pool_backward = i;
+    if (pool_backward == p->count || p->ops[pool_backward].layer != p->ops[pool].layer ||
+        only_reader(p, op->in[1], GP_OP_RELU_BACKWARD) != relu_backward)
+        return false;
+    p->notes[pool_backward] = LANES_NOTE_MERGED;
+    p->notes[relu_backward] = LANES_NOTE_UNPOOL;
+    p->mates[relu_backward] = conv;
+    p->mates[pool_backward] = conv;
+    if (conv_is_winograd(p, conv, pool) && fuse_winograd_backward(p, conv, op->out[0], pool_backward)) {
+        p->notes[relu_backward] = LANES_NOTE_MERGED;
+        return true;
+    }
+    weights = only_reader(p, op->out[0], GP_OP_CONV2D_BACKWARD_WEIGHTS);
+    if (weights < p->count && gp_lanes_conv_is_fast(p, &p->ops[weights].window, p->ops[weights].in[0])) {
+        p->notes[relu_backward] = LANES_NOTE_MERGED;
+        p->notes[weights] = LANES_NOTE_POOL;
+        p->mates[weights] = pool_backward;
+    }
+    return true;
+}
+
+static void fuse_conv(lanes_planner *p, uint32_t conv)
+{
+    const gp_op *op = &p->ops[conv];
+    uint32_t relu = only_reader(p, op->out[0], GP_OP_RELU), pool, relu_backward;
+    uint32_t y, readers;
+
+    if (relu == p->count)
+        return;
+    p->notes[relu] = LANES_NOTE_MERGED;
+    p->notes[conv] = LANES_NOTE_RELU;
+    p->mates[conv] = relu;
+    y = p->ops[relu].out[0];
+    pool = reader_with(p, y, GP_OP_POOL, 0);
+    if (pool == p->count || !pool_is_fast(&p->ops[pool]) || !gp_lanes_conv_is_fast(p, &op->window, op->in[0]))
+        return;
+    if (p->ops[pool].out[1] != GP_NO_VALUE && gp_lanes_crosses(p, p->ops[pool].out[1]))
+        return;
+    relu_backward = reader_with(p, y, GP_OP_RELU_BACKWARD, 0);
+    readers = relu_backward == p->count ? 1 : 2;
+    if (p->places[y].readers != readers ||
+        (relu_backward < p->count && !fuse_pool_backward(p, conv, pool, relu_backward)))
+        return;
+    p->notes[pool] = LANES_NOTE_MERGED;
+    p->notes[conv] = conv_is_winograd(p, conv, pool) ? LANES_NOTE_WINOGRAD : LANES_NOTE_POOL;
+    p->mates[conv] = pool;
+}
+
+void gp_lanes_fuse(lanes_planner *p)
+{
+    find_dense(p);
+    find_partners(p);
+    find_live(p);
+    find_borders(p);
+    for (uint32_t i = 0; i < p->count && p->fuse; i++)
+        if (p->ops[i].code == GP_OP_CONV2D)
+            fuse_conv(p, i);
+}

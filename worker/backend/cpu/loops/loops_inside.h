@@ -1,0 +1,97 @@
+/* loops_inside.h -- what the loops share; private to loops*.c. */
+#ifndef GP_CPU_LOOPS_INSIDE_H
+#define GP_CPU_LOOPS_INSIDE_H
+
+#include <string.h>
+
+#include "worker/backend/cpu/base/clones.h"
+#include "worker/backend/cpu/loops/loops.h"
+#include "worker/backend/cpu/base/threads.h"
+
+enum {
+    LOOP_LANES = 32,              /* numbers that a strip takes side by side */
+    LOOP_SHARED_MIN = 16384,      /* elements below which waking a team costs more than the work */
+    LOOP_ROWS_MAX = 64,           /* rows summed in float32 before their sum goes into a float64 */
+    LOOP_CHANNELS_ALIGNMENT = 16, /* threads do not share a cache line of packed channels */
+};
+
+/* An activation as samples of channels of pixels; a vector's elements are channels of one pixel. */
+typedef struct loop_image {
+    float *data;
+    size_t channels, pixels, channel_stride, pixel_stride, sample_stride;
+} loop_image;
+
+static inline loop_image loop_image_of(const gp_loop_call *call, const gp_loop_operand *operand)
+{
+    loop_image image = { .data = operand->data, .channels = 1, .pixels = 1 };
+
+    if (operand->shape.rank > 0)
+        image.channels = (size_t)operand->shape.dim[0];
+    for (uint32_t i = 1; i < operand->shape.rank; i++)
+        image.pixels *= (size_t)operand->shape.dim[i];
+    image.sample_stride = image.channels * image.pixels;
+    image.channel_stride = call->packed ? 1 : image.pixels;
+    image.pixel_stride = call->packed ? image.channels : 1;
+    return image;
+}
+
+typedef struct loop_range {
+    size_t first, end;
+} loop_range;
+
+static inline loop_range loop_range_of(size_t count, size_t alignment, uint32_t thread, uint32_t threads)
+{
+    size_t units = (count + alignment - 1) / alignment;
+    loop_range range = { units * thread / threads * alignment, units * (thread + 1) / threads * alignment };
+
+    if (range.end > count)
+        range.end = count;
+    if (range.first > range.end)
+        range.first = range.end;
+    return range;
+}
+
+static inline void loop_shares_run(const gp_loop_call *call, size_t elements, gp_share_fn share)
+{
+    gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : call->threads, share, (void *)(uintptr_t)call);
+}
+
+/* Zeros in the rows that are no samples: what a gradient must have there. */
+static inline void loop_clear_rest(const gp_loop_call *call, const gp_loop_operand *operand)
+{
+    size_t each = (size_t)gp_shape_count(&operand->shape);
+
+    if (operand->data != NULL)
+        memset(operand->data + call->batch->count * each, 0,
+               (call->rows - call->batch->count) * each * sizeof(float));
+}
+
+/* --- loops_norm.c, loops_shape.c ... ---------------------------------------------------------------- */
+
+gp_status gp_loop_batchnorm(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_batchnorm_infer(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_concat(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_slice(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_pad(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transpose(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_lrn(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_lrn_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d_backward_data(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_resize(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_resize_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own_backward(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_dice(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_mse(const gp_loop_call *call, gp_error *err);
+gp_status gp_loop_huber(const gp_loop_call *call, gp_error *err);
+
+#endif

@@ -1,0 +1,190 @@
+/* loops_strip.h -- what normalisations are written over: strips of up to LOOP_LANES numbers side by side, row after
+ * row.  In packed order the lanes are channels and the rows are pixels; in dense order lanes and rows are the pixels of
+ * one channel, and the lanes' sums are added up at the end. */
+#ifndef GP_CPU_LOOPS_STRIP_H
+#define GP_CPU_LOOPS_STRIP_H
+
+#include "worker/backend/cpu/loops/loops_inside.h"
+
+typedef struct strip {
+    size_t rows, stride, lanes;
+} strip;
+
+/* Two sums per lane. */
+typedef struct strip_sums {
+    double first[LOOP_LANES], second[LOOP_LANES];
+} strip_sums;
+
+/* Per lane, what a strip is computed with. */
+typedef struct strip_terms {
+    float a[LOOP_LANES], b[LOOP_LANES], c[LOOP_LANES];
+} strip_terms;
+
+/* first += x - a, second += (x - a)^2. */
+LOOP_INLINE void strip_square(const strip *s, size_t lanes, const float *x, const strip_terms *terms,
+                              strip_sums *sums)
+{
+    for (size_t from = 0; from < s->rows; from += LOOP_ROWS_MAX) {
+        size_t end = from + LOOP_ROWS_MAX < s->rows ? from + LOOP_ROWS_MAX : s->rows;
+        float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
+
+        for (size_t r = from; r < end; r++)
+            for (size_t l = 0; l < lanes; l++) {
+                float d = x[r * s->stride + l] - terms->a[l];
+
+                first[l] += d;
+                second[l] += d * d;
+            }
+        for (size_t l = 0; l < lanes; l++) {
+            sums->first[l] += (double)first[l];
+            sums->second[l] += (double)second[l];
+        }
+    }
+}
+
+/* first += dy, second += dy * (x - a) * b. */
+LOOP_INLINE void strip_project(const strip *s, size_t lanes, const float *x, const float *dy,
+                               const strip_terms *terms, strip_sums *sums)
+{
+    for (size_t from = 0; from < s->rows; from += LOOP_ROWS_MAX) {
+        size_t end = from + LOOP_ROWS_MAX < s->rows ? from + LOOP_ROWS_MAX : s->rows;
+        float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
+
+        for (size_t r = from; r < end; r++)
+            for (size_t l = 0; l < lanes; l++) {
+                float d = dy[r * s->stride + l];
+
+                first[l] += d;
+                second[l] += d * ((x[r * s->stride + l] - terms->a[l]) * terms->b[l]);
+            }
+        for (size_t l = 0; l < lanes; l++) {
+            sums->first[l] += (double)first[l];
+            sums->second[l] += (double)second[l];
+        }
+    }
+}
+
+/* y = (x - a) * b + c. */
+LOOP_INLINE void strip_scale(const strip *s, size_t lanes, const float *x, float *y, const strip_terms *terms)
+{
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t l = 0; l < lanes; l++)
+            y[r * s->stride + l] = (x[r * s->stride + l] - terms->a[l]) * terms->b[l] + terms->c[l];
+}
+
+/* What the backward pass of a normalisation multiplies and subtracts, per lane. */
+typedef struct strip_back {
+    float mean[LOOP_LANES], inverse[LOOP_LANES], scale[LOOP_LANES], dy[LOOP_LANES], projection[LOOP_LANES];
+} strip_back;
+
+/* dx = scale * dy - dy's part - normalised x * projection. */
+LOOP_INLINE void strip_backward(const strip *s, size_t lanes, const float *x, const float *dy, float *dx,
+                                const strip_back *b)
+{
+    for (size_t r = 0; r < s->rows; r++)
+        for (size_t l = 0; l < lanes; l++) {
+            size_t i = r * s->stride + l;
+            float normalised = (x[i] - b->mean[l]) * b->inverse[l];
+
+            dx[i] = b->scale[l] * dy[i] - b->dy[l] - normalised * b->projection[l];
+        }
+}
+
+/* Full strips have a number of lanes that the compiler knows. */
+#define STRIP_CALL(function, s, ...)                                                                         \
+    do {                                                                                                     \
+        if ((s)->lanes == LOOP_LANES)                                                                        \
+            function((s), LOOP_LANES, __VA_ARGS__);                                                          \
+        else                                                                                                 \
+            function((s), (s)->lanes, __VA_ARGS__);                                                          \
+    } while (0)
+
+/* The strips of channels [c, c + width) of one sample: at most two (the pixels that fill no row of lanes). */
+LOOP_INLINE size_t image_strips(const loop_image *image, bool packed, size_t width, strip strips[2],
+                                size_t offsets[2])
+{
+    size_t whole = image->pixels / LOOP_LANES, rest = image->pixels % LOOP_LANES, count = 0;
+
+    offsets[0] = 0;
+    if (packed) {
+        strips[0] = (strip){ image->pixels, image->channels, width };
+        return 1;
+    }
+    if (whole != 0)
+        strips[count++] = (strip){ whole, LOOP_LANES, LOOP_LANES };
+    offsets[count] = whole * LOOP_LANES;
+    if (rest != 0)
+        strips[count++] = (strip){ 1, rest, rest };
+    return count;
+}
+
+/* Channels that go together: a strip's lanes, or one. */
+LOOP_INLINE size_t channel_width(bool packed, size_t c, size_t end)
+{
+    size_t left = end - c;
+
+    return !packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
+}
+
+/* In dense order the lanes are pixels of one channel: their sums belong together. */
+LOOP_INLINE void sums_fold(strip_sums *sums, bool packed)
+{
+    for (size_t l = 1; l < LOOP_LANES && !packed; l++) {
+        sums->first[0] += sums->first[l];
+        sums->second[0] += sums->second[l];
+    }
+}
+
+/* The value for channel c + l, or for all lanes where they are one channel. */
+LOOP_INLINE void lanes_fill(float *lanes, const float *values, bool packed, size_t width)
+{
+    for (size_t l = 0; l < LOOP_LANES; l++)
+        lanes[l] = values[packed && l < width ? l : 0];
+}
+
+/* Mean and biased variance of channels [c, c + width) over the call's samples: relative to the first pixel, so that
+ * squares do not cancel. */
+LOOP_INLINE void strip_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
+                               double *mean, double *variance)
+{
+    const double n = (double)call->batch->count * (double)x->pixels;
+    strip strips[2];
+    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
+    strip_sums sums = { .first = { 0.0 } };
+    strip_terms terms;
+
+    lanes_fill(terms.a, x->data + c * x->channel_stride, call->packed, width);
+    for (size_t i = 0; i < call->batch->count; i++)
+        for (size_t k = 0; k < count; k++)
+            STRIP_CALL(strip_square, &strips[k],
+                       x->data + i * x->sample_stride + c * x->channel_stride + offsets[k], &terms, &sums);
+    sums_fold(&sums, call->packed);
+    for (size_t l = 0; l < width; l++) {
+        double m = sums.first[l] / n, v = sums.second[l] / n - m * m;
+
+        mean[l] = (double)terms.a[l] + m;
+        variance[l] = v > 0.0 ? v : 0.0;
+    }
+}
+
+/* Sums of dy and of dy * normalised x of channels [c, c + width); moments: mean[C], then 1 / deviation[C]. */
+LOOP_INLINE void strip_projections(const gp_loop_call *call, const loop_image *x, const float *dy,
+                                   const float *moments, size_t c, size_t width, strip_sums *sums)
+{
+    strip strips[2];
+    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
+    strip_terms terms;
+
+    *sums = (strip_sums){ .first = { 0.0 } };
+    lanes_fill(terms.a, moments + c, call->packed, width);
+    lanes_fill(terms.b, moments + x->channels + c, call->packed, width);
+    for (size_t i = 0; i < call->batch->count; i++)
+        for (size_t k = 0; k < count; k++) {
+            size_t at = i * x->sample_stride + c * x->channel_stride + offsets[k];
+
+            STRIP_CALL(strip_project, &strips[k], x->data + at, dy + at, &terms, sums);
+        }
+    sums_fold(sums, call->packed);
+}
+
+#endif

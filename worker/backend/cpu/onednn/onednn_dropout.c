@@ -1,0 +1,177 @@
+/* onednn_dropout.c -- dropout of activations in either order.
+ *
+ * Elements are numbered in logical order, whatever order they lie in, so that what is dropped does not depend on the
+ * kernels.  Of packed activations 16 channels are drawn over a run of pixels, turned, and applied pixel by pixel. */
+#include "worker/backend/cpu/onednn/onednn_segment.h"
+#include "worker/backend/cpu/onednn/onednn_wide.h"
+
+#include <math.h>
+
+#include "common/base/rng.h"
+#include "worker/backend/cpu/base/bf16.h"
+#include "worker/backend/cpu/loops/loops_inside.h"
+
+enum {
+    DRAWS = GP_WIDE_KEPT / 4,
+    DRAWN = GP_WIDE_KEPT,
+    SIDE = 16,              /* channels side by side */
+    RUN_PIXELS = DRAWN - 4, /* a run may begin within a draw of four */
+};
+
+/* Whether elements [first, first + DRAWN) of a sample are kept (1) or dropped (0); first is a multiple of 4: gp_rng_draw() of DRAWS counters side by side (Philox4x32-10;
+ * Salmon et al., SC 2011), and a comparison of the 24 bits that make the uniform number. */
+LOOP_CLONES static void kept_draw(uint8_t kept[DRAWN], uint64_t seed, uint32_t stream, uint32_t when,
+                                  uint32_t position, uint32_t first, uint32_t least)
+{
+    uint32_t c0[DRAWS], c1[DRAWS], c2[DRAWS], c3[DRAWS], k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+
+    for (uint32_t l = 0; l < DRAWS; l++) {
+        c0[l] = stream;
+        c1[l] = when;
+        c2[l] = position;
+        c3[l] = first / 4 + l;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int l = 0; l < DRAWS; l++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
+
+            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
+            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
+            c1[l] = (uint32_t)p1;
+            c3[l] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int l = 0; l < DRAWS; l++) {
+        kept[4 * l] = c0[l] >> 8 >= least;
+        kept[4 * l + 1] = c1[l] >> 8 >= least;
+        kept[4 * l + 2] = c2[l] >> 8 >= least;
+        kept[4 * l + 3] = c3[l] >> 8 >= least;
+    }
+}
+
+static void draw(uint8_t kept[DRAWN], const gp_onednn_step *step, const gp_onednn_run *run, size_t sample,
+                 size_t first)
+{
+    const gp_batch *batch = run->batch;
+    const uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer), when = (uint32_t)batch->step;
+    const uint32_t position = (uint32_t)(batch->position + sample);
+    const uint32_t least = (uint32_t)ceil(step->rate * 0x1p24); /* of 24 bits */
+
+    if (gp_wide_usable())
+        gp_wide_kept(kept, batch->seed, stream, when, position, (uint32_t)first, least);
+    else
+        kept_draw(kept, batch->seed, stream, when, position, (uint32_t)first, least);
+}
+
+/* y = x * scale where kept, else 0. */
+LOOP_INLINE void apply(const void *x, void *y, size_t at, const uint8_t *kept, size_t count, float scale,
+                       const bool narrow)
+{
+    const uint16_t *x_narrow = (const uint16_t *)x + at;
+    const float *x_wide = (const float *)x + at;
+    uint16_t *y_narrow = (uint16_t *)y + at;
+    float *y_wide = (float *)y + at;
+
+    if (narrow)
+        for (size_t i = 0; i < count; i++) {
+            uint16_t value = bf16_of(bf16_float(x_narrow[i]) * scale);
+
+            y_narrow[i] = kept[i] ? value : 0;
+        }
+    else
+        for (size_t i = 0; i < count; i++) {
+            float value = x_wide[i] * scale;
+
+            y_wide[i] = kept[i] ? value : 0.0f;
+        }
+}
+
+/* `pixels` of `channels` side by side. */
+LOOP_INLINE void apply_turned(const void *x, void *y, size_t at, size_t stride, const uint8_t *kept,
+                              size_t pixels, size_t channels, float scale, const bool narrow)
+{
+    for (size_t p = 0; p < pixels; p++)
+        if (channels == SIDE)
+            apply(x, y, at + p * stride, kept + p * SIDE, SIDE, scale, narrow);
+        else
+            apply(x, y, at + p * stride, kept + p * SIDE, channels, scale, narrow);
+}
+
+typedef struct dropout_call {
+    const gp_onednn_step *step;
+    const gp_onednn_run *run;
+} dropout_call;
+
+LOOP_CLONES static void run_apply(const gp_onednn_step *step, size_t at, const uint8_t *kept, size_t pixels,
+                                  size_t channels)
+{
+    const float scale = (float)(1.0 / (1.0 - step->rate));
+
+    if (step->channels == 1 && step->narrow)
+        apply(step->data[0], step->data[1], at, kept, pixels, scale, true);
+    else if (step->channels == 1)
+        apply(step->data[0], step->data[1], at, kept, pixels, scale, false);
+    else if (step->narrow)
+        apply_turned(step->data[0], step->data[1], at, step->channels, kept, pixels, channels, scale, true);
+    else
+        apply_turned(step->data[0], step->data[1], at, step->channels, kept, pixels, channels, scale, false);
+}
+
+static void dense_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample)
+{
+    uint8_t kept[DRAWN];
+
+    for (size_t e = 0; e < step->count; e += DRAWN) {
+        size_t left = step->count - e;
+
+        draw(kept, step, run, sample, e);
+        run_apply(step, sample * step->count + e, kept, left < DRAWN ? left : DRAWN, 1);
+    }
+}
+
+static void packed_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample)
+{
+    uint8_t turned[RUN_PIXELS * SIDE] = { 0 };
+
+    for (size_t c = 0; c < step->channels; c += SIDE) {
+        size_t channels = step->channels - c < SIDE ? step->channels - c : SIDE;
+
+        for (size_t p = 0; p < step->pixels; p += RUN_PIXELS) {
+            size_t pixels = step->pixels - p < RUN_PIXELS ? step->pixels - p : RUN_PIXELS;
+
+            for (size_t l = 0; l < channels; l++) {
+                size_t first = (c + l) * step->pixels + p, ahead = first % 4;
+                uint8_t kept[DRAWN];
+
+                draw(kept, step, run, sample, first - ahead);
+                for (size_t i = 0; i < pixels; i++)
+                    turned[i * SIDE + l] = kept[ahead + i];
+            }
+            run_apply(step, sample * step->count + p * step->channels + c, turned, pixels, channels);
+        }
+    }
+}
+
+static void dropout_share(void *context, uint32_t thread, uint32_t threads)
+{
+    const dropout_call *call = context;
+    loop_range range = loop_range_of(call->run->segment->micro_batch, 1, thread, threads);
+
+    for (size_t n = range.first; n < range.end; n++)
+        if (call->step->channels == 1)
+            dense_row(call->step, call->run, n);
+        else
+            packed_row(call->step, call->run, n);
+}
+
+gp_status gp_onednn_loop_dropout(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
+{
+    const size_t elements = step->count * run->segment->micro_batch;
+    dropout_call call = { step, run };
+
+    (void)err;
+    gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : run->segment->threads, dropout_share, &call);
+    return GP_OK;
+}

@@ -1,0 +1,508 @@
+/* onednn_layers.c -- convolutions and fully connected layers as steps of a segment. */
+#include "worker/backend/cpu/onednn/onednn_translate.h"
+#include "worker/backend/cpu/onednn/onednn_wide.h"
+
+#include <math.h>
+
+/* The descriptors that the three primitives of a layer with weights share. */
+typedef struct layer_mds {
+    shim_md x, y, weight, weight_wanted, bias; /* bias may be NULL; weight is the blob's layout */
+    shim_md gradient;                          /* of the weights, as is best made */
+    shim_window window;                        /* of convolutions */
+    bool wide, fits;                           /* fits: oneDNN has it in this width, so far */
+    dnnl_primitive_desc_t forward;
+} layer_mds;
+
+static void layer_mds_deinit(layer_mds *mds)
+{
+    dnnl_primitive_desc_destroy(mds->forward);
+    shim_md_free(mds->x);
+    shim_md_free(mds->y);
+    shim_md_free(mds->weight);
+    shim_md_free(mds->weight_wanted);
+    shim_md_free(mds->gradient);
+    shim_md_free(mds->bias);
+}
+
+static gp_onednn_form layer_form(const layer_mds *mds, bool conv)
+{
+    gp_onednn_form form = conv ? PACKED : DENSE;
+
+    return mds->wide ? wide_of(form) : form;
+}
+
+shim_window gp_onednn_window_of(const gp_window *window)
+{
+    shim_window w = { .kernel = { 0 } };
+
+    for (int i = 0; i < 2; i++) {
+        w.kernel[i] = window->kernel[i];
+        w.stride[i] = window->stride[i];
+        w.dilation[i] = window->dilation[i] - 1;
+        w.before[i] = window->padding[i];
+        w.after[i] = window->padding[i + 2];
+    }
+    return w;
+}
+
+static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias)
+{
+    dnnl_dims_t dims = { 0 };
+
+    if (bias == GP_NO_VALUE)
+        return;
+    dims[0] = (dnnl_dim_t)count_of(t, bias);
+    mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
+}
+
+/* The op that is the only reader of a value, by its index; request->count: there are more, or none. */
+static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
+{
+    const gp_segment_request *request = t->request;
+
+    if (request->values[value] != NULL || t->readers[value] != 1)
+        return request->count;
+    for (uint32_t i = 0; i < request->count; i++)
+        for (int j = 0; j < GP_OP_VALUES_MAX; j++)
+            if (request->ops[i].code != GP_OP_RESHAPE && request->ops[i].in[j] != GP_NO_VALUE &&
+                t->roots[request->ops[i].in[j]] == value)
+                return i;
+    return request->count;
+}
+
+static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *next)
+{
+    t->folded[*next] = true;
+    tail->y = t->request->ops[*next].out[0];
+    *next = reader_of(t, tail->y);
+}
+
+/* What is added to tail->y by an op, if it is there already. */
+static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
+{
+    uint32_t a, b, other;
+
+    if (op->code != GP_OP_ADD)
+        return GP_NO_VALUE;
+    a = t->roots[op->in[0]];
+    b = t->roots[op->in[1]];
+    other = a == y ? b : a;
+    return t->pending[other].count != 0 || lies_in(t, other, PACKED) ? other : GP_NO_VALUE;
+}
+
+static bool cut_by(const gp_op *op, gp_onednn_tail *tail)
+{
+    bool clip = op->code == GP_OP_ACTIVATION && op->function == GP_ACTIVATION_CLIP;
+
+    if (op->code != GP_OP_RELU && !clip)
+        return false;
+    tail->bounded = true;
+    tail->low = clip ? (float)op->factor[0] : 0.0f;
+    tail->high = clip ? (float)op->factor[1] : INFINITY;
+    return true;
+}
+
+static bool cuts_as_relu(const gp_onednn_tail *tail)
+{
+    return tail->low == 0.0f && tail->high == INFINITY;
+}
+
+/* In training batch norm comes between a convolution and the rest (onednn_pending.c). */
+static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
+{
+    const gp_segment_request *request = t->request;
+    gp_onednn_tail tail = { .y = op->out[0], .other = GP_NO_VALUE };
+    uint32_t next = reader_of(t, tail.y);
+
+    if (op->code == GP_OP_CONV2D && request->phase == GP_PHASE_INFER) {
+        if (next < request->count && request->ops[next].code == GP_OP_BATCHNORM_INFER) {
+            tail.norm = &request->ops[next];
+            tail_fold(t, &tail, &next);
+        }
+        if (next < request->count)
+            tail.other = added_by(t, &request->ops[next], tail.y);
+        if (tail.other != GP_NO_VALUE)
+            tail_fold(t, &tail, &next);
+    }
+    if (next < request->count && cut_by(&request->ops[next], &tail))
+        tail_fold(t, &tail, &next);
+    return tail;
+}
+
+/* tail may be NULL. */
+static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_tail *tail, bool wide)
+{
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_post_ops_t chain = NULL;
+    dnnl_status_t status;
+    shim_md md = NULL;
+
+    if (!going(t) || tail == NULL || (tail->other == GP_NO_VALUE && !tail->bounded))
+        return attr;
+    status = dnnl_post_ops_create(&chain);
+    if (tail->other != GP_NO_VALUE)
+        md = gp_onednn_md_image(t, tail->other, wide, dnnl_nhwc);
+    if (status == dnnl_success && md != NULL)
+        status = dnnl_post_ops_append_binary(chain, dnnl_binary_add, md);
+    if (status == dnnl_success && tail->bounded)
+        status =
+            cuts_as_relu(tail) ? shim_append_relu(chain) : shim_append_clip(chain, tail->low, tail->high);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(attr, chain);
+    dnnl_post_ops_destroy(chain);
+    shim_md_free(md);
+    gp_onednn_done(t, status, "primitive attributes");
+    return attr;
+}
+
+/* x and y may be gradients: the shapes are the same.  The forward primitive descriptor serves backward ones
+ * as their hint. */
+static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
+                          uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
+{
+    const gp_shape *shape = shape_of(t, weight);
+    dnnl_dim_t groups = op->window.groups;
+    dnnl_dims_t grouped = { groups, shape->dim[0] / groups, shape->dim[1], shape->dim[2], shape->dim[3] };
+    dnnl_dims_t single = { shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3] };
+    int rank = groups > 1 ? 5 : 4;
+    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
+    dnnl_status_t status = dnnl_success;
+
+    mds->window = gp_onednn_window_of(&op->window);
+    mds->x = gp_onednn_md_image(t, x, mds->wide, dnnl_nhwc);
+    mds->y = gp_onednn_md_image(t, y, mds->wide, dnnl_nhwc);
+    mds->weight =
+        gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, groups > 1 ? dnnl_goihw : dnnl_oihw);
+    mds->weight_wanted = gp_onednn_md_typed(t, rank, groups > 1 ? grouped : single, type_of(t, mds->wide),
+                                            dnnl_format_tag_any);
+    mds->gradient = gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, dnnl_format_tag_any);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        status = shim_conv_forward(&mds->forward, t->segment->engine, &mds->window,
+                                   t->segment->phase == GP_PHASE_TRAIN, mds->x, mds->weight_wanted, mds->bias,
+                                   mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a convolution");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* Whether a loss reads the value: it wants float32. */
+static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
+{
+    const gp_segment_request *request = t->request;
+
+    for (const gp_op *op = request->ops; op < request->ops + request->count; op++)
+        if (t->roots[op->in[0]] == value &&
+            (op->code == GP_OP_OWN_LOSS ||
+             (op->in[1] != GP_NO_VALUE && request->graph->values[op->in[1]].role == GP_VALUE_TARGET)))
+            return true;
+    return false;
+}
+
+/* Weights stay as they are in the blob, or as they are but in bfloat16: a private copy of a large matrix costs more
+ * passes over memory than the packed product saves. */
+static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
+                        uint32_t y, const gp_onednn_tail *tail)
+{
+    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
+    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
+    dnnl_status_t status = dnnl_success;
+
+    mds->x = gp_onednn_md_vector(t, x, mds->wide);
+    mds->y = gp_onednn_md_vector(t, y, mds->wide || feeds_loss(t, y));
+    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
+    mds->gradient = gp_onednn_md_copy(t, mds->weight);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        status = shim_fc_forward(&mds->forward, t->segment->engine, t->segment->phase == GP_PHASE_TRAIN,
+                                 mds->x, mds->weight_wanted, mds->bias, mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a fully connected layer");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* Whether a convolution multiplies every pixel by the same matrix. */
+static bool is_pointwise(const gp_op *op)
+{
+    const gp_window *window = &op->window;
+
+    if (op->code != GP_OP_CONV2D_BACKWARD_WEIGHTS || window->groups != 1)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (window->kernel[i] != 1 || window->stride[i] != 1 || window->padding[i] != 0 ||
+            window->padding[i + 2] != 0)
+            return false;
+    return true;
+}
+
+/* As a product over the pixels of all samples: of the gradients of such weights oneDNN's product is faster than its
+ * convolution, and they come out as the arena has them. */
+static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight,
+                            uint32_t bias, uint32_t y)
+{
+    const gp_shape *from = shape_of(t, x), *to = shape_of(t, y);
+    dnnl_dim_t rows = (dnnl_dim_t)t->segment->micro_batch * from->dim[1] * from->dim[2];
+    dnnl_dims_t x_dims = { rows, from->dim[0] }, y_dims = { rows, to->dim[0] };
+    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], from->dim[0] };
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_status_t status = dnnl_success;
+
+    mds->x = gp_onednn_md_typed(t, 2, x_dims, type_of(t, mds->wide), dnnl_ab);
+    mds->y = gp_onednn_md_typed(t, 2, y_dims, type_of(t, mds->wide), dnnl_ab);
+    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
+    mds->gradient = gp_onednn_md_copy(t, mds->weight);
+    bias_describe(t, mds, bias);
+    if (going(t))
+        status = shim_fc_forward(&mds->forward, t->segment->engine, true, mds->x, mds->weight_wanted,
+                                 mds->bias, mds->y, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a product over pixels");
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* A value's tensor by another descriptor. */
+static uint32_t tensor_view(gp_onednn_translator *t, uint32_t tensor, shim_cmd md)
+{
+    return going(t) ? gp_onednn_tensor_new(t, gp_onednn_md_copy(t, md), t->segment->tensors[tensor].buffer)
+                    : ONEDNN_NONE;
+}
+
+/* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
+static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image,
+                      bool gradient)
+{
+    const gp_shape *shape = shape_of(t, image);
+    gp_onednn_step step = { .loop = loop, .channels = (size_t)shape->dim[0] };
+    uint32_t number = gp_onednn_flat_parameter(t, bias, gradient), pixels = ONEDNN_NONE;
+
+    step.pixels = (size_t)(shape->dim[1] * shape->dim[2]);
+    if (going(t))
+        pixels = gp_onednn_value_read(t, image, WIDE_PACKED);
+    step_argument(&step, 0, gradient ? pixels : number);
+    step_argument(&step, 0, gradient ? number : pixels);
+    gp_onednn_step_emit(t, &step);
+}
+
+/* A product that keeps the weights where they are, with a kernel of ours. */
+static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, bool relu)
+{
+    gp_onednn_step step = { .loop = gp_onednn_loop_product,
+                            .count = count_of(t, op->in[0]),
+                            .channels = count_of(t, y),
+                            .mix.bounded = relu };
+
+    step_argument(&step, SLOT_X, gp_onednn_value_read(t, op->in[0], WIDE_DENSE));
+    step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, op->in[1], false));
+    if (op->in[2] != GP_NO_VALUE)
+        step_argument(&step, SLOT_OFFSET, gp_onednn_flat_parameter(t, op->in[2], false));
+    step_argument(&step, SLOT_OUT, gp_onednn_value_write(t, y, WIDE_DENSE));
+    gp_onednn_step_emit(t, &step);
+    gp_onednn_value_written(t, y);
+}
+
+void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
+                              gp_onednn_life life, uint32_t *weight, uint32_t *bias)
+{
+    size_t outputs = count_of(t, norm->in[1]);
+    dnnl_dims_t dims = { (dnnl_dim_t)outputs };
+    gp_onednn_step step = { .when = WHEN_FIRST,
+                            .what = "norm into weights",
+                            .loop = gp_onednn_loop_norm_fold,
+                            .channels = outputs,
+                            .count = count_of(t, op->in[1]) / outputs,
+                            .mix.epsilon = norm->factor[0] };
+
+    *weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, plain), life);
+    *bias = gp_onednn_tensor_make(t, gp_onednn_md_new(t, 1, dims, dnnl_a), LIFE_KEPT);
+    step_argument(&step, SLOT_X, gp_onednn_flat_parameter(t, op->in[1], false));
+    if (op->in[2] != GP_NO_VALUE)
+        step_argument(&step, SLOT_A, gp_onednn_flat_parameter(t, op->in[2], false));
+    step_argument(&step, SLOT_SCALE, gp_onednn_flat_parameter(t, norm->in[1], false));
+    step_argument(&step, SLOT_OFFSET, gp_onednn_flat_parameter(t, norm->in[2], false));
+    step_argument(&step, SLOT_RUNNING, gp_onednn_flat_parameter(t, norm->in[3], false));
+    step_argument(&step, SLOT_SQUARES, gp_onednn_flat_parameter(t, norm->in[4], false));
+    step_argument(&step, SLOT_OUT, *weight);
+    step_argument(&step, SLOT_KEPT, *bias);
+    gp_onednn_step_emit(t, &step);
+}
+
+/* The weights and the bias that a layer multiplies with and adds, in the layout that it wants. */
+static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const gp_op *op,
+                          const gp_onednn_tail *tail, const layer_mds *mds)
+{
+    shim_cmd wanted = dnnl_primitive_desc_query_md(mds->forward, dnnl_query_weights_md, 0);
+    uint32_t weight, bias;
+    bool packed;
+
+    if (tail->norm == NULL) {
+        step_argument(step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, op->in[1], mds->weight, wanted));
+        if (op->in[2] != GP_NO_VALUE)
+            step_argument(step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, op->in[2], mds->bias));
+        return;
+    }
+    packed = going(t) && !dnnl_memory_desc_equal(mds->weight, wanted);
+    gp_onednn_norm_fold_emit(t, op, tail->norm, mds->weight, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
+    if (packed) {
+        uint32_t plain = weight;
+
+        weight = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, wanted), LIFE_KEPT);
+        gp_onednn_reorder_emit(t, plain, weight, WHEN_FIRST, false);
+    }
+    step_argument(step, DNNL_ARG_WEIGHTS, weight);
+    step_argument(step, DNNL_ARG_BIAS, bias);
+}
+
+/* The three passes of a layer with weights: in bfloat16 where that is asked for and oneDNN has it (false: it has
+ * not), else in float32. */
+static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail, bool wide)
+{
+    bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
+    /* A batch norm in the weights makes a bias where there is none; its offset has the shape. */
+    uint32_t bias = tail->norm == NULL ? op->in[2] : tail->norm->in[2];
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .wide = wide };
+
+    if (!conv && wide && gp_wide_usable() && (!tail->bounded || cuts_as_relu(tail))) {
+        product_emit(t, op, tail->y, tail->bounded);
+        return true;
+    }
+    if (conv)
+        conv_describe(t, &mds, op, op->in[0], op->in[1], bias, tail->y, tail);
+    else
+        fc_describe(t, &mds, op->in[0], op->in[1], bias, tail->y, tail);
+    if (mds.fits) {
+        gp_onednn_form form = layer_form(&mds, conv);
+
+        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, op->in[0], form));
+        weights_argue(t, &step, op, tail, &mds);
+        if (tail->other != GP_NO_VALUE)
+            step_argument(&step, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                          gp_onednn_value_read(t, tail->other, form));
+        if (!conv && feeds_loss(t, tail->y))
+            form = wide_of(form);
+        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, tail->y, form));
+        gp_onednn_step_primitive(t, &step, mds.forward, conv ? "a convolution" : "a fully connected layer");
+        gp_onednn_step_emit(t, &step);
+        gp_onednn_value_written(t, tail->y);
+    }
+    layer_mds_deinit(&mds);
+    return mds.fits;
+}
+
+static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide)
+{
+    bool conv = op->code != GP_OP_FC_BACKWARD_DATA; /* or a transposed one forward */
+    uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
+    const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_primitive_desc_t pd = NULL;
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .wide = wide };
+
+    if (conv)
+        conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, NULL);
+    else
+        fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, NULL);
+    if (mds.fits)
+        mds.fits = gp_onednn_primitive_fits(
+            t,
+            conv ? shim_conv_data(&pd, t->segment->engine, &mds.window, mds.x, mds.weight_wanted, mds.y,
+                                  mds.forward, attr)
+                 : shim_fc_data(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.y, mds.forward, attr),
+            pd, wide, what);
+    if (mds.fits) {
+        shim_cmd wanted = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
+        gp_onednn_form form = layer_form(&mds, conv);
+
+        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
+        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
+        step_argument(&step, DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, dx, form));
+        gp_onednn_step_primitive(t, &step, pd, what);
+        gp_onednn_step_emit(t, &step);
+        if (op->code == GP_OP_TRANSCONV2D && op->in[2] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias, op->in[2], dx, false);
+        gp_onednn_value_written(t, dx);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    layer_mds_deinit(&mds);
+    return mds.fits;
+}
+
+static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool wide)
+{
+    bool conv = op->code != GP_OP_FC_BACKWARD_WEIGHTS,
+         transposed = op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS, pointwise = is_pointwise(op);
+    uint32_t x = op->in[transposed ? 1 : 0], dy = op->in[transposed ? 0 : 1], dweight = op->out[0];
+    uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
+    const char *what =
+        conv ? "a convolution's backward weights" : "a fully connected layer's backward weights";
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_primitive_desc_t pd = NULL;
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    layer_mds mds = { .wide = wide };
+
+    if (pointwise)
+        pixels_describe(t, &mds, x, dweight, dbias, dy);
+    else if (conv)
+        conv_describe(t, &mds, op, x, dweight, dbias, dy, NULL);
+    else
+        fc_describe(t, &mds, x, dweight, dbias, dy, NULL);
+    if (mds.fits)
+        mds.fits = gp_onednn_primitive_fits(
+            t,
+            conv && !pointwise ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x, mds.gradient,
+                                                   mds.bias, mds.y, mds.forward, attr)
+                               : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.gradient, mds.bias,
+                                                 mds.y, mds.forward, attr),
+            pd, wide, what);
+    if (mds.fits) {
+        gp_onednn_form form = layer_form(&mds, conv);
+
+        uint32_t from = gp_onednn_value_read(t, x, form), to = gp_onednn_value_read(t, dy, form);
+
+        step_argument(&step, DNNL_ARG_SRC, pointwise ? tensor_view(t, from, mds.x) : from);
+        step_argument(&step, DNNL_ARG_DIFF_DST, pointwise ? tensor_view(t, to, mds.y) : to);
+        gp_onednn_step_primitive(t, &step, pd, what);
+        gp_onednn_gradient_emit(t, &step, dweight, dbias, mds.weight,
+                                dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.bias);
+        if (transposed && op->out[1] != GP_NO_VALUE)
+            bias_emit(t, gp_onednn_loop_bias_gradient, op->out[1], x, true);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    layer_mds_deinit(&mds);
+    return mds.fits;
+}
+
+/* The loops that add a transposed convolution's bias know float32 only. */
+static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
+{
+    return !t->segment->narrow || op->code == GP_OP_TRANSCONV2D ||
+           op->code == GP_OP_TRANSCONV2D_BACKWARD_DATA || op->code == GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS;
+}
+
+void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op)
+{
+    const gp_onednn_tail tail = tail_take(t, op);
+
+    if (gp_onednn_winograd_forward(t, op, &tail))
+        return;
+    if (!forward_in(t, op, &tail, layer_is_wide(t, op)) && going(t))
+        forward_in(t, op, &tail, true);
+}
+
+void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op)
+{
+    if (gp_onednn_winograd_backward_data(t, op))
+        return;
+    if (!backward_data_in(t, op, layer_is_wide(t, op)) && going(t))
+        backward_data_in(t, op, true);
+}
+
+void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op)
+{
+    if (gp_onednn_winograd_backward_weights(t, op))
+        return;
+    if (!backward_weights_in(t, op, layer_is_wide(t, op)) && going(t))
+        backward_weights_in(t, op, true);
+}

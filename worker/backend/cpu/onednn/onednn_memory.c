@@ -1,0 +1,233 @@
+#include "worker/backend/cpu/onednn/onednn_segment.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+enum { HUGE_PAGE = 2 << 20, LIST_MAX = 1 << 20 };
+
+gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err)
+{
+    switch (status) {
+    case dnnl_success:
+        return GP_OK;
+    case dnnl_out_of_memory:
+        return gp_fail(err, GP_ENOMEM, "oneDNN has no memory for %s", what);
+    case dnnl_unimplemented:
+        return gp_fail(err, GP_EUNSUPPORTED, "oneDNN %d.%d has no kernel for %s", dnnl_version()->major,
+                       dnnl_version()->minor, what);
+    default:
+        return gp_fail(err, GP_EINTERNAL, "oneDNN %d.%d refused %s with status %d", dnnl_version()->major,
+                       dnnl_version()->minor, what, (int)status);
+    }
+}
+
+bool gp_onednn_grow(void **array, gp_onednn_list *list, size_t size)
+{
+    if (list->count == list->capacity) {
+        uint32_t capacity = list->capacity == 0 ? 32 : 2 * list->capacity;
+        void *grown = capacity > LIST_MAX ? NULL : gp_realloc_array(*array, capacity, size);
+
+        if (grown == NULL)
+            return false;
+        *array = grown;
+        list->capacity = capacity;
+    }
+    memset((char *)*array + list->count * size, 0, size);
+    return true;
+}
+
+gp_status gp_onednn_buffer_add(gp_segment *segment, uint32_t *out, gp_onednn_life life, void *data,
+                               size_t bytes, gp_error *err)
+{
+    assert((life == LIFE_FOREIGN) == (data != NULL));
+    if (!gp_onednn_grow((void **)&segment->buffers, &segment->buffer_list, sizeof(*segment->buffers)))
+        return gp_fail(err, GP_ENOMEM, "no memory for %u buffers of a segment", segment->buffer_list.count);
+    segment->buffers[segment->buffer_list.count] =
+        (gp_onednn_buffer){ .life = life, .data = data, .bytes = bytes, .first = UINT32_MAX };
+    *out = segment->buffer_list.count++;
+    return GP_OK;
+}
+
+gp_status gp_onednn_tensor_add(gp_segment *segment, uint32_t *out, shim_md md, uint32_t buffer, gp_error *err)
+{
+    assert(segment->buffers[buffer].bytes >= dnnl_memory_desc_get_size(md));
+    if (!gp_onednn_grow((void **)&segment->tensors, &segment->tensor_list, sizeof(*segment->tensors))) {
+        shim_md_free(md);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u tensors of a segment", segment->tensor_list.count);
+    }
+    segment->tensors[segment->tensor_list.count] = (gp_onednn_tensor){ .md = md, .buffer = buffer };
+    *out = segment->tensor_list.count++;
+    return GP_OK;
+}
+
+gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp_error *err)
+{
+    uint32_t now = segment->step_list.count;
+
+    if (!gp_onednn_grow((void **)&segment->steps, &segment->step_list, sizeof(*segment->steps)))
+        return gp_fail(err, GP_ENOMEM, "no memory for %u steps of a segment", now);
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        gp_onednn_buffer *buffer = &segment->buffers[segment->tensors[step->tensors[i]].buffer];
+
+        if (buffer->first == UINT32_MAX)
+            buffer->first = now;
+        buffer->last = now;
+    }
+    segment->steps[now] = *step;
+    segment->step_list.count++;
+    return GP_OK;
+}
+
+/* Buffers that occupy the arena at the step being laid out, by offset. */
+typedef struct live_set {
+    uint32_t *buffers;
+    uint32_t count;
+} live_set;
+
+static size_t buffer_room(const gp_onednn_buffer *buffer)
+{
+    return (buffer->bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
+}
+
+/* The lowest gap that is wide enough: what was just freed is used again while it is in the cache. */
+static void live_insert(live_set *live, gp_segment *segment, uint32_t index)
+{
+    gp_onednn_buffer *buffer = &segment->buffers[index];
+    size_t end = 0;
+    uint32_t at = 0;
+
+    while (at < live->count) {
+        const gp_onednn_buffer *other = &segment->buffers[live->buffers[at]];
+
+        if (other->offset >= end && other->offset - end >= buffer_room(buffer))
+            break;
+        end = other->offset + buffer_room(other);
+        at++;
+    }
+    buffer->offset = end;
+    memmove(live->buffers + at + 1, live->buffers + at, (live->count - at) * sizeof(*live->buffers));
+    live->buffers[at] = index;
+    live->count++;
+    if (end + buffer_room(buffer) > segment->arena_bytes)
+        segment->arena_bytes = end + buffer_room(buffer);
+}
+
+static void live_expire(live_set *live, const gp_segment *segment, uint32_t step)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < live->count; i++)
+        if (segment->buffers[live->buffers[i]].last >= step)
+            live->buffers[kept++] = live->buffers[i];
+    live->count = kept;
+}
+
+/* Let the output of an in-place step take over its input's room, if the input ends there. */
+static bool live_take_over(live_set *live, gp_segment *segment, const gp_onednn_step *step, uint32_t now)
+{
+    uint32_t from = segment->tensors[step->tensors[0]].buffer;
+    uint32_t to = segment->tensors[step->tensors[step->argument_count - 1]].buffer;
+    const gp_onednn_buffer *input = &segment->buffers[from];
+    gp_onednn_buffer *output = &segment->buffers[to];
+
+    if (!step->in_place || from == to || input->life != LIFE_RUN || output->life != LIFE_RUN ||
+        input->last != now || output->first != now || input->bytes != output->bytes)
+        return false;
+    output->offset = input->offset;
+    for (uint32_t i = 0; i < live->count; i++)
+        if (live->buffers[i] == from)
+            live->buffers[i] = to;
+    return true;
+}
+
+static gp_status arena_lay_out(gp_segment *segment, gp_error *err)
+{
+    live_set live = { .buffers = gp_calloc(segment->buffer_list.count + 1, sizeof(uint32_t)) };
+
+    if (live.buffers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to lay out %u buffers", segment->buffer_list.count);
+    for (uint32_t i = 0; i < segment->buffer_list.count; i++)
+        if (segment->buffers[i].life == LIFE_KEPT) {
+            segment->buffers[i].last = UINT32_MAX;
+            live_insert(&live, segment, i);
+        }
+    for (uint32_t now = 0; now < segment->step_list.count; now++) {
+        const gp_onednn_step *step = &segment->steps[now];
+
+        live_expire(&live, segment, now);
+        for (uint32_t i = step->argument_count; i-- > 0;) {
+            uint32_t index = segment->tensors[step->tensors[i]].buffer;
+            gp_onednn_buffer *buffer = &segment->buffers[index];
+
+            if (buffer->life != LIFE_RUN || buffer->first != now)
+                continue;
+            if (i + 1 != step->argument_count || !live_take_over(&live, segment, step, now))
+                live_insert(&live, segment, index);
+            buffer->first = UINT32_MAX; /* placed */
+        }
+    }
+    gp_free(live.buffers);
+    return GP_OK;
+}
+
+static void step_bind(gp_segment *segment, gp_onednn_step *step)
+{
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        const gp_onednn_tensor *tensor = &segment->tensors[step->tensors[i]];
+
+        step->data[i] = segment->buffers[tensor->buffer].data;
+        step->arguments[i] = (dnnl_exec_arg_t){ .arg = step->roles[i], .memory = tensor->memory };
+    }
+}
+
+gp_status gp_onednn_place(gp_segment *segment, gp_error *err)
+{
+    gp_status status = arena_lay_out(segment, err);
+
+    if (status != GP_OK)
+        return status;
+    segment->arena = gp_aligned_calloc(segment->arena_bytes >= HUGE_PAGE ? HUGE_PAGE : ONEDNN_ALIGNMENT,
+                                       segment->arena_bytes);
+    if (segment->arena == NULL)
+        return gp_fail(err, GP_ENOMEM,
+                       "no memory for %zu bytes of activations; a smaller micro-batch needs less",
+                       segment->arena_bytes);
+    for (uint32_t i = 0; i < segment->buffer_list.count; i++)
+        if (segment->buffers[i].life != LIFE_FOREIGN)
+            segment->buffers[i].data = segment->arena + segment->buffers[i].offset;
+    for (uint32_t i = 0; i < segment->tensor_list.count && status == GP_OK; i++) {
+        gp_onednn_tensor *tensor = &segment->tensors[i];
+
+        status = gp_onednn_check(dnnl_memory_create(&tensor->memory, tensor->md, segment->engine,
+                                                    segment->buffers[tensor->buffer].data),
+                                 "a memory object", err);
+    }
+    if (status != GP_OK)
+        return status;
+    for (uint32_t i = 0; i < segment->step_list.count; i++)
+        step_bind(segment, &segment->steps[i]);
+    return GP_OK;
+}
+
+void gp_onednn_rebind(gp_segment *segment, const float *parameters)
+{
+    uintptr_t from = (uintptr_t)segment->memory.parameters;
+    size_t bytes = segment->graph->blob_count * sizeof(float);
+
+    segment->memory.parameters = parameters;
+    for (uint32_t i = 0; i < segment->buffer_list.count; i++) {
+        gp_onednn_buffer *buffer = &segment->buffers[i];
+
+        if (buffer->life == LIFE_FOREIGN && (uintptr_t)buffer->data - from < bytes) /* also false below */
+            buffer->data = (void *)((uintptr_t)parameters + ((uintptr_t)buffer->data - from));
+    }
+    for (uint32_t i = 0; i < segment->tensor_list.count; i++) {
+        const gp_onednn_tensor *tensor = &segment->tensors[i];
+
+        dnnl_memory_set_data_handle(tensor->memory, segment->buffers[tensor->buffer].data);
+    }
+    for (uint32_t i = 0; i < segment->step_list.count; i++)
+        step_bind(segment, &segment->steps[i]);
+}

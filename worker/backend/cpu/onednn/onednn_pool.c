@@ -1,0 +1,119 @@
+/* onednn_pool.c -- pooling as steps of a segment. */
+#include "worker/backend/cpu/onednn/onednn_translate.h"
+
+static dnnl_alg_kind_t pool_kind(const gp_op *op)
+{
+    switch (op->pool) {
+    case GP_POOL_MAX:
+        return dnnl_pooling_max;
+    case GP_POOL_AVERAGE:
+        return dnnl_pooling_avg_exclude_padding;
+    case GP_POOL_AVERAGE_COUNT_PADDING:
+        break;
+    }
+    return dnnl_pooling_avg_include_padding;
+}
+
+/* The descriptors of a pooling's passes. */
+typedef struct pool_mds {
+    shim_md x, y;
+    shim_window window;
+    bool wide;
+    dnnl_primitive_desc_t forward, backward; /* backward may be NULL */
+} pool_mds;
+
+static void pool_mds_deinit(pool_mds *mds)
+{
+    dnnl_primitive_desc_destroy(mds->backward);
+    dnnl_primitive_desc_destroy(mds->forward);
+    shim_md_free(mds->x);
+    shim_md_free(mds->y);
+    *mds = (pool_mds){ .x = NULL };
+}
+
+static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y, bool wide,
+                     pool_mds *mds)
+{
+    /* With a workspace, where the maximum was found; average pooling's backward wants a training hint too. */
+    uint32_t index = op->code == GP_OP_POOL ? op->out[1] : op->in[1];
+    bool train = t->segment->phase == GP_PHASE_TRAIN && (op->pool != GP_POOL_MAX || index != GP_NO_VALUE);
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+    dnnl_status_t status = dnnl_success;
+    bool fits = false;
+
+    *mds = (pool_mds){ .window = gp_onednn_window_of(&op->window), .wide = wide };
+    mds->x = gp_onednn_md_image(t, x, wide, dnnl_nhwc);
+    mds->y = gp_onednn_md_image(t, y, wide, dnnl_nhwc);
+    if (going(t))
+        status = shim_pool_forward(&mds->forward, t->segment->engine, &mds->window, pool_kind(op), train,
+                                   mds->x, mds->y, attr);
+    fits = gp_onednn_primitive_fits(t, status, mds->forward, wide, "pooling");
+    if (fits && train) {
+        status = shim_pool_backward(&mds->backward, t->segment->engine, &mds->window, pool_kind(op), mds->x,
+                                    mds->y, mds->forward, attr);
+        fits = gp_onednn_primitive_fits(t, status, mds->backward, wide, "backward pooling");
+    }
+    dnnl_primitive_attr_destroy(attr);
+    return fits;
+}
+
+/* x and y, or their gradients.  Both passes are in one width, as they share our index value in a layout of oneDNN's
+ * own, which is why it cannot leave the segment. */
+static bool pool_describe(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y, pool_mds *mds)
+{
+    bool wide = !t->segment->narrow, fits = pool_try(t, op, x, y, wide, mds);
+
+    if (fits || wide || !going(t))
+        return fits;
+    pool_mds_deinit(mds);
+    return pool_try(t, op, x, y, true, mds);
+}
+
+static gp_onednn_form pool_form(const pool_mds *mds)
+{
+    return mds->wide ? WIDE_PACKED : PACKED;
+}
+
+void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op)
+{
+    uint32_t x = op->in[0], y = op->out[0], index = op->out[1];
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    pool_mds mds;
+    shim_cmd workspace;
+
+    if (index != GP_NO_VALUE && t->request->values[index] != NULL)
+        gp_onednn_fail_invalid(t, "the index of a max pooling cannot leave the segment", index);
+    if (pool_describe(t, op, x, y, &mds)) {
+        step_argument(&step, DNNL_ARG_SRC, gp_onednn_value_read(t, x, pool_form(&mds)));
+        step_argument(&step, DNNL_ARG_DST, gp_onednn_value_write(t, y, pool_form(&mds)));
+        workspace = dnnl_primitive_desc_query_md(mds.forward, dnnl_query_workspace_md, 0);
+        if (index != GP_NO_VALUE && going(t)) {
+            t->forms[index][PACKED] = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, workspace), LIFE_RUN);
+            step_argument(&step, DNNL_ARG_WORKSPACE, t->forms[index][PACKED]);
+        }
+        gp_onednn_step_primitive(t, &step, mds.forward, "pooling");
+        gp_onednn_step_emit(t, &step);
+        gp_onednn_value_written(t, y);
+    }
+    pool_mds_deinit(&mds);
+}
+
+void gp_onednn_translate_pool_backward(gp_onednn_translator *t, const gp_op *op)
+{
+    uint32_t dy = op->in[0], index = op->in[1], dx = op->out[0];
+    gp_onednn_step step = { .when = WHEN_ALWAYS };
+    pool_mds mds;
+
+    if (going(t) && index != GP_NO_VALUE && t->forms[index][PACKED] == ONEDNN_NONE)
+        gp_onednn_fail_invalid(t, "the index of a max pooling cannot come from another segment", index);
+    if (pool_describe(t, op, dx, dy, &mds)) {
+        step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, pool_form(&mds)));
+        step_argument(&step, DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, dx, pool_form(&mds)));
+        if (index != GP_NO_VALUE)
+            step_argument(&step, DNNL_ARG_WORKSPACE, t->forms[index][PACKED]);
+        gp_onednn_step_primitive(t, &step, mds.backward, "backward pooling");
+        gp_onednn_step_emit(t, &step);
+        gp_onednn_value_written(t, dx);
+    }
+    pool_mds_deinit(&mds);
+}

@@ -1,0 +1,20 @@
+/* kernels.h -- the kernels of kernels.cu, one call for all. */
+#ifndef GP_CUDA_KERNELS_H
+#define GP_CUDA_KERNELS_H
+
+#include <cuda_runtime_api.h>
+
+#include "worker/backend/cuda/kernels/kernel_args.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gp_kernel_launch -- body_<kernel>(args, i) for i in [0, count), asynchronous on the stream.  args are copied. */
+cudaError_t gp_kernel_launch(gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
+                             cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

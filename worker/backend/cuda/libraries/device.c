@@ -1,0 +1,499 @@
+/* device.c -- a CUDA device: a stream for each lane, events and marks, and the libraries' handles. */
+#include "worker/backend/cuda/libraries/device_state.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/backend/cuda/libraries/check.h"
+#include "worker/backend/cuda/libraries/cublas_product.h"
+#include "worker/backend/cuda/libraries/cudnn_conv.h"
+#include "worker/backend/cuda/kernels/kernels.h"
+
+enum { PATIENCE_S = 5, PATIENCE_MAX_S = 3600 };
+
+struct gp_device_graph {
+    cudaGraphExec_t exec;
+};
+
+struct gp_device_work {
+    gp_cudnn_conv *conv; /* NULL: a product */
+    gp_conv_pass pass;
+    uint32_t channels; /* of y */
+    size_t workspace;
+    gp_conv_pool *pool; /* that it goes back to, as: */
+    char what[GP_COMPILED_WHAT_BYTES];
+    gp_cublas_product *product;
+};
+
+/* ---- opening ---- */
+
+static atomic_uint device_count; /* that are open in the process; the last one takes the context with it */
+
+void gp_device_close(gp_device *device)
+{
+    if (device == NULL)
+        return;
+    gp_device_leave(device);
+    gp_conv_pool_free(device->convs);
+    if (device->cublas != NULL)
+        cublasLtDestroy(device->cublas);
+    if (device->cudnn != NULL)
+        cudnnDestroy(device->cudnn);
+    for (int i = 0; i < GP_DEVICE_MARKS; i++)
+        if (device->marks[i] != NULL)
+            cudaEventDestroy(device->marks[i]);
+    for (int i = 0; i < GP_EVENTS; i++)
+        if (device->events[i] != NULL)
+            cudaEventDestroy(device->events[i]);
+    for (int i = 0; i < GP_LANES; i++)
+        if (device->lanes[i] != NULL)
+            cudaStreamDestroy(device->lanes[i]);
+    if (atomic_fetch_sub(&device_count, 1) == 1)
+        cudaDeviceReset(); /* some hundred MiB that a worker without work need not hold */
+    free(device->directory);
+    free(device);
+}
+
+/* Sums go ahead of what computes: the ranks wait for each other. */
+static gp_status lanes_open(gp_device *device, gp_error *err)
+{
+    int least = 0, greatest = 0;
+    gp_status status = GP_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), err);
+
+    for (int i = 0; i < GP_LANES && status == GP_OK; i++)
+        status = GP_CUDA(cudaStreamCreateWithPriority(&device->lanes[i], cudaStreamNonBlocking,
+                                                      i == GP_LANE_PEERS ? greatest : least),
+                         err);
+    device->stream = device->lanes[GP_LANE_MAIN];
+    for (int i = 0; i < GP_EVENTS && status == GP_OK; i++)
+        status = GP_CUDA(cudaEventCreateWithFlags(&device->events[i], cudaEventDisableTiming), err);
+    return status;
+}
+
+static int64_t patience_ms(void)
+{
+    const char *text = getenv("GRADPOOL_GPU_PATIENCE");
+    int64_t seconds = text == NULL ? 0 : atoi(text);
+
+    return 1000 * (seconds < 1 ? PATIENCE_S : seconds > PATIENCE_MAX_S ? PATIENCE_MAX_S : seconds);
+}
+
+/* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
+gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
+{
+    gp_device *device = calloc(1, sizeof(*device));
+    gp_status status;
+
+    if (device == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a device");
+    atomic_fetch_add(&device_count, 1);
+    device->patience_ms = patience_ms();
+    device->convs = gp_conv_pool_new();
+    device->directory = directory == NULL ? NULL : strdup(directory);
+    device->kept = (gp_compiled){ .directory = device->directory, .libraries = device->libraries };
+    status = device->convs == NULL || (directory != NULL && device->directory == NULL)
+                 ? gp_fail(err, GP_ENOMEM, "no memory for a device")
+                 : GP_CUDA(cudaSetDevice(0), err);
+    if (status == GP_OK)
+        status = gp_device_libraries(device, device->libraries, sizeof(device->libraries), err);
+    if (status == GP_OK)
+        status = lanes_open(device, err);
+    for (int i = 0; i < GP_DEVICE_MARKS && status == GP_OK; i++)
+        status = GP_CUDA(cudaEventCreate(&device->marks[i]), err);
+    if (status == GP_OK && (cudnnCreate(&device->cudnn) != CUDNN_STATUS_SUCCESS ||
+                            cudnnSetStream(device->cudnn, device->stream) != CUDNN_STATUS_SUCCESS))
+        status = gp_fail(err, GP_EIO, "cuDNN cannot be initialised on this device");
+    if (status == GP_OK && cublasLtCreate(&device->cublas) != CUBLAS_STATUS_SUCCESS)
+        status = gp_fail(err, GP_EIO, "cuBLASLt cannot be initialised on this device");
+    if (status != GP_OK) {
+        gp_device_close(device);
+        return status;
+    }
+    *out = device;
+    return GP_OK;
+}
+
+/* ---- memory ---- */
+
+gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error *err)
+{
+    const double gib = 1024.0 * 1024.0 * 1024.0;
+    size_t available = 0, total = 0;
+    void *block = NULL;
+    cudaError_t code = cudaMalloc(&block, bytes);
+
+    if (code == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* it is told here: the next call must not report it again */
+        cudaMemGetInfo(&available, &total);
+        return gp_fail(err, GP_ENOMEM,
+                       "%.2f GiB are needed on the GPU and %.2f of its %.2f GiB are free; use a smaller "
+                       "mini-batch-size, "
+                       "or micro-batch-size, which computes it in parts",
+                       (double)bytes / gib, (double)available / gib, (double)total / gib);
+    }
+    if (code == cudaSuccess)
+        code = cudaMemsetAsync(block, 0, bytes, device->stream);
+    if (code != cudaSuccess) {
+        cudaFree(block);
+        return gp_cuda_check(code, "cudaMalloc and cudaMemsetAsync", err);
+    }
+    *out = block;
+    return GP_OK;
+}
+
+void gp_device_free(gp_device *device, void *memory)
+{
+    if (memory == NULL)
+        return;
+    cudaStreamSynchronize(device->stream);
+    cudaFree(memory);
+}
+
+int64_t gp_device_patience_ms(const gp_device *device)
+{
+    return device->patience_ms;
+}
+
+size_t gp_device_available(gp_device *device)
+{
+    size_t available = 0, total = 0;
+
+    (void)device;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess)
+        cudaGetLastError();
+    return available;
+}
+
+gp_status gp_device_alloc_host(gp_device *device, void **out, void **there, size_t bytes, gp_error *err)
+{
+    void *block = NULL;
+    gp_status status =
+        GP_CUDA(cudaHostAlloc(&block, bytes, cudaHostAllocPortable | cudaHostAllocMapped), err);
+
+    (void)device;
+    if (status == GP_OK)
+        status = GP_CUDA(cudaHostGetDevicePointer(there, block, 0), err);
+    if (status != GP_OK) {
+        cudaGetLastError();
+        cudaFreeHost(block);
+        return status;
+    }
+    memset(block, 0, bytes);
+    *out = block;
+    return GP_OK;
+}
+
+void gp_device_free_host(gp_device *device, void *memory)
+{
+    (void)device;
+    if (memory != NULL)
+        cudaFreeHost(memory);
+}
+
+gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->lanes[GP_LANE_INPUT]),
+                   err);
+}
+
+gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->lanes[GP_LANE_OUTPUT]),
+                   err);
+}
+
+gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
+{
+    return GP_CUDA(cudaEventRecord(device->events[event], device->lanes[lane]), err);
+}
+
+gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err)
+{
+    return GP_CUDA(cudaStreamWaitEvent(device->lanes[lane], device->events[event], 0), err);
+}
+
+gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *err)
+{
+    cudaError_t code = cudaStreamQuery(device->lanes[lane]);
+
+    *idle = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return gp_cuda_check(code, "cudaStreamQuery", err);
+    cudaGetLastError();
+    return GP_OK;
+}
+
+gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err)
+{
+    cudaError_t code = cudaEventQuery(device->events[event]);
+
+    *passed = code == cudaSuccess;
+    if (code != cudaErrorNotReady)
+        return gp_cuda_check(code, "cudaEventQuery", err);
+    cudaGetLastError(); /* not ready is no error */
+    return GP_OK;
+}
+
+/* Of memory that is not pinned CUDA promises nothing: it "might" be read before the call is back, and is where the driver stages it,
+ * but not where the device reads such memory by itself (HMM, Grace Hopper).  So it is waited for. */
+gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    gp_status status = GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), err);
+
+    return status == GP_OK ? gp_device_sync(device, err) : status;
+}
+
+gp_status gp_device_download(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, device->stream), err);
+}
+
+gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, device->stream), err);
+}
+
+gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err)
+{
+    return GP_CUDA(cudaMemsetAsync(memory, 0, bytes, device->stream), err);
+}
+
+gp_status gp_device_launch(gp_device *device, gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
+                           gp_error *err)
+{
+    return GP_CUDA(gp_kernel_launch(kernel, args, count, device->stream), err);
+}
+
+gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err)
+{
+    return GP_CUDA(cudaStreamSynchronize(device->lanes[lane]), err);
+}
+
+gp_status gp_device_sync(gp_device *device, gp_error *err)
+{
+    return gp_device_wait(device, GP_LANE_MAIN, err);
+}
+
+gp_status gp_device_mark(gp_device *device, uint32_t mark, gp_error *err)
+{
+    return GP_CUDA(cudaEventRecord(device->marks[mark], device->stream), err);
+}
+
+int64_t gp_device_between_ns(gp_device *device, uint32_t from, uint32_t to)
+{
+    float ms = 0.0f;
+
+    if (cudaEventElapsedTime(&ms, device->marks[from], device->marks[to]) != cudaSuccess)
+        cudaGetLastError();
+    return (int64_t)((double)ms * 1e6);
+}
+
+/* ---- graphs ---- */
+
+gp_status gp_device_record(gp_device *device, gp_error *err)
+{
+    return GP_CUDA(cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal), err);
+}
+
+gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err)
+{
+    gp_device_graph *graph = calloc(1, sizeof(*graph));
+    cudaGraph_t nodes = NULL;
+    gp_status status = GP_CUDA(cudaStreamEndCapture(device->stream, &nodes), err);
+
+    if (status == GP_OK && graph == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a graph");
+    if (status == GP_OK)
+        status = GP_CUDA(cudaGraphInstantiate(&graph->exec, nodes, 0), err);
+    if (nodes != NULL)
+        cudaGraphDestroy(nodes);
+    if (status != GP_OK) {
+        cudaGetLastError();
+        free(graph);
+        return status;
+    }
+    *out = graph;
+    return GP_OK;
+}
+
+gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err)
+{
+    return GP_CUDA(cudaGraphLaunch(graph->exec, device->stream), err);
+}
+
+void gp_device_graph_free(gp_device_graph *graph)
+{
+    if (graph == NULL)
+        return;
+    cudaGraphExecDestroy(graph->exec);
+    free(graph);
+}
+
+/* ---- the libraries ---- */
+
+/* What the device fails with, whoever asks.  Libraries have a runtime of their own, whose last error ours does not know. */
+static cudaError_t device_error(gp_device *device)
+{
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t code = cudaStreamIsCapturing(device->stream, &capture);
+
+    if (code == cudaSuccess && capture == cudaStreamCaptureStatusNone)
+        code = cudaStreamQuery(device->stream);
+    cudaGetLastError(); /* it is told here: the next call must not report it again */
+    return code == cudaErrorNotReady ? cudaSuccess : code;
+}
+
+gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err)
+{
+    cudaError_t code = device_error(device);
+
+    if (code == cudaSuccess)
+        return gp_fail(err, status, "%s", words->message);
+    return gp_fail(err, GP_EIO, "%s (CUDA error %d), found when %s", cudaGetErrorString(code), (int)code,
+                   words->message);
+}
+
+gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
+{
+    struct cudaDeviceProp facts;
+    int driver = 0, runtime = 0;
+    gp_status status = GP_CUDA(cudaDriverGetVersion(&driver), err);
+
+    (void)device;
+    if (status == GP_OK)
+        status = GP_CUDA(cudaRuntimeGetVersion(&runtime), err);
+    if (status == GP_OK)
+        status = GP_CUDA(cudaGetDeviceProperties(&facts, 0), err);
+    if (status == GP_OK)
+        snprintf(text, bytes,
+                 "cuDNN %zu, cuBLASLt %zu, driver %d, runtime %d; %.80s, %d.%d, %d multiprocessors",
+                 cudnnGetVersion(), cublasLtGetVersion(), driver, runtime, facts.name, facts.major,
+                 facts.minor, facts.multiProcessorCount);
+    return status;
+}
+
+uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
+                                uint32_t most)
+{
+    return gp_cudnn_conv_engines(device->cudnn, NULL, request, engines, most);
+}
+
+uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
+                                   uint32_t most)
+{
+    return gp_cublas_product_engines(device->cublas, request, engines, most);
+}
+
+const char *gp_device_work_engine(const gp_device_work *work)
+{
+    return work->conv != NULL ? gp_cudnn_conv_engine(work->conv)->name
+                              : gp_cublas_product_engine(work->product);
+}
+
+/* ---- cuDNN ---- */
+
+/* Of its own kind in the pool, or made. */
+static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv_request *request,
+                          const char *engine, gp_error *err)
+{
+    gp_error why;
+    gp_status status;
+
+    if (gp_conv_pool_take(device->convs, work->what, &work->conv, &work->workspace))
+        return work->conv != NULL
+                   ? GP_OK
+                   : gp_fail(err, GP_EUNSUPPORTED, "cuDNN had no plan for it when it was asked before");
+    status = gp_cudnn_conv_new(&work->conv, device->cudnn, NULL, &device->kept, request, engine,
+                               &work->workspace, &why);
+    if (status != GP_OK)
+        status = gp_device_fail(device, status, &why, err);
+    if (status == GP_EUNSUPPORTED)
+        gp_conv_pool_put(device->convs, work->what, NULL, 0);
+    return status;
+}
+
+gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
+                             const char *engine, size_t *workspace, gp_error *err)
+{
+    gp_device_work *work = calloc(1, sizeof(*work));
+    gp_status status;
+
+    if (work == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a convolution's plan");
+    work->pass = request->pass;
+    work->channels = request->y.channels;
+    work->pool = device->convs;
+    gp_cudnn_conv_describe(request, engine, work->what);
+    status = conv_get(work, device, request, engine, err);
+    if (status != GP_OK) {
+        free(work);
+        return status;
+    }
+    *workspace = work->workspace;
+    *out = work;
+    return GP_OK;
+}
+
+gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                             void *workspace, gp_error *err)
+{
+    void *a = (void *)(uintptr_t)at->first, *b = (void *)(uintptr_t)at->second;
+    void *vector = (void *)(uintptr_t)at->vector, *image = (void *)(uintptr_t)at->image;
+    void *squares = at->sums == NULL ? NULL : at->sums + work->channels;
+    void *const pointers[][GP_CUDNN_POINTERS] = {
+        [GP_CONV_FORWARD] = { a, b, at->out, vector, image, at->sums, squares },
+        [GP_CONV_DATA] = { at->out, a, b, vector, image },
+        [GP_CONV_WEIGHTS] = { a, at->out, b, vector, image },
+    };
+    gp_error why;
+    gp_status status = gp_cudnn_conv_run(work->conv, device->cudnn, pointers[work->pass], workspace, &why);
+
+    if (status == GP_OK)
+        return GP_OK;
+    work->pool = NULL; /* nobody else shall have it */
+    return gp_device_fail(device, status, &why, err);
+}
+
+/* ---- cuBLASLt ---- */
+
+gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
+                                const char *engine, size_t *workspace, gp_error *err)
+{
+    gp_device_work *work = calloc(1, sizeof(*work));
+    gp_error why;
+    gp_status status;
+
+    if (work == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a product's plan");
+    status = gp_cublas_product_new(&work->product, device->cublas, request, engine, workspace, &why);
+    if (status != GP_OK) {
+        free(work);
+        return gp_device_fail(device, status, &why, err);
+    }
+    *out = work;
+    return GP_OK;
+}
+
+gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
+                                void *workspace, gp_error *err)
+{
+    gp_error why;
+    gp_status status =
+        gp_cublas_product_run(work->product, device->cublas, at, workspace, device->stream, &why);
+
+    return status == GP_OK ? GP_OK : gp_device_fail(device, status, &why, err);
+}
+
+void gp_device_work_free(gp_device_work *work)
+{
+    if (work == NULL)
+        return;
+    if (work->pool == NULL)
+        gp_cudnn_conv_free(work->conv);
+    else if (work->conv != NULL)
+        gp_conv_pool_put(work->pool, work->what, work->conv, work->workspace);
+    gp_cublas_product_free(work->product);
+    free(work);
+}

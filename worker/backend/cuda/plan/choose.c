@@ -1,0 +1,434 @@
+/* choose.c -- in which way a library does what an op asks of it: with all that follows or alone, and by which engine.
+ *
+ *   asked           the op is lowered once without the library, which only lists its ways
+ *   known           a choice of the tuning says how
+ *   raced           not known, there are several ways and time is left: the op is lowered in each of them, its steps are run and
+ *                   timed where they will be, and taken back
+ *   by rule         else: whole if there is a plan for it, and the first engine in the library's order
+ *
+ * What is timed is all steps of the op, so that a convolution with a bias is compared with one without it and the kernel of ours
+ * that adds it.  Ways that fail are passed over.  What was taken is noted among the tuning's choices. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+/* RECORDED: runs in one graph, of which one replay is timed; where a run takes longer than SLOW_NS, one. */
+enum { LISTED_MAX = 24, QUICK_MAX = 4, COMPILED_MAX = 2, RECORDED = 8, REPLAYS = 3, SLOW_NS = 500000 };
+
+static const char whole_word[] = "whole ", alone_word[] = "alone ";
+
+/* ---- what an op asks ---- */
+
+static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
+{
+    for (uint32_t i = 0; tuning != NULL && i < tuning->count; i++)
+        if (strcmp(tuning->choices[i].what, what) == 0)
+            return &tuning->choices[i];
+    return NULL;
+}
+
+/* The library's best guesses, and fewer of those that have to be compiled first. */
+static void ways_list(lowering *l, const gp_library *library, const void *request, const char *word)
+{
+    plan_site *site = &l->plan->site;
+    gp_engine engines[LISTED_MAX];
+    uint32_t most[2] = { QUICK_MAX, COMPILED_MAX };
+    uint32_t count = library->engines(l->plan->backend->device, request, engines, LISTED_MAX);
+
+    for (uint32_t i = 0; i < count && site->way_count < PLAN_WAYS_MAX; i++) {
+        plan_way *way = &site->ways[site->way_count];
+
+        if (most[engines[i].compiled] == 0)
+            continue;
+        most[engines[i].compiled]--;
+        way->compiled = engines[i].compiled;
+        snprintf(way->how, sizeof(way->how), "%.6s%.31s", word, engines[i].name);
+        site->way_count++;
+    }
+}
+
+static gp_status library_ask(const lowering *l, const gp_library *library, const void *request,
+                             const char *engine, gp_device_work **work, size_t *workspace, gp_error *err)
+{
+    gp_error why;
+    gp_status status = library->plan(work, l->plan->backend->device, request, engine, workspace, &why);
+
+    return gp_lower_granted(status, &why, work, err);
+}
+
+/* Whole, then alone. */
+static gp_status ask_by_rule(const lowering *l, const gp_library *library, const void *whole,
+                             const void *alone, gp_device_work **work, size_t *workspace, gp_error *err)
+{
+    plan_site *site = &l->plan->site;
+    gp_status status = GP_OK;
+
+    if (whole != NULL && !library->alone_by_rule)
+        status = library_ask(l, library, whole, NULL, work, workspace, err);
+    site->whole = *work != NULL;
+    if (status != GP_OK || *work != NULL)
+        return status;
+    return library_ask(l, library, alone, NULL, work, workspace, err);
+}
+
+gp_status gp_lower_ask(lowering *l, const gp_library *library, const char *what, const void *whole,
+                       const void *alone, gp_device_work **work, size_t *workspace, gp_error *err)
+{
+    plan_site *site = &l->plan->site;
+    gp_tuning *tuning = l->plan->options.tuning;
+    gp_status status = GP_OK;
+
+    *work = NULL;
+    snprintf(site->what, sizeof(site->what), "%s", what);
+    if (site->listing) {
+        if (choice_find(tuning, what) != NULL)
+            return GP_OK;
+        if (whole != NULL)
+            ways_list(l, library, whole, whole_word);
+        ways_list(l, library, alone, alone_word);
+        return GP_OK;
+    }
+    if (site->how == NULL && choice_find(tuning, what) != NULL) {
+        site->how = choice_find(tuning, what)->how;
+        site->known = true;
+    }
+    if (site->how != NULL) {
+        site->whole = strncmp(site->how, whole_word, strlen(whole_word)) == 0;
+        if (whole != NULL || !site->whole)
+            status = library_ask(l, library, site->whole ? whole : alone, site->how + strlen(whole_word),
+                                 work, workspace, err);
+        if (status != GP_OK || *work != NULL)
+            return status;
+        site->refused = true;
+    }
+    return ask_by_rule(l, library, whole, alone, work, workspace, err);
+}
+
+/* ---- lowering that can be taken back ---- */
+
+typedef struct marks {
+    uint32_t index, steps, prepare, copies;
+    size_t scratch, lasting, workspace;
+} marks;
+
+static marks plan_mark(const gp_plan *plan, uint32_t index)
+{
+    return (marks){ .index = index,
+                    .steps = plan->step_count,
+                    .prepare = plan->prepare_count,
+                    .copies = plan->copy_count,
+                    .scratch = plan->scratch_bytes,
+                    .lasting = plan->lasting_bytes,
+                    .workspace = plan->workspace_bytes };
+}
+
+static void plan_take_back(gp_plan *plan, const marks *m)
+{
+    uint32_t written = plan->ops[m->index].out[0];
+
+    for (uint32_t i = m->steps; i < plan->step_count; i++)
+        gp_device_work_free(plan->steps[i].work);
+    plan->step_count = m->steps;
+    plan->prepare_count = m->prepare;
+    plan->copy_count = m->copies;
+    plan->scratch_bytes = m->scratch;
+    plan->lasting_bytes = m->lasting;
+    plan->workspace_bytes = m->workspace;
+    if (written != GP_NO_VALUE)
+        plan->product_masks[written] = NULL;
+}
+
+/* how: NULL: as it is known, or by rule. */
+static gp_status lower_as(gp_plan *plan, uint32_t index, const char *how, gp_error *err)
+{
+    plan->site = (plan_site){ .how = how };
+    return gp_plan_lower(plan, index, err);
+}
+
+/* ---- the race ---- */
+
+enum { ROOM_SCRATCH, ROOM_LASTING, ROOM_WORKSPACE, ROOMS };
+
+typedef struct race {
+    gp_plan *plan;
+    bool timing; /* there was time for it */
+    bool began;
+    void *room[ROOMS];
+    size_t have[ROOMS];
+    int64_t compiled_left_ns; /* at most half of the time is for engines that are compiled first */
+} race;
+
+/* Numbers that are no zeros, which some devices multiply faster: as 2 bytes or 4 of any type, small and finite. */
+static gp_status numbers_fill(gp_device *device, void *to, size_t bytes, gp_error *err)
+{
+    uint16_t numbers[1024];
+    uint32_t bits = 7;
+    gp_status status;
+
+    for (size_t i = 0; i < 1024; i++) {
+        bits = bits * 1664525u + 1013904223u;
+        numbers[i] = (uint16_t)((bits >> 16 & 0x83ffu) | 0x3c00u);
+    }
+    status = gp_device_upload(device, to, numbers, bytes < sizeof(numbers) ? bytes : sizeof(numbers), err);
+    for (size_t done = sizeof(numbers); done < bytes && status == GP_OK; done *= 2)
+        status =
+            gp_device_copy(device, (char *)to + done, to, bytes - done < done ? bytes - done : done, err);
+    return status;
+}
+
+static gp_status race_begin(race *r, gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    const gp_kernel_call call =
+        gp_plan_call(plan, &(gp_batch){ .count = plan->options.micro_batch, .first = true, .last = true });
+    gp_status status;
+
+    if (r->began)
+        return GP_OK;
+    r->began = true;
+    status = gp_device_upload(plan->backend->device, plan->call, &call, sizeof(call), err);
+    return status == GP_OK ? numbers_fill(plan->backend->device, plan->arena, plan->arena_bytes, err)
+                           : status;
+}
+
+/* As if there had been none: what the plan has taken is zeros. */
+static gp_status race_end(race *r, gp_status status, gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    gp_device *device = plan->backend->device;
+
+    for (int i = 0; i < ROOMS; i++)
+        gp_device_free(device, r->room[i]);
+    plan->scratch = plan->lasting = plan->workspace = NULL;
+    if (!r->began || status != GP_OK)
+        return status;
+    status = gp_device_clear(device, plan->arena, plan->arena_bytes, err);
+    if (status == GP_OK && plan->gradients != NULL)
+        status = gp_device_clear(device, plan->gradients, plan->graph->blob_count * sizeof(float), err);
+    if (status == GP_OK)
+        status = gp_device_clear(device, plan->sums, PLAN_SUMS * sizeof(double), err);
+    return status == GP_OK ? gp_device_clear(device, plan->call, sizeof(*plan->call), err) : status;
+}
+
+/* GP_ENOMEM: there is not enough left on the device. */
+static gp_status race_make_room(race *r, gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    gp_device *device = plan->backend->device;
+    const size_t need[ROOMS] = { plan->scratch_bytes, plan->lasting_bytes, plan->workspace_bytes };
+    char **const at[ROOMS] = { &plan->scratch, &plan->lasting, &plan->workspace };
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < ROOMS && status == GP_OK; i++) {
+        if (r->have[i] < need[i]) {
+            gp_device_free(device, r->room[i]);
+            r->room[i] = NULL;
+            r->have[i] = 0;
+            status = gp_device_alloc(device, &r->room[i], need[i], err);
+            if (status == GP_OK)
+                status = numbers_fill(device, r->room[i], need[i], err);
+            if (status == GP_OK)
+                r->have[i] = need[i];
+        }
+        *at[i] = r->room[i];
+    }
+    return status;
+}
+
+static gp_status steps_run(gp_plan *plan, const marks *m, int times, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (int k = 0; k < times; k++)
+        for (uint32_t i = m->steps; i < plan->step_count && status == GP_OK; i++)
+            status = gp_plan_step_run(plan, &plan->steps[i], err);
+    return status;
+}
+
+/* graph NULL: the steps, once. */
+static gp_status time_once(gp_plan *plan, const marks *m, gp_device_graph *graph, int64_t *ns, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_mark(device, 0, err);
+
+    if (status == GP_OK)
+        status = graph == NULL ? steps_run(plan, m, 1, err) : gp_device_replay(device, graph, err);
+    if (status == GP_OK)
+        status = gp_device_mark(device, 1, err);
+    if (status == GP_OK)
+        status = gp_device_sync(device, err);
+    if (status == GP_OK)
+        *ns = gp_device_between_ns(device, 0, 1);
+    return status;
+}
+
+/* As they will be run: out of a graph.  The first run loads kernels.  Who is far behind the best is not timed again. */
+static gp_status steps_time(race *r, const marks *m, double best_ns, double *out, gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    gp_device *device = plan->backend->device;
+    gp_device_graph *graph = NULL;
+    int64_t ns = 0;
+    int times = 1;
+    gp_status status = steps_run(plan, m, 1, err);
+
+    if (status == GP_OK)
+        status = time_once(plan, m, NULL, &ns, err);
+    if (status == GP_OK && !plan->eager) {
+        times = ns > SLOW_NS ? 1 : RECORDED;
+        status = gp_device_record(device, err);
+        if (status == GP_OK)
+            status = gp_plan_recorded(plan, &graph, steps_run(plan, m, times, err), err);
+    }
+    *out = 0.0;
+    for (int k = 0; k < REPLAYS && status == GP_OK && !(*out > 2 * best_ns && best_ns > 0); k++) {
+        status = time_once(plan, m, graph, &ns, err);
+        if (status == GP_OK && (k == 0 || (double)ns / times < *out))
+            *out = (double)ns / times;
+    }
+    gp_device_graph_free(graph);
+    return status;
+}
+
+/* *ns 0: that way failed, or there is no memory to try it. */
+static gp_status way_time(race *r, const marks *m, const plan_way *way, double best_ns, double *ns,
+                          gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    gp_error why;
+    gp_status status = lower_as(plan, m->index, way->how, err);
+    bool refused = plan->site.refused;
+
+    *ns = 0.0;
+    if (status == GP_OK && !refused) {
+        status = race_make_room(r, &why);
+        for (uint32_t i = m->steps; i < plan->step_count && status == GP_OK; i++)
+            gp_plan_step_move(plan, &plan->steps[i]);
+        if (status == GP_OK)
+            status = steps_time(r, m, best_ns, ns, &why);
+        if (status != GP_OK) { /* of that way; but a device that is lost is lost */
+            *ns = 0.0;
+            status = gp_device_sync(plan->backend->device, err);
+        }
+    }
+    plan_take_back(plan, m);
+    return status;
+}
+
+static bool is_over(const gp_tuning *tuning)
+{
+    return tuning->left_ns <= 0 || (tuning->stop != NULL && atomic_load(tuning->stop) != 0);
+}
+
+/* *winner NULL: none was timed. */
+static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
+                          double *best_ns, gp_error *err)
+{
+    gp_tuning *tuning = r->plan->options.tuning;
+    gp_status status = race_begin(r, err);
+
+    *winner = NULL;
+    *best_ns = 0.0;
+    for (int compiled = 0; compiled < 2; compiled++) /* what need not be compiled comes first */
+        for (uint32_t i = 0; i < listed->way_count && status == GP_OK; i++) {
+            const plan_way *way = &listed->ways[i];
+            int64_t begin_ns = gp_now_ns(), spent_ns;
+            double ns;
+
+            if (way->compiled != (compiled == 1) || is_over(tuning) ||
+                (way->compiled && r->compiled_left_ns <= 0))
+                continue;
+            status = way_time(r, m, way, *best_ns, &ns, err);
+            spent_ns = gp_now_ns() - begin_ns;
+            tuning->left_ns -= spent_ns;
+            r->compiled_left_ns -= way->compiled ? spent_ns : 0;
+            if (status == GP_OK && ns > 0 && (*winner == NULL || ns < *best_ns)) {
+                *winner = way;
+                *best_ns = ns;
+            }
+        }
+    return status;
+}
+
+/* ---- the whole ---- */
+
+/* What was taken, whoever chose it. */
+static void choice_note(gp_plan *plan, const marks *m, double us)
+{
+    gp_tuning *tuning = plan->options.tuning;
+    const plan_site *site = &plan->site;
+    gp_choice *choice = choice_find(tuning, site->what);
+    const step *s = NULL;
+
+    for (uint32_t i = m->steps; i < plan->step_count; i++)
+        if (plan->steps[i].work != NULL)
+            s = &plan->steps[i];
+    if (s == NULL || (choice == NULL && tuning->count == GP_CHOICES_MAX))
+        return;
+    if (choice == NULL)
+        choice = &tuning->choices[tuning->count++];
+    else if (!site->refused) {
+        choice->used = true;
+        return;
+    } else
+        tuning->unknown++;
+    snprintf(choice->what, sizeof(choice->what), "%s", site->what);
+    snprintf(choice->how, sizeof(choice->how), "%s%.31s", site->whole ? whole_word : alone_word,
+             gp_device_work_engine(s->work));
+    choice->us = us;
+    choice->used = true;
+}
+
+/* The ways of an op that nothing is known of. */
+static void ways_of(gp_plan *plan, const marks *m, plan_site *out)
+{
+    gp_error ignored;
+
+    plan->site = (plan_site){ .listing = true };
+    gp_plan_lower(plan, m->index, &ignored);
+    *out = plan->site;
+    plan_take_back(plan, m);
+}
+
+static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
+{
+    gp_plan *plan = r->plan;
+    gp_tuning *tuning = plan->options.tuning;
+    const marks m = plan_mark(plan, index);
+    const plan_way *winner = NULL;
+    plan_site listed = { .way_count = 0 };
+    double ns = 0.0;
+    gp_status status = GP_OK;
+
+    if (tuning == NULL || !gp_plan_asks(plan->ops[index].code))
+        return lower_as(plan, index, NULL, err);
+    if (r->timing)
+        ways_of(plan, &m, &listed);
+    if (listed.way_count > 1 && tuning->count < GP_CHOICES_MAX)
+        status = race_run(r, &m, &listed, &winner, &ns, err);
+    if (status == GP_OK)
+        status = lower_as(plan, index, winner == NULL ? NULL : winner->how, err);
+    if (status != GP_OK || plan->site.what[0] == '\0')
+        return status;
+    tuning->timed += winner != NULL;
+    tuning->untimed += winner == NULL && listed.way_count > 1;
+    choice_note(plan, &m, ns * 1e-3);
+    return GP_OK;
+}
+
+gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    race r = { .plan = plan };
+    gp_status status = GP_OK;
+
+    if (plan->options.tuning != NULL && plan->options.tuning->left_ns > 0) {
+        r.timing = true;
+        r.compiled_left_ns = plan->options.tuning->left_ns / 2;
+    }
+    for (uint32_t i = 0; i < ops->count && status == GP_OK; i++)
+        status = lower_chosen(&r, i, err);
+    return race_end(&r, status, err);
+}

@@ -1,0 +1,295 @@
+/* feed.c -- where the samples of a call come from.
+ *
+ *   fed        host: loader's batch -> pinned slot -> (input lane) -> slot on the device -> normalize reads it there
+ *   resident   host: the call, and what was drawn for its samples -> ... -> index -> normalize reads the data through it,
+ *              or warp -> normalize
+ *
+ * There are two slots, and a call's copy waits for the call two before it only: it overlaps the call before. */
+#include "worker/backend/cuda/kernels/bodies.h" /* first: what it calls `place` is no value's */
+
+#include <time.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/store/augment.h"
+#include "common/data/store/sampler.h"
+#include "worker/backend/cuda/plan/keep.h"
+#include "worker/backend/cuda/plan/slots.h"
+
+enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
+
+_Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1,
+               "body_feed_index knows them by number");
+
+void gp_feed_close(gp_plan *plan)
+{
+    gp_device *device = plan->backend->device;
+    gp_feed *feed = &plan->kept->feed;
+
+    gp_device_free(device, feed->data);
+    gp_device_free(device, feed->data_targets);
+    gp_device_free(device, feed->index);
+    gp_device_free(device, feed->means);
+    gp_device_free(device, feed->slots);
+    gp_device_free_host(device, feed->pinned); /* the device has come to rest */
+    *feed = (gp_feed){ 0 };
+}
+
+/* ---- memory ---- */
+
+/* Whether all samples fit beside what the training has, with something to spare for the libraries. */
+static bool data_fit(gp_plan *plan, const gp_resident *resident)
+{
+    size_t available = gp_device_available(plan->backend->device);
+    double bytes = (double)resident->count * (double)(resident->sample_bytes + resident->target_bytes);
+
+    return resident->sample_bytes <= INT32_MAX && available > SPARE_BYTES &&
+           bytes < 0.75 * (double)(available - SPARE_BYTES);
+}
+
+static gp_status data_read(gp_plan *plan, const gp_resident *resident, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_feed *feed = &plan->kept->feed;
+    const size_t each = resident->sample_bytes, target = resident->target_bytes;
+    const uint32_t some = (uint32_t)(READ_BYTES / (each + target)) + 1;
+    const size_t targets_at = gp_slot_aligned(some * each);
+    char *rows = gp_malloc(targets_at + some * target);
+    gp_status status = rows == NULL ? gp_fail(err, GP_ENOMEM, "no memory to read data for the GPU") : GP_OK;
+
+    for (uint32_t at = 0; at < resident->count && status == GP_OK; at += some) {
+        uint32_t count = resident->count - at < some ? resident->count - at : some;
+
+        status = resident->read(resident->context, at, count, rows, rows + targets_at, err);
+        if (status == GP_OK)
+            status = gp_device_upload(device, feed->data + at * each, rows, count * each, err);
+        if (status == GP_OK)
+            status = gp_device_upload(device, feed->data_targets + at * target, rows + targets_at,
+                                      count * target, err);
+    }
+    gp_free(rows);
+    return status;
+}
+
+static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error *err)
+{
+    gp_feed *feed = &plan->kept->feed;
+    const size_t rows = plan->options.micro_batch;
+    gp_status status = gp_plan_take(plan, &feed->data, resident->count * resident->sample_bytes, err);
+
+    if (status == GP_OK)
+        status = gp_plan_take(plan, &feed->data_targets, resident->count * resident->target_bytes, err);
+    if (status == GP_OK)
+        status = gp_plan_take(plan, &feed->index, rows * sizeof(uint32_t), err);
+    if (status == GP_OK && resident->drawn)
+        status = gp_plan_take(plan, &feed->means, rows * resident->channels * sizeof(double), err);
+    return status == GP_OK ? data_read(plan, resident, err) : status;
+}
+
+static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *err)
+{
+    gp_feed *feed = &plan->kept->feed;
+    const size_t rows = plan->options.micro_batch;
+    void *pinned = NULL, *there;
+    gp_status status;
+
+    feed->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
+    feed->draws_at = feed->targets_at + (resident ? 0 : gp_slot_aligned(rows * plan->graph->target_bytes));
+    feed->samples_at = feed->draws_at + (drawn ? gp_slot_aligned(rows * sizeof(gp_kernel_draw)) : 0);
+    feed->slot_bytes = feed->samples_at + (resident ? 0 : gp_slot_aligned(rows * gp_slot_sample_bytes(plan)));
+    status = gp_device_alloc_host(plan->backend->device, &pinned, &there, FEED_SLOTS * feed->slot_bytes, err);
+    if (status != GP_OK)
+        return status;
+    feed->pinned = pinned;
+    return gp_plan_take(plan, &feed->slots, FEED_SLOTS * feed->slot_bytes, err);
+}
+
+gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
+{
+    gp_feed *feed = &plan->kept->feed;
+    gp_kernel_args *input = &plan->steps[0].args;
+    const size_t taken_bytes = plan->taken_bytes;
+    gp_error ignored;
+    gp_status status;
+
+    if (resident != NULL && data_fit(plan, resident) && data_take(plan, resident, &ignored) == GP_OK) {
+        feed->resident = resident;
+    } else if (resident != NULL) {
+        gp_feed_close(plan); /* what was taken of it */
+        plan->taken_bytes = taken_bytes;
+    }
+    resident = feed->resident;
+    status = slots_take(plan, resident != NULL, resident != NULL && resident->drawn, err);
+    if (status != GP_OK)
+        return status;
+    input->index = NULL;
+    input->count = 0;
+    input->bytes = plan->samples; /* where a warp leaves them */
+    if (resident == NULL) {
+        input->bytes = feed->slots + feed->samples_at;
+        input->count = feed->slot_bytes;
+    } else if (!resident->drawn) {
+        input->bytes = feed->data;
+        input->index = feed->index;
+    }
+    return GP_OK;
+}
+
+/* ---- a call ---- */
+
+/* Until the copy that was in the pinned slot has left it: two calls ago, so mostly at once. */
+static gp_status slot_wait(gp_device *device, uint32_t slot, gp_error *err)
+{
+    bool passed;
+    gp_status status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
+
+    while (status == GP_OK && !passed) {
+        nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+        status = gp_device_look(device, err);
+        if (status == GP_OK)
+            status = gp_device_passed(device, GP_EVENT_FED + slot, &passed, err);
+    }
+    return status;
+}
+
+static gp_kernel_draw draw_for_device(const gp_augment_draw *draw)
+{
+    gp_kernel_draw out = { .contrast = draw->contrast, .recolor = draw->recolor };
+
+    memcpy(out.a, draw->a, sizeof(out.a));
+    memcpy(out.color, draw->color, sizeof(out.color));
+    return out;
+}
+
+static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *call)
+{
+    const gp_feed *feed = &plan->kept->feed;
+    const gp_batch *batch = &call->batch;
+    gp_kernel_call about = gp_plan_call(plan, batch);
+
+    about.targets = 1;
+    about.epoch = call->epoch;
+    about.at = call->at;
+    about.samples = call->samples;
+    about.stop = call->stop;
+    about.pause = call->pause;
+    about.learn_rate = (float)call->learn_rate;
+    memcpy(slot, &about, sizeof(about));
+    if (feed->resident == NULL) {
+        memcpy(slot + feed->targets_at, batch->targets, batch->count * plan->graph->target_bytes);
+        memcpy(slot + feed->samples_at, batch->samples, batch->count * gp_slot_sample_bytes(plan));
+        return feed->samples_at + batch->count * gp_slot_sample_bytes(plan);
+    }
+    if (!feed->resident->drawn)
+        return feed->targets_at;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        gp_kernel_draw draw = draw_for_device(&call->draws[i]);
+
+        memcpy(slot + feed->draws_at + i * sizeof(draw), &draw, sizeof(draw));
+    }
+    return feed->samples_at;
+}
+
+gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_feed *feed = &plan->kept->feed;
+    uint32_t slot = (uint32_t)(feed->calls % FEED_SLOTS);
+    char *pinned = feed->pinned + slot * feed->slot_bytes;
+    size_t bytes;
+    gp_status status = slot_wait(device, slot, err);
+
+    if (status != GP_OK)
+        return status;
+    bytes = slot_write(plan, pinned, call);
+    status = gp_device_follow(device, GP_LANE_INPUT, GP_EVENT_USED + slot, err);
+    if (status == GP_OK)
+        status = gp_device_feed(device, feed->slots + slot * feed->slot_bytes, pinned, bytes, err);
+    if (status == GP_OK)
+        status = gp_device_note(device, GP_EVENT_FED + slot, GP_LANE_INPUT, err);
+    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_FED + slot, err) : status;
+}
+
+gp_status gp_feed_used(gp_plan *plan, gp_error *err)
+{
+    gp_feed *feed = &plan->kept->feed;
+    uint32_t slot = (uint32_t)(feed->calls++ % FEED_SLOTS);
+
+    return gp_device_note(plan->backend->device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
+}
+
+/* ---- its kernels ---- */
+
+static gp_status launch_index(gp_plan *plan, gp_kernel_args args, gp_error *err)
+{
+    const gp_resident *resident = plan->kept->feed.resident;
+
+    args.kind = resident->sampler->shuffle;
+    args.count = resident->sampler->seed;
+    args.n[0] = resident->sampler->count;
+    args.n[1] = resident->sampler->side[0];
+    args.n[2] = resident->sampler->side[1];
+    args.n[3] = resident->patches;
+    args.y[0].data = plan->kept->feed.index;
+    return gp_device_launch(plan->backend->device, GP_KERNEL_feed_index, &args, plan->options.micro_batch,
+                            err);
+}
+
+static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    const gp_feed *feed = &plan->kept->feed;
+    const gp_resident *resident = feed->resident;
+    const gp_shape *shape = &plan->graph->spec->input;
+    const uint32_t rows = plan->options.micro_batch;
+    gp_status status;
+
+    args.bytes = feed->data;
+    args.index = feed->index;
+    args.count = feed->slot_bytes;
+    args.factor[0] = resident->fill;
+    args.d[0] = feed->means;
+    args.x[0] = (gp_kernel_image){ .channels = resident->channels,
+                                   .height = resident->height,
+                                   .width = resident->width,
+                                   .pixels = resident->height * resident->width,
+                                   .sample = resident->channels * resident->height * resident->width };
+    args.x[1].data = feed->slots + feed->draws_at;
+    args.y[0] = (gp_kernel_image){ .data = plan->samples,
+                                   .channels = resident->channels,
+                                   .height = (uint32_t)shape->dim[1],
+                                   .width = (uint32_t)shape->dim[2] };
+    args.y[0].pixels = args.y[0].height * args.y[0].width;
+    args.y[0].sample = args.y[0].channels * args.y[0].pixels;
+    status = gp_device_launch(device, GP_KERNEL_feed_mean, &args, rows * resident->channels, err);
+    return status == GP_OK
+               ? gp_device_launch(device, GP_KERNEL_feed_warp, &args, rows * args.y[0].pixels, err)
+               : status;
+}
+
+gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    const gp_feed *feed = &plan->kept->feed;
+    const gp_kernel_args base = { .call = plan->call, .kept = plan->kept->kept };
+    const uint32_t words = (uint32_t)(plan->graph->target_bytes / sizeof(uint32_t));
+    gp_kernel_args args = base;
+    gp_status status;
+
+    status = gp_slot_turn(plan, plan->kept->kept, feed->slots, feed->slot_bytes, FEED_SLOTS, err);
+    args.y[0].data = plan->targets;
+    if (feed->resident == NULL) {
+        args.bytes = feed->slots + feed->targets_at;
+        args.count = feed->slot_bytes;
+        return status == GP_OK ? gp_device_launch(device, GP_KERNEL_feed_targets, &args,
+                                                  plan->options.micro_batch * words, err)
+                               : status;
+    }
+    if (status == GP_OK)
+        status = launch_index(plan, base, err);
+    args.bytes = feed->data_targets;
+    args.index = feed->index;
+    args.n[0] = words;
+    if (status == GP_OK)
+        status = gp_device_launch(device, GP_KERNEL_feed_rows, &args, plan->options.micro_batch * words, err);
+    return status == GP_OK && feed->resident->drawn ? launch_warp(plan, base, err) : status;
+}

@@ -1,0 +1,254 @@
+/* lower.c -- each op as kernels.
+ *
+ * Convolutions and fully connected layers go to cuDNN and cuBLASLt where these have a plan.  Their weights are copies in
+ * the order and type of the activations, packed anew when parameters have changed (plan->prepare); their weights' gradients
+ * come out the same way and are added to the blob's.  Everything else, and what the libraries refuse, is bodies of our own.
+ *
+ * Scratch is shared by all ops, which run one after the other; what lasts is not.  Their places are not known before all are
+ * lowered: pointers into them are offsets from bases that are no addresses, until plan.c moves them. */
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+step *gp_lower_step(lowering *l, step_kind kind)
+{
+    gp_plan *plan = l->plan;
+    step **steps = l->preparing ? &plan->prepare : &plan->steps, *added;
+    uint32_t *count = l->preparing ? &plan->prepare_count : &plan->step_count;
+    uint32_t *room = l->preparing ? &plan->prepare_capacity : &plan->step_capacity;
+
+    if (*count == *room) {
+        uint32_t capacity = *room == 0 ? 64 : 2 * *room;
+        step *grown = gp_realloc_array(*steps, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return NULL;
+        *steps = grown;
+        *room = capacity;
+    }
+    added = &(*steps)[(*count)++];
+    memset(added, 0, sizeof(*added));
+    added->kind = kind;
+    added->op = l->index;
+    return added;
+}
+
+gp_status gp_lower_no_steps(gp_error *err)
+{
+    return gp_fail(err, GP_ENOMEM, "no memory for the steps of a plan");
+}
+
+gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
+                          gp_error *err)
+{
+    step *added;
+
+    if (count > INT32_MAX)
+        return gp_fail(
+            err, GP_ELIMIT, "op %s has %llu work items; a GPU takes at most %d: use a smaller batch",
+            l->op == NULL ? "of a step" : gp_op_name(l->op->code), (unsigned long long)count, INT32_MAX);
+    added = gp_lower_step(l, STEP_KERNEL);
+    if (added == NULL)
+        return gp_lower_no_steps(err);
+    added->kernel = kernel;
+    added->args = *args;
+    added->count = (uint32_t)count;
+    return GP_OK;
+}
+
+void *gp_lower_scratch(lowering *l, size_t bytes)
+{
+    void *at = (void *)(GP_SCRATCH_BASE + l->scratch);
+
+    l->scratch += (bytes + 255) / 256 * 256;
+    if (l->scratch > l->plan->scratch_bytes)
+        l->plan->scratch_bytes = l->scratch;
+    return at;
+}
+
+void *gp_lower_lasting(lowering *l, size_t bytes)
+{
+    void *at = (void *)(GP_LASTING_BASE + l->plan->lasting_bytes);
+
+    l->plan->lasting_bytes += (bytes + 255) / 256 * 256;
+    return at;
+}
+
+uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image)
+{
+    return (uint64_t)image->sample * l->plan->options.micro_batch;
+}
+
+bool gp_lower_is_wide(const lowering *l, uint32_t images)
+{
+    const gp_kernel_image *all[4] = { &l->args.x[PLAN_WITH], &l->args.y[0], &l->args.x[0], &l->args.x[1] };
+
+    for (uint32_t i = 0; i < images + 2; i++)
+        if (all[i]->data != NULL &&
+            (!all[i]->narrow || all[i]->channel_stride != 1 || all[i]->channels % 8 != 0))
+            return false;
+    return true;
+}
+
+const char *gp_lower_number(int32_t narrow, bool tf32)
+{
+    return narrow == GP_NARROW_BF16 ? "bf16" : narrow == GP_NARROW_F16 ? "fp16" : tf32 ? "tf32" : "f32";
+}
+
+uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most)
+{
+    enum { ITEMS = 1 << 18 };
+    uint64_t chunks = each == 0 ? 1 : ITEMS / each;
+
+    chunks = chunks > most ? most : chunks;
+    chunks = chunks > units ? units : chunks;
+    return chunks == 0 ? 1 : (uint32_t)chunks;
+}
+
+gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
+                        const gp_kernel_args *args, gp_error *err)
+{
+    bool fits = gp_lower_is_wide(l, images);
+
+    return gp_lower_kernel(l, fits ? wide_one : plain, args,
+                           gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1), err);
+}
+
+/* ---- the table ---- */
+
+typedef gp_status (*lower_fn)(lowering *l, gp_error *err);
+
+static lower_fn lower_find(gp_opcode code)
+{
+    static const lower_fn table[GP_OP_COUNT] = {
+        [GP_OP_CONV2D] = gp_lower_conv,
+        [GP_OP_CONV2D_BACKWARD_DATA] = gp_lower_conv,
+        [GP_OP_CONV2D_BACKWARD_WEIGHTS] = gp_lower_conv,
+        [GP_OP_TRANSCONV2D] = gp_lower_conv,
+        [GP_OP_TRANSCONV2D_BACKWARD_DATA] = gp_lower_conv,
+        [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = gp_lower_conv,
+        [GP_OP_FC] = gp_lower_fc,
+        [GP_OP_FC_BACKWARD_DATA] = gp_lower_fc,
+        [GP_OP_FC_BACKWARD_WEIGHTS] = gp_lower_fc,
+        [GP_OP_RELU] = gp_lower_simple,
+        [GP_OP_RELU_BACKWARD] = gp_lower_simple,
+        [GP_OP_ADD] = gp_lower_simple,
+        [GP_OP_ACTIVATION] = gp_lower_simple,
+        [GP_OP_ACTIVATION_BACKWARD] = gp_lower_simple,
+        [GP_OP_MULTIPLY] = gp_lower_simple,
+        [GP_OP_MULTIPLY_SUM] = gp_lower_simple,
+        [GP_OP_RESIZE] = gp_lower_simple,
+        [GP_OP_RESIZE_BACKWARD] = gp_lower_simple,
+        [GP_OP_SLICE] = gp_lower_simple,
+        [GP_OP_PAD] = gp_lower_simple,
+        [GP_OP_TRANSPOSE] = gp_lower_simple,
+        [GP_OP_SOFTMAX] = gp_lower_simple,
+        [GP_OP_SOFTMAX_BACKWARD] = gp_lower_simple,
+        [GP_OP_CONCAT] = gp_lower_concat,
+        [GP_OP_RESHAPE] = gp_lower_reshape,
+        [GP_OP_POOL] = gp_lower_pool,
+        [GP_OP_POOL_BACKWARD] = gp_lower_pool,
+        [GP_OP_DROPOUT] = gp_lower_dropout,
+        [GP_OP_DROPOUT_BACKWARD] = gp_lower_dropout,
+        [GP_OP_BATCHNORM] = gp_lower_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = gp_lower_batchnorm,
+        [GP_OP_BATCHNORM_INFER] = gp_lower_batchnorm_infer,
+        [GP_OP_GROUPNORM] = gp_lower_groupnorm,
+        [GP_OP_GROUPNORM_BACKWARD] = gp_lower_groupnorm,
+        [GP_OP_LRN] = gp_lower_lrn,
+        [GP_OP_LRN_BACKWARD] = gp_lower_lrn,
+        [GP_OP_SOFTMAX_XENT] = gp_lower_xent,
+        [GP_OP_WEIGHTED_XENT] = gp_lower_xent,
+        [GP_OP_DICE] = gp_lower_dice,
+        [GP_OP_MSE] = gp_lower_values_loss,
+        [GP_OP_HUBER] = gp_lower_values_loss,
+        [GP_OP_OWN_LOSS] = gp_lower_own_loss,
+    };
+
+    return (unsigned)code < GP_OP_COUNT ? table[code] : NULL;
+}
+
+bool gp_plan_can(gp_opcode code)
+{
+    return lower_find(code) != NULL;
+}
+
+bool gp_plan_asks(gp_opcode code)
+{
+    return lower_find(code) == gp_lower_conv || lower_find(code) == gp_lower_fc;
+}
+
+/* Roles whose values are images: not parameters, not targets. */
+static gp_kernel_image operand_image(const gp_plan *plan, uint32_t value)
+{
+    gp_value_role role = value == GP_NO_VALUE ? GP_VALUE_PARAMETER : plan->graph->values[value].role;
+    gp_kernel_image absent = { .data = NULL };
+
+    if (role != GP_VALUE_INPUT && role != GP_VALUE_ACTIVATION && role != GP_VALUE_ACTIVATION_GRADIENT &&
+        role != GP_VALUE_SAVED)
+        return absent;
+    return gp_plan_image(plan, value);
+}
+
+gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err)
+{
+    enum { PARTS = 1 << 14, FEW = 64 };
+    lowering l = { .plan = plan, .index = plan->graph->ops[plan->options.phase].count };
+    gp_kernel_args args = {
+        .call = plan->call, .count = plan->graph->blob_count, .chunks = PARTS, .n = { 1, FEW }
+    };
+    gp_status status;
+
+    args.f[1] = plan->gradients;
+    args.d[0] = gp_lower_scratch(&l, PARTS * sizeof(double));
+    status = gp_lower_kernel(&l, GP_KERNEL_bad_part, &args, PARTS, err);
+    args.f[1] = NULL;
+    args.d[1] = gp_lower_scratch(&l, FEW * sizeof(double));
+    if (status == GP_OK)
+        status = gp_lower_kernel(&l, GP_KERNEL_parts_fold, &args, FEW, err);
+    args.d[0] = args.d[1];
+    args.d[1] = plan->sums;
+    args.chunks = FEW;
+    return status == GP_OK ? gp_lower_kernel(&l, GP_KERNEL_bad_sum, &args, 1, err) : status;
+}
+
+lowering gp_lower_begin(gp_plan *plan, uint32_t index)
+{
+    const gp_op *op = &plan->ops[index];
+    lowering l = { .plan = plan, .op = op, .follow = &plan->follows[index], .index = index };
+
+    l.args.call = plan->call;
+    l.args.rows = plan->options.micro_batch;
+    for (int k = 0; k < GP_OP_VALUES_MAX; k++)
+        l.args.x[k] = operand_image(plan, op->in[k]);
+    for (int k = 0; k < 2; k++)
+        l.args.y[k] = operand_image(plan, op->out[k]);
+    memcpy(l.args.kernel, op->window.kernel, sizeof(l.args.kernel));
+    memcpy(l.args.stride, op->window.stride, sizeof(l.args.stride));
+    memcpy(l.args.dilation, op->window.dilation, sizeof(l.args.dilation));
+    memcpy(l.args.padding, op->window.padding, sizeof(l.args.padding));
+    l.args.groups = op->window.groups;
+    l.args.relu = l.follow->relu;
+    memcpy(l.args.number, op->number, sizeof(l.args.number));
+    for (int k = 0; k < 4; k++)
+        l.args.factor[k] = (float)op->factor[k];
+    return l;
+}
+
+gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
+{
+    const gp_op *op = &plan->ops[index];
+    lower_fn lower = lower_find(op->code);
+    lowering l;
+
+    if (plan->follows[index].taken)
+        return GP_OK;
+    if (lower == NULL)
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
+            gp_op_name(op->code));
+    l = gp_lower_begin(plan, index);
+    return lower(&l, err);
+}

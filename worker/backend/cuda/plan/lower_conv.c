@@ -1,0 +1,241 @@
+/* lower_conv.c -- convolutions, transposed ones too.
+ *
+ * cuDNN does what follows as well where it has a plan for all of it, else the convolution alone and a kernel of ours the
+ * rest; where it has none at all, a body of ours does everything. */
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+/* A pass over x and y of the window, whichever op it stands for. */
+typedef struct conv_pass {
+    gp_conv_pass pass;
+    const gp_kernel_image *x, *y;
+    float *weights; /* their gradient, of WEIGHTS */
+    float *bias;
+} conv_pass;
+
+static gp_weights_shape weights_shape(const lowering *l, const conv_pass *p)
+{
+    const gp_window *window = &l->op->window;
+
+    return (gp_weights_shape){ .outputs = p->y->channels,
+                               .inputs = p->x->channels / (uint32_t)window->groups,
+                               .stored = gp_conv_channels(p->x) / (uint32_t)window->groups,
+                               .pixels = (uint32_t)(window->kernel[0] * window->kernel[1]) };
+}
+
+static gp_conv_request request_of(const lowering *l, const conv_pass *p)
+{
+    const gp_window *window = &l->op->window;
+    gp_conv_request request = { .pass = p->pass,
+                                .x = *p->x,
+                                .y = *p->y,
+                                .rows = l->plan->options.micro_batch,
+                                .groups = window->groups,
+                                .tf32 = l->plan->tf32 };
+
+    memcpy(request.kernel, window->kernel, sizeof(request.kernel));
+    memcpy(request.stride, window->stride, sizeof(request.stride));
+    memcpy(request.dilation, window->dilation, sizeof(request.dilation));
+    memcpy(request.padding, window->padding, sizeof(request.padding));
+    return request;
+}
+
+static gp_status conv_plan(gp_device_work **out, gp_device *device, const void *request, const char *engine,
+                           size_t *workspace, gp_error *err)
+{
+    return gp_device_conv_new(out, device, request, engine, workspace, err);
+}
+
+static uint32_t conv_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
+{
+    return gp_device_conv_engines(device, request, engines, most);
+}
+
+/* All that an engine's time, and whether it can do it, depends on. */
+static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYTES])
+{
+    static const char *const passes[] = {
+        [GP_CONV_FORWARD] = "forward", [GP_CONV_DATA] = "data", [GP_CONV_WEIGHTS] = "weights"
+    };
+
+    snprintf(
+        what, GP_CHOICE_WHAT_BYTES,
+        "conv %s %u of %ux%ux%u, %ux%ux%u kernel %dx%d /%dx%d *%dx%d +%d,%d,%d,%d groups %d %s %s%s%s%s%s%s",
+        passes[r->pass], r->rows, gp_conv_channels(&r->x), r->x.height, r->x.width, r->y.channels,
+        r->y.height, r->y.width, r->kernel[0], r->kernel[1], r->stride[0], r->stride[1], r->dilation[0],
+        r->dilation[1], r->padding[0], r->padding[1], r->padding[2], r->padding[3], r->groups,
+        gp_lower_number(r->x.narrow, r->tf32), r->x.channel_stride == 1 ? "packed" : "dense",
+        r->bias ? " bias" : "", r->added ? " sum" : "", r->relu ? " relu" : "", r->masked ? " mask" : "",
+        r->sums ? " moments" : "");
+}
+
+/* With all that follows, or alone: *whole says which.  *work NULL: the library has no plan. */
+static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
+                          bool *whole, gp_error *err)
+{
+    /* Moments in cuDNN's engines are worth what they cost only where that was measured. */
+    static const gp_library usual = { conv_plan, conv_engines, false },
+                            measured = { conv_plan, conv_engines, true };
+    const gp_kernel_image *with = &l->args.x[PLAN_WITH];
+    const gp_conv_request alone = request_of(l, p);
+    gp_conv_request request = alone;
+    bool ours = l->op->code == GP_OP_CONV2D || l->op->code == GP_OP_CONV2D_BACKWARD_DATA;
+    char what[GP_CHOICE_WHAT_BYTES];
+    gp_status status;
+
+    if (ours && !l->plan->backend->apart && (with->data == NULL || with->narrow == p->x->narrow)) {
+        request.bias = p->pass == GP_CONV_FORWARD && (p->bias != NULL || l->follow->norm);
+        request.added = p->pass == GP_CONV_FORWARD && with->data != NULL;
+        request.relu = l->follow->relu;
+        request.masked = l->follow->masked;
+        request.sums = p->pass == GP_CONV_FORWARD && l->follow->moments != 0;
+    }
+    *whole = request.bias || request.added || request.relu || request.masked || request.sums;
+    conv_describe(&request, what);
+    status = gp_lower_ask(l, request.sums && !l->plan->backend->moments ? &measured : &usual, what,
+                          *whole ? &request : NULL, &alone, work, workspace, err);
+    *whole = *whole && l->plan->site.whole;
+    return status;
+}
+
+static gp_status conv_gradient(lowering *l, const conv_pass *p, gp_device_work *work, size_t workspace,
+                               gp_error *err)
+{
+    const gp_weights_shape shape = weights_shape(l, p);
+    gp_device_operands at = { .first = p->x->data, .second = p->y->data };
+    gp_status status;
+
+    at.out = gp_lower_scratch(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
+    status = gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
+    return status == GP_OK ? gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow, err)
+                           : status;
+}
+
+/* *done: the library has a plan. */
+static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_error *err)
+{
+    const gp_weights_shape shape = weights_shape(l, p);
+    const bool forward = p->pass == GP_CONV_FORWARD;
+    const gp_kernel_image *out = forward ? p->y : p->x;
+    gp_device_operands at = { 0 };
+    gp_device_work *work;
+    size_t workspace = 0;
+    void *packed, *vector = NULL;
+    bool whole;
+    gp_status status;
+
+    *done = false;
+    if (l->plan->backend->own || p->x->narrow != p->y->narrow)
+        return GP_OK;
+    status = conv_ask(l, p, &work, &workspace, &whole, err);
+    if (status != GP_OK || work == NULL)
+        return status;
+    *done = true;
+    if (p->pass == GP_CONV_WEIGHTS)
+        return conv_gradient(l, p, work, workspace, err);
+    status = gp_lower_weights_pack(l, p->weights, &shape, p->x, &packed, err);
+    if (status == GP_OK)
+        status =
+            gp_lower_vector(l, p->bias, out->channels, whole ? out->narrow : GP_WIDE, whole, &vector, err);
+    if (status != GP_OK) {
+        gp_device_work_free(work);
+        return status;
+    }
+    at = (gp_device_operands){ .first = forward ? p->x->data : packed,
+                               .second = forward ? packed : p->y->data,
+                               .out = out->data };
+    if (whole) {
+        at.vector = vector;
+        at.image = l->args.x[PLAN_WITH].data;
+        if (l->follow->moments != 0)
+            at.sums = l->known = gp_lower_lasting(l, 2 * (size_t)out->channels * sizeof(float));
+        return gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
+    }
+    status = gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
+    if (status == GP_OK && l->follow->masked)
+        return gp_lower_mask(l, out, err);
+    return status == GP_OK ? gp_lower_finish(l, out, vector, err) : status;
+}
+
+static gp_status conv_values(lowering *l, const conv_pass *p, gp_error *err)
+{
+    const gp_weights_shape shape = weights_shape(l, p);
+    bool done, forward = p->pass == GP_CONV_FORWARD;
+    const gp_kernel_image *from = forward ? p->x : p->y, *to = forward ? p->y : p->x;
+    gp_kernel_args args = l->args;
+    gp_kernel_image plain = { .channel_stride = 2 }; /* the blob's order and type */
+    void *packed = NULL, *bias;
+    gp_status status = library_conv(l, p, &done, err);
+
+    if (status != GP_OK || done)
+        return status;
+    args.f[0] = p->weights;
+    if (l->follow->norm) {
+        status = gp_lower_weights_pack(
+            l, p->weights, &(gp_weights_shape){ shape.outputs, shape.inputs, shape.inputs, shape.pixels },
+            &plain, &packed, err);
+        args.f[0] = packed;
+    }
+    if (status == GP_OK)
+        status = gp_lower_vector(l, p->bias, to->channels, GP_WIDE, false, &bias, err);
+    if (status != GP_OK)
+        return status;
+    args.x[0] = *from;
+    args.y[0] = *to;
+    args.f[1] = bias;
+    return gp_lower_kernel(l, forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, gp_lower_elements(l, to),
+                           err);
+}
+
+static gp_status conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_image *y,
+                              float *gradient, gp_error *err)
+{
+    const conv_pass p = { .pass = GP_CONV_WEIGHTS, .x = x, .y = y, .weights = gradient };
+    const gp_weights_shape shape = weights_shape(l, &p);
+    gp_kernel_args args = l->args;
+    bool done = false;
+    gp_status status;
+
+    if (gradient == NULL)
+        return GP_OK;
+    status = library_conv(l, &p, &done, err);
+    if (status != GP_OK || done)
+        return status;
+    args.x[0] = *x;
+    args.x[1] = *y;
+    return gp_lower_parts(l, GP_KERNEL_conv_weights, &args, gradient,
+                          shape.outputs * shape.inputs * shape.pixels,
+                          (uint64_t)l->plan->options.micro_batch * y->height, err);
+}
+
+gp_status gp_lower_conv(lowering *l, gp_error *err)
+{
+    const gp_op *op = l->op;
+    const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
+    float *weights = gp_plan_data(l->plan, op->in[1]), *bias = gp_plan_data(l->plan, op->in[2]);
+    gp_status status;
+
+    switch (op->code) {
+    case GP_OP_CONV2D:
+        status = conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias }, err);
+        return status == GP_OK && l->follow->moments != 0
+                   ? gp_lower_batchnorm_sums(l, l->follow->moments, err)
+                   : status;
+    case GP_OP_CONV2D_BACKWARD_DATA:
+        return conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, NULL }, err);
+    case GP_OP_TRANSCONV2D:
+        return conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, bias }, err);
+    case GP_OP_TRANSCONV2D_BACKWARD_DATA:
+        return conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, NULL }, err);
+    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
+        status = conv_weights(l, &l->args.x[0], &l->args.x[1], gp_plan_data(l->plan, op->out[0]), err);
+        break;
+    default: /* transposed: dy is the convolution's x */
+        status = conv_weights(l, &l->args.x[1], &l->args.x[0], gp_plan_data(l->plan, op->out[0]), err);
+        break;
+    }
+    return status == GP_OK ? gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]), err)
+                           : status;
+}

@@ -1,0 +1,223 @@
+/* lower_fc.c -- fully connected layers: products of cuBLASLt with what follows them, or bodies of ours.
+ *
+ *   y = x W' + b, ReLU      which leaves a mask where y is above 0, if the way back asks for it
+ *   dx = dy W               0 where that mask, of the layer before, says so
+ *   dW = dy' x              and the sums of dy: the bias's gradient */
+#include <stdio.h>
+
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+/* x [rows][F], y [rows][O] as the op's images; weights of the blob, or their gradient. */
+typedef struct fc_pass {
+    gp_conv_pass pass;
+    const gp_kernel_image *x, *y;
+    float *weights, *bias; /* of WEIGHTS the gradients of both */
+} fc_pass;
+
+static gp_weights_shape weights_shape(const fc_pass *p)
+{
+    return (gp_weights_shape){
+        .outputs = p->y->sample, .inputs = p->x->channels, .stored = p->x->channels, .pixels = p->x->pixels
+    };
+}
+
+static gp_product_request request_of(const lowering *l, const fc_pass *p)
+{
+    uint32_t rows = l->plan->options.micro_batch, inputs = p->x->sample, outputs = p->y->sample;
+    gp_product_request r = { .tf32 = l->plan->tf32 };
+
+    switch (p->pass) {
+    case GP_CONV_FORWARD:
+        r.n = rows, r.m = outputs, r.k = inputs;
+        r.transpose_b = true;
+        r.narrow_a = r.narrow_b = p->x->narrow;
+        r.narrow_out = p->y->narrow;
+        break;
+    case GP_CONV_DATA:
+        r.n = rows, r.m = inputs, r.k = outputs;
+        r.narrow_a = r.narrow_b = p->y->narrow;
+        r.narrow_out = p->x->narrow;
+        break;
+    case GP_CONV_WEIGHTS:
+        r.n = outputs, r.m = inputs, r.k = rows;
+        r.transpose_a = true;
+        r.narrow_a = p->y->narrow;
+        r.narrow_b = p->x->narrow;
+        break;
+    }
+    return r;
+}
+
+static gp_status product_plan(gp_device_work **out, gp_device *device, const void *request,
+                              const char *engine, size_t *workspace, gp_error *err)
+{
+    return gp_device_product_new(out, device, request, engine, workspace, err);
+}
+
+static uint32_t product_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
+{
+    return gp_device_product_engines(device, request, engines, most);
+}
+
+static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WHAT_BYTES])
+{
+    snprintf(what, GP_CHOICE_WHAT_BYTES, "product %ux%ux%u%s%s %s %s%s%s%s%s%s", r->n, r->m, r->k,
+             r->transpose_a ? " a'" : "", r->transpose_b ? " b'" : "", gp_lower_number(r->narrow_a, r->tf32),
+             r->narrow_out ? "narrow" : "wide", r->bias ? " bias" : "", r->relu ? " relu" : "",
+             r->mask_out ? " bits" : "", r->mask_in ? " mask" : "", r->sums ? " sums" : "");
+}
+
+/* *r alone on entry; what was granted on return.  *work NULL: cuBLASLt has no algorithm. */
+static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
+                             gp_device_work **work, size_t *workspace, gp_error *err)
+{
+    static const gp_library library = { product_plan, product_engines, false };
+    bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
+    char what[GP_CHOICE_WHAT_BYTES];
+    gp_status status;
+
+    product_describe(follows ? whole : r, what);
+    status = gp_lower_ask(l, &library, what, follows ? whole : NULL, r, work, workspace, err);
+    if (follows && l->plan->site.whole)
+        *r = *whole;
+    return status;
+}
+
+static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_error *err)
+{
+    const gp_weights_shape shape = weights_shape(p);
+    gp_product_request r = request_of(l, p), whole = r;
+    gp_device_operands at = { .first = p->y->data, .second = p->x->data };
+    gp_device_work *work;
+    size_t workspace = 0;
+    void *sums = NULL;
+    gp_status status;
+
+    if (r.narrow_a != r.narrow_b)
+        return GP_OK;
+    whole.sums = p->bias != NULL;
+    status = product_ask(l, &r, &whole, &work, &workspace, err);
+    if (status != GP_OK || work == NULL)
+        return status;
+    *done = true;
+    at.out = gp_lower_scratch(l, (uint64_t)p->y->sample * p->x->sample * sizeof(float));
+    if (r.sums)
+        at.vector = sums = gp_lower_scratch(l, (uint64_t)p->y->sample * sizeof(float));
+    status = gp_lower_work(l, STEP_PRODUCT, work, workspace, &at, err);
+    if (status == GP_OK)
+        status = gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, GP_WIDE, err);
+    if (status != GP_OK)
+        return status;
+    return r.sums ? gp_lower_weights_unpack(l, p->bias, &(gp_weights_shape){ p->y->sample, 1, 1, 1 }, p->x,
+                                            sums, GP_WIDE, err)
+                  : gp_lower_bias_gradient(l, p->y, p->bias, err);
+}
+
+/* Where y is above 0, for who asks later. */
+static void *mask_take(lowering *l, const gp_product_request *r)
+{
+    void *mask = gp_lower_lasting(l, gp_product_mask_row(r->m) * r->n);
+
+    l->plan->product_masks[l->op->out[0]] = mask;
+    return mask;
+}
+
+static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_error *err)
+{
+    const bool forward = p->pass == GP_CONV_FORWARD;
+    const gp_kernel_image *out = forward ? p->y : p->x;
+    const gp_weights_shape shape = weights_shape(p);
+    gp_product_request r = request_of(l, p), whole = r;
+    gp_device_operands at = { .out = out->data };
+    gp_device_work *work;
+    gp_kernel_image like = *p->x;
+    size_t workspace = 0;
+    void *packed, *vector = NULL;
+    gp_status status;
+
+    whole.bias = forward && p->bias != NULL;
+    whole.relu = forward && l->follow->relu;
+    whole.mask_out = whole.relu && l->follow->mask_wanted;
+    if (l->follow->masked)
+        at.mask = l->plan->product_masks[l->op->in[PLAN_WITH]];
+    whole.mask_in = at.mask != NULL;
+    status = product_ask(l, &r, &whole, &work, &workspace, err);
+    if (status != GP_OK || work == NULL)
+        return status;
+    *done = true;
+    like.narrow = r.narrow_a;
+    status = gp_lower_weights_pack(l, p->weights, &shape, &like, &packed, err);
+    if (status == GP_OK && forward)
+        status =
+            gp_lower_vector(l, p->bias, out->sample, r.bias ? r.narrow_out : GP_WIDE, r.bias, &vector, err);
+    if (status != GP_OK) {
+        gp_device_work_free(work);
+        return status;
+    }
+    at.first = forward ? p->x->data : p->y->data;
+    at.second = packed;
+    at.vector = r.bias ? vector : NULL;
+    if (r.mask_out)
+        at.mask = mask_take(l, &r);
+    status = gp_lower_work(l, STEP_PRODUCT, work, workspace, &at, err);
+    if (status != GP_OK || r.bias || r.relu || r.mask_in)
+        return status;
+    return forward ? gp_lower_finish(l, out, vector, err) : gp_lower_mask(l, out, err);
+}
+
+/* The gradient of a loss is wide: where the layer's own numbers are not, a copy of it that has their type. */
+static gp_status slope_narrow(lowering *l, gp_kernel_image *dy, const gp_kernel_image *like, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    if (dy->narrow || !like->narrow || l->plan->backend->own)
+        return GP_OK;
+    args.x[0] = *dy;
+    dy->narrow = like->narrow;
+    dy->data = gp_lower_scratch(l, gp_lower_elements(l, dy) * 2);
+    args.y[0] = *dy;
+    return gp_lower_kernel(l, GP_KERNEL_reshape, &args, gp_lower_elements(l, dy), err);
+}
+
+gp_status gp_lower_fc(lowering *l, gp_error *err)
+{
+    const gp_op *op = l->op;
+    const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
+    const bool library = !l->plan->backend->own;
+    float *weights = gp_plan_data(l->plan, op->in[1]), *bias = gp_plan_data(l->plan, op->in[2]);
+    gp_kernel_args args = l->args;
+    bool done = false;
+    gp_status status = GP_OK;
+
+    args.f[0] = weights;
+    args.f[1] = NULL;
+    switch (op->code) {
+    case GP_OP_FC:
+        args.f[1] = bias;
+        if (library)
+            status = library_values(l, &(fc_pass){ GP_CONV_FORWARD, in, out, weights, bias }, &done, err);
+        if (status != GP_OK || done)
+            return status;
+        return gp_lower_kernel(l, GP_KERNEL_fc, &args, gp_lower_elements(l, out), err);
+    case GP_OP_FC_BACKWARD_DATA:
+        status = slope_narrow(l, &args.x[0], out, err);
+        if (status == GP_OK && library)
+            status =
+                library_values(l, &(fc_pass){ GP_CONV_DATA, out, &args.x[0], weights, NULL }, &done, err);
+        if (status != GP_OK || done)
+            return status;
+        return gp_lower_kernel(l, GP_KERNEL_fc_data, &args, gp_lower_elements(l, out), err);
+    default:
+        break;
+    }
+    weights = gp_plan_data(l->plan, op->out[0]);
+    bias = gp_plan_data(l->plan, op->out[1]);
+    status = slope_narrow(l, &args.x[1], in, err);
+    if (status == GP_OK && weights != NULL && library)
+        status = library_weights(l, &(fc_pass){ GP_CONV_WEIGHTS, in, &args.x[1], weights, bias }, &done, err);
+    if (status != GP_OK || done)
+        return status;
+    status = gp_lower_parts(l, GP_KERNEL_fc_weights, &args, weights,
+                            (uint64_t)args.x[1].sample * args.x[0].sample, l->plan->options.micro_batch, err);
+    return status == GP_OK ? gp_lower_bias_gradient(l, &l->args.x[1], bias, err) : status;
+}

@@ -1,0 +1,150 @@
+/* lower_loss.c -- losses, and what they add to the sums of a step. */
+#include "worker/backend/cuda/kernels/bodies.h"
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+_Static_assert((int)BODY_SUMS == (int)GP_SUMS && (int)BODY_WEIGHT == (int)GP_SUM_WEIGHT &&
+                   (int)BODY_CORRECT == (int)GP_SUM_CORRECT && (int)BODY_VALUES == (int)GP_SUM_VALUES,
+               "a step's sums stand elsewhere");
+_Static_assert((int)STEP_STATISTIC_MEAN == (int)GP_STATISTIC_MEAN, "statistics have other numbers");
+
+static uint32_t smaller(uint64_t a, uint32_t b)
+{
+    return a < b ? (uint32_t)a : b;
+}
+
+/* Parts in args->d[0], `parts` of them, are added to the sums; many by way of fewer. */
+static gp_status loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts, gp_error *err)
+{
+    enum { FEW = 64 };
+    gp_status status = GP_OK;
+
+    args.chunks = parts;
+    if (parts > 4 * FEW) {
+        args.kind = 0;
+        args.n[0] = FEW;
+        args.d[1] = gp_lower_scratch(l, FEW * BODY_SUMS * sizeof(double));
+        status = gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, FEW * BODY_SUMS, err);
+        args.d[0] = args.d[1];
+        args.chunks = FEW;
+    }
+    args.kind = 1;
+    args.n[0] = 1;
+    args.d[1] = l->plan->sums;
+    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, BODY_SUMS, err) : status;
+}
+
+/* Weights of classes were put behind each other in the order of ops (plan.c). */
+static float *class_weights_of(const lowering *l)
+{
+    const gp_ops *ops = &l->plan->graph->ops[l->plan->options.phase];
+    size_t at = 0;
+
+    if (l->op->weights == NULL)
+        return NULL;
+    for (uint32_t i = 0; i < l->index; i++)
+        if (ops->op[i].weights != NULL)
+            at += (size_t)l->plan->graph->values[ops->op[i].in[0]].shape.dim[0];
+    return l->plan->class_weights + at;
+}
+
+static void loss_args(const lowering *l, gp_kernel_args *args)
+{
+    const gp_op *op = l->op;
+    double mean = 0.0;
+
+    args->bytes = l->plan->targets;
+    args->f[2] = op->out[2] == GP_NO_VALUE ? NULL : l->plan->scores;
+    args->n[0] = op->loss.target_first;
+    args->n[1] = op->loss.target_stride;
+    args->n[2] = op->loss.score_first;
+    args->n[3] = op->loss.score_stride;
+    args->number64[0] = op->loss.factor;
+    args->number64[1] = op->loss.weight;
+    args->number64[2] = op->factor[0];
+    if (op->code == GP_OP_SOFTMAX_XENT) {
+        args->number[0] = -1; /* nothing else is ignored */
+        args->factor[0] = 0.0f;
+    }
+    for (uint32_t k = 0; k < args->x[0].channels; k++)
+        mean += (op->weights == NULL ? 1.0 : op->weights[k]) / args->x[0].channels;
+    args->factor[1] = (float)((double)args->factor[0] * mean);
+    args->f[3] = class_weights_of(l);
+}
+
+gp_status gp_lower_xent(lowering *l, gp_error *err)
+{
+    enum { PARTS = 1 << 14 };
+    gp_kernel_args args = l->args;
+    gp_status status;
+
+    loss_args(l, &args);
+    args.number[1] = l->op->loss.scores_as_is;
+    args.chunks = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
+    args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
+    status = gp_lower_kernel(l, GP_KERNEL_xent, &args, args.chunks, err);
+    return status == GP_OK ? loss_sums_add(l, args, args.chunks, err) : status;
+}
+
+gp_status gp_lower_values_loss(lowering *l, gp_error *err)
+{
+    enum { PARTS = 1 << 14 };
+    gp_kernel_args args = l->args;
+    gp_status status;
+
+    loss_args(l, &args);
+    args.kind = l->op->code == GP_OP_HUBER;
+    args.factor[0] = (float)l->op->factor[0];
+    args.chunks = smaller((uint64_t)args.rows * args.x[0].sample, PARTS);
+    args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
+    status = gp_lower_kernel(l, GP_KERNEL_values_loss, &args, args.chunks, err);
+    return status == GP_OK ? loss_sums_add(l, args, args.chunks, err) : status;
+}
+
+gp_status gp_lower_dice(lowering *l, gp_error *err)
+{
+    enum { PARTS = 1 << 13 };
+    gp_kernel_args args = l->args;
+    uint32_t classes = args.x[0].channels, parts = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
+    gp_status status;
+
+    loss_args(l, &args);
+    args.chunks = gp_lower_chunks((uint64_t)args.rows * classes, args.x[0].pixels, PLAN_CHUNKS_MAX);
+    args.n[4] = parts;
+    args.f[4] = gp_lower_scratch(l, (size_t)args.rows * args.chunks * classes * 3 * sizeof(float));
+    args.f[5] = gp_lower_scratch(l, (size_t)args.rows * (classes + 2) * sizeof(float));
+    args.d[0] = gp_lower_scratch(l, ((size_t)args.rows + parts) * BODY_SUMS * sizeof(double));
+    status = gp_lower_kernel(l, GP_KERNEL_dice_part, &args, (uint64_t)args.rows * args.chunks * classes, err);
+    if (status == GP_OK)
+        status = gp_lower_kernel(l, GP_KERNEL_dice_sum, &args, args.rows, err);
+    if (status == GP_OK)
+        status = gp_lower_kernel(l, GP_KERNEL_dice_apply, &args, parts, err);
+    return status == GP_OK ? loss_sums_add(l, args, args.rows + parts, err) : status;
+}
+
+/* Scores go to the host in CHW order; the gradient comes back the same way and is put in order here. */
+gp_status gp_lower_own_loss(lowering *l, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+    gp_kernel_image plain = args.x[0];
+    step *added;
+    gp_status status;
+
+    args.f[2] = l->plan->scores;
+    args.n[2] = 0;
+    args.n[3] = args.x[0].sample;
+    status = gp_lower_kernel(l, GP_KERNEL_scores_copy, &args, gp_lower_elements(l, &args.x[0]), err);
+    if (status != GP_OK || l->op->out[0] == GP_NO_VALUE || l->plan->memory.loss == NULL)
+        return status;
+    plain.channel_stride = plain.pixels;
+    plain.pixel_stride = 1;
+    plain.narrow = GP_WIDE;
+    plain.data = gp_lower_scratch(l, gp_lower_elements(l, &plain) * sizeof(float));
+    added = gp_lower_step(l, STEP_OWN_LOSS);
+    if (added == NULL)
+        return gp_lower_no_steps(err);
+    added->at.first = l->plan->scores;
+    added->at.out = plain.data;
+    l->plan->host_bytes = gp_lower_elements(l, &plain) * sizeof(float);
+    args.x[0] = plain;
+    return gp_lower_kernel(l, GP_KERNEL_scores_slope, &args, gp_lower_elements(l, &args.y[0]), err);
+}

@@ -1,0 +1,217 @@
+/* lower_weights.c -- what layers with weights share: copies of weights for the libraries, gradients, biases. */
+#include "common/base/memory/alloc.h"
+#include "worker/backend/cuda/plan/lower_inside.h"
+
+enum { LIBRARY_ALIGNMENT = 256 }; /* bytes; cuBLASLt's wish, cuDNN's is 16 */
+
+/* ---- gradients of parameters: parts, then their sum ---- */
+
+gp_status gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
+                         uint64_t units, gp_error *err)
+{
+    gp_status status;
+
+    if (gradient == NULL)
+        return GP_OK;
+    args->count = count;
+    args->chunks = gp_lower_chunks(count, units, PLAN_CHUNKS_MAX);
+    args->f[0] = gradient;
+    args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * count * sizeof(float));
+    status = gp_lower_kernel(l, kernel, args, args->chunks * count, err);
+    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_parts_add, args, count, err) : status;
+}
+
+gp_status gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    args.x[0] = *dy;
+    return gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
+                          (uint64_t)l->plan->options.micro_batch * dy->pixels, err);
+}
+
+gp_status gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    if (bias == NULL && args.x[PLAN_WITH].data == NULL && !args.relu)
+        return GP_OK;
+    args.y[0] = *y;
+    args.f[0] = bias;
+    return gp_lower_kernel(l, GP_KERNEL_finish, &args, gp_lower_elements(l, y), err);
+}
+
+gp_status gp_lower_mask(lowering *l, const gp_kernel_image *dx, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    if (!l->follow->masked)
+        return GP_OK;
+    args.x[0] = args.x[PLAN_WITH];
+    args.x[1] = args.y[0] = *dx;
+    return gp_lower_kernel(l, GP_KERNEL_relu_backward, &args, gp_lower_elements(l, dx), err);
+}
+
+/* ---- copies of weights, made anew when parameters have changed ---- */
+
+static gp_kernel_image vector_image(void *data, uint64_t count, int32_t narrow)
+{
+    return (gp_kernel_image){ .data = data,
+                              .channels = (uint32_t)count,
+                              .height = 1,
+                              .width = 1,
+                              .pixels = 1,
+                              .channel_stride = 1,
+                              .pixel_stride = (uint32_t)count,
+                              .sample = (uint32_t)count,
+                              .narrow = narrow };
+}
+
+static gp_status prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
+                             gp_error *err)
+{
+    gp_status status;
+
+    l->preparing = true;
+    status = gp_lower_kernel(l, kernel, args, count, err);
+    l->preparing = false;
+    return status;
+}
+
+/* Batch norm's numbers as kernels of bodies.h want them. */
+static void norm_args(const lowering *l, gp_kernel_args *args)
+{
+    if (!l->follow->norm)
+        return;
+    args->f[1] = gp_plan_data(l->plan, l->op->in[PLAN_NORM]);
+    args->f[2] = gp_plan_data(l->plan, l->op->in[PLAN_NORM + 1]);
+    args->f[3] = gp_plan_data(l->plan, l->op->in[PLAN_NORM + 2]);
+    args->f[4] = gp_plan_data(l->plan, l->op->in[PLAN_NORM + 3]);
+    args->number64[0] = l->follow->epsilon;
+}
+
+static plan_copy *copy_find(gp_plan *plan, const plan_copy *wanted)
+{
+    for (uint32_t i = 0; i < plan->copy_count; i++) {
+        plan_copy *at = &plan->copies[i];
+
+        if (at->of == wanted->of && at->narrow == wanted->narrow && at->stored == wanted->stored &&
+            at->same_order == wanted->same_order && at->normed == wanted->normed)
+            return at;
+    }
+    return NULL;
+}
+
+static plan_copy *copy_add(gp_plan *plan, const plan_copy *added)
+{
+    if (plan->copy_count == plan->copy_capacity) {
+        uint32_t capacity = plan->copy_capacity == 0 ? 32 : 2 * plan->copy_capacity;
+        plan_copy *grown = gp_realloc_array(plan->copies, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return NULL;
+        plan->copies = grown;
+        plan->copy_capacity = capacity;
+    }
+    plan->copies[plan->copy_count] = *added;
+    return &plan->copies[plan->copy_count++];
+}
+
+/* The blob's tensors lie one behind the other; libraries count on more. */
+static bool is_aligned(const lowering *l, const float *parameter)
+{
+    return (uint64_t)(parameter - l->plan->parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
+}
+
+gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
+                                const gp_kernel_image *like, void **out, gp_error *err)
+{
+    const uint64_t count = shape->outputs * shape->stored * shape->pixels;
+    plan_copy copy = { .of = weights,
+                       .narrow = like->narrow,
+                       .stored = shape->stored,
+                       .same_order = shape->stored == shape->inputs &&
+                                     (like->channel_stride != 1 || shape->inputs == 1 || shape->pixels == 1),
+                       .normed = l->follow->norm };
+    gp_kernel_args args = l->args;
+    plan_copy *have;
+
+    if (copy.same_order && !copy.narrow && !copy.normed && is_aligned(l, weights)) {
+        *out = weights;
+        return GP_OK;
+    }
+    have = copy_find(l->plan, &copy);
+    if (have != NULL) {
+        *out = have->at;
+        return GP_OK;
+    }
+    *out = copy.at = gp_lower_lasting(l, count * (like->narrow ? 2 : 4));
+    if (copy_add(l->plan, &copy) == NULL)
+        return gp_lower_no_steps(err);
+    args.y[0] = vector_image(*out, count, like->narrow);
+    args.f[0] = weights;
+    norm_args(l, &args);
+    args.n[0] = copy.same_order ? shape->pixels * shape->inputs : shape->stored;
+    args.n[1] = copy.same_order ? 1 : shape->pixels; /* in the same order: a change of type alone */
+    args.n[2] = copy.same_order ? args.n[0] : shape->inputs;
+    return prepare_add(l, GP_KERNEL_weights_pack, &args, count, err);
+}
+
+gp_status gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library, void **out,
+                          gp_error *err)
+{
+    gp_kernel_args args = l->args;
+
+    *out = bias;
+    if (!l->follow->norm && (bias == NULL || (!narrow && (!library || is_aligned(l, bias)))))
+        return GP_OK;
+    *out = gp_lower_lasting(l, (size_t)count * (narrow ? 2 : 4));
+    args.y[0] = vector_image(*out, count, narrow);
+    args.f[0] = bias;
+    norm_args(l, &args);
+    return prepare_add(l, GP_KERNEL_vector_pack, &args, count, err);
+}
+
+gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
+                                  const gp_kernel_image *like, void *from, int32_t narrow, gp_error *err)
+{
+    gp_kernel_args args = l->args;
+    bool same = shape->stored == shape->inputs &&
+                (like->channel_stride != 1 || shape->inputs == 1 || shape->pixels == 1);
+
+    args.x[0] = vector_image(from, shape->outputs * shape->stored * shape->pixels, narrow);
+    args.f[0] = gradient;
+    args.n[0] = same ? shape->pixels * shape->inputs : shape->inputs;
+    args.n[1] = same ? 1 : shape->pixels;
+    args.n[2] = same ? args.n[0] : shape->stored;
+    return gp_lower_kernel(l, GP_KERNEL_weights_unpack, &args, shape->outputs * shape->inputs * shape->pixels,
+                           err);
+}
+
+gp_status gp_lower_granted(gp_status status, const gp_error *why, gp_device_work **work, gp_error *err)
+{
+    if (status == GP_OK)
+        return GP_OK;
+    *work = NULL;
+    if (status == GP_EUNSUPPORTED)
+        return GP_OK;
+    if (err != NULL)
+        *err = *why;
+    return status;
+}
+
+gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
+                        const gp_device_operands *at, gp_error *err)
+{
+    step *added = gp_lower_step(l, kind);
+
+    if (added == NULL) {
+        gp_device_work_free(work);
+        return gp_lower_no_steps(err);
+    }
+    added->work = work;
+    added->at = *at;
+    if (workspace > l->plan->workspace_bytes)
+        l->plan->workspace_bytes = workspace;
+    return GP_OK;
+}

@@ -1,0 +1,213 @@
+/* place.c -- memory of activations: a value is alive from the op that writes it to the last that reads it, and two that
+ * are never alive together may lie in the same place.  The largest is placed first, each as low as it fits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "worker/backend/cuda/plan/plan.h"
+
+enum { PLACE_ALIGNMENT = 256 };
+
+static bool value_is_placed(gp_value_role role)
+{
+    return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_SAVED ||
+           role == GP_VALUE_CALL || role == GP_VALUE_ACTIVATION_GRADIENT;
+}
+
+static bool op_is_loss(gp_opcode code)
+{
+    return code == GP_OP_SOFTMAX_XENT || code == GP_OP_WEIGHTED_XENT || code == GP_OP_DICE ||
+           code == GP_OP_MSE || code == GP_OP_HUBER || code == GP_OP_OWN_LOSS;
+}
+
+gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value)
+{
+    gp_kernel_image image = { .data = NULL };
+
+    if (value == GP_NO_VALUE)
+        return image;
+    const gp_shape *shape = &plan->graph->values[value].shape;
+
+    image.channels = shape->rank > 0 ? (uint32_t)shape->dim[0] : 1;
+    image.height = shape->rank > 1 ? (uint32_t)shape->dim[1] : 1;
+    image.width = shape->rank > 2 ? (uint32_t)shape->dim[2] : 1;
+    image.pixels = image.height * image.width;
+    image.channel_stride = plan->packed ? 1 : image.pixels;
+    image.pixel_stride = plan->packed ? image.channels : 1;
+    if (plan->spread_input && value == plan->graph->input)
+        image.pixel_stride = PLAN_INPUT_CHANNELS;
+    image.sample = (plan->packed ? image.pixel_stride : image.channels) * image.pixels;
+    image.narrow = plan->values[value].narrow;
+    image.data = gp_plan_data(plan, value);
+    return image;
+}
+
+void *gp_plan_data(const gp_plan *plan, uint32_t value)
+{
+    const gp_value *about;
+
+    if (value == GP_NO_VALUE)
+        return NULL;
+    about = &plan->graph->values[value];
+    switch (about->role) {
+    case GP_VALUE_PARAMETER:
+        return plan->parameters + plan->graph->parameters[about->parameter].offset;
+    case GP_VALUE_PARAMETER_GRADIENT:
+        return plan->gradients + plan->graph->parameters[about->parameter].offset;
+    case GP_VALUE_TARGET:
+        return plan->targets;
+    case GP_VALUE_SCORES:
+        return plan->scores;
+    case GP_VALUE_SUMS:
+        return plan->sums;
+    default:
+        return plan->arena + plan->values[plan->values[value].root].offset;
+    }
+}
+
+/* The bytes lie in CHW order: a copy to another such shape is no copy. */
+static bool value_is_plain(const gp_plan *plan, uint32_t value)
+{
+    gp_kernel_image image = gp_plan_image(plan, value);
+
+    return !plan->packed || image.pixels == 1 || image.channels == 1;
+}
+
+static void value_touch(gp_plan *plan, uint32_t value, uint32_t op)
+{
+    plan_value *at;
+
+    if (value == GP_NO_VALUE || !value_is_placed(plan->graph->values[value].role))
+        return;
+    at = &plan->values[plan->values[value].root];
+    if (at->first == UINT32_MAX)
+        at->first = op;
+    at->last = op;
+}
+
+static gp_status value_measure(gp_plan *plan, uint32_t value, gp_error *err)
+{
+    const gp_value *about = &plan->graph->values[value];
+    plan_value *at = &plan->values[value];
+    int64_t rows = about->role == GP_VALUE_CALL ? 1 : plan->options.micro_batch,
+            each = gp_shape_count(&about->shape), count;
+
+    if (plan->spread_input && value == plan->graph->input)
+        each = each / about->shape.dim[0] * PLAN_INPUT_CHANNELS;
+    count = each * rows;
+
+    if (count > INT32_MAX)
+        return gp_fail(
+            err, GP_ELIMIT,
+            "a value of %lld numbers for %u samples; a GPU takes at most %d at once: use a smaller "
+            "micro-batch-size or more workers",
+            (long long)count, plan->options.micro_batch, INT32_MAX);
+    at->bytes = ((size_t)count * (at->narrow ? 2 : gp_dtype_bytes(about->dtype)) + PLACE_ALIGNMENT - 1) /
+                PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+    return GP_OK;
+}
+
+static int larger_first(const void *a, const void *b, void *context)
+{
+    const plan_value *values = context, *x = &values[*(const uint32_t *)a],
+                     *y = &values[*(const uint32_t *)b];
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
+}
+
+/* placed: the values placed before, by offset; inserted in order. */
+static size_t value_insert(const plan_value *values, uint32_t *placed, uint32_t count, uint32_t value)
+{
+    const plan_value *mine = &values[value];
+    size_t offset = 0;
+    uint32_t at = count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const plan_value *other = &values[placed[i]];
+
+        if (other->last < mine->first || mine->last < other->first)
+            continue;
+        if (offset + mine->bytes <= other->offset)
+            break;
+        if (other->offset + other->bytes > offset)
+            offset = other->offset + other->bytes;
+    }
+    while (at > 0 && values[placed[at - 1]].offset > offset) {
+        placed[at] = placed[at - 1];
+        at--;
+    }
+    placed[at] = value;
+    return offset;
+}
+
+/* Losses compare wide numbers: what they read and write is float32 in every precision. */
+static void values_choose(gp_plan *plan)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+
+    for (uint32_t v = 0; v < plan->graph->value_count; v++) {
+        gp_value_role role = plan->graph->values[v].role;
+
+        plan->values[v].root = v;
+        plan->values[v].first = UINT32_MAX;
+        plan->values[v].narrow = plan->graph->values[v].dtype == GP_F32 &&
+                                         (role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION ||
+                                          role == GP_VALUE_ACTIVATION_GRADIENT)
+                                     ? plan->narrow
+                                     : GP_WIDE;
+    }
+    for (uint32_t i = 0; i < ops->count; i++) {
+        if (!op_is_loss(plan->ops[i].code))
+            continue;
+        plan->values[plan->ops[i].in[0]].narrow = GP_WIDE;
+        if (plan->ops[i].out[0] != GP_NO_VALUE)
+            plan->values[plan->ops[i].out[0]].narrow = GP_WIDE;
+    }
+    for (uint32_t i = 0; i < ops->count; i++) {
+        uint32_t x = plan->ops[i].in[0], y = plan->ops[i].out[0];
+
+        if (plan->ops[i].code == GP_OP_RESHAPE && plan->values[x].narrow == plan->values[y].narrow &&
+            value_is_plain(plan, x) && value_is_plain(plan, y))
+            plan->values[y].root = plan->values[x].root;
+    }
+}
+
+gp_status gp_plan_place(gp_plan *plan, gp_error *err)
+{
+    const gp_ops *ops = &plan->graph->ops[plan->options.phase];
+    uint32_t count = plan->graph->value_count, used = 0;
+    uint32_t *order = gp_calloc(count + 1, sizeof(*order)), *placed = gp_calloc(count + 1, sizeof(*placed));
+    gp_status status = GP_OK;
+
+    plan->values = gp_calloc(count + 1, sizeof(*plan->values));
+    if (plan->values == NULL || order == NULL || placed == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a table of %u values", count);
+    if (status == GP_OK)
+        values_choose(plan);
+    if (status == GP_OK)
+        value_touch(plan, plan->graph->input, 0);
+    for (uint32_t i = 0; i < ops->count && status == GP_OK; i++)
+        for (uint32_t k = 0; k < GP_OP_VALUES_MAX; k++) {
+            value_touch(plan, plan->ops[i].in[k], i);
+            value_touch(plan, plan->ops[i].out[k], i);
+        }
+    for (uint32_t v = 0; v < count && status == GP_OK; v++)
+        if (plan->values[v].first != UINT32_MAX && plan->values[v].root == v) {
+            status = value_measure(plan, v, err);
+            order[used++] = v;
+        }
+    if (status == GP_OK)
+        qsort_r(order, used, sizeof(*order), larger_first, plan->values);
+    for (uint32_t i = 0; i < used && status == GP_OK; i++) {
+        plan_value *at = &plan->values[order[i]];
+
+        at->offset = value_insert(plan->values, placed, i, order[i]);
+        if (at->offset + at->bytes > plan->arena_bytes)
+            plan->arena_bytes = at->offset + at->bytes;
+    }
+    gp_free(order);
+    gp_free(placed);
+    return status;
+}

@@ -1,0 +1,300 @@
+/* predict.c -- samples to the device, one graph over them, scores and sums back. */
+#include "worker/backend/cuda/plan/predict.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "worker/backend/cuda/plan/slots.h"
+
+enum { WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
+
+/* ---- memory ---- */
+
+void gp_predict_close(gp_plan *plan)
+{
+    gp_predict *predict = plan->predict;
+    gp_device *device = plan->backend->device;
+    gp_error ignored;
+
+    if (predict == NULL)
+        return;
+    gp_device_wait(device, GP_LANE_INPUT, &ignored);
+    gp_device_wait(device, GP_LANE_MAIN, &ignored);
+    gp_device_wait(device, GP_LANE_OUTPUT, &ignored);
+    gp_device_graph_free(predict->graph);
+    gp_device_free(device, predict->slots);
+    gp_device_free(device, predict->answers);
+    gp_device_free(device, predict->kept);
+    gp_device_free_host(device, predict->pinned);
+    gp_device_free_host(device, predict->answered);
+    gp_free(predict);
+    plan->predict = NULL;
+}
+
+static gp_status slots_take(gp_plan *plan, char **pinned, char **slots, size_t bytes, gp_error *err)
+{
+    void *host = NULL, *there;
+    gp_status status =
+        gp_device_alloc_host(plan->backend->device, &host, &there, GP_PREDICTIONS_AHEAD * bytes, err);
+
+    *pinned = host;
+    return status == GP_OK ? gp_plan_take(plan, slots, GP_PREDICTIONS_AHEAD * bytes, err) : status;
+}
+
+gp_status gp_predict_open(gp_plan *plan, gp_error *err)
+{
+    const size_t rows = plan->options.micro_batch;
+    gp_predict *predict = gp_calloc(1, sizeof(*predict));
+    gp_kernel_args *input = &plan->steps[0].args;
+    gp_status status;
+
+    if (predict == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for predictions");
+    plan->predict = predict;
+    predict->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
+    predict->samples_at = predict->targets_at + gp_slot_aligned(rows * plan->graph->target_bytes);
+    predict->slot_bytes = predict->samples_at + gp_slot_aligned(rows * gp_slot_sample_bytes(plan));
+    predict->scores_at = gp_slot_aligned(PLAN_SUMS * sizeof(double));
+    predict->answer_bytes =
+        predict->scores_at + gp_slot_aligned(rows * plan->graph->score_count * sizeof(float));
+    status = slots_take(plan, &predict->pinned, &predict->slots, predict->slot_bytes, err);
+    if (status == GP_OK)
+        status = slots_take(plan, &predict->answered, &predict->answers, predict->answer_bytes, err);
+    if (status == GP_OK)
+        status = gp_plan_take(plan, &predict->kept, sizeof(*predict->kept), err);
+    if (status == GP_OK)
+        status = gp_device_clear(plan->backend->device, predict->kept, sizeof(*predict->kept), err);
+    if (status != GP_OK)
+        return status;
+    if (plan->eager)
+        snprintf(predict->pieces, sizeof(predict->pieces), "it was asked to be eager");
+    input->bytes = predict->slots + predict->samples_at;
+    input->count = predict->slot_bytes;
+    return GP_OK;
+}
+
+/* ---- the pass ---- */
+
+static gp_status turn_launch(gp_plan *plan, gp_error *err)
+{
+    const gp_predict *predict = plan->predict;
+    gp_device *device = plan->backend->device;
+    gp_kernel_args args = { .call = plan->call, .kept = predict->kept };
+    const size_t words = plan->options.micro_batch * (plan->graph->target_bytes / sizeof(uint32_t));
+    gp_status status;
+
+    status =
+        gp_slot_turn(plan, predict->kept, predict->slots, predict->slot_bytes, GP_PREDICTIONS_AHEAD, err);
+    args.count = predict->slot_bytes;
+    args.bytes = predict->slots + predict->targets_at;
+    args.y[0].data = plan->targets;
+    return status == GP_OK && words != 0
+               ? gp_device_launch(device, GP_KERNEL_feed_targets, &args, (uint32_t)words, err)
+               : status;
+}
+
+static gp_status answer_launch(gp_plan *plan, gp_error *err)
+{
+    const gp_predict *predict = plan->predict;
+    const size_t scores = plan->options.micro_batch * (size_t)plan->graph->score_count;
+    gp_kernel_args args = { .call = plan->call,
+                            .bytes = predict->answers,
+                            .count = predict->answer_bytes,
+                            .n = { PLAN_SUMS, (uint32_t)plan->graph->score_count } };
+
+    args.y[0].data = predict->answers + predict->scores_at;
+    args.f[2] = plan->scores;
+    args.d[1] = plan->sums;
+    return gp_device_launch(plan->backend->device, GP_KERNEL_predict_answer, &args,
+                            (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err);
+}
+
+static gp_status pass_launch(gp_plan *plan, gp_error *err)
+{
+    gp_status status = turn_launch(plan, err);
+
+    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)
+        status = gp_plan_step_run(plan, &plan->steps[i], err);
+    return status == GP_OK ? answer_launch(plan, err) : status;
+}
+
+static gp_status pass_record(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_record(device, err), ended;
+
+    if (status != GP_OK)
+        return status;
+    status = pass_launch(plan, err);
+    ended = gp_device_recorded(device, &plan->predict->graph, status == GP_OK ? err : NULL);
+    return status == GP_OK ? ended : status;
+}
+
+/* What cannot be recorded is launched piece by piece: slower, and otherwise the same. */
+static gp_status pass_run(gp_plan *plan, gp_error *err)
+{
+    gp_predict *predict = plan->predict;
+    gp_error why;
+
+    if (predict->graph == NULL && predict->warm && predict->pieces[0] == '\0' &&
+        pass_record(plan, &why) != GP_OK)
+        snprintf(predict->pieces, sizeof(predict->pieces), "%.190s", why.message);
+    predict->warm = true;
+    return predict->graph != NULL ? gp_device_replay(plan->backend->device, predict->graph, err)
+                                  : pass_launch(plan, err);
+}
+
+/* ---- begin and end ---- */
+
+/* Parameters that may have changed, and what is made of them. */
+static gp_status parameters_put(gp_plan *plan, gp_error *err)
+{
+    gp_status status = gp_device_upload(plan->backend->device, plan->parameters, plan->memory.parameters,
+                                        plan->graph->blob_count * sizeof(float), err);
+
+    for (uint32_t i = 0; i < plan->prepare_count && status == GP_OK; i++)
+        status = gp_plan_step_run(plan, &plan->prepare[i], err);
+    return status;
+}
+
+static gp_status samples_put(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
+{
+    const gp_predict *predict = plan->predict;
+    gp_device *device = plan->backend->device;
+    char *pinned = predict->pinned + slot * predict->slot_bytes;
+    const size_t bytes = batch->count * gp_slot_sample_bytes(plan);
+    gp_kernel_call call = gp_plan_call(plan, batch);
+    gp_status status;
+
+    memcpy(pinned, &call, sizeof(call));
+    if (batch->targets != NULL && batch->count != 0)
+        memcpy(pinned + predict->targets_at, batch->targets, batch->count * plan->graph->target_bytes);
+    if (batch->count != 0)
+        memcpy(pinned + predict->samples_at, batch->samples, bytes);
+    status = gp_device_feed(device, predict->slots + slot * predict->slot_bytes, pinned,
+                            predict->samples_at + bytes, err);
+    if (status == GP_OK)
+        status = gp_device_note(device, GP_EVENT_FED + slot, GP_LANE_INPUT, err);
+    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_FED + slot, err) : status;
+}
+
+static gp_status answer_fetch(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
+{
+    const gp_predict *predict = plan->predict;
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_note(device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
+
+    if (status == GP_OK)
+        status = gp_device_follow(device, GP_LANE_OUTPUT, GP_EVENT_USED + slot, err);
+    if (status == GP_OK)
+        status = gp_device_fetch(
+            device, predict->answered + slot * predict->answer_bytes,
+            predict->answers + slot * predict->answer_bytes,
+            predict->scores_at + batch->count * (size_t)plan->graph->score_count * sizeof(float), err);
+    return status == GP_OK ? gp_device_note(device, GP_EVENT_OUT + slot, GP_LANE_OUTPUT, err) : status;
+}
+
+static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *err)
+{
+    gp_predict *predict = plan->predict;
+    const uint32_t slot = (uint32_t)(predict->launched % GP_PREDICTIONS_AHEAD);
+    gp_status status = GP_OK;
+
+    if (predict->over || predict->launched - predict->taken == GP_PREDICTIONS_AHEAD)
+        return gp_fail(err, GP_ESTATE, "%s",
+                       predict->over ? "an earlier prediction on the GPU has failed"
+                                     : "two predictions are under way on the GPU");
+    if (batch->first && !batch->unchanged)
+        status = parameters_put(plan, err);
+    if (status == GP_OK)
+        status = samples_put(plan, batch, slot, err); /* what was in the slots before was taken */
+    if (status == GP_OK)
+        status = pass_run(plan, err);
+    if (status == GP_OK)
+        status = answer_fetch(plan, batch, slot, err);
+    predict->over = status != GP_OK;
+    if (status != GP_OK)
+        return status;
+    predict->compared[slot] = batch->targets != NULL;
+    predict->launched++;
+    if (plan->sums_on_host && batch->first && batch->targets != NULL)
+        memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
+    return GP_OK;
+}
+
+/* Small networks are heard of at once. */
+static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_predict *predict = plan->predict;
+    gp_patience patience = gp_device_patience(device, predict->taken == 0, predict->longest_ns);
+    const int64_t begin_ns = gp_now_ns();
+    int64_t waited_ns = 0;
+    bool passed = false;
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; status == GP_OK && !passed; i++) {
+        int64_t sleep_ns = waited_ns / 16, left_ms = gp_patience_left(&patience); /* before the question */
+
+        waited_ns = gp_now_ns() - begin_ns;
+        status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);
+        sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
+                   : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
+                                             : sleep_ns;
+        if (status == GP_OK && !passed && left_ms == 0)
+            return gp_fail(
+                err, GP_ETIMEDOUT,
+                "the GPU has not answered within %.1f s; the longest prediction until now took %.3f s",
+                (double)waited_ns * 1e-9, (double)predict->longest_ns * 1e-9);
+        if (status == GP_OK && !passed && i >= WAIT_SPINS)
+            nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
+    }
+    predict->longest_ns = waited_ns > predict->longest_ns ? waited_ns : predict->longest_ns;
+    return status;
+}
+
+static gp_status predict_take(gp_plan *plan, const float **scores, gp_error *err)
+{
+    gp_predict *predict = plan->predict;
+    const uint32_t slot = (uint32_t)(predict->taken % GP_PREDICTIONS_AHEAD);
+    const char *answer = predict->answered + slot * predict->answer_bytes;
+    gp_status status;
+
+    if (predict->taken == predict->launched)
+        return gp_fail(err, GP_ESTATE, "no prediction is under way on the GPU");
+    status = answer_wait(plan, slot, err);
+    predict->over = predict->over || status != GP_OK;
+    if (status != GP_OK)
+        return status;
+    predict->taken++;
+    if (predict->compared[slot] && !plan->sums_on_host)
+        memcpy(plan->memory.sums, answer, GP_SUMS * sizeof(double));
+    *scores = (const float *)(const void *)(answer + predict->scores_at);
+    return GP_OK;
+}
+
+static const char *predict_pieces(const gp_plan *plan)
+{
+    return plan->predict->pieces;
+}
+
+gp_status gp_predict_run(gp_plan *plan, const gp_batch *batch, gp_error *err)
+{
+    const float *scores;
+    gp_status status = predict_launch(plan, batch, err);
+
+    if (status == GP_OK)
+        status = predict_take(plan, &scores, err);
+    if (status == GP_OK && plan->memory.scores != NULL)
+        memcpy(plan->memory.scores, scores, batch->count * (size_t)plan->graph->score_count * sizeof(float));
+    return status;
+}
+
+const gp_backend_predictions gp_plan_predictions = {
+    .launch = predict_launch,
+    .take = predict_take,
+    .pieces = predict_pieces,
+};

@@ -1,0 +1,265 @@
+/* steps.c -- a call as one graph, a step's last call with all that follows in it, and what the host is told.
+ *
+ * The first step of a training is launched piece by piece, because libraries load their kernels when first used and NCCL
+ * connects its ranks; on every rank alike, because a sum must be in a graph on all ranks or on none.  From the second
+ * on, each kind of call is recorded when it first comes, and replayed: what changes from call to call lies in the slot.
+ *
+ * An abort: the host takes `go` back and only then ends the sums that are under way.  So whoever's latch has seen `go`
+ * had whole sums: it is at the step after, and all others are at it or at the one before. */
+#include "worker/backend/cuda/kernels/bodies.h"
+
+#include "common/base/clock.h"
+#include "worker/backend/cuda/plan/keep.h"
+
+enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
+
+/* ---- the mail ---- */
+
+static bool mail_came(const gp_kernel_told *told, uint64_t number)
+{
+    return __atomic_load_n(&told->number, __ATOMIC_ACQUIRE) == number;
+}
+
+static const gp_kernel_told *mail_of(const gp_kept *kept, uint64_t number)
+{
+    return &kept->mail->told[(number - 1) % GP_KERNEL_TOLD];
+}
+
+/* From when on the device could work at it. */
+static int64_t step_since(const gp_kept *kept, uint64_t number)
+{
+    int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_TOLD];
+
+    return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
+}
+
+/* For peers it waits as long as they live.  At its own share of a step a device that is well takes as long as ever. */
+static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_patience *patience, gp_error *err)
+{
+    const gp_kept *kept = plan->kept;
+    const int64_t taken_ns = gp_now_ns() - step_since(kept, number);
+
+    if (gp_patience_left(patience) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EIO,
+        "the GPU has not done its share of a step within %.1f s; the longest until now took %.3f s",
+        (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
+}
+
+/* Until the device has told of that step.  Short steps are heard of at once; what else may have happened is asked for once
+ * in a millisecond, because each answer takes locks of the driver that launches take too. */
+static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
+{
+    const gp_kernel_told *told = mail_of(plan->kept, number);
+    gp_patience patience;
+    int64_t begin_ns, looked_ns, now_ns;
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < WAIT_SPINS; i++)
+        if (mail_came(told, number))
+            return GP_OK;
+    if (plan->kept->over)
+        return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
+    patience = gp_device_patience(plan->backend->device, number == 1, plan->kept->longest_ns);
+    begin_ns = looked_ns = gp_now_ns();
+    while (status == GP_OK && !mail_came(told, number)) {
+        int64_t sleep_ns;
+
+        now_ns = gp_now_ns();
+        if (now_ns - looked_ns >= LOOK_NS) {
+            looked_ns = now_ns;
+            status = gp_device_look(plan->backend->device, err);
+            if (status == GP_OK)
+                status = device_stands(plan, number, &patience, err);
+        }
+        sleep_ns = (now_ns - begin_ns) / 16;
+        sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
+                   : sleep_ns > WAIT_MOST_NS ? WAIT_MOST_NS
+                                             : sleep_ns;
+        if (status == GP_OK)
+            nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
+    }
+    return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
+}
+
+/* ---- a call ---- */
+
+static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
+{
+    gp_kernel_args args = {
+        .call = plan->call, .kept = plan->kept->kept, .mail = plan->kept->mail_there, .kind = kind
+    };
+
+    args.d[1] = plan->sums;
+    return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
+}
+
+/* Buckets that are complete after step `at` of the plan begin to be summed while the main lane goes on. */
+static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_error *err)
+{
+    const gp_kept *kept = plan->kept;
+    gp_device *device = plan->backend->device;
+    bool forked = false;
+    gp_status status = GP_OK;
+
+    for (; *next < kept->bucket_count && kept->buckets[*next].after <= at && status == GP_OK; ++*next) {
+        if (!forked) {
+            forked = true;
+            status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+            if (status == GP_OK)
+                status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+        }
+        if (status == GP_OK)
+            status = gp_device_sum(device, plan->gradients + kept->buckets[*next].first,
+                                   kept->buckets[*next].count, false, err);
+    }
+    return status;
+}
+
+/* The header follows the last bucket, and the main lane both. */
+static gp_status header_sum(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_status status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+
+    if (status == GP_OK)
+        status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+    if (status == GP_OK)
+        status = gp_device_sum(device, plan->sums, PLAN_SUMS, true, err);
+    if (status == GP_OK)
+        status = gp_device_note(device, GP_EVENT_JOIN, GP_LANE_PEERS, err);
+    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_JOIN, err) : status;
+}
+
+static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
+{
+    const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
+    bool sums = last && gp_device_joined(plan->backend->device), turned = false;
+    uint32_t next = 0;
+    gp_status status = gp_feed_launch(plan, err);
+
+    for (uint32_t i = 0; i < plan->prepare_count && first && status == GP_OK; i++)
+        status = gp_plan_step_run(plan, &plan->prepare[i], err);
+    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
+        if (!turned && (plan->steps[i].op >= forward_count || i + 1 == plan->step_count)) {
+            turned = true;
+            status = stamp(plan, 0, err);
+        }
+        if (status == GP_OK)
+            status = gp_plan_step_run(plan, &plan->steps[i], err);
+        if (status == GP_OK && i + 1 == plan->step_count)
+            status = stamp(plan, last ? 2 : 1, err); /* before sums that nothing hides */
+        if (status == GP_OK && sums)
+            status = buckets_sum(plan, &next, i, err);
+    }
+    if (status == GP_OK && sums)
+        status = header_sum(plan, err);
+    return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
+}
+
+/* The lane of the sums takes part in what is recorded, and must have nothing else in it then. */
+static gp_status peers_rest(gp_plan *plan, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    bool idle = false;
+    gp_status status = mail_wait(plan, plan->kept->launched, err);
+
+    while (status == GP_OK && !idle) {
+        status = gp_device_idle(device, GP_LANE_PEERS, &idle, err);
+        if (status == GP_OK && !idle)
+            status = gp_device_look(device, err);
+    }
+    return status;
+}
+
+static gp_status call_record(gp_plan *plan, bool first, bool last, gp_error *err)
+{
+    gp_device *device = plan->backend->device;
+    gp_kept *kept = plan->kept;
+    gp_status status = peers_rest(plan, err), ended;
+
+    if (status == GP_OK)
+        status = gp_device_record(device, err);
+    if (status != GP_OK)
+        return status;
+    status = call_pass(plan, first, last, err);
+    ended = gp_device_recorded(device, &kept->graphs[first][last], status == GP_OK ? err : NULL);
+    return status == GP_OK ? ended : status;
+}
+
+gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    bool first = call->batch.first, last = call->batch.last;
+    gp_status status = kept->over ? gp_fail(err, GP_ESTATE, "the training on the GPU was ended") : GP_OK;
+
+    if (status == GP_OK)
+        status = gp_feed_fill(plan, call, err);
+    if (status == GP_OK && (plan->eager || kept->launched == 0)) {
+        status = call_pass(plan, first, last, err);
+    } else if (status == GP_OK) {
+        if (kept->graphs[first][last] == NULL)
+            status = call_record(plan, first, last, err);
+        if (status == GP_OK)
+            status = gp_device_replay(plan->backend->device, kept->graphs[first][last], err);
+    }
+    if (status == GP_OK)
+        status = gp_feed_used(plan, err);
+    if (status == GP_OK && last)
+        kept->launched_ns[kept->launched++ % GP_KERNEL_TOLD] = gp_now_ns();
+    return status;
+}
+
+void gp_steps_free_graphs(gp_plan *plan)
+{
+    for (int i = 0; i < 4; i++) {
+        gp_device_graph_free(plan->kept->graphs[i / 2][i % 2]);
+        plan->kept->graphs[i / 2][i % 2] = NULL;
+    }
+}
+
+/* ---- what became of a step ---- */
+
+gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    const gp_kernel_told *told = mail_of(kept, kept->told + 1);
+    int64_t since_ns;
+    gp_status status;
+
+    if (kept->told == kept->launched)
+        return gp_fail(err, GP_ESTATE, "no step is under way on the GPU");
+    status = mail_wait(plan, kept->told + 1, err);
+    if (status != GP_OK)
+        return status;
+    since_ns = step_since(kept, kept->told + 1);
+    kept->told_ns = gp_now_ns();
+    kept->longest_ns =
+        kept->told_ns - since_ns > kept->longest_ns ? kept->told_ns - since_ns : kept->longest_ns;
+    kept->told++;
+    *out = (gp_step_told){ .samples = told->sums[STEP_SAMPLES],
+                           .loss_scale = told->loss_scale,
+                           .stop = told->sums[STEP_STOP] > 0,
+                           .pause = told->sums[STEP_PAUSE] > 0,
+                           .counts = told->counts != 0,
+                           .committed = told->commit != 0,
+                           .forward_ns = (int64_t)told->forward_ns,
+                           .backward_ns = (int64_t)told->backward_ns,
+                           .exchange_ns = (int64_t)told->exchange_ns,
+                           .commit_ns = (int64_t)told->commit_ns };
+    memcpy(out->sums, told->sums, sizeof(out->sums));
+    return GP_OK;
+}
+
+gp_status gp_steps_halt(gp_plan *plan, gp_error *err)
+{
+    gp_kept *kept = plan->kept;
+    gp_status status;
+
+    __atomic_store_n(&kept->mail->go, 0, __ATOMIC_SEQ_CST);
+    status = gp_device_abort(plan->backend->device, err);
+    gp_steps_free_graphs(plan);
+    kept->over = true;
+    return status;
+}

@@ -1,0 +1,768 @@
+/* run.c -- the life of the compute thread.
+ *
+ *            .--PREPARE--> PREPARING -------------------------.
+ *            .--TRAIN--> TRAINING --last step, stop, failure--.
+ *   IDLE <---+------------------------------------------------+      any other command: GP_ESTATE, no change
+ *    ^       '--PREDICT_BEGIN--> PREDICTING --PREDICT_ASK--.
+ *    |                            |      ^-----------------'
+ *    '----PREDICT_END, RESET------'
+ *    '--TASKS--> SERVING --link closed, any command--> IDLE
+ *
+ *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
+ *                                                   then news, then train_done; keeps a copy of the state, for the
+ *                                                   case that a peer has died and the lease gets another generation
+ *   IDLE -> PREPARING -> IDLE  [run_prepare]        what a training will need in the next generation of this lease is made,
+ *                                                   and as much as can be is kept; answers ok_reply
+ *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
+ *   PREDICTING -> IDLE         [run_forget]
+ *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
+ *
+ * Control stops a training through gp_train_control, never through the mailbox: compute takes commands between
+ * runs only.  The backend stays open from the first need to the end of the process; that of a GPU is closed when
+ * nothing was to be done for GRADPOOL_GPU_IDLE seconds (120), so that its memory is there for others, and opened anew. */
+#include "worker/daemon/run.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/seal.h"
+#include "common/data/store/store.h"
+#include "worker/process/last_words.h"
+#include "worker/task/object.h"
+#include "worker/predict/predictor.h"
+#include "worker/task/tasks.h"
+
+enum { COMPUTE_STACK = 16 << 20, GPU_IDLE_MS = 120000, GPU_IDLE_S_MAX = 1000000 };
+
+struct gp_run {
+    gp_run_options options;
+    pthread_t thread;
+    gp_backend *backend; /* NULL until needed */
+    /* Control offers, compute uses: what is in neither place may be freed by control (gp_run_holds). */
+    _Atomic(gp_rendezvous *) offered, used;
+    _Atomic(struct gp_seat *) seat; /* of the link to be served */
+    gp_objects *objects;            /* code of tasks; NULL until needed */
+    gp_predictor *predictor;        /* NULL unless PREDICTING */
+    uint32_t rank;                  /* in the present training */
+    const gp_command *training;     /* that began it */
+    gp_train_held *held;            /* what the group before left of a training; NULL: nothing */
+    bool cooled;                    /* the backend was open before */
+    int idle_ms;                    /* after which the backend of a GPU is closed; -1: never */
+    atomic_bool ended;              /* the thread will do nothing more */
+};
+
+/* ---- answers ---- */
+
+static gp_reply reply_to(const gp_command *command, const gp_message_type *type)
+{
+    gp_reply reply = { .type = type };
+
+    reply.peer = command->message.peer;
+    reply.envelope.correlation = command->message.envelope.correlation;
+    reply.envelope.lease = command->message.envelope.lease;
+    reply.envelope.generation = command->message.envelope.generation;
+    return reply;
+}
+
+static void reply_error(gp_run *run, const gp_command *command, const gp_error *error, bool idle)
+{
+    gp_reply reply = reply_to(command, &gp_msg_error_reply);
+
+    reply.body.error.code = error->code;
+    snprintf(reply.body.error.message, sizeof(reply.body.error.message), "%s", error->message);
+    reply.idle = idle;
+    gp_log_event(GP_LOG_WARN, "run-failed", GP_LOG_WITH({ "message", .text = command->message.type->name }),
+                 "%s: %s", command->message.type->name, error->message);
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+/* ---- what every run needs ---- */
+
+static gp_status run_warm(gp_run *run, gp_error *err)
+{
+    const gp_worker_device *device = run->options.device;
+    gp_backend_options options = {
+        .threads = device->shared || device->core_count == 0 ? 1 : device->core_count,
+        .cores = device->shared ? NULL : device->cores,
+    };
+    char compiled[PATH_MAX];
+    int64_t began = gp_now_ns();
+    gp_error ignored;
+    gp_status status;
+
+    if (run->options.backend_ops == NULL)
+        return gp_fail(err, GP_ENODEV, "%s", device->excluded);
+    if (run->backend != NULL)
+        return GP_OK;
+    if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
+        options.compiled = compiled;
+    status = run->options.backend_ops->open(&run->backend, &options, err);
+    if (status != GP_OK && run->cooled) /* a library that cannot begin anew in this process can in the next */
+        gp_device_lost("when it was to be opened again", err);
+    if (status == GP_OK)
+        gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,
+               (double)(gp_now_ns() - began) * 1e-6);
+    return status;
+}
+
+/* A failure that stays (CUDA answers every later call with it) is lost to this process, and whoever came next would meet it. */
+static void run_check_device(const gp_run *run, const char *doing, const gp_error *cause)
+{
+    gp_error still;
+
+    if (cause->code == GP_EIO && run->backend != NULL && run->options.backend_ops->cools &&
+        run->options.backend_ops->sync(run->backend, &still) != GP_OK)
+        gp_device_lost(doing, cause);
+}
+
+/* gp_tasks_host.backend */
+static gp_status host_backend(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
+{
+    gp_run *run = context;
+    gp_status status = run_warm(run, err);
+
+    if (status != GP_OK)
+        return status;
+    *ops = run->options.backend_ops;
+    *backend = run->backend;
+    return GP_OK;
+}
+
+/* The group that control assigned last; control does not free it before the next call. Also gp_tasks_host.rendezvous. */
+static gp_rendezvous *run_rendezvous(void *context)
+{
+    gp_run *run = context;
+    gp_rendezvous *rendezvous;
+
+    /* `offered` is read again after `used` is set: control may have checked `used` in between (gp_run_holds). */
+    do {
+        rendezvous = atomic_load(&run->offered);
+        atomic_store(&run->used, rendezvous);
+    } while (atomic_load(&run->offered) != rendezvous);
+    return rendezvous;
+}
+
+/* Weights of a message: mapped from the descriptor that came before it. */
+typedef struct weights {
+    const float *data; /* NULL: none */
+    size_t bytes;
+} weights;
+
+/* Map the weights whose size is payload `index`. GP_EVERSION: the payload is not a size, because an
+ * older client put the weights themselves there. */
+static gp_status weights_open(weights *out, const gp_incoming *in, uint32_t index, gp_error *err)
+{
+    const gp_frame *frame = &in->payloads[index];
+    const void *data;
+    uint64_t bytes;
+
+    if (frame->bytes != sizeof(bytes))
+        return gp_fail(err, GP_EVERSION,
+                       "%s brought weights in a frame of %zu bytes; this worker takes them as a descriptor; "
+                       "install the same version of gradpool on both sides",
+                       in->type->name, frame->bytes);
+    memcpy(&bytes, frame->data, sizeof(bytes));
+    if (bytes == 0) /* a network without parameters */
+        return GP_OK;
+    if (bytes % sizeof(float) != 0)
+        return gp_fail(err, GP_EPROTO, "weights of %llu bytes; expected float32 elements of 4 bytes",
+                       (unsigned long long)bytes);
+    if (in->fd < 0)
+        return gp_fail(err, GP_EPROTO, "no descriptor of weights came through the door before %s",
+                       in->type->name);
+    gp_status status = gp_seal_map(&data, in->fd, bytes, err);
+
+    if (status == GP_OK)
+        *out = (weights){ .data = data, .bytes = bytes };
+    return status;
+}
+
+static void weights_close(weights *w)
+{
+    if (w->data != NULL)
+        munmap((void *)(uintptr_t)w->data, w->bytes);
+    *w = (weights){ 0 };
+}
+
+static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char *what, gp_error *err)
+{
+    if (in->payload_count >= least)
+        return GP_OK;
+    return gp_fail(err, GP_EPROTO, "%s came with %u payloads; expected %s", in->type->name, in->payload_count,
+                   what);
+}
+
+/* ---- training ---- */
+
+/* Every rank tells its steps: their sums are the same, their times are not. */
+static void sink_record(void *context, const gp_train_record *record)
+{
+    const gp_run *run = context;
+
+    gp_mailbox_record(run->options.mailbox, record);
+}
+
+/* Report a validation, whose result is the same on all ranks, from rank 0. */
+static void sink_validation(void *context, const gp_train_validation *validation)
+{
+    const gp_run *run = context;
+
+    if (run->rank == 0)
+        gp_mailbox_validation(run->options.mailbox, validation);
+}
+
+static void sink_validating(void *context, const gp_train_validating *validating)
+{
+    const gp_run *run = context;
+
+    if (run->rank == 0)
+        gp_mailbox_validating(run->options.mailbox, validating);
+}
+
+static void sink_note(void *context, const char *text, bool warning)
+{
+    const gp_run *run = context;
+    gp_reply reply = reply_to(run->training, &gp_msg_train_note);
+
+    gp_log(warning ? GP_LOG_WARN : GP_LOG_INFO, "note", "%s", text);
+    snprintf(reply.body.train_note.text, sizeof(reply.body.train_note.text), "%s", text);
+    reply.body.train_note.warning = warning;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+/* Add the trained weights and the class names to train_done. */
+static gp_status train_results(const gp_trainer *trainer, gp_reply *reply, gp_error *err)
+{
+    const char *classes = gp_trainer_classes(trainer);
+    size_t count;
+    const float *trained = gp_trainer_weights(trainer, &count);
+    gp_status status = gp_blob_new_sealed(&reply->payloads[0], trained, count, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_blob_new(&reply->payloads[1], classes, strlen(classes), err);
+    if (status != GP_OK) {
+        gp_blob_unref(reply->payloads[0]);
+        return status;
+    }
+    reply->payload_count = 2;
+    return GP_OK;
+}
+
+static void run_drop_held(gp_run *run)
+{
+    gp_train_held_free(run->held);
+    run->held = NULL;
+}
+
+static gp_trainer_setup train_setup(const gp_run *run, const gp_command *command, const gp_train_begin *begin,
+                                    const gp_comm_rendezvous *group)
+{
+    const gp_incoming *in = &command->message;
+
+    return (gp_trainer_setup){
+        .begin = begin,
+        .netspec = (const char *)in->payloads[0].data,
+        .netspec_bytes = in->payloads[0].bytes,
+        .options = (const char *)in->payloads[1].data,
+        .options_bytes = in->payloads[1].bytes,
+        .classes = in->payload_count > 3 ? (const char *)in->payloads[3].data : NULL,
+        .classes_bytes = in->payload_count > 3 ? in->payloads[3].bytes : 0,
+        .group = group,
+        .backend_ops = run->options.backend_ops,
+        .control = run->options.train,
+        .held = run->held,
+    };
+}
+
+static gp_status train_new(gp_run *run, gp_trainer **trainer, gp_train_ready *ready,
+                           const gp_command *command, const gp_train_begin *begin,
+                           const gp_comm_rendezvous *group, gp_error *err)
+{
+    const gp_incoming *in = &command->message;
+    gp_trainer_setup setup = train_setup(run, command, begin, group);
+    weights initial = { 0 };
+    gp_status status = run_warm(run, err);
+
+    setup.backend = run->backend;
+    if (status == GP_OK && in->payload_count > 2)
+        status = weights_open(&initial, in, 2, err);
+    setup.weights = initial.data;
+    setup.weights_count = initial.bytes / sizeof(float);
+    if (status == GP_OK)
+        status = gp_trainer_new(trainer, ready, &setup, err);
+    weights_close(&initial);
+    if (status == GP_OK)
+        ready->ready_ms = (double)(gp_now_ns() - command->posted_ns) * 1e-6;
+    return status;
+}
+
+static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezvous,
+                        const gp_command *command, uint32_t rank)
+{
+    gp_train_sink sink = { run, sink_record, sink_validation, sink_note, sink_validating };
+    gp_reply reply = reply_to(command, &gp_msg_train_done);
+    gp_train_done *done = &reply.body.train_done;
+    gp_error err;
+
+    gp_fault_point("ready");
+    gp_status status = gp_trainer_run(trainer, &sink, done);
+
+    if (status != GP_OK) /* `gradpool report` looks for these words */
+        gp_log_event(
+            GP_LOG_WARN, "training-ended",
+            GP_LOG_WITH({ "step", .number = (int64_t)atomic_load(&run->options.train->step) },
+                        { "epoch", .number = atomic_load(&run->options.train->epoch) },
+                        { "rank", .number = rank },
+                        { "generation", .number = command->message.envelope.generation },
+                        { "exchanged", .number = (int64_t)atomic_load(&run->options.train->progress) }),
+            "%s", done->message);
+    if (status != GP_OK) {
+        err.code = status;
+        snprintf(err.message, sizeof(err.message), "%s", done->message);
+        run_check_device(run, "in a training", &err);
+    }
+    if (status == GP_OK && rank == 0 && done->stop_reason != GP_STOP_PAUSED &&
+        train_results(trainer, &reply, &err) != GP_OK) {
+        done->status = err.code;
+        done->stop_reason = GP_STOP_FAILED;
+        snprintf(done->message, sizeof(done->message), "%s", err.message);
+    }
+    /* Also of a training that has ended: rank 0 may die before the client has its result. */
+    if (status == GP_OK || status == GP_EPEER || status == GP_ECANCELED)
+        run->held = gp_trainer_hold(trainer, command->message.envelope.lease);
+    gp_trainer_free(trainer);
+    gp_rendezvous_end(rendezvous);
+    gp_fault_point("done");
+    reply.idle = true;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+static void run_train(gp_run *run, gp_command *command)
+{
+    gp_reply ready = reply_to(command, &gp_msg_train_ready);
+    gp_comm_rendezvous group;
+    gp_train_begin begin;
+    gp_trainer *trainer;
+    gp_error err;
+    gp_status status;
+
+    gp_rendezvous *rendezvous = run_rendezvous(run);
+
+    if (run->predictor != NULL || rendezvous == NULL) {
+        gp_fail(&err, GP_ESTATE, "the worker is not free to train: it %s",
+                run->predictor != NULL ? "is predicting" : "has no lease");
+        reply_error(run, command, &err, false);
+        return;
+    }
+    gp_mailbox_begin_news(run->options.mailbox);
+    status = gp_incoming_decode(&command->message, &begin, &err);
+    if (status == GP_OK &&
+        (begin.restart == 0 || gp_train_held_lease(run->held) != command->message.envelope.lease))
+        run_drop_held(run);
+    if (status == GP_OK)
+        status = payloads_need(&command->message, 2, "network, options and perhaps weights", &err);
+    if (status == GP_OK)
+        status = gp_rendezvous_begin(rendezvous, begin.workers, !run->options.device->shared, &group, &err);
+    if (status == GP_OK)
+        status = train_new(run, &trainer, &ready.body.train_ready, command, &begin, &group, &err);
+    if (status != GP_OK) {
+        run_check_device(run, "before the first step", &err);
+        gp_rendezvous_end(rendezvous);
+        reply_error(run, command, &err, true);
+    } else {
+        run_drop_held(run);
+        gp_mailbox_reply(run->options.mailbox, &ready);
+        run->rank = group.rank;
+        run->training = command;
+        train_steps(run, trainer, rendezvous, command, group.rank);
+    }
+}
+
+/* What an earlier preparation kept is used again, also where this one is stopped or fails. */
+static void run_prepare(gp_run *run, gp_command *command)
+{
+    const uint64_t lease = command->message.envelope.lease;
+    gp_reply ok = reply_to(command, &gp_msg_ok_reply);
+    gp_comm_rendezvous group = { 0 }; /* none yet */
+    gp_train_begin begin;
+    gp_error err;
+    gp_status status = gp_incoming_decode(&command->message, &begin, &err);
+
+    if (gp_train_held_lease(run->held) != lease)
+        run_drop_held(run);
+    if (status == GP_OK)
+        status = payloads_need(&command->message, 2, "network and options", &err);
+    if (status == GP_OK)
+        status = run_warm(run, &err);
+    if (status == GP_OK) {
+        gp_trainer_setup setup = train_setup(run, command, &begin, &group);
+        gp_train_held *held;
+
+        setup.backend = run->backend;
+        group.world = begin.workers;
+        group.rank = begin.workers - 1;
+        status = gp_trainer_prepare(&held, &setup, lease, &err);
+        run_drop_held(run);
+        run->held = held;
+    }
+    gp_fault_point("prepared");
+    if (status != GP_OK) {
+        run_check_device(run, "before the first step", &err);
+        reply_error(run, command, &err, true);
+    } else {
+        ok.idle = true;
+        gp_mailbox_reply(run->options.mailbox, &ok);
+    }
+}
+
+/* ---- predicting ---- */
+
+static void run_forget(gp_run *run)
+{
+    gp_predictor_free(run->predictor);
+    run->predictor = NULL;
+}
+
+/* What stays in its frame stays in order: an answer without scores has an empty frame there. */
+static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_error *err)
+{
+    gp_status status = gp_blob_new(&reply->payloads[reply->payload_count], data, bytes, err);
+
+    reply->payload_count += status == GP_OK;
+    return status;
+}
+
+static gp_status predict_new(gp_run *run, gp_predict_ready *ready, const gp_command *command, gp_error *err)
+{
+    const gp_incoming *in = &command->message;
+    gp_predict_begin begin;
+    weights model = { 0 };
+    gp_predictor_setup setup = { .begin = &begin, .backend_ops = run->options.backend_ops };
+    gp_status status = gp_incoming_decode(in, &begin, err);
+
+    if (status == GP_OK)
+        status = payloads_need(in, 2, "network and weights", err);
+    if (status == GP_OK)
+        status = run_warm(run, err);
+    if (status == GP_OK)
+        status = weights_open(&model, in, 1, err);
+    if (status == GP_OK) {
+        setup.weights = model.data;
+        setup.weights_count = model.bytes / sizeof(float);
+        setup.backend = run->backend;
+        setup.netspec = (const char *)in->payloads[0].data;
+        setup.netspec_bytes = in->payloads[0].bytes;
+        if (in->payload_count > 2 && in->payloads[2].bytes > 0) {
+            setup.classes = (const char *)in->payloads[2].data;
+            setup.classes_bytes = in->payloads[2].bytes;
+        }
+        status = gp_predictor_new(&run->predictor, ready, &setup, err);
+        if (status != GP_OK)
+            run_check_device(run, "in a prediction", err);
+    }
+    weights_close(&model);
+    return status;
+}
+
+static void run_predict_begin(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_predict_ready);
+    char note[400];
+    gp_error err;
+
+    if (run->predictor != NULL) {
+        gp_fail(&err, GP_ESTATE, "a prediction is open already; end it first");
+        reply_error(run, command, &err, false);
+        return;
+    }
+    gp_status status = predict_new(run, &reply.body.predict_ready, command, &err);
+
+    if (status == GP_OK && gp_predictor_note(run->predictor, note, sizeof(note))[0] != '\0')
+        status = reply_add(&reply, note, strlen(note), &err);
+    if (status != GP_OK) {
+        run_forget(run);
+        reply_error(run, command, &err, true);
+    } else {
+        gp_mailbox_reply(run->options.mailbox, &reply);
+    }
+}
+
+static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_ask *ask, gp_error *err)
+{
+    gp_predicted predicted;
+    gp_buffer names, cells, skipped_names;
+    gp_status status = gp_predictor_part(run->predictor, ask, &predicted, err);
+
+    if (status != GP_OK)
+        return status;
+    reply->body.predict_part = predicted.part;
+    gp_buffer_init(&names, 64 << 20);
+    gp_buffer_init(&skipped_names, 64 << 20);
+    gp_buffer_init(&cells,
+                   GP_CONFUSION_CELL_BYTES * (size_t)GP_CONFUSION_CLASSES_MAX * GP_CONFUSION_CLASSES_MAX);
+    if (predicted.named)
+        status = gp_predictor_names(run->predictor, ask->first, ask->count, NULL, &names, err);
+    if (status == GP_OK && predicted.skipped != NULL)
+        status = gp_predictor_names(run->predictor, ask->first, ask->count, predicted.skipped, &skipped_names,
+                                    err);
+    if (status == GP_OK && predicted.confusion != NULL)
+        status = gp_confusion_pack(predicted.confusion, &cells, err);
+    if (status == GP_OK)
+        status = reply_add(reply, predicted.scores, predicted.scores_bytes, err);
+    if (status == GP_OK)
+        status = reply_add(reply, predicted.labels,
+                           predicted.labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status = reply_add(reply, names.data, names.bytes, err);
+    if (status == GP_OK)
+        status = reply_add(reply, cells.data, cells.bytes, err);
+    if (status == GP_OK && predicted.skipped != NULL)
+        status = reply_add(reply, predicted.skipped, ask->count, err);
+    if (status == GP_OK && predicted.skipped != NULL)
+        status = reply_add(reply, skipped_names.data, skipped_names.bytes, err);
+    for (; status != GP_OK && reply->payload_count > 0; reply->payload_count--)
+        gp_blob_unref(reply->payloads[reply->payload_count - 1]);
+    gp_buffer_deinit(&names);
+    gp_buffer_deinit(&cells);
+    gp_buffer_deinit(&skipped_names);
+    return status;
+}
+
+static void run_predict_ask(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_predict_part);
+    const gp_incoming *in = &command->message;
+    gp_predict_ask ask;
+    gp_error err;
+    gp_status status;
+
+    if (run->predictor == NULL)
+        status = gp_fail(&err, GP_ESTATE, "no prediction is open; begin one first");
+    else if (atomic_load(&run->options.train->stop) == 2)
+        status = gp_fail(&err, GP_ECANCELED, "the prediction was canceled");
+    else
+        status = gp_incoming_decode(in, &ask, &err);
+    if (status == GP_OK)
+        status = predict_part(run, &reply,
+                              &(gp_predictor_ask){
+                                  .first = ask.first,
+                                  .count = ask.count,
+                                  .samples = in->payload_count > 0 ? in->payloads[0].data : NULL,
+                                  .samples_bytes = in->payload_count > 0 ? in->payloads[0].bytes : 0,
+                              },
+                              &err);
+    if (status == GP_OK)
+        gp_mailbox_reply(run->options.mailbox, &reply);
+    else
+        reply_error(run, command, &err, false);
+    atomic_fetch_add(&run->options.train->progress, 1);
+}
+
+static void run_predict_end(gp_run *run, gp_command *command)
+{
+    gp_reply reply = reply_to(command, &gp_msg_ok_reply);
+
+    run_forget(run);
+    reply.idle = true;
+    gp_mailbox_reply(run->options.mailbox, &reply);
+}
+
+/* ---- tasks ---- */
+
+static void run_tasks(gp_run *run)
+{
+    gp_reply left = { .type = NULL, .left = true };
+    gp_tasks_setup setup = { .seat = atomic_load(&run->seat),
+                             .mailbox = run->options.mailbox,
+                             .host = { run, host_backend, run_rendezvous },
+                             .train = run->options.train,
+                             .device = run->options.device };
+    gp_error err;
+
+    if (run->objects == NULL && gp_objects_new(&run->objects, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
+    } else {
+        setup.objects = run->objects;
+        gp_tasks_serve(&setup);
+    }
+    gp_mailbox_reply(run->options.mailbox, &left);
+}
+
+/* ---- the thread ---- */
+
+/* How long a GPU's backend stays open without work; -1: as long as the process. */
+static int idle_read(void)
+{
+    const char *text = getenv("GRADPOOL_GPU_IDLE");
+    char *end;
+    double seconds;
+
+    if (text == NULL || text[0] == '\0')
+        return GPU_IDLE_MS;
+    seconds = strtod(text, &end);
+    if (*end == '\0' && seconds == 0)
+        return -1;
+    if (*end == '\0' && seconds > 0 && seconds <= GPU_IDLE_S_MAX)
+        return seconds < 0.001 ? 1 : (int)(seconds * 1000);
+    gp_log(GP_LOG_WARN, "setting-ignored",
+           "GRADPOOL_GPU_IDLE is \"%.40s\"; expected seconds up to %d, or 0 for never; 120 are taken", text,
+           GPU_IDLE_S_MAX);
+    return GPU_IDLE_MS;
+}
+
+/* Nothing came for so long that what others could use is given back. */
+static void run_cool(gp_run *run)
+{
+    run->options.backend_ops->close(run->backend);
+    run->backend = NULL;
+    run->cooled = true;
+    gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
+           run->idle_ms / 1000.0);
+}
+
+static int run_patience(const gp_run *run)
+{
+    return run->backend != NULL && run->options.backend_ops->cools && run->predictor == NULL ? run->idle_ms
+                                                                                             : -1;
+}
+
+static void run_reset(gp_run *run)
+{
+    gp_reply idle = { .type = NULL, .idle = true };
+
+    run_forget(run);
+    if (gp_train_held_lease(run->held) != atomic_load(&run->options.train->hold))
+        run_drop_held(run);
+    gp_mailbox_reply(run->options.mailbox, &idle);
+}
+
+/* Also without a need yet: the first training finds its threads there. */
+static void run_warm_early(gp_run *run)
+{
+    gp_error err;
+
+    if (run_warm(run, &err) != GP_OK)
+        gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s",
+               err.message); /* told again when it is needed */
+}
+
+static void *run_main(void *argument)
+{
+    gp_run *run = argument;
+
+    for (;;) {
+        gp_command command;
+
+        if (!gp_mailbox_take(run->options.mailbox, run_patience(run), &command)) {
+            run_cool(run);
+            continue;
+        }
+        switch (command.kind) {
+        case GP_COMMAND_WARM:
+            run_warm_early(run);
+            break;
+        case GP_COMMAND_TRAIN:
+            run_train(run, &command);
+            break;
+        case GP_COMMAND_PREPARE:
+            run_prepare(run, &command);
+            break;
+        case GP_COMMAND_PREDICT_BEGIN:
+            run_predict_begin(run, &command);
+            break;
+        case GP_COMMAND_PREDICT_ASK:
+            run_predict_ask(run, &command);
+            break;
+        case GP_COMMAND_TASKS:
+            run_tasks(run);
+            break;
+        case GP_COMMAND_PREDICT_END:
+            run_predict_end(run, &command);
+            break;
+        case GP_COMMAND_RESET:
+            run_reset(run);
+            break;
+        case GP_COMMAND_QUIT:
+            gp_command_close(&command);
+            run_forget(run);
+            run_drop_held(run);
+            gp_objects_free(run->objects);
+            if (run->backend != NULL)
+                run->options.backend_ops->close(run->backend);
+            atomic_store(&run->ended, true);
+            return NULL;
+        }
+        gp_command_close(&command);
+    }
+}
+
+gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err)
+{
+    gp_run *run = gp_calloc(1, sizeof(*run));
+    pthread_attr_t attributes;
+    int problem;
+
+    if (run == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the compute thread");
+    run->options = *options;
+    run->idle_ms = idle_read();
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, COMPUTE_STACK);
+    problem = pthread_create(&run->thread, &attributes, run_main, run);
+    pthread_attr_destroy(&attributes);
+    if (problem != 0) {
+        gp_free(run);
+        errno = problem;
+        return gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
+    }
+    pthread_setname_np(run->thread, "compute");
+    *out = run;
+    return GP_OK;
+}
+
+void gp_run_offer(gp_run *run, struct gp_seat *seat)
+{
+    atomic_store(&run->seat, seat);
+}
+
+void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous)
+{
+    atomic_store(&run->offered, rendezvous);
+}
+
+bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous)
+{
+    return atomic_load(&run->offered) == rendezvous || atomic_load(&run->used) == rendezvous;
+}
+
+gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+
+    if (run == NULL)
+        return GP_OK;
+    if (gp_mailbox_post(run->options.mailbox, GP_COMMAND_QUIT, NULL, err) != GP_OK)
+        return gp_fail(err, GP_ETIMEDOUT, "the compute thread could not be told to end");
+    while (!atomic_load(&run->ended)) {
+        if (gp_now_ms() >= deadline)
+            return gp_fail(err, GP_ETIMEDOUT, "the compute thread does not end");
+        nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
+    }
+    pthread_join(run->thread, NULL);
+    gp_free(run);
+    return GP_OK;
+}

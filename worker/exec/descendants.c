@@ -1,0 +1,167 @@
+#include "worker/exec/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/patience.h"
+#include "common/base/system/proc_stat.h"
+#include "worker/comm/process.h"
+
+enum { ROUND_MS = 1, ROUNDS_LEAST = 10 }; /* so often is looked for who is left, however long a look takes */
+
+typedef struct process {
+    pid_t pid, parent, group;
+    uint64_t start_time;
+} process;
+
+typedef struct census {
+    process *list;
+    size_t count, capacity;
+} census;
+
+static bool process_read(process *out, pid_t pid)
+{
+    gp_proc_stat stat;
+
+    if (!gp_proc_stat_read(&stat, pid))
+        return false;
+    *out = (process){ .pid = pid, .parent = stat.parent, .group = stat.group, .start_time = stat.start_time };
+    return true;
+}
+
+static bool census_add(census *c, const process *p)
+{
+    if (c->count == c->capacity) {
+        size_t capacity = c->capacity == 0 ? 512 : c->capacity * 2;
+        process *grown = gp_realloc_array(c->list, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return false;
+        c->list = grown;
+        c->capacity = capacity;
+    }
+    c->list[c->count++] = *p;
+    return true;
+}
+
+static int process_order(const void *a, const void *b)
+{
+    const process *x = a, *y = b;
+
+    return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* Sorted by pid. */
+static census census_take(void)
+{
+    census c = { 0 };
+    DIR *directory = opendir("/proc");
+
+    if (directory == NULL)
+        return c;
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        long pid = strtol(entry->d_name, NULL, 10);
+        process p;
+
+        if (pid > 0 && process_read(&p, (pid_t)pid) && !census_add(&c, &p))
+            break;
+    }
+    closedir(directory);
+    if (c.count > 0)
+        qsort(c.list, c.count, sizeof(*c.list), process_order);
+    return c;
+}
+
+static const process *census_find(const census *c, pid_t pid)
+{
+    return bsearch(&(process){ .pid = pid }, c->list, c->count, sizeof(*c->list), process_order);
+}
+
+/* Up from each to the root or to the top.  The list was not read in one moment: a number taken again may close a
+ * ring, so no way is longer than the list. */
+static bool census_below(const census *c, const process *p, pid_t root)
+{
+    for (size_t steps = 0; p != NULL && steps <= c->count; steps++) {
+        if (p->parent == root)
+            return p->pid != root;
+        p = census_find(c, p->parent);
+    }
+    return false;
+}
+
+/* Through a pidfd whose start time was compared: never one that has taken the number meanwhile. */
+static void process_signal(const process *p, int number)
+{
+    int pidfd;
+
+    if (gp_process_open(p->pid, p->start_time, &pidfd, NULL) != GP_OK)
+        return;
+    syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+    close(pidfd);
+}
+
+/* Those of `spared` (a group; 0 = none) are left out. */
+static void census_signal(const census *c, pid_t root, pid_t spared, int number)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (census_below(c, &c->list[i], root) && (spared == 0 || c->list[i].group != spared))
+            process_signal(&c->list[i], number);
+}
+
+void gp_descendants_signal(pid_t root, int number)
+{
+    census c = census_take();
+
+    census_signal(&c, root, 0, number);
+    gp_free(c.list);
+}
+
+void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int number)
+{
+    census c = census_take(); /* before anyone dies: an orphan is no longer below its leader */
+
+    for (size_t i = 0; i < count; i++)
+        kill(-leaders[i], number); /* at once, so that a shell does not go on with its next command */
+    for (size_t i = 0; i < count; i++)
+        census_signal(&c, leaders[i], leaders[i], number);
+    gp_free(c.list);
+}
+
+/* Whether any child is left. */
+static bool children_reap(void (*each)(void *context, pid_t pid, int status), void *context)
+{
+    for (;;) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+
+        if (pid == 0 || (pid < 0 && errno == EINTR))
+            return true;
+        if (pid < 0)
+            return false;
+        if (each != NULL)
+            each(context, pid, status);
+    }
+}
+
+bool gp_descendants_end(int patience_ms, void (*each)(void *context, pid_t pid, int status), void *context)
+{
+    gp_patience patience = gp_patience_of(patience_ms);
+
+    patience.turn_ms = 1 + patience_ms / (2 * ROUNDS_LEAST);
+    while (children_reap(each, context)) {
+        gp_descendants_signal(getpid(), SIGKILL);
+        if (gp_patience_left(&patience) == 0)
+            return !children_reap(each, context);
+        gp_sleep_ms(ROUND_MS);
+    }
+    return true;
+}

@@ -1,0 +1,355 @@
+#include "worker/exec/runner.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "proto/local/runner_wire.h"
+#include "worker/exec/descendants.h"
+#include "worker/exec/runner_start.h"
+
+enum {
+    ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED of each, and refusals */
+    END_PATIENCE_MS = 60000,                  /* for what sleeps in the kernel */
+    TELL_MS = 1000,                           /* for a client that lives to take the last answers */
+    EXIT_FAILED = 1,
+};
+
+typedef struct job {
+    uint64_t id; /* 0 = the place is free */
+    pid_t pid;
+    int64_t started_ns;
+    bool killed;     /* KILL came: what is left of its group goes with it */
+    int64_t kill_ms; /* when SIGTERM becomes SIGKILL; 0 = not */
+    int signal;      /* to be sent; 0 = none */
+} job;
+
+/* The process has one of these. */
+typedef struct runner {
+    int client, worker, signals;
+    job jobs[GP_RUNNER_JOBS_MAX];
+    uint32_t running;
+    gp_runner_answer answers[ANSWERS_MAX]; /* a ring: what the client has not taken yet */
+    uint32_t answer_first, answer_count;
+} runner;
+
+/* ---- answers ---- */
+
+static gp_runner_answer *answer_add(runner *r, gp_runner_news kind, uint64_t id)
+{
+    gp_runner_answer *answer = &r->answers[(r->answer_first + r->answer_count) % ANSWERS_MAX];
+
+    r->answer_count++;
+    *answer = (gp_runner_answer){ .kind = kind, .job = id };
+    return answer;
+}
+
+/* Each request can add one answer now and one when its command ends. */
+static bool answers_have_room(const runner *r)
+{
+    return r->answer_count + r->running + 2 <= ANSWERS_MAX;
+}
+
+/* false: the client is gone. */
+static bool answers_send(runner *r)
+{
+    while (r->answer_count > 0) {
+        gp_status status = gp_runner_answer_send(r->client, &r->answers[r->answer_first], NULL);
+
+        if (status == GP_EBUSY)
+            return true;
+        if (status != GP_OK)
+            return false;
+        r->answer_first = (r->answer_first + 1) % ANSWERS_MAX;
+        r->answer_count--;
+    }
+    return true;
+}
+
+/* ---- jobs ---- */
+
+static job *job_find(runner *r, uint64_t id)
+{
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id == id)
+            return &r->jobs[i];
+    return NULL;
+}
+
+static void job_fail(runner *r, uint64_t id, int exit_code, const gp_error *why)
+{
+    gp_runner_answer *answer = answer_add(r, GP_RUNNER_FAILED, id);
+
+    answer->status = why->code;
+    answer->exit_code = exit_code;
+    snprintf(answer->text, sizeof(answer->text), "%.*s", (int)sizeof(answer->text) - 1, why->message);
+}
+
+static gp_status job_start(runner *r, const gp_runner_request *request, const int fds[GP_RUNNER_FDS],
+                           int *exit_code, gp_error *err)
+{
+    gp_runner_spec spec;
+    void *memory = NULL;
+    job *place = job_find(r, 0);
+    int64_t started_ns;
+    pid_t pid = 0;
+
+    gp_fault_point("command-begin");
+    *exit_code = 126;
+    if (job_find(r, request->job) != NULL)
+        return gp_fail(err, GP_EINVAL, "job %llu runs already", (unsigned long long)request->job);
+    if (place == NULL)
+        return gp_fail(err, GP_ELIMIT, "%d commands run on this worker; that is all it takes",
+                       GP_RUNNER_JOBS_MAX);
+    gp_status status = gp_runner_spec_read(&spec, &memory, fds[0], request->spec_bytes, err);
+
+    started_ns = gp_now_ns();
+    if (status == GP_OK)
+        status = gp_runner_start(&pid, exit_code, &spec, fds + 1, err);
+    if (status == GP_OK) {
+        *place = (job){ .id = request->job, .pid = pid, .started_ns = started_ns };
+        r->running++;
+        gp_fault_point("command-started");
+        answer_add(r, GP_RUNNER_STARTED, request->job)->pid = (uint32_t)pid;
+    }
+    gp_free(memory);
+    return status;
+}
+
+static void job_kill(job *j, uint32_t grace_ms)
+{
+    j->killed = true;
+    j->kill_ms = grace_ms > 0 ? gp_now_ms() + grace_ms : 0;
+    j->signal = grace_ms > 0 ? SIGTERM : SIGKILL;
+}
+
+/* To all that are due, together.  They are not reaped, so the numbers are their own. */
+static void jobs_signal(runner *r, int number)
+{
+    pid_t leaders[GP_RUNNER_JOBS_MAX];
+    size_t count = 0;
+
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id != 0 && r->jobs[i].signal == number) {
+            leaders[count++] = r->jobs[i].pid;
+            r->jobs[i].signal = 0;
+        }
+    if (count == 0)
+        return;
+    gp_descendants_signal_trees(leaders, count, number);
+    for (size_t i = 0; i < count; i++)
+        kill(-leaders[i], SIGCONT); /* one that is stopped hears nothing */
+}
+
+static double timeval_seconds(struct timeval t)
+{
+    return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
+}
+
+static void job_end(runner *r, job *j, int status, const struct rusage *usage)
+{
+    gp_runner_answer *answer = answer_add(r, GP_RUNNER_ENDED, j->id);
+
+    gp_fault_point("command-ended");
+    answer->pid = (uint32_t)j->pid;
+    answer->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    answer->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    answer->core = WIFSIGNALED(status) && WCOREDUMP(status);
+    answer->seconds = (double)(gp_now_ns() - j->started_ns) * 1e-9;
+    answer->user_seconds = timeval_seconds(usage->ru_utime);
+    answer->system_seconds = timeval_seconds(usage->ru_stime);
+    answer->rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
+    *j = (job){ 0 };
+    r->running--;
+}
+
+/* Everyone that has ended: commands, and orphans of theirs that nobody asks for. */
+static void jobs_reap(runner *r)
+{
+    for (;;) {
+        siginfo_t info = { .si_pid = 0 };
+        struct rusage usage;
+        int status;
+        job *j = NULL;
+
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return;
+        for (size_t i = 0; i < GP_RUNNER_JOBS_MAX && j == NULL; i++)
+            if (r->jobs[i].id != 0 && r->jobs[i].pid == info.si_pid)
+                j = &r->jobs[i];
+        if (j != NULL && j->killed)
+            kill(-j->pid, SIGKILL); /* what did not heed SIGTERM; not reaped, so the number is its own */
+        if (wait4(info.si_pid, &status, 0, &usage) != info.si_pid)
+            return;
+        if (j != NULL)
+            job_end(r, j, status, &usage);
+    }
+}
+
+static void jobs_kill_due(runner *r)
+{
+    int64_t now = gp_now_ms();
+
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].kill_ms != 0 && r->jobs[i].kill_ms <= now)
+            job_kill(&r->jobs[i], 0);
+}
+
+static int jobs_patience_ms(const runner *r)
+{
+    int64_t now = gp_now_ms(), least = -1;
+
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].kill_ms != 0) {
+            int64_t left = r->jobs[i].kill_ms > now ? r->jobs[i].kill_ms - now : 0;
+
+            if (least < 0 || left < least)
+                least = left;
+        }
+    return (int)least;
+}
+
+/* ---- requests ---- */
+
+/* false: the client is gone, or sends what is no request. */
+static bool requests_serve(runner *r)
+{
+    while (answers_have_room(r)) {
+        gp_runner_request request;
+        int fds[GP_RUNNER_FDS], exit_code;
+        uint32_t fd_count;
+        gp_error err;
+        gp_status status = gp_runner_ask_receive(r->client, &request, fds, &fd_count, &err);
+        job *j;
+
+        if (status == GP_ETIMEDOUT)
+            return true;
+        if (status != GP_OK) {
+            if (status != GP_EPEER)
+                gp_log(GP_LOG_WARN, "client-damaged", "the client is not understood: %s", err.message);
+            return false;
+        }
+        if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK)
+            job_fail(r, request.job, exit_code, &err);
+        j = request.kind == GP_RUNNER_KILL ? job_find(r, request.job) : NULL;
+        if (j != NULL) /* else it has just ended */
+            job_kill(j, request.grace_ms);
+        for (uint32_t i = 0; i < fd_count; i++)
+            close(fds[i]);
+    }
+    return true;
+}
+
+/* ---- the process ---- */
+
+static bool runner_open(runner *r)
+{
+    sigset_t all, heard;
+
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    sigaddset(&heard, SIGTERM);
+    r->signals = signalfd(-1, &heard, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (r->signals < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 ||
+        fcntl(r->client, F_SETFD, FD_CLOEXEC) != 0 || fcntl(r->worker, F_SETFD, FD_CLOEXEC) != 0) {
+        gp_log(GP_LOG_ERROR, "runner-failed", "cannot begin to run commands: %s", strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* Whether SIGTERM came. */
+static bool signals_read(runner *r)
+{
+    struct signalfd_siginfo info;
+    bool ended = false;
+
+    while (read(r->signals, &info, sizeof(info)) == sizeof(info))
+        ended |= info.ssi_signo == SIGTERM;
+    return ended;
+}
+
+static void runner_loop(runner *r)
+{
+    for (bool alive = true; alive;) {
+        struct pollfd fds[] = {
+            { .fd = r->client,
+              .events = (short)((answers_have_room(r) ? POLLIN : 0) | (r->answer_count > 0 ? POLLOUT : 0)) },
+            { .fd = r->worker, .events = POLLIN },
+            { .fd = r->signals, .events = POLLIN },
+        };
+
+        poll(fds, sizeof(fds) / sizeof(fds[0]), jobs_patience_ms(r));
+        if (fds[2].revents != 0 && signals_read(r))
+            alive = false;
+        jobs_reap(r);
+        jobs_kill_due(r);
+        alive = alive && fds[1].revents == 0;
+        alive = alive && requests_serve(r);
+        jobs_signal(r, SIGTERM);
+        jobs_signal(r, SIGKILL);
+        alive = alive && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
+    }
+}
+
+/* One that had ended by itself when the end came is told: it is not done a second time elsewhere. */
+static void end_reaped(void *context, pid_t pid, int status)
+{
+    runner *r = context;
+    struct rusage none = { 0 };
+
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id != 0 && r->jobs[i].pid == pid && WIFEXITED(status))
+            job_end(r, &r->jobs[i], status, &none);
+}
+
+/* The client's socket stays open until all is over: its end of file says that nothing runs here any more. */
+static void runner_end(runner *r)
+{
+    int64_t deadline;
+
+    /* The commands themselves first: a shell whose child is killed would go on, or end as if by itself. */
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id != 0)
+            kill(-r->jobs[i].pid, SIGKILL);
+    if (!gp_descendants_end(END_PATIENCE_MS, end_reaped, r))
+        gp_log(GP_LOG_WARN, "process-hangs",
+               "a process that a command started does not end; it sleeps in the kernel");
+    deadline = gp_now_ms() + TELL_MS;
+    while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
+        poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);
+}
+
+int gp_runner_main(int client, int worker)
+{
+    runner *r = gp_calloc(1, sizeof(*r));
+
+    if (r == NULL)
+        return EXIT_FAILED;
+    r->client = client;
+    r->worker = worker;
+    if (!runner_open(r)) {
+        gp_free(r);
+        return EXIT_FAILED;
+    }
+    runner_loop(r);
+    runner_end(r);
+    gp_free(r);
+    return 0;
+}

@@ -1,0 +1,190 @@
+/* runner_start.c -- vfork and exec: the child borrows our memory until it has become the command, so it tells what
+ * went wrong by writing it there, and a start costs no copy of page tables. */
+#include "worker/exec/runner_start.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+
+enum { PATH_BYTES_MAX = 4096 };
+
+typedef enum launch_stage { STAGE_SETUP, STAGE_DIRECTORY, STAGE_EXEC } launch_stage;
+
+/* All that the child needs, made before it is there: it may call nothing that takes locks or memory. */
+typedef struct launch {
+    const gp_runner_spec *spec;
+    const int *fds;
+    const char *path;    /* PATH of the spec's environment */
+    const char **script; /* {"/bin/sh", file, arguments...}: for a file that the kernel does not know */
+    char file[PATH_BYTES_MAX];
+    pid_t parent;
+    launch_stage stage; /* what went wrong, with its errno; 0 = nothing */
+    int error;
+} launch;
+
+static const char *environment_get(const char *const *environment, const char *name)
+{
+    size_t length = strlen(name);
+
+    for (; *environment != NULL; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
+/* ---- in the child ---- */
+
+static void signals_default(void)
+{
+    sigset_t none;
+
+    for (int number = 1; number < NSIG; number++)
+        signal(number, SIG_DFL); /* refused for SIGKILL, SIGSTOP and libc's own: they are so already */
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* exec one file; a text file without "#!" is the shell's, as execvp() has it. */
+static void launch_try(launch *l, const char *file)
+{
+    char *const *arguments = (char *const *)(uintptr_t)l->spec->arguments;
+    char *const *environment = (char *const *)(uintptr_t)l->spec->environment;
+
+    execve(file, arguments, environment);
+    if (errno != ENOEXEC)
+        return;
+    l->script[1] = file;
+    execve(l->script[0], (char *const *)(uintptr_t)l->script, environment);
+}
+
+/* The search of a shell: relative entries of PATH belong to the command's directory, where we are. */
+static void launch_search(launch *l)
+{
+    const char *name = l->spec->arguments[0], *at = l->path;
+    bool refused = false;
+
+    if (strchr(name, '/') != NULL) {
+        launch_try(l, name);
+        return;
+    }
+    for (;;) {
+        size_t length = strcspn(at, ":");
+        size_t used = (size_t)snprintf(l->file, sizeof(l->file), "%.*s%s%s", (int)length, at,
+                                       length == 0 ? "./" : "/", name);
+
+        errno = ENAMETOOLONG;
+        if (length < sizeof(l->file) && used < sizeof(l->file))
+            launch_try(l, l->file);
+        refused |= errno == EACCES;
+        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ENAMETOOLONG &&
+            errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
+            return; /* it is there and cannot be run: the shell stops here too */
+        if (at[length] == '\0')
+            break;
+        at += length + 1;
+    }
+    errno = refused ? EACCES : ENOENT;
+}
+
+static void launch_child(launch *l)
+{
+    struct rlimit files;
+
+    /* The group first: who kills it must find it. */
+    if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != l->parent) {
+        l->error = errno != 0 ? errno : ECHILD;
+        return;
+    }
+    signals_default();
+    umask((mode_t)l->spec->mask);
+    if (l->spec->files_max != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = l->spec->files_max < files.rlim_max ? l->spec->files_max : files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    for (int i = 0; i < 3; i++)
+        if (dup2(l->fds[i], i) < 0) {
+            l->error = errno;
+            return;
+        }
+    l->stage = STAGE_DIRECTORY;
+    if (chdir(l->spec->directory) == 0) {
+        l->stage = STAGE_EXEC;
+        launch_search(l);
+    }
+    l->error = errno;
+}
+
+/* Apart, so that nothing of the caller's lives in registers across vfork(). */
+static __attribute__((noinline)) pid_t launch_fork(launch *l)
+{
+    pid_t pid = vfork();
+
+    if (pid == 0) {
+        errno = 0;
+        launch_child(l);
+        _exit(127);
+    }
+    return pid;
+}
+
+/* ---- in the runner ---- */
+
+static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
+{
+    const char *name = l->spec->arguments[0];
+
+    *exit_code = 126;
+    errno = l->error;
+    if (l->stage == STAGE_SETUP)
+        return gp_fail_errno(err, GP_EIO, "cannot prepare a process for '%.100s'", name);
+    if (l->stage == STAGE_DIRECTORY)
+        return gp_fail_errno(err, GP_ENOENT, "cannot enter the directory %.200s", l->spec->directory);
+    if (l->error != ENOENT && l->error != ENOTDIR)
+        return gp_fail_errno(err, l->error == EACCES ? GP_EPERM : GP_EIO, "cannot run '%.100s'", name);
+    *exit_code = 127;
+    if (strchr(name, '/') == NULL)
+        return gp_fail(err, GP_ENOENT, "command '%.60s' was not found; PATH is %.300s", name, l->path);
+    errno = l->error;
+    if (access(name, F_OK) == 0 && name[0] == '/')
+        return gp_fail(err, GP_ENOENT, "cannot run '%.100s': the interpreter that it names is missing", name);
+    errno = l->error;
+    return gp_fail_errno(err, GP_ENOENT, "cannot run '%.100s' in %.150s", name, l->spec->directory);
+}
+
+gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec, const int fds[3],
+                          gp_error *err)
+{
+    const char *path = environment_get(spec->environment, "PATH");
+    launch l = { .spec = spec,
+                 .fds = fds,
+                 .path = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin",
+                 .parent = getpid() };
+    size_t count = 0;
+
+    *exit_code = 126;
+    while (spec->arguments[count] != NULL)
+        count++;
+    l.script = gp_calloc(count + 2, sizeof(*l.script));
+    if (l.script == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to start '%.100s'", spec->arguments[0]);
+    l.script[0] = "/bin/sh";
+    memcpy(l.script + 2, spec->arguments + 1, count * sizeof(*l.script)); /* with the NULL at their end */
+    pid_t child = launch_fork(&l);
+
+    gp_free(l.script);
+    if (child < 0)
+        return gp_fail_errno(err, errno == EAGAIN ? GP_ELIMIT : GP_ENOMEM,
+                             "cannot make a process for '%.100s'", spec->arguments[0]);
+    if (l.error != 0)
+        return launch_explain(&l, exit_code, err); /* the child is reaped like any other */
+    *pid = child;
+    return GP_OK;
+}

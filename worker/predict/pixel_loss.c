@@ -1,0 +1,171 @@
+#include "worker/predict/pixel_loss.h"
+
+#include <assert.h>
+#include <float.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+/* Of one loss.  DICE: of each class, over the pixels that count. */
+typedef struct loss_sums {
+    double loss, weight;
+    double *overlap, *predicted, *truth; /* [classes] */
+} loss_sums;
+
+struct gp_pixel_sums {
+    const gp_pixel_loss *losses;
+    uint32_t count, classes;
+    double *memory;
+    loss_sums of[GP_ENDS_MAX];
+};
+
+/* The op of an end. */
+static const gp_op *op_of(const gp_graph *graph, const gp_end *end)
+{
+    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
+
+    for (uint32_t i = 0; i < ops->count; i++)
+        if (ops->op[i].layer == end->layer &&
+            (ops->op[i].code == GP_OP_WEIGHTED_XENT || ops->op[i].code == GP_OP_DICE))
+            return &ops->op[i];
+    return NULL;
+}
+
+uint32_t gp_pixel_losses_of(const gp_graph *graph, gp_pixel_loss losses[GP_ENDS_MAX])
+{
+    const gp_end *ends = graph->ends;
+
+    assert(gp_graph_scores_pixels(graph));
+    for (uint32_t i = 0; i < graph->end_count; i++) {
+        const gp_op *op = op_of(graph, &ends[i]);
+
+        losses[i] = (gp_pixel_loss){ .kind = op->code == GP_OP_DICE ? GP_PIXEL_DICE : GP_PIXEL_XENT,
+                                     .score_first = ends[i].score_first,
+                                     .class_weights = op->weights,
+                                     .ignored = op->number[0],
+                                     .setting = op->factor[0],
+                                     .factor = op->loss.factor * ends[i].weight / ends[0].weight };
+        for (uint32_t k = 0; k < i; k++)
+            if (ends[k].logits == ends[i].logits)
+                losses[i].score_first = losses[k].score_first;
+    }
+    return graph->end_count;
+}
+
+gp_status gp_pixel_sums_new(gp_pixel_sums **out, const gp_pixel_loss *losses, uint32_t count,
+                            uint32_t classes, gp_error *err)
+{
+    gp_pixel_sums *sums = gp_calloc(1, sizeof(*sums));
+
+    if (sums != NULL)
+        sums->memory = gp_calloc((size_t)3 * GP_ENDS_MAX * classes, sizeof(*sums->memory));
+    if (sums == NULL || sums->memory == NULL) {
+        gp_free(sums);
+        return gp_fail(err, GP_ENOMEM, "no memory for the losses of %" PRIu32 " classes", classes);
+    }
+    sums->losses = losses;
+    sums->count = count;
+    sums->classes = classes;
+    for (uint32_t i = 0; i < count; i++) {
+        sums->of[i].overlap = sums->memory + (size_t)(3 * i) * classes;
+        sums->of[i].predicted = sums->of[i].overlap + classes;
+        sums->of[i].truth = sums->of[i].predicted + classes;
+    }
+    *out = sums;
+    return GP_OK;
+}
+
+void gp_pixel_sums_free(gp_pixel_sums *sums)
+{
+    if (sums == NULL)
+        return;
+    gp_free(sums->memory);
+    gp_free(sums);
+}
+
+void gp_pixel_sums_clear(gp_pixel_sums *sums)
+{
+    memset(sums->memory, 0, (size_t)3 * GP_ENDS_MAX * sums->classes * sizeof(*sums->memory));
+    for (uint32_t i = 0; i < sums->count; i++)
+        sums->of[i].loss = sums->of[i].weight = 0;
+}
+
+static double log_of(float score)
+{
+    return log((double)fmaxf(score, FLT_MIN));
+}
+
+/* A label's share of class k is (1 - smoothing) where it is k, and smoothing / classes everywhere. */
+static void xent_add(const gp_pixel_sums *sums, const gp_pixel_loss *loss, loss_sums *of, uint32_t k,
+                     const float *scores, const int32_t *labels, size_t count)
+{
+    const double weight = loss->class_weights == NULL ? 1.0 : loss->class_weights[k];
+    const double own = (1.0 - loss->setting) * weight, each = loss->setting / sums->classes * weight;
+
+    for (size_t i = 0; i < count; i++) {
+        const bool is = labels[i] == (int32_t)k;
+
+        if (labels[i] < 0 || labels[i] == loss->ignored || (!is && each == 0.0))
+            continue;
+        of->loss -= (each + (is ? own : 0.0)) * log_of(scores[i]);
+        of->weight += is ? weight : 0.0;
+    }
+}
+
+static void dice_add(const gp_pixel_loss *loss, loss_sums *of, uint32_t k, const float *scores,
+                     const int32_t *labels, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (labels[i] < 0 || labels[i] == loss->ignored)
+            continue;
+        of->predicted[k] += (double)scores[i];
+        if (labels[i] != (int32_t)k)
+            continue;
+        of->overlap[k] += (double)scores[i];
+        of->truth[k] += 1.0;
+    }
+}
+
+void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const float *scores,
+                       const int32_t *labels, size_t count)
+{
+    const gp_pixel_loss *about = &sums->losses[loss];
+
+    if (about->kind == GP_PIXEL_DICE)
+        dice_add(about, &sums->of[loss], k, scores, labels, count);
+    else
+        xent_add(sums, about, &sums->of[loss], k, scores, labels, count);
+}
+
+/* As gp_loop_dice() has it: 1 - 2 overlap / size, each class weighted by a power of its size in the truth. */
+static loss_sums dice_finish(const gp_pixel_sums *sums, const gp_pixel_loss *loss, const loss_sums *of)
+{
+    double overlap = 0, size = 0;
+
+    for (uint32_t k = 0; k < sums->classes; k++) {
+        const double weight = of->truth[k] == 0.0 ? 0.0 : pow(of->truth[k], -loss->setting);
+
+        overlap += weight * of->overlap[k];
+        size += weight * (of->predicted[k] + of->truth[k]);
+    }
+    return size == 0.0 ? (loss_sums){ 0 } : (loss_sums){ .loss = 1.0 - 2.0 * overlap / size, .weight = 1.0 };
+}
+
+/* Several losses count as the mean of each, in the unit of the first (lower.c). */
+void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss, double *weight)
+{
+    *loss = *weight = 0;
+    for (uint32_t i = 0; i < sums->count; i++) {
+        const gp_pixel_loss *about = &sums->losses[i];
+        const double unit = about->kind == sums->losses[0].kind ? 1.0
+                            : about->kind == GP_PIXEL_DICE      ? (double)pixels
+                                                                : 1.0 / (double)pixels;
+        const loss_sums of =
+            about->kind == GP_PIXEL_DICE ? dice_finish(sums, about, &sums->of[i]) : sums->of[i];
+
+        *loss += about->factor * unit * of.loss;
+        *weight += unit / sums->count * of.weight;
+    }
+}

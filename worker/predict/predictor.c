@@ -1,0 +1,856 @@
+/* predictor.c -- samples in, scores or classes out, and the sums and confusion matrix of each part.
+ *
+ * A device that can computes a call while the answers of the one before are looked at.
+ *
+ * The plan's size depends on the number of samples in all and not on how the client cuts them, so a sample's scores have the
+ * same bits in whichever part, on whichever worker it is computed. */
+#include "worker/predict/predictor.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/log.h"
+#include "common/data/store/class_match.h"
+#include "common/data/loader/loader.h"
+#include "common/model/graph/normalization.h"
+#include "worker/process/last_words.h"
+#include "worker/predict/stitch.h"
+
+/* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
+ * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
+enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
+/* Calls whose samples are in memory: the one that is computed, and the next of the part unless they are as large as this. */
+enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
+enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
+
+/* A call that was begun. */
+typedef struct pending {
+    uint32_t from, count; /* samples of the part */
+    int32_t *targets;     /* [micro_batch] of them, where there is a confusion matrix */
+} pending;
+
+struct gp_predictor {
+    const gp_backend_ops *backend_ops;
+    gp_backend *backend;
+    gp_netspec *spec;
+    gp_graph *graph;
+    gp_store *data; /* NULL: the client sends the samples */
+    /* What of an image the network sees, without chance: as the validation of a training reads it. */
+    gp_augment view;
+    gp_store_info shape; /* of what comes out */
+    gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
+    gp_dtype sample_dtype;
+    size_t sample_bytes;
+    gp_predict_answer answer;
+    float *parameters;
+    gp_plan *plan;
+    double sums[GP_SUMS];
+    uint32_t part_max; /* samples of the largest part */
+    void *samples;     /* [micro_batch] samples, from the client */
+    int32_t *labels;   /* [part_max]: the class where a sample has one */
+    uint8_t *scores;   /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
+    float *
+        call_scores; /* [micro_batch, graph->score_count]: what the plan writes; NULL: it has memory of its own */
+    pending pending[GP_PREDICTIONS_AHEAD]; /* the oldest first */
+    uint32_t pending_count;
+    bool told_pieces; /* that its calls are no graphs */
+    size_t sample_answer_bytes;
+    uint32_t micro_batch;
+    /* Of the first loss, where it takes classes.  A place is what has a class: the sample, or each of its pixels. */
+    uint32_t place_count;
+    float *largest;          /* [place_count]: the largest score so far ... */
+    int32_t *predicted;      /* [place_count]: ... and its class */
+    gp_confusion *confusion; /* of the part; NULL: not asked for, nothing to compare with, too many classes */
+    bool called;             /* once at least: the plan has taken the parameters in */
+    bool compares;           /* the data's targets are what the model's losses compare with */
+    uint32_t labelled;       /* samples of the part with something to compare with */
+    uint64_t excluded;       /* targets of the part without a class or value, of samples that could be read */
+    uint8_t *skipped;        /* [part_max], 1: the sample could not be read */
+    uint32_t skipped_count;  /* of the part */
+    gp_stitch *stitch;       /* of images of any size; NULL: samples are what the network takes */
+    gp_buffer rows;          /* their classes, each image's behind its height and width */
+};
+
+void gp_predictor_free(gp_predictor *predictor)
+{
+    if (predictor == NULL)
+        return;
+    if (predictor->plan != NULL)
+        predictor->backend_ops->free(predictor->plan);
+    gp_graph_free(predictor->graph);
+    gp_netspec_free(predictor->spec);
+    gp_loader_free(predictor->loader);
+    gp_stitch_free(predictor->stitch);
+    gp_buffer_deinit(&predictor->rows);
+    gp_store_close(predictor->data);
+    gp_confusion_free(predictor->confusion);
+    gp_free(predictor->parameters);
+    gp_free(predictor->samples);
+    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD; i++)
+        gp_free(predictor->pending[i].targets);
+    gp_free(predictor->labels);
+    gp_free(predictor->skipped);
+    gp_free(predictor->scores);
+    gp_free(predictor->call_scores);
+    gp_free(predictor->largest);
+    gp_free(predictor->predicted);
+    gp_free(predictor);
+}
+
+/* ---- begin ---- */
+
+static gp_status weights_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
+{
+    return weights_count == predictor->graph->blob_count
+               ? GP_OK
+               : gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
+                         predictor->graph->blob_count);
+}
+
+/* Check that the model takes the samples of the data. */
+static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, uint32_t height,
+                              uint32_t width, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+    const gp_shape sample = gp_shape3(channels, height, width);
+
+    return gp_netspec_check_samples(predictor->spec, &sample, info->dtype, info->source, err);
+}
+
+/* Whether the data's targets can be compared with; the number of classes may differ. */
+static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
+{
+    bool fit = info->target_count == graph->target_count;
+
+    for (uint32_t i = 0; i < graph->target_count && fit; i++)
+        fit = info->targets[i].dtype == graph->targets[i].dtype &&
+              gp_shape_equal(&info->targets[i].shape, &graph->targets[i].shape);
+    return fit;
+}
+
+/* Whether images of any size have a class for each of their pixels. */
+static bool labels_fit(const gp_store_info *info)
+{
+    const gp_shape pixels = gp_shape2(info->height, info->width);
+
+    return info->target_count == 1 && info->targets[0].dtype == GP_I32 &&
+           gp_shape_equal(&info->targets[0].shape, &pixels);
+}
+
+static bool takes_classes(const gp_graph *graph)
+{
+    return graph->ends[0].target.dtype == GP_I32;
+}
+
+/* What is asked of each sample, and how many bytes that takes. */
+static gp_status answer_take(gp_predictor *predictor, bool whole, gp_error *err)
+{
+    const gp_graph *graph = predictor->graph;
+    const gp_target *target = &graph->ends[0].target;
+
+    predictor->place_count = takes_classes(graph) ? (uint32_t)gp_shape_count(&target->shape) : 0;
+    if (predictor->answer == GP_ANSWER_CLASSES && predictor->place_count == 0)
+        return gp_fail(err, GP_EINVAL, "the model gives values, no classes");
+    if (predictor->answer == GP_ANSWER_SCORES)
+        predictor->sample_answer_bytes = graph->score_count * sizeof(float);
+    else if (predictor->answer == GP_ANSWER_CLASSES && !whole)
+        predictor->sample_answer_bytes =
+            predictor->place_count * (target->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
+    if (predictor->answer == GP_ANSWER_SUMS && predictor->compares && predictor->place_count > 0 &&
+        target->classes > 0 && target->classes <= GP_CONFUSION_CLASSES_MAX)
+        return gp_confusion_new(&predictor->confusion, target->classes, NULL, err);
+    return GP_OK;
+}
+
+static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
+{
+    const size_t blob = predictor->graph->blob_count, micro_batch = predictor->micro_batch,
+                 answers = predictor->part_max * predictor->sample_answer_bytes;
+
+    predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
+    if (predictor->data == NULL)
+        predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
+    predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
+    predictor->skipped = gp_calloc(predictor->part_max, sizeof(*predictor->skipped));
+    if (predictor->backend_ops->predictions == NULL)
+        predictor->call_scores =
+            gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
+    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD && predictor->confusion != NULL; i++) {
+        predictor->pending[i].targets = gp_malloc(micro_batch * predictor->graph->target_bytes);
+        if (predictor->pending[i].targets == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the targets of %zu samples", micro_batch);
+    }
+    if (answers > 0)
+        predictor->scores = gp_malloc(answers);
+    if (predictor->place_count > 0) {
+        predictor->largest = gp_aligned_calloc(64, predictor->place_count * sizeof(float));
+        predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
+    }
+    if (predictor->parameters == NULL || (predictor->data == NULL && predictor->samples == NULL) ||
+        predictor->labels == NULL || predictor->skipped == NULL ||
+        (predictor->backend_ops->predictions == NULL && predictor->call_scores == NULL) ||
+        (answers > 0 && predictor->scores == NULL) ||
+        (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
+        return gp_fail(err, GP_ENOMEM,
+                       "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
+                       predictor->part_max);
+    memcpy(predictor->parameters, weights, blob * sizeof(float));
+    return GP_OK;
+}
+
+/* Open the data, with labels numbered by the model's classes unless they are ignored. */
+static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *setup,
+                           gp_store_options *options, gp_error *err)
+{
+    const uint32_t classes = setup->begin->ignore_labels ? 0 : predictor->graph->class_count;
+    gp_class_list names;
+    gp_status status =
+        gp_class_list_read(&names, classes == 0 ? NULL : setup->classes, setup->classes_bytes, err);
+
+    if (status == GP_OK && names.names != NULL && names.count != classes)
+        status = gp_fail(err, GP_EPROTO, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                         names.count, classes);
+    options->class_names = names.names;
+    options->class_count = classes;
+    if (status == GP_OK)
+        status = gp_store_open_with(&predictor->data, setup->begin->data, GP_DATA_GIVEN, options, err);
+    gp_class_list_deinit(&names);
+    return status;
+}
+
+/* A power of two, unless parts are smaller. */
+static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
+{
+    uint32_t size = 1;
+
+    while (size < PREDICT_MICRO_BATCH && (uint64_t)size * CALLS_MIN < samples)
+        size *= 2;
+    return size < part_max ? size : part_max;
+}
+
+/* What of an image the network is shown; images keep their size where windows are cut from them. */
+static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
+{
+    static const char *const crops[] = { [GP_PREDICT_MIDDLE] = "center", [GP_PREDICT_FIT] = "fit" };
+    const gp_shape *input = &predictor->spec->input;
+    const gp_predict_crop crop = begin->whole               ? GP_PREDICT_ALL
+                                 : begin->crop != 0         ? (gp_predict_crop)begin->crop
+                                 : begin->image_height != 0 ? GP_PREDICT_MIDDLE
+                                                            : GP_PREDICT_ALL;
+    char text[80] = "";
+
+    if (crop != GP_PREDICT_ALL && input->rank != 3)
+        return gp_fail(err, GP_EINVAL, "image-size and fit are of images; the model takes a vector");
+    if (crop == GP_PREDICT_MIDDLE && begin->image_height != 0 &&
+        (begin->image_height < input->dim[1] || begin->image_width < input->dim[2]))
+        return gp_fail(err, GP_EINVAL,
+                       "image-size is %" PRIu32 ",%" PRIu32 "; the model takes %" PRId64 ",%" PRId64
+                       " of them, so it must be at least that",
+                       begin->image_height, begin->image_width, input->dim[1], input->dim[2]);
+    if (crop != GP_PREDICT_ALL)
+        snprintf(text, sizeof(text), "crop=%s crop-size=%" PRId64 ",%" PRId64, crops[crop], input->dim[1],
+                 input->dim[2]);
+    return gp_augment_parse(&predictor->view, text, err);
+}
+
+/* The source that predict_begin names, or the samples that the client will send. */
+static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
+{
+    const gp_predict_begin *begin = setup->begin;
+    const int64_t size[2] = { begin->whole ? 0 : begin->image_height, begin->whole ? 0 : begin->image_width };
+    gp_store_options images = { 0 };
+
+    if (begin->data[0] == '\0') {
+        predictor->micro_batch = micro_batch_of(begin->samples, predictor->part_max);
+        predictor->sample_dtype = begin->floats ? GP_F32 : GP_U8;
+        predictor->sample_bytes =
+            (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
+        return gp_netspec_check_samples(predictor->spec, &predictor->spec->input, predictor->sample_dtype,
+                                        "the array of samples", err);
+    }
+    gp_status status = view_take(predictor, begin, err);
+
+    if (status == GP_OK)
+        status = gp_augment_images(&images, &predictor->view, size, &predictor->spec->input, err);
+    if (!begin->exact_size)
+        memset(images.exact, 0, sizeof(images.exact));
+    images.on_bad = (gp_on_bad)begin->on_bad;
+    if (status == GP_OK)
+        status = data_open(predictor, setup, &images, err);
+    if (status != GP_OK)
+        return status;
+    const gp_store_info *info = gp_store_get_info(predictor->data);
+
+    predictor->micro_batch = micro_batch_of(info->count, predictor->part_max);
+    status = gp_augment_shape(&predictor->shape, &predictor->view, info, err);
+    if (status == GP_OK && !begin->whole)
+        status = sample_check(predictor, predictor->shape.channels, predictor->shape.height,
+                              predictor->shape.width, err);
+    if (status == GP_OK && begin->whole) /* windows have the input's size */
+        status = sample_check(predictor, info->channels, (uint32_t)predictor->spec->input.dim[1],
+                              (uint32_t)predictor->spec->input.dim[2], err);
+    if (status != GP_OK)
+        return status;
+    predictor->sample_dtype = predictor->shape.dtype;
+    predictor->sample_bytes = predictor->shape.sample_bytes;
+    predictor->compares =
+        !begin->ignore_labels &&
+        (begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape));
+    return GP_OK;
+}
+
+/* Samples are read in the order of the data, on all threads of the rank. */
+static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
+{
+    const bool large = predictor->micro_batch * predictor->sample_bytes > READ_AHEAD_BYTES_MAX;
+    const gp_loader_options options = { .depth = large ? 1 : READ_AHEAD,
+                                        .capacity = predictor->micro_batch,
+                                        .augment = &predictor->view };
+    gp_sampler sampler;
+
+    gp_sampler_init(&sampler, predictor->shape.count, GP_SHUFFLE_NEVER, 0);
+    return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
+}
+
+/* ---- calls ---- */
+
+/* A device that hangs, or whose failure stays, is lost to this process; all else is an answer to who asked. */
+static gp_status call_checked(const gp_predictor *predictor, gp_status status, const gp_error *err)
+{
+    const gp_backend_ops *ops = predictor->backend_ops;
+    gp_error still;
+
+    if (ops->predictions != NULL &&
+        (status == GP_ETIMEDOUT || (status == GP_EIO && ops->sync(predictor->backend, &still) != GP_OK)))
+        gp_device_lost("in a prediction", err);
+    return status;
+}
+
+/* Computes, or has the device begin to: samples [from, from + count) of those asked for. */
+static gp_status plan_begin(gp_predictor *predictor, const void *samples, const void *targets, uint32_t from,
+                            uint32_t count, gp_error *err)
+{
+    const gp_backend_ops *ops = predictor->backend_ops;
+    const gp_batch batch = { .samples = samples,
+                             .targets = targets,
+                             .count = count,
+                             .first = from == 0,
+                             .unchanged = predictor->called,
+                             .last = true };
+    gp_status status;
+
+    gp_fault_point("predict");
+    if (ops->predictions != NULL) {
+        status = ops->predictions->launch(predictor->plan, &batch, err);
+    } else {
+        status = ops->run(predictor->plan, &batch, NULL, NULL, err);
+        if (status == GP_OK)
+            status = ops->sync(predictor->backend, err);
+    }
+    predictor->called = status == GP_OK;
+    return call_checked(predictor, status, err);
+}
+
+static void pieces_tell(gp_predictor *predictor)
+{
+    const char *why = predictor->backend_ops->predictions->pieces(predictor->plan);
+
+    if (predictor->told_pieces || why[0] == '\0')
+        return;
+    predictor->told_pieces = true;
+    gp_log(GP_LOG_WARN, "predict-pieces",
+           "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s", why);
+}
+
+/* *scores: of the oldest that was begun. */
+static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_error *err)
+{
+    const gp_backend_predictions *predictions = predictor->backend_ops->predictions;
+    gp_status status = GP_OK;
+
+    *scores = predictor->call_scores;
+    if (predictions != NULL)
+        status = predictions->take(predictor->plan, scores, err);
+    if (status == GP_OK && predictions != NULL)
+        pieces_tell(predictor);
+    return call_checked(predictor, status, err);
+}
+
+/* ---- images of any size ---- */
+
+/* The plan over windows. */
+static gp_status windows_run(void *context, const void *windows, uint32_t count, const float **scores,
+                             gp_error *err)
+{
+    gp_predictor *predictor = context;
+    gp_status status = plan_begin(predictor, windows, NULL, 0, count, err);
+
+    return status == GP_OK ? plan_end(predictor, scores, err) : status;
+}
+
+static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
+{
+    const gp_graph *graph = predictor->graph;
+    const gp_shape *input = &graph->spec->input;
+    const bool cover = begin->crop == GP_PREDICT_FIT;
+    char shape[64];
+
+    if (!gp_graph_scores_pixels(graph))
+        return gp_fail(
+            err, GP_EINVAL,
+            "network %s does not give a class for each pixel of its input, %s: images must be of that "
+            "size",
+            graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
+    if (predictor->data == NULL || predictor->answer == GP_ANSWER_SCORES)
+        return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
+    gp_stitch_setup setup = {
+        .store = predictor->data,
+        .height = (uint32_t)input->dim[1],
+        .width = (uint32_t)input->dim[2],
+        .classes = graph->ends[0].target.classes,
+        .score_count = graph->score_count,
+        .read = { .height = cover ? (uint32_t)input->dim[1] : begin->image_height,
+                  .width = cover ? (uint32_t)input->dim[2] : begin->image_width,
+                  .cover = cover },
+        .overlap = begin->overlap,
+        .batch = predictor->micro_batch,
+        .run = windows_run,
+        .context = predictor,
+    };
+
+    setup.loss_count = gp_pixel_losses_of(graph, setup.losses);
+    gp_buffer_init(&predictor->rows, GP_PAYLOAD_BYTES_MAX);
+    return gp_stitch_new(&predictor->stitch, &setup, err);
+}
+
+/* Its classes behind its size; of one that was skipped 0 x 0 of them. */
+static gp_status row_put(gp_predictor *predictor, const gp_stitched *image, gp_error *err)
+{
+    const size_t count = (size_t)image->height * image->width;
+    const bool wide = predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX;
+    const uint32_t size[2] = { image->height, image->width };
+    gp_status status = gp_buffer_append(&predictor->rows, size, sizeof(size), err);
+
+    if (status == GP_OK && wide)
+        return gp_buffer_append(&predictor->rows, image->predicted, count * sizeof(int32_t), err);
+    if (status == GP_OK)
+        status = gp_buffer_reserve(&predictor->rows, count, err);
+    if (status != GP_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        predictor->rows.data[predictor->rows.bytes + i] = (uint8_t)image->predicted[i];
+    predictor->rows.bytes += count;
+    return GP_OK;
+}
+
+static void image_compare(gp_predictor *predictor, const gp_stitched *image)
+{
+    const size_t count = (size_t)image->height * image->width;
+    uint64_t right = 0, classed = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        classed += image->labels[i] >= 0;
+        right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
+    }
+    predictor->sums[GP_SUM_LOSS] += image->loss;
+    predictor->sums[GP_SUM_WEIGHT] += image->weight;
+    predictor->sums[GP_SUM_CORRECT] += (double)right;
+    predictor->sums[GP_SUM_CLASSED] += (double)classed;
+    predictor->labelled += classed > 0;
+    predictor->excluded += count - classed;
+    if (predictor->confusion != NULL)
+        gp_confusion_count(predictor->confusion, image->labels, image->predicted, count);
+}
+
+static void sample_skip(gp_predictor *predictor, uint32_t at)
+{
+    predictor->skipped[at] = 1;
+    predictor->skipped_count++;
+}
+
+/* All images that are asked for, one after the other. */
+static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    memset(predictor->sums, 0, sizeof(predictor->sums));
+    gp_buffer_clear(&predictor->rows);
+    for (uint32_t i = 0; i < ask->count && status == GP_OK; i++) {
+        gp_stitched image;
+
+        status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
+        if (status == GP_OK && image.skipped)
+            sample_skip(predictor, i);
+        if (status == GP_OK && !image.skipped && predictor->compares)
+            image_compare(predictor, &image);
+        if (status == GP_OK && predictor->answer == GP_ANSWER_CLASSES)
+            status = row_put(predictor, &image, err);
+    }
+    return status;
+}
+
+static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
+{
+    gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
+
+    if (status == GP_OK)
+        status = gp_graph_new(&predictor->graph, predictor->spec, err);
+    if (status == GP_OK)
+        status = weights_check(predictor, setup->weights_count, err);
+    if (status == GP_OK)
+        status = data_begin(predictor, setup, err);
+    if (status == GP_OK && setup->begin->whole) { /* an image has any number of windows */
+        const uint32_t most = WINDOW_SCORES_MAX / predictor->graph->score_count + 1;
+
+        predictor->micro_batch = most < PREDICT_MICRO_BATCH ? most : PREDICT_MICRO_BATCH;
+    }
+    if (status == GP_OK)
+        status = answer_take(predictor, setup->begin->whole != 0, err);
+    if (status == GP_OK)
+        status = predictor_take_memory(predictor, setup->weights, err);
+    if (status == GP_OK)
+        status = predictor->backend_ops->compile(&predictor->plan, predictor->backend, predictor->graph,
+                                                 &(gp_plan_options){
+                                                     .phase = GP_PHASE_INFER,
+                                                     .micro_batch = predictor->micro_batch,
+                                                     .sample_dtype = predictor->sample_dtype,
+                                                     .precision = (gp_precision)setup->begin->precision,
+                                                 },
+                                                 &(gp_plan_memory){
+                                                     .parameters = predictor->parameters,
+                                                     .sums = predictor->sums,
+                                                     .scores = predictor->call_scores,
+                                                 },
+                                                 err);
+    if (status == GP_OK && setup->begin->whole)
+        return stitch_begin(predictor, setup->begin, err);
+    return status == GP_OK && predictor->data != NULL ? loader_begin(predictor, err) : status;
+}
+
+gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
+                           gp_error *err)
+{
+    gp_predictor *predictor = gp_calloc(1, sizeof(*predictor));
+
+    if (predictor == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a predictor");
+    predictor->backend_ops = setup->backend_ops;
+    predictor->backend = setup->backend;
+    predictor->answer = (gp_predict_answer)setup->begin->answer;
+    predictor->part_max = setup->begin->batch;
+    gp_status status = predictor_build(predictor, setup, err);
+
+    if (status != GP_OK) {
+        gp_predictor_free(predictor);
+        return status;
+    }
+    *ready = (gp_predict_ready){
+        .samples = predictor->data != NULL ? gp_store_get_info(predictor->data)->count : 0,
+        .classes =
+            predictor->answer == GP_ANSWER_CLASSES ? predictor->place_count : predictor->graph->score_count,
+        .has_labels = predictor->compares,
+        .micro_batch = predictor->micro_batch,
+    };
+    *out = predictor;
+    return GP_OK;
+}
+
+/* ---- classes ---- */
+
+/* The class with the largest score of each place, the first on ties.  scores: [classes, place_count]. */
+static void places_predict(gp_predictor *predictor, const float *scores)
+{
+    const uint32_t places = predictor->place_count, classes = predictor->graph->ends[0].target.classes;
+    float *restrict largest = predictor->largest;
+    int32_t *restrict predicted = predictor->predicted;
+
+    memcpy(largest, scores, places * sizeof(float));
+    memset(predicted, 0, places * sizeof(*predicted));
+    for (uint32_t k = 1; k < classes; k++) {
+        const float *restrict of_class = scores + (size_t)k * places;
+
+        for (uint32_t i = 0; i < places; i++) {
+            const bool more = of_class[i] > largest[i];
+
+            largest[i] = more ? of_class[i] : largest[i];
+            predicted[i] = more ? (int32_t)k : predicted[i];
+        }
+    }
+}
+
+/* Classes of one sample as they go to the client. */
+static void places_put(const gp_predictor *predictor, uint8_t *out)
+{
+    if (predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX) {
+        memcpy(out, predictor->predicted, predictor->place_count * sizeof(int32_t));
+        return;
+    }
+    for (uint32_t i = 0; i < predictor->place_count; i++)
+        out[i] = (uint8_t)predictor->predicted[i];
+}
+
+/* What the call computed of its samples, from place `at` of the part on.
+ *   targets  of them, packed; read where there is a confusion matrix */
+static void answers_take(gp_predictor *predictor, const float *call_scores, const int32_t *targets,
+                         uint32_t count, uint32_t at)
+{
+    const size_t scores = predictor->graph->score_count, bytes = predictor->sample_answer_bytes;
+    const bool wants_classes = predictor->answer == GP_ANSWER_CLASSES || predictor->confusion != NULL;
+
+    for (uint32_t n = 0; n < count && wants_classes; n++) {
+        places_predict(predictor, call_scores + n * scores + predictor->graph->ends[0].score_first);
+        if (predictor->answer == GP_ANSWER_CLASSES)
+            places_put(predictor, predictor->scores + (at + n) * bytes);
+        if (predictor->confusion != NULL)
+            gp_confusion_count(predictor->confusion,
+                               targets + n * (predictor->graph->target_bytes / sizeof(int32_t)),
+                               predictor->predicted, predictor->place_count);
+    }
+    if (predictor->answer == GP_ANSWER_SCORES)
+        memcpy(predictor->scores + at * bytes, call_scores, count * bytes);
+}
+
+/* ---- parts ---- */
+
+/* Read the targets of a call's samples: their labels, the number of samples with a target, and the number of missing
+ * targets. A class that the network does not have becomes a missing one.
+ *   at  position of the first sample in the part */
+static void targets_take(gp_predictor *predictor, void *targets, uint32_t count, uint32_t at)
+{
+    const gp_graph *graph = predictor->graph;
+
+    for (uint32_t n = 0; n < count; n++) {
+        int32_t *first = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes), *target = first;
+
+        for (uint32_t i = 0; i < graph->target_count; i++) {
+            const gp_target *about = &graph->targets[i];
+            int64_t elements = gp_shape_count(&about->shape);
+
+            for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++)
+                if (target[e] >= (int32_t)about->classes)
+                    target[e] = -1;
+            target += elements;
+        }
+        predictor->labels[at + n] = *first;
+        const uint64_t missing = gp_targets_missing(graph->targets, graph->target_count, first);
+
+        predictor->labelled += missing < graph->target_bytes / sizeof(int32_t);
+        predictor->excluded += predictor->skipped[at + n] ? 0 : missing;
+    }
+}
+
+/* Samples [first, first + count) of the data, from place `at` of the part on: nothing is compared with those that could not be
+ * read, be it that they can now and could not when the data were opened.
+ *   targets  NULL: nothing is */
+static void skipped_take(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count, uint32_t at)
+{
+    const gp_graph *graph = predictor->graph;
+
+    for (uint32_t n = 0; n < count; n++) {
+        if (!gp_store_is_skipped(predictor->data, (uint32_t)(first + n)))
+            continue;
+        sample_skip(predictor, at + n);
+        if (targets == NULL)
+            continue;
+        int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
+
+        for (uint32_t i = 0; i < graph->target_count; i++) {
+            const gp_target *about = &graph->targets[i];
+            int64_t elements = gp_shape_count(&about->shape);
+
+            for (int64_t e = 0; e < elements; e++)
+                if (about->dtype == GP_F32)
+                    ((float *)target)[e] = NAN;
+                else
+                    target[e] = -1;
+            target += elements;
+        }
+    }
+}
+
+/* The oldest call that was begun ends. */
+static gp_status call_end(gp_predictor *predictor, gp_error *err)
+{
+    pending ended = predictor->pending[0];
+    const float *scores;
+    gp_status status = plan_end(predictor, &scores, err);
+
+    predictor->pending_count--;
+    memmove(predictor->pending, predictor->pending + 1,
+            (GP_PREDICTIONS_AHEAD - 1) * sizeof(predictor->pending[0]));
+    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* its memory */
+    if (status == GP_OK)
+        answers_take(predictor, scores, ended.targets, ended.count, ended.from);
+    return status;
+}
+
+/* Samples [from, from + count) of those asked for, which are here; they may change when it is back. */
+static gp_status call_begin(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
+                            uint32_t count, gp_error *err)
+{
+    const uint32_t most = predictor->backend_ops->predictions == NULL ? 1 : GP_PREDICTIONS_AHEAD;
+    pending *begun;
+    gp_status status = GP_OK;
+
+    if (targets != NULL)
+        targets_take(predictor, targets, count, from);
+    if (predictor->pending_count == most)
+        status = call_end(predictor, err);
+    if (status == GP_OK)
+        status = plan_begin(predictor, samples, targets, from, count, err);
+    if (status != GP_OK)
+        return status;
+    begun = &predictor->pending[predictor->pending_count++];
+    begun->from = from;
+    begun->count = count;
+    if (begun->targets != NULL)
+        memcpy(begun->targets, targets, count * predictor->graph->target_bytes);
+    return GP_OK;
+}
+
+static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from,
+                                uint32_t count, gp_error *err)
+{
+    gp_loader_batch *batch;
+    gp_status status;
+
+    if (predictor->data == NULL) { /* packed by the sender: aligned here */
+        memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
+               count * predictor->sample_bytes);
+        return call_begin(predictor, predictor->samples, NULL, from, count, err);
+    }
+    status = gp_loader_take(predictor->loader, &batch, NULL, err);
+    if (status != GP_OK)
+        return status;
+    void *targets = predictor->compares ? batch->targets : NULL;
+
+    skipped_take(predictor, ask->first + from, targets, count, from);
+    status = call_begin(predictor, batch->samples, targets, from, count, err);
+    gp_loader_release(predictor->loader, batch);
+    return status;
+}
+
+static uint32_t call_size(const gp_predictor *predictor, const gp_predictor_ask *ask, uint32_t from)
+{
+    const uint32_t left = ask->count - from;
+
+    return left < predictor->micro_batch ? left : predictor->micro_batch;
+}
+
+/* All calls of a part; the loader is told of all before the first. */
+static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t at = 0; predictor->loader != NULL && at < ask->count && status == GP_OK;
+         at += predictor->micro_batch)
+        status = gp_loader_request(predictor->loader, 0, (uint32_t)ask->first + at,
+                                   call_size(predictor, ask, at), err);
+    for (uint32_t at = 0; at < ask->count && status == GP_OK; at += predictor->micro_batch)
+        status = predictor_call(predictor, ask, at, call_size(predictor, ask, at), err);
+    while (predictor->pending_count > 0) { /* after a failure too: the next part begins with none */
+        gp_error other;
+        gp_status ended = call_end(predictor, status == GP_OK ? err : &other);
+
+        status = status == GP_OK ? ended : status;
+    }
+    if (status != GP_OK && predictor->loader != NULL)
+        gp_loader_cancel(predictor->loader);
+    return status;
+}
+
+static gp_status ask_check(const gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
+{
+    const uint64_t total =
+        predictor->data != NULL ? gp_store_get_info(predictor->data)->count : GP_SAMPLES_MAX;
+
+    if (ask->count == 0 || ask->count > predictor->part_max || ask->first >= total ||
+        ask->count > total - ask->first)
+        return gp_fail(err, GP_EINVAL,
+                       "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
+                       ", and a part has at most %" PRIu32,
+                       ask->first + 1, ask->first + ask->count, total, predictor->part_max);
+    if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples of %zu bytes came as %zu bytes", ask->count,
+                       predictor->sample_bytes, ask->samples_bytes);
+    return GP_OK;
+}
+
+gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
+                            gp_error *err)
+{
+    gp_status status = ask_check(predictor, ask, err);
+
+    predictor->labelled = 0;
+    predictor->excluded = 0;
+    predictor->skipped_count = 0;
+    memset(predictor->skipped, 0, predictor->part_max * sizeof(*predictor->skipped));
+    if (predictor->confusion != NULL)
+        gp_confusion_clear(predictor->confusion);
+    if (status == GP_OK)
+        status = predictor->stitch != NULL ? images_predict(predictor, ask, err)
+                                           : samples_part(predictor, ask, err);
+    if (status != GP_OK)
+        return status;
+    *out = (gp_predicted){ .part = { .first = ask->first,
+                                     .count = ask->count,
+                                     .loss = predictor->sums[GP_SUM_LOSS],
+                                     .correct = predictor->sums[GP_SUM_CORRECT],
+                                     .classed = predictor->sums[GP_SUM_CLASSED],
+                                     .squares = predictor->sums[GP_SUM_SQUARES],
+                                     .values = predictor->sums[GP_SUM_VALUES],
+                                     .labelled = predictor->labelled,
+                                     .excluded = predictor->excluded,
+                                     .weight = predictor->sums[GP_SUM_WEIGHT] },
+                           .scores = predictor->stitch != NULL ? predictor->rows.data : predictor->scores,
+                           .scores_bytes = predictor->stitch != NULL
+                                               ? predictor->rows.bytes
+                                               : ask->count * predictor->sample_answer_bytes,
+                           .confusion = predictor->confusion,
+                           .skipped = predictor->skipped_count > 0 ? predictor->skipped : NULL,
+                           .named = predictor->answer != GP_ANSWER_SUMS };
+    if (out->named && predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data)))
+        out->labels = predictor->labels;
+    return GP_OK;
+}
+
+char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
+{
+    const gp_store_info *info = predictor->data == NULL ? NULL : gp_store_get_info(predictor->data);
+    char classes[200];
+
+    text[0] = '\0';
+    if (info == NULL)
+        return text;
+    gp_store_left_out(predictor->data, text, bytes);
+    if (info->matched_by_number && predictor->compares)
+        snprintf(
+            text + strlen(text), bytes - strlen(text),
+            "%sthe model's outputs have no names; they are matched in order with the classes of the data: %s",
+            text[0] == '\0' ? "" : "; ",
+            gp_class_names_format(classes, sizeof(classes), info->class_names, info->class_count, NULL, 0));
+    return text;
+}
+
+gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
+                             const uint8_t *only, gp_buffer *names, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        char name[4096];
+
+        if (only != NULL && only[i] == 0)
+            continue;
+        if (predictor->data != NULL)
+            gp_store_name(predictor->data, (uint32_t)(first + i), name, sizeof(name));
+        else
+            snprintf(name, sizeof(name), "%" PRIu64, first + i + 1);
+        status = gp_buffer_append(names, name, strlen(name) + 1, err);
+    }
+    return status;
+}

@@ -1,0 +1,85 @@
+#include "worker/process/claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "proto/device/device_holder.h"
+
+enum { CLAIM_TRY_MS = 5 };
+
+/* Who holds it, as the file says; empty between the holder's lock and its writing. */
+static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
+{
+    char record[GP_DEVICE_CLAIM_RECORD + 1];
+    ssize_t got = pread(fd, record, GP_DEVICE_CLAIM_RECORD, 0);
+    gp_device_holder by;
+
+    record[got > 0 ? got : 0] = '\0';
+    if (!gp_device_claim_read(&by, record))
+        return gp_fail(err, GP_EBUSY, "device %s is held by another process", uuid);
+    return gp_fail(err, GP_EBUSY, "device %s is held by worker %u of pool %s (pid %u)", uuid, by.worker,
+                   by.pool, by.pid);
+}
+
+static gp_status claim_lock(int fd, const char *uuid, int wait_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + wait_ms;
+
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno != EWOULDBLOCK)
+            return gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
+        if (gp_now_ms() >= deadline)
+            return claim_busy(fd, uuid, err);
+        nanosleep(&(struct timespec){ .tv_nsec = CLAIM_TRY_MS * 1000000 }, NULL);
+    }
+    return GP_OK;
+}
+
+gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
+                        int wait_ms, gp_error *err)
+{
+    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD];
+    gp_device_holder self = { .pid = holder->pid, .worker = holder->index };
+    int folder, fd;
+    gp_status status;
+
+    if (uuid[0] == '\0')
+        return gp_fail(err, GP_EINVAL, "a device without a UUID cannot be claimed");
+    folder = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0)
+        return gp_fail_errno(err, GP_EIO, "device folder %s", directory);
+    gp_device_claim_name(name, uuid);
+    fd = openat(folder, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0)
+        status = gp_fail_errno(err, GP_EIO, "claim file %s/%s", directory, name);
+    close(folder);
+    if (fd < 0)
+        return status;
+    status = claim_lock(fd, uuid, wait_ms, err);
+    if (status != GP_OK) {
+        close(fd);
+        return status;
+    }
+    snprintf(self.pool, sizeof(self.pool), "%s", holder->pool);
+
+    int length = gp_device_claim_write(record, &self);
+
+    /* A full disk costs the refused one a name, nothing more. */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, record, (size_t)length, 0) != length)
+        errno = 0;
+    *out = fd;
+    return GP_OK;
+}
+
+void gp_claim_release(int claim)
+{
+    if (claim >= 0)
+        close(claim);
+}

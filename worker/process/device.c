@@ -1,0 +1,225 @@
+#include "worker/process/device.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/text/log.h"
+#include "worker/process/claim.h"
+
+/* ---- lists of cores ---- */
+
+static gp_status cores_wrong(const char *text, gp_error *err)
+{
+    return gp_fail(err, GP_EINVAL,
+                   "\"%.60s\" is no list of cores; expected numbers and ranges below %u, like 0-3,8", text,
+                   GP_CORES_MAX);
+}
+
+/* "3" or "0-3" at *text, which moves behind it. */
+static bool range_parse(const char **text, bool *member)
+{
+    unsigned first, last;
+    int end = 0;
+
+    if (sscanf(*text, "%5u%n", &first, &end) != 1)
+        return false;
+    *text += end;
+    last = first;
+    if (**text == '-') {
+        if (sscanf(*text, "-%5u%n", &last, &end) != 1)
+            return false;
+        *text += end;
+    }
+    if (first > last || last >= GP_CORES_MAX)
+        return false;
+    for (unsigned core = first; core <= last; core++)
+        member[core] = true;
+    return true;
+}
+
+gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error *err)
+{
+    bool member[GP_CORES_MAX] = { false };
+    const char *rest = text;
+    uint32_t found = 0;
+    int *cores;
+
+    for (;;) {
+        if (!range_parse(&rest, member) || (*rest != '\0' && *rest != ','))
+            return cores_wrong(text, err);
+        if (*rest == '\0')
+            break;
+        rest++;
+    }
+    cores = gp_calloc(GP_CORES_MAX, sizeof(*cores));
+    if (cores == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of cores");
+    for (int core = 0; core < (int)GP_CORES_MAX; core++)
+        if (member[core])
+            cores[found++] = core;
+    *out = cores;
+    *count = found;
+    return GP_OK;
+}
+
+char *gp_cores_format(char *text, size_t bytes, const int *cores, uint32_t count)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t last = i;
+        char piece[32];
+
+        while (last + 1 < count && cores[last + 1] == cores[last] + 1)
+            last++;
+        int length = last == i ? snprintf(piece, sizeof(piece), "%s%d", used == 0 ? "" : ",", cores[i])
+                               : snprintf(piece, sizeof(piece), "%s%d-%d", used == 0 ? "" : ",", cores[i],
+                                          cores[last]);
+
+        if (used + (size_t)length + sizeof("...") > bytes) {
+            snprintf(text + used, bytes - used, "...");
+            break;
+        }
+        memcpy(text + used, piece, (size_t)length + 1);
+        used += (size_t)length;
+        i = last;
+    }
+    return text;
+}
+
+/* ---- the device ---- */
+
+static gp_status affinity_get(cpu_set_t **set, size_t *bytes, gp_error *err)
+{
+    *bytes = CPU_ALLOC_SIZE(GP_CORES_MAX);
+    *set = CPU_ALLOC(GP_CORES_MAX);
+    if (*set == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a set of cores");
+    CPU_ZERO_S(*bytes, *set);
+    if (sched_getaffinity(0, *bytes, *set) != 0) {
+        CPU_FREE(*set);
+        return gp_fail_errno(err, GP_EIO, "the cores of this process cannot be read");
+    }
+    return GP_OK;
+}
+
+static gp_status cores_allowed(gp_worker_device *device, gp_error *err)
+{
+    cpu_set_t *set;
+    size_t bytes;
+    gp_status status = affinity_get(&set, &bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    device->cores = gp_calloc(GP_CORES_MAX, sizeof(*device->cores));
+    for (int core = 0; device->cores != NULL && core < (int)GP_CORES_MAX; core++)
+        if (CPU_ISSET_S((size_t)core, bytes, set))
+            device->cores[device->core_count++] = core;
+    CPU_FREE(set);
+    return device->cores == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a list of cores") : GP_OK;
+}
+
+static gp_status cores_pin(const gp_worker_device *device, gp_error *err)
+{
+    size_t bytes = CPU_ALLOC_SIZE(GP_CORES_MAX);
+    cpu_set_t *set = CPU_ALLOC(GP_CORES_MAX);
+    int problem;
+
+    if (set == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a set of cores");
+    CPU_ZERO_S(bytes, set);
+    for (uint32_t i = 0; i < device->core_count; i++)
+        CPU_SET_S((size_t)device->cores[i], bytes, set);
+    problem = sched_setaffinity(0, bytes, set);
+    CPU_FREE(set);
+    if (problem != 0)
+        return gp_fail_errno(err, GP_EINVAL, "the cores %s cannot be used by this process",
+                             device->cores_text);
+    return GP_OK;
+}
+
+/* The first "model name" of /proc/cpuinfo: it stands in the first block, whatever the machine's size. */
+static void cpu_name(char *out, size_t bytes)
+{
+    char text[4096];
+    int fd = open("/proc/cpuinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    const char *name;
+
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+    name = strstr(text, "model name");
+    name = name == NULL ? NULL : strchr(name, ':');
+    if (name == NULL)
+        snprintf(out, bytes, "CPU");
+    else
+        snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
+}
+
+static void device_claim(gp_worker_device *device, const gp_worker_device_options *options)
+{
+    gp_claim_holder holder = { .pid = (uint32_t)getpid(), .pool = options->pool, .index = options->index };
+    gp_error err;
+
+    if (gp_claim_take(&device->claim, options->device_dir, device->uuid, &holder, options->claim_wait_ms,
+                      &err) == GP_OK)
+        return;
+    device->claim = -1;
+    snprintf(device->excluded, sizeof(device->excluded), "%.*s", (int)sizeof(device->excluded) - 1,
+             err.message);
+}
+
+static gp_status cores_open(gp_worker_device *device, const gp_worker_device_options *options, gp_error *err)
+{
+    gp_status status;
+
+    device->shared = options->shared;
+    if (options->cores != NULL)
+        status = gp_cores_parse(&device->cores, &device->core_count, options->cores, err);
+    else
+        status = cores_allowed(device, err);
+    if (status != GP_OK || device->shared)
+        return status;
+    gp_cores_format(device->cores_text, sizeof(device->cores_text), device->cores, device->core_count);
+    return cores_pin(device, err);
+}
+
+gp_status gp_worker_device_open(gp_worker_device *out, const gp_worker_device_options *options, gp_error *err)
+{
+    gp_status status;
+
+    memset(out, 0, sizeof(*out));
+    out->claim = -1;
+    status = cores_open(out, options, err);
+    if (status != GP_OK) {
+        gp_worker_device_close(out);
+        return status;
+    }
+    if (strcmp(options->device, "cpu") == 0) {
+        out->kind = GP_DEVICE_CPU;
+        snprintf(out->uuid, sizeof(out->uuid), "cpu-%s", out->shared ? "shared" : out->cores_text);
+        cpu_name(out->name, sizeof(out->name));
+        return GP_OK;
+    }
+    out->kind = GP_DEVICE_CUDA;
+    out->ordinal = options->ordinal;
+    snprintf(out->uuid, sizeof(out->uuid), "%s", options->device);
+    snprintf(out->name, sizeof(out->name), "%s", options->name == NULL ? "" : options->name);
+    device_claim(out, options);
+    return GP_OK;
+}
+
+void gp_worker_device_close(gp_worker_device *device)
+{
+    gp_claim_release(device->claim);
+    gp_free(device->cores);
+    device->cores = NULL;
+    device->claim = -1;
+}

@@ -1,0 +1,395 @@
+#include "worker/process/mailbox.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/seal.h"
+
+enum { EXTRA = 2 }; /* places for RESET and QUIT */
+
+typedef struct news_item {
+    gp_news kind;
+    union {
+        gp_train_record record;
+        gp_train_validation validation;
+        gp_train_validating validating;
+    };
+} news_item;
+
+struct gp_mailbox {
+    int wake;
+
+    pthread_mutex_t lock;                              /* commands and replies; news go without */
+    pthread_cond_t work;                               /* a command came */
+    pthread_cond_t room;                               /* a reply left */
+    gp_command *commands[GP_MAILBOX_COMMANDS + EXTRA]; /* oldest first */
+    uint32_t command_count;
+    gp_link *link; /* that compute waits on; NULL = none */
+    gp_reply replies[GP_MAILBOX_REPLIES];
+    uint32_t reply_first, reply_count;
+
+    /* One writer, one reader: positions only grow, an item is at position % GP_MAILBOX_NEWS. */
+    _Atomic uint64_t news_written, news_read;
+    _Atomic uint64_t dropped;
+    uint64_t looked_at; /* items of the last peek; control's own */
+    news_item news[GP_MAILBOX_NEWS];
+};
+
+gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err)
+{
+    gp_mailbox *mailbox = gp_calloc(1, sizeof(*mailbox));
+
+    if (mailbox == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a mailbox");
+    mailbox->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mailbox->wake < 0) {
+        gp_free(mailbox);
+        return gp_fail_errno(err, GP_EIO, "no eventfd for the mailbox");
+    }
+    pthread_mutex_init(&mailbox->lock, NULL);
+    pthread_cond_init(&mailbox->work, NULL);
+    pthread_cond_init(&mailbox->room, NULL);
+    *out = mailbox;
+    return GP_OK;
+}
+
+void gp_mailbox_free(gp_mailbox *mailbox)
+{
+    if (mailbox == NULL)
+        return;
+    gp_mailbox_discard(mailbox);
+    while (mailbox->reply_count > 0)
+        gp_mailbox_drop_reply(mailbox);
+    pthread_cond_destroy(&mailbox->room);
+    pthread_cond_destroy(&mailbox->work);
+    pthread_mutex_destroy(&mailbox->lock);
+    close(mailbox->wake);
+    gp_free(mailbox);
+}
+
+/* ---- waking ---- */
+
+int gp_mailbox_fd(const gp_mailbox *mailbox)
+{
+    return mailbox->wake;
+}
+
+void gp_mailbox_wake(const gp_mailbox *mailbox)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(mailbox->wake, &one, sizeof(one)); /* full means: already awake */
+
+    (void)ignored;
+}
+
+void gp_mailbox_calm(gp_mailbox *mailbox)
+{
+    uint64_t count;
+    ssize_t ignored = read(mailbox->wake, &count, sizeof(count));
+
+    (void)ignored;
+}
+
+/* ---- commands ---- */
+
+gp_status gp_mailbox_post(gp_mailbox *mailbox, gp_command_kind kind, gp_incoming *message, gp_error *err)
+{
+    bool urgent = kind == GP_COMMAND_RESET || kind == GP_COMMAND_QUIT;
+    gp_command *command = gp_malloc(sizeof(*command));
+
+    if (command == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a command");
+    command->kind = kind;
+    command->posted_ns = gp_now_ns();
+    pthread_mutex_lock(&mailbox->lock);
+    if (mailbox->command_count >= GP_MAILBOX_COMMANDS + (urgent ? EXTRA : 0)) {
+        pthread_mutex_unlock(&mailbox->lock);
+        gp_free(command);
+        return gp_fail(err, GP_EBUSY, "%d requests wait already; send the next when one is answered",
+                       GP_MAILBOX_COMMANDS);
+    }
+    command->has_message = message != NULL;
+    if (message != NULL)
+        gp_incoming_move(&command->message, message);
+    mailbox->commands[mailbox->command_count++] = command;
+    pthread_cond_signal(&mailbox->work);
+    if (mailbox->link != NULL)
+        gp_link_wake(mailbox->link);
+    pthread_mutex_unlock(&mailbox->lock);
+    return GP_OK;
+}
+
+void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    mailbox->link = link;
+    pthread_mutex_unlock(&mailbox->lock);
+}
+
+bool gp_mailbox_waiting(gp_mailbox *mailbox)
+{
+    bool waiting;
+
+    pthread_mutex_lock(&mailbox->lock);
+    waiting = mailbox->command_count != 0;
+    pthread_mutex_unlock(&mailbox->lock);
+    return waiting;
+}
+
+void gp_mailbox_discard(gp_mailbox *mailbox)
+{
+    pthread_mutex_lock(&mailbox->lock);
+    for (uint32_t i = 0; i < mailbox->command_count; i++) {
+        gp_command_close(mailbox->commands[i]);
+        gp_free(mailbox->commands[i]);
+    }
+    mailbox->command_count = 0;
+    pthread_mutex_unlock(&mailbox->lock);
+}
+
+bool gp_mailbox_take(gp_mailbox *mailbox, int timeout_ms, gp_command *out)
+{
+    gp_command *command;
+    int64_t until_ns = gp_now_ns() + (int64_t)timeout_ms * 1000000;
+    const struct timespec until = { .tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000 };
+    int code = 0;
+
+    pthread_mutex_lock(&mailbox->lock);
+    while (mailbox->command_count == 0 && code != ETIMEDOUT) {
+        if (timeout_ms < 0)
+            pthread_cond_wait(&mailbox->work, &mailbox->lock);
+        else
+            code = pthread_cond_clockwait(&mailbox->work, &mailbox->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (mailbox->command_count == 0) {
+        pthread_mutex_unlock(&mailbox->lock);
+        return false;
+    }
+    command = mailbox->commands[0];
+    mailbox->command_count--;
+    memmove(mailbox->commands, mailbox->commands + 1, mailbox->command_count * sizeof(mailbox->commands[0]));
+    pthread_mutex_unlock(&mailbox->lock);
+    out->kind = command->kind;
+    out->posted_ns = command->posted_ns;
+    out->has_message = command->has_message;
+    if (command->has_message)
+        gp_incoming_move(&out->message, &command->message);
+    gp_free(command);
+    return true;
+}
+
+void gp_command_close(gp_command *command)
+{
+    if (command->has_message)
+        gp_incoming_close(&command->message);
+    command->has_message = false;
+}
+
+/* ---- blobs ---- */
+
+struct gp_blob {
+    _Atomic uint32_t references;
+    int fd; /* -1: none */
+    size_t bytes;
+    unsigned char data[];
+};
+
+gp_status gp_blob_new(gp_blob **out, const void *data, size_t bytes, gp_error *err)
+{
+    gp_blob *blob = bytes > SIZE_MAX - sizeof(*blob) ? NULL : gp_malloc(sizeof(*blob) + bytes);
+
+    if (blob == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a reply of %zu bytes", bytes);
+    atomic_init(&blob->references, 1);
+    blob->fd = -1;
+    blob->bytes = bytes;
+    if (bytes > 0)
+        memcpy(blob->data, data, bytes);
+    *out = blob;
+    return GP_OK;
+}
+
+gp_status gp_blob_new_sealed(gp_blob **out, const float *weights, size_t count, gp_error *err)
+{
+    const uint64_t bytes = count * sizeof(float);
+    gp_blob *blob = NULL;
+    gp_status status = gp_blob_new(&blob, &bytes, sizeof(bytes), err);
+
+    if (status == GP_OK)
+        status = gp_seal_new(&blob->fd, weights, bytes, err);
+    if (status != GP_OK) {
+        gp_blob_unref(blob);
+        return status;
+    }
+    *out = blob;
+    return GP_OK;
+}
+
+int gp_blob_fd(const gp_blob *blob)
+{
+    return blob->fd;
+}
+
+void gp_blob_unref(gp_blob *blob)
+{
+    if (blob == NULL || atomic_fetch_sub(&blob->references, 1) != 1)
+        return;
+    if (blob->fd >= 0)
+        close(blob->fd);
+    gp_free(blob);
+}
+
+static void blob_release(void *data, void *hint)
+{
+    (void)data;
+    gp_blob_unref(hint);
+}
+
+gp_payload gp_blob_payload(gp_blob *blob)
+{
+    atomic_fetch_add(&blob->references, 1);
+    return (gp_payload){ .data = blob->data, .bytes = blob->bytes, .release = blob_release, .hint = blob };
+}
+
+/* ---- replies ---- */
+
+void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
+{
+    gp_reply *place;
+
+    assert(reply->payload_count <= GP_REPLY_PAYLOADS);
+    pthread_mutex_lock(&mailbox->lock);
+    while (mailbox->reply_count == GP_MAILBOX_REPLIES)
+        pthread_cond_wait(&mailbox->room, &mailbox->lock);
+    place = &mailbox->replies[(mailbox->reply_first + mailbox->reply_count) % GP_MAILBOX_REPLIES];
+    *place = *reply;
+    place->news = atomic_load_explicit(&mailbox->news_written, memory_order_relaxed);
+    mailbox->reply_count++;
+    pthread_mutex_unlock(&mailbox->lock);
+    gp_mailbox_wake(mailbox);
+}
+
+/* The oldest reply, ripe or not.  It stays where it is until control drops it, so the pointer outlives the lock. */
+static const gp_reply *reply_oldest(gp_mailbox *mailbox)
+{
+    const gp_reply *oldest;
+
+    pthread_mutex_lock(&mailbox->lock);
+    oldest = mailbox->reply_count == 0 ? NULL : &mailbox->replies[mailbox->reply_first];
+    pthread_mutex_unlock(&mailbox->lock);
+    return oldest;
+}
+
+const gp_reply *gp_mailbox_peek_reply(gp_mailbox *mailbox)
+{
+    const gp_reply *oldest = reply_oldest(mailbox);
+
+    if (oldest == NULL || oldest->news > atomic_load_explicit(&mailbox->news_read, memory_order_relaxed))
+        return NULL;
+    return oldest;
+}
+
+void gp_mailbox_drop_reply(gp_mailbox *mailbox)
+{
+    gp_reply gone;
+
+    pthread_mutex_lock(&mailbox->lock);
+    assert(mailbox->reply_count > 0);
+    gone = mailbox->replies[mailbox->reply_first];
+    mailbox->reply_first = (mailbox->reply_first + 1) % GP_MAILBOX_REPLIES;
+    mailbox->reply_count--;
+    pthread_cond_signal(&mailbox->room);
+    pthread_mutex_unlock(&mailbox->lock);
+    for (uint32_t i = 0; i < gone.payload_count; i++)
+        gp_blob_unref(gone.payloads[i]);
+}
+
+/* ---- news ---- */
+
+void gp_mailbox_begin_news(gp_mailbox *mailbox)
+{
+    atomic_store(&mailbox->dropped, 0);
+}
+
+static void news_write(gp_mailbox *mailbox, const news_item *item, uint64_t places)
+{
+    uint64_t written = atomic_load_explicit(&mailbox->news_written, memory_order_relaxed);
+    uint64_t waiting = written - atomic_load_explicit(&mailbox->news_read, memory_order_acquire);
+
+    if (waiting >= places) {
+        atomic_fetch_add_explicit(&mailbox->dropped, 1, memory_order_relaxed);
+        return;
+    }
+    mailbox->news[written % GP_MAILBOX_NEWS] = *item;
+    atomic_store_explicit(&mailbox->news_written, written + 1, memory_order_release);
+    if (waiting == GP_MAILBOX_NEWS / 2)
+        gp_mailbox_wake(mailbox);
+}
+
+void gp_mailbox_record(gp_mailbox *mailbox, const gp_train_record *record)
+{
+    news_item item = { .kind = GP_NEWS_STEPS, .record = *record };
+
+    news_write(mailbox, &item, GP_MAILBOX_NEWS - GP_MAILBOX_RESERVED);
+}
+
+void gp_mailbox_validation(gp_mailbox *mailbox, const gp_train_validation *validation)
+{
+    news_item item = { .kind = GP_NEWS_VALIDATION, .validation = *validation };
+
+    news_write(mailbox, &item, GP_MAILBOX_NEWS);
+}
+
+void gp_mailbox_validating(gp_mailbox *mailbox, const gp_train_validating *validating)
+{
+    news_item item = { .kind = GP_NEWS_VALIDATING, .validating = *validating };
+
+    news_write(mailbox, &item, GP_MAILBOX_NEWS);
+}
+
+gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
+{
+    uint64_t first = atomic_load_explicit(&mailbox->news_read, memory_order_relaxed);
+    /* In this order: whatever reply came before the news that are seen here is seen too. */
+    uint64_t end = atomic_load_explicit(&mailbox->news_written, memory_order_acquire);
+    const gp_reply *oldest = reply_oldest(mailbox);
+
+    if (oldest != NULL && oldest->news < end)
+        end = oldest->news;
+    mailbox->looked_at = 0;
+    if (first == end)
+        return GP_NEWS_NONE;
+    const news_item *item = &mailbox->news[first % GP_MAILBOX_NEWS];
+
+    if (item->kind != GP_NEWS_STEPS) {
+        if (item->kind == GP_NEWS_VALIDATION)
+            out->validation = item->validation;
+        else
+            out->validating = item->validating;
+        mailbox->looked_at = 1;
+        return item->kind;
+    }
+    gp_train_steps *steps = &out->steps;
+
+    steps->records_count = 0;
+    steps->dropped = atomic_load_explicit(&mailbox->dropped, memory_order_relaxed);
+    while (first != end && steps->records_count < GP_RECORDS_MAX &&
+           mailbox->news[first % GP_MAILBOX_NEWS].kind == GP_NEWS_STEPS)
+        steps->records[steps->records_count++] = mailbox->news[first++ % GP_MAILBOX_NEWS].record;
+    mailbox->looked_at = steps->records_count;
+    return GP_NEWS_STEPS;
+}
+
+void gp_mailbox_drop_news(gp_mailbox *mailbox)
+{
+    atomic_fetch_add_explicit(&mailbox->news_read, mailbox->looked_at, memory_order_release);
+    mailbox->looked_at = 0;
+}

@@ -1,0 +1,305 @@
+/* task_block.c -- GP_CALL_BLOCK and its kin: one rank of an spmd block, and its result until it is fetched. */
+#include "worker/task/task_block.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+
+/* For control, which may be without a core, to hear of a generation that the client knows. */
+enum { GRANT_WAIT_MS = 20000 };
+
+static const size_t ARENA_BYTES = (size_t)16
+                                  << 30; /* addresses for the models of a block, memory when they need it */
+
+typedef struct kept_result {
+    uint64_t block;
+    gp_result result;
+} kept_result;
+
+struct gp_task_blocks {
+    gp_task_group group;
+    kept_result *kept; /* in the order of the blocks */
+    size_t kept_count, kept_capacity;
+};
+
+void gp_task_blocks_free(struct gp_task_blocks *blocks)
+{
+    if (blocks == NULL)
+        return;
+    gp_group_deinit(&blocks->group);
+    for (size_t k = 0; k < blocks->kept_count; k++)
+        gp_result_close(&blocks->kept[k].result);
+    gp_free(blocks->kept);
+    gp_free(blocks);
+}
+
+/* ---- the group ---- */
+
+/* How control reaches the waits of this thread; NULL between blocks. */
+void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block)
+{
+    group->broken = false;
+    group->balance = 0;
+    gp_train_control_set_comm(tasks->train, group->comm, group->number);
+    atomic_store(&tasks->seat->world, group->world);
+    gp_comm_enter(group->comm, block);
+}
+
+void gp_group_leave(gp_task_group *group, gp_tasks *tasks)
+{
+    gp_comm_leave(group->comm);
+    gp_comm_arena_reset(group->comm);
+    atomic_store(&tasks->seat->world, 0);
+    gp_train_control_set_comm(tasks->train, NULL, 0);
+    gp_group_release(group);
+}
+
+void gp_group_deinit(gp_task_group *group)
+{
+    gp_comm_free(group->comm);
+    gp_free(group->received);
+    *group = (gp_task_group){ 0 };
+}
+
+static uint32_t rank_of(const gp_taken *call)
+{
+    return (uint32_t)call->first;
+}
+
+/* The rendezvous of the lease's generation that the call was made in: the scheduler tells workers first, but control may
+ * be a moment behind. */
+static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvous **rendezvous,
+                             gp_comm_rendezvous *out, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + GRANT_WAIT_MS;
+    uint32_t generation = (uint32_t)(call->first >> 32);
+    bool spin = !tasks->device->shared;
+
+    for (;;) {
+        gp_status status;
+
+        *rendezvous = tasks->host.rendezvous(tasks->host.context);
+        if (*rendezvous == NULL)
+            return gp_fail(err, GP_ESTATE, "the worker has no lease in which a block could run");
+        status = gp_rendezvous_begin(*rendezvous, call->count, spin, out, err);
+        if (status != GP_OK)
+            return status;
+        if (out->generation == generation)
+            break;
+        if (out->generation > generation || gp_now_ms() > deadline || gp_tasks_canceled(tasks))
+            return gp_fail(err, GP_ESTALE, "a block of generation %u of the lease; the worker is in %u",
+                           generation, out->generation);
+        gp_sleep_ms(1);
+    }
+    if (out->rank != rank_of(call))
+        return gp_fail(err, GP_EPROTO, "rank %u of a block for the worker of rank %u", rank_of(call),
+                       out->rank);
+    return GP_OK;
+}
+
+/* A comm of its own for each group: ranks that the last group had and this one has not may well be alive. */
+static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err)
+{
+    gp_comm_member members[GP_COMM_WORLD_MAX];
+    gp_rendezvous *rendezvous;
+    gp_comm_rendezvous how;
+    gp_status status = group_begin(tasks, call, &rendezvous, &how, err);
+
+    /* Messages of the group name workers as the client does: by their number in the team. */
+    for (uint32_t rank = 0; status == GP_OK && rank < how.world; rank++) {
+        members[rank] = how.members[rank];
+        members[rank].index = rank + 1;
+    }
+    how.members = members;
+
+    if (status == GP_OK)
+        status = gp_comm_new(&group->comm, &gp_comm_shm, err);
+    if (status != GP_OK)
+        return status;
+    how.generation = call->attempt;
+    how.arena_bytes = ARENA_BYTES;
+    how.sparse = true;
+    gp_train_control_set_comm(tasks->train, group->comm, call->attempt);
+    atomic_store(&tasks->seat->world, call->count);
+    /* A stop that came before control knew of the comm has left its mark in the link. */
+    status = gp_tasks_canceled(tasks) ? gp_fail(err, GP_ECANCELED, "the block was ended while it formed")
+                                      : gp_comm_form(group->comm, &how, err);
+    gp_rendezvous_end(rendezvous); /* before the client hears of this block, so before the next group forms */
+    gp_train_control_set_comm(tasks->train, NULL, 0);
+    atomic_store(&tasks->seat->world, 0);
+    if (status != GP_OK)
+        return status;
+    group->number = call->attempt;
+    group->rank = how.rank;
+    group->world = how.world;
+    return GP_OK;
+}
+
+gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err)
+{
+    gp_status status;
+
+    if (call->count < 1 || call->count > GP_COMM_WORLD_MAX || rank_of(call) >= call->count ||
+        call->attempt == 0)
+        return gp_fail(err, GP_EPROTO, "rank %u of a block of %u in group %u", rank_of(call), call->count,
+                       call->attempt);
+    if (group->number == call->attempt && group->world == call->count && group->rank == rank_of(call))
+        return GP_OK;
+    gp_group_deinit(group);
+    status = group_form(group, tasks, call, err);
+    if (status != GP_OK)
+        gp_group_deinit(group);
+    return status;
+}
+
+/* ---- results that stay ---- */
+
+/* The place of the block, or where it would be inserted. */
+static size_t kept_find(const struct gp_task_blocks *blocks, uint64_t block)
+{
+    size_t low = 0, high = blocks->kept_count;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (blocks->kept[middle].block < block)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool kept_has(const struct gp_task_blocks *blocks, size_t k, uint64_t block)
+{
+    return k < blocks->kept_count && blocks->kept[k].block == block;
+}
+
+static void kept_remove(struct gp_task_blocks *blocks, size_t k)
+{
+    blocks->kept_count--;
+    memmove(blocks->kept + k, blocks->kept + k + 1, (blocks->kept_count - k) * sizeof(*blocks->kept));
+}
+
+/* *result is taken over on GP_OK. */
+static gp_status kept_add(struct gp_task_blocks *blocks, uint64_t block, gp_result *result, gp_error *err)
+{
+    size_t k = kept_find(blocks, block);
+
+    if (kept_has(blocks, k, block))
+        return gp_fail(err, GP_EPROTO, "block %llu has a result here already", (unsigned long long)block);
+    if (blocks->kept_count == GP_BLOCKS_KEPT_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "the results of %d blocks stay on this worker; free some of them first",
+                       GP_BLOCKS_KEPT_MAX);
+    if (blocks->kept_count == blocks->kept_capacity) {
+        size_t capacity = blocks->kept_capacity == 0 ? 16 : blocks->kept_capacity * 2;
+        kept_result *kept = gp_realloc_array(blocks->kept, capacity, sizeof(*kept));
+
+        if (kept == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to keep the result of a block");
+        blocks->kept = kept;
+        blocks->kept_capacity = capacity;
+    }
+    memmove(blocks->kept + k + 1, blocks->kept + k, (blocks->kept_count - k) * sizeof(*blocks->kept));
+    blocks->kept[k] = (kept_result){ block, *result };
+    blocks->kept_count++;
+    *result = (gp_result){ .fd = -1 };
+    return GP_OK;
+}
+
+gp_status gp_block_fetch(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    struct gp_task_blocks *blocks = tasks->blocks;
+    size_t k = blocks == NULL ? 0 : kept_find(blocks, (uint64_t)call->first);
+
+    if (blocks == NULL || !kept_has(blocks, k, (uint64_t)call->first))
+        return gp_fail(err, GP_ENOENT, "the result of the block is not on this worker any more");
+    gp_result_answer(&blocks->kept[k].result, out);
+    gp_result_close(&blocks->kept[k].result);
+    kept_remove(blocks, k);
+    return GP_OK;
+}
+
+gp_status gp_block_forget(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    struct gp_task_blocks *blocks = tasks->blocks;
+    size_t k = blocks == NULL ? 0 : kept_find(blocks, (uint64_t)call->first);
+
+    (void)out;
+    (void)err;
+    if (blocks != NULL && kept_has(blocks, k, (uint64_t)call->first)) {
+        gp_result_close(&blocks->kept[k].result);
+        kept_remove(blocks, k);
+    }
+    return GP_OK;
+}
+
+/* ---- a block ---- */
+
+static gp_status blocks_get(gp_tasks *tasks, struct gp_task_blocks **out, gp_error *err)
+{
+    if (tasks->blocks == NULL)
+        tasks->blocks = gp_calloc(1, sizeof(*tasks->blocks));
+    if (tasks->blocks == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a block");
+    *out = tasks->blocks;
+    return GP_OK;
+}
+
+/* A short result goes with the answer, a long one stays until it is fetched. */
+static gp_status block_answer(struct gp_task_blocks *blocks, gp_task *task, uint64_t block, gp_outcome *out,
+                              gp_error *err)
+{
+    size_t bytes = task->result.bytes;
+
+    if (bytes <= GP_LINK_INLINE_MAX) {
+        gp_result_answer(&task->result, out);
+        return GP_OK;
+    }
+    out->flags = GP_ANSWER_KEPT;
+    out->value = bytes;
+    return kept_add(blocks, block, &task->result, err);
+}
+
+gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    struct gp_task_blocks *blocks = NULL;
+    gp_task_fn function;
+    gp_task task;
+    gp_status status = blocks_get(tasks, &blocks, err);
+
+    if (status != GP_OK)
+        return status;
+    *(void **)&function = gp_tasks_function(tasks, call->function, err);
+    if (function == NULL)
+        return err->code;
+    status = gp_group_join(&blocks->group, tasks, call, err);
+    if (status != GP_OK) {
+        out->value = GP_BLOCK_NOT_FORMED;
+        return status;
+    }
+    gp_task_begin(&task, tasks, call);
+    task.index = rank_of(call) + 1;
+    task.size = call->count;
+    task.attempt = 1;
+    task.stream.position = rank_of(call);
+    task.group = &blocks->group;
+    status = gp_tasks_view(tasks, call, &task.argument, err);
+    gp_group_enter(&blocks->group, tasks, call->id);
+    if (status == GP_OK)
+        status = function(&task, err);
+    gp_task_release(&task);
+    gp_group_leave(&blocks->group, tasks);
+    if (status == GP_OK)
+        status = block_answer(blocks, &task, call->id, out, err);
+    gp_result_close(&task.result);
+    out->count = blocks->group.balance;
+    if (blocks->group.broken)
+        out->flags |= GP_ANSWER_BROKEN;
+    if (status != GP_OK && blocks->group.broken)
+        out->value = GP_BLOCK_GROUP_FAILED;
+    return status;
+}

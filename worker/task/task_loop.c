@@ -1,0 +1,473 @@
+/* task_loop.c -- GP_CALL_LOOP and its kin: iterations of a parfor, a chunk at a time.
+ *
+ * An iteration may take nanoseconds, so between two of them there are no system call, no clock and no allocation: the
+ * clock is read and the stop flag looked at after so many iterations that together took some ten microseconds.
+ * A chunk that turns out to take longer than the client wanted, or to answer with more than fits into a record, ends
+ * early; the client gives the rest to somebody else. */
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/clock.h"
+#include "proto/task/reduction.h"
+#include "worker/task/task_state.h"
+
+enum {
+    LOOK_NS = 20000,      /* between two looks at the clock: twice as many iterations if it was less, */
+    LOOK_LONG_NS = 60000, /* half as many if it was more */
+    LOOK_MAX = 1 << 16,
+    ITEM_ALIGN = 16,
+    ITEMS_BYTES = GP_LINK_INLINE_MAX / 2, /* a chunk with more ends */
+    ANSWER_BYTES_MAX = 1 << 30,
+};
+
+typedef struct open_loop {
+    uint32_t number; /* 0 = none */
+    gp_task_loop plan;
+    gp_task_fn function;
+    gp_combine_fn combine; /* NULL unless it is one of the user's */
+    gp_view kept;
+    gp_view argument;    /* in kept */
+    gp_tree *tree;       /* NULL without a reduction; empty between chunks */
+    void *group, *other; /* accumulators: of the group that runs; for combining.  64-byte aligned */
+    uint32_t stride;     /* iterations between two looks at the clock */
+} open_loop;
+
+struct gp_task_loops {
+    open_loop loops[GP_TASK_LOOPS_MAX];
+    gp_buffer outputs, items; /* of the present chunk; the answer is put together in one of them */
+    size_t item;              /* where the present iteration's item begins; SIZE_MAX = it gave none */
+};
+
+/* The chunk that runs. */
+typedef struct chunk {
+    struct gp_task_loops *loops;
+    open_loop *loop;
+    gp_view input;
+    uint64_t first;
+    uint32_t count, done;
+    int64_t begun_ns, looked_ns;
+    int64_t budget_ns; /* 0 = as long as it takes */
+    bool ending;       /* as soon as the reduction allows it */
+} chunk;
+
+static void loop_close(open_loop *loop)
+{
+    gp_view_close(&loop->kept);
+    gp_tree_free(loop->tree);
+    gp_free(loop->group);
+    gp_free(loop->other);
+    *loop = (open_loop){ 0 };
+}
+
+void gp_task_loops_free(struct gp_task_loops *loops)
+{
+    if (loops == NULL)
+        return;
+    for (int k = 0; k < GP_TASK_LOOPS_MAX; k++)
+        loop_close(&loops->loops[k]);
+    gp_buffer_deinit(&loops->outputs);
+    gp_buffer_deinit(&loops->items);
+    gp_free(loops);
+}
+
+static open_loop *loop_find(struct gp_task_loops *loops, uint32_t number)
+{
+    for (int k = 0; loops != NULL && k < GP_TASK_LOOPS_MAX; k++)
+        if (loops->loops[k].number == number)
+            return &loops->loops[k];
+    return NULL;
+}
+
+static gp_status loop_get(gp_tasks *tasks, uint32_t number, open_loop **out, gp_error *err)
+{
+    *out = number == 0 ? NULL : loop_find(tasks->loops, number);
+    if (*out == NULL)
+        return gp_fail(err, GP_EPROTO, "loop %u is not open on this worker", number);
+    return GP_OK;
+}
+
+/* ---- open and close ---- */
+
+static gp_status plan_check(const gp_task_loop *plan, gp_error *err)
+{
+    size_t element = gp_reduce_element_bytes((gp_reduce_kind)plan->reduce_kind);
+
+    if (plan->total > GP_LOOP_ITERATIONS_MAX || plan->output_bytes > ANSWER_BYTES_MAX)
+        return gp_fail(err, GP_EPROTO, "a loop of %llu iterations with outputs of %u bytes",
+                       (unsigned long long)plan->total, plan->output_bytes);
+    if (plan->reduce_bytes == 0)
+        return GP_OK;
+    if (plan->reduce_bytes > GP_TASK_REDUCE_MAX || plan->reduce_block == 0 ||
+        (plan->combine == 0 && (element == 0 || plan->reduce_bytes % element != 0)))
+        return gp_fail(err, GP_EPROTO, "a reduction of kind %u over %u bytes in groups of %u",
+                       plan->reduce_kind, plan->reduce_bytes, plan->reduce_block);
+    return GP_OK;
+}
+
+/* gp_tree_combine_fn, with the loop as context.  Functions of users get aligned memory. */
+static void loop_combine(void *context, void *into, const void *from, size_t bytes)
+{
+    const open_loop *loop = context;
+
+    if (loop->combine != NULL)
+        loop->combine(into, from, bytes, (void *)(uintptr_t)loop->argument.data);
+    else
+        gp_reduce_combine((gp_reduce_kind)loop->plan.reduce_kind, into, from, bytes);
+}
+
+static gp_status loop_find_functions(gp_tasks *tasks, open_loop *loop, uint32_t function, gp_error *err)
+{
+    *(void **)&loop->function = gp_tasks_function(tasks, function, err);
+    if (loop->function == NULL)
+        return err->code;
+    if (loop->plan.combine == 0)
+        return GP_OK;
+    *(void **)&loop->combine = gp_tasks_function(tasks, loop->plan.combine, err);
+    return loop->combine != NULL ? GP_OK : err->code;
+}
+
+static gp_status loop_allocate(open_loop *loop, gp_error *err)
+{
+    size_t bytes = (loop->plan.reduce_bytes + (size_t)63) & ~(size_t)63;
+
+    if (loop->plan.reduce_bytes == 0)
+        return GP_OK;
+    loop->group = gp_aligned_calloc(64, bytes);
+    loop->other = gp_aligned_calloc(64, bytes);
+    if (loop->group == NULL || loop->other == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for accumulators of %u bytes", loop->plan.reduce_bytes);
+    return gp_tree_new(&loop->tree, loop->plan.reduce_bytes, loop_combine, loop, err);
+}
+
+/* The plan is the first bytes of the record; the argument follows, or is the blob. */
+static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loop, gp_error *err)
+{
+    gp_status status;
+
+    if (call->inlined_bytes < sizeof(loop->plan))
+        return gp_fail(err, GP_EPROTO, "a loop described in %zu bytes", call->inlined_bytes);
+    memcpy(&loop->plan, call->inlined, sizeof(loop->plan));
+    status = plan_check(&loop->plan, err);
+    if (status == GP_OK)
+        status = gp_tasks_keep(tasks, call, &loop->kept, err);
+    if (status != GP_OK)
+        return status;
+    loop->argument = loop->kept;
+    if (call->blob == 0) {
+        loop->argument.bytes = loop->kept.bytes - sizeof(loop->plan);
+        loop->argument.data = (const unsigned char *)loop->kept.data + sizeof(loop->plan);
+    }
+    if (loop->argument.bytes != loop->plan.argument_bytes)
+        return gp_fail(err, GP_EPROTO, "a loop with an argument of %zu bytes; %llu were said",
+                       loop->argument.bytes, (unsigned long long)loop->plan.argument_bytes);
+    if (loop->argument.bytes == 0)
+        loop->argument.data = NULL;
+    return GP_OK;
+}
+
+static gp_status loops_make(gp_tasks *tasks, gp_error *err)
+{
+    if (tasks->loops != NULL)
+        return GP_OK;
+    tasks->loops = gp_calloc(1, sizeof(*tasks->loops));
+    if (tasks->loops == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a loop");
+    gp_buffer_init(&tasks->loops->outputs, (size_t)2 * ANSWER_BYTES_MAX);
+    gp_buffer_init(&tasks->loops->items, (size_t)2 * ANSWER_BYTES_MAX);
+    return GP_OK;
+}
+
+gp_status gp_loop_open(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    open_loop *loop;
+    gp_status status;
+
+    (void)out;
+    status = loops_make(tasks, err);
+    if (status != GP_OK)
+        return status;
+    if (call->count == 0 || loop_find(tasks->loops, call->count) != NULL)
+        return gp_fail(err, GP_EPROTO, "loop %u is open already", call->count);
+    loop = loop_find(tasks->loops, 0);
+    if (loop == NULL)
+        return gp_fail(err, GP_ELIMIT, "%d loops are open on this worker", GP_TASK_LOOPS_MAX);
+    status = loop_keep(tasks, call, loop, err);
+    if (status == GP_OK)
+        status = loop_find_functions(tasks, loop, call->function, err);
+    if (status == GP_OK)
+        status = loop_allocate(loop, err);
+    loop->stride = 1;
+    if (status == GP_OK)
+        loop->number = call->count;
+    else
+        loop_close(loop);
+    return status;
+}
+
+gp_status gp_loop_close(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    open_loop *loop;
+    gp_status status = loop_get(tasks, call->function, &loop, err);
+
+    (void)out;
+    if (status == GP_OK)
+        loop_close(loop);
+    return status;
+}
+
+/* ---- what iterations give ---- */
+
+static size_t item_room(size_t bytes)
+{
+    return sizeof(gp_task_item) + ((bytes + ITEM_ALIGN - 1) & ~(size_t)(ITEM_ALIGN - 1));
+}
+
+/* gp_task.room: an item behind those of earlier iterations, in place of an earlier one of this iteration. */
+static gp_status loop_room(gp_task *task, size_t bytes, void **out, gp_error *err)
+{
+    const chunk *c = task->owner;
+    gp_buffer *items = &c->loops->items;
+    gp_task_item head = { .bytes = bytes, .iteration = c->done };
+    gp_status status;
+
+    if (bytes > ANSWER_BYTES_MAX - sizeof(head) - ITEM_ALIGN)
+        return gp_fail(err, GP_ELIMIT, "a result of %zu bytes; an iteration can give %d at most", bytes,
+                       ANSWER_BYTES_MAX);
+    if (c->loops->item != SIZE_MAX)
+        items->bytes = c->loops->item;
+    c->loops->item = SIZE_MAX;
+    status = gp_buffer_reserve(items, item_room(bytes), err);
+    if (status != GP_OK)
+        return status;
+    uint8_t *at = items->data + items->bytes;
+
+    memcpy(at, &head, sizeof(head));
+    memset(at + sizeof(head) + bytes, 0, item_room(bytes) - sizeof(head) - bytes);
+    c->loops->item = items->bytes;
+    items->bytes += item_room(bytes);
+    *out = at + sizeof(head);
+    return GP_OK;
+}
+
+/* ---- a chunk ---- */
+
+/* Read the clock, look whether the chunk should end. */
+static gp_status chunk_look(chunk *c, gp_tasks *tasks, gp_error *err)
+{
+    open_loop *loop = c->loop;
+    int64_t now_ns = gp_now_ns(), took_ns = now_ns - c->looked_ns;
+
+    if (took_ns < LOOK_NS && loop->stride < LOOK_MAX)
+        loop->stride *= 2;
+    else if (took_ns > LOOK_LONG_NS && loop->stride > 1)
+        loop->stride /= 2;
+    c->looked_ns = now_ns;
+    if (c->budget_ns != 0 && now_ns - c->begun_ns >= c->budget_ns)
+        c->ending = true;
+    if (gp_tasks_canceled(tasks))
+        return gp_fail(err, GP_ECANCELED, "the loop was ended");
+    return GP_OK;
+}
+
+/* Whether the items are as much as a chunk should give.  A group of a reduction is finished all the same. */
+static bool items_enough(const chunk *c)
+{
+    return c->loops->items.bytes >= ITEMS_BYTES;
+}
+
+/* Iterations until `end` of the chunk; c->done is where it stopped, at one that failed too. */
+static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *err)
+{
+    const gp_task_loop *plan = &c->loop->plan;
+    gp_task_fn function = c->loop->function;
+    const unsigned char *input = c->input.data;
+    gp_status status = GP_OK;
+
+    while (c->done < end && (c->loop->tree != NULL || !items_enough(c))) {
+        uint64_t position = c->first + c->done;
+
+        task->position = position;
+        task->iteration = (int64_t)((uint64_t)plan->first + position * (uint64_t)plan->step);
+        task->stream = (gp_task_stream){ .seed = plan->seed, .position = position };
+        if (input != NULL)
+            task->input = input + (size_t)c->done * plan->input_bytes;
+        if (plan->output_bytes != 0)
+            task->output = c->loops->outputs.data + (size_t)c->done * plan->output_bytes;
+        c->loops->item = SIZE_MAX;
+        status = function(task, err);
+        if (task->owned != NULL)
+            gp_task_release(task);
+        if (status != GP_OK)
+            return status;
+        c->done++;
+    }
+    if (c->done < end)
+        c->ending = true;
+    return GP_OK;
+}
+
+/* One group of the reduction, or without one the whole chunk. */
+static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t end, gp_error *err)
+{
+    open_loop *loop = c->loop;
+    gp_status status = GP_OK;
+
+    if (loop->tree != NULL && loop->combine == NULL)
+        gp_reduce_identity((gp_reduce_kind)loop->plan.reduce_kind, loop->group, loop->plan.reduce_bytes);
+    else if (loop->tree != NULL)
+        memset(loop->group, 0, loop->plan.reduce_bytes);
+    while (status == GP_OK && c->done < end && (loop->tree != NULL || !c->ending)) {
+        uint32_t stop = end - c->done > loop->stride ? c->done + loop->stride : end;
+
+        status = chunk_iterate(c, task, stop, err);
+        if (status == GP_OK)
+            status = chunk_look(c, tasks, err);
+    }
+    return status;
+}
+
+static gp_status chunk_run(chunk *c, gp_tasks *tasks, gp_task *task, gp_error *err)
+{
+    open_loop *loop = c->loop;
+    uint32_t block = loop->tree != NULL ? loop->plan.reduce_block : c->count;
+    gp_status status = GP_OK;
+
+    while (status == GP_OK && c->done < c->count && !c->ending) {
+        uint64_t group = (c->first + c->done) / block;
+
+        status = chunk_group(c, tasks, task, c->count - c->done > block ? c->done + block : c->count, err);
+        if (status == GP_OK && loop->tree != NULL)
+            status = gp_tree_add(loop->tree, (gp_tree_node){ 0, group }, loop->group, err);
+        if (items_enough(c))
+            c->ending = true;
+    }
+    return status;
+}
+
+/* Outputs, items, accumulators, one behind the other. */
+static gp_status chunk_answer(chunk *c, gp_outcome *out, gp_error *err)
+{
+    const open_loop *loop = c->loop;
+    gp_buffer *outputs = &c->loops->outputs, *items = &c->loops->items;
+    gp_buffer *whole = loop->plan.output_bytes != 0 ? outputs : items;
+    gp_status status = GP_OK;
+
+    if (whole == outputs) {
+        outputs->bytes = (size_t)c->done * loop->plan.output_bytes;
+        if (items->bytes != 0)
+            status = gp_buffer_append(outputs, items->data, items->bytes, err);
+    }
+    for (size_t k = 0; status == GP_OK && loop->tree != NULL && k < gp_tree_count(loop->tree); k++) {
+        const void *data;
+
+        gp_tree_at(loop->tree, k, &data);
+        status = gp_buffer_append(whole, data, loop->plan.reduce_bytes, err);
+    }
+    out->data = whole->data;
+    out->bytes = whole->bytes;
+    out->count = c->done;
+    return status;
+}
+
+static gp_status chunk_check(const chunk *c, const gp_taken *call, gp_error *err)
+{
+    const gp_task_loop *plan = &c->loop->plan;
+
+    if (call->first < 0 || c->first >= GP_LOOP_ITERATIONS_MAX || c->count == 0 ||
+        (plan->total != 0 && (c->first >= plan->total || c->count > plan->total - c->first)))
+        return gp_fail(err, GP_EPROTO, "%u iterations from %lld on of a loop of %llu", c->count,
+                       (long long)call->first, (unsigned long long)plan->total);
+    if (c->loop->tree != NULL && c->first % plan->reduce_block != 0)
+        return gp_fail(err, GP_EPROTO, "a chunk at %lld in a reduction by groups of %u",
+                       (long long)call->first, plan->reduce_block);
+    if ((uint64_t)c->count * plan->output_bytes > ANSWER_BYTES_MAX ||
+        c->input.bytes != (uint64_t)c->count * plan->input_bytes)
+        return gp_fail(err, GP_EPROTO, "%zu bytes of input for %u iterations of %u, which give %u each",
+                       c->input.bytes, c->count, plan->input_bytes, plan->output_bytes);
+    return GP_OK;
+}
+
+/* Outputs are zero at first. */
+static gp_status chunk_prepare(const chunk *c, gp_error *err)
+{
+    size_t bytes = (size_t)c->count * c->loop->plan.output_bytes;
+    gp_status status;
+
+    gp_buffer_clear(&c->loops->items);
+    gp_buffer_clear(&c->loops->outputs);
+    if (bytes == 0)
+        return GP_OK;
+    status = gp_buffer_reserve(&c->loops->outputs, bytes, err);
+    if (status == GP_OK)
+        memset(c->loops->outputs.data, 0, bytes);
+    return status;
+}
+
+gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    chunk c = { .first = (uint64_t)call->first, .count = call->count, .budget_ns = (int64_t)call->value };
+    gp_task task;
+    gp_status status = loop_get(tasks, call->function, &c.loop, err);
+
+    if (status != GP_OK)
+        return status;
+    c.loops = tasks->loops;
+    out->value = c.first;
+    if (c.loop->plan.input_bytes != 0)
+        status = gp_tasks_view(tasks, call, &c.input, err);
+    if (status == GP_OK)
+        status = chunk_check(&c, call, err);
+    if (status == GP_OK)
+        status = chunk_prepare(&c, err);
+    if (status != GP_OK)
+        return status;
+    gp_task_begin(&task, tasks, call);
+    task.argument = c.loop->argument;
+    task.input_bytes = c.loop->plan.input_bytes;
+    task.output_bytes = c.loop->plan.output_bytes;
+    task.accumulator = c.loop->group;
+    task.accumulator_bytes = c.loop->plan.reduce_bytes;
+    task.room = loop_room;
+    task.owner = &c;
+    c.begun_ns = c.looked_ns = gp_now_ns();
+    status = chunk_run(&c, tasks, &task, err);
+    if (status == GP_OK)
+        status = chunk_answer(&c, out, err);
+    if (status != GP_OK)
+        out->value = c.first + c.done;
+    if (c.loop->tree != NULL)
+        gp_tree_clear(c.loop->tree);
+    return status;
+}
+
+/* ---- combining for the client ---- */
+
+gp_status gp_loop_combine(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    open_loop *loop;
+    gp_view given;
+    gp_status status = loop_get(tasks, call->function, &loop, err);
+
+    if (status == GP_OK)
+        status = gp_tasks_view(tasks, call, &given, err);
+    if (status != GP_OK)
+        return status;
+    size_t bytes = loop->plan.reduce_bytes;
+    gp_buffer *whole = &tasks->loops->items;
+
+    if (bytes == 0 || call->count % 2 != 0 || given.bytes != (uint64_t)call->count * bytes)
+        return gp_fail(err, GP_EPROTO, "%u accumulators of %zu bytes in %zu", call->count, bytes,
+                       given.bytes);
+    gp_buffer_clear(whole);
+    for (uint32_t k = 0; status == GP_OK && k < call->count; k += 2) {
+        memcpy(loop->group, (const unsigned char *)given.data + k * bytes, bytes);
+        memcpy(loop->other, (const unsigned char *)given.data + (k + 1) * bytes, bytes);
+        loop_combine(loop, loop->group, loop->other, bytes);
+        status = gp_buffer_append(whole, loop->group, bytes, err);
+    }
+    out->data = whole->data;
+    out->bytes = whole->bytes;
+    out->count = call->count / 2;
+    return status;
+}

@@ -1,0 +1,502 @@
+/* tasks.c -- the loop over a link.
+ *
+ *   next call --> take it --> say that it runs --> its handler --> commit the answer --> nothing runs --> drop it
+ *                  '-- revoked: drop it
+ *
+ * In this order, a client that finds us dead knows of each call whether it was answered, was begun, or is as good as
+ * never sent.  Waking the client costs more than a short call, so it is woken when there is nothing more to do, before a
+ * call that will take longer than an answer may wait, and else when one has waited for as long as ten calls take, 200 us
+ * to 2 ms, or 4 where the client waits for many.  Those guesses can be wrong: then control does it (gp_seat_nudge). */
+#include "worker/task/tasks.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "common/model/graph/own.h"
+#include "worker/task/blobs.h"
+#include "common/base/system/fault.h"
+#include "worker/task/object.h"
+#include "worker/task/values.h"
+
+enum {
+    PATIENCE_NS = 200000, /* of an answer that waits to be announced, at least */
+    PATIENCE_MAX_NS = 2000000,
+    PATIENCE_LONG_NS = 4000000, /* the same where the client waits for many */
+    FULL_PAUSE_NS = 100000,
+};
+
+static const gp_call_handler handlers[] = {
+    [GP_CALL_BLOCK] = gp_block_run,
+    [GP_CALL_FETCH] = gp_block_fetch,
+    [GP_CALL_FORGET] = gp_block_forget,
+    [GP_CALL_LOOP_OPEN] = gp_loop_open,
+    [GP_CALL_LOOP] = gp_loop_run,
+    [GP_CALL_LOOP_CLOSE] = gp_loop_close,
+    [GP_CALL_COMBINE] = gp_loop_combine,
+    [GP_CALL_OBJECT] = gp_object_load,
+    [GP_CALL_FUNCTION] = gp_object_function,
+    [GP_CALL_FILE] = gp_value_file,
+    [GP_CALL_RUN] = gp_task_run,
+    [GP_CALL_PUT] = gp_value_put_call,
+    [GP_CALL_GET] = gp_value_get_call,
+};
+
+enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
+
+/* ---- the seat ---- */
+
+gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
+                      gp_error *err)
+{
+    gp_seat *seat = gp_calloc(1, sizeof(*seat));
+    gp_status status;
+
+    if (seat == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a link");
+    seat->bell = -1;
+    status = gp_blobs_new(&seat->blobs, door, mailbox, err);
+    if (status == GP_OK)
+        status = gp_link_map(&seat->link, segment, bell, spin, err);
+    if (status != GP_OK) {
+        gp_seat_free(seat);
+        return status;
+    }
+    close(segment);
+    seat->bell = bell;
+    seat->opened_ns = gp_now_ns();
+    *out = seat;
+    return GP_OK;
+}
+
+void gp_seat_free(gp_seat *seat)
+{
+    if (seat == NULL)
+        return;
+    gp_link_free(seat->link);
+    gp_blobs_free(seat->blobs);
+    if (seat->bell >= 0)
+        close(seat->bell);
+    gp_free(seat);
+}
+
+void gp_seat_stop(gp_seat *seat)
+{
+    atomic_store(&seat->stop, 1);
+    gp_blobs_close(seat->blobs);
+    gp_link_wake(seat->link);
+}
+
+void gp_seat_nudge(gp_seat *seat)
+{
+    if (atomic_load(&seat->unannounced))
+        gp_link_ring(seat->link);
+}
+
+/* ---- announcing ---- */
+
+static void announce(gp_tasks *t)
+{
+    if (t->unannounced_ns == 0)
+        return;
+    t->unannounced_ns = 0;
+    atomic_store_explicit(&t->seat->unannounced, 0, memory_order_relaxed);
+    gp_link_ring(t->link);
+}
+
+static void unannounced(gp_tasks *t)
+{
+    if (t->unannounced_ns != 0)
+        return;
+    t->unannounced_ns = t->now_ns;
+    atomic_store_explicit(&t->seat->unannounced, 1, memory_order_relaxed);
+}
+
+static bool leaving(const gp_tasks *t)
+{
+    return t->ended || atomic_load_explicit(&t->seat->stop, memory_order_relaxed) != 0;
+}
+
+bool gp_tasks_canceled(const gp_tasks *t)
+{
+    return leaving(t) || gp_link_canceled(t->link);
+}
+
+/* ---- answers ---- */
+
+gp_answer *gp_tasks_reserve(gp_tasks *t, size_t payload_bytes, bool until_canceled)
+{
+    gp_answer *answer;
+
+    while ((answer = gp_link_reserve(t->link, payload_bytes)) == NULL) {
+        if (leaving(t) || (until_canceled && gp_tasks_canceled(t)))
+            return NULL;
+        gp_link_ring(t->link);
+        nanosleep(&(struct timespec){ .tv_nsec = FULL_PAUSE_NS }, NULL);
+    }
+    return answer;
+}
+
+void gp_tasks_commit_news(gp_tasks *t)
+{
+    gp_link_commit(t->link);
+    gp_link_ring(t->link);
+}
+
+gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64_t *number, gp_error *err)
+{
+    int fd = -1;
+    gp_status status = gp_blob_file_of(data, bytes, &fd, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_blobs_send(t->seat->blobs, fd, number, err);
+    close(fd);
+    return status;
+}
+
+/* Send what does not fit into the ring, once: number of the blob, or 0. */
+static gp_status outcome_send(gp_tasks *t, gp_outcome *out, uint64_t *blob, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *blob = 0;
+    if (out->memory.fd >= 0) {
+        status = gp_results_send(&t->results, &out->memory, t->seat->blobs, blob, err);
+    } else if (out->bytes > GP_LINK_INLINE_MAX) {
+        status = gp_tasks_send_blob(t, out->data, out->bytes, blob, err);
+    }
+    return status;
+}
+
+/* What a failure has to say. */
+static void outcome_fail(gp_outcome *out, gp_status *status, gp_error *err)
+{
+    if (!gp_status_known((long)*status)) {
+        gp_fail(err, GP_EINVAL, "the task returned %d, which is no status", (int)*status);
+        *status = GP_EINVAL;
+    }
+    if (err->message[0] == '\0')
+        gp_fail(err, *status, "%s", gp_status_text(*status));
+    err->message[sizeof(err->message) - 1] = '\0'; /* it was a task's to write */
+    out->data = err->message;
+    out->bytes = strlen(err->message);
+    out->flags = 0;
+    out->count = 0;
+}
+
+static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_outcome *out, gp_error *err,
+                        int64_t begun_ns)
+{
+    gp_answer *answer;
+    uint64_t blob = 0;
+    bool inlined;
+
+    if (status == GP_OK)
+        status = outcome_send(t, out, &blob, err);
+    else
+        gp_memory_close(&out->memory);
+    if (status != GP_OK)
+        outcome_fail(out, &status, err);
+    inlined = blob == 0;
+    answer = gp_tasks_reserve(t, inlined ? out->bytes : 0, false);
+    if (answer == NULL)
+        return;
+    t->now_ns = gp_now_ns();
+    answer->kind = GP_ANSWER_DONE;
+    answer->flags = out->flags;
+    answer->status = status;
+    answer->count = out->count;
+    answer->id = call->id;
+    answer->begun_ns = (uint64_t)(begun_ns - t->seat->opened_ns);
+    answer->ended_ns = (uint64_t)(t->now_ns - t->seat->opened_ns);
+    answer->blob = blob;
+    answer->payload_bytes = out->bytes;
+    answer->value = out->value;
+    if (inlined && out->bytes != 0)
+        memcpy(answer->payload, out->data, out->bytes);
+    gp_fault_point("task_done");
+    gp_link_commit(t->link);
+    unannounced(t);
+    gp_fault_point("task_answered");
+}
+
+/* ---- calls ---- */
+
+static gp_status taken_copy(const gp_tasks *t, const gp_call *record, gp_taken *call, gp_error *err)
+{
+    size_t behind = gp_link_payload_max(t->link);
+    uint64_t payload_bytes = *(const volatile uint64_t *)&record->payload_bytes;
+
+    *call = (gp_taken){ .kind = record->kind,
+                        .flags = record->flags,
+                        .function = record->function,
+                        .count = record->count,
+                        .attempt = record->attempt,
+                        .id = record->id,
+                        .first = record->first,
+                        .value = record->value,
+                        .blob = record->blob,
+                        .inlined = record->payload };
+    if (call->blob != 0) {
+        call->blob_bytes = payload_bytes;
+        call->inlined_bytes = behind;
+        if (payload_bytes > GP_LINK_BLOB_BYTES_MAX)
+            return gp_fail(err, GP_EPROTO, "a call with a blob of %llu bytes; the limit is %llu",
+                           (unsigned long long)payload_bytes, (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
+    } else {
+        call->inlined_bytes = (size_t)payload_bytes;
+        if (payload_bytes > behind)
+            return gp_fail(err, GP_EPROTO, "a call with %llu bytes in a record that has room for %zu",
+                           (unsigned long long)payload_bytes, behind);
+    }
+    return GP_OK;
+}
+
+/* How long an answer may wait to be announced while calls follow: a wake-up costs the worker 8 us and a client on a
+ * busy core 16, so for short calls it has to serve several.  What follows is in the ring, so nobody runs dry. */
+static int64_t patience_max_ns(const gp_tasks *t)
+{
+    return gp_link_patient(t->link) ? PATIENCE_LONG_NS : PATIENCE_MAX_NS;
+}
+
+static int64_t patience_ns(const gp_tasks *t, int64_t call_ns)
+{
+    int64_t most_ns = patience_max_ns(t), several_ns = call_ns < most_ns / 10 ? 10 * call_ns : most_ns;
+
+    return several_ns > PATIENCE_NS ? several_ns : PATIENCE_NS;
+}
+
+/* Whether it will end before an answer that waits to be announced would have to be. */
+static bool call_is_short(const gp_tasks *t, const gp_taken *call)
+{
+    int64_t call_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
+
+    return call_ns <= patience_max_ns(t) &&
+           t->now_ns - t->unannounced_ns + call_ns <= patience_ns(t, call_ns);
+}
+
+static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
+{
+    gp_call_handler handler = call->kind < KINDS ? handlers[call->kind] : NULL;
+    gp_outcome out = { .memory = { .fd = -1 } };
+    int64_t begun_ns = t->now_ns, took_ns;
+
+    if (t->unannounced_ns != 0 && !call_is_short(t, call))
+        announce(t);
+    gp_link_set_running(t->link, call->id);
+    gp_fault_point("task_begin");
+    if (status == GP_OK)
+        status = handler != NULL
+                     ? handler(t, call, &out, err)
+                     : gp_fail(err, GP_EUNSUPPORTED, "a worker does not know calls of kind %u", call->kind);
+    call_answer(t, call, status, &out, err, begun_ns);
+    gp_link_set_running(t->link, 0);
+    atomic_fetch_add_explicit(&t->train->progress, 1, memory_order_relaxed);
+    took_ns = t->now_ns - begun_ns;
+    if (call->kind == GP_CALL_RUN)
+        gp_objects_took(t->objects, call->function, took_ns);
+    if (t->unannounced_ns != 0 && t->now_ns - t->unannounced_ns >= patience_ns(t, took_ns))
+        announce(t);
+}
+
+static void call_serve(gp_tasks *t, const gp_call *record)
+{
+    gp_error err;
+    gp_taken call;
+    gp_status status;
+
+    err.code = GP_OK;
+    err.message[0] = '\0';
+    status = taken_copy(t, record, &call, &err);
+    if (!gp_call_take(record))
+        ; /* revoked: as if it had never come */
+    else if (call.kind == GP_CALL_CLOSE)
+        t->ended = true;
+    else if (call.kind == GP_CALL_RELEASE)
+        gp_blobs_release(t->seat->blobs, call.blob);
+    else
+        call_run(t, &call, status, &err);
+    gp_link_drop(t->link);
+}
+
+/* ---- the loop ---- */
+
+static void rest(gp_tasks *t, gp_mailbox *mailbox)
+{
+    announce(t);
+    if (gp_mailbox_waiting(mailbox))
+        t->ended = true;
+    else
+        gp_link_wait(t->link, -1);
+    t->now_ns = gp_now_ns();
+}
+
+static void serve(gp_tasks *t, gp_mailbox *mailbox)
+{
+    const void *record;
+    gp_error err;
+
+    while (!leaving(t))
+        switch (gp_link_next(t->link, &record, &err)) {
+        case GP_OK:
+            call_serve(t, record);
+            break;
+        case GP_ETIMEDOUT:
+            rest(t, mailbox);
+            break;
+        default:
+            gp_log(GP_LOG_ERROR, "link-failed", "%s; its client has to open another", err.message);
+            t->ended = true;
+        }
+    announce(t);
+}
+
+static void tasks_free(gp_tasks *t)
+{
+    gp_task_loops_free(t->loops);
+    gp_task_blocks_free(t->blocks);
+    gp_results_deinit(&t->results);
+    gp_objects_forget(t->objects);
+    gp_names_free(t->constants);
+    gp_names_free(t->values);
+    gp_names_free(t->files);
+    gp_own_forget(); /* after the constants, which may be models */
+    gp_free(t);
+}
+
+static gp_status tasks_new(gp_tasks **out, const gp_tasks_setup *setup, gp_error *err)
+{
+    gp_tasks *t = gp_aligned_calloc(_Alignof(gp_tasks), sizeof(*t));
+    gp_status status;
+
+    if (t == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a link");
+    t->seat = setup->seat;
+    t->link = setup->seat->link;
+    t->host = setup->host;
+    t->train = setup->train;
+    t->device = setup->device;
+    t->objects = setup->objects;
+    t->now_ns = gp_now_ns();
+    status = gp_names_new(&t->values, GP_TASK_VALUES_MAX, err);
+    if (status == GP_OK)
+        status = gp_names_new(&t->constants, GP_TASK_VALUES_MAX, err);
+    if (status == GP_OK)
+        status = gp_names_new(&t->files, GP_TASK_FILES_MAX, err);
+    if (status != GP_OK) {
+        tasks_free(t);
+        return status;
+    }
+    *out = t;
+    return GP_OK;
+}
+
+void gp_tasks_serve(const gp_tasks_setup *setup)
+{
+    gp_tasks *t;
+    gp_error err;
+
+    if (tasks_new(&t, setup, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "link-unserved", "a link is not served: %s", err.message);
+        return;
+    }
+    gp_mailbox_ring_link(setup->mailbox, t->link);
+    serve(t, setup->mailbox);
+    gp_mailbox_ring_link(setup->mailbox, NULL);
+    tasks_free(t);
+}
+
+/* ---- what handlers use ---- */
+
+gp_status gp_tasks_view(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *out = (gp_view){ .bytes = call->blob != 0 ? call->blob_bytes : call->inlined_bytes };
+    if (call->blob != 0)
+        status = gp_blobs_map(t->seat->blobs, call->blob, call->blob_bytes, &out->data, err);
+    else if (out->bytes != 0)
+        out->data = call->inlined;
+    if (status != GP_OK)
+        *out = (gp_view){ 0 };
+    return status;
+}
+
+gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *err)
+{
+    void *copy = gp_aligned_calloc(16, bytes == 0 ? 16 : bytes);
+
+    if (copy == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", bytes);
+    if (bytes != 0)
+        memcpy(copy, data, bytes);
+    *out = (gp_view){ .data = copy, .bytes = bytes, .copy = copy };
+    return GP_OK;
+}
+
+static gp_status blob_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
+{
+    size_t bytes = call->blob_bytes;
+    const void *seen;
+    void *map;
+    int fd;
+    /* Checks it. */
+    gp_status status = gp_blobs_map(t->seat->blobs, call->blob, bytes, &seen, err);
+
+    if (status == GP_OK)
+        status = gp_blobs_file(t->seat->blobs, call->blob, &fd, err);
+    if (status != GP_OK)
+        return status;
+    map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED)
+        status = gp_fail_errno(err, GP_ENOMEM, "%zu bytes could not be mapped", bytes);
+    else
+        *out = (gp_view){ .data = map, .bytes = bytes, .map = map };
+    close(fd);
+    return status;
+}
+
+gp_status gp_tasks_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
+{
+    if (call->blob == 0 || call->blob_bytes == 0)
+        return gp_view_copy(out, call->inlined, call->blob != 0 ? 0 : call->inlined_bytes, err);
+    return blob_keep(t, call, out, err);
+}
+
+void gp_view_close(gp_view *view)
+{
+    if (view->map != NULL)
+        munmap(view->map, view->bytes);
+    gp_free(view->copy);
+    *view = (gp_view){ 0 };
+}
+
+gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], gp_view *rest_of,
+                        gp_error *err)
+{
+    size_t most = call->inlined_bytes < GP_TASK_NAME_MAX + 1 ? call->inlined_bytes : GP_TASK_NAME_MAX + 1;
+    size_t length, after;
+
+    memcpy(name, call->inlined, most < GP_TASK_NAME_MAX + 1 ? most : GP_TASK_NAME_MAX);
+    name[most < GP_TASK_NAME_MAX + 1 ? most : GP_TASK_NAME_MAX] = '\0';
+    length = strlen(name);
+    if (length == 0)
+        return gp_fail(err, GP_EPROTO, "a call without a name");
+    /* Either it was ended by a NUL, or by the end of the bytes. */
+    if (length == GP_TASK_NAME_MAX && most > GP_TASK_NAME_MAX && call->inlined[GP_TASK_NAME_MAX] != '\0')
+        return gp_fail(err, GP_EPROTO, "a name of more than %d bytes: \"%.40s...\"", GP_TASK_NAME_MAX, name);
+    after = length < call->inlined_bytes ? length + 1 : length;
+    if (rest_of != NULL)
+        *rest_of = (gp_view){ .data = call->inlined + after, .bytes = call->inlined_bytes - after };
+    return GP_OK;
+}
+
+void *gp_tasks_function(gp_tasks *t, uint32_t number, gp_error *err)
+{
+    return gp_objects_find(t->objects, number, err);
+}

@@ -1,0 +1,258 @@
+#include "worker/task/values.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/secret.h"
+#include "common/base/text/spell.h"
+#include "worker/task/blobs.h"
+
+enum { BUCKETS_FIRST = 64 };
+
+typedef struct named {
+    struct named *next; /* in its bucket */
+    struct named *older, *younger;
+    gp_kept kept;
+    char name[];
+} named;
+
+struct gp_names {
+    uint32_t count, count_max, bucket_count; /* a power of two */
+    named **buckets;
+    named *youngest;
+};
+
+gp_status gp_names_new(gp_names **out, uint32_t count_max, gp_error *err)
+{
+    gp_names *names = gp_calloc(1, sizeof(*names));
+
+    if (names != NULL)
+        names->buckets = gp_calloc(BUCKETS_FIRST, sizeof(named *));
+    if (names == NULL || names->buckets == NULL) {
+        gp_free(names);
+        return gp_fail(err, GP_ENOMEM, "no memory for names");
+    }
+    names->bucket_count = BUCKETS_FIRST;
+    names->count_max = count_max;
+    *out = names;
+    return GP_OK;
+}
+
+static void kept_drop(gp_kept *kept)
+{
+    if (kept->drop != NULL)
+        kept->drop(kept->built);
+    gp_view_close(&kept->view);
+    if (kept->fd >= 0)
+        close(kept->fd);
+    gp_free(kept->path);
+}
+
+void gp_names_free(gp_names *names)
+{
+    if (names == NULL)
+        return;
+    while (names->youngest != NULL) {
+        named *gone = names->youngest;
+
+        names->youngest = gone->older;
+        kept_drop(&gone->kept);
+        gp_free(gone);
+    }
+    gp_free(names->buckets);
+    gp_free(names);
+}
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
+static uint64_t name_hash(const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325;
+
+    for (; *name != '\0'; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
+    return hash;
+}
+
+static named **bucket_of(const gp_names *names, const char *name)
+{
+    return &names->buckets[name_hash(name) & (names->bucket_count - 1)];
+}
+
+static named **place_of(const gp_names *names, const char *name)
+{
+    named **place = bucket_of(names, name);
+
+    while (*place != NULL && strcmp((*place)->name, name) != 0)
+        place = &(*place)->next;
+    return place;
+}
+
+const gp_kept *gp_names_find(const gp_names *names, const char *name)
+{
+    named *found = *place_of(names, name);
+
+    return found == NULL ? NULL : &found->kept;
+}
+
+/* Longer lists cost time only, so that there is no memory for more buckets is no failure. */
+static void names_spread(gp_names *names)
+{
+    uint32_t count = names->bucket_count * 2;
+    named **buckets = gp_calloc(count, sizeof(named *));
+
+    if (buckets == NULL)
+        return;
+    gp_free(names->buckets);
+    names->buckets = buckets;
+    names->bucket_count = count;
+    for (named *each = names->youngest; each != NULL; each = each->older) {
+        named **bucket = bucket_of(names, each->name);
+
+        each->next = *bucket;
+        *bucket = each;
+    }
+}
+
+static gp_status name_check(const char *name, gp_error *err)
+{
+    size_t length = name == NULL ? 0 : strlen(name);
+
+    if (length == 0 || length > GP_TASK_NAME_MAX)
+        return gp_fail(err, GP_EINVAL, "a name of %zu bytes; it must have between 1 and %d", length,
+                       GP_TASK_NAME_MAX);
+    return GP_OK;
+}
+
+static gp_status named_new(named **out, gp_names *names, const char *name, gp_error *err)
+{
+    named *fresh;
+
+    if (names->count >= names->count_max)
+        return gp_fail(err, GP_ELIMIT, "%u names are kept here; remove some before \"%s\"", names->count,
+                       name);
+    fresh = gp_calloc(1, sizeof(*fresh) + strlen(name) + 1);
+    if (fresh == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for \"%s\"", name);
+    strcpy(fresh->name, name);
+    if (names->count >= names->bucket_count)
+        names_spread(names);
+    fresh->older = names->youngest;
+    if (names->youngest != NULL)
+        names->youngest->younger = fresh;
+    names->youngest = fresh;
+    *place_of(names, name) = fresh;
+    names->count++;
+    *out = fresh;
+    return GP_OK;
+}
+
+gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, gp_error *err)
+{
+    gp_status status = name_check(name, err);
+    named *at;
+
+    if (status != GP_OK)
+        return status;
+    at = *place_of(names, name);
+    if (at != NULL)
+        kept_drop(&at->kept);
+    else
+        status = named_new(&at, names, name, err);
+    if (status == GP_OK)
+        at->kept = *kept;
+    return status;
+}
+
+void gp_names_remove(gp_names *names, const char *name)
+{
+    named **place = place_of(names, name), *gone = *place;
+
+    if (gone == NULL)
+        return;
+    *place = gone->next;
+    if (gone->younger != NULL)
+        gone->younger->older = gone->older;
+    else
+        names->youngest = gone->older;
+    if (gone->older != NULL)
+        gone->older->younger = gone->younger;
+    names->count--;
+    kept_drop(&gone->kept);
+    gp_free(gone);
+}
+
+/* ---- calls ---- */
+
+gp_status gp_value_put_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    gp_kept kept = { .fd = -1 };
+    char name[GP_TASK_NAME_MAX + 1];
+    gp_view rest;
+    gp_status status = gp_tasks_name(call, name, &rest, err);
+
+    (void)out;
+    if (status != GP_OK)
+        return status;
+    if ((call->flags & GP_CALL_REMOVE) != 0) {
+        gp_names_remove(tasks->values, name);
+        return GP_OK;
+    }
+    atomic_store(&tasks->seat->used, 1);
+    if (call->blob != 0)
+        status = gp_tasks_keep(tasks, call, &kept.view, err);
+    else
+        status = gp_view_copy(&kept.view, rest.data, rest.bytes, err);
+    if (status == GP_OK)
+        status = gp_names_set(tasks->values, name, &kept, err);
+    if (status != GP_OK)
+        gp_view_close(&kept.view);
+    return status;
+}
+
+gp_status gp_value_get_call(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    char name[GP_TASK_NAME_MAX + 1];
+    const gp_kept *kept;
+    gp_status status = gp_tasks_name(call, name, NULL, err);
+
+    if (status != GP_OK)
+        return status;
+    kept = gp_names_find(tasks->values, name);
+    if (kept == NULL)
+        return gp_fail(err, GP_ENOENT, "it has no value \"%s\"", name);
+    out->data = kept->view.data;
+    out->bytes = kept->view.bytes;
+    return GP_OK;
+}
+
+gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
+{
+    const int needed = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW;
+    gp_kept kept = { .fd = -1 };
+    char name[GP_TASK_NAME_MAX + 1], path[48];
+    gp_status status = gp_tasks_name(call, name, NULL, err);
+    int seals;
+
+    (void)out;
+    if (status == GP_OK)
+        status = gp_blobs_file(tasks->seat->blobs, call->blob, &kept.fd, err);
+    if (status != GP_OK)
+        return status;
+    seals = fcntl(kept.fd, F_GET_SEALS);
+    /* Not /proc/self: programs that a task starts can open it too. */
+    gp_secret_guard_files();
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), kept.fd);
+    kept.path = gp_strdup(path);
+    if (seals < 0 || (seals & needed) != needed)
+        status = gp_fail(err, GP_EPERM, "the file \"%s\" came unsealed: others could still write it", name);
+    else if (kept.path == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for the file \"%s\"", name);
+    else
+        status = gp_names_set(tasks->files, name, &kept, err);
+    if (status != GP_OK)
+        kept_drop(&kept);
+    return status;
+}

@@ -1,0 +1,75 @@
+#include "worker/train/exact.h"
+
+#include <string.h>
+
+#define HIGH_SCALE 65536.0               /* 2^16 */
+#define LOW_SCALE  4611686018427387904.0 /* 2^62 */
+/* Adding it leaves the nearest integer in the low bits of a double (for |x| < 2^51), which vectorises where a
+ * conversion to int64 does not. */
+#define MAGIC      6755399441055744.0 /* 1.5 * 2^52 */
+#define MAGIC_BITS 0x4338000000000000
+
+static inline int64_t integer_of(double shifted)
+{
+    int64_t bits;
+
+    memcpy(&bits, &shifted, sizeof(bits));
+    return bits - MAGIC_BITS;
+}
+
+static inline void add_one(int64_t *high, int64_t *low, double value)
+{
+    double x = value > GP_EXACT_LIMIT ? GP_EXACT_LIMIT : value < -GP_EXACT_LIMIT ? -GP_EXACT_LIMIT : value;
+    double shifted = x * HIGH_SCALE + MAGIC;
+    double rest = x - (shifted - MAGIC) * (1.0 / HIGH_SCALE); /* exact */
+
+    *high += integer_of(shifted);
+    *low += integer_of(rest * LOW_SCALE + MAGIC);
+}
+
+uint64_t gp_exact_add(int64_t *restrict high, int64_t *restrict low, const float *restrict values,
+                      size_t count)
+{
+    uint64_t bad = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        float value = values[i] == values[i] ? values[i] : 0.0f;
+
+        bad += values[i] != values[i];
+        add_one(&high[i], &low[i], value);
+    }
+    return bad;
+}
+
+uint64_t gp_exact_add_f64(int64_t *restrict high, int64_t *restrict low, const double *restrict values,
+                          size_t count)
+{
+    uint64_t bad = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        double value = values[i] == values[i] ? values[i] : 0.0;
+
+        bad += values[i] != values[i];
+        add_one(&high[i], &low[i], value);
+    }
+    return bad;
+}
+
+static inline double value_of(int64_t high, int64_t low)
+{
+    return (double)high * (1.0 / HIGH_SCALE) + (double)low * (1.0 / LOW_SCALE);
+}
+
+void gp_exact_get(float *restrict out, const int64_t *restrict high, const int64_t *restrict low,
+                  size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (float)value_of(high[i], low[i]);
+}
+
+void gp_exact_get_f64(double *restrict out, const int64_t *restrict high, const int64_t *restrict low,
+                      size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = value_of(high[i], low[i]);
+}

@@ -1,0 +1,164 @@
+#include "worker/train/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The number in a file of one number; UINT64_MAX where there is none ("max"). */
+static uint64_t read_number(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    uint64_t number;
+
+    if (file == NULL)
+        return UINT64_MAX;
+    if (fscanf(file, "%" SCNu64, &number) != 1)
+        number = UINT64_MAX;
+    fclose(file);
+    return number;
+}
+
+static uint64_t system_available(void)
+{
+    FILE *file = fopen("/proc/meminfo", "re");
+    uint64_t kibibytes, available = UINT64_MAX;
+    char line[256];
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kibibytes) == 1)
+            available = kibibytes * 1024;
+    if (file != NULL)
+        fclose(file);
+    return available;
+}
+
+/* What is left of the limit in one directory of a control group. */
+static uint64_t group_left(const char *directory, const char *limit_file, const char *used_file)
+{
+    char path[1200];
+    uint64_t limit, used;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, limit_file);
+    limit = read_number(path);
+    snprintf(path, sizeof(path), "%s/%s", directory, used_file);
+    used = read_number(path);
+    if (limit == UINT64_MAX || used == UINT64_MAX || limit >= (uint64_t)1 << 60) /* v1's "no limit" */
+        return UINT64_MAX;
+    return used < limit ? limit - used : 0;
+}
+
+/* The least along the path from our group up to the root of the mount, which inside a container is our own group. */
+static uint64_t groups_left(const char *mount, const char *group, const char *limit_file,
+                            const char *used_file)
+{
+    uint64_t least = UINT64_MAX;
+    char path[1024];
+    int length = snprintf(path, sizeof(path), "%s%s", mount, group);
+
+    if (length < 0 || length >= (int)sizeof(path))
+        return least;
+    for (;;) {
+        uint64_t left = group_left(path, limit_file, used_file);
+
+        least = left < least ? left : least;
+        if (strlen(path) <= strlen(mount))
+            return least;
+        *strrchr(path, '/') = '\0';
+    }
+}
+
+static uint64_t control_groups_left(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    uint64_t least = UINT64_MAX;
+    char line[1024];
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        char *controllers = strchr(line, ':'),
+             *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
+        uint64_t left = UINT64_MAX;
+
+        if (group == NULL)
+            continue;
+        *group++ = '\0';
+        group[strcspn(group, "\n")] = '\0';
+        if (controllers[1] == '\0')
+            left = groups_left("/sys/fs/cgroup", group, "memory.max", "memory.current");
+        else if (strcmp(controllers + 1, "memory") == 0)
+            left =
+                groups_left("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes");
+        least = left < least ? left : least;
+    }
+    if (file != NULL)
+        fclose(file);
+    return least;
+}
+
+static uint64_t asked_for(void)
+{
+    static const char units[] = "KMGT";
+    const char *text = getenv("GRADPOOL_WORKER_MEMORY"), *unit;
+    double bytes;
+    char *end;
+
+    if (text == NULL || text[0] == '\0')
+        return UINT64_MAX;
+    bytes = strtod(text, &end);
+    unit = *end == '\0' ? NULL : strchr(units, *end);
+    for (const char *u = units; unit != NULL && u <= unit; u++)
+        bytes *= 1024;
+    return bytes >= 0 && bytes < 1e18 ? (uint64_t)bytes : UINT64_MAX;
+}
+
+uint64_t gp_memory_available(void)
+{
+    uint64_t least = system_available(), groups = control_groups_left(), asked = asked_for();
+
+    least = groups < least ? groups : least;
+    return asked < least ? asked : least;
+}
+
+double gp_memory_bound(const gp_graph *graph, gp_phase phase, uint32_t samples)
+{
+    double bytes = 0;
+
+    for (uint32_t v = 0; v < graph->value_count; v++) {
+        const gp_value *value = &graph->values[v];
+        bool backward = value->role == GP_VALUE_SAVED || value->role == GP_VALUE_ACTIVATION_GRADIENT;
+
+        if (value->role == GP_VALUE_INPUT || value->role == GP_VALUE_ACTIVATION ||
+            (backward && phase == GP_PHASE_TRAIN))
+            bytes += (double)gp_shape_count(&value->shape) * (double)gp_dtype_bytes(value->dtype);
+    }
+    return bytes * samples;
+}
+
+static gp_status plan_bytes(double *out, const gp_backend_ops *ops, gp_backend *backend,
+                            const gp_graph *graph, gp_plan_options options, uint32_t samples,
+                            const gp_plan_memory *memory, gp_error *err)
+{
+    gp_plan *plan;
+    gp_status status;
+
+    options.micro_batch = samples;
+    status = ops->compile(&plan, backend, graph, &options, memory, err);
+    if (status != GP_OK)
+        return status;
+    *out = (double)ops->memory_bytes(plan);
+    ops->free(plan);
+    return GP_OK;
+}
+
+gp_memory_model gp_memory_measure(const gp_backend_ops *ops, gp_backend *backend, const gp_graph *graph,
+                                  const gp_plan_options *options, const gp_plan_memory *memory)
+{
+    enum { SMALL = 16, LARGE = 32 }; /* whole blocks of kernels that compute several samples at a time */
+    double small = 0, large = 0;
+
+    if (plan_bytes(&small, ops, backend, graph, *options, SMALL, memory, NULL) != GP_OK ||
+        plan_bytes(&large, ops, backend, graph, *options, LARGE, memory, NULL) != GP_OK || large <= small)
+        return (gp_memory_model){ .each = gp_memory_bound(graph, options->phase, 1) };
+    return (gp_memory_model){ .fixed = small - SMALL * (large - small) / (LARGE - SMALL),
+                              .each = (large - small) / (LARGE - SMALL) };
+}

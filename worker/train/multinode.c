@@ -1,0 +1,224 @@
+/* multinode.c -- choosing: of the interfaces that are up and real, the fastest, the one of the default route among equals. */
+#include "worker/train/multinode.h"
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 512, LINE_BYTES = 256, NAMES_BYTES = 300 };
+
+/* The first line of a file; false: it cannot be read. */
+static bool line_read(char line[LINE_BYTES], const char *root, const char *format, const char *name)
+{
+    char path[PATH_BYTES], rest[LINE_BYTES];
+    FILE *file;
+    bool read;
+
+    snprintf(rest, sizeof(rest), format, name);
+    snprintf(path, sizeof(path), "%s%s", root, rest);
+    file = fopen(path, "re");
+    read = file != NULL && fgets(line, LINE_BYTES, file) != NULL;
+    if (file != NULL)
+        fclose(file);
+    if (read)
+        line[strcspn(line, "\n")] = '\0';
+    return read;
+}
+
+static bool is_there(const char *root, const char *path)
+{
+    char whole[PATH_BYTES];
+    FILE *file;
+
+    snprintf(whole, sizeof(whole), "%s%s", root, path);
+    file = fopen(whole, "re");
+    if (file != NULL)
+        fclose(file);
+    return file != NULL;
+}
+
+/* ---- interfaces ---- */
+
+/* Of bridges, tunnels and containers: they lead nowhere that another host is. */
+static bool interface_is_real(const char *name)
+{
+    static const char *const others[] = { "lo",  "docker",  "veth", "virbr", "br-",
+                                          "cni", "flannel", "tun",  "tap" };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0)
+            return false;
+    return true;
+}
+
+/* NCCL's way: names with commas between, each the beginning of one, "=" the whole, "^" in front: all but these. */
+static bool interface_matches(const char *wanted, const char *name)
+{
+    bool others = *wanted == '^', exact, found = false;
+    char text[LINE_BYTES], *rest = text, *word;
+
+    snprintf(text, sizeof(text), "%s", wanted + others);
+    exact = *text == '=';
+    rest += exact;
+    while ((word = strsep(&rest, ",")) != NULL)
+        found = found || (exact ? strcmp(word, name) == 0 : strncmp(word, name, strlen(word)) == 0);
+    return found != others;
+}
+
+static void default_route(char name[LINE_BYTES], const char *root)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    FILE *file;
+
+    name[0] = '\0';
+    snprintf(path, sizeof(path), "%s/proc/net/route", root);
+    file = fopen(path, "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        char *tab = strchr(line, '\t');
+
+        if (tab != NULL && strncmp(tab + 1, "00000000\t", 9) == 0) {
+            *tab = '\0';
+            snprintf(name, LINE_BYTES, "%s", line);
+            break;
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+static gp_status interface_choose(gp_multinode *out, const char *root, gp_error *err)
+{
+    const char *wanted = getenv("NCCL_SOCKET_IFNAME");
+    char path[PATH_BYTES], line[LINE_BYTES], route[LINE_BYTES], names[NAMES_BYTES] = "";
+    const struct dirent *entry;
+    int64_t best = -1;
+    bool matched = false;
+    DIR *folder;
+
+    default_route(route, root);
+    snprintf(path, sizeof(path), "%s/sys/class/net", root);
+    folder = opendir(path);
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        const char *name = entry->d_name;
+        int64_t speed = 0, rank;
+        size_t used = strlen(names);
+
+        if (name[0] == '.' || strlen(name) >= sizeof(out->interface) - 1 ||
+            !line_read(line, root, "/sys/class/net/%s/operstate", name) || strcmp(line, "up") != 0)
+            continue;
+        if (interface_is_real(name) || wanted != NULL)
+            snprintf(names + used, sizeof(names) - used, "%s%s", used == 0 ? "" : ", ", name);
+        if (line_read(line, root, "/sys/class/net/%s/speed", name) && atoll(line) > 0)
+            speed = atoll(line);
+        matched = matched || (wanted != NULL && interface_matches(wanted, name));
+        rank = 2 * speed + (strcmp(name, route) == 0);
+        if ((wanted == NULL ? !interface_is_real(name) : !interface_matches(wanted, name)) || rank <= best)
+            continue;
+        best = rank;
+        out->speed = (unsigned)speed;
+        snprintf(out->interface, sizeof(out->interface), "=%.62s", name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    if (wanted != NULL && matched)
+        snprintf(out->interface, sizeof(out->interface), "%.63s", wanted);
+    if (wanted != NULL && !matched)
+        return gp_fail(err, GP_EINVAL,
+                       "NCCL_SOCKET_IFNAME is '%s', and no interface of that name is up; %s%s are", wanted,
+                       names[0] == '\0' ? "none" : "", names);
+    if (best < 0)
+        return gp_fail(
+            err, GP_ENODEV,
+            "no network interface that leads to other hosts is up; leave fast-multinode out, or name one "
+            "in NCCL_SOCKET_IFNAME");
+    return GP_OK;
+}
+
+/* ---- InfiniBand, RoCE ---- */
+
+static void card_find(gp_multinode *out, const char *root)
+{
+    char path[PATH_BYTES], line[LINE_BYTES];
+    const struct dirent *entry;
+    DIR *folder;
+
+    snprintf(path, sizeof(path), "%s/sys/class/infiniband", root);
+    folder = opendir(path);
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (entry->d_name[0] == '.' ||
+            !line_read(line, root, "/sys/class/infiniband/%s/ports/1/state", entry->d_name) ||
+            strstr(line, "ACTIVE") == NULL)
+            continue;
+        if (out->card[0] == '\0' || strcmp(entry->d_name, out->card) < 0)
+            snprintf(out->card, sizeof(out->card), "%.63s", entry->d_name);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
+static void direct_find(gp_multinode *out, const char *root)
+{
+    char line[LINE_BYTES];
+
+    if (is_there(root, "/sys/module/nvidia_peermem/refcnt") ||
+        is_there(root, "/sys/module/nv_peer_mem/refcnt")) {
+        out->direct = true;
+        out->reason = "by nvidia-peermem";
+    } else if (line_read(line, root, "%s", "/proc/driver/nvidia/version") &&
+               strstr(line, "Open Kernel Module") != NULL) {
+        out->direct = true;
+        out->reason = "by DMA-BUF";
+    } else {
+        out->reason =
+            "load it (modprobe nvidia-peermem), or take NVIDIA's open kernel modules, which need none";
+    }
+}
+
+gp_status gp_multinode_look(gp_multinode *out, const char *root, gp_error *err)
+{
+    gp_multinode found = { .reason = "" };
+    gp_status status = interface_choose(&found, root, err);
+
+    if (status != GP_OK)
+        return status;
+    card_find(&found, root);
+    if (found.card[0] != '\0')
+        direct_find(&found, root);
+    *out = found;
+    return GP_OK;
+}
+
+void gp_multinode_set(const gp_multinode *found)
+{
+    /* A dead peer of InfiniBand is known after 4.096 us * 2^17 * 7 tries, 3.8 s, instead of 30. */
+    static const char *const cards[][2] = { { "NCCL_IB_TIMEOUT", "17" }, { "NCCL_IB_RETRY_CNT", "7" } };
+    /* What one TCP connection does not fill, sixteen by four threads do. */
+    static const char *const sockets[][2] = { { "NCCL_SOCKET_NTHREADS", "4" },
+                                              { "NCCL_NSOCKS_PERTHREAD", "4" } };
+    const bool card = found->card[0] != '\0';
+
+    setenv("NCCL_SOCKET_IFNAME", found->interface, 0);
+    for (size_t i = 0; i < 2; i++)
+        setenv(card ? cards[i][0] : sockets[i][0], card ? cards[i][1] : sockets[i][1], 0);
+    if (card && found->direct)
+        setenv("NCCL_NET_GDR_LEVEL", "SYS", 0);
+}
+
+void gp_multinode_describe(const gp_multinode *found, char *text, size_t bytes, bool *warning)
+{
+    char speed[32] = "";
+
+    if (found->speed > 0)
+        snprintf(speed, sizeof(speed), " (%u Mbit/s)", found->speed);
+    *warning = found->card[0] == '\0' || !found->direct;
+    if (found->card[0] == '\0')
+        snprintf(text, bytes,
+                 "fast-multinode: interface %s%s; no InfiniBand or RoCE card has an active port, so NCCL "
+                 "takes TCP",
+                 found->interface, speed);
+    else
+        snprintf(text, bytes, "fast-multinode: interface %s%s, card %s, GPUDirect RDMA is %s: %s",
+                 found->interface, speed, found->card, found->direct ? "on" : "off", found->reason);
+}

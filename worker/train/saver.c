@@ -1,0 +1,175 @@
+/* saver.c -- checkpoints written by a thread of their own.
+ *
+ *   compute: save() copies the state into the saver's blobs when it is IDLE ---> WRITING: the thread writes them ---> IDLE */
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/process.h"
+#include "worker/train/checkpoint.h"
+
+struct gp_saver {
+    char directory[1024];
+    const gp_checkpoint_frame *frame;
+    gp_checkpoint copy; /* the thread's while writing */
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t changed;
+    bool writing, stopping, news, failed;
+    char text[480];
+};
+
+static void saver_write(gp_saver *saver, char text[480], bool *failed)
+{
+    int64_t begin_ns = gp_now_ns();
+    gp_error err;
+
+    *failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
+    if (*failed)
+        snprintf(text, 480, "no checkpoint of step %llu: %.400s; the training continues",
+                 (unsigned long long)saver->copy.step, err.message);
+    else
+        snprintf(text, 480, "checkpoint of step %llu in %.380s (%.0f ms)",
+                 (unsigned long long)saver->copy.step, saver->directory,
+                 (double)(gp_now_ns() - begin_ns) * 1e-6);
+}
+
+static void *saver_main(void *argument)
+{
+    gp_saver *saver = argument;
+    char text[480];
+    bool failed;
+
+    pthread_mutex_lock(&saver->lock);
+    for (;;) {
+        while (!saver->writing && !saver->stopping)
+            pthread_cond_wait(&saver->changed, &saver->lock);
+        if (!saver->writing)
+            break;
+        pthread_mutex_unlock(&saver->lock);
+        saver_write(saver, text, &failed);
+        pthread_mutex_lock(&saver->lock);
+        memcpy(saver->text, text, sizeof(text));
+        saver->failed = failed;
+        saver->news = true;
+        saver->writing = false;
+        pthread_cond_broadcast(&saver->changed);
+    }
+    pthread_mutex_unlock(&saver->lock);
+    return NULL;
+}
+
+static gp_status saver_take_memory(gp_saver *saver, bool best, gp_error *err)
+{
+    size_t blob = saver->frame->graph->blob_count * sizeof(float);
+
+    saver->copy.parameters = gp_malloc(blob);
+    saver->copy.state = gp_malloc(blob * saver->copy.state_blobs + 1);
+    saver->copy.best = best ? gp_malloc(blob) : NULL;
+    if (saver->copy.parameters == NULL || saver->copy.state == NULL || (best && saver->copy.best == NULL))
+        return gp_fail(err, GP_ENOMEM,
+                       "no memory for a copy of the state to write checkpoints from; drop checkpoint-path");
+    return GP_OK;
+}
+
+gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoint_frame *frame,
+                       uint32_t state_blobs, bool best, gp_error *err)
+{
+    gp_saver *saver = gp_calloc(1, sizeof(*saver));
+    int problem;
+    gp_status status;
+
+    if (saver == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to write checkpoints");
+    pthread_mutex_init(&saver->lock, NULL);
+    pthread_cond_init(&saver->changed, NULL);
+    snprintf(saver->directory, sizeof(saver->directory), "%s", directory);
+    saver->frame = frame;
+    saver->copy.state_blobs = state_blobs;
+    status = saver_take_memory(saver, best, err);
+    if (status == GP_OK) {
+        problem = gp_thread_start(&saver->thread, "gp-saver", 0, saver_main, saver);
+        saver->started = problem == 0;
+        if (!saver->started)
+            status = gp_fail(err, GP_ELIMIT, "the thread for checkpoints could not be started: %s",
+                             strerrordesc_np(problem));
+    }
+    if (status != GP_OK) {
+        gp_saver_free(saver);
+        return status;
+    }
+    *out = saver;
+    return GP_OK;
+}
+
+void gp_saver_free(gp_saver *saver)
+{
+    if (saver == NULL)
+        return;
+    if (saver->started) {
+        pthread_mutex_lock(&saver->lock);
+        saver->stopping = true;
+        pthread_cond_broadcast(&saver->changed);
+        pthread_mutex_unlock(&saver->lock);
+        pthread_join(saver->thread, NULL);
+    }
+    pthread_cond_destroy(&saver->changed);
+    pthread_mutex_destroy(&saver->lock);
+    gp_free(saver->copy.parameters);
+    gp_free(saver->copy.state);
+    gp_free(saver->copy.best);
+    gp_free(saver);
+}
+
+bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint)
+{
+    size_t blob = saver->frame->graph->blob_count * sizeof(float);
+    gp_checkpoint copy = *checkpoint;
+    bool busy;
+
+    pthread_mutex_lock(&saver->lock);
+    busy = saver->writing;
+    pthread_mutex_unlock(&saver->lock);
+    if (busy)
+        return false;
+    copy.parameters = saver->copy.parameters;
+    copy.state = saver->copy.state;
+    copy.best = saver->copy.best;
+    memcpy(copy.parameters, checkpoint->parameters, blob);
+    memcpy(copy.state, checkpoint->state, blob * copy.state_blobs);
+    if (copy.best != NULL)
+        memcpy(copy.best, checkpoint->best, blob);
+    saver->copy = copy;
+    pthread_mutex_lock(&saver->lock);
+    saver->writing = true;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->lock);
+    return true;
+}
+
+void gp_saver_wait(gp_saver *saver)
+{
+    pthread_mutex_lock(&saver->lock);
+    while (saver->writing)
+        pthread_cond_wait(&saver->changed, &saver->lock);
+    pthread_mutex_unlock(&saver->lock);
+}
+
+bool gp_saver_news(gp_saver *saver, char text[480], bool *failed)
+{
+    bool news;
+
+    pthread_mutex_lock(&saver->lock);
+    news = saver->news;
+    if (news) {
+        memcpy(text, saver->text, sizeof(saver->text));
+        *failed = saver->failed;
+    }
+    saver->news = false;
+    pthread_mutex_unlock(&saver->lock);
+    return news;
+}

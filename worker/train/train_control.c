@@ -1,0 +1,59 @@
+/* train_control.c -- how the control thread reaches the compute thread's waits. */
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/train/trainer.h"
+
+void gp_train_control_init(gp_train_control *control)
+{
+    memset(control, 0, sizeof(*control));
+    pthread_mutex_init(&control->lock, NULL);
+}
+
+void gp_train_control_deinit(gp_train_control *control)
+{
+    pthread_mutex_destroy(&control->lock);
+}
+
+void gp_train_control_reset(gp_train_control *control)
+{
+    atomic_store(&control->stop, 0);
+    atomic_store(&control->pause, 0);
+    atomic_store(&control->progress, 0);
+    atomic_store(&control->step, 0);
+    atomic_store(&control->epoch, 0);
+    atomic_store(&control->stretch_since_ms, 0);
+    atomic_store(&control->stretch_max_ms, 0);
+}
+
+void gp_train_control_stretch(gp_train_control *control)
+{
+    atomic_store_explicit(&control->stretch_since_ms, gp_now_ms(), memory_order_relaxed);
+}
+
+bool gp_train_control_rest(gp_train_control *control)
+{
+    int64_t since = atomic_exchange_explicit(&control->stretch_since_ms, 0, memory_order_relaxed);
+    int64_t took_ms = since == 0 ? 0 : gp_now_ms() - since + 1; /* one that ended is never 0 */
+
+    if (took_ms > atomic_load_explicit(&control->stretch_max_ms, memory_order_relaxed))
+        atomic_store_explicit(&control->stretch_max_ms, took_ms, memory_order_relaxed);
+    return since != 0;
+}
+
+void gp_train_control_abort(gp_train_control *control)
+{
+    atomic_store(&control->stop, 2);
+    pthread_mutex_lock(&control->lock);
+    if (control->comm != NULL)
+        gp_comm_abort(control->comm, control->generation);
+    pthread_mutex_unlock(&control->lock);
+}
+
+void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation)
+{
+    pthread_mutex_lock(&control->lock);
+    control->comm = comm;
+    control->generation = generation;
+    pthread_mutex_unlock(&control->lock);
+}
