@@ -11,7 +11,7 @@
 #include <gradpool/gradpool.h>
 
 #include "client/cli/s3_options.h"
-#include "client/pool.h"
+#include "client/pool/pool.h"
 #include "common/base/text/params.h"
 #include "common/base/memory/tensor.h"
 #include "common/data/s3/s3_source.h"

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/advice.h"
+#include "client/cli/measure/advice.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 

@@ -1,5 +1,5 @@
 /* Which call goes where: the pure core, against a made-up world of workers.  tests/sim has it under faults, by the million. */
-#include "client/dispatch.h"
+#include "client/team/dispatch.h"
 #include "tests/gp_test.h"
 
 enum { WORKERS_MAX = 8, RING = 64, MS = 1000000 };

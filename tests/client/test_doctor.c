@@ -1,5 +1,5 @@
 /* What `gradpool doctor` makes of a host and of GPUs that are described to it. */
-#include "client/cli/doctor.h"
+#include "client/cli/measure/doctor.h"
 #include "tests/gp_test.h"
 
 #define MIB ((uint64_t)1 << 20)

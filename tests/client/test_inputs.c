@@ -1,10 +1,10 @@
 /* test_inputs.c -- what a parfor runs over, and what becomes of a command with it. */
-#include "client/cli/inputs.h"
+#include "client/cli/run/inputs.h"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "client/cli/template.h"
+#include "client/cli/run/template.h"
 #include "tests/gp_test.h"
 
 enum { TEXT_BYTES = 1 << 16 };

@@ -1,11 +1,11 @@
 /* test_output.c -- what jobs say, in whose turn, and the log of those that ended; no pool, no processes. */
-#include "client/cli/output.h"
+#include "client/cli/run/output.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/cli/joblog.h"
+#include "client/cli/run/joblog.h"
 #include "tests/gp_test.h"
 
 enum { TEXT_BYTES = 8 << 20 };

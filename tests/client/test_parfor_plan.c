@@ -1,5 +1,5 @@
 /* The plan of a parfor on simulated workers: time is counted, not measured. */
-#include "client/parfor_plan.h"
+#include "client/team/parfor_plan.h"
 
 #include "proto/task/link.h"
 #include "tests/gp_test.h"

@@ -3,7 +3,7 @@
 #include <png.h>
 #include <unistd.h>
 
-#include "client/plot.h"
+#include "client/predict/plot.h"
 #include "tests/gp_test.h"
 
 TEST(ticks_are_round_numbers_within_the_range)

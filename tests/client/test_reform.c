@@ -1,5 +1,5 @@
 /* When a training forms its group again: the pure decisions, event by event. */
-#include "client/reform.h"
+#include "client/train/reform.h"
 #include "tests/gp_test.h"
 
 /* A training and what it was told to do last. */

@@ -1,5 +1,5 @@
 /* Which worker and phase a slow step is attributed to. */
-#include "client/cli/slow_step.h"
+#include "client/cli/train/slow_step.h"
 #include "tests/gp_test.h"
 
 static char text[200];

@@ -2,7 +2,7 @@
 #include <ftw.h>
 #include <sys/stat.h>
 
-#include "client/train_run.h"
+#include "client/train/train_run.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
 #include "common/model/checkpoint_record.h"

@@ -3,7 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "client/cli/train_text.h"
+#include "client/cli/train/train_text.h"
 #include "client/cli/view.h"
 #include "common/base/clock.h"
 #include "tests/gp_test.h"

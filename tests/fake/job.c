@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/cli/job_self.h"
+#include "client/cli/jobs/job_self.h"
 #include "common/base/clock.h"
 #include "tests/sim/history.h"
 

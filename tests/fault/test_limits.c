@@ -9,7 +9,7 @@
 #include <sys/un.h>
 
 #include "client/gradpool.h"
-#include "client/pool.h"
+#include "client/pool/pool.h"
 #include "proto/local/door.h"
 #include "tests/descriptors.h"
 #include "tests/fault/stage.h"

@@ -4,7 +4,7 @@
  * Promises, checked at every step of the training: its group is one formation of the lease, no other lease has a worker of
  * it, its state is never older than a step that was told, it never waits for a worker that has not prepared, and in the
  * end it has all the workers that there are. */
-#include "client/reform.h"
+#include "client/train/reform.h"
 #include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
 

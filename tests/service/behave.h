@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "client/dispatch.h"
+#include "client/team/dispatch.h"
 #include "tests/descriptors.h"
 #include "tests/service/pools.h"
 #include "tests/service/tasks/behave_tasks.h"

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/pool.h"
+#include "client/pool/pool.h"
 #include "common/base/system/patience.h"
 #include "common/base/system/proc_stat.h"
 #include "tests/gp_test.h"

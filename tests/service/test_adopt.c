@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "client/gradpool.h"
-#include "client/launch.h"
+#include "client/pool/launch.h"
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 

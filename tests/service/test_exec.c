@@ -3,7 +3,7 @@
 #include <pty.h>
 #include <sys/time.h>
 
-#include "client/exec.h"
+#include "client/cli/run/exec.h"
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
 

@@ -4,7 +4,7 @@
  * device hangs or a rank is killed. */
 #include <inttypes.h>
 
-#include "client/remote.h"
+#include "client/pool/remote.h"
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
 

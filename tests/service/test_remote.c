@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-#include "client/remote.h"
+#include "client/pool/remote.h"
 #include "proto/channel/curve.h"
 #include "tests/service/commands.h"
 

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "client/team.h"
+#include "client/team/team.h"
 #include "tests/service/pools.h"
 
 enum { MIB = 1 << 20 };

@@ -14,9 +14,9 @@
 #ifndef GP_SIM_CLUSTER_H
 #define GP_SIM_CLUSTER_H
 
-#include "client/dispatch.h"
-#include "client/reform.h"
-#include "client/submits.h"
+#include "client/team/dispatch.h"
+#include "client/train/reform.h"
+#include "client/pool/submits.h"
 #include "scheduler/core/core.h"
 #include "scheduler/core/core_parts.h"
 #include "scheduler/core/jobs_parts.h"

@@ -1,4 +1,4 @@
-/* training.c -- a client's training: the real machine that leaves one group for the next (client/reform.h), invented ranks.
+/* training.c -- a client's training: the real machine that leaves one group for the next (client/train/reform.h), invented ranks.
  *
  * A step is computed by all ranks together and committed by each alone, so two ranks are never more than one step apart.  A
  * rank keeps its state from one generation of its lease to the next; those of the next group agree on the furthest. */

@@ -1,0 +1,123 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/measure/bench.h"
+#include "common/base/text/spell.h"
+
+#define TEXT(option, member, bytes, words)                                                                   \
+    {                                                                                                        \
+        .name = option, .type = GP_PARAM_TEXT, .offset = offsetof(bench_options, member), .count = bytes,    \
+        .help = words                                                                                        \
+    }
+
+static const gp_param bench_params[] = {
+    TEXT("network", network, 512, "scaling: as for train"),
+    TEXT("data", data, 512, "scaling: as for train"),
+    TEXT("validation-data", validation_data, 512, "scaling: as for train"),
+    { .name = "workers",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(bench_options, workers),
+      .count = 64,
+      .fallback_text = "1,2",
+      .help = "numbers of workers, one after the other" },
+    TEXT("devices", devices, 256,
+         "named devices: 1,3 or cuda:0 or a UUID; the first are taken for fewer workers"),
+    { .name = "fixed-batch",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(bench_options, fixed_batch),
+      .help = "scaling: the same mini-batch and rate on any number; default: both times the number" },
+    TEXT("plot", plot, 512, "scaling: a chart of accuracy and throughput (FILE.png)"),
+    { .name = "sizes",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(bench_options, sizes),
+      .count = 128,
+      .fallback_text = "64K,1M,16M",
+      .help = "allreduce: bytes; K, M after the number" },
+    { .name = "steps",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(bench_options, steps),
+      .fallback = 50,
+      .min = 10,
+      .max = 1000,
+      .help = "allreduce: timed for each size" },
+    CLI_JSON_PARAM(bench_options),
+    CLI_COMMON_PARAMS(bench_options),
+    { 0 },
+};
+
+static const struct bench_verb {
+    const char *name;
+    int (*run)(cli_call *call);
+} verbs[] = {
+    { "scaling", bench_scaling },
+    { "allreduce", bench_allreduce },
+};
+
+uint32_t bench_counts(cli_call *call, uint32_t *counts)
+{
+    const char *text = ((const bench_options *)call->options)->workers;
+    uint32_t found = 0;
+
+    for (const char *at = text; *at != '\0';) {
+        char *end;
+        unsigned long number = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : 0;
+
+        if (number < 1 || number > GP_MEMBERS_MAX || found == BENCH_COUNTS_MAX ||
+            (*end != ',' && *end != '\0') || (found > 0 && number <= counts[found - 1])) {
+            cli_usage(call,
+                      "--workers is '%s'; it must be up to %d rising numbers from 1 to %u, such as 1,2,4",
+                      text, BENCH_COUNTS_MAX, GP_MEMBERS_MAX);
+            return 0;
+        }
+        counts[found++] = (uint32_t)number;
+        at = end + (*end == ',');
+    }
+    if (found == 0)
+        cli_usage(call, "--workers is empty; it must be numbers such as 1,2,4");
+    return found;
+}
+
+const char *bench_devices(const bench_options *options, uint32_t workers, char text[256])
+{
+    size_t bytes = 0;
+
+    for (uint32_t i = 0; i < workers && options->devices[bytes] != '\0'; i++)
+        bytes += strcspn(options->devices + bytes + (i != 0), ",") + (i != 0);
+    snprintf(text, 256, "%.*s", (int)bytes, options->devices);
+    return bytes == 0 ? NULL : text;
+}
+
+static int bench_run(cli_call *call)
+{
+    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
+    unsigned distance = 0;
+
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        if (strcmp(verb, verbs[i].name) == 0)
+            return verbs[i].run(call);
+        gp_spell_offer(verb, verbs[i].name, &near, &distance);
+    }
+    if (near != NULL)
+        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
+    return cli_usage(call, "usage: gradpool bench %s", call->command->usage);
+}
+
+extern const cli_command cli_command_bench;
+const cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "how training and exchange scale with the number of workers",
+    .usage = "scaling --network NETWORK --data SOURCE [--workers 1,2,4] [training options] | allreduce "
+             "[--sizes 64K,1M]",
+    .examples =
+        "  gradpool bench scaling --workers 1,2,4 --network lenet --data fashion-mnist --epochs 5 --plot "
+        "scaling.png\n"
+        "  gradpool bench scaling --workers 1,2 --fixed-batch --network resnet18 --data photos --json\n"
+        "  gradpool bench allreduce --workers 2,4 --sizes 256K,4M,64M\n",
+    .options = bench_params,
+    .options_bytes = sizeof(bench_options),
+    .trains = true,
+    .words_max = 1,
+    .run = bench_run,
+};

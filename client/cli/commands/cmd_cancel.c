@@ -1,0 +1,82 @@
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/jobs/job_wait.h"
+#include "common/base/text/text.h"
+
+typedef struct cancel_options {
+    cli_common common;
+    bool all;
+} cancel_options;
+
+static const gp_param cancel_params[] = {
+    { .name = "all",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(cancel_options, all),
+      .help = "every job that has not ended" },
+    CLI_REMOTE_PARAMS(cancel_options),
+    CLI_COMMON_PARAMS(cancel_options),
+    { 0 },
+};
+
+static int cancel_check(cli_call *call)
+{
+    const cancel_options *options = call->options;
+    uint64_t job;
+    gp_error err;
+
+    if (options->all == (call->word_count > 0))
+        return cli_usage(call, options->all ? "name jobs or --all, not both"
+                                            : "which job? 'gradpool jobs' lists them, --all means every one");
+    for (int i = 0; i < call->word_count; i++)
+        if (job_number(call->words[i], &job, &err) != GP_OK)
+            return cli_usage(call, "%s", err.message);
+    return CLI_OK;
+}
+
+static int cancel_run(cli_call *call)
+{
+    const cancel_options *options = call->options;
+    uint32_t total = 0, count;
+    gp_pool *pool;
+    gp_error err;
+    int code = CLI_OK;
+    /* Started if need be: jobs may be waiting for it. */
+    gp_status status = cli_open(call, false, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    for (int i = 0; i < (options->all ? 1 : call->word_count); i++) {
+        uint64_t job = 0;
+
+        if (!options->all)
+            job_number(call->words[i], &job, &err);
+        status = gp_job_cancel(&count, pool, job, &err);
+        if (status != GP_OK) { /* the others are canceled all the same */
+            code = cli_fail(call, &err);
+            continue;
+        }
+        total += count;
+        if (!options->all && count == 0 && !options->common.quiet)
+            printf("job %" PRIu64 " has ended, or was canceled already\n", job);
+    }
+    gp_pool_close(pool);
+    if (code == CLI_OK && !options->common.quiet && (total > 0 || options->all))
+        printf("canceled %" PRIu32 " job%s\n", total, gp_plural(total));
+    return code;
+}
+
+extern const cli_command cli_command_cancel;
+const cli_command cli_command_cancel = {
+    .name = "cancel",
+    .summary = "end jobs: queued ones never begin, running ones stop (a training keeps its model)",
+    .usage = "JOB... | --all",
+    .examples = "  gradpool cancel 7\n"
+                "  gradpool cancel --all\n",
+    .options = cancel_params,
+    .options_bytes = sizeof(cancel_options),
+    .words_max = -1,
+    .check = cancel_check,
+    .run = cancel_run,
+};

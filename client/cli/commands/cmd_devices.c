@@ -1,0 +1,165 @@
+#include <inttypes.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "client/pool/remote.h"
+#include "common/base/memory/alloc.h"
+#include "proto/device/device_holder.h"
+#include "proto/device/device_probe.h"
+#include "proto/local/places.h"
+
+typedef struct devices_options {
+    cli_common common;
+    bool mine;
+} devices_options;
+
+static const gp_param devices_params[] = {
+    { .name = "mine",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(devices_options, mine),
+      .help = "those alone that workers of your pools hold" },
+    CLI_JSON_PARAM(devices_options),
+    CLI_REMOTE_PARAMS(devices_options),
+    CLI_COMMON_PARAMS(devices_options),
+    { 0 },
+};
+
+static unsigned allowed_cores(void)
+{
+    cpu_set_t set;
+
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/* What there is to say of a device beside its facts: who has it, or why nobody can. */
+static void device_words(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
+{
+    const gp_device *device = &list->devices[index];
+    char busy[120];
+
+    if (device->reason[0] != '\0')
+        snprintf(words, bytes, "%s", device->reason);
+    else if (device->pool[0] != '\0')
+        snprintf(words, bytes, "held by worker %" PRIu32 " of pool %s", device->worker, device->pool);
+    else if (gp_device_busy(device, NULL, 0, busy, sizeof(busy)))
+        snprintf(words, bytes, "%s", busy);
+    else
+        snprintf(words, bytes, "free%s%s", device->mig ? ", MIG instance" : "",
+                 device->display ? ", drives a display" : "");
+}
+
+static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
+{
+    show_table *table = show_table_new(
+        8, (const char *[]){ "index", "ordinal", "name", "capability", "memory", "available", "uuid", "" });
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        const gp_device *device = &list->devices[i];
+        char index[16], ordinal[16], capability[24] = "", memory[40], words[240];
+
+        snprintf(index, sizeof(index), "%" PRIu32, device->index);
+        snprintf(ordinal, sizeof(ordinal), "cuda:%" PRIu32, device->ordinal);
+        if (device->major != 0)
+            snprintf(capability, sizeof(capability), "%" PRIu32 ".%" PRIu32, device->major, device->minor);
+        cli_bytes((double)device->memory_total, memory, sizeof(memory));
+        device_words(list, i, words, sizeof(words));
+        show_row(table, (const char *[]){ index, ordinal, device->name, capability, memory,
+                                          device->reason[0] == '\0' ? "yes" : "no", device->uuid, words });
+    }
+    show_table_print_free(table);
+    if (list->count == 0 && mine)
+        printf("no worker of a pool of yours holds a GPU\n");
+    else if (list->count == 0)
+        printf("no GPU; %u cores for CPU workers\n", cores);
+    if (list->note[0] != '\0')
+        printf("note: %s\n", list->note);
+}
+
+static void keep_mine(gp_device_list *list)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->devices[i].pool[0] != '\0')
+            list->devices[kept++] = list->devices[i];
+    list->count = kept;
+}
+
+/* Of this host: asked of the driver now, and of the claims' files. */
+static gp_status devices_here(gp_device_list *list, gp_error *err)
+{
+    char program[4096];
+    gp_places places;
+    gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), err);
+
+    if (status == GP_OK)
+        status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, err);
+    if (status == GP_OK)
+        status = gp_places_find(&places, NULL, err);
+    if (status == GP_OK)
+        gp_device_list_holders(list, places.device_dir);
+    return status;
+}
+
+/* Those of another host are what its scheduler found when it began. */
+static gp_status devices_elsewhere(const cli_call *call, gp_device_list *list, uint32_t *cores,
+                                   bool *elsewhere, gp_error *err)
+{
+    gp_pool *pool;
+    gp_status status = cli_elsewhere(call, elsewhere, err);
+
+    if (status != GP_OK || !*elsewhere)
+        return status;
+    status = cli_open(call, true, &pool, err);
+    if (status != GP_OK)
+        return status;
+    status = pool_devices(pool, list, cores, err);
+    gp_pool_close(pool);
+    return status;
+}
+
+static int devices_run(cli_call *call)
+{
+    const devices_options *options = call->options;
+    gp_device_list *list = gp_calloc(1, sizeof(*list));
+    uint32_t cores = allowed_cores();
+    bool elsewhere = false;
+    gp_buffer text;
+    gp_error err;
+    gp_status status;
+
+    if (list == NULL)
+        return cli_fail(call, &(gp_error){ GP_ENOMEM, "no memory for the list of devices" });
+    status = devices_elsewhere(call, list, &cores, &elsewhere, &err);
+    if (status == GP_OK && !elsewhere)
+        status = devices_here(list, &err);
+    if (status == GP_OK && options->mine)
+        keep_mine(list);
+    if (status == GP_OK && options->common.json) {
+        gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
+        status = gp_device_list_write(list, &text, &err);
+        printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+    } else if (status == GP_OK) {
+        devices_show(list, options->mine, cores);
+    }
+    gp_free(list);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_devices;
+const cli_command cli_command_devices = {
+    .name = "devices",
+    .summary = "show this machine's GPUs and who uses them, or with --pool those of another host",
+    .usage = "[--mine] [--json]",
+    .examples =
+        "  gradpool devices\n"
+        "  gradpool devices --mine                                  # what workers of your pools hold\n"
+        "  gradpool devices --json | jq '.devices[] | select(.available).uuid'\n",
+    .options = devices_params,
+    .options_bytes = sizeof(devices_options),
+    .run = devices_run,
+};

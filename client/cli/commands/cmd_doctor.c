@@ -1,0 +1,197 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/measure/doctor.h"
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
+#include "proto/device/device_holder.h"
+#include "proto/device/device_probe.h"
+#include "proto/local/places.h"
+
+typedef struct doctor_options {
+    cli_common common;
+    bool quick;
+} doctor_options;
+
+static const gp_param doctor_params[] = {
+    { .name = "quick",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(doctor_options, quick),
+      .help = "touch no GPU: neither a kernel nor copies from one to another" },
+    CLI_JSON_PARAM(doctor_options),
+    CLI_COMMON_PARAMS(doctor_options),
+    { 0 },
+};
+
+static const char *const state_names[] = { "ok", "note", "warning", "failure" };
+
+static uint32_t rows_of(const doctor *d, doctor_state state)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < d->count; i++)
+        count += d->rows[i].state == state;
+    return count;
+}
+
+/* ---- looking ---- */
+
+static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *list, bool quick)
+{
+    bool there = gp_device_probe_needed();
+    char program[4096], problem[240] = "";
+    gp_json *examined = NULL;
+    gp_places places;
+    gp_error err;
+    gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", program, sizeof(program), &err);
+
+    if (status == GP_OK)
+        status = gp_device_probe(list, program, GP_DEVICE_PROBE_MS, &err);
+    if (status == GP_OK && gp_places_find(&places, NULL, NULL) == GP_OK)
+        gp_device_list_holders(list, places.device_dir);
+    if (status == GP_OK && !quick && list->count != 0)
+        status = gp_device_examine(&examined, program, GP_DEVICE_EXAMINE_MS, &err);
+    if (status != GP_OK)
+        snprintf(problem, sizeof(problem), "%.239s", err.message);
+    doctor_gpu_judge(d, list, problem, there, host->container[0] != '\0', examined);
+    gp_json_free(examined);
+}
+
+/* ---- telling ---- */
+
+static void show_peers(const doctor *d)
+{
+    const char *titles[DOCTOR_PEERS_MAX + 1] = { "GB/s from, to" };
+    char names[DOCTOR_PEERS_MAX][16], cells[DOCTOR_PEERS_MAX][24];
+    show_table *table;
+
+    if (d->devices < 2)
+        return;
+    for (uint32_t i = 0; i < d->devices; i++) {
+        snprintf(names[i], sizeof(names[i]), "cuda:%" PRIu32, i);
+        titles[i + 1] = names[i];
+    }
+    table = show_table_new(d->devices + 1, titles);
+    for (uint32_t from = 0; from < d->devices; from++) {
+        const char *row[DOCTOR_PEERS_MAX + 1] = { names[from] };
+
+        for (uint32_t to = 0; to < d->devices; to++) {
+            if (from == to)
+                snprintf(cells[to], sizeof(cells[to]), "-");
+            else
+                snprintf(cells[to], sizeof(cells[to]), "%.1f%s", d->peer[from][to] * 1e-9,
+                         d->direct[from][to] ? "" : " (host)");
+            row[to + 1] = cells[to];
+        }
+        show_row(table, row);
+    }
+    printf("\n");
+    show_table_print_free(table);
+}
+
+static void show_text(const doctor *d, bool quiet)
+{
+    for (uint32_t i = 0; i < d->count; i++) {
+        const doctor_row *row = &d->rows[i];
+
+        if (quiet && row->state < DOCTOR_WARNING)
+            continue;
+        printf("%-8s %s: %s\n", state_names[row->state], row->what, row->found);
+        if (row->fix[0] != '\0')
+            printf("%-8s   %s\n", "", row->fix);
+    }
+    if (!quiet)
+        show_peers(d);
+    printf("%s%" PRIu32 " failure%s, %" PRIu32 " warning%s\n", quiet ? "" : "\n", rows_of(d, DOCTOR_FAILURE),
+           gp_plural(rows_of(d, DOCTOR_FAILURE)), rows_of(d, DOCTOR_WARNING),
+           gp_plural(rows_of(d, DOCTOR_WARNING)));
+}
+
+static gp_status show_json(const doctor *d, gp_error *err)
+{
+    gp_buffer text;
+    gp_json_writer w;
+
+    gp_buffer_init(&text, 1 << 20);
+    gp_json_writer_init(&w, &text, true);
+    gp_json_begin_object(&w, NULL);
+    gp_json_put_bool(&w, "ok", rows_of(d, DOCTOR_FAILURE) == 0);
+    gp_json_put_integer(&w, "failures", rows_of(d, DOCTOR_FAILURE));
+    gp_json_put_integer(&w, "warnings", rows_of(d, DOCTOR_WARNING));
+    gp_json_put_text(&w, "versions", d->versions);
+    gp_json_begin_array(&w, "checks");
+    for (uint32_t i = 0; i < d->count; i++) {
+        gp_json_begin_object(&w, NULL);
+        gp_json_put_text(&w, "state", state_names[d->rows[i].state]);
+        gp_json_put_text(&w, "what", d->rows[i].what);
+        gp_json_put_text(&w, "found", d->rows[i].found);
+        gp_json_put_text(&w, "fix", d->rows[i].fix);
+        gp_json_end_object(&w);
+    }
+    gp_json_end_array(&w);
+    gp_json_begin_array(&w, "peers");
+    for (uint32_t from = 0; from < d->devices; from++)
+        for (uint32_t to = 0; to < d->devices; to++) {
+            if (from == to)
+                continue;
+            gp_json_begin_object(&w, NULL);
+            gp_json_put_integer(&w, "from", from);
+            gp_json_put_integer(&w, "to", to);
+            gp_json_put_bool(&w, "direct", d->direct[from][to]);
+            gp_json_put_number(&w, "bytes_per_second", d->peer[from][to]);
+            gp_json_end_object(&w);
+        }
+    gp_json_end_array(&w);
+    gp_json_end_object(&w);
+    return show_json_print(&w, &text, err);
+}
+
+static int doctor_run(cli_call *call)
+{
+    const doctor_options *options = call->options;
+    doctor *d = gp_calloc(1, sizeof(*d));
+    gp_device_list *list = gp_calloc(1, sizeof(*list));
+    doctor_host host;
+    gp_error err;
+    gp_status status =
+        d == NULL || list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory to look around") : GP_OK;
+    const char *pool = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    bool elsewhere;
+    uint32_t gpus = 0;
+    int code = CLI_OK;
+
+    if (status == GP_OK) {
+        /* A pool of another host has no directories here. */
+        doctor_host_read(&host, cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere ? NULL : pool);
+        look_at_gpus(d, &host, list, options->quick);
+        for (uint32_t i = 0; i < list->count; i++)
+            gpus += list->devices[i].reason[0] == '\0';
+        doctor_host_judge(d, &host, gpus);
+        if (options->common.json)
+            status = show_json(d, &err);
+        else
+            show_text(d, options->common.quiet);
+        code = rows_of(d, DOCTOR_FAILURE) == 0 ? CLI_OK : CLI_FAILED;
+    }
+    gp_free(list);
+    gp_free(d);
+    return status == GP_OK ? code : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_doctor;
+const cli_command cli_command_doctor = {
+    .name = "doctor",
+    .summary = "look for what keeps pools and GPUs from working, and say how to mend it",
+    .usage = "[--quick] [--json]",
+    .examples = "  gradpool doctor                                          # exit code 1: something fails\n"
+                "  gradpool doctor --quick --quiet                          # warnings and failures, no GPU "
+                "is touched\n"
+                "  gradpool doctor --json | jq '.checks[] | select(.state == \"failure\")'\n",
+    .options = doctor_params,
+    .options_bytes = sizeof(doctor_options),
+    .run = doctor_run,
+};

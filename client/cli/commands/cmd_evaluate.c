@@ -1,0 +1,323 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/predict/fit.h"
+#include "client/cli/predict/left_out.h"
+#include "client/cli/show.h"
+#include "common/base/text/json.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/text/text.h"
+
+typedef struct evaluate_options {
+    cli_common common;
+    char model[512], data[512], confusion[1024];
+    bool per_class;
+    char image_normalization[160];
+    int64_t image_size[2];
+    fit_options fit;
+    int precision; /* gp_precision */
+    int on_bad;    /* gp_on_bad_words */
+} evaluate_options;
+
+static const gp_param evaluate_params[] = {
+    { .name = "model",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(evaluate_options, model),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE.onnx",
+      .help = "trained model" },
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(evaluate_options, data),
+      .count = 512,
+      .basic = true,
+      .placeholder = "SOURCE",
+      .help = "labelled source as for train (docs/data.md); its test part, if it has one" },
+    { .name = "per-class",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(evaluate_options, per_class),
+      .basic = true,
+      .help = "recall, precision, F1 and IoU of each class, and the confusion matrix" },
+    { .name = "confusion",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(evaluate_options, confusion),
+      .count = 1024,
+      .basic = true,
+      .placeholder = "FILE,...",
+      .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
+    CLI_IMAGE_SIZE_PARAM(evaluate_options),
+    CLI_FIT_PARAMS(evaluate_options),
+    CLI_NORMALIZATION_PARAM(evaluate_options),
+    CLI_PRECISION_PARAM(evaluate_options),
+    CLI_ON_BAD_PARAM(evaluate_options),
+    CLI_JSON_PARAM(evaluate_options),
+    CLI_COMMON_PARAMS(evaluate_options),
+    { 0 },
+};
+
+/* What was found, and how it is to be shown. */
+typedef struct evaluated {
+    gp_evaluation result;
+    gp_confusion *confusion; /* NULL: none */
+    gp_metrics metrics;      /* of it */
+    bool pixels;             /* a sample has several classes */
+    left_out left_out;
+    cli_progress progress;
+} evaluated;
+
+/* ---- for programs ---- */
+
+static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, (64 << 20) + LEFT_OUT_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_number(&writer, "accuracy", e->result.accuracy);
+    if (!isnan(e->result.rmse))
+        gp_json_put_number(&writer, "rmse", e->result.rmse);
+    gp_json_put_number(&writer, "loss", e->result.loss);
+    gp_json_put_integer(&writer, "count", (int64_t)e->result.labelled);
+    gp_json_put_number(&writer, "seconds", e->result.seconds);
+    gp_json_put_integer(&writer, "excluded", (int64_t)e->result.excluded);
+    left_out_put(&e->left_out, &writer);
+    if (e->pixels)
+        gp_json_put_integer(&writer, "pixels", (int64_t)e->metrics.count);
+    if (e->confusion != NULL)
+        gp_confusion_put_means(&writer, &e->metrics);
+    if (e->confusion != NULL && per_class)
+        gp_confusion_put_per_class(&writer, e->confusion);
+    gp_json_end_object(&writer);
+    return show_json_print(&writer, &text, err);
+}
+
+/* ---- for people ---- */
+
+static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
+{
+    static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
+
+    for (int i = 0; i < 2; i++) {
+        char *text;
+        gp_status status = gp_confusion_format(confusion, forms[i], &text, err);
+
+        if (status != GP_OK)
+            return status;
+        printf("\n%s", text);
+        gp_text_free(text);
+    }
+    return GP_OK;
+}
+
+enum { ABSENT_LISTED = 8 };
+
+/* Print what no metric counts, and classes that the data lack. */
+static void evaluate_print_excluded(const evaluated *e)
+{
+    char text[80];
+
+    if (e->result.excluded > 0)
+        printf("excluded: %s\n",
+               show_excluded(text, sizeof(text), e->result.excluded, e->pixels, isnan(e->result.accuracy)));
+    if (e->confusion == NULL || e->metrics.present == e->confusion->class_count)
+        return;
+    printf("classes of the model that the data do not have:");
+    for (uint32_t i = 0, listed = 0; i < e->confusion->class_count && listed <= ABSENT_LISTED; i++)
+        if (gp_confusion_class(e->confusion, i).truth == 0 && listed++ < ABSENT_LISTED)
+            printf("%s %s", listed == 1 ? "" : ",", e->confusion->class_names[i]);
+    printf("%s (%" PRIu32 " of %" PRIu32 ")\n",
+           e->confusion->class_count - e->metrics.present > ABSENT_LISTED ? ", ..." : "",
+           e->confusion->class_count - e->metrics.present, e->confusion->class_count);
+}
+
+static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *err)
+{
+    const double rate = (double)e->result.count / e->result.seconds;
+
+    if (!isnan(e->result.accuracy))
+        printf("accuracy %.2f %%%s, ", e->result.accuracy * 100, e->pixels ? " of the pixels" : "");
+    if (e->pixels)
+        printf("mean accuracy %.2f %%, mean IoU %.2f %%, weighted IoU %.2f %%, ",
+               e->metrics.mean_accuracy * 100, e->metrics.mean_iou * 100, e->metrics.weighted_iou * 100);
+    if (!isnan(e->result.rmse))
+        printf("RMSE %.4g, ", e->result.rmse);
+    if (!isnan(e->result.loss)) /* classes of weight 0 alone have none */
+        printf("loss %.4f, ", e->result.loss);
+    printf("%" PRIu64 " sample%s, %.*f images/s\n", e->result.labelled, gp_plural(e->result.labelled),
+           rate < 10, rate);
+    evaluate_print_excluded(e);
+    return per_class ? tables_print(e->confusion, err) : GP_OK;
+}
+
+/* Each file of the list, with the accuracy above the picture. */
+static gp_status confusion_save(const evaluated *e, const char *list, gp_error *err)
+{
+    char title[96];
+
+    if (e->pixels)
+        snprintf(title, sizeof(title), "accuracy %.2f %%, mean IoU %.2f %%", e->result.accuracy * 100,
+                 e->metrics.mean_iou * 100);
+    else
+        snprintf(title, sizeof(title), "accuracy %.2f %%", e->result.accuracy * 100);
+    while (list[0] != '\0') {
+        const size_t length = strcspn(list, ",");
+        char path[512];
+
+        snprintf(path, sizeof(path), "%.*s", (int)length, list);
+        gp_status status = gp_confusion_save(e->confusion, path, title, err);
+
+        if (status != GP_OK)
+            return status;
+        list += length + (list[length] == ',');
+    }
+    return GP_OK;
+}
+
+/* ---- the command ---- */
+
+static void evaluate_progress(void *context, uint64_t done, uint64_t count)
+{
+    cli_progress_show(&((evaluated *)context)->progress, "", done, count);
+}
+
+static void evaluate_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(&((evaluated *)context)->left_out, name);
+}
+
+/* Suffixes are looked at before anything is computed. */
+static int confusion_check(cli_call *call, const char *list)
+{
+    static const char *const suffixes[] = { ".png", ".csv", ".json", ".txt" };
+
+    while (list[0] != '\0') {
+        const size_t length = strcspn(list, ",");
+        bool known = false;
+
+        for (size_t i = 0; i < 4; i++) {
+            const size_t bytes = strlen(suffixes[i]);
+
+            known |=
+                length > bytes && length < 512 && strncmp(list + length - bytes, suffixes[i], bytes) == 0;
+        }
+        if (!known)
+            return cli_usage(call, "--confusion %.*s: give FILE.png, FILE.csv, FILE.json or FILE.txt",
+                             (int)(length < 200 ? length : 200), list);
+        list += length + (list[length] == ',');
+    }
+    return CLI_OK;
+}
+
+static int evaluate_check(cli_call *call)
+{
+    const evaluate_options *options = call->options;
+
+    if (options->model[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    const int code = fit_check(call, &options->fit, options->image_size);
+
+    return code == CLI_OK ? confusion_check(call, options->confusion) : code;
+}
+
+static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
+{
+    const evaluate_options *options = call->options;
+    gp_predict_request request = { .model = options->model,
+                                   .data = options->data,
+                                   .image_normalization = options->image_normalization,
+                                   .precision = gp_precision_names[options->precision],
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] },
+                                   .on_bad = gp_on_bad_words[options->on_bad],
+                                   .progress = evaluate_progress,
+                                   .skip = evaluate_skip,
+                                   .context = e,
+                                   .stop = &cli_stop };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
+    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+
+    if (status != GP_OK)
+        return status;
+    fit_request(call, &request, &options->fit);
+    cli_progress_begin(call, &e->progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
+    status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
+    cli_progress_end(&reading);
+    cli_progress_end(&e->progress);
+    if (status != GP_OK)
+        return status;
+    if (e->result.labelled == 0)
+        return gp_fail(
+            err, GP_EINVAL,
+            "nothing was compared: %.120s has no labels, or they are not what the loss of %.120s "
+            "compares with; give labelled data (class folders, label images, FILE.csv or y.npy), or "
+            "use gradpool predict",
+            options->data, options->model);
+    if (e->confusion != NULL)
+        e->metrics = gp_confusion_metrics(e->confusion);
+    else if (options->confusion[0] != '\0' || options->per_class)
+        return gp_fail(err, GP_EINVAL,
+                       "no confusion matrix can be counted: the model gives values or more than %d classes, "
+                       "or no sample of %s has "
+                       "a class of the model's",
+                       GP_CONFUSION_CLASSES_MAX, options->data);
+    e->pixels = e->confusion != NULL && e->metrics.count != e->result.labelled;
+    return GP_OK;
+}
+
+static int evaluate_run(cli_call *call)
+{
+    const evaluate_options *options = call->options;
+    evaluated e = { 0 };
+    gp_pool *pool;
+    gp_error err;
+    gp_status status = cli_open(call, false, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    cli_catch_interrupts();
+    left_out_init(&e.left_out);
+    status = evaluate_call(call, pool, &e, &err);
+    gp_pool_close(pool);
+    if (status == GP_OK)
+        status = confusion_save(&e, options->confusion, &err);
+    if (status == GP_OK)
+        status = options->common.json ? evaluate_json(&e, options->per_class, &err)
+                                      : evaluate_print(&e, options->per_class, &err);
+    gp_confusion_free(e.confusion);
+    left_out_deinit(&e.left_out);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+static const char *const evaluate_sources[] = { "data", NULL };
+
+extern const cli_command cli_command_evaluate;
+const cli_command cli_command_evaluate = {
+    .name = "evaluate",
+    .summary = "accuracy (or RMSE of values), loss and confusion matrix on labelled data, over all workers",
+    .usage = "--model FILE.onnx --data SOURCE [--per-class] [--confusion FILE.png|.csv|.json|.txt] [options]",
+    .examples =
+        "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
+        "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
+        "  gradpool evaluate --model model.onnx --data photos/ --on-bad skip    damaged files are left out, "
+        "and named\n"
+        "  gradpool evaluate --model elsewhere.onnx --data photos/ --fit crop    the largest middle of each "
+        "image, not stretched\n"
+        "  gradpool evaluate --model deeplab.onnx --data camvid --per-class --confusion "
+        "confusion.png,confusion.csv\n",
+    .options = evaluate_params,
+    .options_bytes = sizeof(evaluate_options),
+    .leases = true,
+    .check = evaluate_check,
+    .sources = evaluate_sources,
+    .run = evaluate_run,
+};

@@ -1,0 +1,277 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/jobs/job_view.h"
+#include "client/cli/jobs/job_wait.h"
+#include "client/pool/remote.h"
+
+typedef struct logs_options {
+    cli_common common;
+    bool follow;
+    int plots;
+} logs_options;
+
+static const char *const plots_words[] = { "auto", "none", "live", NULL };
+
+static const gp_param logs_params[] = {
+    { .name = "follow",
+      .alias = "f",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(logs_options, follow),
+      .help = "go on until the job ends; -f does the same; Ctrl-C leaves, the job goes on" },
+    { .name = "plots",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(logs_options, plots),
+      .words = plots_words,
+      .help = "with --follow: a training's live picture on a terminal, or the text" },
+    CLI_REMOTE_PARAMS(logs_options),
+    CLI_COMMON_PARAMS(logs_options),
+    { 0 },
+};
+
+enum { FOLLOW_MS = 100, FOLLOW_ELSEWHERE_MS = 300 };
+
+/* A log that is read by offset: many may look at the same time, nobody disturbs the job. */
+typedef struct gp_tail {
+    char path[240];
+    int fd; /* -1 = it is not there yet */
+    /* On another host: */
+    uint64_t job, offset, file; /* job: 0 = it is on this one; file: 0 = not there yet */
+} gp_tail;
+
+/* All that is there now, piece by piece. */
+static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_error *err)
+{
+    static pool_piece piece;
+    gp_status status = GP_OK;
+
+    do {
+        status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, 0, tail->offset, &piece, err);
+        if (status != GP_OK)
+            break;
+        tail->file = piece.at.file;
+        tail->offset += piece.bytes;
+        *written = fwrite(piece.text, 1, piece.bytes, stdout) == piece.bytes && fflush(stdout) == 0;
+    } while (*written && piece.bytes > 0);
+    return status;
+}
+
+static bool tail_open(gp_tail *tail)
+{
+    if (tail->fd < 0)
+        tail->fd = open(tail->path, O_RDONLY | O_CLOEXEC);
+    return tail->fd >= 0;
+}
+
+/* Whether all that is there now could be printed. */
+static bool tail_print(gp_tail *tail)
+{
+    char text[1 << 16];
+    ssize_t got;
+
+    if (!tail_open(tail))
+        return true;
+    while ((got = read(tail->fd, text, sizeof(text))) > 0 || (got < 0 && errno == EINTR)) {
+        if (got > 0 && fwrite(text, 1, (size_t)got, stdout) != (size_t)got)
+            return false;
+    }
+    return fflush(stdout) == 0;
+}
+
+/* "-f" may stand before or behind the job. */
+static int logs_check(cli_call *call)
+{
+    logs_options *options = call->options;
+    uint64_t job;
+    gp_error err;
+    int count = 0;
+
+    for (int i = 0; i < call->word_count; i++) {
+        if (strcmp(call->words[i], "-f") == 0)
+            options->follow = true;
+        else
+            call->words[count++] = call->words[i];
+    }
+    call->word_count = count;
+    if (count != 1)
+        return cli_usage(call, "%s job? usage: gradpool logs JOB [-f]",
+                         count == 0 ? "which" : "more than one");
+    if (job_number(call->words[0], &job, &err) != GP_OK)
+        return cli_usage(call, "%s", err.message);
+    return CLI_OK;
+}
+
+/* Where the picture was, the text is skipped; what comes behind the last line of its table is said again. */
+static bool tail_print_end(gp_tail *tail)
+{
+    static char text[(1 << 14) + 1];
+    off_t size = tail_open(tail) ? lseek(tail->fd, 0, SEEK_END) : 0;
+    off_t from = size > (off_t)sizeof(text) - 1 ? size - (off_t)sizeof(text) + 1 : 0;
+    ssize_t got = size > 0 ? pread(tail->fd, text, sizeof(text) - 1, from) : 0;
+    const char *rest = text;
+
+    text[got > 0 ? got : 0] = '\0';
+    for (const char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1)
+        if (*line == '|')
+            rest = end + 1;
+    return fputs(rest, stdout) != EOF;
+}
+
+static int detach(uint64_t job)
+{
+    fprintf(stderr, "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
+            job, job);
+    return CLI_INTERRUPTED;
+}
+
+/* One look: the picture where there is one to draw, else the text. */
+static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool live)
+{
+    if (live && *view == NULL)
+        *view = job_view_new(folder, stdout);
+    if (*view == NULL)
+        return tail_print(tail);
+    if (job_view_feed(*view)) {
+        job_view_free(*view);
+        *view = NULL;
+    }
+    return true;
+}
+
+/* The text only: pictures are drawn from files. */
+static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *info)
+{
+    const logs_options *options = call->options;
+    gp_tail tail = { .fd = -1, .job = info->id };
+    uint64_t job = info->id;
+    bool written = true, ended = false;
+    gp_error err;
+    gp_status status;
+
+    cli_catch_interrupts();
+    do {
+        ended = gp_job_state_ended(info->state); /* known before the last look */
+        status = *pool != NULL ? tail_fetch(&tail, *pool, &written, &err) : GP_OK;
+        if (status == GP_OK && options->follow && !ended && written && cli_stop == 0) {
+            status = job_wait(call, pool, info, &job, 1, false, FOLLOW_ELSEWHERE_MS, &err);
+            status = status == GP_ETIMEDOUT ? GP_OK : status;
+        }
+    } while (status == GP_OK && options->follow && !ended && written && cli_stop == 0);
+    if (cli_stop != 0)
+        return detach(job);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (options->follow && !options->common.quiet)
+        job_say_end(stderr, info);
+    else if (tail.file == 0 && !options->common.quiet)
+        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info->state));
+    return written ? CLI_OK : CLI_FAILED;
+}
+
+static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_job_info *info)
+{
+    const logs_options *options = call->options;
+    bool live = options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO));
+    char folder[sizeof(info->folder)];
+    uint64_t job = info->id;
+    job_view *view = NULL;
+    gp_error err = { .code = GP_OK };
+    gp_status status = GP_ETIMEDOUT;
+    bool drawn = false, written = true;
+
+    snprintf(folder, sizeof(folder), "%s", info->folder);
+    cli_catch_interrupts();
+    while (status == GP_ETIMEDOUT && written && cli_stop == 0) {
+        written = logs_show(tail, &view, folder, live);
+        drawn |= view != NULL;
+        status = job_wait(call, pool, info, &job, 1, false, FOLLOW_MS, &err);
+    }
+    written = written && logs_show(tail, &view, folder, live);
+    job_view_free(view);
+    if (cli_stop != 0)
+        return detach(job);
+    if (drawn)
+        written = written && tail_print_end(tail);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    fflush(stdout);
+    if (!options->common.quiet)
+        job_say_end(stderr, info);
+    return written ? CLI_OK : CLI_FAILED;
+}
+
+/* The folder outlives the pool: what was printed can be read without one. */
+static bool print_without_pool(const cli_call *call, uint64_t job, bool *written)
+{
+    const logs_options *options = call->options;
+    const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    gp_tail tail = { .fd = -1 };
+    gp_places places;
+
+    if (options->follow || gp_places_find(&places, name, NULL) != GP_OK)
+        return false;
+    snprintf(tail.path, sizeof(tail.path), "%s/jobs/%" PRIu64 "/log", places.state_dir, job);
+    *written = tail_print(&tail);
+    if (tail.fd < 0)
+        return false;
+    close(tail.fd);
+    if (!options->common.quiet)
+        fprintf(stderr, "no pool is running: this is what job %" PRIu64 " had printed\n", job);
+    return true;
+}
+
+static int logs_run(cli_call *call)
+{
+    const logs_options *options = call->options;
+    gp_tail tail = { .fd = -1 };
+    gp_job_info info;
+    gp_pool *pool = NULL;
+    uint64_t job;
+    gp_error err;
+    int code = CLI_OK;
+    gp_status status = job_number(call->words[0], &job, &err);
+
+    if (status == GP_OK)
+        status = job_look(call, &pool, &info, job, &err);
+    if (status != GP_OK) {
+        bool written;
+
+        gp_pool_close(pool);
+        if (status == GP_ENOPOOL && print_without_pool(call, job, &written))
+            return written ? CLI_OK : CLI_FAILED;
+        return cli_fail(call, &err);
+    }
+    snprintf(tail.path, sizeof(tail.path), "%s/log", info.folder);
+    if (pool->remote != NULL)
+        code = logs_elsewhere(call, &pool, &info);
+    else if (options->follow)
+        code = logs_follow(call, &pool, &tail, &info);
+    else if (!tail_print(&tail))
+        code = CLI_FAILED;
+    else if (tail.fd < 0 && !options->common.quiet)
+        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info.state));
+    if (tail.fd >= 0)
+        close(tail.fd);
+    gp_pool_close(pool);
+    return code;
+}
+
+extern const cli_command cli_command_logs;
+const cli_command cli_command_logs = {
+    .name = "logs",
+    .summary = "what a job has printed, and with -f what it goes on to print",
+    .usage = "JOB [-f]",
+    .examples = "  gradpool logs 7\n"
+                "  gradpool logs 7 -f\n",
+    .options = logs_params,
+    .options_bytes = sizeof(logs_options),
+    .words_max = 3,
+    .check = logs_check,
+    .run = logs_run,
+};

@@ -1,0 +1,153 @@
+#include <stddef.h>
+#include <string.h>
+
+#include "client/cli/net/net.h"
+#include "common/base/text/spell.h"
+
+/* In the order of gp_solver, as the option of train. */
+static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
+
+static const gp_param net_params[] = {
+    { .name = "input",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, input),
+      .count = 40,
+      .help = "show: channels x height x width, for a network with a name; default: its own" },
+    { .name = "classes",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, classes),
+      .count = 24,
+      .help = "show: of a network with a name; edit: a new head for so many, or auto: those of --data" },
+    { .name = "mini-batch-size",
+      .alias = "batch-size",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(net_options, batch),
+      .fallback = 128,
+      .min = 1,
+      .max = 1 << 20,
+      .help = "show: samples of a worker for which memory is estimated" },
+    { .name = "solver",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(net_options, solver),
+      .words = solver_words,
+      .help = "show: whose state counts as memory" },
+    { .name = "sha256",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, sha256),
+      .count = 80,
+      .help = "get: the sum that the file must have" },
+    { .name = "url",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, url),
+      .count = 512,
+      .help = "get: where a known model's file is ($GRADPOOL_MODEL_URL is another way to name it)" },
+    { .name = "out",
+      .alias = "o",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, out),
+      .count = 512,
+      .help = "edit: where the network goes, FILE.onnx or FILE.json" },
+    { .name = "remove-last",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(net_options, remove_last),
+      .max = 4095,
+      .help = "edit: so many layers from the end, the loss counted" },
+    { .name = "remove-from",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, remove_from),
+      .count = 64,
+      .help = "edit: this layer and all behind it" },
+    { .name = "add",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, add),
+      .count = 512,
+      .help = "edit: [NAME=]KIND[:VALUE][,setting=value...][,inputs=A+B]; any number of times" },
+    { .name = "set",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, set),
+      .count = sizeof(((net_options *)0)->set),
+      .help =
+          "edit: LAYER.setting=value, input.normalization=, input.scale=, input.offset=, input.size=; any "
+          "number of times" },
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, data),
+      .count = 512,
+      .help = "edit: a source, for --classes auto and the classes' names" },
+    { .name = "head-learn-rate-factor",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(net_options, head_factor),
+      .count = 2,
+      .fallback = 1,
+      .max = 1e6,
+      .help = "edit: of the new head's weights and biases" },
+    { .name = "freeze-up-to",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, freeze_up_to),
+      .count = 64,
+      .help = "edit: learn-rate factors of 0 for this layer and all before it" },
+    { .name = "class-names",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(net_options, class_names),
+      .count = sizeof(((net_options *)0)->class_names),
+      .help = "edit: name the outputs, A,B,... or FILE.txt with one name per line; data are matched by these "
+              "names" },
+    { .name = "unfreeze",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(net_options, unfreeze),
+      .help = "edit: learn-rate factors of 1 for all layers" },
+    CLI_JSON_PARAM(net_options),
+    CLI_COMMON_PARAMS(net_options),
+    { 0 },
+};
+
+static const struct net_verb {
+    const char *name;
+    int words; /* with itself */
+    int (*run)(cli_call *call);
+} verbs[] = {
+    { "show", 2, net_show },
+    { "list", 1, net_list },
+    { "get", 2, net_get },
+    { "edit", 2, net_edit },
+};
+
+static int net_run(cli_call *call)
+{
+    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
+    unsigned distance = 0;
+
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
+        if (strcmp(verb, verbs[i].name) == 0 && call->word_count == verbs[i].words)
+            return verbs[i].run(call);
+        gp_spell_offer(verb, verbs[i].name, &near, &distance);
+    }
+    if (near != NULL && strcmp(near, verb) != 0)
+        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
+    return cli_usage(call, "usage: gradpool net %s", call->command->usage);
+}
+
+extern const cli_command cli_command_net;
+const cli_command cli_command_net = {
+    .name = "net",
+    .summary =
+        "networks: those that have names; layers, parameters, multiply-adds and memory of one; trained ones",
+    .usage = "show NETWORK [--input CxHxW] [--classes N] [--mini-batch-size B] | list | get NAME|URL "
+             "[--sha256 SUM] | edit NETWORK [--remove-last N] [--add LAYER] [--classes K|auto] ... -o OUT",
+    .examples = "  gradpool net list\n"
+                "  gradpool net show lenet\n"
+                "  gradpool net show googlenet:form=caffe --classes 10 --mini-batch-size 32\n"
+                "  gradpool net show model.onnx --json\n"
+                "  gradpool net get resnet18\n"
+                "  gradpool net get https://example.org/models/net.onnx --sha256 SUM\n"
+                "  gradpool net edit alexnet.onnx --remove-last 2 "
+                "--add fc:55,weight-learn-rate-factor=10,bias-learn-rate-factor=20 -o head55.onnx\n"
+                "  gradpool net edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
+                "vehicles.onnx\n"
+                "  gradpool net edit elsewhere.onnx --set input.normalization=0..1 --class-names cat,dog -o "
+                "ours.onnx\n",
+    .options = net_params,
+    .options_bytes = sizeof(net_options),
+    .words_max = 2,
+    .run = net_run,
+};

@@ -1,0 +1,296 @@
+/* cmd_parfor.c -- a command for every input, over the pool's workers; GNU parallel's manners where it has them. */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/run/crew.h"
+#include "client/cli/run/runs.h"
+#include "client/cli/show.h"
+#include "client/cli/run/sweep.h"
+#include "client/cli/run/task_words.h"
+
+typedef struct parfor_options {
+    cli_common common;
+    char arg_file[512], stdin_path[512], joblog[512], slots[24];
+    bool null_ended, unordered, line_buffer, tag, keep_going, shell, resume, resume_failed, progress, dry_run;
+    int halt;
+    int64_t retries;
+    double timeout;
+    task_words task;
+} parfor_options;
+
+static const char *const halt_words[] = { "never", "soon", "now", NULL };
+
+#define PARFOR_FIELD(field) .offset = offsetof(parfor_options, field)
+
+static const gp_param parfor_params[] = {
+    { .name = "arg-file",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(arg_file),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE",
+      .help = "an input: the lines of FILE, - = standard input; read as they are needed" },
+    { .name = "null",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(null_ended),
+      .help = "values of --arg-file end with a zero byte (find -print0)" },
+    { .name = "slots-per-worker",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(slots),
+      .count = 24,
+      .fallback_text = "1",
+      .basic = true,
+      .placeholder = "N|cores",
+      .help = "commands at once on each worker: a number, or cores = as many as it has cores" },
+    { .name = "unordered",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(unordered),
+      .basic = true,
+      .help = "print each job's output when it ends, not in the order of the inputs" },
+    { .name = "line-buffer",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(line_buffer),
+      .help = "print whole lines as they come, those of all jobs mixed" },
+    { .name = "tag",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(tag),
+      .basic = true,
+      .help = "put the job's input before each line" },
+    { .name = "shell",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(shell),
+      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
+    { .name = "stdin",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(stdin_path),
+      .count = 512,
+      .placeholder = "FILE",
+      .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
+    { .name = "halt",
+      .type = GP_PARAM_WORD,
+      PARFOR_FIELD(halt),
+      .words = halt_words,
+      .basic = true,
+      .help = "at a failure: never = all jobs run; soon = no new ones; now = those that run are ended" },
+    { .name = "keep-going",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(keep_going),
+      .help = "all jobs run whatever fails: --halt never, the default" },
+    { .name = "retries",
+      .type = GP_PARAM_I64,
+      PARFOR_FIELD(retries),
+      .min = 0,
+      .max = 1000,
+      .basic = true,
+      .help = "run a command that failed again, so often" },
+    { .name = "timeout",
+      .type = GP_PARAM_F64,
+      PARFOR_FIELD(timeout),
+      .min = 0,
+      .max = 315360000,
+      .unit = "seconds",
+      .basic = true,
+      .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
+    { .name = "joblog",
+      .type = GP_PARAM_TEXT,
+      PARFOR_FIELD(joblog),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE",
+      .help = "write a line for each job that ended into FILE, in GNU parallel's columns" },
+    { .name = "resume",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(resume),
+      .basic = true,
+      .help = "leave out the jobs that are in --joblog" },
+    { .name = "resume-failed",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(resume_failed),
+      .help = "leave out the jobs that succeeded according to --joblog" },
+    { .name = "progress",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(progress),
+      .basic = true,
+      .help = "show progress on standard error: a line that moves; in a file a line each 10 % or 10 s" },
+    { .name = "dry-run",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(dry_run),
+      .help = "print the commands instead of running them" },
+    { .name = "json",
+      .type = GP_PARAM_BOOL,
+      PARFOR_FIELD(common.json),
+      .help = "print one JSON object a job, on a line each" },
+    TASK_WORDS_PARAMS(parfor_options),
+    TASK_WORDS_LOOP_PARAMS(parfor_options),
+    CLI_COMMON_PARAMS(parfor_options),
+    { 0 },
+};
+
+/* Options that contradict each other, before anything is done. */
+static int parfor_check(cli_call *call)
+{
+    const parfor_options *options = call->options;
+
+    if (task_words_given(call))
+        return task_words_check_parfor(call, &options->task);
+    if (call->rest_count == 0)
+        return cli_usage(call, "the command is missing; it comes behind --: gradpool parfor 1:10 -- echo {}");
+    if (options->line_buffer && (options->unordered || options->common.json))
+        return cli_usage(call, "--line-buffer prints lines as they come; drop --%s",
+                         options->unordered ? "unordered" : "json");
+    if (options->common.json && options->tag)
+        return cli_usage(call, "--tag has no effect with --json; each object names its inputs");
+    if (options->keep_going && options->halt != CREW_NEVER)
+        return cli_usage(call, "--keep-going and --halt %s contradict each other", halt_words[options->halt]);
+    if ((options->resume || options->resume_failed) && options->joblog[0] == '\0')
+        return cli_usage(call, "--resume needs --joblog FILE, which says what is done");
+    if (options->null_ended && options->arg_file[0] == '\0')
+        return cli_usage(call, "--null has no effect without --arg-file");
+    if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
+        return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
+    if (task_words_check_none(call) != CLI_OK)
+        return RUNS_ERROR;
+    return sweep_asked(call) ? sweep_check(call) : CLI_OK;
+}
+
+/* GNU parallel's exit status: the number of jobs that failed, 101 = more than 100; with --halt that of the first. */
+static int parfor_code(const crew_options *crew, const crew_result *result)
+{
+    if (result->interrupted)
+        return CLI_INTERRUPTED;
+    if (result->failed > 0 && crew->halt != CREW_NEVER)
+        return result->first_code;
+    return result->failed > 100 ? 101 : (int)result->failed;
+}
+
+/* Explain, to a person, what is easily mistaken: appended values, and a file name that is taken for a value. */
+static void parfor_note(const cli_call *call, const cli_template *command)
+{
+    struct stat facts;
+    const char *word = call->word_count == 1 ? call->words[0] : "";
+
+    if (((const cli_common *)call->options)->quiet || !isatty(STDERR_FILENO))
+        return;
+    if (!template_has_place(command))
+        fprintf(stderr,
+                "gradpool parfor: the command has no {}; each value is appended as its last argument\n");
+    if (strpbrk(word, ",=:") == NULL && stat(word, &facts) == 0 && S_ISREG(facts.st_mode)) {
+        char clean[200];
+
+        show_clean(clean, sizeof(clean), word);
+        fprintf(stderr,
+                "gradpool parfor: '%s' is used as a value; --arg-file %s reads values from that file\n",
+                clean, clean);
+    }
+}
+
+static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sweep **sweep, gp_error *err)
+{
+    const parfor_options *options = call->options;
+    const char *names[INPUTS_SOURCES_MAX];
+    const char *const *words = call->rest;
+    int count = 0, word_count = call->rest_count;
+    gp_status status =
+        inputs_new(&crew->inputs, call->words, call->word_count,
+                   options->arg_file[0] != '\0' ? options->arg_file : NULL, options->null_ended, err);
+
+    if (status != GP_OK)
+        return status;
+    for (; count < inputs_sources(crew->inputs); count++)
+        names[count] = inputs_name(crew->inputs, count);
+    if (sweep_asked(call))
+        status = sweep_new(sweep, call, &words, &word_count, err);
+    if (status != GP_OK)
+        return status;
+    status = template_new(&crew->command, words, word_count, names, count,
+                          *sweep == NULL && runs_by_shell(call, options->shell), err);
+    if (status == GP_OK)
+        parfor_note(call, crew->command);
+    if (status == GP_OK)
+        status = runs_slots(&crew->slots, options->slots, err);
+    if (status == GP_OK && options->joblog[0] != '\0')
+        status = joblog_open(&crew->joblog, options->joblog,
+                             options->resume_failed ? JOBLOG_RESUME_FAILED
+                             : options->resume      ? JOBLOG_RESUME
+                                                    : JOBLOG_FRESH,
+                             err);
+    return status;
+}
+
+static int parfor_run(cli_call *call)
+{
+    const parfor_options *options = call->options;
+    crew_options crew = { .call = call,
+                          .grace_ms = CREW_GRACE_MS,
+                          .stdin_path = options->stdin_path,
+                          .halt = (crew_halt)options->halt,
+                          .retries = (int)options->retries,
+                          .timeout_s = options->timeout,
+                          .lines = options->line_buffer,
+                          .ordered = !options->unordered,
+                          .tagged = options->tag,
+                          .json = options->common.json,
+                          .progress = options->progress };
+    crew_result result = { 0 };
+    cli_sweep *sweep = NULL;
+    gp_error err, closing;
+    int code = CLI_OK;
+
+    if (task_words_given(call))
+        return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress);
+    gp_status status = parfor_prepare(call, &crew, &sweep, &err);
+
+    if (status == GP_OK && sweep != NULL)
+        code = sweep_try(call, crew.command);
+    cli_catch_interrupts();
+    if (status == GP_OK && code == CLI_OK)
+        status = options->dry_run ? crew_print(&crew, &err)
+                 : sweep != NULL  ? sweep_run(sweep, &crew, &result, &err)
+                                  : runs_crew(&crew, &result, &err);
+    if (joblog_close(crew.joblog, &closing) != GP_OK && status == GP_OK) {
+        err = closing;
+        status = err.code;
+    }
+    sweep_free(sweep);
+    template_free(crew.command);
+    inputs_free(crew.inputs);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    return code != CLI_OK ? RUNS_ERROR : parfor_code(&crew, &result);
+}
+
+extern const cli_command cli_command_parfor;
+const cli_command cli_command_parfor = {
+    .name = "parfor",
+    .summary = "run a command for every input, over the pool's workers",
+    .usage = "[-n N] [options] INPUT... -- COMMAND {} | FIRST:LAST tasks.so:FUNCTION [ARGUMENT]",
+    .examples =
+        "  gradpool parfor 1:100 -- ./simulate --seed {}\n"
+        "  gradpool parfor x=0.1,0.2 seed=1:5 -- ./simulate --x {x} --seed {seed} --out run-{#}\n"
+        "  gradpool parfor 1:8 -- 'echo {} | md5sum'\n"
+        "  gradpool parfor lr=0.01,0.05,0.1 -- train --network lenet --data fashion-mnist --lr {lr}\n"
+        "  ls *.png | gradpool parfor --arg-file - --slots-per-worker cores -- convert {} {.}.jpg\n"
+        "  gradpool parfor 0:0.25:1 --joblog jobs.log --resume --retries 2 --timeout 60 -- ./case {}\n"
+        "  gradpool parfor 1:1000000 ./tasks.so:sample --reduce sum:f64\n"
+        "\nInputs: FIRST:LAST, FIRST:STEP:LAST, a,b,c, each with NAME= before it or not; several make every\n"
+        "combination.  In the command {} is the value, {NAME} and {2} that of one input, {#} the job's "
+        "number,\n"
+        "{%} its place; {.} {/} {//} {/.} a path without extension, its base name, folder, base name "
+        "without\n"
+        "extension.  Without any of them the value is put behind the command.\n"
+        "\n-- train ... trains a network for every input, each on one worker, and prints one table.\n"
+        "\nExit code: how many jobs failed, 101 = more than 100; with --halt that of the first one; 255 = "
+        "the\n"
+        "command line is wrong or the pool failed; 130 = interrupted.\n",
+    .options = parfor_params,
+    .options_bytes = sizeof(parfor_options),
+    .leases = true,
+    .runs = true,
+    .error_code = RUNS_ERROR,
+    .words_max = -1,
+    .check = parfor_check,
+    .run = parfor_run,
+};

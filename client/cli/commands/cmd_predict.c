@@ -1,0 +1,386 @@
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/predict/fit.h"
+#include "client/cli/jobs/job_self.h"
+#include "client/cli/predict/left_out.h"
+#include "client/cli/predict/predict_pixels.h"
+#include "client/cli/predict/predict_rows.h"
+#include "client/cli/show.h"
+#include "common/base/text/text.h"
+#include "common/data/store/store.h"
+
+typedef struct predict_options {
+    cli_common common;
+    char model[512], data[512], out[512], overlays[512], class_file[512];
+    double opacity;
+    int64_t top;
+    char image_normalization[160];
+    int64_t image_size[2];
+    fit_options fit;
+    int precision; /* gp_precision */
+    int on_bad;    /* gp_on_bad_words */
+    bool ignore_labels;
+} predict_options;
+
+static const gp_param predict_params[] = {
+    { .name = "model",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, model),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE.onnx",
+      .help = "trained model" },
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, data),
+      .count = 512,
+      .basic = true,
+      .placeholder = "SOURCE",
+      .help = "source as for train (docs/data.md); its test part, if it has one" },
+    { .name = "out",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, out),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE|FOLDER",
+      .help = "FILE.csv, FILE.jsonl or FILE.npy; default: CSV on standard output; of networks that score "
+              "pixels FOLDER/: a "
+              "label image for each image" },
+    { .name = "overlays",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, overlays),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FOLDER",
+      .help = "write each image with the colours of its pixel classes over it" },
+    { .name = "opacity",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(predict_options, opacity),
+      .fallback = 0.5,
+      .max = 1,
+      .help = "of the colours in --overlays" },
+    { .name = "class-file",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(predict_options, class_file),
+      .count = 512,
+      .placeholder = "FILE",
+      .help = "numbers and colours of label images and overlays: lines of name,red,green,blue; default: the "
+              "source's" },
+    { .name = "top-k",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(predict_options, top),
+      .min = 0,
+      .max = ROWS_TOP_MAX,
+      .unit = "classes",
+      .basic = true,
+      .help = "the best classes and their scores; default 0: the scores of all" },
+    CLI_IMAGE_SIZE_PARAM(predict_options),
+    CLI_FIT_PARAMS(predict_options),
+    CLI_NORMALIZATION_PARAM(predict_options),
+    { .name = "ignore-labels",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(predict_options, ignore_labels),
+      .help =
+          "predict whatever classes the data have; folders are only names then, and nothing is compared" },
+    CLI_PRECISION_PARAM(predict_options),
+    CLI_ON_BAD_PARAM(predict_options),
+    CLI_JSON_PARAM(predict_options),
+    CLI_COMMON_PARAMS(predict_options),
+    { 0 },
+};
+
+typedef struct predict_sink {
+    rows rows;
+    const char *given;       /* --data */
+    char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
+    cli_progress progress;
+    left_out *left_out;
+    const char *scores; /* meaning of the scores in the rows; NULL: the rows have classes of pixels */
+} predict_sink;
+
+/* Describe a gp_prediction.score_type for the summary. */
+static const char *score_words(const char *score_type)
+{
+    if (strcmp(score_type, "probabilities") == 0)
+        return "probabilities (softmax)";
+    if (strcmp(score_type, "independent_probabilities") == 0)
+        return "probabilities (sigmoid; each class on its own, they need not add up to 1)";
+    return score_type;
+}
+
+static bool predict_row(void *context, const gp_prediction *p)
+{
+    predict_sink *sink = context;
+    gp_prediction row = *p;
+
+    sink->scores = p->scores == NULL ? NULL : score_words(p->score_type);
+    if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
+        row.name = sink->given;
+    return rows_add(&sink->rows, &row);
+}
+
+static void predict_progress(void *context, uint64_t done, uint64_t count)
+{
+    predict_sink *sink = context;
+
+    cli_progress_show(&sink->progress, "", done, count);
+}
+
+static void predict_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(((predict_sink *)context)->left_out, name);
+}
+
+/* By the suffix of --out, else by --json. */
+static gp_status predict_form(rows_form *form, const predict_options *options, gp_error *err)
+{
+    gp_status status = rows_form_of(form, options->out, err);
+
+    if (status == GP_OK && options->out[0] == '\0' && options->common.json)
+        *form = ROWS_JSON;
+    if (status == GP_OK && *form == ROWS_ARRAY && options->top > 0)
+        return gp_fail(err, GP_EINVAL,
+                       "an array has the scores of all classes; leave --top-k out, or give --out FILE.csv or "
+                       "FILE.jsonl");
+    return status;
+}
+
+/* A folder that is there, or a name with a slash at its end. */
+static bool is_folder(const char *path)
+{
+    const size_t length = strlen(path);
+    struct stat facts;
+
+    return length > 0 && (path[length - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)));
+}
+
+static bool draws(const predict_options *options)
+{
+    return is_folder(options->out) || options->overlays[0] != '\0';
+}
+
+typedef struct drawing {
+    pixels_sink sink;
+    cli_progress progress;
+    left_out *left_out;
+} drawing;
+
+static bool draw_one(void *context, const gp_prediction *p)
+{
+    return pixels_add(&((drawing *)context)->sink, p);
+}
+
+static void draw_progress(void *context, uint64_t done, uint64_t count)
+{
+    cli_progress_show(&((drawing *)context)->progress, "", done, count);
+}
+
+static void draw_skip(void *context, uint64_t index, const char *name)
+{
+    (void)index;
+    left_out_add(((drawing *)context)->left_out, name);
+}
+
+static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *images, gp_evaluation *result,
+                              gp_error *err)
+{
+    const predict_options *options = call->options;
+    drawing d = { .left_out = images };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
+    gp_predict_request request = { .model = options->model,
+                                   .data = options->data,
+                                   .image_normalization = options->image_normalization,
+                                   .ignore_labels = options->ignore_labels,
+                                   .precision = gp_precision_names[options->precision],
+                                   .on_bad = gp_on_bad_words[options->on_bad],
+                                   .each = draw_one,
+                                   .skip = draw_skip,
+                                   .progress = draw_progress,
+                                   .context = &d,
+                                   .stop = &cli_stop,
+                                   .pixel_classes = true,
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] } };
+    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+
+    if (status == GP_OK)
+        status = pixels_open(&d.sink,
+                             &(pixels_request){ .data = options->data,
+                                                .labels = options->out,
+                                                .overlays = options->overlays,
+                                                .class_file = options->class_file,
+                                                .on_bad = (gp_on_bad)options->on_bad,
+                                                .opacity = options->opacity },
+                             err);
+    if (status != GP_OK)
+        return status;
+    fit_request(call, &request, &options->fit);
+    cli_progress_begin(call, &d.progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
+    status = gp_predict(result, pool, &request, err);
+    cli_progress_end(&reading);
+    cli_progress_end(&d.progress);
+    return pixels_close(&d.sink, status, err);
+}
+
+static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, left_out *images,
+                              gp_evaluation *result, const char **scores, gp_error *err)
+{
+    const predict_options *options = call->options;
+    predict_sink sink = { .left_out = images, .given = options->data };
+    cli_progress reading;
+    const gp_progress reports = cli_progress_reports(&reading);
+    rows_form form;
+    gp_predict_request request = { .model = options->model,
+                                   .data = options->data,
+                                   .image_normalization = options->image_normalization,
+                                   .ignore_labels = options->ignore_labels,
+                                   .precision = gp_precision_names[options->precision],
+                                   .image_size = { (uint32_t)options->image_size[0],
+                                                   (uint32_t)options->image_size[1] },
+                                   .on_bad = gp_on_bad_words[options->on_bad],
+                                   .each = predict_row,
+                                   .skip = predict_skip,
+                                   .progress = predict_progress,
+                                   .context = &sink,
+                                   .stop = &cli_stop };
+    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+
+    if (status == GP_OK)
+        status = predict_form(&form, options, err);
+    if (status == GP_OK)
+        status =
+            rows_open(&sink.rows, path, form, (uint32_t)options->top, options->on_bad == GP_BAD_SKIP, err);
+    if (status != GP_OK)
+        return status;
+    if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->data, NULL) != GP_OK)
+        sink.absolute[0] = '\0';
+    request.pixel_classes = form == ROWS_ARRAY;
+    fit_request(call, &request, &options->fit);
+    cli_progress_begin(call, &sink.progress, "samples");
+    cli_progress_begin(call, &reading, "samples");
+    request.data_progress = &reports;
+    status = gp_predict(result, pool, &request, err);
+    cli_progress_end(&reading);
+    cli_progress_end(&sink.progress);
+    *scores = sink.scores;
+    return rows_close(&sink.rows, status, err);
+}
+
+static int predict_check(cli_call *call)
+{
+    const predict_options *options = call->options;
+    rows_form form;
+    gp_error err;
+
+    if (options->model[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    if (draws(options)) {
+        if (options->out[0] != '\0' && !is_folder(options->out))
+            return cli_usage(call, "--overlays goes with --out FOLDER/, or without --out");
+        return options->top == 0 ? fit_check(call, &options->fit, options->image_size)
+                                 : cli_usage(call, "--top-k is of rows, and pictures are asked for");
+    }
+    if (options->class_file[0] != '\0')
+        return cli_usage(call, "--class-file is of pictures; give --out FOLDER/ or --overlays FOLDER");
+    if (predict_form(&form, options, &err) != GP_OK)
+        return cli_usage(call, "%s", err.message);
+    if (form != ROWS_ARRAY && (options->fit.fit == GP_FIT_WINDOWS || cli_given(call, "overlap")))
+        return cli_usage(call,
+                         "windows are of pictures; give --out FOLDER/, --overlays FOLDER or --out FILE.npy");
+    return fit_check(call, &options->fit, options->image_size);
+}
+
+/* The last line behind the rows: no row says it. */
+static gp_status left_out_print(const left_out *images, gp_error *err)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, LEFT_OUT_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    left_out_put(images, &writer);
+    gp_json_end_object(&writer);
+    return show_json_print(&writer, &text, err);
+}
+
+static int predict_run(cli_call *call)
+{
+    const predict_options *options = call->options;
+    gp_pool *pool;
+    gp_evaluation result;
+    gp_error err;
+    left_out images;
+    char time[40], out[600];
+    const char *scores = NULL;
+
+    gp_status status = cli_open(call, false, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    cli_catch_interrupts();
+    snprintf(out, sizeof(out), "%s", options->out);
+    if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
+        job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
+    left_out_init(&images);
+    status = draws(options) ? predict_draw(call, pool, &images, &result, &err)
+                            : predict_into(call, pool, out, &images, &result, &scores, &err);
+    gp_pool_close(pool);
+    if (status == GP_OK && options->common.json && options->on_bad == GP_BAD_SKIP)
+        status = left_out_print(&images, &err);
+    left_out_deinit(&images);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->common.quiet) {
+        const double rate = (double)result.count / result.seconds;
+
+        fprintf(stderr, "%" PRIu64 " sample%s in %s, %.*f images/s", result.count, gp_plural(result.count),
+                cli_duration(result.seconds, time, sizeof(time)), rate < 10, rate);
+        if (!isnan(result.accuracy))
+            fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100,
+                    result.labelled);
+        if (result.labelled > 0 && result.excluded > 0)
+            fprintf(stderr, " (%" PRIu64 " without a label excluded)", result.excluded);
+        if (!isnan(result.rmse))
+            fprintf(stderr, "; RMSE %.4g of %" PRIu64 " with values", result.rmse, result.labelled);
+        if (scores != NULL)
+            fprintf(stderr, "; scores: %s", scores);
+        fprintf(stderr, "\n");
+    }
+    return CLI_OK;
+}
+
+static const char *const predict_sources[] = { "data", NULL };
+
+extern const cli_command cli_command_predict;
+const cli_command cli_command_predict = {
+    .name = "predict",
+    .summary = "class and scores of every sample, over all workers, in order",
+    .usage = "--model FILE.onnx --data SOURCE [--out FILE.csv|FILE.jsonl|FILE.npy|FOLDER/] [--overlays "
+             "FOLDER] [--top-k K] [options]",
+    .examples =
+        "  gradpool predict --model model.onnx --data fashion-mnist --out predictions.csv\n"
+        "  gradpool predict --model model.onnx --data photos/ --top-k 3 --json      an object a line on "
+        "standard output\n"
+        "  gradpool predict --model unet.onnx --data streets/ --out classes.npy    the class of each pixel\n"
+        "  gradpool predict --model deeplab.onnx --data camvid --out labels/ --overlays overlays/\n"
+        "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --fit windows --overlap 64\n"
+        "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-bad skip    damaged files "
+        "have no row\n",
+    .options = predict_params,
+    .options_bytes = sizeof(predict_options),
+    .leases = true,
+    .check = predict_check,
+    .sources = predict_sources,
+    .run = predict_run,
+};

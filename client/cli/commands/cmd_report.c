@@ -1,0 +1,323 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/jobs/job_wait.h"
+#include "client/cli/jobs/report.h"
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+
+typedef struct report_options {
+    cli_common common;
+    char out[512];
+} report_options;
+
+static const gp_param report_params[] = {
+    { .name = "out",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(report_options, out),
+      .count = 512,
+      .help = "write FILE.tar instead: report.json, and the ends of the logs as files" },
+    CLI_JSON_PARAM(report_options),
+    CLI_REMOTE_PARAMS(report_options),
+    CLI_COMMON_PARAMS(report_options),
+    { 0 },
+};
+
+enum { SHOWN_LINES = 12, SHOWN_STEPS = 8 };
+
+static int report_check(cli_call *call)
+{
+    if (call->word_count != 1)
+        return cli_usage(call, "%s run? usage: gradpool report JOB|FOLDER",
+                         call->word_count == 0 ? "which" : "more than one");
+    return CLI_OK;
+}
+
+/* ---- as text ---- */
+
+static const char *text_of(const gp_json *object, const char *key)
+{
+    const gp_json *value = object != NULL ? gp_json_member(object, key) : NULL;
+
+    return value != NULL ? gp_json_text(value, "") : "";
+}
+
+static void show_field(const char *name, const char *text)
+{
+    printf("%-10s", name);
+    show_line(stdout, text);
+}
+
+/* Print text of several lines, each of them cleaned. */
+static void show_lines(const char *text)
+{
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, "\n");
+        char line[4096];
+
+        snprintf(line, sizeof(line), "%.*s", bytes < sizeof(line) ? (int)bytes : (int)sizeof(line) - 1, text);
+        show_line(stdout, line);
+        text += bytes + (text[bytes] == '\n');
+    }
+}
+
+static void show_arguments(const gp_json *run)
+{
+    const gp_json *words = run != NULL && gp_json_is_object(run) ? gp_json_member(run, "arguments") : NULL;
+    char word[1024];
+
+    printf("command:  ");
+    for (size_t i = 0; words != NULL && i < gp_json_count(words); i++)
+        printf("%s%s", i == 0 ? "" : " ",
+               show_clean(word, sizeof(word), gp_json_text(gp_json_element(words, i), "?")));
+    printf("\n");
+}
+
+static double time_of(const gp_json *step, const char *part)
+{
+    const gp_json *times = gp_json_member(step, "time");
+
+    return times == NULL ? 0 : gp_json_number(gp_json_member(times, part), 0);
+}
+
+static void show_steps(const gp_json *steps)
+{
+    size_t count = steps != NULL ? gp_json_count(steps) : 0;
+
+    if (count > 0)
+        printf("\nlast steps (ms):\n%8s %6s %12s %8s %8s %8s %8s %8s %8s\n", "step", "worker", "loss", "data",
+               "forward", "backward", "exchange", "commit", "wait");
+    for (size_t i = count > SHOWN_STEPS ? count - SHOWN_STEPS : 0; i < count; i++) {
+        const gp_json *step = gp_json_element(steps, i);
+
+        if (gp_json_member(step, "time") != NULL)
+            printf("%8" PRId64 " %6" PRId64 " %12.6g %8.2f %8.2f %8.2f %8.2f %8.2f %8.2f\n",
+                   gp_json_integer(gp_json_member(step, "step"), 0),
+                   gp_json_integer(gp_json_member(step, "worker"), 0),
+                   gp_json_number(gp_json_member(step, "loss"), 0), time_of(step, "data"),
+                   time_of(step, "forward"), time_of(step, "backward"), time_of(step, "exchange"),
+                   time_of(step, "commit"), time_of(step, "wait"));
+    }
+}
+
+static const char *last_lines(const char *text, int lines)
+{
+    const char *at = text + strlen(text);
+
+    if (at > text && at[-1] == '\n')
+        at--;
+    while (at > text && (at[-1] != '\n' || --lines > 0))
+        at--;
+    return at;
+}
+
+static void show(const gp_json *report)
+{
+    const gp_json *error = gp_json_member(report, "error"), *end = gp_json_member(report, "end");
+    const gp_json *run = gp_json_member(report, "run"), *exchange = gp_json_member(report, "exchange");
+    const gp_json *logs = gp_json_member(report, "logs"), *topology = gp_json_member(report, "topology");
+    const char *what = text_of(error, "message");
+    char made[200];
+
+    if (*what == '\0' && run != NULL && gp_json_is_object(run) && gp_json_member(run, "exit") != NULL)
+        what = text_of(gp_json_member(run, "exit"), "message");
+    show_field("folder:", text_of(report, "folder"));
+    snprintf(made, sizeof(made), "%s by %s", text_of(report, "made"),
+             text_of(gp_json_member(report, "versions"), "gradpool"));
+    show_field("made:", made);
+    show_arguments(run);
+    show_field("state:", end != NULL && gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
+    show_field("error:", *what != '\0' ? what : "none");
+    if (topology != NULL && gp_json_is_object(topology))
+        printf("workers:  %" PRId64 ", batch %" PRId64 ", steps per epoch: %" PRId64 "\n",
+               gp_json_integer(gp_json_member(topology, "workers"), 0),
+               gp_json_integer(gp_json_member(topology, "batch"), 0),
+               gp_json_integer(gp_json_member(topology, "steps_per_epoch"), 0));
+    show_steps(gp_json_member(report, "last_steps"));
+    if (exchange != NULL && gp_json_count(exchange) > 0)
+        printf("\n");
+    for (size_t i = 0; exchange != NULL && i < gp_json_count(exchange); i++)
+        show_line(stdout, gp_json_text(gp_json_element(exchange, i), ""));
+    for (size_t i = 0; logs != NULL && i < gp_json_count(logs); i++) {
+        const char *tail = text_of(gp_json_element(logs, i), "tail");
+
+        if (*tail == '\0') /* no line of this run */
+            continue;
+        printf("\n== ");
+        show_line(stdout, text_of(gp_json_element(logs, i), "name"));
+        show_lines(last_lines(tail, SHOWN_LINES));
+    }
+}
+
+/* ---- as an archive: POSIX.1-1988 ustar ---- */
+
+static gp_status tar_add(gp_buffer *out, const char *name, const void *data, size_t bytes, gp_error *err)
+{
+    static const char zeros[512];
+    char header[512] = { 0 };
+    unsigned sum = 0;
+    gp_status status;
+
+    snprintf(header, 100, "%s", name);
+    snprintf(header + 100, 8, "%07o", 0600u);
+    snprintf(header + 108, 8, "%07o", 0u);
+    snprintf(header + 116, 8, "%07o", 0u);
+    snprintf(header + 124, 12, "%011zo", bytes);
+    snprintf(header + 136, 12, "%011llo", (unsigned long long)time(NULL));
+    memset(header + 148, ' ', 8);
+    header[156] = '0';
+    memcpy(header + 257, "ustar\00000", 8);
+    for (size_t i = 0; i < sizeof(header); i++)
+        sum += (unsigned char)header[i];
+    snprintf(header + 148, 8, "%06o", sum);
+    status = gp_buffer_append(out, header, sizeof(header), err);
+    if (status == GP_OK)
+        status = gp_buffer_append(out, data, bytes, err);
+    if (status == GP_OK && bytes % 512 != 0)
+        status = gp_buffer_append(out, zeros, 512 - bytes % 512, err);
+    return status;
+}
+
+static gp_status write_tar(const char *path, const gp_buffer *text, const gp_json *report, gp_error *err)
+{
+    static const char end[1024];
+    const gp_json *logs = gp_json_member(report, "logs");
+    gp_buffer tar;
+
+    gp_buffer_init(&tar, 4 * REPORT_BYTES_MAX);
+    gp_status status = tar_add(&tar, "report/report.json", text->data, text->bytes, err);
+
+    for (size_t i = 0; logs != NULL && i < gp_json_count(logs) && status == GP_OK; i++) {
+        const gp_json *log = gp_json_element(logs, i);
+        char name[100];
+
+        snprintf(name, sizeof(name), "report/logs/%.80s", text_of(log, "name"));
+        status = tar_add(&tar, name, text_of(log, "tail"), strlen(text_of(log, "tail")), err);
+    }
+    if (status == GP_OK)
+        status = gp_buffer_append(&tar, end, sizeof(end), err);
+    if (status == GP_OK)
+        status = gp_file_write(path, tar.data, tar.bytes, err);
+    gp_buffer_deinit(&tar);
+    return status;
+}
+
+/* ---- which ---- */
+
+static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_places *places,
+                             gp_error *err)
+{
+    struct stat facts;
+    uint64_t job;
+
+    if (strchr(word, '/') == NULL && job_number(word, &job, NULL) == GP_OK)
+        snprintf(out, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
+    else
+        snprintf(out, bytes, "%s", word);
+    if (stat(out, &facts) != 0 || !S_ISDIR(facts.st_mode))
+        return gp_fail(
+            err, GP_ENOENT,
+            "there is no run %s: %s is no folder; 'gradpool jobs --all' lists jobs, other runs are in "
+            "gradpool-runs",
+            word, out);
+    return GP_OK;
+}
+
+/* The one that was written when it failed, else one of now. */
+static gp_status get_report(gp_buffer *out, const char *folder, const gp_places *places, gp_error *err)
+{
+    char path[700];
+    uint8_t *data;
+    size_t bytes;
+
+    snprintf(path, sizeof(path), "%s/report.json", folder);
+    if (gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) != GP_OK)
+        return report_make(out, &(report_source){ .folder = folder, .places = places }, NULL, err);
+    gp_status status = gp_buffer_append(out, data, bytes, err);
+
+    gp_free(data);
+    return status;
+}
+
+/* A job of a pool on another host. */
+static gp_status get_elsewhere(const cli_call *call, gp_buffer *out, gp_error *err)
+{
+    report_source source = { .places = NULL };
+    gp_job_info info;
+    gp_status status = job_number(call->words[0], &source.job, err);
+
+    if (status == GP_OK)
+        status = cli_open(call, true, &source.pool, err);
+    if (status == GP_OK)
+        status = gp_job_get(&info, source.pool, source.job, err);
+    if (status == GP_OK) {
+        source.folder = info.folder;
+        status = report_fetch(out, &source, err);
+    }
+    if (status == GP_OK && out->bytes == 0)
+        status = report_make(out, &source, NULL, err);
+    gp_pool_close(source.pool);
+    return status;
+}
+
+static gp_status get_here(const cli_call *call, gp_buffer *out, gp_error *err)
+{
+    const report_options *options = call->options;
+    const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+    char folder[600];
+    gp_places places;
+    gp_status status = gp_places_find(&places, name, err);
+
+    if (status == GP_OK)
+        status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
+    return status == GP_OK ? get_report(out, folder, &places, err) : status;
+}
+
+static int report_run(cli_call *call)
+{
+    const report_options *options = call->options;
+    bool elsewhere;
+    gp_buffer text;
+    gp_json *report = NULL;
+    gp_error err;
+
+    gp_buffer_init(&text, REPORT_BYTES_MAX);
+    gp_status status = cli_elsewhere(call, &elsewhere, &err);
+
+    if (status == GP_OK)
+        status = elsewhere ? get_elsewhere(call, &text, &err) : get_here(call, &text, &err);
+    if (status == GP_OK)
+        status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, &err);
+    if (status == GP_OK && options->out[0] != '\0')
+        status = write_tar(options->out, &text, report, &err);
+    else if (status == GP_OK && options->common.json)
+        printf("%s\n", gp_buffer_text(&text));
+    else if (status == GP_OK)
+        show(report);
+    gp_json_free(report);
+    gp_buffer_deinit(&text);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_report;
+const cli_command cli_command_report = {
+    .name = "report",
+    .summary = "why a run failed: error, last steps, each worker's last words, ends of the logs",
+    .usage = "JOB|FOLDER",
+    .examples = "  gradpool report 7\n"
+                "  gradpool report 7 --pool gpu-box      # a job of a pool on another host\n"
+                "  gradpool report gradpool-runs/2026-11-21-093000-lenet --out report.tar\n",
+    .options = report_params,
+    .options_bytes = sizeof(report_options),
+    .words_max = 2,
+    .check = report_check,
+    .run = report_run,
+};

@@ -1,0 +1,92 @@
+#include <ctype.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/jobs/job_wait.h"
+#include "common/base/text/text.h"
+
+typedef struct resize_options {
+    cli_common common;
+} resize_options;
+
+static const gp_param resize_params[] = { CLI_REMOTE_PARAMS(resize_options),
+                                          CLI_COMMON_PARAMS(resize_options),
+                                          { 0 } };
+
+typedef struct resize_what {
+    uint64_t job, lease; /* one of them is 0 */
+    uint32_t workers;
+} resize_what;
+
+/* "7" is a job, "lease:3" a lease. */
+static gp_status resize_parse(const cli_call *call, resize_what *out, gp_error *err)
+{
+    static const char prefix[] = "lease:";
+    const char *what = call->words[0], *count = call->words[1];
+    bool lease = strncmp(what, prefix, sizeof(prefix) - 1) == 0;
+    char *end;
+    unsigned long workers = strtoul(count, &end, 10);
+
+    *out = (resize_what){ 0 };
+    if (!isdigit((unsigned char)count[0]) || *end != '\0' || workers == 0 || workers > GP_MEMBERS_MAX)
+        return gp_fail(err, GP_EINVAL, "'%.40s' is no number of workers; it must be from 1 to %u", count,
+                       GP_MEMBERS_MAX);
+    out->workers = (uint32_t)workers;
+    if (!lease)
+        return job_number(what, &out->job, err);
+    if (job_number(what + sizeof(prefix) - 1, &out->lease, NULL) != GP_OK)
+        return gp_fail(err, GP_EINVAL, "'%.40s' is no lease; 'gradpool status' lists them", what);
+    return GP_OK;
+}
+
+static int resize_check(cli_call *call)
+{
+    resize_what what;
+    gp_error err;
+
+    if (call->word_count != 2)
+        return cli_usage(call, "which job, and how many workers? usage: gradpool resize %s",
+                         call->command->usage);
+    return resize_parse(call, &what, &err) == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
+static int resize_run(cli_call *call)
+{
+    const resize_options *options = call->options;
+    resize_what what;
+    gp_pool *pool = NULL;
+    gp_error err;
+    gp_status status = resize_parse(call, &what, &err);
+
+    if (status == GP_OK)
+        status = cli_open(call, true, &pool, &err);
+    if (status == GP_OK)
+        status = gp_training_set_workers(pool, what.lease, what.job, what.workers, &err);
+    gp_pool_close(pool);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->common.quiet)
+        printf("%s %" PRIu64 " goes on with %" PRIu32 " worker%s from its next step on, or when so many are "
+               "free\n",
+               what.lease != 0 ? "lease" : "job", what.lease != 0 ? what.lease : what.job, what.workers,
+               gp_plural(what.workers));
+    return CLI_OK;
+}
+
+extern const cli_command cli_command_resize;
+const cli_command cli_command_resize = {
+    .name = "resize",
+    .summary = "change the number of workers of a training that runs",
+    .usage = "JOB N | lease:LEASE N",
+    .examples = "  gradpool resize 7 2          # job 7, as 'gradpool jobs' lists it\n"
+                "  gradpool resize lease:3 4    # a training in a terminal, as 'gradpool status' lists it\n"
+                "  gradpool resize 7 2 --pool gpu-box     # a job of a pool on another host\n",
+    .options = resize_params,
+    .options_bytes = sizeof(resize_options),
+    .words_max = 2,
+    .check = resize_check,
+    .run = resize_run,
+};

@@ -1,0 +1,130 @@
+/* cmd_spmd.c -- one command on every worker at the same time. */
+#include <stddef.h>
+
+#include "client/cli/run/crew.h"
+#include "client/cli/run/runs.h"
+#include "client/cli/run/task_words.h"
+
+typedef struct spmd_options {
+    cli_common common;
+    char stdin_path[512];
+    bool tag, whole, keep_going, shell, dry_run;
+    double timeout;
+    task_words task;
+} spmd_options;
+
+#define SPMD_FIELD(field) .offset = offsetof(spmd_options, field)
+
+static const gp_param spmd_params[] = {
+    { .name = "tag",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(tag),
+      .fallback = 1,
+      .help = "put the worker's number before each line (--tag=no: not)" },
+    { .name = "group",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(whole),
+      .help = "print each worker's output whole, in the workers' order, not lines as they come" },
+    { .name = "keep-going",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(keep_going),
+      .help = "let the others go on when one fails; else they are ended" },
+    { .name = "shell",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(shell),
+      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
+    { .name = "stdin",
+      .type = GP_PARAM_TEXT,
+      SPMD_FIELD(stdin_path),
+      .count = 512,
+      .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
+    { .name = "timeout",
+      .type = GP_PARAM_F64,
+      SPMD_FIELD(timeout),
+      .min = 0,
+      .max = 315360000,
+      .unit = "seconds",
+      .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
+    { .name = "dry-run",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(dry_run),
+      .help = "print the command instead of running it" },
+    { .name = "json",
+      .type = GP_PARAM_BOOL,
+      SPMD_FIELD(common.json),
+      .help = "print one JSON object a worker, on a line each" },
+    TASK_WORDS_PARAMS(spmd_options),
+    CLI_COMMON_PARAMS(spmd_options),
+    { 0 },
+};
+
+static int spmd_check(cli_call *call)
+{
+    const spmd_options *options = call->options;
+
+    if (task_words_given(call))
+        return task_words_check_spmd(call, &options->task);
+    if (call->word_count > 0)
+        return cli_usage(call, "unexpected word '%s'; the command comes behind --: gradpool spmd -- %s",
+                         call->words[0], call->words[0]);
+    if (call->rest_count == 0)
+        return cli_usage(call, "the command is missing; it comes behind --: gradpool spmd -- hostname");
+    return task_words_check_none(call);
+}
+
+static int spmd_run(cli_call *call)
+{
+    const spmd_options *options = call->options;
+    bool json = options->common.json;
+    crew_options crew = { .call = call,
+                          .grace_ms = CREW_GRACE_MS,
+                          .stdin_path = options->stdin_path,
+                          .slots = 1,
+                          .halt = options->keep_going ? CREW_NEVER : CREW_NOW,
+                          .timeout_s = options->timeout,
+                          .lines = !options->whole && !json,
+                          .ordered = true,
+                          .tagged = options->tag && !json,
+                          .json = json };
+    crew_result result = { 0 };
+    gp_error err;
+
+    if (task_words_given(call))
+        return task_words_spmd(call, &options->task, options->tag, options->timeout);
+    gp_status status = template_new(&crew.command, call->rest, call->rest_count, NULL, 0,
+                                    runs_by_shell(call, options->shell), &err);
+
+    cli_catch_interrupts();
+    if (status == GP_OK)
+        status = options->dry_run ? crew_print(&crew, &err) : runs_crew(&crew, &result, &err);
+    template_free(crew.command);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    return result.interrupted ? CLI_INTERRUPTED : result.first_code;
+}
+
+extern const cli_command cli_command_spmd;
+const cli_command cli_command_spmd = {
+    .name = "spmd",
+    .summary = "run one command on every worker at the same time",
+    .usage = "[-n N] [options] -- COMMAND... | tasks.so:FUNCTION [ARGUMENT]",
+    .examples =
+        "  gradpool spmd -- hostname\n"
+        "  gradpool spmd -n 2 -- ./solve --part {#}\n"
+        "  gradpool spmd -- 'echo worker $GRADPOOL_INDEX of $GRADPOOL_SIZE'\n"
+        "  gradpool spmd -n 2 ./tasks.so:solve case-7 --as f64\n"
+        "\nEach command has GRADPOOL_INDEX (1 to GRADPOOL_SIZE), GRADPOOL_SIZE, GRADPOOL_WORKER_INDEX and, "
+        "on a GPU,\n"
+        "CUDA_VISIBLE_DEVICES in its environment.  In the command {#} is the index.\n"
+        "\nExit code: that of the first command that failed, 128 + N when signal N ended it; 255 = "
+        "the command\n"
+        "line is wrong, the pool failed or a worker died; 130 = interrupted.\n",
+    .options = spmd_params,
+    .options_bytes = sizeof(spmd_options),
+    .leases = true,
+    .runs = true,
+    .error_code = RUNS_ERROR,
+    .words_max = -1,
+    .check = spmd_check,
+    .run = spmd_run,
+};

@@ -1,0 +1,306 @@
+/* cmd_top.c -- the pool as it lives: workers, leases, queue and jobs, drawn anew each second.
+ *
+ * A frame is made by the same functions that print `status` and `jobs`, into memory; what does not fit the terminal is
+ * cut.  The alternate screen is used, so the shell's own lines are there again afterwards. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "client/pool/remote.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+
+typedef struct top_options {
+    cli_common common;
+    bool once;
+    double interval;
+} top_options;
+
+static const gp_param top_params[] = {
+    { .name = "once",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(top_options, once),
+      .help = "print one frame and end; also without a terminal" },
+    { .name = "interval",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(top_options, interval),
+      .fallback = 1,
+      .min = 0.1,
+      .max = 3600,
+      .unit = "seconds",
+      .help = "between two frames" },
+    CLI_REMOTE_PARAMS(top_options),
+    CLI_COMMON_PARAMS(top_options),
+    { 0 },
+};
+
+enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 28 };
+
+/* ---- one frame ---- */
+
+/* The end of its metrics from the pool's host: where they end is asked first. */
+static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
+{
+    static pool_piece piece;
+    uint64_t from;
+
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, INT64_MAX, &piece, NULL) != GP_OK)
+        return 0;
+    from = piece.at.size > METRICS_BYTES ? piece.at.size - METRICS_BYTES : 0;
+    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, from, &piece, NULL) != GP_OK)
+        return 0;
+    if (piece.bytes > METRICS_BYTES) /* it has grown meanwhile */
+        piece.bytes = METRICS_BYTES;
+    memcpy(text, piece.text, piece.bytes);
+    return piece.bytes;
+}
+
+static size_t read_metrics(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
+{
+    char path[300];
+    FILE *file;
+    size_t got;
+
+    if (pool->remote != NULL)
+        return read_metrics_elsewhere(pool, job, text);
+    snprintf(path, sizeof(path), "%s/jobs/%" PRIu64 "/metrics.jsonl", pool->places.state_dir, job);
+    file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    if (fseek(file, -METRICS_BYTES, SEEK_END) != 0)
+        rewind(file);
+    got = fread(text, 1, METRICS_BYTES, file);
+    fclose(file);
+    return got;
+}
+
+/* "step 120, loss 0.3214" of a training's last complete line, or nothing. */
+static void describe_progress(gp_pool *pool, gp_job_info *job)
+{
+    char text[METRICS_BYTES + 1], *line;
+    gp_json *json = NULL;
+    size_t got = read_metrics(pool, job->id, text);
+
+    while (got > 0 && text[got - 1] != '\n') /* being written */
+        got--;
+    if (got == 0)
+        return;
+    text[got - 1] = '\0';
+    line = strrchr(text, '\n');
+    line = line != NULL ? line + 1 : text;
+    if (gp_json_parse(&json, line, strlen(line), NULL) != GP_OK)
+        return;
+    const gp_json *loss = gp_json_member(json, "loss");
+
+    if (loss == NULL)
+        loss = gp_json_member(json, "validation_loss");
+    snprintf(job->reason, sizeof(job->reason), "step %" PRId64 ", loss %.4f",
+             gp_json_integer(gp_json_member(json, "step"), 0), gp_json_number(loss, 0));
+    if (strlen(job->command) > COMMAND_SHOWN) /* so that the progress fits beside it */
+        strcpy(job->command + COMMAND_SHOWN, "...");
+    gp_json_free(json);
+}
+
+static void show_rows(gp_pool *pool, show_table *table, const gp_jobs_reply *jobs, uint32_t most)
+{
+    for (uint32_t i = 0; i < jobs->rows_count && i < most; i++) {
+        gp_job_info info;
+
+        pool_job_info(&info, &jobs->rows[i]);
+        if (info.state == GP_JOB_RUNNING)
+            describe_progress(pool, &info);
+        show_job(table, &info);
+    }
+}
+
+static void show_frame(gp_pool *pool, const gp_status_reply *status, const gp_jobs_reply *open,
+                       const gp_jobs_reply *ended)
+{
+    uint32_t ended_count = open->done + open->failed + open->canceled + open->lost;
+    show_table *table;
+
+    show_status(status);
+    if (open->running + open->queued + ended_count == 0)
+        return;
+    printf("\njobs: %" PRIu32 " running, %" PRIu32 " queued, %" PRIu32 " done, %" PRIu32 " failed, %" PRIu32
+           " canceled, %" PRIu32 " lost\n\n",
+           open->running, open->queued, open->done, open->failed, open->canceled, open->lost);
+    table = show_jobs_new();
+    show_rows(pool, table, open, JOBS_SHOWN);
+    show_rows(pool, table, ended, ENDED_SHOWN);
+    show_table_print_free(table);
+}
+
+/* What is to be shown, printed to the standard output as it is then. */
+static gp_status print_frame(gp_pool *pool, gp_error *err)
+{
+    gp_status_reply *reply = NULL;
+    gp_jobs_reply *open = NULL, *ended = NULL;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status == GP_OK)
+        status = pool_jobs_glance(pool, POOL_JOBS_UNFINISHED, JOBS_SHOWN, &open, err);
+    if (status == GP_OK)
+        status = pool_jobs_glance(pool, 511u & ~POOL_JOBS_UNFINISHED, ENDED_SHOWN, &ended, err);
+    if (status == GP_OK)
+        show_frame(pool, reply, open, ended);
+    gp_free(reply);
+    gp_free(open);
+    gp_free(ended);
+    return status;
+}
+
+/* ---- on a terminal ---- */
+
+/* The tables print to stdout: for the time of a frame that is memory. */
+static char *frame_text(gp_pool *pool, gp_status *status, gp_error *err)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *terminal = stdout, *memory = open_memstream(&text, &bytes);
+
+    if (memory == NULL)
+        return NULL;
+    stdout = memory;
+    *status = print_frame(pool, err);
+    stdout = terminal;
+    fclose(memory);
+    return text;
+}
+
+/* Bytes of the first `columns` characters of UTF-8. */
+static size_t cut(const char *line, size_t bytes, size_t columns)
+{
+    size_t at = 0;
+
+    for (; at < bytes && columns > 0; columns--)
+        do
+            at++;
+        while (at < bytes && ((unsigned char)line[at] & 0xc0) == 0x80);
+    return at;
+}
+
+static void draw_frame(const char *text)
+{
+    struct winsize size = { .ws_row = 24, .ws_col = 80 };
+    int rows;
+
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
+        size = (struct winsize){ .ws_row = 24, .ws_col = 80 };
+    rows = size.ws_row - 1;
+    fputs("\033[H", stdout);
+    for (; *text != '\0' && rows > 0; rows--) {
+        size_t bytes = strcspn(text, "\n");
+
+        printf("%.*s\033[K\n", (int)cut(text, bytes, size.ws_col), text);
+        text += bytes + (text[bytes] == '\n');
+    }
+    printf("\033[J\033[7m q: leave \033[0m%s", *text != '\0' ? " (there is more than fits)" : "");
+    fflush(stdout);
+}
+
+/* Keys one by one, without echo; false: there is no keyboard. */
+static bool keys_begin(struct termios *before)
+{
+    struct termios raw;
+
+    if (tcgetattr(STDIN_FILENO, before) != 0)
+        return false;
+    raw = *before;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+}
+
+/* Until the next frame is due; true: leave. */
+static bool wait_for_key(bool keys, double seconds)
+{
+    int64_t deadline = gp_now_ms() + (int64_t)(seconds * 1000);
+
+    for (int64_t left; cli_stop == 0 && (left = deadline - gp_now_ms()) > 0;) {
+        struct pollfd keyboard = { .fd = keys ? STDIN_FILENO : -1, .events = POLLIN };
+        char key;
+
+        if (poll(&keyboard, 1, (int)left) <= 0)
+            continue;
+        if (read(STDIN_FILENO, &key, 1) != 1)
+            keys = false; /* its end: only a signal ends this now */
+        else if (key == 'q' || key == 'Q')
+            return true;
+    }
+    return cli_stop != 0;
+}
+
+/* A pool that went away is waited for: top is left running. */
+static void draw_live(const cli_call *call, gp_pool **pool)
+{
+    gp_error err;
+    gp_status status = *pool != NULL ? GP_OK : cli_open(call, true, pool, &err);
+    char *text = NULL, sentence[GP_ERROR_MESSAGE_MAX + 40];
+
+    if (status == GP_OK)
+        text = frame_text(*pool, &status, &err);
+    if (status == GP_OK) {
+        draw_frame(text != NULL ? text : "no memory for a frame\n");
+    } else {
+        snprintf(sentence, sizeof(sentence), "%s\n", err.message);
+        draw_frame(sentence);
+        gp_pool_close(*pool);
+        *pool = NULL;
+    }
+    free(text);
+}
+
+static int top_live(cli_call *call, gp_pool *pool)
+{
+    const top_options *options = call->options;
+    struct termios before;
+    bool keys = keys_begin(&before);
+
+    cli_catch_interrupts();
+    ((cli_common *)call->options)->quiet = true; /* notes would be drawn over */
+    fputs("\033[?1049h\033[?25l\033[2J", stdout);
+    do
+        draw_live(call, &pool);
+    while (!wait_for_key(keys, options->interval));
+    fputs("\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (keys)
+        tcsetattr(STDIN_FILENO, TCSANOW, &before);
+    gp_pool_close(pool);
+    return CLI_OK;
+}
+
+static int top_run(cli_call *call)
+{
+    const top_options *options = call->options;
+    gp_pool *pool;
+    gp_error err;
+    gp_status status = cli_open(call, true, &pool, &err);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (!options->once && isatty(STDOUT_FILENO))
+        return top_live(call, pool);
+    status = print_frame(pool, &err);
+    gp_pool_close(pool);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_top;
+const cli_command cli_command_top = {
+    .name = "top",
+    .summary = "watch the pool: workers, leases, queue and jobs, each second",
+    .usage = "[--once] [--interval SECONDS]",
+    .examples = "  gradpool top                     q or Ctrl-C leaves\n"
+                "  gradpool top --once\n",
+    .options = top_params,
+    .options_bytes = sizeof(top_options),
+    .run = top_run,
+};

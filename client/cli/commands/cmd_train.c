@@ -1,0 +1,632 @@
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/measure/advice.h"
+#include "client/cli/cli.h"
+#include "client/cli/train/lint.h"
+#include "client/cli/jobs/job_self.h"
+#include "client/cli/jobs/report.h"
+#include "client/cli/jobs/run_folder.h"
+#include "client/cli/show.h"
+#include "client/cli/train/slow_step.h"
+#include "client/cli/train/train_text.h"
+#include "client/cli/view.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
+#include "common/model/checkpoint_record.h"
+#include "common/model/train_options.h"
+
+typedef struct train_options {
+    cli_common common;
+    char network[512], data[512], validation_data[512], out[512], metrics[512];
+    char pretrained[512], classes[24], freeze_up_to[64], image_normalization[160];
+    double head_factor[2];
+    int lint, plots;
+    bool verbose;
+} train_options;
+
+static const char *const lint_words[] = { "error", "warn", NULL };
+static const char *const plots_words[] = { "auto", "none", "live", NULL };
+
+static const gp_param train_params[] = {
+    { .name = "network",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, network),
+      .count = 512,
+      .basic = true,
+      .placeholder = "NETWORK",
+      .help = "name (`gradpool net list`), FILE.onnx or FILE.json" },
+    { .name = "pretrained",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, pretrained),
+      .count = 512,
+      .basic = true,
+      .placeholder = "MODEL",
+      .help = "trained network: FILE.onnx, or a name from `gradpool net get`" },
+    { .name = "classes",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, classes),
+      .count = 24,
+      .basic = true,
+      .placeholder = "N|auto",
+      .help = "with --pretrained: N classes, or auto: as many as in the data" },
+    { .name = "head-learn-rate-factor",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(train_options, head_factor),
+      .count = 2,
+      .fallback = 1,
+      .max = 1e6,
+      .seed_name = "WeightLearnRateFactor, BiasLearnRateFactor",
+      .help = "of the new head's weights and biases" },
+    { .name = "freeze-up-to",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, freeze_up_to),
+      .count = 64,
+      .placeholder = "LAYER",
+      .help = "of --pretrained: this layer and all before it do not learn" },
+    CLI_NORMALIZATION_PARAM(train_options),
+    { .name = "data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, data),
+      .count = 512,
+      .basic = true,
+      .placeholder = "SOURCE",
+      .help =
+          "folder of IDX files, images, tar or npy files; FILE.csv, FILE.tar, FILE.npy; s3://BUCKET/PREFIX; "
+          "a name (fashion-mnist); digits[:COUNT]; synthetic:HxWxC:CLASSES:COUNT (docs/data.md)" },
+    { .name = "validation-data",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, validation_data),
+      .count = 512,
+      .seed_name = "ValidationData",
+      .basic = true,
+      .placeholder = "SOURCE",
+      .help = "source to validate on, or none [test part of --data]" },
+    { .name = "out",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, out),
+      .count = 512,
+      .basic = true,
+      .placeholder = "FILE.onnx",
+      .help = "file for the model [in the run folder]" },
+    { .name = "metrics",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(train_options, metrics),
+      .count = 512,
+      .placeholder = "FILE.jsonl",
+      .help = "also write the metrics there (FILE.jsonl)" },
+    { .name = "lint",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(train_options, lint),
+      .words = lint_words,
+      .help = "options without effect: error or warn" },
+    { .name = "plots",
+      .type = GP_PARAM_WORD,
+      .offset = offsetof(train_options, plots),
+      .words = plots_words,
+      .seed_name = "Plots",
+      .help = "live picture on a terminal, or the table" },
+    { .name = "verbose",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(train_options, verbose),
+      .help = "print the values of all training options before the first step" },
+    CLI_JSON_PARAM(train_options),
+    CLI_COMMON_PARAMS(train_options),
+    { 0 },
+};
+
+/* To estimate the time of a checkpoint: bytes per parameter (weights, state of Adam, best weights) and the
+ * rate of a slow disk. */
+enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
+
+/* State of one `gradpool train`, for the callbacks of the training. */
+typedef struct gp_session {
+    const cli_call *call;
+    const train_options *options;
+    gp_train_request request;
+    cli_changes changes; /* of the pretrained network */
+    run_folder folder;   /* opened when every worker is ready: what is refused leaves nothing behind */
+    gp_view *view;
+    slow_steps *slow;
+    int stop_told;
+    gp_error failed; /* of the folder; GP_OK = none */
+    advice_watch advice;
+    gp_buffer warnings;     /* before the folder is opened: lines for its log */
+    bool reported;          /* report.json was written */
+    bool excluded_noted;    /* the samples that validation excludes were reported */
+    bool pixels;            /* the targets are classes of pixels */
+    int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
+    double passes, state_s; /* see term_grace_update() */
+} gp_session;
+
+static const char *train_name(const train_options *options)
+{
+    return options->pretrained[0] != '\0' ? options->pretrained : options->network;
+}
+
+static void train_change_event(void *context, const gp_layer_change *change)
+{
+    changes_add(&((gp_session *)context)->changes, change);
+}
+
+static void train_note_event(void *context, const char *sentence)
+{
+    const gp_session *session = context;
+
+    if (!session->options->common.quiet)
+        show_line(stderr, sentence);
+}
+
+/* Write a line into the log of the run's folder. */
+static void train_log(const gp_session *session, const char *sentence)
+{
+    if (session->folder.log == NULL)
+        return;
+    fprintf(session->folder.log, "%s\n", sentence);
+    fflush(session->folder.log);
+}
+
+/* Print a warning, with --quiet too, and write it into the log of the run's folder. */
+static void train_warning_event(void *context, const char *sentence)
+{
+    gp_session *session = context;
+
+    char text[600];
+
+    size_t used = (size_t)snprintf(text, sizeof(text), "warning: ");
+
+    show_clean(text + used, sizeof(text) - used, sentence);
+    fprintf(stderr, "%s\n", text);
+    if (session->folder.path[0] == '\0')
+        gp_buffer_printf(&session->warnings, NULL, "%s\n", text);
+    train_log(session, text);
+}
+
+/* Print a sentence about the running training, and log it. */
+static void train_say(const gp_session *session, const char *sentence)
+{
+    train_log(session, sentence);
+    if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
+        view_note(session->view, sentence);
+}
+
+/* Report targets that are missing in a part of the data, if any.
+ *   part    "training" or "validation"
+ *   values  the targets are values */
+static void train_say_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
+{
+    char words[80], text[120];
+
+    if (count == 0)
+        return;
+    snprintf(text, sizeof(text), "excluded from %s: %s", part,
+             show_excluded(words, sizeof(words), count, session->pixels, values));
+    train_say(session, text);
+}
+
+/* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop the training. */
+static void train_begin_event(void *context, const gp_train_facts *facts)
+{
+    gp_session *session = context;
+    const train_options *options = session->options;
+    const cli_call *call = session->call;
+
+    gp_train_options values;
+
+    train_text_options(call, facts, &values);
+    if (run_folder_open(&session->folder, train_name(options), call->argc, call->argv, &values,
+                        options->metrics[0] != '\0' ? options->metrics : NULL, &session->failed) != GP_OK) {
+        cli_stop = 2;
+        return;
+    }
+    run_folder_facts(&session->folder, facts);
+    session->pixels = facts->pixels;
+    session->passes = 3.0 + (facts->batch > 0 ? (double)facts->validation_samples / facts->batch : 0);
+    session->state_s = (double)facts->parameters * STATE_BYTES / DISK_BYTES_PER_S;
+    cli_term_grace_raise(8 + session->state_s);
+    bool silent = options->common.quiet || options->common.json;
+    char warning[400];
+
+    if (!silent)
+        train_text_begin(call, facts, options->verbose, session->folder.path);
+    if (advice_watch_begin(&session->advice, options->network, options->data, call->train, facts, warning,
+                           sizeof(warning)) &&
+        !silent)
+        fprintf(stderr, "%s\n", warning);
+    session->view =
+        view_new(&(view_options){ .out = silent ? NULL : stdout,
+                                  .log = session->folder.log,
+                                  .terminal = isatty(1) == 1,
+                                  .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
+                                  .frequency = cli_verbose_frequency(call) });
+    if (session->view != NULL)
+        view_begin(session->view, facts);
+    session->slow = slow_steps_new(facts->workers);
+    train_say_excluded(session, "training", facts->excluded, facts->classes == 0);
+}
+
+/* Give a soft stop by SIGTERM enough time: to end the step in progress, to validate, and to write
+ * the last checkpoint and the model. The longest time between two steps stands for the time of a
+ * step. */
+static void term_grace_update(gp_session *session)
+{
+    int64_t now_ms = gp_now_ms();
+
+    if (session->stepped_ms != 0 && cli_stop == 0)
+        cli_term_grace_raise((double)(now_ms - session->stepped_ms) * 1e-3 * session->passes +
+                             session->state_s);
+    session->stepped_ms = now_ms;
+}
+
+static void train_step_event(void *context, const gp_train_step *step)
+{
+    gp_session *session = context;
+
+    if (step->rank == 0) {
+        run_folder_step(&session->folder, step);
+        term_grace_update(session);
+    }
+    advice_watch_step(&session->advice, step);
+    char text[200];
+
+    if (session->slow != NULL && slow_steps_add(session->slow, step, gp_now_ms(), text, sizeof(text)))
+        train_say(session, text);
+    if (session->view == NULL)
+        return;
+    view_step(session->view, step);
+    if (cli_stop > session->stop_told) {
+        session->stop_told = cli_stop;
+        view_say(session->view, cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
+                                              : "stopping at once; the model is not kept");
+    }
+}
+
+static void train_check_event(void *context, const gp_train_check *check)
+{
+    gp_session *session = context;
+
+    run_folder_check(&session->folder, check);
+    advice_watch_check(&session->advice);
+    if (session->view != NULL)
+        view_check(session->view, check);
+    if (!session->excluded_noted)
+        train_say_excluded(session, "validation", check->excluded, isnan(check->accuracy));
+    session->excluded_noted = session->excluded_noted || check->excluded > 0;
+}
+
+static void train_check_progress_event(void *context, const gp_train_check_progress *progress)
+{
+    const gp_session *session = context;
+
+    if (session->view != NULL)
+        view_check_progress(session->view, progress);
+}
+
+static void train_regroup_event(void *context, const gp_train_regroup *regroup)
+{
+    gp_session *session = context;
+
+    run_folder_regroup(&session->folder, regroup);
+    if (session->slow != NULL)
+        slow_steps_reset(session->slow, regroup->workers);
+    if (session->view != NULL)
+        view_regroup(session->view, regroup);
+}
+
+static void train_report(const gp_session *session, const gp_training_summary *summary, const char *model)
+{
+    advice_result advice;
+    const bool known = advice_watch_end(&session->advice, &advice);
+
+    if (session->options->common.json) {
+        gp_buffer text;
+        gp_json_writer writer;
+
+        gp_buffer_init(&text, 1 << 16);
+        gp_json_writer_init(&writer, &text, true);
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "model", model);
+        gp_json_put_text(&writer, "folder", session->folder.path);
+        gp_json_put_bool(&writer, "stopped", summary->stopped);
+        gp_json_put_bool(&writer, "out_of_patience", summary->out_of_patience);
+        gp_json_put_integer(&writer, "epochs", summary->epochs);
+        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
+        gp_json_put_number(&writer, "loss", summary->loss);
+        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
+        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        if (!isnan(summary->validation_rmse))
+            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
+        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
+        gp_json_put_number(&writer, "seconds", summary->seconds);
+        gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
+        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
+        gp_json_put_integer(&writer, "restarts", summary->restarts);
+        gp_json_put_integer(&writer, "resizes", summary->resizes);
+        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
+        changes_write(&session->changes, &writer);
+        if (known) {
+            gp_json_put_number(&writer, "advised_images_per_second", advice.expected);
+            gp_json_put_number(&writer, "advice_error", advice.expected / advice.measured - 1);
+        }
+        gp_json_end_object(&writer);
+        show_json_print(&writer, &text, NULL);
+        return;
+    }
+    if (!session->options->common.quiet)
+        printf("\n");
+    train_text_end(summary);
+    if (known && advice.fresh)
+        printf("\n%s", advice.text);
+    printf("\nmodel: %s\n", model);
+}
+
+/* Where --out says, and when that fails in the run's folder: nothing trained is lost. */
+static gp_status train_save(const gp_session *session, const gp_training *training, char *model, size_t bytes,
+                            gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    if (session->options->out[0] != '\0') {
+        snprintf(model, bytes, "%s", session->options->out);
+        status = gp_training_save(training, model, err);
+        if (status == GP_OK)
+            return GP_OK;
+    }
+    run_folder_model(&session->folder, model, bytes);
+    if (status == GP_OK)
+        return gp_training_save(training, model, err);
+    if (gp_training_save(training, model, NULL) == GP_OK)
+        return gp_fail(err, status, "cannot write --out %s; the model is kept in %s", session->options->out,
+                       model);
+    return status;
+}
+
+/* Whether a file can be written there, before hours are spent. */
+static gp_status train_check_file(const char *option, const char *path, gp_error *err)
+{
+    char folder[520];
+    char *slash;
+    struct stat facts;
+
+    if (path[0] == '\0')
+        return GP_OK;
+    if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode))
+        return gp_fail(err, GP_EINVAL, "--%s is %s, a folder; it must be a file", option, path);
+    snprintf(folder, sizeof(folder), "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash == NULL)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = '\0';
+    if (access(folder, W_OK | X_OK) != 0)
+        return gp_fail_errno(err, GP_EIO, "--%s is %s, and its folder cannot be written", option, path);
+    return GP_OK;
+}
+
+static const char *given_or_null(const char *text)
+{
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* Let another attempt of a background job continue from the checkpoints of the one before.
+ *
+ * An attempt that may use its checkpoint directory leaves a mark in the job's folder. So the next attempt knows that the
+ * checkpoints there are the job's own. */
+static void job_mark(char path[600])
+{
+    snprintf(path, 600, "%s/checkpoints", job_self_folder());
+}
+
+static void train_continue_job(cli_call *call)
+{
+    gp_checkpoint_list *steps;
+    gp_train_options given;
+    char path[600];
+
+    gp_train_options_from_words(&given, call->train);
+    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0' || call->train_count == CLI_WORDS_MAX)
+        return;
+    job_mark(path);
+    steps = access(path, F_OK) != 0 ? NULL : gp_malloc(sizeof(*steps));
+    if (steps != NULL && gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL) == GP_OK &&
+        steps->count > 0)
+        call->train[call->train_count++] = gp_strdup("resume=auto"); /* the last value counts */
+    gp_free(steps);
+}
+
+static gp_status train_mark_job(const cli_call *call, gp_error *err)
+{
+    gp_train_options given;
+    char path[600];
+
+    gp_train_options_from_words(&given, call->train);
+    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0')
+        return GP_OK;
+    job_mark(path);
+    return gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
+}
+
+/* Whatever can be refused is, before a pool is looked for. */
+static gp_status train_prepare(gp_session *session, gp_training **training, gp_error *err)
+{
+    const train_options *options = session->options;
+    cli_progress progress;
+
+    cli_progress_begin(session->call, &progress, "samples");
+    const gp_progress reports = cli_progress_reports(&progress);
+
+    session->request =
+        (gp_train_request){ .network = given_or_null(options->network),
+                            .data = options->data,
+                            .validation_data = given_or_null(options->validation_data),
+                            .options = session->call->train,
+                            .events = { .begin = train_begin_event,
+                                        .step = train_step_event,
+                                        .check = train_check_event,
+                                        .context = session,
+                                        .change = train_change_event,
+                                        .note = train_note_event,
+                                        .check_progress = train_check_progress_event,
+                                        .warning = train_warning_event,
+                                        .regroup = train_regroup_event },
+                            .stop = &cli_stop,
+                            .pretrained = given_or_null(options->pretrained),
+                            .classes = given_or_null(options->classes),
+                            .head_learn_rate_factor = { options->head_factor[0], options->head_factor[1] },
+                            .freeze_up_to = given_or_null(options->freeze_up_to),
+                            .image_normalization = given_or_null(options->image_normalization),
+                            .data_progress = &reports };
+    gp_status status = gp_training_new(training, &session->request, err);
+
+    cli_progress_end(&progress);
+    session->request.data_progress = NULL; /* its context ends here */
+    return status;
+}
+
+static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)
+{
+    gp_lease_request lease = { 0 };
+    gp_status status = cli_lease_request(session->call, pool, &lease, err);
+
+    if (status == GP_OK)
+        status = gp_training_run(training, pool, &lease, err);
+    if (session->failed.code == GP_OK)
+        return status;
+    *err = session->failed;
+    return err->code;
+}
+
+static int train_check(cli_call *call)
+{
+    const train_options *options = call->options;
+    gp_error err;
+    int code;
+
+    if (train_name(options)[0] == '\0' || options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", train_name(options)[0] == '\0' ? "network" : "data");
+    code = lint_training(call, options->lint == 1, strcmp(options->validation_data, "none") != 0);
+    if (code != CLI_OK)
+        return code;
+    if (train_check_file("out", options->out, &err) != GP_OK ||
+        train_check_file("metrics", options->metrics, &err) != GP_OK)
+        return cli_fail(call, &err);
+    return CLI_OK;
+}
+
+/* While the logs are fresh. */
+static void train_post_mortem(gp_session *session, const gp_error *failure)
+{
+    const char *name = session->options->common.pool;
+    const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
+    gp_places places;
+
+    if (folder == NULL) /* it failed before its first step: no folder was made, and the error says it all */
+        return;
+    if (gp_places_find(&places, name[0] != '\0' ? name : getenv("GRADPOOL_POOL"), NULL) != GP_OK)
+        return; /* a pool of another host: its logs are there */
+    report_write(folder, &places, failure);
+    session->reported = true;
+}
+
+/* On a pool, to the end, with what is kept of it. */
+static gp_status train_on_pool(gp_session *session, gp_training *training, gp_training_summary *summary,
+                               gp_error *err)
+{
+    gp_pool *pool = NULL;
+    char model[600];
+    gp_status status = cli_open(session->call, false, &pool, err);
+
+    if (status != GP_OK)
+        return status;
+    cli_catch_interrupts();
+    status = train_go(session, pool, training, err);
+    view_free(session->view);
+    slow_steps_free(session->slow);
+    gp_pool_close(pool);
+    if (status == GP_OK)
+        status = train_save(session, training, model, sizeof(model), err);
+    if (status == GP_OK) {
+        gp_training_summarize(training, summary);
+        train_report(session, summary, model);
+    }
+    run_folder_close(&session->folder, status == GP_OK ? summary : NULL, status == GP_OK ? NULL : err);
+    if (status != GP_OK && status != GP_ECANCELED)
+        train_post_mortem(session, err);
+    return status;
+}
+
+static int train_run(cli_call *call)
+{
+    const train_options *options = call->options;
+    gp_session session = { .call = call, .options = options };
+    gp_training *training = NULL;
+    gp_training_summary summary = { 0 };
+    gp_error err;
+    gp_status status;
+    int code = CLI_OK;
+
+    gp_buffer_init(&session.warnings, 1 << 16);
+    run_folder_start(&session.folder);
+    train_continue_job(call);
+    status = train_prepare(&session, &training, &err);
+    if (status == GP_OK)
+        status = train_mark_job(call, &err);
+
+    if (status == GP_OK)
+        code = lint_transfer(call, options->lint == 1, &session.changes);
+    if (status == GP_OK && code == CLI_OK) {
+        if (!options->common.quiet && !options->common.json)
+            changes_print(&session.changes);
+        status = train_on_pool(&session, training, &summary, &err);
+    }
+    gp_training_free(training);
+    changes_deinit(&session.changes);
+    gp_buffer_deinit(&session.warnings);
+    if (status != GP_OK)
+        code = cli_fail(call, &err);
+    if (session.reported && job_self_folder() == NULL && !options->common.quiet)
+        fprintf(stderr, "why, in more words: gradpool report %s\n", session.folder.path);
+    if (status != GP_OK)
+        return code;
+    return summary.stopped ? CLI_INTERRUPTED : code;
+}
+
+static const char *const train_sources[] = { "data", "validation-data", NULL };
+
+extern const cli_command cli_command_train;
+const cli_command cli_command_train = {
+    .name = "train",
+    .summary = "train a network on the pool's workers",
+    .usage = "--network NETWORK|--pretrained MODEL --data SOURCE [options]",
+    .examples =
+        "  gradpool train --network lenet --data fashion-mnist --epochs 10 --lr 0.1\n"
+        "  gradpool train --network lenet --data digits --workers 2 --out digits.onnx\n"
+        "  gradpool train --network lenet --data digits --workers 2:4 --min-workers 2\n"
+        "  gradpool train --network lenet --data fashion-mnist --lr 0.2 --learn-rate-schedule piecewise "
+        "--learn-rate-drop-period 5\n"
+        "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --head-learn-rate-factor "
+        "10,20\n"
+        "  gradpool train --pretrained resnet18 --data flowers/ --classes auto --image-size 224,224\n"
+        "  gradpool train --network deeplabv3plus:backbone=resnet18 --data camvid --class-weights auto "
+        "--augment "
+        "'crop=random crop-size=160,160 patches-per-image=8 rotation=-20,20'\n"
+        "  gradpool train --pretrained resnet18 --data s3://bucket/flowers --s3-region eu-central-1 "
+        "--classes auto\n"
+        "  gradpool train --pretrained animals.onnx --data vehicles/ --classes auto --freeze-up-to norm2\n",
+    .options = train_params,
+    .options_bytes = sizeof(train_options),
+    .leases = true,
+    .trains = true,
+    .check = train_check,
+    .sources = train_sources,
+    .run = train_run,
+};

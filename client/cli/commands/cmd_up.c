@@ -1,0 +1,325 @@
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/show.h"
+#include "client/pool/remote.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "proto/channel/endpoint.h"
+
+typedef struct up_options {
+    cli_common common;
+    int64_t workers;
+    char devices[256];
+    char idle_timeout[24], suspect_after[24], kill_after[24];
+    char secret_env[512];
+    char listen[108];
+} up_options;
+
+static const gp_param up_params[] = {
+    { .name = "workers",
+      .type = GP_PARAM_I64,
+      .offset = offsetof(up_options, workers),
+      .min = 0,
+      .max = 256,
+      .help = "how many; 0 = one per GPU, else one per core (at most 16)" },
+    { .name = "devices",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, devices),
+      .count = 256,
+      .fallback_text = "auto",
+      .help = "auto, cpu, 1,3 or cuda:0 or a UUID" },
+    { .name = "idle-timeout",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, idle_timeout),
+      .count = 24,
+      .fallback_text = "30m",
+      .help = "end after that long without use: 90s, 30m, 2h, or never" },
+    { .name = "suspect-after",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, suspect_after),
+      .count = 24,
+      .fallback_text = "5s",
+      .help = "show a worker that gives no sign of life for so long as suspect; or never" },
+    { .name = "kill-after",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, kill_after),
+      .count = 24,
+      .fallback_text = "15s",
+      .help = "and replace it after so long, unless it runs code of yours; or never" },
+    { .name = "secret-env",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, secret_env),
+      .count = 512,
+      .help = "variables whose values the pool keeps for its life: A,B; again: renewed" },
+    { .name = "listen",
+      .type = GP_PARAM_TEXT,
+      .offset = offsetof(up_options, listen),
+      .count = 108,
+      .help = "let clients on other hosts in by their keys, at tcp://ADDRESS:PORT (docs/security.md)" },
+    CLI_JSON_PARAM(up_options),
+    CLI_COMMON_PARAMS(up_options),
+    { 0 },
+};
+
+/* Milliseconds; -1 = never; 0 = not a time. */
+static int64_t parse_timeout(const char *text)
+{
+    char unit[4] = "";
+    double value;
+
+    if (strcmp(text, "never") == 0)
+        return -1;
+    if (sscanf(text, "%lf%3s", &value, unit) < 1 || !(value > 0) || value > 1e7)
+        return 0;
+    if (strcmp(unit, "s") == 0)
+        return (int64_t)(value * 1e3);
+    if (strcmp(unit, "m") == 0)
+        return (int64_t)(value * 60e3);
+    if (strcmp(unit, "h") == 0)
+        return (int64_t)(value * 3600e3);
+    return strcmp(unit, "ms") == 0 ? (int64_t)value : 0;
+}
+
+/* What `up` did, for people. */
+typedef struct up_story {
+    bool quiet;
+    bool started;            /* the library's note said so */
+    gp_status_reply *before; /* of a pool that was there */
+} up_story;
+
+static void up_note(void *context, const char *sentence)
+{
+    up_story *story = context;
+
+    if (strncmp(sentence, "started", 7) == 0)
+        story->started = true;
+    else if (!story->quiet)
+        fprintf(stderr, "gradpool up: ");
+    show_line(stderr, sentence);
+}
+
+/* A door is opened when a pool begins, or never: a running one says where it listens. */
+static gp_status up_check_listen(const cli_call *call, const gp_status_reply *reply, gp_error *err)
+{
+    const up_options *options = call->options;
+    const char *wanted = strrchr(options->listen, ':'), *there = strrchr(reply->listen, ':');
+
+    if (!cli_given(call, "listen") || strcmp(options->listen, reply->listen) == 0 ||
+        (wanted != NULL && there != NULL && (strcmp(wanted, there) == 0 || strcmp(wanted, ":0") == 0)))
+        return GP_OK;
+    return gp_fail(err, GP_EBUSY, "the pool runs already and listens %s%s; end it first: gradpool down",
+                   there != NULL ? "at " : "nowhere", reply->listen);
+}
+
+/* What is now open to whom. */
+static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
+{
+    const up_options *options = call->options;
+    gp_allow_list *list = gp_calloc(1, sizeof(*list));
+    char key[GP_KEY_TEXT] = "";
+    uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
+    gp_places places;
+    gp_error err;
+    gp_status status =
+        list == NULL
+            ? GP_ENOMEM
+            : gp_places_find(&places,
+                             options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL"),
+                             &err);
+
+    if (status == GP_OK)
+        status = gp_allow_read(list, places.allowed, &err);
+    if (status == GP_OK)
+        status = gp_key_read_public(key, places.server_key, &err);
+    for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
+        counts[list->entries[i].role]++;
+    gp_free(list);
+    if (status != GP_OK) {
+        fprintf(stderr, "gradpool up: the keys cannot be told: %s\n", err.message);
+        return;
+    }
+    printf("\nother hosts reach this pool at %s, encrypted, by their keys:\n"
+           "  %" PRIu32
+           " client%s  may submit jobs, which run as you on this host, cancel them, and end the pool\n"
+           "  %" PRIu32 " observer%s may look at its state, its jobs and their logs\n"
+           "its public key, for their --server-key-file: %s\n",
+           reply->listen, counts[GP_KEY_CLIENT], counts[GP_KEY_CLIENT] == 1 ? " " : "s",
+           counts[GP_KEY_OBSERVER], counts[GP_KEY_OBSERVER] == 1 ? " " : "s", key);
+    if (counts[GP_KEY_CLIENT] + counts[GP_KEY_OBSERVER] == 0)
+        printf("nobody comes in yet: gradpool key add NAME KEY\n");
+}
+
+/* A running pool of another size, or of which devices are asked, is resized. */
+static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error *err)
+{
+    static const char *const times[] = { "idle-timeout", "suspect-after", "kill-after" };
+    const up_options *options = call->options;
+    gp_status_reply *reply = NULL;
+    gp_status status = pool_status(pool, &reply, err);
+
+    if (status != GP_OK)
+        return status;
+    status = up_check_listen(call, reply, err);
+    bool same = (!cli_given(call, "workers") || options->workers == (int64_t)reply->workers_count) &&
+                !cli_given(call, "devices");
+
+    story->before = reply;
+    for (size_t i = 0; i < 3 && !story->started && !options->common.quiet; i++)
+        if (cli_given(call, times[i]))
+            fprintf(stderr, "gradpool up: --%s is of a pool that is started; this one goes on with its own\n",
+                    times[i]);
+    if (status != GP_OK)
+        return status;
+    return same ? GP_OK
+                : gp_pool_resize(pool, (uint32_t)options->workers,
+                                 cli_given(call, "devices") ? options->devices : NULL, err);
+}
+
+/* Whether the pool has the same worker processes as before. */
+static bool up_unchanged(const gp_status_reply *before, const gp_status_reply *now)
+{
+    bool same = before->workers_count == now->workers_count;
+
+    for (uint32_t i = 0; same && i < now->workers_count; i++)
+        same = before->workers[i].slot.index == now->workers[i].slot.index &&
+               before->workers[i].slot.incarnation == now->workers[i].slot.incarnation;
+    return same;
+}
+
+/* Workers report within milliseconds; a device that must be released first takes longer. */
+static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + 10000;
+
+    for (;;) {
+        uint32_t starting = 0;
+        gp_status status = pool_status(pool, reply, err);
+
+        if (status != GP_OK)
+            return status;
+        for (uint32_t i = 0; i < (*reply)->workers_count; i++)
+            starting += (*reply)->workers[i].state == GP_WORKER_STARTING;
+        if ((starting == 0 && (*reply)->workers_count > 0) || gp_now_ms() >= deadline)
+            return GP_OK;
+        gp_free(*reply);
+        gp_sleep_ms(1);
+    }
+}
+
+/* GP_EPEER: no worker has started. */
+static gp_status up_check_workers(const gp_status_reply *reply, gp_error *err)
+{
+    uint32_t dead = 0;
+
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        dead += reply->workers[i].state == GP_WORKER_DEAD;
+    if (dead == 0 || dead < reply->workers_count)
+        return GP_OK;
+    return gp_fail(err, GP_EPEER, "no worker has started; worker %" PRIu32 ": %s",
+                   reply->workers[0].slot.index, reply->workers[0].reason);
+}
+
+static int up_run(cli_call *call)
+{
+    const up_options *options = call->options;
+    up_story story = { .quiet = options->common.quiet };
+    gp_pool_options open = { .pool = options->common.pool[0] != '\0' ? options->common.pool : NULL,
+                             .workers = (uint32_t)options->workers,
+                             .devices = options->devices,
+                             .idle_timeout_ms = parse_timeout(options->idle_timeout),
+                             .suspect_ms = parse_timeout(options->suspect_after),
+                             .silence_ms = parse_timeout(options->kill_after),
+                             .listen = cli_given(call, "listen") ? options->listen : NULL,
+                             .secret_env = cli_given(call, "secret-env") ? options->secret_env : NULL,
+                             .note = up_note,
+                             .context = &story };
+    int64_t begin_ns = gp_now_ns();
+    gp_pool *pool;
+    gp_status_reply *reply = NULL;
+    gp_error err;
+
+    const struct {
+        const char *name, *given;
+        int64_t ms;
+    } times[] = { { "idle-timeout", options->idle_timeout, open.idle_timeout_ms },
+                  { "suspect-after", options->suspect_after, open.suspect_ms },
+                  { "kill-after", options->kill_after, open.silence_ms } };
+
+    enum { SILENCE_LEAST_MS = 1000 }; /* a worker gives a sign of life every 500 ms */
+
+    if ((open.suspect_ms > 0 && open.suspect_ms < SILENCE_LEAST_MS) ||
+        (open.silence_ms > 0 && open.silence_ms < SILENCE_LEAST_MS))
+        return cli_usage(call,
+                         "--suspect-after is '%s' and --kill-after '%s'; each must be 1s or more, or never",
+                         options->suspect_after, options->kill_after);
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
+        if (times[i].ms == 0)
+            return cli_usage(call, "--%s is '%s'; it must be a time such as 90s, 30m or 2h, or never",
+                             times[i].name, times[i].given);
+    if (open.listen != NULL && gp_endpoint_check(open.listen, true, &err) != GP_OK)
+        return cli_usage(call, "--listen: %s", err.message);
+    gp_status status = gp_pool_open(&pool, &open, &err);
+
+    if (status == GP_OK && (status = pool_needs_host(pool, "gradpool up", &err)) != GP_OK)
+        gp_pool_close(pool);
+
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    status = up_fit(call, pool, &story, &err);
+    if (status == GP_OK)
+        status = up_wait(pool, &reply, &err);
+    gp_pool_close(pool);
+    if (status != GP_OK) {
+        gp_free(story.before);
+        return cli_fail(call, &err);
+    }
+    status = up_check_workers(reply, &err);
+    if (options->common.json) {
+        gp_buffer text;
+
+        gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+        if (pool_status_write(reply, NULL, &text, &err) == GP_OK)
+            printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+    } else if (!options->common.quiet) {
+        char time[40], was[60] = "started";
+
+        show_status(reply);
+        if (!story.started && up_unchanged(story.before, reply))
+            snprintf(was, sizeof(was), "already running");
+        else if (!story.started)
+            snprintf(was, sizeof(was), "resized (it had %" PRIu32 " worker%s)", story.before->workers_count,
+                     story.before->workers_count == 1 ? "" : "s");
+        if (status == GP_OK)
+            printf("\n%s; ready in %s\n", was,
+                   cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
+        if (cli_given(call, "listen"))
+            up_say_listen(call, reply);
+    }
+    gp_free(story.before);
+    gp_free(reply);
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}
+
+extern const cli_command cli_command_up;
+const cli_command cli_command_up = {
+    .name = "up",
+    .summary = "start the pool, or attach to it; resize an idle one",
+    .usage = "[--workers N] [--devices LIST] [--idle-timeout 30m] [--suspect-after 5s] [--kill-after 15s] "
+             "[--secret-env NAMES] [--listen ENDPOINT]",
+    .examples =
+        "  gradpool up                      one worker per GPU, or per core\n"
+        "  gradpool up --workers 1          one worker on all cores\n"
+        "  gradpool up --devices cpu        CPU workers although there are GPUs\n"
+        "  gradpool up --secret-env AWS_ACCESS_KEY_ID,AWS_SECRET_ACCESS_KEY,AWS_SESSION_TOKEN\n"
+        "                                   what the workers show to S3; on a running pool, renewed\n"
+        "  gradpool up --listen tcp://10.0.0.5:5555\n"
+        "                                   jobs from other hosts, whose keys `gradpool key add` knows\n",
+    .options = up_params,
+    .options_bytes = sizeof(up_options),
+    .run = up_run,
+};

@@ -1,0 +1,129 @@
+#include <inttypes.h>
+#include <stddef.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/jobs/job_wait.h"
+#include "common/base/memory/alloc.h"
+
+typedef struct wait_options {
+    cli_common common;
+    bool any;
+    double timeout;
+} wait_options;
+
+static const gp_param wait_params[] = {
+    { .name = "any",
+      .type = GP_PARAM_BOOL,
+      .offset = offsetof(wait_options, any),
+      .help = "return when one of them has ended" },
+    { .name = "timeout",
+      .type = GP_PARAM_F64,
+      .offset = offsetof(wait_options, timeout),
+      .max = 1e6,
+      .unit = "seconds",
+      .help = "give up after so many seconds; 0 = never" },
+    CLI_JSON_PARAM(wait_options),
+    CLI_REMOTE_PARAMS(wait_options),
+    CLI_COMMON_PARAMS(wait_options),
+    { 0 },
+};
+
+/* Beside the job's own exit code; as timeout(1) and shells have them. */
+enum { EXIT_TIMED_OUT = 124, EXIT_NO_OUTCOME = 125, EXIT_SIGNAL = 128 };
+
+static int wait_check(cli_call *call)
+{
+    uint64_t job;
+    gp_error err;
+
+    if (call->word_count == 0)
+        return cli_usage(call, "which job? 'gradpool jobs' lists them");
+    for (int i = 0; i < call->word_count; i++)
+        if (job_number(call->words[i], &job, &err) != GP_OK)
+            return cli_usage(call, "%s", err.message);
+    return CLI_OK;
+}
+
+static int code_of(const gp_job_info *info)
+{
+    switch (info->state) {
+    case GP_JOB_DONE:
+        return CLI_OK;
+    case GP_JOB_FAILED:
+        return info->signal > 0      ? EXIT_SIGNAL + info->signal
+               : info->exit_code > 0 ? info->exit_code
+                                     : CLI_FAILED;
+    case GP_JOB_CANCELED:
+        return CLI_INTERRUPTED;
+    default:
+        return EXIT_NO_OUTCOME;
+    }
+}
+
+static void report(const cli_call *call, const gp_job_info *info, int *code)
+{
+    const wait_options *options = call->options;
+    gp_buffer text;
+    gp_json_writer writer;
+
+    if (!gp_job_state_ended(info->state))
+        return;
+    if (*code == CLI_OK)
+        *code = code_of(info);
+    if (options->common.json) {
+        gp_buffer_init(&text, 1 << 16);
+        gp_json_writer_init(&writer, &text, false);
+        pool_job_write(&writer, info);
+        printf("%s\n", gp_buffer_text(&text));
+        gp_buffer_deinit(&text);
+    } else if (!options->common.quiet) {
+        job_say_end(stdout, info);
+    }
+}
+
+static int wait_run(cli_call *call)
+{
+    const wait_options *options = call->options;
+    uint64_t jobs[CLI_WORDS_MAX];
+    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos)); /* large: not on the stack */
+    gp_pool *pool = NULL;
+    gp_error err;
+    int code = CLI_OK;
+
+    if (infos == NULL) {
+        gp_fail(&err, GP_ENOMEM, "no memory for %d jobs", call->word_count);
+        return cli_fail(call, &err);
+    }
+    for (int i = 0; i < call->word_count; i++)
+        job_number(call->words[i], &jobs[i], &err);
+    cli_catch_interrupts();
+    gp_status status = job_wait(call, &pool, infos, jobs, (size_t)call->word_count, options->any,
+                                options->timeout > 0 ? (int)(options->timeout * 1000) : -1, &err);
+
+    gp_pool_close(pool);
+    if (status != GP_OK) {
+        gp_free(infos);
+        cli_fail(call, &err);
+        return status == GP_ETIMEDOUT   ? EXIT_TIMED_OUT
+               : status == GP_ECANCELED ? CLI_INTERRUPTED
+                                        : EXIT_NO_OUTCOME;
+    }
+    for (int i = 0; i < call->word_count; i++)
+        report(call, &infos[i], &code);
+    gp_free(infos);
+    return code;
+}
+
+extern const cli_command cli_command_wait;
+const cli_command cli_command_wait = {
+    .name = "wait",
+    .summary = "wait for jobs; the exit code is the job's",
+    .usage = "JOB... [--any] [--timeout SECONDS]",
+    .examples = "  gradpool wait 7 && echo it is done\n"
+                "  gradpool wait 7 8 9 --any\n",
+    .options = wait_params,
+    .options_bytes = sizeof(wait_options),
+    .words_max = -1,
+    .check = wait_check,
+    .run = wait_run,
+};

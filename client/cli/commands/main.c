@@ -1,0 +1,471 @@
+/* main.c -- the gradpool command: find the subcommand, read its options, run it. */
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/help.h"
+#include "client/cli/home.h"
+#include "client/pool/remote.h"
+#include "client/cli/jobs/job_self.h"
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/text/spell.h"
+#include "common/base/memory/secret.h"
+#include "common/model/train_options.h"
+
+#define CLI_COMMAND(name) extern const cli_command cli_command_##name;
+#include "client/cli/commands/commands.def"
+#undef CLI_COMMAND
+
+const cli_command *const cli_commands[] = {
+#define CLI_COMMAND(name) &cli_command_##name,
+#include "client/cli/commands/commands.def"
+#undef CLI_COMMAND
+    NULL
+};
+
+enum { TERM_GRACE_S = 8 }; /* below the 10 s after which a canceled job is killed */
+
+volatile sig_atomic_t cli_stop;
+static volatile sig_atomic_t term_grace_s = TERM_GRACE_S;
+static bool term_grace_given;
+
+static void interrupt_handler(int number);
+
+static void interrupts_catch(int flags)
+{
+    struct sigaction action = { .sa_handler = interrupt_handler, .sa_flags = flags };
+
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGALRM, &action, NULL);
+}
+
+/* Count SIGINT and SIGTERM: the first asks for a soft stop, the second for a hard one. A user at a
+ * terminal sends the second one if nothing happens; timeout(1) and service managers do not, so
+ * after SIGTERM the alarm takes its place. */
+static void interrupt_handler(int number)
+{
+    if (cli_stop < 2)
+        cli_stop = cli_stop + 1;
+    if (number == SIGTERM)
+        alarm((unsigned)term_grace_s);
+    interrupts_catch(0);
+}
+
+void cli_catch_interrupts(void)
+{
+    const char *text = getenv("GRADPOOL_TERM_GRACE");
+    char *end;
+    long seconds = text == NULL ? 0 : strtol(text, &end, 10);
+
+    if (seconds > 0 && seconds <= INT_MAX && *end == '\0') {
+        term_grace_s = (sig_atomic_t)seconds;
+        term_grace_given = true;
+    }
+    /* SA_RESTART: the first signal does not cut a line that stdio is writing; poll() returns in any
+     * case. The handler drops the flag, so that the second signal also ends a write to a reader
+     * that has stopped reading. */
+    interrupts_catch(SA_RESTART);
+}
+
+void cli_term_grace_raise(double seconds)
+{
+    if (!term_grace_given && seconds > term_grace_s)
+        term_grace_s = seconds < INT_MAX ? (sig_atomic_t)seconds : INT_MAX;
+}
+
+/* ---- errors ---- */
+
+int cli_fail(const cli_call *call, const gp_error *error)
+{
+    fprintf(stderr, "gradpool %s: ", call->command->name);
+    show_line(stderr, error->message);
+    job_self_error(error);
+    if (error->code == GP_ECANCELED && cli_stop != 0) /* a lease that the pool ended has the same code */
+        return CLI_INTERRUPTED;
+    return call->command->error_code != 0 ? call->command->error_code : CLI_FAILED;
+}
+
+int cli_usage(const cli_call *call, const char *format, ...)
+{
+    va_list arguments;
+
+    fprintf(stderr, "gradpool %s: ", call->command->name);
+    va_start(arguments, format);
+    vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "\nTry 'gradpool %s --help'.\n", call->command->name);
+    return call->command->error_code != 0 ? call->command->error_code : CLI_USAGE;
+}
+
+/* ---- options ---- */
+
+/* The option of that name among the command's tables; *values is the struct it belongs to (NULL: training). */
+static const gp_param *call_find(cli_call *call, const char *name, void **values)
+{
+    const gp_param *param = gp_params_find(call->command->options, name);
+
+    *values = call->options;
+    if (param == NULL && call->command->leases) {
+        param = gp_params_find(cli_lease_options, name);
+        *values = &call->lease;
+    }
+    if (param == NULL && call->command->sources != NULL) {
+        param = gp_params_find(cli_s3_options, name);
+        *values = &call->s3;
+    }
+    if (param == NULL && call->command->trains) {
+        param = gp_params_find(gp_train_options_table, name);
+        *values = NULL;
+    }
+    return param;
+}
+
+static void offer_table(const gp_param *table, const char *name, const char **near, unsigned *distance)
+{
+    for (; table->type != GP_PARAM_NONE; table++) {
+        gp_spell_offer(name, table->name, near, distance);
+        if (table->alias != NULL)
+            gp_spell_offer(name, table->alias, near, distance);
+    }
+}
+
+static int call_unknown(const cli_call *call, const char *name)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+    const gp_param *synonym =
+        call->command->trains ? gp_params_find_synonym(gp_train_options_table, name) : NULL;
+
+    if (synonym == NULL)
+        synonym = gp_params_find_synonym(call->command->options, name);
+    if (synonym != NULL)
+        return cli_usage(call, "unknown option --%s; did you mean --%s?", name, synonym->name);
+    offer_table(call->command->options, name, &near, &distance);
+    if (call->command->leases)
+        offer_table(cli_lease_options, name, &near, &distance);
+    if (call->command->sources != NULL)
+        offer_table(cli_s3_options, name, &near, &distance);
+    if (call->command->trains)
+        offer_table(gp_train_options_table, name, &near, &distance);
+    if (near != NULL)
+        return cli_usage(call, "unknown option --%s; did you mean --%s?", name, near);
+    return cli_usage(call, "unknown option --%s", name);
+}
+
+/* Training options are checked here, against a scratch struct, and kept as "name=value" for gp_train(). */
+static gp_status call_set_training(cli_call *call, const gp_param *param, const char *value, gp_error *err)
+{
+    gp_train_options scratch;
+    size_t bytes = strlen(param->name) + strlen(value) + 2;
+    char *text;
+
+    if (call->train_count == CLI_WORDS_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d training options", CLI_WORDS_MAX);
+    gp_params_default(gp_train_options_table, &scratch);
+    gp_status status = gp_params_set(param, &scratch, value, err);
+
+    if (status != GP_OK)
+        return status;
+    text = gp_malloc(bytes);
+    if (text == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for an option");
+    snprintf(text, bytes, "%s=%s", param->name, value);
+    call->train[call->train_count++] = text;
+    return GP_OK;
+}
+
+/* One --name[=value]; *at moves over a value that stands apart. */
+static int call_take_option(cli_call *call, int *at)
+{
+    char name[80];
+    const char *word = call->argv[*at] + (call->argv[*at][1] == '-' ? 2 : 1), *equals = strchr(word, '='),
+               *value;
+    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    gp_error err;
+    void *values;
+
+    if (length >= sizeof(name))
+        return cli_usage(call, "unknown option %s", call->argv[*at]);
+    memcpy(name, word, length);
+    name[length] = '\0';
+    const gp_param *param = call_find(call, name, &values);
+
+    if (param == NULL)
+        return call_unknown(call, name);
+    if (equals != NULL)
+        value = equals + 1;
+    else if (param->type == GP_PARAM_BOOL)
+        value = "true";
+    else if (*at + 1 < call->argc)
+        value = call->argv[++*at];
+    else
+        return cli_usage(call, "--%s needs a value (%s)", param->name, param->help);
+    gp_status status = values == NULL ? call_set_training(call, param, value, &err)
+                                      : gp_params_set(param, values, value, &err);
+
+    return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
+/* -o: an option whose other name is one letter. */
+static bool is_letter(const cli_call *call, const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && word[1] != '-' && word[2] == '\0' &&
+           gp_params_find(call->command->options, word + 1) != NULL;
+}
+
+/* -n N and -nN: --workers N. */
+static int call_take_workers(cli_call *call, int *at)
+{
+    const char *value = call->argv[*at] + 2;
+    gp_error err;
+
+    if (*value == '\0' && *at + 1 == call->argc)
+        return cli_usage(call, "-n needs a value: the number of workers");
+    if (*value == '\0')
+        value = call->argv[++*at];
+    gp_status status = gp_params_set(gp_params_find(cli_lease_options, "workers"), &call->lease, value, &err);
+
+    return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+}
+
+static int call_parse(cli_call *call)
+{
+    bool words_only = false;
+
+    gp_params_default(call->command->options, call->options);
+    gp_params_default(cli_lease_options, &call->lease);
+    gp_params_default(cli_s3_options, &call->s3);
+    for (int at = 2; at < call->argc; at++) {
+        const char *word = call->argv[at];
+        int code = CLI_OK;
+
+        if (!words_only && strcmp(word, "--") == 0 && call->command->runs) {
+            call->rest = (const char *const *)call->argv + at + 1;
+            call->rest_count = call->argc - at - 1;
+            return CLI_OK;
+        }
+        if (!words_only && strcmp(word, "--") == 0)
+            words_only = true;
+        else if (!words_only && call->command->leases && strncmp(word, "-n", 2) == 0)
+            code = call_take_workers(call, &at);
+        else if (!words_only && (strcmp(word, "-h") == 0))
+            ((cli_common *)call->options)->help = true;
+        else if (!words_only && (strncmp(word, "--", 2) == 0 || is_letter(call, word)))
+            code = call_take_option(call, &at);
+        else if (call->command->words_max >= 0 && call->word_count >= call->command->words_max)
+            code = cli_usage(call, "unexpected word '%s'; usage: gradpool %s %s", word, call->command->name,
+                             call->command->usage);
+        else if (call->word_count == CLI_WORDS_MAX)
+            code = cli_usage(call, "more than %d words", CLI_WORDS_MAX);
+        else {
+            call->words[call->word_count++] = word;
+            words_only |= call->command->rest_is_words;
+        }
+        if (code != CLI_OK)
+            return code;
+    }
+    return CLI_OK;
+}
+
+bool cli_given(const cli_call *call, const char *name)
+{
+    const gp_param *param = gp_params_find(gp_train_options_table, name);
+
+    for (int i = 2; i < call->argc - call->rest_count; i++) {
+        const char *word = call->argv[i];
+        char given[80];
+
+        if (strncmp(word, "--", 2) != 0 || strlen(word) >= sizeof(given))
+            continue;
+        snprintf(given, sizeof(given), "%.*s", (int)strcspn(word + 2, "="), word + 2);
+        if (strcmp(given, name) == 0 ||
+            (param != NULL && gp_params_find(gp_train_options_table, given) == param))
+            return true;
+    }
+    return false;
+}
+
+uint32_t cli_verbose_frequency(const cli_call *call)
+{
+    gp_train_options options;
+
+    gp_train_options_from_words(&options, call->train);
+    return (uint32_t)options.verbose_frequency;
+}
+
+/* ---- what commands share ---- */
+
+static void note_print(void *context, const char *sentence)
+{
+    (void)context;
+    show_line(stderr, sentence);
+}
+
+gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err)
+{
+    const cli_common *common = call->options;
+    gp_pool_options options = { .server_key_file = common->server_key_file, .key_file = common->key_file };
+    struct pool_remote *remote = NULL;
+    gp_status status = pool_remote_find(
+        &remote, &options, common->pool[0] != '\0' ? common->pool : getenv("GRADPOOL_POOL"), err);
+
+    *elsewhere = remote != NULL;
+    pool_remote_free(remote);
+    return status;
+}
+
+gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err)
+{
+    const cli_common *common = call->options;
+    gp_pool_options options = { .pool = common->pool[0] != '\0' ? common->pool : NULL,
+                                .attach_only = attach_only,
+                                .note = common->quiet ? NULL : note_print,
+                                .server_key_file = common->server_key_file,
+                                .key_file = common->key_file };
+    char words[64];
+    gp_status status = gp_pool_open(pool, &options, err);
+
+    if (status == GP_OK && call->command->leases) { /* before data and networks are read for it */
+        snprintf(words, sizeof(words), "gradpool %s", call->command->name);
+        status = pool_needs_host(*pool, words, err);
+        if (status != GP_OK) {
+            gp_pool_close(*pool);
+            *pool = NULL;
+        }
+    }
+    return status;
+}
+
+/* ---- main ---- */
+
+/* dry: only as far as the words go. */
+static int run_command(const cli_command *command, int argc, char **argv, bool dry)
+{
+    cli_call call = { .command = command, .argc = argc, .argv = argv };
+    const cli_common *common;
+    gp_error err;
+    int code;
+
+    call.options = gp_calloc(1, command->options_bytes);
+    if (call.options == NULL)
+        return CLI_FAILED;
+    code = call_parse(&call);
+    if (code == CLI_OK && command->sources != NULL && cli_s3_apply(&call, &err) != GP_OK)
+        code = cli_usage(&call, "%s", err.message);
+    if (code == CLI_OK && cli_lease_check(&call.lease, &err) != GP_OK)
+        code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
+    common = call.options;
+    if (code == CLI_OK && (common->help || common->help_all))
+        help_command(command, common->help_all);
+    else if (code == CLI_OK && command->check != NULL && (code = command->check(&call)) != CLI_OK)
+        ;
+    else if (code == CLI_OK && !dry)
+        code = command->run(&call);
+    for (int i = 0; i < call.train_count; i++)
+        gp_free((char *)(uintptr_t)call.train[i]);
+    gp_free(call.options);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == CLI_OK) {
+        fprintf(stderr, "gradpool: standard output could not be written\n");
+        code = CLI_FAILED;
+    }
+    return code;
+}
+
+static const cli_command *command_find(const char *name)
+{
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        if (strcmp(name, cli_commands[i]->name) == 0)
+            return cli_commands[i];
+    return NULL;
+}
+
+static int command_unknown(const char *name)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+
+    for (size_t i = 0; cli_commands[i] != NULL; i++)
+        gp_spell_offer(name, cli_commands[i]->name, &near, &distance);
+    if (near != NULL)
+        fprintf(stderr, "gradpool: unknown command '%s'; did you mean '%s'?\n", name, near);
+    else
+        fprintf(stderr, "gradpool: unknown command '%s'; 'gradpool --help' lists them\n", name);
+    return CLI_USAGE;
+}
+
+int cli_check_words(int argc, char **argv)
+{
+    const cli_command *command = command_find(argv[1]);
+
+    return command != NULL ? run_command(command, argc, argv, true) : command_unknown(argv[1]);
+}
+
+/* "gradpool --pool x status": the command line in the right order. */
+static int option_misplaced(int argc, char **argv)
+{
+    int at = 1;
+
+    while (at < argc && command_find(argv[at]) == NULL)
+        at++;
+    if (at == argc) {
+        fprintf(stderr, "gradpool: options come after a command; 'gradpool --help' lists the commands\n");
+        return CLI_USAGE;
+    }
+    fprintf(stderr, "gradpool: options come after the command: gradpool %s", argv[at]);
+    for (int i = 1; i < argc; i++)
+        if (i != at)
+            fprintf(stderr, " %s", argv[i]);
+    fprintf(stderr, "\n");
+    return CLI_USAGE;
+}
+
+static int run_words(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "";
+    const cli_command *command;
+
+    if (argc < 2)
+        return cli_home();
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        command = argc > 2 ? command_find(argv[2]) : NULL;
+        if (argc > 2 && command == NULL)
+            return command_unknown(argv[2]);
+        if (command != NULL)
+            help_command(command, false);
+        else
+            help_commands(stdout);
+        return CLI_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("%s\n", gp_version());
+        return CLI_OK;
+    }
+    if (word[0] == '-')
+        return option_misplaced(argc, argv);
+    command = command_find(word);
+    return command != NULL ? run_command(command, argc, argv, false) : command_unknown(word);
+}
+
+int main(int argc, char **argv)
+{
+    gp_error err;
+    int code;
+
+    signal(SIGPIPE, SIG_IGN);
+    gp_secrets_adopt();
+    if (gp_fault_arm(GP_FAULT_client, 1, job_self_attempt(), &err) != GP_OK) {
+        fprintf(stderr, "gradpool: %s\n", err.message);
+        return CLI_USAGE;
+    }
+    job_self_begin(argc, argv);
+    code = run_words(argc, argv);
+    job_self_end(code);
+    return code;
+}

@@ -1,0 +1,202 @@
+#include "client/cli/data/data_preview.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/data/store/augment.h"
+#include "common/data/image/image.h"
+#include "common/data/store/sampler.h"
+
+enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 }; /* GAP: pixels between two pictures */
+
+typedef struct sheet {
+    const preview_request *request;
+    gp_store *store;
+    gp_augment augment;
+    gp_store_info shape;
+    uint32_t cell_height, cell_width, bands; /* bands: 2 where there are pixel labels */
+    uint32_t height, width;
+    uint8_t *pixels; /* [height][width][3] */
+    uint8_t *stored, *drawn;
+    int32_t *stored_labels, *drawn_labels;
+} sheet;
+
+static bool has_pixel_labels(const gp_store_info *info)
+{
+    return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 2;
+}
+
+static uint8_t byte_of(const gp_store_info *info, const uint8_t *image, size_t at, uint32_t channel)
+{
+    float value;
+
+    if (info->dtype == GP_U8)
+        return image[at];
+    memcpy(&value, image + at * sizeof(value), sizeof(value));
+    value = 255.0f *
+            (value * info->scale[channel] + info->offset[channel]); /* as if 0 to 1 were black to white */
+    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5f);
+}
+
+static uint8_t *sheet_at(sheet *s, uint32_t row, uint32_t column, uint32_t band, uint32_t y)
+{
+    size_t line = GAP + (size_t)(row * s->bands + band) * (s->cell_height + GAP) + y;
+
+    return s->pixels + 3 * (line * s->width + GAP + (size_t)column * (s->cell_width + GAP));
+}
+
+static void put_image(sheet *s, uint32_t row, uint32_t column, const gp_store_info *info,
+                      const uint8_t *image)
+{
+    const size_t plane = (size_t)info->height * info->width;
+
+    for (uint32_t y = 0; y < info->height; y++)
+        for (uint32_t x = 0; x < info->width; x++)
+            for (uint32_t c = 0; c < 3; c++) {
+                uint32_t channel = info->channels >= 3 ? c : 0;
+
+                sheet_at(s, row, column, 0, y)[3 * x + c] =
+                    byte_of(info, image, channel * plane + (size_t)y * info->width + x, channel);
+            }
+}
+
+/* Neighbouring classes in colours far apart: hues by the golden ratio; none is dark grey. */
+static void put_labels(sheet *s, uint32_t row, uint32_t column, const gp_store_info *info,
+                       const int32_t *labels)
+{
+    for (uint32_t y = 0; y < info->height; y++)
+        for (uint32_t x = 0; x < info->width; x++) {
+            int32_t label = labels[(size_t)y * info->width + x];
+            uint8_t *to = sheet_at(s, row, column, 1, y) + 3 * x;
+
+            for (int c = 0; c < 3; c++)
+                to[c] =
+                    label < 0 ? 40 : (uint8_t)(140 + 110 * cos(2 * M_PI * (label * 0.6180339887 + c / 3.0)));
+        }
+}
+
+/* A row: sample `index` as it is stored, then as epochs 0, 1, ... see it. */
+static gp_status sheet_row(sheet *s, uint32_t row, uint32_t index, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(s->store);
+    const bool labelled = s->bands == 2;
+    gp_status status = gp_store_read(s->store, &index, 1, s->stored, s->stored_labels, err);
+
+    if (status != GP_OK)
+        return status;
+    put_image(s, row, 0, info, s->stored);
+    if (labelled)
+        put_labels(s, row, 0, info, s->stored_labels);
+    for (uint32_t epoch = 0; epoch + 1 < s->request->columns; epoch++) {
+        gp_augment_draw draw;
+
+        const uint32_t sample = index * (uint32_t)s->augment.patches_per_image;
+
+        if (gp_store_draws(s->store, &s->augment)) {
+            const gp_drawing drawing = { .augment = &s->augment,
+                                         .shape = &s->shape,
+                                         .seed = s->request->seed,
+                                         .sample_bytes = s->shape.sample_bytes };
+
+            status =
+                gp_store_read_drawn(s->store, &drawing, epoch, &sample, 1, s->drawn, s->drawn_labels, err);
+            if (status != GP_OK)
+                return status;
+            put_image(s, row, epoch + 1, &s->shape, s->drawn);
+            continue;
+        }
+        gp_augment_draw_sample(&draw, &s->augment, info, &s->shape, s->request->seed, epoch, sample);
+        gp_augment_image(&draw, info, &s->shape, s->augment.fill, s->stored, s->drawn);
+        put_image(s, row, epoch + 1, &s->shape, s->drawn);
+        if (!labelled)
+            continue;
+        gp_augment_indices(&draw, info, &s->shape, s->stored_labels, s->drawn_labels);
+        put_labels(s, row, epoch + 1, &s->shape, s->drawn_labels);
+    }
+    return GP_OK;
+}
+
+static gp_status sheet_open(sheet *s, const preview_request *request, const gp_progress *progress,
+                            gp_error *err)
+{
+    gp_store_options images;
+    gp_status status = gp_augment_parse(&s->augment, request->augment, err);
+
+    s->request = request;
+    if (status == GP_OK)
+        status = gp_augment_images(&images, &s->augment, request->image_size, NULL, err);
+    images.progress = progress;
+    if (status == GP_OK)
+        status = gp_store_open_with(&s->store, request->source, GP_DATA_TRAIN, &images, err);
+    if (status == GP_OK)
+        status = gp_augment_shape(&s->shape, &s->augment, gp_store_get_info(s->store), err);
+    if (status != GP_OK)
+        return status;
+
+    const gp_store_info *info = gp_store_get_info(s->store);
+
+    s->cell_height = info->height > s->shape.height ? info->height : s->shape.height;
+    s->cell_width = info->width > s->shape.width ? info->width : s->shape.width;
+    s->bands = has_pixel_labels(info) ? 2 : 1;
+    uint64_t width = GAP + (uint64_t)request->columns * (s->cell_width + GAP);
+    uint64_t height = GAP + (uint64_t)request->rows * s->bands * (s->cell_height + GAP);
+
+    if (3 * width * height > SHEET_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "a sheet of %llu x %llu pixels is too large; ask for fewer --rows or --columns",
+                       (unsigned long long)width, (unsigned long long)height);
+    s->width = (uint32_t)width;
+    s->height = (uint32_t)height;
+    s->pixels = gp_calloc(3 * width * height, 1);
+    s->stored = gp_aligned_calloc(64, info->sample_bytes);
+    s->drawn = gp_aligned_calloc(64, s->shape.sample_bytes);
+    s->stored_labels = gp_aligned_calloc(64, info->target_bytes);
+    s->drawn_labels = gp_aligned_calloc(64, s->shape.target_bytes);
+    if (s->pixels == NULL || s->stored == NULL || s->drawn == NULL || s->stored_labels == NULL ||
+        s->drawn_labels == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a sheet of %u x %u pixels", s->width, s->height);
+    return GP_OK;
+}
+
+static void sheet_close(sheet *s)
+{
+    gp_free(s->pixels);
+    gp_free(s->stored);
+    gp_free(s->drawn);
+    gp_free(s->stored_labels);
+    gp_free(s->drawn_labels);
+    gp_store_close(s->store);
+}
+
+int data_preview(cli_call *call, const preview_request *request)
+{
+    sheet s = { 0 };
+    uint8_t *png = NULL;
+    size_t bytes;
+    gp_error err;
+    cli_progress progress;
+
+    cli_progress_begin(call, &progress, "files");
+    const gp_progress reports = cli_progress_reports(&progress);
+    gp_status status = sheet_open(&s, request, &reports, &err);
+
+    cli_progress_end(&progress);
+    for (uint32_t row = 0; status == GP_OK && row < request->rows; row++) {
+        uint32_t count = gp_store_get_info(s.store)->count;
+
+        status = sheet_row(&s, row, (uint32_t)((uint64_t)row * count / (uint64_t)request->rows), &err);
+    }
+    if (status == GP_OK)
+        status = gp_image_to_png(&png, &bytes, s.pixels, s.width, s.height, &err);
+    if (status == GP_OK)
+        status = gp_file_write(request->out, png, bytes, &err);
+    gp_free(png);
+    sheet_close(&s);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    printf("%s\n", request->out);
+    return CLI_OK;
+}

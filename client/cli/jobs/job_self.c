@@ -1,0 +1,169 @@
+#include "client/cli/jobs/job_self.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+
+enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
+
+static struct {
+    char folder[512];
+    long job, attempt;
+    int argc;
+    char **argv;
+    gp_error error;
+    gp_train_options *options; /* of a training, once it has begun; NULL: none */
+} self;
+
+/* A variable that is for this process alone: commands that it starts are not the job. */
+static const char *take_variable(const char *name, char *text, size_t bytes)
+{
+    const char *value = getenv(name);
+
+    if (value == NULL || (size_t)snprintf(text, bytes, "%s", value) >= bytes)
+        return NULL;
+    unsetenv(name);
+    return text;
+}
+
+static long take_number(const char *name, int base, long max)
+{
+    char text[32], *end;
+    const char *value = take_variable(name, text, sizeof(text));
+    long number = value != NULL ? strtol(value, &end, base) : -1;
+
+    return value == NULL || end == value || *end != '\0' || number > max ? -1 : number;
+}
+
+static void wait_at_gate(int gate)
+{
+    char byte;
+    ssize_t got;
+
+    do
+        got = read(gate, &byte, 1);
+    while (got < 0 && errno == EINTR);
+    close(gate);
+    if (got != 1)
+        _exit(EXIT_CLOSED_GATE); /* nobody knows of this process: it has done nothing */
+}
+
+static void write_record(bool ended, int code)
+{
+    char path[600], directory[4096];
+    gp_buffer text;
+    gp_json_writer writer;
+    gp_error err;
+    gp_status status;
+
+    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "job", self.job);
+    gp_json_put_integer(&writer, "attempt", self.attempt);
+    gp_json_put_text(&writer, "program", gp_version());
+    gp_json_put_text(&writer, "directory", getcwd(directory, sizeof(directory)) != NULL ? directory : "");
+    gp_json_put_integer(&writer, "pid", getpid());
+    gp_json_begin_array(&writer, "arguments");
+    for (int i = 0; i < self.argc; i++)
+        gp_json_put_text(&writer, NULL, self.argv[i]);
+    gp_json_end_array(&writer);
+    if (self.options != NULL) {
+        gp_json_begin_object(&writer, "options");
+        gp_params_to_json(gp_train_options_table, self.options, false, &writer);
+        gp_json_end_object(&writer);
+    }
+    gp_json_put_text(&writer, "state", ended ? "ended" : "running");
+    if (ended) {
+        gp_json_begin_object(&writer, "exit");
+        gp_json_put_integer(&writer, "code", code);
+        gp_json_put_text(&writer, "error", gp_status_name(code == 0 ? GP_OK : self.error.code));
+        gp_json_put_text(&writer, "message", code == 0 ? "" : self.error.message);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, &err);
+    snprintf(path, sizeof(path), "%s/job.json", self.folder);
+    if (status == GP_OK)
+        status = gp_file_write(path, text.data, text.bytes, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "gradpool: the job's record was not written: %s\n", err.message);
+    gp_buffer_deinit(&text);
+}
+
+uint32_t job_self_attempt(void)
+{
+    const char *attempt = getenv("GRADPOOL_JOB_ATTEMPT");
+
+    return attempt != NULL && atoi(attempt) > 0 ? (uint32_t)atoi(attempt) : 1;
+}
+
+void job_self_begin(int argc, char **argv)
+{
+    long gate, mask;
+
+    if (take_variable("GRADPOOL_JOB_DIR", self.folder, sizeof(self.folder)) == NULL)
+        self.folder[0] = '\0';
+    gate = take_number("GRADPOOL_JOB_GATE", 10, GATE_MAX);
+    mask = take_number("GRADPOOL_JOB_UMASK", 8, 0777);
+    self.attempt = take_number("GRADPOOL_JOB_ATTEMPT", 10, 1000000);
+    if (gate >= 0)
+        wait_at_gate((int)gate);
+    if (self.folder[0] == '\0')
+        return;
+    self.job = getenv("GRADPOOL_JOB") != NULL ? atol(getenv("GRADPOOL_JOB")) : 0;
+    self.argc = argc;
+    self.argv = argv;
+    write_record(false, 0); /* before the umask: the folder is nobody else's */
+    gp_fault_point("job-begun");
+    if (mask >= 0)
+        umask((mode_t)mask);
+}
+
+void job_self_options(const gp_train_options *options)
+{
+    if (self.options == NULL)
+        self.options = gp_malloc(sizeof(*self.options));
+    if (self.options == NULL)
+        return;
+    *self.options = *options;
+    mode_t before = umask(077);
+
+    write_record(false, 0);
+    umask(before);
+}
+
+const char *job_self_folder(void)
+{
+    return self.folder[0] != '\0' ? self.folder : NULL;
+}
+
+void job_self_result(const char *name, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/result", self.folder);
+    if (mkdir(path, 0777) != 0 && errno != EEXIST)
+        fprintf(stderr, "gradpool: cannot make %s: %s\n", path, strerror(errno));
+    snprintf(path, bytes, "%s/result/%s", self.folder, name);
+}
+
+void job_self_error(const gp_error *error)
+{
+    self.error = *error;
+}
+
+void job_self_end(int code)
+{
+    if (self.folder[0] == '\0')
+        return;
+    umask(077);
+    gp_fault_point("job-ending");
+    write_record(true, code);
+}

@@ -1,0 +1,196 @@
+#include "client/cli/jobs/job_view.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/view.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+
+enum { LINE_BYTES_MAX = 4096, FACTS_BYTES_MAX = 1 << 16 };
+
+struct job_view {
+    char metrics[300];
+    int fd; /* of metrics.jsonl; -1 = it is not there yet */
+    gp_view *picture;
+    char line[LINE_BYTES_MAX]; /* begun, not ended */
+    size_t used;
+};
+
+static uint64_t whole(const gp_json *object, const char *key)
+{
+    int64_t value = gp_json_integer(gp_json_member(object, key), 0);
+
+    return value < 0 ? 0 : (uint64_t)value;
+}
+
+static bool read_facts(const char *folder, gp_train_facts *facts)
+{
+    char path[300], *text = gp_malloc(FACTS_BYTES_MAX);
+    gp_json *json = NULL;
+    FILE *file;
+    size_t got = 0;
+
+    snprintf(path, sizeof(path), "%s/facts.json", folder);
+    file = text != NULL ? fopen(path, "re") : NULL;
+    if (file != NULL) {
+        got = fread(text, 1, FACTS_BYTES_MAX, file);
+        fclose(file);
+    }
+    if (got == 0 || gp_json_parse(&json, text, got, NULL) != GP_OK)
+        json = NULL;
+    gp_free(text);
+    if (json == NULL)
+        return false;
+    /* The metrics are those of the first rank. */
+    *facts = (gp_train_facts){ .workers = 1,
+                               .batch = (uint32_t)whole(json, "batch"),
+                               .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
+                               .epochs = (uint32_t)whole(json, "epochs"),
+                               .samples = whole(json, "samples"),
+                               .validation_samples = whole(json, "validation_samples"),
+                               .parameters = whole(json, "parameters"),
+                               .classes = (uint32_t)whole(json, "classes") };
+    facts->worker_index[0] =
+        (uint32_t)gp_json_integer(gp_json_element(gp_json_member(json, "worker_index"), 0), 1);
+    gp_json_free(json);
+    return facts->steps_per_epoch > 0 && facts->epochs > 0;
+}
+
+job_view *job_view_new(const char *folder, FILE *out)
+{
+    gp_train_facts facts;
+    job_view *view = NULL;
+
+    if (read_facts(folder, &facts))
+        view = gp_calloc(1, sizeof(*view));
+    if (view == NULL)
+        return NULL;
+    view->fd = -1;
+    snprintf(view->metrics, sizeof(view->metrics), "%s/metrics.jsonl", folder);
+    view->picture = view_new(&(view_options){ .out = out, .live = true, .frequency = UINT32_MAX });
+    if (view->picture == NULL) {
+        gp_free(view);
+        return NULL;
+    }
+    view_begin(view->picture, &facts);
+    return view;
+}
+
+static double number(const gp_json *object, const char *key)
+{
+    return gp_json_number(gp_json_member(object, key), NAN);
+}
+
+static void show_step(job_view *view, const gp_json *json)
+{
+    const gp_json *time = gp_json_member(json, "time");
+    gp_train_step step = { .worker = (uint32_t)whole(json, "worker"),
+                           .step = whole(json, "step"),
+                           .epoch = (uint32_t)whole(json, "epoch"),
+                           .samples = (uint32_t)whole(json, "samples"),
+                           .loss = number(json, "loss"),
+                           .accuracy = number(json, "accuracy"),
+                           .rmse = number(json, "rmse"),
+                           .learn_rate = number(json, "learn_rate"),
+                           .seconds = number(json, "seconds"),
+                           .data_ms = number(time, "data"),
+                           .forward_ms = number(time, "forward"),
+                           .backward_ms = number(time, "backward"),
+                           .exchange_ms = number(time, "exchange"),
+                           .commit_ms = number(time, "commit"),
+                           .wait_ms = number(time, "wait") };
+
+    view_step(view->picture, &step);
+}
+
+static void show_check(job_view *view, const gp_json *json)
+{
+    gp_train_check check = { .step = whole(json, "step"),
+                             .epoch = (uint32_t)whole(json, "epoch"),
+                             .loss = number(json, "validation_loss"),
+                             .accuracy = number(json, "validation_accuracy"),
+                             .rmse = number(json, "validation_rmse"),
+                             .count = whole(json, "count"),
+                             .seconds = number(json, "seconds") };
+
+    view_check(view->picture, &check);
+}
+
+static void show_regroup(job_view *view, const gp_json *json)
+{
+    const gp_json *index = gp_json_member(json, "worker_index");
+    gp_train_regroup regroup = { .workers_before = (uint32_t)whole(json, "workers_before"),
+                                 .workers = (uint32_t)whole(json, "workers"),
+                                 .step = whole(json, "step"),
+                                 .seconds = number(json, "paused_seconds"),
+                                 .cause = "" };
+
+    if (regroup.workers == 0 || regroup.workers > sizeof(regroup.worker_index) / sizeof(uint32_t))
+        return;
+    for (uint32_t i = 0; i < regroup.workers; i++)
+        regroup.worker_index[i] = (uint32_t)gp_json_integer(gp_json_element(index, i), i + 1);
+    view_regroup(view->picture, &regroup);
+}
+
+static void take_line(job_view *view)
+{
+    gp_json *json = NULL;
+
+    if (gp_json_parse(&json, view->line, view->used, NULL) != GP_OK)
+        return; /* another program's line; the next may be ours */
+    if (gp_json_member(json, "validation_loss") != NULL)
+        show_check(view, json);
+    else if (gp_json_member(json, "workers_before") != NULL)
+        show_regroup(view, json);
+    else if (whole(json, "step") > 0 && gp_json_member(json, "time") != NULL)
+        show_step(view, json);
+    gp_json_free(json);
+}
+
+static void take_bytes(job_view *view, const char *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (bytes[i] == '\n') {
+            take_line(view);
+            view->used = 0;
+        } else if (view->used < sizeof(view->line)) {
+            view->line[view->used++] = bytes[i];
+        }
+    }
+}
+
+/* A new attempt unlinks the file and makes another. */
+static bool began_anew(const job_view *view)
+{
+    struct stat open_one, named;
+
+    return fstat(view->fd, &open_one) != 0 || stat(view->metrics, &named) != 0 ||
+           open_one.st_ino != named.st_ino;
+}
+
+bool job_view_feed(job_view *view)
+{
+    char bytes[1 << 14];
+    ssize_t got;
+
+    if (view->fd < 0)
+        view->fd = open(view->metrics, O_RDONLY | O_CLOEXEC);
+    if (view->fd < 0)
+        return false;
+    while ((got = read(view->fd, bytes, sizeof(bytes))) > 0)
+        take_bytes(view, bytes, (size_t)got);
+    return began_anew(view);
+}
+
+void job_view_free(job_view *view)
+{
+    if (view == NULL)
+        return;
+    view_free(view->picture);
+    if (view->fd >= 0)
+        close(view->fd);
+    gp_free(view);
+}

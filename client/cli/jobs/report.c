@@ -1,0 +1,536 @@
+#include "client/cli/jobs/report.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gradpool/gradpool.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/log.h"
+#include "common/base/text/log_line.h"
+#include "proto/message/limits.h"
+
+enum {
+    PART_BYTES = 1 << 16,          /* of job.json and others that are read whole */
+    TAIL_BYTES = 12 << 10,         /* of the run's and the scheduler's log */
+    WORKERS_TAIL_BYTES = 96 << 10, /* of all workers' logs */
+    STEPS_BYTES = 24 << 10,
+    STEPS_MAX = 32,
+    LOGS_MAX = 64,
+    SECRETS_MAX = 64,
+    SECRET_BYTES_MIN = 6, /* a shorter one would blacken words */
+    LEASE_END_MS = 10000, /* for the daemons to log the end of the run's lease */
+};
+
+/* By which a worker says where a training left it (worker/daemon/run.c). */
+static const char exchange_event[] = "training-ended";
+
+extern char **environ;
+
+/* ---- secrets ---- */
+
+static bool names_a_secret(const char *variable)
+{
+    static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
+    char name[128];
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(variable, "="), variable);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasestr(name, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+static void blacken(char *text, const char *secret)
+{
+    size_t bytes = strlen(secret);
+
+    for (char *at = text; bytes >= SECRET_BYTES_MIN && (at = strstr(at, secret)) != NULL; at += bytes)
+        memset(at, '*', bytes);
+}
+
+/* In place: no secret, and nothing that a terminal or JSON would choke on. */
+static void clean(char *text)
+{
+    for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
+        const char *value = strchr(*variable, '=');
+
+        if (value != NULL && value[1] != '/' && names_a_secret(*variable)) /* a path names where it is */
+            blacken(text, value + 1);
+    }
+    for (char *c = text; *c != '\0'; c++)
+        if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || (unsigned char)*c >= 127)
+            *c = '?';
+}
+
+/* ---- files ---- */
+
+typedef struct reading {
+    const report_source *source;
+    gp_error
+        error; /* the first: what is there could not be read, which is not the same as that nothing is there */
+} reading;
+
+/* The last bytes of a file of this host. */
+static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t *size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat facts;
+    ssize_t got = 0;
+
+    if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode)) {
+        *size = (uint64_t)facts.st_size;
+        got = pread(fd, text, bytes_max, *size > bytes_max ? (off_t)(*size - bytes_max) : 0);
+    } else {
+        *size = UINT64_MAX;
+    }
+    if (fd >= 0)
+        close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* And of a daemon's log, of which a part may have been put aside. */
+static size_t tail_of_log(char *text, size_t bytes_max, const char *path, uint64_t *size)
+{
+    gp_log_read(path, text, 0, 0, size, NULL);
+    if (*size == UINT64_MAX)
+        return 0;
+    return gp_log_read(path, text, bytes_max, *size > bytes_max ? *size - bytes_max : 0, size, NULL);
+}
+
+static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file file, uint32_t worker,
+                         uint64_t *size)
+{
+    static pool_piece piece;
+    const report_source *from = r->source;
+    uint64_t offset = 0;
+
+    *size = UINT64_MAX;
+    for (int look = 0; look < 2 && r->error.code == GP_OK; look++) { /* how long it is, then its end */
+        gp_error why; /* what a call that succeeds leaves there says nothing */
+        gp_status status =
+            pool_job_read(from->pool, from->job, file, worker, look == 0 ? INT64_MAX : offset, &piece, &why);
+
+        if (status != GP_OK)
+            r->error = why;
+        if (status != GP_OK || piece.at.file == 0)
+            return 0;
+        *size = piece.at.size;
+        if (look == 0)
+            offset = *size > bytes_max ? *size - bytes_max : 0;
+    }
+    size_t bytes = piece.bytes < bytes_max ? piece.bytes : bytes_max;
+
+    memcpy(text, piece.text, bytes);
+    return bytes;
+}
+
+/* The last bytes, from the beginning of a line; NULL: there is none.  Freed with gp_free(). */
+static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t bytes_max, uint64_t *size)
+{
+    static const char *const names[] = {
+        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+        [GP_JOB_FILE_END] = "end.json",
+    };
+    const report_source *from = r->source;
+    char path[700], *text = gp_malloc(bytes_max + 1);
+    size_t got;
+
+    if (text == NULL)
+        return NULL;
+    if (from->places == NULL) {
+        got = tail_there(r, text, bytes_max, file, worker, size);
+    } else {
+        bool log = file == GP_JOB_FILE_SCHEDULER_LOG || file == GP_JOB_FILE_WORKER_LOG;
+
+        if (file == GP_JOB_FILE_SCHEDULER_LOG)
+            snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
+        else if (file == GP_JOB_FILE_WORKER_LOG)
+            gp_places_worker_log(from->places, worker, path);
+        else
+            snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
+        got = log ? tail_of_log(text, bytes_max, path, size) : tail_here(text, bytes_max, path, size);
+    }
+    if (*size == UINT64_MAX) {
+        gp_free(text);
+        return NULL;
+    }
+    text[got] = '\0';
+    if (*size > bytes_max && strchr(text, '\n') != NULL)
+        memmove(text, strchr(text, '\n') + 1, strlen(strchr(text, '\n')));
+    clean(text);
+    return text;
+}
+
+/* ---- JSON as it is ---- */
+
+static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value);
+
+static gp_status copy_member(void *context, const char *key, const gp_json *value, gp_error *err)
+{
+    (void)err;
+    copy_value(context, key, value);
+    return GP_OK;
+}
+
+static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value)
+{
+    double number = gp_json_number(value, 0);
+
+    if (gp_json_is_object(value)) {
+        gp_json_begin_object(writer, key);
+        gp_json_each(value, copy_member, writer, NULL);
+        gp_json_end_object(writer);
+    } else if (gp_json_is_array(value)) {
+        gp_json_begin_array(writer, key);
+        for (size_t i = 0; i < gp_json_count(value); i++)
+            copy_value(writer, NULL, gp_json_element(value, i));
+        gp_json_end_array(writer);
+    } else if (gp_json_is_text(value)) {
+        gp_json_put_text(writer, key, gp_json_text(value, ""));
+    } else if (gp_json_is_bool(value)) {
+        gp_json_put_bool(writer, key, gp_json_bool(value, false));
+    } else if (gp_json_is_number(value) && number == (double)(int64_t)number) {
+        gp_json_put_integer(writer, key, (int64_t)number);
+    } else if (gp_json_is_number(value)) {
+        gp_json_put_number(writer, key, number);
+    } else {
+        gp_json_put_null(writer, key);
+    }
+}
+
+/* A file of the folder, as the member `key`; null where there is none. */
+static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp_job_file file)
+{
+    uint64_t size = 0;
+    gp_json *json = NULL;
+    char *text = read_tail(r, file, 0, PART_BYTES, &size);
+
+    if (text != NULL && size <= PART_BYTES && gp_json_parse(&json, text, strlen(text), NULL) == GP_OK)
+        copy_value(writer, key, json);
+    else
+        gp_json_put_null(writer, key);
+    gp_free(text);
+    return json;
+}
+
+/* ---- parts ---- */
+
+static void put_versions(gp_json_writer *writer, bool here)
+{
+    struct utsname host;
+
+    gp_json_begin_object(writer, "versions");
+    gp_json_put_text(writer, "gradpool", gp_version());
+    gp_json_put_integer(writer, "protocol", GP_PROTOCOL);
+    if (here && uname(&host) == 0) {
+        gp_json_put_text(writer, "kernel", host.release);
+        gp_json_put_text(writer, "machine", host.machine);
+        gp_json_put_integer(writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
+    }
+    gp_json_end_object(writer);
+}
+
+/* The last lines of metrics.jsonl: steps with where their time went, by worker, and validations. */
+static void put_steps(gp_json_writer *writer, reading *r)
+{
+    char *lines[STEPS_MAX], *text;
+    uint64_t size;
+    size_t count = 0;
+
+    text = read_tail(r, GP_JOB_FILE_METRICS, 0, STEPS_BYTES, &size);
+    gp_json_begin_array(writer, "last_steps");
+    for (char *rest = text, *line; rest != NULL && (line = strsep(&rest, "\n")) != NULL;)
+        if (*line != '\0')
+            lines[count++ % STEPS_MAX] = line;
+    for (size_t i = count > STEPS_MAX ? count - STEPS_MAX : 0; i < count; i++) {
+        gp_json *step;
+
+        if (gp_json_parse(&step, lines[i % STEPS_MAX], strlen(lines[i % STEPS_MAX]), NULL) != GP_OK)
+            continue; /* half a line, of a full disk */
+        gp_json_one_line(writer);
+        copy_value(writer, NULL, step);
+        gp_json_free(step);
+    }
+    gp_json_end_array(writer);
+    gp_free(text);
+}
+
+/* Which lines of the daemons' logs belong to the run. */
+typedef struct own_lines {
+    const gp_json *leases;      /* NULL: the run has no facts.json, so that all lines are taken */
+    int64_t began_ms, ended_ms; /* INT64_MAX: it has not ended */
+    int64_t job, pid;           /* of the run's process; job 0: it is no background job */
+} own_lines;
+
+/* Milliseconds since 1970 of a time as in the logs; -1: it is malformed. */
+static int64_t milliseconds_of(const char *text)
+{
+    struct tm utc = { 0 };
+    const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &utc);
+
+    if (rest == NULL)
+        return -1;
+    return (int64_t)timegm(&utc) * 1000 + (*rest == '.' ? strtol(rest + 1, NULL, 10) : 0);
+}
+
+static own_lines own_lines_of(const gp_json *record, const gp_json *facts, const gp_json *end)
+{
+    own_lines own = { .ended_ms = INT64_MAX };
+
+    if (!gp_json_is_object(facts) || !gp_json_is_array(gp_json_member(facts, "leases")))
+        return own;
+    own.leases = gp_json_member(facts, "leases");
+    own.began_ms = milliseconds_of(gp_json_text(gp_json_member(facts, "began"), ""));
+    if (gp_json_is_object(end))
+        own.ended_ms = milliseconds_of(gp_json_text(gp_json_member(end, "ended"), ""));
+    if (own.ended_ms < 0)
+        own.ended_ms = INT64_MAX;
+    if (gp_json_is_object(record)) {
+        own.job = gp_json_integer(gp_json_member(record, "job"), 0);
+        own.pid = gp_json_integer(gp_json_member(record, "pid"), 0);
+    }
+    return own;
+}
+
+/* Get a number from a line. */
+static bool number_of(const char *line, const char *key, int64_t *value)
+{
+    char text[24];
+
+    if (!gp_log_line_get(line, key, text, sizeof(text)))
+        return false;
+    *value = strtoll(text, NULL, 10);
+    return true;
+}
+
+/* A line belongs to the run if its time does, and if the lease, job or client that it names, if any, is the run's.
+ * Lease numbers restart with each pool, so the time counts for them too; the end of a lease follows the run's. */
+static bool is_own(const own_lines *own, const char *line)
+{
+    char text[40] = "";
+    int64_t lease, number, time_ms;
+
+    if (!gp_log_line_get(line, "time", text, sizeof(text)) || (time_ms = milliseconds_of(text)) < 0)
+        return true;
+    if (time_ms < own->began_ms || time_ms - LEASE_END_MS > own->ended_ms)
+        return false;
+    if (number_of(line, "lease", &lease)) {
+        for (size_t i = 0; i < gp_json_count(own->leases); i++)
+            if (lease == gp_json_integer(gp_json_element(own->leases, i), -1))
+                return true;
+        return false;
+    }
+    if ((number_of(line, "job", &number) && number != own->job) ||
+        (number_of(line, "client", &number) && number != own->pid))
+        return false;
+    return time_ms <= own->ended_ms;
+}
+
+/* Keep the run's lines of a daemon's log, in place. */
+static void keep_own(char *text, const own_lines *own)
+{
+    char *to = text;
+
+    if (own->leases == NULL)
+        return;
+    for (char *line = text, *next; *line != '\0'; line = next) {
+        size_t bytes = strcspn(line, "\n");
+
+        bytes += line[bytes] == '\n';
+        next = line + bytes;
+        if (!is_own(own, line))
+            continue;
+        memmove(to, line, bytes);
+        to += bytes;
+    }
+    *to = '\0';
+}
+
+typedef struct log_list {
+    own_lines own;
+    char name[LOGS_MAX][64], *text[LOGS_MAX];
+    uint64_t size[LOGS_MAX];
+    uint32_t count;
+} log_list;
+
+static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worker, const char *name,
+                    size_t bytes_max)
+{
+    if (list->count == LOGS_MAX)
+        return;
+    list->text[list->count] = read_tail(r, file, worker, bytes_max, &list->size[list->count]);
+    if (list->text[list->count] != NULL && file != GP_JOB_FILE_LOG)
+        keep_own(list->text[list->count], &list->own);
+    if (list->text[list->count] != NULL)
+        snprintf(list->name[list->count++], sizeof(list->name[0]), "%s", name);
+}
+
+/* Of the run's workers, or of all that there are. */
+static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
+{
+    const gp_json *indices = facts != NULL ? gp_json_member(facts, "worker_index") : NULL;
+    size_t count = indices != NULL ? gp_json_count(indices) : 8;
+    char name[32];
+
+    for (size_t i = 0; i < count && i < GP_WORKERS_MAX; i++) {
+        int64_t index = indices != NULL ? gp_json_integer(gp_json_element(indices, i), 0) : (int64_t)i + 1;
+
+        if (index < 1 || index > GP_WORKERS_MAX) /* a file of the job's: it could say anything */
+            continue;
+        snprintf(name, sizeof(name), "worker-%" PRId64 ".log", index);
+        log_add(list, r, GP_JOB_FILE_WORKER_LOG, (uint32_t)index, name,
+                WORKERS_TAIL_BYTES / (count < 8 ? 8 : count));
+    }
+}
+
+/* The last line of that event, NULL: there is none. */
+static const char *last_line_of(const char *log, const char *event)
+{
+    const char *last = NULL;
+    char name[64];
+
+    for (const char *line = log; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
+        if (gp_log_line_get(line, "event", name, sizeof(name)) && strcmp(name, event) == 0)
+            last = line;
+    return last;
+}
+
+static void put_exchange(gp_json_writer *writer, const log_list *list)
+{
+    static const char *const words[] = { "step", "epoch", "rank", "generation", "exchanged" };
+
+    gp_json_begin_array(writer, "exchange");
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *line = last_line_of(list->text[i], exchange_event);
+        char values[5][24] = { "?", "?", "?", "?", "?" }, message[400] = "", sentence[700];
+
+        if (line == NULL || strncmp(list->name[i], "worker-", 7) != 0)
+            continue;
+        for (size_t w = 0; w < 5; w++)
+            gp_log_line_get(line, words[w], values[w], sizeof(values[w]));
+        gp_log_line_get(line, "msg", message, sizeof(message));
+        clean(message);
+        snprintf(sentence, sizeof(sentence),
+                 "%.*s: training ended in step %s of epoch %s, rank %s of generation %s, after %s calls, "
+                 "buckets and "
+                 "batches: %s",
+                 (int)strcspn(list->name[i], "."), list->name[i], values[0], values[1], values[2], values[3],
+                 values[4], message);
+        gp_json_put_text(writer, NULL, sentence);
+    }
+    gp_json_end_array(writer);
+}
+
+static void put_logs(gp_json_writer *writer, const log_list *list)
+{
+    gp_json_begin_array(writer, "logs");
+    for (uint32_t i = 0; i < list->count; i++) {
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", list->name[i]);
+        gp_json_put_integer(writer, "bytes", (int64_t)list->size[i]);
+        gp_json_put_text(writer, "tail", list->text[i]);
+        gp_json_end_object(writer);
+    }
+    gp_json_end_array(writer);
+}
+
+static void put_error(gp_json_writer *writer, const gp_error *failure)
+{
+    char text[GP_ERROR_MESSAGE_MAX];
+
+    if (failure == NULL) {
+        gp_json_put_null(writer, "error");
+        return;
+    }
+    snprintf(text, sizeof(text), "%s", failure->message);
+    clean(text);
+    gp_json_begin_object(writer, "error");
+    gp_json_put_text(writer, "status", gp_status_name(failure->code));
+    gp_json_put_text(writer, "message", text);
+    gp_json_end_object(writer);
+}
+
+gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err)
+{
+    reading r = { .source = source, .error = { .code = GP_OK } };
+    log_list *logs = gp_calloc(1, sizeof(*logs));
+    gp_json_writer writer;
+    char made[40];
+    time_t now = time(NULL);
+    struct tm utc;
+
+    if (logs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a report");
+    strftime(made, sizeof(made), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    gp_json_writer_init(&writer, out, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "made", made);
+    gp_json_put_text(&writer, "folder", source->folder);
+    put_error(&writer, failure);
+    put_versions(&writer, source->places != NULL);
+    gp_json *record = put_file(&writer, "run", &r, GP_JOB_FILE_RECORD);
+    gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
+
+    gp_json *end = put_file(&writer, "end", &r, GP_JOB_FILE_END);
+
+    logs->own = own_lines_of(record, facts, end);
+    put_steps(&writer, &r);
+    log_add(logs, &r, GP_JOB_FILE_LOG, 0, "log", TAIL_BYTES);
+    log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
+    logs_of_workers(logs, &r, facts);
+    put_exchange(&writer, logs);
+    put_logs(&writer, logs);
+    gp_json_end_object(&writer);
+    gp_json_free(record);
+    gp_json_free(facts);
+    gp_json_free(end);
+    for (uint32_t i = 0; i < logs->count; i++)
+        gp_free(logs->text[i]);
+    gp_free(logs);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    return r.error.code == GP_OK ? status : gp_fail(err, r.error.code, "%s", r.error.message);
+}
+
+gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *err)
+{
+    static pool_piece piece;
+    gp_status status;
+
+    do {
+        status = pool_job_read(source->pool, source->job, GP_JOB_FILE_REPORT, 0, out->bytes, &piece, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(out, piece.text, piece.bytes, err);
+    } while (status == GP_OK && piece.bytes > 0);
+    return status;
+}
+
+void report_write(const char *folder, const gp_places *places, const gp_error *failure)
+{
+    const report_source source = { .folder = folder, .places = places };
+    char path[700];
+    gp_buffer text;
+    gp_error err;
+
+    gp_buffer_init(&text, REPORT_BYTES_MAX);
+    gp_status status = report_make(&text, &source, failure, &err);
+
+    snprintf(path, sizeof(path), "%s/report.json", folder);
+    if (status == GP_OK)
+        status = gp_file_write(path, text.data, text.bytes, &err);
+    if (status != GP_OK)
+        fprintf(stderr, "no report of the failure was written: %s\n", err.message);
+    gp_buffer_deinit(&text);
+}

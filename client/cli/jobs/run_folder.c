@@ -1,0 +1,400 @@
+#include "client/cli/jobs/run_folder.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cli/jobs/job_self.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
+
+enum { TRIES = 1000, NAME_BYTES = 40 };
+
+static gp_status make_directory(const char *path, gp_error *err)
+{
+    if (mkdir(path, 0777) == 0)
+        return GP_OK;
+    return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
+}
+
+/* Copy the network's base name: without directory, settings (":depth=2") and the extension of a file. */
+static void name_of_network(char *name, size_t bytes, const char *network)
+{
+    const char *slash = strrchr(network, '/');
+    char *end;
+
+    snprintf(name, bytes, "%s", slash == NULL ? network : slash + 1);
+    name[strcspn(name, ":=,")] = '\0';
+    end = strrchr(name, '.');
+    if (end != NULL && end != name && (strcmp(end, ".onnx") == 0 || strcmp(end, ".json") == 0))
+        *end = '\0';
+    for (char *c = name; *c != '\0'; c++)
+        if (strchr(" \t\"'", *c) != NULL || (unsigned char)*c < ' ')
+            *c = '_';
+}
+
+/* Point gradpool-runs/latest at the folder. A failure harms nothing else. */
+static void link_latest(const char *path)
+{
+    const char *name = strrchr(path, '/') + 1;
+    char scratch[64];
+
+    snprintf(scratch, sizeof(scratch), "gradpool-runs/.latest-%d", (int)getpid());
+    unlink(scratch);
+    if (symlink(name, scratch) == 0 && rename(scratch, "gradpool-runs/latest") != 0)
+        unlink(scratch);
+}
+
+/* The first free name; *err is written only when there is none. */
+static gp_status folder_make(run_folder *folder, const char *network, gp_error *err)
+{
+    char stamp[32], name[NAME_BYTES];
+    time_t now = time(NULL);
+    struct tm local;
+    gp_status status = GP_EBUSY;
+    gp_error taken;
+
+    if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
+        return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
+    localtime_r(&now, &local);
+    strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
+    name_of_network(name, sizeof(name), network);
+    for (int i = 1; i <= TRIES && status == GP_EBUSY; i++) {
+        if (i == 1)
+            snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);
+        else
+            snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s-%d", stamp, name, i);
+        status = make_directory(folder->path, &taken);
+    }
+    if (status == GP_OK)
+        link_latest(folder->path);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", taken.message);
+}
+
+static FILE *folder_file(const run_folder *folder, const char *name)
+{
+    char path[600];
+
+    snprintf(path, sizeof(path), "%s/%s", folder->path, name);
+    return fopen(path, "we");
+}
+
+static gp_status folder_write_job(const run_folder *folder, int argc, char **argv,
+                                  const gp_train_options *options, gp_error *err)
+{
+    char path[600], directory[4096] = "";
+    gp_buffer text;
+    gp_json_writer writer;
+
+    if (getcwd(directory, sizeof(directory)) == NULL)
+        directory[0] = '\0';
+    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "program", gp_version());
+    gp_json_put_text(&writer, "directory", directory);
+    gp_json_put_integer(&writer, "pid", getpid());
+    gp_json_begin_array(&writer, "arguments");
+    for (int i = 0; i < argc; i++)
+        gp_json_put_text(&writer, NULL, argv[i]);
+    gp_json_end_array(&writer);
+    gp_json_begin_object(&writer, "options");
+    gp_params_to_json(gp_train_options_table, options, false, &writer);
+    gp_json_end_object(&writer);
+    gp_json_end_object(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    snprintf(path, sizeof(path), "%s/job.json", folder->path);
+    if (status == GP_OK)
+        status = gp_file_write(path, text.data, text.bytes, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+/* A job has its folder already, with its record; its standard output is the log.  An earlier attempt's metrics are
+ * unlinked, not emptied: who reads them by offset sees another file. */
+static gp_status folder_of_job(run_folder *folder, gp_error *err)
+{
+    char path[600];
+
+    snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
+    job_self_result("model.onnx", path, sizeof(path));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder->path);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/report.json", folder->path);
+    unlink(path);
+    folder->metrics = folder_file(folder, "metrics.jsonl");
+    if (folder->metrics != NULL)
+        return GP_OK;
+    gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+    run_folder_close(folder, NULL, NULL);
+    return GP_EIO;
+}
+
+gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
+                          const gp_train_options *options, const char *metrics_copy, gp_error *err)
+{
+    char path[600];
+    gp_status status;
+
+    if (metrics_copy != NULL) {
+        folder->copy = fopen(metrics_copy, "we");
+        if (folder->copy == NULL)
+            return gp_fail_errno(err, GP_EIO, "cannot write --metrics %s", metrics_copy);
+    }
+    if (job_self_folder() != NULL) {
+        job_self_options(options);
+        return folder_of_job(folder, err);
+    }
+    status = folder_make(folder, network, err);
+    snprintf(path, sizeof(path), "%s/result", folder->path);
+    if (status == GP_OK)
+        status = make_directory(path, err);
+    if (status == GP_OK)
+        status = folder_write_job(folder, argc, argv, options, err);
+    if (status == GP_OK) {
+        folder->metrics = folder_file(folder, "metrics.jsonl");
+        folder->log = folder_file(folder, "log");
+        if (folder->metrics == NULL || folder->log == NULL)
+            status = gp_fail_errno(err, GP_EIO, "cannot write into the folder %s", folder->path);
+    }
+    if (status != GP_OK)
+        run_folder_close(folder, NULL, NULL);
+    return status;
+}
+
+/* The time as the logs of the pool have it. */
+static void time_now(char text[32])
+{
+    struct timespec now;
+    struct tm utc;
+    size_t bytes;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    bytes = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", gmtime_r(&now.tv_sec, &utc));
+    snprintf(text + bytes, 32 - bytes, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
+void run_folder_start(run_folder *folder)
+{
+    time_now(folder->began);
+}
+
+static void write_facts(const run_folder *folder)
+{
+    const gp_train_facts *facts = &folder->facts;
+    gp_buffer text;
+    gp_json_writer writer;
+    char path[600];
+
+    if (folder->path[0] == '\0') /* the folder could not be opened */
+        return;
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "workers", facts->workers);
+    gp_json_begin_array(&writer, "worker_index");
+    for (uint32_t i = 0; i < facts->workers; i++)
+        gp_json_put_integer(&writer, NULL, facts->worker_index[i]);
+    gp_json_end_array(&writer);
+    gp_json_put_integer(&writer, "batch", facts->batch);
+    gp_json_put_integer(&writer, "steps_per_epoch", facts->steps_per_epoch);
+    gp_json_put_integer(&writer, "epochs", facts->epochs);
+    gp_json_put_integer(&writer, "samples", (int64_t)facts->samples);
+    gp_json_put_integer(&writer, "validation_samples", (int64_t)facts->validation_samples);
+    gp_json_put_integer(&writer, "parameters", (int64_t)facts->parameters);
+    gp_json_put_integer(&writer, "classes", facts->classes);
+    gp_json_put_text(&writer, "began", folder->began);
+    gp_json_begin_array(&writer, "leases");
+    for (uint32_t i = 0; i < folder->lease_count; i++)
+        gp_json_put_integer(&writer, NULL, (int64_t)folder->leases[i]);
+    gp_json_end_array(&writer);
+    gp_json_end_object(&writer);
+    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        gp_file_write(path, text.data, text.bytes, NULL);
+    gp_buffer_deinit(&text);
+}
+
+/* Note a lease of the run; the most recent ones are kept. */
+static bool add_lease(run_folder *folder, uint64_t lease)
+{
+    for (uint32_t i = 0; i < folder->lease_count; i++)
+        if (folder->leases[i] == lease)
+            return false;
+    if (folder->lease_count == RUN_FOLDER_LEASES_MAX)
+        memmove(folder->leases, folder->leases + 1, --folder->lease_count * sizeof(folder->leases[0]));
+    folder->leases[folder->lease_count++] = lease;
+    return true;
+}
+
+void run_folder_facts(run_folder *folder, const gp_train_facts *facts)
+{
+    folder->facts = *facts;
+    add_lease(folder, facts->lease);
+    write_facts(folder);
+}
+
+static void folder_line(run_folder *folder, const char *line)
+{
+    FILE *files[] = { folder->metrics, folder->copy };
+
+    for (int i = 0; i < 2; i++) {
+        if (files[i] == NULL)
+            continue;
+        if (fputs(line, files[i]) != EOF && fflush(files[i]) == 0)
+            continue;
+        folder->lost++; /* told at the end; what half of it is written spoils no other line */
+        folder->problem = errno;
+        clearerr(files[i]);
+    }
+}
+
+/* JSON has no NaN. */
+static const char *number(double value, char text[40])
+{
+    if (isfinite(value))
+        gp_number_text(value, text);
+    else
+        snprintf(text, 40, "null");
+    return text;
+}
+
+/* ", "NAME": value" where there is one. */
+static const char *member(const char *name, double value, char text[64])
+{
+    char shortest[GP_NUMBER_BYTES];
+
+    *text = '\0';
+    if (isfinite(value))
+        snprintf(text, 64, ", \"%s\": %s", name, gp_number_text(value, shortest));
+    return text;
+}
+
+void run_folder_step(run_folder *folder, const gp_train_step *s)
+{
+    char line[720], loss[40], accuracy[40], rmse[64], scale[64] = "";
+
+    if (s->loss_scale > 0)
+        member("loss_scale", s->loss_scale, scale);
+    snprintf(line, sizeof(line),
+             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"worker\": %" PRIu32
+             ", \"seconds\": %.6f, \"samples\": %" PRIu32
+             ", \"loss\": %s, \"accuracy\": %s%s, \"learn_rate\": %.10g%s%s, \"time\": {\"data\": %.4f, "
+             "\"forward\": %.4f, "
+             "\"backward\": %.4f, \"exchange\": %.4f, \"commit\": %.4f, \"wait\": %.4f}}\n",
+             s->step, s->epoch, s->worker, s->seconds, s->samples, number(s->loss, loss),
+             number(s->accuracy, accuracy), member("rmse", s->rmse, rmse), s->learn_rate, scale,
+             s->skipped ? ", \"skipped\": true" : "", s->data_ms, s->forward_ms, s->backward_ms,
+             s->exchange_ms, s->commit_ms, s->wait_ms);
+    folder_line(folder, line);
+}
+
+void run_folder_check(run_folder *folder, const gp_train_check *check)
+{
+    char line[440], loss[40], accuracy[40], rmse[64], excluded[40] = "";
+
+    if (check->excluded > 0)
+        snprintf(excluded, sizeof(excluded), ", \"excluded\": %" PRIu64, check->excluded);
+    snprintf(line, sizeof(line),
+             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"seconds\": %.6f, \"validation_loss\": %s, "
+             "\"validation_accuracy\": %s%s, \"count\": %" PRIu64 "%s}\n",
+             check->step, check->epoch, check->seconds, number(check->loss, loss),
+             number(check->accuracy, accuracy), member("validation_rmse", check->rmse, rmse), check->count,
+             excluded);
+    folder_line(folder, line);
+}
+
+void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "step", (int64_t)regroup->step);
+    gp_json_put_integer(&writer, "workers_before", regroup->workers_before);
+    gp_json_put_integer(&writer, "workers", regroup->workers);
+    gp_json_begin_array(&writer, "worker_index");
+    for (uint32_t i = 0; i < regroup->workers; i++)
+        gp_json_put_integer(&writer, NULL, regroup->worker_index[i]);
+    gp_json_end_array(&writer);
+    gp_json_put_number(&writer, "paused_seconds", regroup->seconds);
+    gp_json_put_bool(&writer, "died", regroup->died);
+    gp_json_put_text(&writer, "cause", regroup->cause);
+    gp_json_end_object(&writer);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
+        folder_line(folder, gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
+    if (add_lease(folder, regroup->lease))
+        write_facts(folder);
+}
+
+static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+    char path[600], ended[32];
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "state",
+                     failure != NULL            ? "failed"
+                     : summary->stopped         ? "stopped"
+                     : summary->out_of_patience ? "out of patience"
+                                                : "completed");
+    if (failure != NULL)
+        gp_json_put_text(&writer, "reason", failure->message);
+    time_now(ended);
+    gp_json_put_text(&writer, "ended", ended);
+    if (summary != NULL) {
+        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
+        gp_json_put_integer(&writer, "restarts", summary->restarts);
+        gp_json_put_integer(&writer, "resizes", summary->resizes);
+        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
+        gp_json_put_number(&writer, "loss", summary->loss);
+        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
+        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
+        if (!isnan(summary->validation_rmse))
+            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
+        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
+        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
+        gp_json_put_number(&writer, "seconds", summary->seconds);
+        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
+    }
+    gp_json_end_object(&writer);
+    snprintf(path, sizeof(path), "%s/end.json", folder->path);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
+        gp_file_write(path, text.data, text.bytes, NULL);
+    gp_buffer_deinit(&text);
+}
+
+void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
+{
+    if (folder->metrics != NULL && (summary != NULL || failure != NULL))
+        folder_end(folder, summary, failure);
+    if (folder->lost > 0)
+        fprintf(stderr, "%" PRIu64 " line%s of metrics could not be written: %s\n", folder->lost,
+                gp_plural(folder->lost), strerror(folder->problem));
+    if (folder->metrics != NULL)
+        fclose(folder->metrics);
+    if (folder->log != NULL)
+        fclose(folder->log);
+    if (folder->copy != NULL)
+        fclose(folder->copy);
+    folder->metrics = folder->log = folder->copy = NULL;
+}
+
+void run_folder_model(const run_folder *folder, char *path, size_t bytes)
+{
+    snprintf(path, bytes, "%s/result/model.onnx", folder->path);
+}

@@ -1,0 +1,205 @@
+/* bench_allreduce.c -- the exchange of a training by size and number of workers.
+ *
+ * What is timed is a training of one fully connected layer that has as many numbers, with one sample a worker: the same
+ * arena, buckets and collective as in any training, and almost nothing else. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/measure/bench.h"
+#include "client/cli/measure/probe.h"
+#include "client/cli/show.h"
+#include "common/base/system/file.h"
+#include "common/base/text/json.h"
+
+enum { SIZES_MAX = 16, SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
+#define MOST_BYTES ((uint64_t)1 << 30)
+
+/* "64K,1M". */
+static uint32_t sizes_parse(cli_call *call, uint64_t *sizes)
+{
+    const char *text = ((const bench_options *)call->options)->sizes;
+    uint32_t found = 0;
+
+    for (const char *at = text; *at != '\0';) {
+        char *end = NULL;
+        uint64_t bytes = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
+
+        if (end != NULL && (*end == 'K' || *end == 'M') && bytes <= MOST_BYTES)
+            bytes <<= *end++ == 'K' ? 10 : 20;
+        if (bytes < LEAST_BYTES || bytes > MOST_BYTES || found == SIZES_MAX ||
+            (*end != ',' && *end != '\0')) {
+            cli_usage(
+                call,
+                "--sizes is '%s'; it must be up to %d numbers of bytes from 1K to 1024M, such as 64K,4M",
+                text, SIZES_MAX);
+            return 0;
+        }
+        sizes[found++] = bytes;
+        at = end + (*end == ',');
+    }
+    if (found == 0)
+        cli_usage(call, "--sizes is empty; it must be numbers of bytes such as 64K,4M");
+    return found;
+}
+
+/* A layer of about so many numbers, and data for it. */
+static gp_status network_write(const char *path, uint64_t bytes, char *data, size_t data_bytes,
+                               uint32_t samples, gp_error *err)
+{
+    const uint64_t numbers = bytes / sizeof(float);
+    const uint64_t outputs = numbers / INPUTS_MAX < 4 ? 4 : numbers / INPUTS_MAX, inputs = numbers / outputs;
+    const uint64_t channels = (inputs + SIDE_MAX - 1) / SIDE_MAX, width = inputs / channels;
+    char text[400];
+
+    snprintf(text, sizeof(text),
+             "{\"name\": \"exchange\", \"input\": [%" PRIu64 ", 1, %" PRIu64
+             "], \"layers\": [{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": %" PRIu64
+             "}, {\"name\": \"loss\", \"kind\": \"crossentropy\"}]}",
+             channels, width, outputs);
+    snprintf(data, data_bytes, "synthetic:1x%" PRIu64 "x%" PRIu64 ":%" PRIu64 ":%" PRIu32, width, channels,
+             outputs, samples);
+    return gp_file_write(path, text, strlen(text), err);
+}
+
+typedef struct exchange_row {
+    uint32_t workers;
+    uint64_t bytes;
+    double seconds, wait;
+} exchange_row;
+
+/* Measure one size on one number of workers and fill in the row. `order` is "3 of 6". */
+static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const char *path, exchange_row *row,
+                                  const char *order, const gp_progress *progress, gp_error *err)
+{
+    const bench_options *options = call->options;
+    char data[128], devices[256], activity[128], size[40];
+    probe_result result;
+    gp_status status = network_write(path, row->bytes, data, sizeof(data), 4 * row->workers, err);
+
+    snprintf(activity, sizeof(activity), "measurement %s, %s on %" PRIu32 " workers", order,
+             cli_bytes((double)row->bytes, size, sizeof(size)), row->workers);
+    if (status == GP_OK)
+        status =
+            probe_run(&result, pool,
+                      &(probe_request){ .network = path,
+                                        .data = data,
+                                        .options = call->train,
+                                        .lease = { .devices = bench_devices(options, row->workers, devices) },
+                                        /* a sum by itself, not in one pass with the update */
+                                        .extra = "gradient-threshold=1e30",
+                                        .workers = row->workers,
+                                        .batch = row->workers,
+                                        .steps = (uint32_t)options->steps,
+                                        .seconds = 5,
+                                        .progress = progress,
+                                        .activity = activity },
+                      err);
+    if (status != GP_OK)
+        return status;
+    row->bytes = result.parameters * sizeof(float);
+    row->seconds = result.exchange_s;
+    row->wait = result.wait_s;
+    return GP_OK;
+}
+
+/* As nccl-tests define them: bytes of the buffer per second; and times 2 (n - 1) / n, what each worker must send and
+ * receive at least, which is to be compared with what the links can do, for any number of workers. */
+static double algorithm_rate(const exchange_row *row)
+{
+    return (double)row->bytes / row->seconds;
+}
+
+static double bus_rate(const exchange_row *row)
+{
+    return 2.0 * (row->workers - 1) / row->workers * algorithm_rate(row);
+}
+
+static void show_text(const exchange_row *rows, size_t count)
+{
+    show_table *table = show_table_new(
+        6, (const char *[]){ "workers", "size", "exchange us", "waiting us", "algbw GB/s", "busbw GB/s" });
+
+    for (size_t i = 0; i < count; i++) {
+        char cells[6][40];
+
+        snprintf(cells[0], sizeof(cells[0]), "%" PRIu32, rows[i].workers);
+        cli_bytes((double)rows[i].bytes, cells[1], sizeof(cells[1]));
+        snprintf(cells[2], sizeof(cells[2]), "%.1f", rows[i].seconds * 1e6);
+        snprintf(cells[3], sizeof(cells[3]), "%.1f", rows[i].wait * 1e6);
+        snprintf(cells[4], sizeof(cells[4]), "%.2f", algorithm_rate(&rows[i]) * 1e-9);
+        snprintf(cells[5], sizeof(cells[5]), "%.2f", bus_rate(&rows[i]) * 1e-9);
+        show_row(table, (const char *[]){ cells[0], cells[1], cells[2], cells[3], cells[4], cells[5] });
+    }
+    show_table_print_free(table);
+}
+
+static void show_json(const exchange_row *rows, size_t count)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 20);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_array(&writer, NULL);
+    for (size_t i = 0; i < count; i++) {
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_integer(&writer, "workers", rows[i].workers);
+        gp_json_put_integer(&writer, "bytes", (int64_t)rows[i].bytes);
+        gp_json_put_number(&writer, "exchange_seconds", rows[i].seconds);
+        gp_json_put_number(&writer, "wait_seconds", rows[i].wait);
+        gp_json_put_number(&writer, "algbw", algorithm_rate(&rows[i]) * 1e-9);
+        gp_json_put_number(&writer, "busbw", bus_rate(&rows[i]) * 1e-9);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    show_json_print(&writer, &text, NULL);
+}
+
+int bench_allreduce(cli_call *call)
+{
+    uint32_t counts[BENCH_COUNTS_MAX], count;
+    uint64_t sizes[SIZES_MAX];
+    exchange_row rows[BENCH_COUNTS_MAX * SIZES_MAX];
+    char path[] = "/tmp/gradpool-exchange-XXXXXX.json";
+    size_t used = 0;
+    gp_pool *pool = NULL;
+    gp_error err;
+    int file;
+    cli_progress progress;
+    const gp_progress reports = cli_progress_reports(&progress);
+    char order[32];
+
+    count = bench_counts(call, counts);
+    const uint32_t size_count = count > 0 ? sizes_parse(call, sizes) : 0;
+
+    if (size_count == 0)
+        return CLI_USAGE;
+    file = mkstemps(path, 5);
+    gp_status status = file < 0 ? gp_fail_errno(&err, GP_EIO, "cannot make a file in /tmp")
+                                : cli_open(call, false, &pool, &err);
+
+    if (file >= 0)
+        close(file);
+    cli_catch_interrupts();
+    cli_progress_begin(call, &progress, "steps");
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        for (uint32_t k = 0; k < size_count && counts[i] > 1 && status == GP_OK; k++) {
+            rows[used] = (exchange_row){ .workers = counts[i], .bytes = sizes[k] };
+            snprintf(order, sizeof(order), "%zu of %" PRIu32, used + 1,
+                     (count - (counts[0] == 1)) * size_count);
+            status = exchange_measure(call, pool, path, &rows[used++], order, &reports, &err);
+        }
+    cli_progress_end(&progress);
+    gp_pool_close(pool);
+    if (file >= 0)
+        unlink(path);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    if (((const bench_options *)call->options)->common.json)
+        show_json(rows, used);
+    else
+        show_text(rows, used);
+    return CLI_OK;
+}

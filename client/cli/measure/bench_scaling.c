@@ -1,0 +1,341 @@
+/* bench_scaling.c -- one network trained on 1, 2, 4, ... workers: accuracy over time, throughput, and how far the
+ * accuracies lie apart.
+ *
+ * The experiment of MATLAB's white paper "Deep learning with MATLAB on multiple GPUs": mini-batch and learning rate grow
+ * with the number of workers, so that each computes as much in a step as one alone. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "client/cli/measure/bench.h"
+#include "client/predict/plot.h"
+#include "client/cli/measure/probe.h"
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
+#include "common/model/train_options.h"
+
+enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };
+
+/* One training. */
+typedef struct scaling_run {
+    uint32_t workers, batch;
+    double learn_rate;
+    gp_training_summary summary;
+    double rate;                /* images/s in the steps, validations left out */
+    double *seconds, *accuracy; /* POINTS_MAX each */
+    size_t points;
+    /* While it runs: */
+    double last_s, steps_s, epoch_sum; /* of rank 0 */
+    uint64_t images, pending, epoch_steps;
+    uint32_t epoch;
+    bool validated, skip;
+    uint64_t steps_planned;
+    gp_progress progress;
+    char activity[64]; /* name of the training in the reports of its steps */
+} scaling_run;
+
+typedef struct scaling {
+    const cli_call *call;
+    const bench_options *options;
+    scaling_run runs[BENCH_COUNTS_MAX];
+    uint32_t count;
+    cli_progress progress;
+} scaling;
+
+static void point_add(scaling_run *run, double seconds, double accuracy)
+{
+    if (run->points == POINTS_MAX)
+        return;
+    run->seconds[run->points] = seconds;
+    run->accuracy[run->points++] = accuracy;
+}
+
+/* Where there is no validation data: the mean accuracy of each epoch's batches. */
+static void epoch_end(scaling_run *run)
+{
+    if (!run->validated && run->epoch_steps > 0)
+        point_add(run, run->last_s, run->epoch_sum / (double)run->epoch_steps);
+    run->epoch_sum = 0;
+    run->epoch_steps = 0;
+}
+
+static void on_begin(void *context, const gp_train_facts *facts)
+{
+    scaling_run *run = context;
+
+    run->steps_planned = (uint64_t)facts->steps_per_epoch * facts->epochs;
+}
+
+static void on_step(void *context, const gp_train_step *step)
+{
+    scaling_run *run = context;
+
+    if (step->rank != 0)
+        return;
+    gp_progress_report(&run->progress, run->activity, "steps", step->step, run->steps_planned);
+    if (step->epoch != run->epoch)
+        epoch_end(run);
+    run->epoch = step->epoch;
+    run->epoch_sum += step->accuracy;
+    run->epoch_steps++;
+    if (run->last_s > 0 &&
+        !run->skip) { /* the first step has no beginning that is known; nor one behind a validation */
+        run->steps_s += step->seconds - run->last_s;
+        run->images += run->batch;
+    }
+    run->last_s = step->seconds;
+    run->skip = false;
+}
+
+static void on_check(void *context, const gp_train_check *check)
+{
+    scaling_run *run = context;
+
+    run->validated = true;
+    run->skip = true;
+    point_add(run, check->seconds, check->accuracy);
+}
+
+static bool option_is(const char *option, const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    return strncmp(option, name, bytes) == 0 && option[bytes] == '=';
+}
+
+static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error *err)
+{
+    const bench_options *options = s->options;
+    const char *words[CLI_WORDS_MAX + EXTRA_OPTIONS];
+    char batch[64], rate[64], devices[256];
+    size_t count = 0;
+    gp_training *training = NULL;
+
+    for (int i = 0; i < s->call->train_count; i++)
+        if (!option_is(s->call->train[i], "mini-batch-size") &&
+            !option_is(s->call->train[i], "initial-learn-rate"))
+            words[count++] = s->call->train[i];
+    snprintf(batch, sizeof(batch), "mini-batch-size=%" PRIu32, run->batch);
+    snprintf(rate, sizeof(rate), "initial-learn-rate=%.17g", run->learn_rate);
+    words[count++] = batch;
+    words[count++] = rate;
+    words[count] = NULL;
+    const gp_train_request request = {
+        .network = options->network,
+        .data = options->data,
+        .validation_data = options->validation_data[0] != '\0' ? options->validation_data : NULL,
+        .options = words,
+        .lease = { .workers_min = run->workers,
+                   .workers_max = run->workers,
+                   .devices = bench_devices(options, run->workers, devices) },
+        .events = { on_begin, on_step, on_check, run },
+        .stop = &cli_stop,
+        .data_progress = &run->progress,
+    };
+
+    run->progress = cli_progress_reports(&s->progress);
+    snprintf(run->activity, sizeof(run->activity), "training %zu of %" PRIu32 ", %" PRIu32 " worker%s",
+             (size_t)(run - s->runs) + 1, s->count, run->workers, gp_plural(run->workers));
+    gp_status status = gp_train(&training, pool, &request, err);
+
+    cli_progress_end(&s->progress);
+    if (status != GP_OK)
+        return status;
+    epoch_end(run);
+    gp_training_summarize(training, &run->summary);
+    gp_training_free(training);
+    if (run->summary.stopped)
+        return gp_fail(err, GP_ECANCELED, "interrupted while training on %" PRIu32 " workers", run->workers);
+    run->rate = run->steps_s > 0 ? (double)run->images / run->steps_s : NAN;
+    return GP_OK;
+}
+
+static double final_accuracy(const scaling_run *run)
+{
+    return run->points > 0 ? run->accuracy[run->points - 1] : NAN;
+}
+
+/* Of one worker's rate; without a run on one worker, of the fewest. */
+static double speedup(const scaling *s, const scaling_run *run)
+{
+    return run->rate / (s->runs[0].rate / s->runs[0].workers);
+}
+
+static double accuracy_spread(const scaling *s)
+{
+    double low = INFINITY, high = -INFINITY;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        low = fmin(low, final_accuracy(&s->runs[i]));
+        high = fmax(high, final_accuracy(&s->runs[i]));
+    }
+    return high - low;
+}
+
+static gp_status draw(const scaling *s, gp_error *err)
+{
+    plot *picture = plot_new(1300, 560);
+    plot_series series[BENCH_COUNTS_MAX];
+    char names[BENCH_COUNTS_MAX][32];
+    const char *words[BENCH_COUNTS_MAX];
+    double rates[BENCH_COUNTS_MAX];
+
+    if (picture == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a picture");
+    for (uint32_t i = 0; i < s->count; i++) {
+        const scaling_run *run = &s->runs[i];
+
+        snprintf(names[i], sizeof(names[i]), "%" PRIu32 " worker%s", run->workers, gp_plural(run->workers));
+        words[i] = names[i];
+        rates[i] = run->rate;
+        series[i] = (plot_series){ names[i], run->seconds, run->accuracy, run->points };
+    }
+    plot_lines(
+        picture, (plot_area){ 0, 0, 760, 560 },
+        &(plot_words){ s->runs[0].validated ? "validation accuracy" : "accuracy of the training batches",
+                       "seconds", "" },
+        series, s->count);
+    plot_bars(picture, (plot_area){ 760, 0, 540, 560 }, &(plot_words){ "throughput", "", "images/s" }, words,
+              rates, s->count);
+    gp_status status = plot_write(picture, s->options->plot, err);
+
+    plot_free(picture);
+    return status;
+}
+
+static void show_text(const scaling *s)
+{
+    show_table *table = show_table_new(8, (const char *[]){ "workers", "batch", "rate", "steps", "seconds",
+                                                            "images/s", "speed-up", "accuracy" });
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        const scaling_run *run = &s->runs[i];
+        char cells[8][32];
+
+        snprintf(cells[0], sizeof(cells[0]), "%" PRIu32, run->workers);
+        snprintf(cells[1], sizeof(cells[1]), "%" PRIu32, run->batch);
+        snprintf(cells[2], sizeof(cells[2]), "%.4g", run->learn_rate);
+        snprintf(cells[3], sizeof(cells[3]), "%" PRIu64, run->summary.steps);
+        snprintf(cells[4], sizeof(cells[4]), "%.2f", run->summary.seconds);
+        snprintf(cells[5], sizeof(cells[5]), "%.0f", run->rate);
+        snprintf(cells[6], sizeof(cells[6]), "%.2f", speedup(s, run));
+        snprintf(cells[7], sizeof(cells[7]), "%.2f %%", final_accuracy(run) * 100);
+        show_row(table, (const char *[]){ cells[0], cells[1], cells[2], cells[3], cells[4], cells[5],
+                                          cells[6], cells[7] });
+    }
+    show_table_print_free(table);
+    printf("\naccuracies lie within %.2f points%s\n", accuracy_spread(s) * 100,
+           s->runs[0].validated ? ""
+                                : "; they are those of the training batches: there is no validation data");
+    if (s->options->plot[0] != '\0')
+        printf("chart: %s\n", s->options->plot);
+}
+
+static void show_json(const scaling *s)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 4 << 20);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_begin_array(&writer, "runs");
+    for (uint32_t i = 0; i < s->count; i++) {
+        const scaling_run *run = &s->runs[i];
+
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_integer(&writer, "workers", run->workers);
+        gp_json_put_integer(&writer, "batch", run->batch);
+        gp_json_put_number(&writer, "learn_rate", run->learn_rate);
+        gp_json_put_integer(&writer, "steps", (int64_t)run->summary.steps);
+        gp_json_put_number(&writer, "seconds", run->summary.seconds);
+        gp_json_put_number(&writer, "images_per_second", run->rate);
+        gp_json_put_number(&writer, "speed_up", speedup(s, run));
+        gp_json_put_number(&writer, "accuracy", final_accuracy(run));
+        gp_json_begin_array(&writer, "curve"); /* [seconds, accuracy] */
+        for (size_t k = 0; k < run->points; k++) {
+            gp_json_begin_array(&writer, NULL);
+            gp_json_put_number(&writer, NULL, run->seconds[k]);
+            gp_json_put_number(&writer, NULL, run->accuracy[k]);
+            gp_json_end_array(&writer);
+        }
+        gp_json_end_array(&writer);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    gp_json_put_number(&writer, "accuracy_spread", accuracy_spread(s));
+    gp_json_put_bool(&writer, "validated", s->runs[0].validated);
+    gp_json_end_object(&writer);
+    show_json_print(&writer, &text, NULL);
+}
+
+static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *err)
+{
+    gp_train_options base;
+
+    gp_train_options_from_words(&base, s->call->train);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const uint32_t times = s->options->fixed_batch ? 1 : counts[i];
+
+        s->runs[i] = (scaling_run){ .workers = counts[i],
+                                    .batch = (uint32_t)base.mini_batch_size * times,
+                                    .learn_rate = base.initial_learn_rate * times,
+                                    .seconds = gp_calloc(POINTS_MAX, sizeof(double)),
+                                    .accuracy = gp_calloc(POINTS_MAX, sizeof(double)) };
+        if (s->runs[i].seconds == NULL || s->runs[i].accuracy == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a curve");
+    }
+    return GP_OK;
+}
+
+static gp_status scaling_run_all(scaling *s, gp_error *err)
+{
+    gp_pool *pool = NULL;
+    gp_status status = cli_open(s->call, false, &pool, err);
+
+    cli_progress_begin(s->call, &s->progress, "steps");
+    for (uint32_t i = 0; i < s->count && status == GP_OK; i++) {
+        if (!s->options->common.quiet && !s->options->common.json)
+            fprintf(stderr, "training on %" PRIu32 " worker%s: mini-batch %" PRIu32 ", rate %g\n",
+                    s->runs[i].workers, gp_plural(s->runs[i].workers), s->runs[i].batch,
+                    s->runs[i].learn_rate);
+        status = run_train(s, &s->runs[i], pool, err);
+    }
+    gp_pool_close(pool);
+    if (status == GP_OK && s->options->plot[0] != '\0')
+        status = draw(s, err);
+    return status;
+}
+
+int bench_scaling(cli_call *call)
+{
+    scaling s = { .call = call, .options = call->options };
+    uint32_t counts[BENCH_COUNTS_MAX];
+    gp_error err;
+
+    if (s.options->network[0] == '\0' || s.options->data[0] == '\0')
+        return cli_usage(call, "--%s is missing", s.options->network[0] == '\0' ? "network" : "data");
+    if (cli_given(call, "mini-batch-size-per-worker") || cli_given(call, "scale-lr"))
+        return cli_usage(call,
+                         "the mini-batch and the rate grow with the workers here; give --mini-batch-size and "
+                         "--lr of one worker, or --fixed-batch");
+    s.count = bench_counts(call, counts);
+    if (s.count == 0)
+        return CLI_USAGE;
+    cli_catch_interrupts();
+    gp_status status = scaling_prepare(&s, counts, &err);
+
+    if (status == GP_OK)
+        status = scaling_run_all(&s, &err);
+    if (status == GP_OK && s.options->common.json)
+        show_json(&s);
+    else if (status == GP_OK)
+        show_text(&s);
+    for (uint32_t i = 0; i < s.count; i++) {
+        gp_free(s.runs[i].seconds);
+        gp_free(s.runs[i].accuracy);
+    }
+    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+}

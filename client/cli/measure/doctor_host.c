@@ -1,0 +1,316 @@
+#include "client/cli/measure/doctor.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cli/cli.h"
+#include "proto/local/places.h"
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+
+enum { FILES_LEAST = 4096, PROCESSES_LEAST = 4096, YEAR_LEAST = 2024 };
+
+void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix, const char *format, ...)
+{
+    doctor_row *row = &d->rows[d->count];
+    va_list values;
+
+    if (d->count == DOCTOR_ROWS_MAX)
+        return;
+    d->count++;
+    row->state = state;
+    snprintf(row->what, sizeof(row->what), "%s", what);
+    snprintf(row->fix, sizeof(row->fix), "%s", fix == NULL ? "" : fix);
+    va_start(values, format);
+    vsnprintf(row->found, sizeof(row->found), format, values);
+    va_end(values);
+}
+
+/* ---- reading ---- */
+
+static bool line_read(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool got = file != NULL && fgets(text, (int)bytes, file) != NULL;
+
+    if (file != NULL)
+        fclose(file);
+    if (!got)
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    return got;
+}
+
+static uint64_t limit_of(int resource, uint64_t *hard)
+{
+    struct rlimit limit;
+
+    if (getrlimit(resource, &limit) != 0)
+        return 0;
+    if (hard != NULL)
+        *hard = limit.rlim_max == RLIM_INFINITY ? UINT64_MAX : limit.rlim_max;
+    return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+}
+
+static void container_read(doctor_host *host)
+{
+    static const struct {
+        const char *file, *name;
+    } signs[] = { { "/.dockerenv", "docker" }, { "/run/.containerenv", "podman" } };
+    const char *kubernetes = getenv("KUBERNETES_SERVICE_HOST"), *slurm = getenv("SLURM_JOB_ID");
+
+    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]) && host->container[0] == '\0'; i++)
+        if (access(signs[i].file, F_OK) == 0)
+            snprintf(host->container, sizeof(host->container), "%s", signs[i].name);
+    if (kubernetes != NULL)
+        snprintf(host->container, sizeof(host->container), "kubernetes");
+    else if (host->container[0] == '\0' && slurm != NULL)
+        snprintf(host->container, sizeof(host->container), "slurm");
+}
+
+/* The smallest of a limit's file over our cgroup and those above it; UINT64_MAX: none. */
+static uint64_t cgroup_least(const char *file)
+{
+    char group[512] = "", path[700], text[64];
+    uint64_t least = UINT64_MAX;
+    FILE *own = fopen("/proc/self/cgroup", "re");
+
+    while (own != NULL && fgets(group, sizeof(group), own) != NULL && strncmp(group, "0::/", 4) != 0)
+        group[0] = '\0';
+    if (own != NULL)
+        fclose(own);
+    group[strcspn(group, "\n")] = '\0';
+    for (char *end = group[0] == '\0' ? NULL : group + strlen(group); end != NULL;
+         end = strrchr(group + 3, '/')) {
+        *end = '\0';
+        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group + 3, file);
+        if (line_read(path, text, sizeof(text)) && isdigit((unsigned char)text[0])) {
+            uint64_t period = 1, value = strtoull(text, NULL, 10);
+
+            if (sscanf(text, "%*u %" SCNu64, &period) == 1 && period != 0) /* cpu.max: of a period */
+                value = value < period ? 1 : value / period;
+            least = value < least ? value : least;
+        }
+    }
+    return least;
+}
+
+static uint64_t memory_read(void)
+{
+    char text[128];
+    uint64_t kib = 0;
+
+    return line_read("/proc/meminfo", text, sizeof(text)) && sscanf(text, "MemTotal: %" SCNu64, &kib) == 1
+               ? kib << 10
+               : 0;
+}
+
+static void clock_read(doctor_host *host)
+{
+    struct timex state = { 0 };
+    time_t now = time(NULL);
+    struct tm parts;
+    int code = adjtimex(&state);
+
+    host->clock_synchronised = code < 0 ? -1 : (state.status & STA_UNSYNC) == 0;
+    host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
+    line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
+              sizeof(host->clocksource));
+}
+
+static void places_read(doctor_host *host, const char *pool)
+{
+    struct statvfs facts;
+    gp_places places;
+    gp_error err;
+
+    if (gp_places_find(&places, pool, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
+        snprintf(host->places, sizeof(host->places), "%.239s", err.message);
+        return;
+    }
+    snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", places.state_dir);
+    if (statvfs(places.state_dir, &facts) == 0)
+        host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
+}
+
+void doctor_host_read(doctor_host *host, const char *pool)
+{
+    struct statvfs facts;
+    cpu_set_t set;
+    uint64_t quota;
+
+    *host = (doctor_host){ .shm = statvfs("/dev/shm", &facts) == 0 };
+    if (host->shm) {
+        host->shm_bytes = (uint64_t)facts.f_blocks * facts.f_frsize;
+        host->shm_free = (uint64_t)facts.f_bavail * facts.f_frsize;
+    }
+    host->memlock = limit_of(RLIMIT_MEMLOCK, NULL);
+    host->nofile = limit_of(RLIMIT_NOFILE, &host->nofile_hard);
+    host->nproc = limit_of(RLIMIT_NPROC, NULL);
+    container_read(host);
+    host->memory = memory_read();
+    host->memory_limit = cgroup_least("memory.max");
+    host->cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
+    quota = cgroup_least("cpu.max");
+    host->cpu_quota = quota > UINT32_MAX ? UINT32_MAX : (uint32_t)quota;
+    clock_read(host);
+    places_read(host, pool);
+}
+
+/* ---- judging ---- */
+
+static bool in_docker(const doctor_host *host)
+{
+    return strcmp(host->container, "docker") == 0 || strcmp(host->container, "podman") == 0;
+}
+
+/* NCCL's ranks of one host meet in /dev/shm; workers on cores do not need it. */
+static void judge_shm(doctor *d, const doctor_host *host, uint32_t gpus)
+{
+    const uint64_t least = gpus > 1 ? GIB : 64 * MIB;
+    char size[40], left[40];
+    const char *fix = in_docker(host) ? "start the container with --shm-size=8g (or --ipc=host)"
+                      : strcmp(host->container, "kubernetes") == 0
+                          ? "give the pod an emptyDir of medium Memory at /dev/shm"
+                          : "mount -o remount,size=8g /dev/shm";
+
+    if (!host->shm) {
+        doctor_add(d, gpus > 1 ? DOCTOR_FAILURE : DOCTOR_WARNING, "/dev/shm", fix, "is missing");
+        return;
+    }
+    cli_bytes((double)host->shm_bytes, size, sizeof(size));
+    cli_bytes((double)host->shm_free, left, sizeof(left));
+    if (host->shm_free < least)
+        doctor_add(d, gpus > 1 ? DOCTOR_FAILURE : DOCTOR_WARNING, "/dev/shm", fix, "%s, %s of it free; %s",
+                   size, left, gpus > 1 ? "NCCL needs about 1 GiB for several GPUs" : "64 MiB are little");
+    else
+        doctor_add(d, DOCTOR_OK, "/dev/shm", NULL, "%s, %s of it free", size, left);
+}
+
+static void limit_text(uint64_t value, char text[32])
+{
+    if (value == UINT64_MAX)
+        snprintf(text, 32, "unlimited");
+    else
+        snprintf(text, 32, "%" PRIu64, value);
+}
+
+static void judge_limits(doctor *d, const doctor_host *host, uint32_t gpus)
+{
+    char soft[32], hard[32];
+
+    limit_text(host->nofile, soft);
+    limit_text(host->nofile_hard, hard);
+    if (host->nofile < FILES_LEAST)
+        doctor_add(d, DOCTOR_WARNING, "open files (nofile)",
+                   host->nofile_hard >= FILES_LEAST ? "ulimit -n 65536, or less where the hard limit is lower"
+                   : in_docker(host)                ? "start the container with --ulimit nofile=65536"
+                                     : "raise it in /etc/security/limits.conf: * - nofile 65536",
+                   "%s (hard: %s); a pool of many workers and clients needs %d", soft, hard, FILES_LEAST);
+    else
+        doctor_add(d, DOCTOR_OK, "open files (nofile)", NULL, "%s (hard: %s)", soft, hard);
+    limit_text(host->nproc, soft);
+    if (host->nproc < PROCESSES_LEAST)
+        doctor_add(d, DOCTOR_WARNING, "processes (nproc)",
+                   in_docker(host) ? "start the container with --ulimit nproc=65536 and a higher --pids-limit"
+                                   : "raise it in /etc/security/limits.conf: * - nproc 65536",
+                   "%s; threads count too", soft);
+    else
+        doctor_add(d, DOCTOR_OK, "processes (nproc)", NULL, "%s", soft);
+    if (host->memlock == UINT64_MAX) {
+        doctor_add(d, DOCTOR_OK, "locked memory (memlock)", NULL, "unlimited");
+        return;
+    }
+    cli_bytes((double)host->memlock, soft, sizeof(soft));
+    doctor_add(d, gpus > 1 && host->memlock < 64 * MIB ? DOCTOR_WARNING : DOCTOR_OK,
+               "locked memory (memlock)",
+               gpus <= 1 || host->memlock >= 64 * MIB ? NULL
+               : in_docker(host)                      ? "start the container with --ulimit memlock=-1"
+                                 : "raise it in /etc/security/limits.conf: * - memlock unlimited",
+               "%s%s", soft, gpus > 1 && host->memlock < 64 * MIB ? "; NCCL over InfiniBand pins more" : "");
+}
+
+static void judge_container(doctor *d, const doctor_host *host)
+{
+    char limit[40], all[40];
+
+    doctor_add(d, DOCTOR_NOTE, "container", NULL, "%s",
+               host->container[0] == '\0' ? "none that shows" : host->container);
+    cli_bytes((double)host->memory, all, sizeof(all));
+    if (host->memory_limit == UINT64_MAX || host->memory_limit >= host->memory) {
+        doctor_add(d, DOCTOR_OK, "memory", NULL, "%s, no limit of the cgroup", all);
+    } else {
+        cli_bytes((double)host->memory_limit, limit, sizeof(limit));
+        doctor_add(d, host->memory_limit < 2 * GIB ? DOCTOR_WARNING : DOCTOR_NOTE, "memory",
+                   host->memory_limit >= 2 * GIB ? NULL
+                   : in_docker(host)
+                       ? "start the container with a higher --memory"
+                       : "raise memory.max of the cgroup (Slurm: --mem, Kubernetes: limits.memory)",
+                   "the cgroup allows %s of %s; what is over it is killed", limit, all);
+    }
+    if (host->cpu_quota != UINT32_MAX && host->cpu_quota < host->cores)
+        doctor_add(
+            d, DOCTOR_WARNING, "cores",
+            in_docker(host)
+                ? "start the container with --cpuset-cpus instead of --cpus: pinned threads are not stopped"
+                : "a set of cores (cpuset) instead of a quota of time: pinned threads are not stopped",
+            "%" PRIu32 " cores, but time for %" PRIu32 "; the pool takes %" PRIu32, host->cores,
+            host->cpu_quota, host->cpu_quota);
+    else
+        doctor_add(d, DOCTOR_OK, "cores", NULL, "%" PRIu32, host->cores);
+}
+
+static void judge_clock(doctor *d, const doctor_host *host)
+{
+    bool slow = strcmp(host->clocksource, "hpet") == 0 || strcmp(host->clocksource, "acpi_pm") == 0;
+
+    if (host->year != 0 && host->year < YEAR_LEAST)
+        doctor_add(d, DOCTOR_FAILURE, "clock", "set it: timedatectl set-ntp true",
+                   "the year is %d; certificates of S3 and the dates of runs would be wrong", host->year);
+    else
+        doctor_add(d, host->clock_synchronised == 0 ? DOCTOR_NOTE : DOCTOR_OK, "clock",
+                   host->clock_synchronised == 0 ? "timedatectl set-ntp true" : NULL, "%s",
+                   host->clock_synchronised == 0   ? "not synchronised; only dates in listings depend on it"
+                   : host->clock_synchronised == 1 ? "synchronised"
+                                                   : "whether it is synchronised is not told");
+    if (host->clocksource[0] != '\0')
+        doctor_add(d, slow ? DOCTOR_WARNING : DOCTOR_OK, "clock source",
+                   slow ? "boot with clocksource=tsc, if the processor's counter is reliable" : NULL, "%s%s",
+                   host->clocksource, slow ? "; reading the time costs microseconds here" : "");
+}
+
+static void judge_places(doctor *d, const doctor_host *host)
+{
+    char left[40];
+
+    if (host->places[0] != '\0') {
+        doctor_add(d, DOCTOR_FAILURE, "where pools live",
+                   "set GRADPOOL_RUNTIME_DIR and GRADPOOL_STATE_DIR to folders of yours, mode 0700", "%s",
+                   host->places);
+        return;
+    }
+    cli_bytes((double)host->state_free, left, sizeof(left));
+    doctor_add(d, host->state_free < GIB ? DOCTOR_WARNING : DOCTOR_OK, "where pools live",
+               host->state_free < GIB ? "make room there, or set GRADPOOL_STATE_DIR" : NULL, "%s, %s free",
+               host->state_dir, left);
+}
+
+void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus)
+{
+    judge_places(d, host);
+    judge_container(d, host);
+    judge_shm(d, host, gpus);
+    judge_limits(d, host, gpus);
+    judge_clock(d, host);
+}

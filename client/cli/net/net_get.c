@@ -1,0 +1,151 @@
+/* net_get.c -- a trained network into the cache: by a name that is known, or from a URL. */
+#include <ctype.h>
+#include <limits.h>
+#include <string.h>
+
+#include "client/cli/data/download.h"
+#include "client/cli/net/net.h"
+#include "client/cli/show.h"
+#include "common/base/system/cached.h"
+#include "common/base/text/json.h"
+#include "common/base/text/spell.h"
+#include "common/data/store/store.h"
+
+enum { URL_BYTES = 2048, NAME_BYTES = 200 };
+
+/* What is fetched: a set of one file. */
+typedef struct net_source {
+    gp_get_set set;
+    gp_get_file file;
+    char url[URL_BYTES], name[NAME_BYTES];
+} net_source;
+
+static gp_status source_unknown(const char *name, gp_error *err)
+{
+    const char *near = NULL;
+    unsigned distance = 0;
+    char known[160] = "";
+
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++) {
+        size_t used = strlen(known);
+
+        gp_spell_offer(name, set->name, &near, &distance);
+        snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", set->name);
+    }
+    if (near != NULL)
+        return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; did you mean '%s'?", name, near);
+    return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; there is %s; or give a URL", name,
+                   known);
+}
+
+/* The last part of its path names the file. */
+static gp_status source_url(net_source *source, const char *url, gp_error *err)
+{
+    const char *query = url + strcspn(url, "?#"), *name = query;
+
+    while (name > url && name[-1] != '/')
+        name--;
+    const size_t bytes = (size_t)(query - name);
+
+    if (*query != '\0')
+        return gp_fail(err, GP_EINVAL, "%s has a query or a fragment; give the plain URL of a file", url);
+    if (strlen(url) >= sizeof(source->url) || bytes >= sizeof(source->name))
+        return gp_fail(err, GP_ELIMIT, "the URL is longer than %d bytes", URL_BYTES - 1);
+    if (bytes == 0 || *name == '.')
+        return gp_fail(err, GP_EINVAL, "%s does not end in the name of a file", url);
+    for (const char *c = name; c < query; c++)
+        if (!isalnum((unsigned char)*c) && strchr("._-", *c) == NULL)
+            return gp_fail(err, GP_EINVAL,
+                           "the file's name in %s has a '%c'; letters, digits and . _ - are taken", url, *c);
+    snprintf(source->url, sizeof(source->url), "%.*s", (int)(name - url - 1), url);
+    snprintf(source->name, sizeof(source->name), "%.*s", (int)bytes, name);
+    source->file = (gp_get_file){ .name = source->name };
+    source->set = (gp_get_set){ .name = source->name, .url = source->url };
+    return GP_OK;
+}
+
+static gp_status source_find(net_source *source, const char *name, gp_error *err)
+{
+    if (strstr(name, "://") != NULL)
+        return source_url(source, name, err);
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+        if (strcmp(set->name, name) == 0) {
+            source->set = *set;
+            source->file = set->files[0];
+            return GP_OK;
+        }
+    return source_unknown(name, err);
+}
+
+/* --sha256, in lower case; it is compared beside the published one. */
+static gp_status source_expect(net_source *source, const char *given, char sum[GP_GET_SUM_BYTES],
+                               gp_error *err)
+{
+    size_t digits = strspn(given, "0123456789abcdefABCDEF");
+
+    if (given[0] == '\0')
+        return GP_OK;
+    if (digits != GP_GET_SUM_BYTES - 1 || given[digits] != '\0')
+        return gp_fail(err, GP_EINVAL, "--sha256 is '%s'; it must be 64 hexadecimal digits", given);
+    for (size_t i = 0; i <= digits; i++)
+        sum[i] = (char)tolower((unsigned char)given[i]);
+    if (source->file.sum != NULL && strcmp(source->file.sum, sum) != 0)
+        return gp_fail(err, GP_EINVAL, "--sha256 is %s, and the published sum of %s is %s", sum,
+                       source->set.name, source->file.sum);
+    source->file.sum = sum;
+    return GP_OK;
+}
+
+static void get_report(const cli_call *call, const net_source *source, const char *path, const char *sum)
+{
+    const net_options *options = call->options;
+    gp_buffer text;
+    gp_json_writer writer;
+
+    if (!options->common.json) {
+        if (source->file.sum == NULL && !options->common.quiet)
+            fprintf(stderr,
+                    "SHA-256 %s\nnothing says whether that is the right file; --sha256 SUM checks it\n", sum);
+        printf("%s\n", path);
+        return;
+    }
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_text(&writer, "path", path);
+    gp_json_put_text(&writer, "sha256", sum);
+    gp_json_put_bool(&writer, "checked", source->file.sum != NULL);
+    gp_json_end_object(&writer);
+    show_json_print(&writer, &text, NULL);
+}
+
+int net_get(cli_call *call)
+{
+    const net_options *options = call->options;
+    net_source source = { 0 };
+    download_view shown;
+    gp_get_options get;
+    char directory[PATH_MAX], path[PATH_MAX + NAME_BYTES], given[GP_GET_SUM_BYTES], sum[GP_GET_SUM_BYTES];
+    gp_error err;
+    gp_status status = source_find(&source, call->words[1], &err);
+
+    if (status == GP_OK)
+        status = source_expect(&source, options->sha256, given, &err);
+    if (status == GP_OK)
+        status = gp_cache_path(directory, sizeof(directory), "models", NULL, &err);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    source.set.files = &source.file;
+    source.set.file_count = 1;
+    get = download_begin(call, &shown, options->url);
+    get.directory = directory;
+    status = gp_get_fetch(&source.set, &get, &err);
+    download_end(&shown);
+    snprintf(path, sizeof(path), "%s/%s", directory, source.file.name);
+    if (status == GP_OK)
+        status = gp_get_sum(sum, path, &err);
+    if (status != GP_OK)
+        return cli_fail(call, &err);
+    get_report(call, &source, path, sum);
+    return CLI_OK;
+}

@@ -1,0 +1,89 @@
+/* net_list.c -- the networks that have names, with their settings. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/cli/net/net.h"
+#include "client/cli/show.h"
+#include "common/base/text/json.h"
+#include "common/data/download/get.h"
+#include "common/model/graph/netspec.h"
+
+/* "form=torchvision|caffe [torchvision]: ..." */
+static void list_setting(const gp_param *param)
+{
+    unsigned char scratch[512];
+    gp_param one[2] = { *param, { 0 } };
+    char words[160] = "", fallback[40];
+
+    one[0].offset = 0;
+    gp_params_default(one, scratch);
+    for (int i = 0; param->type == GP_PARAM_WORD && param->words[i] != NULL; i++) {
+        size_t used = strlen(words);
+
+        snprintf(words + used, sizeof(words) - used, "%s%s", i == 0 ? "" : "|", param->words[i]);
+    }
+    if (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64)
+        snprintf(words, sizeof(words), "%g..%g", param->min, param->max);
+    printf("    %s=%s [%s]  %s\n", param->name, param->type == GP_PARAM_BOOL ? "true|false" : words,
+           gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
+}
+
+/* Whether `net get` knows it. */
+static bool is_trained(const char *name)
+{
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+        if (strcmp(set->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void list_text(void)
+{
+    gp_zoo_info info;
+    char shape[64];
+
+    for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
+        printf("%-18s %-10s %5" PRIu32 " classes  %s%s\n", info.name,
+               gp_shape_format(&info.input, shape, sizeof(shape)), info.classes, info.about,
+               is_trained(info.name) ? "; trained: net get" : "");
+        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
+            list_setting(param);
+    }
+}
+
+static void list_json(void)
+{
+    gp_buffer text;
+    gp_json_writer writer;
+    gp_zoo_info info;
+    char shape[64];
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, true);
+    gp_json_begin_array(&writer, NULL);
+    for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "name", info.name);
+        gp_json_put_text(&writer, "about", info.about);
+        gp_json_put_text(&writer, "input", gp_shape_format(&info.input, shape, sizeof(shape)));
+        gp_json_put_integer(&writer, "classes", info.classes);
+        gp_json_put_bool(&writer, "trained", is_trained(info.name));
+        gp_json_begin_array(&writer, "settings");
+        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
+            gp_json_put_text(&writer, NULL, param->name);
+        gp_json_end_array(&writer);
+        gp_json_end_object(&writer);
+    }
+    gp_json_end_array(&writer);
+    show_json_print(&writer, &text, NULL);
+}
+
+int net_list(cli_call *call)
+{
+    if (((const net_options *)call->options)->common.json)
+        list_json();
+    else
+        list_text();
+    return CLI_OK;
+}

@@ -1,0 +1,233 @@
+#include "client/cli/predict/predict_pixels.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/directory.h"
+#include "common/base/system/file.h"
+#include "common/base/memory/hash.h"
+#include "common/data/s3/s3_source.h"
+
+/* ---- names ---- */
+
+/* Never 0. */
+static uint64_t name_hash(const char *name)
+{
+    return gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) | 1;
+}
+
+static gp_status names_grow(pixels_sink *sink, gp_error *err)
+{
+    const uint64_t capacity = sink->written_capacity == 0 ? 1024 : 2 * sink->written_capacity;
+    uint64_t *table = gp_calloc(capacity, sizeof(*table));
+
+    if (table == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu64 " images", sink->written_count);
+    for (uint64_t i = 0; i < sink->written_capacity; i++) {
+        uint64_t at = sink->written[i] & (capacity - 1);
+
+        if (sink->written[i] == 0)
+            continue;
+        while (table[at] != 0)
+            at = (at + 1) & (capacity - 1);
+        table[at] = sink->written[i];
+    }
+    gp_free(sink->written);
+    sink->written = table;
+    sink->written_capacity = capacity;
+    return GP_OK;
+}
+
+/* Two images must not be one file: a.jpg and a.png would both be a.png. */
+static gp_status name_take(pixels_sink *sink, const char *stem, gp_error *err)
+{
+    const uint64_t hash = name_hash(stem);
+    uint64_t at;
+
+    if (2 * sink->written_count >= sink->written_capacity) {
+        gp_status status = names_grow(sink, err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    for (at = hash & (sink->written_capacity - 1); sink->written[at] != 0;
+         at = (at + 1) & (sink->written_capacity - 1))
+        if (sink->written[at] == hash)
+            return gp_fail(
+                err, GP_EINVAL,
+                "two images are called %s but for their endings, and would be written to one file; rename "
+                "one of them",
+                stem);
+    sink->written[at] = hash;
+    sink->written_count++;
+    return GP_OK;
+}
+
+/* The image's name below the source, without its ending; what it may be called below a directory of ours. */
+static gp_status stem_of(char stem[PATH_MAX], const char *name, gp_error *err)
+{
+    char *dot;
+
+    while (*name == '/')
+        name++;
+    snprintf(stem, PATH_MAX, "%s", name);
+    if (strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL)
+        return gp_fail(err, GP_EINVAL,
+                       "the image %s is called with '..', and would be written outside of the folder", name);
+    dot = strrchr(stem, '.');
+    if (dot != NULL && dot != stem && strchr(dot, '/') == NULL)
+        *dot = '\0';
+    return GP_OK;
+}
+
+/* ---- files ---- */
+
+/* DIRECTORY/NAME, whole or not at all. */
+static gp_status file_write(const char *directory, const char *name, const char *ending, const void *data,
+                            size_t bytes, gp_error *err)
+{
+    char path[2 * PATH_MAX];
+
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s%s", directory, name, ending) >= PATH_MAX)
+        return gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", directory, name);
+    gp_status status = gp_directory_make_above(path, 0777, err);
+
+    return status == GP_OK ? gp_file_write(path, data, bytes, err) : status;
+}
+
+/* ---- colours ---- */
+
+/* Of the file that was named; of the source, if it names the model's classes; or our own. */
+static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_error *err)
+{
+    const pixels_request *request = &sink->request;
+    gp_palette *palette = gp_malloc(sizeof(*palette));
+    char path[PATH_MAX];
+    bool found = false;
+    gp_status status = GP_OK;
+
+    if (palette == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for colours");
+    sink->palette = palette;
+    if (request->class_file[0] != '\0') {
+        status = gp_palette_read(palette, &found, request->class_file, p->class_names, p->classes, err);
+        if (status == GP_OK && !found)
+            status = gp_fail(err, GP_ENOENT, "%s has no class file", request->class_file);
+        return status;
+    }
+    const bool there =
+        gp_s3_is(request->data) || gp_store_find(path, sizeof(path), request->data, NULL) == GP_OK;
+
+    if (there && gp_palette_read(palette, &found, gp_s3_is(request->data) ? request->data : path,
+                                 p->class_names, p->classes, NULL) != GP_OK)
+        found = false;
+    return found ? GP_OK : gp_palette_default(palette, p->class_names, p->classes, err);
+}
+
+/* What the numbers of the label images mean, beside them. */
+static gp_status classes_write(const pixels_sink *sink, gp_error *err)
+{
+    char *text;
+    gp_status status = gp_palette_to_csv(sink->palette, &text, err);
+
+    if (status != GP_OK)
+        return status;
+    status = file_write(sink->request.labels, "classes", ".csv", text, strlen(text), err);
+    gp_free(text);
+    return status;
+}
+
+/* ---- images ---- */
+
+static gp_status label_write(const pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
+{
+    uint8_t *png;
+    size_t bytes;
+    gp_status status = gp_palette_label(sink->palette, p->pixels, (uint32_t)p->dims[1], (uint32_t)p->dims[2],
+                                        &png, &bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    status = file_write(sink->request.labels, stem, ".png", png, bytes, err);
+    gp_free(png);
+    return status;
+}
+
+static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(sink->store);
+    gp_whole *image = &sink->image;
+    uint8_t *png;
+    size_t bytes;
+    gp_status status =
+        gp_store_read_whole(sink->store, (uint32_t)p->index, &(gp_whole_size){ 0 }, image, err);
+
+    if (status == GP_OK &&
+        (image->height != p->dims[1] || image->width != p->dims[2] || info->dtype != GP_U8))
+        status = gp_fail(err, GP_EINVAL,
+                         "%s is %" PRIu32 "x%" PRIu32 " here and %" PRIu64 "x%" PRIu64 " for the workers",
+                         p->name, image->height, image->width, p->dims[1], p->dims[2]);
+    if (status == GP_OK)
+        status = gp_palette_overlay(sink->palette, p->pixels, image->sample, info->channels, image->height,
+                                    image->width, sink->request.opacity, &png, &bytes, err);
+    if (status != GP_OK)
+        return status;
+    status = file_write(sink->request.overlays, stem, ".png", png, bytes, err);
+    gp_free(png);
+    return status;
+}
+
+bool pixels_add(pixels_sink *sink, const gp_prediction *p)
+{
+    gp_error seen, *err = &seen;
+    char stem[PATH_MAX];
+    gp_status status = GP_OK;
+
+    if (p->pixels == NULL || p->rank != 3)
+        status = gp_fail(
+            err, GP_EINVAL,
+            "the model does not give a class for each pixel: there is nothing to draw; give --out FILE.csv, "
+            "FILE.jsonl or FILE.npy");
+    if (status == GP_OK && sink->palette == NULL) {
+        status = palette_choose(sink, p, err);
+        if (status == GP_OK && sink->request.labels[0] != '\0')
+            status = classes_write(sink, err);
+    }
+    if (status == GP_OK)
+        status = stem_of(stem, p->name, err);
+    if (status == GP_OK)
+        status = name_take(sink, stem, err);
+    if (status == GP_OK && sink->request.labels[0] != '\0')
+        status = label_write(sink, p, stem, err);
+    if (status == GP_OK && sink->request.overlays[0] != '\0')
+        status = overlay_write(sink, p, stem, err);
+    if (status != GP_OK)
+        sink->error = seen;
+    return status == GP_OK;
+}
+
+gp_status pixels_open(pixels_sink *out, const pixels_request *request, gp_error *err)
+{
+    *out = (pixels_sink){ .request = *request };
+    if (request->overlays[0] == '\0')
+        return GP_OK;
+    return gp_store_open_with(
+        &out->store, request->data, GP_DATA_GIVEN,
+        &(gp_store_options){ .any_size = true, .cache_bytes = 1, .on_bad = request->on_bad }, err);
+}
+
+gp_status pixels_close(pixels_sink *sink, gp_status status, gp_error *err)
+{
+    if (sink->error.code != GP_OK) {
+        *err = sink->error;
+        status = err->code;
+    }
+    gp_store_close(sink->store);
+    gp_whole_deinit(&sink->image);
+    gp_free(sink->palette);
+    gp_free(sink->written);
+    return status;
+}

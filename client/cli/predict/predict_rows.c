@@ -1,0 +1,383 @@
+#include "client/cli/predict/predict_rows.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+
+enum { ARRAY_HEADER = 128, BYTE_CLASSES_MAX = 256, LINE_BYTES_MAX = 1 << 30, FILE_BUFFER = 1 << 20 };
+
+/* ---- the file ---- */
+
+static bool is_special(const char *path)
+{
+    struct stat facts;
+
+    return path[0] == '\0' || (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode));
+}
+
+gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
+{
+    static const struct {
+        const char *suffix;
+        rows_form form;
+    } forms[] = {
+        { ".csv", ROWS_CSV }, { ".jsonl", ROWS_JSON }, { ".ndjson", ROWS_JSON }, { ".npy", ROWS_ARRAY }
+    };
+    const char *suffix = strrchr(path, '.');
+
+    for (size_t i = 0; suffix != NULL && i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (strcmp(suffix, forms[i].suffix) == 0) {
+            *out = forms[i].form;
+            return GP_OK;
+        }
+    if (!is_special(path))
+        return gp_fail(err, GP_EINVAL,
+                       "%s: predictions are written as FILE.csv, FILE.jsonl (an object a line) or FILE.npy",
+                       path);
+    *out = ROWS_CSV;
+    return GP_OK;
+}
+
+static const char *name_of(const rows *r)
+{
+    return r->path[0] != '\0' ? r->path : "standard output";
+}
+
+/* Open a draft as a stream. The duplicate lets fclose() report errors before the draft gets its name. */
+static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path, gp_error *err)
+{
+    gp_status status = gp_file_draft_open(draft, path, err);
+    int fd = status == GP_OK ? fcntl(draft->fd, F_DUPFD_CLOEXEC, 0) : -1;
+
+    if (status != GP_OK)
+        return status;
+    *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (*file != NULL)
+        return GP_OK;
+    status = gp_fail_errno(err, GP_EIO, "cannot write %s", path);
+    if (fd >= 0)
+        close(fd);
+    gp_file_draft_discard(draft);
+    return status;
+}
+
+/* FILE.index.npy beside FILE.npy. */
+static gp_status index_open(rows *r, gp_error *err)
+{
+    snprintf(r->index_path, sizeof(r->index_path), "%.*s.index.npy", (int)(strlen(r->path) - strlen(".npy")),
+             r->path);
+    gp_status status = draft_open(&r->index, &r->index_draft, r->index_path, err);
+
+    if (status != GP_OK)
+        return status;
+    return fseek(r->index, ARRAY_HEADER, SEEK_SET) == 0
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
+}
+
+gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err)
+{
+    *out = (rows){
+        .file = stdout, .form = form, .top = top, .draft = { .fd = -1 }, .index_draft = { .fd = -1 }
+    };
+    gp_buffer_init(&out->line, LINE_BYTES_MAX);
+    snprintf(out->path, sizeof(out->path), "%s", path);
+    out->terminal = path[0] == '\0' && isatty(STDOUT_FILENO);
+    if (path[0] == '\0')
+        return GP_OK;
+    gp_status status = draft_open(&out->file, &out->draft, path, err);
+
+    if (status != GP_OK) {
+        gp_error_prefix(err, "--out");
+        gp_buffer_deinit(&out->line);
+        return status;
+    }
+    setvbuf(out->file, NULL, _IOFBF, FILE_BUFFER);
+    if (gaps && form == ROWS_ARRAY)
+        status = index_open(out, err);
+    return status == GP_OK ? GP_OK : rows_close(out, status, err);
+}
+
+/* errno is the write's that failed just now. */
+static bool write_failed(rows *r)
+{
+    if (r->error.code == GP_OK)
+        gp_fail_errno(&r->error, GP_EIO, "cannot write %s behind %" PRIu64 " samples", name_of(r), r->count);
+    return false;
+}
+
+static bool bytes_put(rows *r, const void *data, size_t bytes)
+{
+    return fwrite(data, 1, bytes, r->file) == bytes || write_failed(r);
+}
+
+/* ---- the best classes ---- */
+
+typedef struct best {
+    uint32_t class_index;
+    float score;
+} best;
+
+/* Largest scores first, of equal ones the lower class; returns how many. */
+static uint32_t best_find(const gp_prediction *p, uint32_t top, best out[ROWS_TOP_MAX])
+{
+    const uint32_t wanted = top < p->classes ? top : p->classes;
+    uint32_t count = 0;
+
+    for (uint32_t k = 0; k < p->classes; k++) {
+        uint32_t at = count;
+
+        while (at > 0 && p->scores[k] > out[at - 1].score)
+            at--;
+        if (at >= wanted)
+            continue;
+        count += count < wanted;
+        memmove(out + at + 1, out + at, (count - 1 - at) * sizeof(*out));
+        out[at] = (best){ k, p->scores[k] };
+    }
+    return count;
+}
+
+/* ---- CSV ---- */
+
+static bool csv_header(rows *r, const gp_prediction *p)
+{
+    fputs(p->class_name != NULL ? "index,name,class" : "index,name", r->file);
+    for (uint32_t k = 0; k < p->score_count && r->top == 0; k++)
+        fprintf(r->file, ",%s_%" PRIu32, p->class_name != NULL ? "score" : "value", k);
+    for (uint32_t i = 0; i < r->top && i < p->classes; i++)
+        if (i == 0)
+            fputs(",score", r->file);
+        else
+            fprintf(r->file, ",class_%" PRIu32 ",score_%" PRIu32, i + 1, i + 1);
+    return fputc('\n', r->file) != EOF || write_failed(r);
+}
+
+/* Names come from data sets: on a terminal they must not act. A file gets them as they are. */
+static void csv_name(const rows *r, const char *name)
+{
+    char clean[1024];
+
+    show_csv_field(r->file, r->terminal ? show_clean(clean, sizeof(clean), name) : name);
+}
+
+static bool csv_row(rows *r, const gp_prediction *p)
+{
+    best top[ROWS_TOP_MAX];
+
+    if (r->count == 0 && !csv_header(r, p))
+        return false;
+    fprintf(r->file, "%" PRIu64 ",", p->index);
+    csv_name(r, p->name);
+    if (p->class_name != NULL) {
+        fputc(',', r->file);
+        csv_name(r, p->class_name);
+    }
+    for (uint32_t k = 0; k < p->score_count && r->top == 0; k++)
+        fprintf(r->file, ",%.9g", (double)p->scores[k]);
+    const uint32_t count = r->top > 0 ? best_find(p, r->top, top) : 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (i > 0) {
+            fputc(',', r->file);
+            csv_name(r, p->class_names[top[i].class_index]);
+        }
+        fprintf(r->file, ",%.9g", (double)top[i].score);
+    }
+    fputc('\n', r->file);
+    return !ferror(r->file) || write_failed(r);
+}
+
+/* ---- JSON lines ---- */
+
+/* As short as a float32 can be told. */
+static void put_score(gp_json_writer *writer, const char *key, float score)
+{
+    char text[24];
+
+    snprintf(text, sizeof(text), "%.9g", (double)score);
+    gp_json_put_number(writer, key, strtod(text, NULL));
+}
+
+static void put_top(gp_json_writer *writer, const gp_prediction *p, uint32_t wanted)
+{
+    best top[ROWS_TOP_MAX];
+    const uint32_t count = best_find(p, wanted, top);
+
+    gp_json_begin_array(writer, "top");
+    for (uint32_t i = 0; i < count; i++) {
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "class", p->class_names[top[i].class_index]);
+        put_score(writer, "score", top[i].score);
+        gp_json_end_object(writer);
+    }
+    gp_json_end_array(writer);
+}
+
+static bool json_row(rows *r, const gp_prediction *p)
+{
+    gp_json_writer writer;
+
+    gp_buffer_clear(&r->line);
+    gp_json_writer_init(&writer, &r->line, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_integer(&writer, "index", (int64_t)p->index);
+    gp_json_put_text(&writer, "name", p->name);
+    if (p->class_name != NULL)
+        gp_json_put_text(&writer, "class", p->class_name);
+    if (p->class_name != NULL && p->label >= 0 && (uint32_t)p->label < p->classes)
+        gp_json_put_text(&writer, "label", p->class_names[p->label]);
+    if (p->class_name != NULL)
+        gp_json_put_text(&writer, "score_type", p->score_type);
+    if (r->top > 0) {
+        put_top(&writer, p, r->top);
+    } else {
+        gp_json_begin_array(&writer, p->class_name != NULL ? "scores" : "values");
+        for (uint32_t k = 0; k < p->score_count; k++)
+            put_score(&writer, NULL, p->scores[k]);
+        gp_json_end_array(&writer);
+    }
+    gp_json_end_object(&writer);
+    if (gp_json_writer_finish(&writer, &r->error) != GP_OK ||
+        gp_buffer_append(&r->line, "\n", 1, &r->error) != GP_OK)
+        return false;
+    return bytes_put(r, r->line.data, r->line.bytes);
+}
+
+/* ---- FILE.npy (numpy.lib.format, version 1.0) ---- */
+
+/* At the front, when all is written: only then the number of samples is known. */
+static bool array_header(rows *r, FILE *file, const char *shape)
+{
+    char header[ARRAY_HEADER + 1], words[ARRAY_HEADER];
+    int length = snprintf(words, sizeof(words),
+                          "{'descr': '%.3s', 'fortran_order': False, 'shape': (%" PRIu64 "%s,), }", shape,
+                          r->count, shape + 3);
+
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* 118 bytes follow */
+    snprintf(header + 10, sizeof(header) - 10, "%-117.117s\n", length < 118 ? words : "");
+    if (length >= 118 || fseek(file, 0, SEEK_SET) != 0)
+        return write_failed(r);
+    return fwrite(header, 1, ARRAY_HEADER, file) == ARRAY_HEADER || write_failed(r);
+}
+
+/* The class of each pixel, or all scores. */
+static bool array_begin(rows *r, const gp_prediction *p)
+{
+    const char *type = p->pixels == NULL ? "<f4" : p->classes > BYTE_CLASSES_MAX ? "<i4" : "|u1";
+    uint64_t elements = 1;
+    char shape[48] = "";
+    size_t used = 0;
+
+    for (uint32_t d = 0; d < p->rank; d++)
+        elements *= p->dims[d];
+    if (p->pixels == NULL && elements != p->score_count) /* several outputs, one behind the other */
+        used = (size_t)snprintf(shape, sizeof(shape), ", %" PRIu32, p->score_count);
+    for (uint32_t d = p->pixels != NULL;
+         d < p->rank && used < sizeof(shape) - 1 && (p->pixels != NULL || elements == p->score_count); d++)
+        used += (size_t)snprintf(shape + used, sizeof(shape) - used, ", %" PRIu64, p->dims[d]);
+    snprintf(r->shape, sizeof(r->shape), "%s%s", type, shape);
+    if (p->pixels != NULL && p->classes <= BYTE_CLASSES_MAX) {
+        r->classes = gp_malloc(elements / p->dims[0]);
+        if (r->classes == NULL) {
+            gp_fail(&r->error, GP_ENOMEM, "no memory for %" PRIu64 " pixels", elements / p->dims[0]);
+            return false;
+        }
+    }
+    return fseek(r->file, ARRAY_HEADER, SEEK_SET) == 0 || write_failed(r);
+}
+
+static bool array_row(rows *r, const gp_prediction *p)
+{
+    size_t pixels = 1;
+
+    if (r->count == 0 && !array_begin(r, p))
+        return false;
+    const int64_t sample = (int64_t)p->index;
+
+    if (r->index != NULL && fwrite(&sample, 1, sizeof(sample), r->index) != sizeof(sample))
+        return write_failed(r);
+    if (p->pixels == NULL)
+        return bytes_put(r, p->scores, p->score_count * sizeof(float));
+    for (uint32_t d = 1; d < p->rank; d++) {
+        pixels *= (size_t)p->dims[d];
+        if (r->count == 0 && d < 3)
+            r->size[d - 1] = p->dims[d];
+        else if (d < 3 && p->dims[d] != r->size[d - 1]) {
+            gp_fail(
+                &r->error, GP_EINVAL,
+                "%s is %" PRIu64 "x%" PRIu64 " (height x width), unlike the %" PRIu64 "x%" PRIu64
+                " before it, and an array's samples have one size: give --out FOLDER/ for label images, or "
+                "--fit input for classes at the network's size",
+                p->name, p->dims[1], p->dims[2], r->size[0], r->size[1]);
+            return false;
+        }
+    }
+    if (r->classes == NULL)
+        return bytes_put(r, p->pixels, pixels * sizeof(int32_t));
+    for (size_t i = 0; i < pixels; i++)
+        r->classes[i] = (uint8_t)p->pixels[i];
+    return bytes_put(r, r->classes, pixels);
+}
+
+/* ---- rows ---- */
+
+static bool row_fits(rows *r, const gp_prediction *p)
+{
+    if (r->form == ROWS_ARRAY)
+        return true;
+    if (p->rank != 1)
+        gp_fail(&r->error, GP_EINVAL,
+                "the model gives %" PRIu32 " numbers for a sample, in %" PRIu32
+                " dimensions; give --out FILE.npy, an array%s",
+                p->score_count, p->rank, p->classes != 0 ? " of the class of each pixel" : "");
+    else if (r->top > 0 && p->classes == 0)
+        gp_fail(&r->error, GP_EINVAL, "the model gives values, no classes; leave --top-k out");
+    return r->error.code == GP_OK;
+}
+
+bool rows_add(rows *r, const gp_prediction *p)
+{
+    static bool (*const writers[])(rows *, const gp_prediction *) = {
+        [ROWS_CSV] = csv_row, [ROWS_JSON] = json_row, [ROWS_ARRAY] = array_row
+    };
+
+    errno = 0;
+    if (!row_fits(r, p) || !writers[r->form](r, p))
+        return false;
+    r->count++;
+    return true;
+}
+
+gp_status rows_close(rows *r, gp_status status, gp_error *err)
+{
+    if (status == GP_OK && r->form == ROWS_ARRAY && array_header(r, r->file, r->shape) && r->index != NULL)
+        array_header(r, r->index, "<i8");
+    errno = 0;
+    if (r->index != NULL && fclose(r->index) != 0 && status == GP_OK)
+        write_failed(r);
+    if ((r->path[0] == '\0' ? fflush(r->file) : fclose(r->file)) != 0 && status == GP_OK)
+        write_failed(r);
+    if (r->error.code != GP_OK) {
+        status = r->error.code;
+        *err = r->error;
+    }
+    /* The index gets its name first: an array that is there has its own index. */
+    if (status == GP_OK && r->index != NULL)
+        status = gp_file_draft_commit(&r->index_draft, err);
+    if (status == GP_OK && r->path[0] != '\0')
+        status = gp_file_draft_commit(&r->draft, err);
+    gp_file_draft_discard(&r->index_draft);
+    gp_file_draft_discard(&r->draft);
+    gp_buffer_deinit(&r->line);
+    gp_free(r->classes);
+    return status;
+}

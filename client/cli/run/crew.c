@@ -1,0 +1,601 @@
+/* crew.c -- the life of a job:
+ *
+ *   inputs ---free place-------> RUNNING ---success, last failure, CREW_LOSSES_MAX losses---> ended, printed in order
+ *   again ----free place--------->  |  |
+ *     ^----failed, retries left-----|  |
+ *     ^----lost at most once-----------|
+ *   suspects ---idle worker------> RUNNING ALONE        a job lost CREW_LOSSES_SHARED times waits in `suspects`
+ *
+ * When a runner exits, all jobs on its worker are lost, and nothing tells which of them caused it.  Every loss counts,
+ * whether or not a start was reported, so a command that kills its runner at once is started at most CREW_LOSSES_MAX
+ * times.  Running suspects alone keeps that command from taking its neighbours along a third time: they end by
+ * themselves, and a loss that makes a job fail is its own.
+ *
+ * One loop: give jobs to free places, wait (exec.h follows the pool), handle events.  A stop has three steps: no new
+ * jobs, SIGTERM to running ones, SIGKILL. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/cli/run/crew_parts.h"
+#include "client/cli/run/crew_words.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+
+enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 10000 };
+
+/* ---- progress ---- */
+
+void crew_wipe(void *context)
+{
+    crew *c = context;
+
+    if (c->line_shown)
+        fputs("\r\033[K", stderr);
+    c->line_shown = false;
+}
+
+/* Show progress: on a terminal a line that moves, in a file a line each tenth of the jobs or each 10 s. */
+static void progress_show(crew *c, bool last)
+{
+    uint64_t count = c->options->inputs == NULL ? gp_exec_workers(c->exec) : inputs_count(c->options->inputs);
+    bool known = count != UINT64_MAX && count > 0;
+    uint32_t tenths = known ? (uint32_t)(10.0 * (double)c->result->done / (double)count) : 0;
+    int64_t now = gp_now_ms();
+    double seconds = (double)(now - c->begin_ms) * 1e-3;
+    char words[200];
+
+    if (!c->options->progress ||
+        (!last && now - c->told_ms < (c->terminal ? PROGRESS_TTY_MS : PROGRESS_FILE_MS) &&
+         (c->terminal || tenths <= c->told_tenths)))
+        return;
+    c->told_ms = now;
+    c->told_tenths = tenths;
+    crew_wipe(c);
+    fprintf(stderr, "%s, %" PRIu32 " running, %" PRIu64 " failed%s",
+            cli_progress_words(words, sizeof(words), "jobs", c->result->done, known ? count : 0,
+                               seconds > 0 ? (double)c->result->done / seconds : 0),
+            c->running_count, c->result->failed, c->terminal && !last ? "" : "\n");
+    c->line_shown = c->terminal && !last;
+}
+
+/* ---- jobs ---- */
+
+static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *const *values, gp_error *err)
+{
+    size_t bytes = (size_t)c->name_count * sizeof(char *);
+    crew_job *job = gp_calloc(1, sizeof(*job));
+
+    for (int i = 0; i < c->name_count; i++)
+        bytes += strlen(values[i]) + 1;
+    if (job != NULL)
+        job->values = gp_malloc(bytes);
+    if (job == NULL || job->values == NULL) {
+        gp_free(job);
+        return gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, number);
+    }
+    char *at = (char *)(job->values + c->name_count);
+
+    for (int i = 0; i < c->name_count; i++) {
+        job->values[i] = at;
+        at = stpcpy(at, values[i]) + 1;
+    }
+    job->number = number;
+    *out = job;
+    return GP_OK;
+}
+
+crew_job *crew_queue_take(crew_queue *queue)
+{
+    crew_job *job = queue->first;
+
+    if (job != NULL)
+        queue->first = job->next;
+    return job;
+}
+
+static bool job_is_suspect(const crew_job *job)
+{
+    return job->losses >= CREW_LOSSES_SHARED;
+}
+
+static void job_again(crew *c, crew_job *job)
+{
+    crew_queue *queue = job_is_suspect(job) ? &c->suspects : &c->again;
+
+    job->next = NULL;
+    if (queue->first == NULL)
+        queue->first = job;
+    else
+        queue->last->next = job;
+    queue->last = job;
+}
+
+/* The next one of the inputs that is not done yet; NULL: none now. */
+static gp_status job_next(crew *c, crew_job **out, gp_error *err)
+{
+    inputs_state state = INPUTS_VALUES;
+
+    *out = NULL;
+    c->source_waits = false;
+    while (!c->source_ended) {
+        const char *const *values;
+        gp_status status = inputs_next(c->options->inputs, &state, &values, err);
+
+        if (status != GP_OK)
+            return status;
+        c->source_ended = state == INPUTS_END;
+        c->source_waits = state == INPUTS_WAIT;
+        if (state != INPUTS_VALUES)
+            return GP_OK;
+        if (!joblog_done(c->options->joblog, ++c->numbers))
+            return job_new(c, out, c->numbers, values, err);
+    }
+    return GP_OK;
+}
+
+/* ---- starting ---- */
+
+static gp_status stdin_open(crew *c, int *fd, gp_error *err)
+{
+    const char *path = c->options->stdin_path;
+
+    *fd = path[0] == '\0'          ? c->null_fd
+          : strcmp(path, "-") == 0 ? STDIN_FILENO
+                                   : open(path, O_RDONLY | O_CLOEXEC);
+    return *fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
+}
+
+/* Its turn to be printed. */
+static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
+{
+    char tag[512] = "";
+    size_t used = 0;
+
+    if (c->options->tagged && c->options->inputs == NULL)
+        snprintf(tag, sizeof(tag), "%" PRIu32 ": ", gp_exec_slot(c->exec, rank)->index);
+    for (int i = 0; c->options->tagged && i < c->name_count && used < sizeof(tag); i++)
+        used += (size_t)snprintf(tag + used, sizeof(tag) - used, "%.200s%s", job->values[i],
+                                 i + 1 < c->name_count ? " " : "\t");
+    return output_begin(&job->output, c->output, tag, err);
+}
+
+static gp_status output_ready(crew *c, crew_job *job, exec_place place, int *out, int *err_fd, gp_error *err)
+{
+    gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
+
+    return status == GP_OK ? output_open(job->output, out, err_fd, err) : status;
+}
+
+static double wall_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static bool facts_wanted(const crew *c)
+{
+    return c->options->json || c->options->report != NULL;
+}
+
+/* The command of the job for that place. */
+static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_command *command, gp_error *err)
+{
+    const char *line;
+    gp_status status = template_fill(c->options->command, (const char *const *)job->values, job->number,
+                                     place.rank * c->slots + place.slot + 1, &command->spec.arguments, err);
+
+    if (status == GP_OK && (c->options->joblog != NULL || facts_wanted(c))) {
+        status = template_line(c->options->command, &line, err);
+        gp_free(job->line);
+        job->line = status == GP_OK ? gp_strdup(line) : NULL;
+        if (status == GP_OK && job->line == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
+    }
+    command->spec.directory = c->directory;
+    command->spec.environment = crew_environment(c, place, job->number);
+    command->spec.mask = c->mask;
+    command->spec.files_max = c->files_max;
+    return status;
+}
+
+static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err);
+
+/* Hand a job to a place.  What is wrong with this job alone ends it; what is wrong with all is returned. */
+static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *err)
+{
+    exec_command command = { .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
+    exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
+    gp_error why;
+    gp_status status = output_ready(c, job, place, &command.out, &command.err, err);
+
+    if (status == GP_OK)
+        status = stdin_open(c, &command.in, err);
+    if (status == GP_OK)
+        status = command_fill(c, job, place, &command, err);
+    if (status != GP_OK) {
+        job_again(c, job); /* freed with the others */
+        goto done;
+    }
+    job->attempt = ++c->attempts;
+    job->attempts++;
+    job->start = wall_seconds();
+    job->timed_out = false;
+    status = gp_exec_start(c->exec, place, job->attempt, &command, &why);
+    if (status == GP_OK) {
+        c->running[place.rank * c->slots + place.slot] = job;
+        c->running_count++;
+    } else if (status == GP_EPEER) { /* the place has just gone */
+        job->attempts--;
+        if (c->options->inputs == NULL)
+            c->ranked[place.rank] = job; /* it is of this rank and of no other */
+        else
+            job_again(c, job);
+        status = GP_OK;
+    } else if (status == GP_ELIMIT || status == GP_EINVAL) {
+        snprintf(failed.text, sizeof(failed.text), "%.*s", (int)sizeof(failed.text) - 1, why.message);
+        status = job_ended(c, job, &failed, err);
+    } else {
+        *err = why;
+        job_again(c, job);
+    }
+done:
+    if (command.out >= 0) {
+        close(command.out);
+        close(command.err);
+    }
+    if (command.in > STDIN_FILENO && command.in != c->null_fd)
+        close(command.in);
+    return status;
+}
+
+/* Of spmd: a job for each worker, in the workers' order. */
+static gp_status ranks_make(crew *c, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    c->ranks_made = true;
+    for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
+        status = job_new(c, &c->ranked[rank], rank + 1, NULL, err);
+        if (status == GP_OK)
+            status = job_queue(c, c->ranked[rank], rank, err);
+    }
+    return status;
+}
+
+/* Each begins as soon as its place is there. */
+static gp_status crew_fill_ranks(crew *c, gp_error *err)
+{
+    gp_status status = c->ranks_made ? GP_OK : ranks_make(c, err);
+
+    c->source_ended = true;
+    for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
+        crew_job *job = c->ranked[rank];
+        exec_place place;
+
+        if (job != NULL && gp_exec_find_on(c->exec, rank, &place)) {
+            c->ranked[rank] = NULL;
+            status = job_start(c, job, place, err);
+        }
+        c->source_ended = c->source_ended && c->ranked[rank] == NULL;
+    }
+    return status;
+}
+
+/* Start jobs on all free places. Suspects come first: each needs an idle worker. */
+static gp_status crew_fill(crew *c, gp_error *err)
+{
+    gp_status status = GP_OK;
+    exec_place place;
+
+    if (c->options->inputs == NULL && c->stop == STOP_NOT)
+        status = crew_fill_ranks(c, err);
+    while (status == GP_OK && c->stop == STOP_NOT && c->suspects.first != NULL &&
+           gp_exec_find_alone(c->exec, &place))
+        status = job_start(c, crew_queue_take(&c->suspects), place, err);
+    while (status == GP_OK && c->stop == STOP_NOT && gp_exec_find(c->exec, &place)) {
+        crew_job *job = crew_queue_take(&c->again);
+
+        if (job == NULL && c->options->inputs != NULL && output_room(c->output))
+            status = job_next(c, &job, err);
+        if (status != GP_OK || job == NULL)
+            break;
+        status = job_start(c, job, place, err);
+    }
+    return status;
+}
+
+/* ---- ending ---- */
+
+static void crew_stop_at(crew *c, crew_stop stop)
+{
+    if (stop <= c->stop)
+        return;
+    c->stop = stop;
+    for (uint32_t i = 0; stop >= STOP_TERM && i < gp_exec_workers(c->exec) * c->slots; i++)
+        if (c->running[i] != NULL)
+            gp_exec_kill(c->exec, c->running[i]->attempt,
+                         stop == STOP_TERM ? (uint32_t)c->options->grace_ms : 0);
+}
+
+static void job_tell_failure(crew *c, const crew_job *job, const crew_end *end)
+{
+    char words[GP_RUNNER_TEXT_MAX], line[GP_RUNNER_TEXT_MAX + 80];
+
+    crew_end_words(end, words, sizeof(words));
+    if (c->options->inputs == NULL)
+        snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", end->worker, words);
+    else
+        snprintf(line, sizeof(line), "job %" PRIu64 ": %s", job->number, words);
+    if (c->failures_told++ < CREW_FAILURES_SHOWN)
+        gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
+    if (end->event.kind == EXEC_FAILED || end->timed_out || end->event.kind == EXEC_LOST) {
+        char said[GP_RUNNER_TEXT_MAX + 120]; /* what the command itself could not say */
+
+        snprintf(said, sizeof(said), "gradpool %s: %s", c->options->call->command->name,
+                 end->event.kind == EXEC_FAILED ? end->event.text : line);
+        output_say(job->output, said);
+    }
+}
+
+static gp_status job_log(crew *c, const crew_job *job, const crew_end *end, gp_error *err)
+{
+    joblog_line line = { .job = job->number,
+                         .worker = end->worker,
+                         .start = end->start,
+                         .seconds = end->event.seconds,
+                         .exit_code = end->timed_out || end->event.kind == EXEC_LOST ? -1
+                                      : end->event.signal != 0                       ? 0
+                                                                                     : end->event.exit_code,
+                         .signal = end->timed_out ? SIGTERM : end->event.signal,
+                         .command = job->line };
+
+    return c->options->joblog == NULL ? GP_OK : joblog_write(c->options->joblog, &line, err);
+}
+
+/* For good. */
+static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_error *err)
+{
+    bool succeeded = crew_end_succeeded(end), ours = c->stop >= STOP_TERM && !succeeded;
+    gp_status status = GP_OK;
+    char *facts;
+
+    c->result->done++;
+    if (!succeeded) {
+        c->result->failed++;
+        if (c->result->first_code == 0)
+            c->result->first_code = crew_end_code(end);
+        if (!ours)
+            job_tell_failure(c, job, end);
+    }
+    if (!ours) /* what we ended ourselves is not done: --resume runs it */
+        status = job_log(c, job, end, err);
+    if (status == GP_OK && facts_wanted(c)) {
+        status = crew_facts(&facts, job->number, c->names, (const char *const *)job->values, c->name_count,
+                            job->line, end, err);
+        if (status == GP_OK)
+            output_facts(job->output, facts);
+    }
+    if (status == GP_OK)
+        status = output_end(job->output, err);
+    crew_job_free(job);
+    if (!succeeded && c->options->halt != CREW_NEVER)
+        crew_stop_at(c, c->options->halt == CREW_SOON ? STOP_NEW : STOP_TERM);
+    return status;
+}
+
+/* Handle the end of one attempt: finish the job or queue it again. */
+static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
+{
+    crew_end end = { .event = *event,
+                     .worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index,
+                     .timed_out = job->timed_out,
+                     .attempts = job->attempts,
+                     .losses = job->losses + (event->kind == EXEC_LOST),
+                     .start = job->start };
+    bool again;
+
+    job->losses = end.losses;
+    if (event->kind == EXEC_LOST)
+        again = job->losses < CREW_LOSSES_MAX && c->options->inputs != NULL;
+    else
+        again = !crew_end_succeeded(&end) && job->attempts - job->losses <= c->options->retries;
+    job->deadline_ms = 0;
+    if (!again || c->stop != STOP_NOT)
+        return job_finish(c, job, &end, err);
+    job_again(c, job);
+    return output_drop(job->output, err);
+}
+
+static gp_status events_take(crew *c, gp_error *err)
+{
+    gp_status status = GP_OK;
+    exec_event event;
+
+    while (status == GP_OK && gp_exec_next(c->exec, &event)) {
+        crew_job **place = &c->running[event.place.rank * c->slots + event.place.slot], *job = *place;
+
+        if (event.kind == EXEC_STARTED && job != NULL && c->options->timeout_s > 0)
+            job->deadline_ms = gp_now_ms() + (int64_t)(c->options->timeout_s * 1e3);
+        if (event.kind == EXEC_STARTED || job == NULL)
+            continue;
+        *place = NULL;
+        c->running_count--;
+        status = job_ended(c, job, &event, err);
+    }
+    return status;
+}
+
+/* ---- waiting ---- */
+
+static void deadlines_look(crew *c, int64_t now)
+{
+    for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++) {
+        crew_job *job = c->running[i];
+
+        if (job == NULL || job->deadline_ms == 0 || job->deadline_ms > now)
+            continue;
+        job->deadline_ms = 0;
+        job->timed_out = true;
+        gp_exec_kill(c->exec, job->attempt, (uint32_t)c->options->grace_ms);
+    }
+}
+
+static int crew_patience_ms(const crew *c)
+{
+    int64_t now = gp_now_ms(), until = now + LOOK_MS;
+
+    for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++)
+        if (c->running[i] != NULL && c->running[i]->deadline_ms != 0 && c->running[i]->deadline_ms < until)
+            until = c->running[i]->deadline_ms;
+    return until > now ? (int)(until - now) : 0;
+}
+
+static gp_status crew_wait(crew *c, gp_error *err)
+{
+    nfds_t pipes = output_fds(c->output, NULL, 0), count = pipes;
+    gp_status status;
+
+    if (pipes + 1 > c->fds_max) {
+        struct pollfd *grown = gp_realloc_array(c->fds, pipes + 64, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to wait for commands");
+        c->fds = grown;
+        c->fds_max = pipes + 64;
+    }
+    output_fds(c->output, c->fds, pipes);
+    if (c->source_waits && inputs_fd(c->options->inputs) >= 0)
+        c->fds[count++] = (struct pollfd){ .fd = inputs_fd(c->options->inputs), .events = POLLIN };
+    status = gp_exec_wait(c->exec, c->fds, count, crew_patience_ms(c), err);
+    if (status == GP_OK)
+        status = output_read(c->output, c->fds, pipes, err);
+    return status;
+}
+
+static bool crew_done(const crew *c)
+{
+    return c->running_count == 0 &&
+           (c->stop != STOP_NOT || (c->source_ended && c->again.first == NULL && c->suspects.first == NULL));
+}
+
+/* Ctrl-C: the first asks the commands to end, the second does not ask. */
+static void interrupts_look(crew *c)
+{
+    if (cli_stop == 0)
+        return;
+    if (!c->result->interrupted) {
+        crew_wipe(c);
+        fprintf(stderr,
+                "gradpool %s: interrupted; running commands are asked to end, and killed after %d s\n",
+                c->options->call->command->name, c->options->grace_ms / 1000);
+    }
+    c->result->interrupted = true;
+    crew_stop_at(c, cli_stop > 1 ? STOP_KILL : STOP_TERM);
+}
+
+static gp_status crew_loop(crew *c, gp_error *err)
+{
+    gp_status status = crew_fill(c, err);
+
+    while (status == GP_OK && !crew_done(c)) {
+        status = crew_wait(c, err);
+        if (status == GP_OK)
+            status = events_take(c, err);
+        interrupts_look(c);
+        deadlines_look(c, gp_now_ms());
+        if (status == GP_OK)
+            status = crew_fill(c, err);
+        progress_show(c, false);
+    }
+    return status;
+}
+
+/* Free the jobs that a stop kept from being started (again), and close their outputs, which others wait for. */
+static gp_status leftovers_end(crew *c, gp_error *err)
+{
+    gp_status status = GP_OK;
+    crew_job *job;
+
+    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
+        if (c->ranked[rank] != NULL) {
+            job_again(c, c->ranked[rank]);
+            c->ranked[rank] = NULL;
+        }
+    while (status == GP_OK &&
+           ((job = crew_queue_take(&c->again)) != NULL || (job = crew_queue_take(&c->suspects)) != NULL)) {
+        if (job->output != NULL)
+            status = output_end(job->output, err);
+        crew_job_free(job);
+    }
+    return status;
+}
+
+gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err)
+{
+    crew c = { .options = options,
+               .result = result,
+               .pool = pool,
+               .null_fd = -1,
+               .begin_ms = gp_now_ms(),
+               .told_ms = gp_now_ms(),
+               .terminal = isatty(STDERR_FILENO) };
+    gp_status status;
+
+    *result = (crew_result){ 0 };
+    gp_buffer_init(&c.failures, 1 << 16);
+    status = crew_open(&c, err);
+    if (status == GP_OK) {
+        status = crew_loop(&c, err);
+        if (status == GP_OK)
+            status = leftovers_end(&c, err);
+        progress_show(&c, true);
+        if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0 &&
+            options->report == NULL)
+            fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
+                    options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
+                    c.failures_told > CREW_FAILURES_SHOWN ? "; ..." : "");
+    }
+    crew_close(&c);
+    return status;
+}
+
+/* ---- --dry-run ---- */
+
+gp_status crew_print(const crew_options *options, gp_error *err)
+{
+    inputs_state state = INPUTS_VALUES;
+    uint64_t number = 0;
+
+    for (;;) {
+        const char *const *values = NULL, *const * arguments;
+        const char *line;
+        gp_status status =
+            options->inputs == NULL ? GP_OK : inputs_next(options->inputs, &state, &values, err);
+
+        if (status == GP_OK && state == INPUTS_WAIT) {
+            poll(&(struct pollfd){ .fd = inputs_fd(options->inputs), .events = POLLIN }, 1, LOOK_MS);
+            if (cli_stop != 0)
+                return gp_fail(err, GP_ECANCELED, "interrupted");
+            continue;
+        }
+        if (status != GP_OK || state == INPUTS_END)
+            return status;
+        number++;
+        if (joblog_done(options->joblog, number))
+            continue;
+        status = template_fill(options->command, values, number, 1, &arguments, err);
+        if (status == GP_OK)
+            status = template_line(options->command, &line, err);
+        if (status != GP_OK)
+            return status;
+        if (puts(line) == EOF)
+            return gp_fail_errno(err, GP_EIO, "standard output could not be written");
+        if (options->inputs == NULL)
+            return GP_OK;
+    }
+}

@@ -1,0 +1,189 @@
+/* crew_open.c -- what a run of commands begins with and leaves nothing of: the workers, and what commands inherit. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/cli/run/crew_parts.h"
+#include "client/cli/run/crew_words.h"
+#include "common/base/memory/alloc.h"
+
+/* Names that are ours to give; the rest of our environment goes to the commands as it is. */
+static bool variable_is_ours(const char *variable, bool gpu)
+{
+    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER_INDEX=",
+                                         "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
+                                         "CUDA_DEVICE_ORDER=" };
+
+    for (size_t i = 0; i < (gpu ? 7 : 5); i++)
+        if (strncmp(variable, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
+{
+    const gp_slot *slot = c->pool == NULL ? NULL : gp_exec_slot(c->exec, place.rank);
+    bool gpu = slot != NULL && slot->device_kind == GP_DEVICE_CUDA;
+    size_t count = 0;
+    int own = 0;
+
+    for (char **at = environ; *at != NULL; at++)
+        if (strchr(*at, '=') != NULL && !variable_is_ours(*at, gpu))
+            c->environment[count++] = *at;
+#define OWN(...)                                                                                             \
+    do {                                                                                                     \
+        snprintf(c->variables[own], sizeof(c->variables[own]), __VA_ARGS__);                                 \
+        c->environment[count++] = c->variables[own++];                                                       \
+    } while (0)
+    if (slot != NULL) {
+        OWN("GRADPOOL_INDEX=%" PRIu32, place.rank + 1);
+        OWN("GRADPOOL_SIZE=%" PRIu32, gp_exec_workers(c->exec));
+        OWN("GRADPOOL_WORKER_INDEX=%" PRIu32, slot->index);
+    }
+    OWN("GRADPOOL_SLOT=%" PRIu32, place.rank * c->slots + place.slot + 1);
+    OWN("GRADPOOL_SEQ=%" PRIu64, job);
+    if (gpu) {
+        OWN("CUDA_VISIBLE_DEVICES=%s", slot->device_uuid);
+        OWN("CUDA_DEVICE_ORDER=PCI_BUS_ID");
+    }
+    /* One command on a worker sees its cores by their affinity; several share them. */
+    if (slot != NULL && c->slots > 1 && slot->core_count > 0 && getenv("OMP_NUM_THREADS") == NULL)
+        OWN("OMP_NUM_THREADS=%" PRIu32, slot->core_count > c->slots ? slot->core_count / c->slots : 1);
+#undef OWN
+    c->environment[count] = NULL;
+    return c->environment;
+}
+
+/* Our descriptors hold other jobs' output: as many as we may have, which the commands do not inherit. */
+static void files_raise(crew *c)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    c->files_max = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static gp_status inheritance_take(crew *c, gp_error *err)
+{
+    size_t count = 0;
+    mode_t mask = umask(0);
+
+    umask(mask);
+    c->mask = mask & 0777;
+    files_raise(c);
+    c->directory = getcwd(NULL, 0);
+    if (c->directory == NULL)
+        return gp_fail_errno(err, GP_EIO, "the present directory has no path");
+    while (environ[count] != NULL)
+        count++;
+    c->environment = gp_calloc(count + OWN_VARIABLES + 1, sizeof(*c->environment));
+    if (c->environment == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the commands' environment");
+    c->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
+}
+
+static gp_status output_prepare(crew *c, gp_error *err)
+{
+    const crew_options *options = c->options;
+    output_options output = { .kind = options->lines ? OUTPUT_LINES : OUTPUT_WHOLE,
+                              .ordered = options->ordered,
+                              .out = STDOUT_FILENO,
+                              .err = STDERR_FILENO,
+                              .before = crew_wipe,
+                              .context = c,
+                              .stop = &cli_stop,
+                              .report = options->report != NULL ? options->report
+                                        : options->json         ? crew_report
+                                                                : NULL,
+                              .report_context = options->report_context };
+
+    return output_new(&c->output, &output, err);
+}
+
+static uint32_t slots_of_cores(const gp_pool *pool)
+{
+    uint32_t least = EXEC_SLOTS_MAX;
+
+    for (uint32_t i = 0; i < pool->grant.slots_count; i++)
+        if (pool->grant.slots[i].core_count < least)
+            least = pool->grant.slots[i].core_count;
+    return least > 0 ? least : 1;
+}
+
+static gp_status workers_take(crew *c, gp_error *err)
+{
+    const crew_options *options = c->options;
+    const cli_call *call = options->call;
+    gp_lease_request request;
+    char purpose[96]; /* for those who wait: "parfor ./simulate --seed" */
+    gp_status status = cli_lease_request(call, c->pool, &request, err);
+
+    snprintf(purpose, sizeof(purpose), "%s %.40s%s%.40s", call->command->name, call->rest[0],
+             call->rest_count > 1 ? " " : "", call->rest_count > 1 ? call->rest[1] : "");
+    if (status == GP_OK)
+        status = pool_lease(c->pool, &request, purpose, &cli_stop, err);
+    if (status != GP_OK)
+        return status;
+    c->slots = options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : options->slots;
+    return gp_exec_open(&c->exec, c->pool, c->slots, err);
+}
+
+gp_status crew_open(crew *c, gp_error *err)
+{
+    const cli_inputs *inputs = c->options->inputs;
+    gp_status status = inheritance_take(c, err);
+
+    for (int i = 0; inputs != NULL && i < inputs_sources(inputs); i++)
+        c->names[c->name_count++] = inputs_name(inputs, i);
+    c->slots = c->options->local;
+    if (status == GP_OK)
+        status = output_prepare(c, err);
+    if (status == GP_OK)
+        status = c->pool != NULL ? workers_take(c, err) : gp_exec_open_local(&c->exec, c->slots, err);
+    if (status != GP_OK)
+        return status;
+    c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(crew_job *));
+    return c->running != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for jobs");
+}
+
+/* ---- closing ---- */
+
+void crew_job_free(crew_job *job)
+{
+    if (job == NULL)
+        return;
+    gp_free(job->values);
+    gp_free(job->line);
+    gp_free(job);
+}
+
+void crew_close(crew *c)
+{
+    for (uint32_t i = 0; c->running != NULL && i < gp_exec_workers(c->exec) * c->slots; i++)
+        crew_job_free(c->running[i]);
+    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
+        crew_job_free(c->ranked[rank]);
+    for (crew_job *job; (job = crew_queue_take(&c->again)) != NULL;)
+        crew_job_free(job);
+    for (crew_job *job; (job = crew_queue_take(&c->suspects)) != NULL;)
+        crew_job_free(job);
+    gp_exec_close(c->exec);
+    output_free(c->output);
+    if (c->pool != NULL)
+        pool_release(c->pool);
+    gp_free(c->running);
+    gp_free(c->environment);
+    gp_free(c->fds);
+    free(c->directory);
+    gp_buffer_deinit(&c->failures);
+    if (c->null_fd >= 0)
+        close(c->null_fd);
+}

@@ -1,0 +1,652 @@
+/* exec.c -- the state of each worker's runner:
+ *
+ *   DOWN ---run_open---> ASKED ---ok_reply, the socket through the door---> UP ---end of file---> DOWN
+ *
+ * A worker that is dead answers nothing: it stays DOWN or ASKED until its successor is granted.  Answers that were
+ * sent before the end of file are always read first, so a command that ended is never taken for lost.
+ *
+ * It stays whole, though it is long: all of it moves runners and places through these states. */
+#include "client/cli/run/exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/proc_stat.h"
+#include "common/base/system/process.h"
+#include "proto/local/door.h"
+
+enum {
+    AGAIN_MS = 20,     /* between two requests to a worker that could not open a runner */
+    ASK_MS = 1000,     /* for an answer; then it is asked again */
+    DOOR_MS = 1000,    /* for a door, which answers in microseconds */
+    FAILURES_MAX = 10, /* refused requests and runners that exited without an answer, in a row */
+    POOL_LOOK_MS = 100,
+    BEHIND_MS = 5000, /* for a runner to read its requests */
+    WAIT_MAX_MS = 3600000,
+};
+
+typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
+
+typedef struct exec_running {
+    uint64_t job; /* 0 = free */
+    bool started;
+    bool kill; /* to be asked for: the runner's socket was full */
+    uint32_t grace_ms;
+} exec_running;
+
+typedef struct exec_runner {
+    runner_state state;
+    int socket;            /* -1 = none */
+    uint64_t correlation;  /* of the request, while ASKED */
+    int64_t again_ms;      /* when to ask (again) */
+    uint32_t failures;     /* since a runner of this worker last answered */
+    bool alone;            /* its one command admits no other */
+    uint32_t busy;         /* places taken */
+    uint32_t kills;        /* of them, to be killed and not told yet */
+    exec_running *running; /* of `slots` places */
+} exec_runner;
+
+struct gp_exec {
+    gp_pool *pool; /* NULL: local */
+    pid_t local;   /* the runner of our own; 0 = none */
+    int leash;     /* the pipe that it watches */
+    uint32_t workers, slots;
+    exec_runner runners[GP_MEMBERS_MAX];
+    uint32_t draining;  /* rank that gets no new commands until it is idle; `workers`: none */
+    exec_event *events; /* a ring */
+    uint32_t event_first, event_count, events_max;
+    struct pollfd *fds;
+    nfds_t fds_max;
+    int64_t look_ms; /* when to look after the pool, whatever poll says */
+};
+
+/* ---- opening ---- */
+
+static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32_t slots, gp_error *err)
+{
+    gp_exec *exec;
+    bool whole;
+
+    if (slots == 0 || slots > EXEC_SLOTS_MAX)
+        return gp_fail(err, GP_EINVAL, "%" PRIu32 " slots per worker; 1 to %d are possible", slots,
+                       EXEC_SLOTS_MAX);
+    exec = gp_calloc(1, sizeof(*exec));
+    if (exec == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for commands");
+    exec->pool = pool;
+    exec->workers = workers;
+    exec->slots = slots;
+    exec->draining = workers;
+    exec->leash = -1;
+    exec->events_max = 2 * workers * slots + 1;
+    exec->events = gp_calloc(exec->events_max, sizeof(*exec->events));
+    whole = exec->events != NULL;
+    for (uint32_t rank = 0; rank < workers; rank++) {
+        exec->runners[rank].socket = -1;
+        exec->runners[rank].running = gp_calloc(slots, sizeof(exec_running));
+        whole = whole && exec->runners[rank].running != NULL;
+    }
+    if (!whole) {
+        gp_exec_close(exec);
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands", workers * slots);
+    }
+    *out = exec;
+    return GP_OK;
+}
+
+gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err)
+{
+    return exec_new(out, pool, pool->grant.slots_count, slots, err);
+}
+
+/* As a worker starts one (worker/exec/runner_link.h): its ends are descriptors 3 and 4. */
+static int local_spawn(gp_exec *exec, const char *path, int client, int leash)
+{
+    char program[] = "gradpool-worker", run[] = "--run", index[] = "--index", incarnation[] = "--incarnation",
+         one[] = "1";
+    char *arguments[] = { program, run, index, one, incarnation, one, NULL };
+    posix_spawn_file_actions_t actions;
+
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, client, 3);
+    posix_spawn_file_actions_adddup2(&actions, leash, 4);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
+    /* A group of its own: Ctrl-C is for us, who then say what is to be done. */
+    return gp_spawn(&exec->local, path, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
+}
+
+static void fd_close(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err)
+{
+    char path[4096];
+    int sockets[2] = { -1, -1 }, pipes[2] = { -1, -1 }, client = -1, leash = -1, problem = 0;
+    gp_exec *exec = NULL;
+    gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
+
+    if (status == GP_OK)
+        status = exec_new(&exec, NULL, 1, slots, err);
+    if (status != GP_OK)
+        return status;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
+        problem = errno;
+    /* Above those that they are moved to, or one move would overwrite the other. */
+    if (problem == 0 && ((client = fcntl(sockets[1], F_DUPFD_CLOEXEC, 5)) < 0 ||
+                         (leash = fcntl(pipes[0], F_DUPFD_CLOEXEC, 5)) < 0))
+        problem = errno;
+    if (problem == 0)
+        problem = local_spawn(exec, path, client, leash);
+    exec->runners[0].socket = sockets[0];
+    exec->runners[0].state = RUNNER_UP;
+    exec->leash = pipes[1];
+    fd_close(sockets[1]);
+    fd_close(pipes[0]);
+    fd_close(client);
+    fd_close(leash);
+    if (problem != 0) {
+        exec->local = 0;
+        gp_exec_close(exec);
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
+    }
+    *out = exec;
+    return GP_OK;
+}
+
+void gp_exec_close(gp_exec *exec)
+{
+    if (exec == NULL)
+        return;
+    for (uint32_t rank = 0; rank < exec->workers; rank++) {
+        if (exec->runners[rank].socket >= 0)
+            close(exec->runners[rank].socket);
+        gp_free(exec->runners[rank].running);
+    }
+    fd_close(exec->leash);
+    /* The runner exits when no process of its commands is left. A signal must not keep it from being reaped. */
+    while (exec->local > 0 && waitpid(exec->local, NULL, 0) < 0 && errno == EINTR)
+        ;
+    gp_free(exec->events);
+    gp_free(exec->fds);
+    gp_free(exec);
+}
+
+uint32_t gp_exec_workers(const gp_exec *exec)
+{
+    return exec->workers;
+}
+
+const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank)
+{
+    return &exec->pool->grant.slots[rank];
+}
+
+/* ---- events ---- */
+
+static exec_event *event_add(gp_exec *exec, exec_kind kind, uint32_t rank, uint32_t slot)
+{
+    exec_event *event = &exec->events[(exec->event_first + exec->event_count) % exec->events_max];
+
+    exec->event_count++;
+    *event = (exec_event){ .kind = kind,
+                           .job = exec->runners[rank].running[slot].job,
+                           .place = { .rank = rank, .slot = slot } };
+    return event;
+}
+
+bool gp_exec_next(gp_exec *exec, exec_event *event)
+{
+    if (exec->event_count == 0)
+        return false;
+    *event = exec->events[exec->event_first];
+    exec->event_first = (exec->event_first + 1) % exec->events_max;
+    exec->event_count--;
+    return true;
+}
+
+/* A place gives STARTED and one more: with two left for each of a runner's places its answers find room. */
+static bool events_have_room(const gp_exec *exec)
+{
+    return exec->event_count + 2 * exec->slots <= exec->events_max;
+}
+
+/* ---- places ---- */
+
+static bool runner_has_place(const gp_exec *exec, uint32_t rank)
+{
+    const exec_runner *r = &exec->runners[rank];
+
+    return r->state == RUNNER_UP && r->busy < exec->slots && !r->alone && rank != exec->draining;
+}
+
+bool gp_exec_find_on(const gp_exec *exec, uint32_t rank, exec_place *place)
+{
+    const exec_runner *r = &exec->runners[rank];
+
+    if (!runner_has_place(exec, rank))
+        return false;
+    for (uint32_t slot = 0; slot < exec->slots; slot++)
+        if (r->running[slot].job == 0) {
+            *place = (exec_place){ .rank = rank, .slot = slot };
+            return true;
+        }
+    return false;
+}
+
+bool gp_exec_find(const gp_exec *exec, exec_place *place)
+{
+    uint32_t best = exec->workers;
+
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (runner_has_place(exec, rank) &&
+            (best == exec->workers || exec->runners[rank].busy < exec->runners[best].busy))
+            best = rank;
+    return best < exec->workers && gp_exec_find_on(exec, best, place);
+}
+
+bool gp_exec_find_alone(gp_exec *exec, exec_place *place)
+{
+    uint32_t best = exec->workers;
+
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (exec->runners[rank].state == RUNNER_UP && !exec->runners[rank].alone &&
+            (best == exec->workers || exec->runners[rank].busy < exec->runners[best].busy))
+            best = rank;
+    /* The draining worker gets no new commands, so it stays the one with the fewest while others are filled up. */
+    exec->draining = best;
+    if (best == exec->workers || exec->runners[best].busy > 0)
+        return false;
+    exec->draining = exec->workers;
+    *place = (exec_place){ .rank = best, .slot = 0 };
+    return true;
+}
+
+static void place_free(gp_exec *exec, uint32_t rank, uint32_t slot)
+{
+    exec->runners[rank].kills -= exec->runners[rank].running[slot].kill;
+    exec->runners[rank].running[slot] = (exec_running){ 0 };
+    exec->runners[rank].busy--;
+    exec->runners[rank].alone = false;
+}
+
+static void runner_read(gp_exec *exec, uint32_t rank);
+
+gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exec_command *command,
+                        gp_error *err)
+{
+    exec_runner *r = &exec->runners[place.rank];
+    gp_runner_request request = { .kind = GP_RUNNER_START, .job = job };
+    int fds[GP_RUNNER_FDS] = { -1, command->in, command->out, command->err };
+    gp_status status = gp_runner_spec_write(&fds[0], &request.spec_bytes, &command->spec, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
+    /* Its socket takes more than its places are, but it may be behind, or too many descriptors may be on their way. */
+    for (int64_t until = gp_now_ms() + BEHIND_MS; status == GP_EBUSY && gp_now_ms() < until;) {
+        poll(&(struct pollfd){ .fd = r->socket, .events = POLLOUT }, 1, (int)(until - gp_now_ms()));
+        gp_sleep_ms(1); /* of descriptors on their way poll() knows nothing */
+        status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
+    }
+    close(fds[0]);
+    if (status == GP_EBUSY)
+        return gp_fail(err, GP_EIO, "the runner at rank %" PRIu32 " reads nothing", place.rank);
+    if (status == GP_OK) {
+        r->running[place.slot] = (exec_running){ .job = job };
+        r->busy++;
+        r->alone = command->alone;
+    }
+    if (status != GP_EPEER)
+        return status;
+    runner_read(exec,
+                place.rank); /* answers sent before it exited, then its end: it is DOWN and found no more */
+    if (exec->pool != NULL && ++r->failures >= FAILURES_MAX)
+        return gp_fail(
+            err, GP_EIO,
+            "worker %" PRIu32 " cannot run commands: %d of its runners exited before they answered; "
+            "see %s",
+            gp_exec_slot(exec, place.rank)->index, FAILURES_MAX, gp_exec_slot(exec, place.rank)->log);
+    return status;
+}
+
+/* Ask for what is to be killed, as far as the socket takes it; a runner that is gone has killed all. */
+static void kills_send(gp_exec *exec, uint32_t rank)
+{
+    exec_runner *r = &exec->runners[rank];
+
+    for (uint32_t slot = 0; slot < exec->slots && r->kills > 0; slot++) {
+        exec_running *running = &r->running[slot];
+        gp_runner_request request = { .kind = GP_RUNNER_KILL,
+                                      .job = running->job,
+                                      .grace_ms = running->grace_ms };
+
+        if (!running->kill)
+            continue;
+        if (r->state == RUNNER_UP && gp_runner_ask_send(r->socket, &request, NULL, 0, NULL) == GP_EBUSY)
+            return;
+        running->kill = false;
+        r->kills--;
+    }
+}
+
+void gp_exec_kill(gp_exec *exec, uint64_t job, uint32_t grace_ms)
+{
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        for (uint32_t slot = 0; slot < exec->slots; slot++) {
+            exec_running *running = &exec->runners[rank].running[slot];
+
+            if (running->job != job || job == 0)
+                continue;
+            exec->runners[rank].kills += !running->kill;
+            running->kill = true;
+            running->grace_ms = grace_ms;
+            kills_send(exec, rank);
+            return;
+        }
+}
+
+/* ---- what runners say ---- */
+
+static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *answer)
+{
+    static const exec_kind kinds[] = {
+        [GP_RUNNER_STARTED] = EXEC_STARTED, [GP_RUNNER_ENDED] = EXEC_ENDED, [GP_RUNNER_FAILED] = EXEC_FAILED
+    };
+    exec_runner *r = &exec->runners[rank];
+    uint32_t slot = 0;
+
+    r->failures = 0;
+    while (slot < exec->slots && (r->running[slot].job == 0 || r->running[slot].job != answer->job))
+        slot++;
+    if (slot == exec->slots || (answer->kind == GP_RUNNER_STARTED && r->running[slot].started))
+        return; /* of nothing that we asked for */
+    r->running[slot].started = answer->kind != GP_RUNNER_FAILED;
+    exec_event *event = event_add(exec, kinds[answer->kind], rank, slot);
+
+    event->pid = (pid_t)answer->pid;
+    event->exit_code = answer->exit_code;
+    event->signal = answer->signal;
+    event->core = answer->core != 0;
+    event->seconds = answer->seconds;
+    event->user_seconds = answer->user_seconds;
+    event->system_seconds = answer->system_seconds;
+    event->rss_bytes = answer->rss_bytes;
+    memcpy(event->text, answer->text, sizeof(event->text));
+    if (answer->kind != GP_RUNNER_STARTED)
+        place_free(exec, rank, slot);
+}
+
+/* Return whether the worker outlived its runner. A runner whose worker exits first kills all processes of its
+ * commands and only then closes its socket, so the end of file never precedes the worker's own exit. */
+static bool worker_is_alive(const gp_slot *slot)
+{
+    gp_proc_stat stat;
+
+    return gp_proc_stat_read(&stat, (pid_t)slot->pid) && stat.start_time == slot->start_time &&
+           stat.state != 'Z' && stat.state != 'X';
+}
+
+static void runner_lose(gp_exec *exec, uint32_t rank)
+{
+    exec_runner *r = &exec->runners[rank];
+    bool worker_alive = exec->pool != NULL && worker_is_alive(gp_exec_slot(exec, rank));
+
+    close(r->socket);
+    r->socket = -1;
+    r->state = RUNNER_DOWN;
+    r->again_ms = gp_now_ms() + AGAIN_MS; /* by then it is known whether the worker lives */
+    for (uint32_t slot = 0; slot < exec->slots; slot++)
+        if (r->running[slot].job != 0) {
+            event_add(exec, EXEC_LOST, rank, slot)->worker_alive = worker_alive;
+            place_free(exec, rank, slot);
+        }
+}
+
+static void runner_read(gp_exec *exec, uint32_t rank)
+{
+    exec_runner *r = &exec->runners[rank];
+
+    while (r->state == RUNNER_UP && events_have_room(exec)) {
+        gp_runner_answer answer;
+        gp_status status = gp_runner_answer_receive(r->socket, &answer, NULL);
+
+        if (status == GP_ETIMEDOUT)
+            return;
+        if (status == GP_OK)
+            answer_take(exec, rank, &answer);
+        else
+            runner_lose(exec, rank); /* gone, or no runner of ours */
+    }
+}
+
+/* ---- opening runners ---- */
+
+static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
+{
+    const gp_slot *slot = gp_exec_slot(exec, rank);
+    gp_door_request request = pool_door_request(exec->pool, GP_RUNNER_WHAT);
+    int door = -1, socket = -1;
+    gp_status status = pool_knock_worker(exec->pool, rank, &door, DOOR_MS, err);
+
+    request.rank = rank;
+    if (status == GP_OK)
+        status = gp_door_send_fd(door, &request, -1, err);
+    if (status == GP_OK)
+        status = gp_door_receive_fd(door, &request, &socket, DOOR_MS, err);
+    if (door >= 0)
+        close(door);
+    if (status == GP_OK && (request.what != GP_RUNNER_WHAT || socket < 0)) {
+        if (socket >= 0)
+            close(socket);
+        status = gp_fail(err, GP_ESTALE, "worker %" PRIu32 " has no runner to give", slot->index);
+    }
+    if (status == GP_OK)
+        exec->runners[rank].socket = socket;
+    return status;
+}
+
+static gp_status runner_refused(gp_exec *exec, uint32_t rank, const gp_error *why, gp_error *err)
+{
+    exec_runner *r = &exec->runners[rank];
+
+    r->state = RUNNER_DOWN;
+    r->again_ms = gp_now_ms() + AGAIN_MS;
+    /* Others are of the moment: the worker is dying, is being granted anew, or ends what ran before. */
+    if (why->code == GP_EBUSY || why->code == GP_ESTALE || why->code == GP_EPEER || why->code == GP_ENOPOOL ||
+        ++r->failures < FAILURES_MAX)
+        return GP_OK;
+    return gp_fail(err, why->code, "worker %" PRIu32 " cannot run commands: %s",
+                   gp_exec_slot(exec, rank)->index, why->message);
+}
+
+static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming *in, gp_error *err)
+{
+    exec_runner *r = &exec->runners[rank];
+    gp_error why;
+    gp_status status;
+
+    if (r->state != RUNNER_ASKED || in->envelope.correlation != r->correlation)
+        return GP_OK;
+    if (in->type == &gp_msg_error_reply)
+        status = pool_error_from(in, &why);
+    else
+        status = runner_fetch(exec, rank, &why);
+    if (status != GP_OK)
+        return runner_refused(exec, rank, &why, err);
+    r->state = RUNNER_UP;
+    return GP_OK;
+}
+
+static void runners_ask(gp_exec *exec)
+{
+    int64_t now = gp_now_ms();
+
+    for (uint32_t rank = 0; rank < exec->workers; rank++) {
+        exec_runner *r = &exec->runners[rank];
+
+        if (r->state == RUNNER_UP || r->again_ms > now)
+            continue;
+        r->state = RUNNER_DOWN;
+        r->again_ms = now + AGAIN_MS;
+        r->correlation = exec->pool->correlation + 1; /* of the message that is sent next */
+        if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL) == GP_OK) {
+            r->state = RUNNER_ASKED;
+            r->again_ms = now + ASK_MS;
+        }
+    }
+}
+
+/* ---- the pool ---- */
+
+/* Survivors keep their runners and what runs there; those that are down are asked for a new one. */
+static gp_status lease_renew(gp_exec *exec, gp_error *err)
+{
+    gp_status status = pool_attach(exec->pool, err);
+
+    if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
+        status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers now; it had %" PRIu32,
+                         exec->pool->grant.slots_count, exec->workers);
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (exec->runners[rank].state != RUNNER_UP) {
+            exec->runners[rank].state = RUNNER_DOWN;
+            exec->runners[rank].again_ms = 0;
+        }
+    return status;
+}
+
+static void note_lost(const gp_exec *exec, const gp_incoming *in)
+{
+    gp_worker_lost lost;
+
+    if (in->envelope.lease == exec->pool->lease && gp_incoming_decode(in, &lost, NULL) == GP_OK)
+        pool_note(exec->pool, "%s", lost.cause); /* which worker, which signal, which log */
+}
+
+static gp_status pool_look(gp_exec *exec, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    exec->look_ms = gp_now_ms() + POOL_LOOK_MS;
+    while (status == GP_OK) {
+        pool_message message;
+
+        status = pool_next(exec->pool, &message, 0, err);
+        if (status != GP_OK || message.from == POOL_NOBODY)
+            break;
+        if (message.from == POOL_WORKER)
+            status = runner_answered(exec, message.rank, &message.in, err);
+        else if (message.in.type == &gp_msg_worker_lost)
+            note_lost(exec, &message.in);
+        pool_message_close(&message);
+    }
+    if (status == GP_OK && exec->pool->revoked)
+        status = gp_fail(err, GP_ECANCELED, "the lease was ended: %s", exec->pool->ended.reason);
+    if (status == GP_OK && exec->pool->regranted)
+        status = lease_renew(exec, err);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+static gp_status fds_reserve(gp_exec *exec, nfds_t count, gp_error *err)
+{
+    if (count > exec->fds_max) {
+        struct pollfd *grown = gp_realloc_array(exec->fds, count, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory to wait for %zu descriptors", (size_t)count);
+        exec->fds = grown;
+        exec->fds_max = count;
+    }
+    return GP_OK;
+}
+
+/* The pool's own come first; how many is returned. */
+static nfds_t fds_fill(gp_exec *exec)
+{
+    nfds_t count = 0, pools;
+
+    if (exec->pool != NULL) {
+        exec->fds[count++] = (struct pollfd){ .fd = exec->pool->door, .events = POLLIN };
+        exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(exec->pool->scheduler), .events = POLLIN };
+    }
+    for (uint32_t rank = 0; exec->pool != NULL && rank < exec->workers; rank++)
+        exec->fds[count++] = (struct pollfd){ .fd = exec->pool->workers[rank] == NULL
+                                                        ? -1
+                                                        : gp_channel_fd(exec->pool->workers[rank]),
+                                              .events = POLLIN };
+    pools = count;
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        exec->fds[count++] =
+            (struct pollfd){ .fd = exec->runners[rank].socket,
+                             .events = exec->runners[rank].kills > 0 ? POLLIN | POLLOUT : POLLIN };
+    return pools;
+}
+
+static bool pool_waits(gp_pool *pool)
+{
+    bool waits = gp_channel_pending(pool->scheduler);
+
+    for (uint32_t i = 0; i < pool->grant.slots_count && !waits; i++)
+        waits = pool->workers[i] != NULL && gp_channel_pending(pool->workers[i]);
+    return waits;
+}
+
+static int wait_ms(const gp_exec *exec, int timeout_ms)
+{
+    int64_t now = gp_now_ms(), until = now + (timeout_ms < 0 ? WAIT_MAX_MS : timeout_ms);
+
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (exec->runners[rank].state != RUNNER_UP && exec->runners[rank].again_ms < until)
+            until = exec->runners[rank].again_ms;
+    return until > now ? (int)(until - now) : 0;
+}
+
+gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int timeout_ms, gp_error *err)
+{
+    nfds_t pools, ours = exec->pool == NULL ? exec->workers : 2 + 2 * (nfds_t)exec->workers;
+    bool look = false;
+    gp_status status = fds_reserve(exec, ours + count, err);
+
+    if (status != GP_OK)
+        return status;
+    if (exec->pool != NULL)
+        runners_ask(exec);
+    pools = fds_fill(exec);
+    if (count > 0)
+        memcpy(exec->fds + ours, others, count * sizeof(*others));
+    if (exec->pool != NULL)
+        look = pool_waits(exec->pool);
+    if (poll(exec->fds, ours + count, look || exec->event_count > 0 ? 0 : wait_ms(exec, timeout_ms)) < 0) {
+        if (errno != EINTR)
+            return gp_fail_errno(err, GP_EIO, "cannot wait for commands");
+        for (nfds_t i = 0; i < ours + count; i++)
+            exec->fds[i].revents = 0;
+    }
+    if (count > 0)
+        memcpy(others, exec->fds + ours, count * sizeof(*others));
+    for (nfds_t i = 0; i < pools; i++)
+        look |= exec->fds[i].revents != 0;
+    for (uint32_t rank = 0; rank < exec->workers; rank++)
+        if (exec->fds[pools + rank].revents != 0) {
+            runner_read(exec, rank);
+            kills_send(exec, rank);
+        }
+    if (exec->pool == NULL && exec->runners[0].state != RUNNER_UP)
+        return gp_fail(err, GP_EPEER, "the runner of commands (pid %d) is gone", (int)exec->local);
+    return exec->pool != NULL && (look || gp_now_ms() >= exec->look_ms) ? pool_look(exec, err) : GP_OK;
+}

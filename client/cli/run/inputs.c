@@ -1,0 +1,437 @@
+#include "client/cli/run/inputs.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+
+enum {
+    DECIMALS_MAX = 9,
+    NUMBER_BYTES_MAX = 18, /* of a number with its scale: fits 63 bits */
+    READ_BYTES = 64 << 10,
+};
+
+typedef enum source_kind { SOURCE_RANGE, SOURCE_LIST, SOURCE_FILE } source_kind;
+
+typedef struct source {
+    source_kind kind;
+    char name[INPUTS_NAME_BYTES_MAX];
+    uint64_t count, at; /* at: which value is the present one */
+    /* RANGE: first + i * step, in units of 10^-decimals */
+    int64_t first, step;
+    int decimals;
+    char number[48];
+    /* LIST */
+    char *text; /* the values, each with its NUL */
+    const char **list;
+} source;
+
+struct cli_inputs {
+    source sources[INPUTS_SOURCES_MAX];
+    int source_count;
+    const char *values[INPUTS_SOURCES_MAX];
+    bool begun, ended;
+    /* The file. */
+    int fd;
+    bool fd_ours, fd_ended;
+    char separator;
+    gp_buffer read; /* bytes not yet given out, from `used` on */
+    size_t used, searched;
+    char *line; /* the present value, owned */
+    uint64_t line_number;
+};
+
+/* ---- ranges ---- */
+
+/* "-12.50" as digits and decimals; the end of it, or NULL. */
+static const char *number_scan(const char *text, int *decimals)
+{
+    const char *at = text + (*text == '-'), *point;
+    const char *begin = at;
+
+    while (isdigit((unsigned char)*at))
+        at++;
+    if (at == begin)
+        return NULL;
+    *decimals = 0;
+    if (*at == '.' && isdigit((unsigned char)at[1])) {
+        for (point = at++; isdigit((unsigned char)*at); at++)
+            ;
+        *decimals = (int)(at - point) - 1;
+    }
+    return at;
+}
+
+/* The number times 10^decimals; it has at most so many. */
+static int64_t number_scale(const char *text, const char *end, int decimals)
+{
+    int64_t value = 0;
+    bool negative = *text == '-', behind = false;
+
+    for (const char *at = text + negative; at < end; at++) {
+        if (*at == '.') {
+            behind = true;
+            continue;
+        }
+        value = value * 10 + (*at - '0');
+        decimals -= behind;
+    }
+    while (decimals-- > 0)
+        value *= 10;
+    return negative ? -value : value;
+}
+
+/* Whether the text has the form of a range; up to three numbers between colons. */
+static int range_scan(const char *text, const char *begins[3], const char *ends[3], int *decimals)
+{
+    const char *at = text;
+    int count = 0;
+
+    *decimals = 0;
+    while (count < 3) {
+        int own;
+
+        begins[count] = at;
+        at = number_scan(at, &own);
+        if (at == NULL)
+            return 0;
+        ends[count++] = at;
+        if (own > *decimals)
+            *decimals = own;
+        if (*at == '\0')
+            return count >= 2 ? count : 0;
+        if (*at++ != ':')
+            return 0;
+    }
+    return 0;
+}
+
+static gp_status range_fill(source *s, const char *text, gp_error *err)
+{
+    const char *begins[3], *ends[3];
+    int count = range_scan(text, begins, ends, &s->decimals);
+    int64_t last;
+
+    s->kind = SOURCE_RANGE;
+    for (int i = 0; i < count; i++)
+        if (ends[i] - begins[i] + s->decimals > NUMBER_BYTES_MAX || s->decimals > DECIMALS_MAX)
+            return gp_fail(err, GP_ELIMIT, "the range %.60s has numbers of too many digits", text);
+    s->first = number_scale(begins[0], ends[0], s->decimals);
+    last = number_scale(begins[count - 1], ends[count - 1], s->decimals);
+    s->step =
+        count == 3 ? number_scale(begins[1], ends[1], s->decimals) : number_scale("1", "1" + 1, s->decimals);
+    if (s->step == 0)
+        return gp_fail(err, GP_EINVAL, "the range %.60s has a step of 0", text);
+    if (s->first != last && (s->first < last) != (s->step > 0))
+        return gp_fail(err, GP_EINVAL,
+                       "the range %.60s is empty; down is FIRST:STEP:LAST with a step below 0", text);
+    s->count = ((uint64_t)(s->step > 0 ? last - s->first : s->first - last)) /
+                   (uint64_t)(s->step > 0 ? s->step : -s->step) +
+               1;
+    return GP_OK;
+}
+
+static const char *range_value(source *s)
+{
+    int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
+    uint64_t size = (uint64_t)(value < 0 ? -value : value);
+
+    for (int i = 0; i < s->decimals; i++)
+        scale *= 10;
+    if (s->decimals == 0)
+        snprintf(s->number, sizeof(s->number), "%" PRId64, value);
+    else
+        snprintf(s->number, sizeof(s->number), "%s%" PRIu64 ".%0*" PRIu64, value < 0 ? "-" : "",
+                 size / (uint64_t)scale, s->decimals, size % (uint64_t)scale);
+    return s->number;
+}
+
+/* ---- lists ---- */
+
+static gp_status list_fill(source *s, const char *text, gp_error *err)
+{
+    size_t count = 1;
+
+    s->kind = SOURCE_LIST;
+    for (const char *at = text; *at != '\0'; at++)
+        count += *at == ',';
+    if (count > INPUTS_LIST_MAX)
+        return gp_fail(err, GP_ELIMIT, "a list of %zu values; at most %d, more go into --arg-file", count,
+                       INPUTS_LIST_MAX);
+    s->text = gp_strdup(text);
+    s->list = gp_calloc(count, sizeof(*s->list));
+    if (s->text == NULL || s->list == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of %zu values", count);
+    for (char *at = s->text; s->count < count; at += strlen(at) + 1) {
+        at[strcspn(at, ",")] = '\0';
+        s->list[s->count++] = at;
+    }
+    return GP_OK;
+}
+
+/* ---- words ---- */
+
+/* The length of NAME in "NAME=...", 0 if it is none. */
+static size_t name_length(const char *word)
+{
+    size_t length = 0;
+
+    if (!isalpha((unsigned char)word[0]) && word[0] != '_')
+        return 0;
+    while (isalnum((unsigned char)word[length]) || word[length] == '_' || word[length] == '-')
+        length++;
+    return word[length] == '=' ? length : 0;
+}
+
+static gp_status name_take(const cli_inputs *inputs, source *s, const char *word, size_t length,
+                           gp_error *err)
+{
+    if (length >= sizeof(s->name))
+        return gp_fail(err, GP_ELIMIT, "the name of an input is longer than %zu bytes: %.80s",
+                       sizeof(s->name) - 1, word);
+    memcpy(s->name, word, length);
+    for (int i = 0; i < inputs->source_count; i++)
+        if (length > 0 && strcmp(inputs->sources[i].name, s->name) == 0)
+            return gp_fail(err, GP_EINVAL, "the input %s stands there twice", s->name);
+    return GP_OK;
+}
+
+static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
+{
+    source *s = &inputs->sources[inputs->source_count];
+    const char *begins[3], *ends[3], *text;
+    size_t length = name_length(word);
+    int decimals;
+    gp_status status;
+
+    if (inputs->source_count == INPUTS_SOURCES_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d inputs", INPUTS_SOURCES_MAX);
+    *s = (source){ 0 };
+    status = name_take(inputs, s, word, length, err);
+    if (status != GP_OK)
+        return status;
+    inputs->source_count++; /* from here on it is freed with the others */
+    text = length > 0 ? word + length + 1 : word;
+    if (range_scan(text, begins, ends, &decimals) != 0)
+        return range_fill(s, text, err);
+    if (length == 0 && text[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "an input is empty; give FIRST:LAST, FIRST:STEP:LAST, a,b,c or NAME=a,b,c");
+    if (length == 0 && strchr(text, ':') != NULL && text[strspn(text, "0123456789.:-")] == '\0')
+        return gp_fail(err, GP_EINVAL, "the input '%.60s' is not a range; give FIRST:LAST or FIRST:STEP:LAST",
+                       text);
+    return list_fill(s, text, err);
+}
+
+static gp_status file_add(cli_inputs *inputs, const char *file, bool null_ended, gp_error *err)
+{
+    inputs->sources[inputs->source_count++] = (source){ .kind = SOURCE_FILE };
+    inputs->separator = null_ended ? '\0' : '\n';
+    inputs->fd = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);
+    inputs->fd_ours = inputs->fd != STDIN_FILENO;
+    return inputs->fd >= 0 ? gp_buffer_reserve(&inputs->read, READ_BYTES, err)
+                           : gp_fail_errno(err, GP_EIO, "cannot read --arg-file %s", file);
+}
+
+gp_status inputs_new(cli_inputs **out, const char *const *words, int count, const char *file, bool null_ended,
+                     gp_error *err)
+{
+    cli_inputs *inputs = gp_calloc(1, sizeof(*inputs));
+    gp_status status = GP_OK;
+
+    if (inputs == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for inputs");
+    inputs->fd = -1;
+    gp_buffer_init(&inputs->read, INPUTS_VALUE_BYTES_MAX + 2 * READ_BYTES);
+    if (file != NULL)
+        status = file_add(inputs, file, null_ended, err);
+    for (int i = 0; i < count && status == GP_OK; i++)
+        status = word_add(inputs, words[i], err);
+    if (status == GP_OK && inputs->source_count == 0)
+        status = gp_fail(err, GP_EINVAL,
+                         "there is nothing to run over; give FIRST:LAST, NAME=a,b,c or --arg-file");
+    if (status != GP_OK) {
+        inputs_free(inputs);
+        return status;
+    }
+    *out = inputs;
+    return GP_OK;
+}
+
+void inputs_free(cli_inputs *inputs)
+{
+    if (inputs == NULL)
+        return;
+    for (int i = 0; i < inputs->source_count; i++) {
+        gp_free(inputs->sources[i].text);
+        gp_free(inputs->sources[i].list);
+    }
+    if (inputs->fd_ours && inputs->fd >= 0)
+        close(inputs->fd);
+    gp_buffer_deinit(&inputs->read);
+    gp_free(inputs->line);
+    gp_free(inputs);
+}
+
+int inputs_sources(const cli_inputs *inputs)
+{
+    return inputs->source_count;
+}
+
+const char *inputs_name(const cli_inputs *inputs, int at)
+{
+    return inputs->sources[at].name;
+}
+
+uint64_t inputs_count(const cli_inputs *inputs)
+{
+    uint64_t product = 1;
+
+    for (int i = 0; i < inputs->source_count; i++)
+        if (inputs->sources[i].kind == SOURCE_FILE ||
+            __builtin_mul_overflow(product, inputs->sources[i].count, &product))
+            return UINT64_MAX;
+    return product;
+}
+
+int inputs_fd(const cli_inputs *inputs)
+{
+    return inputs->fd_ended ? -1 : inputs->fd;
+}
+
+/* ---- the file ---- */
+
+static bool file_ready(int fd)
+{
+    struct pollfd ready = { .fd = fd, .events = POLLIN };
+
+    return poll(&ready, 1, 0) > 0;
+}
+
+/* One read, as much as is there; it never waits, for it is asked first whether something is. */
+static gp_status file_read(cli_inputs *inputs, gp_error *err)
+{
+    ssize_t got;
+
+    memmove(inputs->read.data, inputs->read.data + inputs->used, inputs->read.bytes - inputs->used);
+    inputs->read.bytes -= inputs->used;
+    inputs->searched -= inputs->used;
+    inputs->used = 0;
+    gp_status status = gp_buffer_reserve(&inputs->read, READ_BYTES, err);
+
+    if (status != GP_OK)
+        return status;
+    got = read(inputs->fd, inputs->read.data + inputs->read.bytes, READ_BYTES);
+    if (got < 0 && errno != EINTR && errno != EAGAIN)
+        return gp_fail_errno(err, GP_EIO, "cannot read the inputs");
+    if (got > 0)
+        inputs->read.bytes += (size_t)got;
+    inputs->fd_ended = got == 0;
+    return GP_OK;
+}
+
+/* Whether a value is complete; it goes into line. */
+static gp_status file_take(cli_inputs *inputs, bool *taken, gp_error *err)
+{
+    gp_buffer *read = &inputs->read;
+    char *begin = (char *)read->data + inputs->used, *end = NULL;
+    size_t bytes;
+
+    if (read->bytes > inputs->searched)
+        end = memchr(read->data + inputs->searched, inputs->separator, read->bytes - inputs->searched);
+    inputs->searched = read->bytes;
+    *taken = end != NULL || (inputs->fd_ended && read->bytes > inputs->used);
+    bytes = end != NULL ? (size_t)(end - begin) : read->bytes - inputs->used;
+    if (bytes >= INPUTS_VALUE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT,
+                       "input %" PRIu64 " is longer than the %d bytes that one argument may have",
+                       inputs->line_number + 1, INPUTS_VALUE_BYTES_MAX - 1);
+    if (!*taken)
+        return GP_OK;
+    char *line = gp_malloc(bytes + 1);
+
+    if (line == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for an input");
+    memcpy(line, begin, bytes);
+    line[bytes] = '\0';
+    gp_free(inputs->line);
+    inputs->line = line;
+    inputs->line_number++;
+    inputs->used += bytes + (end != NULL);
+    inputs->searched = inputs->used;
+    if (strlen(line) != bytes)
+        return gp_fail(err, GP_EINVAL, "input %" PRIu64 " has a zero byte; --null is for such files",
+                       inputs->line_number);
+    return GP_OK;
+}
+
+static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *err)
+{
+    for (;;) {
+        bool taken;
+        gp_status status = file_take(inputs, &taken, err);
+
+        if (status != GP_OK)
+            return status;
+        *state = taken ? INPUTS_VALUES : inputs->fd_ended ? INPUTS_END : INPUTS_WAIT;
+        if (*state != INPUTS_WAIT || !file_ready(inputs->fd))
+            return GP_OK;
+        status = file_read(inputs, err);
+        if (status != GP_OK)
+            return status;
+    }
+}
+
+/* ---- combinations ---- */
+
+/* Like a counter whose last digit moves first.  false: the first one, which may be a file, has to move. */
+static bool combination_step(cli_inputs *inputs)
+{
+    for (int i = inputs->source_count; i-- > 0;) {
+        source *s = &inputs->sources[i];
+
+        if (s->kind == SOURCE_FILE)
+            return false;
+        if (++s->at < s->count)
+            return true;
+        s->at = 0;
+        if (i == 0)
+            inputs->ended = true;
+    }
+    return true;
+}
+
+gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const **values, gp_error *err)
+{
+    gp_status status = GP_OK;
+    bool file = inputs->sources[0].kind == SOURCE_FILE;
+
+    *state = INPUTS_VALUES;
+    if (!inputs->ended && ((inputs->begun && !combination_step(inputs)) || (!inputs->begun && file))) {
+        status = file_next(inputs, state, err);
+        if (status == GP_OK && *state == INPUTS_WAIT)
+            inputs->begun = false; /* the others stand at their first values: only the file is waited for */
+    }
+    if (inputs->ended)
+        *state = INPUTS_END;
+    if (status != GP_OK || *state != INPUTS_VALUES)
+        return status;
+    inputs->begun = true;
+    for (int i = 0; i < inputs->source_count; i++) {
+        source *s = &inputs->sources[i];
+
+        inputs->values[i] = s->kind == SOURCE_FILE   ? inputs->line
+                            : s->kind == SOURCE_LIST ? s->list[s->at]
+                                                     : range_value(s);
+    }
+    *values = inputs->values;
+    return GP_OK;
+}

@@ -1,0 +1,500 @@
+#include "client/cli/run/output.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+
+enum { STREAMS = 2, COPY_BYTES = 128 << 10, REPORT_BYTES_MAX = 64 << 20, SAY_BYTES = 600 };
+
+/* Of a job: its standard output or error. */
+typedef struct stream {
+    int fd;         /* the file, or the pipe's reading end; -1 = none */
+    gp_buffer text; /* WHOLE: what the file held, when small; LINES: a line that is not complete */
+    bool broken;    /* LINES: the last piece that was written had no line's end */
+} stream;
+
+struct output_job {
+    cli_output *output;
+    char *tag, *facts;
+    stream streams[STREAMS];
+    bool ended;
+    output_job *next; /* WHOLE, ordered: in turn; LINES: those that run */
+};
+
+struct cli_output {
+    output_options options;
+    output_job *first, **last; /* begun and not yet written */
+    uint32_t count;
+    uint32_t files; /* kept by jobs that wait for their turn */
+    char *copy;     /* COPY_BYTES */
+};
+
+gp_status output_new(cli_output **out, const output_options *options, gp_error *err)
+{
+    cli_output *output = gp_calloc(1, sizeof(*output));
+
+    if (output != NULL)
+        output->copy = gp_malloc(COPY_BYTES);
+    if (output == NULL || output->copy == NULL) {
+        gp_free(output);
+        return gp_fail(err, GP_ENOMEM, "no memory for the commands' output");
+    }
+    output->options = *options;
+    output->last = &output->first;
+    *out = output;
+    return GP_OK;
+}
+
+static void stream_close(stream *s)
+{
+    if (s->fd >= 0)
+        close(s->fd);
+    s->fd = -1;
+    gp_buffer_deinit(&s->text);
+    s->broken = false;
+}
+
+static void job_free(output_job *job)
+{
+    for (int i = 0; i < STREAMS; i++)
+        stream_close(&job->streams[i]);
+    gp_free(job->tag);
+    gp_free(job->facts);
+    gp_free(job);
+}
+
+void output_free(cli_output *output)
+{
+    if (output == NULL)
+        return;
+    for (output_job *job = output->first, *next; job != NULL; job = next) {
+        next = job->next;
+        job_free(job);
+    }
+    gp_free(output->copy);
+    gp_free(output);
+}
+
+bool output_room(const cli_output *output)
+{
+    return output->count < OUTPUT_AHEAD_MAX && output->files < OUTPUT_FILES_MAX;
+}
+
+gp_status output_begin(output_job **out, cli_output *output, const char *tag, gp_error *err)
+{
+    output_job *job = gp_calloc(1, sizeof(*job));
+
+    if (job != NULL)
+        job->tag = gp_strdup(tag);
+    if (job == NULL || job->tag == NULL) {
+        gp_free(job);
+        return gp_fail(err, GP_ENOMEM, "no memory for a job's output");
+    }
+    job->output = output;
+    for (int i = 0; i < STREAMS; i++) {
+        job->streams[i].fd = -1;
+        gp_buffer_init(&job->streams[i].text, REPORT_BYTES_MAX);
+    }
+    *output->last = job;
+    output->last = &job->next;
+    output->count++;
+    *out = job;
+    return GP_OK;
+}
+
+/* ---- opening ---- */
+
+/* A file without a name in $TMPDIR. */
+static int file_open(void)
+{
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
+    int fd;
+
+    if (folder == NULL || folder[0] == '\0')
+        folder = "/tmp";
+    fd = open(folder, O_TMPFILE | O_RDWR | O_APPEND | O_CLOEXEC, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
+        return fd;
+    snprintf(path, sizeof(path), "%.4000s/gradpool-XXXXXX", folder);
+    fd = mkostemp(path, O_APPEND | O_CLOEXEC);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+}
+
+static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *err)
+{
+    int pipes[2];
+
+    stream_close(s);
+    if (kind == OUTPUT_WHOLE) {
+        s->fd = file_open();
+        *end = s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
+    } else if (pipe2(pipes, O_CLOEXEC) == 0) {
+        s->fd = pipes[0];
+        *end = pipes[1];
+        fcntl(s->fd, F_SETFL, O_NONBLOCK); /* this end's description is ours alone */
+    }
+    if (s->fd < 0 || *end < 0)
+        return gp_fail_errno(err, GP_EIO,
+                             kind == OUTPUT_WHOLE ? "no temporary file for a job's output; set TMPDIR"
+                                                  : "no pipe for a job's output");
+    return GP_OK;
+}
+
+gp_status output_open(output_job *job, int *out, int *err, gp_error *error)
+{
+    int ends[STREAMS] = { -1, -1 };
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < STREAMS && status == GP_OK; i++)
+        status = stream_open(&job->streams[i], job->output->options.kind, &ends[i], error);
+    if (status != GP_OK) {
+        for (int i = 0; i < STREAMS; i++)
+            if (ends[i] >= 0)
+                close(ends[i]);
+        return status;
+    }
+    *out = ends[0];
+    *err = ends[1];
+    return GP_OK;
+}
+
+/* ---- writing ---- */
+
+static gp_status write_all(const cli_output *output, int which, const void *data, size_t bytes, gp_error *err)
+{
+    const char *at = data;
+    int fd = which == 0 ? output->options.out : output->options.err;
+
+    if (bytes > 0 && output->options.before != NULL)
+        output->options.before(output->options.context);
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, at, bytes);
+
+        if (wrote < 0 && errno == EAGAIN)
+            poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, -1);
+        else if (wrote < 0 && (errno != EINTR || (output->options.stop != NULL && *output->options.stop > 1)))
+            return gp_fail_errno(err, GP_EIO, "standard %s could not be written",
+                                 which == 0 ? "output" : "error");
+        if (wrote > 0) {
+            at += wrote;
+            bytes -= (size_t)wrote;
+        }
+    }
+    return GP_OK;
+}
+
+/* Every line of the text behind its tag, in one write. */
+static gp_status write_tagged(const output_job *job, int which, const char *text, size_t bytes, gp_error *err)
+{
+    const stream *s = &job->streams[which];
+    bool fresh = !s->broken;
+    gp_buffer tagged;
+    gp_status status = GP_OK;
+
+    if (job->tag[0] == '\0')
+        return write_all(job->output, which, text, bytes, err);
+    gp_buffer_init(&tagged, SIZE_MAX / 2);
+    while (bytes > 0 && status == GP_OK) {
+        const char *end = memchr(text, '\n', bytes);
+        size_t line = end != NULL ? (size_t)(end - text) + 1 : bytes;
+
+        if (fresh)
+            status = gp_buffer_append(&tagged, job->tag, strlen(job->tag), err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&tagged, text, line, err);
+        text += line;
+        bytes -= line;
+        fresh = true;
+    }
+    if (status == GP_OK)
+        status = write_all(job->output, which, tagged.data, tagged.bytes, err);
+    gp_buffer_deinit(&tagged);
+    return status;
+}
+
+/* A piece of a stream; one that ends inside a line goes on there. */
+static gp_status write_piece(output_job *job, int which, const char *text, size_t bytes, gp_error *err)
+{
+    gp_status status;
+
+    if (bytes == 0)
+        return GP_OK;
+    status = write_tagged(job, which, text, bytes, err);
+    job->streams[which].broken = text[bytes - 1] != '\n';
+    return status;
+}
+
+/* ---- WHOLE ---- */
+
+static gp_status stream_copy(output_job *job, int which, gp_error *err)
+{
+    stream *s = &job->streams[which];
+    gp_status status = write_piece(job, which, gp_buffer_text(&s->text), s->text.bytes, err);
+    off_t at = 0;
+
+    while (s->fd >= 0 && status == GP_OK) {
+        ssize_t got = pread(s->fd, job->output->copy, COPY_BYTES, at);
+
+        if (got < 0 && errno != EINTR)
+            return gp_fail_errno(err, GP_EIO, "cannot read back a job's output");
+        if (got == 0)
+            break;
+        if (got > 0)
+            status = write_piece(job, which, job->output->copy, (size_t)got, err);
+        at += got > 0 ? got : 0;
+    }
+    return status;
+}
+
+/* The file into memory and closed if it is small, or if it is wanted there. */
+static gp_status stream_keep(stream *s, off_t most, gp_error *err)
+{
+    struct stat facts;
+    gp_status status;
+
+    if (s->fd < 0 || fstat(s->fd, &facts) != 0 || facts.st_size > most)
+        return GP_OK;
+    if (facts.st_size > 0) {
+        status = gp_buffer_reserve(&s->text, (size_t)facts.st_size, err);
+        if (status != GP_OK)
+            return status;
+        ssize_t got = pread(s->fd, s->text.data + s->text.bytes, (size_t)facts.st_size, 0);
+
+        if (got < 0)
+            return gp_fail_errno(err, GP_EIO, "cannot read back a job's output");
+        s->text.bytes += (size_t)got;
+        s->text.data[s->text.bytes] = '\0';
+    }
+    close(s->fd);
+    s->fd = -1;
+    return GP_OK;
+}
+
+static gp_status job_report(output_job *job, gp_error *err)
+{
+    const output_options *options = &job->output->options;
+    gp_buffer text;
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < STREAMS && status == GP_OK; i++)
+        status = stream_keep(&job->streams[i], REPORT_BYTES_MAX / 2, err);
+    gp_buffer_init(&text, 4 * (size_t)REPORT_BYTES_MAX);
+    if (status == GP_OK)
+        status = options->report(options->report_context, job->facts, &job->streams[0].text,
+                                 &job->streams[1].text, &text, err);
+    if (status == GP_OK)
+        status = write_all(job->output, 0, text.data, text.bytes, err);
+    gp_buffer_deinit(&text);
+    return status;
+}
+
+static gp_status job_write(output_job *job, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    if (job->output->options.report != NULL)
+        return job_report(job, err);
+    for (int i = 0; i < STREAMS && status == GP_OK; i++)
+        status = stream_copy(job, i, err);
+    return status;
+}
+
+static uint32_t job_files(const output_job *job)
+{
+    return (uint32_t)(job->streams[0].fd >= 0) + (uint32_t)(job->streams[1].fd >= 0);
+}
+
+static void job_unlink(cli_output *output, output_job **at)
+{
+    output_job *job = *at;
+
+    *at = job->next;
+    if (output->last == &job->next)
+        output->last = at;
+    output->count--;
+    job_free(job);
+}
+
+/* The first of the queue, as long as it has ended. */
+static gp_status turns_take(cli_output *output, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    while (output->first != NULL && output->first->ended && status == GP_OK) {
+        output->files -= job_files(output->first);
+        status = job_write(output->first, err);
+        job_unlink(output, &output->first);
+    }
+    return status;
+}
+
+/* ---- LINES ---- */
+
+/* The complete lines of what has come; the rest stays. */
+static gp_status lines_take(output_job *job, int which, bool all, gp_error *err)
+{
+    gp_buffer *text = &job->streams[which].text;
+    const char *end = text->bytes == 0 ? NULL : memrchr(text->data, '\n', text->bytes);
+    size_t bytes = end == NULL ? 0 : (size_t)(end - (const char *)text->data) + 1;
+    gp_status status;
+
+    if (all || text->bytes - bytes > OUTPUT_LINE_BYTES_MAX)
+        bytes = text->bytes;
+    if (bytes == 0)
+        return GP_OK;
+    status = write_piece(job, which, (const char *)text->data, bytes, err);
+    memmove(text->data, text->data + bytes, text->bytes - bytes);
+    text->bytes -= bytes;
+    return status;
+}
+
+/* What the pipe holds, at most so much; *ended: nothing more will come. */
+static gp_status stream_read(output_job *job, int which, size_t most, bool *ended, gp_error *err)
+{
+    stream *s = &job->streams[which];
+    gp_status status = GP_OK;
+    size_t read_bytes = 0;
+
+    *ended = s->fd < 0;
+    while (s->fd >= 0 && status == GP_OK && read_bytes < most) {
+        ssize_t got = read(s->fd, job->output->copy, COPY_BYTES);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            *ended = got == 0 || errno != EAGAIN;
+            break;
+        }
+        status = gp_buffer_append(&s->text, job->output->copy, (size_t)got, err);
+        if (status == GP_OK)
+            status = lines_take(job, which, false, err);
+        read_bytes += (size_t)got;
+    }
+    return status;
+}
+
+/* The command has ended; what it left behind may hold the pipe open, and write, for ever: what the pipe can hold is all
+ * that the command can have said. */
+static gp_status streams_finish(output_job *job, gp_error *err)
+{
+    gp_status status = GP_OK;
+    bool ended;
+
+    for (int i = 0; i < STREAMS && status == GP_OK; i++) {
+        int room = job->streams[i].fd < 0 ? 0 : fcntl(job->streams[i].fd, F_GETPIPE_SZ);
+
+        status = stream_read(job, i, room > 0 ? (size_t)room : 0, &ended, err);
+        if (status == GP_OK)
+            status = lines_take(job, i, true, err);
+        /* A last line without its end: the next line of another job must not be glued to it. */
+        if (status == GP_OK && job->streams[i].broken)
+            status = write_all(job->output, i, "\n", 1, err);
+        stream_close(&job->streams[i]);
+    }
+    return status;
+}
+
+nfds_t output_fds(const cli_output *output, struct pollfd *fds, nfds_t max)
+{
+    nfds_t count = 0;
+
+    if (output->options.kind != OUTPUT_LINES)
+        return 0;
+    for (const output_job *job = output->first; job != NULL; job = job->next)
+        for (int i = 0; i < STREAMS; i++) {
+            if (job->streams[i].fd < 0)
+                continue;
+            if (fds != NULL && count < max)
+                fds[count] = (struct pollfd){ .fd = job->streams[i].fd, .events = POLLIN };
+            count++;
+        }
+    return count;
+}
+
+gp_status output_read(cli_output *output, const struct pollfd *fds, nfds_t count, gp_error *err)
+{
+    gp_status status = GP_OK;
+    nfds_t at = 0;
+
+    for (output_job *job = output->first; job != NULL && status == GP_OK; job = job->next)
+        for (int i = 0; i < STREAMS && status == GP_OK; i++) {
+            bool ended = false;
+
+            if (at == count || job->streams[i].fd != fds[at].fd)
+                continue;
+            if (fds[at].revents != 0)
+                status = stream_read(job, i, 1, &ended, err);
+            if (ended) {
+                close(job->streams[i].fd);
+                job->streams[i].fd = -1;
+            }
+            at++;
+        }
+    return status;
+}
+
+/* ---- ends ---- */
+
+void output_say(output_job *job, const char *line)
+{
+    char text[SAY_BYTES];
+    stream *s = &job->streams[1];
+    int bytes = snprintf(text, sizeof(text), "%.*s\n", SAY_BYTES - 2, line);
+
+    if (job->output->options.kind == OUTPUT_WHOLE && s->fd >= 0) {
+        if (write(s->fd, text, (size_t)bytes) == bytes) /* it appends */
+            return;
+    }
+    gp_buffer_append(&s->text, text, (size_t)bytes, NULL);
+}
+
+void output_facts(output_job *job, char *facts)
+{
+    gp_free(job->facts);
+    job->facts = facts;
+}
+
+gp_status output_drop(output_job *job, gp_error *err)
+{
+    if (job->output->options.kind == OUTPUT_LINES)
+        return streams_finish(job, err);
+    for (int i = 0; i < STREAMS; i++)
+        stream_close(&job->streams[i]);
+    return GP_OK;
+}
+
+gp_status output_end(output_job *job, gp_error *err)
+{
+    cli_output *output = job->output;
+    output_job **at = &output->first;
+    gp_status status = GP_OK;
+
+    job->ended = true;
+    if (output->options.kind == OUTPUT_WHOLE && output->options.ordered && output->first != job) {
+        for (int i = 0; i < STREAMS && status == GP_OK; i++)
+            status = stream_keep(&job->streams[i], OUTPUT_SMALL_BYTES, err);
+        output->files += job_files(job);
+        return status;
+    }
+    if (output->options.kind == OUTPUT_WHOLE && output->options.ordered) {
+        output->files += job_files(job);
+        return turns_take(output, err);
+    }
+    status = output->options.kind == OUTPUT_LINES ? streams_finish(job, err) : job_write(job, err);
+    while (*at != job) {
+        assert(*at != NULL);
+        at = &(*at)->next;
+    }
+    job_unlink(output, at);
+    return status;
+}

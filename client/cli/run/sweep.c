@@ -1,0 +1,421 @@
+#include "client/cli/run/sweep.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/show.h"
+#include "client/cli/run/exec.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+
+enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
+
+/* What became of one network. */
+typedef struct sweep_row {
+    uint64_t job;
+    char *inputs[INPUTS_SOURCES_MAX];
+    bool trained, stopped; /* there is a model */
+    int64_t epochs;
+    double loss, accuracy, seconds;
+    char *place; /* the model, or why there is none */
+} sweep_row;
+
+struct cli_sweep {
+    const cli_call *call;
+    char self[4096];
+    const char **words;
+    const char *names[INPUTS_SOURCES_MAX];
+    int name_count;
+    bool json;
+    sweep_row *rows;
+    size_t count, capacity;
+};
+
+bool sweep_asked(const cli_call *call)
+{
+    return call->rest_count > 0 && strcmp(call->rest[0], "train") == 0;
+}
+
+int sweep_check(const cli_call *call)
+{
+    static const char *const no_use[] = { "line-buffer", "tag",   "slots-per-worker",
+                                          "shell",       "stdin", "unordered" };
+    static const char *const ours[] = { "--workers", "--json", "--quiet", "--pool" };
+
+    for (size_t i = 0; i < sizeof(no_use) / sizeof(no_use[0]); i++)
+        if (cli_given(call, no_use[i]))
+            return cli_usage(call,
+                             "--%s has no effect with train: each network has one worker, and one table is "
+                             "printed",
+                             no_use[i]);
+    for (int i = 1; i < call->rest_count; i++)
+        for (size_t k = 0; k < sizeof(ours) / sizeof(ours[0]); k++)
+            if (strncmp(call->rest[i], ours[k], strlen(ours[k])) == 0 &&
+                strchr("=", call->rest[i][strlen(ours[k])]) != NULL)
+                return k == 0 ? cli_usage(call,
+                                          "each network is trained on one worker; drop %s, or train them one "
+                                          "after the other",
+                                          call->rest[i])
+                              : cli_usage(call, "%s belongs before --, to parfor", call->rest[i]);
+    return CLI_OK;
+}
+
+/* ---- the command ---- */
+
+gp_status sweep_new(cli_sweep **out, const cli_call *call, const char *const **words, int *count,
+                    gp_error *err)
+{
+    const cli_common *common = call->options;
+    cli_sweep *sweep = gp_calloc(1, sizeof(*sweep));
+    int used = 0;
+    ssize_t length;
+
+    if (sweep != NULL)
+        sweep->words = gp_calloc((size_t)call->rest_count + TAIL_WORDS, sizeof(*sweep->words));
+    if (sweep == NULL || sweep->words == NULL) {
+        sweep_free(sweep);
+        return gp_fail(err, GP_ENOMEM, "no memory for a sweep");
+    }
+    length = readlink("/proc/self/exe", sweep->self, sizeof(sweep->self) - 1);
+    if (length <= 0) {
+        sweep_free(sweep);
+        return gp_fail_errno(err, GP_EIO, "cannot read /proc/self/exe");
+    }
+    sweep->call = call;
+    sweep->json = common->json;
+    sweep->words[used++] = sweep->self;
+    for (int i = 0; i < call->rest_count; i++)
+        sweep->words[used++] = call->rest[i];
+    sweep->words[used++] = "--workers=1";
+    sweep->words[used++] = "--json";
+    sweep->words[used++] = "--quiet";
+    if (common->pool[0] != '\0') {
+        sweep->words[used++] = "--pool";
+        sweep->words[used++] = common->pool;
+    }
+    *words = sweep->words;
+    *count = used;
+    *out = sweep;
+    return GP_OK;
+}
+
+static void row_free(sweep_row *row)
+{
+    for (int i = 0; i < INPUTS_SOURCES_MAX; i++)
+        gp_free(row->inputs[i]);
+    gp_free(row->place);
+}
+
+void sweep_free(cli_sweep *sweep)
+{
+    if (sweep == NULL)
+        return;
+    for (size_t i = 0; i < sweep->count; i++)
+        row_free(&sweep->rows[i]);
+    gp_free(sweep->rows);
+    gp_free(sweep->words);
+    gp_free(sweep);
+}
+
+int sweep_try(const cli_call *call, cli_template *command)
+{
+    cli_inputs *inputs;
+    inputs_state state;
+    const char *const *values, *const *arguments;
+    int code = CLI_OK, count = 0;
+
+    if (!template_has_place(command))
+        return cli_usage(call,
+                         "the inputs stand nowhere in the command; write for example --lr {} or --lr {lr}");
+    if (cli_given(call, "arg-file")) /* its lines come when they come */
+        return CLI_OK;
+    if (inputs_new(&inputs, call->words, call->word_count, NULL, false, NULL) != GP_OK)
+        return CLI_OK; /* told before */
+    if (inputs_next(inputs, &state, &values, NULL) == GP_OK && state == INPUTS_VALUES &&
+        template_fill(command, values, 1, 1, &arguments, NULL) == GP_OK) {
+        while (arguments[count] != NULL)
+            count++;
+        code = cli_check_words(count, (char **)(uintptr_t)arguments);
+    }
+    inputs_free(inputs);
+    return code;
+}
+
+/* ---- results ---- */
+
+static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
+{
+    if (sweep->count == ROWS_MAX)
+        return gp_fail(err, GP_ELIMIT, "a table has at most %d rows", ROWS_MAX);
+    if (sweep->count == sweep->capacity) {
+        size_t capacity = sweep->capacity == 0 ? 32 : sweep->capacity * 2;
+        sweep_row *grown = gp_realloc_array(sweep->rows, capacity, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", capacity);
+        sweep->rows = grown;
+        sweep->capacity = capacity;
+    }
+    *out = &sweep->rows[sweep->count++];
+    **out = (sweep_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
+    return GP_OK;
+}
+
+/* What a training said on its way out: its own sentence, else its last line. */
+static char *failure_line(const gp_buffer *err)
+{
+    static const char own[] = "gradpool train: ";
+    const char *text = gp_buffer_text(err), *begin = strstr(text, own);
+    size_t bytes = err->bytes;
+
+    if (begin != NULL) {
+        begin += sizeof(own) - 1;
+        bytes = strcspn(begin, "\n");
+    } else {
+        while (bytes > 0 && text[bytes - 1] == '\n')
+            bytes--;
+        begin = bytes == 0 ? NULL : memrchr(text, '\n', bytes);
+        begin = begin == NULL ? text : begin + 1;
+        bytes -= (size_t)(begin - text);
+    }
+    return strndup(begin, bytes);
+}
+
+static gp_status row_fill(const cli_sweep *sweep, sweep_row *row, const gp_json *facts,
+                          const gp_json *training, const gp_buffer *said, gp_error *err)
+{
+    const gp_json *inputs = gp_json_member(facts, "inputs");
+    bool whole = true;
+
+    row->job = (uint64_t)gp_json_integer(gp_json_member(facts, "job"), 0);
+    for (int i = 0; i < sweep->name_count; i++) {
+        char number[16];
+
+        snprintf(number, sizeof(number), "%d", i + 1);
+        row->inputs[i] = gp_strdup(
+            gp_json_text(gp_json_member(inputs, sweep->names[i][0] != '\0' ? sweep->names[i] : number), ""));
+        whole = whole && row->inputs[i] != NULL;
+    }
+    row->trained = training != NULL;
+    if (training != NULL) {
+        row->stopped = gp_json_bool(gp_json_member(training, "stopped"), false);
+        row->epochs = gp_json_integer(gp_json_member(training, "epochs"), 0);
+        row->loss = gp_json_number(gp_json_member(training, "loss"), NAN);
+        row->accuracy = gp_json_number(gp_json_member(training, "validation_accuracy"), NAN);
+        row->seconds = gp_json_number(gp_json_member(training, "seconds"), NAN);
+        row->place = gp_strdup(gp_json_text(gp_json_member(training, "model"), ""));
+    } else if (said->bytes > 0) {
+        char *line = failure_line(said);
+
+        row->place = line == NULL ? NULL : gp_strdup(line);
+        free(line);
+    } else {
+        row->place = gp_strdup(gp_json_text(gp_json_member(facts, "failure"), "it said nothing"));
+    }
+    return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
+}
+
+/* The facts of the job with what the training printed as their last member. */
+static gp_status row_print(const char *facts, const gp_buffer *out, const sweep_row *row, gp_buffer *text,
+                           gp_error *err)
+{
+    gp_buffer flat;
+    gp_json_writer writer;
+    gp_status status;
+
+    if (row->trained) { /* its JSON, on one line: a text in JSON has no line's end of its own */
+        status = gp_buffer_printf(text, err, "%.*s, \"training\": ", (int)strlen(facts) - 1, facts);
+        for (const char *at = gp_buffer_text(out); *at != '\0' && status == GP_OK;) {
+            size_t bytes = strcspn(at, "\n");
+
+            status = gp_buffer_append(text, at, bytes, err);
+            at += bytes;
+            at += strspn(at, "\n ");
+        }
+        return status == GP_OK ? gp_buffer_append(text, "}\n", 2, err) : status;
+    }
+    gp_buffer_init(&flat, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &flat, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_json_put_null(&writer, "training");
+    gp_json_put_text(&writer, "error", row->place);
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    if (status == GP_OK)
+        status = gp_buffer_printf(text, err, "%.*s, %s\n", (int)strlen(facts) - 1, facts,
+                                  gp_buffer_text(&flat) + 1);
+    gp_buffer_deinit(&flat);
+    return status;
+}
+
+static void row_tell(const cli_sweep *sweep, const sweep_row *row)
+{
+    char time[40];
+
+    fprintf(stderr, "network %" PRIu64, row->job);
+    for (int i = 0; i < sweep->name_count; i++)
+        fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", sweep->names[i],
+                sweep->names[i][0] != '\0' ? "=" : "", row->inputs[i]);
+    if (!row->trained)
+        fprintf(stderr, ") failed: %s\n", row->place);
+    else
+        fprintf(stderr, ") %s after %s\n", row->stopped ? "stopped" : "finished",
+                cli_duration(row->seconds, time, sizeof(time)));
+}
+
+static gp_status sweep_report(void *context, const char *facts, const gp_buffer *out, const gp_buffer *said,
+                              gp_buffer *text, gp_error *err)
+{
+    cli_sweep *sweep = context;
+    gp_json *about = NULL, *training = NULL;
+    sweep_row *row;
+    gp_status status;
+
+    if (facts == NULL)
+        return GP_OK; /* never begun */
+    status = gp_json_parse(&about, facts, strlen(facts), err);
+    if (status != GP_OK)
+        return status;
+    /* A training that failed prints no object. */
+    if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
+        training = NULL;
+    status = row_new(sweep, &row, err);
+    if (status == GP_OK)
+        status = row_fill(sweep, row, about, training, said, err);
+    if (status == GP_OK && sweep->json)
+        status = row_print(facts, out, row, text, err);
+    if (status == GP_OK && !((const cli_common *)sweep->call->options)->quiet)
+        row_tell(sweep, row);
+    gp_json_free(about);
+    gp_json_free(training);
+    return status;
+}
+
+/* ---- the table ---- */
+
+static int row_order(const void *a, const void *b)
+{
+    const sweep_row *x = a, *y = b;
+
+    return x->job < y->job ? -1 : x->job > y->job;
+}
+
+static const char *cell_number(char *text, size_t bytes, const char *format, double value)
+{
+    if (isnan(value))
+        snprintf(text, bytes, "-");
+    else
+        snprintf(text, bytes, format, value);
+    return text;
+}
+
+static void row_show(const cli_sweep *sweep, show_table *table, const sweep_row *row)
+{
+    const char *cells[INPUTS_SOURCES_MAX + 6];
+    char job[24], epochs[40], loss[40], accuracy[40], seconds[40], place[SHOWN_MAX];
+    int count = 0;
+
+    snprintf(job, sizeof(job), "%" PRIu64, row->job);
+    snprintf(epochs, sizeof(epochs), row->trained ? "%" PRId64 "%s" : "-", row->epochs,
+             row->stopped ? " (stopped)" : "");
+    snprintf(place, sizeof(place), "%s%.*s", row->trained ? "" : "failed: ", SHOWN_MAX - 20, row->place);
+    cells[count++] = job;
+    for (int i = 0; i < sweep->name_count; i++)
+        cells[count++] = row->inputs[i];
+    cells[count++] = epochs;
+    cells[count++] = cell_number(loss, sizeof(loss), "%.4f", row->loss);
+    cells[count++] = cell_number(accuracy, sizeof(accuracy), "%.2f %%", row->accuracy * 100);
+    cells[count++] = cell_number(seconds, sizeof(seconds), "%.1f", row->seconds);
+    cells[count++] = place;
+    show_row(table, cells);
+}
+
+/* The most accurate on data it was not trained on; without such data nobody can say. */
+static const sweep_row *row_best(const cli_sweep *sweep)
+{
+    const sweep_row *best = NULL;
+
+    for (size_t i = 0; i < sweep->count; i++)
+        if (sweep->rows[i].trained && !isnan(sweep->rows[i].accuracy) &&
+            (best == NULL || sweep->rows[i].accuracy > best->accuracy))
+            best = &sweep->rows[i];
+    return best;
+}
+
+static void sweep_show(cli_sweep *sweep)
+{
+    const char *titles[INPUTS_SOURCES_MAX + 6];
+    const sweep_row *best;
+    show_table *table;
+    int count = 0;
+
+    if (sweep->count == 0)
+        return;
+    qsort(sweep->rows, sweep->count, sizeof(*sweep->rows), row_order);
+    titles[count++] = "network";
+    for (int i = 0; i < sweep->name_count; i++)
+        titles[count++] = sweep->names[i][0] != '\0' ? sweep->names[i] : "input";
+    titles[count++] = "epochs";
+    titles[count++] = "loss";
+    titles[count++] = "accuracy";
+    titles[count++] = "seconds";
+    titles[count++] = "model";
+    table = show_table_new((uint32_t)count, titles);
+    for (size_t i = 0; i < sweep->count; i++)
+        row_show(sweep, table, &sweep->rows[i]);
+    show_table_print_free(table);
+    best = row_best(sweep);
+    if (best != NULL && sweep->count > 1)
+        printf("\nbest: network %" PRIu64 ", validation accuracy %.2f %%: %s\n", best->job,
+               best->accuracy * 100, best->place);
+}
+
+/* ---- running ---- */
+
+/* How many at once: a worker each. */
+static gp_status workers_count(const crew_options *crew, uint32_t *count, gp_error *err)
+{
+    uint64_t jobs = inputs_count(crew->inputs);
+    gp_lease_request request;
+    gp_pool *pool;
+    gp_status status = cli_open(crew->call, false, &pool, err);
+
+    if (status != GP_OK)
+        return status;
+    status = cli_lease_request(crew->call, pool, &request, err);
+    if (status == GP_OK)
+        status = gp_pool_workers(pool, count, err);
+    gp_pool_close(pool);
+    if (status != GP_OK)
+        return status;
+    if (request.workers_max > 0 && request.workers_max < *count)
+        *count = request.workers_max;
+    if (*count > EXEC_SLOTS_MAX)
+        *count = EXEC_SLOTS_MAX;
+    if (jobs < *count)
+        *count = (uint32_t)jobs;
+    if (*count == 0)
+        return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
+    return GP_OK;
+}
+
+gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err)
+{
+    gp_status status = workers_count(crew, &crew->local, err);
+
+    if (status != GP_OK)
+        return status;
+    for (int i = 0; i < inputs_sources(crew->inputs); i++)
+        sweep->names[sweep->name_count++] = inputs_name(crew->inputs, i);
+    crew->grace_ms = SWEEP_GRACE_MS;
+    crew->report = sweep_report;
+    crew->report_context = sweep;
+    crew->ordered = sweep->json;
+    status = crew_run(crew, NULL, result, err);
+    if (!sweep->json)
+        sweep_show(sweep);
+    return status;
+}

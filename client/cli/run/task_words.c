@@ -1,0 +1,471 @@
+#include "client/cli/run/task_words.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/show.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
+#include "common/base/text/json.h"
+#include "common/base/text/text.h"
+
+const char *const task_words_as[] = { "auto", "text", "f64", "f32", "i64", "i32", "hex", NULL };
+
+enum { AS_AUTO, AS_TEXT, AS_F64, AS_F32, AS_I64, AS_I32, AS_HEX };
+
+/* ---- words ---- */
+
+static const char *function_word(const cli_call *call, int *at)
+{
+    for (int i = 0; call->rest == NULL && i < call->word_count; i++)
+        if (strstr(call->words[i], ".so:") != NULL) {
+            *at = i;
+            return call->words[i];
+        }
+    return NULL;
+}
+
+bool task_words_given(const cli_call *call)
+{
+    int at;
+
+    return function_word(call, &at) != NULL;
+}
+
+/* Options that mean something to programs only. */
+static int check_options(cli_call *call, const char *const *meant)
+{
+    for (const gp_param *p = call->command->options; p->name != NULL; p++) {
+        bool means = false;
+
+        for (const char *const *word = meant; *word != NULL; word++)
+            means |= strcmp(*word, p->name) == 0;
+        if (!means && cli_given(call, p->name))
+            return cli_usage(call, "--%s has no effect with a function; it is for programs behind --",
+                             p->name);
+    }
+    return CLI_OK;
+}
+
+int task_words_check_none(cli_call *call)
+{
+    static const char *const names[] = { "as", "seed", "reduce", "chunk", NULL };
+
+    for (const char *const *name = names; *name != NULL; name++)
+        if (gp_params_find(call->command->options, *name) != NULL && cli_given(call, *name))
+            return cli_usage(call, "--%s has no effect with a program; it is for tasks.so:function", *name);
+    return CLI_OK;
+}
+
+int task_words_check_spmd(cli_call *call, const task_words *task)
+{
+    static const char *const meant[] = { "as", "seed", "tag", "timeout", "json", "pool", "quiet", NULL };
+    int at = 0;
+
+    (void)task;
+    function_word(call, &at);
+    if (at != 0 || call->word_count > 2)
+        return cli_usage(call, "unexpected word '%s'; gradpool spmd [-n N] tasks.so:function [ARGUMENT]",
+                         call->words[at != 0 ? 0 : 2]);
+    return check_options(call, meant);
+}
+
+/* ---- ranges and reductions ---- */
+
+static bool read_integer(const char **text, int64_t *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtoll(*text, &end, 10);
+    if (end == *text || errno != 0)
+        return false;
+    *text = end;
+    return true;
+}
+
+/* "1:100", "10:-2:0". */
+static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error *err)
+{
+    const char *at = text;
+    int64_t numbers[3];
+    int count = 0;
+
+    while (count < 3 && read_integer(&at, &numbers[count])) {
+        count++;
+        if (*at != ':')
+            break;
+        at++;
+    }
+    if (count < 2 || *at != '\0' || (count == 3 && numbers[1] == 0))
+        return gp_fail(err, GP_EINVAL,
+                       "'%.60s' is no range of a function's iterations; it must be FIRST:LAST or "
+                       "FIRST:STEP:LAST, in whole numbers",
+                       text);
+    out->first = numbers[0];
+    out->step = count == 3 ? numbers[1] : 1;
+    out->last = numbers[count - 1];
+    return GP_OK;
+}
+
+typedef struct reduction_word {
+    const char *word;
+    gp_reduction reduction;
+    int as;
+    size_t bytes;
+} reduction_word;
+
+static const reduction_word reduction_words[] = {
+    { "sum:f64", GP_REDUCTION_SUM_F64, AS_F64, 8 }, { "sum:f32", GP_REDUCTION_SUM_F32, AS_F32, 4 },
+    { "sum:i64", GP_REDUCTION_SUM_I64, AS_I64, 8 }, { "product:f64", GP_REDUCTION_PRODUCT_F64, AS_F64, 8 },
+    { "min:f64", GP_REDUCTION_MIN_F64, AS_F64, 8 }, { "max:f64", GP_REDUCTION_MAX_F64, AS_F64, 8 },
+    { "min:i64", GP_REDUCTION_MIN_I64, AS_I64, 8 }, { "max:i64", GP_REDUCTION_MAX_I64, AS_I64, 8 },
+};
+
+enum { REDUCTION_WORDS = sizeof(reduction_words) / sizeof(reduction_words[0]), REDUCED_MAX = 65536 };
+
+/* "sum:f64", "sum:f64:12".  *out is NULL for "". */
+static gp_status reduction_parse(const char *text, const reduction_word **out, size_t *count, gp_error *err)
+{
+    *out = NULL;
+    *count = 1;
+    for (int i = 0; i < REDUCTION_WORDS; i++) {
+        size_t length = strlen(reduction_words[i].word);
+        const char *rest = text + length;
+        int64_t number = 1;
+
+        if (strncmp(text, reduction_words[i].word, length) != 0)
+            continue;
+        if (*rest == ':' && rest++ && (!read_integer(&rest, &number) || number < 1 || number > REDUCED_MAX))
+            break;
+        if (*rest != '\0')
+            break;
+        *out = &reduction_words[i];
+        *count = (size_t)number;
+    }
+    if (*out == NULL && text[0] != '\0')
+        return gp_fail(
+            err, GP_EINVAL,
+            "--reduce is '%s'; it must be sum:f64, sum:f32, sum:i64, product:f64, min:f64, max:f64, "
+            "min:i64 or max:i64, with :COUNT behind it for several",
+            text);
+    return GP_OK;
+}
+
+int task_words_check_parfor(cli_call *call, const task_words *task)
+{
+    static const char *const meant[] = { "as",       "seed", "reduce", "chunk", "tag", "unordered",
+                                         "progress", "json", "pool",   "quiet", NULL };
+    const reduction_word *reduction;
+    gp_parfor_request request;
+    size_t count;
+    gp_error err;
+    int at = 0;
+
+    function_word(call, &at);
+    if (at != 1 || call->word_count > 3)
+        return cli_usage(call, "a function comes behind one range, and before its argument if it has one: "
+                               "gradpool parfor [-n N] FIRST:LAST tasks.so:function [ARGUMENT]");
+    if (range_parse(call->words[0], &request, &err) != GP_OK ||
+        reduction_parse(task->reduce, &reduction, &count, &err) != GP_OK)
+        return cli_usage(call, "%s", err.message);
+    return check_options(call, meant);
+}
+
+/* ---- printing ---- */
+
+static bool is_text(const unsigned char *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (data[i] < ' ' && data[i] != '\n' && data[i] != '\t' && !(data[i] == '\0' && i + 1 == bytes))
+            return false;
+    return true;
+}
+
+static size_t element_bytes(int as)
+{
+    return as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
+}
+
+static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, gp_error *err)
+{
+    char number[GP_NUMBER_BYTES];
+    double f64;
+    float f32;
+    int64_t i64;
+    int32_t i32;
+
+    switch (as) {
+    case AS_F64:
+        memcpy(&f64, at, sizeof(f64));
+        return gp_buffer_printf(text, err, "%s", gp_number_text(f64, number));
+    case AS_F32:
+        memcpy(&f32, at, sizeof(f32));
+        return gp_buffer_printf(text, err, "%s", gp_float_text(f32, number));
+    case AS_I64:
+        memcpy(&i64, at, sizeof(i64));
+        return gp_buffer_printf(text, err, "%" PRId64, i64);
+    case AS_I32:
+        memcpy(&i32, at, sizeof(i32));
+        return gp_buffer_printf(text, err, "%" PRId32, i32);
+    default:
+        return gp_buffer_printf(text, err, "%02x", *at);
+    }
+}
+
+/* The bytes as a person reads them. */
+static gp_status put_value(gp_buffer *text, int as, const void *data, size_t bytes, gp_error *err)
+{
+    const unsigned char *at = data;
+    gp_status status = GP_OK;
+    size_t element;
+
+    if (as == AS_AUTO)
+        as = is_text(at, bytes) ? AS_TEXT : AS_HEX;
+    element = element_bytes(as);
+    if (as == AS_TEXT)
+        return gp_buffer_append(text, data, bytes > 0 && at[bytes - 1] == '\0' ? bytes - 1 : bytes, err);
+    if (element != 0 && bytes % element != 0)
+        return gp_fail(err, GP_EINVAL, "a result of %zu bytes is not --as %s", bytes, task_words_as[as]);
+    for (size_t i = 0; status == GP_OK && i < bytes; i += element == 0 ? 1 : element) {
+        if (i > 0 && element != 0)
+            status = gp_buffer_append(text, " ", 1, err);
+        if (status == GP_OK)
+            status = put_element(text, as, at + i, err);
+    }
+    return status;
+}
+
+/* What is printed, where and how. */
+typedef struct printer {
+    const char *key; /* of JSON: "index", "iteration" */
+    int as;
+    bool tag, json;
+    cli_progress progress;
+    gp_error error; /* of each(); code GP_OK: none */
+} printer;
+
+static void print_lines(const printer *p, const char *tag, const char *text, size_t bytes)
+{
+    const char *end = text + bytes;
+
+    while (text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        size_t length = (size_t)((stop == NULL ? end : stop) - text);
+
+        printf("%s%.*s\n", p->tag ? tag : "", (int)(length < INT32_MAX ? length : INT32_MAX), text);
+        text += length + 1;
+    }
+}
+
+static gp_status print_json(const char *key, int64_t number, const gp_buffer *value, size_t bytes,
+                            gp_error *err)
+{
+    gp_json_writer writer;
+    gp_buffer line;
+
+    gp_buffer_init(&line, SIZE_MAX / 2);
+    gp_json_writer_init(&writer, &line, false);
+    gp_json_begin_object(&writer, NULL);
+    if (key != NULL)
+        gp_json_put_integer(&writer, key, number);
+    gp_json_put_integer(&writer, "bytes", (int64_t)bytes);
+    gp_json_put_text(&writer, key != NULL ? "result" : "reduced", gp_buffer_text(value));
+    gp_json_end_object(&writer);
+    return show_json_print(&writer, &line, err);
+}
+
+/* key NULL: the reduced value. */
+static gp_status print_value(const printer *p, const char *key, int64_t number, int as, const void *data,
+                             size_t bytes, gp_error *err)
+{
+    gp_buffer value;
+    char tag[32];
+    gp_status status;
+
+    gp_buffer_init(&value, SIZE_MAX / 2);
+    status = put_value(&value, as, data, bytes, err);
+    snprintf(tag, sizeof(tag), "%" PRId64 ": ", number);
+    if (status == GP_OK && p->json)
+        status = print_json(key, number, &value, bytes, err);
+    else if (status == GP_OK)
+        print_lines(p, key == NULL ? "" : tag, gp_buffer_text(&value), value.bytes);
+    gp_buffer_deinit(&value);
+    return status;
+}
+
+/* ---- the team ---- */
+
+static void log_line(void *context, uint32_t worker, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "worker %" PRIu32 ": %s\n", worker, line);
+}
+
+static gp_status crew_open(cli_call *call, gp_pool **pool, gp_team **team, const gp_function **function,
+                           gp_error *err)
+{
+    gp_team_options options = { .stop = &cli_stop,
+                                .log = log_line,
+                                .priority = (int32_t)call->lease.priority };
+    char purpose[160];
+    int at = 0;
+    const char *name = function_word(call, &at);
+    gp_status status = cli_open(call, false, pool, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(purpose, sizeof(purpose), "%s %.120s", call->command->name, name);
+    options.purpose = purpose;
+    *team = NULL;
+    status = cli_lease_request(call, *pool, &options.lease, err);
+    if (status == GP_OK)
+        status = gp_team_open(team, *pool, &options, err);
+    if (status == GP_OK)
+        status = gp_function_find(function, *team, name, err);
+    if (status != GP_OK) {
+        gp_team_close(*team);
+        gp_pool_close(*pool);
+    }
+    return status;
+}
+
+static int task_exit(const cli_call *call, gp_status status, const gp_error *err)
+{
+    if (status == GP_OK)
+        return CLI_OK;
+    cli_fail(call, err);
+    return cli_stop != 0 && status == GP_ECANCELED ? CLI_INTERRUPTED : CLI_FAILED;
+}
+
+/* ---- spmd ---- */
+
+/* Results to standard output, errors to standard error, each in index order. */
+static gp_status block_print(const cli_call *call, gp_block *block, const printer *p, gp_error *err)
+{
+    gp_status first = GP_OK;
+
+    for (uint32_t index = 1; index <= gp_block_size(block); index++) {
+        const void *data;
+        size_t bytes;
+        gp_error own;
+        gp_status status = gp_block_result(block, index, &data, &bytes, &own);
+
+        if (status != GP_OK)
+            fprintf(stderr, "gradpool %s: index %" PRIu32 ": %s\n", call->command->name, index, own.message);
+        else if (bytes > 0)
+            status = print_value(p, p->key, index, p->as, data, bytes, &own);
+        if (status != GP_OK && first == GP_OK && err != NULL)
+            gp_fail(err, status, "%s", own.message);
+        if (first == GP_OK)
+            first = status;
+    }
+    return first;
+}
+
+int task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s)
+{
+    const char *argument = call->word_count > 1 ? call->words[1] : NULL;
+    gp_spmd_request request = { .argument = argument,
+                                .bytes = argument == NULL ? 0 : strlen(argument) + 1,
+                                .seed = (uint64_t)task->seed,
+                                .run_ms_max = (int64_t)(timeout_s * 1e3) };
+    printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
+    gp_block *block = NULL;
+    gp_team *team;
+    gp_pool *pool;
+    gp_error err;
+
+    cli_catch_interrupts();
+    if (crew_open(call, &pool, &team, &request.function, &err) != GP_OK)
+        return cli_fail(call, &err);
+    gp_status status = gp_spmd(&block, team, &request, &err);
+
+    if (block != NULL && (status == GP_OK || gp_block_size(block) > 1)) {
+        gp_status printed = block_print(call, block, &p, status == GP_OK ? &err : NULL);
+
+        status = status == GP_OK ? printed : status;
+    }
+    gp_block_free(block);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    return task_exit(call, status, &err);
+}
+
+/* ---- parfor ---- */
+
+static bool loop_each(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    printer *p = context;
+
+    return print_value(p, p->key, iteration, p->as, data, bytes, &p->error) == GP_OK && !ferror(stdout);
+}
+
+static void loop_progress(void *context, uint64_t done, uint64_t total)
+{
+    printer *p = context;
+
+    cli_progress_show(&p->progress, "", done, total);
+}
+
+static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team, gp_parfor_request *request,
+                          printer *p, gp_error *err)
+{
+    const reduction_word *reduction;
+    void *reduced = NULL;
+    size_t count;
+    gp_status status = range_parse(call->words[0], request, err);
+
+    if (status == GP_OK)
+        status = reduction_parse(task->reduce, &reduction, &count, err);
+    if (status != GP_OK)
+        return status;
+    if (reduction != NULL) {
+        reduced = gp_calloc(count, reduction->bytes);
+        if (reduced == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for %zu reduced values", count);
+        request->reduction = reduction->reduction;
+        request->reduced = reduced;
+        request->reduced_bytes = count * reduction->bytes;
+    }
+    cli_progress_begin(call, &p->progress, "iterations");
+    status = gp_parfor(team, request, err);
+    cli_progress_end(&p->progress);
+    if (status == GP_OK && p->error.code != GP_OK)
+        status = gp_fail(err, p->error.code, "%s", p->error.message);
+    if (status == GP_OK && reduction != NULL)
+        status = print_value(p, NULL, 0, reduction->as, reduced, request->reduced_bytes, err);
+    gp_free(reduced);
+    return status;
+}
+
+int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress)
+{
+    const char *argument = call->word_count > 2 ? call->words[2] : NULL;
+    printer p = {
+        .key = "iteration", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json
+    };
+    gp_parfor_request request = { .argument = argument,
+                                  .bytes = argument == NULL ? 0 : strlen(argument) + 1,
+                                  .seed = (uint64_t)task->seed,
+                                  .chunk = (uint32_t)task->chunk,
+                                  .each = loop_each,
+                                  .unordered = unordered,
+                                  .context = &p,
+                                  .progress = progress ? loop_progress : NULL };
+    gp_team *team;
+    gp_pool *pool;
+    gp_error err;
+    gp_status status;
+
+    p.error.code = GP_OK;
+    cli_catch_interrupts();
+    if (crew_open(call, &pool, &team, &request.function, &err) != GP_OK)
+        return cli_fail(call, &err);
+    status = loop_run(call, task, team, &request, &p, &err);
+    gp_team_close(team);
+    gp_pool_close(pool);
+    return task_exit(call, status, &err);
+}

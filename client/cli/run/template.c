@@ -1,0 +1,359 @@
+#include "client/cli/run/template.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+
+typedef enum piece_kind { PIECE_TEXT, PIECE_VALUE, PIECE_JOB, PIECE_PLACE } piece_kind;
+
+typedef enum value_part { PART_ALL, PART_STEM, PART_BASE, PART_FOLDER, PART_BASE_STEM } value_part;
+
+enum { SOURCE_EACH = -1 }; /* {}: all of them */
+
+/* A word is a run of pieces; last: the word ends behind it. */
+typedef struct piece {
+    piece_kind kind;
+    bool last;
+    const char *text; /* TEXT, borrowed */
+    size_t bytes;
+    int source; /* VALUE */
+    value_part part;
+} piece;
+
+struct cli_template {
+    bool shell, has_place;
+    int source_count;
+    piece *pieces;
+    size_t piece_count, piece_max;
+    gp_buffer text, line; /* words with their NULs; template_line() */
+    const char **arguments;
+    size_t argument_max;
+};
+
+/* ---- reading ---- */
+
+static gp_status piece_add(cli_template *t, piece p, gp_error *err)
+{
+    if (t->piece_count == t->piece_max) {
+        size_t more = t->piece_max == 0 ? 32 : t->piece_max * 2;
+        piece *grown = gp_realloc_array(t->pieces, more, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a command");
+        t->pieces = grown;
+        t->piece_max = more;
+    }
+    t->pieces[t->piece_count++] = p;
+    return GP_OK;
+}
+
+static bool part_find(value_part *out, const char *text, size_t bytes)
+{
+    static const char *const words[] = { "", ".", "/", "//", "/." };
+
+    for (int i = 0; i < 5; i++)
+        if (strlen(words[i]) == bytes && memcmp(text, words[i], bytes) == 0) {
+            *out = (value_part)i;
+            return true;
+        }
+    return false;
+}
+
+/* What stands between the braces; false: nothing of ours. */
+static bool place_read(piece *out, const char *inside, size_t bytes, const char *const *names, int name_count)
+{
+    size_t head = 0;
+
+    *out = (piece){ .kind = PIECE_VALUE, .source = SOURCE_EACH };
+    if (bytes == 1 && (inside[0] == '#' || inside[0] == '%')) {
+        out->kind = inside[0] == '#' ? PIECE_JOB : PIECE_PLACE;
+        return true;
+    }
+    while (head < bytes && inside[head] != '.' && inside[head] != '/')
+        head++;
+    if (name_count == 0 || !part_find(&out->part, inside + head, bytes - head))
+        return false;
+    if (head == 0)
+        return true;
+    for (int i = 0; i < name_count; i++)
+        if (names[i][0] != '\0' && strlen(names[i]) == head && memcmp(names[i], inside, head) == 0) {
+            out->source = i;
+            return true;
+        }
+    for (size_t i = 0; i < head; i++)
+        if (!isdigit((unsigned char)inside[i]) || head > 2)
+            return false;
+    out->source = atoi(inside) - 1;
+    return out->source >= 0 && out->source < name_count;
+}
+
+/* One word in pieces; *found: whether it has a place for a value. */
+static gp_status word_read(cli_template *t, const char *word, const char *const *names, int name_count,
+                           bool *found, gp_error *err)
+{
+    const char *begin = word, *at = word;
+    gp_status status = GP_OK;
+
+    while (*at != '\0' && status == GP_OK) {
+        const char *end = *at == '{' ? strchr(at, '}') : NULL;
+        piece p;
+
+        if (end == NULL || !place_read(&p, at + 1, (size_t)(end - at) - 1, names, name_count)) {
+            at++;
+            continue;
+        }
+        *found |= p.kind == PIECE_VALUE;
+        if (at > begin)
+            status = piece_add(t, (piece){ .text = begin, .bytes = (size_t)(at - begin) }, err);
+        if (status == GP_OK)
+            status = piece_add(t, p, err);
+        begin = at = end + 1;
+    }
+    if (status == GP_OK && (at > begin || *word == '\0'))
+        status = piece_add(t, (piece){ .text = begin, .bytes = (size_t)(at - begin) }, err);
+    return status;
+}
+
+static gp_status words_read(cli_template *t, const char *const *words, int count, const char *const *names,
+                            int name_count, gp_error *err)
+{
+    bool found = name_count == 0;
+    gp_status status = GP_OK;
+
+    for (int i = 0; i < count && status == GP_OK; i++) {
+        if (i > 0 && t->shell)
+            status = piece_add(t, (piece){ .text = " ", .bytes = 1 }, err);
+        if (status == GP_OK)
+            status = word_read(t, words[i], names, name_count, &found, err);
+        if (status == GP_OK && !t->shell)
+            t->pieces[t->piece_count - 1].last = true;
+    }
+    t->has_place = found && name_count > 0;
+    if (status == GP_OK && !found && t->shell)
+        status = piece_add(t, (piece){ .text = " ", .bytes = 1 }, err);
+    if (status == GP_OK && !found)
+        status = piece_add(t, (piece){ .kind = PIECE_VALUE, .source = SOURCE_EACH }, err);
+    if (status == GP_OK && t->piece_count > 0)
+        t->pieces[t->piece_count - 1].last = true;
+    return status;
+}
+
+gp_status template_new(cli_template **out, const char *const *words, int count, const char *const *names,
+                       int name_count, bool shell, gp_error *err)
+{
+    cli_template *t = gp_calloc(1, sizeof(*t));
+
+    if (t == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a command");
+    t->shell = shell;
+    t->source_count = name_count;
+    gp_buffer_init(&t->text, TEMPLATE_BYTES_MAX);
+    gp_buffer_init(&t->line, 4 * TEMPLATE_BYTES_MAX); /* quotes can lengthen it */
+    gp_status status = words_read(t, words, count, names, name_count, err);
+
+    if (status != GP_OK) {
+        template_free(t);
+        return status;
+    }
+    *out = t;
+    return GP_OK;
+}
+
+void template_free(cli_template *t)
+{
+    if (t == NULL)
+        return;
+    gp_buffer_deinit(&t->text);
+    gp_buffer_deinit(&t->line);
+    gp_free(t->pieces);
+    gp_free(t->arguments);
+    gp_free(t);
+}
+
+bool template_has_place(const cli_template *t)
+{
+    return t->has_place;
+}
+
+/* ---- quoting ---- */
+
+gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+    gp_status status = GP_OK;
+
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0')
+        return gp_buffer_append(out, word, strlen(word), err);
+    status = gp_buffer_append(out, "'", 1, err);
+    while (*word != '\0' && status == GP_OK) {
+        size_t bytes = strcspn(word, "'");
+
+        status = gp_buffer_append(out, word, bytes, err);
+        word += bytes;
+        if (status == GP_OK && *word == '\'') {
+            status = gp_buffer_append(out, "'\\''", 4, err);
+            word++;
+        }
+    }
+    return status == GP_OK ? gp_buffer_append(out, "'", 1, err) : status;
+}
+
+/* ---- filling ---- */
+
+/* dirname(): what stands before the last name, "." if nothing does. */
+static void value_folder(const char **text, size_t *bytes)
+{
+    const char *value = *text;
+    size_t end = strlen(value);
+
+    while (end > 1 && value[end - 1] == '/')
+        end--;
+    while (end > 0 && value[end - 1] != '/')
+        end--;
+    while (end > 1 && value[end - 1] == '/')
+        end--;
+    *text = end == 0 ? "." : value;
+    *bytes = end == 0 ? 1 : end;
+}
+
+/* The part of a value: GNU parallel's rules, also for odd paths. */
+static void value_cut(const char **text, size_t *bytes, value_part part)
+{
+    const char *slash = strrchr(*text, '/'), *base = slash == NULL ? *text : slash + 1, *point;
+
+    if (part == PART_FOLDER) {
+        value_folder(text, bytes);
+        return;
+    }
+    if (part == PART_BASE || part == PART_BASE_STEM)
+        *text = base;
+    *bytes = strlen(*text);
+    point = strrchr(base, '.');
+    if ((part == PART_STEM || part == PART_BASE_STEM) && point != NULL)
+        *bytes = (size_t)(point - *text);
+}
+
+static gp_status value_put(cli_template *t, const char *value, value_part part, gp_error *err)
+{
+    size_t bytes = strlen(value);
+
+    if (part != PART_ALL)
+        value_cut(&value, &bytes, part);
+    if (!t->shell)
+        return gp_buffer_append(&t->text, value, bytes, err);
+    char *cut = gp_malloc(bytes + 1);
+
+    if (cut == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a command");
+    memcpy(cut, value, bytes);
+    cut[bytes] = '\0';
+    gp_status status = shell_quote(&t->text, cut, err);
+
+    gp_free(cut);
+    return status;
+}
+
+static gp_status piece_put(cli_template *t, const piece *p, const char *const *values, uint64_t job,
+                           uint32_t place, bool alone, size_t *words, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    switch (p->kind) {
+    case PIECE_TEXT:
+        return gp_buffer_append(&t->text, p->text, p->bytes, err);
+    case PIECE_JOB:
+        return gp_buffer_printf(&t->text, err, "%" PRIu64, job);
+    case PIECE_PLACE:
+        return gp_buffer_printf(&t->text, err, "%" PRIu32, place);
+    case PIECE_VALUE:
+        break;
+    }
+    if (p->source != SOURCE_EACH)
+        return value_put(t, values[p->source], p->part, err);
+    for (int i = 0; i < t->source_count && status == GP_OK; i++) {
+        if (i > 0 && alone && !t->shell) {
+            status = gp_buffer_append(&t->text, "", 1, err);
+            ++*words;
+        } else if (i > 0) {
+            status = gp_buffer_append(&t->text, " ", 1, err);
+        }
+        if (status == GP_OK)
+            status = value_put(t, values[i], p->part, err);
+    }
+    return status;
+}
+
+/* Pointers into the text, which moves no more. */
+static gp_status arguments_point(cli_template *t, size_t words, gp_error *err)
+{
+    const char *at = gp_buffer_text(&t->text);
+    size_t head = t->shell ? 2 : 0;
+
+    if (words + head + 1 > t->argument_max) {
+        const char **grown = gp_realloc_array(t->arguments, words + head + 1, sizeof(*grown));
+
+        if (grown == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a command");
+        t->arguments = grown;
+        t->argument_max = words + head + 1;
+    }
+    if (t->shell) {
+        t->arguments[0] = "/bin/sh";
+        t->arguments[1] = "-c";
+    }
+    for (size_t i = 0; i < words; i++, at += strlen(at) + 1)
+        t->arguments[head + i] = at;
+    t->arguments[head + words] = NULL;
+    return GP_OK;
+}
+
+gp_status template_fill(cli_template *t, const char *const *values, uint64_t job, uint32_t place,
+                        const char *const **arguments, gp_error *err)
+{
+    size_t words = 0;
+    gp_status status = GP_OK;
+    bool first = true;
+
+    gp_buffer_clear(&t->text);
+    for (size_t i = 0; i < t->piece_count && status == GP_OK; i++) {
+        const piece *p = &t->pieces[i];
+
+        status = piece_put(t, p, values, job, place, first && p->last, &words, err);
+        first = p->last;
+        if (status == GP_OK && p->last) {
+            status = gp_buffer_append(&t->text, "", 1, err);
+            words++;
+        }
+    }
+    if (status == GP_ELIMIT)
+        return gp_fail(err, GP_ELIMIT, "the command of job %" PRIu64 " is longer than %d MiB", job,
+                       TEMPLATE_BYTES_MAX >> 20);
+    if (status == GP_OK)
+        status = arguments_point(t, words, err);
+    if (status == GP_OK)
+        *arguments = t->arguments;
+    return status;
+}
+
+gp_status template_line(cli_template *t, const char **line, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    if (t->shell) {
+        *line = t->arguments[2];
+        return GP_OK;
+    }
+    gp_buffer_clear(&t->line);
+    for (size_t i = 0; t->arguments[i] != NULL && status == GP_OK; i++) {
+        if (i > 0)
+            status = gp_buffer_append(&t->line, " ", 1, err);
+        if (status == GP_OK)
+            status = shell_quote(&t->line, t->arguments[i], err);
+    }
+    if (status == GP_OK)
+        *line = gp_buffer_text(&t->line);
+    return status;
+}

@@ -1,0 +1,179 @@
+#include "client/cli/train/lint.h"
+
+#include <string.h>
+
+#include "common/model/train_options.h"
+
+/* One rule: `given` has no effect unless `needs` has one of these values, or any where none is named. */
+typedef struct rule {
+    const char *given, *needs, *values[3];
+} rule;
+
+static const rule rules[] = {
+    { "learn-rate-drop-factor", "learn-rate-schedule", { "piecewise", "exponential" } },
+    { "learn-rate-drop-period", "learn-rate-schedule", { "piecewise" } },
+    { "learn-rate-final-factor", "learn-rate-schedule", { "cosine", "polynomial" } },
+    { "learn-rate-power", "learn-rate-schedule", { "polynomial" } },
+    { "checkpoint-frequency", "checkpoint-path", { NULL } },
+    { "checkpoint-frequency-unit", "checkpoint-path", { NULL } },
+    { "run-id", "checkpoint-path", { NULL } },
+    { "momentum", "solver", { "sgdm" } },
+    { "gradient-decay-factor", "solver", { "adam", "adamw" } },
+    { "squared-gradient-decay-factor", "solver", { "adam", "adamw", "rmsprop" } },
+    { "epsilon", "solver", { "adam", "adamw", "rmsprop" } },
+};
+
+/* Options that need validation data. */
+static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
+
+/* The value that the option has on this command line, or its default. */
+static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
+{
+    gp_train_options options;
+    const gp_param *param = gp_params_find(gp_train_options_table, name);
+
+    gp_params_default(gp_train_options_table, &options);
+    for (int i = 0; i < call->train_count; i++) {
+        const char *equals = strchr(call->train[i], '=');
+        size_t length = (size_t)(equals - call->train[i]);
+
+        if (strlen(name) == length && strncmp(call->train[i], name, length) == 0)
+            gp_params_set(param, &options, equals + 1, NULL);
+    }
+    return gp_params_format(param, &options, text, bytes);
+}
+
+/* How a command line is put right. */
+typedef struct correction {
+    const char *drop;         /* this option goes, with its value */
+    const char *rename, *to;  /* this one is another */
+    const char *more, *value; /* this one comes, if it is not NULL */
+} correction;
+
+/* Whether the word is the option --name, or --name=value. */
+static bool word_is(const char *word, const char *name)
+{
+    size_t length = name == NULL ? 0 : strlen(name);
+
+    return name != NULL && strncmp(word, "--", 2) == 0 && strncmp(word + 2, name, length) == 0 &&
+           (word[2 + length] == '\0' || word[2 + length] == '=');
+}
+
+static void print_corrected(const cli_call *call, const correction *c)
+{
+    fprintf(stderr, "  gradpool");
+    for (int i = 1; i < call->argc; i++) {
+        const char *word = call->argv[i];
+        const char *quote = strpbrk(word, " \t*?$&;|<>()\"\\") != NULL ? "'" : "";
+
+        if (word_is(word, c->drop))
+            i += strchr(word, '=') == NULL; /* none of these is a flag */
+        else if (word_is(word, c->rename))
+            fprintf(stderr, " --%s%s", c->to, word + 2 + strlen(c->rename));
+        else
+            fprintf(stderr, " %s%s%s", quote, word, quote);
+    }
+    if (c->more != NULL)
+        fprintf(stderr, " --%s %s", c->more, c->value);
+    fprintf(stderr, "\n");
+}
+
+/* After the sentence: the line as it should be.  What the command ends with, if it does not go on. */
+static int put_right(const cli_call *call, bool warn, const correction *c)
+{
+    print_corrected(call, c);
+    if (warn)
+        return CLI_OK;
+    fprintf(stderr, "(--lint warn goes on with a warning)\n");
+    return CLI_USAGE;
+}
+
+static bool rule_holds(const rule *r, const char *value)
+{
+    if (r->values[0] == NULL)
+        return value[0] != '\0';
+    for (size_t i = 0; i < sizeof(r->values) / sizeof(r->values[0]) && r->values[i] != NULL; i++)
+        if (strcmp(r->values[i], value) == 0)
+            return true;
+    return false;
+}
+
+/* What belongs to a pretrained network. */
+static int lint_pretrained(const cli_call *call, bool warn)
+{
+    static const char *const options[] = { "classes", "head-learn-rate-factor", "freeze-up-to" };
+    const char *name = call->command->name;
+    bool pretrained = cli_given(call, "pretrained");
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        if (pretrained || !cli_given(call, options[i]))
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: no --pretrained network is given; did you mean\n",
+                name, options[i]);
+        if (put_right(call, warn, &(correction){ .rename = "network", .to = "pretrained" }) != CLI_OK)
+            return CLI_USAGE;
+    }
+    if (pretrained && cli_given(call, "network")) {
+        fprintf(stderr, "gradpool %s: --network and --pretrained are both given; did you mean\n", name);
+        print_corrected(call, &(correction){ .drop = "network" });
+        return CLI_USAGE;
+    }
+    if (pretrained && cli_given(call, "head-learn-rate-factor") && !cli_given(call, "classes")) {
+        fprintf(stderr,
+                "gradpool %s: --head-learn-rate-factor has no effect: without --classes the head stays; did "
+                "you mean\n",
+                name);
+        return put_right(call, warn, &(correction){ .more = "classes", .value = "auto" });
+    }
+    return CLI_OK;
+}
+
+int lint_transfer(const cli_call *call, bool warn, const cli_changes *changes)
+{
+    static const struct {
+        const char *option, *action, *why;
+    } rules_of[] = {
+        { "head-learn-rate-factor", "added",
+          "the network's classes are those of the data, so its head stays" },
+        { "freeze-up-to", "frozen", "these layers are frozen in the file already" },
+    };
+
+    for (size_t i = 0; i < sizeof(rules_of) / sizeof(rules_of[0]); i++) {
+        if (!cli_given(call, rules_of[i].option) || !cli_given(call, "pretrained") ||
+            changes_have(changes, rules_of[i].action))
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: %s; did you mean\n", call->command->name,
+                rules_of[i].option, rules_of[i].why);
+        if (put_right(call, warn, &(correction){ .drop = rules_of[i].option }) != CLI_OK)
+            return CLI_USAGE;
+    }
+    return CLI_OK;
+}
+
+int lint_training(const cli_call *call, bool warn, bool has_validation)
+{
+    char value[80];
+
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if (!cli_given(call, rules[i].given) ||
+            rule_holds(&rules[i], value_of(call, rules[i].needs, value, sizeof(value))))
+            continue;
+        fprintf(stderr, "gradpool %s: --%s has no effect: --%s is %s; did you mean\n", call->command->name,
+                rules[i].given, rules[i].needs, value);
+        if (put_right(call, warn,
+                      &(correction){ .more = rules[i].needs,
+                                     .value = rules[i].values[0] != NULL ? rules[i].values[0]
+                                                                         : "DIRECTORY" }) != CLI_OK)
+            return CLI_USAGE;
+    }
+    for (size_t i = 0; i < sizeof(of_validation) / sizeof(of_validation[0]) && !has_validation; i++) {
+        if (!cli_given(call, of_validation[i]))
+            continue;
+        fprintf(stderr,
+                "gradpool %s: --%s has no effect without validation data; add --validation-data SOURCE\n",
+                call->command->name, of_validation[i]);
+        if (!warn)
+            return CLI_USAGE;
+    }
+    return lint_pretrained(call, warn);
+}

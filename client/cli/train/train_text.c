@@ -1,0 +1,150 @@
+#include "client/cli/train/train_text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/text/text.h"
+
+enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
+
+void train_text_options(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
+{
+    gp_train_options_from_words(options, call->train);
+    gp_train_options_resolve(options);
+    options->mini_batch_size = facts->batch;
+    options->initial_learn_rate = facts->initial_learn_rate;
+}
+
+/* Print the learning rate of the first epoch, and of each later one that differs by 1 % from the last one printed. */
+static void print_rates(const gp_train_options *options, const gp_train_facts *facts)
+{
+    gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
+    double printed = NAN;
+    int count = 0;
+
+    if (options->learn_rate_schedule == GP_SCHEDULE_NONE && options->learn_rate_warmup == 0)
+        return;
+    for (uint32_t epoch = 1; epoch <= facts->epochs; epoch++) {
+        place.epoch = epoch;
+        place.step = (uint64_t)(epoch - 1) * facts->steps_per_epoch + 1;
+        double rate = gp_train_learn_rate(options, &place);
+
+        if (fabs(rate - printed) <= 0.01 * fabs(printed))
+            continue;
+        if (count++ == RATES_SHOWN) {
+            printf(", ...");
+            break;
+        }
+        printf("%s%.4g from epoch %" PRIu32, count == 1 ? "learning rate " : ", ", rate, epoch);
+        printed = rate;
+    }
+    printf("\n");
+}
+
+static bool is_given(const cli_call *call, const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    for (int i = 0; i < call->train_count; i++)
+        if (strncmp(call->train[i], name, bytes) == 0 && call->train[i][bytes] == '=')
+            return true;
+    return false;
+}
+
+static void print_options(const cli_call *call, const gp_train_options *options, bool all)
+{
+    size_t column = 0;
+
+    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
+        char value[VALUE_SHOWN + 1];
+
+        if (!all && !is_given(call, param->name))
+            continue;
+        size_t bytes =
+            strlen(param->name) + 1 + strlen(gp_params_format(param, options, value, sizeof(value)));
+
+        if (value[0] == '\0') /* a text option that was not given */
+            continue;
+        if (column > 0 && column + 2 + bytes > LINE_COLUMNS) {
+            printf("\n");
+            column = 0;
+        }
+        printf("%s%s %s", column == 0 ? "" : ", ", param->name, value);
+        column += bytes + (column == 0 ? 0 : 2);
+    }
+    if (column > 0)
+        printf("\n");
+}
+
+/* "data 250 ms, network 20 ms": the parts of the preparation that took longest on any worker. */
+static void print_ready(const gp_train_facts *facts)
+{
+    printf("ready in %.0f ms", facts->ready_ms);
+    if (facts->data_ms + facts->network_ms >= 1)
+        printf(": data %.0f ms, network %.0f ms", facts->data_ms, facts->network_ms);
+    printf("\n");
+}
+
+void train_text_begin(const cli_call *call, const gp_train_facts *facts, bool all_options, const char *folder)
+{
+    gp_train_options options;
+    char memory[40];
+
+    train_text_options(call, facts, &options);
+    print_options(call, &options, all_options);
+    print_rates(&options, facts);
+    printf("%" PRIu32 " worker%s, mini-batch %" PRIu32 " (", facts->workers, gp_plural(facts->workers),
+           facts->batch);
+    for (uint32_t i = 0; i < facts->workers && i < SHARES_SHOWN; i++)
+        printf("%s%" PRIu32, i == 0 ? "" : " + ", facts->batch_rank[i]);
+    printf("%s), %" PRIu32 " epoch%s of %" PRIu32 " step%s, %" PRIu64 " sample%s\n",
+           facts->workers > SHARES_SHOWN ? " + ..." : "", facts->epochs, gp_plural(facts->epochs),
+           facts->steps_per_epoch, gp_plural(facts->steps_per_epoch), facts->samples,
+           gp_plural(facts->samples));
+    printf("%" PRIu64 " parameter%s, %s per worker, ", facts->parameters, gp_plural(facts->parameters),
+           cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)));
+    print_ready(facts);
+    if (facts->validation_samples > 0)
+        printf("validation: %" PRIu64 " sample%s\n", facts->validation_samples,
+               gp_plural(facts->validation_samples));
+    else
+        printf("no validation data: the accuracy shown is that of the training batches\n");
+    printf("run folder: %s\n\n", folder);
+    fflush(stdout);
+}
+
+/* "; recovered from 2 worker failures and 1 resize (paused 0.10 s in total)" */
+static void print_recoveries(const gp_training_summary *summary)
+{
+    if (summary->restarts + summary->resizes == 0)
+        return;
+    printf("; recovered from ");
+    if (summary->restarts > 0)
+        printf("%" PRIu32 " worker failure%s", summary->restarts, gp_plural(summary->restarts));
+    if (summary->restarts > 0 && summary->resizes > 0)
+        printf(" and ");
+    if (summary->resizes > 0)
+        printf("%" PRIu32 " resize%s", summary->resizes, gp_plural(summary->resizes));
+    printf(" (paused %.2f s%s)", summary->paused_seconds,
+           summary->restarts + summary->resizes > 1 ? " in total" : "");
+}
+
+void train_text_end(const gp_training_summary *summary)
+{
+    char time[40];
+
+    printf("%s after %" PRIu64 " step%s, %s, %.0f images/s",
+           summary->stopped           ? "stopped"
+           : summary->out_of_patience ? "out of patience"
+                                      : "finished",
+           summary->steps, gp_plural(summary->steps), cli_duration(summary->seconds, time, sizeof(time)),
+           summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0);
+    if (!isnan(summary->loss)) /* no step: a complete run was resumed */
+        printf("; loss %.4f", summary->loss);
+    if (!isnan(summary->validation_accuracy))
+        printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
+    if (!isnan(summary->validation_rmse))
+        printf(", validation RMSE %.4g", summary->validation_rmse);
+    print_recoveries(summary);
+}

@@ -1,0 +1,416 @@
+#include "client/pool/launch.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/pool/pool.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/process.h"
+#include "common/base/memory/secret.h"
+#include "proto/channel/curve.h"
+#include "proto/message/limits.h"
+#include "proto/message/messages.h"
+
+enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
+
+gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
+                         gp_patience *patience, gp_error *err)
+{
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_CLIENT,
+                            .pid = (uint32_t)getpid() };
+    gp_status status = gp_places_check(places, err);
+
+    if (status != GP_OK)
+        return status;
+    memcpy(hello.session, session, sizeof(hello.session));
+    status = gp_door_connect_patient(door, reply, places->scheduler_door, &hello, patience, err);
+    /* A scheduler that is ending, or was killed and has not yet closed its socket, accepts the connection and then closes
+     * it: for the caller no pool is running. */
+    return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
+                                        "no pool is running: the scheduler of pool %s has just ended; start "
+                                        "one with: gradpool up",
+                                        places->pool)
+                              : status;
+}
+
+/* path := name in the folder of file, seen from there; whether it is a program. */
+static bool program_beside(char *path, size_t bytes, const char *file, const char *from, const char *name)
+{
+    const char *slash = strrchr(file, '/');
+    int length =
+        slash == NULL ? -1 : snprintf(path, bytes, "%.*s/%s%s", (int)(slash - file), file, from, name);
+
+    return length > 0 && (size_t)length < bytes && access(path, X_OK) == 0;
+}
+
+gp_status pool_daemon_path(const char *name, const char *variable, char *path, size_t bytes, gp_error *err)
+{
+    const char *named = getenv(variable);
+    char file[PATH_MAX];
+    Dl_info library;
+    bool found = false;
+
+    if (named != NULL) {
+        snprintf(path, bytes, "%s", named);
+        found = true;
+    }
+    if (!found && realpath("/proc/self/exe", file) != NULL)
+        found = program_beside(path, bytes, file, "", name);
+    /* A program of the user's: ours are where the library is (with its version's text), in lib or lib/TRIPLET. */
+    if (!found && dladdr(gp_version(), &library) != 0 && realpath(library.dli_fname, file) != NULL)
+        found = program_beside(path, bytes, file, "../bin/", name) ||
+                program_beside(path, bytes, file, "../../bin/", name);
+    if (!found)
+        snprintf(path, bytes, "%s/%s", GP_INSTALL_BINDIR, name);
+    if (access(path, X_OK) != 0)
+        return gp_fail_errno(err, GP_ENOENT, "no %s at %s; set %s to its path", name, path, variable);
+    return GP_OK;
+}
+
+/* Move *fd to 16 or above, where posix_spawn's file actions do not put a descriptor of the child.  Closes *fd on failure. */
+static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
+{
+    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 16);
+
+    if (raised < 0 && errno == EINVAL) /* the limit of descriptors is below 16 */
+        errno = EMFILE;
+    close(*fd);
+    *fd = raised;
+    return raised >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
+}
+
+/* Open the scheduler's log for its standard output, whose messages until it has read its arguments go there. */
+static gp_status launch_log(int *out, const gp_places *places, gp_error *err)
+{
+    *out = open(places->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (*out < 0 && errno == ELOOP)
+        return gp_fail(err, GP_EPERM, "the scheduler's log %s is a symbolic link; remove it",
+                       places->scheduler_log);
+    return *out < 0 ? gp_fail_errno(err, GP_EIO, "cannot open the scheduler's log %s", places->scheduler_log)
+                    : descriptor_raise(out, "the scheduler's log", err);
+}
+
+/* The secrets of those names, where no child's descriptor will be. */
+static gp_status launch_secrets(int *out, const char *names, gp_error *err)
+{
+    int fd;
+    gp_status status = gp_secrets_new(&fd, err);
+
+    if (status != GP_OK)
+        return status;
+    if (names[0] != '\0')
+        status = gp_secrets_set(fd, names, err);
+    if (status == GP_OK)
+        status = descriptor_raise(&fd, "secrets", err);
+    else
+        close(fd);
+    *out = fd;
+    return status;
+}
+
+/* Start the scheduler.  *ready is the read end of a pipe on which it reports "ready" or "error: ..."; *pid is a process
+ * that exits then, launch_reap(); the scheduler itself is no child of this process. */
+static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
+                              gp_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t ms;
+    } times[] = { { "--idle-timeout", options->idle_timeout_ms },
+                  { "--suspect-after", options->suspect_ms },
+                  { "--kill-after", options->silence_ms } };
+    enum { TIMES = sizeof(times) / sizeof(times[0]) };
+    char path[4096], workers[16], texts[TIMES][24];
+    const char *argv[20] = {
+        path, "--pool", places->pool, "--detach", "--ready-fd", "3", "--workers", workers
+    };
+    size_t count = 8;
+    char known[GP_SECRETS_NAMES_BYTES], assignment[GP_SECRETS_ASSIGNMENT_BYTES], **environment;
+    const char *names = options->secret_env != NULL ? options->secret_env : gp_secrets_names(known);
+    int pipe_fds[2], secrets, log;
+    posix_spawn_file_actions_t actions;
+    gp_status status = pool_daemon_path("gradpool-scheduler", "GRADPOOL_SCHEDULER", path, sizeof(path), err);
+
+    if (status != GP_OK)
+        return status;
+    if (options->workers != 0)
+        snprintf(workers, sizeof(workers), "%" PRIu32, options->workers);
+    else
+        snprintf(workers, sizeof(workers), "auto");
+    if (options->devices != NULL) {
+        argv[count++] = "--devices";
+        argv[count++] = options->devices;
+    }
+    if (options->listen != NULL) {
+        gp_key_pair own;
+
+        /* Its key is there before it is started; the scheduler only reads it. */
+        status = gp_directory_secure(places->key_dir, err);
+        if (status == GP_OK)
+            status = gp_key_ensure(&own, places->server_key, err);
+        gp_key_wipe(&own);
+        if (status != GP_OK)
+            return status;
+        argv[count++] = "--listen";
+        argv[count++] = options->listen;
+    }
+    for (int i = 0; i < TIMES; i++) {
+        if (times[i].ms == 0)
+            continue;
+        snprintf(texts[i], sizeof(texts[i]), "%" PRId64, times[i].ms < 0 ? INT64_C(0) : times[i].ms);
+        argv[count++] = times[i].name;
+        argv[count++] = texts[i];
+    }
+    status = launch_secrets(&secrets, names, err);
+    if (status != GP_OK)
+        return status;
+    status = launch_log(&log, places, err);
+    if (status != GP_OK) {
+        close(secrets);
+        return status;
+    }
+    if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
+        close(secrets);
+        close(log);
+        return gp_fail_errno(err, GP_EIO, "no pipe for the scheduler's readiness");
+    }
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 3);
+    posix_spawn_file_actions_adddup2(&actions, secrets, 4);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
+    int problem = ENOMEM;
+
+    gp_secrets_assignment(assignment, 4);
+    environment = gp_secrets_environment(names, assignment);
+    if (environment != NULL)
+        /* A session of its own, without our terminal (scheduler/process/surroundings.h). */
+        problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
+    else
+        posix_spawn_file_actions_destroy(&actions);
+    gp_free(environment);
+    close(pipe_fds[1]);
+    close(secrets);
+    close(log);
+    if (problem != 0) {
+        close(pipe_fds[0]);
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
+    }
+    *ready = pipe_fds[0];
+    return GP_OK;
+}
+
+/* Wait for the child of launch_spawn(), which exits after its report; end it if it has not reported.  The scheduler
+ * continues without it. */
+static void launch_reap(pid_t pid, bool reported)
+{
+    if (!reported)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        ;
+}
+
+/* Read the scheduler's report from its readiness pipe.  GP_EBUSY: another scheduler holds the pool's lock. */
+static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_patience *patience,
+                                   gp_error *err)
+{
+    char line[GP_ERROR_MESSAGE_MAX] = "";
+    size_t used = 0;
+
+    while (strchr(line, '\n') == NULL && used < sizeof(line) - 1) {
+        struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
+        int64_t left = gp_patience_left(patience);
+        int said = poll(&poll_fd, 1, gp_patience_turn(patience));
+
+        if (said <= 0 && left == 0) /* in this order: this process may have been suspended */
+            return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
+                           places->scheduler_log);
+        if (said <= 0)
+            continue;
+        ssize_t got = read(ready, line + used, sizeof(line) - 1 - used);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            break;
+        used += (size_t)got;
+        line[used] = '\0';
+    }
+    line[strcspn(line, "\n")] = '\0';
+    *started = strcmp(line, "ready") == 0;
+    if (*started || strcmp(line, "adopted") == 0)
+        return GP_OK;
+    if (strcmp(line, "busy") == 0)
+        return gp_fail(err, GP_EBUSY, "another scheduler holds %s", places->lock);
+    if (strncmp(line, "error: ", 7) == 0)
+        return gp_fail(err, GP_EIO, "%s", line + 7);
+    return gp_fail(err, GP_EIO, "the scheduler ended while it started (%s); its log is %s",
+                   strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", places->scheduler_log);
+}
+
+/* The start lock: starters come one after the other. */
+static gp_status launch_lock(int *lock, const gp_places *places, gp_patience *patience, gp_error *err)
+{
+    char path[GP_TEXT_ENDPOINT + 16];
+
+    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot open the start lock %s", path);
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (gp_patience_left(patience) == 0) {
+            close(fd);
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "another process has been starting pool %s all the time; its lock is %s",
+                           places->pool, path);
+        }
+        poll(NULL, 0, RETRY_MS);
+    }
+    *lock = fd;
+    return GP_OK;
+}
+
+/* ---- finding without starting ---- */
+
+/* Whether a worker of the pool is alive: it waits for the next scheduler for a few seconds after its own has failed. */
+static bool worker_alive(const gp_places *places)
+{
+    DIR *folder = opendir(places->pool_dir);
+    struct dirent *entry;
+    bool alive = false;
+
+    while (folder != NULL && !alive && (entry = readdir(folder)) != NULL) {
+        char path[GP_TEXT_ENDPOINT];
+        size_t bytes = strlen(entry->d_name);
+
+        if (entry->d_name[0] == 'w' && bytes > 5 && strcmp(entry->d_name + bytes - 5, ".door") == 0 &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", places->pool_dir, entry->d_name) < sizeof(path))
+            alive = gp_door_listened(path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return alive;
+}
+
+/* Whether a process holds the start lock. */
+static bool is_starting(const gp_places *places)
+{
+    char path[GP_TEXT_ENDPOINT + 16];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/start", places->pool_dir);
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return false;
+    bool held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+    close(fd);
+    return held;
+}
+
+/* gp_launch_find() for a caller that must not start a scheduler.  A scheduler that failed is replaced by a client that
+ * works in the pool, or by the next command that starts one: wait for that while workers are alive, at most REPLACED_MS. */
+static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
+                               const uint8_t session[16], gp_patience *patience, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + REPLACED_MS;
+
+    if (patience->left_ms < REPLACED_MS)
+        deadline = gp_now_ms() + patience->left_ms;
+    for (;;) {
+        gp_status status = gp_launch_find(door, reply, places, session, patience, err);
+
+        if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
+            !(is_starting(places) || worker_alive(places)))
+            return status;
+        if (gp_now_ms() >= deadline)
+            return gp_fail(err, GP_ENOPOOL,
+                           "the scheduler of pool %s failed, and no client has started the next one; run: "
+                           "gradpool up",
+                           places->pool);
+        gp_sleep_ms(REPLACED_RETRY_MS);
+    }
+}
+
+gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
+                    const gp_pool_options *options, const uint8_t session[16], gp_patience *patience,
+                    gp_error *err)
+{
+    int timeout_ms = (int)patience->left_ms;
+    gp_error why = { 0 };
+    gp_status status;
+
+    *started = false;
+    if (options->attach_only)
+        return launch_attach(door, reply, places, session, patience, err);
+    status = gp_launch_find(door, reply, places, session, patience, &why);
+    if (status != GP_ENOPOOL) {
+        if (status != GP_OK)
+            gp_fail(err, status, "%s", why.message);
+        return status;
+    }
+    status = gp_places_create(places, err);
+    if (status != GP_OK)
+        return status;
+    int lock = -1;
+
+    status = launch_lock(&lock, places, patience, err);
+    if (status != GP_OK)
+        return status;
+    for (;;) {
+        int ready = -1;
+        pid_t pid;
+
+        if (gp_patience_left(patience) == 0) {
+            status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
+                             places->pool, timeout_ms, why.message, places->scheduler_log);
+            break;
+        }
+        status = gp_launch_find(door, reply, places, session, patience, &why);
+        if (status != GP_ENOPOOL) {
+            if (status != GP_OK)
+                gp_fail(err, status, "%s", why.message);
+            break;
+        }
+        status = launch_spawn(&ready, &pid, places, options, err);
+        if (status != GP_OK)
+            break;
+        gp_fault_point("starting");
+        status = launch_wait_ready(ready, started, places, patience, &why);
+        close(ready);
+        launch_reap(pid, status != GP_ETIMEDOUT);
+        if (status == GP_OK) { /* it is there: time enough to come in */
+            if (patience->left_ms < READY_MS)
+                patience->left_ms = READY_MS;
+            continue;
+        }
+        if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
+            poll(NULL, 0, RETRY_MS);
+        } else {
+            gp_fail(err, status, "%s", why.message);
+            break;
+        }
+    }
+    close(lock);
+    return status;
+}

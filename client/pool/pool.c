@@ -1,0 +1,746 @@
+#include "client/pool/remote.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/forks.h"
+#include "common/base/system/patience.h"
+#include "common/base/printable.h"
+#include "common/base/text/text.h"
+#include "proto/device/device_holder.h"
+#include "proto/device/device_probe.h"
+#include "proto/local/door.h"
+
+static const gp_channel_options worker_link = { .security = GP_SECURITY_NONE, .bulk = true };
+
+const char *gp_version(void)
+{
+    return GP_BUILD;
+}
+
+void pool_note(gp_pool *pool, const char *format, ...)
+{
+    char sentence[512];
+    va_list arguments;
+
+    if (pool->note == NULL)
+        return;
+    va_start(arguments, format);
+    vsnprintf(sentence, sizeof(sentence), format, arguments);
+    va_end(arguments);
+    pool->note(pool->note_context, gp_printable(sentence)); /* may quote file names */
+}
+
+void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], uint32_t named)
+{
+    enum { TOLD = 3 };
+    char text[TOLD * 130] = "";
+    size_t bytes = 0;
+
+    if (count == 0)
+        return;
+    for (uint32_t i = 0; i < named && i < TOLD; i++)
+        bytes += (size_t)snprintf(text + bytes, sizeof(text) - bytes, "%s%s", i == 0 ? "" : ", ", names[i]);
+    pool_note(pool, "%" PRIu64 " image%s could not be read and %s left out: %s%s; the workers' logs say why",
+              count, gp_plural(count), count == 1 ? "was" : "were", text, count > TOLD ? ", ..." : "");
+}
+
+gp_status pool_check_process(const gp_pool *pool, gp_error *err)
+{
+    if (pool->forks == gp_forks())
+        return GP_OK;
+    return gp_fail(err, GP_ESTATE,
+                   "process %d was forked from the one that opened this pool; a handle cannot be used in a "
+                   "child: open pools after fork()",
+                   (int)getpid());
+}
+
+/* ---- messages in ---- */
+
+void pool_message_close(pool_message *message)
+{
+    if (message->from != POOL_NOBODY)
+        gp_incoming_close(&message->in);
+    message->from = POOL_NOBODY;
+}
+
+/* libzmq 4.3.4 leaks the frames of a message that has come in part, where a socket is closed while the I/O thread still sends
+ * what was said last (the end of the pipe overtakes the order to end it, and nothing is rolled back).  So callers let that out
+ * before: by a question to the scheduler, which goes through the same thread, or by a moment. */
+static void pool_close_workers(gp_pool *pool)
+{
+    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
+        pool_close_worker(pool, i);
+    pool->links = 0;
+}
+
+static void let_out(const gp_pool *pool)
+{
+    if (pool->links > 0)
+        poll(NULL, 0, POOL_LET_OUT_MS);
+}
+
+/* News of the lease that come unasked change the handle before anyone looks at them. */
+static void pool_take_news(gp_pool *pool, const gp_incoming *in)
+{
+    gp_lease_grant grant;
+    gp_worker_suspect suspect;
+    gp_error ignored;
+
+    if (in->type == NULL)
+        return;
+    switch (in->envelope.message) {
+    case GP_ID(worker_lost):
+        if (in->envelope.lease == pool->lease && pool->lost.index == 0)
+            gp_incoming_decode(in, &pool->lost, &ignored);
+        break;
+    case GP_ID(worker_suspect):
+        if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &suspect, &ignored) == GP_OK)
+            pool_note(pool, "%s", suspect.text);
+        break;
+    case GP_ID(lease_grant):
+        if (pool->lease != 0 && in->envelope.lease == pool->lease &&
+            in->envelope.generation > pool->generation && gp_incoming_decode(in, &grant, &ignored) == GP_OK) {
+            pool->grant = grant;
+            pool->generation = in->envelope.generation;
+            pool->regranted = true;
+            pool->change.workers = 0;
+        }
+        break;
+    case GP_ID(lease_change):
+        if (pool->lease != 0 && in->envelope.lease == pool->lease &&
+            in->envelope.generation == pool->generation &&
+            gp_incoming_decode(in, &pool->change, &ignored) == GP_OK && pool->change.asked)
+            pool->workers_max = pool->change.workers;
+        break;
+    case GP_ID(lease_ended):
+        if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &pool->ended, &ignored) == GP_OK)
+            pool->revoked = true;
+        break;
+    default:
+        break;
+    }
+}
+
+bool pool_worker_pending(gp_pool *pool, uint32_t rank)
+{
+    gp_channel *link = pool->workers[rank];
+
+    return link != NULL &&
+           (gp_channel_pending(link) || (pool->attaching[rank] != 0 && gp_channel_writable(link)));
+}
+
+static gp_envelope pool_envelope(gp_pool *pool)
+{
+    gp_envelope envelope = { .correlation = ++pool->correlation,
+                             .epoch = pool->epoch,
+                             .lease = pool->lease,
+                             .generation = pool->generation };
+
+    memcpy(envelope.session, pool->session, sizeof(envelope.session));
+    return envelope;
+}
+
+/* Send hello and attach to one worker that was dialled.  GP_EBUSY: its link is not up yet. */
+static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .pid = (uint32_t)getpid() };
+    gp_attach attach = { .client_pid = (uint32_t)getpid() };
+    gp_envelope envelope = pool_envelope(pool);
+
+    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
+    memcpy(attach.token, pool->grant.token, sizeof(attach.token));
+    gp_status status =
+        gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_hello, &hello, NULL, 0, err);
+
+    envelope.correlation = pool->attaching[rank];
+    if (status == GP_OK)
+        status = gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_attach, &attach, NULL, 0, err);
+    if (status == GP_OK)
+        pool->attaching[rank] = 0;
+    return status;
+}
+
+/* Attach to every worker whose link has come up since the last call. */
+static gp_status pool_attach_linked(gp_pool *pool, gp_error *err)
+{
+    for (uint32_t i = 0; !pool->dialling && i < pool->links; i++) {
+        if (pool->workers[i] == NULL || pool->attaching[i] == 0 || !gp_channel_writable(pool->workers[i]))
+            continue;
+        gp_status status = worker_attach(pool, i, err);
+
+        if (status != GP_OK && status != GP_EBUSY)
+            return status;
+    }
+    return GP_OK;
+}
+
+/* Receive one pending message: from the scheduler, or else from the workers in round-robin order.  Never blocks.
+ * GP_ETIMEDOUT: no message is pending. */
+static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
+{
+    gp_status status = gp_channel_receive(pool->scheduler, &out->in, err);
+
+    if (status == GP_OK) {
+        if (pool->remote != NULL)
+            pool->remote->heard_ms = gp_now_ms();
+        out->from = POOL_SCHEDULER;
+        pool_take_news(pool, &out->in);
+        return GP_OK;
+    }
+    for (uint32_t n = 0; status == GP_ETIMEDOUT && !pool->dialling && n < pool->links; n++) {
+        uint32_t i = (pool->turn + n) % pool->links;
+
+        if (pool->workers[i] == NULL)
+            continue;
+        status = gp_channel_receive(pool->workers[i], &out->in, err);
+        if (status == GP_OK) {
+            out->from = POOL_WORKER;
+            out->rank = i;
+            pool->turn = i + 1;
+        }
+    }
+    return status;
+}
+
+static bool pool_pending(gp_pool *pool)
+{
+    if (gp_channel_pending(pool->scheduler))
+        return true;
+    for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
+        if (pool_worker_pending(pool, i))
+            return true;
+    return false;
+}
+
+/* The end of the door overtakes what a scheduler said before: whether there is something, or about to be. */
+static bool last_words(gp_pool *pool)
+{
+    struct pollfd link = { .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+
+    return gp_channel_pending(pool->scheduler) || poll(&link, 1, POOL_LAST_WORDS_MS) > 0;
+}
+
+gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err)
+{
+    int64_t deadline = gp_now_ms() + timeout_ms;
+    bool listened = false;
+    gp_status usable = pool_check_process(pool, err);
+
+    out->from = POOL_NOBODY;
+    if (usable != GP_OK)
+        return usable;
+    for (;;) {
+        struct pollfd fds[GP_MEMBERS_MAX + 2];
+        nfds_t count = 0;
+        gp_status status = pool_attach_linked(pool, err);
+
+        if (status != GP_OK)
+            return status;
+        status = pool_receive(pool, out, err);
+        if (status == GP_OK && pool_remote_forgotten(pool, out)) {
+            pool_message_close(out);
+            out->from = POOL_NOBODY;
+            return pool_reunite(pool, err);
+        }
+        if (status != GP_ETIMEDOUT)
+            return status;
+        if (!listened && pool_is_gone(pool)) {
+            listened = true;
+            if (last_words(pool))
+                continue;
+        }
+        if (pool_is_gone(pool) || pool_remote_doubtful(pool))
+            return pool_reunite(pool, err);
+        fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+        for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
+            if (pool->workers[i] != NULL)
+                fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->workers[i]), .events = POLLIN };
+        int64_t left = deadline - gp_now_ms();
+
+        if (pool_pending(pool))
+            continue;
+        if (left <= 0)
+            return GP_OK;
+        if (pool->remote != NULL && left > POOL_SLICE_MS) /* its silence is to be noticed */
+            left = POOL_SLICE_MS;
+        if (poll(fds, count, (int)left) < 0)
+            return errno == EINTR ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot wait for the pool");
+    }
+}
+
+gp_status pool_error_from(const gp_incoming *in, gp_error *err)
+{
+    gp_error_reply reply;
+    gp_status status = gp_incoming_decode(in, &reply, err);
+
+    return status != GP_OK ? status : gp_fail(err, (gp_status)reply.code, "%s", reply.message);
+}
+
+/* ---- messages out ---- */
+
+/* Send, waiting at most wait_ms while the queue is full or the link not up. */
+static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_envelope *envelope,
+                           const gp_message_type *type, const void *message, const gp_payload *payloads,
+                           size_t payload_count, int wait_ms, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(wait_ms);
+
+    for (;;) {
+        gp_status status =
+            gp_channel_send(channel, NULL, envelope, type, message, payloads, payload_count, err);
+
+        if (status != GP_EBUSY)
+            return status;
+        if (channel == pool->scheduler && pool_is_gone(pool)) /* that is why the link is down */
+            return pool_scheduler_gone(pool, err);
+        if (gp_patience_left(&patience) == 0)
+            return status;
+        poll(NULL, 0, 1);
+    }
+}
+
+gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void *message,
+                         const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                         gp_error *err)
+{
+    gp_status usable = pool_check_process(pool, err);
+
+    if (usable != GP_OK)
+        return usable;
+    for (;;) {
+        bool gone =
+            pool_is_gone(pool) || pool_remote_doubtful(pool); /* after a pause it may have forgotten us */
+        gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
+        gp_envelope envelope = pool_envelope(pool);
+
+        if (correlation != NULL)
+            *correlation = envelope.correlation;
+        if (status == GP_OK)
+            status = pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count,
+                               pool->dialling ? POOL_HELLO_SEND_MS : POOL_SEND_MS, err);
+        if (status == GP_OK && pool->remote != NULL)
+            pool->remote->heard_ms = gp_now_ms(); /* the answer has its time */
+        if (status != GP_EPEER || gone)
+            return status;
+    }
+}
+
+gp_status pool_tell(gp_pool *pool, const gp_message_type *type, const void *message, uint64_t *correlation,
+                    gp_error *err)
+{
+    return pool_tell_with(pool, type, message, NULL, 0, correlation, err);
+}
+
+gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                           const gp_payload *payloads, size_t payload_count, uint64_t *correlation,
+                           gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+    int64_t deadline_ms = gp_now_ms() + POOL_SEND_MS;
+    gp_status status = GP_OK;
+
+    if (correlation != NULL)
+        *correlation = envelope.correlation;
+    /* attach comes first on every link */
+    while (pool->attaching[rank] != 0 && (status = worker_attach(pool, rank, err)) == GP_EBUSY &&
+           gp_now_ms() < deadline_ms)
+        poll(NULL, 0, 1);
+    if (status == GP_OK)
+        status = pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count,
+                           POOL_SEND_MS, err);
+    if (status != GP_OK)
+        gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
+    return status;
+}
+
+gp_status pool_try_worker_ask(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                              uint64_t *correlation, gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+
+    *correlation = envelope.correlation;
+    return pool_send(pool, pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
+}
+
+gp_status pool_try_worker_with(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                               const gp_payload *payloads, size_t payload_count, gp_error *err)
+{
+    gp_envelope envelope = pool_envelope(pool);
+
+    return pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count, 0, err);
+}
+
+gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
+                          gp_error *err)
+{
+    return pool_try_worker_with(pool, rank, type, message, NULL, 0, err);
+}
+
+gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
+                   const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err)
+{
+    uint64_t correlation;
+    gp_status status = pool_tell(pool, type, message, &correlation, err);
+    gp_patience patience = gp_patience_of(timeout_ms);
+    uint64_t asked = pool->reunions;
+    bool told = false;
+
+    while (status == GP_OK) {
+        pool_message in;
+        int64_t left = gp_patience_left(&patience);
+
+        if (pool->reunions != asked) { /* all that is asked can be asked twice */
+            asked = pool->reunions;
+            status = pool_tell(pool, type, message, &correlation, err);
+            patience = gp_patience_of(timeout_ms);
+            continue;
+        }
+        if (!told && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
+            told = true;
+            pool_note(pool, "the scheduler of pool %s has not answered '%s' for %d s; it is waited for",
+                      pool->places.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
+        }
+
+        /* What has come is looked at first: it may be we who were stopped. */
+        status = pool_next(pool, &in, gp_patience_turn(&patience), err);
+        if (status == GP_OK && in.from == POOL_NOBODY && left == 0 && pool->reunions == asked)
+            return gp_fail(err, GP_ETIMEDOUT,
+                           "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
+                           pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
+        if (status != GP_OK || in.from == POOL_NOBODY)
+            continue;
+        bool ours = in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation;
+
+        if (ours && in.in.type == reply_type) {
+            status = gp_incoming_decode(&in.in, reply, err);
+            pool_message_close(&in);
+            return status;
+        }
+        if (ours && in.in.type == &gp_msg_error_reply)
+            status = pool_error_from(&in.in, err);
+        pool_message_close(&in);
+    }
+    return status;
+}
+
+/* ---- open, close ---- */
+
+/* GPUs that a new pool does without, and why: who sees CPU workers instead wants to know. */
+static void note_started(gp_pool *pool, const char *devices)
+{
+    gp_device_list *list = NULL;
+    char why[GP_DEVICE_REASON + 80];
+    uint32_t cores;
+
+    pool_note(pool, "started pool %s (scheduler pid %" PRIu32 ")", pool->places.pool, pool->scheduler_pid);
+    if (pool->note == NULL || !gp_device_probe_needed() ||
+        (devices != NULL && devices[0] != '\0' && strcmp(devices, "auto") != 0))
+        return;
+    list = gp_calloc(1, sizeof(*list));
+    if (list != NULL && pool_devices(pool, list, &cores, NULL) == GP_OK) {
+        for (uint32_t i = 0; i < list->count; i++)
+            if (gp_device_left_out(list, i, why, sizeof(why)))
+                pool_note(pool, "GPU %" PRIu32 " (%.60s) is left out: %s", list->devices[i].index,
+                          list->devices[i].name, why);
+        if (list->count == 0 && list->note[0] != '\0')
+            pool_note(pool, "no GPU is used: %s", list->note);
+    }
+    gp_free(list);
+}
+
+gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *err)
+{
+    static const gp_pool_options defaults;
+    gp_status usable = gp_channel_check_process(err);
+    gp_pool *pool;
+    const char *name;
+    bool started = false;
+
+    if (usable != GP_OK)
+        return usable;
+    pool = gp_calloc(1, sizeof(*pool));
+    if (pool == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a pool handle");
+    if (options == NULL)
+        options = &defaults;
+    pool->door = -1;
+    pool->forks = gp_forks();
+    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
+        pool->worker_doors[i] = -1;
+    pool->note = options->note;
+    pool->note_context = options->context;
+    name = options->pool != NULL ? options->pool : getenv("GRADPOOL_POOL");
+    gp_status status = pool_remote_find(&pool->remote, options, name, err);
+
+    if (status == GP_OK && pool->remote == NULL)
+        status = gp_places_find(&pool->places, name, err);
+    else if (status == GP_OK) /* for sentences */
+        snprintf(pool->places.scheduler_log, sizeof(pool->places.scheduler_log), "on the host of %s",
+                 pool->remote->endpoint);
+    if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
+        status = pool_needs_host(pool, "starting a pool or giving it secrets", err);
+
+    if (status == GP_OK &&
+        getrandom(pool->session, sizeof(pool->session), 0) != (ssize_t)sizeof(pool->session))
+        status = gp_fail_errno(err, GP_EIO, "no random bytes for a session");
+    if (status == GP_OK)
+        status = pool_dial(pool, options, &started, err);
+    if (status != GP_OK) {
+        gp_pool_close(pool);
+        return status;
+    }
+    if (started)
+        note_started(pool, options->devices);
+    *out = pool;
+    return GP_OK;
+}
+
+void gp_pool_close(gp_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    if (pool->forks !=
+        gp_forks()) { /* the parent's sockets are left alone, and ZeroMQ's threads are not here */
+        if (pool->door >= 0)
+            close(pool->door);
+        gp_free(pool);
+        return;
+    }
+    pool_release(pool);
+    pool_close_workers(pool);
+    gp_channel_close(pool->scheduler, 200);
+    if (pool->door >= 0)
+        close(pool->door);
+    pool_remote_free(pool->remote);
+    gp_free(pool);
+}
+
+/* ---- leases ---- */
+
+void pool_close_worker(gp_pool *pool, uint32_t rank)
+{
+    gp_channel_close(pool->workers[rank], 0);
+    pool->workers[rank] = NULL;
+    pool->attaching[rank] = 0;
+    if (pool->worker_doors[rank] >= 0)
+        close(pool->worker_doors[rank]);
+    pool->worker_doors[rank] = -1;
+}
+
+gp_status pool_knock_worker(gp_pool *pool, uint32_t rank, int *door, int timeout_ms, gp_error *err)
+{
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_CLIENT,
+                            .pid = (uint32_t)getpid() };
+    gp_door_reply reply;
+
+    memcpy(hello.session, pool->session, sizeof(hello.session));
+    return gp_door_connect(door, &reply, pool->grant.slots[rank].door, &hello, timeout_ms, err);
+}
+
+gp_door_request pool_door_request(const gp_pool *pool, uint32_t what)
+{
+    gp_door_request request = { .what = what, .lease = pool->lease, .generation = pool->generation };
+
+    memcpy(request.token, pool->grant.token, sizeof(request.token));
+    return request;
+}
+
+gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_error *err)
+{
+    pool_close_worker(pool, rank);
+    pool->links = rank < pool->links ? pool->links : rank + 1;
+    *attached = pool->attaching[rank] = ++pool->correlation;
+    return gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link, 0, err);
+}
+
+/* Connect and attach to every worker of the current generation.  GP_ESTALE: the lease changed meanwhile. */
+static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error *err)
+{
+    uint64_t waits[GP_MEMBERS_MAX];
+    uint32_t missing = pool->grant.slots_count;
+
+    for (uint32_t i = 0; i < pool->grant.slots_count; i++) {
+        gp_status status = pool_dial_worker(pool, i, &waits[i], err);
+
+        if (status != GP_OK)
+            return status;
+    }
+    while (missing > 0) {
+        pool_message in;
+        int64_t left = gp_patience_left(patience);
+        gp_status status = pool_next(pool, &in, gp_patience_turn(patience), err);
+
+        if (status == GP_OK && in.from == POOL_NOBODY && left == 0)
+            status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
+        if (status != GP_OK || pool->regranted || pool->revoked) {
+            if (status == GP_OK)
+                pool_message_close(&in);
+            return status != GP_OK ? status : gp_fail(err, GP_ESTALE, "the lease changed");
+        }
+        if (in.from == POOL_WORKER && in.in.type == &gp_msg_error_reply)
+            status = pool_error_from(&in.in, err);
+        else if (in.from == POOL_WORKER && in.in.type == &gp_msg_ok_reply &&
+                 in.in.envelope.correlation == waits[in.rank])
+            missing--;
+        pool_message_close(&in);
+        if (status != GP_OK)
+            return status;
+    }
+    return GP_OK;
+}
+
+gp_status pool_attach(gp_pool *pool, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(POOL_ATTACH_MS);
+
+    for (;;) {
+        gp_error why = { 0 };
+
+        let_out(pool);
+        pool_close_workers(pool);
+        pool->regranted = false;
+        pool->lost = (gp_worker_lost){ 0 };
+        gp_status status = pool_attach_all(pool, &patience, &why);
+
+        if (status == GP_OK)
+            return GP_OK;
+        /* A member died between grant and attach: the scheduler replaces it and grants again. */
+        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_patience_left(&patience) > 0) {
+            pool_message in;
+            gp_status next = pool_next(pool, &in, 100, err);
+
+            if (next != GP_OK)
+                return next;
+            pool_message_close(&in);
+        }
+        if (pool->revoked)
+            return gp_fail(err, GP_ECANCELED, "the lease ended: %s", pool->ended.reason);
+        if (!pool->regranted)
+            return gp_fail(err, status, "%s", why.message);
+    }
+}
+
+static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp_lease_request *request,
+                                const char *purpose, gp_error *err)
+{
+    static const uint32_t environments[] = { GP_ENV_ANY, GP_ENV_CPU, GP_ENV_GPU };
+
+    *ask = (gp_lease_ask){ .workers_min = request->workers_min,
+                           .workers_max = request->workers_max,
+                           .environment = environments[request->environment],
+                           .priority = request->priority,
+                           .wait = !request->no_wait };
+    ask->workers_floor = pool->floor;
+    snprintf(ask->purpose, sizeof(ask->purpose), "%s", purpose);
+    if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %d; it must be from %d to %d", request->priority,
+                       -GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    if (request->devices != NULL &&
+        (size_t)snprintf(ask->devices, sizeof(ask->devices), "%s", request->devices) >= sizeof(ask->devices))
+        return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
+                       sizeof(ask->devices) - 1);
+    return GP_OK;
+}
+
+gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
+                     const volatile sig_atomic_t *stop, gp_error *err)
+{
+    gp_lease_ask ask;
+    uint64_t correlation, asked;
+    gp_status status = pool_needs_host(pool, purpose, err);
+
+    if (status == GP_OK)
+        status = lease_ask_fill(pool, &ask, request, purpose, err);
+
+    pool->ended = (gp_lease_ended){ 0 };
+    if (status == GP_OK)
+        status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+    gp_fault_point("lease-asked");
+    asked = pool->reunions;
+    while (status == GP_OK) {
+        pool_message in;
+        gp_lease_wait wait;
+
+        if (pool->reunions != asked) { /* to the end of the queue: nobody knows any more who was first */
+            asked = pool->reunions;
+            status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
+            continue;
+        }
+
+        if (stop != NULL && *stop != 0) {
+            pool_tell(pool, &gp_msg_lease_leave, &(gp_lease_leave){ 0 }, NULL, NULL);
+            return gp_fail(err, GP_ECANCELED, "left the queue of pool %s", pool->places.pool);
+        }
+        status = pool_next(pool, &in, 200, err);
+        if (status != GP_OK || in.from == POOL_NOBODY)
+            continue;
+        if (in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation) {
+            if (in.in.type == &gp_msg_error_reply) {
+                status = pool_error_from(&in.in, err);
+            } else if (in.in.type == &gp_msg_lease_wait) {
+                if (gp_incoming_decode(&in.in, &wait, err) == GP_OK)
+                    pool_note(pool, "waiting for workers: %s", wait.reason);
+            } else if (in.in.type == &gp_msg_lease_grant) {
+                status = gp_incoming_decode(&in.in, &pool->grant, err);
+                if (status == GP_OK) {
+                    pool->lease = in.in.envelope.lease;
+                    pool->generation = in.in.envelope.generation;
+                    pool->revoked = false;
+                    pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
+                    pool->workers_max = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_max;
+                    pool->environment = ask.environment;
+                    pool->change.workers = 0;
+                    snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
+                    pool_message_close(&in);
+                    gp_fault_point("lease-held");
+                    status = pool_attach(pool, err);
+                    gp_fault_point("lease-attached");
+                    if (status != GP_OK)
+                        pool_release(pool);
+                    return status;
+                }
+            }
+        }
+        pool_message_close(&in);
+    }
+    return status;
+}
+
+void pool_release(gp_pool *pool)
+{
+    gp_ok_reply ok;
+
+    /* Also where the scheduler has died: the next one keeps the lease for us as long as this process lives. */
+    if (pool->lease != 0 && !pool->revoked && !pool->forsaken)
+        pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
+                 NULL);
+    else
+        let_out(pool);
+    pool_close_workers(pool);
+    if (pool->lease != 0)
+        gp_fault_point("lease-released");
+    pool->lease = 0;
+    pool->generation = 0;
+    pool->grant.slots_count = 0;
+    pool->floor = 0;
+    pool->change.workers = 0;
+    pool->lost = (gp_worker_lost){ 0 };
+    pool->regranted = pool->revoked = false;
+}

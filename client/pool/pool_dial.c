@@ -1,0 +1,255 @@
+/* pool_dial.c -- the link to the scheduler: made, and made again when it died.
+ *
+ *   DIALLED --end of file at the door--> LOST --find the next scheduler, or start it--> hello --lease? claim--> DIALLED
+ *
+ * Work on leased workers needs no scheduler and goes on meanwhile.  A scheduler that ended as it was told is not missed:
+ * it has removed the pool's record. */
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/pool/launch.h"
+#include "client/pool/pool.h"
+#include "client/pool/remote.h"
+#include "common/base/clock.h"
+#include "common/base/system/fault.h"
+#include "common/base/system/patience.h"
+#include "common/base/memory/secret.h"
+#include "proto/task/task_wire.h"
+
+enum { RETRY_MS = 10 };
+
+static const gp_channel_options scheduler_link = { .security = GP_SECURITY_NONE };
+
+bool pool_is_gone(const gp_pool *pool)
+{
+    return pool->remote == NULL && gp_door_gone(pool->door);
+}
+
+gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
+{
+    return gp_fail(err, GP_EPEER,
+                   "the scheduler of pool %s (pid %" PRIu32
+                   ") is gone; its log is %s; the next command starts a new one",
+                   pool->places.pool, pool->scheduler_pid, pool->places.scheduler_log);
+}
+
+/* ---- dialling ---- */
+
+static gp_status pool_greet(gp_pool *pool, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .pid = (uint32_t)getpid() };
+    gp_welcome welcome;
+
+    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
+    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
+
+    if (status == GP_OK)
+        pool->scheduler_pid = welcome.pid;
+    /* The one that let us in died, and its successor, who has the same address, does not know us. */
+    if (status == GP_EPERM && gp_door_gone(pool->door))
+        return pool_scheduler_gone(pool, err);
+    return status;
+}
+
+/* In slices: a scheduler that let us in and died is no one to wait for. */
+static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_patience *patience, gp_error *err)
+{
+    gp_status status;
+
+    /* Each try makes a new link, for which one that is busy must have the time: longer and longer. */
+    for (;; patience->turn_ms *= patience->turn_ms < POOL_LINK_MS ? 2 : 1) {
+        int turn = gp_patience_turn(patience);
+
+        status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, turn < 1 ? 1 : turn, err);
+        if (status == GP_EPEER && gp_door_gone(pool->door))
+            status = pool_scheduler_gone(pool, err);
+        else if (status == GP_EPEER && gp_patience_left(patience) > 0)
+            continue;
+        break;
+    }
+    patience->turn_ms = GP_PATIENCE_TURN_MS;
+    return status;
+}
+
+/* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
+static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
+{
+    gp_door_request request = { .what = GP_DOOR_SECRETS }, answer = { .what = 0 };
+    int secrets;
+    gp_status status = gp_secrets_new(&secrets, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_secrets_set(secrets, names, err);
+    if (status == GP_OK)
+        status = gp_door_send_fd(pool->door, &request, secrets, err);
+    close(secrets);
+    if (status == GP_OK)
+        status = gp_door_receive_fd(pool->door, &answer, NULL, timeout_ms, err);
+    if (status == GP_OK && (answer.what != GP_DOOR_SECRETS || answer.lease != GP_OK))
+        status = gp_fail(err, GP_EPROTO, "the scheduler did not take the secrets; its log is %s",
+                         pool->places.scheduler_log);
+    return status;
+}
+
+/* One try; what is open after a failure is the caller's to close. */
+static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started,
+                           gp_patience *patience, gp_error *err)
+{
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_door_reply reply;
+    gp_status status =
+        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, patience, err);
+
+    if (status == GP_OK && !*started && options->secret_env != NULL)
+        status = tell_secrets(pool, options->secret_env, (int)patience->left_ms, err);
+    if (status != GP_OK)
+        return status;
+    if (reply.epoch < pool->epoch)
+        return gp_fail(err, GP_EPEER, "a scheduler of epoch %" PRIu64 " answers; one of %" PRIu64 " was here",
+                       reply.epoch, pool->epoch);
+    pool->epoch = reply.epoch;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
+    status = pool_link(pool, endpoint, patience, err);
+    if (status == GP_OK)
+        status = pool_greet(pool, err);
+    if (status == GP_OK)
+        gp_fault_point("dialled");
+    return status;
+}
+
+static void hang_up(gp_pool *pool)
+{
+    gp_channel_close(pool->scheduler, 0);
+    pool->scheduler = NULL;
+    if (pool->door >= 0)
+        close(pool->door);
+    pool->door = -1;
+}
+
+gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
+{
+    int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS;
+    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_status status;
+
+    if (pool->remote != NULL)
+        return pool_remote_dial(pool, timeout_ms, err);
+    pool->dialling = true;
+    for (;;) {
+        status = dial_once(pool, options, started, &patience, err);
+        if (status != GP_EPEER || gp_patience_left(&patience) == 0)
+            break;
+        hang_up(pool); /* it died while we came in */
+        poll(NULL, 0, RETRY_MS);
+    }
+    pool->dialling = false;
+    return status;
+}
+
+/* ---- again ---- */
+
+/* The lease, said to the new scheduler.  One that it does not give is over, which is no failure of dialling. */
+static gp_status claim_lease(gp_pool *pool, gp_error *err)
+{
+    gp_lease_claim claim = { .workers_min = pool->workers_min,
+                             .workers_floor = pool->floor,
+                             .workers_max = pool->workers_max,
+                             .environment = pool->environment,
+                             .members_count = pool->grant.slots_count };
+    gp_ok_reply ok;
+    gp_error why;
+    gp_status status;
+
+    memcpy(claim.token, pool->grant.token, sizeof(claim.token));
+    snprintf(claim.purpose, sizeof(claim.purpose), "%s", pool->purpose);
+    for (uint32_t i = 0; i < claim.members_count; i++)
+        claim.members[i] = (gp_lease_member){ .index = pool->grant.slots[i].index,
+                                              .incarnation = pool->grant.slots[i].incarnation };
+    status = pool_ask(pool, &gp_msg_lease_claim, &claim, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, &why);
+    if (status == GP_OK)
+        return GP_OK;
+    if (status != GP_ESTALE && status != GP_ENOPOOL)
+        return gp_fail(err, status, "%s", why.message);
+    pool->revoked = true;
+    pool->ended.code = GP_ESTALE;
+    snprintf(pool->ended.reason, sizeof(pool->ended.reason), "%.*s", (int)sizeof(pool->ended.reason) - 1,
+             why.message);
+    return GP_OK;
+}
+
+bool pool_missed(const gp_pool *pool)
+{
+    return access(pool->places.record, F_OK) == 0;
+}
+
+/* One that was told to end has ended our lease, and has said so; but ZeroMQ drops what had come and was not read yet when it hears of
+ * the end of a link. */
+static gp_status told_to_end(gp_pool *pool, gp_error *err)
+{
+    if (pool->lease != 0 && !pool->revoked) {
+        pool->revoked = true;
+        pool->ended.code = GP_ENOPOOL;
+        snprintf(pool->ended.reason, sizeof(pool->ended.reason), "the pool is shutting down");
+    }
+    return pool_scheduler_gone(pool, err);
+}
+
+gp_status pool_reunite(gp_pool *pool, gp_error *err)
+{
+    static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/shell/record.h */
+    gp_patience patience = gp_patience_of(POOL_REUNION_MS);
+    int64_t began = gp_now_ms();
+    gp_channel *channel = pool->scheduler;
+    int door = pool->door;
+    uint32_t pid = pool->scheduler_pid;
+    gp_error why = { .message = "" };
+    gp_status status = GP_EPEER;
+
+    if (pool->remote != NULL)
+        return pool->dialling ? pool_scheduler_gone(pool, err) : pool_remote_try(pool, err);
+    if (pool->dialling)
+        return pool_scheduler_gone(pool, err);
+    if (!pool_missed(pool))
+        return told_to_end(pool, err);
+    pool->dialling = true;
+    pool->scheduler = NULL;
+    pool->door = -1;
+    while (status != GP_OK && gp_patience_left(&patience) > 0) {
+        bool started;
+
+        status = dial_once(pool, &as_it_was, &started, &patience, &why);
+        if (status == GP_OK && pool->lease != 0 && !pool->revoked)
+            status = claim_lease(pool, &why);
+        if (status == GP_OK)
+            break;
+        hang_up(pool);
+        if (!pool_missed(pool)) /* and the next one was told to end */
+            break;
+        poll(NULL, 0, RETRY_MS);
+    }
+    pool->dialling = false;
+    pool->forsaken = status != GP_OK;
+    if (status != GP_OK) {
+        pool->scheduler = channel;
+        pool->door = door;
+        return gp_fail(err, GP_EPEER,
+                       "the scheduler of pool %s (pid %" PRIu32
+                       ") died, and none followed it within %d s (%.200s); its log is %s",
+                       pool->places.pool, pid, POOL_REUNION_MS / 1000, why.message,
+                       pool->places.scheduler_log);
+    }
+    gp_channel_close(channel, 0);
+    close(door);
+    pool->reunions++;
+    pool_note(pool,
+              "the scheduler (pid %" PRIu32 ") died; the next one (pid %" PRIu32 ") was found after %d ms",
+              pid, pool->scheduler_pid, (int)(gp_now_ms() - began));
+    return GP_OK;
+}

@@ -1,0 +1,74 @@
+/* pool_weights.c -- weights between the client and a leased worker: sealed descriptors through the worker's door.
+ *
+ *   client: GP_DOOR_WEIGHTS with a memfd, then train_begin or predict_begin ---> worker
+ *   worker: GP_DOOR_WEIGHTS with a memfd, then train_done                   ---> client
+ *
+ * In the message itself a payload of 8 bytes has the size of the weights. So their size has no limit but memory, and
+ * they are copied once: into the memfd, which every receiver maps. */
+#include <inttypes.h>
+#include <unistd.h>
+
+#include "client/pool/pool.h"
+#include "common/base/system/seal.h"
+#include "proto/task/task_wire.h"
+
+static gp_status weights_send(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
+{
+    gp_door_request request = pool_door_request(pool, GP_DOOR_WEIGHTS);
+    int *door = &pool->worker_doors[rank];
+    gp_status status = GP_OK;
+
+    /* As long as to attach: the scheduler ends the wait when it kills a worker that is suspended. */
+    if (*door < 0)
+        status = pool_knock_worker(pool, rank, door, POOL_ATTACH_MS, err);
+    if (status == GP_ENOPOOL)
+        status = gp_fail(err, GP_EPEER, "its process is gone");
+    if (status == GP_OK)
+        status = gp_door_send_fd(*door, &request, fd, err);
+    return status;
+}
+
+gp_status pool_send_weights(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
+{
+    gp_status status = weights_send(pool, rank, fd, err);
+
+    if (status != GP_OK)
+        gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
+    return status;
+}
+
+/* A worker that had to repeat its message has sent the descriptor several times: keep the last one. */
+static gp_status weights_receive(int door, int *fd, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    while (status == GP_OK) {
+        gp_door_request request;
+        int got = -1;
+
+        status = gp_door_receive_fd(door, &request, &got, 0, err);
+        if (got < 0)
+            continue;
+        if (*fd >= 0)
+            close(*fd);
+        *fd = got;
+    }
+    return *fd >= 0 ? GP_OK : status;
+}
+
+gp_status pool_receive_weights(gp_pool *pool, uint32_t rank, size_t bytes, float **weights, gp_error *err)
+{
+    const void *data;
+    int fd = -1;
+    gp_status status = weights_receive(pool->worker_doors[rank], &fd, err);
+
+    if (status == GP_OK)
+        status = gp_seal_map(&data, fd, bytes, err);
+    if (fd >= 0)
+        close(fd);
+    if (status == GP_OK)
+        *weights = (float *)(uintptr_t)data;
+    else
+        gp_error_prefix(err, "weights of worker %" PRIu32, pool->grant.slots[rank].index);
+    return status;
+}

@@ -1,0 +1,418 @@
+#include "client/pool/remote.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/memory/secret.h"
+#include "proto/channel/endpoint.h"
+
+enum {
+    SILENCE_MS = 2000,
+    HELLO_MS = 1500,
+    RETRY_MS = 250,
+    PATIENCE_MS = 15000,
+    REUNION_MS = 13000,
+    CLOSED_MS = 3000, /* for a link that ends before the handshake */
+    PROFILE_BYTES_MAX = 4096
+};
+
+/* ---- profiles ---- */
+
+typedef struct profile {
+    char directory[512], path[600];
+    char connect[GP_TEXT_ENDPOINT], server_key_file[600], key_file[600];
+} profile;
+
+/* A file that is no path is beside the profile; ~/ is the home. */
+static gp_status file_set(char *out, size_t bytes, const char *directory, const char *value, gp_error *err)
+{
+    const char *home = getenv("HOME");
+    int length = value[0] == '/' ? snprintf(out, bytes, "%s", value)
+                 : strncmp(value, "~/", 2) == 0 && home != NULL
+                     ? snprintf(out, bytes, "%s/%s", home, value + 2)
+                     : snprintf(out, bytes, "%s/%s", directory, value);
+
+    return length >= 0 && (size_t)length < bytes
+               ? GP_OK
+               : gp_fail(err, GP_ELIMIT, "the path %.60s... is too long", value);
+}
+
+static gp_status line_take(profile *out, char *line, unsigned number, gp_error *err)
+{
+    char *equals = strchr(line, '='), *value, *end;
+
+    line += strspn(line, " \t");
+    if (*line == '#' || *line == '\0')
+        return GP_OK;
+    if (equals == NULL)
+        return gp_fail(err, GP_EINVAL, "line %u of %s is not: key = value", number, out->path);
+    for (end = equals; end > line && isblank((unsigned char)end[-1]); end--)
+        ;
+    *end = '\0';
+    value = equals + 1 + strspn(equals + 1, " \t");
+    end = strstr(value, " #"); /* a comment behind it */
+    if (end == NULL)
+        end = value + strlen(value);
+    while (end > value && isblank((unsigned char)end[-1]))
+        end--;
+    *end = '\0';
+    if (strcmp(line, "connect") == 0)
+        return (size_t)snprintf(out->connect, sizeof(out->connect), "%s", value) < sizeof(out->connect)
+                   ? GP_OK
+                   : gp_fail(err, GP_ELIMIT, "line %u of %s is too long", number, out->path);
+    if (strcmp(line, "server-key-file") == 0)
+        return file_set(out->server_key_file, sizeof(out->server_key_file), out->directory, value, err);
+    if (strcmp(line, "key-file") == 0)
+        return file_set(out->key_file, sizeof(out->key_file), out->directory, value, err);
+    return gp_fail(err, GP_EINVAL,
+                   "line %u of %s: '%.40s' is no setting; there are connect, server-key-file and key-file",
+                   number, out->path, line);
+}
+
+/* *there: whether there is such a profile.  One that others may write could lead us anywhere. */
+static gp_status profile_read(profile *out, const char *name, bool *there, gp_error *err)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    char text[PROFILE_BYTES_MAX + 1];
+    struct stat facts;
+    gp_status status = GP_OK;
+    unsigned number = 0;
+    ssize_t got;
+
+    *there = false;
+    if (config != NULL && config[0] == '/')
+        snprintf(out->directory, sizeof(out->directory), "%s/gradpool", config);
+    else if (home != NULL && home[0] == '/')
+        snprintf(out->directory, sizeof(out->directory), "%s/.config/gradpool", home);
+    else
+        return GP_OK;
+    snprintf(out->path, sizeof(out->path), "%s/%.60s.conf", out->directory, name);
+    int fd = open(out->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0)
+        return errno == ENOENT || errno == ENOTDIR ? GP_OK
+                                                   : gp_fail_errno(err, GP_EIO, "cannot read %s", out->path);
+    got = fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) ? read(fd, text, sizeof(text)) : -1;
+    close(fd);
+    if (got < 0 || got > PROFILE_BYTES_MAX)
+        return gp_fail(err, GP_EINVAL, "%s is no profile: not a file of at most %d bytes", out->path,
+                       PROFILE_BYTES_MAX);
+    if ((facts.st_uid != geteuid() && facts.st_uid != 0) || (facts.st_mode & 022) != 0)
+        return gp_fail(err, GP_EPERM, "%s can be written by others; run: chmod 600 '%s'", out->path,
+                       out->path);
+    text[got] = '\0';
+    *there = true;
+    for (char *line = text, *next; line != NULL && status == GP_OK; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        status = line_take(out, line, ++number, err);
+    }
+    return status;
+}
+
+/* ---- finding ---- */
+
+static const char *chosen(const char *option, const char *variable, const char *fallback)
+{
+    const char *value = option != NULL && option[0] != '\0' ? option : getenv(variable);
+
+    return value != NULL && value[0] != '\0' ? value : fallback;
+}
+
+static gp_status keys_read(struct pool_remote *remote, const gp_pool_options *options, const profile *named,
+                           gp_error *err)
+{
+    const char *server = chosen(options->server_key_file, "GRADPOOL_SERVER_KEY_FILE", named->server_key_file);
+    const char *own = chosen(options->key_file, "GRADPOOL_KEY_FILE", named->key_file);
+    gp_status status;
+
+    if (server[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "the pool at %s must prove who it is: give its public key by --server-key-file FILE "
+                       "(`gradpool key show` prints it there)",
+                       remote->endpoint);
+    if (own[0] == '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "the pool at %s lets in whose key it knows: give yours by --key-file FILE (`gradpool "
+                       "key new FILE` "
+                       "makes one)",
+                       remote->endpoint);
+    status = gp_key_read_public(remote->server_key, server, err);
+    return status == GP_OK ? gp_key_read(&remote->own, own, err) : status;
+}
+
+gp_status pool_remote_find(struct pool_remote **out, const gp_pool_options *options, const char *name,
+                           gp_error *err)
+{
+    static const profile nothing;
+    profile *named = gp_calloc(1, sizeof(*named));
+    struct pool_remote *remote = gp_calloc(1, sizeof(*remote));
+    bool direct = name != NULL && gp_endpoint_is_remote(name), there = false;
+    gp_status status = GP_OK;
+
+    *out = NULL;
+    if (named == NULL || remote == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a pool handle");
+    if (status == GP_OK && !direct && name != NULL && strchr(name, '/') == NULL)
+        status = profile_read(named, name, &there, err);
+    if (status == GP_OK && there && named->connect[0] == '\0')
+        status =
+            gp_fail(err, GP_EINVAL, "the profile %s does not say: connect = tcp://HOST:PORT", named->path);
+    if (status == GP_OK && (direct || there)) {
+        status = gp_endpoint_check(direct ? name : named->connect, false, err);
+        if (status == GP_OK) {
+            snprintf(remote->endpoint, sizeof(remote->endpoint), "%s", direct ? name : named->connect);
+            status = keys_read(remote, options, there ? named : &nothing, err);
+        }
+    }
+    if (status == GP_OK && (direct || there)) {
+        *out = remote;
+        remote = NULL;
+    }
+    pool_remote_free(remote);
+    gp_free(named);
+    return status;
+}
+
+void pool_remote_free(struct pool_remote *remote)
+{
+    if (remote == NULL)
+        return;
+    gp_key_wipe(&remote->own);
+    gp_free(remote);
+}
+
+/* ---- the link ---- */
+
+static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
+{
+    gp_hello hello = { .role = GP_ROLE_CLIENT,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .pid = (uint32_t)getpid() };
+    gp_welcome welcome;
+
+    snprintf(hello.build, sizeof(hello.build), "%s", gp_version());
+    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, timeout_ms, err);
+
+    if (status == GP_OK) {
+        pool->scheduler_pid = welcome.pid;
+        snprintf(pool->places.pool, sizeof(pool->places.pool), "%.32s", welcome.pool);
+    }
+    return status != GP_EBUSY
+               ? status
+               : gp_fail(err, GP_EPEER, "the pool at %s has just ended", pool->remote->endpoint);
+}
+
+/* Once; the channel that was there is closed.  *unproved: see gp_channel_options. */
+static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved, gp_error *err)
+{
+    struct pool_remote *remote = pool->remote;
+    gp_link_keys keys = { .own = &remote->own, .server_key = remote->server_key };
+    gp_channel_options link = {
+        .security = GP_SECURITY_CURVE,
+        .curve = &keys,
+        .heartbeat = true,
+        .unproved = unproved,
+        .patience = patience,
+    };
+    gp_channel *made = NULL;
+    gp_status status = gp_channel_connect(&made, remote->endpoint, &link, 0, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_channel_close(pool->scheduler, 0);
+    pool->scheduler = made;
+    return say_hello(pool, HELLO_MS, err);
+}
+
+/* Take `ms` that were spent elsewhere from the time that is left. */
+static int64_t time_spent(gp_patience *patience, int ms)
+{
+    int64_t left;
+
+    patience->turn_ms = ms;
+    left = gp_patience_left(patience);
+    patience->turn_ms = GP_PATIENCE_TURN_MS;
+    return left;
+}
+
+gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(timeout_ms);
+    bool unproved;
+    int64_t began = gp_now_ms();
+    gp_error why;
+    gp_status status;
+
+    /* A scheduler that takes the connection and does not answer may have failed: another follows it there.  One that closes
+     * it before the handshake may have too many connections, so that is tried again for CLOSED_MS; it also closes the
+     * connection of a client that expects another key, which has to learn that soon. */
+    pool->dialling = true;
+    for (;;) {
+        status = dial_once(pool, &patience, &unproved, &why);
+        bool closed = status == GP_EPERM && unproved;
+
+        if ((status != GP_ETIMEDOUT && !closed) || (closed && gp_now_ms() - began >= CLOSED_MS) ||
+            time_spent(&patience, closed ? RETRY_MS : HELLO_MS) == 0)
+            break;
+        if (closed)
+            gp_sleep_ms(RETRY_MS);
+    }
+    pool->dialling = false;
+    pool->remote->heard_ms = gp_now_ms();
+    if (status == GP_OK)
+        return GP_OK;
+    if (status == GP_ETIMEDOUT)
+        return gp_fail(err, GP_EPEER, "%s takes connections and does not answer", pool->remote->endpoint);
+    return status == GP_EPEER
+               ? gp_fail(err, GP_ENOPOOL, "%s: no pool is there, or a firewall is between", why.message)
+               : gp_fail(err, status, "%s", why.message);
+}
+
+bool pool_remote_doubtful(gp_pool *pool)
+{
+    return pool->remote != NULL && !pool->dialling &&
+           (gp_now_ms() - pool->remote->heard_ms > SILENCE_MS || gp_channel_broke(pool->scheduler));
+}
+
+bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
+{
+    gp_error_reply reply;
+
+    return pool->remote != NULL && !pool->dialling && message->from == POOL_SCHEDULER &&
+           message->in.type == &gp_msg_error_reply &&
+           gp_incoming_decode(&message->in, &reply, NULL) == GP_OK && reply.code == GP_EPEER;
+}
+
+/* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
+gp_status pool_remote_try(gp_pool *pool, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(REUNION_MS);
+    bool unproved = false;
+    gp_error why = { .message = "" };
+    gp_status status;
+
+    pool->dialling = true;
+    status = say_hello(pool, HELLO_MS, &why);
+    /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
+    while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
+           time_spent(&patience, HELLO_MS) > 0) {
+        status = dial_once(pool, &patience, &unproved, &why);
+        if (status != GP_OK && (status != GP_EPERM || unproved))
+            poll(NULL, 0, RETRY_MS);
+    }
+    if (status == GP_EPERM &&
+        !unproved) { /* perhaps only the link is a new one's: then the words are of the handshake */
+        patience = gp_patience_of(HELLO_MS);
+        status = dial_once(pool, &patience, &unproved, &why);
+    }
+    pool->dialling = false;
+    pool->remote->heard_ms = gp_now_ms();
+    if (status != GP_OK)
+        return gp_fail(err, status == GP_EPERM ? GP_EPERM : GP_EPEER, "the link to %s is lost: %.200s",
+                       pool->remote->endpoint, why.message);
+    pool->reunions++;
+    return GP_OK;
+}
+
+gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
+{
+    if (pool->remote == NULL)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EUNSUPPORTED,
+        "%s needs memory that is shared with the workers, so it must run on the pool's host (%s is another); "
+        "`gradpool submit -- ...` runs it there",
+        what, pool->remote->endpoint);
+}
+
+/* ---- what is elsewhere read from files and drivers ---- */
+
+/* The answer of that type, with its payloads; the caller closes *out. */
+static gp_status ask_whole(gp_pool *pool, const gp_message_type *type, const void *message,
+                           const gp_message_type *reply_type, pool_message *out, gp_error *err)
+{
+    gp_patience patience = gp_patience_of(PATIENCE_MS);
+    uint64_t correlation, asked;
+    gp_status status = pool_tell(pool, type, message, &correlation, err);
+
+    asked = pool->reunions;
+    while (status == GP_OK) {
+        int64_t left = gp_patience_left(&patience);
+
+        if (pool->reunions != asked) {
+            asked = pool->reunions;
+            status = pool_tell(pool, type, message, &correlation, err);
+            continue;
+        }
+        status = pool_next(pool, out, gp_patience_turn(&patience), err);
+        if (status == GP_OK && out->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
+            return gp_fail(err, GP_ETIMEDOUT, "the pool did not answer '%s' within %d ms", type->name,
+                           PATIENCE_MS);
+        if (status != GP_OK || out->from == POOL_NOBODY)
+            continue;
+        if (out->from == POOL_SCHEDULER && out->in.envelope.correlation == correlation) {
+            if (out->in.type == reply_type && out->in.payload_count == 1)
+                return GP_OK;
+            status = out->in.type == &gp_msg_error_reply
+                         ? pool_error_from(&out->in, err)
+                         : gp_fail(err, GP_EPROTO, "the pool's answer to '%s' is none", type->name);
+        }
+        pool_message_close(out);
+    }
+    return status;
+}
+
+gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
+                        pool_piece *out, gp_error *err)
+{
+    gp_job_read ask = {
+        .job = job, .file = file, .worker = worker, .offset = offset, .bytes = GP_JOB_PIECE_BYTES_MAX
+    };
+    pool_message in;
+    gp_status status = ask_whole(pool, &gp_msg_job_read, &ask, &gp_msg_job_piece, &in, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_incoming_decode(&in.in, &out->at, err);
+    out->bytes = in.in.payloads[0].bytes;
+    if (status == GP_OK && out->bytes > GP_JOB_PIECE_BYTES_MAX)
+        status = gp_fail(err, GP_EPROTO, "the pool sent %zu bytes where %u were asked for", out->bytes,
+                         GP_JOB_PIECE_BYTES_MAX);
+    if (status == GP_OK) {
+        memcpy(out->text, in.in.payloads[0].data, out->bytes);
+        out->text[out->bytes] = '\0';
+    }
+    pool_message_close(&in);
+    return status;
+}
+
+gp_status pool_devices(gp_pool *pool, gp_device_list *out, uint32_t *cores, gp_error *err)
+{
+    gp_devices_reply reply;
+    pool_message in;
+    gp_status status =
+        ask_whole(pool, &gp_msg_devices_get, &(gp_devices_get){ 0 }, &gp_msg_devices_reply, &in, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_incoming_decode(&in.in, &reply, err);
+    if (status == GP_OK)
+        status = gp_device_list_read(out, (const char *)in.in.payloads[0].data, in.in.payloads[0].bytes, err);
+    if (status == GP_OK)
+        *cores = reply.cores;
+    pool_message_close(&in);
+    return status;
+}

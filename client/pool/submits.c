@@ -1,0 +1,63 @@
+#include "client/pool/submits.h"
+
+#include "common/base/memory/alloc.h"
+
+gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
+                       int64_t now_ms, gp_error *err)
+{
+    *s = (submits){
+        .jobs = jobs, .count = count, .window = window, .patience_ms = patience_ms, .heard_ms = now_ms
+    };
+    s->order = gp_calloc(count == 0 ? 1 : count, sizeof(*s->order));
+    if (s->order == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to submit %zu jobs", count);
+    return GP_OK;
+}
+
+void submits_deinit(submits *s)
+{
+    gp_free(s->order);
+    s->order = NULL;
+}
+
+bool submits_next(submits *s, size_t *number)
+{
+    while (s->next < s->count && s->jobs[s->next] != 0)
+        s->next++;
+    if (s->next == s->count || s->waiting >= s->window)
+        return false;
+    *number = s->next;
+    return true;
+}
+
+void submits_sent(submits *s, size_t number)
+{
+    s->order[s->sent++] = number;
+    s->next = number + 1;
+    s->waiting++;
+}
+
+void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms)
+{
+    if (place >= s->sent || s->jobs[s->order[place]] != 0)
+        return;
+    s->jobs[s->order[place]] = job;
+    s->answered++;
+    s->waiting--;
+    s->heard_ms = now_ms;
+}
+
+void submits_again(submits *s)
+{
+    s->sent = s->next = s->waiting = 0;
+}
+
+bool submits_done(const submits *s)
+{
+    return s->answered == s->count;
+}
+
+bool submits_late(const submits *s, int64_t now_ms)
+{
+    return now_ms - s->heard_ms >= s->patience_ms;
+}

@@ -1,0 +1,539 @@
+#include "client/predict/predict_fan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/metrics_put.h"
+#include "common/base/system/patience.h"
+
+enum {
+    PART_MAX = 1024,            /* samples */
+    PART_SCORES_MAX = 2 << 20,  /* float32 elements, about: one sample more */
+    PART_SAMPLES_MAX = 8 << 20, /* bytes of samples that we send, likewise */
+    PART_IMAGES_MAX = 2,        /* of any size: up to 64 MiB of classes each */
+    PARTS_PER_WORKER = 8,       /* of small data: the last ones end together */
+    ASKED_MAX = 2,              /* of a worker at a time */
+    WINDOW_PER_WORKER = 4,
+    GRANT_MS = 20000,
+    SKIPPED_TOLD = 3,
+};
+
+typedef struct gp_fan {
+    gp_pool *pool;
+    const gp_fan_plan *plan;
+    uint64_t samples, part_count, delivered; /* delivered: parts handed out, in order */
+    uint32_t part_most, part_size;           /* samples of a part at most, and of all but the last */
+    uint32_t window;
+    gp_fan_part
+        *parts; /* [window]; part i is parts[i % window]; NULL: the number of samples is not known yet */
+    bool ready[GP_MEMBERS_MAX];
+    uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
+    bool stale;                    /* a worker was lost or spoke of another generation since the grant */
+    gp_patience grant;             /* for the next one, then */
+    gp_fan_sums sums;
+    char skipped[SKIPPED_TOLD][128]; /* the first names */
+} gp_fan;
+
+static void part_clear(gp_fan_part *part)
+{
+    gp_free(part->scores);
+    gp_free(part->labels);
+    gp_free(part->names);
+    gp_free(part->skipped);
+    gp_free(part->skipped_names);
+    *part = (gp_fan_part){ .state = PART_TODO };
+}
+
+static gp_fan_part *part_at(const gp_fan *fan, uint64_t index)
+{
+    return &fan->parts[index % fan->window];
+}
+
+/* One behind the last part that is thought of. */
+static uint64_t window_end(const gp_fan *fan)
+{
+    const uint64_t left = fan->part_count - fan->delivered;
+
+    return fan->delivered + (left < fan->window ? left : fan->window);
+}
+
+static uint32_t part_samples(const gp_fan *fan, uint64_t index)
+{
+    const uint64_t left = fan->samples - index * fan->part_size;
+
+    return left < fan->part_size ? (uint32_t)left : fan->part_size;
+}
+
+/* ---- begin ---- */
+
+/* The same for every number of workers, because the workers' plans are built for it. */
+static uint32_t part_most_of(const gp_fan_plan *plan)
+{
+    size_t most = PART_SCORES_MAX / plan->score_count + 1;
+
+    if (plan->whole)
+        return PART_IMAGES_MAX;
+
+    if (plan->sample_bytes > 0 && most > PART_SAMPLES_MAX / plan->sample_bytes + 1)
+        most = PART_SAMPLES_MAX / plan->sample_bytes + 1;
+    return most < PART_MAX ? (uint32_t)most : PART_MAX;
+}
+
+static gp_status fan_begin(gp_fan *fan, gp_error *err)
+{
+    const gp_fan_plan *plan = fan->plan;
+    gp_predict_begin begin = { .batch = fan->part_most,
+                               .precision = plan->precision,
+                               .answer = plan->answer,
+                               .floats = plan->request->sample_floats,
+                               .samples = plan->data[0] == '\0' ? plan->request->sample_count : 0,
+                               .image_height = plan->image_size[0],
+                               .image_width = plan->image_size[1],
+                               .whole = plan->whole,
+                               .overlap = plan->overlap,
+                               .crop = plan->crop,
+                               .on_bad = plan->on_bad,
+                               .ignore_labels = plan->request->ignore_labels,
+                               .exact_size = plan->exact_size };
+    const gp_payload payloads[] = {
+        { .data = plan->netspec, .bytes = plan->netspec_bytes },
+        { .data = &plan->weights_bytes, .bytes = sizeof(plan->weights_bytes) },
+        { .data = plan->class_names, .bytes = plan->class_names_bytes },
+    };
+
+    snprintf(begin.data, sizeof(begin.data), "%s", plan->data);
+    memset(fan->held, 0, sizeof(fan->held));
+    memset(fan->ready, 0, sizeof(fan->ready));
+    for (uint64_t i = fan->delivered; fan->parts != NULL && i < window_end(fan); i++)
+        if (part_at(fan, i)->state == PART_ASKED)
+            part_at(fan, i)->state = PART_TODO;
+    for (uint32_t rank = 0; rank < fan->pool->grant.slots_count; rank++) {
+        gp_status status = pool_send_weights(fan->pool, rank, plan->weights_fd, err);
+
+        if (status == GP_OK)
+            status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
+                                      plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
+        if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
+            return status; /* a worker that is gone is told of by the scheduler */
+    }
+    return GP_OK;
+}
+
+/* The first worker tells how many samples there are, and how many it computes at once. */
+static gp_status fan_cut(gp_fan *fan, uint64_t samples, uint32_t micro_batch, gp_error *err)
+{
+    const uint32_t workers = fan->pool->grant.slots_count,
+                   most = fan->part_most > micro_batch ? fan->part_most - fan->part_most % micro_batch
+                                                       : fan->part_most;
+    const uint64_t share = samples / ((uint64_t)workers * PARTS_PER_WORKER) + 1,
+                   whole = (share + micro_batch - 1) / micro_batch * micro_batch;
+
+    fan->samples = samples;
+    fan->part_size = whole < most ? (uint32_t)whole : most;
+    fan->part_count = (samples + fan->part_size - 1) / fan->part_size;
+    fan->window = workers * WINDOW_PER_WORKER;
+    fan->parts = gp_calloc(fan->window, sizeof(*fan->parts));
+    return fan->parts != NULL ? GP_OK
+                              : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " parts", fan->window);
+}
+
+static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
+{
+    gp_predict_ready ready;
+    gp_status status = gp_incoming_decode(in, &ready, err);
+
+    if (status != GP_OK)
+        return status;
+    if (fan->plan->data[0] == '\0')
+        ready.samples = fan->plan->request->sample_count;
+    if (fan->parts == NULL && in->payload_count > 0 &&
+        in->payloads[0].bytes > 0) /* the same on all workers */
+        pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 400 ? in->payloads[0].bytes : 400),
+                  (const char *)in->payloads[0].data);
+    if (fan->parts == NULL)
+        status = fan_cut(fan, ready.samples, ready.micro_batch, err);
+    else if (ready.samples != fan->samples)
+        status =
+            gp_fail(err, GP_EINVAL, "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another",
+                    fan->plan->data, fan->samples, ready.samples);
+    fan->ready[rank] = status == GP_OK;
+    return status;
+}
+
+/* ---- parts ---- */
+
+static gp_status part_ask(gp_fan *fan, uint32_t rank, uint64_t index, gp_error *err)
+{
+    gp_predict_ask ask = { .first = index * fan->part_size, .count = part_samples(fan, index) };
+
+    if (fan->plan->data[0] != '\0')
+        return pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask, err);
+    const gp_payload samples = {
+        .data = (const uint8_t *)fan->plan->request->samples + ask.first * fan->plan->sample_bytes,
+        .bytes = ask.count * fan->plan->sample_bytes,
+    };
+
+    return pool_try_worker_with(fan->pool, rank, &gp_msg_predict_ask, &ask, &samples, 1, err);
+}
+
+/* Give the worker the first parts that nobody has. */
+static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
+{
+    for (uint64_t i = fan->delivered; fan->held[rank] < ASKED_MAX && i < window_end(fan); i++) {
+        gp_fan_part *part = part_at(fan, i);
+
+        if (part->state != PART_TODO)
+            continue;
+        gp_status status = part_ask(fan, rank, i, err);
+
+        if (status == GP_EPEER || status == GP_EBUSY)
+            return GP_OK; /* the scheduler will tell */
+        if (status != GP_OK)
+            return status;
+        part->state = PART_ASKED;
+        part->worker = fan->pool->grant.slots[rank].index;
+        fan->held[rank]++;
+    }
+    return GP_OK;
+}
+
+/* All: a part that came back may have moved the window for those that waited. */
+static gp_status fan_ask_all(gp_fan *fan, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t rank = 0; rank < fan->pool->grant.slots_count && status == GP_OK; rank++)
+        if (fan->ready[rank])
+            status = fan_ask(fan, rank, err);
+    return status;
+}
+
+/* A copy; NULL of no bytes. */
+static gp_status frame_keep(void *out, const gp_incoming *in, uint32_t index, gp_error *err)
+{
+    const size_t bytes = index < in->payload_count ? in->payloads[index].bytes : 0;
+    void *copy = bytes > 0 ? gp_malloc(bytes) : NULL;
+
+    if (bytes > 0 && copy == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes of predictions", bytes);
+    if (bytes > 0)
+        memcpy(copy, in->payloads[index].data, bytes);
+    memcpy(out, &copy, sizeof(copy));
+    return GP_OK;
+}
+
+/* As many names as samples. */
+static gp_status names_check(const gp_frame *names, uint32_t count, gp_error *err)
+{
+    uint32_t ends = 0;
+
+    for (size_t i = 0; i < names->bytes; i++)
+        ends += ((const char *)names->data)[i] == '\0';
+    return ends == count && ((const char *)names->data)[names->bytes - 1] == '\0'
+               ? GP_OK
+               : gp_fail(err, GP_EPROTO, "a part of %" PRIu32 " predictions came with %" PRIu32 " names",
+                         count, ends);
+}
+
+static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
+{
+    return index < in->payload_count && in->payloads[index].bytes > 0 ? &in->payloads[index] : NULL;
+}
+
+/* Whether the marks of count samples, if there are any, are that. */
+static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t count)
+{
+    if (marks == NULL)
+        return true;
+    if (plan->on_bad == 0 || marks->bytes != count)
+        return false;
+    for (uint32_t i = 0; i < count; i++)
+        if (((const uint8_t *)marks->data)[i] > 1)
+            return false;
+    return true;
+}
+
+static uint32_t marks_count(const uint8_t *marks, uint32_t count)
+{
+    uint32_t marked = 0;
+
+    for (uint32_t i = 0; i < count && marks != NULL; i++)
+        marked += marks[i];
+    return marked;
+}
+
+/* Whether the answer has a row for each of count samples and nothing else. */
+static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_frame *marks, uint32_t count)
+{
+    const uint8_t *at = frame->data;
+    size_t left = frame->bytes;
+
+    if (!plan->whole || plan->answer != GP_ANSWER_CLASSES)
+        return left == count * plan->row_bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t size[2];
+
+        if (left < sizeof(size))
+            return false;
+        memcpy(size, at, sizeof(size));
+        left -= sizeof(size);
+        at += sizeof(size);
+        const uint64_t bytes = (uint64_t)size[0] * size[1] * plan->class_bytes;
+
+        if (marks != NULL && ((const uint8_t *)marks->data)[i] != 0) {
+            if (size[0] != 0 || size[1] != 0)
+                return false;
+            continue;
+        }
+        if (size[0] == 0 || size[1] == 0 || (uint64_t)size[0] * size[1] > GP_PAYLOAD_BYTES_MAX ||
+            bytes > left)
+            return false;
+        at += bytes;
+        left -= bytes;
+    }
+    return left == 0;
+}
+
+/* The part that was asked of this worker and has come; NULL: it was not asked for. */
+static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict_part *got,
+                              const gp_incoming *in)
+{
+    const uint64_t index = got->first / fan->part_size;
+
+    if (index < fan->delivered || index >= window_end(fan) || got->first != index * fan->part_size ||
+        got->count != part_samples(fan, index) || in->payload_count < 2 ||
+        !marks_fit(fan->plan, frame_at(in, 4), got->count) ||
+        !rows_fit(fan->plan, &in->payloads[0], frame_at(in, 4), got->count) ||
+        (in->payloads[1].bytes != 0 && in->payloads[1].bytes != got->count * sizeof(int32_t)))
+        return NULL;
+    gp_fan_part *part = part_at(fan, index);
+
+    return part->state == PART_ASKED && part->worker == fan->pool->grant.slots[rank].index ? part : NULL;
+}
+
+static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
+{
+    gp_predict_part got;
+    gp_status status = gp_incoming_decode(in, &got, err);
+
+    if (status != GP_OK)
+        return status;
+    gp_fan_part *part = fan->parts != NULL ? part_find(fan, rank, &got, in) : NULL;
+
+    if (part == NULL)
+        return gp_fail(err, GP_EPROTO, "worker %" PRIu32 " sent a part of predictions that was not asked for",
+                       fan->pool->grant.slots[rank].index);
+    const gp_frame *names = frame_at(in, 2), *marks = frame_at(in, 4), *skipped_names = frame_at(in, 5);
+
+    if (names != NULL)
+        status = names_check(names, got.count, err);
+    if (status == GP_OK && marks != NULL && skipped_names == NULL)
+        status = gp_fail(err, GP_EPROTO, "samples were skipped and have no names");
+    if (status == GP_OK && marks != NULL)
+        status = names_check(skipped_names, marks_count(marks->data, got.count), err);
+    if (status == GP_OK)
+        status = frame_keep(&part->scores, in, 0, err);
+    if (status == GP_OK)
+        status = frame_keep(&part->labels, in, 1, err);
+    if (status == GP_OK)
+        status = frame_keep(&part->names, in, 2, err);
+    if (status == GP_OK)
+        status = frame_keep(&part->skipped, in, 4, err);
+    if (status == GP_OK && marks != NULL)
+        status = frame_keep(&part->skipped_names, in, 5, err);
+    if (status == GP_OK && fan->plan->confusion != NULL && in->payload_count > 3)
+        status = gp_confusion_unpack(fan->plan->confusion, in->payloads[3].data, in->payloads[3].bytes, err);
+    if (status != GP_OK)
+        return status;
+    part->state = PART_BACK;
+    part->sums = got;
+    fan->held[rank]--;
+    return GP_OK;
+}
+
+/* In the order of the data: sums of floats have the same bits whoever was first. */
+static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t skipped)
+{
+    sums->count += part->count - skipped;
+    sums->skipped += skipped;
+    sums->loss += part->loss;
+    sums->weight += part->weight;
+    sums->correct += part->correct;
+    sums->classed += part->classed;
+    sums->squares += part->squares;
+    sums->values += part->values;
+    sums->labelled += part->labelled;
+    sums->excluded += part->excluded;
+}
+
+/* The samples of a part that could not be read, by name. */
+static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
+{
+    const gp_predict_request *request = fan->plan->request;
+    const char *name = part->skipped_names;
+    uint64_t told = fan->sums.skipped;
+
+    for (uint32_t i = 0; i < part->sums.count && part->skipped != NULL; i++) {
+        if (part->skipped[i] == 0)
+            continue;
+        if (told < SKIPPED_TOLD)
+            snprintf(fan->skipped[told++], sizeof(fan->skipped[0]), "%s", name);
+        if (request->skip != NULL)
+            request->skip(request->context, part->sums.first + i, name);
+        name += strlen(name) + 1;
+    }
+}
+
+/* Hand out what is complete from the front. */
+static gp_status fan_deliver(gp_fan *fan, gp_error *err)
+{
+    const gp_predict_request *request = fan->plan->request;
+
+    while (fan->delivered < fan->part_count && part_at(fan, fan->delivered)->state == PART_BACK) {
+        gp_fan_part *part = part_at(fan, fan->delivered);
+
+        part_tell_skipped(fan, part);
+        if (!fan->plan->take(fan->plan->context, part))
+            return gp_fail(err, GP_ECANCELED, "ended by the caller");
+        sums_add(&fan->sums, &part->sums, marks_count(part->skipped, part->sums.count));
+        part_clear(part);
+        fan->delivered++;
+        if (request->progress != NULL)
+            request->progress(request->context, fan->sums.count + fan->sums.skipped, fan->samples);
+    }
+    return GP_OK;
+}
+
+/* ---- deaths ---- */
+
+/* A worker computes its parts in order, so of those it had the first is the one that it may have died of. */
+static gp_status fan_blame(gp_fan *fan, gp_error *err)
+{
+    const gp_worker_lost *lost = &fan->pool->lost;
+
+    for (uint64_t i = fan->delivered; fan->parts != NULL && i < window_end(fan); i++) {
+        gp_fan_part *part = part_at(fan, i);
+
+        if (part->state != PART_ASKED || part->worker != lost->index)
+            continue;
+        part->deaths++;
+        if (part->deaths < GP_FAN_DEATHS_MAX)
+            return GP_OK;
+        return gp_fail(err, GP_EPEER,
+                       "%" PRIu32 " workers died while they computed samples %" PRIu64 " to %" PRIu64
+                       ", the last (%" PRIu32 "): %s; its log is %s",
+                       part->deaths, i * fan->part_size + 1, i * fan->part_size + part_samples(fan, i),
+                       lost->index, lost->cause, lost->log);
+    }
+    return GP_OK;
+}
+
+static void fan_await_grant(gp_fan *fan)
+{
+    if (!fan->stale)
+        fan->grant = gp_patience_of(GRANT_MS);
+    fan->stale = true;
+}
+
+static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
+{
+    const uint32_t rank = message->rank;
+    gp_status status = GP_OK;
+
+    if (message->from != POOL_WORKER || message->in.envelope.generation != fan->pool->generation)
+        return GP_OK;
+    if (message->in.type == &gp_msg_error_reply) {
+        status = pool_error_from(&message->in, err);
+        gp_error_prefix(err, "worker %" PRIu32, fan->pool->grant.slots[rank].index);
+        /* A worker that serves the next generation already, or heard that a peer died, refuses what is of the old
+         * one: the new grant is on its way to us. */
+        if (status == GP_ESTALE || status == GP_ECANCELED) {
+            status = GP_OK;
+            fan_await_grant(fan);
+        }
+        return status;
+    }
+    if (message->in.type == &gp_msg_predict_ready)
+        status = fan_take_ready(fan, rank, &message->in, err);
+    else if (message->in.type == &gp_msg_predict_part)
+        status = fan_take_part(fan, rank, &message->in, err);
+    else
+        return GP_OK;
+    /* First ask, then hand out: the worker computes while the caller writes. */
+    if (status == GP_OK)
+        status = fan_ask(fan, rank, err);
+    if (status == GP_OK)
+        status = fan_deliver(fan, err);
+    return status == GP_OK ? fan_ask_all(fan, err) : status;
+}
+
+static gp_status fan_renew(gp_fan *fan, gp_error *err)
+{
+    gp_status status = fan_blame(fan, err);
+
+    pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
+    fan->stale = false;
+    if (status == GP_OK)
+        status = pool_attach(fan->pool, err);
+    return status == GP_OK ? fan_begin(fan, err) : status;
+}
+
+static gp_status fan_step(gp_fan *fan, gp_error *err)
+{
+    const gp_predict_request *request = fan->plan->request;
+    pool_message message;
+
+    if (request->stop != NULL && *request->stop != 0)
+        return gp_fail(err, GP_ECANCELED, "stopped after %" PRIu64 " of %" PRIu64 " samples",
+                       fan->sums.count + fan->sums.skipped, fan->samples);
+    if (fan->pool->revoked)
+        return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
+    if (fan->pool->regranted)
+        return fan_renew(fan, err);
+    if (fan->pool->lost.index != 0)
+        fan_await_grant(fan);
+    if (fan->stale && gp_patience_left(&fan->grant) == 0)
+        return gp_fail(err, GP_ETIMEDOUT,
+                       "a worker died and was not replaced within %d s; the scheduler's log is %s",
+                       GRANT_MS / 1000, fan->pool->places.scheduler_log);
+    gp_status status = pool_next(fan->pool, &message, GP_PATIENCE_TURN_MS, err);
+
+    if (status == GP_OK)
+        status = fan_take(fan, &message, err);
+    if (message.from != POOL_NOBODY)
+        pool_message_close(&message);
+    return status;
+}
+
+/* Something was computed; what could not be read is told. */
+static gp_status fan_end(const gp_fan *fan, gp_error *err)
+{
+    const gp_fan_sums *sums = &fan->sums;
+    const uint32_t named = sums->skipped < SKIPPED_TOLD ? (uint32_t)sums->skipped : SKIPPED_TOLD;
+
+    if (sums->count == 0 && sums->skipped > 0)
+        return gp_fail(err, GP_ECORRUPT,
+                       "of the images of %.200s none could be read, %s%s; the workers' logs say why",
+                       fan->plan->data, fan->skipped[0], sums->skipped > 1 ? ", ..." : "");
+    pool_note_skipped(fan->pool, sums->skipped, fan->skipped, named);
+    return GP_OK;
+}
+
+gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, gp_error *err)
+{
+    gp_fan fan = { .pool = pool, .plan = plan, .part_most = part_most_of(plan) };
+    gp_status status = fan_begin(&fan, err);
+
+    while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
+        status = fan_step(&fan, err);
+    if (status == GP_OK)
+        status = fan_end(&fan, err);
+    for (uint32_t i = 0; i < fan.window && fan.parts != NULL; i++)
+        part_clear(&fan.parts[i]);
+    gp_free(fan.parts);
+    if (status == GP_OK)
+        *out = fan.sums;
+    return status; /* the release that follows ends the prediction on the workers */
+}

@@ -1,0 +1,441 @@
+/* function.c -- task objects and the functions in them.
+ *
+ * An object is known by its content: the same file found twice, or under two names, is shipped once.  Its table of
+ * dynamic symbols is read here, so that a wrong name is told at once and with the nearest right one; the worker has
+ * the last word. */
+#include <elf.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sha2.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GP_TASK_NO_ABI
+#include <gradpool/task.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/spell.h"
+
+enum { OBJECT_BYTES_MAX = 1 << 30, PATH_SAID_MAX = 512 };
+
+struct team_object {
+    struct team_object *next;
+    uint32_t number; /* on the workers, from 1 */
+    uint8_t sha256[SHA256_DIGEST_LENGTH];
+    team_lasting *said;
+    char *path; /* under which it was found first */
+};
+
+/* What is said to workers may be refused after it was found here: then calls fail with that. */
+typedef struct gp_function_entry {
+    struct gp_function_entry *next;
+    gp_function function; /* the user's */
+    team_lasting *said;
+    const struct team_object *object;
+} function_entry;
+
+void functions_free(gp_team *team)
+{
+    while (team->functions != NULL) {
+        function_entry *next = team->functions->next;
+
+        gp_free(team->functions);
+        team->functions = next;
+    }
+    while (team->objects != NULL) {
+        struct team_object *next = team->objects->next;
+
+        gp_free(team->objects->path);
+        gp_free(team->objects);
+        team->objects = next;
+    }
+}
+
+/* ---- reading an object ---- */
+
+typedef struct image {
+    const char *path;
+    const uint8_t *bytes;
+    size_t count;
+} image;
+
+static const void *image_at(const image *file, uint64_t offset, uint64_t count)
+{
+    return offset <= file->count && count <= file->count - offset ? file->bytes + offset : NULL;
+}
+
+#if UINTPTR_MAX > UINT32_MAX
+typedef Elf64_Ehdr elf_header;
+typedef Elf64_Shdr elf_section;
+typedef Elf64_Sym elf_symbol;
+typedef Elf64_Phdr elf_segment;
+enum { ELF_CLASS = ELFCLASS64 };
+#else
+typedef Elf32_Ehdr elf_header;
+typedef Elf32_Shdr elf_section;
+typedef Elf32_Sym elf_symbol;
+typedef Elf32_Phdr elf_segment;
+enum { ELF_CLASS = ELFCLASS32 };
+#endif
+
+#if defined(__x86_64__)
+enum { ELF_MACHINE = EM_X86_64 };
+#elif defined(__aarch64__)
+enum { ELF_MACHINE = EM_AARCH64 };
+#else
+enum { ELF_MACHINE = EM_NONE };
+#endif
+
+/* Whether all that will be mapped is there: the dynamic linker of a worker would die of the rest. */
+static bool image_is_whole(const image *file, const elf_header *header)
+{
+    const elf_segment *segments =
+        image_at(file, header->e_phoff, (uint64_t)header->e_phnum * sizeof(*segments));
+
+    if (segments == NULL || header->e_phentsize != sizeof(*segments) ||
+        header->e_phoff % _Alignof(elf_segment) != 0)
+        return false;
+    for (uint32_t i = 0; i < header->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD &&
+            image_at(file, segments[i].p_offset, segments[i].p_filesz) == NULL)
+            return false;
+    return true;
+}
+
+static gp_status image_check(const image *file, gp_error *err)
+{
+    const elf_header *header = image_at(file, 0, sizeof(*header));
+
+    if (header == NULL || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_type != ET_DYN ||
+        header->e_ident[EI_CLASS] != ELF_CLASS)
+        return gp_fail(err, GP_EINVAL,
+                       "%s is no task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
+                       file->path);
+    if (!image_is_whole(file, header))
+        return gp_fail(err, GP_EINVAL,
+                       "%s has %zu bytes, which is not all of it: it was cut off; build it again", file->path,
+                       file->count);
+    if (ELF_MACHINE != EM_NONE && header->e_machine != ELF_MACHINE)
+        return gp_fail(err, GP_EINVAL,
+                       "%s was built for another kind of machine (ELF machine %u, this is %u)", file->path,
+                       header->e_machine, (unsigned)ELF_MACHINE);
+    return GP_OK;
+}
+
+typedef struct symbols {
+    const elf_symbol *first;
+    uint64_t count;
+    const char *names;
+    uint64_t names_bytes;
+    const elf_section *sections;
+    uint32_t section_count;
+} symbols;
+
+/* False: it has no table of sections; the worker will see for itself. */
+static bool symbols_find(const image *file, symbols *out)
+{
+    const elf_header *header = image_at(file, 0, sizeof(*header));
+    const elf_section *sections;
+
+    if (header->e_shentsize != sizeof(*sections) || header->e_shoff % _Alignof(elf_section) != 0)
+        return false;
+    sections = image_at(file, header->e_shoff, (uint64_t)header->e_shnum * sizeof(*sections));
+    for (uint32_t i = 0; sections != NULL && i < header->e_shnum; i++) {
+        const elf_section *table = &sections[i], *names;
+
+        if (table->sh_type != SHT_DYNSYM || table->sh_link >= header->e_shnum ||
+            table->sh_offset % _Alignof(elf_symbol) != 0)
+            continue;
+        names = &sections[table->sh_link];
+        *out = (symbols){ .first = image_at(file, table->sh_offset, table->sh_size),
+                          .count = table->sh_size / sizeof(elf_symbol),
+                          .names = image_at(file, names->sh_offset, names->sh_size),
+                          .names_bytes = names->sh_size,
+                          .sections = sections,
+                          .section_count = header->e_shnum };
+        return out->first != NULL && out->names != NULL && out->names_bytes > 0 &&
+               out->names[out->names_bytes - 1] == '\0';
+    }
+    return false;
+}
+
+static const char *symbol_name(const symbols *all, const elf_symbol *symbol)
+{
+    return symbol->st_name < all->names_bytes ? all->names + symbol->st_name : "";
+}
+
+/* The number that task.h put into the object; 0 = none. */
+static uint32_t abi_of(const image *file, const symbols *all, const elf_symbol *symbol)
+{
+    uint32_t number;
+
+    if (symbol->st_shndx >= all->section_count)
+        return 0;
+    const elf_section *section = &all->sections[symbol->st_shndx];
+    const void *at =
+        symbol->st_value < section->sh_addr
+            ? NULL
+            : image_at(file, symbol->st_value - section->sh_addr + section->sh_offset, sizeof(number));
+
+    if (at == NULL)
+        return 0;
+    memcpy(&number, at, sizeof(number));
+    return number;
+}
+
+static gp_status abi_check(const image *file, const symbols *all, gp_error *err)
+{
+    for (uint64_t i = 0; i < all->count; i++) {
+        if (strcmp(symbol_name(all, &all->first[i]), "gp_task_object_abi") != 0 ||
+            all->first[i].st_shndx == SHN_UNDEF)
+            continue;
+        uint32_t abi = abi_of(file, all, &all->first[i]);
+
+        if (abi != GP_TASK_ABI)
+            return gp_fail(err, GP_EVERSION,
+                           "%s was built for task ABI %" PRIu32
+                           ", this gradpool has %d; build it again with its task.h",
+                           file->path, abi, GP_TASK_ABI);
+        return GP_OK;
+    }
+    return gp_fail(err, GP_EINVAL,
+                   "%s is a shared object, but not of tasks: it does not include <gradpool/task.h>",
+                   file->path);
+}
+
+static gp_status name_find(const image *file, const symbols *all, const char *name, gp_error *err)
+{
+    const char *nearest = NULL;
+    unsigned distance = 0;
+
+    for (uint64_t i = 0; i < all->count; i++) {
+        const char *other = symbol_name(all, &all->first[i]);
+
+        if ((all->first[i].st_info & 0xf) != STT_FUNC || all->first[i].st_shndx == SHN_UNDEF)
+            continue;
+        if (strcmp(other, name) == 0)
+            return GP_OK;
+        gp_spell_offer(name, other, &nearest, &distance);
+    }
+    if (nearest != NULL)
+        return gp_fail(err, GP_ENOENT, "%s has no function '%s'; did you mean '%s'?", file->path, name,
+                       nearest);
+    return gp_fail(err, GP_ENOENT,
+                   "%s has no function '%s'; is it written with GP_TASK, and in C++ with extern \"C\"?",
+                   file->path, name);
+}
+
+static gp_status image_look(const image *file, const char *name, gp_error *err)
+{
+    symbols all;
+    gp_status status = image_check(file, err);
+
+    if (status != GP_OK || !symbols_find(file, &all))
+        return status;
+    status = abi_check(file, &all, err);
+    return status == GP_OK ? name_find(file, &all, name, err) : status;
+}
+
+/* ---- shipping ---- */
+
+static gp_status object_check_owner(const struct stat *facts, const char *path, gp_error *err)
+{
+    if (!S_ISREG(facts->st_mode))
+        return gp_fail(err, GP_EINVAL, "%s is no regular file", path);
+    if (facts->st_uid != geteuid() && facts->st_uid != 0)
+        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to you; its code would run as you", path,
+                       (unsigned)facts->st_uid);
+    if ((facts->st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return gp_fail(err, GP_EPERM, "others than you may write %s (mode %o); try: chmod go-w %s", path,
+                       (unsigned)facts->st_mode & 07777, path);
+    if (facts->st_size > OBJECT_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; an object has at most %d", path,
+                       (long long)facts->st_size, OBJECT_BYTES_MAX);
+    return GP_OK;
+}
+
+static gp_status object_ship(gp_team *team, struct team_object *object, gp_shared *shared, gp_error *err)
+{
+    unsigned char payload[sizeof(gp_task_object) + PATH_SAID_MAX];
+    gp_task_object head = { .bytes = shared->bytes };
+    size_t length = strnlen(object->path, PATH_SAID_MAX - 1);
+    team_lasting *lasting;
+    gp_status status;
+
+    memcpy(head.sha256, object->sha256, sizeof(head.sha256));
+    memcpy(payload, &head, sizeof(head));
+    memcpy(payload + sizeof(head), object->path, length);
+    const team_call call = { .kind = GP_CALL_OBJECT,
+                             .count = object->number,
+                             .payload = payload,
+                             .bytes = sizeof(head) + length,
+                             .shared = shared };
+
+    status = team_lasting_add(&lasting, team, &call, GP_EVERY_WORKER, err);
+    if (status == GP_OK) {
+        status = team_lasting_wait(team, lasting, err);
+        if (status != GP_OK)
+            team_lasting_remove(team, lasting);
+        else
+            object->said = lasting;
+    }
+    return status;
+}
+
+static gp_status object_add(gp_team *team, const image *file, gp_shared *shared, struct team_object **out,
+                            gp_error *err)
+{
+    struct team_object *object;
+    uint8_t digest[SHA256_DIGEST_LENGTH];
+    SHA2_CTX sum;
+    gp_status status;
+
+    SHA256Init(&sum);
+    SHA256Update(&sum, file->bytes, file->count);
+    SHA256Final(digest, &sum);
+    for (object = team->objects; object != NULL; object = object->next)
+        if (memcmp(object->sha256, digest, sizeof(digest)) == 0) {
+            *out = object;
+            return GP_OK;
+        }
+    if (team->object_count >= GP_TASK_OBJECTS_MAX)
+        return gp_fail(err, GP_ELIMIT, "the team has %d objects already", GP_TASK_OBJECTS_MAX);
+    object = gp_calloc(1, sizeof(*object));
+    if (object == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for an object");
+    memcpy(object->sha256, digest, sizeof(digest));
+    object->number = team->object_count + 1;
+    object->path = gp_strdup(file->path);
+    status = object->path == NULL ? gp_fail(err, GP_ENOMEM, "no memory for an object")
+                                  : object_ship(team, object, shared, err);
+    team->object_count++; /* also when it was refused: a number is not used twice */
+    if (status != GP_OK) {
+        gp_free(object->path);
+        gp_free(object);
+        return status;
+    }
+    object->next = team->objects;
+    team->objects = object;
+    *out = object;
+    return GP_OK;
+}
+
+/* Read whole into a sealed memory file first: what is looked at is what is shipped. */
+static gp_status object_read(gp_team *team, int fd, const char *path, const char *name,
+                             struct team_object **out, gp_error *err)
+{
+    struct stat facts;
+    gp_shared *shared;
+    gp_status status;
+
+    if (fstat(fd, &facts) != 0)
+        return gp_fail_errno(err, GP_EIO, "cannot look at %s", path);
+    status = object_check_owner(&facts, path, err);
+    if (status == GP_OK && facts.st_size == 0)
+        status = gp_fail(err, GP_EINVAL, "%s is empty", path);
+    if (status == GP_OK)
+        status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
+    if (status != GP_OK)
+        return status;
+    void *memory = mmap(NULL, shared->bytes, PROT_READ, MAP_SHARED, shared->fd, 0);
+
+    if (memory == MAP_FAILED) {
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot map %s", path);
+    } else {
+        const image file = { path, memory, shared->bytes };
+
+        status = image_look(&file, name, err);
+        if (status == GP_OK)
+            status = object_add(team, &file, shared, out, err);
+        munmap(memory, shared->bytes);
+    }
+    gp_shared_free(shared);
+    return status;
+}
+
+static gp_status function_add(const gp_function **out, gp_team *team, const struct team_object *object,
+                              const char *name, gp_error *err)
+{
+    const team_call call = { .kind = GP_CALL_FUNCTION,
+                             .count = object->number,
+                             .function = team->function_count + 1,
+                             .payload = name,
+                             .bytes = strlen(name) };
+    function_entry *entry;
+    team_lasting *lasting;
+    gp_status status;
+
+    for (entry = team->functions; entry != NULL; entry = entry->next)
+        if (entry->object == object && strcmp(entry->function.name, name) == 0) {
+            *out = &entry->function;
+            return GP_OK;
+        }
+    if (team->function_count >= GP_TASK_FUNCTIONS_MAX)
+        return gp_fail(err, GP_ELIMIT, "the team has %d functions already", GP_TASK_FUNCTIONS_MAX);
+    entry = gp_calloc(1, sizeof(*entry));
+    if (entry == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a function");
+    entry->object = object;
+    entry->function.team = team;
+    entry->function.number = ++team->function_count;
+    memcpy(entry->function.name, name, strlen(name));
+    status = team_lasting_add(&lasting, team, &call, GP_EVERY_WORKER, err);
+    if (status == GP_OK) {
+        status = team_lasting_wait(team, lasting, err);
+        if (status != GP_OK)
+            team_lasting_remove(team, lasting);
+    }
+    if (status != GP_OK) {
+        gp_free(entry);
+        return status;
+    }
+    entry->said = lasting;
+    entry->next = team->functions;
+    team->functions = entry;
+    *out = &entry->function;
+    return GP_OK;
+}
+
+gp_status function_check(const gp_function *function, gp_error *err)
+{
+    const function_entry *entry =
+        (const function_entry *)(const void *)((const char *)function - offsetof(function_entry, function));
+    gp_status status = entry->object->said->status;
+
+    if (status == GP_OK || status == GP_ETIMEDOUT)
+        status = entry->said->status;
+    else
+        return team_lasting_check(entry->object->said, err);
+    return status == GP_OK || status == GP_ETIMEDOUT ? GP_OK : team_lasting_check(entry->said, err);
+}
+
+gp_status gp_function_find(const gp_function **out, gp_team *team, const char *name, gp_error *err)
+{
+    const char *colon = strrchr(name, ':');
+    struct team_object *object = NULL;
+    char path[4096];
+    gp_status status;
+    int fd;
+
+    if (colon == NULL || colon == name || colon[1] == '\0')
+        return gp_fail(err, GP_EINVAL, "'%s' names no function; write FILE.so:NAME", name);
+    if (strlen(colon + 1) >= GP_TASK_NAME_MAX || (size_t)(colon - name) >= sizeof(path))
+        return gp_fail(err, GP_ELIMIT, "the name of a function has at most %d bytes, and of a file %zu",
+                       GP_TASK_NAME_MAX - 1, sizeof(path) - 1);
+    memcpy(path, name, (size_t)(colon - name));
+    path[colon - name] = '\0';
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    if (fd < 0)
+        return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
+    team_enter(team);
+    status = object_read(team, fd, path, colon + 1, &object, err);
+    if (status == GP_OK)
+        status = function_add(out, team, object, colon + 1, err);
+    team_leave(team);
+    close(fd);
+    return status;
+}

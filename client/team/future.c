@@ -1,0 +1,644 @@
+/* future.c -- parfeval: one call, and what becomes of it.
+ *
+ * A future is a unit of the dispatch with a few fields more, in slabs, so that a million of them that wait are small
+ * and near each other.  When it has ended its argument's place holds a short result. */
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+
+enum { SLAB_COUNT = 256 };
+
+struct gp_future {
+    team_unit unit; /* first; the rest is for users */
+    gp_team *team;
+    void (*done)(void *context, gp_future *future);
+    void *context;
+    void *result; /* or the sentence of a failure */
+    size_t bytes;
+    size_t mapped; /* bytes of `result` that are a mapping; 0 = on the heap, or in the unit */
+    int64_t submitted_ns, started_ns, ended_ns;
+    uint16_t status;
+    bool ended;
+    bool released; /* nobody will ask for it any more */
+    bool listed;   /* in team->ended */
+    bool calling;  /* its callback runs */
+    bool marked;   /* a wait counts it */
+};
+
+struct future_slab {
+    future_slab *next;
+    gp_future futures[SLAB_COUNT];
+};
+
+_Static_assert(sizeof(gp_future) <= 288, "a waiting call is small");
+
+/* ---- memory ---- */
+
+static gp_future *future_new(gp_team *team)
+{
+    if (team->futures_free == NULL) {
+        future_slab *slab = gp_calloc(1, sizeof(*slab));
+
+        if (slab == NULL)
+            return NULL;
+        slab->next = team->slabs;
+        team->slabs = slab;
+        for (uint32_t i = SLAB_COUNT; i > 0; i--) {
+            slab->futures[i - 1].unit.next = team->futures_free;
+            team->futures_free = &slab->futures[i - 1].unit;
+        }
+    }
+    gp_future *future = (gp_future *)team->futures_free;
+
+    team->futures_free = future->unit.next;
+    memset(future, 0, sizeof(*future));
+    future->team = team;
+    future->unit.is_future = true;
+    return future;
+}
+
+static bool result_in_place(const gp_future *future)
+{
+    return future->result == (const void *)future->unit.payload.in_place;
+}
+
+static void result_free(gp_future *future)
+{
+    if (future->mapped != 0)
+        munmap(future->result, future->mapped);
+    else if (!result_in_place(future))
+        gp_free(future->result);
+    future->result = NULL;
+}
+
+/* Its memory goes to the next one; the id says that it is no more. */
+static void future_recycle(gp_future *future)
+{
+    gp_team *team = future->team;
+
+    if (future->ended) {
+        result_free(future);
+        if (future->listed)
+            unit_list_remove(&team->ended, &future->unit);
+    } else {
+        unit_payload_free(&future->unit);
+    }
+    future->unit.id = 0;
+    future->unit.state = UNIT_FREE;
+    future->unit.next = team->futures_free;
+    team->futures_free = &future->unit;
+}
+
+void futures_free(gp_team *team)
+{
+    for (future_slab *slab = team->slabs, *next; slab != NULL; slab = next) {
+        next = slab->next;
+        for (uint32_t i = 0; i < SLAB_COUNT; i++)
+            if (slab->futures[i].ended && slab->futures[i].unit.id != 0)
+                result_free(&slab->futures[i]);
+        gp_free(slab);
+    }
+    team->slabs = NULL;
+}
+
+/* ---- ending ---- */
+
+static void result_keep(gp_future *future, const team_outcome *outcome)
+{
+    bool fine = outcome->status == GP_OK;
+    const void *data = fine ? outcome->data : outcome->sentence;
+    size_t bytes = fine ? outcome->bytes : strlen(outcome->sentence) + 1;
+
+    future->status = (uint16_t)outcome->status;
+    if (fine && outcome->blob != NULL && outcome->blob->data != NULL) {
+        team_bytes taken;
+
+        team_bytes_take(&taken, outcome, NULL); /* a mapping is handed over without fail */
+        future->result = taken.data;
+        future->bytes = taken.bytes;
+        future->mapped = taken.mapped;
+        return;
+    }
+    future->result = bytes <= UNIT_INLINE_MAX ? future->unit.payload.in_place : gp_malloc(bytes);
+    if (future->result == NULL) {
+        future->status = GP_ENOMEM;
+        return;
+    }
+    if (bytes != 0)
+        memcpy(future->result, data, bytes);
+    future->bytes = bytes;
+}
+
+static void team_count(gp_team *team, const gp_future *future)
+{
+    team->info.ended++;
+    if (future->status == GP_ECANCELED)
+        team->info.canceled++;
+    else if (future->status != GP_OK)
+        team->info.failed++;
+    if (!future->marked)
+        return;
+    team->marked_ended++;
+    team->marked_failed += future->status != GP_OK;
+}
+
+/* Have a unit that depends on this future, and will not run, say why.  The text replaces the unit's argument. */
+static void orphan_tell(team_unit *unit, const gp_future *future)
+{
+    char text[GP_ERROR_MESSAGE_MAX];
+    const char *why = future->result != NULL ? future->result : "no memory for its error message";
+
+    if (future->unit.orphan) /* its own message names the call that failed first */
+        snprintf(text, sizeof(text), "%s", why);
+    else
+        snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s", future->unit.id,
+                 why);
+    unit_payload_free(unit);
+    unit->payload.memory = gp_malloc(strlen(text) + UNIT_INLINE_MAX + 1);
+    if (unit->payload.memory == NULL)
+        return;
+    unit->bytes = (uint32_t)strlen(text) + UNIT_INLINE_MAX + 1;
+    memcpy(unit->payload.memory, text, strlen(text) + 1);
+}
+
+static void orphans_tell(const gp_future *future)
+{
+    for (const unit_edge *edge = future->unit.edges; edge != NULL; edge = edge->next)
+        if (edge->unit->id == edge->id && edge->unit->state == UNIT_HELD)
+            orphan_tell(edge->unit, future);
+}
+
+void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
+{
+    gp_future *future = (gp_future *)unit;
+
+    unit_payload_free(unit);
+    result_keep(future, outcome);
+    if (future->status != GP_OK)
+        orphans_tell(future);
+    future->ended = true;
+    future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team->now_ns;
+    future->started_ns = outcome->begun_ns;
+    if (future->started_ns != 0 && future->started_ns < future->submitted_ns)
+        future->started_ns = future->submitted_ns;
+    team_count(team, future);
+    dispatch_settle(team->dispatch, unit, (gp_status)future->status);
+    if (!future->released) {
+        team->coming--;
+        future->listed = true;
+        unit_list_append(&team->ended, unit);
+    }
+    if (future->done != NULL) {
+        const gp_team *before = team_callback_begin(team);
+
+        future->calling = true;
+        future->done(future->context, future);
+        future->calling = false;
+        team_callback_end(before);
+    }
+    if (future->released)
+        future_recycle(future);
+}
+
+/* ---- parfeval ---- */
+
+static gp_status request_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    if (request->function == NULL || request->function->team != team)
+        return gp_fail(err, GP_EINVAL, "the function is %s; find it with gp_function_find()",
+                       request->function == NULL ? "missing" : "of another team");
+    gp_status status = function_check(request->function, err);
+
+    if (status != GP_OK)
+        return status;
+    if (request->worker > team->size)
+        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32,
+                       request->worker, team->size);
+    if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", request->priority,
+                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
+        return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
+                       request->shared == NULL ? "no address" : "two places: argument and shared");
+    if (request->after == NULL && request->after_count != 0)
+        return gp_fail(err, GP_EINVAL, "after_count is %" PRIu32 " and after is NULL", request->after_count);
+    if (request->start_within_ms < 0 || request->run_ms_max < 0)
+        return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
+                       request->start_within_ms < 0 ? request->start_within_ms : request->run_ms_max);
+    if (team->units >= GP_FUTURES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%d calls wait already; wait for some of them first", GP_FUTURES_MAX);
+    return GP_OK;
+}
+
+static gp_status needs_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    uint32_t kind = request->needs == GP_NEEDS_GPU ? GP_DEVICE_CUDA : GP_DEVICE_CPU, found = 0;
+
+    if (request->needs == GP_NEEDS_NOTHING)
+        return GP_OK;
+    for (uint32_t w = 1; w <= team->size; w++)
+        if ((request->worker == 0 || request->worker == w) &&
+            (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA) == (kind == GP_DEVICE_CUDA))
+            found++;
+    if (found > 0)
+        return GP_OK;
+    if (request->worker != 0)
+        return gp_fail(err, GP_EINVAL, "worker %" PRIu32 " has no %s", request->worker,
+                       kind == GP_DEVICE_CUDA ? "GPU" : "CPU as its device");
+    return gp_fail(err, GP_EINVAL, "none of the %" PRIu32 " workers has %s", team->size,
+                   kind == GP_DEVICE_CUDA ? "a GPU" : "the CPU as its device");
+}
+
+/* Refuse a call that is to follow another one to its worker and cannot, or may not be able to. */
+static gp_status follow_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    const gp_future *before = request->follow;
+    uint32_t worker;
+
+    if (before == NULL || before->team != team || (before->ended && before->status != GP_OK))
+        return GP_OK; /* depend() deals with these */
+    worker = before->ended ? before->unit.worker : before->unit.wish;
+    if (request->worker != 0 && worker != request->worker)
+        return worker != 0
+                   ? gp_fail(err, GP_EINVAL,
+                             "the call follows one on worker %" PRIu32 " and is to run on worker %" PRIu32
+                             "; leave out `worker`",
+                             worker, request->worker)
+                   : gp_fail(
+                         err, GP_EINVAL,
+                         "the call follows one that may run on any worker, and is to run on worker %" PRIu32
+                         "; leave out `worker`, or give it to both",
+                         request->worker);
+    if (request->needs != GP_NEEDS_NOTHING && worker == 0 && before->unit.needs != request->needs)
+        return gp_fail(err, GP_EINVAL,
+                       "the call needs a %s and follows one that does not; give `needs` to both",
+                       request->needs == GP_NEEDS_GPU ? "GPU" : "CPU");
+    if (worker == 0 || request->needs == GP_NEEDS_NOTHING)
+        return GP_OK;
+    return needs_check(team, &(gp_parfeval_request){ .worker = worker, .needs = request->needs }, err);
+}
+
+/* Have the call depend on another one; one that has failed already fails it when it is submitted. */
+static gp_status depend(gp_team *team, gp_future *future, gp_future *before, bool follow, bool *failed,
+                        gp_error *err)
+{
+    if (before == NULL || before->team != team)
+        return gp_fail(err, GP_EINVAL, "a future to come after is %s",
+                       before == NULL ? "NULL" : "of another team");
+    if (!before->ended)
+        return dispatch_after(team->dispatch, &future->unit, &before->unit, follow, err);
+    if (before->status == GP_OK && follow && future->unit.wish == 0)
+        future->unit.wish = before->unit.worker;
+    if (before->status != GP_OK && !*failed) {
+        *failed = true;
+        orphan_tell(&future->unit, before);
+    }
+    return GP_OK;
+}
+
+static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval_request *request,
+                             bool *failed, gp_error *err)
+{
+    const team_call call = { .kind = GP_CALL_RUN,
+                             .function = request->function->number,
+                             .payload = request->argument,
+                             .bytes = request->argument != NULL ? request->bytes : 0,
+                             .shared = request->shared };
+    uint32_t attempts = request->attempts == 0 ? DISPATCH_ATTEMPTS : request->attempts;
+    team_unit *unit = &future->unit;
+    gp_status status = unit_fill(team, unit, &call, err);
+
+    unit->wish = (uint8_t)request->worker;
+    unit->needs = request->worker != 0 ? GP_NEEDS_NOTHING : (uint8_t)request->needs;
+    unit->priority = (int16_t)request->priority;
+    unit->attempts_max = attempts < UINT16_MAX ? (uint16_t)attempts : UINT16_MAX;
+    unit->retries_max = request->retries < UINT16_MAX ? (uint16_t)request->retries : UINT16_MAX;
+    unit->run_ms_max = request->run_ms_max < UINT32_MAX ? (uint32_t)request->run_ms_max : 0;
+    unit->start_ms_max =
+        request->start_within_ms < UINT32_MAX ? (uint32_t)request->start_within_ms : UINT32_MAX;
+    future->done = request->done;
+    future->context = request->context;
+    future->submitted_ns = team->now_ns;
+    for (uint32_t i = 0; status == GP_OK && i < request->after_count; i++)
+        status = depend(team, future, request->after[i], false, failed, err);
+    if (status == GP_OK && request->follow != NULL)
+        status = depend(team, future, request->follow, true, failed, err);
+    return status;
+}
+
+static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    bool failed = false;
+    gp_future *future;
+    gp_status status = team_check(team, err);
+
+    if (status == GP_OK)
+        status = request_check(team, request, err);
+    if (status == GP_OK)
+        status = needs_check(team, request, err);
+    if (status == GP_OK)
+        status = follow_check(team, request, err);
+    if (status != GP_OK)
+        return status;
+    future = future_new(team);
+    if (future == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a future");
+    status = future_fill(team, future, request, &failed, err);
+    if (status == GP_OK)
+        status = dispatch_submit(
+            team->dispatch, &future->unit,
+            request->start_within_ms == 0 ? 0 : team->now_ns + request->start_within_ms * 1000000, err);
+    if (status != GP_OK) {
+        future_recycle(future); /* edges to it find another id */
+        return status;
+    }
+    future->released = out == NULL;
+    if (out != NULL)
+        *out = future;
+    team->units++;
+    team->coming += !future->released;
+    team->info.submitted++;
+    if (failed) {
+        future->unit.orphan = true;
+        dispatch_over(team->dispatch, &future->unit, GP_ECANCELED);
+    } else {
+        team_send(team);
+    }
+    return GP_OK;
+}
+
+gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request *request, gp_error *err)
+{
+    gp_status status;
+
+    team_enter(team);
+    status = submit(out, team, request, err);
+    if (status == GP_OK && !team_in_callback(team) && (team->info.submitted & 15) == 0)
+        team_pump(team); /* who only submits takes answers too */
+    team_leave(team);
+    return status;
+}
+
+/* ---- looking, waiting ---- */
+
+static gp_future_state future_state(const gp_future *future)
+{
+    if (future->ended)
+        return GP_FUTURE_DONE;
+    return team_unit_begun(future->team, &future->unit) ? GP_FUTURE_RUNNING : GP_FUTURE_WAITING;
+}
+
+/* Write what a future that has not ended does. */
+static void future_words(const gp_future *future, char *text, size_t bytes)
+{
+    char name[TEAM_NAME_BYTES];
+
+    if (future_state(future) == GP_FUTURE_RUNNING)
+        snprintf(text, bytes, "it runs on %s", team_worker_name(future->team, future->unit.worker, 0, name));
+    else if (future->unit.state == UNIT_HELD)
+        snprintf(text, bytes, "it waits for %" PRIu32 " call%s that it depends on", future->unit.holds,
+                 future->unit.holds == 1 ? "" : "s");
+    else
+        snprintf(text, bytes, "it waits for a worker");
+}
+
+void gp_future_get_info(const gp_future *future, gp_future_info *out)
+{
+    gp_team *team = future->team;
+    const team_unit *unit = &future->unit;
+
+    team_lock(team);
+    *out = (gp_future_info){ .state = future_state(future),
+                             .status = future->ended ? (gp_status)future->status : GP_OK,
+                             .id = unit->id,
+                             .worker = unit->worker,
+                             .pool_worker = unit->worker == 0 ? 0 : team_worker_index(team, unit->worker),
+                             .attempts = unit->attempts,
+                             .retries = unit->tries,
+                             .submitted_ns = future->submitted_ns - team->opened_ns,
+                             .started_ns = future->started_ns == 0 ? 0 : future->started_ns - team->opened_ns,
+                             .ended_ns = future->ended ? future->ended_ns - team->opened_ns : 0 };
+    team_unlock(team);
+}
+
+static bool future_has_ended(void *context)
+{
+    return ((const gp_future *)context)->ended;
+}
+
+gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err)
+{
+    gp_team *team = future->team;
+    gp_status status;
+
+    team_enter(team);
+    status = team_drive(team, future_has_ended, future, timeout_ms, err);
+    if (status == GP_ETIMEDOUT) {
+        char words[100];
+
+        future_words(future, words, sizeof(words));
+        gp_fail(err, status, "call %" PRIu64 " did not end within %d ms: %s", future->unit.id, timeout_ms,
+                words);
+    }
+    team_leave(team);
+    return status;
+}
+
+gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, gp_error *err)
+{
+    gp_team *team = future->team;
+    gp_status status;
+
+    team_enter(team);
+    status = team_drive(team, future_has_ended, future, -1, err);
+    if (status == GP_OK && future->status != GP_OK) {
+        status = gp_fail(err, (gp_status)future->status, "%s",
+                         future->result != NULL ? (const char *)future->result : "no memory for its result");
+    } else if (status == GP_OK) {
+        if (data != NULL)
+            *data = future->bytes != 0 ? future->result : NULL;
+        if (bytes != NULL)
+            *bytes = future->bytes;
+    }
+    team_leave(team);
+    return status;
+}
+
+typedef struct futures_wait {
+    gp_team *team;
+    gp_wait_for what;
+    uint64_t left;          /* marked ones that have not ended */
+    uint64_t ended, failed; /* before it began */
+} futures_wait;
+
+static bool futures_enough(void *context)
+{
+    const futures_wait *wait = context;
+    uint64_t ended = wait->ended + wait->team->marked_ended,
+             failed = wait->failed + wait->team->marked_failed;
+
+    if (wait->team->marked_ended == wait->left)
+        return true;
+    return (wait->what == GP_WAIT_ANY && ended > 0) || (wait->what == GP_WAIT_FIRST_ERROR && failed > 0);
+}
+
+/* Say which futures did not end in time. */
+static void futures_late(gp_future *const *futures, size_t count, int timeout_ms, gp_error *err)
+{
+    size_t late = 0, first = 0;
+    char words[100];
+
+    for (size_t i = count; i > 0; i--)
+        if (!futures[i - 1]->ended) {
+            first = i - 1;
+            late++;
+        }
+    future_words(futures[first], words, sizeof(words));
+    gp_fail(err, GP_ETIMEDOUT, "%zu of %zu calls did not end within %d ms; the first is futures[%zu]: %s",
+            late, count, timeout_ms, first, words);
+}
+
+gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
+                          gp_error *err)
+{
+    futures_wait wait = { .what = what };
+    gp_team *team;
+    gp_status status;
+
+    if (count == 0)
+        return GP_OK;
+    for (size_t i = 0; i < count; i++)
+        if (futures == NULL || futures[i] == NULL)
+            return gp_fail(err, GP_EINVAL, "futures[%zu] of %zu is NULL", i, count);
+    team = wait.team = futures[0]->team;
+    for (size_t i = 1; i < count; i++)
+        if (futures[i]->team != team)
+            return gp_fail(err, GP_EINVAL, "futures of two teams cannot be waited for together");
+    team_enter(team);
+    team->marked_ended = team->marked_failed = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (futures[i]->ended) {
+            wait.ended++;
+            wait.failed += futures[i]->status != GP_OK;
+        } else if (!futures[i]->marked) {
+            futures[i]->marked = true;
+            wait.left++;
+        }
+    }
+    team->patient = what == GP_WAIT_ALL;
+    status = team_drive(team, futures_enough, &wait, timeout_ms, err);
+    team->patient = false;
+    if (status == GP_ETIMEDOUT)
+        futures_late(futures, count, timeout_ms, err);
+    for (size_t i = 0; i < count; i++)
+        futures[i]->marked = false;
+    team_leave(team);
+    return status;
+}
+
+static bool next_is_there(void *context)
+{
+    const gp_team *team = context;
+
+    return team->ended.first != NULL || team->coming == 0;
+}
+
+gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err)
+{
+    gp_status status;
+
+    team_enter(team);
+    status = team_drive(team, next_is_there, team, timeout_ms, err);
+    if (team->ended.first != NULL) {
+        gp_future *future = (gp_future *)team->ended.first;
+
+        unit_list_remove(&team->ended, &future->unit);
+        future->listed = false;
+        *out = future;
+        status = GP_OK;
+    } else if (status == GP_OK) {
+        status = gp_fail(err, GP_ENOENT, "every future of the team has been given, or was freed");
+    } else if (status == GP_ETIMEDOUT) {
+        gp_fail(err, status, "none of %" PRIu64 " calls ended within %d ms", team->coming, timeout_ms);
+    }
+    team_leave(team);
+    return status;
+}
+
+/* ---- canceling, freeing ---- */
+
+gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *err)
+{
+    gp_team *team = future->team;
+
+    if (grace_ms < 0 || grace_ms > GP_CANCEL_GRACE_MS_MAX)
+        return gp_fail(err, GP_EINVAL, "a grace period of %" PRId64 " ms; 0 to %d are possible", grace_ms,
+                       GP_CANCEL_GRACE_MS_MAX);
+    team_enter(team);
+    if (!future->ended && team->broken == GP_OK) {
+        dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team->now_ns);
+        if (!team_in_callback(team))
+            team_end_over(team);
+    }
+    team_leave(team);
+    return GP_OK;
+}
+
+void gp_future_cancel(gp_future *future)
+{
+    gp_future_cancel_grace(future, DISPATCH_GRACE_MS, NULL);
+}
+
+void gp_team_cancel(gp_team *team)
+{
+    team_enter(team);
+    for (future_slab *slab = team->broken == GP_OK ? team->slabs : NULL; slab != NULL; slab = slab->next)
+        for (uint32_t i = 0; i < SLAB_COUNT; i++)
+            if (slab->futures[i].unit.id != 0 && !slab->futures[i].ended)
+                dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team->now_ns);
+    if (!team_in_callback(team))
+        team_end_over(team);
+    team_leave(team);
+}
+
+void gp_future_free(gp_future *future)
+{
+    if (future == NULL)
+        return;
+    gp_team *team = future->team;
+
+    team_enter(team);
+    if (!future->ended && !future->released)
+        team->coming--;
+    future->released = true;
+    if (future->ended && !future->calling)
+        future_recycle(future);
+    team_leave(team);
+}
+
+void gp_team_get_info(gp_team *team, gp_team_info *out)
+{
+    team_lock(team);
+    dispatch_counts counts = dispatch_get_counts(team->dispatch);
+    uint64_t running = 0, internal = counts.urgent;
+
+    EACH_WORKER(team, w)
+    {
+        const team_unit *first;
+
+        if (dispatch_sent(team->dispatch, w, &first) > 0 && !first->urgent && team_unit_begun(team, first))
+            running++;
+    }
+    *out = team->info;
+    out->running = running;
+    out->waiting = counts.waiting + counts.sent - internal - running;
+    out->rerun = counts.rerun;
+    out->queue_bytes = counts.waiting * sizeof(gp_future);
+    team_unlock(team);
+}

@@ -1,0 +1,413 @@
+/* parfor.c -- loops: iterations in chunks to whoever is free.
+ *
+ *   source or range --plan (parfor_plan.h)--> chunks --units--> workers
+ *                                                |
+ *        outputs at their place, accumulators into the tree (reduction.h), results to `each` in order <--- answers
+ *
+ * What an answer brings is put where it belongs as it comes; only results that wait for earlier ones are kept, and no
+ * more is given out while too many are.  A chunk is begun again when its worker dies; what was answered never is. */
+#include "client/team/parfor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+
+/* ---- what an iteration is called ---- */
+
+int64_t parfor_iteration(const parfor *loop, uint64_t position)
+{
+    return (int64_t)((uint64_t)loop->wire.first + position * (uint64_t)loop->wire.step);
+}
+
+/* ---- checks ---- */
+
+static uint64_t range_count(int64_t first, int64_t last, int64_t step)
+{
+    uint64_t span = step > 0 ? (uint64_t)last - (uint64_t)first : (uint64_t)first - (uint64_t)last;
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+
+    if (step > 0 ? first > last : first < last)
+        return 0;
+    return span / stride == UINT64_MAX ? UINT64_MAX : span / stride + 1;
+}
+
+_Static_assert((int)GP_REDUCTION_SUM_F64 == (int)GP_REDUCE_SUM_F64 &&
+                   (int)GP_REDUCTION_SUM_F32 == (int)GP_REDUCE_SUM_F32 &&
+                   (int)GP_REDUCTION_SUM_I64 == (int)GP_REDUCE_SUM_I64 &&
+                   (int)GP_REDUCTION_MIN_F64 == (int)GP_REDUCE_MIN_F64 &&
+                   (int)GP_REDUCTION_MAX_F64 == (int)GP_REDUCE_MAX_F64 &&
+                   (int)GP_REDUCTION_PRODUCT_F64 == (int)GP_REDUCE_PRODUCT_F64 &&
+                   (int)GP_REDUCTION_MIN_I64 == (int)GP_REDUCE_MIN_I64 &&
+                   (int)GP_REDUCTION_MAX_I64 == (int)GP_REDUCE_MAX_I64,
+               "a reduction is the same number to users and on the wire");
+
+static gp_status check_reduction(const gp_parfor_request *request, gp_error *err)
+{
+    size_t element = gp_reduce_element_bytes((gp_reduce_kind)request->reduction);
+    bool own = request->reduction == GP_REDUCTION_COMBINE;
+
+    if (request->reduction == GP_REDUCTION_NONE)
+        return request->reduced == NULL && request->combine == NULL
+                   ? GP_OK
+                   : gp_fail(err, GP_EINVAL, "a loop with room for a reduced value, but without a reduction");
+    if (!own && element == 0)
+        return gp_fail(err, GP_EINVAL, "%d is no reduction", (int)request->reduction);
+    if (own != (request->combine != NULL))
+        return gp_fail(err, GP_EINVAL,
+                       own ? "a reduction by a function of yours needs the name of one"
+                           : "a built-in reduction and a combine function; give one of them");
+    if (request->reduced == NULL || request->reduced_bytes == 0 ||
+        request->reduced_bytes > GP_TASK_REDUCE_MAX)
+        return gp_fail(err, GP_EINVAL, "a reduction into %zu bytes; 1 to %d are possible",
+                       request->reduced == NULL ? 0 : request->reduced_bytes, GP_TASK_REDUCE_MAX);
+    if (!own && request->reduced_bytes % element != 0)
+        return gp_fail(err, GP_EINVAL, "a reduction into %zu bytes, which are no whole elements of %zu",
+                       request->reduced_bytes, element);
+    return GP_OK;
+}
+
+static gp_status check_request(const gp_team *team, const gp_parfor_request *request, gp_error *err)
+{
+    if (request->function == NULL)
+        return gp_fail(err, GP_EINVAL, "a loop without a function; gp_function_find() gives one");
+    if (request->function->team != team)
+        return gp_fail(err, GP_EINVAL, "the function %s was found for another team", request->function->name);
+    if (request->next != NULL && (request->input != NULL || request->output != NULL))
+        return gp_fail(
+            err, GP_EINVAL,
+            "a loop over a source of items has no array of inputs or outputs; items come from `next`, "
+            "results go to `each`");
+    if (request->next == NULL && (request->input == NULL) != (request->input_bytes == 0))
+        return gp_fail(err, GP_EINVAL, "sliced input needs both an array and the bytes of an element");
+    if ((request->output == NULL) != (request->output_bytes == 0))
+        return gp_fail(err, GP_EINVAL, "sliced output needs both an array and the bytes of an element");
+    if (request->input_bytes > PARFOR_ELEMENT_MAX || request->output_bytes > PARFOR_ELEMENT_MAX)
+        return gp_fail(err, GP_ELIMIT, "elements of %zu bytes in and %zu out; at most %d are possible",
+                       request->input_bytes, request->output_bytes, PARFOR_ELEMENT_MAX);
+    if (request->bytes > 0 && request->argument == NULL)
+        return gp_fail(err, GP_EINVAL, "an argument of %zu bytes at NULL", request->bytes);
+    return check_reduction(request, err);
+}
+
+/* ---- opening ---- */
+
+static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_error *err)
+{
+    const gp_parfor_request *request = loop->request;
+    uint64_t total = range_count(request->first, request->last, request->step == 0 ? 1 : request->step);
+
+    if (request->next != NULL)
+        total = 0;
+    if (total > GP_LOOP_ITERATIONS_MAX)
+        return gp_fail(err, GP_ELIMIT, "a loop of %" PRIu64 " iterations; at most %" PRIu64 " are possible",
+                       total, GP_LOOP_ITERATIONS_MAX);
+    loop->wire = (gp_task_loop){
+        .first = request->first,
+        .step = request->step == 0 ? 1 : request->step,
+        .total = total,
+        .seed = request->seed,
+        .input_bytes = (uint32_t)request->input_bytes,
+        .output_bytes = (uint32_t)request->output_bytes,
+        .argument_bytes = request->shared != NULL ? request->shared->bytes : request->bytes,
+    };
+    if (request->reduction != GP_REDUCTION_NONE) {
+        loop->wire.reduce_bytes = (uint32_t)request->reduced_bytes;
+        loop->wire.reduce_block = gp_tree_block(total);
+        loop->wire.reduce_kind = combine == NULL ? (uint32_t)request->reduction : GP_REDUCE_NONE;
+        loop->wire.combine = combine == NULL ? 0 : team_function_number(combine);
+    }
+    return GP_OK;
+}
+
+static void combine_native(void *context, void *into, const void *from, size_t bytes)
+{
+    const parfor *loop = context;
+
+    gp_reduce_combine((gp_reduce_kind)loop->wire.reduce_kind, into, from, bytes);
+}
+
+static gp_status loop_allocate(parfor *loop, gp_error *err)
+{
+    if (loop->wire.reduce_bytes == 0)
+        return GP_OK;
+    return gp_tree_new(&loop->tree, loop->wire.reduce_bytes, loop->wire.combine == 0 ? combine_native : NULL,
+                       loop, err);
+}
+
+/* Every worker hears of the loop before the first chunk that it is sent; nobody waits for that. */
+static gp_status loop_open(parfor *loop, gp_error *err)
+{
+    const gp_parfor_request *request = loop->request;
+    gp_shared *shared = (gp_shared *)(uintptr_t)request->shared, *own = NULL;
+    unsigned char payload[GP_LINK_INLINE_MAX];
+    size_t bytes = sizeof(loop->wire);
+    gp_status status = GP_OK;
+
+    memcpy(payload, &loop->wire, sizeof(loop->wire));
+    if (shared == NULL && request->bytes > sizeof(payload) - bytes) {
+        status = gp_shared_new(&own, request->argument, request->bytes, err);
+        shared = own;
+    } else if (shared == NULL && request->bytes > 0) {
+        memcpy(payload + bytes, request->argument, request->bytes);
+        bytes += request->bytes;
+    }
+    loop->number = ++loop->team->numbers.loop;
+    if (loop->number == 0)
+        loop->number = loop->team->numbers.loop = 1;
+    team_call call = {
+        .kind = GP_CALL_LOOP_OPEN,
+        .function = team_function_number(request->function),
+        .count = loop->number,
+        .payload = payload,
+        .bytes = bytes,
+        .shared = shared,
+    };
+
+    if (status == GP_OK)
+        status = team_lasting_add(&loop->open, loop->team, &call, GP_EVERY_WORKER, err);
+    shared_leave(own);
+    return status;
+}
+
+static void closed(gp_team *team, void *context, const team_outcome *outcome)
+{
+    (void)team;
+    (void)context;
+    (void)outcome;
+}
+
+static void loop_close(parfor *loop)
+{
+    team_call call = { .kind = GP_CALL_LOOP_CLOSE, .function = loop->number };
+
+    if (loop->open == NULL)
+        return;
+    team_lasting_remove(loop->team, loop->open);
+    for (uint32_t w = 1; w <= team_size(loop->team); w++) {
+        /* As urgent as opening: a worker that is behind must not be left with loops that are over. */
+        team_terms terms = { .worker = w, .attempts = 1, .urgent = true };
+
+        if (team_worker_up(loop->team, w))
+            team_submit(NULL, loop->team, &call, &terms, closed, NULL, NULL);
+    }
+}
+
+/* ---- giving out ---- */
+
+/* Ask the source for the items of the next chunk: as many as it gives soon. */
+static gp_status source_fill(parfor *loop, gp_error *err)
+{
+    uint32_t size = parfor_plan_size(&loop->plan), bytes = loop->wire.input_bytes;
+    int64_t begun_ns = gp_now_ns();
+    parfor_items *items;
+
+    if (size == 0)
+        return GP_OK;
+    items = gp_malloc(sizeof(*items) + (size_t)size * bytes);
+    if (items == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u items of %u bytes", size, bytes);
+    *items = (parfor_items){ .first = loop->plan.next };
+    while (items->count < size && !loop->source_ended) {
+        /* Whole groups are sent, and no worker should wait for a slow source. */
+        if (items->count % loop->plan.block == 0 && items->count > 0 &&
+            gp_now_ns() - begun_ns > PARFOR_CHUNK_NS)
+            break;
+        const gp_team *before = team_callback_begin(loop->team);
+
+        loop->source_ended =
+            !loop->request->next(loop->request->context, items->data + (size_t)items->count * bytes);
+        team_callback_end(before);
+        items->count += !loop->source_ended;
+    }
+    items->left = items->count;
+    if (items->count == 0) {
+        gp_free(items);
+        return GP_OK;
+    }
+    items->next = loop->items;
+    loop->items = items;
+    return GP_OK;
+}
+
+/* How many of the next iterations can be given out: those whose items are there. */
+static gp_status source_ready(parfor *loop, uint32_t *most, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    *most = UINT32_MAX;
+    if (loop->request->next == NULL || parfor_plan_has_rest(&loop->plan))
+        return GP_OK;
+    *most = 0;
+    if (!loop->source_ended && loop->plan.total == UINT64_MAX)
+        status = source_fill(loop, err);
+    if (status == GP_OK && loop->items != NULL && loop->items->first == loop->plan.next)
+        *most = loop->items->count;
+    return status;
+}
+
+static bool window_is_full(const parfor *loop)
+{
+    return loop->kept_bytes > PARFOR_KEPT_BYTES_MAX && !parfor_plan_has_rest(&loop->plan);
+}
+
+static gp_status loop_give_out(parfor *loop, gp_error *err)
+{
+    uint32_t limit = team_size(loop->team) * PARFOR_DEPTH;
+    gp_status status = GP_OK;
+
+    while (status == GP_OK && loop->out < limit && !loop->ending && !window_is_full(loop)) {
+        parfor_piece piece;
+        uint32_t most;
+
+        status = source_ready(loop, &most, err);
+        if (status != GP_OK)
+            return status;
+        if (!parfor_plan_take(&loop->plan, most, &piece))
+            break;
+        status = parfor_chunk_submit(loop, &piece, err);
+    }
+    if (loop->source_ended && loop->plan.total == UINT64_MAX) {
+        parfor_plan_close(&loop->plan);
+        if (loop->tree != NULL)
+            gp_tree_close(loop->tree, (loop->plan.total + loop->plan.block - 1) / loop->plan.block);
+    }
+    return status;
+}
+
+/* ---- the loop ---- */
+
+static void loop_progress(parfor *loop, bool last)
+{
+    int64_t now_ns;
+
+    if (loop->request->progress == NULL)
+        return;
+    now_ns = gp_now_ns();
+    if (!last && now_ns - loop->told_ns < PARFOR_PROGRESS_NS)
+        return;
+    loop->told_ns = now_ns;
+    const gp_team *before = team_callback_begin(loop->team);
+
+    loop->request->progress(loop->request->context, loop->done,
+                            loop->plan.total == UINT64_MAX ? 0 : loop->plan.total);
+    team_callback_end(before);
+}
+
+static bool loop_changed(void *context)
+{
+    const parfor *loop = context;
+
+    return loop->changed;
+}
+
+static bool loop_empty(void *context)
+{
+    const parfor *loop = context;
+
+    return loop->out == 0 && loop->combining == 0;
+}
+
+static bool loop_over(const parfor *loop)
+{
+    return loop->ending ||
+           (parfor_plan_ended(&loop->plan) && loop->finished == NULL &&
+            (loop->tree == NULL || loop->plan.total == 0 || gp_tree_root(loop->tree) != NULL));
+}
+
+static gp_status loop_run(parfor *loop, gp_error *err)
+{
+    gp_status status = team_check(loop->team, err);
+
+    while (status == GP_OK) {
+        loop->changed = false;
+        status = loop_give_out(loop, err);
+        if (status == GP_OK)
+            status = parfor_deliver(loop, err);
+        if (status == GP_OK)
+            status = parfor_combine(loop, err);
+        loop_progress(loop, false);
+        if (status != GP_OK || loop_over(loop))
+            break;
+        /* What was delivered makes room for more. */
+        if (!loop->changed)
+            status = team_drive(loop->team, loop_changed, loop, -1, err);
+    }
+    if (!loop_empty(loop)) {
+        parfor_cancel(loop);
+        team_drive_out(loop->team, loop_empty, loop);
+    }
+    return status;
+}
+
+/* The loop's own failure: one of its iterations, or what every worker said of it. */
+static gp_status loop_failure(const parfor *loop, gp_error *err)
+{
+    gp_error open;
+    gp_status status;
+
+    if (loop->error.code == GP_OK)
+        return GP_OK;
+    status = team_lasting_check(loop->open, &open);
+    if (status != GP_OK && status != GP_ETIMEDOUT)
+        return gp_fail(err, status, "%s", open.message);
+    return gp_fail(err, loop->error.code, "%s", loop->error.message);
+}
+
+static void loop_reduced(const parfor *loop)
+{
+    const gp_parfor_request *request = loop->request;
+    const void *root = loop->tree == NULL ? NULL : gp_tree_root(loop->tree);
+
+    if (loop->tree == NULL)
+        return;
+    if (root != NULL)
+        memcpy(request->reduced, root, request->reduced_bytes);
+    else
+        gp_reduce_identity((gp_reduce_kind)loop->wire.reduce_kind, request->reduced, request->reduced_bytes);
+}
+
+static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, const gp_function *combine,
+                            gp_error *err)
+{
+    parfor loop = { .team = team, .request = request };
+    gp_status status = loop_describe(&loop, combine, err);
+
+    if (status == GP_OK)
+        status = loop_allocate(&loop, err);
+    if (status != GP_OK)
+        return status;
+    parfor_begin(&loop);
+    if (status == GP_OK)
+        status = loop_open(&loop, err);
+    if (status == GP_OK)
+        status = loop_run(&loop, err);
+    if (status == GP_OK)
+        status = loop_failure(&loop, err);
+    if (status == GP_OK && !loop.stopped)
+        loop_reduced(&loop);
+    if (status == GP_OK)
+        loop_progress(&loop, true);
+    loop_close(&loop);
+    parfor_end(&loop);
+    return status;
+}
+
+gp_status gp_parfor(gp_team *team, const gp_parfor_request *request, gp_error *err)
+{
+    const gp_function *combine = NULL;
+    gp_status status = check_request(team, request, err);
+
+    if (status == GP_OK && team_in_callback(team))
+        status = gp_fail(err, GP_ESTATE, "a loop cannot be run from a callback of its team");
+    if (status == GP_OK && request->combine != NULL)
+        status = gp_function_find(&combine, team, request->combine, err);
+    if (status != GP_OK)
+        return status;
+    team_enter(team);
+    status = parfor_run(team, request, combine, err);
+    team_leave(team);
+    return status;
+}

@@ -1,0 +1,132 @@
+#include "client/team/parfor_plan.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "proto/task/link.h"
+
+enum { SHARES = 3 }; /* a chunk is at most so small a part of a worker's share of what is left */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Iterations that would take CHUNK_NS. */
+static uint64_t size_by_duration(const parfor_plan *plan)
+{
+    double size = plan->ns > 0 ? PARFOR_CHUNK_NS / plan->ns : 1;
+
+    return size >= PARFOR_CHUNK_MAX ? PARFOR_CHUNK_MAX : size < 1 ? 1 : (uint64_t)size;
+}
+
+static uint64_t window_room(const parfor_plan *plan)
+{
+    /* A group must fit, or nothing would ever be given out. */
+    uint64_t window = plan->in_flight > plan->block ? plan->in_flight : plan->block;
+    uint64_t used = plan->next - plan->settled;
+
+    if (plan->in_flight == 0)
+        return UINT64_MAX;
+    return used < window ? window - used : 0;
+}
+
+uint32_t parfor_plan_size(const parfor_plan *plan)
+{
+    uint64_t left = plan->total - plan->next, room = window_room(plan);
+    uint64_t size = plan->chunk != 0 ? plan->chunk : size_by_duration(plan);
+
+    if (plan->chunk == 0 && plan->total != UINT64_MAX)
+        size = smaller(size, left / ((uint64_t)SHARES * plan->workers) + 1);
+    if (plan->chunk == 0 && plan->bytes != 0)
+        size = smaller(size, GP_LINK_INLINE_MAX / plan->bytes);
+    size = smaller(size, PARFOR_CHUNK_MAX);
+    if (plan->chunk != 0)
+        size = (size + plan->block - 1) / plan->block * plan->block;
+    size = smaller(size, room) / plan->block * plan->block;
+    if (size == 0 && room >= plan->block)
+        size = plan->block;
+    return (uint32_t)smaller(size, left);
+}
+
+static void rest_put(parfor_plan *plan, parfor_piece rest)
+{
+    size_t k = plan->rest_count;
+
+    assert(plan->rest_count < PARFOR_RESTS_MAX);
+    for (; k > 0 && plan->rests[k - 1].first > rest.first; k--)
+        plan->rests[k] = plan->rests[k - 1];
+    plan->rests[k] = rest;
+    plan->rest_count++;
+}
+
+/* The first rest, or as much of it as a chunk should have: what took long would take long again. */
+static void rest_take(parfor_plan *plan, parfor_piece *out)
+{
+    uint64_t size = smaller(size_by_duration(plan), plan->rests[0].count);
+
+    size = (size + plan->block - 1) / plan->block * plan->block;
+    *out = plan->rests[0];
+    if (size < out->count && plan->chunk == 0) {
+        out->count = (uint32_t)size;
+        plan->rests[0].first += size;
+        plan->rests[0].count -= (uint32_t)size;
+        return;
+    }
+    plan->rest_count--;
+    memmove(plan->rests, plan->rests + 1, plan->rest_count * sizeof(plan->rests[0]));
+}
+
+bool parfor_plan_has_rest(const parfor_plan *plan)
+{
+    return plan->rest_count > 0;
+}
+
+bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
+{
+    uint32_t size;
+
+    if (plan->rest_count > 0) {
+        rest_take(plan, out);
+        plan->out += out->count;
+        return true;
+    }
+    size = parfor_plan_size(plan);
+    if (size > most)
+        size = most;
+    if (size == 0)
+        return false;
+    *out = (parfor_piece){ plan->next, size };
+    plan->next += size;
+    plan->out += size;
+    return true;
+}
+
+void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done, int64_t took_ns)
+{
+    plan->out -= piece->count;
+    if (done < piece->count)
+        rest_put(plan, (parfor_piece){ piece->first + done, piece->count - done });
+    if (done == 0 || took_ns < 0)
+        return;
+    /* What was seen last counts half at least, and more if it is of more iterations. */
+    double past = (double)smaller(plan->weight, done);
+
+    plan->ns = (plan->ns * past + (double)took_ns) / (past + done);
+    plan->weight = done;
+}
+
+void parfor_plan_close(parfor_plan *plan)
+{
+    plan->total = plan->next;
+}
+
+uint64_t parfor_plan_budget(const parfor_plan *plan)
+{
+    return plan->chunk != 0 ? 0 : PARFOR_BUDGET_NS;
+}
+
+bool parfor_plan_ended(const parfor_plan *plan)
+{
+    return plan->next == plan->total && plan->out == 0 && plan->rest_count == 0;
+}

@@ -1,0 +1,239 @@
+#include "client/team/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
+#include "common/base/system/forks.h"
+#include "common/base/system/seal.h"
+#include "proto/task/link.h"
+
+#define SHARED_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL)
+
+static _Atomic uint64_t numbers, left;
+
+/* Eventfds to write when users free a payload: of every open team. */
+static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
+static int *watching;
+static size_t watching_count, watching_room;
+static uint32_t watching_forks; /* gp_forks() of the process that the list is of */
+
+uint64_t shared_left_count(void)
+{
+    return atomic_load_explicit(&left, memory_order_relaxed);
+}
+
+static gp_status shared_new(gp_shared **out, size_t bytes, gp_error *err)
+{
+    gp_shared *shared;
+
+    if (bytes > GP_LINK_BLOB_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%zu bytes are more than the %llu that one payload can have", bytes,
+                       (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
+    shared = gp_calloc(1, sizeof(*shared));
+    if (shared == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a shared payload");
+    shared->fd = memfd_create("gradpool-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (shared->fd < 0) {
+        gp_status status = gp_fail_errno(err, GP_EIO, "no memory file for a payload of %zu bytes", bytes);
+
+        gp_free(shared);
+        return status;
+    }
+    shared->bytes = bytes;
+    shared->number = atomic_fetch_add(&numbers, 1) + 1;
+    atomic_init(&shared->users, 1);
+    atomic_init(&shared->references, 1);
+    *out = shared;
+    return GP_OK;
+}
+
+static void shared_free(gp_shared *shared)
+{
+    if (shared->writing != NULL)
+        munmap(shared->writing, shared->bytes);
+    close(shared->fd);
+    gp_free(shared);
+}
+
+/* Written, not mapped and copied: the kernel takes the pages without a fault for each. */
+static gp_status shared_write(const gp_shared *shared, const void *data, gp_error *err)
+{
+    if (!gp_write_all(shared->fd, data, shared->bytes))
+        return gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", shared->bytes);
+    return GP_OK;
+}
+
+gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_error *err)
+{
+    gp_shared *shared;
+    gp_status status = shared_new(&shared, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    status = shared_write(shared, data, err);
+    if (status == GP_OK)
+        status = shared_seal(shared, err);
+    if (status != GP_OK) {
+        shared_free(shared);
+        return status;
+    }
+    *out = shared;
+    return GP_OK;
+}
+
+gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *err)
+{
+    gp_shared *shared;
+    gp_status status = shared_new(&shared, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    if (ftruncate(shared->fd, (off_t)bytes) != 0)
+        status = gp_fail_errno(err, GP_ENOMEM, "no memory for a payload of %zu bytes", bytes);
+    if (status == GP_OK && bytes > 0) {
+        shared->writing = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd, 0);
+        if (shared->writing == MAP_FAILED) {
+            shared->writing = NULL;
+            status = gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be mapped", bytes);
+        }
+    }
+    if (status != GP_OK) {
+        shared_free(shared);
+        return status;
+    }
+    *data = shared->writing;
+    *out = shared;
+    return GP_OK;
+}
+
+gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path, gp_error *err)
+{
+    gp_shared *shared;
+    gp_status status = shared_new(&shared, bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    for (size_t done = 0; status == GP_OK && done < bytes;) {
+        ssize_t count = sendfile(shared->fd, fd, NULL, bytes - done);
+
+        if (count > 0)
+            done += (size_t)count;
+        else if (count == 0)
+            status = gp_fail(err, GP_EIO, "%s became shorter while it was read", path);
+        else if (errno != EINTR)
+            status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
+    }
+    if (status == GP_OK)
+        status = shared_seal(shared, err);
+    if (status != GP_OK) {
+        shared_free(shared);
+        return status;
+    }
+    *out = shared;
+    return GP_OK;
+}
+
+gp_status shared_seal(gp_shared *shared, gp_error *err)
+{
+    int seals = fcntl(shared->fd, F_GET_SEALS);
+
+    if (seals >= 0 && (seals & SHARED_SEALS) == SHARED_SEALS)
+        return GP_OK;
+    if (shared->writing != NULL)
+        munmap(shared->writing, shared->bytes);
+    shared->writing = NULL;
+    return gp_seal(shared->fd, SHARED_SEALS) == 0
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
+}
+
+void shared_keep(gp_shared *shared)
+{
+    atomic_fetch_add(&shared->references, 1);
+}
+
+void shared_drop(gp_shared *shared)
+{
+    if (atomic_fetch_sub(&shared->references, 1) == 1)
+        shared_free(shared);
+}
+
+void shared_use(gp_shared *shared)
+{
+    atomic_fetch_add(&shared->users, 1);
+}
+
+void shared_leave(gp_shared *shared)
+{
+    if (shared == NULL || atomic_fetch_sub(&shared->users, 1) != 1)
+        return;
+    atomic_fetch_add(&left, 1);
+    shared_drop(shared);
+}
+
+gp_status shared_watch(int fd, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    pthread_mutex_lock(&watch_lock);
+    if (watching_forks != gp_forks()) /* the teams of the parent */
+        watching_count = 0;
+    watching_forks = gp_forks();
+    if (watching_count == watching_room) {
+        size_t room = watching_room == 0 ? 8 : 2 * watching_room;
+        int *grown = gp_realloc_array(watching, room, sizeof(*grown));
+
+        if (grown == NULL) {
+            status = gp_fail(err, GP_ENOMEM, "no memory to watch %zu descriptors", room);
+        } else {
+            watching = grown;
+            watching_room = room;
+        }
+    }
+    if (status == GP_OK)
+        watching[watching_count++] = fd;
+    pthread_mutex_unlock(&watch_lock);
+    return status;
+}
+
+void shared_unwatch(int fd)
+{
+    pthread_mutex_lock(&watch_lock);
+    for (size_t i = 0; i < watching_count; i++)
+        if (watching[i] == fd) {
+            watching[i] = watching[--watching_count];
+            break;
+        }
+    if (watching_count == 0) {
+        gp_free(watching);
+        watching = NULL;
+        watching_room = 0;
+    }
+    pthread_mutex_unlock(&watch_lock);
+}
+
+/* Teams release on their workers what no call uses any more.  One that makes no call is woken to do so. */
+void gp_shared_free(gp_shared *shared)
+{
+    const uint64_t one = 1;
+    uint64_t before = shared_left_count();
+
+    shared_leave(shared);
+    /* calls still use it: their end releases it; or the teams are those of a parent process */
+    if (shared_left_count() == before || watching_forks != gp_forks())
+        return;
+    pthread_mutex_lock(&watch_lock);
+    for (size_t i = 0; i < watching_count; i++) {
+        ssize_t ignored = write(watching[i], &one, sizeof(one));
+
+        (void)ignored;
+    }
+    pthread_mutex_unlock(&watch_lock);
+}

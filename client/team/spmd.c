@@ -1,0 +1,455 @@
+/* spmd.c -- blocks: one call on several workers at once.
+ *
+ *   submitted on each --> a rank ends --> ... --> all have ended
+ *                            '-- with an error: the others are stopped, and replaced if they do not end within 1 s
+ *
+ * Ranks that wait for one that has returned notice it themselves (comm.h: sections).  The group in which they talk is
+ * formed by the first block and kept; its number counts on whenever it may be of no use any more. */
+#include <string.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+
+enum {
+    WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
+    LOOKED_NS = 1000000,   /* a team that was not driven for so long may not know of a death */
+    OUTDATED_MS = 5000,    /* for the lease's new generation */
+    DEATH_MS = 2000,       /* from a rank that complains of a death to the notice of that death */
+};
+
+/* How much the error of a rank explains the failure of its block, ascending. */
+typedef enum rank_cause {
+    RANK_CANCELED,     /* the block was ended */
+    RANK_GROUP_FAILED, /* a collective or message failed, perhaps because of another rank */
+    RANK_FAILED,       /* by itself */
+    RANK_DIED,         /* no worker answered */
+} rank_cause;
+
+typedef struct block_rank {
+    gp_block *block;
+    team_unit *unit; /* NULL: ended, or never submitted */
+    rank_cause cause;
+    bool kept;      /* the result is still on the worker */
+    gp_error error; /* code GP_OK: it has a result */
+    int64_t ended_ns;
+    uint64_t bytes;
+    team_bytes result;
+} block_rank;
+
+struct gp_block {
+    gp_team *team;
+    uint64_t id;
+    uint32_t size, running;
+    bool stopping;    /* the others were told */
+    bool complained;  /* a rank says that another is gone: how is known in a moment */
+    bool unclean;     /* the group must not be used again */
+    bool outdated;    /* no rank has begun: the lease has another generation by now */
+    bool died;        /* a worker, while the block ran or before it began its part */
+    uint32_t balance; /* messages sent less received, over all ranks */
+    block_rank ranks[];
+};
+
+/* ---- the end of a rank ---- */
+
+static void block_stop(gp_block *block)
+{
+    block->stopping = true;
+    for (uint32_t k = 0; k < block->size; k++)
+        if (block->ranks[k].unit != NULL)
+            team_unit_cancel(block->team, block->ranks[k].unit);
+}
+
+static void rank_take(block_rank *rank, const team_outcome *outcome)
+{
+    gp_block *block = rank->block;
+
+    block->balance += outcome->answer->count;
+    if (outcome->answer->flags & GP_ANSWER_BROKEN)
+        block->unclean = true;
+    if (outcome->answer->flags & GP_ANSWER_KEPT) {
+        rank->kept = true;
+        rank->bytes = outcome->answer->value;
+        return;
+    }
+    team_bytes_take(&rank->result, outcome, &rank->error);
+}
+
+static rank_cause cause_of(const team_outcome *outcome)
+{
+    if (outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE))
+        return RANK_DIED;
+    if (outcome->status == GP_ECANCELED)
+        return RANK_CANCELED;
+    if (outcome->status == GP_EPEER ||
+        (outcome->answer != NULL && outcome->answer->value == GP_BLOCK_GROUP_FAILED))
+        return RANK_GROUP_FAILED;
+    return RANK_FAILED;
+}
+
+static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
+{
+    block_rank *rank = context;
+    gp_block *block = rank->block;
+    char name[TEAM_NAME_BYTES];
+
+    rank->unit = NULL;
+    rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
+    rank->cause = cause_of(outcome);
+    block->died |= rank->cause == RANK_DIED;
+    team_worker_name(team, (uint32_t)(rank - block->ranks) + 1, 0, name);
+    rank->error.code = GP_OK;
+    if (outcome->status == GP_OK)
+        rank_take(rank, outcome);
+    else
+        gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
+    if (rank->cause == RANK_DIED && outcome->status == GP_ESTALE)
+        gp_fail(&rank->error, GP_EPEER, "%s died before it began its part", name);
+    else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
+        gp_error_prefix(&rank->error, "%s", name);
+    block->running--;
+    if (rank->error.code == GP_OK)
+        return;
+    block->unclean = true;
+    if (rank->error.code == GP_ESTALE && outcome->answer != NULL &&
+        outcome->answer->value == GP_BLOCK_NOT_FORMED)
+        block->outdated = true;
+    /* A survivor of a death says so, or that its waits were ended. */
+    if (rank->cause != RANK_DIED && (rank->error.code == GP_EPEER || rank->error.code == GP_ECANCELED))
+        block->complained = true;
+    else if (!block->stopping)
+        block_stop(block);
+}
+
+static bool block_ended(void *context)
+{
+    const gp_block *block = context;
+
+    return block->running == 0;
+}
+
+static bool block_ended_or_complained(void *context)
+{
+    const gp_block *block = context;
+
+    return block->running == 0 || (block->complained && !block->stopping);
+}
+
+/* ---- running ---- */
+
+static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *request, gp_error *err)
+{
+    uint32_t size = team_size(team), most = request->workers_max;
+
+    if (request->function == NULL)
+        return gp_fail(err, GP_EINVAL, "a block without a function; gp_function_find() gives one");
+    if (request->function->team != team)
+        return gp_fail(err, GP_EINVAL, "the function %s was found for another team", request->function->name);
+    if (most == 0)
+        most = request->workers_min > size ? request->workers_min : size;
+    if (request->workers_min > most)
+        return gp_fail(err, GP_EINVAL, "a block on at least %u and at most %u workers", request->workers_min,
+                       most);
+    if (request->workers_min > size)
+        return gp_fail(err, GP_EINVAL, "a block on %u workers; this team has %u", request->workers_min, size);
+    *out = most < size ? most : size;
+    return GP_OK;
+}
+
+typedef struct up_wait {
+    gp_team *team;
+    uint32_t count;
+} up_wait;
+
+static bool workers_up(void *context)
+{
+    const up_wait *wait = context;
+
+    for (uint32_t w = 1; w <= wait->count; w++)
+        if (!team_worker_up(wait->team, w))
+            return false;
+    return true;
+}
+
+/* The number of the group for a block of that size: another one when the last may be of no use. */
+static uint32_t group_number(gp_team *team, uint32_t world)
+{
+    uint32_t generation = team_generation(team);
+
+    if (team->numbers.group == 0 || team->numbers.group_spoilt || team->numbers.group_world != world ||
+        team->numbers.group_generation != generation) {
+        team->numbers.group = team->numbers.group == UINT32_MAX ? 1 : team->numbers.group + 1;
+        team->numbers.group_world = world;
+        team->numbers.group_generation = generation;
+    }
+    team->numbers.group_spoilt = false;
+    return team->numbers.group;
+}
+
+static gp_status block_submit(gp_block *block, const gp_spmd_request *request, gp_shared *argument,
+                              gp_error *err)
+{
+    gp_team *team = block->team;
+    uint64_t generation = team_generation(team);
+    team_terms terms = { .attempts = 1, .run_ms_max = request->run_ms_max };
+    team_call call = {
+        .kind = GP_CALL_BLOCK,
+        .function = team_function_number(request->function),
+        .count = block->size,
+        .attempt = group_number(team, block->size),
+        .id = block->id,
+        .value = request->seed,
+        .payload = argument == NULL ? request->argument : NULL,
+        .bytes = argument == NULL ? request->bytes : 0,
+        .borrowed = true,
+        .shared = argument,
+    };
+    gp_status status = GP_OK;
+
+    for (uint32_t k = 0; status == GP_OK && k < block->size; k++) {
+        terms.worker = k + 1;
+        call.first = (int64_t)(generation << 32 | k);
+        block->running++;
+        status = team_submit(&block->ranks[k].unit, team, &call, &terms, rank_done, &block->ranks[k], err);
+        if (status != GP_OK) {
+            block->running--;
+            continue;
+        }
+        /* Another process could not take its place in the group. */
+        block->ranks[k].unit->once = true;
+        block->ranks[k].unit->fatal = true;
+    }
+    return status;
+}
+
+/* The rank whose error is the cause of the failure: among those that explain most, the first in time. */
+static const block_rank *block_first_failure(const gp_block *block)
+{
+    const block_rank *first = NULL;
+
+    for (uint32_t k = 0; k < block->size; k++) {
+        const block_rank *rank = &block->ranks[k];
+
+        if (rank->error.code == GP_OK)
+            continue;
+        if (first == NULL || rank->cause > first->cause ||
+            (rank->cause == first->cause && rank->ended_ns < first->ended_ns))
+            first = rank;
+    }
+    return first;
+}
+
+/* Give the ranks that ended because of another rank's failure that failure as their error. */
+static void block_explain(gp_block *block, const block_rank *first)
+{
+    for (uint32_t k = 0; k < block->size; k++) {
+        block_rank *rank = &block->ranks[k];
+        char name[TEAM_NAME_BYTES];
+
+        if (rank->error.code == GP_OK || rank == first || rank->cause > RANK_GROUP_FAILED ||
+            (rank->cause == RANK_GROUP_FAILED && first->cause == RANK_GROUP_FAILED))
+            continue;
+        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
+                team_worker_name(block->team, k + 1, 0, name), first->error.message);
+    }
+}
+
+/* Until all have ended; the error is why they did not do so by themselves. */
+static gp_status block_wait(gp_block *block, gp_error *err)
+{
+    gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
+
+    if (status == GP_OK && block->running > 0) {
+        gp_error why;
+
+        status = team_drive_patient(block->team, block_ended, block, DEATH_MS, &why);
+        if (status != GP_ETIMEDOUT)
+            return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+        if (!block->stopping)
+            block_stop(block);
+        status = team_drive(block->team, block_ended, block, -1, err);
+    }
+    return status;
+}
+
+static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_error *err)
+{
+    up_wait wait = { block->team, block->size };
+    gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
+    gp_status status = team_check(block->team, err);
+
+    if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
+        team_look(block->team);
+    if (status == GP_OK)
+        status = team_drive_patient(block->team, workers_up, &wait, WORKERS_UP_MS, err);
+    if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
+        status = gp_shared_new(&own, request->argument, request->bytes, err); /* once for all ranks */
+        argument = own;
+    }
+    if (status == GP_OK)
+        status = block_submit(block, request, argument, err);
+    shared_leave(own);
+    if (status == GP_OK)
+        status = block_wait(block, err);
+    if (block->running > 0) {
+        block_stop(block);
+        team_drive_out(block->team, block_ended, block);
+    }
+    if (block->unclean || block->balance != 0 || status != GP_OK)
+        block->team->numbers.group_spoilt = true;
+    return status;
+}
+
+/* As it was before it ran. */
+static void block_reset(gp_block *block)
+{
+    block->id = team_new_id(block->team);
+    block->balance = 0;
+    block->stopping = block->complained = block->unclean = block->outdated = block->died = false;
+    for (uint32_t k = 0; k < block->size; k++) {
+        team_bytes_deinit(&block->ranks[k].result);
+        block->ranks[k] = (block_rank){ .block = block, .ended_ns = INT64_MAX };
+        gp_fail(&block->ranks[k].error, GP_ECANCELED, "the block was not begun on this worker");
+    }
+}
+
+static bool generation_changed(void *context)
+{
+    const gp_block *block = context;
+
+    return team_generation(block->team) != block->team->numbers.group_generation;
+}
+
+/* A worker that died a moment ago, perhaps one that does not take part, has changed the lease: once more then, for no
+ * rank has begun. */
+static gp_status block_run_again(gp_block *block, const gp_spmd_request *request, gp_error *err)
+{
+    gp_status status = block_run(block, request, err);
+
+    for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
+        if (team_drive_patient(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
+            return GP_OK; /* the ranks' errors say what is wrong */
+        block_reset(block);
+        status = block_run(block, request, err);
+    }
+    return status;
+}
+
+static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_error *err)
+{
+    gp_block *block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
+
+    if (block == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a block on %u workers", size);
+    block->team = team;
+    block->size = size;
+    block_reset(block);
+    *out = block;
+    return GP_OK;
+}
+
+static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
+{
+    const block_rank *failed;
+    gp_block *block = NULL;
+    uint32_t size = 0;
+    gp_status status;
+
+    if (team_in_callback(team))
+        return gp_fail(err, GP_ESTATE, "a block cannot be run from a callback of its team");
+    status = size_of(&size, team, request, err);
+    if (status == GP_OK)
+        status = block_new(&block, team, size, err);
+    if (status != GP_OK)
+        return status;
+    status = block_run_again(block, request, err);
+    failed = block_first_failure(block);
+    if (failed != NULL)
+        block_explain(block, failed);
+    if (status == GP_OK && failed != NULL)
+        status = gp_fail(err, failed->error.code, "%s", failed->error.message);
+    *out = block;
+    return status;
+}
+
+gp_status gp_spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
+{
+    gp_status status;
+
+    *out = NULL;
+    team_enter(team);
+    status = spmd(out, team, request, err);
+    team_leave(team);
+    return status;
+}
+
+/* ---- what a block leaves ---- */
+
+uint32_t gp_block_size(const gp_block *block)
+{
+    return block->size;
+}
+
+static gp_status rank_fetch(block_rank *rank, uint32_t worker, gp_error *err)
+{
+    team_call call = { .kind = GP_CALL_FETCH, .first = (int64_t)rank->block->id };
+    gp_team *team = rank->block->team;
+    gp_status status;
+
+    if (!rank->kept)
+        return GP_OK;
+    team_enter(team);
+    status = team_ask(team, worker, &call, &rank->result, err);
+    team_leave(team);
+    if (status == GP_OK && rank->result.bytes != rank->bytes)
+        status = gp_fail(err, GP_EPROTO, "worker %u gave %zu bytes as a result of %llu", worker,
+                         rank->result.bytes, (unsigned long long)rank->bytes);
+    if (status == GP_OK)
+        rank->kept = false;
+    else
+        team_bytes_deinit(&rank->result);
+    return status;
+}
+
+gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, size_t *bytes, gp_error *err)
+{
+    block_rank *rank;
+    gp_status status;
+
+    if (index < 1 || index > block->size)
+        return gp_fail(err, GP_EINVAL, "index %u of a block that has the indices 1 to %u", index,
+                       block->size);
+    rank = &block->ranks[index - 1];
+    if (rank->error.code != GP_OK)
+        return gp_fail(err, rank->error.code, "%s", rank->error.message);
+    status = rank_fetch(rank, index, err);
+    if (status != GP_OK)
+        return status;
+    *data = rank->result.data;
+    *bytes = rank->result.bytes;
+    return GP_OK;
+}
+
+static void forgotten(gp_team *team, void *context, const team_outcome *outcome)
+{
+    (void)team;
+    (void)context;
+    (void)outcome;
+}
+
+void gp_block_free(gp_block *block)
+{
+    if (block == NULL)
+        return;
+    for (uint32_t k = 0; k < block->size; k++) {
+        team_call call = { .kind = GP_CALL_FORGET, .first = (int64_t)block->id };
+        team_terms terms = { .worker = k + 1, .attempts = 1 };
+
+        if (block->ranks[k].kept) {
+            team_enter(block->team);
+            team_submit(NULL, block->team, &call, &terms, forgotten, NULL, NULL);
+            team_leave(block->team);
+        }
+        team_bytes_deinit(&block->ranks[k].result);
+    }
+    gp_free(block);
+}

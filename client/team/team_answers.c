@@ -1,0 +1,302 @@
+/* team_answers.c -- what a team's workers say, taken off their rings: results, items of queues, lines of the log. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/file.h"
+
+enum { DRAIN_MAX = 1024, BLOB_READ_MAX = 256 << 10 };
+
+/* ---- bytes from workers ---- */
+
+void team_bytes_deinit(team_bytes *bytes)
+{
+    if (bytes->mapped != 0)
+        munmap(bytes->data, bytes->mapped);
+    else
+        gp_free(bytes->data);
+    *bytes = (team_bytes){ 0 };
+}
+
+gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error *err)
+{
+    if (outcome->blob != NULL && outcome->blob->data != NULL) {
+        *out = *outcome->blob;
+        *outcome->blob = (team_bytes){ 0 };
+        return GP_OK;
+    }
+    out->data = gp_malloc(outcome->bytes);
+    if (out->data == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a result of %zu bytes", outcome->bytes);
+    if (outcome->bytes != 0)
+        memcpy(out->data, outcome->data, outcome->bytes);
+    out->bytes = outcome->bytes;
+    out->mapped = 0;
+    return GP_OK;
+}
+
+/* Read the file; mappings are few in a process, and cost more than a copy of so little. */
+static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
+{
+    char *memory = gp_malloc(bytes);
+
+    if (memory == NULL)
+        return GP_ENOMEM;
+    if (gp_read_at(fd, memory, bytes, 0) != (ssize_t)bytes) {
+        gp_free(memory);
+        return GP_EPROTO;
+    }
+    *out = (team_bytes){ .data = memory, .bytes = bytes };
+    return GP_OK;
+}
+
+/* A blob that the answer names, mapped.  GP_EPROTO: there is none such. */
+static gp_status blob_map(gp_team *team, uint32_t w, uint64_t number, uint64_t bytes, team_bytes *out)
+{
+    int fd = team_blob_take(team, w, number);
+    struct stat facts;
+    int seals;
+
+    if (fd < 0)
+        return GP_EPROTO;
+    seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &facts) != 0 || facts.st_size < 0 ||
+        (uint64_t)facts.st_size < bytes || bytes == 0) {
+        close(fd);
+        return GP_EPROTO;
+    }
+    if (bytes <= BLOB_READ_MAX) {
+        gp_status status = blob_read(fd, bytes, out);
+
+        close(fd);
+        return status;
+    }
+    void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+
+    close(fd);
+    if (memory == MAP_FAILED)
+        return GP_ENOMEM;
+    *out = (team_bytes){ .data = memory, .bytes = bytes, .mapped = bytes };
+    return GP_OK;
+}
+
+/* ---- answers ---- */
+
+/* A record: the header copied, and where its payload lies. */
+typedef struct taken {
+    gp_answer head;
+    const unsigned char *inlined;
+    size_t inlined_bytes;
+} taken;
+
+static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, size_t room)
+{
+    char name[TEAM_NAME_BYTES];
+
+    return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, 0, name));
+}
+
+/* Text from a worker, of printable bytes and at most so many. */
+static void text_copy(char *out, size_t room, const unsigned char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (; used < bytes && used + 1 < room && text[used] != '\0'; used++)
+        out[used] = text[used] < ' ' ? ' ' : (char)text[used];
+    out[used] = '\0';
+}
+
+/* The worker's clock counts from the time when it took its link.  An answer that is seen now was not written later than
+ * now: of all such limits the earliest is the best guess of when that was. */
+static void clock_compare(team_worker *worker, const gp_answer *answer)
+{
+    int64_t began_ns = gp_now_ns() - (int64_t)(answer->ended_ns & INT64_MAX);
+
+    if (answer->kind == GP_ANSWER_DONE && began_ns < worker->clock_ns)
+        worker->clock_ns = began_ns;
+}
+
+/* When it began and ended, by our clock; what a worker says is no more than a hint.  A worker's calls follow each other,
+ * and so do their times, although the guess becomes better between two of them. */
+static void times_guess(const gp_team *team, team_worker *worker, const gp_answer *head, int64_t ran_ns,
+                        int64_t *begun_ns, int64_t *ended_ns)
+{
+    int64_t since_ns = (int64_t)(head->ended_ns & INT64_MAX);
+
+    *ended_ns = team->now_ns;
+    if (worker->clock_ns >= 0 && since_ns <= team->now_ns - worker->clock_ns)
+        *ended_ns = worker->clock_ns + since_ns;
+    if (*ended_ns < worker->last_ns)
+        *ended_ns = worker->last_ns;
+    *begun_ns = ran_ns < *ended_ns - worker->last_ns ? *ended_ns - ran_ns : worker->last_ns;
+    worker->last_ns = *ended_ns;
+}
+
+static void on_done(gp_team *team, uint32_t w, const taken *t)
+{
+    team_bytes blob = { 0 };
+    char sentence[GP_ERROR_MESSAGE_MAX] = "";
+    gp_status status = gp_status_known((long)t->head.status) ? (gp_status)t->head.status : GP_EINTERNAL;
+    int64_t ran_ns = (int64_t)(t->head.ended_ns - t->head.begun_ns);
+    team_unit *unit;
+    gp_status mapped =
+        t->head.blob == 0 ? GP_OK : blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+
+    if (mapped == GP_EPROTO) {
+        team_worker_corrupt(team, w, "a result names a payload that did not come");
+        return;
+    }
+    int64_t begun_ns, ended_ns;
+
+    if (ran_ns < 0)
+        ran_ns = 0;
+    times_guess(team, worker_of(team, w), &t->head, ran_ns, &begun_ns, &ended_ns);
+    if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
+        team_bytes_deinit(&blob);
+        return; /* tried again; or nobody waits for it any more */
+    }
+    if (mapped != GP_OK) {
+        status = mapped;
+        snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
+                 (unsigned long long)t->head.payload_bytes);
+    } else if (status != GP_OK && unit->canceled &&
+               (unit->kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
+                unit->over_limit)) { /* ranks may fail by themselves */
+        size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
+
+        status = dispatch_canceled_status(unit);
+        if (unit->over_limit)
+            snprintf(sentence + used, sizeof(sentence) - used,
+                     "it ran longer than its time limit of %" PRIu32 " ms and was canceled after %" PRId64
+                     " ms",
+                     unit->run_ms_max, ran_ns / 1000000);
+        else
+            snprintf(sentence + used, sizeof(sentence) - used, "canceled while it ran");
+    } else if (status != GP_OK) {
+        size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
+
+        text_copy(sentence + used, sizeof(sentence) - used, t->inlined, t->inlined_bytes);
+    }
+    team_outcome outcome = { .status = status,
+                             .sentence = sentence,
+                             .worker = w,
+                             .attempts = unit->attempts,
+                             .answer = &t->head,
+                             .data = blob.data != NULL ? blob.data : (const void *)t->inlined,
+                             .bytes = blob.data != NULL ? blob.bytes : t->inlined_bytes,
+                             .ended_ns = ended_ns,
+                             .begun_ns = begun_ns,
+                             .blob = &blob };
+
+    if (status != GP_OK)
+        outcome.bytes = 0;
+    team_end(team, unit, &outcome);
+    team_bytes_deinit(&blob);
+}
+
+/* An item for a queue.  False: its queue is full, and the ring is left as it is until there is room. */
+static bool on_item(gp_team *team, uint32_t w, const taken *t)
+{
+    char name[GP_TASK_NAME_MAX + 1];
+    size_t length = strnlen((const char *)t->inlined, t->inlined_bytes);
+    team_bytes blob = { 0 };
+
+    if (length == 0 || length > GP_TASK_NAME_MAX || (t->head.blob == 0 && length == t->inlined_bytes)) {
+        team_worker_corrupt(team, w, "an item for a queue without a name");
+        return true;
+    }
+    memcpy(name, t->inlined, length);
+    name[length] = '\0';
+    if (!worker_of(team, w)->last_words && queue_blocks(team, name))
+        return false;
+    if (t->head.blob == 0) {
+        queue_take(team, w, name, t->inlined + length + 1, t->inlined_bytes - length - 1);
+        return true;
+    }
+    gp_status status = blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+
+    if (status == GP_EPROTO)
+        team_worker_corrupt(team, w, "an item for a queue names a payload that did not come");
+    else if (status != GP_OK)
+        team->info.log_dropped++;
+    else
+        queue_take(team, w, name, blob.data, blob.bytes);
+    team_bytes_deinit(&blob);
+    return true;
+}
+
+static void on_line(gp_team *team, uint32_t w, const taken *t)
+{
+    char line[4096];
+
+    if (team->log == NULL)
+        return;
+    text_copy(line, sizeof(line), t->inlined, t->inlined_bytes);
+    team_log_line(team, w, line);
+}
+
+/* False: the record stays. */
+static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t payload_max)
+{
+    taken t = { .inlined = record->payload, .inlined_bytes = payload_max };
+
+    memcpy((void *)&t.head, (const void *)record, sizeof(t.head));
+    if (t.head.blob == 0) {
+        if (t.head.payload_bytes > t.inlined_bytes) { /* it was changed since it was checked */
+            team_worker_corrupt(team, w, "a record's length");
+            return true;
+        }
+        t.inlined_bytes = t.head.payload_bytes;
+    }
+    switch (t.head.kind) {
+    case GP_ANSWER_DONE:
+        on_done(team, w, &t);
+        return true;
+    case GP_ANSWER_QUEUE:
+        return on_item(team, w, &t);
+    case GP_ANSWER_LOG:
+        on_line(team, w, &t);
+        return true;
+    case GP_ANSWER_DROPPED:
+        team->info.log_dropped += t.head.value;
+        return true;
+    default:
+        team_worker_corrupt(team, w, "a record of unknown kind");
+        return true;
+    }
+}
+
+bool team_drain(gp_team *team, uint32_t w)
+{
+    team_worker *worker = worker_of(team, w);
+    bool any = false;
+
+    for (int count = 0; count < DRAIN_MAX && !worker->corrupt; count++) {
+        const void *record;
+        gp_error err;
+        gp_status status = gp_link_next(worker->link, &record, &err);
+
+        if (status == GP_ETIMEDOUT)
+            break;
+        if (status != GP_OK) {
+            team_worker_corrupt(team, w, err.message);
+            break;
+        }
+        if (count == 0)
+            clock_compare(worker, record);
+        if (!on_record(team, w, record, gp_link_payload_max(worker->link))) {
+            worker->blocked = true;
+            break;
+        }
+        gp_link_drop(worker->link);
+        any = true;
+    }
+    return any;
+}

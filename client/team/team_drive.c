@@ -1,0 +1,337 @@
+/* team_drive.c -- a team in motion: waiting, and the thread that drives while no call is made.
+ *
+ * Whoever waits drives.  The background thread takes its place when no call has been made for a millisecond and calls
+ * are under way; a call that comes finds the mutex free (the thread sleeps without it), tells the links that nobody
+ * sleeps, and the thread stands back. */
+#include <inttypes.h>
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/clock.h"
+#include "common/base/system/file.h"
+#include "common/base/system/forks.h"
+#include "common/base/system/process.h"
+
+enum { PARK_AFTER = 50 };
+
+static bool readable(const team_worker *worker)
+{
+    return worker->stage == TEAM_UP && !worker->corrupt && !worker->blocked;
+}
+
+bool team_pump(gp_team *team)
+{
+    bool any = false;
+
+    if (team->forks != gp_forks()) /* the rings belong to the parent */
+        return false;
+    team->now_ns = gp_now_ns();
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (readable(worker) && gp_link_pending(worker->link))
+            any |= team_drain(team, w);
+    }
+    dispatch_tick(team->dispatch, team->now_ns);
+    if (team->now_ns - team->looked_ns > (int64_t)TEAM_LOOK_MS * 1000000)
+        team_look(team);
+    team_link_tick(team);
+    team_end_over(team);
+    if (team->left_seen != shared_left_count())
+        team_release_unused(team);
+    if (team->broken == GP_OK)
+        team_send(team);
+    return any;
+}
+
+/* ---- waiting ---- */
+
+/* Who holds the mutex drives by itself; to stand in line for it would cost that thread a wake-up. */
+static void background_lock(gp_team *team)
+{
+    int64_t ms = 1;
+
+    while (pthread_mutex_trylock(&team->mutex) != 0) {
+        gp_sleep_ms(ms);
+        ms = ms < 8 ? 2 * ms : 8; /* a call that takes long is not disturbed a thousand times a second */
+    }
+}
+
+void team_awake(gp_team *team)
+{
+    if (!team->asleep)
+        return;
+    team->asleep = false;
+    EACH_WORKER(team, w)
+    if (worker_of(team, w)->link != NULL)
+        gp_link_awake(worker_of(team, w)->link);
+}
+
+static bool team_pending(const gp_team *team)
+{
+    EACH_WORKER(team, w)
+    if (readable(&team->workers[w - 1]) && gp_link_pending(team->workers[w - 1].link))
+        return true;
+    return false;
+}
+
+/* Whether to spin is sensible: no worker that has calls needs the core that we would hold. */
+static bool team_may_spin(gp_team *team)
+{
+    int core = sched_getcpu();
+    bool may = false;
+
+    EACH_WORKER(team, w)
+    {
+        const team_worker *worker = worker_of(team, w);
+        bool near = worker->stage == TEAM_UP && gp_link_peer_core(worker->link) == core;
+
+        dispatch_worker_near(team->dispatch, w, near);
+        if (dispatch_sent(team->dispatch, w, NULL) == 0)
+            continue;
+        if (near)
+            return false;
+        may = true;
+    }
+    return may;
+}
+
+static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
+{
+    for (uint32_t turn = 1; !team_pending(team); turn++) {
+        if (turn % 32 == 0 && gp_now_ns() - begin_ns >= ns)
+            return false;
+        gp_relax();
+    }
+    return true;
+}
+
+static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
+{
+    int64_t until = now_ns + (int64_t)(team->stop != NULL ? TEAM_STOP_MS : TEAM_SLEEP_MS) * 1000000;
+    int64_t timer = dispatch_next_ns(team->dispatch, now_ns), link = INT64_MAX;
+
+    if (team->up < team->size)
+        link = team_link_next_ns(team);
+    if (dispatch_stuck(team->dispatch) && now_ns + 1000000 < until)
+        until = now_ns + 1000000; /* a full door says nothing when it has room again */
+    until = timer < until ? timer : until;
+    until = link < until ? link : until;
+    until = end_ns < until ? end_ns : until;
+    return until > now_ns ? until - now_ns : 0;
+}
+
+/* Announce the sleep on every link.  False: there are answers. */
+static bool team_fall_asleep(gp_team *team)
+{
+    /* Calls that come after others are begun when we hear of those. */
+    bool patient = team->patient && dispatch_get_counts(team->dispatch).held == 0;
+    bool quiet = true;
+
+    team->asleep = true;
+    EACH_WORKER(team, w)
+    if (readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
+        quiet = false;
+    return quiet && !gp_channel_pending(team->pool->scheduler);
+}
+
+/* Sleep on everything; background: without the mutex.  False: there was something to read but on the bell. */
+static bool team_poll(gp_team *team, int64_t ns, bool background)
+{
+    struct pollfd fds[2 * GP_MEMBERS_MAX + 4];
+    struct timespec time;
+    nfds_t count = 0;
+    bool news = false;
+
+    fds[count++] = (struct pollfd){ .fd = team->bell, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = background ? team->kick : -1, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = team->pool->door, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = gp_channel_fd(team->pool->scheduler), .events = POLLIN };
+    EACH_WORKER(team, w)
+    {
+        const team_worker *worker = worker_of(team, w);
+
+        fds[count++] = (struct pollfd){ .fd = worker->door, .events = POLLIN };
+        if (worker->stage == TEAM_ATTACHING || worker->stage == TEAM_OPENING) {
+            if (pool_worker_pending(team->pool, w - 1))
+                return false;
+            fds[count++] =
+                (struct pollfd){ .fd = gp_channel_fd(team->pool->workers[w - 1]), .events = POLLIN };
+        }
+    }
+    time = (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+    if (background) {
+        team->watching = true;
+        pthread_mutex_unlock(&team->mutex);
+    }
+    int ready = ppoll(fds, count, &time, NULL);
+
+    if (background) {
+        background_lock(team);
+        team->watching = false;
+    }
+    for (nfds_t i = 0; ready > 0 && i < count; i++) {
+        uint64_t ignored;
+
+        if (fds[i].revents == 0)
+            continue;
+        if (i >= 2)
+            news = true;
+        else if (read(fds[i].fd, &ignored, sizeof(ignored)) < 0)
+            continue; /* another took it */
+    }
+    return !news;
+}
+
+static void team_sleep(gp_team *team, int64_t end_ns, bool background)
+{
+    int64_t now_ns = gp_now_ns(), ns = sleep_ns(team, now_ns, end_ns);
+    bool news = false;
+
+    if (team_fall_asleep(team))
+        news = !team_poll(team, ns, background);
+    else
+        news = !team_pending(team);
+    team_awake(team);
+    if (news)
+        team_look(team);
+}
+
+static void team_wait(gp_team *team, int64_t end_ns)
+{
+    int64_t begin_ns = gp_now_ns();
+    int64_t spin_ns = team_may_spin(team) ? gp_spin_begin(&team->spin) : 0;
+
+    if (spin_ns > 0 && team_spin(team, begin_ns, spin_ns)) {
+        gp_spin_end(&team->spin, 0);
+        return;
+    }
+    team_sleep(team, end_ns, false);
+    gp_spin_end(&team->spin, gp_now_ns() - begin_ns);
+}
+
+static gp_status drive(gp_team *team, bool (*until)(void *context), void *context, int64_t end_ns,
+                       bool heedless, gp_error *err)
+{
+    while (!until(context)) {
+        bool moved = team_pump(team);
+
+        if (until(context))
+            return GP_OK;
+        if (team->broken != GP_OK)
+            return team_check(team, err);
+        if (!heedless && team->stop != NULL && *team->stop != 0)
+            return gp_fail(err, GP_ECANCELED, "stopped while it waited");
+        if (team->now_ns >= end_ns)
+            return gp_fail(err, GP_ETIMEDOUT, "it did not end within the time given");
+        if (!moved)
+            team_wait(team, end_ns);
+    }
+    return GP_OK;
+}
+
+gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
+                     gp_error *err)
+{
+    int64_t end_ns = INT64_MAX;
+
+    if (team_in_callback(team))
+        return until(context) ? GP_OK
+                              : gp_fail(err, GP_ESTATE, "a callback may not wait for what its team does");
+    if (timeout_ms >= 0 && timeout_ms < INT64_MAX / 2000000)
+        end_ns = gp_now_ns() + timeout_ms * 1000000;
+    return drive(team, until, context, end_ns, false, err);
+}
+
+gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
+                             gp_error *err)
+{
+    gp_patience patience = gp_patience_of(ms);
+    gp_status status;
+    gp_error why;
+
+    do
+        status = team_drive(team, until, context, gp_patience_turn(&patience), &why);
+    while (status == GP_ETIMEDOUT && gp_patience_left(&patience) > 0);
+    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
+}
+
+void team_drive_out(gp_team *team, bool (*until)(void *context), void *context)
+{
+    if (!team_in_callback(team))
+        drive(team, until, context, INT64_MAX, true, NULL);
+}
+
+/* ---- the background thread ---- */
+
+/* Sleep without the mutex.  True: nobody has made a call meanwhile. */
+static bool background_rest(gp_team *team, int ms)
+{
+    uint64_t calls = team->calls, ignored;
+    struct pollfd kick = { .fd = team->kick, .events = POLLIN };
+
+    pthread_mutex_unlock(&team->mutex);
+    if (poll(&kick, 1, ms) > 0 && read(team->kick, &ignored, sizeof(ignored)) < 0)
+        ignored = 0;
+    background_lock(team);
+    return team->calls == calls;
+}
+
+static void *background(void *context)
+{
+    gp_team *team = context;
+    int idle = 0;
+
+    background_lock(team);
+    while (!team->ending) {
+        if (team->left_seen != shared_left_count())
+            team_release_unused(team);
+        if (team->units == 0 && ++idle > PARK_AFTER) {
+            team->parked = true;
+            background_rest(team, -1);
+            team->parked = false;
+            idle = 0;
+        } else if (background_rest(team, TEAM_BACKGROUND_MS)) {
+            uint64_t calls = team->calls;
+
+            while (team->units != 0 && team->calls == calls && !team->ending)
+                if (!team_pump(team) && team->broken == GP_OK)
+                    team_sleep(team, INT64_MAX, true);
+        }
+    }
+    pthread_mutex_unlock(&team->mutex);
+    return NULL;
+}
+
+void team_background_begin(gp_team *team)
+{
+    if (!team->started) {
+        team->started = gp_thread_start(&team->thread, "gp-team", 0, background, team) == 0;
+    } else if (team->parked) {
+        uint64_t one = 1;
+        ssize_t ignored = write(team->kick, &one, sizeof(one));
+
+        (void)ignored;
+        team->parked = false;
+    }
+}
+
+void team_background_end(gp_team *team)
+{
+    uint64_t one = 1;
+
+    if (!team->started)
+        return;
+    pthread_mutex_lock(&team->mutex);
+    team->ending = true;
+    pthread_mutex_unlock(&team->mutex);
+    ssize_t ignored = write(team->kick, &one, sizeof(one));
+
+    (void)ignored;
+    pthread_join(team->thread, NULL);
+    team->started = false;
+}

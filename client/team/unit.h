@@ -1,0 +1,114 @@
+/* unit.h -- a call on its way to a worker, and what such calls stand in: lists, queues by priority, a heap of deadlines.
+ *
+ * All of it is memory and order; who goes where is dispatch.h's. */
+#ifndef GP_UNIT_H
+#define GP_UNIT_H
+
+#include "client/team/team_parts.h"
+#include "proto/message/limits.h"
+
+enum {
+    UNIT_LEVELS = 2 * GP_PRIORITY_MAX + 1,
+    UNIT_LEVEL_WORDS = (UNIT_LEVELS + 63) / 64,
+    UNIT_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
+};
+
+typedef enum unit_state {
+    UNIT_FREE,
+    UNIT_HELD,
+    UNIT_READY,
+    UNIT_SENT,
+    UNIT_DYING,
+    UNIT_OVER, /* it ends here, without a worker: given by dispatch_next_over() */
+    UNIT_ENDED,
+} unit_state;
+
+/* One that comes after another; the id tells whether the unit is still that one. */
+typedef struct unit_edge {
+    struct unit_edge *next;
+    team_unit *unit;
+    uint64_t id;
+    bool follow;
+} unit_edge;
+
+/* A call on its way.  A million of them may wait: mind its size. */
+struct team_unit {
+    team_unit *next, *previous; /* of the list that its state says */
+    uint64_t id;
+    uint64_t turn;     /* order in which units became ready */
+    uint64_t position; /* in the ring */
+    unit_edge *edges;
+    uint64_t value;
+    int64_t first;
+    gp_shared *shared;
+    union {
+        unsigned char in_place[UNIT_INLINE_MAX];
+        void *memory; /* longer than that; ours unless `borrowed` */
+    } payload;
+    uint32_t bytes; /* of the payload beside the blob */
+    uint32_t function, count;
+    uint32_t attempt;         /* said to the worker; 0 = counted */
+    uint32_t holds;           /* those it comes after that have not ended */
+    uint32_t timer;           /* place in the heap, from 1 */
+    uint32_t run_ms_max;      /* 0 = none */
+    uint32_t start_ms_max;    /* to be begun by then; 0 = none */
+    uint32_t grace_ms;        /* from the cancel of a running call to the end of its worker */
+    float expected_ns;        /* SENT: by estimate when it was sent */
+    uint16_t kind, flags;     /* of the record */
+    uint16_t attempts, tries; /* begun so often (deaths); so often retried (errors) */
+    uint16_t attempts_max, retries_max;
+    int16_t priority;
+    uint16_t status; /* gp_status, of OVER */
+    uint8_t worker;  /* SENT: where; then where it was last; 0 = never */
+    uint8_t wish;    /* this worker only; 0 = any */
+    uint8_t needs;   /* GP_NEEDS_... */
+    uint8_t state;   /* unit_state */
+    bool urgent : 1; /* before everything else of its worker */
+    bool once : 1;   /* means nothing to another process: over when its worker dies */
+    bool fatal : 1;  /* with `once`: has killed workers before; over with how this one died */
+    bool borrowed : 1;
+    bool canceled : 1;   /* asked to end while it ran */
+    bool run_timed : 1;  /* its timer is run_ms_max, begun */
+    bool orphan : 1;     /* one that it comes after failed */
+    bool over_limit : 1; /* canceled because of run_ms_max */
+    bool is_future : 1;  /* who owns it */
+};
+
+typedef struct unit_list {
+    team_unit *first, *last;
+} unit_list;
+
+void unit_list_append(unit_list *list, team_unit *unit);
+void unit_list_prepend(unit_list *list, team_unit *unit);
+void unit_list_remove(unit_list *list, team_unit *unit);
+
+/* Units by priority, highest first, then in the order of coming.  Zero-initialise. */
+typedef struct unit_queue {
+    uint64_t used[UNIT_LEVEL_WORDS]; /* a bit for each level that has any */
+    uint32_t used_words;             /* bit = word */
+    uint32_t count;
+    unit_list levels[UNIT_LEVELS];
+} unit_queue;
+
+team_unit *unit_queue_first(const unit_queue *queue); /* NULL: it is empty */
+/* Add a unit: last of its priority, or (front: it was in the queue before) at its place by age. */
+void unit_queue_put(unit_queue *queue, team_unit *unit, bool front);
+void unit_queue_remove(unit_queue *queue, team_unit *unit);
+
+/* Deadlines: a binary heap, at[0] is the next; each unit has at most one (team_unit.timer).  Zero-initialise. */
+typedef struct unit_timer {
+    int64_t when_ns;
+    team_unit *unit;
+} unit_timer;
+
+typedef struct unit_timers {
+    unit_timer *at;
+    uint32_t count, room;
+} unit_timers;
+
+gp_status unit_timers_reserve(unit_timers *timers, gp_error *err); /* room for one more.  GP_ENOMEM */
+void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns);
+void unit_timers_clear(unit_timers *timers, team_unit *unit);
+void unit_timers_deinit(unit_timers *timers);
+
+#endif

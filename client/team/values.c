@@ -1,0 +1,270 @@
+/* values.c -- values by name on the workers, and files for tasks.
+ *
+ * What was put is said again to a worker that replaces one; a later value of the same name takes its place. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+
+typedef struct team_value {
+    struct team_value *next;
+    team_lasting *lasting;
+    uint32_t worker; /* 0 = all */
+    uint16_t kind;   /* PUT or FILE */
+    char name[GP_TASK_NAME_MAX + 1];
+} team_value;
+
+void gp_memory_free(void *data)
+{
+    gp_free(data);
+}
+
+static gp_status name_check(const char *name, gp_error *err)
+{
+    size_t length = name == NULL ? 0 : strlen(name);
+
+    if (length == 0 || length > GP_TASK_NAME_MAX)
+        return gp_fail(err, GP_EINVAL, "a name has 1 to %d bytes; this has %zu", GP_TASK_NAME_MAX, length);
+    return GP_OK;
+}
+
+/* Those that the new one replaces are said no more.  For a worker that has its own after one for all, the order in
+ * which they are said again keeps the later one. */
+static void values_forget(gp_team *team, uint16_t kind, const char *name, uint32_t worker,
+                          const team_value *but)
+{
+    for (team_value **at = &team->values; *at != NULL;) {
+        team_value *value = *at;
+
+        if (value == but || value->kind != kind || strcmp(value->name, name) != 0 ||
+            (worker != 0 && value->worker != worker)) {
+            at = &value->next;
+            continue;
+        }
+        *at = value->next;
+        team_lasting_remove(team, value->lasting);
+        gp_free(value);
+    }
+}
+
+void values_free(gp_team *team)
+{
+    while (team->values != NULL) {
+        team_value *next = team->values->next;
+
+        gp_free(team->values);
+        team->values = next;
+    }
+}
+
+static gp_status value_say(gp_team *team, uint32_t worker, const char *name, const team_call *call,
+                           gp_error *err)
+{
+    team_value *value = gp_calloc(1, sizeof(*value));
+    gp_status status;
+
+    if (value == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a value");
+    value->worker = worker;
+    value->kind = call->kind;
+    memcpy(value->name, name, strlen(name));
+    status = team_lasting_add(&value->lasting, team, call, worker, err);
+    if (status != GP_OK) {
+        gp_free(value);
+        return status;
+    }
+    value->next = team->values;
+    team->values = value;
+    status = team_lasting_wait(team, value->lasting, err);
+    values_forget(team, call->kind, name, worker, status == GP_OK ? value : NULL);
+    return status;
+}
+
+/* The payload of a PUT: name, NUL, bytes; or the name, and the bytes in a blob. */
+static gp_status value_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
+                           gp_error *err)
+{
+    size_t length = strlen(name) + 1;
+    team_call call = { .kind = GP_CALL_PUT };
+    unsigned char *joined = NULL;
+    gp_shared *shared = NULL;
+    gp_status status = GP_OK;
+
+    if (worker > team->size)
+        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, worker,
+                       team->size);
+    if (length + bytes > GP_LINK_INLINE_MAX) {
+        status = gp_shared_new(&shared, data, bytes, err);
+        call.payload = name;
+        call.bytes = length - 1;
+        call.shared = shared;
+    } else {
+        joined = gp_malloc(length + bytes);
+        if (joined == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a value of %zu bytes", bytes);
+        memcpy(joined, name, length);
+        if (bytes != 0)
+            memcpy(joined + length, data, bytes);
+        call.payload = joined;
+        call.bytes = length + bytes;
+        call.flags = data == NULL && bytes == 0 ? GP_CALL_REMOVE : 0;
+    }
+    if (status == GP_OK)
+        status = value_say(team, worker, name, &call, err);
+    gp_free(joined);
+    gp_shared_free(shared);
+    return status;
+}
+
+gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
+                      gp_error *err)
+{
+    gp_status status = name_check(name, err);
+
+    if (status != GP_OK)
+        return status;
+    if (data == NULL && bytes != 0)
+        return gp_fail(err, GP_EINVAL, "the value '%s' has %zu bytes and no address", name, bytes);
+    team_enter(team);
+    status = value_put(team, worker, name, data, bytes, err);
+    team_leave(team);
+    return status;
+}
+
+/* A block that gp_memory_free() takes. */
+static gp_status bytes_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err)
+{
+    void *block = bytes->data;
+
+    if (bytes->mapped != 0) {
+        block = gp_malloc(bytes->bytes);
+        if (block != NULL)
+            memcpy(block, bytes->data, bytes->bytes);
+    }
+    if (block == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a value of %zu bytes", bytes->bytes);
+    *data = block;
+    *count = bytes->bytes;
+    if (bytes->mapped == 0)
+        bytes->data = NULL;
+    team_bytes_deinit(bytes);
+    return GP_OK;
+}
+
+static gp_status value_get(gp_team *team, uint32_t worker, const char *name, team_bytes *out, gp_error *err)
+{
+    const team_call call = { .kind = GP_CALL_GET, .payload = name, .bytes = strlen(name) };
+
+    if (worker == 0 || worker > team->size)
+        return gp_fail(err, GP_EINVAL, "a value is read from one worker: 1 to %" PRIu32 ", not %" PRIu32,
+                       team->size, worker);
+    return team_ask(team, worker, &call, out, err);
+}
+
+gp_status gp_team_get(gp_team *team, uint32_t worker, const char *name, void **data, size_t *bytes,
+                      gp_error *err)
+{
+    team_bytes got = { 0 };
+    gp_status status = name_check(name, err);
+
+    if (status != GP_OK)
+        return status;
+    team_enter(team);
+    status = value_get(team, worker, name, &got, err);
+    team_leave(team);
+    if (status == GP_OK)
+        status = bytes_to_heap(&got, data, bytes, err);
+    team_bytes_deinit(&got);
+    return status;
+}
+
+gp_status gp_team_scatter(gp_team *team, const char *name, const void *data, size_t count,
+                          size_t element_bytes, gp_error *err)
+{
+    const unsigned char *from = data;
+    gp_status status = name_check(name, err);
+
+    if (status != GP_OK)
+        return status;
+    if (element_bytes == 0 || count > GP_LINK_BLOB_BYTES_MAX / element_bytes || (data == NULL && count != 0))
+        return gp_fail(err, GP_EINVAL, "%zu elements of %zu bytes cannot be scattered", count, element_bytes);
+    team_enter(team);
+    for (uint32_t w = 1; status == GP_OK && w <= team->size; w++) {
+        size_t share = count / team->size + (w <= count % team->size);
+
+        status = value_put(team, w, name, from == NULL ? (const void *)"" : from, share * element_bytes, err);
+        if (from != NULL)
+            from += share * element_bytes;
+    }
+    team_leave(team);
+    return status;
+}
+
+gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *bytes, gp_error *err)
+{
+    team_bytes parts[GP_MEMBERS_MAX] = { { 0 } };
+    size_t total = 0;
+    unsigned char *joined = NULL;
+    gp_status status = name_check(name, err);
+
+    if (status != GP_OK)
+        return status;
+    team_enter(team);
+    for (uint32_t w = 1; status == GP_OK && w <= team->size; w++) {
+        status = value_get(team, w, name, &parts[w - 1], err);
+        total += parts[w - 1].bytes;
+    }
+    team_leave(team);
+    if (status == GP_OK) {
+        joined = gp_malloc(total);
+        if (joined == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %zu gathered bytes", total);
+    }
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++) {
+        if (status == GP_OK && parts[i].bytes != 0)
+            memcpy(joined + at, parts[i].data, parts[i].bytes);
+        at += parts[i].bytes;
+        team_bytes_deinit(&parts[i]);
+    }
+    if (status == GP_OK) {
+        *data = joined;
+        *bytes = total;
+    }
+    return status;
+}
+
+gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_error *err)
+{
+    struct stat facts;
+    gp_shared *shared = NULL;
+    gp_status status = name_check(name, err);
+    int fd;
+
+    if (status != GP_OK)
+        return status;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+    if (fd < 0)
+        return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
+    if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+        status = gp_fail(err, GP_EINVAL, "%s is no regular file", path);
+    if (status == GP_OK)
+        status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
+    close(fd);
+    if (status == GP_OK) {
+        const team_call call = {
+            .kind = GP_CALL_FILE, .payload = name, .bytes = strlen(name), .shared = shared
+        };
+
+        team_enter(team);
+        status = value_say(team, GP_EVERY_WORKER, name, &call, err);
+        team_leave(team);
+    }
+    gp_shared_free(shared);
+    return status;
+}

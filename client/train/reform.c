@@ -1,0 +1,291 @@
+/* reform.c -- the decisions; reform.h has the picture. */
+#include "client/train/reform.h"
+
+#include <assert.h>
+#include <string.h>
+
+typedef struct todo {
+    reform_action *actions;
+    size_t count;
+} todo;
+
+static reform_action *act(todo *out, reform_action_kind kind)
+{
+    reform_action *action = &out->actions[out->count++];
+
+    assert(out->count <= REFORM_ACTIONS_MAX);
+    *action = (reform_action){ .kind = kind };
+    return action;
+}
+
+static void set_alarm(todo *out, uint32_t ms)
+{
+    act(out, REFORM_DO_ALARM)->ms = ms;
+}
+
+static void fail(reform *r, todo *out, reform_why why)
+{
+    r->phase = REFORM_OVER;
+    act(out, REFORM_DO_FAIL)->why = why;
+}
+
+static bool all_ended(const reform *r)
+{
+    return r->ended >= r->world;
+}
+
+/* ---- from one group to the next ---- */
+
+static void begin_next(reform *r, todo *out)
+{
+    bool moved = r->step > r->told;
+
+    r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
+    r->told = r->begun_at = r->step;
+    r->left = r->world;
+    if (r->ready >= r->world) /* a group that was not ready is not reported */
+        r->before = r->world;
+    r->grown = r->next > r->world;
+    r->world = r->next;
+    r->restarts++;
+    r->ready = r->ended = r->paused = 0;
+    memset(r->end_of, 0, sizeof(r->end_of));
+    r->broken = false;
+    r->granted = false;
+    r->wanted = r->prepared = 0;
+    r->phase = REFORM_BEGIN;
+    set_alarm(out, 0);
+    *act(out, REFORM_DO_BEGIN) =
+        (reform_action){ .kind = REFORM_DO_BEGIN, .workers = r->world, .restart = r->restarts };
+}
+
+static void ask_to_form(reform *r, todo *out)
+{
+    r->phase = REFORM_WAIT;
+    act(out, REFORM_DO_FORM);
+    set_alarm(out, REFORM_REPLACE_MS);
+}
+
+static void keep(reform *r, todo *out, reform_why why)
+{
+    r->kept = true;
+    *act(out, REFORM_DO_KEEP) = (reform_action){ .kind = REFORM_DO_KEEP, .workers = r->world, .why = why };
+}
+
+/* What the size that is wanted leads to.  told: it was told just now, and who joins with it. */
+static void change_if_due(reform *r, todo *out, bool told)
+{
+    bool grows = r->wanted > r->world;
+
+    if (!reform_is_stepping(r))
+        return;
+    if (r->wanted == 0 || r->wanted == r->world || r->stopped) {
+        r->phase = REFORM_STEPS;
+    } else if (!grows || r->prepared >= r->wanted - r->world) {
+        r->phase = REFORM_PAUSE;
+        act(out, REFORM_DO_PAUSE);
+    } else if (r->phase == REFORM_STEPS || told) {
+        r->phase = REFORM_PREPARE;
+        act(out, REFORM_DO_PREPARE)->workers = r->wanted;
+    }
+}
+
+/* ---- events ---- */
+
+static void on_ready(reform *r, const reform_event *event, todo *out)
+{
+    if (r->phase != REFORM_BEGIN || ++r->ready < r->world)
+        return;
+    r->begun_at = event->step;
+    /* The last step may be that of a dead rank alone; those before it are lost. */
+    if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0)) {
+        fail(r, out, REFORM_WHY_STATE);
+        return;
+    }
+    r->phase = REFORM_STEPS;
+    if (r->restarts > 0)
+        *act(out, REFORM_DO_GO_ON) =
+            (reform_action){ .kind = REFORM_DO_GO_ON, .workers = r->before, .step = event->step };
+    if (r->barred && !r->kept)
+        keep(r, out, REFORM_WHY_SHORT_LIVED);
+    change_if_due(r, out, false);
+}
+
+static void mark_ended(reform *r, uint32_t rank, reform_end end)
+{
+    if (rank >= r->world || r->end_of[rank] != 0)
+        return;
+    r->end_of[rank] = (uint8_t)(1 + end);
+    r->ended++;
+    r->paused += end == REFORM_PAUSED;
+}
+
+static void on_ended(reform *r, const reform_event *event, todo *out)
+{
+    mark_ended(r, event->rank, event->end);
+    if (!all_ended(r))
+        return;
+    if (r->phase == REFORM_BREAK && r->granted)
+        begin_next(r, out);
+    else if (r->phase == REFORM_PAUSE && r->paused == r->world)
+        ask_to_form(r, out);
+    else if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED)
+        r->phase = REFORM_OVER;
+}
+
+static bool may_go_on(const reform *r)
+{
+    bool moved = r->step > r->told;
+
+    return r->world > 1 && !r->stopped_hard && (moved ? 0 : r->in_a_row) < r->max_restarts;
+}
+
+/* Workers that join and die, again and again, cost more than they bring. */
+static void judge_growth(reform *r)
+{
+    if (!r->grown)
+        return;
+    r->short_lived = r->step < r->begun_at + REFORM_PROVED_STEPS ? r->short_lived + 1 : 0;
+    r->barred = r->barred || r->short_lived >= r->max_restarts;
+}
+
+static void on_lost(reform *r, const reform_event *event, todo *out)
+{
+    bool first = r->phase != REFORM_BREAK || !r->broken; /* a grant may have told before */
+
+    if (r->phase == REFORM_WAIT) /* it had left the old group, and will not be in the next one */
+        return;
+    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED) { /* with nothing left to do */
+        r->phase = REFORM_OVER;
+        return;
+    }
+    if (first && !may_go_on(r)) {
+        mark_ended(r, event->rank, REFORM_FAILED);
+        fail(r, out,
+             r->world == 1 && r->restarts > 0 && !r->stopped_hard ? REFORM_WHY_ALONE : REFORM_WHY_LOST);
+        return;
+    }
+    if (first)
+        judge_growth(r);
+    r->phase = REFORM_BREAK;
+    r->broken = true;
+    r->granted = false;
+    mark_ended(r, event->rank, REFORM_FAILED);
+    set_alarm(out, REFORM_REPLACE_MS);
+}
+
+static void on_grant(reform *r, const reform_event *event, todo *out)
+{
+    r->next = event->workers;
+    r->granted = true;
+    if (r->phase == REFORM_WAIT || all_ended(r)) {
+        begin_next(r, out);
+        return;
+    }
+    r->phase = REFORM_BREAK; /* also where nobody told of a death */
+    set_alarm(out, REFORM_LAST_WORDS_MS);
+}
+
+static void on_change(reform *r, const reform_event *event, todo *out)
+{
+    if (event->asked) {
+        r->barred = r->kept = false;
+        r->short_lived = 0;
+    }
+    /* Between two groups the scheduler decides by itself; of what it cannot do at once it tells again. */
+    if ((r->phase != REFORM_BEGIN && !reform_is_stepping(r)) || (r->barred && event->workers > r->world))
+        return;
+    r->wanted = event->workers;
+    r->wanted_asked = event->asked;
+    r->prepared = event->prepared;
+    change_if_due(r, out, true);
+}
+
+static void on_prepared(reform *r, const reform_event *event, todo *out)
+{
+    r->prepared = event->prepared;
+    change_if_due(r, out, false);
+}
+
+static void on_unfit(reform *r, todo *out)
+{
+    if (r->phase != REFORM_PREPARE)
+        return;
+    r->barred = true;
+    r->wanted = 0;
+    r->phase = REFORM_STEPS;
+    keep(r, out, REFORM_WHY_UNFIT);
+}
+
+static void on_late(reform *r, todo *out)
+{
+    if (r->phase != REFORM_BREAK && r->phase != REFORM_WAIT)
+        return;
+    if (r->granted)
+        begin_next(r, out);
+    else
+        fail(r, out, REFORM_WHY_NOT_REPLACED);
+}
+
+size_t reform_step(reform *r, const reform_event *event, reform_action actions[REFORM_ACTIONS_MAX])
+{
+    todo out = { .actions = actions };
+
+    if (r->phase == REFORM_OVER) {
+        if (event->kind == REFORM_ENDED)
+            mark_ended(r, event->rank, event->end);
+        return 0;
+    }
+    switch (event->kind) {
+    case REFORM_READY:
+        on_ready(r, event, &out);
+        break;
+    case REFORM_STEP:
+        r->step = event->step > r->step ? event->step : r->step;
+        break;
+    case REFORM_ENDED:
+        on_ended(r, event, &out);
+        break;
+    case REFORM_LOST:
+        on_lost(r, event, &out);
+        break;
+    case REFORM_GRANT:
+        on_grant(r, event, &out);
+        break;
+    case REFORM_ATTACHED:
+        r->world = event->workers;
+        r->grown = r->world > r->left;
+        break;
+    case REFORM_CHANGE:
+        on_change(r, event, &out);
+        break;
+    case REFORM_PREPARED:
+        on_prepared(r, event, &out);
+        break;
+    case REFORM_UNFIT:
+        on_unfit(r, &out);
+        break;
+    case REFORM_REUNION:
+        if (r->phase == REFORM_BEGIN || reform_is_stepping(r)) { /* what it wants is told again */
+            r->wanted = 0;
+            change_if_due(r, &out, false);
+        }
+        if (r->phase == REFORM_WAIT)
+            act(&out, REFORM_DO_FORM);
+        break;
+    case REFORM_STOPPED:
+        r->stopped = true;
+        r->stopped_hard = r->stopped_hard || event->hard;
+        change_if_due(r, &out, false);
+        break;
+    case REFORM_LATE:
+        on_late(r, &out);
+        break;
+    }
+    return out.count;
+}
+
+void reform_init(reform *r, uint32_t workers, uint32_t max_restarts)
+{
+    *r = (reform){ .world = workers, .before = workers, .max_restarts = max_restarts };
+}

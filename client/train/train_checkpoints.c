@@ -1,0 +1,273 @@
+/* Choose the checkpoint that a training begins with, and protect the checkpoints of other runs.
+ *
+ *   resume      checkpoint-path   the training
+ *   ""          empty             is a new run with a new id
+ *   ""          used              is refused, unless run-id names the run of the checkpoints: then as "auto"
+ *   auto        empty             is a new run
+ *   auto        used              continues the one run of the directory; if that is complete, ends at once
+ *   DIRECTORY   any               continues the one run of DIRECTORY
+ *   STEP.json   any               continues the run of that checkpoint
+ *
+ * A training that continues a run keeps its id.  It is refused where checkpoint-path has checkpoints of another run, or
+ * later ones of its own.  Everything is checked on the client, before any worker is leased; the workers check the data and
+ * the tensors. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "client/train/train_run.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/text.h"
+#include "common/model/checkpoint_record.h"
+
+static const char *name_of(const char *run)
+{
+    return run[0] == '\0' ? "without an id" : run;
+}
+
+/* List the directory's checkpoints; a directory that does not exist has none. */
+static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error *err)
+{
+    gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
+
+    if (steps == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to look for checkpoints in %s", directory);
+    if (gp_checkpoint_list_steps(steps, directory, NULL) != GP_OK)
+        steps->count = 0;
+    *out = steps;
+    return GP_OK;
+}
+
+static bool has_run(const char *directory, const char *run)
+{
+    gp_checkpoint_list *steps;
+    bool found = false;
+
+    if (run[0] == '\0' || list(&steps, directory, NULL) != GP_OK)
+        return false;
+    for (uint32_t i = 0; i < steps->count && !found; i++) {
+        gp_json *record;
+
+        if (gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
+            continue;
+        found = strcmp(gp_checkpoint_record_run(record), run) == 0;
+        gp_json_free(record);
+    }
+    gp_free(steps);
+    return found;
+}
+
+static bool is_empty(const char *directory)
+{
+    gp_checkpoint_list *steps;
+
+    if (list(&steps, directory, NULL) != GP_OK)
+        return false;
+    bool empty = steps->count == 0;
+
+    gp_free(steps);
+    return empty;
+}
+
+/* Find the newest readable record of the directory's only run.  wanted: ignore other runs; "": there must be no other. */
+static gp_status find_newest(gp_json **out, uint64_t *step, const char *directory, const char *wanted,
+                             gp_error *err)
+{
+    gp_checkpoint_list *steps;
+    gp_json *newest = NULL;
+    gp_status status = list(&steps, directory, err);
+    gp_error why = { 0 };
+
+    if (status != GP_OK)
+        return status;
+    for (uint32_t i = 0; i < steps->count && status == GP_OK; i++) {
+        gp_json *record;
+        gp_error damage;
+        gp_status got = gp_checkpoint_read_record(&record, directory, steps->step[i], &damage);
+
+        if (got != GP_OK && why.code == GP_OK)
+            why = damage;
+        if (got != GP_OK)
+            continue;
+        const char *run = gp_checkpoint_record_run(record);
+
+        if (wanted[0] != '\0' && strcmp(run, wanted) != 0) {
+            gp_json_free(record);
+        } else if (newest == NULL) {
+            newest = record;
+            *step = steps->step[i];
+        } else {
+            const char *first = gp_checkpoint_record_run(newest);
+
+            if (strcmp(run, first) != 0)
+                status = gp_fail(err, GP_EINVAL,
+                                 "%s has checkpoints of two runs: %s (step %" PRIu64 ") and %s (step %" PRIu64
+                                 "); choose one with --resume %s/STEP.json and another --checkpoint-path",
+                                 directory, name_of(first), *step, name_of(run), steps->step[i], directory);
+            gp_json_free(record);
+        }
+    }
+    if (status == GP_OK && newest == NULL && why.code != GP_OK)
+        status = gp_fail(err, GP_ECORRUPT, "no checkpoint in %s can be read: %s", directory, why.message);
+    else if (status == GP_OK && newest == NULL)
+        status = gp_fail(err, GP_ENOENT,
+                         "no checkpoint in %s%s%s; without --resume training starts from the beginning",
+                         directory, wanted[0] == '\0' ? "" : " of run ", wanted);
+    gp_free(steps);
+    if (status == GP_OK)
+        *out = newest;
+    else
+        gp_json_free(newest);
+    return status;
+}
+
+/* Open the record that options->resume names, and store its run id in the options. */
+static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *options, gp_error *err)
+{
+    char directory[1024];
+    gp_status status;
+
+    if (!gp_checkpoint_split_path(options->resume, directory, step))
+        status = find_newest(out, step, directory, options->run_id, err);
+    else
+        status = gp_checkpoint_read_record(out, directory, *step, err);
+    if (status != GP_OK)
+        return status;
+    const char *run = gp_checkpoint_record_run(*out);
+
+    if (options->run_id[0] != '\0' && strcmp(run, options->run_id) != 0) {
+        status = gp_fail(err, GP_EINVAL, "%s belongs to run %s, not to %s; drop --run-id", options->resume,
+                         name_of(run), options->run_id);
+        gp_json_free(*out);
+        return status;
+    }
+    snprintf(options->run_id, sizeof(options->run_id), "%s", run);
+    return GP_OK;
+}
+
+/* automatic: a run that is complete is resumed too; it ends at once, with the model of its last step. */
+static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_t step, bool automatic,
+                               gp_error *err)
+{
+    gp_train_options options = run->options;
+    int64_t epoch = gp_json_integer(gp_json_member(record, "epoch"), 0);
+    char directory[1024], path[1100];
+    uint64_t named;
+
+    if (options.mini_batch_size_per_worker != 0)
+        options.mini_batch_size = 0; /* not known before the workers are */
+    gp_checkpoint_split_path(options.resume, directory, &named);
+    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
+    gp_status status = gp_checkpoint_check_record(record, run->training->graph, &options, path, err);
+
+    if (status == GP_OK && !automatic && epoch >= options.max_epochs)
+        return gp_fail(err, GP_EINVAL,
+                       "the checkpoint of step %" PRIu64 " has all of its %" PRId64
+                       " epoch%s; raise max-epochs (%" PRId64 ") to continue",
+                       step, epoch, gp_plural((uint64_t)epoch), options.max_epochs);
+    return status;
+}
+
+/* Check that the run may write into checkpoint-path.  step: the checkpoint that it continues from; 0: none. */
+static gp_status check_directory(const gp_train_options *options, bool resumes, uint64_t step, gp_error *err)
+{
+    const char *directory = options->checkpoint_path;
+    gp_checkpoint_list *steps;
+    gp_status status = list(&steps, directory, err);
+
+    if (status != GP_OK)
+        return status;
+    for (uint32_t i = 0; i < steps->count && status == GP_OK; i++) {
+        gp_json *record = NULL;
+        bool readable = gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) == GP_OK;
+        const char *run = readable ? gp_checkpoint_record_run(record) : "";
+
+        if (!resumes)
+            status = gp_fail(err, GP_EBUSY,
+                             "checkpoint-path %s already has checkpoints (step %" PRIu64
+                             "); continue them with --resume auto, or use an empty directory",
+                             directory, steps->step[i]);
+        else if (readable && strcmp(run, options->run_id) != 0)
+            status = gp_fail(err, GP_EBUSY,
+                             "checkpoint-path %s has checkpoints of another run (step %" PRIu64
+                             ", run %s); use an empty directory",
+                             directory, steps->step[i], name_of(run));
+        else if (readable && steps->step[i] > step)
+            status = gp_fail(err, GP_EBUSY,
+                             "checkpoint-path %s has a later checkpoint of this run (step %" PRIu64
+                             ", resumed is step %" PRIu64
+                             "); resume from the directory, or use an empty checkpoint-path",
+                             directory, steps->step[i], step);
+        if (readable)
+            gp_json_free(record);
+    }
+    gp_free(steps);
+    return status;
+}
+
+static gp_status make_run_id(gp_train_options *options, gp_error *err)
+{
+    uint64_t id;
+
+    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+        return gp_fail_errno(err, GP_EIO, "no random number for a run id");
+    snprintf(options->run_id, sizeof(options->run_id), "%016" PRIx64, id);
+    return GP_OK;
+}
+
+gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
+{
+    gp_train_options *options = &run->options;
+    const char *directory = options->checkpoint_path;
+    bool automatic = strcmp(options->resume, "auto") == 0;
+    gp_json *record = NULL;
+    uint64_t step = 0;
+    gp_status status = GP_OK;
+
+    if (options->run_id[0] != '\0' && !gp_run_id_is_valid(options->run_id))
+        return gp_fail(err, GP_EINVAL, "run-id is '%s'; it must be letters, digits, '-', '_' and '.'",
+                       options->run_id);
+    if (automatic && directory[0] == '\0')
+        return gp_fail(err, GP_EINVAL, "resume auto needs checkpoint-path, the directory to look into");
+    if (automatic && is_empty(directory)) {
+        options->resume[0] = '\0';
+    } else if (automatic || (options->resume[0] == '\0' && has_run(directory, options->run_id))) {
+        strcpy(options->resume, directory);
+        automatic = true;
+    }
+    bool resumes = options->resume[0] != '\0';
+
+    if (resumes)
+        status = open_resumed(&record, &step, options, err);
+    if (status == GP_OK && resumes)
+        status = check_resumed(run, record, step, automatic, err);
+    gp_json_free(record);
+    if (status == GP_OK && directory[0] != '\0')
+        status = check_directory(options, resumes, step, err);
+    if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
+        status = make_run_id(options, err);
+    return status;
+}
+
+uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last)
+{
+    const char *directory = run->options.checkpoint_path;
+    gp_checkpoint_list *steps;
+    uint64_t newest = 0;
+
+    if (directory[0] == '\0' || list(&steps, directory, NULL) != GP_OK)
+        return 0;
+    for (uint32_t i = 0; i < steps->count && newest == 0; i++) {
+        gp_json *record;
+
+        if (steps->step[i] > last ||
+            gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
+            continue;
+        if (strcmp(gp_checkpoint_record_run(record), run->options.run_id) == 0)
+            newest = steps->step[i];
+        gp_json_free(record);
+    }
+    gp_free(steps);
+    return newest;
+}

@@ -1,0 +1,418 @@
+/* train_prepare.c -- what will be trained, worked out and checked before any worker is waited for: options, network,
+ * data, and that they fit. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/train/train_run.h"
+#include "client/train/transfer.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/json.h"
+#include "common/data/store/class_match.h"
+#include "common/model/graph/normalization.h"
+
+/* Workers have another current directory. */
+static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
+{
+    char current[512], whole[1100];
+
+    if (path[0] == '\0' || path[0] == '/')
+        return GP_OK;
+    if (getcwd(current, sizeof(current)) == NULL)
+        return gp_fail_errno(err, GP_EIO, "the current directory is not known");
+    if ((size_t)snprintf(whole, sizeof(whole), "%s/%s", current, path) >= bytes)
+        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", whole, bytes - 1);
+    strcpy(path, whole);
+    return GP_OK;
+}
+
+static gp_status run_parse_options(gp_run *run, gp_error *err)
+{
+    const char *batch = NULL, *batch_per_worker = NULL;
+    gp_train_options trial;
+    gp_init_rule rule;
+
+    gp_params_default(gp_train_options_table, &run->options);
+    for (const char *const *option = run->request->options; option != NULL && *option != NULL; option++) {
+        const char *equals = strchr(*option, '=');
+        char name[64];
+        const gp_param *param;
+
+        if (equals == NULL || (size_t)(equals - *option) >= sizeof(name))
+            return gp_fail(err, GP_EINVAL, "option '%s' is not of the form name=value", *option);
+        memcpy(name, *option, (size_t)(equals - *option));
+        name[equals - *option] = '\0';
+        param = gp_params_find(gp_train_options_table, name);
+        if (param == NULL)
+            return gp_params_unknown(gp_train_options_table, name, err);
+        gp_status status = gp_params_set(param, &run->options, equals + 1, err);
+
+        if (status != GP_OK)
+            return status;
+        if (strcmp(param->name, "mini-batch-size") == 0)
+            batch = *option;
+        if (strcmp(param->name, "mini-batch-size-per-worker") == 0)
+            batch_per_worker = *option;
+    }
+    if (batch != NULL && batch_per_worker != NULL)
+        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
+    trial = run->options; /* what can be wrong is told before workers are waited for */
+    gp_status status = gp_train_options_scale(&trial, 1, err);
+
+    if (status == GP_OK)
+        status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
+
+    if (status == GP_OK)
+        status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
+    if (status == GP_OK && strcmp(run->options.resume, "auto") != 0)
+        status = path_absolute(run->options.resume, sizeof(run->options.resume), err);
+    return status;
+}
+
+/* A training that goes on, or begins anew, has its batch and rate, whatever the number of workers then. */
+gp_status gp_run_write_options(gp_run *run, gp_error *err)
+{
+    gp_buffer buffer;
+    gp_json_writer writer;
+    gp_status status =
+        run->options_text == NULL ? gp_train_options_scale(&run->options, run->reform.world, err) : GP_OK;
+
+    if (status != GP_OK)
+        return status;
+    gp_buffer_init(&buffer, 1 << 16);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_object(&writer, NULL);
+    gp_params_to_json(gp_train_options_table, &run->options, false, &writer);
+    gp_json_end_object(&writer);
+    status = gp_json_writer_finish(&writer, err);
+    if (status == GP_OK) {
+        gp_free(run->options_text);
+        run->options_text = (char *)gp_buffer_take(&buffer, &run->options_bytes);
+    }
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* Whether the network is known before the data is: else it is built for the data. */
+static bool run_has_network(const gp_run *run)
+{
+    return run->request->pretrained != NULL || gp_network_is_file(run->request->network);
+}
+
+static gp_status run_load_network(gp_run *run, gp_error *err)
+{
+    const gp_train_request *request = run->request;
+    gp_network *network = &run->training->network;
+
+    if (request->pretrained != NULL)
+        return gp_network_pretrained(network, request->pretrained, err);
+    if (run_has_network(run))
+        return gp_network_load(network, request->network, NULL, 0, err);
+    return gp_zoo_check(request->network, err);
+}
+
+gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
+                           gp_error *err)
+{
+    const gp_netspec *spec = run->training->network.spec;
+    gp_store_options images;
+    gp_status status = /* a network of its own has its input's shape: images are brought to it */
+        gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
+                          err);
+
+    if (spec != NULL && spec->resized)
+        memset(images.exact, 0, sizeof(images.exact));
+    images.class_names = run->class_names;
+    images.class_count = run->class_count;
+    images.on_bad = (gp_on_bad)run->options.on_bad;
+    images.cache_bytes = gp_store_cache_bytes(run->options.image_cache);
+    images.progress = run->request->data_progress;
+    return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
+}
+
+/* Fill in the sources for the workers: absolute paths, "=" for the test split of the training source. Open the test split,
+ * which is smaller than the training data and has the same shape; without one, the training data.
+ *   is_test  set if *store is the test split */
+static gp_status run_find_data(gp_run *run, gp_store **store, bool *is_test, gp_error *err)
+{
+    const char *validation = run->request->validation_data;
+    gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
+
+    if (status == GP_OK && validation != NULL && strcmp(validation, "none") != 0)
+        status = gp_source_absolute(run->begin.validation_data, sizeof(run->begin.validation_data),
+                                    validation, err);
+    if (status != GP_OK)
+        return status;
+    status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TEST, err);
+    *is_test = status == GP_OK;
+    if (status == GP_OK && validation == NULL)
+        strcpy(run->begin.validation_data, "=");
+    else if (status == GP_ENOENT)
+        status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TRAIN, err);
+    return status;
+}
+
+static void run_tell_changes(const gp_run *run, const gp_edited *edited)
+{
+    const gp_train_events *events = &run->request->events;
+    char output[64];
+
+    for (uint32_t i = 0; i < edited->change_count && events->change != NULL; i++) {
+        gp_layer_change change = gp_transfer_change(&edited->changes[i], output);
+
+        events->change(events->context, &change);
+    }
+}
+
+/* Store the network's class names for the workers, which number the labels by them. */
+static gp_status run_put_classes(gp_run *run, gp_error *err)
+{
+    const gp_network *network = &run->training->network;
+    gp_buffer buffer;
+    gp_json_writer writer;
+
+    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
+    gp_json_writer_init(&writer, &buffer, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < network->class_count; i++)
+        gp_json_put_text(&writer, NULL, network->class_names[i]);
+    gp_json_end_array(&writer);
+    gp_status status = gp_json_writer_finish(&writer, err);
+
+    if (status == GP_OK)
+        run->classes = (char *)gp_buffer_take(&buffer, &run->classes_bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+/* Match the classes of the training data with those of a network that keeps its head. */
+static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    const gp_network *network = &run->training->network;
+    const char *const *names = (const char *const *)network->class_names;
+    const uint32_t count = run->training->graph->class_count;
+    const gp_train_events *events = &run->request->events;
+    char list[200], text[300];
+    bool by_number, moved = false;
+
+    if (info->class_count == 0 || count == 0)
+        return GP_OK;
+    int32_t *numbers = gp_calloc(info->class_count, sizeof(*numbers));
+
+    if (numbers == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " classes", info->class_count);
+    gp_status status = gp_class_match(numbers, &by_number, info, NULL, names, count, err);
+
+    for (uint32_t i = 0; i < info->class_count; i++)
+        moved = moved || numbers[i] != (int32_t)i;
+    gp_free(numbers);
+    if (status != GP_OK)
+        return status;
+    if (by_number && events->note != NULL) {
+        gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0);
+        snprintf(
+            text, sizeof(text),
+            "the network's outputs have no names; they are matched in order with the classes of the data: %s",
+            list);
+        events->note(events->context, text);
+    }
+    return moved ? run_put_classes(run, err) : GP_OK;
+}
+
+static gp_status run_transfer(gp_run *run, const gp_transfer *how, gp_error *err)
+{
+    gp_edited edited = { 0 };
+    gp_status status = gp_network_transfer(&run->training->network, how, &edited, err);
+
+    if (status == GP_OK)
+        run_tell_changes(run, &edited);
+    gp_edited_deinit(&edited);
+    return status;
+}
+
+/* A network of the zoo that cannot be built for images as small as these: name the size that it is made for. */
+static void run_suggest_size(const gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    const char *name = run->request->network;
+    const size_t length = strcspn(name, ":");
+    char text[GP_ERROR_MESSAGE_MAX];
+    gp_zoo_info zoo;
+
+    for (size_t i = 0; err != NULL && info->decodes && gp_zoo_describe(i, &zoo); i++) {
+        if (strlen(zoo.name) != length || strncmp(zoo.name, name, length) != 0 ||
+            (info->height >= zoo.input.dim[1] && info->width >= zoo.input.dim[2]))
+            continue;
+        snprintf(text, sizeof(text), "%s", err->message);
+        gp_fail(err, err->code,
+                "%.200s; %s is made for images of %" PRId64 "x%" PRId64 "; give --image-size %" PRId64
+                ",%" PRId64,
+                text, zoo.name, zoo.input.dim[1], zoo.input.dim[2], zoo.input.dim[1], zoo.input.dim[2]);
+    }
+}
+
+/* Build the network as it will be trained, and check that it takes the data. */
+static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
+{
+    const gp_train_request *request = run->request;
+    gp_network *network = &run->training->network;
+    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
+    gp_transfer how = { .classes = request->pretrained != NULL ? request->classes : NULL,
+                        .source = info->source,
+                        .data_classes = info->class_count,
+                        .data_names = info->class_names,
+                        .head_factors = { request->head_learn_rate_factor[0],
+                                          request->head_learn_rate_factor[1] },
+                        .freeze_up_to = request->freeze_up_to,
+                        .seed = (uint64_t)run->options.seed };
+    const bool keeps_head = run_has_network(run) && gp_transfer_keeps_head(network, &how);
+    gp_status status = gp_init_rule_parse(&how.rule, run->options.weights_initializer, err);
+
+    if (status == GP_OK && !run_has_network(run))
+        status = gp_network_load(network, request->network, &sample, info->class_count, err);
+    if (status == GP_OK)
+        status = gp_normalization_apply(network->spec, request->image_normalization, network->weights != NULL,
+                                        err);
+    if (status == GP_OK && request->pretrained != NULL)
+        status = run_transfer(run, &how, err);
+    if (status == GP_OK)
+        status = gp_run_weigh_classes(run, err);
+    if (status == GP_OK)
+        status = gp_graph_new(&run->training->graph, network->spec, err);
+    if (status == GP_EINVAL && !run_has_network(run))
+        run_suggest_size(run, info, err);
+    if (status == GP_OK)
+        status = gp_network_check_data(run->training->graph, info, err);
+    return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
+}
+
+/* Refuse data without any target: every metric would be empty.
+ *   use    "trained" or "validated"
+ *   other  another way out than labelled data; "": none */
+static gp_status run_check_labels(const gp_store *store, const char *use, const char *other, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+
+    if (gp_store_has_targets(store))
+        return GP_OK;
+    return gp_fail(
+        err, GP_EINVAL,
+        "nothing could be %s: none of the %" PRIu32
+        " samples of %.120s has a label; give labelled data (class folders, label images, FILE.csv or "
+        "y.npy)%s",
+        use, info->count, info->source, other);
+}
+
+/* Check that the training data has labels, and count the missing ones.
+ *
+ * Training data beside a test split is opened only if it is local arrays: opening it costs little, and a label can be
+ * missing. Class folders, IDX files and archives label each sample.
+ *   data     the test split of the training source, or the training data if that has none
+ *   is_test  data is the test split */
+static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_test, gp_error *err)
+{
+    gp_store *opened = NULL;
+    gp_status status = GP_OK;
+
+    if (is_test) {
+        if (strcmp(gp_store_get_info(data)->kind, "npy") != 0 ||
+            strncmp(run->begin.data, "s3://", strlen("s3://")) == 0)
+            return GP_OK;
+        status = gp_run_open_data(run, &opened, run->begin.data, GP_DATA_TRAIN, err);
+        data = opened;
+    }
+    if (status == GP_OK)
+        status = run_check_labels(data, "trained", "", err);
+    if (status == GP_OK)
+        status = gp_store_count_missing(data, &run->training->summary.training_excluded, err);
+    gp_store_close(opened);
+    return status;
+}
+
+/* Check validation data: labels and, of data of its own, shape, targets, and that each of its classes is trained.
+ *   data  the test split of the training source, or the training data if that has none */
+static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_error *err)
+{
+    const gp_store_info *train = gp_store_get_info(data);
+    const char *source = run->begin.validation_data;
+    gp_store *store;
+
+    if (source[0] == '\0')
+        return GP_OK;
+    if (strcmp(source, "=") == 0)
+        return run_check_labels(data, "validated", ", or --validation-data none", err);
+    run->class_names = train->class_names;
+    run->class_count = train->class_count;
+    gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
+
+    run->class_names = NULL;
+    run->class_count = 0;
+    if (status != GP_OK)
+        return status;
+    gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
+    gp_store_info info;
+
+    status = gp_augment_shape(&info, &fixed, gp_store_get_info(store), err);
+    if (status == GP_OK)
+        status = gp_network_check_data(run->training->graph, &info, err);
+    if (status == GP_OK)
+        status = run_check_labels(store, "validated", ", or --validation-data none", err);
+    gp_store_close(store);
+    return status;
+}
+
+/* What the model's users will have to do with images: as it was in training. */
+static void run_note_view(gp_run *run)
+{
+    const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
+    gp_netspec *spec = run->training->network.spec;
+
+    spec->windows = fixed.crop == GP_CROP_CENTER;
+    spec->fitted = fixed.crop == GP_CROP_FIT;
+    spec->resized = fixed.crop == GP_CROP_NONE && (spec->resized || run->options.image_size[0] != 0);
+    for (int i = 0; i < 2; i++)
+        spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
+}
+
+static gp_status run_write_network(gp_run *run, gp_error *err)
+{
+    gp_buffer buffer;
+    gp_status status;
+
+    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
+    status = gp_netspec_to_json(run->training->network.spec, &buffer, false, err);
+    if (status == GP_OK)
+        run->netspec = (char *)gp_buffer_take(&buffer, &run->netspec_bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
+gp_status gp_run_prepare(gp_run *run, gp_error *err)
+{
+    gp_store *store = NULL;
+    gp_store_info shape;
+    bool is_test = false;
+    gp_status status = run_parse_options(run, err);
+
+    if (status == GP_OK)
+        status = gp_augment_parse(&run->augment, run->options.augment, err);
+    if (status == GP_OK)
+        status = run_load_network(run, err);
+    if (status == GP_OK)
+        status = run_find_data(run, &store, &is_test, err);
+    if (status == GP_OK)
+        status = gp_augment_shape(&shape, &run->augment, gp_store_get_info(store), err);
+    if (status == GP_OK)
+        status = run_fit(run, &shape, err);
+    if (status == GP_OK)
+        status = run_check_training(run, store, is_test, err);
+    if (status == GP_OK)
+        status = run_check_validation(run, store, err);
+    gp_store_close(store);
+    if (status == GP_OK)
+        status = gp_run_choose_checkpoint(run, err);
+    run->begin.seed = (uint64_t)run->options.seed;
+    if (status == GP_OK)
+        run_note_view(run);
+    return status == GP_OK ? run_write_network(run, err) : status;
+}

@@ -1,0 +1,105 @@
+/* train_weights.c -- --class-weights: numbers as they are given, or worked out from the training data, into the losses. */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/train/train_run.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/text/spell.h"
+#include "common/data/store/balance.h"
+
+/* The words of --class-weights.  *found false: they are numbers, or none. */
+static gp_status balance_parse(gp_balance *balance, bool *found, const char *text, gp_error *err)
+{
+    const char *near = "auto";
+    unsigned distance = UINT_MAX;
+
+    *found = false;
+    *balance = GP_BALANCE_MEDIAN;
+    if (strcmp(text, "none") == 0 || text[strspn(text, "0123456789.eE+-, ")] == '\0')
+        return GP_OK;
+    *found = true;
+    if (strcmp(text, "auto") == 0)
+        return GP_OK;
+    for (int i = 0; gp_balance_names[i] != NULL; i++) {
+        if (strcmp(text, gp_balance_names[i]) == 0) {
+            *balance = (gp_balance)i;
+            return GP_OK;
+        }
+        if (gp_spell_distance(text, gp_balance_names[i]) < distance) {
+            near = gp_balance_names[i];
+            distance = gp_spell_distance(text, near);
+        }
+    }
+    return gp_fail(
+        err, GP_EINVAL,
+        "class-weights is '%.60s'; it must be auto, median-frequency, inverse-frequency, none, or a "
+        "number per class (did you mean '%s'?)",
+        text, near);
+}
+
+/* Weights of the data's classes as text, or as they were given. */
+static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
+{
+    gp_balance balance;
+    gp_store *store;
+    size_t used = 0;
+    bool by_data;
+    gp_status status = balance_parse(&balance, &by_data, run->options.class_weights, err);
+
+    if (status == GP_OK && !by_data) {
+        snprintf(text, bytes, "%s",
+                 strcmp(run->options.class_weights, "none") == 0 ? "" : run->options.class_weights);
+        for (char *comma = text; (comma = strchr(comma, ',')) != NULL;)
+            *comma = ' ';
+        return GP_OK;
+    }
+    if (status == GP_OK)
+        status = gp_run_open_data(run, &store, run->begin.data, GP_DATA_TRAIN, err);
+    if (status != GP_OK)
+        return status;
+    const uint32_t classes = gp_store_get_info(store)->class_count;
+    double *weights = gp_calloc(classes + 1, sizeof(*weights));
+
+    status = weights == NULL
+                 ? gp_fail(err, GP_ENOMEM, "no memory for the weights of %" PRIu32 " classes", classes)
+                 : gp_balance_store(balance, store, weights, run->request->data_progress, err);
+    text[0] = '\0';
+    for (uint32_t k = 0; k < classes && status == GP_OK; k++) {
+        used += (size_t)snprintf(text + used, bytes - used, "%s%.6g", k == 0 ? "" : " ", weights[k]);
+        if (used >= bytes)
+            status = gp_fail(err, GP_ELIMIT, "the weights of %" PRIu32 " classes take more than %zu bytes",
+                             classes, bytes - 1);
+    }
+    gp_free(weights);
+    gp_store_close(store);
+    return status;
+}
+
+gp_status gp_run_weigh_classes(gp_run *run, gp_error *err)
+{
+    gp_netspec *spec = run->training->network.spec;
+    char *text = run->options.class_weights[0] == '\0' ? NULL : gp_malloc(GP_XENT_WEIGHTS_BYTES);
+    bool set = false;
+    gp_status status;
+
+    if (run->options.class_weights[0] == '\0')
+        return GP_OK;
+    if (text == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the weights of classes");
+    status = run_weigh(run, text, GP_XENT_WEIGHTS_BYTES, err);
+    for (uint32_t i = 0; i < spec->layer_count && status == GP_OK; i++)
+        if (gp_params_find(spec->layers[i].kind->settings_table, "class-weights") != NULL) {
+            status = gp_layer_set(&spec->layers[i], "class-weights", text, err);
+            set = true;
+        }
+    gp_free(text);
+    if (status == GP_OK && !set)
+        status = gp_fail(
+            err, GP_EINVAL,
+            "class-weights has no effect: network %s ends in no loss that compares classes one by one "
+            "(crossentropy, pixelclassification)",
+            spec->name);
+    return status;
+}
