@@ -11,7 +11,7 @@
 #include <sched.h>
 
 #include "common/base/clock.h"
-#include "tests/comm/ranks.h"
+#include "tests/worker/comm/ranks.h"
 
 enum { SAMPLES_MAX = 200000, WARM_UP = 20 };
 

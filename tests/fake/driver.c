@@ -1,5 +1,5 @@
 /* driver.c -- a library in the place of libcuda.so.1 that has no device and yet loads modules: so cuDNN finishes a plan that it has
- * compiled for the properties of one, which needs no more of a driver than that (tests/worker/test_cuda_plans.c).
+ * compiled for the properties of one, which needs no more of a driver than that (tests/worker/backend/test_cuda_plans.c).
  *
  * cuDNN 9 wants all of these to be there before it compiles, and calls those that are more than a line. */
 #include <stddef.h>

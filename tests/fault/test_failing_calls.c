@@ -21,7 +21,7 @@
 #include "tests/fault/failing.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
-#include "tests/model/nets.h"
+#include "tests/common/model/nets.h"
 #include "worker/train/checkpoint.h"
 
 enum { NTH_MAX = 60 };

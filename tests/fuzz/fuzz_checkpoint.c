@@ -12,7 +12,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
-#include "tests/model/nets.h"
+#include "tests/common/model/nets.h"
 #include "worker/train/checkpoint.h"
 
 enum { RECORD_BYTES = 1 << 16 };

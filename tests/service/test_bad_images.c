@@ -1,7 +1,7 @@
 /* Bad images in a training, a prediction or an evaluation: an error by name, or passed over, counted and named to the user. */
 #include "client/gradpool.h"
 #include "tests/service/commands.h"
-#include "tests/data/make_images.h"
+#include "tests/common/data/make_images.h"
 
 static uint8_t noise[30000 * 3 + 64 * 64 * 3];
 

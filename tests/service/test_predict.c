@@ -4,7 +4,7 @@
 #include "client/gradpool.h"
 #include "common/base/system/file.h"
 #include "common/data/store/store.h"
-#include "tests/model/onnx_bytes.h"
+#include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
 /* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <sys/resource.h>
 
-#include "tests/data/make_images.h"
+#include "tests/common/data/make_images.h"
 #include "tests/fake/s3.h"
 #include "tests/service/commands.h"
 

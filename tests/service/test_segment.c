@@ -1,7 +1,7 @@
 /* test_segment.c -- networks that score each pixel, trained by the command on images with label images beside them. */
 #include <stdbool.h>
 
-#include "tests/data/make_images.h"
+#include "tests/common/data/make_images.h"
 #include "tests/service/commands.h"
 
 enum { SIDE = 32, IMAGES = 48, CHECKS = 16 };

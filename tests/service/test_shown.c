@@ -2,7 +2,7 @@
  * and the accuracy of the last validation, which is computed elsewhere. */
 #include <stdbool.h>
 
-#include "tests/data/make_images.h"
+#include "tests/common/data/make_images.h"
 #include "tests/service/commands.h"
 
 enum { TRAINED = 24, CHECKED = 11, SIDE_MAX = 70 };

@@ -1,8 +1,8 @@
 /* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
 #include "common/base/system/file.h"
 #include "common/model/network.h"
-#include "tests/data/make_images.h"
-#include "tests/model/onnx_bytes.h"
+#include "tests/common/data/make_images.h"
+#include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
 static char cache[300];

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "client/gradpool.h"
-#include "tests/service/tasks/behave_tasks.h"
+#include "tests/service/team/tasks/behave_tasks.h"
 #include "tests/sim/history.h"
 
 enum { AHEAD = 8, ATTEMPTS = 1000, SESSION = 1, COUNT_MAX = 10000 };

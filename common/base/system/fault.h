@@ -8,7 +8,7 @@
  * replacement lives.  A scheduler and a command have index 1; a scheduler's incarnation is its epoch, a job's its attempt.
  * GRADPOOL_FAULT_TOLD names a file to which "PID POINT ACTION" is appended before the action.
  *
- * Points are in every build.  Unarmed, one is a load and a branch that is never taken: under 1 ns (tests/base/test_fault.c
+ * Points are in every build.  Unarmed, one is a load and a branch that is never taken: under 1 ns (tests/common/base/test_fault.c
  * prints it). */
 #ifndef GP_FAULT_H
 #define GP_FAULT_H

@@ -91,7 +91,7 @@ gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype,
 /* The same for a value that the samples of a call have in common: no implicit N. */
 gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err);
 
-/* One case that tests/model/test_kinds.c tries: settings as "key=value;key=value". */
+/* One case that tests/common/model/test_kinds.c tries: settings as "key=value;key=value". */
 typedef struct gp_kind_check {
     gp_shape input;
     const char *settings; /* NULL = defaults */

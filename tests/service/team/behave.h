@@ -1,0 +1,268 @@
+/* behave.h -- a pool, a team on all its workers, and the functions of behave_tasks.so. */
+#ifndef GP_TEST_BEHAVE_H
+#define GP_TEST_BEHAVE_H
+
+#include <fcntl.h>
+
+#include "client/team/dispatch.h"
+#include "tests/descriptors.h"
+#include "tests/service/pools.h"
+#include "tests/service/team/tasks/behave_tasks.h"
+
+static gp_pool *pool;
+static gp_team *team;
+static gp_error err;
+static char object_path[600];
+
+/* Functions that were looked up in this team. */
+enum { FOUND_MAX = 64 };
+
+typedef struct found_function {
+    const char *name;
+    const gp_function *function;
+} found_function;
+
+static found_function found[FOUND_MAX];
+static int found_count;
+static char said[4096]; /* the lines that came through the team's log callback, with their workers */
+
+static inline void take_line(void *context, uint32_t worker, const char *line)
+{
+    size_t length = strlen(said);
+
+    (void)context;
+    snprintf(said + length, sizeof(said) - length, "%u: %s\n", worker, line);
+}
+
+/* Fresh directories, no pool yet. */
+static inline void team_prepare(void)
+{
+    const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
+
+    pools_begin(NULL);
+    snprintf(object_path, sizeof(object_path), "%s/lib/behave_tasks.so", build);
+    said[0] = '\0';
+    found_count = 0;
+    pool = NULL;
+    team = NULL;
+}
+
+/* A function of the object; NULL, which calls refuse, when there is none. */
+static inline const gp_function *find(const char *name)
+{
+    const gp_function *function = NULL;
+    char full[700];
+
+    for (int i = 0; i < found_count; i++)
+        if (strcmp(found[i].name, name) == 0)
+            return found[i].function;
+    snprintf(full, sizeof(full), "%s:%s", object_path, name);
+    if (gp_function_find(&function, team, full, &err) != GP_OK)
+        GP_TEST_FAIL("no %s: %s", name, err.message);
+    else if (found_count < FOUND_MAX)
+        found[found_count++] = (found_function){ name, function };
+    return function;
+}
+
+/* Look up what most tests call, while the workers are free. */
+static inline void find_usual(void)
+{
+    static const char *const usual[] = { "nothing",  "square", "where", "nap",  "hold",
+                                         "stubborn", "fail",   "die",   "tally" };
+
+    found_count = 0;
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+        find(usual[i]);
+}
+
+/* The team anew, with the same pool. */
+static inline gp_status team_again(const gp_team_options *options)
+{
+    gp_status status;
+
+    gp_team_close(team);
+    team = NULL;
+    found_count = 0;
+    status = gp_team_open(&team, pool, options, &err);
+    if (status == GP_OK)
+        find_usual();
+    return status;
+}
+
+/* A new pool of so many CPU workers and a team that holds them all. */
+static inline bool team_begin(uint32_t workers)
+{
+    gp_team_options options = { .purpose = "behave", .log = take_line };
+
+    team_prepare();
+    if (gp_pool_open(&pool, &(gp_pool_options){ .workers = workers, .devices = "cpu" }, &err) != GP_OK ||
+        gp_team_open(&team, pool, &options, &err) != GP_OK) {
+        GP_TEST_FAIL("no team: %s", err.message);
+        return false;
+    }
+    find_usual();
+    return true;
+}
+
+static inline void team_end(void)
+{
+    gp_team_close(team);
+    gp_pool_close(pool);
+    pools_end();
+}
+
+#define BEGIN(workers)                                                                                       \
+    do {                                                                                                     \
+        if (!team_begin(workers)) {                                                                          \
+            team_end();                                                                                      \
+            return;                                                                                          \
+        }                                                                                                    \
+    } while (0)
+
+static inline gp_future *call_with(gp_parfeval_request request, const char *name, const void *argument,
+                                   size_t bytes)
+{
+    gp_future *future = NULL;
+
+    request.function = find(name);
+    request.argument = argument;
+    request.bytes = bytes;
+    if (gp_parfeval(&future, team, &request, &err) != GP_OK)
+        GP_TEST_FAIL("no call of %s: %s", name, err.message);
+    return future;
+}
+
+static inline gp_future *call(const char *name, int64_t argument)
+{
+    return call_with((gp_parfeval_request){ 0 }, name, &argument, sizeof(argument));
+}
+
+static inline gp_future *call_text(const char *name, const char *text)
+{
+    return call_with((gp_parfeval_request){ 0 }, name, text, strlen(text));
+}
+
+/* A call that goes on until let_go(). */
+static inline gp_future *call_held(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/go", pools_root);
+    return call_text("hold", path);
+}
+
+static inline void let_go(void)
+{
+    char path[64];
+
+    snprintf(path, sizeof(path), "%s/go", pools_root);
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+}
+
+/* Its result as one number; -1 (a failed check) when it has none. */
+static inline int64_t number_of(gp_future *future)
+{
+    const void *data = NULL;
+    size_t bytes = 0;
+    int64_t number = -1;
+
+    if (future == NULL) /* which was told */
+        return number;
+    if (gp_future_result(future, &data, &bytes, &err) != GP_OK)
+        GP_TEST_FAIL("no result: %s: %s", gp_status_name(err.code), err.message);
+    else if (bytes != sizeof(number))
+        GP_TEST_FAIL("the result has %zu bytes, expected one number", bytes);
+    else
+        memcpy(&number, data, sizeof(number));
+    return number;
+}
+
+static inline behave_place place_of(gp_future *future)
+{
+    behave_place place = { 0 };
+    const void *data = NULL;
+    size_t bytes = 0;
+
+    if (future == NULL)
+        return place;
+    if (gp_future_result(future, &data, &bytes, &err) != GP_OK)
+        GP_TEST_FAIL("no result: %s: %s", gp_status_name(err.code), err.message);
+    else if (bytes == sizeof(place))
+        memcpy(&place, data, bytes);
+    return place;
+}
+
+/* How it ended; its sentence is in err. */
+static inline gp_status end_of(gp_future *future)
+{
+    const void *data;
+    size_t bytes;
+    gp_status status;
+
+    if (future == NULL)
+        return err.code; /* there is no call */
+    err.message[0] = '\0';
+    status = gp_future_result(future, &data, &bytes, &err);
+    return status;
+}
+
+/* No worker was lost since that time to one who waited for a canceled call, or a part of a block, to end; it may have been where a
+ * worker could not do so in the time that it has, as one that stands still. */
+static inline bool workers_kept(int64_t since_ms)
+{
+    gp_team_info info;
+
+    gp_team_get_info(team, &info);
+    return info.worker_deaths == 0 || gp_now_ms() - since_ms >= DISPATCH_GRACE_MS;
+}
+
+static inline gp_future_info info_of(const gp_future *future)
+{
+    gp_future_info info;
+
+    gp_future_get_info(future, &info);
+    return info;
+}
+
+static inline gp_team_info team_info(void)
+{
+    gp_team_info info;
+
+    gp_team_get_info(team, &info);
+    return info;
+}
+
+/* Waits until so many naps, held and stubborn tasks of the test have begun. */
+static inline bool wait_begun(int count)
+{
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    int begun;
+
+    do {
+        begun = 0;
+        for (const char *at = strstr(said, "begun"); at != NULL; at = strstr(at + 1, "begun"))
+            begun++;
+        if (begun < count)
+            gp_sleep_ms(1);
+    } while (begun < count && gp_now_ms() < deadline);
+    return begun >= count;
+}
+
+static inline bool wait_running(const gp_future *future)
+{
+    return wait_begun(1) && info_of(future).state == GP_FUTURE_RUNNING;
+}
+
+/* A worker that is in nobody's way is still a worker: all of them, idle or held. */
+static inline uint32_t workers_alive(void)
+{
+    gp_status_reply *reply = pools_settled(pool);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; reply != NULL && i < reply->workers_count; i++)
+        count += reply->workers[i].state == GP_WORKER_IDLE || reply->workers[i].state == GP_WORKER_BUSY;
+    gp_free(reply);
+    return count;
+}
+
+#endif

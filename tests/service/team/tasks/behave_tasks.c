@@ -1,0 +1,458 @@
+/* behave_tasks.c -- tasks that behave in every way that a user's code may: well, slowly, and badly. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gradpool/task.h>
+
+#include "tests/service/team/tasks/behave_tasks.h"
+#include "tests/sim/history.h"
+
+static void sleep_ms(int64_t ms)
+{
+    struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
+
+    while (nanosleep(&time, &time) != 0 && errno == EINTR)
+        ;
+}
+
+/* The argument as text, at most bytes - 1 of it. */
+static const char *text_argument(gp_task *task, char *text, size_t bytes)
+{
+    size_t length;
+    const void *data = gp_task_argument(task, &length);
+
+    length = length < bytes - 1 ? length : bytes - 1;
+    if (length > 0)
+        memcpy(text, data, length);
+    text[length] = '\0';
+    return text;
+}
+
+static int64_t number_argument(gp_task *task)
+{
+    size_t bytes;
+    const int64_t *data = gp_task_argument(task, &bytes);
+
+    return bytes < sizeof(*data) ? 0 : *data;
+}
+
+/* ---- that go well ---- */
+
+GP_TASK gp_status nothing(gp_task *task, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    return GP_OK;
+}
+
+GP_TASK gp_status echo(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const void *data = gp_task_argument(task, &bytes);
+
+    return gp_task_result(task, data, bytes, err);
+}
+
+GP_TASK gp_status square(gp_task *task, gp_error *err)
+{
+    int64_t n = number_argument(task), result = n * n;
+
+    return gp_task_result(task, &result, sizeof(result), err);
+}
+
+/* As many bytes as asked for, byte i being i modulo 251. */
+GP_TASK gp_status make_bytes(gp_task *task, gp_error *err)
+{
+    size_t bytes = (size_t)number_argument(task);
+    unsigned char *data;
+    gp_status status = gp_task_result_new(task, (void **)&data, bytes, err);
+
+    for (size_t i = 0; status == GP_OK && i < bytes; i++)
+        data[i] = (unsigned char)(i % 251);
+    return status;
+}
+
+/* Who runs it. */
+GP_TASK gp_status where(gp_task *task, gp_error *err)
+{
+    behave_place place = { .pid = getpid(),
+                           .worker = gp_task_worker(task),
+                           .index = gp_task_index(task),
+                           .size = gp_task_size(task),
+                           .attempt = gp_task_attempt(task) };
+
+    return gp_task_result(task, &place, sizeof(place), err);
+}
+
+/* ---- that take their time ---- */
+
+/* So many milliseconds, ending early when asked to; says when it begins. */
+GP_TASK gp_status nap(gp_task *task, gp_error *err)
+{
+    gp_task_log(task, "begun");
+    for (int64_t left = number_argument(task); left > 0; left--) {
+        if (gp_task_canceled(task))
+            return gp_fail(err, GP_ECANCELED, "woken with %lld ms left", (long long)left);
+        sleep_ms(1);
+    }
+    return where(task, err);
+}
+
+/* Until the file that the argument names is there, or it is asked to end; says when it begins. */
+GP_TASK gp_status hold(gp_task *task, gp_error *err)
+{
+    char path[256];
+
+    text_argument(task, path, sizeof(path));
+    gp_task_log(task, "begun");
+    while (access(path, F_OK) != 0) {
+        if (gp_task_canceled(task))
+            return gp_fail(err, GP_ECANCELED, "canceled, and there is no %s", path);
+        sleep_ms(1);
+    }
+    return where(task, err);
+}
+
+/* For ever in the first attempt, unless it is asked to end; then at once. */
+GP_TASK gp_status hold_once(gp_task *task, gp_error *err)
+{
+    if (gp_task_attempt(task) > 1)
+        return where(task, err);
+    gp_task_log(task, "begun");
+    while (!gp_task_canceled(task))
+        sleep_ms(1);
+    return gp_fail(err, GP_ECANCELED, "canceled in the first attempt");
+}
+
+/* So many milliseconds, whatever is asked. */
+GP_TASK gp_status stubborn(gp_task *task, gp_error *err)
+{
+    gp_task_log(task, "begun");
+    sleep_ms(number_argument(task));
+    return where(task, err);
+}
+
+/* Adds a line to the file at begin and end, with milliseconds between them: who counts lines knows what ran how often. */
+GP_TASK gp_status tally(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const behave_tally *argument = gp_task_argument(task, &bytes);
+    char line[32];
+    int file, length;
+
+    if (bytes != sizeof(*argument))
+        return gp_fail(err, GP_EINVAL, "tally wants a behave_tally");
+    file = open(argument->path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0)
+        return gp_fail_errno(err, GP_EIO, "%s", argument->path);
+    length = snprintf(line, sizeof(line), "begin %lld\n", (long long)argument->number);
+    length = (int)write(file, line, (size_t)length);
+    sleep_ms(argument->ms);
+    length = snprintf(line, sizeof(line), "end %lld\n", (long long)argument->number);
+    length = (int)write(file, line, (size_t)length);
+    close(file);
+    (void)length;
+    return gp_task_result(task, &argument->number, sizeof(argument->number), err);
+}
+
+/* The same as entries of a history (tests/sim/history.h): that it began, that it ended well; and by whom. */
+GP_TASK gp_status recorded(gp_task *task, gp_error *err)
+{
+    size_t bytes;
+    const behave_tally *argument = gp_task_argument(task, &bytes);
+    history_entry entry = { .kind = HISTORY_START, .attempt = gp_task_attempt(task) };
+
+    if (bytes != sizeof(*argument))
+        return gp_fail(err, GP_EINVAL, "recorded wants a behave_tally");
+    entry.id = (uint64_t)argument->number;
+    if (!history_append(argument->path, entry))
+        return gp_fail_errno(err, GP_EIO, "%s", argument->path);
+    sleep_ms(argument->ms);
+    entry.kind = HISTORY_FINISH;
+    if (!history_append(argument->path, entry))
+        return gp_fail_errno(err, GP_EIO, "%s", argument->path);
+    return gp_task_result(task, &(behave_recorded){ argument->number, getpid() }, sizeof(behave_recorded),
+                          err);
+}
+
+/* ---- that fail ---- */
+
+GP_TASK gp_status fail(gp_task *task, gp_error *err)
+{
+    char text[256];
+
+    return gp_fail(err, GP_EINVAL, "refused: %s", text_argument(task, text, sizeof(text)));
+}
+
+/* Fails until the attempt of that number. */
+GP_TASK gp_status fail_until(gp_task *task, gp_error *err)
+{
+    int64_t attempt = gp_task_attempt(task);
+
+    if (attempt < number_argument(task))
+        return gp_fail(err, GP_EIO, "attempt %lld", (long long)attempt);
+    return gp_task_result(task, &attempt, sizeof(attempt), err);
+}
+
+/* Overwrites the bookkeeping of the heap until the allocator or the processor objects. */
+static void spoil_heap(void)
+{
+    for (size_t round = 0; round < 64; round++) {
+        char *block = malloc(24 + 16 * round), *next = malloc(24 + 16 * round);
+
+        if (block != NULL)
+            for (volatile char *at = block - 16; at < block + 96 + 16 * round; at++)
+                *at = (char)0xa5;
+        free(next);
+        free(block);
+    }
+    abort();
+}
+
+static int overflow(volatile char *above, int depth)
+{
+    volatile char here[4096];
+
+    here[0] = (char)(*above + depth);
+    return depth == INT_MAX ? 0 : overflow(here, depth + 1) + here[0];
+}
+
+/* By the signal itself: a sanitizer has its own way to die. */
+__attribute__((no_sanitize("undefined"), no_sanitize("address"))) static void die_by(const char *how)
+{
+    volatile char zero = 0;
+    volatile int *nowhere = NULL;
+
+    signal(SIGSEGV, SIG_DFL);
+    signal(SIGFPE, SIG_DFL);
+    if (strcmp(how, "segv") == 0)
+        *nowhere = 1;
+    if (strcmp(how, "abort") == 0)
+        abort();
+    if (strcmp(how, "exit3") == 0)
+        _exit(3);
+    if (strcmp(how, "exit0") == 0)
+        exit(0);
+    if (strcmp(how, "kill") == 0)
+        raise(SIGKILL);
+    if (strcmp(how, "fpe") == 0)
+        raise(SIGFPE);
+    if (strcmp(how, "heap") == 0)
+        spoil_heap();
+    if (strcmp(how, "stack") == 0)
+        overflow(&zero, 0);
+}
+
+/* In the way that the argument names; an unknown one is an ordinary error. */
+GP_TASK gp_status die(gp_task *task, gp_error *err)
+{
+    char how[64];
+
+    die_by(text_argument(task, how, sizeof(how)));
+    return gp_fail(err, GP_EINVAL, "no way to die is called %s", how);
+}
+
+/* On each attempt before the one of that number. */
+GP_TASK gp_status die_until(gp_task *task, gp_error *err)
+{
+    int64_t attempt = gp_task_attempt(task);
+
+    if (attempt < number_argument(task))
+        die_by("kill");
+    return gp_task_result(task, &attempt, sizeof(attempt), err);
+}
+
+/* Leaves a child that holds all descriptors as long as the folder is there that the argument names, and dies. */
+GP_TASK gp_status fork_and_die(gp_task *task, gp_error *err)
+{
+    char folder[256];
+    pid_t child;
+
+    text_argument(task, folder, sizeof(folder));
+    child = fork();
+    if (child == 0) {
+        while (access(folder, F_OK) == 0)
+            sleep_ms(10);
+        _exit(0);
+    }
+    die_by("kill");
+    return gp_fail(err, GP_EINTERNAL, "alive");
+}
+
+/* Closes every descriptor of its process but the first three. */
+GP_TASK gp_status close_all(gp_task *task, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    return GP_OK;
+}
+
+/* Has a large result, and dies before it is given. */
+GP_TASK gp_status die_with_a_result(gp_task *task, gp_error *err)
+{
+    void *data;
+    gp_status status = gp_task_result_new(task, &data, (size_t)number_argument(task), err);
+
+    if (status != GP_OK)
+        return status;
+    memset(data, 1, (size_t)number_argument(task));
+    raise(SIGKILL);
+    return GP_OK;
+}
+
+/* Takes memory until there is none: its own limit is 256 MiB above what is used. */
+GP_TASK gp_status take_all_memory(gp_task *task, gp_error *err)
+{
+    struct rlimit before, limit;
+    size_t taken = 0, pages = 0;
+    void **blocks = NULL;
+    FILE *statm = fopen("/proc/self/statm", "re");
+
+    (void)task;
+    if (statm == NULL || fscanf(statm, "%zu", &pages) != 1 || getrlimit(RLIMIT_AS, &before) != 0)
+        return gp_fail(err, GP_EIO, "no /proc/self/statm");
+    fclose(statm);
+    limit = before;
+    limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + ((size_t)256 << 20);
+    setrlimit(RLIMIT_AS, &limit);
+    for (;;) {
+        void **block = malloc(16 << 20);
+
+        if (block == NULL)
+            break;
+        *block = blocks;
+        blocks = block;
+        taken += 16;
+    }
+    while (blocks != NULL) {
+        void **next = *blocks;
+
+        free(blocks);
+        blocks = next;
+    }
+    setrlimit(RLIMIT_AS, &before);
+    return gp_fail(err, GP_ENOMEM, "no memory after %zu MiB", taken);
+}
+
+/* ---- values, files, constants, queues, lines ---- */
+
+GP_TASK gp_status get_value(gp_task *task, gp_error *err)
+{
+    char name[200];
+    size_t bytes;
+    const void *data = gp_task_get(task, text_argument(task, name, sizeof(name)), &bytes);
+
+    if (data == NULL)
+        return gp_fail(err, GP_ENOENT, "this worker has no value %s", name);
+    return gp_task_result(task, data, bytes, err);
+}
+
+/* "name=text" */
+GP_TASK gp_status put_value(gp_task *task, gp_error *err)
+{
+    char text[256], *equals;
+
+    text_argument(task, text, sizeof(text));
+    equals = strchr(text, '=');
+    if (equals == NULL)
+        return gp_fail(err, GP_EINVAL, "no = in %s", text);
+    *equals = '\0';
+    return gp_task_put(task, text, equals + 1, strlen(equals + 1), err);
+}
+
+/* The sum of the int64 values that were scattered under that name, which is also multiplied by 2 in place. */
+GP_TASK gp_status sum_and_double(gp_task *task, gp_error *err)
+{
+    char name[200];
+    size_t bytes;
+    const int64_t *values = gp_task_get(task, text_argument(task, name, sizeof(name)), &bytes);
+    int64_t sum = 0, doubled[1024];
+    gp_status status;
+
+    if (values == NULL || bytes > sizeof(doubled))
+        return gp_fail(err, GP_ENOENT, "this worker has no small value %s", name);
+    for (size_t i = 0; i < bytes / sizeof(*values); i++) {
+        sum += values[i];
+        doubled[i] = 2 * values[i];
+    }
+    status = gp_task_put(task, name, doubled, bytes, err);
+    return status == GP_OK ? gp_task_result(task, &sum, sizeof(sum), err) : status;
+}
+
+/* The content of the attached file "data". */
+GP_TASK gp_status read_file(gp_task *task, gp_error *err)
+{
+    const char *path = gp_task_file(task, "data");
+    char content[4096];
+    size_t bytes;
+    FILE *file = path == NULL ? NULL : fopen(path, "re");
+
+    if (file == NULL)
+        return gp_fail(err, GP_ENOENT, "no attached file data (%s)", path == NULL ? "no path" : path);
+    bytes = fread(content, 1, sizeof(content), file);
+    fclose(file);
+    return gp_task_result(task, content, bytes, err);
+}
+
+static int64_t builds;
+
+static gp_status build_counter(gp_task *task, void **out, gp_error *err)
+{
+    (void)task;
+    (void)err;
+    builds++;
+    *out = &builds;
+    return GP_OK;
+}
+
+/* How often this process has built the constant: 1. */
+GP_TASK gp_status count_builds(gp_task *task, gp_error *err)
+{
+    void *value;
+    gp_status status = gp_task_constant(task, "counter", build_counter, NULL, &value, err);
+
+    return status == GP_OK ? gp_task_result(task, value, sizeof(int64_t), err) : status;
+}
+
+/* 1, 2, ... to the queue "numbers". */
+GP_TASK gp_status queue_numbers(gp_task *task, gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (int64_t i = 1; i <= number_argument(task) && status == GP_OK; i++)
+        status = gp_task_queue(task, "numbers", &i, sizeof(i), err);
+    return status;
+}
+
+/* So many items that are too large for the ring, each full of its number. */
+GP_TASK gp_status queue_large(gp_task *task, gp_error *err)
+{
+    static unsigned char item[BEHAVE_LARGE];
+    gp_status status = GP_OK;
+
+    for (int64_t i = 1; i <= number_argument(task) && status == GP_OK; i++) {
+        memset(item, (int)(i % 251), sizeof(item));
+        status = gp_task_queue(task, "large", item, sizeof(item), err);
+    }
+    return status;
+}
+
+GP_TASK gp_status say(gp_task *task, gp_error *err)
+{
+    char text[256];
+
+    (void)err;
+    gp_task_log(task, "said: %s", text_argument(task, text, sizeof(text)));
+    return GP_OK;
+}

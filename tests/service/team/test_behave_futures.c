@@ -1,0 +1,582 @@
+/* test_behave_futures.c -- what executors and futures promise elsewhere, they promise here: waiting, as completed,
+ * cancel, shutdown, crashes, killed children, saturation. */
+#include "tests/service/team/behave.h"
+
+enum {
+    MANY = 40,
+    SLACK_NS = 2000000, /* two clocks are compared by the answers that come */
+};
+
+static void free_all(gp_future **futures, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        gp_future_free(futures[i]);
+}
+
+/* ---- results and states ---- */
+
+TEST(a_future_goes_from_waiting_over_running_to_done_and_its_times_are_in_order)
+{
+    BEGIN(1);
+    gp_future *busy = call_held(), *queued = call("square", 12);
+    gp_future_info info;
+
+    CHECK(wait_running(busy));
+    CHECK(info_of(queued).state != GP_FUTURE_DONE); /* it may wait in its worker's ring already */
+    CHECK_INT(0, info_of(queued).ended_ns);
+    let_go();
+    CHECK_INT(144, number_of(queued));
+    info = info_of(queued);
+    CHECK_INT(GP_FUTURE_DONE, info.state);
+    CHECK_STATUS(GP_OK, info.status);
+    CHECK_INT(1, info.attempts);
+    CHECK_INT(0, info.retries);
+    CHECK_INT(1, info.worker);
+    CHECK(0 < info.submitted_ns && info.submitted_ns <= info.started_ns && info.started_ns <= info.ended_ns);
+    CHECK(info_of(busy).ended_ns <= info.ended_ns);
+    gp_future_free(busy);
+    gp_future_free(queued);
+    team_end();
+}
+
+TEST(a_result_can_be_read_again_and_is_what_was_given)
+{
+    static char argument[100000];
+    const void *data = NULL;
+    size_t bytes = 1;
+
+    for (size_t i = 0; i < sizeof(argument); i++)
+        argument[i] = (char)(i * 7);
+    BEGIN(2);
+    gp_future *empty = call("nothing", 0);
+    gp_future *copy = call_with((gp_parfeval_request){ 0 }, "echo", argument, sizeof(argument));
+
+    CHECK_STATUS(GP_OK, gp_future_result(empty, &data, &bytes, &err));
+    CHECK_INT(0, bytes);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE_OK(gp_future_result(copy, &data, &bytes, &err), err);
+        CHECK_INT(sizeof(argument), bytes);
+        CHECK(memcmp(argument, data, sizeof(argument)) == 0);
+    }
+    gp_future_free(empty);
+    gp_future_free(copy);
+    team_end();
+}
+
+TEST(the_error_of_a_task_reaches_the_client_in_its_own_words)
+{
+    BEGIN(2);
+    gp_future *failed = call_text("fail", "too many cooks");
+
+    CHECK_STATUS(GP_EINVAL, end_of(failed));
+    CHECK_CONTAINS(err.message, "refused: too many cooks");
+    CHECK_STATUS(GP_EINVAL, info_of(failed).status);
+    CHECK_STATUS(GP_OK, gp_future_wait(failed, 0, &err)); /* it has ended: that is not waiting's failure */
+    CHECK_INT(2, workers_alive());
+    CHECK_INT(0, team_info().worker_deaths);
+    gp_future_free(failed);
+    team_end();
+}
+
+/* ---- waiting ---- */
+
+TEST(waiting_for_any_ends_with_the_first)
+{
+    BEGIN(2);
+    gp_future *futures[] = { call_held(), call("square", 3) };
+
+    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, POOLS_PATIENCE_MS, &err), err);
+    CHECK_INT(GP_FUTURE_DONE, info_of(futures[1]).state);
+    CHECK(wait_running(futures[0]));
+    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has ended already */
+    gp_future_cancel(futures[0]);
+    CHECK_STATUS(GP_ECANCELED, end_of(futures[0]));
+    free_all(futures, 2);
+    team_end();
+}
+
+TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
+{
+    BEGIN(2);
+    gp_future *futures[] = { call_held(), call("square", 3), call_text("fail", "early") };
+    gp_future *fine[] = { call("square", 1), call("square", 2) };
+
+    REQUIRE_OK(gp_futures_wait(futures, 3, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
+    CHECK_INT(GP_FUTURE_DONE, info_of(futures[2]).state);
+    CHECK(info_of(futures[0]).state != GP_FUTURE_DONE);
+    gp_future_cancel(futures[0]);
+    /* Without an error it is waiting for all. */
+    REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
+    CHECK_INT(GP_FUTURE_DONE, info_of(fine[0]).state);
+    CHECK_INT(GP_FUTURE_DONE, info_of(fine[1]).state);
+    free_all(futures, 3);
+    free_all(fine, 2);
+    team_end();
+}
+
+TEST(waiting_for_all_ends_when_the_last_has_also_with_errors_and_duplicates)
+{
+    BEGIN(2);
+    gp_future *futures[] = { call("nap", 20), call_text("fail", "x"), call("square", 5), NULL };
+
+    futures[3] = futures[0];
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(GP_FUTURE_DONE, info_of(futures[i]).state);
+    REQUIRE_OK(gp_futures_wait(futures, 0, GP_WAIT_ALL, -1, &err), err); /* of none, all have ended */
+    free_all(futures, 3);
+    team_end();
+}
+
+TEST(a_wait_that_times_out_leaves_the_futures_as_they_are)
+{
+    BEGIN(1);
+    gp_future *futures[] = { call_held(), call("square", 4) };
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(futures[1], 0, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(futures[1], 5, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_futures_wait(futures, 2, GP_WAIT_ALL, 5, &err));
+    let_go();
+    CHECK_INT(16, number_of(futures[1]));
+    CHECK_STATUS(GP_OK, end_of(futures[0]));
+    free_all(futures, 2);
+    team_end();
+}
+
+TEST(futures_are_given_once_each_as_they_end)
+{
+    gp_future *futures[MANY], *next = NULL;
+    bool seen[MANY] = { false };
+    int64_t last_ns = 0;
+
+    BEGIN(2);
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    for (int i = 0; i < MANY; i++)
+        futures[i] = i % 10 == 9 ? call_text("fail", "on purpose") : call("nap", i % 3);
+    for (int n = 0; n < MANY; n++) {
+        int i = 0;
+
+        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+        while (i < MANY && futures[i] != next)
+            i++;
+        REQUIRE(i < MANY);
+        CHECK(!seen[i]);
+        seen[i] = true;
+        CHECK_INT(GP_FUTURE_DONE, info_of(next).state);
+        CHECK(info_of(next).ended_ns >= last_ns || info_of(next).worker != 1);
+        last_ns = info_of(next).worker == 1 ? info_of(next).ended_ns : last_ns;
+    }
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    free_all(futures, MANY);
+    team_end();
+}
+
+TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
+{
+    gp_future *next = NULL;
+
+    BEGIN(1);
+    gp_future *slow = call_held(), *freed = call("nap", 1);
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(freed);
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(slow); /* both run, or will: nobody gets them */
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, -1, &err));
+    let_go();
+    gp_future *last = call("nap", 1);
+
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    CHECK(next == last);
+    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    gp_future_free(last);
+    team_end();
+}
+
+TEST(the_next_future_is_waited_for_no_longer_than_asked)
+{
+    gp_future *next = NULL;
+
+    BEGIN(1);
+    gp_future *slow = call_held();
+
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 5, &err));
+    let_go();
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    CHECK(next == slow);
+    gp_future_free(slow);
+    team_end();
+}
+
+/* ---- callbacks ---- */
+
+typedef struct ends {
+    int count;
+    gp_status last;
+    gp_future *more; /* submitted from the callback */
+} ends;
+
+static void count_end(void *context, gp_future *future)
+{
+    ends *e = context;
+
+    e->count++;
+    e->last = info_of(future).status;
+}
+
+static void submit_more(void *context, gp_future *future)
+{
+    ends *e = context;
+    int64_t x = 9;
+    gp_parfeval_request request = { .function = find("square"), .argument = &x, .bytes = sizeof(x) };
+
+    (void)future;
+    e->count++;
+    gp_parfeval(&e->more, team, &request, NULL);
+}
+
+TEST(a_callback_comes_once_for_a_result_an_error_a_cancel_and_a_death)
+{
+    static ends e[4];
+    gp_future *futures[4];
+    int64_t number = 60;
+    char go[64];
+
+    memset(e, 0, sizeof(e));
+    BEGIN(1);
+    gp_parfeval_request with = { .done = count_end };
+
+    snprintf(go, sizeof(go), "%s/go", pools_root);
+    with.context = &e[0];
+    futures[0] = call_with(with, "hold", go, strlen(go));
+    with.context = &e[1];
+    futures[1] = call_with(with, "fail", "x", 1);
+    with.context = &e[2];
+    futures[2] = call_with(with, "square", &number, sizeof(number));
+    gp_future_cancel(futures[2]);
+    with.context = &e[3];
+    with.attempts = 1;
+    futures[3] = call_with(with, "die", "kill", 4);
+    let_go();
+    REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    for (int i = 0; i < 4; i++) {
+        gp_future_cancel(futures[i]); /* too late for all of them */
+        CHECK_INT(1, e[i].count);
+    }
+    CHECK_STATUS(GP_OK, e[0].last);
+    CHECK_STATUS(GP_EINVAL, e[1].last);
+    CHECK_STATUS(GP_ECANCELED, e[2].last);
+    CHECK_STATUS(GP_EPEER, e[3].last);
+    free_all(futures, 4);
+    team_end();
+}
+
+TEST(a_callback_can_make_the_next_call)
+{
+    static ends e;
+
+    memset(&e, 0, sizeof(e));
+    BEGIN(2);
+    find("square");
+    gp_future *first =
+        call_with((gp_parfeval_request){ .done = submit_more, .context = &e }, "nothing", "", 0);
+
+    REQUIRE_OK(gp_future_wait(first, POOLS_PATIENCE_MS, &err), err);
+    CHECK_INT(1, e.count);
+    REQUIRE(e.more != NULL);
+    CHECK_INT(81, number_of(e.more));
+    gp_future_free(first);
+    gp_future_free(e.more);
+    team_end();
+}
+
+/* ---- cancel ---- */
+
+TEST(a_queued_call_that_is_canceled_never_begins)
+{
+    behave_tally argument = { .number = 1 };
+    struct stat facts;
+
+    BEGIN(1);
+    snprintf(argument.path, sizeof(argument.path), "%s/ran", pools_root);
+    gp_future *busy = call_held();
+    gp_future *queued = call_with((gp_parfeval_request){ 0 }, "tally", &argument, sizeof(argument));
+
+    CHECK(wait_running(busy));
+    gp_future_cancel(queued);
+    CHECK_STATUS(GP_ECANCELED, end_of(queued)); /* although the other one goes on */
+    CHECK_INT(0, info_of(queued).attempts);
+    let_go();
+    CHECK_STATUS(GP_OK, end_of(busy));
+    CHECK_INT(4, number_of(call("square", 2)));
+    CHECK(stat(argument.path, &facts) != 0);
+    gp_future_free(busy);
+    gp_future_free(queued);
+    team_end();
+}
+
+TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
+{
+    BEGIN(1);
+    gp_future *running = call_held(), *before = call("where", 0);
+    behave_place place;
+    int64_t since_ms;
+
+    CHECK(wait_running(running));
+    since_ms = gp_now_ms();
+    gp_future_cancel(running);
+    CHECK_STATUS(GP_ECANCELED, end_of(running));
+    CHECK(workers_kept(since_ms));
+    place = place_of(before);
+    gp_future_cancel(before); /* an ended one stays as it is */
+    CHECK_STATUS(GP_OK, end_of(before));
+    gp_future *after = call("where", 0);
+
+    CHECK_INT(place.pid, place_of(after).pid);
+    gp_future_free(running);
+    gp_future_free(before);
+    gp_future_free(after);
+    team_end();
+}
+
+TEST(a_canceled_call_that_does_not_end_loses_its_worker_after_a_second)
+{
+    BEGIN(1);
+    gp_future *running = call("stubborn", 1 << 30); /* days */
+
+    CHECK(wait_running(running));
+    gp_future_cancel(running);
+    gp_future *next = call("square", 6);
+
+    CHECK_STATUS(GP_ECANCELED, end_of(running));
+    CHECK_INT(36, number_of(next));
+    CHECK_INT(1, team_info().worker_deaths);
+    gp_future_free(running);
+    gp_future_free(next);
+    team_end();
+}
+
+TEST(a_stop_ends_the_waiting_not_the_call)
+{
+    static volatile sig_atomic_t stop;
+    const gp_team_options options = { .stop = &stop, .log = take_line };
+    gp_future *next = NULL;
+
+    stop = 0;
+    BEGIN(1);
+    REQUIRE_OK(team_again(&options), err);
+    gp_future *slow = call_held();
+
+    CHECK(wait_running(slow));
+    stop = 1;
+    CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_futures_wait(&slow, 1, GP_WAIT_ALL, -1, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_team_next(team, &next, -1, &err));
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(slow).state);
+    stop = 0;
+    let_go();
+    CHECK_STATUS(GP_OK, end_of(slow));
+    gp_future_free(slow);
+    team_end();
+}
+
+TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
+{
+    gp_future *futures[MANY];
+
+    BEGIN(2);
+    for (int i = 0; i < MANY; i++)
+        futures[i] = call_held();
+    CHECK(wait_running(futures[0]));
+    gp_team_cancel(team);
+    for (int i = 0; i < MANY; i++)
+        CHECK_STATUS(GP_ECANCELED, end_of(futures[i]));
+    CHECK_INT(MANY, team_info().canceled);
+    CHECK_INT(0, team_info().waiting);
+    CHECK_INT(49, number_of(call("square", 7)));
+    free_all(futures, MANY);
+    team_end();
+}
+
+TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
+{
+    int64_t ms = 1 << 30; /* days */
+
+    BEGIN(1);
+    gp_future *busy = call_held();
+    gp_future *late = call_with((gp_parfeval_request){ .start_within_ms = 10 }, "square", &ms, sizeof(ms));
+    gp_status status = end_of(late);
+
+    CHECK_STATUS(GP_ETIMEDOUT, status);
+    CHECK_INT(0, info_of(late).attempts);
+    let_go();
+    gp_future *slow = call_with((gp_parfeval_request){ .run_ms_max = 50 }, "nap", &ms, sizeof(ms));
+
+    status = end_of(slow);
+    CHECK_STATUS(GP_ETIMELIMIT, status);
+    CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
+    gp_future_free(busy);
+    gp_future_free(slow);
+    gp_future_free(late);
+    team_end();
+}
+
+/* ---- shutdown ---- */
+
+TEST(closing_a_team_with_calls_queued_and_running_gives_its_workers_back)
+{
+    BEGIN(2);
+    for (int i = 0; i < MANY; i++)
+        gp_future_free(call_held()); /* who frees a future lets it go on */
+    REQUIRE_OK(team_again(NULL), err);
+    CHECK_INT(2, gp_team_size(team));
+    CHECK_INT(64, number_of(call("square", 8)));
+    team_end();
+}
+
+TEST(closing_a_team_right_after_a_call_and_again_and_again_hangs_never)
+{
+    BEGIN(2);
+    for (int i = 0; i < 20; i++) {
+        int64_t x = i;
+
+        REQUIRE_OK(team_again(NULL), err);
+        if (i % 2 == 0) {
+            gp_future *future = call("square", x);
+
+            if (i % 4 == 0)
+                CHECK_INT(x * x, number_of(future));
+        }
+    }
+    team_end();
+}
+
+TEST(closing_a_team_does_not_wait_for_a_task_that_does_not_listen)
+{
+    BEGIN(1);
+    CHECK(wait_running(call("stubborn", 1 << 30))); /* days */
+    REQUIRE_OK(team_again(NULL), err);
+    CHECK_INT(81, number_of(call("square", 9)));
+    team_end();
+}
+
+TEST(two_teams_side_by_side_do_not_know_of_each_other)
+{
+    const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 }, .log = take_line };
+    const gp_team_options now = { .lease = { .no_wait = true } };
+    gp_team *other, *third = NULL;
+
+    BEGIN(2);
+    REQUIRE_OK(team_again(&one), err);
+    CHECK_INT(1, gp_team_size(team));
+    gp_future *slow = call_held();
+
+    CHECK(wait_running(slow));
+    other = team;
+    team = NULL; /* stays open */
+    REQUIRE_OK(team_again(&one), err);
+    CHECK_INT(1, gp_team_size(team));
+    CHECK_INT(100, number_of(call("square", 10)));
+    CHECK_STATUS(GP_EBUSY, gp_team_open(&third, pool, &now, &err));
+    gp_team_close(other);
+    CHECK_INT(121, number_of(call("square", 11)));
+    team_end();
+}
+
+/* ---- order and saturation ---- */
+
+TEST(no_more_calls_run_than_there_are_workers_and_the_rest_waits)
+{
+    gp_future *futures[30];
+    gp_team_info info;
+
+    BEGIN(2);
+    for (int i = 0; i < 30; i++)
+        futures[i] = call_held();
+    info = team_info();
+    CHECK_INT(30, info.submitted);
+    CHECK(info.waiting + info.running + info.ended == 30);
+    CHECK(info.waiting > 0 && info.queue_bytes > 0);
+    let_go();
+    REQUIRE_OK(gp_futures_wait(futures, 30, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    info = team_info();
+    CHECK_INT(0, info.waiting);
+    CHECK_INT(0, info.running);
+    CHECK_INT(30, info.ended);
+    for (int i = 0; i < 30; i++)
+        for (int j = 0; j < i; j++) { /* on one worker one call is over before the next begins */
+            gp_future_info a = info_of(futures[i]), b = info_of(futures[j]);
+
+            if (a.worker == b.worker && a.started_ns + SLACK_NS < b.ended_ns &&
+                b.started_ns + SLACK_NS < a.ended_ns)
+                CHECK(!"two calls ran at once on one worker");
+        }
+    free_all(futures, 30);
+    team_end();
+}
+
+TEST(workers_that_are_free_are_used_again)
+{
+    int64_t first = 0;
+
+    BEGIN(1);
+    for (int i = 0; i < 20; i++) {
+        gp_future *future = call("where", 0);
+        int64_t pid = place_of(future).pid;
+
+        first = first == 0 ? pid : first;
+        CHECK_INT(first, pid);
+        gp_future_free(future);
+    }
+    team_end();
+}
+
+TEST(a_call_of_higher_priority_overtakes_those_that_wait)
+{
+    gp_future *low[20], *high;
+    int64_t x = 2;
+    int before = 0;
+
+    BEGIN(1);
+    gp_future *busy = call_held();
+
+    CHECK(wait_running(busy));
+    for (int i = 0; i < 20; i++)
+        low[i] = call("nap", 2);
+    high = call_with((gp_parfeval_request){ .priority = 5 }, "square", &x, sizeof(x));
+    let_go();
+    CHECK_INT(4, number_of(high));
+    REQUIRE_OK(gp_futures_wait(low, 20, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
+    for (int i = 0; i < 20; i++)
+        before += info_of(low[i]).ended_ns < info_of(high).started_ns;
+    CHECK_INT(0, before);
+    gp_future_free(busy);
+    gp_future_free(high);
+    free_all(low, 20);
+    team_end();
+}
+
+TEST(many_thousand_calls_without_a_future_each_call_back_once)
+{
+    enum { CALLS = 20000 };
+    static ends e;
+    int64_t x = 3, deadline;
+
+    memset(&e, 0, sizeof(e));
+    BEGIN(2);
+    gp_parfeval_request request = {
+        .function = find("square"), .argument = &x, .bytes = sizeof(x), .done = count_end, .context = &e
+    };
+
+    for (int i = 0; i < CALLS; i++)
+        REQUIRE_OK(gp_parfeval(NULL, team, &request, &err), err);
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    while (team_info().ended < CALLS && gp_now_ms() < deadline)
+        gp_sleep_ms(2);
+    CHECK_INT(CALLS, team_info().ended);
+    CHECK_INT(CALLS, e.count);
+    CHECK_INT(0, team_info().failed);
+    team_end();
+}

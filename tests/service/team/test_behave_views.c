@@ -1,0 +1,662 @@
+/* test_behave_views.c -- what load-balanced and direct views promise elsewhere: loops in order and as finished, bounded
+ * and endless ones; retries, dependencies; values pushed and pulled, scattered and gathered. */
+#include "tests/service/team/behave.h"
+
+/* ---- loops ---- */
+
+typedef struct seen {
+    int64_t values[4096];
+    int count, stop_after; /* stop_after 0 = never */
+    int64_t next, outstanding, outstanding_max, last;
+} seen;
+
+static seen s;
+
+static bool take_value(void *context, int64_t iteration, const void *data, size_t bytes)
+{
+    (void)context;
+    (void)iteration;
+    if (bytes >= sizeof(int64_t) && s.count < 4096)
+        memcpy(&s.values[s.count], data, sizeof(int64_t));
+    s.count++;
+    s.outstanding--;
+    return s.stop_after == 0 || s.count < s.stop_after;
+}
+
+/* 1, 2, ... last (0 = for ever) */
+static bool give_next(void *context, void *item)
+{
+    (void)context;
+    if (s.last != 0 && s.next == s.last)
+        return false;
+    s.next++;
+    s.outstanding++;
+    s.outstanding_max = s.outstanding > s.outstanding_max ? s.outstanding : s.outstanding_max;
+    memcpy(item, &s.next, sizeof(s.next));
+    return true;
+}
+
+TEST(a_loop_gives_its_results_in_order_although_they_end_out_of_order)
+{
+    memset(&s, 0, sizeof(s));
+    BEGIN(2);
+    REQUIRE_OK(
+        gp_parfor(
+            team,
+            &(gp_parfor_request){
+                .function = find("give_iteration"), .first = 1, .last = 200, .chunk = 1, .each = take_value },
+            &err),
+        err);
+    CHECK_INT(200, s.count);
+    for (int i = 0; i < 200; i++)
+        CHECK_INT(i + 1, s.values[i]);
+    team_end();
+}
+
+TEST(a_loop_without_order_gives_each_result_once)
+{
+    bool was_seen[201] = { false };
+
+    memset(&s, 0, sizeof(s));
+    BEGIN(2);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("give_iteration"),
+                                               .first = 1,
+                                               .last = 200,
+                                               .unordered = true,
+                                               .each = take_value },
+                         &err),
+               err);
+    CHECK_INT(200, s.count);
+    for (int i = 0; i < 200; i++) {
+        REQUIRE(s.values[i] >= 1 && s.values[i] <= 200);
+        CHECK(!was_seen[s.values[i]]);
+        was_seen[s.values[i]] = true;
+    }
+    team_end();
+}
+
+TEST(short_and_empty_loops_and_those_with_steps_run_as_often_as_they_say)
+{
+    static const struct {
+        int64_t first, last, step;
+        int count;
+    } loops[] = { { 1, 1, 0, 1 },  { 5, 6, 1, 2 },   { 1, 0, 1, 0 },  { 1, 10, 3, 4 },
+                  { 7, 1, -2, 4 }, { 0, -1, -1, 2 }, { -5, 5, 5, 3 }, { 3, 9, -1, 0 } };
+
+    BEGIN(3);
+    for (size_t i = 0; i < sizeof(loops) / sizeof(loops[0]); i++) {
+        int64_t step = loops[i].step == 0 ? 1 : loops[i].step;
+
+        memset(&s, 0, sizeof(s));
+        REQUIRE_OK(gp_parfor(team,
+                             &(gp_parfor_request){ .function = find("give_iteration"),
+                                                   .first = loops[i].first,
+                                                   .last = loops[i].last,
+                                                   .step = loops[i].step,
+                                                   .each = take_value },
+                             &err),
+                   err);
+        CHECK_INT(loops[i].count, s.count);
+        for (int n = 0; n < s.count; n++)
+            CHECK_INT(loops[i].first + n * step, s.values[n]);
+    }
+    team_end();
+}
+
+TEST(a_loop_over_an_endless_source_takes_no_more_than_it_may_have_in_flight)
+{
+    memset(&s, 0, sizeof(s));
+    s.stop_after = 300;
+    BEGIN(2);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("give_input"),
+                                               .next = give_next,
+                                               .input_bytes = sizeof(int64_t),
+                                               .each = take_value,
+                                               .in_flight = 8 },
+                         &err),
+               err);
+    CHECK_INT(300, s.count); /* not called again after it said false */
+    CHECK(s.outstanding_max <= 8);
+    for (int i = 0; i < 300; i++)
+        CHECK_INT(i + 1, s.values[i]);
+    CHECK_INT(4, number_of(call("square", 2))); /* the team is free */
+    team_end();
+}
+
+TEST(a_loop_over_a_source_that_ends_gives_all_of_it)
+{
+    memset(&s, 0, sizeof(s));
+    s.last = 1000;
+    BEGIN(2);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("give_input"),
+                                               .next = give_next,
+                                               .input_bytes = sizeof(int64_t),
+                                               .each = take_value },
+                         &err),
+               err);
+    CHECK_INT(1000, s.count);
+    for (int i = 0; i < 1000; i++)
+        CHECK_INT(i + 1, s.values[i]);
+    team_end();
+}
+
+TEST(slices_of_input_and_output_are_those_of_the_iteration)
+{
+    enum { COUNT = 10007 };
+    static double in[COUNT], out[COUNT];
+
+    BEGIN(2);
+    for (int i = 0; i < COUNT; i++)
+        in[i] = i / 3.0;
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("square_slice"),
+                                               .first = 1,
+                                               .last = COUNT,
+                                               .input = in,
+                                               .input_bytes = sizeof(in[0]),
+                                               .output = out,
+                                               .output_bytes = sizeof(out[0]) },
+                         &err),
+               err);
+    for (int i = 0; i < COUNT; i++)
+        if (out[i] != in[i] * in[i])
+            REQUIRE(!"an element is wrong");
+    team_end();
+}
+
+TEST(a_sum_has_the_same_bits_on_any_number_of_workers_and_with_any_chunks)
+{
+    static const struct {
+        uint32_t workers, chunk;
+    } ways[] = { { 1, 0 }, { 1, 1 }, { 2, 0 }, { 2, 7 }, { 3, 1 }, { 3, 64 } };
+    double first = 0;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        double sum = 0;
+
+        BEGIN(ways[i].workers);
+        REQUIRE_OK(gp_parfor(team,
+                             &(gp_parfor_request){ .function = find("add_term"),
+                                                   .first = 1,
+                                                   .last = 3001,
+                                                   .chunk = ways[i].chunk,
+                                                   .reduction = GP_REDUCTION_SUM_F64,
+                                                   .reduced = &sum,
+                                                   .reduced_bytes = sizeof(sum),
+                                                   .seed = 7 },
+                             &err),
+                   err);
+        first = i == 0 ? sum : first;
+        CHECK_NEAR(8.5838, sum, 1e-3); /* the harmonic number */
+        CHECK(memcmp(&first, &sum, sizeof(sum)) == 0);
+        team_end();
+    }
+}
+
+TEST(a_loop_can_reduce_and_give_large_results_at_once)
+{
+    int64_t count = 0;
+
+    memset(&s, 0, sizeof(s));
+    BEGIN(2);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("count_and_give"),
+                                               .first = 1,
+                                               .last = 400,
+                                               .chunk = 200,
+                                               .each = take_value,
+                                               .reduction = GP_REDUCTION_SUM_I64,
+                                               .reduced = &count,
+                                               .reduced_bytes = sizeof(count) },
+                         &err),
+               err);
+    CHECK_INT(400, count);
+    CHECK_INT(400, s.count);
+    for (int i = 0; i < 400; i++)
+        CHECK_INT(i + 1, s.values[i]);
+    team_end();
+}
+
+TEST(a_function_that_combines_sees_the_iterations_in_order)
+{
+    char text[64] = "", combine[700];
+
+    BEGIN(2);
+    snprintf(combine, sizeof(combine), "%s:combine_text", object_path);
+    gp_parfor_request loop = { .function = find("append_letter"),
+                               .first = 1,
+                               .last = 40,
+                               .chunk = 3,
+                               .reduction = GP_REDUCTION_COMBINE,
+                               .combine = combine,
+                               .reduced = text,
+                               .reduced_bytes = sizeof(text) };
+
+    REQUIRE_OK(gp_parfor(team, &loop, &err), err);
+    CHECK_TEXT("abcdefghijklmnopqrstuvwxyzabcdefghijklmn", text);
+    loop.last = 0; /* of nothing */
+    REQUIRE_OK(gp_parfor(team, &loop, &err), err);
+    CHECK_TEXT("", text);
+    team_end();
+}
+
+TEST(random_numbers_belong_to_the_iteration_and_the_seed)
+{
+    enum { COUNT = 500 };
+    static double drawn[3][COUNT][2];
+
+    for (int i = 0; i < 3; i++) {
+        BEGIN(i == 0 ? 1 : 3);
+        REQUIRE_OK(gp_parfor(team,
+                             &(gp_parfor_request){ .function = find("draw"),
+                                                   .first = 1,
+                                                   .last = COUNT,
+                                                   .chunk = i == 0 ? 0 : 3,
+                                                   .output = drawn[i],
+                                                   .output_bytes = sizeof(drawn[i][0]),
+                                                   .seed = i == 2 ? 6 : 5 },
+                             &err),
+                   err);
+        team_end();
+    }
+    CHECK(memcmp(drawn[0], drawn[1], sizeof(drawn[0])) == 0);
+    CHECK(memcmp(drawn[0], drawn[2], sizeof(drawn[0])) != 0);
+    for (int i = 1; i < COUNT; i++)
+        CHECK(drawn[0][i][0] >= 0 && drawn[0][i][0] < 1 && drawn[0][i][0] != drawn[0][i - 1][0]);
+}
+
+TEST(the_iteration_that_fails_ends_the_loop_and_is_named)
+{
+    behave_iteration bad = { .iteration = 57, .does = "fail" };
+    int64_t sum = 0;
+    gp_parfor_request request = { .argument = &bad,
+                                  .bytes = sizeof(bad),
+                                  .first = 1,
+                                  .last = 100,
+                                  .reduction = GP_REDUCTION_SUM_I64,
+                                  .reduced = &sum,
+                                  .reduced_bytes = sizeof(sum) };
+
+    BEGIN(2);
+    request.function = find("one_iteration");
+    CHECK_STATUS(GP_ECORRUPT, gp_parfor(team, &request, &err));
+    CHECK_CONTAINS(err.message, "57");
+    CHECK_CONTAINS(err.message, "worker ");
+    CHECK_CONTAINS(err.message, "this one is bad");
+    CHECK_INT(2, workers_alive());
+    bad.iteration = 0; /* the same loop without it */
+    REQUIRE_OK(gp_parfor(team, &request, &err), err);
+    CHECK_INT(5050, sum);
+    team_end();
+}
+
+TEST(a_loop_goes_on_when_a_worker_dies_and_counts_each_iteration_once)
+{
+    behave_iteration bad = { .iteration = 57, .does = "kill" };
+    int64_t sum = 0;
+
+    BEGIN(2);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("one_iteration"),
+                                               .argument = &bad,
+                                               .bytes = sizeof(bad),
+                                               .first = 1,
+                                               .last = 100,
+                                               .reduction = GP_REDUCTION_SUM_I64,
+                                               .reduced = &sum,
+                                               .reduced_bytes = sizeof(sum) },
+                         &err),
+               err);
+    CHECK_INT(5050, sum);
+    CHECK_INT(1, team_info().worker_deaths);
+    team_end();
+}
+
+/* ---- retries and dependencies ---- */
+
+TEST(a_call_that_fails_is_tried_again_as_often_as_allowed)
+{
+    int64_t third = 3, never = 100;
+
+    BEGIN(2);
+    gp_future *good = call_with((gp_parfeval_request){ .retries = 4 }, "fail_until", &third, sizeof(third));
+    gp_future *bad = call_with((gp_parfeval_request){ .retries = 2 }, "fail_until", &never, sizeof(never));
+    gp_future *once = call("fail_until", 2);
+
+    CHECK_INT(3, number_of(good));
+    CHECK_INT(2, info_of(good).retries);
+    CHECK_INT(1, info_of(good).attempts); /* no worker died */
+    CHECK_STATUS(GP_EIO, end_of(bad));
+    CHECK_CONTAINS(err.message, "attempt 3");
+    CHECK_STATUS(GP_EIO, end_of(once));
+    CHECK_CONTAINS(err.message, "attempt 1");
+    gp_future_free(good);
+    gp_future_free(bad);
+    gp_future_free(once);
+    team_end();
+}
+
+TEST(a_call_begins_after_those_it_depends_on_have_ended)
+{
+    int64_t ms = 20;
+
+    BEGIN(2);
+    gp_future *first[] = { call("nap", 30), call("nap", 10) };
+    gp_future *second = call_with((gp_parfeval_request){ .after = first, .after_count = 2 }, "nap", &ms, 8);
+    gp_future *third = call_with((gp_parfeval_request){ .after = &second, .after_count = 1 }, "nap", &ms, 8);
+    gp_future *late;
+
+    CHECK_STATUS(GP_OK, end_of(third));
+    for (int i = 0; i < 2; i++)
+        CHECK(info_of(first[i]).ended_ns <= info_of(second).started_ns);
+    CHECK(info_of(second).ended_ns <= info_of(third).started_ns);
+    late = call_with((gp_parfeval_request){ .after = first, .after_count = 2 }, "square", &ms, 8);
+    CHECK_INT(400, number_of(late)); /* after what has ended long ago */
+    gp_future_free(first[0]);
+    gp_future_free(first[1]);
+    gp_future_free(second);
+    gp_future_free(third);
+    gp_future_free(late);
+    team_end();
+}
+
+TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
+{
+    int64_t x = 1;
+
+    BEGIN(2);
+    gp_future *first[] = { call_text("fail", "the first step"), call_held() };
+    gp_future *second = call_with((gp_parfeval_request){ .after = first, .after_count = 1 }, "square", &x, 8);
+    gp_future *third =
+        call_with((gp_parfeval_request){ .after = &second, .after_count = 1 }, "square", &x, 8);
+    gp_future *other =
+        call_with((gp_parfeval_request){ .after = &first[1], .after_count = 1 }, "square", &x, 8);
+
+    CHECK_STATUS(GP_ECANCELED, end_of(second));
+    CHECK_CONTAINS(err.message, "which it depends on, failed: worker ");
+    CHECK_CONTAINS(err.message, "the first step");
+    CHECK_STATUS(GP_ECANCELED, end_of(third));
+    CHECK_INT(0, info_of(third).attempts);
+    gp_future_cancel(first[1]);
+    CHECK_STATUS(GP_ECANCELED, end_of(other));
+    gp_future *late = call_with((gp_parfeval_request){ .after = first, .after_count = 1 }, "square", &x, 8);
+
+    CHECK_STATUS(GP_ECANCELED, end_of(late)); /* after what has failed long ago */
+    gp_future_free(first[0]);
+    gp_future_free(first[1]);
+    gp_future_free(second);
+    gp_future_free(third);
+    gp_future_free(other);
+    gp_future_free(late);
+    team_end();
+}
+
+TEST(a_call_that_follows_another_runs_on_its_worker)
+{
+    BEGIN(3);
+    for (int i = 0; i < 12; i++) {
+        gp_future *first = call("where", 0);
+        gp_future *second = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
+
+        CHECK_INT(place_of(first).pid, place_of(second).pid);
+        gp_future_free(first);
+        gp_future_free(second);
+    }
+    team_end();
+}
+
+TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
+{
+    gp_future *first, *next, *after[10];
+
+    BEGIN(2);
+    first = call_held();
+    for (int i = 0; i < 10; i++)
+        after[i] = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
+    let_go();
+    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    CHECK(next == first);
+    for (int i = 0; i < 10; i++) {
+        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+        CHECK(next == after[i]);
+    }
+    for (int i = 0; i < 10; i++)
+        gp_future_free(after[i]);
+    gp_future_free(first);
+    team_end();
+}
+
+TEST(a_function_of_an_object_that_workers_have_is_found_while_they_are_busy)
+{
+    gp_future *busy[2];
+
+    BEGIN(2);
+    busy[0] = call_held();
+    busy[1] = call_held();
+    CHECK(wait_begun(2));
+    gp_future *after = call("echo", 5);
+
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(busy[0]).state);
+    CHECK_INT(GP_FUTURE_RUNNING, info_of(busy[1]).state);
+    gp_future_cancel(busy[0]);
+    gp_future_cancel(busy[1]);
+    CHECK_INT(5, number_of(after));
+    gp_future_free(busy[0]);
+    gp_future_free(busy[1]);
+    gp_future_free(after);
+    team_end();
+}
+
+TEST(a_call_goes_to_the_worker_that_it_names)
+{
+    BEGIN(3);
+    for (uint32_t worker = 1; worker <= 3; worker++) {
+        gp_future *future = call_with((gp_parfeval_request){ .worker = worker }, "where", "", 0);
+        behave_place place = place_of(future);
+
+        CHECK_INT(worker, place.index);
+        CHECK_INT(3, place.size);
+        gp_future_free(future);
+    }
+    team_end();
+}
+
+/* ---- values on workers ---- */
+
+static bool holds(uint32_t worker, const char *name, const char *text)
+{
+    void *data = NULL;
+    size_t bytes = 0;
+    bool same = gp_team_get(team, worker, name, &data, &bytes, &err) == GP_OK && bytes == strlen(text) &&
+                memcmp(data, text, bytes) == 0;
+
+    gp_memory_free(data);
+    return same;
+}
+
+TEST(values_are_put_on_one_worker_or_on_all_and_got_from_each)
+{
+    void *data;
+    size_t bytes;
+
+    BEGIN(2);
+    REQUIRE_OK(gp_team_put(team, GP_EVERY_WORKER, "colour", "red", 3, &err), err);
+    CHECK(holds(1, "colour", "red") && holds(2, "colour", "red"));
+    REQUIRE_OK(gp_team_put(team, 2, "colour", "green", 5, &err), err);
+    CHECK(holds(1, "colour", "red") && holds(2, "colour", "green"));
+    REQUIRE_OK(gp_team_put(team, 1, "colour", NULL, 0, &err), err);
+    CHECK_STATUS(GP_ENOENT, gp_team_get(team, 1, "colour", &data, &bytes, &err));
+    CHECK_CONTAINS(err.message, "colour");
+    CHECK_STATUS(GP_ENOENT, gp_team_get(team, 1, "never", &data, &bytes, &err));
+    CHECK_CONTAINS(err.message, "never");
+    CHECK_STATUS(GP_EINVAL, gp_team_put(team, 3, "colour", "x", 1, &err));
+    CHECK_CONTAINS(err.message, "2");
+    CHECK_STATUS(GP_EINVAL, gp_team_get(team, 3, "colour", &data, &bytes, &err));
+    team_end();
+}
+
+TEST(tasks_see_values_of_the_client_and_the_client_those_of_tasks)
+{
+    const void *data = NULL;
+    size_t bytes = 0;
+
+    BEGIN(2);
+    REQUIRE_OK(gp_team_put(team, GP_EVERY_WORKER, "colour", "red", 3, &err), err);
+    gp_future *got = call_text("get_value", "colour"), *missing = call_text("get_value", "taste");
+    gp_future *put = call_with((gp_parfeval_request){ .worker = 2 }, "put_value", "taste=sour", 10);
+
+    REQUIRE_OK(gp_future_result(got, &data, &bytes, &err), err);
+    CHECK(bytes == 3 && memcmp(data, "red", 3) == 0);
+    CHECK_STATUS(GP_ENOENT, end_of(missing));
+    CHECK_CONTAINS(err.message, "taste");
+    CHECK_STATUS(GP_OK, end_of(put));
+    CHECK(holds(2, "taste", "sour"));
+    CHECK(!holds(1, "taste", "sour"));
+    gp_future_free(got);
+    gp_future_free(missing);
+    gp_future_free(put);
+    team_end();
+}
+
+TEST(what_is_scattered_is_gathered_in_order_also_when_it_does_not_divide)
+{
+    static const size_t counts[] = { 101, 100, 2, 1, 0 };
+    int64_t values[101], *back = NULL;
+    size_t bytes;
+
+    BEGIN(3);
+    for (int i = 0; i < 101; i++)
+        values[i] = i;
+    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        REQUIRE_OK(gp_team_scatter(team, "part", values, counts[n], sizeof(values[0]), &err), err);
+        REQUIRE_OK(gp_team_gather(team, "part", (void **)&back, &bytes, &err), err);
+        CHECK_INT(counts[n] * sizeof(values[0]), bytes);
+        CHECK(bytes == 0 || memcmp(values, back, bytes) == 0);
+        gp_memory_free(back);
+    }
+    REQUIRE_OK(gp_team_scatter(team, "part", values, 101, sizeof(values[0]), &err), err);
+    for (uint32_t worker = 1; worker <= 3; worker++) {
+        static const int64_t sums[] = { 33 * 34 / 2, 34 * 34 + 33 * 34 / 2, 33 * 68 + 32 * 33 / 2 };
+        gp_future *future = call_with((gp_parfeval_request){ .worker = worker }, "sum_and_double", "part", 4);
+
+        CHECK_INT(sums[worker - 1], number_of(future));
+        gp_future_free(future);
+    }
+    REQUIRE_OK(gp_team_gather(team, "part", (void **)&back, &bytes, &err), err);
+    REQUIRE(bytes == sizeof(values));
+    for (int i = 0; i < 101; i++)
+        CHECK_INT(2 * i, back[i]);
+    gp_memory_free(back);
+    CHECK_STATUS(GP_ENOENT, gp_team_gather(team, "nobody", (void **)&back, &bytes, &err));
+    team_end();
+}
+
+TEST(a_file_that_is_attached_can_be_read_by_tasks)
+{
+    char path[100];
+    const void *data = NULL;
+    size_t bytes = 0;
+    FILE *file;
+
+    BEGIN(2);
+    snprintf(path, sizeof(path), "%s/letter", pools_root);
+    file = fopen(path, "we");
+    REQUIRE(file != NULL);
+    fputs("dear worker", file);
+    fclose(file);
+    REQUIRE_OK(gp_team_attach(team, "data", path, &err), err);
+    remove(path); /* it is on the workers now */
+    gp_future *future = call("read_file", 0);
+
+    REQUIRE_OK(gp_future_result(future, &data, &bytes, &err), err);
+    CHECK(bytes == 11 && memcmp(data, "dear worker", 11) == 0);
+    CHECK_STATUS(GP_ENOENT, gp_team_attach(team, "data", path, &err));
+    CHECK_CONTAINS(err.message, path);
+    gp_future_free(future);
+    team_end();
+}
+
+TEST(a_constant_is_built_once_in_each_worker)
+{
+    BEGIN(2);
+    for (int i = 0; i < 10; i++) {
+        gp_future *future =
+            call_with((gp_parfeval_request){ .worker = (uint32_t)(i % 2) + 1 }, "count_builds", "", 0);
+
+        CHECK_INT(1, number_of(future));
+        gp_future_free(future);
+    }
+    team_end();
+}
+
+TEST(items_of_a_queue_come_in_order_and_a_full_one_makes_its_senders_wait)
+{
+    gp_queue *queue = NULL;
+    uint32_t worker;
+    int64_t *item;
+    size_t bytes;
+
+    BEGIN(1);
+    REQUIRE_OK(gp_queue_open(&queue, team, "numbers", &(gp_queue_options){ .depth = 4 }, &err), err);
+    gp_future *sender = call("queue_numbers", 3000);
+
+    for (int64_t i = 1; i <= 3000; i++) {
+        REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
+        if (bytes != sizeof(*item) || *item != i || worker != 1)
+            REQUIRE(!"another item was expected");
+        gp_memory_free(item);
+    }
+    CHECK_STATUS(GP_OK, end_of(sender));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, (void **)&item, &bytes, 10, &err));
+    CHECK_INT(0, gp_queue_dropped(queue));
+    gp_queue_close(queue);
+    gp_future_free(sender);
+    team_end();
+}
+
+TEST(a_queue_that_keeps_the_newest_counts_what_it_dropped)
+{
+    gp_queue *queue = NULL;
+    uint32_t worker;
+    int64_t *item, last = 0, count = 0;
+    size_t bytes;
+
+    BEGIN(1);
+    REQUIRE_OK(
+        gp_queue_open(&queue, team, "numbers", &(gp_queue_options){ .depth = 5, .keep_newest = true }, &err),
+        err);
+    gp_future *sender = call("queue_numbers", 1000);
+
+    CHECK_STATUS(GP_OK, end_of(sender)); /* nobody read, nobody waited */
+    while (gp_queue_next(queue, &worker, (void **)&item, &bytes, 200, &err) == GP_OK) {
+        CHECK(*item > last);
+        last = *item;
+        count++;
+        gp_memory_free(item);
+    }
+    CHECK_INT(1000, last);
+    CHECK_INT(1000, count + (int64_t)gp_queue_dropped(queue));
+    CHECK(count >= 5);
+    gp_queue_close(queue);
+    gp_future_free(sender);
+    team_end();
+}
+
+TEST(lines_that_tasks_log_come_with_their_worker)
+{
+    int64_t deadline;
+
+    BEGIN(2);
+    gp_future *first = call_with((gp_parfeval_request){ .worker = 2 }, "say", "good morning", 12);
+
+    CHECK_STATUS(GP_OK, end_of(first));
+    deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+    while (said[0] == '\0' && gp_now_ms() < deadline)
+        gp_sleep_ms(1);
+    CHECK_TEXT("2: said: good morning\n", said);
+    gp_future_free(first);
+    team_end();
+}

@@ -1,0 +1,1053 @@
+/* Plans for a GPU against the float64 oracle: every kind, both orders of memory, both types, libraries or not, recorded or
+ * not.  Built twice: test_cuda runs kernels' bodies on the host (tests/fake/device.c); test_cuda_device, on a machine with
+ * a GPU, runs the same checks on it through the plugin. */
+#include "tests/gp_test.h"
+
+#include "tests/common/model/nets.h"
+#include "tests/worker/backend/backend_check.h"
+#include "worker/train/loss_scale.h"
+#include "worker/optim/optim.h"
+
+#ifdef GP_ON_DEVICE
+#include "worker/backend/plugin.h"
+
+/* Opening a device takes longer than a check: each of its ways is opened once and stays. */
+static gp_backend_ops device_ops;
+static gp_status (*real_open)(gp_backend **, const gp_backend_options *, gp_error *);
+
+static gp_status device_open(gp_backend **out, const gp_backend_options *options, gp_error *err)
+{
+    static struct {
+        const char *words;
+        gp_backend *backend;
+    } opened[16];
+    gp_status status;
+    size_t i = 0;
+
+    while (i < 16 && opened[i].backend != NULL && strcmp(opened[i].words, options->kernels) != 0)
+        i++;
+    if (i == 16)
+        return gp_fail(err, GP_ELIMIT, "too many ways to open a device");
+    status = opened[i].backend == NULL ? real_open(&opened[i].backend, options, err) : GP_OK;
+    opened[i].words = options->kernels;
+    *out = opened[i].backend;
+    return status;
+}
+
+static void device_close(gp_backend *backend)
+{
+    (void)backend;
+}
+
+static const gp_backend_ops *cuda(void)
+{
+    static const gp_plugin *plugin;
+    gp_error err;
+
+    if (plugin == NULL && gp_plugin_load_device(&plugin, getenv("GRADPOOL_CUDA_PLUGIN"), &err) != GP_OK) {
+        printf("SKIP: %s\n", err.message);
+        exit(77);
+    }
+    device_ops = *plugin->backend;
+    device_ops.open = device_open;
+    device_ops.close = device_close;
+    real_open = plugin->backend->open;
+    return &device_ops;
+}
+#else
+#include "worker/backend/cuda/plan/backend.h"
+
+static const gp_backend_ops *cuda(void)
+{
+    return &gp_backend_cuda;
+}
+#endif
+
+/* Of the gradient's norm; what tests/gpu/check reports too. */
+#define STRICT 1e-5
+#define TF32   5e-3
+#define BF16   6e-2
+#define FP16   (BF16 / 4) /* 3 bits more than bf16, half of them left to chance */
+
+typedef struct style {
+    const char *words;
+    gp_precision precision;
+    gp_dtype dtype;
+    double tolerance;
+} style;
+
+static const style styles[] = {
+    { "dense,own", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "", GP_PRECISION_BF16, GP_F32, BF16 },
+    { "", GP_PRECISION_TF32, GP_U8, TF32 },
+    { "", GP_PRECISION_F16, GP_U8, FP16 },
+#ifndef GP_ON_DEVICE /* where compiling takes longer than computing */
+    { "own", GP_PRECISION_F16, GP_F32, FP16 },
+    { "apart", GP_PRECISION_BF16, GP_U8, BF16 },
+    { "moments", GP_PRECISION_F16, GP_U8, FP16 },
+    { "packed,apart", GP_PRECISION_F32, GP_U8, STRICT },
+    { "packed,own,eager", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense", GP_PRECISION_F32, GP_F32, STRICT },
+    { "dense,eager", GP_PRECISION_BF16, GP_U8, BF16 },
+#endif
+};
+
+static void check_sums(const double *expected, const double *got, double tolerance, const char *what)
+{
+    for (int i = 0; i < GP_SUMS; i++) {
+        /* Rounded logits may change which is the largest. */
+        double allowed =
+            i == GP_SUM_CORRECT && tolerance > STRICT ? 3.0 : tolerance * (1 + fabs(expected[i]));
+
+        if (!(fabs(got[i] - expected[i]) <= allowed))
+            GP_TEST_FAIL("%s: sum %d is %.9g, expected %.9g", what, i, got[i], expected[i]);
+    }
+}
+
+/* Of the first loss, which is what the oracle has. */
+static double score_error(const net *n, const gp_ref_run *oracle, const result *r, uint32_t count)
+{
+    const gp_end *end = &n->graph->ends[0];
+    double worst = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        double error = gp_ref_error_f32(oracle->scores + (size_t)i * end->scores_count,
+                                        r->scores + (size_t)i * n->graph->score_count + end->score_first,
+                                        end->scores_count);
+
+        worst = error > worst || error != error ? error : worst;
+    }
+    return worst;
+}
+
+static void check_phase(const net *n, const way *w, gp_phase phase, uint32_t count, const gp_ref_run *oracle,
+                        double tolerance, const char *what)
+{
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(result_new(&r, n), err);
+    if (net_run(n, w, phase, count, &r, &err) != GP_OK) {
+        GP_TEST_FAIL("%s: %s", what, err.message);
+    } else {
+        double error = phase == GP_PHASE_TRAIN ? gradient_error(n, r.gradients, oracle->gradients)
+                                               : score_error(n, oracle, &r, count);
+
+        if (!(error <= tolerance))
+            GP_TEST_FAIL("%s, %u samples: %s off by %g, allowed %g", what, count,
+                         phase == GP_PHASE_TRAIN ? "gradient" : "scores", error, tolerance);
+        check_sums(oracle->sums, r.sums, tolerance, what);
+    }
+    result_free(&r);
+}
+
+/* In one call, three times over: eagerly, while it is recorded, and replayed.  And in calls of fewer samples with a tail,
+ * unless samples are coupled.  narrow: what bf16 is allowed. */
+static void check_styles(const net *n, uint32_t count, double narrow, const char *what)
+{
+    gp_ref_run *train = ask_oracle(n, GP_PHASE_TRAIN, count), *infer = ask_oracle(n, GP_PHASE_INFER, count);
+
+    for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++) {
+        const style *s = &styles[i];
+        double tolerance = s->precision == GP_PRECISION_BF16  ? narrow
+                           : s->precision == GP_PRECISION_F16 ? narrow * FP16 / BF16
+                                                              : s->tolerance;
+        way w = { .ops = cuda(),
+                  .kernels = s->words,
+                  .threads = 1,
+                  .dtype = s->dtype,
+                  .precision = s->precision,
+                  .repeats = 2 };
+        char name[200];
+
+        snprintf(name, sizeof(name), "%s, %s %s", what, s->words, gp_precision_names[s->precision]);
+        check_phase(n, &w, GP_PHASE_TRAIN, count, train, tolerance, name);
+        check_phase(n, &w, GP_PHASE_INFER, count, infer, tolerance, name);
+        if (n->graph->couples_samples || count < 3)
+            continue;
+        w.micro_batch = 2;
+        check_phase(n, &w, GP_PHASE_TRAIN, count, train, tolerance, name);
+    }
+    gp_ref_run_free(train);
+    gp_ref_run_free(infer);
+}
+
+TEST(every_op_but_those_of_own_kinds_has_a_lowering_and_every_kind_a_check)
+{
+    for (int code = 0; code < GP_OP_COUNT; code++) {
+        gp_op op = gp_op_init((gp_opcode)code);
+        bool own = code == GP_OP_OWN || code == GP_OP_OWN_BACKWARD;
+
+        if (cuda()->claim(NULL, NULL, &op, 1) != !own)
+            GP_TEST_FAIL("op %s is %s", gp_op_name(op.code), own ? "claimed" : "in no lowering");
+    }
+    for (size_t i = 0; gp_kinds[i] != NULL; i++)
+        if (gp_kinds[i]->checks[0].samples == 0)
+            GP_TEST_FAIL("kind %s has no check: nothing below tries it", gp_kinds[i]->name);
+}
+
+TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
+{
+    for (size_t i = 0; gp_kinds[i] != NULL; i++)
+        for (const gp_kind_check *check = gp_kinds[i]->checks; check->samples != 0; check++) {
+            net n = { 0 };
+            gp_error err;
+            char what[128];
+
+            snprintf(what, sizeof(what), "%s(%s)", gp_kinds[i]->name,
+                     check->settings == NULL ? "" : check->settings);
+            REQUIRE_OK(kind_net(&n, gp_kinds[i], check, &err), err);
+            check_styles(&n, check->samples, BF16, what);
+            net_free(&n);
+        }
+}
+
+static void check_chain(gp_shape input, const net_layer *layers, uint32_t count, double narrow,
+                        const char *what)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, input, 200, layers, &err), err);
+    check_styles(&n, count, narrow, what);
+    net_free(&n);
+}
+
+#define HEAD                                                                                                 \
+    { "fc", "outputs=7" }, { "crossentropy", NULL },                                                         \
+    {                                                                                                        \
+        NULL, NULL                                                                                           \
+    }
+
+TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    check_styles(&n, 3, BF16,
+                 "lenet"); /* a call of two and a tail; plain loops are slow here, and watched even more */
+    net_free(&n);
+}
+
+TEST(groups_dilation_stride_and_uneven_padding_match_the_oracle)
+{
+    check_chain(
+        gp_shape3(4, 13, 12),
+        (const net_layer[]){ { "conv2d", "channels=6;kernel=3;groups=2;padding=1" },
+                             { "relu", NULL },
+                             { "conv2d", "channels=8;kernel=3,2;stride=2,1;dilation=1,2;padding=1,0,2,1" },
+                             { "maxpool", "kernel=3;stride=2;padding=1" },
+                             { "relu", NULL },
+                             { "conv2d", "channels=6;kernel=2;dilation=2;padding=1" },
+                             HEAD },
+        6, 0.3, "groups"); /* few pixels, two kinks: bf16 sends some gradients another way */
+}
+
+TEST(batch_norm_in_a_residual_block_matches_the_oracle)
+{
+    const gp_shape input = gp_shape3(3, 9, 10);
+    const char *const skip[] = { "pool", "norm2" };
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(gp_netspec_new(&n.spec, "skip", &input, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "conv1", "conv2d", "channels=8;kernel=3;bias=false", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "norm1", "batchnorm", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "relu1", "relu", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "pool", "maxpool", "kernel=2", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "conv2", "conv2d", "channels=8;kernel=3;padding=1", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "norm2", "batchnorm", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "sum", "add", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_connect(n.spec, skip, 2, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "relu2", "relu", NULL, &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "head", "fc", "outputs=6", &err), err);
+    REQUIRE_OK(gp_netspec_add(n.spec, "loss", "crossentropy", NULL, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    check_styles(&n, 7, BF16, "residual");
+    net_free(&n);
+}
+
+/* Channels in eights: the kernels of eight numbers at once, with what follows batch norm, and bits for its ReLU. */
+static gp_status residual_net(net *n, const char *channels, gp_error *err)
+{
+    const gp_shape input = gp_shape3(3, 9, 10);
+    const char *const skip[] = { "relu2", "norm3" }, *const other[] = { "short", "norm5" };
+    char first[80], second[80], point[80];
+
+    snprintf(first, sizeof(first), "channels=%s;kernel=3;bias=false", channels);
+    snprintf(second, sizeof(second), "channels=%s;kernel=3;padding=1", channels);
+    snprintf(point, sizeof(point), "channels=%s;kernel=1;stride=2", channels);
+    const struct {
+        const char *name, *kind, *settings, *from;
+    } layers[] = {
+        { "conv1", "conv2d", first, NULL },     { "norm1", "batchnorm", NULL, NULL },
+        { "relu1", "relu", NULL, NULL },        { "conv2", "conv2d", second, NULL },
+        { "norm2", "batchnorm", NULL, NULL },   { "relu2", "relu", NULL, NULL },
+        { "conv3", "conv2d", second, NULL },    { "norm3", "batchnorm", NULL, NULL },
+        { "sum1", "add", NULL, "skip" },        { "relu3", "relu", NULL, NULL },
+        { "conv5", "conv2d", point, NULL },     { "norm5", "batchnorm", NULL, NULL },
+        { "short", "conv2d", point, "relu3" },  { "sum2", "add", NULL, "other" },
+        { "relu4", "relu", NULL, NULL },        { "pool", "globalavgpool", NULL, NULL },
+        { "flat", "flatten", NULL, NULL },      { "fc1", "fc", "outputs=5", NULL },
+        { "relu5", "relu", NULL, NULL },        { "fc2", "fc", "outputs=7", NULL },
+        { "relu6", "relu", NULL, NULL },        { "head", "fc", "outputs=6", NULL },
+        { "loss", "crossentropy", NULL, NULL },
+    };
+    gp_status status = gp_netspec_new(&n->spec, "residual", &input, err);
+
+    for (size_t i = 0; i < sizeof(layers) / sizeof(layers[0]) && status == GP_OK; i++) {
+        const char *from = layers[i].from;
+
+        status = gp_netspec_add(n->spec, layers[i].name, layers[i].kind, layers[i].settings, err);
+        if (status != GP_OK || from == NULL)
+            continue;
+        if (strcmp(from, "relu3") == 0)
+            status = gp_netspec_connect(n->spec, &from, 1, err);
+        else
+            status = gp_netspec_connect(n->spec, strcmp(from, "skip") == 0 ? skip : other, 2, err);
+    }
+    if (status == GP_OK)
+        status =
+            gp_netspec_normalize(n->spec, (const double[]){ 1 / 255.0 }, (const double[]){ -0.3 }, 1, err);
+    return status == GP_OK ? net_fill(n, 200, err) : status;
+}
+
+TEST(what_follows_convolutions_batch_norms_and_products_is_done_with_them)
+{
+    const char *const channels[] = {
+        "8", "6"
+    }; /* of 6 a plan with a sum exists, of 8 the rest is done after it */
+    gp_error err;
+
+    for (size_t i = 0; i < 2; i++) {
+        net n = { 0 };
+
+        REQUIRE_OK(residual_net(&n, channels[i], &err), err);
+        check_styles(&n, 7, 0.15, channels[i]); /* many kinks: bf16 sends some gradients another way */
+        net_free(&n);
+    }
+}
+
+TEST(batch_norm_relu_and_max_pool_in_one_pass_match_the_oracle)
+{
+    const char *const convs[] = { "channels=8;kernel=3;padding=1;bias=false",
+                                  "channels=6;kernel=3;padding=1" },
+                      *const pools[] = { "kernel=3;stride=2;padding=1", "kernel=2;dilation=2;stride=1",
+                                         "kernel=3;stride=2;ceil=true" };
+
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < 3; k++) {
+            char what[100];
+
+            snprintf(what, sizeof(what), "%s, pool %s", convs[i], pools[k]);
+            check_chain(gp_shape3(3, 12, 11),
+                        (const net_layer[]){ { "conv2d", convs[i] },
+                                             { "batchnorm", NULL },
+                                             { "relu", NULL },
+                                             { "maxpool", pools[k] },
+                                             HEAD },
+                        6, 0.4, what); /* maxima that rounding makes equal */
+        }
+}
+
+/* In narrow numbers, too: what lies between is rounded all the same. */
+TEST(batch_norm_relu_and_max_pool_have_the_bits_of_the_three_by_themselves)
+{
+    const gp_precision precisions[] = { GP_PRECISION_F32, GP_PRECISION_BF16, GP_PRECISION_F16 };
+    const char *const convs[] = { "channels=8;kernel=3;bias=false", "channels=6;kernel=3;bias=false" };
+    gp_error err;
+
+    for (size_t i = 0; i < 6; i++) {
+        way w = {
+            .ops = cuda(), .kernels = "own", .threads = 1, .dtype = GP_U8, .precision = precisions[i % 3]
+        };
+        net n = { 0 };
+        result together, apart;
+
+        REQUIRE_OK(chain_net(&n, gp_shape3(3, 14, 13), 200,
+                             (const net_layer[]){ { "conv2d", convs[i / 3] },
+                                                  { "batchnorm", NULL },
+                                                  { "relu", NULL },
+                                                  { "maxpool", "kernel=3;stride=2;padding=1" },
+                                                  HEAD },
+                             &err),
+                   err);
+        REQUIRE_OK(result_new(&together, &n), err);
+        REQUIRE_OK(result_new(&apart, &n), err);
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &together, &err), err);
+        w.kernels = "own,apart";
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &apart, &err), err);
+        if (memcmp(together.gradients, apart.gradients, n.graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(together.sums, apart.sums, sizeof(apart.sums)) != 0)
+            GP_TEST_FAIL("%s, %s: other bits", convs[i / 3], gp_precision_names[precisions[i % 3]]);
+        result_free(&together);
+        result_free(&apart);
+        net_free(&n);
+    }
+}
+
+/* Class weights, ignored labels, smoothing, losses that share a target, outputs of classes and of values. */
+TEST(several_losses_match_the_oracle)
+{
+    static const char *const nets[] = {
+        "c1 conv2d channels=4;kernel=3;padding=1 | r relu | c2 conv2d channels=3;kernel=1 | "
+        "pixels pixelclassification loss-factor=0.5;ignore-label=2;label-smoothing=0.1 | s softmax < c2 | "
+        "overlap dice loss-factor=0.5;target-of=pixels;ignore-label=2",
+        "c1 conv2d channels=8;kernel=3;padding=1 | r relu | f fc outputs=4 | class crossentropy "
+        "label-smoothing=0.2 | "
+        "g fc outputs=2 < r | values huber loss-factor=2;delta=0.5 | c2 conv2d channels=2;kernel=1 < r | map "
+        "mse",
+        "c1 conv2d channels=8;kernel=3;padding=1 | g fc outputs=2 | values mse | f fc outputs=4 < c1 | "
+        "s sigmoid | class crossentropy",
+    };
+
+    for (size_t i = 0; i < sizeof(nets) / sizeof(nets[0]); i++) {
+        const gp_shape input = gp_shape3(3, 8, 7);
+        net n = { 0 };
+        gp_error err;
+
+        REQUIRE_OK(net_parse(&n.spec, &input, nets[i], &err), err);
+        REQUIRE_OK(
+            gp_netspec_normalize(n.spec, (const double[]){ 1 / 255.0 }, (const double[]){ -0.3 }, 1, &err),
+            err);
+        REQUIRE_OK(net_fill(&n, 200, &err), err);
+        check_styles(&n, 6, 0.15, nets[i]);
+        net_free(&n);
+    }
+}
+
+/* Steps of a plan, of all kinds. */
+static void count_steps(unsigned *out, const net *n, const char *words, gp_precision precision,
+                        gp_phase phase)
+{
+    gp_plan_options options = {
+        .phase = phase, .micro_batch = 4, .sample_dtype = GP_U8, .precision = precision
+    };
+    gp_plan_memory memory = { .parameters = n->parameters };
+    gp_backend *backend;
+    gp_plan *plan;
+    char text[300];
+    gp_error err;
+
+    *out = 0;
+    REQUIRE_OK(cuda()->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = words }, &err), err);
+    REQUIRE_OK(cuda()->compile(&plan, backend, n->graph, &options, &memory, &err), err);
+    cuda()->describe(plan, text, sizeof(text));
+    CHECK(strstr(text, gp_precision_names[precision]) != NULL && strchr(text, ':') != NULL);
+    CHECK_INT(1, sscanf(strchr(text, ':'), ": %u steps", out));
+    cuda()->free(plan);
+    cuda()->close(backend);
+}
+
+/* The input, six convolutions with all that follows them, the pool, three products, the loss and two for its sums. */
+TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
+{
+    unsigned steps;
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(residual_net(&n, "6", &err), err);
+    count_steps(&steps, &n, "", GP_PRECISION_BF16, GP_PHASE_INFER);
+    CHECK_INT(1 + 5 + 1 + 3 + 2, steps);
+    count_steps(&steps, &n, "own", GP_PRECISION_F32, GP_PHASE_INFER);
+    CHECK_INT(1 + 5 + 1 + 3 + 2, steps);
+    count_steps(&steps, &n, "apart", GP_PRECISION_F32, GP_PHASE_INFER);
+    CHECK(steps > 25);
+    net_free(&n);
+}
+
+/* Enough rows that sums of moments are cut into many parts. */
+TEST(batch_norm_of_many_pixels_matches_the_oracle)
+{
+    check_chain(gp_shape3(3, 40, 36),
+                (const net_layer[]){ { "conv2d", "channels=8;kernel=3;padding=1;bias=false" },
+                                     { "batchnorm", NULL },
+                                     { "relu", NULL },
+                                     { "maxpool", "kernel=4" },
+                                     HEAD },
+                4, 0.2, "many pixels");
+}
+
+/* A call may hold fewer samples than there is room for: the rest are in no moment, sum or gradient. */
+TEST(a_call_with_room_to_spare_is_as_one_without)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 8, 8), 200,
+                         (const net_layer[]){ { "conv2d", "channels=5;kernel=3" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              { "dropout", "rate=0.3" },
+                                              HEAD },
+                         &err),
+               err);
+    gp_ref_run *oracle = ask_oracle(&n, GP_PHASE_TRAIN, 6);
+
+    for (uint32_t room = 6; room < 12; room += 5)
+        for (int i = 0; i < 2; i++)
+            check_phase(&n,
+                        &(way){ .ops = cuda(),
+                                .kernels = i == 0 ? "packed" : "dense,own",
+                                .threads = 1,
+                                .dtype = GP_U8,
+                                .micro_batch = room,
+                                .repeats = 2 },
+                        GP_PHASE_TRAIN, 6, oracle, STRICT, "room to spare");
+    gp_ref_run_free(oracle);
+    net_free(&n);
+}
+
+/* cuDNN adds up all rows, whatever stands in those beyond the last sample. */
+TEST(moments_by_cudnn_are_those_of_the_samples_where_a_call_has_room_to_spare)
+{
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 6, 6), 201,
+                         (const net_layer[]){ { "conv2d", "channels=8;kernel=3;bias=false" },
+                                              { "batchnorm", NULL },
+                                              { "conv2d", "channels=8;kernel=3;bias=false" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              HEAD },
+                         &err),
+               err);
+    gp_ref_run *oracle = ask_oracle(&n, GP_PHASE_TRAIN, 6);
+
+    for (uint32_t room = 6; room < 10; room += 3)
+        check_phase(&n,
+                    &(way){ .ops = cuda(),
+                            .kernels = "moments",
+                            .threads = 1,
+                            .dtype = GP_U8,
+                            .precision = GP_PRECISION_F16,
+                            .micro_batch = room,
+                            .repeats = 2 },
+                    GP_PHASE_TRAIN, 6, oracle, 2 * FP16, room == 6 ? "all rows" : "room to spare");
+    gp_ref_run_free(oracle);
+    net_free(&n);
+}
+
+/* A rank without samples writes zeros. */
+TEST(a_call_without_samples_gives_zeros)
+{
+    net n = { 0 };
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&r, &n), err);
+    REQUIRE_OK(net_run(&n, &(way){ .ops = cuda(), .kernels = "", .threads = 1, .dtype = GP_U8, .repeats = 2 },
+                       GP_PHASE_TRAIN, 0, &r, &err),
+               err);
+    for (size_t i = 0; i < n.graph->blob_count; i++)
+        if (r.gradients[i] != 0.0f)
+            GP_TEST_FAIL("gradient %zu is %g", i, (double)r.gradients[i]);
+    for (int i = 0; i < GP_SUMS; i++)
+        CHECK_NEAR(0, r.sums[i], 0);
+    result_free(&r);
+    net_free(&n);
+}
+
+/* Equal calls give equal bits: no sum depends on who comes first. */
+TEST(equal_steps_give_equal_bits)
+{
+    const way w = { .ops = cuda(), .kernels = "own", .threads = 1, .dtype = GP_U8, .repeats = 3 };
+    net n = { 0 };
+    result a, b;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&a, &n), err);
+    REQUIRE_OK(result_new(&b, &n), err);
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &a, &err), err);
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &b, &err), err);
+    CHECK(memcmp(a.gradients, b.gradients, n.graph->blob_count * sizeof(float)) == 0);
+    CHECK(memcmp(a.sums, b.sums, sizeof(a.sums)) == 0);
+    result_free(&a);
+    result_free(&b);
+    net_free(&n);
+}
+
+TEST(the_cpu_refuses_fp16_in_words_and_computes_tf32_as_f32)
+{
+    way w = { .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
+    net n = { 0 };
+    result a, b;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&a, &n), err);
+    REQUIRE_OK(result_new(&b, &n), err);
+    CHECK_STATUS(GP_EUNSUPPORTED, net_run(&n, &w, GP_PHASE_TRAIN, 3, &a, &err));
+    CHECK_CONTAINS(err.message, "fp16");
+    CHECK_CONTAINS(err.message, "bf16");
+    w.precision = GP_PRECISION_TF32;
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 3, &a, &err), err);
+    w.precision = GP_PRECISION_F32;
+    REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 3, &b, &err), err);
+    CHECK(memcmp(a.gradients, b.gradients, n.graph->blob_count * sizeof(float)) == 0);
+    result_free(&a);
+    result_free(&b);
+    net_free(&n);
+}
+
+/* Gradients are of a scaled loss on their way, and come back as they are. */
+TEST(a_loss_scale_changes_no_bit_of_a_gradient_in_float32)
+{
+    const char *const kernels[] = { "own", "packed", "dense" };
+    net n = { 0 };
+    result plain, scaled;
+    gp_error err;
+
+    REQUIRE_OK(residual_net(&n, "8", &err), err);
+    REQUIRE_OK(result_new(&plain, &n), err);
+    REQUIRE_OK(result_new(&scaled, &n), err);
+    for (size_t i = 0; i < 3; i++) {
+        way w = { .ops = cuda(), .kernels = kernels[i], .threads = 1, .dtype = GP_U8 };
+
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &plain, &err), err);
+        w.loss_scale = 4096;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 6, &scaled, &err), err);
+        if (memcmp(plain.gradients, scaled.gradients, n.graph->blob_count * sizeof(float)) != 0 ||
+            memcmp(plain.sums, scaled.sums, sizeof(plain.sums)) != 0)
+            GP_TEST_FAIL("%s: a scale of 4096 shows", kernels[i]);
+    }
+    result_free(&plain);
+    result_free(&scaled);
+    net_free(&n);
+}
+
+TEST(gradients_that_overflow_in_fp16_are_counted_once_a_step)
+{
+    way w = { .ops = cuda(), .kernels = "", .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
+    net n = { 0 };
+    result r;
+    gp_error err;
+
+    REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
+    REQUIRE_OK(net_fill(&n, 200, &err), err);
+    REQUIRE_OK(result_new(&r, &n), err);
+    for (uint32_t calls = 0; calls < 2; calls++) {
+        double bad = 0;
+
+        w.micro_batch = calls == 0 ? 0 : 3;
+        w.loss_scale = 256;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &r, &err), err);
+        CHECK_NEAR(0, r.sums[GP_SUM_BAD], 0);
+        w.loss_scale = 1e9;
+        REQUIRE_OK(net_run(&n, &w, GP_PHASE_TRAIN, 9, &r, &err), err);
+        for (size_t i = 0; i < n.graph->blob_count; i++)
+            bad += isfinite(r.gradients[i]) ? 0 : 1;
+        CHECK(bad > 0);
+        CHECK_NEAR(bad, r.sums[GP_SUM_BAD], 0);
+    }
+    result_free(&r);
+    net_free(&n);
+}
+
+/* -- trainings that stay on the device ---------------------------------------------------------------------- */
+
+enum { KEPT_STEPS = 3, KEPT_BATCH = 6 };
+
+typedef struct kept {
+    const net *n;
+    gp_train_options options;
+    gp_backend *backend;
+    gp_plan *plan;
+    gp_optim *optim;
+    float *parameters;
+    result r;
+} kept;
+
+static void kept_open_in(kept *k, const net *n, const char *options, gp_precision precision)
+{
+    gp_plan_options plan = {
+        .phase = GP_PHASE_TRAIN, .micro_batch = KEPT_BATCH, .sample_dtype = GP_U8, .precision = precision
+    };
+    gp_plan_memory memory;
+    gp_error err;
+
+    *k = (kept){ .n = n };
+    REQUIRE_OK(gp_train_options_from_json(&k->options, options, strlen(options), &err), err);
+    REQUIRE_OK(result_new(&k->r, n), err);
+    k->parameters = gp_calloc(n->graph->blob_count, sizeof(float));
+    memcpy(k->parameters, n->parameters, n->graph->blob_count * sizeof(float));
+    memory = (gp_plan_memory){ .parameters = k->parameters, .gradients = k->r.gradients, .sums = k->r.sums };
+    REQUIRE_OK(cuda()->open(&k->backend, &(gp_backend_options){ .threads = 1, .kernels = "own" }, &err), err);
+    REQUIRE_OK(cuda()->compile(&k->plan, k->backend, n->graph, &plan, &memory, &err), err);
+    REQUIRE_OK(gp_optim_new(&k->optim, n->graph, &k->options, &err), err);
+}
+
+static void kept_open(kept *k, const net *n, const char *options)
+{
+    kept_open_in(k, n, options, GP_PRECISION_F32);
+}
+
+static void kept_close(kept *k)
+{
+    cuda()->free(k->plan);
+    cuda()->close(k->backend);
+    gp_optim_free(k->optim);
+    gp_free(k->parameters);
+    result_free(&k->r);
+}
+
+static gp_batch kept_batch(const net *n, int index)
+{
+    return (gp_batch){ .samples = n->bytes + (size_t)index * KEPT_BATCH * n->pixels,
+                       .targets =
+                           (const char *)n->labels + (size_t)index * KEPT_BATCH * n->graph->target_bytes,
+                       .count = KEPT_BATCH,
+                       .first = true,
+                       .last = true,
+                       .step = (uint64_t)index };
+}
+
+static void host_step(kept *k, int index)
+{
+    gp_batch batch = kept_batch(k->n, index);
+    gp_error err;
+
+    REQUIRE_OK(cuda()->run(k->plan, &batch, NULL, NULL, &err), err);
+    gp_statistics_commit(k->n->graph, k->parameters, k->r.gradients, KEPT_BATCH);
+    gp_optim_step(k->optim, k->parameters, k->r.gradients, k->r.sums[GP_SUM_WEIGHT], 0.05);
+}
+
+static void check_same(const float *expected, const float *got, size_t count, const char *options,
+                       const char *what)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(fabsf(expected[i] - got[i]) <= 2e-4f * (1 + fabsf(expected[i])))) {
+            GP_TEST_FAIL("%s: %s %zu is %.9g, the host's %.9g", options, what, i, (double)got[i],
+                         (double)expected[i]);
+            return;
+        }
+}
+
+/* The device is a step ahead of what is asked. */
+static void check_kept(const net *n, const char *options)
+{
+    kept host, device;
+    gp_step_told told;
+    double losses[KEPT_STEPS];
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    kept_open(&host, n, options);
+    kept_open(&device, n, options);
+    float *state = gp_optim_state(device.optim, &blobs, &t);
+
+    REQUIRE_OK(
+        cuda()->steps->keep(device.plan,
+                            &(gp_keep){ .options = &device.options, .state = state, .state_blobs = blobs },
+                            &resident, &err),
+        err);
+    CHECK(!resident);
+    for (int at = 0; at <= KEPT_STEPS; at++) {
+        if (at < KEPT_STEPS) {
+            gp_step_call call = { .batch = kept_batch(n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+            host_step(&host, at);
+            losses[at] = host.r.sums[GP_SUM_LOSS];
+            REQUIRE_OK(cuda()->steps->launch(device.plan, &call, &err), err);
+        }
+        if (at == 0)
+            continue;
+        REQUIRE_OK(cuda()->steps->told(device.plan, &told, &err), err);
+        CHECK_NEAR(losses[at - 1], told.sums[GP_SUM_LOSS], 1e-3);
+        CHECK_NEAR(KEPT_BATCH, told.samples, 0);
+        CHECK(told.counts && told.committed);
+    }
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(device.plan, &told, &err));
+    REQUIRE_OK(cuda()->steps->fetch(device.plan, device.parameters, state, &err), err);
+    check_same(host.parameters, device.parameters, n->graph->blob_count, options, "parameter");
+    if (memcmp(host.parameters, n->parameters, n->graph->blob_count * sizeof(float)) == 0)
+        GP_TEST_FAIL("%s: nothing moved", options);
+    check_same(gp_optim_state(host.optim, &blobs, &t), state, blobs * n->graph->blob_count, options, "state");
+    kept_close(&host);
+    kept_close(&device);
+}
+
+/* The latch is on the device: whoever launches the commit does not look at the gradients. */
+TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
+{
+    net n = { 0 };
+    kept k;
+    gp_step_told told;
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    REQUIRE_OK(
+        chain_net(&n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){
+                      { "conv2d", "channels=8;kernel=3" }, { "batchnorm", NULL }, { "relu", NULL }, HEAD },
+                  &err),
+        err);
+    kept_open_in(&k, &n, "{\"precision\":\"fp16\"}", GP_PRECISION_F16);
+    float *state = gp_optim_state(k.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->keep(k.plan,
+                                   &(gp_keep){ .options = &k.options, .state = state, .state_blobs = blobs },
+                                   &resident, &err),
+               err);
+    for (int at = 0; at < 4; at++) { /* by themselves, and as graphs */
+        bool bad = at % 2 == 0;
+        gp_step_call call = { .batch = kept_batch(&n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
+
+        call.batch.loss_scale = bad ? 1e9 : 64;
+        memcpy(n.parameters, k.parameters, n.graph->blob_count * sizeof(float));
+        REQUIRE_OK(cuda()->steps->launch(k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(k.plan, &told, &err), err);
+        CHECK(told.counts && told.committed == !bad && (told.sums[GP_SUM_BAD] > 0) == bad);
+        REQUIRE_OK(cuda()->steps->fetch(k.plan, k.parameters, state, &err), err);
+        CHECK((memcmp(k.parameters, n.parameters, n.graph->blob_count * sizeof(float)) == 0) == bad);
+    }
+    kept_close(&k);
+    net_free(&n);
+}
+
+typedef struct scaled {
+    kept k;
+    gp_loss_scale scale; /* as the host has it */
+    float *state;
+    uint32_t skipped;
+} scaled;
+
+enum { SCALED_STEPS = 24 };
+
+static void scaled_open(scaled *s, const net *n, bool device)
+{
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    *s = (scaled){ 0 };
+    kept_open_in(&s->k, n,
+                 "{\"precision\":\"fp16\",\"solver\":\"adam\",\"loss-scale\":3e7,\"loss-scale-growth\":1.7,"
+                 "\"loss-scale-backoff\":0.3,\"loss-scale-interval\":2}",
+                 GP_PRECISION_F16);
+    s->scale = gp_loss_scale_begin(&s->k.options);
+    s->state = gp_optim_state(s->k.optim, &blobs, &t);
+    REQUIRE_OK(cuda()->steps->keep(s->k.plan,
+                                   &(gp_keep){ .options = &s->k.options,
+                                               .state = s->state,
+                                               .state_blobs = blobs,
+                                               .loss_scale = device ? s->scale.scale : 0 },
+                                   &resident, &err),
+               err);
+}
+
+static void scaled_launch(scaled *s, int at, double loss_scale)
+{
+    gp_step_call call = { .batch = kept_batch(s->k.n, at % 8), .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_error err;
+
+    call.batch.loss_scale = loss_scale;
+    REQUIRE_OK(cuda()->steps->launch(s->k.plan, &call, &err), err);
+}
+
+static void scaled_told(scaled *s, double expected)
+{
+    gp_step_told told;
+    bool skip;
+    gp_error err;
+
+    REQUIRE_OK(cuda()->steps->told(s->k.plan, &told, &err), err);
+    CHECK_NEAR(expected, told.loss_scale, 0);
+    skip = gp_loss_scale_step(&s->scale, &s->k.options, told.sums[GP_SUM_BAD]);
+    CHECK(told.counts && told.committed == !skip);
+    s->skipped += skip;
+}
+
+/* The rule is the host's, bit for bit, and no step waits for it. */
+TEST(a_loss_scale_on_the_device_moves_as_the_hosts_with_a_step_ahead)
+{
+    const gp_loss_scale one = { .scale = 1 };
+    net n = { 0 };
+    scaled host, device;
+    gp_error err;
+
+    REQUIRE_OK(
+        chain_net(&n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){
+                      { "conv2d", "channels=8;kernel=3" }, { "batchnorm", NULL }, { "relu", NULL }, HEAD },
+                  &err),
+        err);
+    scaled_open(&host, &n, false);
+    scaled_open(&device, &n, true);
+    for (int at = 0; at < SCALED_STEPS; at++) {
+        scaled_launch(&host, at, gp_loss_scale_of_sum(&host.scale, KEPT_BATCH));
+        scaled_told(&host, 0);
+        scaled_launch(&device, at, gp_loss_scale_of_sum(&one, KEPT_BATCH));
+        if (at > 0)
+            scaled_told(&device, device.scale.scale);
+    }
+    scaled_told(&device, device.scale.scale);
+    CHECK(host.skipped > 3 && host.skipped < SCALED_STEPS - 6);
+    CHECK_INT(host.skipped, device.skipped);
+    CHECK_NEAR(host.scale.scale, device.scale.scale, 0);
+    CHECK_INT(host.scale.good, device.scale.good);
+    REQUIRE_OK(cuda()->steps->fetch(host.k.plan, host.k.parameters, host.state, &err), err);
+    REQUIRE_OK(cuda()->steps->fetch(device.k.plan, device.k.parameters, device.state, &err), err);
+    CHECK(memcmp(host.k.parameters, device.k.parameters, n.graph->blob_count * sizeof(float)) == 0);
+    CHECK(memcmp(host.state, device.state, 2 * n.graph->blob_count * sizeof(float)) == 0);
+    kept_close(&host.k);
+    kept_close(&device.k);
+    net_free(&n);
+}
+
+TEST(a_training_that_stays_on_the_device_moves_as_the_hosts)
+{
+    static const char *const options[] = {
+        "{}",
+        "{\"solver\":\"adam\"}",
+        "{\"solver\":\"adamw\",\"l2-regularization\":0.01}",
+        "{\"solver\":\"rmsprop\"}",
+        "{\"gradient-threshold\":0.05}",
+        "{\"gradient-threshold\":0.05,\"gradient-threshold-method\":\"global-l2norm\"}",
+        "{\"gradient-threshold\":0.005,\"gradient-threshold-method\":\"absolute-value\"}",
+        "{\"momentum\":0}",
+    };
+    net n = { 0 };
+    gp_error err;
+
+    REQUIRE_OK(chain_net(&n, gp_shape3(3, 8, 8), 200,
+                         (const net_layer[]){ { "conv2d", "channels=5;kernel=3" },
+                                              { "batchnorm", NULL },
+                                              { "relu", NULL },
+                                              { "conv2d", "channels=4;kernel=3" },
+                                              HEAD },
+                         &err),
+               err);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        check_kept(&n, options[i]);
+    net_free(&n);
+}
+
+typedef struct ended {
+    net n;
+    kept k;
+    float *before;
+} ended;
+
+/* One step is committed; what follows must leave its parameters as they are. */
+static void ended_open(ended *e)
+{
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_step_told told;
+    uint32_t blobs;
+    uint64_t *t;
+    bool resident;
+    gp_error err;
+
+    *e = (ended){ 0 };
+    REQUIRE_OK(
+        chain_net(&e->n, gp_shape3(3, 8, 8), 200,
+                  (const net_layer[]){ { "conv2d", "channels=5;kernel=3" }, { "batchnorm", NULL }, HEAD },
+                  &err),
+        err);
+    kept_open(&e->k, &e->n, "{\"solver\":\"adam\"}");
+    const float *state = gp_optim_state(e->k.optim, &blobs, &t);
+
+    REQUIRE_OK(cuda()->steps->keep(
+                   e->k.plan, &(gp_keep){ .options = &e->k.options, .state = state, .state_blobs = blobs },
+                   &resident, &err),
+               err);
+    for (int at = 0; at < 2; at++) {
+        call.batch = kept_batch(&e->n, at);
+        REQUIRE_OK(cuda()->steps->launch(e->k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(e->k.plan, &told, &err), err);
+    }
+    e->before = gp_calloc(e->n.graph->blob_count, sizeof(float));
+    REQUIRE_OK(cuda()->steps->fetch(e->k.plan, e->before, NULL, &err), err);
+}
+
+static void ended_close(ended *e)
+{
+    gp_error err;
+
+    REQUIRE_OK(cuda()->steps->fetch(e->k.plan, e->k.parameters, NULL, &err), err);
+    CHECK(memcmp(e->before, e->k.parameters, e->n.graph->blob_count * sizeof(float)) == 0);
+    kept_close(&e->k);
+    gp_free(e->before);
+    net_free(&e->n);
+}
+
+TEST(after_a_loss_that_is_no_number_no_step_counts)
+{
+    gp_step_call call = { .learn_rate = NAN, .samples = KEPT_BATCH };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    call.batch = kept_batch(&e.n, 2);
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err); /* its weights become no numbers */
+    call.learn_rate = 0.05;
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(told.counts && told.committed);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(!told.counts && !told.committed && told.sums[GP_SUM_LOSS] != told.sums[GP_SUM_LOSS]);
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
+    for (int at = 0; at < 2; at++) {
+        REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+        REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+        CHECK(!told.counts && !told.committed);
+    }
+    ended_close(&e);
+}
+
+TEST(a_step_without_weight_counts_and_moves_nothing)
+{
+    int32_t ignored[KEPT_BATCH];
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH, .stop = true };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    for (int i = 0; i < KEPT_BATCH; i++)
+        ignored[i] = -1;
+    call.batch = kept_batch(&e.n, 2);
+    call.batch.targets = ignored;
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK(told.counts && !told.committed && told.stop && !told.pause);
+    CHECK_NEAR(0, told.sums[GP_SUM_WEIGHT], 0);
+    ended_close(&e);
+}
+
+TEST(after_a_halt_nothing_is_begun_and_the_steps_before_are_told)
+{
+    gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
+    gp_step_told told;
+    ended e;
+    gp_error err;
+
+    ended_open(&e);
+    call.batch = kept_batch(&e.n, 2);
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
+    REQUIRE_OK(cuda()->steps->halt(e.k.plan, &err), err);
+    REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->launch(e.k.plan, &call, &err));
+    CHECK_STATUS(GP_ESTATE, cuda()->steps->told(e.k.plan, &told, &err));
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.k.parameters, NULL, &err), err);
+    CHECK(told.counts == (memcmp(e.before, e.k.parameters, e.n.graph->blob_count * sizeof(float)) != 0));
+    REQUIRE_OK(cuda()->steps->fetch(e.k.plan, e.before, NULL, &err), err);
+    ended_close(&e);
+}

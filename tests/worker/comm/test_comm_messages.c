@@ -1,0 +1,146 @@
+/* test_comm_messages.c -- tagged messages between real processes. */
+#include "tests/worker/comm/ranks.h"
+
+enum { LARGE_BYTES = 3000001 }; /* more than forty pipes */
+
+static void fill_bytes(uint8_t *data, size_t bytes, uint32_t seed)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (uint8_t)(i * 31 + i / 251 + seed);
+}
+
+static bool bytes_are(const uint8_t *data, size_t bytes, uint32_t seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (data[i] != (uint8_t)(i * 31 + i / 251 + seed))
+            return false;
+    }
+    return true;
+}
+
+static void by_tag(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    gp_comm_message message;
+    int32_t got = 0;
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    if (place->slot == 0) {
+        for (int32_t k = 0; k < 10; k++)
+            REQUIRE_OK(gp_comm_send(comm, 1, (uint32_t)k % 5, &k, sizeof(k), &err), err);
+        REQUIRE_OK(gp_comm_send(comm, 1, 9, NULL, 0, &err), err);
+    } else {
+        REQUIRE_OK(gp_comm_receive(comm, 0, 9, NULL, 0, &message, &err), err); /* the last one, empty */
+        CHECK_INT(0, message.bytes);
+        for (uint32_t tag = 5; tag-- > 0;) {
+            REQUIRE_OK(gp_comm_receive(comm, 0, tag, &got, sizeof(got), &message, &err), err);
+            CHECK_INT(tag, got);
+            CHECK_INT(sizeof(got), message.bytes);
+        }
+        REQUIRE_OK(gp_comm_receive(comm, GP_COMM_ANY, GP_COMM_ANY, &got, sizeof(got), &message, &err), err);
+        CHECK_INT(5, got);
+        CHECK_INT(0, message.rank);
+        CHECK_INT(0, message.tag);
+        REQUIRE_OK(gp_comm_receive(comm, 0, 3, &got, sizeof(got), &message, &err), err);
+        CHECK_INT(8, got);
+    }
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    gp_comm_free(comm);
+}
+
+TEST(messages_are_received_by_tag_whatever_order_they_came_in)
+{
+    run_ranks(2, by_tag);
+}
+
+static void probing(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    gp_comm_message message = { .bytes = 0 };
+    bool found = true;
+    uint8_t data[100];
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    fill_bytes(data, sizeof(data), 1);
+    REQUIRE_OK(gp_comm_probe(comm, GP_COMM_ANY, 4, &found, &message, &err), err);
+    CHECK(!found);
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    if (place->slot == 1) {
+        REQUIRE_OK(gp_comm_send(comm, 0, 4, data, sizeof(data), &err), err);
+    } else {
+        while (!found)
+            REQUIRE_OK(gp_comm_probe(comm, 1, GP_COMM_ANY, &found, &message, &err), err);
+        CHECK_INT(100, message.bytes);
+        CHECK_INT(4, message.tag);
+        CHECK_STATUS(GP_ELIMIT, gp_comm_receive(comm, 1, 4, data, 99, &message, &err));
+        CHECK_CONTAINS(err.message, "100 bytes");
+        memset(data, 0, sizeof(data));
+        REQUIRE_OK(gp_comm_receive(comm, 1, 4, data, 100, &message, &err), err);
+        CHECK(bytes_are(data, 100, 1));
+        CHECK_STATUS(GP_ESTATE, gp_comm_receive(comm, 0, 4, data, 100, &message, &err));
+        CHECK_CONTAINS(err.message, "never");
+    }
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    gp_comm_free(comm);
+}
+
+TEST(a_probe_tells_the_size_and_a_short_buffer_loses_nothing)
+{
+    run_ranks(2, probing);
+}
+
+/* Everybody sends before anybody receives, and each message is larger than all pipes together. */
+static void around(rank_place *place)
+{
+    gp_comm *comm = join_all(place, 0);
+    uint32_t next = (place->slot + 1) % place->slots,
+             previous = (place->slot + place->slots - 1) % place->slots;
+    uint8_t *data = gp_malloc(LARGE_BYTES);
+    gp_comm_message message;
+    gp_error err;
+
+    REQUIRE(comm != NULL && data != NULL);
+    for (uint32_t round = 0; round < 3; round++) {
+        fill_bytes(data, LARGE_BYTES - round, place->slot + round);
+        REQUIRE_OK(gp_comm_send(comm, next, round, data, LARGE_BYTES - round, &err), err);
+        REQUIRE_OK(gp_comm_receive(comm, previous, round, data, LARGE_BYTES, &message, &err), err);
+        CHECK_INT(LARGE_BYTES - round, message.bytes);
+        CHECK(bytes_are(data, message.bytes, previous + round));
+    }
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    gp_free(data);
+    gp_comm_free(comm);
+}
+
+TEST(a_ring_of_large_messages_does_not_lock_up)
+{
+    run_ranks(3, around);
+}
+
+/* Many small ones from all to one, which reads slowest first. */
+static void to_one(rank_place *place)
+{
+    enum { EACH = 2000 };
+    gp_comm *comm = join_all(place, 0);
+    gp_comm_message message;
+    gp_error err;
+
+    REQUIRE(comm != NULL);
+    for (uint32_t k = 0; k < EACH && place->slot != 0; k++)
+        REQUIRE_OK(gp_comm_send(comm, 0, k, &k, sizeof(k), &err), err);
+    for (uint32_t rank = place->slots - 1; rank > 0 && place->slot == 0; rank--) {
+        for (uint32_t k = 0, got = 0; k < EACH; k++) {
+            REQUIRE_OK(gp_comm_receive(comm, rank, GP_COMM_ANY, &got, sizeof(got), &message, &err), err);
+            REQUIRE(got == k && message.tag == k && message.rank == rank);
+        }
+    }
+    REQUIRE_OK(gp_comm_barrier(comm, &err), err);
+    gp_comm_free(comm);
+}
+
+TEST(messages_of_one_sender_come_in_the_order_sent)
+{
+    run_ranks(4, to_one);
+}

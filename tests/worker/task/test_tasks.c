@@ -1,0 +1,982 @@
+/* A link in one process: the compute thread serves it, the test is the client. */
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "tests/worker/task/link_client.h"
+#include "worker/task/blobs.h"
+#include "worker/task/object.h"
+#include "worker/task/tasks.h"
+
+typedef struct served {
+    link_client client;
+    gp_seat *seat;
+    gp_mailbox *mailbox;
+    gp_train_control train;
+    gp_worker_device device;
+    gp_objects *objects;
+    pthread_t compute, control;
+    atomic_bool blind;   /* control is to look at nothing */
+    atomic_bool blinded; /* and does */
+    atomic_bool over;
+    int door; /* the worker's end */
+} served;
+
+static served s;
+static gp_objects *objects; /* for all tests, as for all links of a worker */
+
+static void blob_add(link_client *client, uint64_t number, int fd)
+{
+    gp_error err;
+
+    (void)client;
+    CHECK_STATUS(GP_OK, gp_blobs_add(s.seat->blobs, number, fd, &err));
+}
+
+static void *compute_main(void *argument)
+{
+    gp_tasks_setup setup = {
+        .seat = s.seat, .mailbox = s.mailbox, .train = &s.train, .device = &s.device, .objects = objects
+    };
+
+    gp_tasks_serve(&setup);
+    return argument;
+}
+
+/* All that control does here is to look through a door where nothing is, so that waits for blobs end. */
+static void *control_main(void *argument)
+{
+    struct pollfd woken = { .fd = gp_mailbox_fd(s.mailbox), .events = POLLIN };
+
+    while (!atomic_load(&s.over)) {
+        poll(&woken, 1, 20);
+        gp_mailbox_calm(s.mailbox);
+        atomic_store(&s.blinded, atomic_load(&s.blind));
+        if (atomic_load(&s.blinded))
+            continue;
+        gp_blobs_look_begin(s.seat->blobs);
+        gp_blobs_look_end(s.seat->blobs);
+    }
+    return argument;
+}
+
+/* Everything but the threads. */
+static void link_make(void)
+{
+    int doors[2];
+    gp_error err;
+
+    memset(&s, 0, sizeof(s));
+    client_open(&s.client);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) != 0 ||
+        (objects == NULL && gp_objects_new(&objects, &err) != GP_OK) ||
+        gp_mailbox_new(&s.mailbox, &err) != GP_OK ||
+        gp_seat_new(&s.seat, dup(s.client.segment), dup(s.client.bell), doors[0], s.mailbox, false, &err) !=
+            GP_OK)
+        abort();
+    s.door = doors[0];
+    s.client.door = doors[1];
+    s.client.send_blob = blob_add;
+    s.seat->rank = 1;
+    s.seat->size = 4;
+    s.device = (gp_worker_device){ .kind = GP_DEVICE_CPU, .uuid = "cpu-0", .name = "a CPU", .shared = true };
+    gp_train_control_init(&s.train);
+}
+
+static void link_begin(void)
+{
+    link_make();
+    if (pthread_create(&s.compute, NULL, compute_main, NULL) != 0 ||
+        pthread_create(&s.control, NULL, control_main, NULL) != 0)
+        abort();
+}
+
+/* The same with object 1 loaded. */
+static void link_with_calls(void)
+{
+    link_begin();
+    answer(&s.client, object_send(&s.client, TASKS_CALLS, 1));
+    CHECK_STATUS(GP_OK, last.head.status);
+}
+
+static void link_free(void)
+{
+    gp_seat_free(s.seat);
+    gp_mailbox_free(s.mailbox);
+    gp_train_control_deinit(&s.train);
+    gp_link_free(s.client.link);
+    close(s.client.segment);
+    close(s.client.bell);
+    close(s.client.door);
+    close(s.door);
+}
+
+static void link_join(void)
+{
+    pthread_join(s.compute, NULL);
+    atomic_store(&s.over, true);
+    gp_mailbox_wake(s.mailbox);
+    pthread_join(s.control, NULL);
+    link_free();
+}
+
+static void link_end(void)
+{
+    call_new(&s.client, GP_CALL_CLOSE, NULL, 0);
+    call_send(&s.client);
+    link_join();
+}
+
+/* ---- calls ---- */
+
+TEST(a_task_is_shipped_found_run_and_answered)
+{
+    double x = 3;
+
+    link_with_calls();
+    CHECK(run(&s.client, function_of(&s.client, "square"), &x, sizeof(x)));
+    CHECK_STATUS(GP_OK, last.head.status);
+    CHECK_INT(sizeof(double), last.bytes);
+    memcpy(&x, last.content, sizeof(x));
+    CHECK_NEAR(9, x, 0);
+    CHECK_INT(1, s.seat->used);
+    link_end();
+}
+
+TEST(an_empty_task_has_an_empty_result)
+{
+    link_with_calls();
+    CHECK(run(&s.client, function_of(&s.client, "empty"), NULL, 0));
+    CHECK_STATUS(GP_OK, last.head.status);
+    CHECK_INT(0, last.bytes);
+    link_end();
+}
+
+TEST(many_calls_are_answered_in_their_order)
+{
+    uint32_t echo;
+    uint64_t first, sent = 0, got = 0;
+    enum { CALLS = 20000 };
+
+    link_with_calls();
+    echo = function_of(&s.client, "echo");
+    first = s.client.id + 1;
+    while (got < CALLS) {
+        while (sent < CALLS && sent - got < 1000) {
+            call_new(&s.client, GP_CALL_RUN, &sent, sizeof(sent))->function = echo;
+            sent++;
+        }
+        call_send(&s.client);
+        while (gp_link_pending(s.client.link) || sent - got >= 1000 || (sent == CALLS && got < CALLS)) {
+            uint64_t echoed;
+
+            if (!answer(&s.client, first + got))
+                goto out;
+            memcpy(&echoed, last.content, sizeof(echoed));
+            CHECK_INT(got, echoed);
+            got++;
+        }
+    }
+out:
+    link_end();
+}
+
+TEST(results_of_any_size_come_inline_or_as_a_blob)
+{
+    static const size_t sizes[] = { 0, 1, 64, GP_LINK_INLINE_MAX, GP_LINK_INLINE_MAX + 1, 100000, 4 << 20 };
+    uint32_t grow;
+
+    link_with_calls();
+    grow = function_of(&s.client, "grow");
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        CHECK(run(&s.client, grow, &sizes[i], sizeof(sizes[i])));
+        CHECK_STATUS(GP_OK, last.head.status);
+        CHECK_INT(sizes[i], last.bytes);
+        CHECK((last.head.blob != 0) == (sizes[i] > GP_LINK_INLINE_MAX));
+        for (size_t at = 0; at < last.bytes; at += 997)
+            CHECK_INT(at & 0xff, last.content[at]);
+    }
+    CHECK(run(&s.client, function_of(&s.client, "twice"), NULL, 0));
+    CHECK_TEXT("last", (const char *)last.content);
+    link_end();
+}
+
+static bool grow_to(uint32_t grow, size_t bytes)
+{
+    if (!run(&s.client, grow, &bytes, sizeof(bytes)))
+        return false;
+    CHECK_STATUS(GP_OK, last.head.status);
+    for (size_t at = 0; at < bytes; at += 997)
+        CHECK_INT(at & 0xff, last.content[at]);
+    return true;
+}
+
+/* Whether this kernel says who holds a file. */
+static bool leases_work(void)
+{
+    char path[40];
+    int file = file_of("x", 1, 0), again;
+    bool works;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+    again = open(path, O_RDWR | O_CLOEXEC);
+    close(file);
+    works = fcntl(again, F_SETLEASE, F_WRLCK) == 0;
+    close(again);
+    return works;
+}
+
+TEST(the_memory_of_a_large_result_is_used_again_when_the_client_has_let_go_of_it)
+{
+    uint32_t grow;
+    ino_t first;
+    char byte = 0;
+
+    if (!leases_work())
+        SKIP("the kernel grants no leases on memory files: nothing is used twice");
+    link_with_calls();
+    grow = function_of(&s.client, "grow");
+    CHECK(grow_to(grow, 1 << 20));
+    first = s.client.inode;
+    s.client.hold = true;
+    CHECK(grow_to(grow, (1 << 20) - 5000)); /* a bit smaller is as good */
+    CHECK_INT(first, s.client.inode);
+    s.client.hold = false;
+    CHECK(grow_to(grow, 1 << 20)); /* while the last is held */
+    CHECK(s.client.inode != first);
+    CHECK_INT(1, pread(s.client.held, &byte, 1, 997));
+    CHECK_INT(997 & 0xff, (unsigned char)byte);
+    CHECK(write(s.client.held, "x", 1) < 0); /* it is the worker's to write */
+    close(s.client.held);
+    for (size_t bytes = 100000; bytes < 3000000; bytes += 500000) /* more sizes than are kept */
+        CHECK(grow_to(grow, bytes));
+    for (int i = 0; i < 20; i++)
+        CHECK(grow_to(grow, 100000 + (size_t)i * 100000));
+    link_end();
+}
+
+TEST(results_larger_than_what_is_kept_replace_each_other)
+{
+    gp_results results = { 0 };
+    gp_error err;
+    uint64_t number;
+    int doors[2];
+    gp_blobs *blobs;
+
+    link_make();
+    REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) == 0);
+    REQUIRE_OK(gp_blobs_new(&blobs, doors[0], s.mailbox, &err), err);
+    for (int i = 0; i < 30; i++) { /* never touched: no page of them is real */
+        size_t bytes = (size_t)GP_RESULTS_BYTES_KEPT / 2 * (size_t)(1 + i % 3) + 1;
+        gp_memory memory;
+
+        CHECK_STATUS(GP_OK, gp_results_take(&results, bytes, &memory, &err));
+        CHECK(memory.bytes >= bytes);
+        CHECK_STATUS(GP_OK, gp_results_send(&results, &memory, blobs, &number, &err));
+        CHECK_INT(i + 1, number);
+        CHECK(results.bytes <= GP_RESULTS_BYTES_KEPT && results.count <= GP_RESULTS_KEPT);
+    }
+    gp_results_deinit(&results);
+    gp_blobs_free(blobs);
+    close(doors[0]);
+    close(doors[1]);
+    link_free();
+}
+
+TEST(a_blob_is_the_argument_of_as_many_calls_as_name_it_until_it_is_released)
+{
+    enum { BYTES = 3 << 20 };
+    unsigned char *data = gp_malloc(BYTES);
+    gp_call *call;
+    uint64_t blob;
+    uint32_t echo;
+
+    link_with_calls();
+    echo = function_of(&s.client, "echo");
+    for (size_t i = 0; i < BYTES; i++)
+        data[i] = (unsigned char)(i * 7);
+    blob = blob_put(&s.client, file_of(data, BYTES, ALL_SEALS));
+    for (size_t bytes = BYTES; bytes > 1000; bytes /= 30) {
+        call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+        call->function = echo;
+        call->blob = blob;
+        call->payload_bytes = bytes;
+        CHECK(answer(&s.client, call_send(&s.client)));
+        CHECK_STATUS(GP_OK, last.head.status);
+        CHECK_INT(bytes, last.bytes);
+        CHECK(memcmp(data, last.content, bytes) == 0);
+    }
+    call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+    call->function = echo;
+    call->blob = blob;
+    call->payload_bytes = BYTES + 1;
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "has 3145728 bytes; 3145729 were announced");
+    call_new(&s.client, GP_CALL_RELEASE, NULL, 0)->blob = blob;
+    call_send(&s.client);
+    call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+    call->function = echo;
+    call->blob = blob;
+    call->payload_bytes = 10;
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "is not here");
+    gp_free(data);
+    link_end();
+}
+
+TEST(a_blob_that_could_shrink_is_refused)
+{
+    uint32_t echo;
+    gp_call *call;
+
+    link_with_calls();
+    echo = function_of(&s.client, "echo");
+    call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+    call->function = echo;
+    call->blob = blob_put(&s.client, file_of("data", 4, F_SEAL_GROW));
+    call->payload_bytes = 4;
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "not sealed against shrinking");
+    link_end();
+}
+
+TEST(a_call_waits_for_a_blob_that_is_slower_than_its_record)
+{
+    gp_call *call;
+    uint32_t echo;
+    uint64_t id;
+
+    link_with_calls();
+    echo = function_of(&s.client, "echo");
+    atomic_store(&s.blind, true);
+    while (!atomic_load(&s.blinded)) /* it may be looking */
+        usleep(1000);
+    call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+    call->function = echo;
+    call->blob = s.client.blob + 1;
+    call->payload_bytes = 4;
+    id = call_send(&s.client);
+    usleep(20000);
+    blob_put(&s.client, file_of("late", 4, ALL_SEALS));
+    CHECK(answer(&s.client, id));
+    CHECK_TEXT("late", (const char *)last.content);
+    link_end();
+}
+
+TEST(a_client_that_never_releases_is_stopped)
+{
+    gp_error err;
+    uint64_t number = 0;
+
+    link_make();
+    while (number < GP_LINK_BLOBS_MAX) /* in an order of its own */
+        if (gp_blobs_add(s.seat->blobs, 1 + (number++ * 7 % GP_LINK_BLOBS_MAX), file_of("x", 1, 0), &err) !=
+            GP_OK)
+            break;
+    CHECK_INT(GP_LINK_BLOBS_MAX, number);
+    CHECK_STATUS(GP_ELIMIT, gp_blobs_add(s.seat->blobs, ++number, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 5, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, 0, file_of("x", 1, 0), &err));
+    CHECK_STATUS(GP_EPROTO, gp_blobs_add(s.seat->blobs, number + 1, -1, &err));
+    link_free();
+}
+
+TEST(an_error_of_a_task_has_its_status_and_its_sentence)
+{
+    uint32_t fail;
+
+    link_with_calls();
+    fail = function_of(&s.client, "fail");
+    CHECK(run(&s.client, fail, "such thing", 10));
+    check_failed(GP_ENOENT, "there is no such thing");
+    CHECK(run(&s.client, fail, NULL, 0));
+    check_failed(GP_ENODEV, "no usable device");
+    CHECK(run(&s.client, function_of(&s.client, "strange"), NULL, 0));
+    check_failed(GP_EINVAL, "returned 4711, which is no status");
+    link_end();
+}
+
+TEST(what_no_worker_knows_is_refused)
+{
+    link_with_calls();
+    call_new(&s.client, 99, NULL, 0);
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EUNSUPPORTED, "calls of kind 99");
+    CHECK(run(&s.client, 77, NULL, 0));
+    check_failed(GP_ENOENT, "no function has number 77");
+    CHECK(run(&s.client, UINT32_MAX, NULL, 0));
+    check_failed(GP_ENOENT, "no function has number");
+    call_new(&s.client, GP_CALL_FUNCTION, NULL, 0)->count = 1;
+    answer(&s.client, call_send(&s.client));
+    CHECK(last.head.status != GP_OK);
+    link_end();
+}
+
+TEST(a_revoked_call_is_not_run_and_not_answered)
+{
+    uint32_t until_canceled, count;
+    uint64_t first, position, after;
+    int calls;
+
+    link_with_calls();
+    until_canceled = function_of(&s.client, "until_canceled");
+    count = function_of(&s.client, "count_calls");
+    CHECK(run(&s.client, count, NULL, 0));
+    memcpy(&calls, last.content, sizeof(calls));
+    first = run_send(&s.client, until_canceled, NULL, 0);
+    CHECK(answer_any(&s.client)); /* its line says that it runs */
+    run_send(&s.client, count, NULL, 0);
+    position = gp_link_position(s.client.link);
+    CHECK(gp_link_revoke(s.client.link, position));
+    CHECK(!gp_link_revoke(s.client.link, position));
+    after = run_send(&s.client, count, NULL, 0);
+    gp_link_cancel(s.client.link, first);
+    CHECK(answer(&s.client, first));
+    CHECK(answer(&s.client, after));
+    CHECK_INT(calls + 1, *(int *)(void *)last.content);
+    CHECK(!gp_link_revoke(s.client.link, position)); /* its place is free */
+    link_end();
+}
+
+TEST(a_running_task_sees_that_it_is_canceled)
+{
+    uint64_t id;
+
+    link_with_calls();
+    id = run_send(&s.client, function_of(&s.client, "until_canceled"), NULL, 0);
+    CHECK(answer_any(&s.client)); /* its line says that it runs */
+    CHECK_INT(GP_ANSWER_LOG, last.head.kind);
+    CHECK_INT(id, gp_link_running(s.client.link));
+    gp_link_cancel(s.client.link, id - 1); /* another */
+    usleep(10000);
+    CHECK_INT(id, gp_link_running(s.client.link));
+    gp_link_cancel(s.client.link, id);
+    CHECK(answer(&s.client, id));
+    check_failed(GP_ECANCELED, "as was asked");
+    link_end();
+}
+
+TEST(a_stopped_seat_ends_task_and_link)
+{
+    link_with_calls();
+    run_send(&s.client, function_of(&s.client, "until_canceled"), NULL, 0);
+    answer_any(&s.client);
+    gp_seat_stop(s.seat);
+    link_join();
+}
+
+TEST(a_command_ends_the_service_of_a_link_that_rests)
+{
+    gp_error err;
+
+    link_with_calls();
+    usleep(5000);
+    CHECK_STATUS(GP_OK, gp_mailbox_post(s.mailbox, GP_COMMAND_RESET, NULL, &err));
+    link_join();
+}
+
+/* ---- objects ---- */
+
+static void check_object(const char *path, gp_status status, const char *text)
+{
+    static uint32_t number = 10;
+
+    CHECK(answer(&s.client, object_send(&s.client, path, number++)));
+    check_failed(status, text);
+}
+
+TEST(what_is_no_task_object_is_refused_with_the_reason)
+{
+    link_with_calls();
+    check_object(TASKS_NO_ABI, GP_EINVAL, "is not a task object: build it with <gradpool/task.h>");
+    check_object(TASKS_OTHER_ABI, GP_EVERSION, "was built for ABI 99");
+    check_object(TASKS_UNRESOLVED, GP_EINVAL, "undefined symbol: a_function_of_a_library_that_was_forgotten");
+    CHECK_CONTAINS((const char *)last.content, "unresolved.so could not be loaded");
+    check_object("/etc/passwd", GP_EINVAL, "/etc/passwd could not be loaded: ");
+    check_object(TASKS_CALLS, GP_OK, "");
+    link_end();
+}
+
+TEST(a_function_that_is_missing_is_answered_with_what_there_is)
+{
+    link_with_calls();
+    answer(&s.client, function_send(&s.client, 1, 90, "sqare"));
+    check_failed(GP_ENOENT, "has no function \"sqare\"; did you mean \"square\"?");
+    answer(&s.client, function_send(&s.client, 1, 90, "nothing_like_it"));
+    check_failed(GP_ENOENT, "it has ");
+    answer(&s.client, function_send(&s.client, 1, 90, "malloc"));
+    check_failed(GP_ENOENT, "has no function \"malloc\"");
+    answer(&s.client, function_send(&s.client, 1, 90, "some_data"));
+    check_failed(GP_ENOENT, "is data, not a function");
+    answer(&s.client, function_send(&s.client, 7, 90, "square"));
+    check_failed(GP_ENOENT, "no object has number 7");
+    answer(&s.client, function_send(&s.client, 1, 0, "square"));
+    check_failed(GP_EPROTO, "not in [1, 4096]");
+    link_end();
+}
+
+TEST(a_file_that_others_could_write_or_that_is_not_what_was_announced_is_no_object)
+{
+    unsigned char payload[sizeof(gp_task_object) + 2] = { 0 };
+    gp_call *call;
+
+    link_begin();
+    ((gp_task_object *)(void *)payload)->bytes = 4;
+    payload[sizeof(gp_task_object)] = 'p';
+    for (int seals = 0; seals < 2; seals++) {
+        call = call_new(&s.client, GP_CALL_OBJECT, payload, sizeof(payload));
+        call->count = 1;
+        call->blob = blob_put(&s.client, file_of("ELF?", 4, seals ? ALL_SEALS : F_SEAL_SHRINK));
+        call->payload_bytes = 4;
+        answer(&s.client, call_send(&s.client));
+        check_failed(seals ? GP_ECORRUPT : GP_EPERM, seals ? "another SHA-256" : "others could still write");
+    }
+    call = call_new(&s.client, GP_CALL_OBJECT, payload, sizeof(payload));
+    call->count = 1;
+    call->blob = blob_put(&s.client, file_of("ELF", 3, ALL_SEALS));
+    call->payload_bytes = 3;
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_ECORRUPT, "came with 3 bytes; 4 were announced");
+    link_end();
+}
+
+TEST(the_same_content_is_loaded_once)
+{
+    int first;
+
+    link_with_calls();
+    answer(&s.client, object_send(&s.client, TASKS_CALLS, 2));
+    CHECK_STATUS(GP_OK, last.head.status);
+    CHECK(run(&s.client, function_of(&s.client, "count_calls"), NULL, 0));
+    memcpy(&first, last.content, sizeof(first));
+    answer(&s.client, function_send(&s.client, 2, 500, "count_calls"));
+    CHECK_STATUS(GP_OK, last.head.status);
+    CHECK(run(&s.client, 500, NULL, 0));
+    CHECK_INT(first + 1, *(int *)(void *)last.content);
+    link_end();
+}
+
+/* In a process of its own: the client of this process sees what the dead one leaves. */
+static int in_a_child(uint64_t *running, const char *object, const char *function)
+{
+    int status = -1;
+    pid_t pid;
+    uint64_t id;
+
+    link_make();
+    pid = fork();
+    if (pid == 0) {
+        gp_error err;
+
+        if (gp_objects_new(&objects, &err) == GP_OK &&
+            pthread_create(&s.compute, NULL, compute_main, NULL) == 0) {
+            id = object_send(&s.client, object, 1);
+            if (function != NULL && answer(&s.client, id)) {
+                function_send(&s.client, 1, 1, function);
+                answer(&s.client, s.client.id);
+                run_send(&s.client, 1, NULL, 0);
+            }
+            pthread_join(s.compute, NULL);
+        }
+        _exit(77);
+    }
+    waitpid(pid, &status, 0);
+    *running = gp_link_running(s.client.link);
+    link_free();
+    return status;
+}
+
+TEST(a_crash_leaves_behind_which_call_it_was)
+{
+    uint64_t running;
+    int status = in_a_child(&running, TASKS_CALLS, "crash");
+
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 77); /* sanitizers exit */
+    CHECK_INT(3, running);
+    status = in_a_child(&running, TASKS_CRASH, NULL);
+    CHECK(WIFSIGNALED(status) || WEXITSTATUS(status) != 77);
+    CHECK_INT(1, running);
+}
+
+/* ---- what the functions of task.h give ---- */
+
+TEST(a_task_knows_where_it_is)
+{
+    link_with_calls();
+    CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
+    CHECK_TEXT("2 of 4, worker 2, attempt 1, cpu 0 cpu-0, 1 cores", (const char *)last.content);
+    link_end();
+}
+
+TEST(values_are_put_and_got_by_both_sides)
+{
+    static unsigned char large[100000];
+    static const char named[] = "kept\0of the client";
+    uint32_t recall;
+    gp_call *call;
+
+    link_with_calls();
+    recall = function_of(&s.client, "recall");
+    CHECK(run(&s.client, recall, NULL, 0));
+    check_failed(GP_ENOENT, "nothing is kept");
+    call_new(&s.client, GP_CALL_GET, "kept", 4);
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_ENOENT, "it has no value \"kept\"");
+    call_new(&s.client, GP_CALL_PUT, named, sizeof(named) - 1);
+    answer(&s.client, call_send(&s.client));
+    CHECK(run(&s.client, recall, NULL, 0));
+    CHECK_TEXT("of the client", (const char *)last.content);
+    CHECK(run(&s.client, function_of(&s.client, "remember"), "of the task", 11));
+    call_new(&s.client, GP_CALL_GET, "kept", 4);
+    answer(&s.client, call_send(&s.client));
+    CHECK_TEXT("of the task", (const char *)last.content);
+    memset(large, 'l', sizeof(large));
+    call = call_new(&s.client, GP_CALL_PUT, "kept", 5);
+    call->blob = blob_put(&s.client, file_of(large, sizeof(large), ALL_SEALS));
+    call->payload_bytes = sizeof(large);
+    answer(&s.client, call_send(&s.client));
+    CHECK_STATUS(GP_OK, last.head.status);
+    call_new(&s.client, GP_CALL_RELEASE, NULL, 0)->blob = s.client.blob;
+    call_send(&s.client);
+    CHECK(run(&s.client, recall, NULL, 0));
+    CHECK_INT(sizeof(large), last.bytes);
+    CHECK(memcmp(large, last.content, sizeof(large)) == 0);
+    call_new(&s.client, GP_CALL_GET, "kept", 4);
+    answer(&s.client, call_send(&s.client));
+    CHECK(last.bytes == sizeof(large) && memcmp(large, last.content, sizeof(large)) == 0);
+    call_new(&s.client, GP_CALL_PUT, "kept", 5)->flags = GP_CALL_REMOVE;
+    answer(&s.client, call_send(&s.client));
+    CHECK(run(&s.client, recall, NULL, 0));
+    check_failed(GP_ENOENT, "nothing is kept");
+    link_end();
+}
+
+TEST(thousands_of_values_are_found_again_and_those_of_a_bad_name_are_refused)
+{
+    char text[300];
+
+    link_begin();
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 3000; i++) {
+            int length = snprintf(text, sizeof(text), "value %d%c%d", i, 0, i * i);
+
+            call_new(&s.client,
+                     round == 0   ? GP_CALL_PUT
+                     : round == 1 ? GP_CALL_GET
+                                  : GP_CALL_PUT,
+                     text, round == 1 ? strlen(text) : (size_t)length)
+                ->flags = round == 2 ? GP_CALL_REMOVE : 0;
+            if (!answer(&s.client, call_send(&s.client)))
+                break;
+            CHECK_STATUS(GP_OK, last.head.status);
+            if (round == 1)
+                CHECK_TEXT(text + strlen(text) + 1, (const char *)last.content);
+        }
+    memset(text, 'n', sizeof(text));
+    call_new(&s.client, GP_CALL_PUT, text, GP_TASK_NAME_MAX);
+    answer(&s.client, call_send(&s.client));
+    CHECK_STATUS(GP_OK, last.head.status);
+    call_new(&s.client, GP_CALL_PUT, text, GP_TASK_NAME_MAX + 1);
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "a name of more than 128 bytes");
+    call_new(&s.client, GP_CALL_PUT, NULL, 0);
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "without a name");
+    call_new(&s.client, GP_CALL_GET, "\0x", 2);
+    answer(&s.client, call_send(&s.client));
+    check_failed(GP_EPROTO, "without a name");
+    link_end();
+}
+
+TEST(a_constant_is_built_once_and_dropped_when_the_link_ends)
+{
+    int ends[2];
+    char said[8] = "";
+    uint32_t constant;
+
+    if (pipe(ends) != 0)
+        abort();
+    link_with_calls();
+    constant = function_of(&s.client, "constant");
+    CHECK(run(&s.client, constant, &ends[1], sizeof(ends[1])));
+    check_failed(GP_EBUSY, "not the first time");
+    for (int i = 0; i < 3; i++) {
+        CHECK(run(&s.client, constant, NULL, 0));
+        CHECK_STATUS(GP_OK, last.head.status);
+        CHECK_INT(2, *(int *)(void *)last.content);
+    }
+    link_end();
+    CHECK_INT(7, read(ends[0], said, sizeof(said)));
+    CHECK_TEXT("dropped", said);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+TEST(an_attached_file_can_be_opened_by_its_name)
+{
+    uint32_t read_file;
+    gp_call *call;
+
+    link_with_calls();
+    read_file = function_of(&s.client, "read_file");
+    CHECK(run(&s.client, read_file, NULL, 0));
+    check_failed(GP_ENOENT, "no file is attached");
+    for (int seals = 0; seals < 2; seals++) {
+        call = call_new(&s.client, GP_CALL_FILE, "the file", 9);
+        call->blob = blob_put(&s.client, file_of("content", 7, seals ? ALL_SEALS : F_SEAL_GROW));
+        call->payload_bytes = 7;
+        answer(&s.client, call_send(&s.client));
+        check_failed(seals ? GP_OK : GP_EPERM, seals ? "" : "unsealed");
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(run(&s.client, read_file, NULL, 0));
+        CHECK_TEXT("content", (const char *)last.content);
+    }
+    link_end();
+}
+
+TEST(random_numbers_depend_on_the_seed_alone)
+{
+    unsigned char first[100], other[100];
+    uint32_t draw;
+    size_t bytes = 0;
+
+    link_with_calls();
+    draw = function_of(&s.client, "draw");
+    for (uint64_t seed = 1; seed < 3; seed++)
+        for (int again = 0; again < 2; again++) {
+            gp_call *call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
+
+            call->function = draw;
+            call->value = seed;
+            CHECK(answer(&s.client, call_send(&s.client)));
+            bytes = last.bytes;
+            if (again == 0)
+                memcpy(seed == 1 ? first : other, last.content, bytes);
+            else
+                CHECK(memcmp(seed == 1 ? first : other, last.content, bytes) == 0);
+        }
+    CHECK_INT(56, bytes);
+    CHECK(memcmp(first, other, bytes) != 0);
+    link_end();
+}
+
+TEST(lines_and_items_come_before_the_result_in_their_order)
+{
+    uint64_t id;
+    gp_door_request request;
+    gp_error err;
+
+    link_with_calls();
+    id = run_send(&s.client, function_of(&s.client, "tell"), NULL, 0);
+    CHECK(answer_any(&s.client));
+    CHECK_INT(GP_ANSWER_LOG, last.head.kind);
+    CHECK_INT(id, last.head.id);
+    CHECK_TEXT("one two 3", (const char *)last.content);
+    CHECK(answer_any(&s.client));
+    CHECK_INT(GP_ANSWER_QUEUE, last.head.kind);
+    CHECK(last.bytes == 10 && memcmp(last.content, "small\0item", 10) == 0);
+    CHECK(answer_any(&s.client));
+    CHECK_INT(GP_ANSWER_QUEUE, last.head.kind);
+    CHECK_TEXT("large", (const char *)last.content);
+    CHECK_INT(100000, last.head.payload_bytes);
+    CHECK_STATUS(GP_OK, gp_door_receive_fd(s.client.door, &request, NULL, 1000, &err));
+    CHECK_INT(last.head.blob, request.lease);
+    CHECK(answer_any(&s.client));
+    CHECK_TEXT("end", (const char *)last.content);
+    CHECK(answer(&s.client, id));
+    check_failed(GP_EINVAL, "a queue's name has 0 bytes");
+    link_end();
+}
+
+TEST(a_log_that_nobody_reads_is_dropped_and_counted)
+{
+    uint64_t lines = 0, dropped = 0;
+
+    link_with_calls();
+    run_send(&s.client, function_of(&s.client, "flood"), "log", 3);
+    while (gp_link_pending(s.client.link) == 0)
+        usleep(1000);
+    usleep(50000); /* it does not wait for us */
+    while (answer_any(&s.client) && last.head.kind != GP_ANSWER_DONE) {
+        lines += last.head.kind == GP_ANSWER_LOG;
+        dropped += last.head.kind == GP_ANSWER_DROPPED ? last.head.value : 0;
+    }
+    CHECK_STATUS(GP_OK, last.head.status);
+    CHECK(lines > 100);
+    CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
+    CHECK(dropped == 0 || lines + dropped <= 2000);
+    link_end();
+}
+
+TEST(a_queue_waits_for_room_until_all_is_read)
+{
+    uint64_t id, items = 0;
+
+    link_with_calls();
+    id = run_send(&s.client, function_of(&s.client, "flood"), "queue", 5);
+    while (gp_link_running(s.client.link) != id)
+        usleep(1000);
+    usleep(20000);
+    CHECK_INT(id, gp_link_running(s.client.link));
+    while (answer_any(&s.client) && last.head.kind == GP_ANSWER_QUEUE)
+        items++;
+    CHECK_INT(2000, items);
+    CHECK_INT(id, last.head.id);
+    CHECK_STATUS(GP_OK, last.head.status);
+    link_end();
+}
+
+TEST(a_task_that_waits_for_room_can_be_canceled)
+{
+    uint64_t id;
+
+    link_with_calls();
+    id = run_send(&s.client, function_of(&s.client, "flood"), "for ever", 8);
+    answer_any(&s.client);
+    gp_link_cancel(s.client.link, id);
+    while (last.head.kind != GP_ANSWER_DONE && answer_any(&s.client))
+        usleep(500); /* slower than it */
+    check_failed(GP_ECANCELED, "waited for room");
+    link_end();
+}
+
+/* ---- without memory ---- */
+
+TEST(a_seat_without_memory_is_refused_and_keeps_nothing)
+{
+    int64_t live;
+    gp_seat *seat;
+    gp_error err;
+
+    link_make();
+    live = gp_alloc_get_stats().live;
+    for (uint64_t n = 1; n < 100; n++) {
+        int segment = dup(s.client.segment), bell = dup(s.client.bell);
+        gp_status status;
+
+        gp_alloc_fail_nth(n);
+        status = gp_seat_new(&seat, segment, bell, s.door, s.mailbox, false, &err);
+        if (gp_alloc_fail_nth(0) != 0) { /* it has fewer */
+            CHECK_STATUS(GP_OK, status);
+            CHECK(n > 2);
+            gp_seat_free(seat);
+            break;
+        }
+        CHECK_STATUS(GP_ENOMEM, status);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+        close(segment);
+        close(bell);
+    }
+    CHECK_INT(live, gp_alloc_get_stats().live);
+    link_free();
+}
+
+TEST(a_link_without_memory_is_not_served_and_a_call_without_is_an_error)
+{
+    gp_status seen = GP_OK;
+    int64_t live;
+
+    link_make();
+    live = gp_alloc_get_stats().live;
+    for (uint64_t n = 1; n < 8; n++) {
+        gp_alloc_fail_nth(n);
+        compute_main(NULL);
+        if (gp_alloc_fail_nth(0) != 0)
+            GP_TEST_FAIL("fewer than %llu allocations", (unsigned long long)n);
+        CHECK_INT(live, gp_alloc_get_stats().live);
+    }
+    link_free();
+    link_with_calls();
+    for (uint64_t n = 1; n < 4; n++) { /* our own side of it allocates nothing */
+        call_new(&s.client, GP_CALL_PUT, "name\0value", 10);
+        gp_alloc_fail_nth(n);
+        CHECK(answer(&s.client, call_send(&s.client)));
+        gp_alloc_fail_nth(0);
+        if (n == 1)
+            seen = (gp_status)last.head.status;
+    }
+    CHECK_STATUS(GP_ENOMEM, seen);
+    CHECK_STATUS(GP_OK, last.head.status);
+    link_end();
+}
+
+/* ---- bytes of any kind ---- */
+
+static const uint16_t random_kinds[] = {
+    GP_CALL_OBJECT,
+    GP_CALL_FUNCTION,
+    GP_CALL_FILE,
+    GP_CALL_RUN,
+    GP_CALL_PUT,
+    GP_CALL_GET,
+    GP_CALL_FETCH,
+    GP_CALL_FORGET,
+    GP_CALL_LOOP_OPEN,
+    GP_CALL_LOOP,
+    GP_CALL_LOOP_CLOSE,
+    GP_CALL_COMBINE,
+    77,
+};
+
+/* Mostly small, so that some of it means something. */
+static uint64_t random_number(void)
+{
+    return rand() % 16 == 0 ? (uint64_t)rand() << (rand() % 33) : (uint64_t)rand() % 5;
+}
+
+static void random_call(void)
+{
+    union {
+        gp_task_loop loop;
+        unsigned char bytes[400];
+    } payload;
+    size_t bytes = (size_t)rand() % sizeof(payload);
+    gp_call *call;
+
+    for (size_t i = 0; i < sizeof(payload); i++)
+        payload.bytes[i] = (unsigned char)(rand() % 3 == 0 ? 0 : rand());
+    if (rand() % 2 == 0)
+        payload.loop = (gp_task_loop){ .first = (int64_t)random_number(),
+                                       .step = (int64_t)random_number(),
+                                       .total = random_number(),
+                                       .input_bytes = (uint32_t)random_number(),
+                                       .output_bytes = (uint32_t)random_number(),
+                                       .reduce_bytes = (uint32_t)random_number() * 8,
+                                       .reduce_block = (uint32_t)random_number(),
+                                       .combine = (uint32_t)random_number(),
+                                       .reduce_kind = (uint32_t)random_number(),
+                                       .argument_bytes = random_number() };
+    call =
+        call_new(&s.client, random_kinds[(size_t)rand() % (sizeof(random_kinds) / 2)], payload.bytes, bytes);
+    call->flags = (uint16_t)(rand() % 4);
+    call->function = (uint32_t)random_number();
+    call->count = (uint32_t)random_number();
+    call->first = (int64_t)random_number();
+    call->value = 1 + random_number();
+    if (rand() % 4 == 0) {
+        call->blob = rand() % 50 == 0 ? blob_put(&s.client, file_of(payload.bytes, bytes, ALL_SEALS))
+                                      : 1 + (uint64_t)rand() % s.client.blob;
+        call->payload_bytes = (uint64_t)rand() % 500;
+    }
+}
+
+TEST(random_calls_are_answered_or_end_the_link_and_break_nothing)
+{
+    int64_t deadline = gp_now_ms() + 2000;
+    uint64_t calls = 0, answers = 0;
+
+    srand(4711);
+    link_with_calls();
+    for (int i = 0; i < 4; i++)
+        function_of(&s.client, "empty");
+    for (; (gp_now_ms() < deadline || calls < 200) && calls < 100000; calls++) {
+        random_call();
+        if (!answer(&s.client, call_send(&s.client)))
+            break;
+        answers++;
+    }
+    CHECK_INT(calls, answers);
+    CHECK(calls > 100);
+    link_end();
+}

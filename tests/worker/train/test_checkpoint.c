@@ -1,0 +1,421 @@
+/* Checkpoints: whole or not there, damaged ones named, older ones kept when the disk is full. */
+#include "worker/train/checkpoint.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/crc32c.h"
+#include "tests/gp_test.h"
+#include "tests/leftovers.h"
+#include "tests/common/model/nets.h"
+
+static const gp_shape image = { 3, { 1, 8, 8 } };
+static const char *const net = "c conv2d channels=4;kernel=3 | r relu | f fc outputs=5 | l crossentropy";
+
+/* A training's state without the training. */
+typedef struct stage {
+    char directory[64];
+    gp_graph *graph;
+    gp_train_options options;
+    gp_checkpoint_frame frame;
+    gp_checkpoint state;
+    bool ready;
+} stage;
+
+static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
+{
+    (void)facts;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+static float value_at(uint64_t step, size_t i)
+{
+    return (float)sin((double)step + 0.1 * (double)i);
+}
+
+static void stage_fill(stage *s, uint64_t step)
+{
+    size_t count = s->graph->blob_count;
+
+    for (size_t i = 0; i < count; i++) {
+        s->state.parameters[i] = value_at(step, i);
+        s->state.state[i] = value_at(step, i + 1);
+        s->state.state[count + i] = value_at(step, i + 2);
+        s->state.best[i] = value_at(step, i + 3);
+    }
+    s->state.step = s->state.optim_step = step;
+    s->state.epoch = 2;
+    s->state.first = 17;
+    s->state.best_loss = 0.25;
+    s->state.no_better = 1;
+    s->state.is_best = false;
+}
+
+static bool stage_open(stage *s, const char *text)
+{
+    gp_error err;
+
+    memset(s, 0, sizeof(*s));
+    strcpy(s->directory, "/tmp/gp-checkpoint-XXXXXX");
+    if (leftovers_make(s->directory) == NULL || net_graph(&s->graph, &image, text, &err) != GP_OK)
+        return false;
+    gp_train_options_from_json(&s->options, "{\"solver\": \"adam\"}", 18, &err);
+    s->frame = (gp_checkpoint_frame){
+        .graph = s->graph, .options = &s->options, .data_fingerprint = 0xfeedbeef, .world = 2
+    };
+    s->state.state_blobs = 2;
+    s->state.parameters = gp_calloc(s->graph->blob_count, sizeof(float));
+    s->state.state = gp_calloc(s->graph->blob_count * 2, sizeof(float));
+    s->state.best = gp_calloc(s->graph->blob_count, sizeof(float));
+    s->ready = true;
+    return true;
+}
+
+static void stage_close(stage *s)
+{
+    nftw(s->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    gp_free(s->state.parameters);
+    gp_free(s->state.state);
+    gp_free(s->state.best);
+    gp_graph_free(s->graph);
+}
+
+static void stage_write(stage *s, uint64_t step, bool best)
+{
+    gp_error err;
+
+    stage_fill(s, step);
+    s->state.is_best = best;
+    REQUIRE_OK(gp_checkpoint_write(s->directory, &s->frame, &s->state, &err), err);
+}
+
+static gp_status stage_read(stage *s, char damaged[240], gp_error *err)
+{
+    memset(s->state.parameters, 0, s->graph->blob_count * sizeof(float));
+    memset(s->state.state, 0, 2 * s->graph->blob_count * sizeof(float));
+    memset(s->state.best, 0, s->graph->blob_count * sizeof(float));
+    s->state.step = 0;
+    return gp_checkpoint_read(&s->state, &s->frame, s->directory, damaged, err);
+}
+
+static bool there(const stage *s, uint64_t step)
+{
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%llu.json", s->directory, (unsigned long long)step);
+    return access(path, F_OK) == 0;
+}
+
+/* XOR one byte of a file. */
+static void flip(const stage *s, const char *name, long offset)
+{
+    char path[160];
+    FILE *file;
+    int byte;
+
+    snprintf(path, sizeof(path), "%s/%s", s->directory, name);
+    file = fopen(path, "r+");
+    if (file == NULL || fseek(file, offset, offset < 0 ? SEEK_END : SEEK_SET) != 0)
+        abort();
+    byte = fgetc(file);
+    fseek(file, -1, SEEK_CUR);
+    fputc(byte ^ 0x10, file);
+    fclose(file);
+}
+
+TEST(the_checksum_is_castagnoli_s)
+{
+    unsigned char ones[32];
+
+    memset(ones, 0xff, sizeof(ones));
+    CHECK_INT(0xe3069283, gp_crc32c(0, "123456789", 9)); /* RFC 3720, B.4 */
+    CHECK_INT(0x62a8ab43, gp_crc32c(0, ones, sizeof(ones)));
+    CHECK_INT(0xe3069283, gp_crc32c(gp_crc32c(0, "1234", 4), "56789", 5));
+}
+
+TEST(what_was_written_is_read_back_bit_for_bit)
+{
+    char damaged[240];
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 41, true);
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_TEXT("", damaged);
+    CHECK_INT(41, s.state.step);
+    CHECK_INT(41, s.state.optim_step);
+    CHECK_INT(2, s.state.epoch);
+    CHECK_INT(17, s.state.first);
+    CHECK_NEAR(0.25, s.state.best_loss, 0.0);
+    CHECK_INT(1, s.state.no_better);
+    CHECK(s.state.is_best);
+    for (size_t i = 0; i < s.graph->blob_count; i++) {
+        if (s.state.parameters[i] != value_at(41, i) || s.state.state[i] != value_at(41, i + 1) ||
+            s.state.state[s.graph->blob_count + i] != value_at(41, i + 2) ||
+            s.state.best[i] != value_at(41, i + 3))
+            GP_TEST_FAIL("element %zu differs", i);
+    }
+    stage_close(&s);
+}
+
+TEST(the_tensors_have_the_form_of_safetensors)
+{
+    char path[128], text[65536];
+    uint64_t header;
+    gp_json *json;
+    gp_error err;
+    FILE *file;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 7, false);
+    snprintf(path, sizeof(path), "%s/7.safetensors", s.directory);
+    file = fopen(path, "r");
+    REQUIRE(file != NULL);
+    REQUIRE(fread(&header, sizeof(header), 1, file) == 1 && header < sizeof(text) && header % 8 == 0);
+    REQUIRE(fread(text, 1, header, file) == header);
+    fclose(file);
+    REQUIRE_OK(gp_json_parse(&json, text, header, &err), err);
+    const gp_json *weight = gp_json_member(json, "c.weight");
+
+    REQUIRE(weight != NULL);
+    CHECK_TEXT("F32", gp_json_text(gp_json_member(weight, "dtype"), ""));
+    CHECK_INT(4, gp_json_count(gp_json_member(weight, "shape")));
+    CHECK(gp_json_member(json, "optimizer.1.f.bias") != NULL);
+    CHECK(gp_json_member(json, "best.f.weight") != NULL);
+    gp_json_free(json);
+    stage_close(&s);
+}
+
+TEST(the_last_two_and_the_best_are_kept)
+{
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, true);
+    stage_write(&s, 20, true);
+    stage_write(&s, 30, false);
+    stage_write(&s, 40, false);
+    stage_write(&s, 50, false);
+    CHECK(!there(&s, 10));
+    CHECK(there(&s, 20)); /* the newest best */
+    CHECK(!there(&s, 30));
+    CHECK(there(&s, 40));
+    CHECK(there(&s, 50));
+    stage_close(&s);
+}
+
+TEST(a_run_prunes_its_own_checkpoints_only_and_never_the_one_that_it_just_wrote)
+{
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    strcpy(s.options.run_id, "long");
+    stage_write(&s, 100, true);
+    stage_write(&s, 110, false);
+    strcpy(s.options.run_id, "short");
+    for (uint64_t step = 1; step <= 4; step++) {
+        stage_write(&s, step, false);
+        CHECK(there(&s, step));
+    }
+    CHECK(there(&s, 100) && there(&s, 110));
+    CHECK(!there(&s, 1) && !there(&s, 2) && there(&s, 3));
+    /* A run that went back to an older checkpoint keeps what it writes from there. */
+    strcpy(s.options.run_id, "long");
+    stage_write(&s, 50, false);
+    stage_write(&s, 60, false);
+    stage_write(&s, 70, false);
+    CHECK(!there(&s, 50) && there(&s, 60) && there(&s, 70));
+    stage_close(&s);
+}
+
+TEST(a_checkpoint_of_another_run_is_neither_replaced_nor_resumed)
+{
+    char damaged[240];
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    strcpy(s.options.run_id, "first");
+    stage_write(&s, 10, false);
+    strcpy(s.options.run_id, "second");
+    stage_write(&s, 5, false);
+    stage_fill(&s, 10);
+    CHECK_STATUS(GP_EBUSY, gp_checkpoint_write(s.directory, &s.frame, &s.state, &err));
+    CHECK_CONTAINS(err.message, "10.json belongs to another run (first)");
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(5, s.state.step);
+    strcpy(s.options.run_id, "third");
+    CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
+    stage_close(&s);
+}
+
+TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
+{
+    static const struct {
+        const char *file;
+        long offset;
+    } places[] = {
+        { "20.safetensors", 3 }, { "20.safetensors", 100 }, { "20.safetensors", -5 }, { "20.json", 5 }
+    };
+    char damaged[240];
+    gp_error err;
+    stage s;
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        REQUIRE(stage_open(&s, net));
+        stage_write(&s, 10, false);
+        stage_write(&s, 20, false);
+        flip(&s, places[i].file, places[i].offset);
+        REQUIRE_OK(stage_read(&s, damaged, &err), err);
+        CHECK_INT(10, s.state.step);
+        CHECK_CONTAINS(damaged, "20.");
+        CHECK(s.state.parameters[3] == value_at(10, 3));
+        stage_close(&s);
+    }
+}
+
+TEST(a_checkpoint_cut_at_any_block_is_refused_and_nothing_else_is_there)
+{
+    char path[128], damaged[240];
+    struct stat facts;
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    snprintf(path, sizeof(path), "%s/10.safetensors", s.directory);
+    REQUIRE(stat(path, &facts) == 0);
+    for (long bytes = 0; bytes < facts.st_size; bytes += 97) {
+        REQUIRE(truncate(path, bytes) == 0);
+        CHECK_STATUS(GP_ECORRUPT, stage_read(&s, damaged, &err));
+    }
+    unlink(path);
+    CHECK_STATUS(GP_ECORRUPT, stage_read(&s, damaged, &err));
+    stage_close(&s);
+}
+
+TEST(another_network_other_data_or_a_fixed_option_is_refused_in_words)
+{
+    char damaged[240];
+    gp_error err;
+    stage s, other;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    REQUIRE(stage_open(&other, "c conv2d channels=4;kernel=5 | r relu | f fc outputs=5 | l crossentropy"));
+    CHECK_STATUS(GP_EINVAL, gp_checkpoint_read(&other.state, &other.frame, s.directory, damaged, &err));
+    CHECK_CONTAINS(err.message, "whose tensors are not those of");
+    stage_close(&other);
+    s.frame.data_fingerprint++;
+    CHECK_STATUS(GP_EINVAL, stage_read(&s, damaged, &err));
+    CHECK_CONTAINS(err.message, "other data");
+    s.frame.data_fingerprint--;
+    s.options.mini_batch_size = 64;
+    CHECK_STATUS(GP_EINVAL, stage_read(&s, damaged, &err));
+    CHECK_CONTAINS(err.message,
+                   "mini-batch-size 128; this training has 64: resume with --mini-batch-size 128");
+    s.options.mini_batch_size = 128;
+    s.options.initial_learn_rate = 0.5; /* may change */
+    CHECK_STATUS(GP_OK, stage_read(&s, damaged, &err));
+    stage_close(&s);
+}
+
+TEST(nothing_there_is_not_found_and_one_file_can_be_named)
+{
+    char damaged[240], path[128];
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
+    stage_write(&s, 10, false);
+    stage_write(&s, 20, false);
+    snprintf(path, sizeof(path), "%s/10.json", s.directory);
+    REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
+    CHECK_INT(10, s.state.step);
+    stage_close(&s);
+}
+
+/* A limit on the size of files stands for a full disk: both say so before a byte is written. */
+TEST(without_room_the_old_checkpoints_stay_and_nothing_half_is_left)
+{
+    struct rlimit before, small = { .rlim_cur = 4096 };
+    char damaged[240], path[160];
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_write(&s, 10, false);
+    stage_fill(&s, 20);
+    signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    small.rlim_max = before.rlim_max;
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    gp_status status = gp_checkpoint_write(s.directory, &s.frame, &s.state, &err);
+
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK_STATUS(GP_EIO, status);
+    CHECK_CONTAINS(err.message, "no room for its");
+    snprintf(path, sizeof(path), "%s/.tmp-%d-20.safetensors", s.directory, (int)getpid());
+    CHECK(access(path, F_OK) != 0);
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK_INT(10, s.state.step);
+    stage_close(&s);
+}
+
+TEST(a_directory_that_cannot_be_made_is_an_error_that_names_it)
+{
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    stage_fill(&s, 1);
+    CHECK_STATUS(GP_EIO, gp_checkpoint_write("/proc/no/such", &s.frame, &s.state, &err));
+    CHECK_CONTAINS(err.message, "/proc/no/such");
+    stage_close(&s);
+}
+
+TEST(a_saver_writes_beside_and_tells_what_became_of_it)
+{
+    char text[480], damaged[240];
+    gp_saver *saver;
+    bool failed;
+    gp_error err;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, 2, true, &err), err);
+    stage_fill(&s, 5);
+    CHECK(gp_saver_save(saver, &s.state));
+    s.state.parameters[0] = 77; /* its copy is its own */
+    gp_saver_wait(saver);
+    REQUIRE(gp_saver_news(saver, text, &failed));
+    CHECK(!failed);
+    CHECK_CONTAINS(text, "checkpoint of step 5");
+    CHECK(!gp_saver_news(saver, text, &failed));
+    gp_saver_free(saver);
+    REQUIRE_OK(stage_read(&s, damaged, &err), err);
+    CHECK(s.state.parameters[0] == value_at(5, 0));
+    stage_close(&s);
+}
+
+TEST(a_saver_survives_every_failing_allocation)
+{
+    gp_saver *saver;
+    stage s;
+
+    REQUIRE(stage_open(&s, net));
+    CHECK_EVERY_ALLOCATION(gp_saver_new(&saver, s.directory, &s.frame, 2, true, NULL), gp_saver_free(saver));
+    gp_saver_free(NULL);
+    stage_close(&s);
+}
