@@ -127,25 +127,11 @@ static void run_tell_step(gp_run *run, uint32_t rank, const gp_train_record *r)
     }
     if (run->request->events.step == NULL)
         return;
-    run->request->events.step(run->request->events.context,
-                              &(gp_train_step){ .worker = run->facts.worker_index[rank],
-                                                .rank = rank,
-                                                .step = r->step,
-                                                .epoch = r->epoch,
-                                                .samples = r->samples,
-                                                .loss = r->loss,
-                                                .accuracy = r->accuracy,
-                                                .rmse = r->rmse,
-                                                .learn_rate = r->learn_rate,
-                                                .seconds = r->seconds,
-                                                .data_ms = r->data_ms,
-                                                .forward_ms = r->forward_ms,
-                                                .backward_ms = r->backward_ms,
-                                                .exchange_ms = r->exchange_ms,
-                                                .commit_ms = r->commit_ms,
-                                                .wait_ms = r->wait_ms,
-                                                .loss_scale = r->loss_scale,
-                                                .skipped = r->skipped != 0 });
+    gp_train_step step = { .worker = run->facts.worker_index[rank], .rank = rank };
+
+#define GP_METRIC(type, name, ...) step.name = r->name;
+#include "proto/message/step_fields.def"
+    run->request->events.step(run->request->events.context, &step);
 }
 
 static void run_take_steps(gp_run *run, uint32_t rank, const gp_train_steps *steps)
@@ -185,16 +171,13 @@ static void run_report_validation(gp_run *run, const gp_train_validation *v)
         summary->validation_accuracy = v->accuracy;
         summary->validation_rmse = v->rmse;
     }
-    if (run->request->events.check != NULL)
-        run->request->events.check(run->request->events.context,
-                                   &(gp_train_check){ .step = v->step,
-                                                      .epoch = v->epoch,
-                                                      .loss = v->loss,
-                                                      .accuracy = v->accuracy,
-                                                      .rmse = v->rmse,
-                                                      .count = v->count,
-                                                      .seconds = v->seconds,
-                                                      .excluded = run->excluded });
+    if (run->request->events.check == NULL)
+        return;
+    gp_train_check check = { .excluded = run->excluded };
+
+#define GP_METRIC(type, name, ...) check.name = v->name;
+#include "proto/message/validation_fields.def"
+    run->request->events.check(run->request->events.context, &check);
 }
 
 static void run_take_validation(gp_run *run, const gp_train_validation *v)

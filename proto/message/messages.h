@@ -369,18 +369,10 @@ typedef struct gp_train_ready {
     double data_ms, network_ms; /* parts of ready_ms: opening the data; weights and plans */
 } gp_train_ready;
 
+/* The metrics of one step of one rank. */
 typedef struct gp_train_record {
-    uint64_t step; /* from 1 */
-    uint32_t epoch;
-    uint32_t samples;
-    double loss;     /* may be NaN or infinite: training diverged */
-    double accuracy; /* [0, 1]; NaN = nothing has a class */
-    double rmse;     /* root of the mean squared error; NaN = nothing has a value */
-    double learn_rate;
-    double seconds; /* since the first step began */
-    double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms, wait_ms;
-    double loss_scale; /* of fp16; 0 = none; optional on the wire, as the next */
-    uint32_t skipped;  /* 1: a gradient was not finite, nothing was changed */
+#define GP_METRIC(type, name, ...) type name;
+#include "proto/message/step_fields.def"
 } gp_train_record;
 
 /* Steps since the last such message, oldest first; what did not fit the worker's queue is counted. */
@@ -390,14 +382,10 @@ typedef struct gp_train_steps {
     uint64_t dropped; /* records lost since train_begin */
 } gp_train_steps;
 
+/* The metrics of one validation, over all ranks. */
 typedef struct gp_train_validation {
-    uint64_t step;
-    uint32_t epoch;
-    double loss;     /* mean over count; may be NaN or infinite */
-    double accuracy; /* [0, 1]; NaN = nothing has a class */
-    double rmse;     /* root of the mean squared error; NaN = nothing has a value */
-    uint64_t count;
-    double seconds; /* since the first step began */
+#define GP_METRIC(type, name, ...) type name;
+#include "proto/message/validation_fields.def"
 } gp_train_validation;
 
 /* Soft: at the next step boundary, by a bit that travels with the gradients: one rank is enough. */

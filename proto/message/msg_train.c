@@ -36,22 +36,9 @@ const gp_field gp_train_ready_fields[] = {
 };
 
 const gp_field gp_train_record_fields[] = {
-    GP_FIELD_U64(gp_train_record, step, 1, GP_STEPS_MAX),
-    GP_FIELD_U32(gp_train_record, epoch, 0, GP_EPOCHS_MAX),
-    GP_FIELD_U32(gp_train_record, samples, 0, GP_BATCH_MAX),
-    GP_FIELD_F64_ANY(gp_train_record, loss),
-    GP_FIELD_F64_OR_NAN(gp_train_record, accuracy, 0.0, 1.0),
-    GP_FIELD_F64_OR_NAN(gp_train_record, rmse, 0.0, GP_ERROR_MAX),
-    GP_FIELD_F64(gp_train_record, learn_rate, 0.0, GP_LEARN_RATE_MAX),
-    GP_FIELD_F64(gp_train_record, seconds, 0.0, GP_SECONDS_MAX),
-    GP_FIELD_F64(gp_train_record, data_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64(gp_train_record, forward_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64(gp_train_record, backward_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64(gp_train_record, exchange_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64(gp_train_record, commit_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64(gp_train_record, wait_ms, 0.0, GP_SECONDS_MAX * 1e3),
-    GP_FIELD_F64_OPTIONAL(gp_train_record, loss_scale, 0.0, GP_LOSS_SCALE_MAX, 0),
-    GP_FIELD_U32_OPTIONAL(gp_train_record, skipped, 0, 1, 0),
+#define GP_METRIC(type, name, place, key, form, kind, ...)                                                   \
+    GP_FIELD_##kind(gp_train_record, name, ##__VA_ARGS__),
+#include "proto/message/step_fields.def"
     GP_FIELD_END,
 };
 
@@ -62,13 +49,9 @@ const gp_field gp_train_steps_fields[] = {
 };
 
 const gp_field gp_train_validation_fields[] = {
-    GP_FIELD_U64(gp_train_validation, step, 0, GP_STEPS_MAX),
-    GP_FIELD_U32(gp_train_validation, epoch, 0, GP_EPOCHS_MAX),
-    GP_FIELD_F64_ANY(gp_train_validation, loss),
-    GP_FIELD_F64_OR_NAN(gp_train_validation, accuracy, 0.0, 1.0),
-    GP_FIELD_F64_OR_NAN(gp_train_validation, rmse, 0.0, GP_ERROR_MAX),
-    GP_FIELD_U64(gp_train_validation, count, 0, GP_SAMPLES_MAX),
-    GP_FIELD_F64(gp_train_validation, seconds, 0.0, GP_SECONDS_MAX),
+#define GP_METRIC(type, name, place, key, form, kind, ...)                                                   \
+    GP_FIELD_##kind(gp_train_validation, name, ##__VA_ARGS__),
+#include "proto/message/validation_fields.def"
     GP_FIELD_END,
 };
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/jobs/metrics_line.h"
 #include "client/cli/view.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
@@ -79,43 +80,19 @@ job_view *job_view_new(const char *folder, FILE *out)
     return view;
 }
 
-static double number(const gp_json *object, const char *key)
-{
-    return gp_json_number(gp_json_member(object, key), NAN);
-}
-
 static void show_step(job_view *view, const gp_json *json)
 {
-    const gp_json *time = gp_json_member(json, "time");
-    gp_train_step step = { .worker = (uint32_t)whole(json, "worker"),
-                           .step = whole(json, "step"),
-                           .epoch = (uint32_t)whole(json, "epoch"),
-                           .samples = (uint32_t)whole(json, "samples"),
-                           .loss = number(json, "loss"),
-                           .accuracy = number(json, "accuracy"),
-                           .rmse = number(json, "rmse"),
-                           .learn_rate = number(json, "learn_rate"),
-                           .seconds = number(json, "seconds"),
-                           .data_ms = number(time, "data"),
-                           .forward_ms = number(time, "forward"),
-                           .backward_ms = number(time, "backward"),
-                           .exchange_ms = number(time, "exchange"),
-                           .commit_ms = number(time, "commit"),
-                           .wait_ms = number(time, "wait") };
+    gp_train_step step = { 0 };
 
+    metrics_get(&step, metrics_of_step, json);
     view_step(view->picture, &step);
 }
 
 static void show_check(job_view *view, const gp_json *json)
 {
-    gp_train_check check = { .step = whole(json, "step"),
-                             .epoch = (uint32_t)whole(json, "epoch"),
-                             .loss = number(json, "validation_loss"),
-                             .accuracy = number(json, "validation_accuracy"),
-                             .rmse = number(json, "validation_rmse"),
-                             .count = whole(json, "count"),
-                             .seconds = number(json, "seconds") };
+    gp_train_check check = { 0 };
 
+    metrics_get(&check, metrics_of_validation, json);
     view_check(view->picture, &check);
 }
 
@@ -125,7 +102,7 @@ static void show_regroup(job_view *view, const gp_json *json)
     gp_train_regroup regroup = { .workers_before = (uint32_t)whole(json, "workers_before"),
                                  .workers = (uint32_t)whole(json, "workers"),
                                  .step = whole(json, "step"),
-                                 .seconds = number(json, "paused_seconds"),
+                                 .seconds = gp_json_number(gp_json_member(json, "paused_seconds"), NAN),
                                  .cause = "" };
 
     if (regroup.workers == 0 || regroup.workers > sizeof(regroup.worker_index) / sizeof(uint32_t))

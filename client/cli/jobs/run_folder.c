@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/cli/jobs/job_self.h"
+#include "client/cli/jobs/metrics_line.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 #include "common/base/text/text.h"
@@ -257,59 +258,27 @@ static void folder_line(run_folder *folder, const char *line)
     }
 }
 
-/* JSON has no NaN. */
-static const char *number(double value, char text[40])
+static void folder_metrics(run_folder *folder, const metric *table, const void *record)
 {
-    if (isfinite(value))
-        gp_number_text(value, text);
-    else
-        snprintf(text, 40, "null");
-    return text;
+    gp_buffer text;
+    gp_json_writer writer;
+
+    gp_buffer_init(&text, 1 << 16);
+    gp_json_writer_init(&writer, &text, false);
+    metrics_put(&writer, table, record);
+    if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
+        folder_line(folder, gp_buffer_text(&text));
+    gp_buffer_deinit(&text);
 }
 
-/* ", "NAME": value" where there is one. */
-static const char *member(const char *name, double value, char text[64])
+void run_folder_step(run_folder *folder, const gp_train_step *step)
 {
-    char shortest[GP_NUMBER_BYTES];
-
-    *text = '\0';
-    if (isfinite(value))
-        snprintf(text, 64, ", \"%s\": %s", name, gp_number_text(value, shortest));
-    return text;
-}
-
-void run_folder_step(run_folder *folder, const gp_train_step *s)
-{
-    char line[720], loss[40], accuracy[40], rmse[64], scale[64] = "";
-
-    if (s->loss_scale > 0)
-        member("loss_scale", s->loss_scale, scale);
-    snprintf(line, sizeof(line),
-             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"worker\": %" PRIu32
-             ", \"seconds\": %.6f, \"samples\": %" PRIu32
-             ", \"loss\": %s, \"accuracy\": %s%s, \"learn_rate\": %.10g%s%s, \"time\": {\"data\": %.4f, "
-             "\"forward\": %.4f, "
-             "\"backward\": %.4f, \"exchange\": %.4f, \"commit\": %.4f, \"wait\": %.4f}}\n",
-             s->step, s->epoch, s->worker, s->seconds, s->samples, number(s->loss, loss),
-             number(s->accuracy, accuracy), member("rmse", s->rmse, rmse), s->learn_rate, scale,
-             s->skipped ? ", \"skipped\": true" : "", s->data_ms, s->forward_ms, s->backward_ms,
-             s->exchange_ms, s->commit_ms, s->wait_ms);
-    folder_line(folder, line);
+    folder_metrics(folder, metrics_of_step, step);
 }
 
 void run_folder_check(run_folder *folder, const gp_train_check *check)
 {
-    char line[440], loss[40], accuracy[40], rmse[64], excluded[40] = "";
-
-    if (check->excluded > 0)
-        snprintf(excluded, sizeof(excluded), ", \"excluded\": %" PRIu64, check->excluded);
-    snprintf(line, sizeof(line),
-             "{\"step\": %" PRIu64 ", \"epoch\": %" PRIu32 ", \"seconds\": %.6f, \"validation_loss\": %s, "
-             "\"validation_accuracy\": %s%s, \"count\": %" PRIu64 "%s}\n",
-             check->step, check->epoch, check->seconds, number(check->loss, loss),
-             number(check->accuracy, accuracy), member("validation_rmse", check->rmse, rmse), check->count,
-             excluded);
-    folder_line(folder, line);
+    folder_metrics(folder, metrics_of_validation, check);
 }
 
 void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)

@@ -168,23 +168,22 @@ static void writer_newline(gp_json_writer *writer)
         writer_raw(writer, "  ", 2);
 }
 
+/* Write the text in quotes; characters that JSON does not allow there are escaped. */
 static void writer_quoted(gp_json_writer *writer, const char *text)
 {
+    char escape[8];
+
     writer_raw(writer, "\"", 1);
-    for (const char *c = text; *c != '\0'; c++) {
-        char escape[8];
+    for (const char *c = text;; c++) {
+        const char *plain = c;
 
-        if (*c == '"' || *c == '\\') {
-            escape[0] = '\\';
-            escape[1] = *c;
-            writer_raw(writer, escape, 2);
-        } else if ((unsigned char)*c < 0x20) {
-            int length = snprintf(escape, sizeof(escape), "\\u%04x", (unsigned char)*c);
-
-            writer_raw(writer, escape, (size_t)length);
-        } else {
-            writer_raw(writer, c, 1);
-        }
+        while ((unsigned char)*c >= 0x20 && *c != '"' && *c != '\\')
+            c++;
+        writer_raw(writer, plain, (size_t)(c - plain));
+        if (*c == '\0')
+            break;
+        snprintf(escape, sizeof(escape), *c == '"' || *c == '\\' ? "\\%c" : "\\u%04x", (unsigned char)*c);
+        writer_raw(writer, escape, strlen(escape));
     }
     writer_raw(writer, "\"", 1);
 }
@@ -285,6 +284,14 @@ void gp_json_put_number(gp_json_writer *writer, const char *key, double value)
     char text[GP_NUMBER_BYTES];
 
     writer_literal(writer, key, isfinite(value) ? gp_number_text(value, text) : "null");
+}
+
+void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *format, double value)
+{
+    char text[400]; /* the largest float64 has 309 digits before its point */
+
+    snprintf(text, sizeof(text), format, value);
+    writer_literal(writer, key, isfinite(value) ? text : "null");
 }
 
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value)

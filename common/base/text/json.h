@@ -64,6 +64,8 @@ void gp_json_put_text(gp_json_writer *writer, const char *key, const char *text)
 void gp_json_put_integer(gp_json_writer *writer, const char *key, int64_t value);
 /* The shortest decimal that reads back as the same float64; NaN and infinities become null. */
 void gp_json_put_number(gp_json_writer *writer, const char *key, double value);
+/* The value as a printf format for one double writes it: "%.4f". NaN and infinities become null. */
+void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *format, double value);
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value);
 void gp_json_put_null(gp_json_writer *writer, const char *key);
 gp_status gp_json_writer_finish(gp_json_writer *writer, gp_error *err);
