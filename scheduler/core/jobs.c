@@ -186,8 +186,8 @@ static void prune(gp_jobs *jobs)
 
     for (gp_jobs_state state = GP_JOBS_DONE; state < GP_JOBS_STATES; state++)
         count += jobs->counts[state];
-    while (jobs->done.first != JOBS_NIL && !jobs->failed) {
-        gp_jobs_job *job = jobs_at(jobs, jobs->done.first);
+    while (jobs->lists[GP_JOBS_ENDED].first != JOBS_NIL && !jobs->failed) {
+        gp_jobs_job *job = jobs_at(jobs, jobs->lists[GP_JOBS_ENDED].first);
 
         if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
             break;
@@ -334,8 +334,8 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
     }
     if (one != NULL)
         reply.count = cancel_job(jobs, one) ? 1 : 0;
-    for (uint32_t at = event->job == 0 ? jobs->by_id.first : JOBS_NIL; at != JOBS_NIL;
-         at = jobs_at(jobs, at)->next)
+    for (uint32_t at = event->job == 0 ? jobs->lists[GP_JOBS_BY_ID].first : JOBS_NIL; at != JOBS_NIL;
+         at = jobs_next(jobs, at))
         reply.count += cancel_job(jobs, jobs_at(jobs, at)) ? 1 : 0;
     reply.number = reply.count != 0 ? jobs->number : one != NULL ? one->written : 0;
     reply_when(jobs, reply);
@@ -429,8 +429,9 @@ static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
         jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
         jobs->reply_count--;
     }
-    while (jobs->dirty.first != JOBS_NIL && jobs_at(jobs, jobs->dirty.first)->written <= jobs->persisted)
-        settle_job(jobs, jobs_at(jobs, jobs->dirty.first));
+    while (jobs->lists[GP_JOBS_WRITTEN].first != JOBS_NIL &&
+           jobs_at(jobs, jobs->lists[GP_JOBS_WRITTEN].first)->written <= jobs->persisted)
+        settle_job(jobs, jobs_at(jobs, jobs->lists[GP_JOBS_WRITTEN].first));
     prune(jobs);
 }
 
@@ -448,14 +449,14 @@ static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
         tell_error(jobs, &reply->client, reply->correlation, event->status, jobs->failure.message);
         jobs->reply_first = (jobs->reply_first + 1) % jobs->config.replies_max;
     }
-    while (jobs->dirty.first != JOBS_NIL) {
-        gp_jobs_job *job = jobs_at(jobs, jobs->dirty.first);
+    while (jobs->lists[GP_JOBS_WRITTEN].first != JOBS_NIL) {
+        gp_jobs_job *job = jobs_at(jobs, jobs->lists[GP_JOBS_WRITTEN].first);
 
         jobs_clean(jobs, job);
         if (job->durable == GP_JOBS_NONE)
             jobs_give(jobs, job); /* nobody was told of it */
     }
-    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+    for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL; at = jobs_next(jobs, at)) {
         if (jobs_at(jobs, at)->state != GP_JOBS_STARTING)
             continue;
         act(jobs, GP_JOBS_DROP, jobs_at(jobs, at));
@@ -471,7 +472,7 @@ static void stop_all(gp_jobs *jobs)
     if (jobs->stopping)
         return;
     jobs->stopping = true;
-    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+    for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL; at = jobs_next(jobs, at)) {
         gp_jobs_job *job = jobs_at(jobs, at);
 
         if (job->state == GP_JOBS_STARTING) {
@@ -490,7 +491,8 @@ static void kill_overdue(gp_jobs *jobs)
     uint32_t left = jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];
 
     jobs->alarm_ms = INT64_MAX;
-    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL && left > 0; at = jobs_at(jobs, at)->next) {
+    for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL && left > 0;
+         at = jobs_next(jobs, at)) {
         gp_jobs_job *job = jobs_at(jobs, at);
 
         if (job->state != GP_JOBS_RUNNING && job->state != GP_JOBS_STOPPING)

@@ -60,6 +60,19 @@ typedef struct gp_jobs_client {
     uint8_t bytes[16];
 } gp_jobs_client;
 
+/* Lists that a job can be in. */
+typedef enum gp_jobs_list {
+    GP_JOBS_BY_ID,   /* all */
+    GP_JOBS_WRITTEN, /* those whose row is being written, in the order of `written` */
+    GP_JOBS_ENDED,   /* in the order of their end */
+    GP_JOBS_LISTS,
+} gp_jobs_list;
+
+/* Numbers of entries; 0: none. */
+typedef struct gp_jobs_links {
+    uint32_t previous, next;
+} gp_jobs_links;
+
 typedef struct gp_jobs_job {
     uint64_t id;           /* from 1, never used again; 0 = this entry is free */
     uint8_t submitter[16]; /* with seq: which submit it was, so that a repeated one finds the same job */
@@ -77,16 +90,14 @@ typedef struct gp_jobs_job {
     uint32_t workers; /* it holds, or held at most */
     char name[GP_JOBS_NAME_BYTES], command[GP_JOBS_COMMAND_BYTES], reason[GP_JOBS_REASON_BYTES];
     /* From here on: not in the journal. */
-    gp_jobs_state durable;               /* the state that others may know of */
-    uint64_t written;                    /* number of its last action */
-    bool spawned, told;                  /* at the gate; was sent TERM */
-    bool foreign;                        /* its attempt began under an earlier scheduler */
-    int64_t due_ms;                      /* told: KILL then */
-    int64_t done_ms;                     /* monotonic: when it came to be one of the ended here */
-    uint32_t heap_place;                 /* from 1; 0 = it does not wait */
-    uint32_t previous, next;             /* by id */
-    uint32_t dirty_previous, dirty_next; /* by written */
-    uint32_t done_previous, done_next;   /* by the time of their end */
+    gp_jobs_state durable; /* the state that others may know of */
+    uint64_t written;      /* number of its last action */
+    bool spawned, told;    /* at the gate; was sent TERM */
+    bool foreign;          /* its attempt began under an earlier scheduler */
+    int64_t due_ms;        /* told: KILL then */
+    int64_t done_ms;       /* monotonic: when it came to be one of the ended here */
+    uint32_t heap_place;   /* from 1; 0 = it does not wait */
+    gp_jobs_links links[GP_JOBS_LISTS];
 } gp_jobs_job;
 
 typedef enum gp_jobs_event_kind {

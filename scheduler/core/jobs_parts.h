@@ -25,9 +25,10 @@ typedef struct jobs_wait { /* of the heap */
     uint64_t id;
 } jobs_wait;
 
-typedef struct jobs_list {
+/* Of a list; JOBS_NIL: it is empty. */
+typedef struct jobs_ends {
     uint32_t first, last;
-} jobs_list;
+} jobs_ends;
 
 struct gp_jobs {
     gp_jobs_config config;
@@ -44,7 +45,7 @@ struct gp_jobs {
     /* Entries: [1, used) were used once, those of the free list are free. */
     gp_jobs_job *entries;
     uint32_t used, size, free;
-    jobs_list by_id, dirty, done;
+    jobs_ends lists[GP_JOBS_LISTS];
     gp_index ids, submits; /* entries by id, and by submitter and seq */
     jobs_wait *heap;       /* heap[0] is the next to begin */
     uint32_t heap_count;
@@ -55,6 +56,12 @@ struct gp_jobs {
 static inline gp_jobs_job *jobs_at(const gp_jobs *jobs, uint32_t entry)
 {
     return &jobs->entries[entry];
+}
+
+/* The entry after this one in the list of all jobs by id. */
+static inline uint32_t jobs_next(const gp_jobs *jobs, uint32_t entry)
+{
+    return jobs->entries[entry].links[GP_JOBS_BY_ID].next;
 }
 
 static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)

@@ -76,7 +76,7 @@ void gp_jobs_begin(gp_jobs *jobs, uint64_t next_id)
     uint32_t count = 0;
 
     jobs->next_id = next_id;
-    for (uint32_t at = jobs->by_id.first; at != JOBS_NIL; at = jobs_at(jobs, at)->next) {
+    for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL; at = jobs_next(jobs, at)) {
         if (!gp_jobs_state_ended(jobs_at(jobs, at)->state))
             continue;
         if (ends == NULL) /* no memory: in the order of their ids, which differs little */
@@ -106,24 +106,24 @@ const gp_jobs_job *gp_jobs_find(const gp_jobs *jobs, uint64_t id)
 const gp_jobs_job *gp_jobs_after(const gp_jobs *jobs, uint64_t id)
 {
     const gp_jobs_job *job = jobs_find_id(jobs, id);
-    uint32_t at = jobs->by_id.first;
+    uint32_t at = jobs->lists[GP_JOBS_BY_ID].first;
 
     if (job != NULL)
-        return job->next != JOBS_NIL ? jobs_at(jobs, job->next) : NULL;
-    while (at != JOBS_NIL && jobs_at(jobs, at)->id <= id)
-        at = jobs_at(jobs, at)->next;
+        at = job->links[GP_JOBS_BY_ID].next;
+    while (job == NULL && at != JOBS_NIL && jobs_at(jobs, at)->id <= id)
+        at = jobs_next(jobs, at);
     return at != JOBS_NIL ? jobs_at(jobs, at) : NULL;
 }
 
 const gp_jobs_job *gp_jobs_before(const gp_jobs *jobs, uint64_t id)
 {
     const gp_jobs_job *job = id != 0 ? jobs_find_id(jobs, id) : NULL;
-    uint32_t at = jobs->by_id.last;
+    uint32_t at = jobs->lists[GP_JOBS_BY_ID].last;
 
     if (job != NULL)
-        return job->previous != JOBS_NIL ? jobs_at(jobs, job->previous) : NULL;
-    while (at != JOBS_NIL && id != 0 && jobs_at(jobs, at)->id >= id)
-        at = jobs_at(jobs, at)->previous;
+        at = job->links[GP_JOBS_BY_ID].previous;
+    while (job == NULL && at != JOBS_NIL && id != 0 && jobs_at(jobs, at)->id >= id)
+        at = jobs_at(jobs, at)->links[GP_JOBS_BY_ID].previous;
     return at != JOBS_NIL ? jobs_at(jobs, at) : NULL;
 }
 

@@ -66,34 +66,40 @@ gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], 
 
 /* ---- lists through the entries ---- */
 
-#define LIST_APPEND(jobs, list, entry, before, behind)                                                       \
-    do {                                                                                                     \
-        jobs_at((jobs), (entry))->before = (list)->last;                                                     \
-        jobs_at((jobs), (entry))->behind = JOBS_NIL;                                                         \
-        if ((list)->last != JOBS_NIL)                                                                        \
-            jobs_at((jobs), (list)->last)->behind = (entry);                                                 \
-        else                                                                                                 \
-            (list)->first = (entry);                                                                         \
-        (list)->last = (entry);                                                                              \
-    } while (0)
-
-#define LIST_REMOVE(jobs, list, entry, before, behind)                                                       \
-    do {                                                                                                     \
-        gp_jobs_job *gone_ = jobs_at((jobs), (entry));                                                       \
-        if (gone_->before != JOBS_NIL)                                                                       \
-            jobs_at((jobs), gone_->before)->behind = gone_->behind;                                          \
-        else                                                                                                 \
-            (list)->first = gone_->behind;                                                                   \
-        if (gone_->behind != JOBS_NIL)                                                                       \
-            jobs_at((jobs), gone_->behind)->before = gone_->before;                                          \
-        else                                                                                                 \
-            (list)->last = gone_->before;                                                                    \
-        gone_->before = gone_->behind = JOBS_NIL;                                                            \
-    } while (0)
-
-static bool in_list(const jobs_list *list, uint32_t entry, uint32_t before)
+static gp_jobs_links *links_at(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
 {
-    return before != JOBS_NIL || list->first == entry;
+    return &jobs_at(jobs, entry)->links[list];
+}
+
+static void list_append(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
+{
+    jobs_ends *ends = &jobs->lists[list];
+
+    *links_at(jobs, list, entry) = (gp_jobs_links){ .previous = ends->last };
+    if (ends->last != JOBS_NIL)
+        links_at(jobs, list, ends->last)->next = entry;
+    else
+        ends->first = entry;
+    ends->last = entry;
+}
+
+/* Nothing happens to an entry that is not in the list. */
+static void list_remove(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
+{
+    jobs_ends *ends = &jobs->lists[list];
+    gp_jobs_links *links = links_at(jobs, list, entry), was = *links;
+
+    if (was.previous == JOBS_NIL && ends->first != entry)
+        return;
+    *links = (gp_jobs_links){ 0 };
+    if (was.previous != JOBS_NIL)
+        links_at(jobs, list, was.previous)->next = was.next;
+    else
+        ends->first = was.next;
+    if (was.next != JOBS_NIL)
+        links_at(jobs, list, was.next)->previous = was.previous;
+    else
+        ends->last = was.previous;
 }
 
 gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq)
@@ -102,7 +108,7 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
     gp_jobs_job *job;
 
     if (entry != JOBS_NIL) {
-        jobs->free = jobs_at(jobs, entry)->next;
+        jobs->free = jobs_next(jobs, entry);
     } else {
         if (jobs->used == jobs->size)
             return NULL;
@@ -116,7 +122,7 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
     jobs->counts[GP_JOBS_NONE]++;
     gp_index_add(&jobs->ids, entry);
     gp_index_add(&jobs->submits, entry);
-    LIST_APPEND(jobs, &jobs->by_id, entry, previous, next);
+    list_append(jobs, GP_JOBS_BY_ID, entry);
     return job;
 }
 
@@ -125,15 +131,14 @@ void jobs_give(gp_jobs *jobs, gp_jobs_job *job)
     uint32_t entry = jobs_entry(jobs, job);
 
     jobs_clean(jobs, job);
-    if (in_list(&jobs->done, entry, job->done_previous))
-        LIST_REMOVE(jobs, &jobs->done, entry, done_previous, done_next);
+    list_remove(jobs, GP_JOBS_ENDED, entry);
     jobs_heap_remove(jobs, job);
-    LIST_REMOVE(jobs, &jobs->by_id, entry, previous, next);
+    list_remove(jobs, GP_JOBS_BY_ID, entry);
     gp_index_remove(&jobs->ids, entry);
     gp_index_remove(&jobs->submits, entry);
     jobs->counts[job->state]--;
     job->id = 0;
-    job->next = jobs->free;
+    job->links[GP_JOBS_BY_ID].next = jobs->free;
     jobs->free = entry;
 }
 
@@ -146,26 +151,19 @@ void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state)
 
 void jobs_clean(gp_jobs *jobs, gp_jobs_job *job)
 {
-    uint32_t entry = jobs_entry(jobs, job);
-
-    if (in_list(&jobs->dirty, entry, job->dirty_previous))
-        LIST_REMOVE(jobs, &jobs->dirty, entry, dirty_previous, dirty_next);
+    list_remove(jobs, GP_JOBS_WRITTEN, jobs_entry(jobs, job));
 }
 
 void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job)
 {
-    uint32_t entry = jobs_entry(jobs, job);
-
     jobs_clean(jobs, job);
-    LIST_APPEND(jobs, &jobs->dirty, entry, dirty_previous, dirty_next);
+    list_append(jobs, GP_JOBS_WRITTEN, jobs_entry(jobs, job));
 }
 
 void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
 {
-    uint32_t entry = jobs_entry(jobs, job);
-
     job->done_ms = jobs->now_ms;
-    LIST_APPEND(jobs, &jobs->done, entry, done_previous, done_next);
+    list_append(jobs, GP_JOBS_ENDED, jobs_entry(jobs, job));
 }
 
 /* ---- the heap of those that wait: higher priority first, then the older one ---- */
