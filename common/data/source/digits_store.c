@@ -11,6 +11,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/source/digits.h"
 #include "common/data/format/idx.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 enum { COUNT_DEFAULT = 60000, TEST_SHARE = 6, REPORT_EACH = 256 };
@@ -59,17 +60,20 @@ static size_t digits_bytes(uint32_t count)
     return (size_t)count * (GP_DIGITS_PIXELS + sizeof(int32_t));
 }
 
-bool gp_digits_are_cached(const char *rest)
+bool gp_digits_are_cached(const char *source)
 {
     uint32_t count;
 
-    return count_parse(&count, rest) && digits_bytes(count) / TEST_SHARE >= GP_DECODED_BYTES_MIN &&
+    return count_parse(&count, gp_source_after_word(source, "digits")) &&
+           digits_bytes(count) / TEST_SHARE >= GP_DECODED_BYTES_MIN &&
            digits_bytes(count) <= GP_DECODED_CACHE_BYTES / 2;
 }
 
-gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                               const gp_progress *progress, gp_error *err)
+gp_status gp_store_open_digits(gp_store **out, const char *source, gp_data_role role,
+                               const gp_store_options *options, gp_error *err)
 {
+    const char *rest = gp_source_after_word(source, "digits");
+    const bool test = role != GP_DATA_TRAIN; /* there are always two parts */
     gp_store_info info = { .source = source,
                            .kind = "digits",
                            .channels = 1,
@@ -77,7 +81,7 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
                            .width = GP_DIGITS_SIDE,
                            .dtype = GP_U8,
                            .class_count = 10 };
-    digits_request request = { .progress = progress };
+    digits_request request = { .progress = options->progress };
     gp_decoded decoded;
     gp_status status;
     char key[80];
@@ -86,10 +90,10 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, const char *r
     if (!count_parse(&info.count, rest) || (rest[0] == '\0' && source[strlen("digits")] == ':'))
         return gp_fail(err, GP_EINVAL, "\"%s\" is not digits or digits:COUNT with a COUNT of 1 to %d", source,
                        GP_DIGITS_COUNT_MAX);
-    if (role == GP_DATA_TEST)
+    if (test)
         info.count = (info.count + TEST_SHARE - 1) / TEST_SHARE;
     request.count = info.count;
-    request.first = role == GP_DATA_TEST ? GP_DIGITS_TEST_FIRST : 0;
+    request.first = test ? GP_DIGITS_TEST_FIRST : 0;
     bytes = digits_bytes(info.count);
     snprintf(key, sizeof(key), "digits %d seed %d first %u count %u", GP_DIGITS_VERSION, GP_DIGITS_SEED,
              request.first, request.count);

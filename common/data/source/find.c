@@ -13,7 +13,7 @@
 #include "common/base/text/spell.h"
 #include "common/data/source/image_store.h"
 #include "common/data/source/objects.h"
-#include "common/data/source/lent.h"
+#include "common/data/source/sources.h"
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
@@ -144,8 +144,7 @@ gp_status gp_store_find(char *path, size_t path_bytes, const char *name, gp_erro
     return status;
 }
 
-/* What follows the word if source is "WORD" or "WORD:...", else NULL. */
-static const char *after_word(const char *source, const char *word)
+const char *gp_source_after_word(const char *source, const char *word)
 {
     size_t length = strlen(word);
 
@@ -166,69 +165,72 @@ static bool is_file(const char *path)
     return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
 }
 
-/* Files that are data by themselves, by what their names end in. */
-static const struct {
-    const char *ending;
-    gp_status (*open)(gp_store **out, const char *path, gp_data_role role, const gp_store_options *options,
-                      gp_error *err);
-} file_kinds[] = {
-    { ".csv", gp_store_open_csv },
-    { ".npy", gp_store_open_npy },
-    { ".tar", gp_store_open_tar },
+typedef enum source_place { PLACE_NAME, PLACE_FILE, PLACE_FOLDER } source_place;
+
+typedef struct source_kind {
+    source_place place;
+    const char *name;    /* with is == NULL */
+    gp_source_is_fn *is; /* NULL: recognised by the name */
+    gp_source_open_fn *open;
+} source_kind;
+
+static const source_kind source_kinds[] = {
+#define GP_SOURCE(place, is, open)         { PLACE_##place, NULL, is, open },
+#define GP_SOURCE_NAMED(place, name, open) { PLACE_##place, name, NULL, open },
+#include "common/data/source/sources.def"
+#undef GP_SOURCE
+#undef GP_SOURCE_NAMED
 };
+
+/* Return the first kind of that place which fits, or NULL. */
+static const source_kind *kind_at(source_place place, const char *source)
+{
+    for (size_t i = 0; i < sizeof(source_kinds) / sizeof(source_kinds[0]); i++) {
+        const source_kind *kind = &source_kinds[i];
+
+        if (kind->place == place && (kind->is != NULL      ? kind->is(source)
+                                     : place == PLACE_NAME ? gp_source_after_word(source, kind->name) != NULL
+                                                           : ends_with(source, kind->name)))
+            return kind;
+    }
+    return NULL;
+}
+
+/* Find the kind of a source. *at is what its open() takes: the source, or the directory, which is written to path. */
+static gp_status source_recognise(const source_kind **kind, const char **at, char path[PATH_MAX],
+                                  const char *source, gp_error *err)
+{
+    *at = source;
+    *kind = kind_at(PLACE_NAME, source);
+    if (*kind == NULL && is_file(source))
+        *kind = kind_at(PLACE_FILE, source);
+    if (*kind != NULL)
+        return GP_OK;
+    gp_status status = gp_store_find(path, PATH_MAX, source, err);
+
+    if (status != GP_OK)
+        return status;
+    *at = path;
+    *kind = kind_at(PLACE_FOLDER, path);
+    return GP_OK;
+}
 
 gp_status gp_store_open(gp_store **out, const char *source, gp_data_role role, gp_error *err)
 {
     return gp_store_open_with(out, source, role, &(gp_store_options){ 0 }, err);
 }
 
-/* By the kind of the source. */
-static gp_status source_open(gp_store **out, const char *source, gp_data_role role,
-                             const gp_store_options *options, gp_error *err)
-{
-    /* Without images in folders there are always two parts. */
-    gp_data_role part = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST;
-    char path[PATH_MAX];
-    const char *rest;
-    gp_status status;
-
-    rest = after_word(source, "synthetic");
-    if (rest != NULL)
-        return gp_store_open_synthetic(out, source, rest, part, err);
-    rest = after_word(source, "digits");
-    if (rest != NULL)
-        return gp_store_open_digits(out, source, rest, part, options->progress, err);
-    if (gp_s3_is(source))
-        return gp_s3_store_open(out, source, role, options, err);
-    if (gp_lent_is(source))
-        return gp_store_open_lent(out, source, role, err);
-    for (size_t i = 0; i < sizeof(file_kinds) / sizeof(file_kinds[0]); i++)
-        if (ends_with(source, file_kinds[i].ending) && is_file(source))
-            return file_kinds[i].open(out, source, role, options, err);
-    if (is_file(source) && gp_plain_images_is(source))
-        return gp_plain_images_open(out, source, role, options, err);
-    status = gp_store_find(path, sizeof(path), source, err);
-    if (status != GP_OK)
-        return status;
-    if (gp_store_is_npy(path))
-        return gp_store_open_npy(out, path, role, options, err);
-    if (gp_pixels_is(path))
-        return gp_pixels_open(out, path, role, options, err);
-    if (!gp_store_is_idx(path) && gp_folder_is(path))
-        return gp_store_open_folder(out, path, role, options, err);
-    if (gp_tar_is(path))
-        return gp_store_open_tar(out, path, role, options, err);
-    if (!gp_store_is_idx(path) && gp_plain_images_is(path))
-        return gp_plain_images_open(out, path, role, options, err);
-    return gp_store_open_idx(out, path, part, err);
-}
-
 gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
+    char path[PATH_MAX];
+    const source_kind *kind;
+    const char *at;
     gp_store *store;
-    gp_status status = source_open(&store, source, role, options, err);
+    gp_status status = source_recognise(&kind, &at, path, source, err);
 
+    if (status == GP_OK)
+        status = kind->open(&store, at, role, options, err);
     if (status != GP_OK)
         return status;
     status = gp_store_renumber(store, options, err);
@@ -243,22 +245,20 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
 void gp_store_prepare(const char *source, gp_data_role role, const gp_progress *progress)
 {
     const gp_store_options options = { .any_size = true, .cache_bytes = 1, .progress = progress };
-    const char *rest = after_word(source, "digits");
     char path[PATH_MAX];
+    const source_kind *kind;
+    const char *at;
+    gp_image_list list;
     gp_store *store;
 
-    if (rest != NULL) {
-        if (gp_digits_are_cached(rest) && gp_store_open_with(&store, source, role, &options, NULL) == GP_OK)
-            gp_store_close(store);
+    if (source_recognise(&kind, &at, path, source, NULL) != GP_OK)
         return;
-    }
-    if (after_word(source, "synthetic") != NULL || gp_s3_is(source) || gp_lent_is(source) ||
-        is_file(source) || gp_store_find(path, sizeof(path), source, NULL) != GP_OK ||
-        gp_store_is_npy(path) || gp_pixels_is(path) || gp_store_is_idx(path) || !gp_folder_is(path))
+    if (kind->open == gp_store_open_digits && gp_digits_are_cached(at) &&
+        gp_store_open_with(&store, at, role, &options, NULL) == GP_OK)
+        gp_store_close(store);
+    if (kind->open != gp_store_open_folder)
         return;
-    gp_image_list list;
-
-    gp_folder_list(&list, path, role, &options, NULL);
+    gp_folder_list(&list, at, role, &options, NULL);
     gp_image_list_deinit(&list);
 }
 
@@ -274,10 +274,8 @@ gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_err
             status = gp_s3_source_complete(&bucket, err);
         return status == GP_OK ? gp_s3_source_format(&bucket, false, out, bytes, err) : status;
     }
-    bool word = strcmp(source, "digits") == 0 || strncmp(source, "digits:", 7) == 0 ||
-                strncmp(source, "synthetic:", 10) == 0 || gp_lent_is(source);
-
-    if (word || source[0] == '/' || (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
+    if (kind_at(PLACE_NAME, source) != NULL || source[0] == '/' ||
+        (strchr(source, '/') == NULL && access(source, F_OK) != 0)) {
         if ((size_t)snprintf(out, bytes, "%s", source) >= bytes)
             return gp_fail(err, GP_ELIMIT, "the data source is longer than %zu bytes", bytes - 1);
         return GP_OK;

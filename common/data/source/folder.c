@@ -419,6 +419,12 @@ static gp_status classes_add(gp_image_list *list, const name_list *folders, cons
     return status;
 }
 
+/* Return whether a directory has class folders. IDX files beside directories are not images in folders. */
+bool gp_class_folders_are(const char *path)
+{
+    return !gp_store_is_idx(path) && gp_folder_is(path);
+}
+
 bool gp_folder_is(const char *path)
 {
     DIR *directory = opendir(path);

@@ -8,6 +8,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/data/format/idx.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 enum { CLASSES_BYTES_MAX = 1 << 20, LABEL_COUNT = 256 };
@@ -234,7 +235,8 @@ static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, 
     return gp_store_open_decoded(out, info, &images->decoded, wide, err);
 }
 
-gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err)
+gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role,
+                            const gp_store_options *options, gp_error *err)
 {
     char images_path[PATH_MAX], labels_path[PATH_MAX];
     gp_store_info info = { .source = directory, .kind = "idx" };
@@ -242,6 +244,8 @@ gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role 
     class_list list = { 0 };
     gp_status status;
 
+    (void)options;
+    role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST; /* there are always two parts */
     status = file_require(images_path, sizeof(images_path), directory, role, "images-idx3-ubyte", err);
     if (status == GP_OK)
         status = file_require(labels_path, sizeof(labels_path), directory, role, "labels-idx1-ubyte", err);

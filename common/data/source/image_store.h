@@ -5,6 +5,7 @@
 
 #include "common/data/source/image_labels.h"
 #include "common/data/source/image_list.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 /* Looked at by the open, evenly spread over the list: they decide size and channels where the caller does not. */
@@ -70,18 +71,10 @@ gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role r
 gp_status gp_csv_list_text(gp_image_list *list, const char *path, const char *place, char *text, size_t bytes,
                            gp_error *err);
 
-/* Whether a directory has an archive in it. */
-bool gp_tar_is(const char *path);
-
 /* Whether a directory has any directory in it. */
 bool gp_folder_is(const char *path);
 
-/* gp_pixels_open -- a directory of images beside one of label images (pixels.c); gp_pixels_is: whether it is one. */
-gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
-                         const gp_store_options *options, gp_error *err);
-bool gp_pixels_is(const char *directory);
-
-/* What such a directory is made of, wherever it lies.  Folders and files are named as below it. */
+/* What a directory of images beside one of label images is made of, wherever it lies.  Folders and files are named as below it. */
 struct gp_csv;
 typedef struct gp_pixels_place {
     const char *root; /* what it is called */
@@ -103,11 +96,7 @@ bool gp_pixels_is_at(const gp_pixels_place *place);
 gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
                                gp_error *err);
 
-/* gp_plain_images_open -- images without labels (plain_images.c); gp_plain_images_is: whether a path is such a thing. */
-gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role role,
-                               const gp_store_options *options, gp_error *err);
-bool gp_plain_images_is(const char *path);
-/* GP_EINVAL: they are not for that. */
+/* Check that images without labels (plain_images.c) can have that role. GP_EINVAL: they can be predicted only. */
 gp_status gp_plain_images_role(const char *path, gp_data_role role, gp_error *err);
 
 /* gp_pixels_classes -- what a class file says: the numbers into *labels, the classes into the list, both begun by the caller.

@@ -12,6 +12,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/seal.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 enum { ALIGNMENT = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
@@ -364,13 +365,17 @@ static gp_status lent_build(lent_store *lent, const char *source, int fd, uint64
     return status == GP_OK ? gp_store_seal(&lent->store, err) : status;
 }
 
-gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role, gp_error *err)
+/* Open all samples whatever the role; there is no test part. GP_ENOENT: no such arrays (any more). GP_EPERM: of another
+ * user. GP_ECORRUPT: not sealed, or malformed. */
+gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role,
+                             const gp_store_options *options, gp_error *err)
 {
     uint64_t token = 0;
     lent_store *lent;
     gp_status status;
     int fd = -1;
 
+    (void)options;
     if (role == GP_DATA_TEST)
         return gp_fail(err, GP_ENOENT, "%s are arrays without a test part", source);
     status = lent_open_file(&fd, source, &token, err);

@@ -12,9 +12,6 @@
 
 enum { GP_LENT_SOURCE_BYTES = 80 };
 
-/* Whether a source is one of these. */
-bool gp_lent_is(const char *source);
-
 /* gp_lent_make -- a memory file of arrays, and what it is called as long as this process has it open.
  *   info     count, shape, dtype, targets[0] (one), class_count and class_names are read
  *   targets  NULL: no sample has a class
@@ -32,9 +29,5 @@ void gp_lent_serve_end(gp_lender *lender); /* accepts NULL */
 
 /* gp_lent_ask -- a descriptor from whoever serves that; -1: nobody does. */
 int gp_lent_ask(unsigned pid, uint64_t token);
-
-/* gp_store_open_lent -- all samples whatever the role, but there is no test part.
- * GP_ENOENT: no such file (any more).  GP_EPERM: of another user.  GP_ECORRUPT: not sealed, or not what it says. */
-gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role, gp_error *err);
 
 #endif

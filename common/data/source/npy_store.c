@@ -12,6 +12,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/data/format/npy.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 typedef struct npy_store {

@@ -44,11 +44,6 @@ gp_status gp_objects_take(gp_objects *objects, uint32_t index, uint64_t bytes_ma
 
 /* ---- lists (s3_list.c) ---- */
 
-/* gp_s3_store_open -- the store that a source in S3 is: by its ending, else by what lies below it. */
-struct gp_store;
-gp_status gp_s3_store_open(struct gp_store **out, const char *source, gp_data_role role,
-                           const gp_store_options *options, gp_error *err);
-
 /* gp_s3_pixels_classes -- gp_pixels_classes() of a source in S3. */
 struct gp_pixel_labels;
 gp_status gp_s3_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *list, const char *source,

@@ -548,6 +548,7 @@ static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *l
     return status;
 }
 
+/* Open what a source in S3 is: by its ending, else by the objects below it. */
 gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
                            const gp_store_options *options, gp_error *err)
 {

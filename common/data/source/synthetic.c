@@ -7,6 +7,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/rng.h"
+#include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 enum { WINDOW_OFFSETS = 1 << 16 };
@@ -62,14 +63,16 @@ static gp_status block_fill(synthetic_store *synthetic, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                                  gp_error *err)
+gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_role role,
+                                  const gp_store_options *options, gp_error *err)
 {
+    const char *rest = gp_source_after_word(source, "synthetic");
     gp_store_info info = { .source = source, .kind = "synthetic", .dtype = GP_U8 };
     synthetic_store *synthetic;
     gp_status status;
     int end = -1;
 
+    (void)options;
     /* Nine digits cannot overflow; gp_store_init() checks the ranges.  Signs and blanks are refused here. */
     if (sscanf(rest, "%9ux%9ux%9u:%9u:%9u%n", &info.height, &info.width, &info.channels, &info.class_count,
                &info.count, &end) != 5 ||
@@ -80,7 +83,7 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char
     synthetic = gp_calloc(1, sizeof(*synthetic));
     if (synthetic == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %s", source);
-    synthetic->role = role;
+    synthetic->role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST; /* there are always two parts */
     status = gp_store_init(&synthetic->store, &synthetic_ops, &info, err);
     if (status == GP_OK)
         status = block_fill(synthetic, err);

@@ -55,25 +55,6 @@ void gp_store_deinit(gp_store *store);
 gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
                                 int32_t *labels, gp_error *err);
 
-/* The openers behind gp_store_open().  Rest is what follows "synthetic:" or "digits:". */
-gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role, gp_error *err);
-gp_status gp_store_open_synthetic(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                                  gp_error *err);
-gp_status gp_store_open_digits(gp_store **out, const char *source, const char *rest, gp_data_role role,
-                               const gp_progress *progress, gp_error *err);
-/* Return whether drawn digits are cached on disk: neither too few nor too many, nor a malformed number. */
-bool gp_digits_are_cached(const char *rest);
-gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
-                               const gp_store_options *options, gp_error *err);
-
-gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
-                            const gp_store_options *options, gp_error *err);
-gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
-                            const gp_store_options *options, gp_error *err);
-
-gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,
-                            const gp_store_options *options, gp_error *err);
-
 /* Where arrays are, if not in files. */
 struct gp_npy;
 typedef bool (*gp_npy_exists)(void *context, const char *path);
@@ -88,11 +69,5 @@ gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role
 
 /* Whether a directory's names, known by exists() alone, have arrays of samples among them. */
 bool gp_npy_is_listed(const char *directory, gp_npy_exists exists, void *context);
-
-/* Whether a directory has .npy files of samples. */
-bool gp_store_is_npy(const char *directory);
-
-/* Whether the directory has IDX files of any role. */
-bool gp_store_is_idx(const char *directory);
 
 #endif

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/data/source/lent.h"
+#include "common/data/source/sources.h"
 
 enum { COUNT = 7, HEIGHT = 3, WIDTH = 4, PIXELS = HEIGHT * WIDTH };
 

@@ -520,3 +520,28 @@ TEST(fashion_mnist_has_60000_and_10000_balanced_samples)
         gp_store_close(store);
     }
 }
+
+TEST(only_sources_that_are_paths_become_absolute)
+{
+    static const char *const names[] = { "digits", "digits:60", "synthetic:4x4x1:2:8", "arrays:1:2" };
+    char text[PATH_MAX], expected[PATH_MAX], before[PATH_MAX];
+    gp_error err;
+
+    folder_make();
+    REQUIRE(getcwd(before, sizeof(before)) != NULL);
+    REQUIRE(chdir(folder) == 0);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        CHECK_INT(0, mkdir(names[i], 0700)); /* a directory of that name changes nothing */
+        CHECK_STATUS(GP_OK, gp_source_absolute(text, sizeof(text), names[i], &err));
+        CHECK_TEXT(names[i], text);
+    }
+    CHECK_STATUS(GP_OK, gp_source_absolute(text, sizeof(text), "no-such-name", &err));
+    CHECK_TEXT("no-such-name", text);
+    CHECK_INT(0, mkdir("folder", 0700));
+    CHECK_STATUS(GP_OK, gp_source_absolute(text, sizeof(text), "folder", &err));
+    REQUIRE(getcwd(expected, sizeof(expected) - 8) != NULL);
+    strcat(expected, "/folder");
+    CHECK_TEXT(expected, text);
+    REQUIRE(chdir(before) == 0);
+    folder_remove();
+}
