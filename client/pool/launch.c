@@ -28,7 +28,7 @@
 enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
-                         gp_patience *patience, gp_error *err)
+                         gp_timeout timeout, gp_error *err)
 {
     gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
                             .protocol_max = GP_PROTOCOL,
@@ -39,7 +39,7 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
     if (status != GP_OK)
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
-    status = gp_door_connect_patient(door, reply, places->scheduler_door, &hello, patience, err);
+    status = gp_door_connect(door, reply, places->scheduler_door, &hello, (int)gp_timeout_left(timeout), err);
     /* A scheduler that is ending, or was killed and has not yet closed its socket, accepts the connection and then closes
      * it: for the caller no pool is running. */
     return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
@@ -230,7 +230,7 @@ static void launch_reap(pid_t pid, bool reported)
 }
 
 /* Read the scheduler's report from its readiness pipe.  GP_EBUSY: another scheduler holds the pool's lock. */
-static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_patience *patience,
+static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_timeout timeout,
                                    gp_error *err)
 {
     char line[GP_ERROR_MESSAGE_MAX] = "";
@@ -238,8 +238,8 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
 
     while (strchr(line, '\n') == NULL && used < sizeof(line) - 1) {
         struct pollfd poll_fd = { .fd = ready, .events = POLLIN };
-        int64_t left = gp_patience_left(patience);
-        int said = poll(&poll_fd, 1, gp_patience_turn(patience));
+        int64_t left = gp_timeout_left(timeout);
+        int said = poll(&poll_fd, 1, gp_timeout_slice(timeout));
 
         if (said <= 0 && left == 0) /* in this order: this process may have been suspended */
             return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
@@ -268,7 +268,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
 }
 
 /* The start lock: starters come one after the other. */
-static gp_status launch_lock(int *lock, const gp_places *places, gp_patience *patience, gp_error *err)
+static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout timeout, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
 
@@ -278,7 +278,7 @@ static gp_status launch_lock(int *lock, const gp_places *places, gp_patience *pa
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot open the start lock %s", path);
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (gp_patience_left(patience) == 0) {
+        if (gp_timeout_left(timeout) == 0) {
             close(fd);
             return gp_fail(err, GP_ETIMEDOUT,
                            "another process has been starting pool %s all the time; its lock is %s",
@@ -331,14 +331,13 @@ static bool is_starting(const gp_places *places)
 /* gp_launch_find() for a caller that must not start a scheduler.  A scheduler that failed is replaced by a client that
  * works in the pool, or by the next command that starts one: wait for that while workers are alive, at most REPLACED_MS. */
 static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
-                               const uint8_t session[16], gp_patience *patience, gp_error *err)
+                               const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
-    int64_t deadline = gp_now_ms() + REPLACED_MS;
+    int64_t left = gp_timeout_left(timeout),
+            deadline = gp_now_ms() + (left < REPLACED_MS ? left : REPLACED_MS);
 
-    if (patience->left_ms < REPLACED_MS)
-        deadline = gp_now_ms() + patience->left_ms;
     for (;;) {
-        gp_status status = gp_launch_find(door, reply, places, session, patience, err);
+        gp_status status = gp_launch_find(door, reply, places, session, timeout, err);
 
         if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
             !(is_starting(places) || worker_alive(places)))
@@ -353,17 +352,17 @@ static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places 
 }
 
 gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
-                    const gp_pool_options *options, const uint8_t session[16], gp_patience *patience,
+                    const gp_pool_options *options, const uint8_t session[16], gp_timeout *timeout,
                     gp_error *err)
 {
-    int timeout_ms = (int)patience->left_ms;
+    int timeout_ms = (int)gp_timeout_left(*timeout);
     gp_error why = { 0 };
     gp_status status;
 
     *started = false;
     if (options->attach_only)
-        return launch_attach(door, reply, places, session, patience, err);
-    status = gp_launch_find(door, reply, places, session, patience, &why);
+        return launch_attach(door, reply, places, session, *timeout, err);
+    status = gp_launch_find(door, reply, places, session, *timeout, &why);
     if (status != GP_ENOPOOL) {
         if (status != GP_OK)
             gp_fail(err, status, "%s", why.message);
@@ -374,19 +373,19 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         return status;
     int lock = -1;
 
-    status = launch_lock(&lock, places, patience, err);
+    status = launch_lock(&lock, places, *timeout, err);
     if (status != GP_OK)
         return status;
     for (;;) {
         int ready = -1;
         pid_t pid;
 
-        if (gp_patience_left(patience) == 0) {
+        if (gp_timeout_left(*timeout) == 0) {
             status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
                              places->pool, timeout_ms, why.message, places->scheduler_log);
             break;
         }
-        status = gp_launch_find(door, reply, places, session, patience, &why);
+        status = gp_launch_find(door, reply, places, session, *timeout, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);
@@ -396,12 +395,12 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         if (status != GP_OK)
             break;
         gp_fault_point("starting");
-        status = launch_wait_ready(ready, started, places, patience, &why);
+        status = launch_wait_ready(ready, started, places, *timeout, &why);
         close(ready);
         launch_reap(pid, status != GP_ETIMEDOUT);
-        if (status == GP_OK) { /* it is there: time enough to come in */
-            if (patience->left_ms < READY_MS)
-                patience->left_ms = READY_MS;
+        if (status == GP_OK) { /* the scheduler listens: leave time to connect */
+            if (gp_timeout_left(*timeout) < READY_MS)
+                *timeout = gp_timeout_in(READY_MS);
             continue;
         }
         if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */

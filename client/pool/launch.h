@@ -3,21 +3,22 @@
 #define GP_LAUNCH_H
 
 #include "client/gradpool.h"
+#include "common/base/system/timeout.h"
 #include "proto/local/door.h"
 #include "proto/local/places.h"
 
-/* gp_launch_find -- knock at the scheduler's door, and wait by a patience that is used up; *door is owned by the caller.
- * GP_ENOPOOL: nobody is there. */
+/* Connect to the scheduler's control socket and wait for its reply. The caller owns *door.
+ * GP_ENOPOOL: no scheduler listens. */
 gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
-                         gp_patience *patience, gp_error *err);
+                         gp_timeout timeout, gp_error *err);
 
-/* gp_launch -- find it, or start one and wait until it answers.  Starters take the pool's start lock in turn, so
- * of any number that come at once one starts a scheduler and all attach to it; the scheduler's own lock makes a
- * second one impossible even so.  One that has just been started is given some time more to let us in.
- * *started: whether this call began a pool; false too when it started a scheduler that goes on with the workers of one
- * that died. */
+/* Find the scheduler, or start one and wait until it replies. The pool's start lock serialises
+ * processes that start one, so of any number at once one starts a scheduler and all connect to it.
+ * The scheduler's own lock excludes a second scheduler in any case. *timeout is extended where a
+ * scheduler was started and little time is left to connect to it. *started: this call created the
+ * pool; false also if it started a scheduler that adopted the workers of a failed one. */
 gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_places *places,
-                    const gp_pool_options *options, const uint8_t session[16], gp_patience *patience,
+                    const gp_pool_options *options, const uint8_t session[16], gp_timeout *timeout,
                     gp_error *err);
 
 #endif

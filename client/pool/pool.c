@@ -14,7 +14,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/forks.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/base/printable.h"
 #include "common/base/text/text.h"
 #include "proto/device/device_holder.h"
@@ -298,7 +298,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
                            const gp_message_type *type, const void *message, const gp_payload *payloads,
                            size_t payload_count, int wait_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(wait_ms);
+    gp_timeout timeout = gp_timeout_in(wait_ms);
 
     for (;;) {
         gp_status status =
@@ -308,7 +308,7 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
             return status;
         if (channel == pool->scheduler && pool_is_gone(pool)) /* that is why the link is down */
             return pool_scheduler_gone(pool, err);
-        if (gp_patience_left(&patience) == 0)
+        if (gp_timeout_left(timeout) == 0)
             return status;
         poll(NULL, 0, 1);
     }
@@ -396,18 +396,18 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
 {
     uint64_t correlation;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     uint64_t asked = pool->reunions;
     bool told = false;
 
     while (status == GP_OK) {
         pool_message in;
-        int64_t left = gp_patience_left(&patience);
+        int64_t left = gp_timeout_left(timeout);
 
         if (pool->reunions != asked) { /* all that is asked can be asked twice */
             asked = pool->reunions;
             status = pool_tell(pool, type, message, &correlation, err);
-            patience = gp_patience_of(timeout_ms);
+            timeout = gp_timeout_in(timeout_ms);
             continue;
         }
         if (!told && timeout_ms - left >= POOL_ANSWER_TOLD_MS) {
@@ -416,8 +416,8 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
                       pool->places.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }
 
-        /* What has come is looked at first: it may be we who were stopped. */
-        status = pool_next(pool, &in, gp_patience_turn(&patience), err);
+        /* Read what has arrived before giving up: this process may have been suspended. */
+        status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
         if (status == GP_OK && in.from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
@@ -571,7 +571,7 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
 }
 
 /* Connect and attach to every worker of the current generation.  GP_ESTALE: the lease changed meanwhile. */
-static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error *err)
+static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *err)
 {
     uint64_t waits[GP_MEMBERS_MAX];
     uint32_t missing = pool->grant.slots_count;
@@ -584,8 +584,8 @@ static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error 
     }
     while (missing > 0) {
         pool_message in;
-        int64_t left = gp_patience_left(patience);
-        gp_status status = pool_next(pool, &in, gp_patience_turn(patience), err);
+        int64_t left = gp_timeout_left(timeout);
+        gp_status status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
 
         if (status == GP_OK && in.from == POOL_NOBODY && left == 0)
             status = gp_fail(err, GP_ETIMEDOUT, "%" PRIu32 " leased workers did not answer", missing);
@@ -608,7 +608,7 @@ static gp_status pool_attach_all(gp_pool *pool, gp_patience *patience, gp_error 
 
 gp_status pool_attach(gp_pool *pool, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(POOL_ATTACH_MS);
+    gp_timeout timeout = gp_timeout_in(POOL_ATTACH_MS);
 
     for (;;) {
         gp_error why = { 0 };
@@ -617,12 +617,12 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
         pool_close_workers(pool);
         pool->regranted = false;
         pool->lost = (gp_worker_lost){ 0 };
-        gp_status status = pool_attach_all(pool, &patience, &why);
+        gp_status status = pool_attach_all(pool, timeout, &why);
 
         if (status == GP_OK)
             return GP_OK;
         /* A member died between grant and attach: the scheduler replaces it and grants again. */
-        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_patience_left(&patience) > 0) {
+        while (status != GP_OK && !pool->regranted && !pool->revoked && gp_timeout_left(timeout) > 0) {
             pool_message in;
             gp_status next = pool_next(pool, &in, 100, err);
 

@@ -15,7 +15,7 @@
 #include "client/pool/remote.h"
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/base/memory/secret.h"
 #include "proto/task/task_wire.h"
 
@@ -57,24 +57,21 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
     return status;
 }
 
-/* In slices: a scheduler that let us in and died is no one to wait for. */
-static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_patience *patience, gp_error *err)
+/* Connect to the scheduler. Each attempt has a time limit, after which the scheduler is checked
+ * for failure. An attempt makes a new link, for which a busy scheduler needs time, so the limits
+ * grow. */
+static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_timeout timeout, gp_error *err)
 {
-    gp_status status;
+    for (int attempt_ms = GP_TIMEOUT_SLICE_MS;; attempt_ms *= attempt_ms < POOL_LINK_MS ? 2 : 1) {
+        int64_t left = gp_timeout_left(timeout);
+        int wait_ms = left < 1 ? 1 : left < attempt_ms ? (int)left : attempt_ms;
+        gp_status status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, wait_ms, err);
 
-    /* Each try makes a new link, for which one that is busy must have the time: longer and longer. */
-    for (;; patience->turn_ms *= patience->turn_ms < POOL_LINK_MS ? 2 : 1) {
-        int turn = gp_patience_turn(patience);
-
-        status = gp_channel_connect(&pool->scheduler, endpoint, &scheduler_link, turn < 1 ? 1 : turn, err);
         if (status == GP_EPEER && gp_door_gone(pool->door))
-            status = pool_scheduler_gone(pool, err);
-        else if (status == GP_EPEER && gp_patience_left(patience) > 0)
-            continue;
-        break;
+            return pool_scheduler_gone(pool, err);
+        if (status != GP_EPEER || gp_timeout_left(timeout) == 0)
+            return status;
     }
-    patience->turn_ms = GP_PATIENCE_TURN_MS;
-    return status;
 }
 
 /* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
@@ -99,16 +96,16 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
 }
 
 /* One try; what is open after a failure is the caller's to close. */
-static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started,
-                           gp_patience *patience, gp_error *err)
+static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started, gp_timeout *timeout,
+                           gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
     gp_door_reply reply;
     gp_status status =
-        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, patience, err);
+        gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout, err);
 
     if (status == GP_OK && !*started && options->secret_env != NULL)
-        status = tell_secrets(pool, options->secret_env, (int)patience->left_ms, err);
+        status = tell_secrets(pool, options->secret_env, (int)gp_timeout_left(*timeout), err);
     if (status != GP_OK)
         return status;
     if (reply.epoch < pool->epoch)
@@ -116,7 +113,7 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
                        reply.epoch, pool->epoch);
     pool->epoch = reply.epoch;
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
-    status = pool_link(pool, endpoint, patience, err);
+    status = pool_link(pool, endpoint, *timeout, err);
     if (status == GP_OK)
         status = pool_greet(pool, err);
     if (status == GP_OK)
@@ -136,15 +133,15 @@ static void hang_up(gp_pool *pool)
 gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started, gp_error *err)
 {
     int timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : POOL_OPEN_MS;
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     gp_status status;
 
     if (pool->remote != NULL)
         return pool_remote_dial(pool, timeout_ms, err);
     pool->dialling = true;
     for (;;) {
-        status = dial_once(pool, options, started, &patience, err);
-        if (status != GP_EPEER || gp_patience_left(&patience) == 0)
+        status = dial_once(pool, options, started, &timeout, err);
+        if (status != GP_EPEER || gp_timeout_left(timeout) == 0)
             break;
         hang_up(pool); /* it died while we came in */
         poll(NULL, 0, RETRY_MS);
@@ -204,7 +201,7 @@ static gp_status told_to_end(gp_pool *pool, gp_error *err)
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
     static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/shell/record.h */
-    gp_patience patience = gp_patience_of(POOL_REUNION_MS);
+    gp_timeout timeout = gp_timeout_in(POOL_REUNION_MS);
     int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;
     int door = pool->door;
@@ -221,10 +218,10 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     pool->dialling = true;
     pool->scheduler = NULL;
     pool->door = -1;
-    while (status != GP_OK && gp_patience_left(&patience) > 0) {
+    while (status != GP_OK && gp_timeout_left(timeout) > 0) {
         bool started;
 
-        status = dial_once(pool, &as_it_was, &started, &patience, &why);
+        status = dial_once(pool, &as_it_was, &started, &timeout, &why);
         if (status == GP_OK && pool->lease != 0 && !pool->revoked)
             status = claim_lease(pool, &why);
         if (status == GP_OK)

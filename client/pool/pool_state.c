@@ -8,7 +8,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/json.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "proto/local/door.h"
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
@@ -92,13 +92,12 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
 
 enum { GONE_DIAL_MS = 5000, GONE_PAUSE_MS = 100 };
 
-/* Nothing tells that one on another host is gone but that nobody answers any more. */
+/* Wait until no scheduler answers at the endpoint of another host: nothing else reports its end. */
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     gp_error why;
 
-    patience.turn_ms = GONE_DIAL_MS;
     do {
         gp_status status = pool_remote_dial(pool, GONE_DIAL_MS, &why);
 
@@ -107,19 +106,19 @@ static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
         if (status == GP_OK)
             gp_fail(&why, GP_OK, "it still answers");
         gp_sleep_ms(GONE_PAUSE_MS);
-    } while (gp_patience_left(&patience) > 0);
+    } while (gp_timeout_left(timeout) > 0);
     return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s", pool->remote->endpoint,
                    timeout_ms, why.message);
 }
 
 gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
 
     if (pool->remote != NULL)
         return wait_gone_remote(pool, timeout_ms, err);
     for (;;) {
-        int64_t left = gp_patience_left(&patience);
+        int64_t left = gp_timeout_left(timeout);
         struct pollfd door = { .fd = pool->door, .events = POLLIN };
         bool gone = gp_door_gone(pool->door);
         gp_status status = GP_OK;

@@ -14,6 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/memory/secret.h"
+#include "common/base/system/timeout.h"
 #include "proto/channel/endpoint.h"
 
 enum {
@@ -216,7 +217,7 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
 }
 
 /* Once; the channel that was there is closed.  *unproved: see gp_channel_options. */
-static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved, gp_error *err)
+static gp_status dial_once(gp_pool *pool, gp_timeout timeout, bool *unproved, gp_error *err)
 {
     struct pool_remote *remote = pool->remote;
     gp_link_keys keys = { .own = &remote->own, .server_key = remote->server_key };
@@ -225,10 +226,9 @@ static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved,
         .curve = &keys,
         .heartbeat = true,
         .unproved = unproved,
-        .patience = patience,
     };
     gp_channel *made = NULL;
-    gp_status status = gp_channel_connect(&made, remote->endpoint, &link, 0, err);
+    gp_status status = gp_channel_connect(&made, remote->endpoint, &link, (int)gp_timeout_left(timeout), err);
 
     if (status != GP_OK)
         return status;
@@ -237,20 +237,9 @@ static gp_status dial_once(gp_pool *pool, gp_patience *patience, bool *unproved,
     return say_hello(pool, HELLO_MS, err);
 }
 
-/* Take `ms` that were spent elsewhere from the time that is left. */
-static int64_t time_spent(gp_patience *patience, int ms)
-{
-    int64_t left;
-
-    patience->turn_ms = ms;
-    left = gp_patience_left(patience);
-    patience->turn_ms = GP_PATIENCE_TURN_MS;
-    return left;
-}
-
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     bool unproved;
     int64_t began = gp_now_ms();
     gp_error why;
@@ -261,11 +250,11 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
      * connection of a client that expects another key, which has to learn that soon. */
     pool->dialling = true;
     for (;;) {
-        status = dial_once(pool, &patience, &unproved, &why);
+        status = dial_once(pool, timeout, &unproved, &why);
         bool closed = status == GP_EPERM && unproved;
 
         if ((status != GP_ETIMEDOUT && !closed) || (closed && gp_now_ms() - began >= CLOSED_MS) ||
-            time_spent(&patience, closed ? RETRY_MS : HELLO_MS) == 0)
+            gp_timeout_left(timeout) == 0)
             break;
         if (closed)
             gp_sleep_ms(RETRY_MS);
@@ -299,7 +288,7 @@ bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
 /* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(REUNION_MS);
+    gp_timeout timeout = gp_timeout_in(REUNION_MS);
     bool unproved = false;
     gp_error why = { .message = "" };
     gp_status status;
@@ -308,15 +297,15 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
     status = say_hello(pool, HELLO_MS, &why);
     /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
     while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
-           time_spent(&patience, HELLO_MS) > 0) {
-        status = dial_once(pool, &patience, &unproved, &why);
+           gp_timeout_left(timeout) > 0) {
+        status = dial_once(pool, timeout, &unproved, &why);
         if (status != GP_OK && (status != GP_EPERM || unproved))
             poll(NULL, 0, RETRY_MS);
     }
     if (status == GP_EPERM &&
         !unproved) { /* perhaps only the link is a new one's: then the words are of the handshake */
-        patience = gp_patience_of(HELLO_MS);
-        status = dial_once(pool, &patience, &unproved, &why);
+        timeout = gp_timeout_in(HELLO_MS);
+        status = dial_once(pool, timeout, &unproved, &why);
     }
     pool->dialling = false;
     pool->remote->heard_ms = gp_now_ms();
@@ -344,20 +333,21 @@ gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
 static gp_status ask_whole(gp_pool *pool, const gp_message_type *type, const void *message,
                            const gp_message_type *reply_type, pool_message *out, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(PATIENCE_MS);
     uint64_t correlation, asked;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
 
     asked = pool->reunions;
     while (status == GP_OK) {
-        int64_t left = gp_patience_left(&patience);
+        int64_t left = gp_timeout_left(timeout);
 
         if (pool->reunions != asked) {
             asked = pool->reunions;
             status = pool_tell(pool, type, message, &correlation, err);
+            timeout = gp_timeout_in(PATIENCE_MS);
             continue;
         }
-        status = pool_next(pool, out, gp_patience_turn(&patience), err);
+        status = pool_next(pool, out, gp_timeout_slice(timeout), err);
         if (status == GP_OK && out->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT, "the pool did not answer '%s' within %d ms", type->name,
                            PATIENCE_MS);

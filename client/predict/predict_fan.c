@@ -6,7 +6,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/metrics_put.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 
 enum {
     PART_MAX = 1024,            /* samples */
@@ -31,7 +31,7 @@ typedef struct gp_fan {
     bool ready[GP_MEMBERS_MAX];
     uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
     bool stale;                    /* a worker was lost or spoke of another generation since the grant */
-    gp_patience grant;             /* for the next one, then */
+    gp_timeout grant;              /* if stale: for the next grant */
     gp_fan_sums sums;
     char skipped[SKIPPED_TOLD][128]; /* the first names */
 } gp_fan;
@@ -433,7 +433,7 @@ static gp_status fan_blame(gp_fan *fan, gp_error *err)
 static void fan_await_grant(gp_fan *fan)
 {
     if (!fan->stale)
-        fan->grant = gp_patience_of(GRANT_MS);
+        fan->grant = gp_timeout_in(GRANT_MS);
     fan->stale = true;
 }
 
@@ -494,11 +494,11 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
         return fan_renew(fan, err);
     if (fan->pool->lost.index != 0)
         fan_await_grant(fan);
-    if (fan->stale && gp_patience_left(&fan->grant) == 0)
+    if (fan->stale && gp_timeout_left(fan->grant) == 0)
         return gp_fail(err, GP_ETIMEDOUT,
                        "a worker died and was not replaced within %d s; the scheduler's log is %s",
                        GRANT_MS / 1000, fan->pool->places.scheduler_log);
-    gp_status status = pool_next(fan->pool, &message, GP_PATIENCE_TURN_MS, err);
+    gp_status status = pool_next(fan->pool, &message, GP_TIMEOUT_SLICE_MS, err);
 
     if (status == GP_OK)
         status = fan_take(fan, &message, err);

@@ -29,11 +29,10 @@
 #include "client/pool/pool.h"
 #include "client/team/shared.h"
 #include "client/team/team_parts.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "proto/local/door.h"
 
 enum {
-    /* Opening, replacement and facts are waited for in turns, as gp_patience counts. */
     TEAM_OPEN_MS = 10000,    /* for all links of a new team */
     TEAM_REDIAL_MS = 500,    /* after an attempt that failed, while the grant stands */
     TEAM_REPLACE_MS = 30000, /* a worker that is not back by then breaks the team */
@@ -61,7 +60,7 @@ typedef struct team_worker {
     uint32_t pid;                /* of the process that is linked */
     uint64_t awaited;            /* correlation of the answer that ends the stage */
     int64_t dial_ms;             /* when to try (again) */
-    gp_patience down;            /* since it is not up */
+    gp_timeout down;             /* for the stage TEAM_UP */
     int door;
     gp_link *link;
     bool dirty;      /* records are reserved that were not committed */
@@ -78,7 +77,7 @@ typedef struct team_worker {
     uint32_t lost_pid;
     bool lost_known;
     bool facts_awaited; /* something waits for them */
-    gp_patience facts;
+    gp_timeout facts;   /* for `lost` */
     gp_worker_lost lost;
 } team_worker;
 

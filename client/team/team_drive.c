@@ -250,13 +250,13 @@ gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context,
 gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
                              gp_error *err)
 {
-    gp_patience patience = gp_patience_of(ms);
+    gp_timeout timeout = gp_timeout_in(ms);
     gp_status status;
     gp_error why;
 
     do
-        status = team_drive(team, until, context, gp_patience_turn(&patience), &why);
-    while (status == GP_ETIMEDOUT && gp_patience_left(&patience) > 0);
+        status = team_drive(team, until, context, gp_timeout_slice(timeout), &why);
+    while (status == GP_ETIMEDOUT && gp_timeout_left(timeout) > 0);
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
 }
 

@@ -267,7 +267,7 @@ static void worker_down(gp_team *team, uint32_t w)
     worker->lost_pid = worker->pid;
     worker->pid = 0;
     worker->dirty = false;
-    worker->down = gp_patience_of(TEAM_REPLACE_MS);
+    worker->down = gp_timeout_in(TEAM_REPLACE_MS);
     worker->dial_ms = INT64_MAX; /* when a grant comes */
     dispatch_worker_down(team->dispatch, w, gp_now_ns());
     team_worker_close(team, w);
@@ -276,7 +276,7 @@ static void worker_down(gp_team *team, uint32_t w)
         facts_settle(team, w);
     else if (dispatch_dying(team->dispatch, w) != NULL) {
         worker->facts_awaited = true;
-        worker->facts = gp_patience_of(TEAM_FACTS_MS);
+        worker->facts = gp_timeout_in(TEAM_FACTS_MS);
     }
 }
 
@@ -521,11 +521,6 @@ void team_look(gp_team *team)
 
 /* ---- time ---- */
 
-static int64_t turn_ends_ms(const gp_patience *patience)
-{
-    return patience->at_ms + gp_patience_turn(patience);
-}
-
 int64_t team_link_next_ns(const gp_team *team)
 {
     int64_t next_ms = INT64_MAX;
@@ -533,14 +528,8 @@ int64_t team_link_next_ns(const gp_team *team)
     EACH_WORKER(team, w)
     {
         const team_worker *worker = &team->workers[w - 1];
-        int64_t own_ms =
-            worker->stage == TEAM_DOWN && worker->dial_ms != INT64_MAX ? worker->dial_ms : INT64_MAX;
-
-        if (worker->stage != TEAM_UP && turn_ends_ms(&worker->down) < own_ms)
-            own_ms = turn_ends_ms(&worker->down);
-        if (worker->facts_awaited && turn_ends_ms(&worker->facts) < own_ms)
-            own_ms = turn_ends_ms(&worker->facts);
-        next_ms = own_ms < next_ms ? own_ms : next_ms;
+        if (worker->stage == TEAM_DOWN && worker->dial_ms < next_ms)
+            next_ms = worker->dial_ms;
     }
     return next_ms == INT64_MAX ? INT64_MAX : next_ms * 1000000;
 }
@@ -557,13 +546,13 @@ void team_link_tick(gp_team *team)
         char name[TEAM_NAME_BYTES];
         gp_error err;
 
-        if (worker->facts_awaited && gp_patience_left(&worker->facts) == 0)
+        if (worker->facts_awaited && gp_timeout_left(worker->facts) == 0)
             facts_settle(team, w);
         if (worker->stage == TEAM_UP)
             continue;
         if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(team, w, &err) != GP_OK)
             worker_failed(team, w, &err);
-        if (gp_patience_left(&worker->down) == 0) {
+        if (gp_timeout_left(worker->down) == 0) {
             gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
                     team_worker_name(team, w, worker->lost_pid, name), TEAM_REPLACE_MS / 1000,
                     team->pool->places.scheduler_log);
@@ -588,7 +577,7 @@ gp_status team_link_all(gp_team *team, gp_error *err)
         team_worker *worker = worker_of(team, w);
         gp_error why;
 
-        worker->down = gp_patience_of(TEAM_REPLACE_MS);
+        worker->down = gp_timeout_in(TEAM_REPLACE_MS);
         worker->stage = TEAM_ATTACHING;
         if (worker_link(team, w, &why) != GP_OK)
             worker_failed(team, w, &why);

@@ -87,7 +87,7 @@ gp_status team_check(const gp_team *team, gp_error *err);
 gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
                      gp_error *err);
 
-/* The same for a limit of ours: turns in which this process was held up cost what they were meant to (common/base/system/patience.h). */
+/* team_drive() with a limit that is extended by the time in which this process was suspended. */
 gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *context, int64_t ms,
                              gp_error *err);
 

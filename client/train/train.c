@@ -28,11 +28,11 @@ enum {
 
 /* ---- what the workers say ---- */
 
-/* A failure, or the first effect of one, was seen. */
+/* Begin to wait for the cause of a failure and for the end of the other workers. */
 static void run_failing(gp_run *run)
 {
     run->failed_ms = gp_now_ms();
-    run->ending = gp_run_patience(CAUSE_MS);
+    run->ending = gp_timeout_in(CAUSE_MS);
 }
 
 void gp_run_fail(gp_run *run, const gp_error *failure)
@@ -468,7 +468,6 @@ static void run_look_around(gp_run *run)
     gp_error err;
 
     gp_run_watch(run);
-    gp_patience_left(&run->ending);
     run_report_loading(run);
     if (run->pool->revoked && run->failure.code == GP_OK) {
         gp_fail(&err, GP_ECANCELED, "%s%sthe lease ended: %s", gp_run_between(run) ? run->cause : "",
@@ -493,8 +492,8 @@ static void run_look_around(gp_run *run)
 /* All ranks have ended, or a failure is known by its cause and the rest had its time to end. */
 static bool run_is_over(const gp_run *run)
 {
-    int64_t patience_ms = run->failure.code != GP_OK ? ENDING_MS : CAUSE_MS;
-    bool late = run->failed_ms != 0 && CAUSE_MS - run->ending.left_ms >= patience_ms;
+    int64_t limit_ms = run->failure.code != GP_OK ? ENDING_MS : CAUSE_MS;
+    bool late = run->failed_ms != 0 && CAUSE_MS - gp_timeout_left(run->ending) >= limit_ms;
 
     if (gp_run_between(run))
         return run->failure.code != GP_OK;

@@ -194,7 +194,7 @@ static void do_one(gp_run *run, const reform_action *action)
         break;
     case REFORM_DO_ALARM:
         run->alarmed = action->ms != 0;
-        run->alarm = gp_run_patience(action->ms);
+        run->alarm = gp_timeout_in(action->ms);
         break;
     case REFORM_DO_FAIL:
         fail(run, action->why);
@@ -250,8 +250,9 @@ void gp_run_watch(gp_run *run)
                                             .prepared = gp_run_join_count(run) });
         pool->change.workers = 0;
     }
-    /* Who was late in reading must not say that others are. */
-    if (gp_patience_left(&run->alarm) == 0 && run->alarmed && run->quiet) {
+    /* Handle all messages before reporting that a peer is late: this process may have been
+     * suspended. */
+    if (run->alarmed && gp_timeout_left(run->alarm) == 0 && run->quiet) {
         run->alarmed = false;
         gp_run_reform(run, &(reform_event){ .kind = REFORM_LATE });
     }

@@ -4,7 +4,7 @@
 
 #include "client/pool/pool.h"
 #include "client/train/reform.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/data/store/augment.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
@@ -60,7 +60,7 @@ typedef struct gp_run {
     int stop_told;                         /* highest stop that the workers know of */
     gp_error failure;                      /* first by time; GP_OK = none */
     int64_t failed_ms;                     /* when that, or the first effect of it, was seen */
-    gp_patience ending;                    /* how much longer causes and last words are waited for */
+    gp_timeout ending;                     /* of the wait for the cause and for other workers to end */
     gp_error effect;                       /* told when no cause comes */
     int64_t begun_ms;                      /* train_begin was sent */
     char skipped[GP_RUN_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
@@ -73,7 +73,7 @@ typedef struct gp_run {
     int64_t left_ms;           /* when its last step ended, as far as we know */
     int64_t stepped_ms;        /* when the last news of a step came */
     bool quiet;                /* nothing was there to be read when we last looked */
-    gp_patience alarm;         /* REFORM_LATE is due when it is over, if alarmed */
+    gp_timeout alarm;          /* if alarmed: when REFORM_LATE is due */
     bool alarmed;
     uint64_t reunions; /* pool->reunions, when we last looked */
     bool lost_told;    /* reform knows of pool->lost */
@@ -98,15 +98,6 @@ typedef struct gp_run {
     /* Those who will join, with links behind those of the ranks (train_join.c). */
     gp_joiner joiners[GP_MEMBERS_MAX];
 } gp_run;
-
-/* Of turns of the run's loop: who was held up himself must not say that others are late. */
-static inline gp_patience gp_run_patience(int64_t ms)
-{
-    gp_patience patience = gp_patience_of(ms);
-
-    patience.turn_ms = GP_RUN_TURN_MS;
-    return patience;
-}
 
 /* ---- train.c ---- */
 

@@ -326,9 +326,7 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
 {
     gp_channel *channel;
     gp_dial dial = { .connected = false };
-    gp_patience own = gp_patience_of(timeout_ms),
-                *patience = options->patience != NULL ? options->patience : &own;
-    bool unproved = false, waits = patience->left_ms > 0;
+    bool unproved = false;
     gp_status status = endpoint_allowed(endpoint, options, err);
 
     if (status != GP_OK)
@@ -339,12 +337,12 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
     if (gp_endpoint_is_remote(endpoint)) {
         option_set(channel->socket, ZMQ_IPV6, 1);
         option_set(channel->socket, ZMQ_CONNECT_TIMEOUT, CONNECT_MS);
-        status = waits ? gp_dial_begin(&dial, channel->socket, ZMQ_EVENT_ALL, err) : GP_OK;
+        status = timeout_ms > 0 ? gp_dial_begin(&dial, channel->socket, ZMQ_EVENT_ALL, err) : GP_OK;
     }
     if (status == GP_OK && zmq_connect(channel->socket, endpoint) != 0)
         status = gp_fail(err, GP_EIO, "cannot connect to %s: %s", endpoint, zmq_strerror(errno));
-    if (status == GP_OK && waits)
-        status = gp_dial_wait(&dial, channel->socket, endpoint, patience, &unproved, err);
+    if (status == GP_OK && timeout_ms > 0)
+        status = gp_dial_wait(&dial, channel->socket, endpoint, timeout_ms, &unproved, err);
     bool watched = dial.monitor.events != NULL;
 
     gp_dial_end(&dial);

@@ -28,7 +28,6 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/base/system/patience.h"
 #include "proto/message/codec.h"
 #include "proto/channel/curve.h"
 #include "proto/message/limits.h"
@@ -58,8 +57,6 @@ typedef struct gp_channel_options {
     /* NULL, or set by gp_channel_connect() when it returns: its GP_EPERM is of handshakes that were ended without a word, by
      * one who has not the key that we expect or by a network that breaks connections. */
     bool *unproved;
-    /* NULL, or what gp_channel_connect() waits by, instead of timeout_ms, and uses up. */
-    gp_patience *patience;
 } gp_channel_options;
 
 /* Who sent a message, as a router knows it.  A plain value: copy it, compare with gp_peer_equal(), keep it.

@@ -4,6 +4,7 @@
 #include <zmq.h>
 
 #include "common/base/clock.h"
+#include "common/base/system/timeout.h"
 
 enum {
     HANDSHAKES_FAILED_MAX = 3,
@@ -100,17 +101,17 @@ static void dial_redial(gp_dial *dial, void *socket, const char *endpoint)
     zmq_connect(socket, endpoint);
 }
 
-gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, gp_patience *patience,
-                       bool *unproved, gp_error *err)
+gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int timeout_ms, bool *unproved,
+                       gp_error *err)
 {
-    int timeout_ms = (int)patience->left_ms;
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     zmq_pollitem_t items[2] = { { .socket = socket, .events = ZMQ_POLLOUT },
                                 { .socket = dial->monitor.events, .events = ZMQ_POLLIN } };
 
     for (;;) {
-        /* Asked before it is looked: it may be we who were stopped. */
-        bool time_is_over = gp_patience_left(patience) == 0;
-        int wait = gp_patience_turn(patience);
+        /* Read the time before polling: this process may have been suspended. */
+        bool time_is_over = gp_timeout_left(timeout) == 0;
+        int wait = gp_timeout_slice(timeout);
 
         if (dial->ended_ms != 0 && wait > GP_DIAL_RETRY_MS)
             wait = GP_DIAL_RETRY_MS;

@@ -11,7 +11,6 @@
 #include <stdint.h>
 
 #include "common/base/error.h"
-#include "common/base/system/patience.h"
 #include "proto/channel/zmq_monitor.h"
 
 enum {
@@ -35,11 +34,12 @@ typedef struct gp_dial {
 /* gp_dial_begin -- before zmq_connect(); events: ZMQ_EVENT_*.  GP_ELIMIT. */
 gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err);
 
-/* gp_dial_wait -- until the link is up, or the patience is at its end.  A dial that was not begun (a link of this host) knows of time only.
- * GP_EPEER: nobody answers.  GP_EPERM: our key is turned away, or theirs is not the one expected; *unproved is set where that
- * is all that is known.  GP_EIO. */
-gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, gp_patience *patience,
-                       bool *unproved, gp_error *err);
+/* Wait until the link is up, at most timeout_ms. A dial without gp_dial_begin() (a link on this
+ * host) fails by its timeout only. GP_EPEER: no reply. GP_EPERM: the peer refuses this process's
+ * key, or its own key is not the expected one; *unproved: the handshake ended without proof of
+ * either. GP_EIO. */
+gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int timeout_ms, bool *unproved,
+                       gp_error *err);
 
 /* gp_dial_broke -- whether the link ended since that was asked last. */
 bool gp_dial_broke(gp_dial *dial);

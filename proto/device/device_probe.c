@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/base/text/log.h"
 #include "common/base/system/process.h"
 
@@ -83,11 +83,12 @@ static gp_status child_read(child *probe, gp_buffer *text, bool *ended, gp_error
     }
 }
 
-/* Until it ended or the time is over.  Both are watched, the pipe and the process: a helper of the driver may
- * keep the pipe open after the probe's own end. */
+/* Read the probe's output until the probe exits or the timeout is reached. Both the pipe and the
+ * process are polled: a helper process of the driver may keep the pipe open after the probe has
+ * exited. */
 static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     bool over = false, ended = false;
 
     for (;;) {
@@ -95,7 +96,7 @@ static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_
                                 { .fd = probe->pidfd, .events = POLLIN } };
         gp_status status;
 
-        poll(fds, 2, gp_patience_turn(&patience));
+        poll(fds, 2, gp_timeout_slice(timeout));
         status = child_read(probe, text, &ended, err);
         if (status != GP_OK || ended || fds[1].revents != 0)
             return status;
@@ -103,7 +104,7 @@ static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_
             return gp_fail(err, GP_ETIMEDOUT,
                            "the device probe did not answer within %g s; the driver may hang; " FALLBACK,
                            timeout_ms / 1000.0);
-        over = gp_patience_left(&patience) == 0; /* one more look: it may be we who were stopped */
+        over = gp_timeout_left(timeout) == 0; /* then poll once more: this process may have been suspended */
     }
 }
 

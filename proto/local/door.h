@@ -14,7 +14,6 @@
 #include <sys/types.h>
 
 #include "common/base/error.h"
-#include "common/base/system/patience.h"
 
 #define GP_DOOR_MAGIC 0x44504731u /* "1GPD" in memory */
 
@@ -115,10 +114,6 @@ gp_door_stats gp_door_get_stats(const gp_door *door);
  * the sentence of the refusal: GP_EBUSY, GP_EVERSION, ... */
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
                           int timeout_ms, gp_error *err);
-
-/* The same, by a patience that is used up. */
-gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
-                                  const gp_door_hello *hello, gp_patience *patience, gp_error *err);
 
 /* gp_door_listened -- whether a process accepts connections at path; never waits. */
 bool gp_door_listened(const char *path);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
+#include "common/base/system/timeout.h"
 #include "common/base/system/packet.h"
 #include "proto/local/door.h"
 #include "proto/local/door_wire.h"
@@ -20,7 +20,7 @@ static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 
 static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
 
 /* A full backlog is EAGAIN at once on Unix sockets, and nothing wakes us when it empties: try again. */
-static gp_status connect_until(int fd, const char *path, gp_patience *patience, gp_error *err)
+static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_error *err)
 {
     struct sockaddr_un address;
     gp_status status = gp_unix_address(&address, path, err);
@@ -36,7 +36,7 @@ static gp_status connect_until(int fd, const char *path, gp_patience *patience, 
             return gp_fail_errno(err, GP_EPERM, "cannot connect to %s", path);
         if (errno != EAGAIN && errno != EINTR)
             return gp_fail_errno(err, GP_EIO, "cannot connect to %s", path);
-        if (gp_patience_left(patience) == 0)
+        if (gp_timeout_left(timeout) == 0)
             return gp_fail(err, GP_ETIMEDOUT, "too many clients knock at %s; try again", path);
         nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
     }
@@ -57,16 +57,15 @@ static gp_status listener_check(int fd, const char *path, gp_error *err)
     return GP_OK;
 }
 
-static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_patience *patience,
-                            gp_error *err)
+static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_timeout timeout, gp_error *err)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
     int64_t left;
     int count;
 
     do {
-        left = gp_patience_left(patience);
-        count = poll(&ready, 1, gp_patience_turn(patience));
+        left = gp_timeout_left(timeout);
+        count = poll(&ready, 1, gp_timeout_slice(timeout));
     } while (count <= 0 && left > 0);
     if (count <= 0)
         return gp_fail(err, GP_ETIMEDOUT, "the daemon at %s does not answer", path);
@@ -99,14 +98,7 @@ bool gp_door_listened(const char *path)
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
                           int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
-
-    return gp_door_connect_patient(out, reply, path, hello, &patience, err);
-}
-
-gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *path,
-                                  const gp_door_hello *hello, gp_patience *patience, gp_error *err)
-{
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     gp_door_hello sent = *hello;
     gp_door_reply got;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -114,7 +106,7 @@ gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *pa
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot make a socket for %s", path);
     sent.magic = GP_DOOR_MAGIC;
-    gp_status status = connect_until(fd, path, patience, err);
+    gp_status status = connect_until(fd, path, timeout, err);
 
     if (status == GP_OK)
         status = listener_check(fd, path, err);
@@ -124,7 +116,7 @@ gp_status gp_door_connect_patient(int *out, gp_door_reply *reply, const char *pa
         errno != ECONNRESET)
         status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
     if (status == GP_OK)
-        status = reply_wait(fd, &got, path, patience, err);
+        status = reply_wait(fd, &got, path, timeout, err);
     if (status != GP_OK) {
         close(fd);
         return status;
@@ -185,11 +177,11 @@ gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, g
 
 gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err)
 {
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
     int received = -1;
 
     for (;;) {
-        int64_t left = gp_patience_left(&patience);
+        int64_t left = gp_timeout_left(timeout);
         gp_status status = gp_door_request_read(door_fd, request, &received, err);
 
         if (status == GP_OK && fd == NULL && received >= 0)
@@ -198,6 +190,6 @@ gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int
             *fd = received;
         if (status != GP_ETIMEDOUT || left == 0)
             return status;
-        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, gp_patience_turn(&patience));
+        poll(&(struct pollfd){ .fd = door_fd, .events = POLLIN }, 1, gp_timeout_slice(timeout));
     }
 }

@@ -140,9 +140,9 @@ static inline int lines_of(const char *name)
 
 static inline bool wait_for_lines(const char *name, int count)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
 
-    while (lines_of(name) < count && gp_patience_left(&patience) > 0)
+    while (lines_of(name) < count && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(2);
     if (lines_of(name) < count)
         GP_TEST_FAIL("%s has %d lines, not %d", name, lines_of(name), count);
@@ -164,7 +164,7 @@ static inline int pids_of(const char *name, pid_t *pids)
 /* How many of them live: now, or, patient, when the waiting for the end of all is given up. */
 static inline int alive_of(const char *name, bool patient)
 {
-    gp_patience patience = gp_patience_of(patient ? POOLS_PATIENCE_MS : 0);
+    gp_timeout timeout = gp_timeout_in(patient ? POOLS_PATIENCE_MS : 0);
     pid_t pids[PIDS_MAX];
     int count = pids_of(name, pids), alive;
 
@@ -174,17 +174,16 @@ static inline int alive_of(const char *name, bool patient)
             alive += process_alive(pids[i]);
         if (alive > 0)
             gp_sleep_ms(2);
-    } while (alive > 0 && gp_patience_left(&patience) > 0);
+    } while (alive > 0 && gp_timeout_left(timeout) > 0);
     return alive;
 }
 
 /* Waits until the last command's standard error has the text: it is read while the command runs. */
 static inline bool await_err(const char *text)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
 
-    for (slurp(in_root("err"), err, sizeof(err));
-         strstr(err, text) == NULL && gp_patience_left(&patience) > 0;
+    for (slurp(in_root("err"), err, sizeof(err)); strstr(err, text) == NULL && gp_timeout_left(timeout) > 0;
          slurp(in_root("err"), err, sizeof(err)))
         gp_sleep_ms(2);
     return strstr(err, text) != NULL;
@@ -193,14 +192,14 @@ static inline bool await_err(const char *text)
 /* Waits until the pool has so many leases. */
 static inline bool await_leases(uint32_t count)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
     gp_status_reply *reply;
     uint32_t leases = UINT32_MAX;
     gp_pool *pool;
 
     if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
         return false;
-    while (leases != count && gp_patience_left(&patience) > 0 && pool_status(pool, &reply, NULL) == GP_OK) {
+    while (leases != count && gp_timeout_left(timeout) > 0 && pool_status(pool, &reply, NULL) == GP_OK) {
         leases = reply->leases_count;
         gp_free(reply);
         if (leases != count)

@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 #include "client/pool/pool.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/base/system/proc_stat.h"
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
 static char pools_root[32]; /* short: socket paths have 100 bytes */
 
-/* How long the tests wait for what must happen: nothing is judged by it, a hang ends as a failure.  Machines have stood still for
- * more than four minutes; loops count it in turns (patience.h), of which that is one. */
+/* Limit of every wait for an event that must occur, so that a hang ends as a failure. No test
+ * measures speed with it. */
 enum { POOLS_PATIENCE_MS = 360000 };
 
 /* A name under pools_root; good until the eighth next call. */
@@ -99,7 +99,7 @@ static inline void pools_end(void)
 /* The workers' rows, waiting until none is starting; freed with gp_free(). */
 static inline gp_status_reply *pools_settled(gp_pool *pool)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
     gp_error err;
 
     for (;;) {
@@ -113,7 +113,7 @@ static inline gp_status_reply *pools_settled(gp_pool *pool)
         for (uint32_t i = 0; i < reply->workers_count; i++)
             unsettled +=
                 reply->workers[i].state == GP_WORKER_STARTING || reply->workers[i].state == GP_WORKER_DEAD;
-        if (unsettled == 0 || gp_patience_left(&patience) == 0)
+        if (unsettled == 0 || gp_timeout_left(timeout) == 0)
             return reply;
         gp_free(reply);
         gp_sleep_ms(5);
@@ -132,7 +132,7 @@ static inline bool await_stopped(pid_t pid)
 {
     gp_proc_stat stat = { .state = 'R' };
 
-    for (gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS); gp_patience_left(&patience) > 0;
+    for (gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS); gp_timeout_left(timeout) > 0;
          gp_sleep_ms(1)) {
         if (!gp_proc_stat_read(&stat, pid) || stat.state == 'X' || stat.state == 'Z' || stat.state == 'T')
             break;

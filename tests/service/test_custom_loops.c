@@ -399,7 +399,7 @@ TEST(a_cancel_ends_a_loop_that_does_not_look)
     gp_future *future = NULL;
     const void *data;
     size_t bytes;
-    gp_patience patience;
+    gp_timeout timeout;
 
     if (!begin(1) || !team_open())
         return;
@@ -410,8 +410,8 @@ TEST(a_cancel_ends_a_loop_that_does_not_look)
                                                    .run_ms_max = 60000 },
                            &err),
                err);
-    patience = gp_patience_of(POOLS_PATIENCE_MS);
-    while (strstr(lines, "begun") == NULL && gp_patience_left(&patience) > 0)
+    timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    while (strstr(lines, "begun") == NULL && gp_timeout_left(timeout) > 0)
         gp_future_wait(future, 10, NULL);
     gp_future_cancel(future);
     CHECK_STATUS(GP_ECANCELED, gp_future_result(future, &data, &bytes, &err));

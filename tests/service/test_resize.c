@@ -32,9 +32,9 @@ typedef struct story {
     volatile sig_atomic_t stop; /* it has been seen: the training may end */
     char noted[8192];           /* what was told so far */
     uint64_t stop_at;           /* when this step was told; 0 = not yet */
-    const char *awaited;  /* in words, what it goes on for, however long; NULL: nothing, it ends by itself */
-    gp_patience patience; /* for that */
-    bool frail;           /* workers that die now are not replaced: workers_spoil() */
+    const char *awaited;        /* event that ends the training, for messages; NULL: its last step */
+    gp_timeout limit;           /* of the wait for `awaited` */
+    bool frail;                 /* workers that die now are not replaced: workers_spoil() */
 } story;
 
 static uint32_t draw(story *s, uint32_t below)
@@ -59,7 +59,7 @@ static void on_step(void *context, const gp_train_step *step)
     s->step = step->step;
     if (s->act != NULL)
         s->act(s);
-    if (s->awaited != NULL && s->stop_at == 0 && gp_patience_left(&s->patience) == 0) {
+    if (s->awaited != NULL && s->stop_at == 0 && gp_timeout_left(s->limit) == 0) {
         GP_TEST_FAIL("step %d, and nothing of this: %s; told was: %s", (int)s->step, s->awaited, s->noted);
         s->stop_at = s->step;
     }
@@ -126,7 +126,7 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
         workers_link(getenv("GRADPOOL_WORKER"));
         setenv("GRADPOOL_WORKER", in_root("worker"), 1);
     }
-    s->patience = gp_patience_of(AWAITED_MS);
+    s->limit = gp_timeout_in(AWAITED_MS);
     if (gp_pool_open(&s->pool, &(gp_pool_options){ .workers = workers, .note = on_note, .context = s },
                      &s->err) != GP_OK ||
         gp_pool_open(&s->other, &(gp_pool_options){ .attach_only = true }, &s->err) != GP_OK) {
@@ -276,7 +276,7 @@ TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_take
     gp_training *training = NULL;
 
     pools_begin(NULL);
-    s.patience = gp_patience_of(AWAITED_MS);
+    s.limit = gp_timeout_in(AWAITED_MS);
     request.events =
         (gp_train_events){ .begin = on_begin, .step = on_step, .regroup = on_regroup, .context = &s };
     request.lease = (gp_lease_request){ .workers_min = 1, .workers_max = 3 };
@@ -510,9 +510,9 @@ static int job_steps(void)
 
 static bool wait_for_steps(int count)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
 
-    while (job_steps() < count && gp_patience_left(&patience) > 0)
+    while (job_steps() < count && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(5);
     return job_steps() >= count;
 }
@@ -536,9 +536,9 @@ static int last_step(void)
 /* Waits until the job's metrics, which are in `out` then, have that text. */
 static bool wait_for_text(const char *text)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
 
-    while ((job_steps(), strstr(out, text) == NULL) && gp_patience_left(&patience) > 0)
+    while ((job_steps(), strstr(out, text) == NULL) && gp_timeout_left(timeout) > 0)
         gp_sleep_ms(5);
     return strstr(out, text) != NULL;
 }

@@ -284,10 +284,10 @@ static void check_words(const char *message, uint32_t worker)
 
 static void check_whole_again(gp_pool *pool, uint32_t workers)
 {
-    gp_patience patience = gp_patience_of(POOLS_PATIENCE_MS);
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
     uint32_t idle = 0;
 
-    while (idle != workers && gp_patience_left(&patience) > 0) {
+    while (idle != workers && gp_timeout_left(timeout) > 0) {
         gp_status_reply *reply;
 
         idle = 0;

@@ -201,8 +201,7 @@ static int64_t stretch_of(control *c)
 
 void control_join_begin(control *c, int timeout_ms)
 {
-    c->join = gp_patience_of(timeout_ms);
-    c->join.turn_ms = BEAT_MS;
+    c->join = gp_timeout_in(timeout_ms);
 }
 
 static void beat(control *c)
@@ -227,7 +226,7 @@ static void beat(control *c)
     c->beat_ms = gp_now_ms() + BEAT_MS;
     if (c->joined)
         control_tell(c, &envelope, &gp_msg_beat, &message);
-    else if (c->scheduler != NULL && !c->reporting && gp_patience_left(&c->join) == 0) {
+    else if (c->scheduler != NULL && !c->reporting && gp_timeout_left(c->join) == 0) {
         if (c->warmed)
             control_orphaned(c); /* another may answer */
         else

@@ -28,19 +28,22 @@ enum {
     ANSWER_MS = 250, /* for a scheduler that listens to answer the door; our clients wait meanwhile */
 };
 
-/* In turns, of which each makes a new link: a scheduler that let us in and died is no one to wait for. */
+/* Connect to the scheduler. Each attempt has a time limit, after which the scheduler is checked
+ * for failure. */
 static gp_status dial_link(control *c, const char *endpoint, int timeout_ms, gp_error *err)
 {
     /* No heartbeats: a scheduler that is stopped for a while cannot answer them, and a link that is made again is another
      * sender's.  That it is dead is seen at its door. */
     gp_channel_options to_scheduler = { .security = GP_SECURITY_NONE };
-    gp_patience patience = gp_patience_of(timeout_ms);
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
+    int64_t left = timeout_ms;
     gp_status status;
 
-    patience.turn_ms = LINK_MS;
-    do
-        status = gp_channel_connect(&c->scheduler, endpoint, &to_scheduler, gp_patience_turn(&patience), err);
-    while (status == GP_EPEER && !gp_door_gone(c->scheduler_door) && gp_patience_left(&patience) > 0);
+    do {
+        status = gp_channel_connect(&c->scheduler, endpoint, &to_scheduler,
+                                    left < LINK_MS ? (int)left : LINK_MS, err);
+        left = gp_timeout_left(timeout);
+    } while (status == GP_EPEER && !gp_door_gone(c->scheduler_door) && left > 0);
     return status;
 }
 
@@ -94,7 +97,7 @@ void control_orphaned(control *c)
     c->granting = c->granting && c->resetting && c->next_envelope.lease == c->lease;
     gp_fault_point("orphaned");
     c->redial_ms = gp_now_ms();
-    c->orphan = gp_patience_of(ORPHAN_MS);
+    c->orphan = gp_timeout_in(ORPHAN_MS);
     c->redial_wait_ms = REDIAL_MS;
 }
 
@@ -154,7 +157,7 @@ void control_orphan_serve(control *c)
         return;
     watch_client(c);
     if (c->lease != 0 && !c->resetting)
-        c->orphan = gp_patience_of(ORPHAN_MS);
+        c->orphan = gp_timeout_in(ORPHAN_MS);
     if (c->lease == 0 && c->recycle) { /* the dead scheduler would have replaced us */
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
                     "code or values of a lease that has ended are in this process");
@@ -162,7 +165,7 @@ void control_orphan_serve(control *c)
     }
     if (gp_now_ms() >= c->redial_ms)
         redial(c);
-    if (gp_patience_left(&c->orphan) == 0 && c->scheduler == NULL)
+    if (gp_timeout_left(c->orphan) == 0 && c->scheduler == NULL)
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");
 }
 

@@ -2,7 +2,7 @@
 #ifndef GP_CONTROL_PARTS_H
 #define GP_CONTROL_PARTS_H
 
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "proto/channel/channel.h"
 #include "proto/local/door.h"
 #include "proto/message/messages.h"
@@ -46,7 +46,7 @@ typedef struct control {
 
     /* Without a scheduler: scheduler == NULL (control_orphan.c). */
     int64_t redial_ms, redial_wait_ms; /* the next try, and how long to wait after it */
-    gp_patience orphan;                /* how much longer with neither a scheduler nor a lease */
+    gp_timeout orphan;                 /* without a scheduler and without a lease */
     bool called;                       /* a new scheduler answers: dial it */
     bool reporting;                    /* worker_ready is to be sent when compute is reset */
     int client_pidfd;                  /* of the lease's holder; -1 = not known */
@@ -100,7 +100,7 @@ typedef struct control {
     int exit_code;
     int64_t end_ms; /* when ending: give up waiting for compute */
     int64_t beat_ms;
-    gp_patience join;     /* with a scheduler that does not welcome us, counted in beats */
+    gp_timeout join;      /* for the scheduler to reply to hello */
     uint32_t beaten_work; /* with the last beat */
     int64_t looked_ms;    /* when the loop was last here */
 } control;

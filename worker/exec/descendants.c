@@ -12,11 +12,11 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/system/patience.h"
 #include "common/base/system/proc_stat.h"
 #include "worker/comm/process.h"
 
-enum { ROUND_MS = 1, ROUNDS_LEAST = 10 }; /* so often is looked for who is left, however long a look takes */
+/* Rounds of gp_descendants_end(): at least ROUNDS_MIN, however long one takes. */
+enum { ROUND_MS = 1, ROUNDS_MIN = 10 };
 
 typedef struct process {
     pid_t pid, parent, group;
@@ -152,14 +152,13 @@ static bool children_reap(void (*each)(void *context, pid_t pid, int status), vo
     }
 }
 
-bool gp_descendants_end(int patience_ms, void (*each)(void *context, pid_t pid, int status), void *context)
+bool gp_descendants_end(int timeout_ms, void (*each)(void *context, pid_t pid, int status), void *context)
 {
-    gp_patience patience = gp_patience_of(patience_ms);
+    int64_t deadline = gp_now_ms() + timeout_ms;
 
-    patience.turn_ms = 1 + patience_ms / (2 * ROUNDS_LEAST);
-    while (children_reap(each, context)) {
+    for (int round = 1; children_reap(each, context); round++) {
         gp_descendants_signal(getpid(), SIGKILL);
-        if (gp_patience_left(&patience) == 0)
+        if (round >= ROUNDS_MIN && gp_now_ms() >= deadline)
             return !children_reap(each, context);
         gp_sleep_ms(ROUND_MS);
     }

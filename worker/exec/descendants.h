@@ -18,8 +18,8 @@ void gp_descendants_signal(pid_t root, int signal);
 void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int signal);
 
 /* gp_descendants_end -- SIGKILL all descendants of the calling process, a subreaper, and reap them.
- * each (may be NULL) hears of every child that is reaped.  false: some are left after patience_ms (one in an
+ * each (may be NULL) hears of every child that is reaped.  false: some are left after timeout_ms (one in an
  * uninterruptible wait; its end is certain, its time is not). */
-bool gp_descendants_end(int patience_ms, void (*each)(void *context, pid_t pid, int status), void *context);
+bool gp_descendants_end(int timeout_ms, void (*each)(void *context, pid_t pid, int status), void *context);
 
 #endif

@@ -1,4 +1,4 @@
-/* loader.c -- some threads, a ring of requests, and two queues of slots: those being filled and those filled.
+/* loader.c -- some threads, two fixed rings, and a list of what is being filled.
  *
  *   requests [oldest ... newest] --> filling [oldest ... newest] --> ready [...] --take--> the caller --release--> free
  *
@@ -37,33 +37,7 @@ typedef struct loader_slot {
     uint32_t begun, done; /* samples handed out to threads, and given back */
     uint32_t error_at;    /* the sample's place in the batch */
     gp_error error;       /* code GP_OK: the batch is good */
-    struct loader_slot *next;
 } loader_slot;
-
-/* First in, first out. */
-typedef struct slot_queue {
-    loader_slot *first, *last; /* last: valid unless first is NULL */
-} slot_queue;
-
-static void slot_push(slot_queue *queue, loader_slot *slot)
-{
-    if (queue->first == NULL)
-        queue->first = slot;
-    else
-        queue->last->next = slot;
-    queue->last = slot;
-    slot->next = NULL;
-}
-
-/* NULL: the queue is empty. */
-static loader_slot *slot_pop(slot_queue *queue)
-{
-    loader_slot *slot = queue->first;
-
-    if (slot != NULL)
-        queue->first = slot->next;
-    return slot;
-}
 
 /* A thread and what it alone writes. */
 typedef struct loader_thread {
@@ -78,11 +52,6 @@ typedef struct loader_thread {
 typedef struct loader_request {
     uint32_t epoch, first, count;
 } loader_request;
-
-typedef struct request_ring {
-    loader_request request[GP_LOADER_REQUESTS_MAX];
-    uint32_t head, count;
-} request_ring;
 
 struct gp_loader {
     const gp_store *store;
@@ -102,12 +71,16 @@ struct gp_loader {
     pthread_cond_t work;  /* to the threads: a request, a free slot, the end */
     pthread_cond_t ready; /* to the taker: a batch, a cancel */
     bool stopping;
-    uint32_t depth, used; /* slots that may be used, and those that are */
-    bool starved;         /* a thread had nothing to do for want of a slot */
-    uint32_t calm;        /* takes since one waited */
-    uint64_t generation;  /* raised by each cancel */
-    request_ring requests;
-    slot_queue filled, filling;
+    uint32_t depth, used;                            /* slots that may be used, and those that are */
+    bool starved;                                    /* a thread had nothing to do for want of a slot */
+    uint32_t calm;                                   /* takes since one waited */
+    uint64_t generation;                             /* raised by each cancel */
+    loader_request requests[GP_LOADER_REQUESTS_MAX]; /* ring */
+    uint32_t request_head, request_count;
+    uint32_t ready_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
+    uint32_t ready_head, ready_count;
+    uint32_t filling_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
+    uint32_t filling_head, filling_count;
 };
 
 static loader_slot *slot_find(gp_loader *loader, slot_state state)
@@ -176,12 +149,14 @@ static gp_status samples_read(loader_thread *thread, uint32_t epoch, uint32_t co
 /* With the lock held: the slot that has samples nobody works at, begun if need be.  NULL: there is nothing to do. */
 static loader_slot *slot_work(gp_loader *loader)
 {
-    loader_slot *slot = loader->filling.first == NULL ? NULL : loader->filling.last;
+    uint32_t newest =
+        (loader->filling_head + loader->filling_count + GP_LOADER_DEPTH_MAX - 1) % GP_LOADER_DEPTH_MAX;
+    loader_slot *slot = loader->filling_count == 0 ? NULL : &loader->slots[loader->filling_slots[newest]];
     loader_request next;
 
     if (slot != NULL && slot->begun < slot->batch.count)
         return slot;
-    if (loader->requests.count == 0)
+    if (loader->request_count == 0)
         return NULL;
     slot = loader->used < loader->depth ? slot_find(loader, SLOT_FREE) : NULL;
     if (slot == NULL) {
@@ -189,10 +164,11 @@ static loader_slot *slot_work(gp_loader *loader)
         return NULL;
     }
     loader->used++;
-    next = loader->requests.request[loader->requests.head];
-    loader->requests.head = (loader->requests.head + 1) % GP_LOADER_REQUESTS_MAX;
-    loader->requests.count--;
-    slot_push(&loader->filling, slot);
+    next = loader->requests[loader->request_head];
+    loader->request_head = (loader->request_head + 1) % GP_LOADER_REQUESTS_MAX;
+    loader->request_count--;
+    loader->filling_slots[(loader->filling_head + loader->filling_count++) % GP_LOADER_DEPTH_MAX] =
+        (uint32_t)(slot - loader->slots);
     slot->state = SLOT_FILLING;
     slot->begun = slot->done = 0;
     slot->error.code = GP_OK;
@@ -221,9 +197,16 @@ static void slot_free(gp_loader *loader, loader_slot *slot)
 /* With the lock held: slots that are complete, from the oldest on, are ready. */
 static void slots_ready(gp_loader *loader)
 {
-    for (loader_slot *slot; (slot = loader->filling.first) != NULL && slot->done >= slot->batch.count;) {
-        slot_push(&loader->filled, slot_pop(&loader->filling));
+    while (loader->filling_count > 0) {
+        uint32_t number = loader->filling_slots[loader->filling_head];
+        loader_slot *slot = &loader->slots[number];
+
+        if (slot->done < slot->batch.count)
+            return;
+        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
+        loader->filling_count--;
         slot->state = SLOT_READY;
+        loader->ready_slots[(loader->ready_head + loader->ready_count++) % GP_LOADER_DEPTH_MAX] = number;
         pthread_cond_signal(&loader->ready);
     }
 }
@@ -274,7 +257,7 @@ static void *loader_main(void *argument)
         count = batch->count - at < count ? batch->count - at : count;
         slot->begun += count;
         /* What is left is somebody else's. */
-        if (loader->thread_count > 1 && (slot->begun < batch->count || loader->requests.count > 0))
+        if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_count > 0))
             pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
         gp_sampler_get(&loader->sampler, batch->epoch, batch->first + at, count, thread->index);
@@ -519,11 +502,10 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
         return gp_fail(err, GP_EINVAL, "samples %u to %llu were requested of an epoch of %u", first,
                        (unsigned long long)first + count, loader->sampler.count);
     pthread_mutex_lock(&loader->lock);
-    if (loader->requests.count == GP_LOADER_REQUESTS_MAX) {
+    if (loader->request_count == GP_LOADER_REQUESTS_MAX) {
         status = gp_fail(err, GP_EBUSY, "%d batches are requested already", GP_LOADER_REQUESTS_MAX);
     } else {
-        loader->requests
-            .request[(loader->requests.head + loader->requests.count++) % GP_LOADER_REQUESTS_MAX] =
+        loader->requests[(loader->request_head + loader->request_count++) % GP_LOADER_REQUESTS_MAX] =
             (loader_request){ epoch, first, count };
         pthread_cond_signal(&loader->work);
     }
@@ -536,14 +518,20 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
 void gp_loader_cancel(gp_loader *loader)
 {
     pthread_mutex_lock(&loader->lock);
-    for (loader_slot *slot; (slot = slot_pop(&loader->filled)) != NULL;)
-        slot_free(loader, slot);
-    for (loader_slot *slot; (slot = slot_pop(&loader->filling)) != NULL;)
+    for (; loader->ready_count > 0; loader->ready_count--) {
+        slot_free(loader, &loader->slots[loader->ready_slots[loader->ready_head]]);
+        loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
+    }
+    for (; loader->filling_count > 0; loader->filling_count--) {
+        loader_slot *slot = &loader->slots[loader->filling_slots[loader->filling_head]];
+
         if (slot->done == slot->begun)
             slot_free(loader, slot);
         else
             slot->state = SLOT_DROPPED;
-    loader->requests.count = 0;
+        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
+    }
+    loader->request_count = 0;
     loader->generation++;
     pthread_cond_signal(&loader->ready);
     pthread_mutex_unlock(&loader->lock);
@@ -554,12 +542,12 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
 {
     uint64_t generation = loader->generation;
 
-    while (loader->filled.first == NULL) {
+    while (loader->ready_count == 0) {
         if (loader->generation != generation)
             return gp_fail(err, GP_ECANCELED, "the requested batches were cancelled");
-        if (loader->filling.first == NULL && loader->requests.count == 0)
+        if (loader->filling_count == 0 && loader->request_count == 0)
             return gp_fail(err, GP_ESTATE, "a batch was to be taken from the loader, but none is requested");
-        if (loader->filling.first == NULL && loader->used >= loader->depth &&
+        if (loader->filling_count == 0 && loader->used >= loader->depth &&
             slot_find(loader, SLOT_DROPPED) == NULL)
             return gp_fail(err, GP_ESTATE, "all %u batches of the loader are taken; release one first",
                            loader->depth);
@@ -591,12 +579,14 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
     loader_slot *slot;
 
     pthread_mutex_lock(&loader->lock);
-    if (waited_ns != NULL && loader->filled.first == NULL)
+    if (waited_ns != NULL && loader->ready_count == 0)
         since = gp_now_ns();
-    depth_adapt(loader, loader->filled.first == NULL);
+    depth_adapt(loader, loader->ready_count == 0);
     status = ready_wait(loader, err);
     if (status == GP_OK) {
-        slot = slot_pop(&loader->filled);
+        slot = &loader->slots[loader->ready_slots[loader->ready_head]];
+        loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
+        loader->ready_count--;
         status = slot->error.code;
         if (status == GP_OK) {
             slot->state = SLOT_TAKEN;

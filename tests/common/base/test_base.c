@@ -12,7 +12,7 @@
 #include "common/base/text/json.h"
 #include "common/base/text/params.h"
 #include "common/base/system/memory_kills.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "common/base/printable.h"
 #include "common/base/rng.h"
 #include "common/base/system/seal.h"
@@ -270,21 +270,23 @@ TEST(shapes_check_overflow)
     CHECK_TEXT("20x26x26", gp_shape_format(&fine, text, sizeof(text)));
 }
 
-/* ---- patience ---- */
+/* ---- timeouts ---- */
 
-TEST(who_was_held_up_while_he_waited_counts_two_turns_of_it)
+/* No thread reads the clock during the sleep, as if the process were suspended. */
+TEST(a_suspension_costs_a_timeout_one_gap_at_most)
 {
-    gp_patience patience = gp_patience_of(10 * GP_PATIENCE_TURN_MS);
+    gp_timeout timeout = gp_timeout_in(5 * GP_TIMEOUT_GAP_MS);
 
-    CHECK_INT(GP_PATIENCE_TURN_MS, gp_patience_turn(&patience));
-    gp_sleep_ms(2 * GP_PATIENCE_TURN_MS + 1);
-    CHECK_INT(8 * GP_PATIENCE_TURN_MS, gp_patience_left(&patience));
-    patience = gp_patience_of(20);
-    for (int turns = 0; gp_patience_left(&patience) > 0; turns++) {
-        CHECK(turns < 1000 && gp_patience_turn(&patience) <= 20);
+    CHECK_INT(GP_TIMEOUT_SLICE_MS, gp_timeout_slice(timeout));
+    gp_sleep_ms(GP_TIMEOUT_GAP_MS + 300);
+    CHECK(gp_timeout_left(timeout) <= 4 * GP_TIMEOUT_GAP_MS);
+    CHECK(gp_timeout_left(timeout) > 4 * GP_TIMEOUT_GAP_MS - 200);
+    timeout = gp_timeout_in(20);
+    for (int reads = 0; gp_timeout_left(timeout) > 0; reads++) {
+        CHECK(reads < 1000 && gp_timeout_slice(timeout) <= 20);
         gp_sleep_ms(1);
     }
-    CHECK_INT(0, gp_patience_turn(&patience));
+    CHECK_INT(0, gp_timeout_slice(timeout));
 }
 
 /* ---- text from outside ---- */

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "common/base/error.h"
-#include "common/base/system/patience.h"
+#include "common/base/system/timeout.h"
 #include "worker/backend/cuda/kernels/kernel_args.h"
 
 typedef struct gp_device gp_device;
@@ -39,18 +39,16 @@ void gp_device_free(gp_device *device, void *memory); /* accepts NULL; waits */
 size_t gp_device_available(gp_device *device);        /* bytes that are free now */
 /* How long it may be silent where something should happen at once; GRADPOOL_GPU_PATIENCE, in seconds. */
 int64_t gp_device_patience_ms(const gp_device *device);
-/* The same for an answer: of the first, for which kernels are loaded, longer; and so many times longer than any before took, as
- * what takes still longer is not well.  Counted where the device is looked at, once in a few milliseconds: a host that stands
- * still, or has no core for us, says nothing of its device. */
-enum { GP_DEVICE_FIRST_PATIENCE = 24, GP_DEVICE_LONGER = 10, GP_DEVICE_TURN_MS = 10 };
-static inline gp_patience gp_device_patience(const gp_device *device, bool first, int64_t longest_ns)
+/* Return the timeout of an operation: GP_DEVICE_FIRST_PATIENCE times longer for the first one,
+ * which loads kernels, and at least GP_DEVICE_LONGER times as long as the longest one took
+ * (longest_ns; 0: unknown). */
+enum { GP_DEVICE_FIRST_PATIENCE = 24, GP_DEVICE_LONGER = 10 };
+static inline gp_timeout gp_device_timeout(const gp_device *device, bool first, int64_t longest_ns)
 {
     const int64_t least_ms = gp_device_patience_ms(device) * (first ? GP_DEVICE_FIRST_PATIENCE : 1),
                   longer_ms = GP_DEVICE_LONGER * longest_ns / 1000000;
-    gp_patience patience = gp_patience_of(longer_ms > least_ms ? longer_ms : least_ms);
 
-    patience.turn_ms = GP_DEVICE_TURN_MS;
-    return patience;
+    return gp_timeout_in(longer_ms > least_ms ? longer_ms : least_ms);
 }
 /* The same, where sums over the ranks are made: NCCL reads and writes it without copies. */
 gp_status gp_device_alloc_summed(gp_device *device, void **out, size_t bytes, gp_error *err);

@@ -99,14 +99,14 @@ static void abort_begin(gp_device *device)
 
 gp_status gp_device_abort(gp_device *device, gp_error *err)
 {
-    gp_patience patience = gp_device_patience(device, false, 0);
+    gp_timeout timeout = gp_device_timeout(device, false, 0);
 
     abort_begin(device);
     for (int i = 0; i < GP_LANES; i++) {
         cudaError_t code;
 
         while ((code = cudaStreamQuery(device->lanes[i])) == cudaErrorNotReady &&
-               gp_patience_left(&patience) > 0)
+               gp_timeout_left(timeout) > 0)
             pause_briefly();
         if (code == cudaErrorNotReady)
             return gp_fail(err, GP_EIO, "the GPU did not come to rest within %d s of an abort",
@@ -120,11 +120,11 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
 /* All that this rank has sent is with its peers, unless one of them is gone. */
 static bool group_finalize(gp_device *device)
 {
-    gp_patience patience = gp_patience_of(FINALIZE_MS);
+    gp_timeout timeout = gp_timeout_in(FINALIZE_MS);
     ncclResult_t code = ncclCommFinalize(device->group);
     gp_error ignored;
 
-    while (code == ncclInProgress && gp_patience_left(&patience) > 0) {
+    while (code == ncclInProgress && gp_timeout_left(timeout) > 0) {
         if (device->check != NULL && device->check(device->check_context, &ignored) != GP_OK)
             return false;
         if (ncclCommGetAsyncError(device->group, &code) != ncclSuccess)
@@ -139,13 +139,12 @@ static bool group_finalize(gp_device *device)
  * holds, and nobody waits for it. */
 static void abort_end(gp_device *device)
 {
-    gp_patience patience = gp_device_patience(device, false, 0);
+    gp_timeout timeout = gp_device_timeout(device, false, 0);
     int busy = EBUSY;
 
     if (!device->aborted)
         return;
-    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY &&
-           gp_patience_left(&patience) > 0)
+    while ((busy = pthread_tryjoin_np(device->abort_thread, NULL)) == EBUSY && gp_timeout_left(timeout) > 0)
         pause_briefly();
     if (busy == EBUSY)
         pthread_detach(device->abort_thread);

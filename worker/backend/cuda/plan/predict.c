@@ -230,14 +230,15 @@ static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
 {
     gp_device *device = plan->backend->device;
     gp_predict *predict = plan->predict;
-    gp_patience patience = gp_device_patience(device, predict->taken == 0, predict->longest_ns);
+    gp_timeout timeout = gp_device_timeout(device, predict->taken == 0, predict->longest_ns);
     const int64_t begin_ns = gp_now_ns();
     int64_t waited_ns = 0;
     bool passed = false;
     gp_status status = GP_OK;
 
     for (uint32_t i = 0; status == GP_OK && !passed; i++) {
-        int64_t sleep_ns = waited_ns / 16, left_ms = gp_patience_left(&patience); /* before the question */
+        int64_t sleep_ns = waited_ns / 16,
+                left_ms = gp_timeout_left(timeout); /* before the device is asked */
 
         waited_ns = gp_now_ns() - begin_ns;
         status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);

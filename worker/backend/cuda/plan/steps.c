@@ -34,12 +34,12 @@ static int64_t step_since(const gp_kept *kept, uint64_t number)
 }
 
 /* For peers it waits as long as they live.  At its own share of a step a device that is well takes as long as ever. */
-static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_patience *patience, gp_error *err)
+static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout timeout, gp_error *err)
 {
     const gp_kept *kept = plan->kept;
     const int64_t taken_ns = gp_now_ns() - step_since(kept, number);
 
-    if (gp_patience_left(patience) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
+    if (gp_timeout_left(timeout) > 0 || __atomic_load_n(&kept->mail->computed, __ATOMIC_ACQUIRE) >= number)
         return GP_OK;
     return gp_fail(
         err, GP_EIO,
@@ -52,7 +52,7 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_patience
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
     const gp_kernel_told *told = mail_of(plan->kept, number);
-    gp_patience patience;
+    gp_timeout timeout;
     int64_t begin_ns, looked_ns, now_ns;
     gp_status status = GP_OK;
 
@@ -61,7 +61,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             return GP_OK;
     if (plan->kept->over)
         return gp_fail(err, GP_ECANCELED, "the training on the GPU was ended");
-    patience = gp_device_patience(plan->backend->device, number == 1, plan->kept->longest_ns);
+    timeout = gp_device_timeout(plan->backend->device, number == 1, plan->kept->longest_ns);
     begin_ns = looked_ns = gp_now_ns();
     while (status == GP_OK && !mail_came(told, number)) {
         int64_t sleep_ns;
@@ -71,7 +71,7 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
             looked_ns = now_ns;
             status = gp_device_look(plan->backend->device, err);
             if (status == GP_OK)
-                status = device_stands(plan, number, &patience, err);
+                status = device_stands(plan, number, timeout, err);
         }
         sleep_ns = (now_ns - begin_ns) / 16;
         sleep_ns = sleep_ns < WAIT_LEAST_NS  ? WAIT_LEAST_NS
