@@ -14,6 +14,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/system/timeout.h"
 #include "common/base/text/log.h"
 #include "proto/channel/zap.h"
 #include "proto/channel/zmq_monitor.h"
@@ -24,7 +25,6 @@ enum {
     LINKS_KEY_MAX = 16,
     SILENCE_MS = 5000, /* from the connection to the first message */
     LOOK_MS = 50,
-    LATE_MS = 500,
     MALFORMED_MAX = 10,
     FORGIVEN_MS = 60000, /* without another that is malformed */
     MUTE_MS = 10000,
@@ -36,9 +36,9 @@ enum {
 };
 
 typedef struct gate_link {
-    int fd; /* ZeroMQ's; -1 = this entry is free */
-    int64_t accepted_ms;
-    uint64_t bytes; /* received when its last message was heard */
+    int fd;            /* ZeroMQ's; -1 = this entry is free */
+    gp_timeout silent; /* for its first message */
+    uint64_t bytes;    /* received when its last message was heard */
     bool spoke;
     bool ended; /* cut off; ZeroMQ has yet to say that it is gone */
     char key[GP_KEY_TEXT];
@@ -198,7 +198,7 @@ static void silent_cut(gp_gate *gate)
         gate_link *link = &gate->links[i];
 
         if (link->fd >= 0 && !link->spoke && !link->ended &&
-            (oldest == NULL || link->accepted_ms < oldest->accepted_ms))
+            (oldest == NULL || link->silent.end_ms < oldest->silent.end_ms))
             oldest = link;
     }
     if (oldest != NULL)
@@ -220,7 +220,7 @@ static void link_add(gp_gate *gate, int fd)
     link = link_find(gate, -1);
     if (link == NULL)
         link = &gate->links[gate->high++];
-    *link = (gate_link){ .fd = fd, .accepted_ms = gp_now_ms() };
+    *link = (gate_link){ .fd = fd, .silent = gp_timeout_in(SILENCE_MS) };
     gate->stats.links++;
 }
 
@@ -450,7 +450,7 @@ static void look_at(gp_gate *gate, gate_link *link)
 
     if (link->ended)
         return;
-    if (!link->spoke && gp_now_ms() - link->accepted_ms > SILENCE_MS) {
+    if (!link->spoke && gp_timeout_left(link->silent) == 0) {
         link_cut(gate, link, GP_CUT_SILENT);
         return;
     }
@@ -467,26 +467,14 @@ static void look_at(gp_gate *gate, gate_link *link)
         link_cut(gate, link, GP_CUT_ENDLESS);
 }
 
-/* We were held up, as were those who come in perhaps. */
-static void forgive(gp_gate *gate, int64_t held_ms, int64_t now)
-{
-    for (uint32_t i = 0; i < gate->high; i++) {
-        int64_t *accepted = &gate->links[i].accepted_ms;
-
-        *accepted = *accepted + held_ms < now ? *accepted + held_ms : now;
-    }
-}
-
 void gp_gate_watch(gp_gate *gate)
 {
-    int64_t now = gp_now_ms(), since_ms = now - gate->looked_ms;
+    int64_t now = gp_now_ms();
 
     hear_events(gate);
-    if (gate->high == 0 || since_ms < LOOK_MS)
+    if (gate->high == 0 || now - gate->looked_ms < LOOK_MS)
         return;
     gate->looked_ms = now;
-    if (since_ms > LATE_MS)
-        forgive(gate, since_ms - LATE_MS, now);
     for (uint32_t i = gate->high; i-- > 0;)
         if (i < gate->high && gate->links[i].fd >= 0)
             look_at(gate, &gate->links[i]);

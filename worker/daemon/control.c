@@ -20,11 +20,10 @@
 
 enum {
     BEAT_MS = 500,
-    STOPPED_MS = 1000, /* so late was this thread stopped, not slow */
-    NEWS_MS = 50,      /* how often a client hears of a training */
-    JOIN_MS = 15000,   /* for the scheduler to answer: it lives, and its disk may be busy, and its cores */
-    STOP_MS = 200,     /* for the compute thread to see that it is over */
-    DRAIN_MS = 100,    /* for the last answers to leave */
+    NEWS_MS = 50,    /* how often a client hears of a training */
+    JOIN_MS = 15000, /* for the scheduler to answer: it lives, and its disk may be busy, and its cores */
+    STOP_MS = 200,   /* for the compute thread to see that it is over */
+    DRAIN_MS = 100,  /* for the last answers to leave */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
 
@@ -99,7 +98,6 @@ static gp_status control_open(control *c, gp_error *err)
         status = control_dial(c, JOIN_MS, err);
     control_join_begin(c, JOIN_MS);
     c->beat_ms = gp_now_ms() + BEAT_MS;
-    c->looked_ms = gp_now_ms();
     return status;
 }
 
@@ -186,16 +184,12 @@ static gp_worker_work work_of(const control *c)
     }
 }
 
-/* How long compute has been in its stretch of a step.  While this thread did not run (SIGSTOP), compute did not either. */
-static int64_t stretch_of(control *c)
+/* Return how long the compute thread has been in its part of a step, without the time in which
+ * this process was suspended. */
+static int64_t stretch_of(const control *c)
 {
-    int64_t now = gp_now_ms(), stopped_ms = now - c->looked_ms - BEAT_MS;
-    int64_t since = atomic_load(&c->train.stretch_since_ms);
+    int64_t now = gp_running_ms(), since = atomic_load(&c->train.stretch_since_ms);
 
-    c->looked_ms = now;
-    if (since != 0 && stopped_ms > STOPPED_MS &&
-        atomic_compare_exchange_strong(&c->train.stretch_since_ms, &since, since + stopped_ms))
-        since += stopped_ms;
     return since == 0 || since >= now ? 0 : now - since;
 }
 

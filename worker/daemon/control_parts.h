@@ -102,7 +102,6 @@ typedef struct control {
     int64_t beat_ms;
     gp_timeout join;      /* for the scheduler to reply to hello */
     uint32_t beaten_work; /* with the last beat */
-    int64_t looked_ms;    /* when the loop was last here */
 } control;
 
 /* control.c */

@@ -1,7 +1,7 @@
 /* train_control.c -- how the control thread reaches the compute thread's waits. */
 #include <string.h>
 
-#include "common/base/clock.h"
+#include "common/base/system/timeout.h"
 #include "worker/train/trainer.h"
 
 void gp_train_control_init(gp_train_control *control)
@@ -28,13 +28,13 @@ void gp_train_control_reset(gp_train_control *control)
 
 void gp_train_control_stretch(gp_train_control *control)
 {
-    atomic_store_explicit(&control->stretch_since_ms, gp_now_ms(), memory_order_relaxed);
+    atomic_store_explicit(&control->stretch_since_ms, gp_running_ms(), memory_order_relaxed);
 }
 
 bool gp_train_control_rest(gp_train_control *control)
 {
     int64_t since = atomic_exchange_explicit(&control->stretch_since_ms, 0, memory_order_relaxed);
-    int64_t took_ms = since == 0 ? 0 : gp_now_ms() - since + 1; /* one that ended is never 0 */
+    int64_t took_ms = since == 0 ? 0 : gp_running_ms() - since + 1; /* one that ended is never 0 */
 
     if (took_ms > atomic_load_explicit(&control->stretch_max_ms, memory_order_relaxed))
         atomic_store_explicit(&control->stretch_max_ms, took_ms, memory_order_relaxed);
