@@ -254,26 +254,6 @@ static void handle_setup(CURL *handle, fetch *job)
     curl->easy_setopt(handle, CURLOPT_XFERINFODATA, job);
 }
 
-static bool worth_another_try(CURLcode code, long http)
-{
-    switch (code) {
-    case CURLE_HTTP_RETURNED_ERROR:
-        return http >= 500 || http == 408 || http == 416 || http == 429;
-    case CURLE_OK: /* ended short of our size */
-    case CURLE_PARTIAL_FILE:
-    case CURLE_RANGE_ERROR:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* All bytes are there: are they the right ones? */
 static gp_status part_judge(fetch *job, bool *again, gp_error *err)
 {
@@ -292,7 +272,7 @@ static gp_status part_judge(fetch *job, bool *again, gp_error *err)
                          job->url, sum_name(sum_is_md5(published)), sum, published, hint(job, false, text));
 }
 
-/* One transfer.  *again: it failed in a way that may pass. */
+/* Run one transfer. *again: it failed and may succeed if it is repeated. */
 static gp_status transfer(fetch *job, bool *again, gp_error *err)
 {
     CURL *handle;
@@ -324,8 +304,11 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                        (unsigned long long)bytes_most(job), hint(job, false, text));
     if (job->file->bytes == 0 ? code == CURLE_OK : job->bytes == job->file->bytes)
         return part_judge(job, again, err);
-    *again = worth_another_try(code, http);
-    if ((code == CURLE_RANGE_ERROR || http == 416) && part_restart(job, err) != GP_OK)
+    /* 416: the part of an earlier attempt is longer than the file. CURLE_OK: the file ends too early. */
+    bool restart = code == CURLE_RANGE_ERROR || http == 416;
+
+    *again = restart || code == CURLE_OK || gp_curl_is_transient(code, http);
+    if (restart && part_restart(job, err) != GP_OK)
         return GP_EIO;
     if (code == CURLE_OK || code == CURLE_PARTIAL_FILE)
         return gp_fail(err, GP_EIO, "%s ended after %llu of %llu bytes; %s", job->url,

@@ -50,3 +50,24 @@ gp_status gp_curl_load(const gp_curl **out, gp_error *err)
     *out = &curl;
     return GP_OK;
 }
+
+bool gp_curl_is_transient(CURLcode code, long http)
+{
+    switch (code) {
+    case CURLE_OK:
+    case CURLE_HTTP_RETURNED_ERROR:
+        return http >= 500 || http == 408 || http == 429;
+    case CURLE_PARTIAL_FILE:
+    case CURLE_COULDNT_RESOLVE_HOST:
+    case CURLE_COULDNT_CONNECT:
+    case CURLE_OPERATION_TIMEDOUT:
+    case CURLE_GOT_NOTHING:
+    case CURLE_SEND_ERROR:
+    case CURLE_RECV_ERROR:
+    case CURLE_HTTP2:
+    case CURLE_HTTP2_STREAM:
+        return true;
+    default:
+        return false;
+    }
+}

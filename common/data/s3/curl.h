@@ -5,6 +5,8 @@
 #define CURL_DISABLE_TYPECHECK /* its macros would name the functions themselves */
 #include <curl/curl.h>
 
+#include <stdbool.h>
+
 #include "common/base/error.h"
 
 typedef struct gp_curl {
@@ -24,5 +26,8 @@ typedef struct gp_curl {
 /* gp_curl_load -- the functions, started once for the life of the process.  Any thread.
  * GP_ENOENT: there is no libcurl.  GP_EVERSION: one that is too old. */
 gp_status gp_curl_load(const gp_curl **out, gp_error *err);
+
+/* Return whether a transfer that ended with this code and HTTP status may succeed if it is repeated. */
+bool gp_curl_is_transient(CURLcode code, long http);
 
 #endif

@@ -360,29 +360,14 @@ static bool code_is(const gp_s3_problem *problem, const char *const *codes)
     return *codes != NULL;
 }
 
-/* It may pass. */
+/* Return whether the request may succeed if it is repeated. */
 static bool is_passing(const s3_request *request, const gp_s3_problem *problem)
 {
     static const char *const codes[] = { "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable",
                                          NULL };
 
-    switch (request->code) {
-    case CURLE_OK:
-        return request->http >= 500 || request->http == 408 || request->http == 429 ||
-               code_is(problem, codes);
-    case CURLE_PARTIAL_FILE:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
-    case CURLE_OPERATION_TIMEDOUT:
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_ERROR:
-    case CURLE_RECV_ERROR:
-    case CURLE_HTTP2:
-    case CURLE_HTTP2_STREAM:
-        return true;
-    default:
-        return false;
-    }
+    return gp_curl_is_transient(request->code, request->http) ||
+           (request->code == CURLE_OK && code_is(problem, codes));
 }
 
 static gp_status fail_refused(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
