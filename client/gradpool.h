@@ -154,7 +154,6 @@ typedef struct gp_train_step {
     double data_ms, forward_ms, backward_ms, exchange_ms, commit_ms,
         wait_ms;       /* where this rank's step went */
     double loss_scale; /* of precision fp16; 0: none */
-    double weight;     /* of all targets in the loss, over all ranks */
     bool skipped;      /* a gradient was not finite at that scale: the step changed nothing */
 } gp_train_step;
 

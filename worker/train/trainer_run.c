@@ -245,7 +245,6 @@ void gp_trainer_count_step(gp_trainer *trainer, const step_part *last, double le
     record->step = trainer->step;
     record->epoch = last->epoch + 1;
     record->loss = loss;
-    record->weight = weight;
     record->accuracy = trainer_accuracy(trainer);
     record->rmse = trainer_rmse(trainer);
     record->learn_rate = learn_rate;
