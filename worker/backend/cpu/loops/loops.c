@@ -116,13 +116,6 @@ LOOP_CLONES static void activation_share(void *context, uint32_t thread, uint32_
     }
 }
 
-static gp_status activation_run(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, element_count(call), activation_share);
-    return GP_OK;
-}
-
 LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -181,13 +174,6 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
     }
 }
 
-static gp_status activation_backward_run(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, element_count(call), activation_backward_share);
-    return GP_OK;
-}
-
 LOOP_CLONES static void multiply_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -217,13 +203,6 @@ LOOP_CLONES static void multiply_share(void *context, uint32_t thread, uint32_t 
     }
 }
 
-static gp_status multiply_run(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, element_count(call), multiply_share);
-    return GP_OK;
-}
-
 static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
@@ -240,51 +219,61 @@ static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-static gp_status multiply_sum_run(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, multiply_sum_share);
-    return GP_OK;
-}
-
 /* --- the table --------------------------------------------------------------------------------------- */
+
+static const gp_loop activation = { .share = activation_share, .in_place = true };
+static const gp_loop activation_backward = { .share = activation_backward_share, .in_place = true };
+static const gp_loop multiply = { .share = multiply_share, .in_place = true };
+static const gp_loop multiply_sum = { .share = multiply_sum_share };
 
 const gp_loop *gp_loop_find(gp_opcode code)
 {
-    static const gp_loop loops[GP_OP_COUNT] = {
-        [GP_OP_BATCHNORM] = { gp_loop_batchnorm, .in_place = false },
-        [GP_OP_BATCHNORM_BACKWARD] = { gp_loop_batchnorm_backward, .in_place = false },
-        [GP_OP_BATCHNORM_INFER] = { gp_loop_batchnorm_infer, .in_place = true },
-        [GP_OP_GROUPNORM] = { gp_loop_groupnorm, .in_place = false },
-        [GP_OP_GROUPNORM_BACKWARD] = { gp_loop_groupnorm_backward, .in_place = false },
-        [GP_OP_LRN] = { gp_loop_lrn, .in_place = false },
-        [GP_OP_LRN_BACKWARD] = { gp_loop_lrn_backward, .in_place = false },
-        [GP_OP_TRANSCONV2D] = { gp_loop_transconv2d, .in_place = false },
-        [GP_OP_TRANSCONV2D_BACKWARD_DATA] = { gp_loop_transconv2d_backward_data, .in_place = false },
-        [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = { gp_loop_transconv2d_backward_weights, .in_place = false },
-        [GP_OP_RESIZE] = { gp_loop_resize, .in_place = false },
-        [GP_OP_RESIZE_BACKWARD] = { gp_loop_resize_backward, .in_place = false },
-        [GP_OP_WEIGHTED_XENT] = { gp_loop_weighted_xent, .in_place = false },
-        [GP_OP_DICE] = { gp_loop_dice, .in_place = false },
-        [GP_OP_MSE] = { gp_loop_mse, .in_place = false },
-        [GP_OP_HUBER] = { gp_loop_huber, .in_place = false },
-        [GP_OP_ACTIVATION] = { activation_run, .in_place = true },
-        [GP_OP_ACTIVATION_BACKWARD] = { activation_backward_run, .in_place = true },
-        [GP_OP_MULTIPLY] = { multiply_run, .in_place = true },
-        [GP_OP_MULTIPLY_SUM] = { multiply_sum_run, .in_place = false },
-        [GP_OP_CONCAT] = { gp_loop_concat, .narrow = true },
-        [GP_OP_SLICE] = { gp_loop_slice, .narrow = true },
-        [GP_OP_PAD] = { gp_loop_pad, .narrow = true },
-        [GP_OP_TRANSPOSE] = { gp_loop_transpose, .narrow = true },
-        [GP_OP_SOFTMAX] = { gp_loop_softmax, .in_place = false },
-        [GP_OP_SOFTMAX_BACKWARD] = { gp_loop_softmax_backward, .in_place = false },
-        [GP_OP_OWN] = { gp_loop_own, .dense = true },
-        [GP_OP_OWN_BACKWARD] = { gp_loop_own_backward, .dense = true },
-        [GP_OP_OWN_LOSS] = { gp_loop_own_loss, .dense = true, .alone = true },
+    static const gp_loop *const loops[GP_OP_COUNT] = {
+        [GP_OP_BATCHNORM] = &gp_loop_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = &gp_loop_batchnorm_backward,
+        [GP_OP_BATCHNORM_INFER] = &gp_loop_batchnorm_infer,
+        [GP_OP_GROUPNORM] = &gp_loop_groupnorm,
+        [GP_OP_GROUPNORM_BACKWARD] = &gp_loop_groupnorm_backward,
+        [GP_OP_LRN] = &gp_loop_lrn,
+        [GP_OP_LRN_BACKWARD] = &gp_loop_lrn_backward,
+        [GP_OP_TRANSCONV2D] = &gp_loop_transconv2d,
+        [GP_OP_TRANSCONV2D_BACKWARD_DATA] = &gp_loop_transconv2d_backward_data,
+        [GP_OP_TRANSCONV2D_BACKWARD_WEIGHTS] = &gp_loop_transconv2d_backward_weights,
+        [GP_OP_RESIZE] = &gp_loop_resize,
+        [GP_OP_RESIZE_BACKWARD] = &gp_loop_resize_backward,
+        [GP_OP_WEIGHTED_XENT] = &gp_loop_weighted_xent,
+        [GP_OP_DICE] = &gp_loop_dice,
+        [GP_OP_MSE] = &gp_loop_value_loss,
+        [GP_OP_HUBER] = &gp_loop_value_loss,
+        [GP_OP_ACTIVATION] = &activation,
+        [GP_OP_ACTIVATION_BACKWARD] = &activation_backward,
+        [GP_OP_MULTIPLY] = &multiply,
+        [GP_OP_MULTIPLY_SUM] = &multiply_sum,
+        [GP_OP_CONCAT] = &gp_loop_concat,
+        [GP_OP_SLICE] = &gp_loop_slice,
+        [GP_OP_PAD] = &gp_loop_pad,
+        [GP_OP_TRANSPOSE] = &gp_loop_transpose,
+        [GP_OP_SOFTMAX] = &gp_loop_softmax,
+        [GP_OP_SOFTMAX_BACKWARD] = &gp_loop_softmax_backward,
+        [GP_OP_OWN] = &gp_loop_own,
+        [GP_OP_OWN_BACKWARD] = &gp_loop_own_backward,
+        [GP_OP_OWN_LOSS] = &gp_loop_own_loss,
     };
 
     assert((unsigned)code < GP_OP_COUNT);
-    return loops[code].run == NULL ? NULL : &loops[code];
+    return loops[code];
+}
+
+gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_error *err)
+{
+    int64_t in, out;
+
+    if (loop->run != NULL)
+        return loop->run(call, err);
+    in = gp_shape_count(&call->in[0].shape);
+    out = gp_shape_count(&call->out[0].shape);
+    loop_shares_run(call, (size_t)(in > out ? in : out) * call->rows, loop->share);
+    return GP_OK;
 }
 
 /* --- a segment ---------------------------------------------------------------------------------------- */
@@ -385,7 +374,7 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
             loop_clear_rest(&segment->call, &segment->call.in[i]);
     }
     if (batch->count != 0)
-        status = segment->loop->run(&segment->call, err);
+        status = gp_loop_compute(segment->loop, &segment->call, err);
     *(segment->forward ? &times->forward_ns : &times->backward_ns) += gp_now_ns() - start;
     return status;
 }

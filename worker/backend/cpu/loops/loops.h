@@ -10,6 +10,7 @@
 #define GP_CPU_LOOPS_H
 
 #include "worker/backend/cpu/base/segment.h"
+#include "worker/backend/cpu/base/threads.h"
 
 typedef struct gp_loop_operand {
     float *data; /* NULL: absent.  Parameters, their gradients and values of a call have no samples */
@@ -28,19 +29,23 @@ typedef struct gp_loop_call {
 } gp_loop_call;
 
 typedef struct gp_loop {
-    /* Gradients of parameters are overwritten when batch->first, else added to.  Rows beyond batch->count hold finite
-     * numbers on entry and on return, and zeros in gradients of activations. */
+    /* Compute one thread's slice of the call that `context` points to; NULL: `run` computes the whole call. */
+    gp_share_fn share;
     gp_status (*run)(const gp_loop_call *call, gp_error *err);
     bool in_place; /* out[0] may be the memory of the first input */
-    bool dense;    /* for dense activations only */
-    bool narrow;   /* knows activations in bfloat16 too */
-    bool alone;    /* always a segment by itself: others begin and end there */
+    bool dense;    /* supports dense activations only */
+    bool narrow;   /* supports bfloat16 activations */
+    bool alone;    /* is always a segment of its own */
 } gp_loop;
 
-/* NULL when an op has no loop. */
+/* Return the loop of an op; NULL: the op has none. */
 const gp_loop *gp_loop_find(gp_opcode code);
 
-/* y += bias, channel by channel; gradient: the sum of dy over samples and pixels, as run() treats gradients.  Only rows,
+/* Compute a call. Gradients of parameters are overwritten when batch->first, else added to. Rows beyond batch->count
+ * hold finite numbers on entry and on return, and zeros in gradients of activations. */
+gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_error *err);
+
+/* y += bias, channel by channel; gradient: the sum of dy over samples and pixels, as gp_loop_compute() treats gradients.  Only rows,
  * threads, packed and batch of the call are read. */
 void gp_loop_bias_add(const gp_loop_call *call, const gp_loop_operand *y, const float *bias);
 void gp_loop_bias_gradient(const gp_loop_call *call, const gp_loop_operand *dy, float *gradient);

@@ -189,12 +189,14 @@ LOOP_CLONES static void layernorm_share(void *context, uint32_t thread, uint32_t
         }
 }
 
-gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err)
+static gp_status groupnorm_run(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
     loop_shares_run(call, call_elements(call), call->op->number[1] != 0 ? layernorm_share : groupnorm_share);
     return GP_OK;
 }
+
+const gp_loop gp_loop_groupnorm = { .run = groupnorm_run };
 
 /* Per channel of sample i: the sums of dy and of dy * normalised x, into `sums` [2, C]. */
 LOOP_INLINE void group_project(const gp_loop_call *call, const loop_image *x, size_t i, float *to)
@@ -397,7 +399,7 @@ static void groupnorm_gradients(const gp_loop_call *call)
     }
 }
 
-gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err)
+static gp_status groupnorm_backward_run(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
     loop_shares_run(call, call_elements(call),
@@ -406,6 +408,8 @@ gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err)
     loop_clear_rest(call, &call->out[0]);
     return GP_OK;
 }
+
+const gp_loop gp_loop_groupnorm_backward = { .run = groupnorm_backward_run };
 
 /* --- local response norm ----------------------------------------------------------------------------- */
 
@@ -452,12 +456,7 @@ LOOP_CLONES static void lrn_share(void *context, uint32_t thread, uint32_t threa
     }
 }
 
-gp_status gp_loop_lrn(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, call_elements(call), lrn_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_lrn = { .share = lrn_share };
 
 LOOP_CLONES static void lrn_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -485,10 +484,12 @@ LOOP_CLONES static void lrn_backward_share(void *context, uint32_t thread, uint3
     }
 }
 
-gp_status gp_loop_lrn_backward(const gp_loop_call *call, gp_error *err)
+static gp_status lrn_backward_run(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
     loop_shares_run(call, call_elements(call), lrn_backward_share);
     loop_clear_rest(call, &call->out[0]);
     return GP_OK;
 }
+
+const gp_loop gp_loop_lrn_backward = { .run = lrn_backward_run };

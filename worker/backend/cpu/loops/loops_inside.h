@@ -66,32 +66,15 @@ static inline void loop_clear_rest(const gp_loop_call *call, const gp_loop_opera
                (call->rows - call->batch->count) * each * sizeof(float));
 }
 
-/* --- loops_norm.c, loops_shape.c ... ---------------------------------------------------------------- */
+/* --- the loops of each file; loops.c maps opcodes to them ---------------------------------------------- */
 
-gp_status gp_loop_batchnorm(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_batchnorm_infer(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_concat(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_slice(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_pad(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_transpose(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_groupnorm(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_groupnorm_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_lrn(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_lrn_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_transconv2d(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_transconv2d_backward_data(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_resize(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_resize_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_own(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_own_backward(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_dice(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_mse(const gp_loop_call *call, gp_error *err);
-gp_status gp_loop_huber(const gp_loop_call *call, gp_error *err);
+extern const gp_loop gp_loop_batchnorm, gp_loop_batchnorm_backward, gp_loop_batchnorm_infer, gp_loop_softmax,
+    gp_loop_softmax_backward;
+extern const gp_loop gp_loop_concat, gp_loop_slice, gp_loop_pad, gp_loop_transpose;
+extern const gp_loop gp_loop_groupnorm, gp_loop_groupnorm_backward, gp_loop_lrn, gp_loop_lrn_backward;
+extern const gp_loop gp_loop_transconv2d, gp_loop_transconv2d_backward_data,
+    gp_loop_transconv2d_backward_weights, gp_loop_resize, gp_loop_resize_backward;
+extern const gp_loop gp_loop_own, gp_loop_own_backward, gp_loop_own_loss;
+extern const gp_loop gp_loop_weighted_xent, gp_loop_dice, gp_loop_value_loss;
 
 #endif

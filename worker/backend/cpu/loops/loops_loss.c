@@ -172,7 +172,7 @@ static void xent_place(const loss_job *job, const loss_place *place, double sums
     sums[GP_SUM_CORRECT] += label >= 0 && largest == (size_t)label ? 1.0 : 0.0;
 }
 
-static void xent_run(const loss_job *job, loop_range range, double sums[GP_SUMS])
+static void xent_chunk(const loss_job *job, loop_range range, double sums[GP_SUMS])
 {
     for (size_t unit = range.first; unit < range.end; unit++) {
         loss_place place = place_of(job, unit);
@@ -181,9 +181,9 @@ static void xent_run(const loss_job *job, loop_range range, double sums[GP_SUMS]
     }
 }
 
-gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err)
+static gp_status weighted_xent_run(const gp_loop_call *call, gp_error *err)
 {
-    loss_job job = loss_job_of(call, xent_run);
+    loss_job job = loss_job_of(call, xent_chunk);
     gp_status status = labels_check(&job, err);
 
     if (status != GP_OK)
@@ -193,6 +193,8 @@ gp_status gp_loop_weighted_xent(const gp_loop_call *call, gp_error *err)
     loss_job_run(&job);
     return GP_OK;
 }
+
+const gp_loop gp_loop_weighted_xent = { .run = weighted_xent_run };
 
 /* ---- Dice ------------------------------------------------------------------------------------------- */
 
@@ -244,7 +246,7 @@ static void dice_gradient(const loss_job *job, size_t sample, const double *weig
     }
 }
 
-static void dice_run(const loss_job *job, loop_range range, double sums[GP_SUMS])
+static void dice_chunk(const loss_job *job, loop_range range, double sums[GP_SUMS])
 {
     const size_t classes = job->x.channels;
     dice_sums of;
@@ -269,9 +271,9 @@ static void dice_run(const loss_job *job, loop_range range, double sums[GP_SUMS]
     }
 }
 
-gp_status gp_loop_dice(const gp_loop_call *call, gp_error *err)
+static gp_status dice_run(const gp_loop_call *call, gp_error *err)
 {
-    loss_job job = loss_job_of(call, dice_run);
+    loss_job job = loss_job_of(call, dice_chunk);
     gp_status status = labels_check(&job, err);
 
     assert(job.x.channels <= GP_DICE_CLASSES_MAX);
@@ -281,6 +283,8 @@ gp_status gp_loop_dice(const gp_loop_call *call, gp_error *err)
     loss_job_run(&job);
     return GP_OK;
 }
+
+const gp_loop gp_loop_dice = { .run = dice_run };
 
 /* ---- values ----------------------------------------------------------------------------------------- */
 
@@ -325,38 +329,23 @@ static void values_place(const loss_job *job, const loss_place *place, bool hube
     }
 }
 
-static void mse_run(const loss_job *job, loop_range range, double sums[GP_SUMS])
+static void values_chunk(const loss_job *job, loop_range range, double sums[GP_SUMS])
 {
     for (size_t unit = range.first; unit < range.end; unit++) {
         loss_place place = place_of(job, unit);
 
-        values_place(job, &place, false, sums);
+        values_place(job, &place, job->call->op->code == GP_OP_HUBER, sums);
     }
 }
 
-static void huber_run(const loss_job *job, loop_range range, double sums[GP_SUMS])
+/* Compute the mean squared error, or the Huber loss where that is the op. */
+static gp_status value_loss_run(const gp_loop_call *call, gp_error *err)
 {
-    for (size_t unit = range.first; unit < range.end; unit++) {
-        loss_place place = place_of(job, unit);
-
-        values_place(job, &place, true, sums);
-    }
-}
-
-gp_status gp_loop_mse(const gp_loop_call *call, gp_error *err)
-{
-    loss_job job = loss_job_of(call, mse_run);
+    loss_job job = loss_job_of(call, values_chunk);
 
     (void)err;
     loss_job_run(&job);
     return GP_OK;
 }
 
-gp_status gp_loop_huber(const gp_loop_call *call, gp_error *err)
-{
-    loss_job job = loss_job_of(call, huber_run);
-
-    (void)err;
-    loss_job_run(&job);
-    return GP_OK;
-}
+const gp_loop gp_loop_value_loss = { .run = value_loss_run };

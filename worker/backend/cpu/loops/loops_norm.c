@@ -121,10 +121,12 @@ LOOP_CLONES static void batchnorm_share(void *context, uint32_t thread, uint32_t
     }
 }
 
-gp_status gp_loop_batchnorm(const gp_loop_call *call, gp_error *err)
+static gp_status batchnorm_run(const gp_loop_call *call, gp_error *err)
 {
     return passes_run(call, batchnorm_share, err);
 }
+
+const gp_loop gp_loop_batchnorm = { .run = batchnorm_run };
 
 LOOP_CLONES static void batchnorm_infer_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -142,12 +144,7 @@ LOOP_CLONES static void batchnorm_infer_share(void *context, uint32_t thread, ui
     }
 }
 
-gp_status gp_loop_batchnorm_infer(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, batchnorm_infer_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_batchnorm_infer = { .share = batchnorm_infer_share, .in_place = true };
 
 /* Sums of dy and of dy * normalised x of channels [c, c + width), into the gradients. */
 LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
@@ -222,13 +219,15 @@ LOOP_CLONES static void batchnorm_backward_share(void *context, uint32_t thread,
     }
 }
 
-gp_status gp_loop_batchnorm_backward(const gp_loop_call *call, gp_error *err)
+static gp_status batchnorm_backward_run(const gp_loop_call *call, gp_error *err)
 {
     gp_status status = passes_run(call, batchnorm_backward_share, err);
 
     loop_clear_rest(call, &call->out[0]);
     return status;
 }
+
+const gp_loop gp_loop_batchnorm_backward = { .run = batchnorm_backward_run };
 
 /* --- softmax over channels --------------------------------------------------------------------------- */
 
@@ -253,12 +252,7 @@ LOOP_CLONES static void softmax_share(void *context, uint32_t thread, uint32_t t
     }
 }
 
-gp_status gp_loop_softmax(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, softmax_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_softmax = { .share = softmax_share };
 
 LOOP_CLONES static void softmax_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -279,9 +273,4 @@ LOOP_CLONES static void softmax_backward_share(void *context, uint32_t thread, u
     }
 }
 
-gp_status gp_loop_softmax_backward(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, (size_t)gp_shape_count(&call->in[0].shape) * call->rows, softmax_backward_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_softmax_backward = { .share = softmax_backward_share };

@@ -96,7 +96,7 @@ static gp_status own_call(own_run *run, bool parallel, gp_error *err)
     return run->status;
 }
 
-gp_status gp_loop_own(const gp_loop_call *loop, gp_error *err)
+static gp_status own_forward_run(const gp_loop_call *loop, gp_error *err)
 {
     own_run run;
 
@@ -113,7 +113,9 @@ gp_status gp_loop_own(const gp_loop_call *loop, gp_error *err)
     return status;
 }
 
-gp_status gp_loop_own_backward(const gp_loop_call *loop, gp_error *err)
+const gp_loop gp_loop_own = { .run = own_forward_run, .dense = true };
+
+static gp_status own_backward_run(const gp_loop_call *loop, gp_error *err)
 {
     bool learns = false;
     own_run run;
@@ -145,7 +147,9 @@ gp_status gp_loop_own_backward(const gp_loop_call *loop, gp_error *err)
     return status;
 }
 
-gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err)
+const gp_loop gp_loop_own_backward = { .run = own_backward_run, .dense = true };
+
+static gp_status own_loss_run(const gp_loop_call *call, gp_error *err)
 {
     const gp_loop_operand *scores = &call->in[0], *gradient = &call->out[0];
     size_t each = (size_t)gp_shape_count(&scores->shape);
@@ -162,3 +166,5 @@ gp_status gp_loop_own_loss(const gp_loop_call *call, gp_error *err)
                                                     .sums = call->memory->sums },
                               err);
 }
+
+const gp_loop gp_loop_own_loss = { .run = own_loss_run, .dense = true, .alone = true };

@@ -68,11 +68,6 @@ static void box_move(const gp_loop_call *call, char *to, const size_t to_stride[
         box_copy(to, to_stride, from, from_stride, extent, call->packed, sizeof(float));
 }
 
-static size_t written(const gp_loop_call *call)
-{
-    return (size_t)gp_shape_count(&call->out[0].shape) * call->rows;
-}
-
 /* --- concat ------------------------------------------------------------------------------------------ */
 
 static void concat_share(void *context, uint32_t thread, uint32_t threads)
@@ -93,12 +88,7 @@ static void concat_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-gp_status gp_loop_concat(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, written(call), concat_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_concat = { .share = concat_share, .narrow = true };
 
 /* --- slice, pad, transpose --------------------------------------------------------------------------- */
 
@@ -114,12 +104,7 @@ static void slice_share(void *context, uint32_t thread, uint32_t threads)
                  y.extent);
 }
 
-gp_status gp_loop_slice(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, written(call), slice_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_slice = { .share = slice_share, .narrow = true };
 
 static void pad_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -135,12 +120,7 @@ static void pad_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-gp_status gp_loop_pad(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, written(call), pad_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_pad = { .share = pad_share, .narrow = true };
 
 static void transpose_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -155,9 +135,4 @@ static void transpose_share(void *context, uint32_t thread, uint32_t threads)
         box_move(call, box_at(&y, n * y.sample), y.stride, box_at(&x, n * x.sample), stride, y.extent);
 }
 
-gp_status gp_loop_transpose(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    loop_shares_run(call, written(call), transpose_share);
-    return GP_OK;
-}
+const gp_loop gp_loop_transpose = { .share = transpose_share, .narrow = true };

@@ -79,12 +79,7 @@ static void transconv_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-gp_status gp_loop_transconv2d(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    gp_threads_run(call->threads, transconv_share, (void *)(uintptr_t)call);
-    return GP_OK;
-}
+const gp_loop gp_loop_transconv2d = { .share = transconv_share };
 
 static void transconv_data_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -108,12 +103,7 @@ static void transconv_data_share(void *context, uint32_t thread, uint32_t thread
     }
 }
 
-gp_status gp_loop_transconv2d_backward_data(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    gp_threads_run(call->threads, transconv_data_share, (void *)(uintptr_t)call);
-    return GP_OK;
-}
+const gp_loop gp_loop_transconv2d_backward_data = { .share = transconv_data_share };
 
 static void transconv_weights_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -136,7 +126,7 @@ static void transconv_weights_share(void *context, uint32_t thread, uint32_t thr
     }
 }
 
-gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_error *err)
+static gp_status transconv2d_backward_weights_run(const gp_loop_call *call, gp_error *err)
 {
     (void)err;
     gp_threads_run(call->threads, transconv_weights_share, (void *)(uintptr_t)call);
@@ -144,6 +134,8 @@ gp_status gp_loop_transconv2d_backward_weights(const gp_loop_call *call, gp_erro
         gp_loop_bias_gradient(call, &call->in[1], call->out[1].data);
     return GP_OK;
 }
+
+const gp_loop gp_loop_transconv2d_backward_weights = { .run = transconv2d_backward_weights_run };
 
 /* --- a number per channel ----------------------------------------------------------------------------- */
 
@@ -260,12 +252,7 @@ LOOP_CLONES static void resize_share(void *context, uint32_t thread, uint32_t th
         resize_sample(call, &x, &y, n, true);
 }
 
-gp_status gp_loop_resize(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    gp_threads_run(call->threads, resize_share, (void *)(uintptr_t)call);
-    return GP_OK;
-}
+const gp_loop gp_loop_resize = { .share = resize_share };
 
 LOOP_CLONES static void resize_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -279,9 +266,4 @@ LOOP_CLONES static void resize_backward_share(void *context, uint32_t thread, ui
     }
 }
 
-gp_status gp_loop_resize_backward(const gp_loop_call *call, gp_error *err)
-{
-    (void)err;
-    gp_threads_run(call->threads, resize_backward_share, (void *)(uintptr_t)call);
-    return GP_OK;
-}
+const gp_loop gp_loop_resize_backward = { .share = resize_backward_share };

@@ -225,7 +225,7 @@ gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *
             .shape = segment->graph->values[in ? step->op->in[slot] : step->op->out[slot]].shape,
         };
     }
-    return step->plain->run(&call, err);
+    return gp_loop_compute(step->plain, &call, err);
 }
 
 /* One sample: its loss in nats, and whether its largest logit is the label's. */
