@@ -776,8 +776,8 @@ static bool cut_possible(const gp_graph *graph, gp_phase phase, uint32_t cut)
 {
     const gp_ops *ops = &graph->ops[phase];
 
-    return gp_segment_onednn.claim(graph, phase, ops->op, cut, 1) == cut &&
-           gp_segment_onednn.claim(graph, phase, ops->op + cut, ops->count - cut, 1) == ops->count - cut;
+    return gp_segment_onednn.claim(graph, phase, ops->op, cut) == cut &&
+           gp_segment_onednn.claim(graph, phase, ops->op + cut, ops->count - cut) == ops->count - cut;
 }
 
 TEST(values_cross_between_segments_wherever_a_phase_is_cut)
@@ -830,10 +830,10 @@ TEST(a_pooling_index_never_leaves_what_is_claimed)
         if (ops->op[i].code == GP_OP_POOL_BACKWARD)
             backward = i; /* of the first pooling: backward runs the other way */
     }
-    CHECK_INT(ops->count, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, ops->count, 1));
-    CHECK_INT(pool, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, backward, 1));
-    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + pool, 1, 1));
-    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + backward, 1, 1));
+    CHECK_INT(ops->count, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, ops->count));
+    CHECK_INT(pool, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, backward));
+    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + pool, 1));
+    CHECK_INT(0, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op + backward, 1));
     gp_graph_free(graph);
 }
 

@@ -181,12 +181,12 @@ static size_t own_segment(const gp_backend *backend, const gp_graph *graph, cons
                           const gp_segment_ops **who, gp_error *err)
 {
     gp_phase phase = phase_of(graph, ops);
-    size_t claimed = backend->lanes->claim(graph, phase, ops, count, backend->threads);
+    size_t claimed = backend->lanes->claim(graph, phase, ops, count);
 
     *who = backend->lanes;
     if (claimed == 0) {
         *who = &gp_segment_loops;
-        claimed = gp_segment_loops.claim(graph, phase, ops, count, backend->threads);
+        claimed = gp_segment_loops.claim(graph, phase, ops, count);
     }
     if (claimed == 0)
         gp_fail(err, GP_EUNSUPPORTED, "the CPU has no kernel for op %s", gp_op_name(ops[0].code));
@@ -209,13 +209,13 @@ static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_
     onednn = find_onednn(backend, err);
     if (onednn == NULL)
         return backend->only_onednn ? 0 : own_segment(backend, graph, ops, count, who, err);
-    claimed = onednn->claim(graph, phase, ops, count, backend->threads);
+    claimed = onednn->claim(graph, phase, ops, count);
     if (claimed != 0) {
         *who = onednn;
         return claimed;
     }
     claimed = own_segment(backend, graph, ops, count, who, err);
-    while (alone < claimed && onednn->claim(graph, phase, ops + alone, count - alone, backend->threads) == 0)
+    while (alone < claimed && onednn->claim(graph, phase, ops + alone, count - alone) == 0)
         alone++;
     return alone < claimed ? alone : claimed;
 }

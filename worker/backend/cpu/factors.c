@@ -170,13 +170,6 @@ struct gp_segment {
     factor_source *sources;
 };
 
-static size_t factors_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
-                            uint32_t threads)
-{
-    (void)graph, (void)phase, (void)ops, (void)threads;
-    return count; /* cpu.c offers none but ours */
-}
-
 static void factors_free(gp_segment *segment)
 {
     if (segment == NULL)
@@ -257,7 +250,6 @@ static size_t factors_memory_bytes(const gp_segment *segment)
 const gp_segment_ops gp_segment_factors = {
     .name = "factors",
     .reads_samples = false,
-    .claim = factors_claim,
     .compile = factors_compile,
     .free = factors_free,
     .run = factors_run,

@@ -50,9 +50,9 @@ typedef struct gp_segment_ops {
     /* Takes the network's input from batch->samples itself, normalising by spec->scale and offset.  Else the
      * plan does it beforehand, and the input is a value with a buffer. */
     bool reads_samples;
-    /* How many ops from ops[0] on it can run as one segment; 0: not even ops[0].  Must not depend on the
-     * host's load.  The caller may compile fewer. */
-    size_t (*claim)(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count, uint32_t threads);
+    /* Return how many ops from ops[0] on it can run as one segment; 0: not even ops[0]. The result must not depend on the
+     * load of the host. The caller may compile fewer. NULL: cpu.c does not ask. */
+    size_t (*claim)(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count);
     gp_status (*compile)(gp_segment **out, const gp_segment_request *request, gp_error *err);
     void (*free)(gp_segment *segment); /* accepts NULL */
     /* Synchronous.  Parameter gradients are overwritten when batch->first, else added to, as sums always are; with count 0

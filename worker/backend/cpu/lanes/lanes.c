@@ -115,16 +115,6 @@ static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp
     return status;
 }
 
-static gp_status scratch_of(size_t *out, const gp_segment_request *whole, gp_error *err)
-{
-    lanes_segment segment = { .isa = &gp_lanes_isa_avx2, .block_count = 1 };
-    gp_status status = gp_lanes_plan(&segment, whole, LANES_DIRECT, err);
-
-    *out = segment.scratch_floats;
-    gp_lanes_plan_free(&segment);
-    return status;
-}
-
 gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_error *err)
 {
     gp_segment_request request = {
@@ -148,7 +138,7 @@ gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_er
     }
     if (conv > CONV_WEIGHTS_MAX || fc > FC_WEIGHTS_MAX)
         return GP_OK;
-    status = (own ? scratch_around : scratch_of)(&scratch_floats, &request, err);
+    status = scratch_around(&scratch_floats, &request, err);
     *out = scratch_floats * sizeof(float) <=
            (size_t)SCRATCH_PER_LANE_MAX * (own ? CROSSING : 1) * (size_t)gp_lanes_isa_avx2.lanes;
     return status;
@@ -415,13 +405,11 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
 
 /* -- vtables ---------------------------------------------------------------------------------------------- */
 
-static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
-                          uint32_t threads)
+static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
 {
     size_t known = 0;
 
     (void)phase;
-    (void)threads;
     while (known < count && gp_lanes_knows(graph, &ops[known]))
         known++;
     return known;

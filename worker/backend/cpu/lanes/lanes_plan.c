@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "common/base/memory/alloc.h"
+#include "worker/backend/cpu/loops/loops.h"
 
 static uint32_t parameter_of(const lanes_planner *p, uint32_t value)
 {
@@ -391,30 +392,13 @@ static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
                    (int)op->code);
 }
 
+/* Every op has a loop or a lanes step, and a loss of the user's has both: lanes run it block by block, so only where the
+ * op allows that. */
 bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
 {
-    switch (op->code) {
-    case GP_OP_OWN_LOSS: /* block by block, so only if it may be */
+    if (op->code == GP_OP_OWN_LOSS)
         return op->number[0] != 0 && gp_shape_count(&graph->values[op->in[0]].shape) <= LANES_OWN_SCORES_MAX;
-    case GP_OP_CONV2D:
-    case GP_OP_CONV2D_BACKWARD_DATA:
-    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-    case GP_OP_FC:
-    case GP_OP_FC_BACKWARD_DATA:
-    case GP_OP_FC_BACKWARD_WEIGHTS:
-    case GP_OP_RELU:
-    case GP_OP_RELU_BACKWARD:
-    case GP_OP_POOL:
-    case GP_OP_POOL_BACKWARD:
-    case GP_OP_RESHAPE:
-    case GP_OP_DROPOUT:
-    case GP_OP_DROPOUT_BACKWARD:
-    case GP_OP_SOFTMAX_XENT:
-    case GP_OP_ADD:
-        return true;
-    default:
-        return false;
-    }
+    return gp_loop_find(op->code) == NULL;
 }
 
 static gp_status planner_init(lanes_planner *p, gp_error *err)

@@ -286,12 +286,10 @@ struct gp_segment {
     bool forward;
 };
 
-static size_t loops_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
-                          uint32_t threads)
+static size_t loops_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
 {
     (void)graph;
     (void)phase;
-    (void)threads;
     return count > 0 && gp_loop_find(ops[0].code) != NULL;
 }
 

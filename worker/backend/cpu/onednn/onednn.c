@@ -28,32 +28,12 @@ static void threads_leave(int before)
 
 /* --- claim ------------------------------------------------------------------------------------------ */
 
+/* Return whether the segment runs the op: as a loop, or, where an op has none, as oneDNN's primitive. */
 static bool op_known(const gp_op *op)
 {
     const gp_loop *loop = gp_loop_find(op->code);
 
-    if (loop != NULL)
-        return !loop->alone;
-    switch (op->code) {
-    case GP_OP_CONV2D:
-    case GP_OP_CONV2D_BACKWARD_DATA:
-    case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-    case GP_OP_FC:
-    case GP_OP_FC_BACKWARD_DATA:
-    case GP_OP_FC_BACKWARD_WEIGHTS:
-    case GP_OP_RELU:
-    case GP_OP_RELU_BACKWARD:
-    case GP_OP_POOL:
-    case GP_OP_POOL_BACKWARD:
-    case GP_OP_RESHAPE:
-    case GP_OP_DROPOUT:
-    case GP_OP_DROPOUT_BACKWARD:
-    case GP_OP_SOFTMAX_XENT:
-    case GP_OP_ADD:
-        return true;
-    default:
-        return false;
-    }
+    return loop == NULL || !loop->alone;
 }
 
 /* Whether the indices that ops[i] makes or reads stay within ops[0 .. count): oneDNN keeps them in a layout of its
@@ -75,13 +55,11 @@ static bool index_stays(const gp_graph *graph, gp_phase phase, const gp_op *ops,
     return true;
 }
 
-static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count,
-                           uint32_t threads)
+static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
 {
     size_t known = 0;
     bool settled;
 
-    (void)threads;
     if (!shim_library_fits())
         return 0;
     while (known < count && op_known(&ops[known]))
