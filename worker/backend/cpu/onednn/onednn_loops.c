@@ -10,11 +10,9 @@
 #include <string.h>
 
 #include "worker/backend/cpu/base/bf16.h"
-#include "worker/backend/cpu/base/clones.h"
-#include "worker/backend/cpu/base/threads.h"
+#include "worker/backend/cpu/loops/loops_inside.h"
 
-/* Below this many elements waking a team costs more than the work. */
-enum { SHARED_ELEMENTS_MIN = 16384, SHARE_ALIGNMENT = 16 };
+enum { SHARE_ALIGNMENT = 16 };
 
 typedef struct loop_call {
     const gp_onednn_step *step;
@@ -22,18 +20,9 @@ typedef struct loop_call {
     size_t count; /* elements, or samples */
 } loop_call;
 
-typedef struct loop_range {
-    size_t first, end;
-} loop_range;
-
 static loop_range share_of(const loop_call *call, uint32_t thread, uint32_t threads, size_t alignment)
 {
-    size_t units = (call->count + alignment - 1) / alignment;
-    loop_range range = { units * thread / threads * alignment, units * (thread + 1) / threads * alignment };
-
-    if (range.end > call->count)
-        range.end = call->count;
-    return range;
+    return loop_range_of(call->count, alignment, thread, threads);
 }
 
 static void shares_run(const gp_onednn_step *step, const gp_onednn_run *run, size_t count, size_t elements,
@@ -41,7 +30,7 @@ static void shares_run(const gp_onednn_step *step, const gp_onednn_run *run, siz
 {
     loop_call call = { step, run, count };
 
-    gp_threads_run(elements < SHARED_ELEMENTS_MIN ? 1 : run->segment->threads, share, &call);
+    gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : run->segment->threads, share, &call);
 }
 
 /* Over all elements of the micro-batch: rows beyond the batch's count are finite and reach nothing. */
@@ -53,8 +42,18 @@ static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *r
     return GP_OK;
 }
 
-static void samples_row_narrow(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample,
-                               uint16_t *x)
+/* Store the i-th number of x, in bfloat16 where `narrow`. */
+LOOP_INLINE void sample_put(void *x, size_t i, float value, const bool narrow)
+{
+    if (narrow)
+        ((uint16_t *)x)[i] = bf16_of(value);
+    else
+        ((float *)x)[i] = value;
+}
+
+/* Normalise one sample of the batch into packed order. */
+LOOP_INLINE void samples_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, void *x,
+                             const bool narrow)
 {
     const gp_netspec *spec = run->segment->graph->spec;
     const uint8_t *u8 = (const uint8_t *)run->batch->samples + sample * step->count;
@@ -66,30 +65,10 @@ static void samples_row_narrow(const gp_onednn_step *step, const gp_onednn_run *
 
         if (run->segment->sample_dtype == GP_U8)
             for (size_t i = 0; i < step->pixels; i++)
-                x[i * step->channels + c] = bf16_of((float)u8[from + i] * scale + offset);
+                sample_put(x, i * step->channels + c, (float)u8[from + i] * scale + offset, narrow);
         else
             for (size_t i = 0; i < step->pixels; i++)
-                x[i * step->channels + c] = bf16_of(f32[from + i] * scale + offset);
-    }
-}
-
-static void samples_row(const gp_onednn_step *step, const gp_onednn_run *run, size_t sample, float *x)
-{
-    const gp_netspec *spec = run->segment->graph->spec;
-    bool bytes = run->segment->sample_dtype == GP_U8;
-    const uint8_t *u8 = (const uint8_t *)run->batch->samples + sample * step->count;
-    const float *f32 = (const float *)run->batch->samples + sample * step->count;
-
-    for (size_t c = 0; c < step->channels; c++) {
-        size_t rule = spec->normalize_count == 1 ? 0 : c, from = c * step->pixels;
-        float scale = (float)spec->scale[rule], offset = (float)spec->offset[rule];
-
-        if (bytes)
-            for (size_t i = 0; i < step->pixels; i++)
-                x[i * step->channels + c] = (float)u8[from + i] * scale + offset;
-        else
-            for (size_t i = 0; i < step->pixels; i++)
-                x[i * step->channels + c] = f32[from + i] * scale + offset;
+                sample_put(x, i * step->channels + c, f32[from + i] * scale + offset, narrow);
     }
 }
 
@@ -97,7 +76,6 @@ static void samples_share(void *context, uint32_t thread, uint32_t threads)
 {
     const loop_call *call = context;
     loop_range range = share_of(call, thread, threads, 1);
-
     size_t bytes = call->step->count * (call->step->narrow ? sizeof(uint16_t) : sizeof(float));
 
     for (size_t n = range.first; n < range.end; n++) {
@@ -106,9 +84,9 @@ static void samples_share(void *context, uint32_t thread, uint32_t threads)
         if (n >= call->run->batch->count)
             memset(x, 0, bytes);
         else if (call->step->narrow)
-            samples_row_narrow(call->step, call->run, n, x);
+            samples_row(call->step, call->run, n, x, true);
         else
-            samples_row(call->step, call->run, n, x);
+            samples_row(call->step, call->run, n, x, false);
     }
 }
 

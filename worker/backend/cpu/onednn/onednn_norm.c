@@ -407,32 +407,21 @@ LOOP_CLONES static void project_share(void *context, uint32_t thread, uint32_t t
     loop_range chunks = loop_range_of(chunk_count(call), 1, thread, threads);
     bool two = call->dy.b != NULL, masked = call->dy.mask != NULL, keep = call->kept != NULL;
 
+#define PROJECT(two, masked, keep)                                                                           \
+    case 4 * two + 2 * masked + keep:                                                                        \
+        project_chunks(call, two, masked, keep, chunks);                                                     \
+        break
     switch (4 * two + 2 * masked + keep) {
-    case 0:
-        project_chunks(call, false, false, false, chunks);
-        break;
-    case 1:
-        project_chunks(call, false, false, true, chunks);
-        break;
-    case 2:
-        project_chunks(call, false, true, false, chunks);
-        break;
-    case 3:
-        project_chunks(call, false, true, true, chunks);
-        break;
-    case 4:
-        project_chunks(call, true, false, false, chunks);
-        break;
-    case 5:
-        project_chunks(call, true, false, true, chunks);
-        break;
-    case 6:
-        project_chunks(call, true, true, false, chunks);
-        break;
-    default:
-        project_chunks(call, true, true, true, chunks);
-        break;
+        PROJECT(0, 0, 0);
+        PROJECT(0, 0, 1);
+        PROJECT(0, 1, 0);
+        PROJECT(0, 1, 1);
+        PROJECT(1, 0, 0);
+        PROJECT(1, 0, 1);
+        PROJECT(1, 1, 0);
+        PROJECT(1, 1, 1);
     }
+#undef PROJECT
 }
 
 /* dx = factor * dy - (x - mean) * slope - level, row by row. */
