@@ -301,6 +301,8 @@ INLINE void conv_weights_plain(const lanes_step *step, const lanes_block *block,
 {
     const lanes_view *dy = &step->z;
 
+    if (first == 0)
+        sum_bias(step, block);
     conv_weights_outputs(step, block, at(dy, block) + first * dy->plane, dy->row, dy->plane, dy->height,
                          dy->width, tile, kernel, outputs, tile_outputs);
 }
@@ -330,8 +332,8 @@ INLINE V unpool_channel(const lanes_step *step, const lanes_block *block, const 
 }
 
 /* The same when dy is still pooled: a strip of a few channels is spread out at a time and stays cached. */
-INLINE void conv_weights_pool(const lanes_step *step, const lanes_block *block, int first, int tile,
-                              const int kernel, const int outputs, const int tile_outputs)
+INLINE void conv_weights_pool_outputs(const lanes_step *step, const lanes_block *block, int first, int tile,
+                                      const int kernel, const int outputs, const int tile_outputs)
 {
     float *strip = at(&step->y, block);
 
@@ -351,88 +353,62 @@ static void step_unpool(const lanes_step *step, const lanes_block *block)
         unpool_channel(step, block, &step->x, c, at(&step->y, block) + c * step->y.plane, step->y.row);
 }
 
-/* One function per kernel edge; channels are taken in tiles, the rest in tiles of 2 (forward) and 1;
- * pack_conv() in lanes_dense.h lays weights out in the same tiles. */
-#define CONV_FUNCTIONS(K)                                                                                    \
-    static void conv_##K(const lanes_step *step, const lanes_block *block)                                   \
+/* Define a step for one edge of the kernel: `tile` computes some channels of it. The rest that fills no tile is taken in
+ * tiles of 2 (forward) and 1; pack_conv() in lanes_dense.h lays weights out in the same tiles. */
+#define OUTPUTS_FUNCTION(name, tile, K)                                                                      \
+    static void name##_##K(const lanes_step *step, const lanes_block *block)                                 \
     {                                                                                                        \
         int o = 0, count = step->y.channels;                                                                 \
                                                                                                              \
         for (; o + FORWARD_OUTPUTS <= count; o += FORWARD_OUTPUTS)                                           \
-            conv_outputs(step, block, o, K, FORWARD_OUTPUTS);                                                \
+            tile(step, block, o, K, FORWARD_OUTPUTS);                                                        \
         for (; o + 2 <= count; o += 2)                                                                       \
-            conv_outputs(step, block, o, K, 2);                                                              \
+            tile(step, block, o, K, 2);                                                                      \
         for (; o < count; o++)                                                                               \
-            conv_outputs(step, block, o, K, 1);                                                              \
-    }                                                                                                        \
-    static void conv_pool_##K(const lanes_step *step, const lanes_block *block)                              \
-    {                                                                                                        \
-        int o = 0, count = step->y.channels;                                                                 \
-                                                                                                             \
-        for (; o + FORWARD_OUTPUTS <= count; o += FORWARD_OUTPUTS)                                           \
-            conv_pool_outputs(step, block, o, K, FORWARD_OUTPUTS);                                           \
-        for (; o + 2 <= count; o += 2)                                                                       \
-            conv_pool_outputs(step, block, o, K, 2);                                                         \
-        for (; o < count; o++)                                                                               \
-            conv_pool_outputs(step, block, o, K, 1);                                                         \
-    }                                                                                                        \
-    static void conv_data_##K(const lanes_step *step, const lanes_block *block)                              \
+            tile(step, block, o, K, 1);                                                                      \
+    }
+#define INPUTS_FUNCTION(name, tile, K)                                                                       \
+    static void name##_##K(const lanes_step *step, const lanes_block *block)                                 \
     {                                                                                                        \
         int c = 0, count = step->y.channels;                                                                 \
                                                                                                              \
         for (; c + DATA_INPUTS <= count; c += DATA_INPUTS)                                                   \
-            conv_data_inputs(step, block, c, K, DATA_INPUTS);                                                \
+            tile(step, block, c, K, DATA_INPUTS);                                                            \
         for (; c < count; c++)                                                                               \
-            conv_data_inputs(step, block, c, K, 1);                                                          \
-    }                                                                                                        \
-    static void conv_weights_##K(const lanes_step *step, const lanes_block *block)                           \
-    {                                                                                                        \
-        int o = 0, tile = 0, count = step->z.channels;                                                       \
-                                                                                                             \
-        sum_bias(step, block);                                                                               \
-        for (; o + WEIGHTS_OUTPUTS_##K <= count; o += WEIGHTS_OUTPUTS_##K)                                   \
-            conv_weights_plain(step, block, o, tile++, K, WEIGHTS_OUTPUTS_##K, WEIGHTS_OUTPUTS_##K);         \
-        for (; o < count; o++)                                                                               \
-            conv_weights_plain(step, block, o, tile++, K, 1, WEIGHTS_OUTPUTS_##K);                           \
-    }                                                                                                        \
-    static void conv_weights_pool_##K(const lanes_step *step, const lanes_block *block)                      \
-    {                                                                                                        \
-        int o = 0, tile = 0, count = step->z.channels;                                                       \
-                                                                                                             \
-        for (; o + WEIGHTS_OUTPUTS_##K <= count; o += WEIGHTS_OUTPUTS_##K)                                   \
-            conv_weights_pool(step, block, o, tile++, K, WEIGHTS_OUTPUTS_##K, WEIGHTS_OUTPUTS_##K);          \
-        for (; o < count; o++)                                                                               \
-            conv_weights_pool(step, block, o, tile++, K, 1, WEIGHTS_OUTPUTS_##K);                            \
+            tile(step, block, c, K, 1);                                                                      \
     }
-CONV_FUNCTIONS(1)
-CONV_FUNCTIONS(3)
-CONV_FUNCTIONS(5)
-CONV_FUNCTIONS(7)
-#undef CONV_FUNCTIONS
+#define WEIGHTS_FUNCTION(name, tile, K)                                                                      \
+    static void name##_##K(const lanes_step *step, const lanes_block *block)                                 \
+    {                                                                                                        \
+        int o = 0, index = 0, count = step->z.channels;                                                      \
+                                                                                                             \
+        for (; o + WEIGHTS_OUTPUTS_##K <= count; o += WEIGHTS_OUTPUTS_##K)                                   \
+            tile(step, block, o, index++, K, WEIGHTS_OUTPUTS_##K, WEIGHTS_OUTPUTS_##K);                      \
+        for (; o < count; o++)                                                                               \
+            tile(step, block, o, index++, K, 1, WEIGHTS_OUTPUTS_##K);                                        \
+    }
 
-#define CONV_DISPATCH(name)                                                                                  \
+/* Define a step for all edges of the kernel. */
+#define CONV_STEP(FUNCTION, name, tile)                                                                      \
+    FUNCTION(name, tile, 1)                                                                                  \
+    FUNCTION(name, tile, 3)                                                                                  \
+    FUNCTION(name, tile, 5)                                                                                  \
+    FUNCTION(name, tile, 7)                                                                                  \
     static void step_##name(const lanes_step *step, const lanes_block *block)                                \
     {                                                                                                        \
-        switch (step->window.kernel[0]) {                                                                    \
-        case 1:                                                                                              \
-            name##_1(step, block);                                                                           \
-            return;                                                                                          \
-        case 3:                                                                                              \
-            name##_3(step, block);                                                                           \
-            return;                                                                                          \
-        case 5:                                                                                              \
-            name##_5(step, block);                                                                           \
-            return;                                                                                          \
-        default:                                                                                             \
-            assert(step->window.kernel[0] == 7);                                                             \
-            name##_7(step, block);                                                                           \
-        }                                                                                                    \
+        const int kernel = step->window.kernel[0];                                                           \
+                                                                                                             \
+        assert(kernel == 1 || kernel == 3 || kernel == 5 || kernel == 7);                                    \
+        (kernel == 1 ? name##_1 : kernel == 3 ? name##_3 : kernel == 5 ? name##_5 : name##_7)(step, block);  \
     }
-CONV_DISPATCH(conv)
-CONV_DISPATCH(conv_pool)
-CONV_DISPATCH(conv_data)
-CONV_DISPATCH(conv_weights)
-CONV_DISPATCH(conv_weights_pool)
-#undef CONV_DISPATCH
+CONV_STEP(OUTPUTS_FUNCTION, conv, conv_outputs)
+CONV_STEP(OUTPUTS_FUNCTION, conv_pool, conv_pool_outputs)
+CONV_STEP(INPUTS_FUNCTION, conv_data, conv_data_inputs)
+CONV_STEP(WEIGHTS_FUNCTION, conv_weights, conv_weights_plain)
+CONV_STEP(WEIGHTS_FUNCTION, conv_weights_pool, conv_weights_pool_outputs)
+#undef CONV_STEP
+#undef OUTPUTS_FUNCTION
+#undef INPUTS_FUNCTION
+#undef WEIGHTS_FUNCTION
 
 #endif
