@@ -196,28 +196,27 @@ static void check_error(const bench *b, const char *what, const double *expected
                      w->images, w->inputs, w->outputs, w->height, w->width, w->narrow ? " in bf16" : "", off);
 }
 
-/* The shares of all threads, one after the other, stage by stage. */
 static void forward_run(bench *b, const gp_winograd *w, const void *x, const gp_winograd_tail *tail, void *y,
                         uint32_t threads)
 {
-    for (uint32_t t = 0; t < threads; t++)
-        gp_winograd_forward_begin(w, x, b->weight_own, b->room, t, threads);
-    for (uint32_t t = 0; t < threads; t++)
-        gp_winograd_forward_end(w, x, b->weight_own, tail, y, b->room, t, threads);
+    const gp_winograd_call call = {
+        .w = w, .x = x, .room = b->room, .weight = b->weight_own, .tail = *tail, .y = y
+    };
+
+    gp_winograd_forward(&call, threads);
 }
 
 static void gradient_run(bench *b, bool add, uint32_t threads)
 {
-    for (size_t block = 0; block < gp_winograd_gradient_blocks(&b->w); block++) {
-        for (uint32_t t = 0; t < threads; t++)
-            gp_winograd_gradient_transform(&b->w, b->x_own, b->dy_own, b->room, block, t, threads);
-        for (uint32_t t = 0; t < threads; t++)
-            gp_winograd_gradient_products(&b->w, b->room, block, t, threads);
-    }
-    for (uint32_t t = 0; t < threads; t++) {
-        gp_winograd_gradient_finish(&b->w, b->room, b->dweight_own, add, t, threads);
-        gp_winograd_gradient_bias(&b->w, b->dy_own, b->dbias_own, add, t, threads);
-    }
+    const gp_winograd_call call = { .w = &b->w,
+                                    .x = b->x_own,
+                                    .room = b->room,
+                                    .dy = b->dy_own,
+                                    .dweight = b->dweight_own,
+                                    .dbias = b->dbias_own,
+                                    .add = add };
+
+    gp_winograd_gradient(&call, threads);
 }
 
 static bool processor_fits(void)

@@ -1,7 +1,6 @@
 /* onednn_winograd.c -- 3x3 convolutions of stride 1 as steps of a segment that run on kernels of ours (winograd.h). */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
-#include "worker/backend/cpu/base/threads.h"
 
 /* Tiles of 4x4 outputs, of an image and, where nothing hides it, of a call, below which transforming the weights costs
  * more than it saves. */
@@ -9,89 +8,36 @@ enum { TILES_MIN = 4, CALL_TILES_MIN = 64, EDGE = 4 };
 
 /* --- loops ------------------------------------------------------------------------------------------ */
 
-typedef struct winograd_call {
-    const gp_onednn_step *step;
-    gp_winograd_tail tail;
-    float *room;
-    size_t block;
-    bool add;
-} winograd_call;
-
-static void begin_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const winograd_call *call = context;
-
-    gp_winograd_forward_begin(&call->step->winograd, gp_onednn_data(call->step, SLOT_X),
-                              gp_onednn_data(call->step, SLOT_SCALE), call->room, thread, threads);
-}
-
-static void end_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const winograd_call *call = context;
-
-    gp_winograd_forward_end(&call->step->winograd, gp_onednn_data(call->step, SLOT_X),
-                            gp_onednn_data(call->step, SLOT_SCALE), &call->tail,
-                            gp_onednn_data(call->step, SLOT_OUT), call->room, thread, threads);
-}
-
 static gp_status loop_winograd(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
-    winograd_call call = { .step = step,
-                           .tail = { .bias = gp_onednn_data(step, SLOT_OFFSET),
-                                     .other = gp_onednn_data(step, SLOT_A),
-                                     .bounded = step->mix.bounded,
-                                     .low = step->mix.low,
-                                     .high = step->mix.high },
-                           .room = gp_onednn_data(step, SLOT_PARTIALS) };
+    const gp_winograd_call call = { .w = &step->winograd,
+                                    .x = gp_onednn_data(step, SLOT_X),
+                                    .room = gp_onednn_data(step, SLOT_PARTIALS),
+                                    .weight = gp_onednn_data(step, SLOT_SCALE),
+                                    .tail = { .bias = gp_onednn_data(step, SLOT_OFFSET),
+                                              .other = gp_onednn_data(step, SLOT_A),
+                                              .bounded = step->mix.bounded,
+                                              .low = step->mix.low,
+                                              .high = step->mix.high },
+                                    .y = gp_onednn_data(step, SLOT_OUT) };
 
     (void)err;
-    gp_threads_run(run->segment->threads, begin_share, &call);
-    gp_threads_run(run->segment->threads, end_share, &call);
+    gp_winograd_forward(&call, run->segment->threads);
     return GP_OK;
-}
-
-static void transform_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const winograd_call *call = context;
-
-    gp_winograd_gradient_transform(&call->step->winograd, gp_onednn_data(call->step, SLOT_X),
-                                   gp_onednn_data(call->step, SLOT_A), call->room, call->block, thread,
-                                   threads);
-}
-
-static void products_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const winograd_call *call = context;
-
-    gp_winograd_gradient_products(&call->step->winograd, call->room, call->block, thread, threads);
-}
-
-static void finish_share(void *context, uint32_t thread, uint32_t threads)
-{
-    const winograd_call *call = context;
-    float *bias = gp_onednn_data(call->step, SLOT_SQUARES);
-
-    gp_winograd_gradient_finish(&call->step->winograd, call->room, gp_onednn_data(call->step, SLOT_SUMS),
-                                call->add, thread, threads);
-    if (bias != NULL)
-        gp_winograd_gradient_bias(&call->step->winograd, gp_onednn_data(call->step, SLOT_A), bias, call->add,
-                                  thread, threads);
 }
 
 static gp_status loop_winograd_gradient(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
-    const size_t blocks = gp_winograd_gradient_blocks(&step->winograd);
-    winograd_call call = { .step = step,
-                           .room = gp_onednn_data(step, SLOT_PARTIALS),
-                           .add = !run->batch->first };
+    const gp_winograd_call call = { .w = &step->winograd,
+                                    .x = gp_onednn_data(step, SLOT_X),
+                                    .room = gp_onednn_data(step, SLOT_PARTIALS),
+                                    .dy = gp_onednn_data(step, SLOT_A),
+                                    .dweight = gp_onednn_data(step, SLOT_SUMS),
+                                    .dbias = gp_onednn_data(step, SLOT_SQUARES),
+                                    .add = !run->batch->first };
 
     (void)err;
-    for (; call.block < blocks; call.block++) {
-        gp_threads_run(run->segment->threads, transform_share, &call);
-        if (blocks > 1)
-            gp_threads_run(run->segment->threads, products_share, &call);
-    }
-    gp_threads_run(run->segment->threads, finish_share, &call);
+    gp_winograd_gradient(&call, run->segment->threads);
     return GP_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "worker/backend/cpu/onednn/winograd_inside.h"
 
+#include "worker/backend/cpu/base/threads.h"
+
 enum { FORWARD_NUMBERS = 262144, FORWARD_TILES_MIN = 48, FORWARD_TILES_MAX = 96 };
 
 gp_winograd gp_winograd_turned(const gp_winograd *w)
@@ -166,22 +168,25 @@ static void outputs_transform(const gp_winograd *w, const float *m, size_t strid
                 tile_outputs(w, m + (at - k), stride, place_of(w, t), at, tail, y, false);
 }
 
-void gp_winograd_forward_begin(const gp_winograd *w, const void *x, const float *weight, float *room,
-                               uint32_t thread, uint32_t threads)
+/* Transform the weights, or, of a weighty convolution, the inputs. */
+static void begin_share(void *context, uint32_t thread, uint32_t threads)
 {
+    const gp_winograd_call *call = context;
+    const gp_winograd *w = call->w;
+
     if (weighty(w, threads)) {
         const range tiles = share(tiles_of(w), thread, threads);
         const size_t own = own_room(w, threads);
-        float *border = room + common_room(w, threads) + (thread + 1) * own - border_room(w);
+        float *border = call->room + common_room(w, threads) + (thread + 1) * own - border_room(w);
 
-        inputs_transform(w, x, tiles, tiles.first,
-                         (inputs_layout){ room, points_stride(tiles_of(w), w->inputs), w->inputs, 0 },
+        inputs_transform(w, call->x, tiles, tiles.first,
+                         (inputs_layout){ call->room, points_stride(tiles_of(w), w->inputs), w->inputs, 0 },
                          border);
     } else {
         const range mine = share(w->outputs / LANES, thread, threads);
 
         for (size_t k = mine.first * LANES; k < mine.end * LANES; k += LANES)
-            weights_transform(w, weight, k, room + weights_at(w, 0, k),
+            weights_transform(w, call->weight, k, call->room + weights_at(w, 0, k),
                               weights_at(w, 1, k) - weights_at(w, 0, k), weights_stride(w));
     }
 }
@@ -230,17 +235,23 @@ static void tiles_share(const gp_winograd *w, const void *x, const gp_winograd_t
     }
 }
 
-void gp_winograd_forward_end(const gp_winograd *w, const void *x, const float *weight,
-                             const gp_winograd_tail *tail, void *y, float *room, uint32_t thread,
-                             uint32_t threads)
+static void end_share(void *context, uint32_t thread, uint32_t threads)
 {
+    const gp_winograd_call *call = context;
+    const gp_winograd *w = call->w;
     const size_t own = own_room(w, threads);
-    float *mine = room + common_room(w, threads) + thread * own;
+    float *mine = call->room + common_room(w, threads) + thread * own;
 
     if (weighty(w, threads))
-        panels_share(w, weight, tail, y, room, mine,
+        panels_share(w, call->weight, &call->tail, call->y, call->room, mine,
                      share((w->outputs + PANEL * LANES - 1) / (PANEL * LANES), thread, threads));
     else
-        tiles_share(w, x, tail, y, room, mine, mine + own - border_room(w),
+        tiles_share(w, call->x, &call->tail, call->y, call->room, mine, mine + own - border_room(w),
                     share(tiles_of(w), thread, threads));
+}
+
+void gp_winograd_forward(const gp_winograd_call *call, uint32_t threads)
+{
+    gp_threads_run(threads, begin_share, (void *)(uintptr_t)call);
+    gp_threads_run(threads, end_share, (void *)(uintptr_t)call);
 }

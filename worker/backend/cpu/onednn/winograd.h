@@ -15,8 +15,7 @@
  * rounds the weights too.
  *
  * Activations are [images][height][width][channels] of float32 or bfloat16 (`narrow`), weights [outputs][inputs][3][3]
- * of float32; numbers of channels are multiples of 16.  Functions do the share of one of `threads` threads and
- * results do not depend on their number; what must not overlap is said. */
+ * of float32; numbers of channels are multiples of 16.  Results do not depend on the number of threads. */
 #ifndef GP_WINOGRAD_H
 #define GP_WINOGRAD_H
 
@@ -47,28 +46,29 @@ typedef struct gp_winograd_tail {
 /* The convolution that makes the gradient of w's inputs from that of its outputs. */
 gp_winograd gp_winograd_turned(const gp_winograd *w);
 
-/* Numbers of the room that `threads` threads need. */
+/* Operands of a convolution or of its gradient. */
+typedef struct gp_winograd_call {
+    const gp_winograd *w;
+    const void *x;
+    float *room; /* scratch; see gp_winograd_forward_room() */
+    /* gp_winograd_forward(): */
+    const float *weight;
+    gp_winograd_tail tail;
+    void *y;
+    /* gp_winograd_gradient(): */
+    const void *dy;
+    float *dweight, *dbias; /* dbias NULL: not computed */
+    bool add;               /* to the gradients that are there */
+} gp_winograd_call;
+
+/* Return how many floats of room a call needs. */
 size_t gp_winograd_forward_room(const gp_winograd *w, uint32_t threads);
 size_t gp_winograd_gradient_room(const gp_winograd *w, uint32_t threads);
 
-/* y, in two stages; the second begins when all threads have ended the first. */
-void gp_winograd_forward_begin(const gp_winograd *w, const void *x, const float *weight, float *room,
-                               uint32_t thread, uint32_t threads);
-void gp_winograd_forward_end(const gp_winograd *w, const void *x, const float *weight,
-                             const gp_winograd_tail *tail, void *y, float *room, uint32_t thread,
-                             uint32_t threads);
+/* Compute y. */
+void gp_winograd_forward(const gp_winograd_call *call, uint32_t threads);
 
-/* The gradient of the weights is made block by block; each stage of a block begins when all threads have ended the one
- * before.  The last stage, of no block, writes or adds to `dweight`. */
-size_t gp_winograd_gradient_blocks(const gp_winograd *w);
-void gp_winograd_gradient_transform(const gp_winograd *w, const void *x, const void *dy, float *room,
-                                    size_t block, uint32_t thread, uint32_t threads);
-void gp_winograd_gradient_products(const gp_winograd *w, float *room, size_t block, uint32_t thread,
-                                   uint32_t threads);
-void gp_winograd_gradient_finish(const gp_winograd *w, float *room, float *dweight, bool add, uint32_t thread,
-                                 uint32_t threads);
-/* The gradient of the bias: sums of dy. */
-void gp_winograd_gradient_bias(const gp_winograd *w, const void *dy, float *dbias, bool add, uint32_t thread,
-                               uint32_t threads);
+/* Compute the gradients of the weights, block of tiles by block, and of the bias. */
+void gp_winograd_gradient(const gp_winograd_call *call, uint32_t threads);
 
 #endif

@@ -1,6 +1,8 @@
 /* winograd_gradient.c -- the gradients of weights and bias, block of tiles by block. */
 #include "worker/backend/cpu/onednn/winograd_inside.h"
 
+#include "worker/backend/cpu/base/threads.h"
+
 enum {
     GRADIENT_TILES = 128,
     SUMS_INPUTS = 48, /* that are summed at a time: their numbers of one tile share cache lines */
@@ -8,6 +10,12 @@ enum {
 };
 
 typedef double doubles __attribute__((vector_size(128)));
+
+/* A call, and the block of tiles that its threads work on. */
+typedef struct gradient_stage {
+    const gp_winograd_call *call;
+    size_t block;
+} gradient_stage;
 
 static size_t gradient_block(const gp_winograd *w)
 {
@@ -26,7 +34,7 @@ static size_t gradient_output_room(const gp_winograd *w)
     return POINTS * points_stride(gradient_block(w), w->outputs);
 }
 
-size_t gp_winograd_gradient_blocks(const gp_winograd *w)
+static size_t gradient_blocks(const gp_winograd *w)
 {
     size_t block = gradient_block(w);
 
@@ -41,7 +49,7 @@ static size_t sums_own_room(void)
 
 static size_t sums_room(const gp_winograd *w, uint32_t threads)
 {
-    return gp_winograd_gradient_blocks(w) == 1 ? threads * sums_own_room() : POINTS * weights_stride(w);
+    return gradient_blocks(w) == 1 ? threads * sums_own_room() : POINTS * weights_stride(w);
 }
 
 size_t gp_winograd_gradient_room(const gp_winograd *w, uint32_t threads)
@@ -94,24 +102,27 @@ LOOP_INLINE void gradients_of(const gp_winograd *w, const void *dy, place at, fl
     }
 }
 
-void gp_winograd_gradient_transform(const gp_winograd *w, const void *x, const void *dy, float *room,
-                                    size_t block, uint32_t thread, uint32_t threads)
+static void transform_share(void *context, uint32_t thread, uint32_t threads)
 {
-    const size_t first = block * gradient_block(w), count = least(gradient_block(w), tiles_of(w) - first);
+    const gradient_stage *stage = context;
+    const gp_winograd *w = stage->call->w;
+    float *room = stage->call->room;
+    const size_t first = stage->block * gradient_block(w),
+                 count = least(gradient_block(w), tiles_of(w) - first);
     const range mine = share(count, thread, threads);
     float *d = room + gradient_input_room(w),
           *border = d + gradient_output_room(w) + sums_room(w, threads) + thread * border_room(w);
 
-    inputs_transform(w, x, (range){ first + mine.first, first + mine.end }, mine.first,
+    inputs_transform(w, stage->call->x, (range){ first + mine.first, first + mine.end }, mine.first,
                      (inputs_layout){ room, points_stride(gradient_block(w), w->inputs), SUMS_INPUTS, count },
                      border);
     for (size_t t = mine.first; t < mine.end; t++)
         if (w->narrow)
-            gradients_of(w, dy, place_of(w, first + t), d, points_stride(gradient_block(w), w->outputs), t,
-                         count, border, true);
+            gradients_of(w, stage->call->dy, place_of(w, first + t), d,
+                         points_stride(gradient_block(w), w->outputs), t, count, border, true);
         else
-            gradients_of(w, dy, place_of(w, first + t), d, points_stride(gradient_block(w), w->outputs), t,
-                         count, border, false);
+            gradients_of(w, stage->call->dy, place_of(w, first + t), d,
+                         points_stride(gradient_block(w), w->outputs), t, count, border, false);
 }
 
 /* Sums over the tiles of a block at one point, of some inputs (those that lie together) and a panel of outputs. */
@@ -125,19 +136,20 @@ static void sums_make(const gp_winograd *w, const float *room, size_t count, siz
     product(v, 1, inputs, d + k * count, count, to, width, inputs, add, width);
 }
 
-void gp_winograd_gradient_products(const gp_winograd *w, float *room, size_t block, uint32_t thread,
-                                   uint32_t threads)
+static void products_share(void *context, uint32_t thread, uint32_t threads)
 {
-    const size_t first = block * gradient_block(w), count = least(gradient_block(w), tiles_of(w) - first);
+    const gradient_stage *stage = context;
+    const gp_winograd *w = stage->call->w;
+    float *room = stage->call->room;
+    const size_t first = stage->block * gradient_block(w),
+                 count = least(gradient_block(w), tiles_of(w) - first);
     const range mine = share(POINTS, thread, threads);
     float *sums = room + gradient_input_room(w) + gradient_output_room(w);
 
-    if (gp_winograd_gradient_blocks(w) == 1)
-        return;
     for (size_t point = mine.first; point < mine.end; point++)
         for (size_t k = 0; k < w->outputs; k += PANEL * LANES)
             for (size_t c = 0; c < w->inputs; c += SUMS_INPUTS)
-                sums_make(w, room, count, point, c, k, block > 0,
+                sums_make(w, room, count, point, c, k, stage->block > 0,
                           sums + point * weights_stride(w) + weights_at(w, c, k));
 }
 
@@ -191,12 +203,15 @@ static void sums_finish(const gp_winograd *w, const float *from, size_t step, si
     }
 }
 
-void gp_winograd_gradient_finish(const gp_winograd *w, float *room, float *dweight, bool add, uint32_t thread,
-                                 uint32_t threads)
+/* Transform the sums of the weights' gradient back. */
+static void finish_share(void *context, uint32_t thread, uint32_t threads)
 {
+    const gp_winograd_call *call = context;
+    const gp_winograd *w = call->w;
+    float *room = call->room;
     const size_t some = (w->inputs + SUMS_INPUTS - 1) / SUMS_INPUTS,
                  panels = (w->outputs + PANEL * LANES - 1) / (PANEL * LANES);
-    const bool whole = gp_winograd_gradient_blocks(w) > 1;
+    const bool whole = gradient_blocks(w) > 1;
     const size_t stride = whole ? weights_stride(w) : points_stride(SUMS_INPUTS, PANEL * LANES);
     const range mine = share(panels * some, thread, threads);
     float *sums = room + gradient_input_room(w) + gradient_output_room(w);
@@ -210,13 +225,14 @@ void gp_winograd_gradient_finish(const gp_winograd *w, float *room, float *dweig
         for (size_t point = 0; point < POINTS && !whole; point++)
             sums_make(w, room, tiles_of(w), point, first, k, false, from + point * stride);
         for (size_t l = 0; l < width; l += LANES)
-            sums_finish(w, from + l, width, stride, inputs, k + l, dweight, add);
+            sums_finish(w, from + l, width, stride, inputs, k + l, call->dweight, call->add);
     }
 }
 
-void gp_winograd_gradient_bias(const gp_winograd *w, const void *dy, float *dbias, bool add, uint32_t thread,
-                               uint32_t threads)
+static void bias_share(void *context, uint32_t thread, uint32_t threads)
 {
+    const gp_winograd_call *call = context;
+    const gp_winograd *w = call->w;
     const size_t pixels = w->images * w->out_height * w->out_width;
     const range mine = share(w->outputs / LANES, thread, threads);
 
@@ -227,10 +243,24 @@ void gp_winograd_gradient_bias(const gp_winograd *w, const void *dy, float *dbia
             wide some = { 0.0f };
 
             for (size_t at = p; at < pixels && at < p + BIAS_PIXELS; at++)
-                some += load(dy, at * w->outputs + k, w->narrow);
+                some += load(call->dy, at * w->outputs + k, w->narrow);
             sum += __builtin_convertvector(some, doubles);
         }
         for (size_t l = 0; l < LANES; l++)
-            dbias[k + l] = (float)((add ? (double)dbias[k + l] : 0.0) + sum[l]);
+            call->dbias[k + l] = (float)((call->add ? (double)call->dbias[k + l] : 0.0) + sum[l]);
     }
+}
+
+void gp_winograd_gradient(const gp_winograd_call *call, uint32_t threads)
+{
+    const size_t blocks = gradient_blocks(call->w);
+
+    for (gradient_stage stage = { .call = call }; stage.block < blocks; stage.block++) {
+        gp_threads_run(threads, transform_share, &stage);
+        if (blocks > 1)
+            gp_threads_run(threads, products_share, &stage);
+    }
+    gp_threads_run(threads, finish_share, (void *)(uintptr_t)call);
+    if (call->dbias != NULL)
+        gp_threads_run(threads, bias_share, (void *)(uintptr_t)call);
 }
