@@ -11,11 +11,6 @@
 
 #include "common/model/onnx/onnx_map.h"
 
-static bool op_is(const Onnx__NodeProto *node, const char *name)
-{
-    return strcmp(node->op_type, name) == 0;
-}
-
 /* ---- of layers ---- */
 
 /* Get the inputs of an operator that works on each number: unchanged if the channels of all are last, else as images. */
@@ -134,18 +129,19 @@ static gp_status affine_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, cons
     gp_status status = GP_OK;
 
     *out = (affine){ .count = c->count };
-    if (op_is(node, "Mul")) {
+    if (m->arithmetic == GP_ONNX_MUL) {
         out->scale = *c;
-    } else if (op_is(node, "Div") && !left) {
+    } else if (m->arithmetic == GP_ONNX_DIV && !left) {
         status = one_number(&unit, m->store, 1.0, err);
-        return status == GP_OK ? gp_onnx_tensor_combine(&out->scale, m->store, "Div", &unit, c, err) : status;
-    } else if (op_is(node, "Div")) {
+        return status == GP_OK ? gp_onnx_tensor_combine(&out->scale, m->store, GP_ONNX_DIV, &unit, c, err)
+                               : status;
+    } else if (m->arithmetic == GP_ONNX_DIV) {
         return gp_fail(err, GP_EUNSUPPORTED, "a constant divided by a layer is not supported");
     } else {
         out->shift = *c;
-        if (op_is(node, "Sub") && !left)
+        if (m->arithmetic == GP_ONNX_SUB && !left)
             status = gp_onnx_tensor_scale(&out->shift, m->store, -1.0, err);
-        else if (op_is(node, "Sub"))
+        else if (m->arithmetic == GP_ONNX_SUB)
             status = one_number(&out->scale, m->store, -1.0, err);
     }
     return status;
@@ -212,7 +208,7 @@ static gp_status bias_new(gp_onnx_mapping *m, gp_layer *layer, int64_t channels,
     if (status != GP_OK)
         return status;
     memset(data, 0, (size_t)channels * sizeof(float));
-    return gp_onnx_tensor_combine(bias, m->store, "Add", &zeros, shift, err);
+    return gp_onnx_tensor_combine(bias, m->store, GP_ONNX_ADD, &zeros, shift, err);
 }
 
 static gp_status into_layer(gp_onnx_mapping *m, const gp_onnx_value *x, const affine *by, bool *done,
@@ -232,15 +228,17 @@ static gp_status into_layer(gp_onnx_mapping *m, const gp_onnx_value *x, const af
     if (offset < 0 || (by->scale.data != NULL && scale < 0) || (by->count != 1 && by->count != channels))
         return GP_OK;
     if (by->scale.data != NULL) {
-        status = gp_onnx_tensor_combine(&tensors[scale], m->store, "Mul", &tensors[scale], &by->scale, err);
+        status =
+            gp_onnx_tensor_combine(&tensors[scale], m->store, GP_ONNX_MUL, &tensors[scale], &by->scale, err);
         if (status == GP_OK)
-            status =
-                gp_onnx_tensor_combine(&tensors[offset], m->store, "Mul", &tensors[offset], &by->scale, err);
+            status = gp_onnx_tensor_combine(&tensors[offset], m->store, GP_ONNX_MUL, &tensors[offset],
+                                            &by->scale, err);
     }
     if (status == GP_OK && by->shift.data != NULL && tensors[offset].data == NULL)
         status = bias_new(m, layer, channels, &by->shift, &tensors[offset], err);
     else if (status == GP_OK && by->shift.data != NULL)
-        status = gp_onnx_tensor_combine(&tensors[offset], m->store, "Add", &tensors[offset], &by->shift, err);
+        status = gp_onnx_tensor_combine(&tensors[offset], m->store, GP_ONNX_ADD, &tensors[offset], &by->shift,
+                                        err);
     *done = true;
     return status;
 }
@@ -355,7 +353,7 @@ gp_status gp_onnx_map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node
         status = gp_onnx_node_input(m, node, 1, &b, err);
     if (status != GP_OK)
         return status;
-    if (op_is(node, "Neg") && a != NULL) {
+    if (m->arithmetic == GP_ONNX_NEG && a != NULL) {
         by = (affine){ .count = 1 };
         status = one_number(&by.scale, m->store, -1.0, err);
         return status == GP_OK ? map_affine(m, node, a, &by, err) : status;
@@ -365,10 +363,11 @@ gp_status gp_onnx_map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node
     const bool left = a->role == GP_ONNX_VALUE_CONSTANT;
 
     if (!left && b->role != GP_ONNX_VALUE_CONSTANT) {
-        if (op_is(node, "Sub") || op_is(node, "Div"))
+        if (m->arithmetic == GP_ONNX_SUB || m->arithmetic == GP_ONNX_DIV)
             return gp_fail(err, GP_EUNSUPPORTED,
                            "it is supported with a constant; of two layers, Add and Mul are");
-        return op_is(node, "Add") ? gp_onnx_map_sum(m, node, err) : map_product_of_layers(m, node, err);
+        return m->arithmetic == GP_ONNX_ADD ? gp_onnx_map_sum(m, node, err)
+                                            : map_product_of_layers(m, node, err);
     }
     const gp_onnx_tensor *c;
 

@@ -610,7 +610,7 @@ gp_status gp_onnx_fold_unary(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     void *data;
     gp_status status = input_of(m, node, 0, &x, err);
 
-    if (status == GP_OK && gp_onnx_is_whole(x) && strcmp(node->op_type, "Neg") != 0)
+    if (status == GP_OK && gp_onnx_is_whole(x) && m->arithmetic != GP_ONNX_NEG)
         status = gp_fail(err, GP_EINVAL, "it is of whole numbers");
     if (status == GP_OK)
         status = like_new(out, m->store, x, x->type, &data, &count, err);
@@ -623,42 +623,42 @@ gp_status gp_onnx_fold_unary(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
             status = put_int(x->type, data, i, -gp_onnx_int_at(x, i), err);
         else
             put_real(x->type, data, i,
-                     *node->op_type == 'N'   ? -number
-                     : *node->op_type == 'S' ? sqrt(number)
-                     : *node->op_type == 'F' ? floor(number)
-                                             : ceil(number));
+                     m->arithmetic == GP_ONNX_NEG     ? -number
+                     : m->arithmetic == GP_ONNX_SQRT  ? sqrt(number)
+                     : m->arithmetic == GP_ONNX_FLOOR ? floor(number)
+                                                      : ceil(number));
     }
     return status;
 }
 
-static double combine_reals(char op, double a, double b)
+static double combine_reals(gp_onnx_arithmetic op, double a, double b)
 {
-    return op == 'A' ? a + b : op == 'S' ? a - b : op == 'M' ? a * b : a / b;
+    return op == GP_ONNX_SUB ? a - b : op == GP_ONNX_MUL ? a * b : op == GP_ONNX_DIV ? a / b : a + b;
 }
 
-static gp_status combine_ints(char op, int64_t a, int64_t b, int64_t *out, gp_error *err)
+static gp_status combine_ints(gp_onnx_arithmetic op, int64_t a, int64_t b, int64_t *out, gp_error *err)
 {
     bool over;
 
     if (a == GP_ONNX_SAMPLES || b == GP_ONNX_SAMPLES)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "the number of samples is not known, and cannot be computed with");
-    if (op == 'D' && b == 0)
+    if (op == GP_ONNX_DIV && b == 0)
         return gp_fail(err, GP_EINVAL, "a division by zero");
-    over = op == 'A'   ? __builtin_add_overflow(a, b, out)
-           : op == 'S' ? __builtin_sub_overflow(a, b, out)
-           : op == 'M' ? __builtin_mul_overflow(a, b, out)
-                       : (*out = a / b, false); /* INT64_MIN / -1: the first is the number of samples */
+    over = op == GP_ONNX_SUB   ? __builtin_sub_overflow(a, b, out)
+           : op == GP_ONNX_MUL ? __builtin_mul_overflow(a, b, out)
+           : op != GP_ONNX_DIV
+               ? __builtin_add_overflow(a, b, out)
+               : (*out = a / b, false); /* INT64_MIN / -1: the first is the number of samples */
     if (over || *out == GP_ONNX_SAMPLES)
         return gp_fail(err, GP_EINVAL, "%" PRId64 " and %" PRId64 " give a number that int64 does not hold",
                        a, b);
     return GP_OK;
 }
 
-gp_status gp_onnx_tensor_combine(gp_onnx_tensor *out, gp_onnx_store *store, const char *op,
+gp_status gp_onnx_tensor_combine(gp_onnx_tensor *out, gp_onnx_store *store, gp_onnx_arithmetic op,
                                  const gp_onnx_tensor *a, const gp_onnx_tensor *b, gp_error *err)
 {
-    const char what = strcmp(op, "Sum") == 0 ? 'A' : *op;
     int64_t dims[GP_ONNX_RANK_MAX], index[GP_ONNX_RANK_MAX] = { 0 }, at_a = 0, at_b = 0, whole;
     int64_t stride_a[GP_ONNX_RANK_MAX], stride_b[GP_ONNX_RANK_MAX];
     gp_onnx_tensor made;
@@ -679,10 +679,9 @@ gp_status gp_onnx_tensor_combine(gp_onnx_tensor *out, gp_onnx_store *store, cons
         return gp_fail(err, GP_EINVAL, "its inputs do not broadcast");
     for (int64_t i = 0; i < made.count; i++) {
         if (!gp_onnx_is_whole(a))
-            put_real(a->type, data, i,
-                     combine_reals(what, gp_onnx_real_at(a, at_a), gp_onnx_real_at(b, at_b)));
-        else if ((status = combine_ints(what, gp_onnx_int_at(a, at_a), gp_onnx_int_at(b, at_b), &whole,
-                                        err)) != GP_OK ||
+            put_real(a->type, data, i, combine_reals(op, gp_onnx_real_at(a, at_a), gp_onnx_real_at(b, at_b)));
+        else if ((status = combine_ints(op, gp_onnx_int_at(a, at_a), gp_onnx_int_at(b, at_b), &whole, err)) !=
+                     GP_OK ||
                  (status = put_int(a->type, data, i, whole, err)) != GP_OK)
             return status;
         step(&made, index, stride_a, &at_a, stride_b, &at_b);
@@ -725,7 +724,7 @@ gp_status gp_onnx_fold_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *nod
             gp_onnx_node_attribute(node, "axis") != NULL)
             status = gp_fail(err, GP_EUNSUPPORTED, "its axis is not supported for constants");
         if (status == GP_OK)
-            status = gp_onnx_tensor_combine(out, m->store, node->op_type, &before, x, err);
+            status = gp_onnx_tensor_combine(out, m->store, m->arithmetic, &before, x, err);
         if (status != GP_OK)
             return status;
     }

@@ -52,7 +52,7 @@ gp_status gp_onnx_fold_range(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
 static gp_status combine(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *indices,
                          const gp_onnx_tensor *by, gp_onnx_tensor *out, gp_error *err)
 {
-    const bool product = strcmp(node->op_type, "Mul") == 0;
+    const bool product = m->arithmetic == GP_ONNX_MUL;
     int64_t per_sample = indices->per_sample;
     bool fits = gp_onnx_is_whole(by) && by->rank <= indices->rank;
 
@@ -61,7 +61,7 @@ static gp_status combine(gp_onnx_mapping *m, const Onnx__NodeProto *node, const 
         fits = !__builtin_mul_overflow(per_sample, gp_onnx_int_at(by, 0), &per_sample) && per_sample != 0;
     if (!fits)
         return gp_fail(err, GP_EUNSUPPORTED, "its inputs are not indices and what fits each sample alike");
-    gp_status status = gp_onnx_tensor_combine(out, m->store, node->op_type, indices, by, err);
+    gp_status status = gp_onnx_tensor_combine(out, m->store, m->arithmetic, indices, by, err);
 
     out->per_sample = per_sample;
     return status;
@@ -81,7 +81,7 @@ static gp_status unsqueeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, cons
 gp_status gp_onnx_map_indices(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]), *a, *b = NULL;
-    const bool arithmetic = strcmp(node->op_type, "Mul") == 0 || strcmp(node->op_type, "Add") == 0;
+    const bool arithmetic = m->arithmetic == GP_ONNX_MUL || m->arithmetic == GP_ONNX_ADD;
     gp_onnx_tensor *out;
     void *block;
     gp_status status = gp_onnx_node_input(m, node, 0, &a, err);

@@ -20,8 +20,9 @@ struct map_operator {
     const char *name;
     const char *attributes; /* those that are read, each followed by a space */
     uint32_t inputs_min, inputs_max;
-    gp_onnx_map_fn *map;   /* NULL: only for constants */
-    gp_onnx_fold_fn *fold; /* NULL: only for data */
+    gp_onnx_map_fn *map;           /* NULL: only for constants */
+    gp_onnx_fold_fn *fold;         /* NULL: only for data */
+    gp_onnx_arithmetic arithmetic; /* 0: none */
 };
 
 /* An attribute that we do not read might change what the node computes. */
@@ -320,64 +321,65 @@ void gp_onnx_put_number(char *settings, size_t bytes, const char *key, double nu
 #define OLD_BROADCAST     "axis broadcast " /* before opset 7 */
 
 static const map_operator operators[] = {
-    { "Conv", WINDOW_ATTRIBUTES "group ", 2, 3, gp_onnx_map_conv, NULL },
-    { "Gemm", "alpha beta broadcast transA transB ", 2, 3, gp_onnx_map_gemm, NULL },
-    { "MatMul", "", 2, 2, gp_onnx_map_matmul, NULL },
-    { "Relu", "", 1, 1, gp_onnx_map_function, NULL },
-    { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, gp_onnx_map_pool, NULL },
-    { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL },
-    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_global_pool, NULL },
-    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_global_pool, NULL },
-    { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL },
+    { "Conv", WINDOW_ATTRIBUTES "group ", 2, 3, gp_onnx_map_conv, NULL, 0 },
+    { "Gemm", "alpha beta broadcast transA transB ", 2, 3, gp_onnx_map_gemm, NULL, 0 },
+    { "MatMul", "", 2, 2, gp_onnx_map_matmul, NULL, 0 },
+    { "Relu", "", 1, 1, gp_onnx_map_function, NULL, 0 },
+    { "MaxPool", WINDOW_ATTRIBUTES "ceil_mode storage_order ", 1, 1, gp_onnx_map_pool, NULL, 0 },
+    { "AveragePool", WINDOW_ATTRIBUTES "ceil_mode count_include_pad ", 1, 1, gp_onnx_map_pool, NULL, 0 },
+    { "GlobalAveragePool", "", 1, 1, gp_onnx_map_global_pool, NULL, 0 },
+    { "GlobalMaxPool", "", 1, 1, gp_onnx_map_global_pool, NULL, 0 },
+    { "ReduceMean", "axes keepdims noop_with_empty_axes ", 1, 2, gp_onnx_map_reduce_mean, NULL, 0 },
     { "BatchNormalization", "epsilon is_test momentum spatial training_mode ", 5, 5, gp_onnx_map_batchnorm,
-      NULL },
-    { "GroupNormalization", "epsilon num_groups stash_type ", 3, 3, gp_onnx_map_groupnorm, NULL },
-    { "InstanceNormalization", "epsilon ", 3, 3, gp_onnx_map_groupnorm, NULL },
-    { "LayerNormalization", "axis epsilon stash_type ", 2, 3, gp_onnx_map_layernorm, NULL },
-    { "LRN", "alpha beta bias size ", 1, 1, gp_onnx_map_lrn, NULL },
+      NULL, 0 },
+    { "GroupNormalization", "epsilon num_groups stash_type ", 3, 3, gp_onnx_map_groupnorm, NULL, 0 },
+    { "InstanceNormalization", "epsilon ", 3, 3, gp_onnx_map_groupnorm, NULL, 0 },
+    { "LayerNormalization", "axis epsilon stash_type ", 2, 3, gp_onnx_map_layernorm, NULL, 0 },
+    { "LRN", "alpha beta bias size ", 1, 1, gp_onnx_map_lrn, NULL, 0 },
     { "ConvTranspose", WINDOW_ATTRIBUTES "group output_padding output_shape ", 2, 3,
-      gp_onnx_map_conv_transpose, NULL },
+      gp_onnx_map_conv_transpose, NULL, 0 },
     { "Resize",
       "antialias axes coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
       "keep_aspect_ratio_policy mode nearest_mode ",
-      2, 4, gp_onnx_map_resize, NULL },
-    { "Upsample", "mode scales ", 1, 2, gp_onnx_map_resize, NULL },
-    { "LeakyRelu", "alpha ", 1, 1, gp_onnx_map_leaky_relu, NULL },
-    { "Clip", "max min ", 1, 3, gp_onnx_map_clip, NULL },
-    { "Sigmoid", "", 1, 1, gp_onnx_map_function, NULL },
-    { "Tanh", "", 1, 1, gp_onnx_map_function, NULL },
-    { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL },
-    { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL },
-    { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL },
-    { "Erf", "", 1, 1, gp_onnx_map_erf, NULL },
-    { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten },
-    { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape },
-    { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze },
-    { "Unsqueeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_unsqueeze },
-    { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose, gp_onnx_fold_transpose },
-    { "Concat", "axis ", 1, GP_ONNX_CONCAT_MAX, gp_onnx_map_concat, gp_onnx_fold_concat },
-    { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice, gp_onnx_fold_slice },
-    { "Pad", "mode pads value ", 1, 4, gp_onnx_map_pad, NULL },
-    { "Add", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
-    { "Sum", "", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_sum, gp_onnx_fold_arithmetic },
-    { "Mul", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
-    { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
-    { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic },
-    { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary },
-    { "Pow", "", 2, 2, gp_onnx_map_pow, NULL },
-    { "Sqrt", "", 1, 1, gp_onnx_map_sqrt, gp_onnx_fold_unary },
-    { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary },
-    { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary },
-    { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL },
-    { "Softmax", "axis ", 1, 1, gp_onnx_map_softmax, NULL },
-    { "Identity", "", 1, 1, gp_onnx_map_identity, gp_onnx_fold_identity },
-    { "Shape", "end start ", 1, 1, gp_onnx_map_shape, gp_onnx_fold_shape },
-    { "Constant", "value value_float value_floats value_int value_ints ", 0, 0, NULL, gp_onnx_fold_constant },
-    { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape },
-    { "Gather", "axis ", 2, 2, gp_onnx_map_gather, gp_onnx_fold_gather },
-    { "Range", "", 3, 3, NULL, gp_onnx_fold_range },
-    { "Cast", "round_mode saturate to ", 1, 1, NULL, gp_onnx_fold_cast },
-    { "Expand", "", 2, 2, NULL, gp_onnx_fold_expand },
+      2, 4, gp_onnx_map_resize, NULL, 0 },
+    { "Upsample", "mode scales ", 1, 2, gp_onnx_map_resize, NULL, 0 },
+    { "LeakyRelu", "alpha ", 1, 1, gp_onnx_map_leaky_relu, NULL, 0 },
+    { "Clip", "max min ", 1, 3, gp_onnx_map_clip, NULL, 0 },
+    { "Sigmoid", "", 1, 1, gp_onnx_map_function, NULL, 0 },
+    { "Tanh", "", 1, 1, gp_onnx_map_function, NULL, 0 },
+    { "HardSigmoid", "alpha beta ", 1, 1, gp_onnx_map_hard_sigmoid, NULL, 0 },
+    { "HardSwish", "", 1, 1, gp_onnx_map_function, NULL, 0 },
+    { "Gelu", "approximate ", 1, 1, gp_onnx_map_gelu, NULL, 0 },
+    { "Erf", "", 1, 1, gp_onnx_map_erf, NULL, 0 },
+    { "Flatten", "axis ", 1, 1, gp_onnx_map_flatten, gp_onnx_fold_flatten, 0 },
+    { "Reshape", "allowzero ", 2, 2, gp_onnx_map_reshape, gp_onnx_fold_reshape, 0 },
+    { "Squeeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_squeeze, 0 },
+    { "Unsqueeze", "axes ", 1, 2, gp_onnx_map_squeeze, gp_onnx_fold_unsqueeze, 0 },
+    { "Transpose", "perm ", 1, 1, gp_onnx_map_transpose, gp_onnx_fold_transpose, 0 },
+    { "Concat", "axis ", 1, GP_ONNX_CONCAT_MAX, gp_onnx_map_concat, gp_onnx_fold_concat, 0 },
+    { "Slice", "axes ends starts ", 1, 5, gp_onnx_map_slice, gp_onnx_fold_slice, 0 },
+    { "Pad", "mode pads value ", 1, 4, gp_onnx_map_pad, NULL, 0 },
+    { "Add", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_ADD },
+    { "Sum", "", 1, GP_LAYER_INPUTS_MAX, gp_onnx_map_sum, gp_onnx_fold_arithmetic, GP_ONNX_SUM },
+    { "Mul", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_MUL },
+    { "Sub", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_SUB },
+    { "Div", OLD_BROADCAST, 2, 2, gp_onnx_map_arithmetic, gp_onnx_fold_arithmetic, GP_ONNX_DIV },
+    { "Neg", "", 1, 1, gp_onnx_map_arithmetic, gp_onnx_fold_unary, GP_ONNX_NEG },
+    { "Pow", "", 2, 2, gp_onnx_map_pow, NULL, 0 },
+    { "Sqrt", "", 1, 1, gp_onnx_map_sqrt, gp_onnx_fold_unary, GP_ONNX_SQRT },
+    { "Floor", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_FLOOR },
+    { "Ceil", "", 1, 1, NULL, gp_onnx_fold_unary, GP_ONNX_CEIL },
+    { "Dropout", "is_test ratio seed ", 1, 3, gp_onnx_map_dropout, NULL, 0 },
+    { "Softmax", "axis ", 1, 1, gp_onnx_map_softmax, NULL, 0 },
+    { "Identity", "", 1, 1, gp_onnx_map_identity, gp_onnx_fold_identity, 0 },
+    { "Shape", "end start ", 1, 1, gp_onnx_map_shape, gp_onnx_fold_shape, 0 },
+    { "Constant", "value value_float value_floats value_int value_ints ", 0, 0, NULL, gp_onnx_fold_constant,
+      0 },
+    { "ConstantOfShape", "value ", 1, 1, NULL, gp_onnx_fold_constant_of_shape, 0 },
+    { "Gather", "axis ", 2, 2, gp_onnx_map_gather, gp_onnx_fold_gather, 0 },
+    { "Range", "", 3, 3, NULL, gp_onnx_fold_range, 0 },
+    { "Cast", "round_mode saturate to ", 1, 1, NULL, gp_onnx_fold_cast, 0 },
+    { "Expand", "", 2, 2, NULL, gp_onnx_fold_expand, 0 },
 };
 
 enum { OPERATOR_COUNT = sizeof(operators) / sizeof(operators[0]) };
@@ -451,8 +453,10 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     const bool gathers = about != NULL && about->map == gp_onnx_map_gather;
     unsigned roles = 0;
 
-    if (status == GP_OK)
+    if (status == GP_OK) {
+        m->arithmetic = about->arithmetic;
         status = input_roles(m, node, &roles, err);
+    }
     if (status == GP_OK && (roles & ~(1u << GP_ONNX_VALUE_CONSTANT)) == 0)
         status = fold_node(m, node, about, err);
     else if (status == GP_OK && about->map == NULL)

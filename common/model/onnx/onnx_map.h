@@ -101,9 +101,9 @@ gp_onnx_fold_fn gp_onnx_fold_constant, gp_onnx_fold_constant_of_shape, gp_onnx_f
 gp_status gp_onnx_fold_unsqueeze_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *x,
                                     gp_onnx_tensor *out, gp_error *err);
 
-/* a (+, -, *, /) b, elementwise and broadcast as NumPy does; op is the operator's name.  For the folding of constants
+/* a (+, -, *, /) b, elementwise and broadcast as NumPy does; op is one of these.  For the folding of constants
  * into parameters too. */
-gp_status gp_onnx_tensor_combine(gp_onnx_tensor *out, gp_onnx_store *store, const char *op,
+gp_status gp_onnx_tensor_combine(gp_onnx_tensor *out, gp_onnx_store *store, gp_onnx_arithmetic op,
                                  const gp_onnx_tensor *a, const gp_onnx_tensor *b, gp_error *err);
 
 /* tensor * factor, in the store unless the factor is 1. */

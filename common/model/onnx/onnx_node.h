@@ -43,7 +43,22 @@ typedef struct gp_onnx_fusion {
 } gp_onnx_fusion;
 
 /* A graph on its way to a netspec. */
+/* What an operator does with each number, as the table of onnx_map.c has it. */
+typedef enum gp_onnx_arithmetic {
+    GP_ONNX_NONE,
+    GP_ONNX_ADD,
+    GP_ONNX_SUM,
+    GP_ONNX_SUB,
+    GP_ONNX_MUL,
+    GP_ONNX_DIV,
+    GP_ONNX_NEG,
+    GP_ONNX_SQRT,
+    GP_ONNX_FLOOR,
+    GP_ONNX_CEIL
+} gp_onnx_arithmetic;
+
 typedef struct gp_onnx_mapping {
+    gp_onnx_arithmetic arithmetic; /* of the node that is mapped or folded */
     const Onnx__GraphProto *graph;
     int64_t opset, batch; /* batch: 0 when symbolic */
     const char *loss;     /* that outputs end in; NULL: by their shape */
