@@ -122,8 +122,7 @@ static gp_status one_number(gp_onnx_tensor *out, gp_onnx_store *store, double nu
 }
 
 /* What the node does to x: with c at its right, or (left) c op x. */
-static gp_status affine_of(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *c,
-                           bool left, affine *out, gp_error *err)
+static gp_status affine_of(gp_onnx_mapping *m, const gp_onnx_tensor *c, bool left, affine *out, gp_error *err)
 {
     gp_onnx_tensor unit;
     gp_status status = GP_OK;
@@ -375,6 +374,6 @@ gp_status gp_onnx_map_arithmetic(gp_onnx_mapping *m, const Onnx__NodeProto *node
     if (status == GP_OK)
         status = constant_vector(m, node, left ? b : a, c, &vector, err);
     if (status == GP_OK)
-        status = affine_of(m, node, &vector, left, &by, err);
+        status = affine_of(m, &vector, left, &by, err);
     return status == GP_OK ? map_affine(m, node, left ? b : a, &by, err) : status;
 }

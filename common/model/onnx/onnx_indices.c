@@ -49,8 +49,8 @@ gp_status gp_onnx_fold_range(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
 }
 
 /* Indices times a number, or plus the numbers of a sample. */
-static gp_status combine(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *indices,
-                         const gp_onnx_tensor *by, gp_onnx_tensor *out, gp_error *err)
+static gp_status combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, const gp_onnx_tensor *by,
+                         gp_onnx_tensor *out, gp_error *err)
 {
     const bool product = m->arithmetic == GP_ONNX_MUL;
     int64_t per_sample = indices->per_sample;
@@ -103,7 +103,7 @@ gp_status gp_onnx_map_indices(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
                        b->role == GP_ONNX_VALUE_CONSTANT && b->tensor->data != NULL;
 
     if (known && arithmetic)
-        status = combine(m, node, a->tensor, b->tensor, out, err);
+        status = combine(m, a->tensor, b->tensor, out, err);
     else if (known && strcmp(node->op_type, "Unsqueeze") == 0)
         status = unsqueeze(m, node, a->tensor, out, err);
     else
