@@ -2,14 +2,13 @@
 
 #include <ctype.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 
 typedef enum piece_kind { PIECE_TEXT, PIECE_VALUE, PIECE_JOB, PIECE_PLACE } piece_kind;
 
-typedef enum value_part { PART_ALL, PART_STEM, PART_BASE, PART_FOLDER, PART_BASE_STEM } value_part;
+typedef enum value_part { PART_ALL, PART_STEM, PART_BASE, PART_FOLDER } value_part;
 
 enum { SOURCE_EACH = -1 }; /* {}: all of them */
 
@@ -50,44 +49,42 @@ static gp_status piece_add(cli_template *t, piece p, gp_error *err)
     return GP_OK;
 }
 
-static bool part_find(value_part *out, const char *text, size_t bytes)
+/* Find the input of a {NAME} or {NUMBER}, from 0. -1: there is none. */
+static int source_find(const char *inside, size_t bytes, const char *const *names, int name_count)
 {
-    static const char *const words[] = { "", ".", "/", "//", "/." };
+    int number = 0;
 
-    for (int i = 0; i < 5; i++)
-        if (strlen(words[i]) == bytes && memcmp(text, words[i], bytes) == 0) {
-            *out = (value_part)i;
-            return true;
-        }
-    return false;
+    for (int i = 0; i < name_count; i++)
+        if (bytes > 0 && strlen(names[i]) == bytes && memcmp(names[i], inside, bytes) == 0)
+            return i;
+    for (size_t i = 0; i < bytes; i++) {
+        if (!isdigit((unsigned char)inside[i]) || bytes > 2)
+            return -1;
+        number = number * 10 + (inside[i] - '0');
+    }
+    return number <= name_count ? number - 1 : -1;
 }
 
-/* What stands between the braces; false: nothing of ours. */
+/* Read what stands between the braces. false: it is not a replacement string. */
 static bool place_read(piece *out, const char *inside, size_t bytes, const char *const *names, int name_count)
 {
-    size_t head = 0;
+    static const struct {
+        const char *text;
+        piece_kind kind;
+        value_part part;
+    } places[] = { { "", PIECE_VALUE, PART_ALL },   { ".", PIECE_VALUE, PART_STEM },
+                   { "/", PIECE_VALUE, PART_BASE }, { "//", PIECE_VALUE, PART_FOLDER },
+                   { "#", PIECE_JOB, PART_ALL },    { "%", PIECE_PLACE, PART_ALL } };
 
     *out = (piece){ .kind = PIECE_VALUE, .source = SOURCE_EACH };
-    if (bytes == 1 && (inside[0] == '#' || inside[0] == '%')) {
-        out->kind = inside[0] == '#' ? PIECE_JOB : PIECE_PLACE;
-        return true;
-    }
-    while (head < bytes && inside[head] != '.' && inside[head] != '/')
-        head++;
-    if (name_count == 0 || !part_find(&out->part, inside + head, bytes - head))
-        return false;
-    if (head == 0)
-        return true;
-    for (int i = 0; i < name_count; i++)
-        if (names[i][0] != '\0' && strlen(names[i]) == head && memcmp(names[i], inside, head) == 0) {
-            out->source = i;
-            return true;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+        if (strlen(places[i].text) == bytes && memcmp(places[i].text, inside, bytes) == 0) {
+            out->kind = places[i].kind;
+            out->part = places[i].part;
+            return out->kind != PIECE_VALUE || name_count > 0;
         }
-    for (size_t i = 0; i < head; i++)
-        if (!isdigit((unsigned char)inside[i]) || head > 2)
-            return false;
-    out->source = atoi(inside) - 1;
-    return out->source >= 0 && out->source < name_count;
+    out->source = source_find(inside, bytes, names, name_count);
+    return out->source >= 0;
 }
 
 /* One word in pieces; *found: whether it has a place for a value. */
@@ -219,29 +216,27 @@ static void value_folder(const char **text, size_t *bytes)
     *bytes = end == 0 ? 1 : end;
 }
 
-/* The part of a value: GNU parallel's rules, also for odd paths. */
+/* Cut a value to a part of it, by GNU parallel's rules, also for odd paths. */
 static void value_cut(const char **text, size_t *bytes, value_part part)
 {
-    const char *slash = strrchr(*text, '/'), *base = slash == NULL ? *text : slash + 1, *point;
+    const char *slash = strrchr(*text, '/'), *base = slash == NULL ? *text : slash + 1;
+    const char *point = strrchr(base, '.');
 
     if (part == PART_FOLDER) {
         value_folder(text, bytes);
-        return;
-    }
-    if (part == PART_BASE || part == PART_BASE_STEM)
+    } else if (part == PART_BASE) {
         *text = base;
-    *bytes = strlen(*text);
-    point = strrchr(base, '.');
-    if ((part == PART_STEM || part == PART_BASE_STEM) && point != NULL)
+        *bytes = strlen(base);
+    } else if (part == PART_STEM && point != NULL) {
         *bytes = (size_t)(point - *text);
+    }
 }
 
 static gp_status value_put(cli_template *t, const char *value, value_part part, gp_error *err)
 {
     size_t bytes = strlen(value);
 
-    if (part != PART_ALL)
-        value_cut(&value, &bytes, part);
+    value_cut(&value, &bytes, part);
     if (!t->shell)
         return gp_buffer_append(&t->text, value, bytes, err);
     char *cut = gp_malloc(bytes + 1);

@@ -2,8 +2,7 @@
  *
  *   {}   the value            {.}  without its extension     {#}  the job's number, from 1
  *   {/}  its base name        {//} its directory             {%}  the number of its place, from 1
- *   {/.} base name without extension
- *   {2} {lr} {2/.} {file.}    one of several inputs, by number or by name, with the same endings
+ *   {2} {lr}  one of several inputs, by number or by name
  *
  * Where a command has no place for a value, the values are put behind it.  With several inputs a word that is just {}
  * becomes one word for each; inside a longer word they are joined by blanks.  Braces around anything else stay. */
