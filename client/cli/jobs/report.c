@@ -173,42 +173,7 @@ static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t byt
     return text;
 }
 
-/* ---- JSON as it is ---- */
-
-static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value);
-
-static gp_status copy_member(void *context, const char *key, const gp_json *value, gp_error *err)
-{
-    (void)err;
-    copy_value(context, key, value);
-    return GP_OK;
-}
-
-static void copy_value(gp_json_writer *writer, const char *key, const gp_json *value)
-{
-    double number = gp_json_number(value, 0);
-
-    if (gp_json_is_object(value)) {
-        gp_json_begin_object(writer, key);
-        gp_json_each(value, copy_member, writer, NULL);
-        gp_json_end_object(writer);
-    } else if (gp_json_is_array(value)) {
-        gp_json_begin_array(writer, key);
-        for (size_t i = 0; i < gp_json_count(value); i++)
-            copy_value(writer, NULL, gp_json_element(value, i));
-        gp_json_end_array(writer);
-    } else if (gp_json_is_text(value)) {
-        gp_json_put_text(writer, key, gp_json_text(value, ""));
-    } else if (gp_json_is_bool(value)) {
-        gp_json_put_bool(writer, key, gp_json_bool(value, false));
-    } else if (gp_json_is_number(value) && number == (double)(int64_t)number) {
-        gp_json_put_integer(writer, key, (int64_t)number);
-    } else if (gp_json_is_number(value)) {
-        gp_json_put_number(writer, key, number);
-    } else {
-        gp_json_put_null(writer, key);
-    }
-}
+/* ---- parts ---- */
 
 /* A file of the folder, as the member `key`; null where there is none. */
 static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp_job_file file)
@@ -217,15 +182,12 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
     gp_json *json = NULL;
     char *text = read_tail(r, file, 0, PART_BYTES, &size);
 
-    if (text != NULL && size <= PART_BYTES && gp_json_parse(&json, text, strlen(text), NULL) == GP_OK)
-        copy_value(writer, key, json);
-    else
-        gp_json_put_null(writer, key);
+    if (text == NULL || size > PART_BYTES || gp_json_parse(&json, text, strlen(text), NULL) != GP_OK)
+        json = NULL;
+    gp_json_put_value(writer, key, json);
     gp_free(text);
     return json;
 }
-
-/* ---- parts ---- */
 
 static void put_versions(gp_json_writer *writer, bool here)
 {
@@ -260,7 +222,7 @@ static void put_steps(gp_json_writer *writer, reading *r)
         if (gp_json_parse(&step, lines[i % STEPS_MAX], strlen(lines[i % STEPS_MAX]), NULL) != GP_OK)
             continue; /* half a line, of a full disk */
         gp_json_one_line(writer);
-        copy_value(writer, NULL, step);
+        gp_json_put_value(writer, NULL, step);
         gp_json_free(step);
     }
     gp_json_end_array(writer);

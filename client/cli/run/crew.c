@@ -20,7 +20,6 @@
 #include <unistd.h>
 
 #include "client/cli/run/crew_parts.h"
-#include "client/cli/run/crew_words.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -83,6 +82,8 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
         at = stpcpy(at, values[i]) + 1;
     }
     job->number = number;
+    job->names = c->names;
+    job->input_count = c->name_count;
     *out = job;
     return GP_OK;
 }
@@ -177,19 +178,19 @@ static double wall_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static bool facts_wanted(const crew *c)
+static bool report_wanted(const crew *c)
 {
     return c->options->json || c->options->report != NULL;
 }
 
-/* The command of the job for that place. */
+/* Fill in the command of the job for that place. */
 static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_command *command, gp_error *err)
 {
     const char *line;
     gp_status status = template_fill(c->options->command, (const char *const *)job->values, job->number,
                                      place.rank * c->slots + place.slot + 1, &command->spec.arguments, err);
 
-    if (status == GP_OK && (c->options->joblog != NULL || facts_wanted(c))) {
+    if (status == GP_OK && (c->options->joblog != NULL || report_wanted(c))) {
         status = template_line(c->options->command, &line, err);
         gp_free(job->line);
         job->line = status == GP_OK ? gp_strdup(line) : NULL;
@@ -322,67 +323,64 @@ static void crew_stop_at(crew *c, crew_stop stop)
                          stop == STOP_TERM ? (uint32_t)c->options->grace_ms : 0);
 }
 
-static void job_tell_failure(crew *c, const crew_job *job, const crew_end *end)
+static void job_tell_failure(crew *c, const crew_job *job)
 {
     char words[GP_RUNNER_TEXT_MAX], line[GP_RUNNER_TEXT_MAX + 80];
 
-    crew_end_words(end, words, sizeof(words));
+    crew_job_words(job, words, sizeof(words));
     if (c->options->inputs == NULL)
-        snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", end->worker, words);
+        snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", job->worker, words);
     else
         snprintf(line, sizeof(line), "job %" PRIu64 ": %s", job->number, words);
     if (c->failures_told++ < CREW_FAILURES_SHOWN)
         gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
-    if (end->event.kind == EXEC_FAILED || end->timed_out || end->event.kind == EXEC_LOST) {
+    if (job->end.kind == EXEC_FAILED || job->timed_out || job->end.kind == EXEC_LOST) {
         char said[GP_RUNNER_TEXT_MAX + 120]; /* what the command itself could not say */
 
         snprintf(said, sizeof(said), "gradpool %s: %s", c->options->call->command->name,
-                 end->event.kind == EXEC_FAILED ? end->event.text : line);
+                 job->end.kind == EXEC_FAILED ? job->end.text : line);
         output_say(job->output, said);
     }
 }
 
-static gp_status job_log(crew *c, const crew_job *job, const crew_end *end, gp_error *err)
+static gp_status job_log(crew *c, const crew_job *job, gp_error *err)
 {
     joblog_line line = { .job = job->number,
-                         .worker = end->worker,
-                         .start = end->start,
-                         .seconds = end->event.seconds,
-                         .exit_code = end->timed_out || end->event.kind == EXEC_LOST ? -1
-                                      : end->event.signal != 0                       ? 0
-                                                                                     : end->event.exit_code,
-                         .signal = end->timed_out ? SIGTERM : end->event.signal,
+                         .worker = job->worker,
+                         .start = job->start,
+                         .seconds = job->end.seconds,
+                         .exit_code = job->timed_out || job->end.kind == EXEC_LOST ? -1
+                                      : job->end.signal != 0                       ? 0
+                                                                                   : job->end.exit_code,
+                         .signal = job->timed_out ? SIGTERM : job->end.signal,
                          .command = job->line };
 
     return c->options->joblog == NULL ? GP_OK : joblog_write(c->options->joblog, &line, err);
 }
 
-/* For good. */
-static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_error *err)
+/* Count and log a job that will not run again, and hand it to the output if its report needs it. */
+static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
 {
-    bool succeeded = crew_end_succeeded(end), ours = c->stop >= STOP_TERM && !succeeded;
+    bool succeeded = crew_job_succeeded(job), ours = c->stop >= STOP_TERM && !succeeded;
+    output_job *output = job->output;
     gp_status status = GP_OK;
-    char *facts;
 
     c->result->done++;
     if (!succeeded) {
         c->result->failed++;
         if (c->result->first_code == 0)
-            c->result->first_code = crew_end_code(end);
+            c->result->first_code = crew_job_code(job);
         if (!ours)
-            job_tell_failure(c, job, end);
+            job_tell_failure(c, job);
     }
     if (!ours) /* what we ended ourselves is not done: --resume runs it */
-        status = job_log(c, job, end, err);
-    if (status == GP_OK && facts_wanted(c)) {
-        status = crew_facts(&facts, job->number, c->names, (const char *const *)job->values, c->name_count,
-                            job->line, end, err);
-        if (status == GP_OK)
-            output_facts(job->output, facts);
-    }
+        status = job_log(c, job, err);
+    if (report_wanted(c))
+        output_subject(output, job);
+    else
+        crew_job_free(job);
     if (status == GP_OK)
-        status = output_end(job->output, err);
-    crew_job_free(job);
+        status = output_end(output, err);
     if (!succeeded && c->options->halt != CREW_NEVER)
         crew_stop_at(c, c->options->halt == CREW_SOON ? STOP_NEW : STOP_TERM);
     return status;
@@ -391,22 +389,18 @@ static gp_status job_finish(crew *c, crew_job *job, const crew_end *end, gp_erro
 /* Handle the end of one attempt: finish the job or queue it again. */
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
 {
-    crew_end end = { .event = *event,
-                     .worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index,
-                     .timed_out = job->timed_out,
-                     .attempts = job->attempts,
-                     .losses = job->losses + (event->kind == EXEC_LOST),
-                     .start = job->start };
     bool again;
 
-    job->losses = end.losses;
+    job->end = *event;
+    job->worker = c->pool == NULL ? 0 : gp_exec_slot(c->exec, event->place.rank)->index;
+    job->losses += event->kind == EXEC_LOST;
     if (event->kind == EXEC_LOST)
         again = job->losses < CREW_LOSSES_MAX && c->options->inputs != NULL;
     else
-        again = !crew_end_succeeded(&end) && job->attempts - job->losses <= c->options->retries;
+        again = !crew_job_succeeded(job) && job->attempts - job->losses <= c->options->retries;
     job->deadline_ms = 0;
     if (!again || c->stop != STOP_NOT)
-        return job_finish(c, job, &end, err);
+        return job_finish(c, job, err);
     job_again(c, job);
     return output_drop(job->output, err);
 }

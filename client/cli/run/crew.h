@@ -7,9 +7,9 @@
 #define GP_CLI_CREW_H
 
 #include "client/cli/cli.h"
+#include "client/cli/run/crew_words.h"
 #include "client/cli/run/inputs.h"
 #include "client/cli/run/joblog.h"
-#include "client/cli/run/output.h"
 #include "client/cli/run/template.h"
 
 enum {
@@ -39,8 +39,8 @@ typedef struct crew_options {
     /* Commands that find workers by themselves: run here, so many at once; 0 = on leased workers. */
     uint32_t local;
     int grace_ms; /* between SIGTERM and SIGKILL */
-    /* What is printed of a job instead of what it said (output.h); facts as JSON. NULL = as above. */
-    gp_status (*report)(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+    /* Replaces what is printed of a job (output.h); subject: its crew_job. NULL = as above. */
+    gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
 } crew_options;

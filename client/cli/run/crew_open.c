@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "client/cli/run/crew_parts.h"
-#include "client/cli/run/crew_words.h"
 #include "common/base/memory/alloc.h"
 
 /* Names that are ours to give; the rest of our environment goes to the commands as it is. */
@@ -90,6 +89,11 @@ static gp_status inheritance_take(crew *c, gp_error *err)
     return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
 }
 
+static void job_free(void *job)
+{
+    crew_job_free(job);
+}
+
 static gp_status output_prepare(crew *c, gp_error *err)
 {
     const crew_options *options = c->options;
@@ -103,7 +107,8 @@ static gp_status output_prepare(crew *c, gp_error *err)
                               .report = options->report != NULL ? options->report
                                         : options->json         ? crew_report
                                                                 : NULL,
-                              .report_context = options->report_context };
+                              .report_context = options->report_context,
+                              .subject_free = job_free };
 
     return output_new(&c->output, &output, err);
 }
@@ -155,15 +160,6 @@ gp_status crew_open(crew *c, gp_error *err)
 }
 
 /* ---- closing ---- */
-
-void crew_job_free(crew_job *job)
-{
-    if (job == NULL)
-        return;
-    gp_free(job->values);
-    gp_free(job->line);
-    gp_free(job);
-}
 
 void crew_close(crew *c)
 {

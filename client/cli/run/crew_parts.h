@@ -5,22 +5,8 @@
 #include <poll.h>
 
 #include "client/cli/run/crew.h"
-#include "client/cli/run/exec.h"
 
 enum { OWN_VARIABLES = 10 };
-
-typedef struct crew_job {
-    uint64_t number, attempt; /* attempt: its name for the runner, new each time */
-    char **values;            /* of the inputs; one block */
-    char *line;               /* the command, for logs */
-    output_job *output;
-    int attempts; /* starts handed to a runner */
-    int losses;   /* of these, ended by the exit of the runner or worker */
-    double start;
-    int64_t deadline_ms; /* 0 = none */
-    bool timed_out;
-    struct crew_job *next; /* in a crew_queue */
-} crew_job;
 
 /* Jobs to be started again, first in, first out. */
 typedef struct crew_queue {
@@ -72,7 +58,6 @@ gp_status crew_open(crew *c, gp_error *err);
 void crew_close(crew *c);
 /* The environment of a command at that place; valid until the next call. */
 const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
-void crew_job_free(crew_job *job); /* accepts NULL */
 
 /* crew.c */
 void crew_wipe(void *context);                /* the line of --progress, before something else is written */

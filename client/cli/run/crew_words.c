@@ -5,61 +5,69 @@
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "common/base/text/json.h"
 #include "proto/message/item.h"
 
-enum { FACTS_BYTES_MAX = 8 << 20 };
-
-bool crew_end_succeeded(const crew_end *end)
+void crew_job_free(crew_job *job)
 {
-    return end->event.kind == EXEC_ENDED && end->event.exit_code == 0 && !end->timed_out;
+    if (job == NULL)
+        return;
+    gp_free(job->values);
+    gp_free(job->line);
+    gp_free(job);
 }
 
-int crew_end_code(const crew_end *end)
+bool crew_job_succeeded(const crew_job *job)
 {
-    if (end->event.kind == EXEC_LOST)
+    return job->end.kind == EXEC_ENDED && job->end.exit_code == 0 && !job->timed_out;
+}
+
+int crew_job_code(const crew_job *job)
+{
+    if (job->end.kind == EXEC_LOST)
         return CREW_CODE_LOST;
-    if (end->event.kind == EXEC_ENDED && end->event.signal != 0)
-        return 128 + end->event.signal;
-    return end->timed_out && end->event.exit_code == 0 ? 124 : end->event.exit_code;
+    if (job->end.kind == EXEC_ENDED && job->end.signal != 0)
+        return 128 + job->end.signal;
+    return job->timed_out && job->end.exit_code == 0 ? 124 : job->end.exit_code;
 }
 
 /* Name the process that exited: a command that kills its parent takes the runner, not the worker. */
-static void lost_words(const crew_end *end, char *text, size_t bytes)
+static void lost_words(const crew_job *job, char *text, size_t bytes)
 {
     size_t used = 0;
 
-    if (end->losses > 1)
-        used = (size_t)snprintf(text, bytes, "lost %d times; the last time ", end->losses);
-    if (end->event.worker_alive)
+    if (job->losses > 1)
+        used = (size_t)snprintf(text, bytes, "lost %d times; the last time ", job->losses);
+    if (job->end.worker_alive)
         snprintf(
             text + used, bytes - used,
             "the runner of worker %u was killed while it ran (the worker is alive; does the command kill its "
             "parent?)",
-            end->worker);
+            job->worker);
     else
-        snprintf(text + used, bytes - used, "worker %u exited while it ran", end->worker);
+        snprintf(text + used, bytes - used, "worker %u exited while it ran", job->worker);
 }
 
-char *crew_end_words(const crew_end *end, char *text, size_t bytes)
+char *crew_job_words(const crew_job *job, char *text, size_t bytes)
 {
-    if (end->timed_out)
-        snprintf(text, bytes, "ended after %.3g s (--timeout)", end->event.seconds);
-    else if (end->event.kind == EXEC_LOST)
-        lost_words(end, text, bytes);
-    else if (end->event.kind == EXEC_FAILED)
+    const exec_event *end = &job->end;
+
+    if (job->timed_out)
+        snprintf(text, bytes, "ended after %.3g s (--timeout)", end->seconds);
+    else if (end->kind == EXEC_LOST)
+        lost_words(job, text, bytes);
+    else if (end->kind == EXEC_FAILED)
         snprintf(text, bytes, "not started");
-    else if (end->event.signal != 0)
-        snprintf(text, bytes, "signal %d (%s)%s", end->event.signal, strsignal(end->event.signal),
-                 end->event.core ? ", core dumped" : "");
+    else if (end->signal != 0)
+        snprintf(text, bytes, "signal %d (%s)%s", end->signal, strsignal(end->signal),
+                 end->core ? ", core dumped" : "");
     else
-        snprintf(text, bytes, "exit code %d", end->event.exit_code);
+        snprintf(text, bytes, "exit code %d", end->exit_code);
     return text;
 }
 
 /* ---- JSON ---- */
 
-/* Any bytes as a text that JSON can carry: what is no UTF-8, and NUL, become '?'. */
+/* Write any bytes as JSON text: NUL and what is not UTF-8 become '?'. */
 static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *data, size_t bytes,
                            gp_error *err)
 {
@@ -78,88 +86,68 @@ static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *
     return GP_OK;
 }
 
-static gp_status put_inputs(gp_json_writer *writer, const char *const *names, const char *const *values,
-                            int count, gp_error *err)
+static gp_status put_inputs(gp_json_writer *writer, const crew_job *job, gp_error *err)
 {
     gp_status status = GP_OK;
 
     gp_json_begin_object(writer, "inputs");
-    for (int i = 0; i < count && status == GP_OK; i++) {
+    for (int i = 0; i < job->input_count && status == GP_OK; i++) {
+        const char *name = job->names[i], *value = job->values[i];
         char number[16];
 
         snprintf(number, sizeof(number), "%d", i + 1);
-        status =
-            put_bytes(writer, names[i][0] != '\0' ? names[i] : number, values[i], strlen(values[i]), err);
+        status = put_bytes(writer, name[0] != '\0' ? name : number, value, strlen(value), err);
     }
     gp_json_end_object(writer);
     return status;
 }
 
-gp_status crew_facts(char **facts, uint64_t job, const char *const *names, const char *const *values,
-                     int count, const char *command, const crew_end *end, gp_error *err)
+gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err)
 {
-    const exec_event *event = &end->event;
-    gp_buffer text;
-    gp_json_writer writer;
-    size_t bytes;
+    const exec_event *end = &job->end;
     gp_status status;
     char words[GP_RUNNER_TEXT_MAX];
 
-    gp_buffer_init(&text, FACTS_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, false);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "job", (int64_t)job);
-    status = put_inputs(&writer, names, values, count, err);
+    gp_json_put_integer(writer, "job", (int64_t)job->number);
+    status = put_inputs(writer, job, err);
     if (status == GP_OK)
-        status = put_bytes(&writer, "command", command, strlen(command), err);
-    if (end->worker != 0)
-        gp_json_put_integer(&writer, "worker", end->worker);
-    gp_json_put_integer(&writer, "attempts", end->attempts);
-    gp_json_put_integer(&writer, "exit_code", crew_end_code(end));
-    gp_json_put_integer(&writer, "signal", event->signal);
-    gp_json_put_bool(&writer, "timed_out", end->timed_out);
-    if (crew_end_succeeded(end))
-        gp_json_put_null(&writer, "failure");
+        status = put_bytes(writer, "command", job->line, strlen(job->line), err);
+    if (job->worker != 0)
+        gp_json_put_integer(writer, "worker", job->worker);
+    gp_json_put_integer(writer, "attempts", job->attempts);
+    gp_json_put_integer(writer, "exit_code", crew_job_code(job));
+    gp_json_put_integer(writer, "signal", end->signal);
+    gp_json_put_bool(writer, "timed_out", job->timed_out);
+    if (crew_job_succeeded(job))
+        gp_json_put_null(writer, "failure");
     else
-        gp_json_put_text(&writer, "failure",
-                         event->kind == EXEC_FAILED ? event->text
-                                                    : crew_end_words(end, words, sizeof(words)));
-    gp_json_put_number(&writer, "start", round(end->start * 1e3) / 1e3);
-    gp_json_put_number(&writer, "seconds", round(event->seconds * 1e6) / 1e6);
-    gp_json_put_number(&writer, "cpu_seconds",
-                       round((event->user_seconds + event->system_seconds) * 1e6) / 1e6);
-    gp_json_put_integer(&writer, "rss_bytes", (int64_t)event->rss_bytes);
-    gp_json_end_object(&writer);
-    if (status == GP_OK)
-        status = gp_json_writer_finish(&writer, err);
-    if (status == GP_OK)
-        *facts = (char *)gp_buffer_take(&text, &bytes);
-    gp_buffer_deinit(&text);
+        gp_json_put_text(writer, "failure",
+                         end->kind == EXEC_FAILED ? end->text : crew_job_words(job, words, sizeof(words)));
+    gp_json_put_number(writer, "start", round(job->start * 1e3) / 1e3);
+    gp_json_put_number(writer, "seconds", round(end->seconds * 1e6) / 1e6);
+    gp_json_put_number(writer, "cpu_seconds", round((end->user_seconds + end->system_seconds) * 1e6) / 1e6);
+    gp_json_put_integer(writer, "rss_bytes", (int64_t)end->rss_bytes);
     return status;
 }
 
-gp_status crew_report(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+gp_status crew_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                       gp_buffer *text, gp_error *error)
 {
-    gp_buffer said;
     gp_json_writer writer;
     gp_status status;
 
     (void)context;
-    if (facts == NULL)
-        return GP_OK; /* a job that was never begun for good */
-    gp_buffer_init(&said, text->bytes_max);
-    gp_json_writer_init(&writer, &said, false);
+    if (subject == NULL)
+        return GP_OK;
+    gp_json_writer_init(&writer, text, false);
     gp_json_begin_object(&writer, NULL);
-    status = put_bytes(&writer, "stdout", out->data, out->bytes, error);
+    status = crew_job_put(&writer, subject, error);
+    if (status == GP_OK)
+        status = put_bytes(&writer, "stdout", out->data, out->bytes, error);
     if (status == GP_OK)
         status = put_bytes(&writer, "stderr", err->data, err->bytes, error);
     gp_json_end_object(&writer);
     if (status == GP_OK)
         status = gp_json_writer_finish(&writer, error);
-    if (status == GP_OK) /* two objects made one */
-        status = gp_buffer_printf(text, error, "%.*s, %s\n", (int)strlen(facts) - 1, facts,
-                                  gp_buffer_text(&said) + 1);
-    gp_buffer_deinit(&said);
-    return status;
+    return status == GP_OK ? gp_buffer_append(text, "\n", 1, error) : status;
 }

@@ -22,7 +22,8 @@ typedef struct stream {
 
 struct output_job {
     cli_output *output;
-    char *tag, *facts;
+    char *tag;
+    void *subject; /* of the report */
     stream streams[STREAMS];
     bool ended;
     output_job *next; /* WHOLE, ordered: in turn; LINES: those that run */
@@ -66,7 +67,8 @@ static void job_free(output_job *job)
     for (int i = 0; i < STREAMS; i++)
         stream_close(&job->streams[i]);
     gp_free(job->tag);
-    gp_free(job->facts);
+    if (job->subject != NULL)
+        job->output->options.subject_free(job->subject);
     gp_free(job);
 }
 
@@ -290,7 +292,7 @@ static gp_status job_report(output_job *job, gp_error *err)
         status = stream_keep(&job->streams[i], REPORT_BYTES_MAX / 2, err);
     gp_buffer_init(&text, 4 * (size_t)REPORT_BYTES_MAX);
     if (status == GP_OK)
-        status = options->report(options->report_context, job->facts, &job->streams[0].text,
+        status = options->report(options->report_context, job->subject, &job->streams[0].text,
                                  &job->streams[1].text, &text, err);
     if (status == GP_OK)
         status = write_all(job->output, 0, text.data, text.bytes, err);
@@ -458,10 +460,11 @@ void output_say(output_job *job, const char *line)
     gp_buffer_append(&s->text, text, (size_t)bytes, NULL);
 }
 
-void output_facts(output_job *job, char *facts)
+void output_subject(output_job *job, void *subject)
 {
-    gp_free(job->facts);
-    job->facts = facts;
+    if (job->subject != NULL)
+        job->output->options.subject_free(job->subject);
+    job->subject = subject;
 }
 
 gp_status output_drop(output_job *job, gp_error *err)

@@ -32,10 +32,13 @@ typedef struct output_options {
     void (*before)(void *context); /* called before something is written; NULL = nothing */
     void *context;
     const volatile sig_atomic_t *stop; /* 2 = give up a write that does not go on; NULL = never */
-    /* WHOLE: what is written to `out` for a job, instead of a copy of what it said; NULL = copy. */
-    gp_status (*report)(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+    /* WHOLE: write `text` to `out` for a job instead of a copy of its output; NULL = copy.
+     *   subject   as given to output_subject(); NULL: the job never ended
+     *   out, err  the job's output */
+    gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
+    void (*subject_free)(void *subject); /* frees subjects; required with output_subject() */
 } output_options;
 
 typedef struct cli_output cli_output;
@@ -58,8 +61,8 @@ gp_status output_open(output_job *job, int *out, int *err, gp_error *error);
 /* output_say -- a line of ours among the job's standard error. */
 void output_say(output_job *job, const char *line);
 
-/* What report is told of the job when its turn comes; freed by gp_free() here. */
-void output_facts(output_job *job, char *facts);
+/* Set the subject of the job's report. The output owns it from now on. */
+void output_subject(output_job *job, void *subject);
 
 /* output_end -- the job has ended for good: written now or in its turn; job is no longer the caller's. */
 gp_status output_end(output_job *job, gp_error *err);

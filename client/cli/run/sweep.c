@@ -184,19 +184,15 @@ static char *failure_line(const gp_buffer *err)
     return strndup(begin, bytes);
 }
 
-static gp_status row_fill(const cli_sweep *sweep, sweep_row *row, const gp_json *facts,
-                          const gp_json *training, const gp_buffer *said, gp_error *err)
+static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *training, const gp_buffer *said,
+                          gp_error *err)
 {
-    const gp_json *inputs = gp_json_member(facts, "inputs");
+    char words[GP_RUNNER_TEXT_MAX];
     bool whole = true;
 
-    row->job = (uint64_t)gp_json_integer(gp_json_member(facts, "job"), 0);
-    for (int i = 0; i < sweep->name_count; i++) {
-        char number[16];
-
-        snprintf(number, sizeof(number), "%d", i + 1);
-        row->inputs[i] = gp_strdup(
-            gp_json_text(gp_json_member(inputs, sweep->names[i][0] != '\0' ? sweep->names[i] : number), ""));
+    row->job = job->number;
+    for (int i = 0; i < job->input_count; i++) {
+        row->inputs[i] = gp_strdup(job->values[i]);
         whole = whole && row->inputs[i] != NULL;
     }
     row->trained = training != NULL;
@@ -213,42 +209,29 @@ static gp_status row_fill(const cli_sweep *sweep, sweep_row *row, const gp_json 
         row->place = line == NULL ? NULL : gp_strdup(line);
         free(line);
     } else {
-        row->place = gp_strdup(gp_json_text(gp_json_member(facts, "failure"), "it said nothing"));
+        row->place = gp_strdup(job->end.kind == EXEC_FAILED ? job->end.text
+                                                            : crew_job_words(job, words, sizeof(words)));
     }
     return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
 }
 
-/* The facts of the job with what the training printed as their last member. */
-static gp_status row_print(const char *facts, const gp_buffer *out, const sweep_row *row, gp_buffer *text,
-                           gp_error *err)
+/* Write the job's JSON object with the training's own object, or null and an error, as its last members. */
+static gp_status row_print(const crew_job *job, const gp_json *training, const sweep_row *row,
+                           gp_buffer *text, gp_error *err)
 {
-    gp_buffer flat;
     gp_json_writer writer;
     gp_status status;
 
-    if (row->trained) { /* its JSON, on one line: a text in JSON has no line's end of its own */
-        status = gp_buffer_printf(text, err, "%.*s, \"training\": ", (int)strlen(facts) - 1, facts);
-        for (const char *at = gp_buffer_text(out); *at != '\0' && status == GP_OK;) {
-            size_t bytes = strcspn(at, "\n");
-
-            status = gp_buffer_append(text, at, bytes, err);
-            at += bytes;
-            at += strspn(at, "\n ");
-        }
-        return status == GP_OK ? gp_buffer_append(text, "}\n", 2, err) : status;
-    }
-    gp_buffer_init(&flat, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &flat, false);
+    gp_json_writer_init(&writer, text, false);
     gp_json_begin_object(&writer, NULL);
-    gp_json_put_null(&writer, "training");
-    gp_json_put_text(&writer, "error", row->place);
+    status = crew_job_put(&writer, job, err);
+    gp_json_put_value(&writer, "training", training);
+    if (training == NULL)
+        gp_json_put_text(&writer, "error", row->place);
     gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
     if (status == GP_OK)
-        status = gp_buffer_printf(text, err, "%.*s, %s\n", (int)strlen(facts) - 1, facts,
-                                  gp_buffer_text(&flat) + 1);
-    gp_buffer_deinit(&flat);
-    return status;
+        status = gp_json_writer_finish(&writer, err);
+    return status == GP_OK ? gp_buffer_append(text, "\n", 1, err) : status;
 }
 
 static void row_tell(const cli_sweep *sweep, const sweep_row *row)
@@ -266,30 +249,26 @@ static void row_tell(const cli_sweep *sweep, const sweep_row *row)
                 cli_duration(row->seconds, time, sizeof(time)));
 }
 
-static gp_status sweep_report(void *context, const char *facts, const gp_buffer *out, const gp_buffer *said,
+static gp_status sweep_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *said,
                               gp_buffer *text, gp_error *err)
 {
     cli_sweep *sweep = context;
-    gp_json *about = NULL, *training = NULL;
+    gp_json *training = NULL;
     sweep_row *row;
     gp_status status;
 
-    if (facts == NULL)
-        return GP_OK; /* never begun */
-    status = gp_json_parse(&about, facts, strlen(facts), err);
-    if (status != GP_OK)
-        return status;
+    if (subject == NULL)
+        return GP_OK;
     /* A training that failed prints no object. */
     if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
         training = NULL;
     status = row_new(sweep, &row, err);
     if (status == GP_OK)
-        status = row_fill(sweep, row, about, training, said, err);
+        status = row_fill(row, subject, training, said, err);
     if (status == GP_OK && sweep->json)
-        status = row_print(facts, out, row, text, err);
+        status = row_print(subject, training, row, text, err);
     if (status == GP_OK && !((const cli_common *)sweep->call->options)->quiet)
         row_tell(sweep, row);
-    gp_json_free(about);
     gp_json_free(training);
     return status;
 }

@@ -304,6 +304,39 @@ void gp_json_put_null(gp_json_writer *writer, const char *key)
     writer_literal(writer, key, "null");
 }
 
+static gp_status put_member(void *context, const char *key, const gp_json *value, gp_error *err)
+{
+    (void)err;
+    gp_json_put_value(context, key, value);
+    return GP_OK;
+}
+
+void gp_json_put_value(gp_json_writer *writer, const char *key, const gp_json *value)
+{
+    double number = gp_json_number(value, 0);
+
+    if (gp_json_is_object(value)) {
+        gp_json_begin_object(writer, key);
+        gp_json_each(value, put_member, writer, NULL);
+        gp_json_end_object(writer);
+    } else if (gp_json_is_array(value)) {
+        gp_json_begin_array(writer, key);
+        for (size_t i = 0; i < gp_json_count(value); i++)
+            gp_json_put_value(writer, NULL, gp_json_element(value, i));
+        gp_json_end_array(writer);
+    } else if (gp_json_is_text(value)) {
+        gp_json_put_text(writer, key, gp_json_text(value, ""));
+    } else if (gp_json_is_bool(value)) {
+        gp_json_put_bool(writer, key, gp_json_bool(value, false));
+    } else if (gp_json_is_number(value) && number == (double)(int64_t)number) {
+        gp_json_put_integer(writer, key, (int64_t)number);
+    } else if (gp_json_is_number(value)) {
+        gp_json_put_number(writer, key, number);
+    } else {
+        gp_json_put_null(writer, key);
+    }
+}
+
 gp_status gp_json_writer_finish(gp_json_writer *writer, gp_error *err)
 {
     assert(writer->depth == 0);

@@ -68,6 +68,8 @@ void gp_json_put_number(gp_json_writer *writer, const char *key, double value);
 void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *format, double value);
 void gp_json_put_bool(gp_json_writer *writer, const char *key, bool value);
 void gp_json_put_null(gp_json_writer *writer, const char *key);
+/* Write a parsed value with all that it contains. NULL: null. */
+void gp_json_put_value(gp_json_writer *writer, const char *key, const gp_json *value);
 gp_status gp_json_writer_finish(gp_json_writer *writer, gp_error *err);
 
 #endif

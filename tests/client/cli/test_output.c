@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/cli/run/joblog.h"
+#include "common/base/memory/alloc.h"
 #include "tests/gp_test.h"
 
 enum { TEXT_BYTES = 8 << 20 };
@@ -241,26 +242,30 @@ TEST(a_line_without_end_goes_out_in_pieces_with_one_tag)
     sink_close(&s);
 }
 
-static gp_status shout(void *context, const char *facts, const gp_buffer *out, const gp_buffer *err,
+static gp_status shout(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                        gp_buffer *report, gp_error *error)
 {
     return gp_buffer_printf(report, error, "%s%s: %s|%s\n", (const char *)context,
-                            facts == NULL ? "none" : facts, gp_buffer_text(out), gp_buffer_text(err));
+                            subject == NULL ? "none" : (const char *)subject, gp_buffer_text(out),
+                            gp_buffer_text(err));
 }
 
 TEST(a_report_takes_the_place_of_what_a_job_said)
 {
     char context[] = "> ";
-    sink s = sink_open((output_options){
-        .kind = OUTPUT_WHOLE, .ordered = true, .report = shout, .report_context = context });
+    sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE,
+                                         .ordered = true,
+                                         .report = shout,
+                                         .report_context = context,
+                                         .subject_free = gp_free });
     output_job *first = begin(&s, "ignored"), *second = begin(&s, "");
 
     say(second, "two", "bad");
-    output_facts(second, gp_strdup("facts"));
-    output_facts(second, gp_strdup("of two"));
+    output_subject(second, gp_strdup("facts"));
+    output_subject(second, gp_strdup("of two"));
     END(second);
     say(first, "one", "");
-    output_facts(first, gp_strdup("of one"));
+    output_subject(first, gp_strdup("of one"));
     END(first);
     CHECK_TEXT("> of one: one|\n> of two: two|bad\n", written(s.out));
     CHECK_TEXT("", written(s.err));
