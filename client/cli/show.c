@@ -66,16 +66,6 @@ void show_row(show_table *table, const char *const *cells)
     table->rows++;
 }
 
-gp_status show_json_print(gp_json_writer *writer, gp_buffer *text, gp_error *err)
-{
-    gp_status status = gp_json_writer_finish(writer, err);
-
-    if (status == GP_OK)
-        printf("%s\n", gp_buffer_text(text));
-    gp_buffer_deinit(text);
-    return status;
-}
-
 void show_table_free(show_table *table)
 {
     if (table == NULL)

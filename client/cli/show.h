@@ -31,8 +31,21 @@ char *show_excluded(char *text, size_t bytes, uint64_t count, bool pixels, bool 
 /* Write one field of a CSV file, quoted where necessary. */
 void show_csv_field(FILE *file, const char *text);
 
-/* The text that the writer wrote, as a line; it is released.  Nothing is shown of one that failed. */
-gp_status show_json_print(gp_json_writer *writer, gp_buffer *text, gp_error *err);
+/* A JSON document in memory: one object or one array. */
+typedef struct json_document {
+    gp_json_writer writer;
+    gp_buffer text;
+    bool array;
+} json_document;
+
+/* Open the document's object and return its writer.
+ *   pretty  false: all on one line */
+gp_json_writer *show_json_object(json_document *json, bool pretty);
+gp_json_writer *show_json_array(json_document *json);
+/* Close the document, then print it to standard output or write it to a file, and release it. If an earlier call of
+ * the writer failed, return its error and print nothing. */
+gp_status show_json_print(json_document *json, gp_error *err);
+gp_status show_json_write(json_document *json, const char *path, gp_error *err);
 
 /* The pool, its workers, its leases. */
 void show_status(const gp_status_reply *status);

@@ -235,44 +235,40 @@ static void show_text(const advise *a)
 
 static void show_json(const advise *a)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, 1 << 20);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "best", a->best);
-    gp_json_begin_array(&writer, "workers");
+    gp_json_put_integer(writer, "best", a->best);
+    gp_json_begin_array(writer, "workers");
     for (uint32_t n = 1; n <= a->most; n++) {
         const advice_row row = advice_predict(&a->model, n);
 
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_integer(&writer, "workers", n);
-        gp_json_put_integer(&writer, "batch", row.batch);
-        gp_json_put_integer(&writer, "share", row.share);
-        gp_json_put_number(&writer, "step_seconds", row.step_s);
-        gp_json_put_number(&writer, "images_per_second", row.rate);
-        gp_json_put_number(&writer, "efficiency", row.efficiency);
-        gp_json_put_number(&writer, "exchange_seconds", row.exchange_s);
-        gp_json_put_number(&writer, "batch_for_80_percent", row.batch_80);
-        gp_json_put_number(&writer, "memory_bytes", row.memory_bytes);
-        gp_json_put_bool(&writer, "extrapolated", row.extrapolated);
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_integer(writer, "workers", n);
+        gp_json_put_integer(writer, "batch", row.batch);
+        gp_json_put_integer(writer, "share", row.share);
+        gp_json_put_number(writer, "step_seconds", row.step_s);
+        gp_json_put_number(writer, "images_per_second", row.rate);
+        gp_json_put_number(writer, "efficiency", row.efficiency);
+        gp_json_put_number(writer, "exchange_seconds", row.exchange_s);
+        gp_json_put_number(writer, "batch_for_80_percent", row.batch_80);
+        gp_json_put_number(writer, "memory_bytes", row.memory_bytes);
+        gp_json_put_bool(writer, "extrapolated", row.extrapolated);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    gp_json_begin_object(&writer, "model");
-    advice_put(&writer, &a->model);
-    gp_json_end_object(&writer);
+    gp_json_end_array(writer);
+    gp_json_begin_object(writer, "model");
+    advice_put(writer, &a->model);
+    gp_json_end_object(writer);
     if (a->check.steps > 0) {
-        gp_json_begin_object(&writer, "check");
-        gp_json_put_integer(&writer, "workers", a->check.workers);
-        gp_json_put_number(&writer, "predicted_seconds", advice_predict(&a->model, a->check.workers).step_s);
-        gp_json_put_number(&writer, "measured_seconds", a->check.step_s);
-        gp_json_put_number(&writer, "error", check_error(a));
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, "check");
+        gp_json_put_integer(writer, "workers", a->check.workers);
+        gp_json_put_number(writer, "predicted_seconds", advice_predict(&a->model, a->check.workers).step_s);
+        gp_json_put_number(writer, "measured_seconds", a->check.step_s);
+        gp_json_put_number(writer, "error", check_error(a));
+        gp_json_end_object(writer);
     }
-    gp_json_end_object(&writer);
-    show_json_print(&writer, &text, NULL);
+    show_json_print(&json, NULL);
 }
 
 static int advise_check(cli_call *call)

@@ -157,20 +157,16 @@ static void data_list(void)
 
 static void data_list_json(void)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_array(&json);
 
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_array(&writer, NULL);
     for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_text(&writer, "name", set->name);
-        gp_json_put_text(&writer, "about", set->about);
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", set->name);
+        gp_json_put_text(writer, "about", set->about);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    show_json_print(&writer, &text, NULL);
+    show_json_print(&json, NULL);
 }
 
 static int data_preview_run(cli_call *call, const char *source)

@@ -113,41 +113,37 @@ static void show_text(const doctor *d, bool quiet)
 
 static gp_status show_json(const doctor *d, gp_error *err)
 {
-    gp_buffer text;
-    gp_json_writer w;
+    json_document json;
+    gp_json_writer *w = show_json_object(&json, true);
 
-    gp_buffer_init(&text, 1 << 20);
-    gp_json_writer_init(&w, &text, true);
-    gp_json_begin_object(&w, NULL);
-    gp_json_put_bool(&w, "ok", rows_of(d, DOCTOR_FAILURE) == 0);
-    gp_json_put_integer(&w, "failures", rows_of(d, DOCTOR_FAILURE));
-    gp_json_put_integer(&w, "warnings", rows_of(d, DOCTOR_WARNING));
-    gp_json_put_text(&w, "versions", d->versions);
-    gp_json_begin_array(&w, "checks");
+    gp_json_put_bool(w, "ok", rows_of(d, DOCTOR_FAILURE) == 0);
+    gp_json_put_integer(w, "failures", rows_of(d, DOCTOR_FAILURE));
+    gp_json_put_integer(w, "warnings", rows_of(d, DOCTOR_WARNING));
+    gp_json_put_text(w, "versions", d->versions);
+    gp_json_begin_array(w, "checks");
     for (uint32_t i = 0; i < d->count; i++) {
-        gp_json_begin_object(&w, NULL);
-        gp_json_put_text(&w, "state", state_names[d->rows[i].state]);
-        gp_json_put_text(&w, "what", d->rows[i].what);
-        gp_json_put_text(&w, "found", d->rows[i].found);
-        gp_json_put_text(&w, "fix", d->rows[i].fix);
-        gp_json_end_object(&w);
+        gp_json_begin_object(w, NULL);
+        gp_json_put_text(w, "state", state_names[d->rows[i].state]);
+        gp_json_put_text(w, "what", d->rows[i].what);
+        gp_json_put_text(w, "found", d->rows[i].found);
+        gp_json_put_text(w, "fix", d->rows[i].fix);
+        gp_json_end_object(w);
     }
-    gp_json_end_array(&w);
-    gp_json_begin_array(&w, "peers");
+    gp_json_end_array(w);
+    gp_json_begin_array(w, "peers");
     for (uint32_t from = 0; from < d->devices; from++)
         for (uint32_t to = 0; to < d->devices; to++) {
             if (from == to)
                 continue;
-            gp_json_begin_object(&w, NULL);
-            gp_json_put_integer(&w, "from", from);
-            gp_json_put_integer(&w, "to", to);
-            gp_json_put_bool(&w, "direct", d->direct[from][to]);
-            gp_json_put_number(&w, "bytes_per_second", d->peer[from][to]);
-            gp_json_end_object(&w);
+            gp_json_begin_object(w, NULL);
+            gp_json_put_integer(w, "from", from);
+            gp_json_put_integer(w, "to", to);
+            gp_json_put_bool(w, "direct", d->direct[from][to]);
+            gp_json_put_number(w, "bytes_per_second", d->peer[from][to]);
+            gp_json_end_object(w);
         }
-    gp_json_end_array(&w);
-    gp_json_end_object(&w);
-    return show_json_print(&w, &text, err);
+    gp_json_end_array(w);
+    return show_json_print(&json, err);
 }
 
 static int doctor_run(cli_call *call)

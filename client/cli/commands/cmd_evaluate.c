@@ -73,28 +73,24 @@ typedef struct evaluated {
 
 static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, false);
 
-    gp_buffer_init(&text, (64 << 20) + LEFT_OUT_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, false);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_number(&writer, "accuracy", e->result.accuracy);
+    gp_json_put_number(writer, "accuracy", e->result.accuracy);
     if (!isnan(e->result.rmse))
-        gp_json_put_number(&writer, "rmse", e->result.rmse);
-    gp_json_put_number(&writer, "loss", e->result.loss);
-    gp_json_put_integer(&writer, "count", (int64_t)e->result.labelled);
-    gp_json_put_number(&writer, "seconds", e->result.seconds);
-    gp_json_put_integer(&writer, "excluded", (int64_t)e->result.excluded);
-    left_out_put(&e->left_out, &writer);
+        gp_json_put_number(writer, "rmse", e->result.rmse);
+    gp_json_put_number(writer, "loss", e->result.loss);
+    gp_json_put_integer(writer, "count", (int64_t)e->result.labelled);
+    gp_json_put_number(writer, "seconds", e->result.seconds);
+    gp_json_put_integer(writer, "excluded", (int64_t)e->result.excluded);
+    left_out_put(&e->left_out, writer);
     if (e->pixels)
-        gp_json_put_integer(&writer, "pixels", (int64_t)e->metrics.count);
+        gp_json_put_integer(writer, "pixels", (int64_t)e->metrics.count);
     if (e->confusion != NULL)
-        gp_confusion_put_means(&writer, &e->metrics);
+        gp_confusion_put_means(writer, &e->metrics);
     if (e->confusion != NULL && per_class)
-        gp_confusion_put_per_class(&writer, e->confusion);
-    gp_json_end_object(&writer);
-    return show_json_print(&writer, &text, err);
+        gp_confusion_put_per_class(writer, e->confusion);
+    return show_json_print(&json, err);
 }
 
 /* ---- for people ---- */

@@ -34,29 +34,26 @@ static const char *type_word(const gp_param *param)
 static int options_json(void)
 {
     gp_train_options defaults;
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
 
     gp_params_default(gp_train_options_table, &defaults);
-    gp_buffer_init(&text, 1 << 20);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_array(&writer, NULL);
+    gp_json_writer *writer = show_json_array(&json);
+
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
         char value[80];
 
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_text(&writer, "name", param->name);
-        gp_json_put_text(&writer, "alias", param->alias == NULL ? "" : param->alias);
-        gp_json_put_text(&writer, "type", type_word(param));
-        gp_json_put_text(&writer, "default", gp_params_format(param, &defaults, value, sizeof(value)));
-        gp_json_put_text(&writer, "unit", param->unit == NULL ? "" : param->unit);
-        gp_json_put_text(&writer, "matlab", param->seed_name == NULL ? "" : param->seed_name);
-        gp_json_put_text(&writer, "pytorch", param->torch_name == NULL ? "" : param->torch_name);
-        gp_json_put_text(&writer, "help", param->help);
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", param->name);
+        gp_json_put_text(writer, "alias", param->alias == NULL ? "" : param->alias);
+        gp_json_put_text(writer, "type", type_word(param));
+        gp_json_put_text(writer, "default", gp_params_format(param, &defaults, value, sizeof(value)));
+        gp_json_put_text(writer, "unit", param->unit == NULL ? "" : param->unit);
+        gp_json_put_text(writer, "matlab", param->seed_name == NULL ? "" : param->seed_name);
+        gp_json_put_text(writer, "pytorch", param->torch_name == NULL ? "" : param->torch_name);
+        gp_json_put_text(writer, "help", param->help);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    return show_json_print(&writer, &text, NULL) == GP_OK ? CLI_OK : CLI_FAILED;
+    return show_json_print(&json, NULL) == GP_OK ? CLI_OK : CLI_FAILED;
 }
 
 static int options_run(cli_call *call)

@@ -303,15 +303,11 @@ static int predict_check(cli_call *call)
 /* The last line behind the rows: no row says it. */
 static gp_status left_out_print(const left_out *images, gp_error *err)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, false);
 
-    gp_buffer_init(&text, LEFT_OUT_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, false);
-    gp_json_begin_object(&writer, NULL);
-    left_out_put(images, &writer);
-    gp_json_end_object(&writer);
-    return show_json_print(&writer, &text, err);
+    left_out_put(images, writer);
+    return show_json_print(&json, err);
 }
 
 static int predict_run(cli_call *call)

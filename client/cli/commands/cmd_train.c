@@ -327,38 +327,22 @@ static void train_report(const gp_session *session, const gp_training_summary *s
     const bool known = advice_watch_end(&session->advice, &advice);
 
     if (session->options->common.json) {
-        gp_buffer text;
-        gp_json_writer writer;
+        json_document json;
+        gp_json_writer *writer = show_json_object(&json, true);
 
-        gp_buffer_init(&text, 1 << 16);
-        gp_json_writer_init(&writer, &text, true);
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_text(&writer, "model", model);
-        gp_json_put_text(&writer, "folder", session->folder.path);
-        gp_json_put_bool(&writer, "stopped", summary->stopped);
-        gp_json_put_bool(&writer, "out_of_patience", summary->out_of_patience);
-        gp_json_put_integer(&writer, "epochs", summary->epochs);
-        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
-        gp_json_put_number(&writer, "loss", summary->loss);
-        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
-        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
-        if (!isnan(summary->validation_rmse))
-            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
-        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
-        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
-        gp_json_put_number(&writer, "seconds", summary->seconds);
-        gp_json_put_integer(&writer, "samples", (int64_t)summary->samples_trained);
-        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
-        gp_json_put_integer(&writer, "restarts", summary->restarts);
-        gp_json_put_integer(&writer, "resizes", summary->resizes);
-        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
-        changes_write(&session->changes, &writer);
+        gp_json_put_text(writer, "model", model);
+        gp_json_put_text(writer, "folder", session->folder.path);
+        gp_json_put_bool(writer, "stopped", summary->stopped);
+        gp_json_put_bool(writer, "out_of_patience", summary->out_of_patience);
+        gp_json_put_integer(writer, "epochs", summary->epochs);
+        gp_json_put_integer(writer, "samples", (int64_t)summary->samples_trained);
+        run_folder_put_summary(writer, summary);
+        changes_write(&session->changes, writer);
         if (known) {
-            gp_json_put_number(&writer, "advised_images_per_second", advice.expected);
-            gp_json_put_number(&writer, "advice_error", advice.expected / advice.measured - 1);
+            gp_json_put_number(writer, "advised_images_per_second", advice.expected);
+            gp_json_put_number(writer, "advice_error", advice.expected / advice.measured - 1);
         }
-        gp_json_end_object(&writer);
-        show_json_print(&writer, &text, NULL);
+        show_json_print(&json, NULL);
         return;
     }
     if (!session->options->common.quiet)

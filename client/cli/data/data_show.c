@@ -101,21 +101,17 @@ static void part_print_json(const data_part *part, gp_json_writer *writer)
 
 static void show_json(const char *source, const data_part *parts, int count)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, 64 << 20);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "source", source);
-    gp_json_put_text(&writer, "kind", gp_store_get_info(parts[0].store)->kind);
-    gp_json_begin_array(&writer, "parts");
+    gp_json_put_text(writer, "source", source);
+    gp_json_put_text(writer, "kind", gp_store_get_info(parts[0].store)->kind);
+    gp_json_begin_array(writer, "parts");
     for (int i = 0; i < count; i++)
         if (parts[i].store != NULL)
-            part_print_json(&parts[i], &writer);
-    gp_json_end_array(&writer);
-    gp_json_end_object(&writer);
-    show_json_print(&writer, &text, NULL);
+            part_print_json(&parts[i], writer);
+    gp_json_end_array(writer);
+    show_json_print(&json, NULL);
 }
 
 /* The count of a class in a part: by name, since a part's classes may be numbered otherwise. */

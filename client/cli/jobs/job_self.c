@@ -7,10 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
-#include "common/base/system/file.h"
-#include "common/base/text/json.h"
 
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
 
@@ -56,47 +55,45 @@ static void wait_at_gate(int gate)
         _exit(EXIT_CLOSED_GATE); /* nobody knows of this process: it has done nothing */
 }
 
+void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options)
+{
+    char directory[4096];
+
+    gp_json_put_text(writer, "program", gp_version());
+    gp_json_put_text(writer, "directory", getcwd(directory, sizeof(directory)) != NULL ? directory : "");
+    gp_json_put_integer(writer, "pid", getpid());
+    gp_json_begin_array(writer, "arguments");
+    for (int i = 0; i < argc; i++)
+        gp_json_put_text(writer, NULL, argv[i]);
+    gp_json_end_array(writer);
+    if (options == NULL)
+        return;
+    gp_json_begin_object(writer, "options");
+    gp_params_to_json(gp_train_options_table, options, false, writer);
+    gp_json_end_object(writer);
+}
+
 static void write_record(bool ended, int code)
 {
-    char path[600], directory[4096];
-    gp_buffer text;
-    gp_json_writer writer;
+    char path[600];
+    json_document json;
     gp_error err;
-    gp_status status;
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "job", self.job);
-    gp_json_put_integer(&writer, "attempt", self.attempt);
-    gp_json_put_text(&writer, "program", gp_version());
-    gp_json_put_text(&writer, "directory", getcwd(directory, sizeof(directory)) != NULL ? directory : "");
-    gp_json_put_integer(&writer, "pid", getpid());
-    gp_json_begin_array(&writer, "arguments");
-    for (int i = 0; i < self.argc; i++)
-        gp_json_put_text(&writer, NULL, self.argv[i]);
-    gp_json_end_array(&writer);
-    if (self.options != NULL) {
-        gp_json_begin_object(&writer, "options");
-        gp_params_to_json(gp_train_options_table, self.options, false, &writer);
-        gp_json_end_object(&writer);
-    }
-    gp_json_put_text(&writer, "state", ended ? "ended" : "running");
+    gp_json_put_integer(writer, "job", self.job);
+    gp_json_put_integer(writer, "attempt", self.attempt);
+    job_self_put_command(writer, self.argc, self.argv, self.options);
+    gp_json_put_text(writer, "state", ended ? "ended" : "running");
     if (ended) {
-        gp_json_begin_object(&writer, "exit");
-        gp_json_put_integer(&writer, "code", code);
-        gp_json_put_text(&writer, "error", gp_status_name(code == 0 ? GP_OK : self.error.code));
-        gp_json_put_text(&writer, "message", code == 0 ? "" : self.error.message);
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, "exit");
+        gp_json_put_integer(writer, "code", code);
+        gp_json_put_text(writer, "error", gp_status_name(code == 0 ? GP_OK : self.error.code));
+        gp_json_put_text(writer, "message", code == 0 ? "" : self.error.message);
+        gp_json_end_object(writer);
     }
-    gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, &err);
     snprintf(path, sizeof(path), "%s/job.json", self.folder);
-    if (status == GP_OK)
-        status = gp_file_write(path, text.data, text.bytes, &err);
-    if (status != GP_OK)
+    if (show_json_write(&json, path, &err) != GP_OK)
         fprintf(stderr, "gradpool: the job's record was not written: %s\n", err.message);
-    gp_buffer_deinit(&text);
 }
 
 uint32_t job_self_attempt(void)

@@ -29,6 +29,10 @@ void job_self_result(const char *name, char *path, size_t bytes);
 /* Write the values of all training options into the job's record. */
 void job_self_options(const gp_train_options *options);
 
+/* Write the members that describe this process to the JSON object of a job.json.
+ *   options  NULL: not known yet */
+void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options);
+
 /* The last error that was shown to the user. */
 void job_self_error(const gp_error *error);
 

@@ -10,8 +10,7 @@
 
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/jobs/metrics_line.h"
-#include "common/base/system/file.h"
-#include "common/base/text/json.h"
+#include "client/cli/show.h"
 #include "common/base/text/text.h"
 
 enum { TRIES = 1000, NAME_BYTES = 40 };
@@ -88,33 +87,12 @@ static FILE *folder_file(const run_folder *folder, const char *name)
 static gp_status folder_write_job(const run_folder *folder, int argc, char **argv,
                                   const gp_train_options *options, gp_error *err)
 {
-    char path[600], directory[4096] = "";
-    gp_buffer text;
-    gp_json_writer writer;
+    char path[600];
+    json_document json;
 
-    if (getcwd(directory, sizeof(directory)) == NULL)
-        directory[0] = '\0';
-    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "program", gp_version());
-    gp_json_put_text(&writer, "directory", directory);
-    gp_json_put_integer(&writer, "pid", getpid());
-    gp_json_begin_array(&writer, "arguments");
-    for (int i = 0; i < argc; i++)
-        gp_json_put_text(&writer, NULL, argv[i]);
-    gp_json_end_array(&writer);
-    gp_json_begin_object(&writer, "options");
-    gp_params_to_json(gp_train_options_table, options, false, &writer);
-    gp_json_end_object(&writer);
-    gp_json_end_object(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
+    job_self_put_command(show_json_object(&json, true), argc, argv, options);
     snprintf(path, sizeof(path), "%s/job.json", folder->path);
-    if (status == GP_OK)
-        status = gp_file_write(path, text.data, text.bytes, err);
-    gp_buffer_deinit(&text);
-    return status;
+    return show_json_write(&json, path, err);
 }
 
 /* A job has its folder already, with its record; its standard output is the log.  An earlier attempt's metrics are
@@ -191,37 +169,29 @@ void run_folder_start(run_folder *folder)
 static void write_facts(const run_folder *folder)
 {
     const gp_train_facts *facts = &folder->facts;
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
     char path[600];
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    if (folder->path[0] == '\0') /* the folder could not be opened */
-        return;
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "workers", facts->workers);
-    gp_json_begin_array(&writer, "worker_index");
+    gp_json_put_integer(writer, "workers", facts->workers);
+    gp_json_begin_array(writer, "worker_index");
     for (uint32_t i = 0; i < facts->workers; i++)
-        gp_json_put_integer(&writer, NULL, facts->worker_index[i]);
-    gp_json_end_array(&writer);
-    gp_json_put_integer(&writer, "batch", facts->batch);
-    gp_json_put_integer(&writer, "steps_per_epoch", facts->steps_per_epoch);
-    gp_json_put_integer(&writer, "epochs", facts->epochs);
-    gp_json_put_integer(&writer, "samples", (int64_t)facts->samples);
-    gp_json_put_integer(&writer, "validation_samples", (int64_t)facts->validation_samples);
-    gp_json_put_integer(&writer, "parameters", (int64_t)facts->parameters);
-    gp_json_put_integer(&writer, "classes", facts->classes);
-    gp_json_put_text(&writer, "began", folder->began);
-    gp_json_begin_array(&writer, "leases");
+        gp_json_put_integer(writer, NULL, facts->worker_index[i]);
+    gp_json_end_array(writer);
+    gp_json_put_integer(writer, "batch", facts->batch);
+    gp_json_put_integer(writer, "steps_per_epoch", facts->steps_per_epoch);
+    gp_json_put_integer(writer, "epochs", facts->epochs);
+    gp_json_put_integer(writer, "samples", (int64_t)facts->samples);
+    gp_json_put_integer(writer, "validation_samples", (int64_t)facts->validation_samples);
+    gp_json_put_integer(writer, "parameters", (int64_t)facts->parameters);
+    gp_json_put_integer(writer, "classes", facts->classes);
+    gp_json_put_text(writer, "began", folder->began);
+    gp_json_begin_array(writer, "leases");
     for (uint32_t i = 0; i < folder->lease_count; i++)
-        gp_json_put_integer(&writer, NULL, (int64_t)folder->leases[i]);
-    gp_json_end_array(&writer);
-    gp_json_end_object(&writer);
+        gp_json_put_integer(writer, NULL, (int64_t)folder->leases[i]);
+    gp_json_end_array(writer);
     snprintf(path, sizeof(path), "%s/facts.json", folder->path);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        gp_file_write(path, text.data, text.bytes, NULL);
-    gp_buffer_deinit(&text);
+    show_json_write(&json, path, NULL);
 }
 
 /* Note a lease of the run; the most recent ones are kept. */
@@ -283,68 +253,63 @@ void run_folder_check(run_folder *folder, const gp_train_check *check)
 
 void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, false);
 
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, false);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_integer(&writer, "step", (int64_t)regroup->step);
-    gp_json_put_integer(&writer, "workers_before", regroup->workers_before);
-    gp_json_put_integer(&writer, "workers", regroup->workers);
-    gp_json_begin_array(&writer, "worker_index");
+    gp_json_put_integer(writer, "step", (int64_t)regroup->step);
+    gp_json_put_integer(writer, "workers_before", regroup->workers_before);
+    gp_json_put_integer(writer, "workers", regroup->workers);
+    gp_json_begin_array(writer, "worker_index");
     for (uint32_t i = 0; i < regroup->workers; i++)
-        gp_json_put_integer(&writer, NULL, regroup->worker_index[i]);
-    gp_json_end_array(&writer);
-    gp_json_put_number(&writer, "paused_seconds", regroup->seconds);
-    gp_json_put_bool(&writer, "died", regroup->died);
-    gp_json_put_text(&writer, "cause", regroup->cause);
-    gp_json_end_object(&writer);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK && gp_buffer_printf(&text, NULL, "\n") == GP_OK)
-        folder_line(folder, gp_buffer_text(&text));
-    gp_buffer_deinit(&text);
+        gp_json_put_integer(writer, NULL, regroup->worker_index[i]);
+    gp_json_end_array(writer);
+    gp_json_put_number(writer, "paused_seconds", regroup->seconds);
+    gp_json_put_bool(writer, "died", regroup->died);
+    gp_json_put_text(writer, "cause", regroup->cause);
+    gp_json_end_object(writer);
+    if (gp_json_writer_finish(writer, NULL) == GP_OK && gp_buffer_printf(&json.text, NULL, "\n") == GP_OK)
+        folder_line(folder, gp_buffer_text(&json.text));
+    gp_buffer_deinit(&json.text);
     if (add_lease(folder, regroup->lease))
         write_facts(folder);
 }
 
+void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary)
+{
+    gp_json_put_integer(writer, "steps", (int64_t)summary->steps);
+    gp_json_put_number(writer, "loss", summary->loss);
+    gp_json_put_number(writer, "validation_loss", summary->validation_loss);
+    gp_json_put_number(writer, "validation_accuracy", summary->validation_accuracy);
+    if (!isnan(summary->validation_rmse))
+        gp_json_put_number(writer, "validation_rmse", summary->validation_rmse);
+    gp_json_put_integer(writer, "training_excluded", (int64_t)summary->training_excluded);
+    gp_json_put_integer(writer, "validation_excluded", (int64_t)summary->validation_excluded);
+    gp_json_put_number(writer, "seconds", summary->seconds);
+    gp_json_put_integer(writer, "skipped", (int64_t)summary->skipped);
+    gp_json_put_integer(writer, "restarts", summary->restarts);
+    gp_json_put_integer(writer, "resizes", summary->resizes);
+    gp_json_put_number(writer, "paused_seconds", summary->paused_seconds);
+}
+
 static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
     char path[600], ended[32];
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "state",
+    gp_json_put_text(writer, "state",
                      failure != NULL            ? "failed"
                      : summary->stopped         ? "stopped"
                      : summary->out_of_patience ? "out of patience"
                                                 : "completed");
     if (failure != NULL)
-        gp_json_put_text(&writer, "reason", failure->message);
+        gp_json_put_text(writer, "reason", failure->message);
     time_now(ended);
-    gp_json_put_text(&writer, "ended", ended);
-    if (summary != NULL) {
-        gp_json_put_integer(&writer, "steps", (int64_t)summary->steps);
-        gp_json_put_integer(&writer, "restarts", summary->restarts);
-        gp_json_put_integer(&writer, "resizes", summary->resizes);
-        gp_json_put_number(&writer, "paused_seconds", summary->paused_seconds);
-        gp_json_put_number(&writer, "loss", summary->loss);
-        gp_json_put_number(&writer, "validation_loss", summary->validation_loss);
-        gp_json_put_number(&writer, "validation_accuracy", summary->validation_accuracy);
-        if (!isnan(summary->validation_rmse))
-            gp_json_put_number(&writer, "validation_rmse", summary->validation_rmse);
-        gp_json_put_integer(&writer, "training_excluded", (int64_t)summary->training_excluded);
-        gp_json_put_integer(&writer, "validation_excluded", (int64_t)summary->validation_excluded);
-        gp_json_put_number(&writer, "seconds", summary->seconds);
-        gp_json_put_integer(&writer, "skipped", (int64_t)summary->skipped);
-    }
-    gp_json_end_object(&writer);
+    gp_json_put_text(writer, "ended", ended);
+    if (summary != NULL)
+        run_folder_put_summary(writer, summary);
     snprintf(path, sizeof(path), "%s/end.json", folder->path);
-    if (gp_json_writer_finish(&writer, NULL) == GP_OK)
-        gp_file_write(path, text.data, text.bytes, NULL);
-    gp_buffer_deinit(&text);
+    show_json_write(&json, path, NULL);
 }
 
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/cached.h"
 #include "common/base/system/directory.h"
@@ -181,8 +182,7 @@ void advice_put(gp_json_writer *writer, const advice_model *model)
 gp_status advice_save(const advice_key *key, const advice_model *model, gp_error *err)
 {
     char path[PATH_MAX];
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
     gp_status status = key_path(key, path, sizeof(path), err);
 
     if (status != GP_OK)
@@ -190,18 +190,12 @@ gp_status advice_save(const advice_key *key, const advice_model *model, gp_error
     status = gp_directory_make_above(path, 0777, err);
     if (status != GP_OK)
         return status;
-    gp_buffer_init(&text, BYTES_MAX);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "for", key->text);
-    gp_json_put_bool(&writer, "compared", model->compared);
-    advice_put(&writer, model);
-    gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
-    if (status == GP_OK)
-        status = gp_file_write(path, gp_buffer_text(&text), strlen(gp_buffer_text(&text)), err);
-    gp_buffer_deinit(&text);
-    return status;
+    gp_json_writer *writer = show_json_object(&json, true);
+
+    gp_json_put_text(writer, "for", key->text);
+    gp_json_put_bool(writer, "compared", model->compared);
+    advice_put(writer, model);
+    return show_json_write(&json, path, err);
 }
 
 /* The cache is the user's own, but files are files: what makes no sense is no advice. */

@@ -137,24 +137,20 @@ static void show_text(const exchange_row *rows, size_t count)
 
 static void show_json(const exchange_row *rows, size_t count)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_array(&json);
 
-    gp_buffer_init(&text, 1 << 20);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_array(&writer, NULL);
     for (size_t i = 0; i < count; i++) {
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_integer(&writer, "workers", rows[i].workers);
-        gp_json_put_integer(&writer, "bytes", (int64_t)rows[i].bytes);
-        gp_json_put_number(&writer, "exchange_seconds", rows[i].seconds);
-        gp_json_put_number(&writer, "wait_seconds", rows[i].wait);
-        gp_json_put_number(&writer, "algbw", algorithm_rate(&rows[i]) * 1e-9);
-        gp_json_put_number(&writer, "busbw", bus_rate(&rows[i]) * 1e-9);
-        gp_json_end_object(&writer);
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_integer(writer, "workers", rows[i].workers);
+        gp_json_put_integer(writer, "bytes", (int64_t)rows[i].bytes);
+        gp_json_put_number(writer, "exchange_seconds", rows[i].seconds);
+        gp_json_put_number(writer, "wait_seconds", rows[i].wait);
+        gp_json_put_number(writer, "algbw", algorithm_rate(&rows[i]) * 1e-9);
+        gp_json_put_number(writer, "busbw", bus_rate(&rows[i]) * 1e-9);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    show_json_print(&writer, &text, NULL);
+    show_json_print(&json, NULL);
 }
 
 int bench_allreduce(cli_call *call)

@@ -235,40 +235,36 @@ static void show_text(const scaling *s)
 
 static void show_json(const scaling *s)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, 4 << 20);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_begin_array(&writer, "runs");
+    gp_json_begin_array(writer, "runs");
     for (uint32_t i = 0; i < s->count; i++) {
         const scaling_run *run = &s->runs[i];
 
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_integer(&writer, "workers", run->workers);
-        gp_json_put_integer(&writer, "batch", run->batch);
-        gp_json_put_number(&writer, "learn_rate", run->learn_rate);
-        gp_json_put_integer(&writer, "steps", (int64_t)run->summary.steps);
-        gp_json_put_number(&writer, "seconds", run->summary.seconds);
-        gp_json_put_number(&writer, "images_per_second", run->rate);
-        gp_json_put_number(&writer, "speed_up", speedup(s, run));
-        gp_json_put_number(&writer, "accuracy", final_accuracy(run));
-        gp_json_begin_array(&writer, "curve"); /* [seconds, accuracy] */
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_integer(writer, "workers", run->workers);
+        gp_json_put_integer(writer, "batch", run->batch);
+        gp_json_put_number(writer, "learn_rate", run->learn_rate);
+        gp_json_put_integer(writer, "steps", (int64_t)run->summary.steps);
+        gp_json_put_number(writer, "seconds", run->summary.seconds);
+        gp_json_put_number(writer, "images_per_second", run->rate);
+        gp_json_put_number(writer, "speed_up", speedup(s, run));
+        gp_json_put_number(writer, "accuracy", final_accuracy(run));
+        gp_json_begin_array(writer, "curve"); /* [seconds, accuracy] */
         for (size_t k = 0; k < run->points; k++) {
-            gp_json_begin_array(&writer, NULL);
-            gp_json_put_number(&writer, NULL, run->seconds[k]);
-            gp_json_put_number(&writer, NULL, run->accuracy[k]);
-            gp_json_end_array(&writer);
+            gp_json_begin_array(writer, NULL);
+            gp_json_put_number(writer, NULL, run->seconds[k]);
+            gp_json_put_number(writer, NULL, run->accuracy[k]);
+            gp_json_end_array(writer);
         }
-        gp_json_end_array(&writer);
-        gp_json_end_object(&writer);
+        gp_json_end_array(writer);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    gp_json_put_number(&writer, "accuracy_spread", accuracy_spread(s));
-    gp_json_put_bool(&writer, "validated", s->runs[0].validated);
-    gp_json_end_object(&writer);
-    show_json_print(&writer, &text, NULL);
+    gp_json_end_array(writer);
+    gp_json_put_number(writer, "accuracy_spread", accuracy_spread(s));
+    gp_json_put_bool(writer, "validated", s->runs[0].validated);
+    show_json_print(&json, NULL);
 }
 
 static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *err)

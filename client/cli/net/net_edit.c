@@ -239,19 +239,15 @@ static gp_status edit_write(const net_knife *knife, gp_error *err)
 
 static gp_status report_json(const net_knife *knife, const cli_changes *changes, gp_error *err)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "name", knife->edited.spec->name);
-    gp_json_put_text(&writer, "out", knife->options->out);
-    gp_json_put_integer(&writer, "parameters", (int64_t)knife->edited.graph->learned_count);
-    gp_json_put_integer(&writer, "classes", knife->edited.graph->class_count);
-    changes_write(changes, &writer);
-    gp_json_end_object(&writer);
-    return show_json_print(&writer, &text, err);
+    gp_json_put_text(writer, "name", knife->edited.spec->name);
+    gp_json_put_text(writer, "out", knife->options->out);
+    gp_json_put_integer(writer, "parameters", (int64_t)knife->edited.graph->learned_count);
+    gp_json_put_integer(writer, "classes", knife->edited.graph->class_count);
+    changes_write(changes, writer);
+    return show_json_print(&json, err);
 }
 
 static gp_status edit_report(const net_knife *knife, gp_error *err)

@@ -99,8 +99,7 @@ static gp_status source_expect(net_source *source, const char *given, char sum[G
 static void get_report(const cli_call *call, const net_source *source, const char *path, const char *sum)
 {
     const net_options *options = call->options;
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
 
     if (!options->common.json) {
         if (source->file.sum == NULL && !options->common.quiet)
@@ -109,14 +108,12 @@ static void get_report(const cli_call *call, const net_source *source, const cha
         printf("%s\n", path);
         return;
     }
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "path", path);
-    gp_json_put_text(&writer, "sha256", sum);
-    gp_json_put_bool(&writer, "checked", source->file.sum != NULL);
-    gp_json_end_object(&writer);
-    show_json_print(&writer, &text, NULL);
+    gp_json_writer *writer = show_json_object(&json, true);
+
+    gp_json_put_text(writer, "path", path);
+    gp_json_put_text(writer, "sha256", sum);
+    gp_json_put_bool(writer, "checked", source->file.sum != NULL);
+    show_json_print(&json, NULL);
 }
 
 int net_get(cli_call *call)

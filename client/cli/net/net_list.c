@@ -54,29 +54,25 @@ static void list_text(void)
 
 static void list_json(void)
 {
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
     gp_zoo_info info;
     char shape[64];
+    gp_json_writer *writer = show_json_array(&json);
 
-    gp_buffer_init(&text, 1 << 16);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_array(&writer, NULL);
     for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
-        gp_json_begin_object(&writer, NULL);
-        gp_json_put_text(&writer, "name", info.name);
-        gp_json_put_text(&writer, "about", info.about);
-        gp_json_put_text(&writer, "input", gp_shape_format(&info.input, shape, sizeof(shape)));
-        gp_json_put_integer(&writer, "classes", info.classes);
-        gp_json_put_bool(&writer, "trained", is_trained(info.name));
-        gp_json_begin_array(&writer, "settings");
+        gp_json_begin_object(writer, NULL);
+        gp_json_put_text(writer, "name", info.name);
+        gp_json_put_text(writer, "about", info.about);
+        gp_json_put_text(writer, "input", gp_shape_format(&info.input, shape, sizeof(shape)));
+        gp_json_put_integer(writer, "classes", info.classes);
+        gp_json_put_bool(writer, "trained", is_trained(info.name));
+        gp_json_begin_array(writer, "settings");
         for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
-            gp_json_put_text(&writer, NULL, param->name);
-        gp_json_end_array(&writer);
-        gp_json_end_object(&writer);
+            gp_json_put_text(writer, NULL, param->name);
+        gp_json_end_array(writer);
+        gp_json_end_object(writer);
     }
-    gp_json_end_array(&writer);
-    show_json_print(&writer, &text, NULL);
+    show_json_print(&json, NULL);
 }
 
 int net_list(cli_call *call)

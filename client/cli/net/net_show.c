@@ -172,28 +172,24 @@ static void put_layers(gp_json_writer *writer, const net_view *view)
 static gp_status show_json(const net_view *view, gp_error *err)
 {
     const gp_graph *graph = view->graph;
-    gp_buffer text;
-    gp_json_writer writer;
+    json_document json;
     char shape[64], normalization[GP_NORMALIZATION_TEXT];
+    gp_json_writer *writer = show_json_object(&json, true);
 
-    gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &text, true);
-    gp_json_begin_object(&writer, NULL);
-    gp_json_put_text(&writer, "name", graph->spec->name);
-    gp_json_put_text(&writer, "input", gp_shape_format(&graph->spec->input, shape, sizeof(shape)));
-    gp_json_put_text(&writer, "image_normalization", gp_normalization_format(graph->spec, normalization));
-    gp_json_put_integer(&writer, "parameters", (int64_t)graph->learned_count);
-    gp_json_put_integer(&writer, "forward_macs", view->sum.forward_macs);
-    gp_json_put_integer(&writer, "backward_macs", view->sum.backward_macs);
-    gp_json_put_integer(&writer, "classes", graph->class_count);
-    gp_json_begin_object(&writer, "memory_estimate");
-    gp_json_put_integer(&writer, "samples", view->options->batch);
-    put_memory(&writer, "training", &view->memory[GP_PHASE_TRAIN]);
-    put_memory(&writer, "prediction", &view->memory[GP_PHASE_INFER]);
-    gp_json_end_object(&writer);
-    put_layers(&writer, view);
-    gp_json_end_object(&writer);
-    return show_json_print(&writer, &text, err);
+    gp_json_put_text(writer, "name", graph->spec->name);
+    gp_json_put_text(writer, "input", gp_shape_format(&graph->spec->input, shape, sizeof(shape)));
+    gp_json_put_text(writer, "image_normalization", gp_normalization_format(graph->spec, normalization));
+    gp_json_put_integer(writer, "parameters", (int64_t)graph->learned_count);
+    gp_json_put_integer(writer, "forward_macs", view->sum.forward_macs);
+    gp_json_put_integer(writer, "backward_macs", view->sum.backward_macs);
+    gp_json_put_integer(writer, "classes", graph->class_count);
+    gp_json_begin_object(writer, "memory_estimate");
+    gp_json_put_integer(writer, "samples", view->options->batch);
+    put_memory(writer, "training", &view->memory[GP_PHASE_TRAIN]);
+    put_memory(writer, "prediction", &view->memory[GP_PHASE_INFER]);
+    gp_json_end_object(writer);
+    put_layers(writer, view);
+    return show_json_print(&json, err);
 }
 
 /* A network of the zoo for its own input and classes, where none are given. */

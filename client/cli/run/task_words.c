@@ -263,18 +263,14 @@ static void print_lines(const printer *p, const char *tag, const char *text, siz
 static gp_status print_json(const char *key, int64_t number, const gp_buffer *value, size_t bytes,
                             gp_error *err)
 {
-    gp_json_writer writer;
-    gp_buffer line;
+    json_document json;
+    gp_json_writer *writer = show_json_object(&json, false);
 
-    gp_buffer_init(&line, SIZE_MAX / 2);
-    gp_json_writer_init(&writer, &line, false);
-    gp_json_begin_object(&writer, NULL);
     if (key != NULL)
-        gp_json_put_integer(&writer, key, number);
-    gp_json_put_integer(&writer, "bytes", (int64_t)bytes);
-    gp_json_put_text(&writer, key != NULL ? "result" : "reduced", gp_buffer_text(value));
-    gp_json_end_object(&writer);
-    return show_json_print(&writer, &line, err);
+        gp_json_put_integer(writer, key, number);
+    gp_json_put_integer(writer, "bytes", (int64_t)bytes);
+    gp_json_put_text(writer, key != NULL ? "result" : "reduced", gp_buffer_text(value));
+    return show_json_print(&json, err);
 }
 
 /* key NULL: the reduced value. */
