@@ -93,40 +93,32 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 #define CLI_COMMON_PARAMS(options_type)                                                                      \
     { .name = "pool",                                                                                        \
-      .type = GP_PARAM_TEXT,                                                                                 \
-      .offset = offsetof(options_type, common.pool),                                                         \
-      .count = 108,                                                                                          \
+      GP_PARAM_FIELD(options_type, common.pool),                                                             \
       .help = "name of the pool (default: $GRADPOOL_POOL, else default)" },                                  \
         { .name = "quiet",                                                                                   \
-          .type = GP_PARAM_BOOL,                                                                             \
-          .offset = offsetof(options_type, common.quiet),                                                    \
+          GP_PARAM_FIELD(options_type, common.quiet),                                                        \
           .help = "print results and errors only" },                                                         \
         { .name = "help",                                                                                    \
-          .type = GP_PARAM_BOOL,                                                                             \
-          .offset = offsetof(options_type, common.help),                                                     \
+          GP_PARAM_FIELD(options_type, common.help),                                                         \
           .help = "show usage and the common options" },                                                     \
     {                                                                                                        \
-        .name = "help-all", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.help_all),        \
-        .help = "show all options"                                                                           \
+        .name = "help-all", GP_PARAM_FIELD(options_type, common.help_all), .help = "show all options"        \
     }
 
 /* Of commands that work on a pool of another host too. */
 #define CLI_REMOTE_PARAMS(options_type)                                                                      \
     { .name = "server-key-file",                                                                             \
-      .type = GP_PARAM_TEXT,                                                                                 \
-      .offset = offsetof(options_type, common.server_key_file),                                              \
-      .count = 512,                                                                                          \
+      GP_PARAM_FIELD(options_type, common.server_key_file),                                                  \
       .help = "with --pool tcp://HOST:PORT: the pool's public key" },                                        \
     {                                                                                                        \
-        .name = "key-file", .type = GP_PARAM_TEXT, .offset = offsetof(options_type, common.key_file),        \
-        .count = 512, .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                   \
+        .name = "key-file", GP_PARAM_FIELD(options_type, common.key_file),                                   \
+        .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                                 \
     }
 
 /* Of commands that compute a network; the options have an int of that name. */
 #define CLI_PRECISION_PARAM(options_type)                                                                    \
     {                                                                                                        \
-        .name = "precision", .type = GP_PARAM_WORD, .offset = offsetof(options_type, precision),             \
-        .words = gp_precision_names,                                                                         \
+        .name = "precision", GP_PARAM_FIELD(options_type, precision), .words = gp_precision_names,           \
         .help =                                                                                              \
             "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: of GPUs" \
     }
@@ -134,8 +126,8 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 /* Of commands that predict. */
 #define CLI_IMAGE_SIZE_PARAM(options_type)                                                                   \
     {                                                                                                        \
-        .name = "image-size", .type = GP_PARAM_I64, .offset = offsetof(options_type, image_size),            \
-        .count = 2, .min = 0, .max = 8192, .unit = "pixels",                                                 \
+        .name = "image-size", GP_PARAM_FIELD(options_type, image_size), .min = 0, .max = 8192,               \
+        .unit = "pixels",                                                                                    \
         .help = "height, width that images are brought to before their middle is taken or (networks that "   \
                 "score pixels) windows are cut; 0,0: as the model was trained"                               \
     }
@@ -143,8 +135,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 /* The option of commands that read images with a model. The options have a `char image_normalization[160]`. */
 #define CLI_NORMALIZATION_PARAM(options_type)                                                                \
     {                                                                                                        \
-        .name = "image-normalization", .type = GP_PARAM_TEXT,                                                \
-        .offset = offsetof(options_type, image_normalization), .count = 160,                                 \
+        .name = "image-normalization", GP_PARAM_FIELD(options_type, image_normalization),                    \
         .help = "how pixels are scaled: 0..1, 0..255, imagenet or MEAN,STD in units of pixel/255 (one "      \
                 "number, or one per channel with colons); needed for models of other programs that do not "  \
                 "state it"                                                                                   \
@@ -153,8 +144,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 /* Of commands that have something to say in JSON. */
 #define CLI_JSON_PARAM(options_type)                                                                         \
     {                                                                                                        \
-        .name = "json", .type = GP_PARAM_BOOL, .offset = offsetof(options_type, common.json),                \
-        .help = "print JSON"                                                                                 \
+        .name = "json", GP_PARAM_FIELD(options_type, common.json), .help = "print JSON"                      \
     }
 
 /* "gradpool train: sentence" on standard error; returns the exit code that fits. */

@@ -1,6 +1,5 @@
 /* lease.c -- which workers a command takes: its options, and the request they make. */
 #include <ctype.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "client/cli/cli.h"
@@ -11,33 +10,24 @@ static const char *const environment_words[] = { "parallel-auto", "auto",       
 
 const gp_param cli_lease_options[] = {
     { .name = "workers",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_lease, workers),
-      .count = 24,
+      GP_PARAM_FIELD(cli_lease, workers),
       .basic = true,
       .placeholder = "N|N:M",
       .help = "(also -n) exactly N workers, or N to M [all of the pool]" },
     { .name = "devices",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_lease, devices),
-      .count = 256,
+      GP_PARAM_FIELD(cli_lease, devices),
       .basic = true,
       .help = "named devices: 1,3 or cuda:0 or a UUID" },
     { .name = "execution-environment",
-      .type = GP_PARAM_WORD,
-      .offset = offsetof(cli_lease, environment),
+      GP_PARAM_FIELD(cli_lease, environment),
       .words = environment_words,
       .seed_name = "ExecutionEnvironment",
       .placeholder = "KIND",
       .help =
           "parallel-auto: GPU workers if there are any, else all CPU workers; auto, cpu, gpu: one worker" },
-    { .name = "no-wait",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(cli_lease, no_wait),
-      .help = "fail instead of waiting for workers" },
+    { .name = "no-wait", GP_PARAM_FIELD(cli_lease, no_wait), .help = "fail instead of waiting for workers" },
     { .name = "priority",
-      .type = GP_PARAM_I64,
-      .offset = offsetof(cli_lease, priority),
+      GP_PARAM_FIELD(cli_lease, priority),
       .min = -GP_PRIORITY_MAX,
       .max = GP_PRIORITY_MAX,
       .help = "in the queue for workers: higher is served first" },

@@ -1,6 +1,5 @@
 #include "client/cli/s3_options.h"
 
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,34 +9,24 @@ static const char *const style_words[] = { "auto", "yes", "no", NULL };
 
 const gp_param cli_s3_options[] = {
     { .name = "s3-endpoint",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_s3, endpoint),
-      .count = 256,
+      GP_PARAM_FIELD(cli_s3, endpoint),
       .placeholder = "URL",
       .help = "http://HOST:PORT or https://HOST of a service that is not AWS (default: $AWS_ENDPOINT_URL)" },
     { .name = "s3-region",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_s3, region),
-      .count = 64,
+      GP_PARAM_FIELD(cli_s3, region),
       .help = "where the bucket is (default: $AWS_REGION, the profile's, us-east-1)" },
     { .name = "s3-path-style",
-      .type = GP_PARAM_WORD,
-      .offset = offsetof(cli_s3, path_style),
+      GP_PARAM_FIELD(cli_s3, path_style),
       .words = style_words,
       .help = "HOST/BUCKET/KEY instead of BUCKET.HOST/KEY; auto: with an endpoint" },
     { .name = "s3-profile",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_s3, profile),
-      .count = 64,
+      GP_PARAM_FIELD(cli_s3, profile),
       .help = "profile of ~/.aws/credentials (default: $AWS_PROFILE)" },
     { .name = "s3-anonymous",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(cli_s3, anonymous),
+      GP_PARAM_FIELD(cli_s3, anonymous),
       .help = "a public bucket: do not sign requests" },
     { .name = "s3-cache",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(cli_s3, cache),
-      .count = 32,
+      GP_PARAM_FIELD(cli_s3, cache),
       .help = "what is kept on disk of all that was read: 20GiB; 0: nothing (default: 8GiB)" },
     { 0 },
 };

@@ -1,7 +1,6 @@
 /* cmd_advise.c -- how many workers a training should have, from some timed steps. */
 #include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 
 #include "client/cli/measure/advice.h"
 #include "client/cli/cli.h"
@@ -18,26 +17,16 @@ typedef struct advise_options {
 } advise_options;
 
 static const gp_param advise_params[] = {
-    { .name = "network",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(advise_options, network),
-      .count = 512,
-      .help = "as for train" },
-    { .name = "data",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(advise_options, data),
-      .count = 512,
-      .help = "as for train" },
+    { .name = "network", GP_PARAM_FIELD(advise_options, network), .help = "as for train" },
+    { .name = "data", GP_PARAM_FIELD(advise_options, data), .help = "as for train" },
     { .name = "steps",
-      .type = GP_PARAM_I64,
-      .offset = offsetof(advise_options, steps),
+      GP_PARAM_FIELD(advise_options, steps),
       .fallback = 30,
       .min = 10,
       .max = 1000,
       .help = "timed in each measurement (fewer, but 10, where they take more than 10 s)" },
     { .name = "check",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(advise_options, check),
+      GP_PARAM_FIELD(advise_options, check),
       .help = "then time the training itself on the best number of workers, and print the error" },
     CLI_JSON_PARAM(advise_options),
     CLI_COMMON_PARAMS(advise_options),

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,8 +7,7 @@
 
 #define TEXT(option, member, bytes, words)                                                                   \
     {                                                                                                        \
-        .name = option, .type = GP_PARAM_TEXT, .offset = offsetof(bench_options, member), .count = bytes,    \
-        .help = words                                                                                        \
+        .name = option, GP_PARAM_FIELD(bench_options, member), .help = words                                 \
     }
 
 static const gp_param bench_params[] = {
@@ -17,27 +15,21 @@ static const gp_param bench_params[] = {
     TEXT("data", data, 512, "scaling: as for train"),
     TEXT("validation-data", validation_data, 512, "scaling: as for train"),
     { .name = "workers",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(bench_options, workers),
-      .count = 64,
+      GP_PARAM_FIELD(bench_options, workers),
       .fallback_text = "1,2",
       .help = "numbers of workers, one after the other" },
     TEXT("devices", devices, 256,
          "named devices: 1,3 or cuda:0 or a UUID; the first are taken for fewer workers"),
     { .name = "fixed-batch",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(bench_options, fixed_batch),
+      GP_PARAM_FIELD(bench_options, fixed_batch),
       .help = "scaling: the same mini-batch and rate on any number; default: both times the number" },
     TEXT("plot", plot, 512, "scaling: a chart of accuracy and throughput (FILE.png)"),
     { .name = "sizes",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(bench_options, sizes),
-      .count = 128,
+      GP_PARAM_FIELD(bench_options, sizes),
       .fallback_text = "64K,1M,16M",
       .help = "allreduce: bytes; K, M after the number" },
     { .name = "steps",
-      .type = GP_PARAM_I64,
-      .offset = offsetof(bench_options, steps),
+      GP_PARAM_FIELD(bench_options, steps),
       .fallback = 50,
       .min = 10,
       .max = 1000,

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/jobs/job_wait.h"
@@ -11,10 +10,7 @@ typedef struct cancel_options {
 } cancel_options;
 
 static const gp_param cancel_params[] = {
-    { .name = "all",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(cancel_options, all),
-      .help = "every job that has not ended" },
+    { .name = "all", GP_PARAM_FIELD(cancel_options, all), .help = "every job that has not ended" },
     CLI_REMOTE_PARAMS(cancel_options),
     CLI_COMMON_PARAMS(cancel_options),
     { 0 },

@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <sched.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "client/cli/cli.h"
@@ -18,8 +17,7 @@ typedef struct devices_options {
 
 static const gp_param devices_params[] = {
     { .name = "mine",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(devices_options, mine),
+      GP_PARAM_FIELD(devices_options, mine),
       .help = "those alone that workers of your pools hold" },
     CLI_JSON_PARAM(devices_options),
     CLI_REMOTE_PARAMS(devices_options),

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -19,8 +18,7 @@ typedef struct doctor_options {
 
 static const gp_param doctor_params[] = {
     { .name = "quick",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(doctor_options, quick),
+      GP_PARAM_FIELD(doctor_options, quick),
       .help = "touch no GPU: neither a kernel nor copies from one to another" },
     CLI_JSON_PARAM(doctor_options),
     CLI_COMMON_PARAMS(doctor_options),

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 
 #include "client/cli/cli.h"
 #include "common/base/memory/alloc.h"
@@ -11,10 +10,7 @@ typedef struct down_options {
 } down_options;
 
 static const gp_param down_params[] = {
-    { .name = "when-idle",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(down_options, when_idle),
-      .help = "let what runs finish first" },
+    { .name = "when-idle", GP_PARAM_FIELD(down_options, when_idle), .help = "let what runs finish first" },
     CLI_REMOTE_PARAMS(down_options),
     CLI_COMMON_PARAMS(down_options),
     { 0 },

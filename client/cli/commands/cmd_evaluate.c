@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #include "client/cli/cli.h"
@@ -24,28 +23,21 @@ typedef struct evaluate_options {
 
 static const gp_param evaluate_params[] = {
     { .name = "model",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(evaluate_options, model),
-      .count = 512,
+      GP_PARAM_FIELD(evaluate_options, model),
       .basic = true,
       .placeholder = "FILE.onnx",
       .help = "trained model" },
     { .name = "data",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(evaluate_options, data),
-      .count = 512,
+      GP_PARAM_FIELD(evaluate_options, data),
       .basic = true,
       .placeholder = "SOURCE",
       .help = "labelled source as for train (docs/data.md); its test part, if it has one" },
     { .name = "per-class",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(evaluate_options, per_class),
+      GP_PARAM_FIELD(evaluate_options, per_class),
       .basic = true,
       .help = "recall, precision, F1 and IoU of each class, and the confusion matrix" },
     { .name = "confusion",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(evaluate_options, confusion),
-      .count = 1024,
+      GP_PARAM_FIELD(evaluate_options, confusion),
       .basic = true,
       .placeholder = "FILE,...",
       .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },

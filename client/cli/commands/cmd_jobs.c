@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
@@ -11,10 +10,7 @@ typedef struct jobs_options {
 } jobs_options;
 
 static const gp_param jobs_params[] = {
-    { .name = "all",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(jobs_options, all),
-      .help = "also those that have ended" },
+    { .name = "all", GP_PARAM_FIELD(jobs_options, all), .help = "also those that have ended" },
     CLI_JSON_PARAM(jobs_options),
     CLI_REMOTE_PARAMS(jobs_options),
     CLI_COMMON_PARAMS(jobs_options),

@@ -3,7 +3,6 @@
  * Nothing here asks the scheduler: it sees that the files have changed.  Secret halves go from the library into a file of
  * mode 0600 and are shown nowhere. */
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,14 +22,11 @@ static const char *const key_roles[] = { "client", "worker", "observer", NULL };
 
 static const gp_param key_params[] = {
     { .name = "role",
-      .type = GP_PARAM_WORD,
-      .offset = offsetof(key_options, role),
+      GP_PARAM_FIELD(key_options, role),
       .words = key_roles,
       .help = "add: what the key may do. client: submit, cancel, end the pool; observer: look" },
     { .name = "out",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(key_options, out),
-      .count = 512,
+      GP_PARAM_FIELD(key_options, out),
       .help = "rotate NAME: make the new pair in this file" },
     CLI_JSON_PARAM(key_options),
     CLI_COMMON_PARAMS(key_options),

@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,12 +21,10 @@ static const char *const plots_words[] = { "auto", "none", "live", NULL };
 static const gp_param logs_params[] = {
     { .name = "follow",
       .alias = "f",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(logs_options, follow),
+      GP_PARAM_FIELD(logs_options, follow),
       .help = "go on until the job ends; -f does the same; Ctrl-C leaves, the job goes on" },
     { .name = "plots",
-      .type = GP_PARAM_WORD,
-      .offset = offsetof(logs_options, plots),
+      GP_PARAM_FIELD(logs_options, plots),
       .words = plots_words,
       .help = "with --follow: a training's live picture on a terminal, or the text" },
     CLI_REMOTE_PARAMS(logs_options),

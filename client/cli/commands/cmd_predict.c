@@ -1,7 +1,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -30,51 +29,39 @@ typedef struct predict_options {
 
 static const gp_param predict_params[] = {
     { .name = "model",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(predict_options, model),
-      .count = 512,
+      GP_PARAM_FIELD(predict_options, model),
       .basic = true,
       .placeholder = "FILE.onnx",
       .help = "trained model" },
     { .name = "data",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(predict_options, data),
-      .count = 512,
+      GP_PARAM_FIELD(predict_options, data),
       .basic = true,
       .placeholder = "SOURCE",
       .help = "source as for train (docs/data.md); its test part, if it has one" },
     { .name = "out",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(predict_options, out),
-      .count = 512,
+      GP_PARAM_FIELD(predict_options, out),
       .basic = true,
       .placeholder = "FILE|FOLDER",
       .help = "FILE.csv, FILE.jsonl or FILE.npy; default: CSV on standard output; of networks that score "
               "pixels FOLDER/: a "
               "label image for each image" },
     { .name = "overlays",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(predict_options, overlays),
-      .count = 512,
+      GP_PARAM_FIELD(predict_options, overlays),
       .basic = true,
       .placeholder = "FOLDER",
       .help = "write each image with the colours of its pixel classes over it" },
     { .name = "opacity",
-      .type = GP_PARAM_F64,
-      .offset = offsetof(predict_options, opacity),
+      GP_PARAM_FIELD(predict_options, opacity),
       .fallback = 0.5,
       .max = 1,
       .help = "of the colours in --overlays" },
     { .name = "class-file",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(predict_options, class_file),
-      .count = 512,
+      GP_PARAM_FIELD(predict_options, class_file),
       .placeholder = "FILE",
       .help = "numbers and colours of label images and overlays: lines of name,red,green,blue; default: the "
               "source's" },
     { .name = "top-k",
-      .type = GP_PARAM_I64,
-      .offset = offsetof(predict_options, top),
+      GP_PARAM_FIELD(predict_options, top),
       .min = 0,
       .max = ROWS_TOP_MAX,
       .unit = "classes",
@@ -84,8 +71,7 @@ static const gp_param predict_params[] = {
     CLI_FIT_PARAMS(predict_options),
     CLI_NORMALIZATION_PARAM(predict_options),
     { .name = "ignore-labels",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(predict_options, ignore_labels),
+      GP_PARAM_FIELD(predict_options, ignore_labels),
       .help =
           "predict whatever classes the data have; folders are only names then, and nothing is compared" },
     CLI_PRECISION_PARAM(predict_options),

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,9 +20,7 @@ typedef struct report_options {
 
 static const gp_param report_params[] = {
     { .name = "out",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(report_options, out),
-      .count = 512,
+      GP_PARAM_FIELD(report_options, out),
       .help = "write FILE.tar instead: report.json, and the ends of the logs as files" },
     CLI_JSON_PARAM(report_options),
     CLI_REMOTE_PARAMS(report_options),

@@ -1,5 +1,4 @@
 /* cmd_spmd.c -- one command on every worker at the same time. */
-#include <stddef.h>
 
 #include "client/cli/run/crew.h"
 #include "client/cli/run/runs.h"
@@ -13,45 +12,34 @@ typedef struct spmd_options {
     task_words task;
 } spmd_options;
 
-#define SPMD_FIELD(field) .offset = offsetof(spmd_options, field)
-
 static const gp_param spmd_params[] = {
     { .name = "tag",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(tag),
+      GP_PARAM_FIELD(spmd_options, tag),
       .fallback = 1,
       .help = "put the worker's number before each line (--tag=no: not)" },
     { .name = "group",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(whole),
+      GP_PARAM_FIELD(spmd_options, whole),
       .help = "print each worker's output whole, in the workers' order, not lines as they come" },
     { .name = "keep-going",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(keep_going),
+      GP_PARAM_FIELD(spmd_options, keep_going),
       .help = "let the others go on when one fails; else they are ended" },
     { .name = "shell",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(shell),
+      GP_PARAM_FIELD(spmd_options, shell),
       .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
     { .name = "stdin",
-      .type = GP_PARAM_TEXT,
-      SPMD_FIELD(stdin_path),
-      .count = 512,
+      GP_PARAM_FIELD(spmd_options, stdin_path),
       .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
     { .name = "timeout",
-      .type = GP_PARAM_F64,
-      SPMD_FIELD(timeout),
+      GP_PARAM_FIELD(spmd_options, timeout),
       .min = 0,
       .max = 315360000,
       .unit = "seconds",
       .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
     { .name = "dry-run",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(dry_run),
+      GP_PARAM_FIELD(spmd_options, dry_run),
       .help = "print the command instead of running it" },
     { .name = "json",
-      .type = GP_PARAM_BOOL,
-      SPMD_FIELD(common.json),
+      GP_PARAM_FIELD(spmd_options, common.json),
       .help = "print one JSON object a worker, on a line each" },
     TASK_WORDS_PARAMS(spmd_options),
     CLI_COMMON_PARAMS(spmd_options),

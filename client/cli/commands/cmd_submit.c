@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -19,26 +18,17 @@ typedef struct submit_options {
 } submit_options;
 
 static const gp_param submit_params[] = {
-    { .name = "name",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(submit_options, name),
-      .count = 64,
-      .help = "shown in listings" },
+    { .name = "name", GP_PARAM_FIELD(submit_options, name), .help = "shown in listings" },
     { .name = "priority",
-      .type = GP_PARAM_I64,
-      .offset = offsetof(submit_options, priority),
+      GP_PARAM_FIELD(submit_options, priority),
       .min = -GP_PRIORITY_MAX,
       .max = GP_PRIORITY_MAX,
       .help = "higher begins first" },
     { .name = "env",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(submit_options, env),
-      .count = 1024,
+      GP_PARAM_FIELD(submit_options, env),
       .help = "more variables for the job, by name: A,B (see the manual for those it gets anyway)" },
     { .name = "directory",
-      .type = GP_PARAM_TEXT,
-      .offset = offsetof(submit_options, directory),
-      .count = 1024,
+      GP_PARAM_FIELD(submit_options, directory),
       .help = "where the job begins: an absolute path on the pool's host; default: here, or the home there" },
     CLI_JSON_PARAM(submit_options),
     CLI_REMOTE_PARAMS(submit_options),

@@ -4,7 +4,6 @@
  * cut.  The alternate screen is used, so the shell's own lines are there again afterwards. */
 #include <inttypes.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -25,12 +24,10 @@ typedef struct top_options {
 
 static const gp_param top_params[] = {
     { .name = "once",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(top_options, once),
+      GP_PARAM_FIELD(top_options, once),
       .help = "print one frame and end; also without a terminal" },
     { .name = "interval",
-      .type = GP_PARAM_F64,
-      .offset = offsetof(top_options, interval),
+      GP_PARAM_FIELD(top_options, interval),
       .fallback = 1,
       .min = 0.1,
       .max = 3600,

@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <stddef.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/jobs/job_wait.h"
@@ -12,13 +11,9 @@ typedef struct wait_options {
 } wait_options;
 
 static const gp_param wait_params[] = {
-    { .name = "any",
-      .type = GP_PARAM_BOOL,
-      .offset = offsetof(wait_options, any),
-      .help = "return when one of them has ended" },
+    { .name = "any", GP_PARAM_FIELD(wait_options, any), .help = "return when one of them has ended" },
     { .name = "timeout",
-      .type = GP_PARAM_F64,
-      .offset = offsetof(wait_options, timeout),
+      GP_PARAM_FIELD(wait_options, timeout),
       .max = 1e6,
       .unit = "seconds",
       .help = "give up after so many seconds; 0 = never" },

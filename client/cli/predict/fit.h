@@ -16,14 +16,12 @@ extern const char *const fit_words[];
 /* Of commands whose options have a fit_options `fit`. */
 #define CLI_FIT_PARAMS(options_type)                                                                         \
     { .name = "fit",                                                                                         \
-      .type = GP_PARAM_WORD,                                                                                 \
-      .offset = offsetof(options_type, fit.fit),                                                             \
+      GP_PARAM_FIELD(options_type, fit.fit),                                                                 \
       .words = fit_words,                                                                                    \
       .help = "what of images the network is shown; model: what it was trained on; resize: all, stretched; " \
               "crop: the largest middle of its proportions; windows (of networks that score pixels)" },      \
     {                                                                                                        \
-        .name = "overlap", .type = GP_PARAM_I64, .offset = offsetof(options_type, fit.overlap), .max = 4096, \
-        .unit = "pixels",                                                                                    \
+        .name = "overlap", GP_PARAM_FIELD(options_type, fit.overlap), .max = 4096, .unit = "pixels",         \
         .help =                                                                                              \
             "that neighbouring windows share at least; default 0: a quarter of the window's smaller side"    \
     }

@@ -15,8 +15,8 @@ enum {
 /* The options have an int of that name. */
 #define CLI_ON_BAD_PARAM(options_type)                                                                       \
     {                                                                                                        \
-        .name = "on-bad", .type = GP_PARAM_WORD, .offset = offsetof(options_type, on_bad),                   \
-        .words = gp_on_bad_words, .help = GP_ON_BAD_HELP                                                     \
+        .name = "on-bad", GP_PARAM_FIELD(options_type, on_bad), .words = gp_on_bad_words,                    \
+        .help = GP_ON_BAD_HELP                                                                               \
     }
 
 typedef struct left_out {

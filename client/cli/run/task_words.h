@@ -18,25 +18,22 @@ extern const char *const task_words_as[];
 
 #define TASK_WORDS_PARAMS(options_type)                                                                      \
     { .name = "as",                                                                                          \
-      .type = GP_PARAM_WORD,                                                                                 \
-      .offset = offsetof(options_type, task.as),                                                             \
+      GP_PARAM_FIELD(options_type, task.as),                                                                 \
       .words = task_words_as,                                                                                \
       .help = "of functions: what their results are; auto = text, else hexadecimal" },                       \
     {                                                                                                        \
-        .name = "seed", .type = GP_PARAM_I64, .offset = offsetof(options_type, task.seed), .min = 0,         \
-        .max = 0x1p53, .help = "of functions: of their random numbers"                                       \
+        .name = "seed", GP_PARAM_FIELD(options_type, task.seed), .min = 0, .max = 0x1p53,                    \
+        .help = "of functions: of their random numbers"                                                      \
     }
 
 #define TASK_WORDS_LOOP_PARAMS(options_type)                                                                 \
     { .name = "reduce",                                                                                      \
-      .type = GP_PARAM_TEXT,                                                                                 \
-      .offset = offsetof(options_type, task.reduce),                                                         \
-      .count = 64,                                                                                           \
+      GP_PARAM_FIELD(options_type, task.reduce),                                                             \
       .help = "of functions: what their accumulators are, sum:f64 or max:i64:3 (three of them); printed "    \
               "last" },                                                                                      \
     {                                                                                                        \
-        .name = "chunk", .type = GP_PARAM_I64, .offset = offsetof(options_type, task.chunk), .min = 0,       \
-        .max = 1 << 20, .help = "of functions: iterations sent together; 0 = by how long they take"          \
+        .name = "chunk", GP_PARAM_FIELD(options_type, task.chunk), .min = 0, .max = 1 << 20,                 \
+        .help = "of functions: iterations sent together; 0 = by how long they take"                          \
     }
 
 /* Whether the words name a function. */

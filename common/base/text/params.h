@@ -42,6 +42,23 @@ typedef struct gp_param {
     const char *help; /* one line */
 } gp_param;
 
+/* Set type, offset and count of an entry from the declaration of a struct's field, so that they cannot differ:
+ * bool, int64_t, double, int (a WORD) and char[] (a TEXT); arrays of int64_t and double are lists. */
+#define GP_PARAM_FIELD(struct_type, field)                                                                   \
+    .type = GP_PARAM_TYPE_OF(((struct_type *)0)->field), .offset = offsetof(struct_type, field),             \
+    .count = sizeof(((struct_type *)0)->field) / GP_PARAM_BYTES_OF(((struct_type *)0)->field)
+#define GP_PARAM_TYPE_OF(value)                                                                              \
+    _Generic((value), bool                                                                                   \
+             : GP_PARAM_BOOL, int                                                                            \
+             : GP_PARAM_WORD, int64_t                                                                        \
+             : GP_PARAM_I64, int64_t *                                                                       \
+             : GP_PARAM_I64, double                                                                          \
+             : GP_PARAM_F64, double *                                                                        \
+             : GP_PARAM_F64, char *                                                                          \
+             : GP_PARAM_TEXT)
+#define GP_PARAM_BYTES_OF(value)                                                                             \
+    sizeof(_Generic((value), int64_t * : (int64_t)0, double * : (double)0, char * : (char)0, default : (value)))
+
 /* Fill values with the defaults of the table. */
 void gp_params_default(const gp_param *table, void *values);
 

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,8 +14,8 @@ enum { DIMENSION_MAX = 1 << 24 };
 
 #define FACTOR(text, member, value, seed, what)                                                              \
     {                                                                                                        \
-        .name = text, .type = GP_PARAM_F64, .offset = offsetof(gp_layer_factors, member), .fallback = value, \
-        .max = 1e6, .seed_name = seed, .help = what                                                          \
+        .name = text, GP_PARAM_FIELD(gp_layer_factors, member), .fallback = value, .max = 1e6,               \
+        .seed_name = seed, .help = what                                                                      \
     }
 
 const gp_param gp_layer_factors_table[] = {
