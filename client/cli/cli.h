@@ -115,27 +115,10 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                                 \
     }
 
-/* Of commands that compute a network; the options have an int of that name. */
-#define CLI_PRECISION_PARAM(options_type)                                                                    \
+/* The option of commands that read images with a model; field: its char[] in the options. */
+#define CLI_NORMALIZATION_PARAM(options_type, field)                                                         \
     {                                                                                                        \
-        .name = "precision", GP_PARAM_FIELD(options_type, precision), .words = gp_precision_names,           \
-        .help =                                                                                              \
-            "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: of GPUs" \
-    }
-
-/* Of commands that predict. */
-#define CLI_IMAGE_SIZE_PARAM(options_type)                                                                   \
-    {                                                                                                        \
-        .name = "image-size", GP_PARAM_FIELD(options_type, image_size), .min = 0, .max = 8192,               \
-        .unit = "pixels",                                                                                    \
-        .help = "height, width that images are brought to before their middle is taken or (networks that "   \
-                "score pixels) windows are cut; 0,0: as the model was trained"                               \
-    }
-
-/* The option of commands that read images with a model. The options have a `char image_normalization[160]`. */
-#define CLI_NORMALIZATION_PARAM(options_type)                                                                \
-    {                                                                                                        \
-        .name = "image-normalization", GP_PARAM_FIELD(options_type, image_normalization),                    \
+        .name = "image-normalization", GP_PARAM_FIELD(options_type, field),                                  \
         .help = "how pixels are scaled: 0..1, 0..255, imagenet or MEAN,STD in units of pixel/255 (one "      \
                 "number, or one per channel with colons); needed for models of other programs that do not "  \
                 "state it"                                                                                   \

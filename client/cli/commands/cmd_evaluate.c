@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "client/cli/cli.h"
-#include "client/cli/predict/fit.h"
-#include "client/cli/predict/left_out.h"
+#include "client/cli/predict/prediction.h"
 #include "client/cli/show.h"
 #include "common/base/text/json.h"
 #include "common/base/system/metrics_put.h"
@@ -12,23 +11,19 @@
 
 typedef struct evaluate_options {
     cli_common common;
-    char model[512], data[512], confusion[1024];
+    prediction_options input;
+    char confusion[1024];
     bool per_class;
-    char image_normalization[160];
-    int64_t image_size[2];
-    fit_options fit;
-    int precision; /* gp_precision */
-    int on_bad;    /* gp_on_bad_words */
 } evaluate_options;
 
 static const gp_param evaluate_params[] = {
     { .name = "model",
-      GP_PARAM_FIELD(evaluate_options, model),
+      GP_PARAM_FIELD(evaluate_options, input.model),
       .basic = true,
       .placeholder = "FILE.onnx",
       .help = "trained model" },
     { .name = "data",
-      GP_PARAM_FIELD(evaluate_options, data),
+      GP_PARAM_FIELD(evaluate_options, input.data),
       .basic = true,
       .placeholder = "SOURCE",
       .help = "labelled source as for train (docs/data.md); its test part, if it has one" },
@@ -41,11 +36,7 @@ static const gp_param evaluate_params[] = {
       .basic = true,
       .placeholder = "FILE,...",
       .help = "write the confusion matrix: FILE.png, .csv, .json or .txt; several with commas" },
-    CLI_IMAGE_SIZE_PARAM(evaluate_options),
-    CLI_FIT_PARAMS(evaluate_options),
-    CLI_NORMALIZATION_PARAM(evaluate_options),
-    CLI_PRECISION_PARAM(evaluate_options),
-    CLI_ON_BAD_PARAM(evaluate_options),
+    CLI_PREDICTION_PARAMS(evaluate_options),
     CLI_JSON_PARAM(evaluate_options),
     CLI_COMMON_PARAMS(evaluate_options),
     { 0 },
@@ -57,8 +48,7 @@ typedef struct evaluated {
     gp_confusion *confusion; /* NULL: none */
     gp_metrics metrics;      /* of it */
     bool pixels;             /* a sample has several classes */
-    left_out left_out;
-    cli_progress progress;
+    prediction run;
 } evaluated;
 
 /* ---- for programs ---- */
@@ -75,7 +65,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     gp_json_put_integer(writer, "count", (int64_t)e->result.labelled);
     gp_json_put_number(writer, "seconds", e->result.seconds);
     gp_json_put_integer(writer, "excluded", (int64_t)e->result.excluded);
-    left_out_put(&e->left_out, writer);
+    prediction_put_skipped(&e->run, writer);
     if (e->pixels)
         gp_json_put_integer(writer, "pixels", (int64_t)e->metrics.count);
     if (e->confusion != NULL)
@@ -169,17 +159,6 @@ static gp_status confusion_save(const evaluated *e, const char *list, gp_error *
 
 /* ---- the command ---- */
 
-static void evaluate_progress(void *context, uint64_t done, uint64_t count)
-{
-    cli_progress_show(&((evaluated *)context)->progress, "", done, count);
-}
-
-static void evaluate_skip(void *context, uint64_t index, const char *name)
-{
-    (void)index;
-    left_out_add(&((evaluated *)context)->left_out, name);
-}
-
 /* Suffixes are looked at before anything is computed. */
 static int confusion_check(cli_call *call, const char *list)
 {
@@ -207,9 +186,9 @@ static int evaluate_check(cli_call *call)
 {
     const evaluate_options *options = call->options;
 
-    if (options->model[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
-    const int code = fit_check(call, &options->fit, options->image_size);
+    if (options->input.model[0] == '\0' || options->input.data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->input.model[0] == '\0' ? "model" : "data");
+    const int code = prediction_check(call, &options->input);
 
     return code == CLI_OK ? confusion_check(call, options->confusion) : code;
 }
@@ -217,30 +196,8 @@ static int evaluate_check(cli_call *call)
 static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
 {
     const evaluate_options *options = call->options;
-    gp_predict_request request = { .model = options->model,
-                                   .data = options->data,
-                                   .image_normalization = options->image_normalization,
-                                   .precision = gp_precision_names[options->precision],
-                                   .image_size = { (uint32_t)options->image_size[0],
-                                                   (uint32_t)options->image_size[1] },
-                                   .on_bad = gp_on_bad_words[options->on_bad],
-                                   .progress = evaluate_progress,
-                                   .skip = evaluate_skip,
-                                   .context = e,
-                                   .stop = &cli_stop };
-    cli_progress reading;
-    const gp_progress reports = cli_progress_reports(&reading);
-    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+    gp_status status = prediction_run(&e->run, pool, &e->result, &e->confusion, err);
 
-    if (status != GP_OK)
-        return status;
-    fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &e->progress, "samples");
-    cli_progress_begin(call, &reading, "samples");
-    request.data_progress = &reports;
-    status = gp_evaluate(&e->result, &e->confusion, pool, &request, err);
-    cli_progress_end(&reading);
-    cli_progress_end(&e->progress);
     if (status != GP_OK)
         return status;
     if (e->result.labelled == 0)
@@ -249,7 +206,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
             "nothing was compared: %.120s has no labels, or they are not what the loss of %.120s "
             "compares with; give labelled data (class folders, label images, FILE.csv or y.npy), or "
             "use gradpool predict",
-            options->data, options->model);
+            options->input.data, options->input.model);
     if (e->confusion != NULL)
         e->metrics = gp_confusion_metrics(e->confusion);
     else if (options->confusion[0] != '\0' || options->per_class)
@@ -257,7 +214,7 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
                        "no confusion matrix can be counted: the model gives values or more than %d classes, "
                        "or no sample of %s has "
                        "a class of the model's",
-                       GP_CONFUSION_CLASSES_MAX, options->data);
+                       GP_CONFUSION_CLASSES_MAX, options->input.data);
     e->pixels = e->confusion != NULL && e->metrics.count != e->result.labelled;
     return GP_OK;
 }
@@ -273,7 +230,7 @@ static int evaluate_run(cli_call *call)
     if (status != GP_OK)
         return cli_fail(call, &err);
     cli_catch_interrupts();
-    left_out_init(&e.left_out);
+    prediction_init(&e.run, call, &options->input);
     status = evaluate_call(call, pool, &e, &err);
     gp_pool_close(pool);
     if (status == GP_OK)
@@ -282,7 +239,7 @@ static int evaluate_run(cli_call *call)
         status = options->common.json ? evaluate_json(&e, options->per_class, &err)
                                       : evaluate_print(&e, options->per_class, &err);
     gp_confusion_free(e.confusion);
-    left_out_deinit(&e.left_out);
+    prediction_deinit(&e.run);
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 

@@ -5,36 +5,31 @@
 #include <sys/stat.h>
 
 #include "client/cli/cli.h"
-#include "client/cli/predict/fit.h"
 #include "client/cli/jobs/job_self.h"
-#include "client/cli/predict/left_out.h"
 #include "client/cli/predict/predict_pixels.h"
 #include "client/cli/predict/predict_rows.h"
+#include "client/cli/predict/prediction.h"
 #include "client/cli/show.h"
 #include "common/base/text/text.h"
 #include "common/data/store/store.h"
 
 typedef struct predict_options {
     cli_common common;
-    char model[512], data[512], out[512], overlays[512], class_file[512];
+    prediction_options input;
+    char out[512], overlays[512], class_file[512];
     double opacity;
     int64_t top;
-    char image_normalization[160];
-    int64_t image_size[2];
-    fit_options fit;
-    int precision; /* gp_precision */
-    int on_bad;    /* gp_on_bad_words */
     bool ignore_labels;
 } predict_options;
 
 static const gp_param predict_params[] = {
     { .name = "model",
-      GP_PARAM_FIELD(predict_options, model),
+      GP_PARAM_FIELD(predict_options, input.model),
       .basic = true,
       .placeholder = "FILE.onnx",
       .help = "trained model" },
     { .name = "data",
-      GP_PARAM_FIELD(predict_options, data),
+      GP_PARAM_FIELD(predict_options, input.data),
       .basic = true,
       .placeholder = "SOURCE",
       .help = "source as for train (docs/data.md); its test part, if it has one" },
@@ -67,15 +62,11 @@ static const gp_param predict_params[] = {
       .unit = "classes",
       .basic = true,
       .help = "the best classes and their scores; default 0: the scores of all" },
-    CLI_IMAGE_SIZE_PARAM(predict_options),
-    CLI_FIT_PARAMS(predict_options),
-    CLI_NORMALIZATION_PARAM(predict_options),
     { .name = "ignore-labels",
       GP_PARAM_FIELD(predict_options, ignore_labels),
       .help =
           "predict whatever classes the data have; folders are only names then, and nothing is compared" },
-    CLI_PRECISION_PARAM(predict_options),
-    CLI_ON_BAD_PARAM(predict_options),
+    CLI_PREDICTION_PARAMS(predict_options),
     CLI_JSON_PARAM(predict_options),
     CLI_COMMON_PARAMS(predict_options),
     { 0 },
@@ -85,9 +76,7 @@ typedef struct predict_sink {
     rows rows;
     const char *given;       /* --data */
     char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
-    cli_progress progress;
-    left_out *left_out;
-    const char *scores; /* meaning of the scores in the rows; NULL: the rows have classes of pixels */
+    const char *scores;      /* meaning of the scores in the rows; NULL: the rows have classes of pixels */
 } predict_sink;
 
 /* Describe a gp_prediction.score_type for the summary. */
@@ -109,19 +98,6 @@ static bool predict_row(void *context, const gp_prediction *p)
     if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
         row.name = sink->given;
     return rows_add(&sink->rows, &row);
-}
-
-static void predict_progress(void *context, uint64_t done, uint64_t count)
-{
-    predict_sink *sink = context;
-
-    cli_progress_show(&sink->progress, "", done, count);
-}
-
-static void predict_skip(void *context, uint64_t index, const char *name)
-{
-    (void)index;
-    left_out_add(((predict_sink *)context)->left_out, name);
 }
 
 /* By the suffix of --out, else by --json. */
@@ -152,112 +128,50 @@ static bool draws(const predict_options *options)
     return is_folder(options->out) || options->overlays[0] != '\0';
 }
 
-typedef struct drawing {
-    pixels_sink sink;
-    cli_progress progress;
-    left_out *left_out;
-} drawing;
-
 static bool draw_one(void *context, const gp_prediction *p)
 {
-    return pixels_add(&((drawing *)context)->sink, p);
+    return pixels_add(context, p);
 }
 
-static void draw_progress(void *context, uint64_t done, uint64_t count)
+static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *result, gp_error *err)
 {
-    cli_progress_show(&((drawing *)context)->progress, "", done, count);
-}
+    const predict_options *options = run->call->options;
+    const pixels_request request = { .data = options->input.data,
+                                     .labels = options->out,
+                                     .overlays = options->overlays,
+                                     .class_file = options->class_file,
+                                     .on_bad = (gp_on_bad)options->input.on_bad,
+                                     .opacity = options->opacity };
+    pixels_sink sink;
+    gp_status status = pixels_open(&sink, &request, err);
 
-static void draw_skip(void *context, uint64_t index, const char *name)
-{
-    (void)index;
-    left_out_add(((drawing *)context)->left_out, name);
-}
-
-static gp_status predict_draw(const cli_call *call, gp_pool *pool, left_out *images, gp_evaluation *result,
-                              gp_error *err)
-{
-    const predict_options *options = call->options;
-    drawing d = { .left_out = images };
-    cli_progress reading;
-    const gp_progress reports = cli_progress_reports(&reading);
-    gp_predict_request request = { .model = options->model,
-                                   .data = options->data,
-                                   .image_normalization = options->image_normalization,
-                                   .ignore_labels = options->ignore_labels,
-                                   .precision = gp_precision_names[options->precision],
-                                   .on_bad = gp_on_bad_words[options->on_bad],
-                                   .each = draw_one,
-                                   .skip = draw_skip,
-                                   .progress = draw_progress,
-                                   .context = &d,
-                                   .stop = &cli_stop,
-                                   .pixel_classes = true,
-                                   .image_size = { (uint32_t)options->image_size[0],
-                                                   (uint32_t)options->image_size[1] } };
-    gp_status status = cli_lease_request(call, pool, &request.lease, err);
-
-    if (status == GP_OK)
-        status = pixels_open(&d.sink,
-                             &(pixels_request){ .data = options->data,
-                                                .labels = options->out,
-                                                .overlays = options->overlays,
-                                                .class_file = options->class_file,
-                                                .on_bad = (gp_on_bad)options->on_bad,
-                                                .opacity = options->opacity },
-                             err);
     if (status != GP_OK)
         return status;
-    fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &d.progress, "samples");
-    cli_progress_begin(call, &reading, "samples");
-    request.data_progress = &reports;
-    status = gp_predict(result, pool, &request, err);
-    cli_progress_end(&reading);
-    cli_progress_end(&d.progress);
-    return pixels_close(&d.sink, status, err);
+    run->each = draw_one;
+    run->context = &sink;
+    run->pixel_classes = true;
+    return pixels_close(&sink, prediction_run(run, pool, result, NULL, err), err);
 }
 
-static gp_status predict_into(const cli_call *call, gp_pool *pool, const char *path, left_out *images,
-                              gp_evaluation *result, const char **scores, gp_error *err)
+static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, gp_evaluation *result,
+                              const char **scores, gp_error *err)
 {
-    const predict_options *options = call->options;
-    predict_sink sink = { .left_out = images, .given = options->data };
-    cli_progress reading;
-    const gp_progress reports = cli_progress_reports(&reading);
+    const predict_options *options = run->call->options;
+    predict_sink sink = { .given = options->input.data };
     rows_form form;
-    gp_predict_request request = { .model = options->model,
-                                   .data = options->data,
-                                   .image_normalization = options->image_normalization,
-                                   .ignore_labels = options->ignore_labels,
-                                   .precision = gp_precision_names[options->precision],
-                                   .image_size = { (uint32_t)options->image_size[0],
-                                                   (uint32_t)options->image_size[1] },
-                                   .on_bad = gp_on_bad_words[options->on_bad],
-                                   .each = predict_row,
-                                   .skip = predict_skip,
-                                   .progress = predict_progress,
-                                   .context = &sink,
-                                   .stop = &cli_stop };
-    gp_status status = cli_lease_request(call, pool, &request.lease, err);
+    gp_status status = predict_form(&form, options, err);
 
     if (status == GP_OK)
-        status = predict_form(&form, options, err);
-    if (status == GP_OK)
-        status =
-            rows_open(&sink.rows, path, form, (uint32_t)options->top, options->on_bad == GP_BAD_SKIP, err);
+        status = rows_open(&sink.rows, path, form, (uint32_t)options->top,
+                           options->input.on_bad == GP_BAD_SKIP, err);
     if (status != GP_OK)
         return status;
-    if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->data, NULL) != GP_OK)
+    if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->input.data, NULL) != GP_OK)
         sink.absolute[0] = '\0';
-    request.pixel_classes = form == ROWS_ARRAY;
-    fit_request(call, &request, &options->fit);
-    cli_progress_begin(call, &sink.progress, "samples");
-    cli_progress_begin(call, &reading, "samples");
-    request.data_progress = &reports;
-    status = gp_predict(result, pool, &request, err);
-    cli_progress_end(&reading);
-    cli_progress_end(&sink.progress);
+    run->each = predict_row;
+    run->context = &sink;
+    run->pixel_classes = form == ROWS_ARRAY;
+    status = prediction_run(run, pool, result, NULL, err);
     *scores = sink.scores;
     return rows_close(&sink.rows, status, err);
 }
@@ -268,31 +182,31 @@ static int predict_check(cli_call *call)
     rows_form form;
     gp_error err;
 
-    if (options->model[0] == '\0' || options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->model[0] == '\0' ? "model" : "data");
+    if (options->input.model[0] == '\0' || options->input.data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->input.model[0] == '\0' ? "model" : "data");
     if (draws(options)) {
         if (options->out[0] != '\0' && !is_folder(options->out))
             return cli_usage(call, "--overlays goes with --out FOLDER/, or without --out");
-        return options->top == 0 ? fit_check(call, &options->fit, options->image_size)
+        return options->top == 0 ? prediction_check(call, &options->input)
                                  : cli_usage(call, "--top-k is of rows, and pictures are asked for");
     }
     if (options->class_file[0] != '\0')
         return cli_usage(call, "--class-file is of pictures; give --out FOLDER/ or --overlays FOLDER");
     if (predict_form(&form, options, &err) != GP_OK)
         return cli_usage(call, "%s", err.message);
-    if (form != ROWS_ARRAY && (options->fit.fit == GP_FIT_WINDOWS || cli_given(call, "overlap")))
+    if (form != ROWS_ARRAY && (options->input.fit == GP_FIT_WINDOWS || cli_given(call, "overlap")))
         return cli_usage(call,
                          "windows are of pictures; give --out FOLDER/, --overlays FOLDER or --out FILE.npy");
-    return fit_check(call, &options->fit, options->image_size);
+    return prediction_check(call, &options->input);
 }
 
-/* The last line behind the rows: no row says it. */
-static gp_status left_out_print(const left_out *images, gp_error *err)
+/* Print the skipped images as the last line, after the rows. */
+static gp_status skipped_print(const prediction *run, gp_error *err)
 {
     json_document json;
     gp_json_writer *writer = show_json_object(&json, false);
 
-    left_out_put(images, writer);
+    prediction_put_skipped(run, writer);
     return show_json_print(&json, err);
 }
 
@@ -302,7 +216,7 @@ static int predict_run(cli_call *call)
     gp_pool *pool;
     gp_evaluation result;
     gp_error err;
-    left_out images;
+    prediction run;
     char time[40], out[600];
     const char *scores = NULL;
 
@@ -314,13 +228,14 @@ static int predict_run(cli_call *call)
     snprintf(out, sizeof(out), "%s", options->out);
     if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
-    left_out_init(&images);
-    status = draws(options) ? predict_draw(call, pool, &images, &result, &err)
-                            : predict_into(call, pool, out, &images, &result, &scores, &err);
+    prediction_init(&run, call, &options->input);
+    run.ignore_labels = options->ignore_labels;
+    status = draws(options) ? predict_draw(&run, pool, &result, &err)
+                            : predict_into(&run, pool, out, &result, &scores, &err);
     gp_pool_close(pool);
-    if (status == GP_OK && options->common.json && options->on_bad == GP_BAD_SKIP)
-        status = left_out_print(&images, &err);
-    left_out_deinit(&images);
+    if (status == GP_OK && options->common.json && options->input.on_bad == GP_BAD_SKIP)
+        status = skipped_print(&run, &err);
+    prediction_deinit(&run);
     if (status != GP_OK)
         return cli_fail(call, &err);
     if (!options->common.quiet) {

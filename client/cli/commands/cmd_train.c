@@ -61,7 +61,7 @@ static const gp_param train_params[] = {
       GP_PARAM_FIELD(train_options, freeze_up_to),
       .placeholder = "LAYER",
       .help = "of --pretrained: this layer and all before it do not learn" },
-    CLI_NORMALIZATION_PARAM(train_options),
+    CLI_NORMALIZATION_PARAM(train_options, image_normalization),
     { .name = "data",
       GP_PARAM_FIELD(train_options, data),
       .basic = true,
