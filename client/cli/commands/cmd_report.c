@@ -42,9 +42,7 @@ static int report_check(cli_call *call)
 
 static const char *text_of(const gp_json *object, const char *key)
 {
-    const gp_json *value = object != NULL ? gp_json_member(object, key) : NULL;
-
-    return value != NULL ? gp_json_text(value, "") : "";
+    return gp_json_text(gp_json_member(object, key), "");
 }
 
 static void show_field(const char *name, const char *text)
@@ -68,11 +66,11 @@ static void show_lines(const char *text)
 
 static void show_arguments(const gp_json *run)
 {
-    const gp_json *words = run != NULL && gp_json_is_object(run) ? gp_json_member(run, "arguments") : NULL;
+    const gp_json *words = gp_json_member(run, "arguments");
     char word[1024];
 
     printf("command:  ");
-    for (size_t i = 0; words != NULL && i < gp_json_count(words); i++)
+    for (size_t i = 0; i < gp_json_count(words); i++)
         printf("%s%s", i == 0 ? "" : " ",
                show_clean(word, sizeof(word), gp_json_text(gp_json_element(words, i), "?")));
     printf("\n");
@@ -80,14 +78,12 @@ static void show_arguments(const gp_json *run)
 
 static double time_of(const gp_json *step, const char *part)
 {
-    const gp_json *times = gp_json_member(step, "time");
-
-    return times == NULL ? 0 : gp_json_number(gp_json_member(times, part), 0);
+    return gp_json_number(gp_json_member(gp_json_member(step, "time"), part), 0);
 }
 
 static void show_steps(const gp_json *steps)
 {
-    size_t count = steps != NULL ? gp_json_count(steps) : 0;
+    size_t count = gp_json_count(steps);
 
     if (count > 0)
         printf("\nlast steps (ms):\n%8s %6s %12s %8s %8s %8s %8s %8s %8s\n", "step", "worker", "loss", "data",
@@ -124,26 +120,26 @@ static void show(const gp_json *report)
     const char *what = text_of(error, "message");
     char made[200];
 
-    if (*what == '\0' && run != NULL && gp_json_is_object(run) && gp_json_member(run, "exit") != NULL)
+    if (*what == '\0')
         what = text_of(gp_json_member(run, "exit"), "message");
     show_field("folder:", text_of(report, "folder"));
     snprintf(made, sizeof(made), "%s by %s", text_of(report, "made"),
              text_of(gp_json_member(report, "versions"), "gradpool"));
     show_field("made:", made);
     show_arguments(run);
-    show_field("state:", end != NULL && gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
+    show_field("state:", gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
     show_field("error:", *what != '\0' ? what : "none");
-    if (topology != NULL && gp_json_is_object(topology))
+    if (gp_json_is_object(topology))
         printf("workers:  %" PRId64 ", batch %" PRId64 ", steps per epoch: %" PRId64 "\n",
                gp_json_integer(gp_json_member(topology, "workers"), 0),
                gp_json_integer(gp_json_member(topology, "batch"), 0),
                gp_json_integer(gp_json_member(topology, "steps_per_epoch"), 0));
     show_steps(gp_json_member(report, "last_steps"));
-    if (exchange != NULL && gp_json_count(exchange) > 0)
+    if (gp_json_count(exchange) > 0)
         printf("\n");
-    for (size_t i = 0; exchange != NULL && i < gp_json_count(exchange); i++)
+    for (size_t i = 0; i < gp_json_count(exchange); i++)
         show_line(stdout, gp_json_text(gp_json_element(exchange, i), ""));
-    for (size_t i = 0; logs != NULL && i < gp_json_count(logs); i++) {
+    for (size_t i = 0; i < gp_json_count(logs); i++) {
         const char *tail = text_of(gp_json_element(logs, i), "tail");
 
         if (*tail == '\0') /* no line of this run */
@@ -192,7 +188,7 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
     gp_buffer_init(&tar, 4 * REPORT_BYTES_MAX);
     gp_status status = tar_add(&tar, "report/report.json", text->data, text->bytes, err);
 
-    for (size_t i = 0; logs != NULL && i < gp_json_count(logs) && status == GP_OK; i++) {
+    for (size_t i = 0; i < gp_json_count(logs) && status == GP_OK; i++) {
         const gp_json *log = gp_json_element(logs, i);
         char name[100];
 

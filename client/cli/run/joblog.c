@@ -38,28 +38,14 @@ static gp_status done_set(cli_joblog *joblog, uint64_t job, gp_error *err)
     return GP_OK;
 }
 
-/* The columns that matter of one line; a last line that was cut by a crash has fewer and does not count. */
+/* Read job, Exitval and Signal of one line. false: it is malformed, such as a last line that a crash cut. */
 static bool line_read(const char *line, uint64_t *job, long *exit_code, long *number)
 {
-    const char *columns[9];
-    char *end;
-    int count = 0;
+    int command = 0; /* offset of the last column */
 
-    for (const char *at = line; at != NULL && count < 9; count++) {
-        columns[count] = at;
-        at = strchr(at, '\t');
-        at = at == NULL ? NULL : at + 1;
-    }
-    if (count < 9 || strchr(line, '\n') == NULL)
-        return false;
-    *job = strtoull(columns[0], &end, 10);
-    if (*end != '\t' || *job == 0)
-        return false;
-    *exit_code = strtol(columns[6], &end, 10);
-    if (*end != '\t')
-        return false;
-    *number = strtol(columns[7], &end, 10);
-    return *end == '\t';
+    return sscanf(line, "%" SCNu64 "\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%ld\t%ld%*1[\t]%n", job,
+                  exit_code, number, &command) == 3 &&
+           command > 0 && *job != 0 && strchr(line, '\n') != NULL;
 }
 
 static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)

@@ -25,7 +25,7 @@ bool gp_json_is_text(const gp_json *value);
 bool gp_json_is_number(const gp_json *value);
 bool gp_json_is_bool(const gp_json *value);
 
-/* NULL when there is none. */
+/* NULL: there is none. These and the functions below take NULL for a value that is missing. */
 const gp_json *gp_json_member(const gp_json *object, const char *key);
 size_t gp_json_count(const gp_json *array); /* elements of an array; members of an object */
 const gp_json *gp_json_element(const gp_json *array, size_t index);
