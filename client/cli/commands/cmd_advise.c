@@ -293,7 +293,6 @@ static int advise_run(cli_call *call)
     return CLI_OK;
 }
 
-extern const cli_command cli_command_advise;
 const cli_command cli_command_advise = {
     .name = "advise",
     .summary = "how many workers a training should have, from some timed steps",

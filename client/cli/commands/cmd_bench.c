@@ -96,7 +96,6 @@ static int bench_run(cli_call *call)
     return cli_usage(call, "usage: gradpool bench %s", call->command->usage);
 }
 
-extern const cli_command cli_command_bench;
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "how training and exchange scale with the number of workers",

@@ -63,7 +63,6 @@ static int cancel_run(cli_call *call)
     return code;
 }
 
-extern const cli_command cli_command_cancel;
 const cli_command cli_command_cancel = {
     .name = "cancel",
     .summary = "end jobs: queued ones never begin, running ones stop (a training keeps its model)",

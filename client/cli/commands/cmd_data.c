@@ -205,7 +205,6 @@ static int data_run(cli_call *call)
 
 static const char *const data_sources[] = { NULL };
 
-extern const cli_command cli_command_data;
 const cli_command cli_command_data = {
     .name = "data",
     .summary = "show, divide, download or make data sets",

@@ -148,7 +148,6 @@ static int devices_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_devices;
 const cli_command cli_command_devices = {
     .name = "devices",
     .summary = "show this machine's GPUs and who uses them, or with --pool those of another host",

@@ -176,7 +176,6 @@ static int doctor_run(cli_call *call)
     return status == GP_OK ? code : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_doctor;
 const cli_command cli_command_doctor = {
     .name = "doctor",
     .summary = "look for what keeps pools and GPUs from working, and say how to mend it",

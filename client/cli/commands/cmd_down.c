@@ -81,7 +81,6 @@ static int down_run(cli_call *call)
     return CLI_OK;
 }
 
-extern const cli_command cli_command_down;
 const cli_command cli_command_down = {
     .name = "down",
     .summary = "end the pool",

@@ -245,7 +245,6 @@ static int evaluate_run(cli_call *call)
 
 static const char *const evaluate_sources[] = { "data", NULL };
 
-extern const cli_command cli_command_evaluate;
 const cli_command cli_command_evaluate = {
     .name = "evaluate",
     .summary = "accuracy (or RMSE of values), loss and confusion matrix on labelled data, over all workers",

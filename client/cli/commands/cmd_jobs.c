@@ -94,7 +94,6 @@ static int jobs_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_jobs;
 const cli_command cli_command_jobs = {
     .name = "jobs",
     .summary = "list background jobs",

@@ -312,7 +312,6 @@ static int key_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_key;
 const cli_command cli_command_key = {
     .name = "key",
     .summary = "keys of links to other hosts: make them, and say whose may come in",

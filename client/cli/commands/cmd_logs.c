@@ -259,7 +259,6 @@ static int logs_run(cli_call *call)
     return code;
 }
 
-extern const cli_command cli_command_logs;
 const cli_command cli_command_logs = {
     .name = "logs",
     .summary = "what a job has printed, and with -f what it goes on to print",

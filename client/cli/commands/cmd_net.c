@@ -96,7 +96,6 @@ static int net_run(cli_call *call)
     return cli_usage(call, "usage: gradpool net %s", call->command->usage);
 }
 
-extern const cli_command cli_command_net;
 const cli_command cli_command_net = {
     .name = "net",
     .summary =

@@ -78,7 +78,6 @@ static int options_run(cli_call *call)
     return CLI_OK;
 }
 
-extern const cli_command cli_command_options;
 const cli_command cli_command_options = {
     .name = "options",
     .summary = "list every training option: default, MATLAB's name, PyTorch's name",

@@ -237,7 +237,6 @@ static int parfor_run(cli_call *call)
     return code != CLI_OK ? RUNS_ERROR : parfor_code(&crew, &result);
 }
 
-extern const cli_command cli_command_parfor;
 const cli_command cli_command_parfor = {
     .name = "parfor",
     .summary = "run a command for every input, over the pool's workers",

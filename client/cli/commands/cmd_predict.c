@@ -259,7 +259,6 @@ static int predict_run(cli_call *call)
 
 static const char *const predict_sources[] = { "data", NULL };
 
-extern const cli_command cli_command_predict;
 const cli_command cli_command_predict = {
     .name = "predict",
     .summary = "class and scores of every sample, over all workers, in order",

@@ -300,7 +300,6 @@ static int report_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_report;
 const cli_command cli_command_report = {
     .name = "report",
     .summary = "why a run failed: error, last steps, each worker's last words, ends of the logs",

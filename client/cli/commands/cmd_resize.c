@@ -76,7 +76,6 @@ static int resize_run(cli_call *call)
     return CLI_OK;
 }
 
-extern const cli_command cli_command_resize;
 const cli_command cli_command_resize = {
     .name = "resize",
     .summary = "change the number of workers of a training that runs",

@@ -91,7 +91,6 @@ static int spmd_run(cli_call *call)
     return result.interrupted ? CLI_INTERRUPTED : result.first_code;
 }
 
-extern const cli_command cli_command_spmd;
 const cli_command cli_command_spmd = {
     .name = "spmd",
     .summary = "run one command on every worker at the same time",

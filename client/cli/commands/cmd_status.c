@@ -52,7 +52,6 @@ static int status_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_status;
 const cli_command cli_command_status = {
     .name = "status",
     .summary = "show the pool, its workers, leases and jobs",

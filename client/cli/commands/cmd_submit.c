@@ -156,7 +156,6 @@ static int submit_run(cli_call *call)
     return CLI_OK;
 }
 
-extern const cli_command cli_command_submit;
 const cli_command cli_command_submit = {
     .name = "submit",
     .summary = "run a command in the background: it outlives the terminal",

@@ -290,7 +290,6 @@ static int top_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_top;
 const cli_command cli_command_top = {
     .name = "top",
     .summary = "watch the pool: workers, leases, queue and jobs, each second",

@@ -564,7 +564,6 @@ static int train_run(cli_call *call)
 
 static const char *const train_sources[] = { "data", "validation-data", NULL };
 
-extern const cli_command cli_command_train;
 const cli_command cli_command_train = {
     .name = "train",
     .summary = "train a network on the pool's workers",

@@ -291,7 +291,6 @@ static int up_run(cli_call *call)
     return status == GP_OK ? CLI_OK : cli_fail(call, &err);
 }
 
-extern const cli_command cli_command_up;
 const cli_command cli_command_up = {
     .name = "up",
     .summary = "start the pool, or attach to it; resize an idle one",

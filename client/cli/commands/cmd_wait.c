@@ -109,7 +109,6 @@ static int wait_run(cli_call *call)
     return code;
 }
 
-extern const cli_command cli_command_wait;
 const cli_command cli_command_wait = {
     .name = "wait",
     .summary = "wait for jobs; the exit code is the job's",
