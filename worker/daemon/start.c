@@ -11,13 +11,13 @@
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "proto/local/places.h"
+#include "proto/local/runner_spawn.h"
 #include "worker/daemon/control.h"
 #include "common/base/system/fault.h"
 #include "worker/daemon/examine.h"
 #include "worker/process/last_words.h"
 #include "worker/daemon/probe.h"
 #include "worker/exec/runner.h"
-#include "worker/exec/runner_link.h"
 
 enum {
     EXIT_USAGE = 2,

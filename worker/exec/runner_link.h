@@ -7,9 +7,6 @@
 
 #include "common/base/error.h"
 
-/* Where the runner finds them: its ends of the client's socket and of our pipe. */
-enum { GP_RUNNER_CLIENT_FD = 3, GP_RUNNER_WORKER_FD = 4 };
-
 typedef struct gp_runner_link gp_runner_link;
 
 /* gp_runner_link_open -- start a runner: this executable with --run.  index: the worker's, for its log lines. */

@@ -9,19 +9,17 @@
 #include "client/cli/run/exec.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/proc_stat.h"
-#include "common/base/system/process.h"
 #include "proto/local/door.h"
+#include "proto/local/runner_spawn.h"
 
 enum {
     AGAIN_MS = 20,     /* between two requests to a worker that could not open a runner */
@@ -107,34 +105,9 @@ gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *e
     return exec_new(out, pool, pool->grant.slots_count, slots, err);
 }
 
-/* As a worker starts one (worker/exec/runner_link.h): its ends are descriptors 3 and 4. */
-static int local_spawn(gp_exec *exec, const char *path, int client, int leash)
-{
-    char program[] = "gradpool-worker", run[] = "--run", index[] = "--index", incarnation[] = "--incarnation",
-         one[] = "1";
-    char *arguments[] = { program, run, index, one, incarnation, one, NULL };
-    posix_spawn_file_actions_t actions;
-
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, client, 3);
-    posix_spawn_file_actions_adddup2(&actions, leash, 4);
-    posix_spawn_file_actions_addclosefrom_np(&actions, 5);
-    /* A group of its own: Ctrl-C is for us, who then say what is to be done. */
-    return gp_spawn(&exec->local, path, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
-}
-
-static void fd_close(int fd)
-{
-    if (fd >= 0)
-        close(fd);
-}
-
 gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err)
 {
     char path[4096];
-    int sockets[2] = { -1, -1 }, pipes[2] = { -1, -1 }, client = -1, leash = -1, problem = 0;
     gp_exec *exec = NULL;
     gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
 
@@ -142,27 +115,15 @@ gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err)
         status = exec_new(&exec, NULL, 1, slots, err);
     if (status != GP_OK)
         return status;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
-        problem = errno;
-    /* Above those that they are moved to, or one move would overwrite the other. */
-    if (problem == 0 && ((client = fcntl(sockets[1], F_DUPFD_CLOEXEC, 5)) < 0 ||
-                         (leash = fcntl(pipes[0], F_DUPFD_CLOEXEC, 5)) < 0))
-        problem = errno;
-    if (problem == 0)
-        problem = local_spawn(exec, path, client, leash);
-    exec->runners[0].socket = sockets[0];
-    exec->runners[0].state = RUNNER_UP;
-    exec->leash = pipes[1];
-    fd_close(sockets[1]);
-    fd_close(pipes[0]);
-    fd_close(client);
-    fd_close(leash);
+    int problem = gp_runner_spawn(&exec->local, &exec->runners[0].socket, &exec->leash, path, 1, 1);
+
     if (problem != 0) {
         exec->local = 0;
         gp_exec_close(exec);
         errno = problem;
         return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
     }
+    exec->runners[0].state = RUNNER_UP;
     *out = exec;
     return GP_OK;
 }
@@ -176,7 +137,8 @@ void gp_exec_close(gp_exec *exec)
             close(exec->runners[rank].socket);
         gp_free(exec->runners[rank].running);
     }
-    fd_close(exec->leash);
+    if (exec->leash >= 0)
+        close(exec->leash);
     /* The runner exits when no process of its commands is left. A signal must not keep it from being reaped. */
     while (exec->local > 0 && waitpid(exec->local, NULL, 0) < 0 && errno == EINTR)
         ;

@@ -1,0 +1,73 @@
+#include "proto/local/runner_spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/system/process.h"
+
+extern char **environ;
+
+static void fd_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* Move a descriptor above those of the runner, so that dup2() in the child overwrites none. Returns 0 or errno. */
+static int fd_raise(int *fd)
+{
+    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, GP_RUNNER_WORKER_FD + 1), problem = raised < 0 ? errno : 0;
+
+    close(*fd);
+    *fd = raised;
+    return problem;
+}
+
+static int process_start(pid_t *pid, int client, int pipe_end, const char *program, uint32_t index,
+                         uint32_t incarnation)
+{
+    char number[16], which[16], name[] = "gradpool-worker", run[] = "--run", option[] = "--index",
+                                again[] = "--incarnation";
+    char *arguments[] = { name, run, option, number, again, which, NULL };
+    posix_spawn_file_actions_t actions;
+
+    snprintf(number, sizeof(number), "%" PRIu32, index);
+    snprintf(which, sizeof(which), "%" PRIu32, incarnation);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, client, GP_RUNNER_CLIENT_FD);
+    posix_spawn_file_actions_adddup2(&actions, pipe_end, GP_RUNNER_WORKER_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, GP_RUNNER_WORKER_FD + 1);
+    /* Its own group: Ctrl-C and a kill of the starter's group must leave it time to kill what it started. */
+    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
+}
+
+int gp_runner_spawn(pid_t *pid, int *client, int *pipe_end, const char *program, uint32_t index,
+                    uint32_t incarnation)
+{
+    int sockets[2] = { -1, -1 }, pipes[2] = { -1, -1 }, problem = 0;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
+        problem = errno;
+    if (problem == 0)
+        problem = fd_raise(&sockets[1]);
+    if (problem == 0)
+        problem = fd_raise(&pipes[0]);
+    if (problem == 0)
+        problem = process_start(pid, sockets[1], pipes[0], program, index, incarnation);
+    fd_close(&sockets[1]);
+    fd_close(&pipes[0]);
+    if (problem != 0) {
+        fd_close(&sockets[0]);
+        fd_close(&pipes[1]);
+    }
+    *client = sockets[0];
+    *pipe_end = pipes[1];
+    return problem;
+}
