@@ -8,64 +8,10 @@
 #include <strings.h>
 
 #include "proto/device/device_holder.h"
+#include "common/base/system/cgroup.h"
 #include "common/base/text/text.h"
 
 /* ---- cores ---- */
-
-static bool read_line(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    bool got = file != NULL && fgets(text, (int)bytes, file) != NULL;
-
-    if (file != NULL)
-        fclose(file);
-    return got;
-}
-
-/* CPUs' worth of time that one cgroup folder allows; UINT32_MAX = no limit told. */
-static uint32_t folder_quota(const char *folder)
-{
-    char path[600], text[64];
-    long long quota, period;
-
-    snprintf(path, sizeof(path), "%s/cpu.max", folder);
-    if (!read_line(path, text, sizeof(text)) || sscanf(text, "%lld %lld", &quota, &period) != 2 ||
-        period <= 0)
-        return UINT32_MAX;
-    return quota < period ? 1 : (uint32_t)(quota / period);
-}
-
-/* The smallest quota of our cgroup and those above it (version 2; version 1 has one file at the mount). */
-static uint32_t cgroup_quota(void)
-{
-    char line[512], folder[560], text[64];
-    uint32_t smallest = UINT32_MAX;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, "0::/", 4) != 0)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(folder, sizeof(folder), "/sys/fs/cgroup%s", line + 3);
-        while (strlen(folder) >= strlen("/sys/fs/cgroup")) {
-            uint32_t quota = folder_quota(folder);
-
-            smallest = quota < smallest ? quota : smallest;
-            *strrchr(folder, '/') = '\0';
-        }
-    }
-    if (file != NULL)
-        fclose(file);
-    if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", text, sizeof(text)) && atoll(text) > 0) {
-        long long quota = atoll(text), period = 100000;
-
-        if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", text, sizeof(text)) && atoll(text) > 0)
-            period = atoll(text);
-        if (quota / period < smallest)
-            smallest = quota < period ? 1 : (uint32_t)(quota / period);
-    }
-    return smallest;
-}
 
 /* The lowest hyperthread of the core that this one is a part of: equal for all of them. */
 static uint16_t first_sibling(uint16_t core)
@@ -74,7 +20,8 @@ static uint16_t first_sibling(uint16_t core)
     unsigned first;
 
     snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", core);
-    if (!read_line(path, text, sizeof(text)) || sscanf(text, "%u", &first) != 1 || first >= GP_PLAN_CORES_MAX)
+    if (!gp_line_read(path, text, sizeof(text)) || sscanf(text, "%u", &first) != 1 ||
+        first >= GP_PLAN_CORES_MAX)
         return core;
     return (uint16_t)first;
 }
@@ -84,7 +31,7 @@ void gp_plan_find_cores(gp_plan_cores *out)
     size_t bytes = CPU_ALLOC_SIZE(GP_PLAN_CORES_MAX);
     cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
     uint16_t first[GP_PLAN_CORES_MAX], allowed[GP_PLAN_CORES_MAX];
-    uint32_t count = 0, quota = cgroup_quota();
+    uint32_t count = 0, quota = gp_cgroup_cpus();
 
     *out = (gp_plan_cores){ .count = 0 };
     if (set != NULL && sched_getaffinity(0, bytes, set) == 0) {

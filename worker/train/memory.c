@@ -5,19 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number in a file of one number; UINT64_MAX where there is none ("max"). */
-static uint64_t read_number(const char *path)
-{
-    FILE *file = fopen(path, "re");
-    uint64_t number;
-
-    if (file == NULL)
-        return UINT64_MAX;
-    if (fscanf(file, "%" SCNu64, &number) != 1)
-        number = UINT64_MAX;
-    fclose(file);
-    return number;
-}
+#include "common/base/system/cgroup.h"
 
 static uint64_t system_available(void)
 {
@@ -31,68 +19,6 @@ static uint64_t system_available(void)
     if (file != NULL)
         fclose(file);
     return available;
-}
-
-/* What is left of the limit in one directory of a control group. */
-static uint64_t group_left(const char *directory, const char *limit_file, const char *used_file)
-{
-    char path[1200];
-    uint64_t limit, used;
-
-    snprintf(path, sizeof(path), "%s/%s", directory, limit_file);
-    limit = read_number(path);
-    snprintf(path, sizeof(path), "%s/%s", directory, used_file);
-    used = read_number(path);
-    if (limit == UINT64_MAX || used == UINT64_MAX || limit >= (uint64_t)1 << 60) /* v1's "no limit" */
-        return UINT64_MAX;
-    return used < limit ? limit - used : 0;
-}
-
-/* The least along the path from our group up to the root of the mount, which inside a container is our own group. */
-static uint64_t groups_left(const char *mount, const char *group, const char *limit_file,
-                            const char *used_file)
-{
-    uint64_t least = UINT64_MAX;
-    char path[1024];
-    int length = snprintf(path, sizeof(path), "%s%s", mount, group);
-
-    if (length < 0 || length >= (int)sizeof(path))
-        return least;
-    for (;;) {
-        uint64_t left = group_left(path, limit_file, used_file);
-
-        least = left < least ? left : least;
-        if (strlen(path) <= strlen(mount))
-            return least;
-        *strrchr(path, '/') = '\0';
-    }
-}
-
-static uint64_t control_groups_left(void)
-{
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    uint64_t least = UINT64_MAX;
-    char line[1024];
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        char *controllers = strchr(line, ':'),
-             *group = controllers == NULL ? NULL : strchr(controllers + 1, ':');
-        uint64_t left = UINT64_MAX;
-
-        if (group == NULL)
-            continue;
-        *group++ = '\0';
-        group[strcspn(group, "\n")] = '\0';
-        if (controllers[1] == '\0')
-            left = groups_left("/sys/fs/cgroup", group, "memory.max", "memory.current");
-        else if (strcmp(controllers + 1, "memory") == 0)
-            left =
-                groups_left("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes", "memory.usage_in_bytes");
-        least = left < least ? left : least;
-    }
-    if (file != NULL)
-        fclose(file);
-    return least;
 }
 
 static uint64_t asked_for(void)
@@ -113,7 +39,7 @@ static uint64_t asked_for(void)
 
 uint64_t gp_memory_available(void)
 {
-    uint64_t least = system_available(), groups = control_groups_left(), asked = asked_for();
+    uint64_t least = system_available(), groups = gp_cgroup_memory_read().left, asked = asked_for();
 
     least = groups < least ? groups : least;
     return asked < least ? asked : least;

@@ -7,24 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/system/cgroup.h"
+
 enum { PATH_BYTES = 512, LINE_BYTES = 256, NAMES_BYTES = 300 };
 
 /* The first line of a file; false: it cannot be read. */
 static bool line_read(char line[LINE_BYTES], const char *root, const char *format, const char *name)
 {
-    char path[PATH_BYTES], rest[LINE_BYTES];
-    FILE *file;
-    bool read;
+    char path[PATH_BYTES], rest[LINE_BYTES + 64];
 
     snprintf(rest, sizeof(rest), format, name);
     snprintf(path, sizeof(path), "%s%s", root, rest);
-    file = fopen(path, "re");
-    read = file != NULL && fgets(line, LINE_BYTES, file) != NULL;
-    if (file != NULL)
-        fclose(file);
-    if (read)
-        line[strcspn(line, "\n")] = '\0';
-    return read;
+    return gp_line_read(path, line, LINE_BYTES);
 }
 
 static bool is_there(const char *root, const char *path)

@@ -1,6 +1,5 @@
 #include "client/cli/measure/doctor.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "client/cli/cli.h"
+#include "common/base/system/cgroup.h"
 #include "proto/local/places.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -38,19 +38,6 @@ void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix
 }
 
 /* ---- reading ---- */
-
-static bool line_read(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    bool got = file != NULL && fgets(text, (int)bytes, file) != NULL;
-
-    if (file != NULL)
-        fclose(file);
-    if (!got)
-        text[0] = '\0';
-    text[strcspn(text, "\n")] = '\0';
-    return got;
-}
 
 static uint64_t limit_of(int resource, uint64_t *hard)
 {
@@ -79,39 +66,12 @@ static void container_read(doctor_host *host)
         snprintf(host->container, sizeof(host->container), "slurm");
 }
 
-/* The smallest of a limit's file over our cgroup and those above it; UINT64_MAX: none. */
-static uint64_t cgroup_least(const char *file)
-{
-    char group[512] = "", path[700], text[64];
-    uint64_t least = UINT64_MAX;
-    FILE *own = fopen("/proc/self/cgroup", "re");
-
-    while (own != NULL && fgets(group, sizeof(group), own) != NULL && strncmp(group, "0::/", 4) != 0)
-        group[0] = '\0';
-    if (own != NULL)
-        fclose(own);
-    group[strcspn(group, "\n")] = '\0';
-    for (char *end = group[0] == '\0' ? NULL : group + strlen(group); end != NULL;
-         end = strrchr(group + 3, '/')) {
-        *end = '\0';
-        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group + 3, file);
-        if (line_read(path, text, sizeof(text)) && isdigit((unsigned char)text[0])) {
-            uint64_t period = 1, value = strtoull(text, NULL, 10);
-
-            if (sscanf(text, "%*u %" SCNu64, &period) == 1 && period != 0) /* cpu.max: of a period */
-                value = value < period ? 1 : value / period;
-            least = value < least ? value : least;
-        }
-    }
-    return least;
-}
-
 static uint64_t memory_read(void)
 {
     char text[128];
     uint64_t kib = 0;
 
-    return line_read("/proc/meminfo", text, sizeof(text)) && sscanf(text, "MemTotal: %" SCNu64, &kib) == 1
+    return gp_line_read("/proc/meminfo", text, sizeof(text)) && sscanf(text, "MemTotal: %" SCNu64, &kib) == 1
                ? kib << 10
                : 0;
 }
@@ -125,8 +85,8 @@ static void clock_read(doctor_host *host)
 
     host->clock_synchronised = code < 0 ? -1 : (state.status & STA_UNSYNC) == 0;
     host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
-    line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
-              sizeof(host->clocksource));
+    gp_line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
+                 sizeof(host->clocksource));
 }
 
 static void places_read(doctor_host *host, const char *pool)
@@ -148,7 +108,6 @@ void doctor_host_read(doctor_host *host, const char *pool)
 {
     struct statvfs facts;
     cpu_set_t set;
-    uint64_t quota;
 
     *host = (doctor_host){ .shm = statvfs("/dev/shm", &facts) == 0 };
     if (host->shm) {
@@ -160,10 +119,9 @@ void doctor_host_read(doctor_host *host, const char *pool)
     host->nproc = limit_of(RLIMIT_NPROC, NULL);
     container_read(host);
     host->memory = memory_read();
-    host->memory_limit = cgroup_least("memory.max");
+    host->memory_limit = gp_cgroup_memory_read().limit;
     host->cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
-    quota = cgroup_least("cpu.max");
-    host->cpu_quota = quota > UINT32_MAX ? UINT32_MAX : (uint32_t)quota;
+    host->cpu_quota = gp_cgroup_cpus();
     clock_read(host);
     places_read(host, pool);
 }
