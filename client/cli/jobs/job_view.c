@@ -8,6 +8,7 @@
 #include "client/cli/jobs/metrics_line.h"
 #include "client/cli/view.h"
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/base/text/json.h"
 
 enum { LINE_BYTES_MAX = 4096, FACTS_BYTES_MAX = 1 << 16 };
@@ -29,20 +30,17 @@ static uint64_t whole(const gp_json *object, const char *key)
 
 static bool read_facts(const char *folder, gp_train_facts *facts)
 {
-    char path[300], *text = gp_malloc(FACTS_BYTES_MAX);
+    char path[300];
     gp_json *json = NULL;
-    FILE *file;
-    size_t got = 0;
+    uint8_t *data;
+    size_t bytes;
 
     snprintf(path, sizeof(path), "%s/facts.json", folder);
-    file = text != NULL ? fopen(path, "re") : NULL;
-    if (file != NULL) {
-        got = fread(text, 1, FACTS_BYTES_MAX, file);
-        fclose(file);
-    }
-    if (got == 0 || gp_json_parse(&json, text, got, NULL) != GP_OK)
+    if (gp_file_read(&data, &bytes, path, FACTS_BYTES_MAX, NULL) != GP_OK)
+        return false;
+    if (gp_json_parse(&json, (const char *)data, bytes, NULL) != GP_OK)
         json = NULL;
-    gp_free(text);
+    gp_free(data);
     if (json == NULL)
         return false;
     /* The metrics are those of the first rank. */
