@@ -15,7 +15,7 @@ packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpa
     libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev libsqlite3-dev zlib1g-dev libmd-dev
     libjpeg-dev libpng-dev python3 python3-venv ca-certificates)
 packages_test=(clang-format g++ patch)
-packages_fuzz=(clang libclang-rt-dev)
+packages_fuzz=(clang libclang-rt-dev libomp-dev)
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
