@@ -171,6 +171,9 @@ static void write_facts(const run_folder *folder)
     const gp_train_facts *facts = &folder->facts;
     json_document json;
     char path[600];
+
+    if (folder->path[0] == '\0') /* the folder could not be opened */
+        return;
     gp_json_writer *writer = show_json_object(&json, true);
 
     gp_json_put_integer(writer, "workers", facts->workers);
