@@ -248,8 +248,13 @@ static inline bool wait_begun(int count)
     return begun >= count;
 }
 
+/* Waits until this call runs and one has said that it has begun, which may be another worker's. */
 static inline bool wait_running(const gp_future *future)
 {
+    int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
+
+    while (info_of(future).state == GP_FUTURE_WAITING && gp_now_ms() < deadline)
+        gp_sleep_ms(1);
     return wait_begun(1) && info_of(future).state == GP_FUTURE_RUNNING;
 }
 
