@@ -353,13 +353,14 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
 }
 
 /* Return whether the worker outlived its runner. A runner whose worker exits first kills all processes of its
- * commands and only then closes its socket, so the end of file never precedes the worker's own exit. */
+ * commands and only then closes its socket. The runner sees the exit when the worker's files are closed: the worker has no
+ * address space then, but may not be a zombie yet. */
 static bool worker_is_alive(const gp_slot *slot)
 {
     gp_proc_stat stat;
 
     return gp_proc_stat_read(&stat, (pid_t)slot->pid) && stat.start_time == slot->start_time &&
-           stat.state != 'Z' && stat.state != 'X';
+           stat.address_bytes != 0;
 }
 
 static void runner_lose(gp_exec *exec, uint32_t rank)

@@ -32,7 +32,10 @@ bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid)
         for (int field = 2; at != NULL && field < 22; field++)
             at = strchr(at + 1, ' ');
         if (at != NULL) {
-            out->start_time = strtoull(at, NULL, 10);
+            char *end;
+
+            out->start_time = strtoull(at, &end, 10);
+            out->address_bytes = strtoull(end, NULL, 10);
             return true;
         }
     }

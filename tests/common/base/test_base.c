@@ -4,9 +4,11 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/memory/buffer.h"
+#include "common/base/system/proc_stat.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
@@ -390,6 +392,22 @@ TEST(kills_of_more_than_two_readings_ago_do_not_count)
 }
 
 /* ---- files ---- */
+
+TEST(a_process_that_has_exited_has_no_address_space)
+{
+    gp_proc_stat stat;
+    siginfo_t info;
+    pid_t child = fork();
+
+    if (child == 0)
+        _exit(0);
+    REQUIRE(child > 0 && waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(gp_proc_stat_read(&stat, child));
+    CHECK_INT(0, stat.address_bytes);
+    CHECK(stat.state == 'Z' && stat.parent == getpid());
+    CHECK(waitpid(child, NULL, 0) == child && !gp_proc_stat_read(&stat, child));
+    CHECK(gp_proc_stat_read(&stat, getpid()) && stat.address_bytes > 0);
+}
 
 TEST(a_file_that_is_not_regular_is_refused_at_once)
 {
