@@ -44,8 +44,8 @@ static inline ssize_t leftovers_read(int pid, const char *name, char *text, size
     return got;
 }
 
-/* Of a process without an environment: whether it is about to have one.  Who has spawned it is told that it was executed some
- * moments before its words and its environment are in their places. */
+/* Return whether a process whose environment was empty gets one, or has got one since. posix_spawn() returns some moments before the
+ * arguments and the environment of the new program are in place. */
 static inline bool leftovers_nascent(int pid)
 {
     enum { KERNEL_THREAD = 0x200000 };
@@ -59,7 +59,8 @@ static inline bool leftovers_nascent(int pid)
     if (name_end == NULL || sscanf(name_end + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
         return false;
     return state != 'Z' && state != 'X' && (flags & KERNEL_THREAD) == 0 &&
-           leftovers_read(pid, "cmdline", text, sizeof(text)) == 0;
+           (leftovers_read(pid, "cmdline", text, sizeof(text)) == 0 ||
+            leftovers_read(pid, "environ", text, sizeof(text)) > 0);
 }
 
 /* Every process whose first environment names the folder; how many, with those of which that is not known yet. */
