@@ -285,6 +285,7 @@ static bool stream_add(int fd)
 
 /* Shut down connections that have not finished their handshake for HANDSHAKE_MS; ZeroMQ then closes them.  Each is checked
  * and shut down through a copy of its descriptor, which may be closed and reused meanwhile; the spare makes room for it.
+ * If another thread has taken that room, there is no copy: waiting for one could last as long as the connections do.
  * Returns whether there were any. */
 static bool handshakes_end(void)
 {
@@ -300,13 +301,12 @@ static bool handshakes_end(void)
 
         if (s == NULL || s->cookie == 0 || s->handshaken || now - s->accepted_ms < HANDSHAKE_MS)
             continue;
-        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3), target = copy >= 0 ? copy : fd;
 
-        if (copy < 0)
-            continue;
-        if (cookie_of(copy) == s->cookie)
-            any |= shutdown(copy, SHUT_RDWR) == 0;
-        close(copy);
+        if (cookie_of(target) == s->cookie)
+            any |= shutdown(target, SHUT_RDWR) == 0;
+        if (copy >= 0)
+            close(copy);
         s->cookie = 0;
     }
     pthread_mutex_unlock(&streams_lock);
