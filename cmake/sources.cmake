@@ -1,5 +1,5 @@
-# gp_source_options(OPTIONS FILE...): compile these files with these options too. CMake itself ignores a file that does not
-# exist, and the one that was meant would silently lose its options.
+# gp_source_options(OPTIONS FILE...): compile these files with these options too. A file that does not exist is an
+# error; set_source_files_properties() would ignore it.
 function(gp_source_options options)
   foreach(file ${ARGN})
     get_filename_component(path ${file} ABSOLUTE)

@@ -80,11 +80,11 @@ typedef struct gp_run {
     bool lost_alone;   /* the only one that had the state died */
     bool lost_worded;  /* failure is in the words of a death, with the last step: more of those may come */
     bool begin_due;    /* what REFORM_DO_BEGIN asked for: not while a message is being read */
-    /* When the state is lost, and it begins anew in another lease (train_anew.c). */
-    bool lost;              /* it failed so that beginning anew would help */
-    int64_t losses;         /* in a row without a new step between */
-    uint64_t lost_at;       /* the last step that was told before the last of them */
-    bool anew;              /* it was begun anew, and that was not told yet */
+    /* When the state of all ranks is lost, and the training restarts in another lease (train_anew.c). */
+    bool lost;              /* the training failed in a way that a restart can repair */
+    int64_t losses;         /* successive losses without a new step between them */
+    uint64_t lost_at;       /* the last step that was reported before the last loss */
+    bool anew;              /* the training was restarted, and no event has reported it yet */
     uint64_t checked;       /* step of the last reported validation */
     uint64_t group_checked; /* step of the last validation that the present group sent; 0: none */
     bool final_checked;     /* the validation of the weights with population statistics was reported */

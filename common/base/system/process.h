@@ -14,8 +14,7 @@
 int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *),
                     void *context);
 
-/* posix_spawn() of a program that inherits nothing of how this process handles signals: none is blocked, all have their
- * default action.
+/* posix_spawn() of a program with no blocked signals and the default action for all, whatever this process has set.
  *   actions  used and destroyed
  *   group    POSIX_SPAWN_SETPGROUP: leader of a process group of its own; POSIX_SPAWN_SETSID: of a session of its own.
  *            A group whose last parent in its session ends is sent SIGHUP if one of its processes is stopped; a session

@@ -483,8 +483,8 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
                    *again ? request->s3->patience.tries : 1);
 }
 
-/* Less up to half of it, so that those that were sent away together do not come back together: the nanoseconds of the clock
- * are random enough for that. */
+/* Sleep before another attempt: exponential backoff less a random part of up to half of it (jitter), taken from the
+ * nanoseconds of the clock, so that clients refused together do not retry together. */
 static void wait_some(const gp_s3 *s3, uint32_t attempt)
 {
     uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
