@@ -47,10 +47,6 @@ void gp_confusion_clear(gp_confusion *matrix); /* all zero again */
 uint64_t gp_confusion_count(gp_confusion *matrix, const int32_t *truth, const int32_t *predicted,
                             size_t count);
 
-/* gp_confusion_merge -- add the counts of another part of the data to `into`.
- * GP_EINVAL: they have other numbers of classes, or a count would pass 2^64 (nothing was added then). */
-gp_status gp_confusion_merge(gp_confusion *into, const gp_confusion *part, gp_error *err);
-
 /* Of one class.  With n = counts, t = sum of its row, p = sum of its column. */
 typedef struct gp_class_metrics {
     uint64_t truth;     /* t: samples that are of this class */

@@ -192,8 +192,6 @@ typedef enum gp_cut {
     GP_CUTS,
 } gp_cut;
 
-const char *gp_cut_word(gp_cut why); /* "sent too much", behind "it" */
-
 typedef struct gp_gate_stats {
     uint32_t links;            /* connections now */
     uint64_t accepted, failed; /* failed: handshakes of who does not speak CURVE, or not to our key */

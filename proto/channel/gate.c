@@ -85,11 +85,6 @@ static const char *const cut_words[GP_CUTS] = { "said nothing",
                                                 "has a key that was removed",
                                                 "read nothing" };
 
-const char *gp_cut_word(gp_cut why)
-{
-    return cut_words[why];
-}
-
 /* ---- connections ---- */
 
 static gate_link *link_find(gp_gate *gate, int fd)

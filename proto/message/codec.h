@@ -118,7 +118,6 @@ typedef struct gp_envelope {
 
 /* The type with that id, or NULL. */
 const gp_message_type *gp_message_find(uint32_t id);
-const gp_message_type *gp_message_find_name(const char *name);
 
 /* All types in the order of their ids; *count is how many. */
 const gp_message_type *const *gp_message_all(size_t *count);

@@ -1,8 +1,6 @@
 /* messages.c -- the types of messages.def, and finding one by id or name. */
 #include "proto/message/messages.h"
 
-#include <string.h>
-
 #include "proto/message/tables.h"
 
 #define GP_MSG(number, word, way)                                                                            \
@@ -28,14 +26,6 @@ const gp_message_type *gp_message_find(uint32_t id)
 {
     for (size_t i = 0; i < TYPE_COUNT; i++)
         if (types[i]->id == id)
-            return types[i];
-    return NULL;
-}
-
-const gp_message_type *gp_message_find_name(const char *name)
-{
-    for (size_t i = 0; i < TYPE_COUNT; i++)
-        if (strcmp(types[i]->name, name) == 0)
             return types[i];
     return NULL;
 }

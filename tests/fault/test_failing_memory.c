@@ -14,7 +14,6 @@
 #include "common/data/format/idx.h"
 #include "common/data/image/image.h"
 #include "common/data/loader/loader.h"
-#include "common/data/store/subset.h"
 #include "common/model/edit.h"
 #include "common/model/network.h"
 #include "common/model/onnx/onnx.h"
@@ -334,22 +333,6 @@ static gp_status run_loader(gp_error *err)
     return status;
 }
 
-static gp_status run_subset(gp_error *err)
-{
-    static const uint32_t index[] = { 1, 5, 7 };
-    gp_store *store, *part = UNTOUCHED;
-    gp_status status = gp_store_open(&store, "digits:40", GP_DATA_TRAIN, err);
-
-    if (status != GP_OK)
-        return status;
-    status = gp_store_open_subset(&part, store, index, 3, err);
-    CHECK_UNTOUCHED(status, part);
-    if (status == GP_OK)
-        gp_store_close(part);
-    gp_store_close(store);
-    return status;
-}
-
 /* ---- proto ---- */
 
 static gp_status run_message(gp_error *err)
@@ -534,7 +517,6 @@ static const op ops[] = {
     { "JPEG", run_jpeg },
     { "PNG written", run_to_png },
     { "loader", run_loader },
-    { "subset", run_subset },
     { "message", run_message },
     { "door", run_door },
     { "link", run_link },

@@ -79,23 +79,6 @@ uint64_t gp_confusion_count(gp_confusion *matrix, const int32_t *truth, const in
     return counted;
 }
 
-gp_status gp_confusion_merge(gp_confusion *into, const gp_confusion *part, gp_error *err)
-{
-    uint64_t sum;
-
-    if (into->class_count != part->class_count)
-        return gp_fail(err, GP_EINVAL,
-                       "confusion matrices of %" PRIu32 " and of %" PRIu32 " classes cannot be added",
-                       into->class_count, part->class_count);
-    for (size_t i = 0; i < cells_of(into); i++)
-        if (__builtin_add_overflow(into->counts[i], part->counts[i], &sum))
-            return gp_fail(err, GP_EINVAL, "a count of %" PRIu64 " cannot be added to one of %" PRIu64,
-                           part->counts[i], into->counts[i]);
-    for (size_t i = 0; i < cells_of(into); i++)
-        into->counts[i] += part->counts[i];
-    return GP_OK;
-}
-
 /* ---- on the wire ---- */
 
 static void number_put(uint8_t *bytes, uint64_t value, int count)

@@ -1,4 +1,4 @@
-/* subset.h -- parts of a store: counted by class, divided by share, and looked at as stores of their own. */
+/* subset.h -- parts of a store: counted by class, and divided by share. */
 #ifndef GP_SUBSET_H
 #define GP_SUBSET_H
 
@@ -26,10 +26,5 @@ gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_
  * GP_EINVAL: shares that add up to more than 1, a class with fewer samples than wanted, no class per sample. */
 gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t part_count, uint64_t seed,
                          uint8_t *parts, gp_error *err);
-
-/* gp_store_open_subset -- samples index[0..count) of a store, in that order, as a store.
- *   store  borrowed, must outlive it;  index  copied */
-gp_status gp_store_open_subset(gp_store **out, const gp_store *store, const uint32_t *index, uint32_t count,
-                               gp_error *err);
 
 #endif

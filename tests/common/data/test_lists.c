@@ -341,27 +341,6 @@ TEST(a_store_is_divided_within_each_class_and_the_seed_says_how)
     gp_store_close(store);
 }
 
-TEST(a_subset_is_a_store_of_its_own)
-{
-    static const uint32_t index[] = { 19, 0, 5 };
-    gp_store *store = twenty_open(), *subset;
-    uint8_t samples[3];
-    int32_t labels[3];
-    gp_error err;
-
-    REQUIRE_OK(gp_store_open_subset(&subset, store, index, 3, &err), err);
-    CHECK_INT(3, gp_store_get_info(subset)->count);
-    CHECK(gp_store_get_info(subset)->fingerprint != gp_store_get_info(store)->fingerprint);
-    REQUIRE_OK(gp_store_read(subset, (const uint32_t[]){ 2, 1, 0 }, 3, samples, labels, &err), err);
-    CHECK_INT(15, samples[0]);
-    CHECK_INT(0, samples[1]);
-    CHECK_INT(57, samples[2]);
-    CHECK_INT(-1, labels[2]);
-    gp_store_close(subset);
-    CHECK_STATUS(GP_EINVAL, gp_store_open_subset(&subset, store, (const uint32_t[]){ 20 }, 1, &err));
-    gp_store_close(store);
-}
-
 TEST(an_archive_has_images_with_label_images_beside_them)
 {
     static const char *const members[] = { "set", "-C set ." }; /* with a common root, and without */
