@@ -8,7 +8,7 @@
 
 #include "worker/backend/loss_scale_rule.h"
 
-enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_SUMS = 8, GP_KERNEL_RATES = 16 };
+enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_RATES = 16 };
 
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
 

@@ -74,6 +74,14 @@ gp_status gp_device_wait(gp_device *device, gp_lane lane, gp_error *err);
 
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err);
 gp_status gp_device_follow(gp_device *device, gp_lane lane, uint32_t event, gp_error *err);
+/* Let all that comes into `lane` later wait for what is in `other` now. */
+static inline gp_status gp_device_order(gp_device *device, gp_lane lane, uint32_t event, gp_lane other,
+                                        gp_error *err)
+{
+    gp_status status = gp_device_note(device, event, other, err);
+
+    return status == GP_OK ? gp_device_follow(device, lane, event, err) : status;
+}
 /* Whether all before the event is done; true before its first note. */
 gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_error *err);
 

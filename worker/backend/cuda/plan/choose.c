@@ -29,13 +29,15 @@ static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
     return NULL;
 }
 
-/* The library's best guesses, and fewer of those that have to be compiled first. */
-static void ways_list(lowering *l, const gp_library *library, const void *request, const char *word)
+/* List the library's first engines, and fewer of those that have to be compiled. */
+static void ways_list(const lowering *l, step_kind kind, const void *request, const char *word)
 {
-    plan_site *site = &l->plan->site;
+    gp_device *device = l->plan->backend->device;
+    plan_site *site = l->site;
     gp_engine engines[LISTED_MAX];
     uint32_t most[2] = { QUICK_MAX, COMPILED_MAX };
-    uint32_t count = library->engines(l->plan->backend->device, request, engines, LISTED_MAX);
+    uint32_t count = kind == STEP_CONV ? gp_device_conv_engines(device, request, engines, LISTED_MAX)
+                                       : gp_device_product_engines(device, request, engines, LISTED_MAX);
 
     for (uint32_t i = 0; i < count && site->way_count < PLAN_WAYS_MAX; i++) {
         plan_way *way = &site->ways[site->way_count];
@@ -49,115 +51,109 @@ static void ways_list(lowering *l, const gp_library *library, const void *reques
     }
 }
 
-static gp_status library_ask(const lowering *l, const gp_library *library, const void *request,
-                             const char *engine, gp_device_work **work, size_t *workspace, gp_error *err)
+static gp_status library_ask(const lowering *l, step_kind kind, const void *request, const char *engine,
+                             gp_device_work **work, size_t *workspace, gp_error *err)
 {
+    gp_device *device = l->plan->backend->device;
     gp_error why;
-    gp_status status = library->plan(work, l->plan->backend->device, request, engine, workspace, &why);
+    gp_status status = kind == STEP_CONV
+                           ? gp_device_conv_new(work, device, request, engine, workspace, &why)
+                           : gp_device_product_new(work, device, request, engine, workspace, &why);
 
     return gp_lower_granted(status, &why, work, err);
 }
 
-/* Whole, then alone. */
-static gp_status ask_by_rule(const lowering *l, const gp_library *library, const void *whole,
-                             const void *alone, gp_device_work **work, size_t *workspace, gp_error *err)
+/* Ask for the whole, then without what follows. */
+static gp_status ask_by_rule(const lowering *l, const plan_question *question, gp_device_work **work,
+                             size_t *workspace, gp_error *err)
 {
-    plan_site *site = &l->plan->site;
     gp_status status = GP_OK;
 
-    if (whole != NULL && !library->alone_by_rule)
-        status = library_ask(l, library, whole, NULL, work, workspace, err);
-    site->whole = *work != NULL;
+    if (question->whole != NULL && !question->alone_by_rule)
+        status = library_ask(l, question->kind, question->whole, NULL, work, workspace, err);
+    l->site->whole = *work != NULL;
     if (status != GP_OK || *work != NULL)
         return status;
-    return library_ask(l, library, alone, NULL, work, workspace, err);
+    return library_ask(l, question->kind, question->alone, NULL, work, workspace, err);
 }
 
-gp_status gp_lower_ask(lowering *l, const gp_library *library, const char *what, const void *whole,
-                       const void *alone, gp_device_work **work, size_t *workspace, gp_error *err)
+gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *what, gp_device_work **work,
+                       size_t *workspace, gp_error *err)
 {
-    plan_site *site = &l->plan->site;
-    gp_tuning *tuning = l->plan->options.tuning;
+    const void *whole = question->whole;
+    plan_site *site = l->site;
+    const gp_choice *choice = choice_find(l->plan->options.tuning, what);
     gp_status status = GP_OK;
 
     *work = NULL;
     snprintf(site->what, sizeof(site->what), "%s", what);
     if (site->listing) {
-        if (choice_find(tuning, what) != NULL)
-            return GP_OK;
-        if (whole != NULL)
-            ways_list(l, library, whole, whole_word);
-        ways_list(l, library, alone, alone_word);
+        if (choice == NULL && whole != NULL)
+            ways_list(l, question->kind, whole, whole_word);
+        if (choice == NULL)
+            ways_list(l, question->kind, question->alone, alone_word);
         return GP_OK;
     }
-    if (site->how == NULL && choice_find(tuning, what) != NULL) {
-        site->how = choice_find(tuning, what)->how;
-        site->known = true;
-    }
+    if (site->how == NULL && choice != NULL)
+        site->how = choice->how;
     if (site->how != NULL) {
         site->whole = strncmp(site->how, whole_word, strlen(whole_word)) == 0;
         if (whole != NULL || !site->whole)
-            status = library_ask(l, library, site->whole ? whole : alone, site->how + strlen(whole_word),
-                                 work, workspace, err);
+            status = library_ask(l, question->kind, site->whole ? whole : question->alone,
+                                 site->how + strlen(whole_word), work, workspace, err);
         if (status != GP_OK || *work != NULL)
             return status;
         site->refused = true;
     }
-    return ask_by_rule(l, library, whole, alone, work, workspace, err);
+    return ask_by_rule(l, question, work, workspace, err);
 }
 
 /* ---- lowering that can be taken back ---- */
 
 typedef struct marks {
     uint32_t index, steps, prepare, copies;
-    size_t scratch, lasting, workspace;
+    size_t bytes[REGIONS]; /* reserved */
 } marks;
 
 static marks plan_mark(const gp_plan *plan, uint32_t index)
 {
-    return (marks){ .index = index,
-                    .steps = plan->step_count,
-                    .prepare = plan->prepare_count,
-                    .copies = plan->copy_count,
-                    .scratch = plan->scratch_bytes,
-                    .lasting = plan->lasting_bytes,
-                    .workspace = plan->workspace_bytes };
+    marks m = {
+        .index = index, .steps = plan->steps.count, .prepare = plan->prepare.count, .copies = plan->copy_count
+    };
+
+    for (int i = 0; i < REGIONS; i++)
+        m.bytes[i] = plan->regions[i].bytes;
+    return m;
 }
 
 static void plan_take_back(gp_plan *plan, const marks *m)
 {
     uint32_t written = plan->ops[m->index].out[0];
 
-    for (uint32_t i = m->steps; i < plan->step_count; i++)
-        gp_device_work_free(plan->steps[i].work);
-    plan->step_count = m->steps;
-    plan->prepare_count = m->prepare;
+    gp_step_cut(&plan->steps, m->steps);
+    gp_step_cut(&plan->prepare, m->prepare);
     plan->copy_count = m->copies;
-    plan->scratch_bytes = m->scratch;
-    plan->lasting_bytes = m->lasting;
-    plan->workspace_bytes = m->workspace;
+    for (int i = 0; i < REGIONS; i++)
+        plan->regions[i].bytes = m->bytes[i];
     if (written != GP_NO_VALUE)
-        plan->product_masks[written] = NULL;
+        plan->values[written].product_mask = NULL;
 }
 
-/* how: NULL: as it is known, or by rule. */
-static gp_status lower_as(gp_plan *plan, uint32_t index, const char *how, gp_error *err)
+/* how NULL: in the way that a choice of the tuning says, or by rule. */
+static gp_status lower_as(gp_plan *plan, uint32_t index, const char *how, plan_site *site, gp_error *err)
 {
-    plan->site = (plan_site){ .how = how };
-    return gp_plan_lower(plan, index, err);
+    *site = (plan_site){ .how = how };
+    return gp_lower_op(plan, index, site, err);
 }
 
 /* ---- the race ---- */
-
-enum { ROOM_SCRATCH, ROOM_LASTING, ROOM_WORKSPACE, ROOMS };
 
 typedef struct race {
     gp_plan *plan;
     bool timing; /* there was time for it */
     bool began;
-    void *room[ROOMS];
-    size_t have[ROOMS];
-    int64_t compiled_left_ns; /* at most half of the time is for engines that are compiled first */
+    plan_region room[REGIONS]; /* allocated: at least what was needed so far */
+    int64_t compiled_left_ns;  /* at most half of the time is for engines that are compiled first */
 } race;
 
 /* Numbers that are no zeros, which some devices multiply faster: as 2 bytes or 4 of any type, small and finite. */
@@ -182,57 +178,60 @@ static gp_status race_begin(race *r, gp_error *err)
 {
     gp_plan *plan = r->plan;
     const gp_kernel_call call =
-        gp_plan_call(plan, &(gp_batch){ .count = plan->options.micro_batch, .first = true, .last = true });
+        gp_plan_call(&(gp_batch){ .count = plan->options.micro_batch, .first = true, .last = true });
     gp_status status;
 
     if (r->began)
         return GP_OK;
     r->began = true;
-    status = gp_device_upload(plan->backend->device, plan->call, &call, sizeof(call), err);
-    return status == GP_OK ? numbers_fill(plan->backend->device, plan->arena, plan->arena_bytes, err)
+    status = gp_device_upload(plan->backend->device, plan->buffers.call, &call, sizeof(call), err);
+    return status == GP_OK ? numbers_fill(plan->backend->device, plan->arena.at, plan->arena.bytes, err)
                            : status;
 }
 
-/* As if there had been none: what the plan has taken is zeros. */
+/* Undo what the race wrote: the plan's memory is zeros again. */
 static gp_status race_end(race *r, gp_status status, gp_error *err)
 {
     gp_plan *plan = r->plan;
+    const plan_buffers *buffers = &plan->buffers;
     gp_device *device = plan->backend->device;
 
-    for (int i = 0; i < ROOMS; i++)
-        gp_device_free(device, r->room[i]);
-    plan->scratch = plan->lasting = plan->workspace = NULL;
+    for (int i = 0; i < REGIONS; i++) {
+        gp_device_free(device, r->room[i].at);
+        plan->regions[i].at = NULL;
+    }
     if (!r->began || status != GP_OK)
         return status;
-    status = gp_device_clear(device, plan->arena, plan->arena_bytes, err);
-    if (status == GP_OK && plan->gradients != NULL)
-        status = gp_device_clear(device, plan->gradients, plan->graph->blob_count * sizeof(float), err);
+    status = gp_device_clear(device, plan->arena.at, plan->arena.bytes, err);
+    if (status == GP_OK && buffers->gradients != NULL)
+        status = gp_device_clear(device, buffers->gradients, plan->graph->blob_count * sizeof(float), err);
     if (status == GP_OK)
-        status = gp_device_clear(device, plan->sums, PLAN_SUMS * sizeof(double), err);
-    return status == GP_OK ? gp_device_clear(device, plan->call, sizeof(*plan->call), err) : status;
+        status = gp_buffers_clear_sums(buffers, device, err);
+    return status == GP_OK ? gp_device_clear(device, buffers->call, sizeof(*buffers->call), err) : status;
 }
 
 /* GP_ENOMEM: there is not enough left on the device. */
 static gp_status race_make_room(race *r, gp_error *err)
 {
-    gp_plan *plan = r->plan;
-    gp_device *device = plan->backend->device;
-    const size_t need[ROOMS] = { plan->scratch_bytes, plan->lasting_bytes, plan->workspace_bytes };
-    char **const at[ROOMS] = { &plan->scratch, &plan->lasting, &plan->workspace };
+    gp_device *device = r->plan->backend->device;
     gp_status status = GP_OK;
 
-    for (int i = 0; i < ROOMS && status == GP_OK; i++) {
-        if (r->have[i] < need[i]) {
-            gp_device_free(device, r->room[i]);
-            r->room[i] = NULL;
-            r->have[i] = 0;
-            status = gp_device_alloc(device, &r->room[i], need[i], err);
+    for (int i = 0; i < REGIONS && status == GP_OK; i++) {
+        plan_region *room = &r->room[i], *region = &r->plan->regions[i];
+
+        if (room->bytes < region->bytes) {
+            void *block = NULL;
+
+            gp_device_free(device, room->at);
+            *room = (plan_region){ .at = NULL };
+            status = gp_device_alloc(device, &block, region->bytes, err);
+            room->at = block;
             if (status == GP_OK)
-                status = numbers_fill(device, r->room[i], need[i], err);
+                status = numbers_fill(device, room->at, region->bytes, err);
             if (status == GP_OK)
-                r->have[i] = need[i];
+                room->bytes = region->bytes;
         }
-        *at[i] = r->room[i];
+        region->at = room->at;
     }
     return status;
 }
@@ -241,9 +240,8 @@ static gp_status steps_run(gp_plan *plan, const marks *m, int times, gp_error *e
 {
     gp_status status = GP_OK;
 
-    for (int k = 0; k < times; k++)
-        for (uint32_t i = m->steps; i < plan->step_count && status == GP_OK; i++)
-            status = gp_plan_step_run(plan, &plan->steps[i], err);
+    for (int k = 0; k < times && status == GP_OK; k++)
+        status = gp_plan_launch(plan, &plan->steps, m->steps, plan->steps.count - m->steps, err);
     return status;
 }
 
@@ -276,7 +274,7 @@ static gp_status steps_time(race *r, const marks *m, double best_ns, double *out
 
     if (status == GP_OK)
         status = time_once(plan, m, NULL, &ns, err);
-    if (status == GP_OK && !plan->eager) {
+    if (status == GP_OK && !plan->backend->eager) {
         times = ns > SLOW_NS ? 1 : RECORDED;
         status = gp_device_record(device, err);
         if (status == GP_OK)
@@ -297,17 +295,17 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
                           gp_error *err)
 {
     gp_plan *plan = r->plan;
+    plan_site site;
     gp_error why;
-    gp_status status = lower_as(plan, m->index, way->how, err);
-    bool refused = plan->site.refused;
+    gp_status status = lower_as(plan, m->index, way->how, &site, err);
 
     *ns = 0.0;
-    if (status == GP_OK && !refused) {
+    if (status == GP_OK && !site.refused) {
         status = race_make_room(r, &why);
-        for (uint32_t i = m->steps; i < plan->step_count && status == GP_OK; i++)
-            gp_plan_step_move(plan, &plan->steps[i]);
-        if (status == GP_OK)
+        if (status == GP_OK) {
+            gp_step_move(&plan->steps, m->steps, plan->regions);
             status = steps_time(r, m, best_ns, ns, &why);
+        }
         if (status != GP_OK) { /* of that way; but a device that is lost is lost */
             *ns = 0.0;
             status = gp_device_sync(plan->backend->device, err);
@@ -355,16 +353,15 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
 /* ---- the whole ---- */
 
 /* What was taken, whoever chose it. */
-static void choice_note(gp_plan *plan, const marks *m, double us)
+static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, double us)
 {
     gp_tuning *tuning = plan->options.tuning;
-    const plan_site *site = &plan->site;
     gp_choice *choice = choice_find(tuning, site->what);
     const step *s = NULL;
 
-    for (uint32_t i = m->steps; i < plan->step_count; i++)
-        if (plan->steps[i].work != NULL)
-            s = &plan->steps[i];
+    for (uint32_t i = m->steps; i < plan->steps.count; i++)
+        if (plan->steps.step[i].work != NULL)
+            s = &plan->steps.step[i];
     if (s == NULL || (choice == NULL && tuning->count == GP_CHOICES_MAX))
         return;
     if (choice == NULL)
@@ -386,9 +383,8 @@ static void ways_of(gp_plan *plan, const marks *m, plan_site *out)
 {
     gp_error ignored;
 
-    plan->site = (plan_site){ .listing = true };
-    gp_plan_lower(plan, m->index, &ignored);
-    *out = plan->site;
+    *out = (plan_site){ .listing = true };
+    gp_lower_op(plan, m->index, out, &ignored);
     plan_take_back(plan, m);
 }
 
@@ -398,23 +394,23 @@ static gp_status lower_chosen(race *r, uint32_t index, gp_error *err)
     gp_tuning *tuning = plan->options.tuning;
     const marks m = plan_mark(plan, index);
     const plan_way *winner = NULL;
-    plan_site listed = { .way_count = 0 };
+    plan_site listed = { .way_count = 0 }, site;
     double ns = 0.0;
     gp_status status = GP_OK;
 
     if (tuning == NULL || !gp_plan_asks(plan->ops[index].code))
-        return lower_as(plan, index, NULL, err);
+        return lower_as(plan, index, NULL, &site, err);
     if (r->timing)
         ways_of(plan, &m, &listed);
     if (listed.way_count > 1 && tuning->count < GP_CHOICES_MAX)
         status = race_run(r, &m, &listed, &winner, &ns, err);
     if (status == GP_OK)
-        status = lower_as(plan, index, winner == NULL ? NULL : winner->how, err);
-    if (status != GP_OK || plan->site.what[0] == '\0')
+        status = lower_as(plan, index, winner == NULL ? NULL : winner->how, &site, err);
+    if (status != GP_OK || site.what[0] == '\0')
         return status;
     tuning->timed += winner != NULL;
     tuning->untimed += winner == NULL && listed.way_count > 1;
-    choice_note(plan, &m, ns * 1e-3);
+    choice_note(plan, &m, &site, ns * 1e-3);
     return GP_OK;
 }
 

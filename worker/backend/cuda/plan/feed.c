@@ -13,7 +13,6 @@
 #include "common/data/store/augment.h"
 #include "common/data/store/sampler.h"
 #include "worker/backend/cuda/plan/keep.h"
-#include "worker/backend/cuda/plan/slots.h"
 
 enum { READ_BYTES = 16 << 20, SPARE_BYTES = 512 << 20 };
 
@@ -22,16 +21,7 @@ _Static_assert((int)GP_SHUFFLE_NEVER == 0 && (int)GP_SHUFFLE_ONCE == 1,
 
 void gp_feed_close(gp_plan *plan)
 {
-    gp_device *device = plan->backend->device;
-    gp_feed *feed = &plan->kept->feed;
-
-    gp_device_free(device, feed->data);
-    gp_device_free(device, feed->data_targets);
-    gp_device_free(device, feed->index);
-    gp_device_free(device, feed->means);
-    gp_device_free(device, feed->slots);
-    gp_device_free_host(device, feed->pinned); /* the device has come to rest */
-    *feed = (gp_feed){ 0 };
+    gp_slots_free(&plan->kept->feed.slots, plan->backend->device);
 }
 
 /* ---- memory ---- */
@@ -74,14 +64,15 @@ static gp_status data_take(gp_plan *plan, const gp_resident *resident, gp_error 
 {
     gp_feed *feed = &plan->kept->feed;
     const size_t rows = plan->options.micro_batch;
-    gp_status status = gp_plan_take(plan, &feed->data, resident->count * resident->sample_bytes, err);
+    gp_status status = gp_heap_take(&plan->heap, &feed->data, resident->count * resident->sample_bytes, err);
 
     if (status == GP_OK)
-        status = gp_plan_take(plan, &feed->data_targets, resident->count * resident->target_bytes, err);
+        status =
+            gp_heap_take(&plan->heap, &feed->data_targets, resident->count * resident->target_bytes, err);
     if (status == GP_OK)
-        status = gp_plan_take(plan, &feed->index, rows * sizeof(uint32_t), err);
+        status = gp_heap_take(&plan->heap, &feed->index, rows * sizeof(uint32_t), err);
     if (status == GP_OK && resident->drawn)
-        status = gp_plan_take(plan, &feed->means, rows * resident->channels * sizeof(double), err);
+        status = gp_heap_take(&plan->heap, &feed->means, rows * resident->channels * sizeof(double), err);
     return status == GP_OK ? data_read(plan, resident, err) : status;
 }
 
@@ -89,33 +80,28 @@ static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *
 {
     gp_feed *feed = &plan->kept->feed;
     const size_t rows = plan->options.micro_batch;
-    void *pinned = NULL, *there;
-    gp_status status;
 
     feed->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
     feed->draws_at = feed->targets_at + (resident ? 0 : gp_slot_aligned(rows * plan->graph->target_bytes));
     feed->samples_at = feed->draws_at + (drawn ? gp_slot_aligned(rows * sizeof(gp_kernel_draw)) : 0);
-    feed->slot_bytes = feed->samples_at + (resident ? 0 : gp_slot_aligned(rows * gp_slot_sample_bytes(plan)));
-    status = gp_device_alloc_host(plan->backend->device, &pinned, &there, FEED_SLOTS * feed->slot_bytes, err);
-    if (status != GP_OK)
-        return status;
-    feed->pinned = pinned;
-    return gp_plan_take(plan, &feed->slots, FEED_SLOTS * feed->slot_bytes, err);
+    return gp_slots_take(
+        &feed->slots, &plan->heap,
+        feed->samples_at + (resident ? 0 : gp_slot_aligned(rows * gp_slot_sample_bytes(plan))), err);
 }
 
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    gp_kernel_args *input = &plan->steps[0].args;
-    const size_t taken_bytes = plan->taken_bytes;
+    gp_kernel_args *input = &plan->steps.step[0].args;
+    const uint32_t blocks = plan->heap.count;
     gp_error ignored;
     gp_status status;
 
     if (resident != NULL && data_fit(plan, resident) && data_take(plan, resident, &ignored) == GP_OK) {
         feed->resident = resident;
     } else if (resident != NULL) {
-        gp_feed_close(plan); /* what was taken of it */
-        plan->taken_bytes = taken_bytes;
+        *feed = (gp_feed){ .resident = NULL };
+        gp_heap_cut(&plan->heap, blocks);
     }
     resident = feed->resident;
     status = slots_take(plan, resident != NULL, resident != NULL && resident->drawn, err);
@@ -123,10 +109,10 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
         return status;
     input->index = NULL;
     input->count = 0;
-    input->bytes = plan->samples; /* where a warp leaves them */
+    input->bytes = plan->buffers.samples; /* where a warp leaves them */
     if (resident == NULL) {
-        input->bytes = feed->slots + feed->samples_at;
-        input->count = feed->slot_bytes;
+        input->bytes = feed->slots.mirrors + feed->samples_at;
+        input->count = feed->slots.bytes;
     } else if (!resident->drawn) {
         input->bytes = feed->data;
         input->index = feed->index;
@@ -164,7 +150,7 @@ static size_t slot_write(const gp_plan *plan, char *slot, const gp_step_call *ca
 {
     const gp_feed *feed = &plan->kept->feed;
     const gp_batch *batch = &call->batch;
-    gp_kernel_call about = gp_plan_call(plan, batch);
+    gp_kernel_call about = gp_plan_call(batch);
 
     about.targets = 1;
     about.epoch = call->epoch;
@@ -193,26 +179,21 @@ gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err)
 {
     gp_device *device = plan->backend->device;
     gp_feed *feed = &plan->kept->feed;
-    uint32_t slot = (uint32_t)(feed->calls % FEED_SLOTS);
-    char *pinned = feed->pinned + slot * feed->slot_bytes;
+    uint32_t slot = (uint32_t)(feed->calls % GP_SLOTS);
     size_t bytes;
     gp_status status = slot_wait(device, slot, err);
 
     if (status != GP_OK)
         return status;
-    bytes = slot_write(plan, pinned, call);
+    bytes = slot_write(plan, gp_slot_pinned(&feed->slots, slot), call);
     status = gp_device_follow(device, GP_LANE_INPUT, GP_EVENT_USED + slot, err);
-    if (status == GP_OK)
-        status = gp_device_feed(device, feed->slots + slot * feed->slot_bytes, pinned, bytes, err);
-    if (status == GP_OK)
-        status = gp_device_note(device, GP_EVENT_FED + slot, GP_LANE_INPUT, err);
-    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_FED + slot, err) : status;
+    return status == GP_OK ? gp_slot_put(&feed->slots, device, slot, bytes, err) : status;
 }
 
 gp_status gp_feed_used(gp_plan *plan, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    uint32_t slot = (uint32_t)(feed->calls++ % FEED_SLOTS);
+    uint32_t slot = (uint32_t)(feed->calls++ % GP_SLOTS);
 
     return gp_device_note(plan->backend->device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
 }
@@ -245,7 +226,7 @@ static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
 
     args.bytes = feed->data;
     args.index = feed->index;
-    args.count = feed->slot_bytes;
+    args.count = feed->slots.bytes;
     args.factor[0] = resident->fill;
     args.d[0] = feed->means;
     args.x[0] = (gp_kernel_image){ .channels = resident->channels,
@@ -253,8 +234,8 @@ static gp_status launch_warp(gp_plan *plan, gp_kernel_args args, gp_error *err)
                                    .width = resident->width,
                                    .pixels = resident->height * resident->width,
                                    .sample = resident->channels * resident->height * resident->width };
-    args.x[1].data = feed->slots + feed->draws_at;
-    args.y[0] = (gp_kernel_image){ .data = plan->samples,
+    args.x[1].data = feed->slots.mirrors + feed->draws_at;
+    args.y[0] = (gp_kernel_image){ .data = plan->buffers.samples,
                                    .channels = resident->channels,
                                    .height = (uint32_t)shape->dim[1],
                                    .width = (uint32_t)shape->dim[2] };
@@ -270,16 +251,16 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err)
 {
     gp_device *device = plan->backend->device;
     const gp_feed *feed = &plan->kept->feed;
-    const gp_kernel_args base = { .call = plan->call, .kept = plan->kept->kept };
+    const gp_kernel_args base = { .call = plan->buffers.call, .kept = plan->kept->kept };
     const uint32_t words = (uint32_t)(plan->graph->target_bytes / sizeof(uint32_t));
     gp_kernel_args args = base;
     gp_status status;
 
-    status = gp_slot_turn(plan, plan->kept->kept, feed->slots, feed->slot_bytes, FEED_SLOTS, err);
-    args.y[0].data = plan->targets;
+    status = gp_slot_turn(plan, plan->kept->kept, &feed->slots, err);
+    args.y[0].data = plan->buffers.targets;
     if (feed->resident == NULL) {
-        args.bytes = feed->slots + feed->targets_at;
-        args.count = feed->slot_bytes;
+        args.bytes = feed->slots.mirrors + feed->targets_at;
+        args.count = feed->slots.bytes;
         return status == GP_OK ? gp_device_launch(device, GP_KERNEL_feed_targets, &args,
                                                   plan->options.micro_batch * words, err)
                                : status;

@@ -240,11 +240,9 @@ gp_status gp_plan_fuse(gp_plan *plan, gp_error *err)
 
     plan->ops = gp_calloc(ops->count + 1, sizeof(*plan->ops));
     plan->follows = gp_calloc(ops->count + 1, sizeof(*plan->follows));
-    plan->masks = gp_calloc(plan->graph->value_count + 1, sizeof(*plan->masks));
-    plan->product_masks = gp_calloc(plan->graph->value_count + 1, sizeof(*plan->product_masks));
+    plan->copies = gp_calloc(ops->count + 1, sizeof(*plan->copies));
     f.links = gp_calloc(plan->graph->value_count + 1, sizeof(*f.links));
-    if (plan->ops == NULL || plan->follows == NULL || plan->masks == NULL || plan->product_masks == NULL ||
-        f.links == NULL) {
+    if (plan->ops == NULL || plan->follows == NULL || plan->copies == NULL || f.links == NULL) {
         gp_free(f.links);
         return gp_fail(err, GP_ENOMEM, "no memory for a table of %u ops", ops->count);
     }

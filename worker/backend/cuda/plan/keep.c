@@ -12,7 +12,7 @@ _Static_assert((int)GP_CLIP_L2NORM == 0 && (int)GP_CLIP_GLOBAL_L2NORM == 1 && (i
 _Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_TOLD_SUMS,
                "the sums of a step");
 
-/* Graphs first, then the group that they are in, then the memory that is registered with it. */
+/* Graphs first, then the group that they are in; the memory that is registered with it is freed by the heap. */
 void gp_kept_free(gp_plan *plan)
 {
     gp_kept *kept = plan->kept;
@@ -23,10 +23,6 @@ void gp_kept_free(gp_plan *plan)
     gp_steps_free_graphs(plan);
     gp_device_leave(device);
     gp_feed_close(plan);
-    gp_device_free(device, kept->state);
-    gp_device_free(device, kept->tensors);
-    gp_device_free(device, kept->squares);
-    gp_device_free(device, kept->kept);
     gp_device_free_host(device, kept->mail);
     gp_free(kept->buckets);
     gp_free(kept);
@@ -72,7 +68,7 @@ static const gp_parameter *parameter_at(const gp_graph *graph, size_t element)
 /* last[parameter]: the last step that touches its gradient, by what its op says and by where its pointers lead. */
 static void touch(const gp_plan *plan, uint32_t *last, const void *pointer, uint32_t at)
 {
-    const char *begin = (const char *)plan->gradients, *where = pointer;
+    const char *begin = (const char *)plan->buffers.gradients, *where = pointer;
     const gp_parameter *parameter;
 
     if (where < begin || where >= begin + plan->graph->blob_count * sizeof(float))
@@ -84,7 +80,7 @@ static void touch(const gp_plan *plan, uint32_t *last, const void *pointer, uint
 
 static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
 {
-    const step *s = &plan->steps[at];
+    const step *s = &plan->steps.step[at];
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
 
     if (s->kernel == GP_KERNEL_bad_part) /* it counts what is not finite: a sum over the ranks is that too */
@@ -119,14 +115,14 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
     }
     for (uint32_t p = 0; p < graph->parameter_count; p++)
         last[p] = UINT32_MAX; /* nobody known: at the end */
-    for (uint32_t i = 0; i < plan->step_count; i++)
+    for (uint32_t i = 0; i < plan->steps.count; i++)
         step_touch(plan, last, i);
     for (uint32_t b = 0; b < keep->bucket_count; b++) {
         const gp_range *range = &keep->buckets[b];
 
         for (uint32_t p = 0; p < graph->parameter_count; p++) {
             const gp_parameter *parameter = &graph->parameters[p];
-            uint32_t touched = last[p] < plan->step_count ? last[p] : plan->step_count - 1;
+            uint32_t touched = last[p] < plan->steps.count ? last[p] : plan->steps.count - 1;
 
             if (parameter->offset < range->first + range->count &&
                 range->first < parameter->offset + (size_t)parameter->count && touched > after)
@@ -167,7 +163,7 @@ static gp_status mail_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
                              .loss_scale = keep->loss_scale,
                              .loss_scale_good = keep->loss_scale_good };
     void *mail = NULL, *there = NULL;
-    gp_status status = gp_plan_take(plan, &kept->kept, sizeof(*kept->kept), err);
+    gp_status status = gp_heap_take(&plan->heap, &kept->kept, sizeof(*kept->kept), err);
 
     if (status == GP_OK)
         status = gp_device_upload(device, kept->kept, &first, sizeof(first), err);
@@ -192,19 +188,19 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     gp_status status = tensors == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a table of tensors") : GP_OK;
 
     if (status == GP_OK)
-        status = gp_plan_take(plan, &kept->state, kept->state_blobs * blob, err);
+        status = gp_heap_take(&plan->heap, &kept->state, kept->state_blobs * blob, err);
     if (status == GP_OK)
         status = gp_device_upload(device, kept->state, keep->state, kept->state_blobs * blob, err);
     if (status == GP_OK)
-        status = gp_device_upload(device, plan->parameters, plan->memory.parameters, blob, err);
+        status = gp_buffers_put_parameters(&plan->buffers, device, graph, plan->memory.parameters, err);
     if (status == GP_OK)
-        status = gp_plan_take(plan, &kept->tensors, bytes, err);
+        status = gp_heap_take(&plan->heap, &kept->tensors, bytes, err);
     if (status == GP_OK) {
         tensors_fill(graph, tensors);
         status = gp_device_upload(device, kept->tensors, tensors, bytes, err);
     }
     if (status == GP_OK)
-        status = gp_plan_take(plan, &kept->squares,
+        status = gp_heap_take(&plan->heap, &kept->squares,
                               ((size_t)kept->tensor_count * (CLIP_CHUNKS + 1) + 1) * sizeof(double), err);
     if (status == GP_OK)
         status = mail_take(plan, keep, err);
@@ -216,6 +212,7 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
 
 static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err)
 {
+    const uint32_t blocks = plan->heap.count;
     gp_kept *kept;
     gp_status status;
 
@@ -238,9 +235,11 @@ static gp_status keep_begin(gp_plan *plan, const gp_keep *keep, bool *resident, 
         status = gp_device_sync(plan->backend->device, err);
     if (status != GP_OK) {
         gp_kept_free(plan);
+        gp_heap_cut(&plan->heap, blocks);
         return status;
     }
-    gp_device_register(plan->backend->device, plan->gradients, plan->graph->blob_count * sizeof(float));
+    gp_device_register(plan->backend->device, plan->buffers.gradients,
+                       plan->graph->blob_count * sizeof(float));
     *resident = kept->feed.resident != NULL;
     return GP_OK;
 }
@@ -277,7 +276,7 @@ gp_status gp_kept_commit(gp_plan *plan, gp_error *err)
     const gp_kept *kept = plan->kept;
     const size_t count = plan->graph->blob_count;
     gp_device *device = plan->backend->device;
-    gp_kernel_args args = { .call = plan->call,
+    gp_kernel_args args = { .call = plan->buffers.call,
                             .kept = kept->kept,
                             .mail = kept->mail_there,
                             .tensors = kept->tensors,
@@ -287,11 +286,11 @@ gp_status gp_kept_commit(gp_plan *plan, gp_error *err)
     gp_kernel_args tell = args;
     gp_status status;
 
-    args.f[0] = plan->parameters;
-    args.f[1] = plan->gradients;
+    args.f[0] = plan->buffers.parameters;
+    args.f[1] = plan->buffers.gradients;
     args.f[2] = kept->state;
     args.f[3] = kept->state + count;
-    args.d[1] = tell.d[1] = plan->sums;
+    args.d[1] = tell.d[1] = plan->buffers.sums;
     tell.n[0] = PLAN_SUMS;
     status = gp_device_launch(device, GP_KERNEL_latch, &args, 1, err);
     if (status == GP_OK)
@@ -307,7 +306,7 @@ static gp_status keep_fetch(gp_plan *plan, float *parameters, float *state, gp_e
 {
     const size_t bytes = plan->graph->blob_count * sizeof(float);
     gp_device *device = plan->backend->device;
-    gp_status status = gp_device_download(device, parameters, plan->parameters, bytes, err);
+    gp_status status = gp_device_download(device, parameters, plan->buffers.parameters, bytes, err);
 
     if (status == GP_OK && state != NULL)
         status = gp_device_download(device, state, plan->kept->state, plan->kept->state_blobs * bytes, err);

@@ -13,15 +13,12 @@
 #ifndef GP_CUDA_KEEP_H
 #define GP_CUDA_KEEP_H
 
-#include "worker/backend/cuda/plan/plan.h"
-
-enum { FEED_SLOTS = 2 };
+#include "worker/backend/cuda/plan/slots.h"
 
 /* A slot: [call | targets | draws | samples], each where it is not empty. */
 typedef struct gp_feed {
-    size_t slot_bytes, targets_at, draws_at, samples_at;
-    char *pinned; /* [FEED_SLOTS], of the host */
-    char *slots;  /* the same on the device */
+    gp_slots slots;
+    size_t targets_at, draws_at, samples_at; /* in a slot */
     uint64_t calls;
     const gp_resident *resident; /* NULL: samples are fed */
     char *data, *data_targets;   /* of all samples */

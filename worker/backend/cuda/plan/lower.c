@@ -4,34 +4,14 @@
  * the order and type of the activations, packed anew when parameters have changed (plan->prepare); their weights' gradients
  * come out the same way and are added to the blob's.  Everything else, and what the libraries refuse, is bodies of our own.
  *
- * Scratch is shared by all ops, which run one after the other; what lasts is not.  Their places are not known before all are
- * lowered: pointers into them are offsets from bases that are no addresses, until plan.c moves them. */
+ * Pointers into regions (region.h) are placeholders until plan.c moves the steps. */
 #include <string.h>
 
-#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 step *gp_lower_step(lowering *l, step_kind kind)
 {
-    gp_plan *plan = l->plan;
-    step **steps = l->preparing ? &plan->prepare : &plan->steps, *added;
-    uint32_t *count = l->preparing ? &plan->prepare_count : &plan->step_count;
-    uint32_t *room = l->preparing ? &plan->prepare_capacity : &plan->step_capacity;
-
-    if (*count == *room) {
-        uint32_t capacity = *room == 0 ? 64 : 2 * *room;
-        step *grown = gp_realloc_array(*steps, capacity, sizeof(*grown));
-
-        if (grown == NULL)
-            return NULL;
-        *steps = grown;
-        *room = capacity;
-    }
-    added = &(*steps)[(*count)++];
-    memset(added, 0, sizeof(*added));
-    added->kind = kind;
-    added->op = l->index;
-    return added;
+    return gp_step_add(l->preparing ? &l->plan->prepare : &l->plan->steps, kind, l->index);
 }
 
 gp_status gp_lower_no_steps(gp_error *err)
@@ -59,20 +39,14 @@ gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *a
 
 void *gp_lower_scratch(lowering *l, size_t bytes)
 {
-    void *at = (void *)(GP_SCRATCH_BASE + l->scratch);
-
-    l->scratch += (bytes + 255) / 256 * 256;
-    if (l->scratch > l->plan->scratch_bytes)
-        l->plan->scratch_bytes = l->scratch;
-    return at;
+    return gp_region_reserve(l->plan->regions, REGION_SCRATCH, &l->scratch, bytes);
 }
 
 void *gp_lower_lasting(lowering *l, size_t bytes)
 {
-    void *at = (void *)(GP_LASTING_BASE + l->plan->lasting_bytes);
+    size_t offset = l->plan->regions[REGION_LASTING].bytes;
 
-    l->plan->lasting_bytes += (bytes + 255) / 256 * 256;
-    return at;
+    return gp_region_reserve(l->plan->regions, REGION_LASTING, &offset, bytes);
 }
 
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image)
@@ -196,11 +170,11 @@ gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err)
     enum { PARTS = 1 << 14, FEW = 64 };
     lowering l = { .plan = plan, .index = plan->graph->ops[plan->options.phase].count };
     gp_kernel_args args = {
-        .call = plan->call, .count = plan->graph->blob_count, .chunks = PARTS, .n = { 1, FEW }
+        .call = plan->buffers.call, .count = plan->graph->blob_count, .chunks = PARTS, .n = { 1, FEW }
     };
     gp_status status;
 
-    args.f[1] = plan->gradients;
+    args.f[1] = plan->buffers.gradients;
     args.d[0] = gp_lower_scratch(&l, PARTS * sizeof(double));
     status = gp_lower_kernel(&l, GP_KERNEL_bad_part, &args, PARTS, err);
     args.f[1] = NULL;
@@ -208,7 +182,7 @@ gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err)
     if (status == GP_OK)
         status = gp_lower_kernel(&l, GP_KERNEL_parts_fold, &args, FEW, err);
     args.d[0] = args.d[1];
-    args.d[1] = plan->sums;
+    args.d[1] = plan->buffers.sums;
     args.chunks = FEW;
     return status == GP_OK ? gp_lower_kernel(&l, GP_KERNEL_bad_sum, &args, 1, err) : status;
 }
@@ -218,7 +192,7 @@ lowering gp_lower_begin(gp_plan *plan, uint32_t index)
     const gp_op *op = &plan->ops[index];
     lowering l = { .plan = plan, .op = op, .follow = &plan->follows[index], .index = index };
 
-    l.args.call = plan->call;
+    l.args.call = plan->buffers.call;
     l.args.rows = plan->options.micro_batch;
     for (int k = 0; k < GP_OP_VALUES_MAX; k++)
         l.args.x[k] = operand_image(plan, op->in[k]);
@@ -236,7 +210,7 @@ lowering gp_lower_begin(gp_plan *plan, uint32_t index)
     return l;
 }
 
-gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
+gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *err)
 {
     const gp_op *op = &plan->ops[index];
     lower_fn lower = lower_find(op->code);
@@ -250,5 +224,6 @@ gp_status gp_plan_lower(gp_plan *plan, uint32_t index, gp_error *err)
             "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
             gp_op_name(op->code));
     l = gp_lower_begin(plan, index);
+    l.site = site;
     return lower(&l, err);
 }

@@ -42,17 +42,6 @@ static gp_conv_request request_of(const lowering *l, const conv_pass *p)
     return request;
 }
 
-static gp_status conv_plan(gp_device_work **out, gp_device *device, const void *request, const char *engine,
-                           size_t *workspace, gp_error *err)
-{
-    return gp_device_conv_new(out, device, request, engine, workspace, err);
-}
-
-static uint32_t conv_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
-{
-    return gp_device_conv_engines(device, request, engines, most);
-}
-
 /* All that an engine's time, and whether it can do it, depends on. */
 static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYTES])
 {
@@ -75,9 +64,6 @@ static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYT
 static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
                           bool *whole, gp_error *err)
 {
-    /* Moments in cuDNN's engines are worth what they cost only where that was measured. */
-    static const gp_library usual = { conv_plan, conv_engines, false },
-                            measured = { conv_plan, conv_engines, true };
     const gp_kernel_image *with = &l->args.x[PLAN_WITH];
     const gp_conv_request alone = request_of(l, p);
     gp_conv_request request = alone;
@@ -94,9 +80,14 @@ static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work
     }
     *whole = request.bias || request.added || request.relu || request.masked || request.sums;
     conv_describe(&request, what);
-    status = gp_lower_ask(l, request.sums && !l->plan->backend->moments ? &measured : &usual, what,
-                          *whole ? &request : NULL, &alone, work, workspace, err);
-    *whole = *whole && l->plan->site.whole;
+    /* Moments in cuDNN's engines are worth what they cost only where that was measured. */
+    status = gp_lower_ask(l,
+                          &(plan_question){ .kind = STEP_CONV,
+                                            .whole = *whole ? &request : NULL,
+                                            .alone = &alone,
+                                            .alone_by_rule = request.sums && !l->plan->backend->moments },
+                          what, work, workspace, err);
+    *whole = *whole && l->site->whole;
     return status;
 }
 

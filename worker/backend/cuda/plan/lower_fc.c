@@ -48,17 +48,6 @@ static gp_product_request request_of(const lowering *l, const fc_pass *p)
     return r;
 }
 
-static gp_status product_plan(gp_device_work **out, gp_device *device, const void *request,
-                              const char *engine, size_t *workspace, gp_error *err)
-{
-    return gp_device_product_new(out, device, request, engine, workspace, err);
-}
-
-static uint32_t product_engines(gp_device *device, const void *request, gp_engine *engines, uint32_t most)
-{
-    return gp_device_product_engines(device, request, engines, most);
-}
-
 static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WHAT_BYTES])
 {
     snprintf(what, GP_CHOICE_WHAT_BYTES, "product %ux%ux%u%s%s %s %s%s%s%s%s%s", r->n, r->m, r->k,
@@ -71,14 +60,15 @@ static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WH
 static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
                              gp_device_work **work, size_t *workspace, gp_error *err)
 {
-    static const gp_library library = { product_plan, product_engines, false };
     bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
     char what[GP_CHOICE_WHAT_BYTES];
     gp_status status;
 
     product_describe(follows ? whole : r, what);
-    status = gp_lower_ask(l, &library, what, follows ? whole : NULL, r, work, workspace, err);
-    if (follows && l->plan->site.whole)
+    status =
+        gp_lower_ask(l, &(plan_question){ .kind = STEP_PRODUCT, .whole = follows ? whole : NULL, .alone = r },
+                     what, work, workspace, err);
+    if (follows && l->site->whole)
         *r = *whole;
     return status;
 }
@@ -118,7 +108,7 @@ static void *mask_take(lowering *l, const gp_product_request *r)
 {
     void *mask = gp_lower_lasting(l, gp_product_mask_row(r->m) * r->n);
 
-    l->plan->product_masks[l->op->out[0]] = mask;
+    l->plan->values[l->op->out[0]].product_mask = mask;
     return mask;
 }
 
@@ -139,7 +129,7 @@ static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_er
     whole.relu = forward && l->follow->relu;
     whole.mask_out = whole.relu && l->follow->mask_wanted;
     if (l->follow->masked)
-        at.mask = l->plan->product_masks[l->op->in[PLAN_WITH]];
+        at.mask = l->plan->values[l->op->in[PLAN_WITH]].product_mask;
     whole.mask_in = at.mask != NULL;
     status = product_ask(l, &r, &whole, &work, &workspace, err);
     if (status != GP_OK || work == NULL)

@@ -2,13 +2,33 @@
 #ifndef GP_CUDA_LOWER_INSIDE_H
 #define GP_CUDA_LOWER_INSIDE_H
 
-#include "worker/backend/cuda/plan/lower.h"
+#include "worker/backend/cuda/plan/plan.h"
+
+/* A way in which a library can do what an op asks: "whole " or "alone ", and the name of an engine. */
+enum { PLAN_WAYS_MAX = 12 };
+
+typedef struct plan_way {
+    char how[GP_CHOICE_HOW_BYTES];
+    bool compiled; /* the library compiles that engine first */
+} plan_way;
+
+/* What the lowering of one op asked of a library, and how that went (choose.c). */
+typedef struct plan_site {
+    char what[GP_CHOICE_WHAT_BYTES]; /* "": nothing was asked */
+    const char *how;                 /* the way to take; NULL: by rule */
+    bool refused;                    /* the library has not that engine: it was by rule */
+    bool whole;                      /* what was granted does what follows as well */
+    bool listing;                    /* only list the ways; nothing is granted */
+    plan_way ways[PLAN_WAYS_MAX];
+    uint32_t way_count;
+} plan_site;
 
 /* What the lowering of one op has at hand. */
 typedef struct lowering {
     gp_plan *plan;
     const gp_op *op;
     const plan_follow *follow;
+    plan_site *site; /* NULL: nothing is asked of a library */
     uint32_t index;
     bool preparing;      /* steps go to plan->prepare */
     size_t scratch;      /* taken by this op so far */
@@ -18,6 +38,8 @@ typedef struct lowering {
 
 /* ---- lower.c ---- */
 
+/* Append the steps of op `index`; reserve the scratch and the workspace that they need. */
+gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *err);
 lowering gp_lower_begin(gp_plan *plan, uint32_t index);
 step *gp_lower_step(lowering *l, step_kind kind); /* NULL: no memory */
 gp_status gp_lower_no_steps(gp_error *err);
@@ -27,7 +49,7 @@ gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *a
 gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
                         const gp_kernel_args *args, gp_error *err);
 void *gp_lower_scratch(lowering *l, size_t bytes);
-void *gp_lower_lasting(lowering *l, size_t bytes); /* for as long as the plan; nobody else has it */
+void *gp_lower_lasting(lowering *l, size_t bytes); /* for as long as the plan, and for this op alone */
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);
 /* Whether bodies_wide.h takes the op: y[0] and as many of x[] are packed, narrow, of eights of channels.  Those of vectors are
  * too, whichever the plan's order is. */
@@ -39,18 +61,18 @@ uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most);
 
 /* ---- choose.c ---- */
 
-/* A library's functions of device.h, with requests of whichever kind. */
-typedef struct gp_library {
-    gp_status (*plan)(gp_device_work **out, gp_device *device, const void *request, const char *engine,
-                      size_t *workspace, gp_error *err);
-    uint32_t (*engines)(gp_device *device, const void *request, gp_engine *engines, uint32_t most);
-    bool alone_by_rule; /* what follows is not asked for, unless it was chosen */
-} gp_library;
+/* What an op asks of a library: a gp_conv_request or a gp_product_request of device.h. */
+typedef struct plan_question {
+    step_kind kind;     /* CONV or PRODUCT */
+    const void *whole;  /* with all that follows the op; NULL: nothing follows */
+    const void *alone;  /* without that */
+    bool alone_by_rule; /* `whole` is granted only if a choice of the tuning says so */
+} plan_question;
 
-/* Once for each op: in the way that was chosen for `what`.  whole: with all that follows, NULL where nothing does;
- * plan->site.whole says whether that was granted.  *work NULL: the library has no plan. */
-gp_status gp_lower_ask(lowering *l, const gp_library *library, const char *what, const void *whole,
-                       const void *alone, gp_device_work **work, size_t *workspace, gp_error *err);
+/* Ask a library, once for each op, in the way that was chosen for `what`.  l->site->whole says whether the
+ * whole was granted.  *work NULL: the library has no plan. */
+gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *what, gp_device_work **work,
+                       size_t *workspace, gp_error *err);
 
 /* ---- lower_weights.c ---- */
 

@@ -29,22 +29,8 @@ static gp_status loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts,
     }
     args.kind = 1;
     args.n[0] = 1;
-    args.d[1] = l->plan->sums;
+    args.d[1] = l->plan->buffers.sums;
     return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, BODY_SUMS, err) : status;
-}
-
-/* Weights of classes were put behind each other in the order of ops (plan.c). */
-static float *class_weights_of(const lowering *l)
-{
-    const gp_ops *ops = &l->plan->graph->ops[l->plan->options.phase];
-    size_t at = 0;
-
-    if (l->op->weights == NULL)
-        return NULL;
-    for (uint32_t i = 0; i < l->index; i++)
-        if (ops->op[i].weights != NULL)
-            at += (size_t)l->plan->graph->values[ops->op[i].in[0]].shape.dim[0];
-    return l->plan->class_weights + at;
 }
 
 static void loss_args(const lowering *l, gp_kernel_args *args)
@@ -52,8 +38,8 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
     const gp_op *op = l->op;
     double mean = 0.0;
 
-    args->bytes = l->plan->targets;
-    args->f[2] = op->out[2] == GP_NO_VALUE ? NULL : l->plan->scores;
+    args->bytes = l->plan->buffers.targets;
+    args->f[2] = op->out[2] == GP_NO_VALUE ? NULL : l->plan->buffers.scores;
     args->n[0] = op->loss.target_first;
     args->n[1] = op->loss.target_stride;
     args->n[2] = op->loss.score_first;
@@ -68,7 +54,8 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
     for (uint32_t k = 0; k < args->x[0].channels; k++)
         mean += (op->weights == NULL ? 1.0 : op->weights[k]) / args->x[0].channels;
     args->factor[1] = (float)((double)args->factor[0] * mean);
-    args->f[3] = class_weights_of(l);
+    args->f[3] =
+        gp_buffers_class_weights(&l->plan->buffers, l->plan->graph, l->plan->options.phase, l->index);
 }
 
 gp_status gp_lower_xent(lowering *l, gp_error *err)
@@ -129,7 +116,7 @@ gp_status gp_lower_own_loss(lowering *l, gp_error *err)
     step *added;
     gp_status status;
 
-    args.f[2] = l->plan->scores;
+    args.f[2] = l->plan->buffers.scores;
     args.n[2] = 0;
     args.n[3] = args.x[0].sample;
     status = gp_lower_kernel(l, GP_KERNEL_scores_copy, &args, gp_lower_elements(l, &args.x[0]), err);
@@ -142,9 +129,9 @@ gp_status gp_lower_own_loss(lowering *l, gp_error *err)
     added = gp_lower_step(l, STEP_OWN_LOSS);
     if (added == NULL)
         return gp_lower_no_steps(err);
-    added->at.first = l->plan->scores;
+    added->at.first = l->plan->buffers.scores;
     added->at.out = plain.data;
-    l->plan->host_bytes = gp_lower_elements(l, &plain) * sizeof(float);
+    l->plan->own_loss.bytes = gp_lower_elements(l, &plain) * sizeof(float);
     args.x[0] = plain;
     return gp_lower_kernel(l, GP_KERNEL_scores_slope, &args, gp_lower_elements(l, &args.y[0]), err);
 }

@@ -19,8 +19,8 @@ static void *mask_take(lowering *l)
 
     if (!l->follow->relu || l->follow->pooled || !gp_lower_is_wide(l, 1))
         return NULL;
-    l->plan->masks[y] = gp_lower_lasting(l, gp_lower_elements(l, &l->args.y[0]) / 8);
-    return l->plan->masks[y];
+    l->plan->values[y].mask = gp_lower_lasting(l, gp_lower_elements(l, &l->args.y[0]) / 8);
+    return l->plan->values[y].mask;
 }
 
 enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
@@ -126,7 +126,7 @@ gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
     if (op->code == GP_OP_BATCHNORM)
         return batchnorm_forward(l, err);
     args.number64[0] = op->factor[0];
-    args.bytes = l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->masks[op->in[PLAN_WITH]] : NULL;
+    args.bytes = l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[op->in[PLAN_WITH]].mask : NULL;
     args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
     args.f[0] = gp_plan_data(l->plan, op->in[2]);
     args.f[3] = gp_plan_data(l->plan, op->in[3]);

@@ -35,11 +35,11 @@ gp_status gp_lower_simple(lowering *l, gp_error *err)
     case GP_OP_RELU:
         return gp_lower_wide(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args, err);
     case GP_OP_RELU_BACKWARD:
-        args.bytes = gp_lower_is_wide(l, 2) ? l->plan->masks[l->op->in[0]] : NULL;
+        args.bytes = gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[0]].mask : NULL;
         return gp_lower_wide(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args, err);
     case GP_OP_ADD:
         args.bytes =
-            l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->masks[l->op->in[PLAN_WITH]] : NULL;
+            l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[PLAN_WITH]].mask : NULL;
         return gp_lower_wide(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args, err);
     case GP_OP_ACTIVATION:
         args.kind = (int32_t)l->op->function;

@@ -1,5 +1,4 @@
 /* lower_weights.c -- what layers with weights share: copies of weights for the libraries, gradients, biases. */
-#include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 enum { LIBRARY_ALIGNMENT = 256 }; /* bytes; cuBLASLt's wish, cuDNN's is 16 */
@@ -102,25 +101,10 @@ static plan_copy *copy_find(gp_plan *plan, const plan_copy *wanted)
     return NULL;
 }
 
-static plan_copy *copy_add(gp_plan *plan, const plan_copy *added)
-{
-    if (plan->copy_count == plan->copy_capacity) {
-        uint32_t capacity = plan->copy_capacity == 0 ? 32 : 2 * plan->copy_capacity;
-        plan_copy *grown = gp_realloc_array(plan->copies, capacity, sizeof(*grown));
-
-        if (grown == NULL)
-            return NULL;
-        plan->copies = grown;
-        plan->copy_capacity = capacity;
-    }
-    plan->copies[plan->copy_count] = *added;
-    return &plan->copies[plan->copy_count++];
-}
-
 /* The blob's tensors lie one behind the other; libraries count on more. */
 static bool is_aligned(const lowering *l, const float *parameter)
 {
-    return (uint64_t)(parameter - l->plan->parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
+    return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
 }
 
 gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
@@ -146,8 +130,7 @@ gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_sh
         return GP_OK;
     }
     *out = copy.at = gp_lower_lasting(l, count * (like->narrow ? 2 : 4));
-    if (copy_add(l->plan, &copy) == NULL)
-        return gp_lower_no_steps(err);
+    l->plan->copies[l->plan->copy_count++] = copy;
     args.y[0] = vector_image(*out, count, like->narrow);
     args.f[0] = weights;
     norm_args(l, &args);
@@ -211,7 +194,7 @@ gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_
     }
     added->work = work;
     added->at = *at;
-    if (workspace > l->plan->workspace_bytes)
-        l->plan->workspace_bytes = workspace;
+    if (workspace > l->plan->regions[REGION_WORKSPACE].bytes)
+        l->plan->regions[REGION_WORKSPACE].bytes = workspace;
     return GP_OK;
 }

@@ -44,6 +44,7 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value)
 
 void *gp_plan_data(const gp_plan *plan, uint32_t value)
 {
+    const plan_buffers *buffers = &plan->buffers;
     const gp_value *about;
 
     if (value == GP_NO_VALUE)
@@ -51,17 +52,17 @@ void *gp_plan_data(const gp_plan *plan, uint32_t value)
     about = &plan->graph->values[value];
     switch (about->role) {
     case GP_VALUE_PARAMETER:
-        return plan->parameters + plan->graph->parameters[about->parameter].offset;
+        return buffers->parameters + plan->graph->parameters[about->parameter].offset;
     case GP_VALUE_PARAMETER_GRADIENT:
-        return plan->gradients + plan->graph->parameters[about->parameter].offset;
+        return buffers->gradients + plan->graph->parameters[about->parameter].offset;
     case GP_VALUE_TARGET:
-        return plan->targets;
+        return buffers->targets;
     case GP_VALUE_SCORES:
-        return plan->scores;
+        return buffers->scores;
     case GP_VALUE_SUMS:
-        return plan->sums;
+        return buffers->sums;
     default:
-        return plan->arena + plan->values[plan->values[value].root].offset;
+        return plan->arena.at + plan->values[plan->values[value].root].offset;
     }
 }
 
@@ -204,8 +205,8 @@ gp_status gp_plan_place(gp_plan *plan, gp_error *err)
         plan_value *at = &plan->values[order[i]];
 
         at->offset = value_insert(plan->values, placed, i, order[i]);
-        if (at->offset + at->bytes > plan->arena_bytes)
-            plan->arena_bytes = at->offset + at->bytes;
+        if (at->offset + at->bytes > plan->arena.bytes)
+            plan->arena.bytes = at->offset + at->bytes;
     }
     gp_free(order);
     gp_free(placed);

@@ -7,7 +7,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "worker/backend/cuda/plan/slots.h"
+
+_Static_assert((int)GP_SLOTS == (int)GP_PREDICTIONS_AHEAD, "a slot for each prediction under way");
 
 enum { WAIT_SPINS = 2000, WAIT_LEAST_NS = 10000, WAIT_MOST_NS = 300000 };
 
@@ -25,30 +26,17 @@ void gp_predict_close(gp_plan *plan)
     gp_device_wait(device, GP_LANE_MAIN, &ignored);
     gp_device_wait(device, GP_LANE_OUTPUT, &ignored);
     gp_device_graph_free(predict->graph);
-    gp_device_free(device, predict->slots);
-    gp_device_free(device, predict->answers);
-    gp_device_free(device, predict->kept);
-    gp_device_free_host(device, predict->pinned);
-    gp_device_free_host(device, predict->answered);
+    gp_slots_free(&predict->calls, device);
+    gp_slots_free(&predict->answers, device);
     gp_free(predict);
     plan->predict = NULL;
-}
-
-static gp_status slots_take(gp_plan *plan, char **pinned, char **slots, size_t bytes, gp_error *err)
-{
-    void *host = NULL, *there;
-    gp_status status =
-        gp_device_alloc_host(plan->backend->device, &host, &there, GP_PREDICTIONS_AHEAD * bytes, err);
-
-    *pinned = host;
-    return status == GP_OK ? gp_plan_take(plan, slots, GP_PREDICTIONS_AHEAD * bytes, err) : status;
 }
 
 gp_status gp_predict_open(gp_plan *plan, gp_error *err)
 {
     const size_t rows = plan->options.micro_batch;
     gp_predict *predict = gp_calloc(1, sizeof(*predict));
-    gp_kernel_args *input = &plan->steps[0].args;
+    gp_kernel_args *input = &plan->steps.step[0].args;
     gp_status status;
 
     if (predict == NULL)
@@ -56,23 +44,23 @@ gp_status gp_predict_open(gp_plan *plan, gp_error *err)
     plan->predict = predict;
     predict->targets_at = gp_slot_aligned(sizeof(gp_kernel_call));
     predict->samples_at = predict->targets_at + gp_slot_aligned(rows * plan->graph->target_bytes);
-    predict->slot_bytes = predict->samples_at + gp_slot_aligned(rows * gp_slot_sample_bytes(plan));
     predict->scores_at = gp_slot_aligned(PLAN_SUMS * sizeof(double));
-    predict->answer_bytes =
-        predict->scores_at + gp_slot_aligned(rows * plan->graph->score_count * sizeof(float));
-    status = slots_take(plan, &predict->pinned, &predict->slots, predict->slot_bytes, err);
+    status = gp_slots_take(&predict->calls, &plan->heap,
+                           predict->samples_at + gp_slot_aligned(rows * gp_slot_sample_bytes(plan)), err);
     if (status == GP_OK)
-        status = slots_take(plan, &predict->answered, &predict->answers, predict->answer_bytes, err);
+        status = gp_slots_take(
+            &predict->answers, &plan->heap,
+            predict->scores_at + gp_slot_aligned(rows * plan->graph->score_count * sizeof(float)), err);
     if (status == GP_OK)
-        status = gp_plan_take(plan, &predict->kept, sizeof(*predict->kept), err);
+        status = gp_heap_take(&plan->heap, &predict->kept, sizeof(*predict->kept), err);
     if (status == GP_OK)
         status = gp_device_clear(plan->backend->device, predict->kept, sizeof(*predict->kept), err);
     if (status != GP_OK)
         return status;
-    if (plan->eager)
+    if (plan->backend->eager)
         snprintf(predict->pieces, sizeof(predict->pieces), "it was asked to be eager");
-    input->bytes = predict->slots + predict->samples_at;
-    input->count = predict->slot_bytes;
+    input->bytes = predict->calls.mirrors + predict->samples_at;
+    input->count = predict->calls.bytes;
     return GP_OK;
 }
 
@@ -82,15 +70,14 @@ static gp_status turn_launch(gp_plan *plan, gp_error *err)
 {
     const gp_predict *predict = plan->predict;
     gp_device *device = plan->backend->device;
-    gp_kernel_args args = { .call = plan->call, .kept = predict->kept };
+    gp_kernel_args args = { .call = plan->buffers.call, .kept = predict->kept };
     const size_t words = plan->options.micro_batch * (plan->graph->target_bytes / sizeof(uint32_t));
     gp_status status;
 
-    status =
-        gp_slot_turn(plan, predict->kept, predict->slots, predict->slot_bytes, GP_PREDICTIONS_AHEAD, err);
-    args.count = predict->slot_bytes;
-    args.bytes = predict->slots + predict->targets_at;
-    args.y[0].data = plan->targets;
+    status = gp_slot_turn(plan, predict->kept, &predict->calls, err);
+    args.count = predict->calls.bytes;
+    args.bytes = predict->calls.mirrors + predict->targets_at;
+    args.y[0].data = plan->buffers.targets;
     return status == GP_OK && words != 0
                ? gp_device_launch(device, GP_KERNEL_feed_targets, &args, (uint32_t)words, err)
                : status;
@@ -100,14 +87,14 @@ static gp_status answer_launch(gp_plan *plan, gp_error *err)
 {
     const gp_predict *predict = plan->predict;
     const size_t scores = plan->options.micro_batch * (size_t)plan->graph->score_count;
-    gp_kernel_args args = { .call = plan->call,
-                            .bytes = predict->answers,
-                            .count = predict->answer_bytes,
+    gp_kernel_args args = { .call = plan->buffers.call,
+                            .bytes = predict->answers.mirrors,
+                            .count = predict->answers.bytes,
                             .n = { PLAN_SUMS, (uint32_t)plan->graph->score_count } };
 
-    args.y[0].data = predict->answers + predict->scores_at;
-    args.f[2] = plan->scores;
-    args.d[1] = plan->sums;
+    args.y[0].data = predict->answers.mirrors + predict->scores_at;
+    args.f[2] = plan->buffers.scores;
+    args.d[1] = plan->buffers.sums;
     return gp_device_launch(plan->backend->device, GP_KERNEL_predict_answer, &args,
                             (uint32_t)(scores < PLAN_SUMS ? PLAN_SUMS : scores), err);
 }
@@ -116,21 +103,18 @@ static gp_status pass_launch(gp_plan *plan, gp_error *err)
 {
     gp_status status = turn_launch(plan, err);
 
-    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++)
-        status = gp_plan_step_run(plan, &plan->steps[i], err);
+    if (status == GP_OK)
+        status = gp_plan_launch(plan, &plan->steps, 0, plan->steps.count, err);
     return status == GP_OK ? answer_launch(plan, err) : status;
 }
 
 static gp_status pass_record(gp_plan *plan, gp_error *err)
 {
-    gp_device *device = plan->backend->device;
-    gp_status status = gp_device_record(device, err), ended;
+    gp_status status = gp_device_record(plan->backend->device, err);
 
     if (status != GP_OK)
         return status;
-    status = pass_launch(plan, err);
-    ended = gp_device_recorded(device, &plan->predict->graph, status == GP_OK ? err : NULL);
-    return status == GP_OK ? ended : status;
+    return gp_plan_recorded(plan, &plan->predict->graph, pass_launch(plan, err), err);
 }
 
 /* What cannot be recorded is launched piece by piece: slower, and otherwise the same. */
@@ -152,47 +136,36 @@ static gp_status pass_run(gp_plan *plan, gp_error *err)
 /* Parameters that may have changed, and what is made of them. */
 static gp_status parameters_put(gp_plan *plan, gp_error *err)
 {
-    gp_status status = gp_device_upload(plan->backend->device, plan->parameters, plan->memory.parameters,
-                                        plan->graph->blob_count * sizeof(float), err);
+    gp_status status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
+                                                 plan->memory.parameters, err);
 
-    for (uint32_t i = 0; i < plan->prepare_count && status == GP_OK; i++)
-        status = gp_plan_step_run(plan, &plan->prepare[i], err);
-    return status;
+    return status == GP_OK ? gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err) : status;
 }
 
 static gp_status samples_put(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
 {
     const gp_predict *predict = plan->predict;
-    gp_device *device = plan->backend->device;
-    char *pinned = predict->pinned + slot * predict->slot_bytes;
+    char *pinned = gp_slot_pinned(&predict->calls, slot);
     const size_t bytes = batch->count * gp_slot_sample_bytes(plan);
-    gp_kernel_call call = gp_plan_call(plan, batch);
-    gp_status status;
+    gp_kernel_call call = gp_plan_call(batch);
 
     memcpy(pinned, &call, sizeof(call));
     if (batch->targets != NULL && batch->count != 0)
         memcpy(pinned + predict->targets_at, batch->targets, batch->count * plan->graph->target_bytes);
     if (batch->count != 0)
         memcpy(pinned + predict->samples_at, batch->samples, bytes);
-    status = gp_device_feed(device, predict->slots + slot * predict->slot_bytes, pinned,
-                            predict->samples_at + bytes, err);
-    if (status == GP_OK)
-        status = gp_device_note(device, GP_EVENT_FED + slot, GP_LANE_INPUT, err);
-    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_FED + slot, err) : status;
+    return gp_slot_put(&predict->calls, plan->backend->device, slot, predict->samples_at + bytes, err);
 }
 
 static gp_status answer_fetch(gp_plan *plan, const gp_batch *batch, uint32_t slot, gp_error *err)
 {
     const gp_predict *predict = plan->predict;
     gp_device *device = plan->backend->device;
-    gp_status status = gp_device_note(device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
+    gp_status status = gp_device_order(device, GP_LANE_OUTPUT, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
 
     if (status == GP_OK)
-        status = gp_device_follow(device, GP_LANE_OUTPUT, GP_EVENT_USED + slot, err);
-    if (status == GP_OK)
         status = gp_device_fetch(
-            device, predict->answered + slot * predict->answer_bytes,
-            predict->answers + slot * predict->answer_bytes,
+            device, gp_slot_pinned(&predict->answers, slot), gp_slot_mirror(&predict->answers, slot),
             predict->scores_at + batch->count * (size_t)plan->graph->score_count * sizeof(float), err);
     return status == GP_OK ? gp_device_note(device, GP_EVENT_OUT + slot, GP_LANE_OUTPUT, err) : status;
 }
@@ -220,7 +193,7 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
         return status;
     predict->compared[slot] = batch->targets != NULL;
     predict->launched++;
-    if (plan->sums_on_host && batch->first && batch->targets != NULL)
+    if (plan->own_loss.present && batch->first && batch->targets != NULL)
         memset(plan->memory.sums, 0, GP_SUMS * sizeof(double));
     return GP_OK;
 }
@@ -261,7 +234,7 @@ static gp_status predict_take(gp_plan *plan, const float **scores, gp_error *err
 {
     gp_predict *predict = plan->predict;
     const uint32_t slot = (uint32_t)(predict->taken % GP_PREDICTIONS_AHEAD);
-    const char *answer = predict->answered + slot * predict->answer_bytes;
+    const char *answer = gp_slot_pinned(&predict->answers, slot);
     gp_status status;
 
     if (predict->taken == predict->launched)
@@ -271,7 +244,7 @@ static gp_status predict_take(gp_plan *plan, const float **scores, gp_error *err
     if (status != GP_OK)
         return status;
     predict->taken++;
-    if (predict->compared[slot] && !plan->sums_on_host)
+    if (predict->compared[slot] && !plan->own_loss.present)
         memcpy(plan->memory.sums, answer, GP_SUMS * sizeof(double));
     *scores = (const float *)(const void *)(answer + predict->scores_at);
     return GP_OK;

@@ -11,18 +11,17 @@
 #ifndef GP_CUDA_PREDICT_H
 #define GP_CUDA_PREDICT_H
 
-#include "worker/backend/cuda/plan/plan.h"
+#include "worker/backend/cuda/plan/slots.h"
 
 /* A slot in: [call | targets | samples]; a slot out: [sums | scores]. */
 typedef struct gp_predict {
-    size_t slot_bytes, targets_at, samples_at, answer_bytes, scores_at;
-    char *pinned, *slots;     /* [GP_PREDICTIONS_AHEAD], of the host and on the device */
-    char *answered, *answers; /* the same of what comes out */
-    gp_kernel_kept *kept;     /* whose turn it is */
-    gp_device_graph *graph;   /* NULL: not recorded yet, or never */
-    bool warm;                /* ran once */
-    bool over;                /* something failed: nothing more is begun */
-    char pieces[200];         /* why it is not recorded; "" = it is, or will be */
+    gp_slots calls, answers;
+    size_t targets_at, samples_at, scores_at; /* in a slot */
+    gp_kernel_kept *kept;                     /* whose turn it is */
+    gp_device_graph *graph;                   /* NULL: not recorded yet, or never */
+    bool warm;                                /* ran once */
+    bool over;                                /* something failed: nothing more is begun */
+    char pieces[200];                         /* why it is not recorded; "" = it is, or will be */
     uint64_t launched, taken;
     int64_t longest_ns;                  /* that one was waited for */
     bool compared[GP_PREDICTIONS_AHEAD]; /* targets came with it */

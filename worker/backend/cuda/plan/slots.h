@@ -1,11 +1,17 @@
-/* slots.h -- where the calls lie that wait on the device, and the kernel that takes the next one.  Of feed.c (trainings) and
- * predict.c.  Private to this folder. */
+/* slots.h -- calls and answers that wait on the device: pinned memory of the host, a copy of it on the
+ * device, and the kernel that takes the next call.  Of feed.c (trainings) and predict.c.  Private to this folder. */
 #ifndef GP_CUDA_SLOTS_H
 #define GP_CUDA_SLOTS_H
 
 #include "worker/backend/cuda/plan/plan.h"
 
-enum { GP_SLOT_ALIGNMENT = 256 };
+enum { GP_SLOTS = 2, GP_SLOT_ALIGNMENT = 256 };
+
+typedef struct gp_slots {
+    size_t bytes;  /* of one slot */
+    char *pinned;  /* [GP_SLOTS], of the host; gp_slots_free() */
+    char *mirrors; /* the same on the device; a block of the plan's heap */
+} gp_slots;
 
 static inline size_t gp_slot_aligned(size_t bytes)
 {
@@ -17,17 +23,54 @@ static inline size_t gp_slot_sample_bytes(const gp_plan *plan)
     return (size_t)gp_shape_count(&plan->graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
 }
 
-/* The call of the next of `count` slots becomes the plan's, and its sums are zeros. */
-static inline gp_status gp_slot_turn(gp_plan *plan, gp_kernel_kept *kept, char *slots, size_t slot_bytes,
-                                     uint32_t count, gp_error *err)
+static inline gp_status gp_slots_take(gp_slots *slots, plan_heap *heap, size_t bytes, gp_error *err)
 {
-    gp_kernel_args args = { .call = plan->call, .kept = kept };
+    void *pinned = NULL, *there;
+    gp_status status = gp_device_alloc_host(heap->device, &pinned, &there, GP_SLOTS * bytes, err);
 
-    args.bytes = slots;
-    args.count = slot_bytes;
-    args.number[0] = count;
-    args.y[0].data = plan->call;
-    args.d[1] = plan->sums;
+    slots->bytes = bytes;
+    slots->pinned = pinned;
+    return status == GP_OK ? gp_heap_take(heap, &slots->mirrors, GP_SLOTS * bytes, err) : status;
+}
+
+/* Free the pinned memory; the device must have finished with it. */
+static inline void gp_slots_free(gp_slots *slots, gp_device *device)
+{
+    gp_device_free_host(device, slots->pinned);
+}
+
+static inline char *gp_slot_pinned(const gp_slots *slots, uint32_t slot)
+{
+    return slots->pinned + slot * slots->bytes;
+}
+
+static inline char *gp_slot_mirror(const gp_slots *slots, uint32_t slot)
+{
+    return slots->mirrors + slot * slots->bytes;
+}
+
+/* Copy the first bytes of a pinned slot to the device; the main lane waits for them. */
+static inline gp_status gp_slot_put(const gp_slots *slots, gp_device *device, uint32_t slot, size_t bytes,
+                                    gp_error *err)
+{
+    gp_status status =
+        gp_device_feed(device, gp_slot_mirror(slots, slot), gp_slot_pinned(slots, slot), bytes, err);
+
+    return status == GP_OK ? gp_device_order(device, GP_LANE_MAIN, GP_EVENT_FED + slot, GP_LANE_INPUT, err)
+                           : status;
+}
+
+/* Make the call of the next slot the plan's, and its sums 0. */
+static inline gp_status gp_slot_turn(gp_plan *plan, gp_kernel_kept *kept, const gp_slots *slots,
+                                     gp_error *err)
+{
+    gp_kernel_args args = { .call = plan->buffers.call, .kept = kept };
+
+    args.bytes = slots->mirrors;
+    args.count = slots->bytes;
+    args.number[0] = GP_SLOTS;
+    args.y[0].data = plan->buffers.call;
+    args.d[1] = plan->buffers.sums;
     args.n[0] = PLAN_SUMS;
     return gp_device_launch(plan->backend->device, GP_KERNEL_feed_turn, &args, 1, err);
 }

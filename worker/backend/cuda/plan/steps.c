@@ -88,10 +88,10 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
 {
     gp_kernel_args args = {
-        .call = plan->call, .kept = plan->kept->kept, .mail = plan->kept->mail_there, .kind = kind
+        .call = plan->buffers.call, .kept = plan->kept->kept, .mail = plan->kept->mail_there, .kind = kind
     };
 
-    args.d[1] = plan->sums;
+    args.d[1] = plan->buffers.sums;
     return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
 }
 
@@ -106,12 +106,10 @@ static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_erro
     for (; *next < kept->bucket_count && kept->buckets[*next].after <= at && status == GP_OK; ++*next) {
         if (!forked) {
             forked = true;
-            status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
-            if (status == GP_OK)
-                status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
+            status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
         }
         if (status == GP_OK)
-            status = gp_device_sum(device, plan->gradients + kept->buckets[*next].first,
+            status = gp_device_sum(device, plan->buffers.gradients + kept->buckets[*next].first,
                                    kept->buckets[*next].count, false, err);
     }
     return status;
@@ -121,34 +119,32 @@ static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_erro
 static gp_status header_sum(gp_plan *plan, gp_error *err)
 {
     gp_device *device = plan->backend->device;
-    gp_status status = gp_device_note(device, GP_EVENT_FORK, GP_LANE_MAIN, err);
+    gp_status status = gp_device_order(device, GP_LANE_PEERS, GP_EVENT_FORK, GP_LANE_MAIN, err);
 
     if (status == GP_OK)
-        status = gp_device_follow(device, GP_LANE_PEERS, GP_EVENT_FORK, err);
-    if (status == GP_OK)
-        status = gp_device_sum(device, plan->sums, PLAN_SUMS, true, err);
-    if (status == GP_OK)
-        status = gp_device_note(device, GP_EVENT_JOIN, GP_LANE_PEERS, err);
-    return status == GP_OK ? gp_device_follow(device, GP_LANE_MAIN, GP_EVENT_JOIN, err) : status;
+        status = gp_device_sum(device, plan->buffers.sums, PLAN_SUMS, true, err);
+    return status == GP_OK ? gp_device_order(device, GP_LANE_MAIN, GP_EVENT_JOIN, GP_LANE_PEERS, err)
+                           : status;
 }
 
 static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
 {
     const uint32_t forward_count = plan->graph->ops[plan->options.phase].forward_count;
     bool sums = last && gp_device_joined(plan->backend->device), turned = false;
+    const step_list *steps = &plan->steps;
     uint32_t next = 0;
     gp_status status = gp_feed_launch(plan, err);
 
-    for (uint32_t i = 0; i < plan->prepare_count && first && status == GP_OK; i++)
-        status = gp_plan_step_run(plan, &plan->prepare[i], err);
-    for (uint32_t i = 0; i < plan->step_count && status == GP_OK; i++) {
-        if (!turned && (plan->steps[i].op >= forward_count || i + 1 == plan->step_count)) {
+    if (status == GP_OK && first)
+        status = gp_plan_launch(plan, &plan->prepare, 0, plan->prepare.count, err);
+    for (uint32_t i = 0; i < steps->count && status == GP_OK; i++) {
+        if (!turned && (steps->step[i].op >= forward_count || i + 1 == steps->count)) {
             turned = true;
             status = stamp(plan, 0, err);
         }
         if (status == GP_OK)
-            status = gp_plan_step_run(plan, &plan->steps[i], err);
-        if (status == GP_OK && i + 1 == plan->step_count)
+            status = gp_plan_launch(plan, steps, i, 1, err);
+        if (status == GP_OK && i + 1 == steps->count)
             status = stamp(plan, last ? 2 : 1, err); /* before sums that nothing hides */
         if (status == GP_OK && sums)
             status = buckets_sum(plan, &next, i, err);
@@ -175,17 +171,13 @@ static gp_status peers_rest(gp_plan *plan, gp_error *err)
 
 static gp_status call_record(gp_plan *plan, bool first, bool last, gp_error *err)
 {
-    gp_device *device = plan->backend->device;
-    gp_kept *kept = plan->kept;
-    gp_status status = peers_rest(plan, err), ended;
+    gp_status status = peers_rest(plan, err);
 
     if (status == GP_OK)
-        status = gp_device_record(device, err);
+        status = gp_device_record(plan->backend->device, err);
     if (status != GP_OK)
         return status;
-    status = call_pass(plan, first, last, err);
-    ended = gp_device_recorded(device, &kept->graphs[first][last], status == GP_OK ? err : NULL);
-    return status == GP_OK ? ended : status;
+    return gp_plan_recorded(plan, &plan->kept->graphs[first][last], call_pass(plan, first, last, err), err);
 }
 
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err)
@@ -196,7 +188,7 @@ gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err
 
     if (status == GP_OK)
         status = gp_feed_fill(plan, call, err);
-    if (status == GP_OK && (plan->eager || kept->launched == 0)) {
+    if (status == GP_OK && (plan->backend->eager || kept->launched == 0)) {
         status = call_pass(plan, first, last, err);
     } else if (status == GP_OK) {
         if (kept->graphs[first][last] == NULL)
