@@ -9,7 +9,7 @@
  * already, and the first by position is the batch's.  A cancel empties all rings and raises `generation`; a slot that some
  * thread still has a piece of is DROPPED, and free when the last one gives its piece back.
  *
- * It stays whole, though it is long: one mutex, and all that it guards. */
+ * One mutex guards all of that.  What a thread does with its piece is in reader.c. */
 #include "common/data/loader/loader.h"
 
 #include <assert.h>
@@ -19,12 +19,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+#include "common/base/memory/ring.h"
 #include "common/base/system/process.h"
+#include "common/data/loader/reader.h"
 
 enum {
-    SAMPLES_PER_READ = 64, /* a stop is looked for after so many samples */
     PIECES_PER_THREAD = 4, /* of a batch, so that threads end together */
     ALIGNMENT = 64,
 };
@@ -39,14 +40,10 @@ typedef struct loader_slot {
     gp_error error;       /* code GP_OK: the batch is good */
 } loader_slot;
 
-/* A thread and what it alone writes. */
 typedef struct loader_thread {
     gp_loader *loader;
     pthread_t thread;
-    uint32_t index[SAMPLES_PER_READ];
-    /* SAMPLES_PER_READ as they are stored; NULL where the store writes the batch. */
-    uint8_t *stored, *stored_targets;
-    uint8_t *drawn; /* one sample, before it gets its form; NULL unless both are done here */
+    gp_reader_scratch scratch; /* the thread alone writes it */
 } loader_thread;
 
 typedef struct loader_request {
@@ -54,16 +51,12 @@ typedef struct loader_request {
 } loader_request;
 
 struct gp_loader {
-    const gp_store *store;
-    gp_sampler sampler;
-    uint32_t depth_min, depth_max, capacity;
-    loader_slot *slots; /* depth_max of them */
-    uint8_t *memory;    /* of their batches */
-    size_t slot_bytes, samples_bytes;
-    bool augments, draws; /* something is done to samples; the store does it */
-    gp_augment augment;
-    gp_store_info shape; /* of what comes out */
-    gp_drawing drawing;
+    gp_reader reader;
+    uint32_t depth_min, depth_max;    /* limits of `depth` */
+    uint32_t capacity;                /* samples in the largest batch */
+    loader_slot *slots;               /* [depth_max] */
+    uint8_t *memory;                  /* of their batches */
+    size_t slot_bytes, samples_bytes; /* of a batch; of its samples, before its targets */
     loader_thread *threads;
     uint32_t thread_count, started;
 
@@ -71,16 +64,14 @@ struct gp_loader {
     pthread_cond_t work;  /* to the threads: a request, a free slot, the end */
     pthread_cond_t ready; /* to the taker: a batch, a cancel */
     bool stopping;
-    uint32_t depth, used;                            /* slots that may be used, and those that are */
-    bool starved;                                    /* a thread had nothing to do for want of a slot */
-    uint32_t calm;                                   /* takes since one waited */
-    uint64_t generation;                             /* raised by each cancel */
-    loader_request requests[GP_LOADER_REQUESTS_MAX]; /* ring */
-    uint32_t request_head, request_count;
-    uint32_t ready_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
-    uint32_t ready_head, ready_count;
-    uint32_t filling_slots[GP_LOADER_DEPTH_MAX]; /* ring of slot numbers */
-    uint32_t filling_head, filling_count;
+    uint32_t depth, used; /* slots that may be used; slots in use */
+    bool starved;         /* a thread had nothing to do for want of a slot */
+    uint32_t calm;        /* takes since one waited */
+    uint64_t generation;  /* raised by each cancel */
+    gp_ring request_ring, ready_ring, filling_ring;
+    loader_request requests[GP_LOADER_REQUESTS_MAX];
+    uint32_t ready_slots[GP_LOADER_DEPTH_MAX];   /* slot numbers */
+    uint32_t filling_slots[GP_LOADER_DEPTH_MAX]; /* slot numbers */
 };
 
 static loader_slot *slot_find(gp_loader *loader, slot_state state)
@@ -91,72 +82,17 @@ static loader_slot *slot_find(gp_loader *loader, slot_state state)
     return NULL;
 }
 
-/* Sample i of those that were read, and what goes with it, into the batch. */
-static void sample_put(loader_thread *thread, uint32_t epoch, uint32_t i, uint8_t *sample, uint8_t *targets)
-{
-    const gp_loader *loader = thread->loader;
-    const gp_store_info *info = gp_store_get_info(loader->store), *shape = &loader->shape;
-    const uint8_t *stored = thread->stored + i * info->sample_bytes,
-                  *target = thread->stored_targets + i * info->target_bytes;
-    uint8_t *drawn = thread->drawn == NULL ? sample : thread->drawn;
-    gp_augment_draw draw;
-
-    if (loader->augments) {
-        gp_augment_draw_sample(&draw, &loader->augment, info, shape, loader->drawing.seed, epoch,
-                               thread->index[i]);
-        gp_augment_image(&draw, info, shape, loader->augment.fill, stored, drawn);
-        stored = drawn;
-    }
-    if (loader->drawing.form != GP_PIXELS_PLANES)
-        gp_pixels_form(sample, loader->drawing.form, stored, shape->channels,
-                       (size_t)shape->height * shape->width, shape->scale, shape->offset);
-    for (uint32_t t = 0; t < info->target_count; t++) {
-        size_t bytes = gp_targets_bytes(&info->targets[t], 1);
-
-        if (loader->augments && info->targets[t].shape.rank == 2)
-            gp_augment_indices(&draw, info, shape, (const int32_t *)(const void *)target,
-                               (int32_t *)(void *)targets);
-        else
-            memcpy(targets, target, bytes);
-        target += bytes;
-        targets += gp_targets_bytes(&shape->targets[t], 1);
-    }
-}
-
-/* Samples of the indices at samples and targets as the batch has them. */
-static gp_status samples_read(loader_thread *thread, uint32_t epoch, uint32_t count, uint8_t *samples,
-                              uint8_t *targets, gp_error *err)
-{
-    gp_loader *loader = thread->loader;
-    const uint32_t patches = loader->augments ? (uint32_t)loader->augment.patches_per_image : 1;
-    uint32_t images[SAMPLES_PER_READ];
-    gp_status status;
-
-    if (loader->draws)
-        return gp_store_read_drawn(loader->store, &loader->drawing, epoch, thread->index, count, samples,
-                                   targets, err);
-    if (thread->stored == NULL)
-        return gp_store_read(loader->store, thread->index, count, samples, targets, err);
-    for (uint32_t i = 0; i < count; i++)
-        images[i] = thread->index[i] / patches;
-    status = gp_store_read(loader->store, images, count, thread->stored, thread->stored_targets, err);
-    for (uint32_t i = 0; i < count && status == GP_OK; i++)
-        sample_put(thread, epoch, i, samples + i * loader->drawing.sample_bytes,
-                   targets + i * loader->shape.target_bytes);
-    return status;
-}
-
-/* With the lock held: the slot that has samples nobody works at, begun if need be.  NULL: there is nothing to do. */
+/* With the lock held: return the slot with samples that no thread has, begun if need be.  NULL: there is nothing to do. */
 static loader_slot *slot_work(gp_loader *loader)
 {
-    uint32_t newest =
-        (loader->filling_head + loader->filling_count + GP_LOADER_DEPTH_MAX - 1) % GP_LOADER_DEPTH_MAX;
-    loader_slot *slot = loader->filling_count == 0 ? NULL : &loader->slots[loader->filling_slots[newest]];
+    const gp_ring *filling = &loader->filling_ring;
+    uint32_t newest = (filling->head + filling->count + GP_LOADER_DEPTH_MAX - 1) % GP_LOADER_DEPTH_MAX;
+    loader_slot *slot = filling->count == 0 ? NULL : &loader->slots[loader->filling_slots[newest]];
     loader_request next;
 
     if (slot != NULL && slot->begun < slot->batch.count)
         return slot;
-    if (loader->request_count == 0)
+    if (loader->request_ring.count == 0)
         return NULL;
     slot = loader->used < loader->depth ? slot_find(loader, SLOT_FREE) : NULL;
     if (slot == NULL) {
@@ -164,11 +100,8 @@ static loader_slot *slot_work(gp_loader *loader)
         return NULL;
     }
     loader->used++;
-    next = loader->requests[loader->request_head];
-    loader->request_head = (loader->request_head + 1) % GP_LOADER_REQUESTS_MAX;
-    loader->request_count--;
-    loader->filling_slots[(loader->filling_head + loader->filling_count++) % GP_LOADER_DEPTH_MAX] =
-        (uint32_t)(slot - loader->slots);
+    next = loader->requests[gp_ring_pop(&loader->request_ring)];
+    loader->filling_slots[gp_ring_push(&loader->filling_ring)] = (uint32_t)(slot - loader->slots);
     slot->state = SLOT_FILLING;
     slot->begun = slot->done = 0;
     slot->error.code = GP_OK;
@@ -182,9 +115,9 @@ static loader_slot *slot_work(gp_loader *loader)
 static uint32_t piece_size(const gp_loader *loader, uint32_t count)
 {
     uint32_t size =
-        loader->thread_count == 1 ? SAMPLES_PER_READ : count / (loader->thread_count * PIECES_PER_THREAD);
+        loader->thread_count == 1 ? GP_READER_SAMPLES : count / (loader->thread_count * PIECES_PER_THREAD);
 
-    return size < 1 ? 1 : size > SAMPLES_PER_READ ? SAMPLES_PER_READ : size;
+    return size < 1 ? 1 : size > GP_READER_SAMPLES ? GP_READER_SAMPLES : size;
 }
 
 /* With the lock held. */
@@ -197,16 +130,15 @@ static void slot_free(gp_loader *loader, loader_slot *slot)
 /* With the lock held: slots that are complete, from the oldest on, are ready. */
 static void slots_ready(gp_loader *loader)
 {
-    while (loader->filling_count > 0) {
-        uint32_t number = loader->filling_slots[loader->filling_head];
+    while (loader->filling_ring.count > 0) {
+        uint32_t number = loader->filling_slots[loader->filling_ring.head];
         loader_slot *slot = &loader->slots[number];
 
         if (slot->done < slot->batch.count)
             return;
-        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
-        loader->filling_count--;
+        gp_ring_pop(&loader->filling_ring);
         slot->state = SLOT_READY;
-        loader->ready_slots[(loader->ready_head + loader->ready_count++) % GP_LOADER_DEPTH_MAX] = number;
+        loader->ready_slots[gp_ring_push(&loader->ready_ring)] = number;
         pthread_cond_signal(&loader->ready);
     }
 }
@@ -238,7 +170,6 @@ static void *loader_main(void *argument)
 {
     loader_thread *thread = argument;
     gp_loader *loader = thread->loader;
-    const size_t sample_bytes = loader->drawing.sample_bytes, target_bytes = loader->shape.target_bytes;
 
     pthread_mutex_lock(&loader->lock);
     while (!loader->stopping) {
@@ -257,12 +188,10 @@ static void *loader_main(void *argument)
         count = batch->count - at < count ? batch->count - at : count;
         slot->begun += count;
         /* What is left is somebody else's. */
-        if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_count > 0))
+        if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_ring.count > 0))
             pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
-        gp_sampler_get(&loader->sampler, batch->epoch, batch->first + at, count, thread->index);
-        error.code = samples_read(thread, batch->epoch, count, (uint8_t *)batch->samples + at * sample_bytes,
-                                  (uint8_t *)batch->targets + at * target_bytes, &error);
+        error.code = gp_reader_read(&loader->reader, &thread->scratch, batch, at, count, &error);
         pthread_mutex_lock(&loader->lock);
         piece_end(loader, slot, at, count, &error);
     }
@@ -280,33 +209,15 @@ static void slots_size(gp_loader *loader, const gp_loader_options *options)
 {
     uint64_t fit;
 
-    loader->samples_bytes = aligned(loader->drawing.sample_bytes * loader->capacity);
-    loader->slot_bytes = loader->samples_bytes + aligned(loader->shape.target_bytes * loader->capacity);
+    loader->samples_bytes = aligned(loader->reader.drawing.sample_bytes * loader->capacity);
+    loader->slot_bytes =
+        loader->samples_bytes + aligned(loader->reader.shape.target_bytes * loader->capacity);
     fit = options->bytes_max / loader->slot_bytes;
     loader->depth = loader->depth_min = loader->depth_max = options->depth;
     if (options->depth_max > loader->depth_max)
         loader->depth_max = fit > options->depth_max ? options->depth_max
                             : fit > options->depth   ? (uint32_t)fit
                                                      : options->depth;
-}
-
-/* What a thread needs where the store does not write the batch itself. */
-static gp_status thread_memory(gp_loader *loader, loader_thread *thread, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(loader->store);
-    bool forms = loader->drawing.form != GP_PIXELS_PLANES;
-
-    if (loader->draws || !(loader->augments || forms))
-        return GP_OK;
-    thread->stored = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->sample_bytes);
-    thread->stored_targets = gp_aligned_calloc(ALIGNMENT, SAMPLES_PER_READ * info->target_bytes);
-    if (loader->augments && forms)
-        thread->drawn = gp_aligned_calloc(ALIGNMENT, loader->shape.sample_bytes);
-    if (thread->stored == NULL || thread->stored_targets == NULL ||
-        (loader->augments && forms && thread->drawn == NULL))
-        return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", SAMPLES_PER_READ,
-                       info->sample_bytes + info->target_bytes);
-    return GP_OK;
 }
 
 static gp_status slots_new(gp_loader *loader, gp_error *err)
@@ -318,7 +229,7 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     if (loader->threads == NULL || loader->slots == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth_max);
     for (uint32_t i = 0; i < loader->thread_count && status == GP_OK; i++)
-        status = thread_memory(loader, &loader->threads[i], err);
+        status = gp_reader_scratch_init(&loader->threads[i].scratch, &loader->reader, err);
     if (status != GP_OK)
         return status;
     /* Pages are taken as they are written: a slot that is never used costs nothing. */
@@ -370,33 +281,6 @@ gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler
                               &(gp_loader_options){ .depth = depth, .capacity = capacity }, err);
 }
 
-/* What is done to samples, and what comes out. */
-static gp_status drawing_decide(gp_loader *loader, const gp_loader_options *options, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(loader->store);
-    gp_status status = GP_OK;
-
-    loader->shape = *info;
-    loader->augments = options->augment != NULL && !gp_augment_is_identity(options->augment);
-    if (loader->augments) {
-        loader->augment = *options->augment;
-        status = gp_augment_shape(&loader->shape, &loader->augment, info, err);
-    }
-    if (status == GP_OK && options->form != GP_PIXELS_PLANES && info->dtype != GP_U8)
-        status =
-            gp_fail(err, GP_EINVAL, "the samples of %s are no bytes; they have no other form", info->source);
-    if (status != GP_OK)
-        return status;
-    loader->draws = loader->augments && gp_store_draws(loader->store, &loader->augment);
-    loader->drawing =
-        (gp_drawing){ .augment = &loader->augment,
-                      .shape = &loader->shape,
-                      .seed = options->seed,
-                      .form = options->form,
-                      .sample_bytes = loader->shape.sample_bytes * gp_pixel_form_bytes(options->form) };
-    return GP_OK;
-}
-
 gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
                              const gp_loader_options *options, gp_error *err)
 {
@@ -413,16 +297,16 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
     loader = gp_calloc(1, sizeof(*loader));
     if (loader == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader");
-    loader->store = store;
-    loader->sampler = *sampler;
+    loader->request_ring.room = GP_LOADER_REQUESTS_MAX;
+    loader->ready_ring.room = loader->filling_ring.room = GP_LOADER_DEPTH_MAX;
     loader->capacity = options->capacity;
     loader->thread_count = threads_decide(gp_store_get_info(store), options->threads);
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    status = drawing_decide(loader, options, err);
+    status = gp_reader_init(&loader->reader, store, sampler, options, err);
     if (status == GP_OK) {
-        assert(sampler->count <= loader->shape.count);
+        assert(sampler->count <= loader->reader.shape.count);
         slots_size(loader, options);
         status = slots_new(loader, err);
     }
@@ -461,34 +345,14 @@ void gp_loader_free(gp_loader *loader)
     for (uint32_t i = 0; i < loader->started; i++)
         pthread_join(loader->threads[i].thread, NULL);
     gp_unreserve(loader->memory, loader->slot_bytes * loader->depth_max);
-    for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++) {
-        gp_free(loader->threads[i].stored);
-        gp_free(loader->threads[i].stored_targets);
-        gp_free(loader->threads[i].drawn);
-    }
+    for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++)
+        gp_reader_scratch_deinit(&loader->threads[i].scratch);
     gp_free(loader->slots);
     gp_free(loader->threads);
     pthread_cond_destroy(&loader->ready);
     pthread_cond_destroy(&loader->work);
     pthread_mutex_destroy(&loader->lock);
     gp_free(loader);
-}
-
-/* What takes long to come is sent for when it is requested, not when a thread has time for it. */
-static void request_expect(const gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count)
-{
-    const uint32_t patches = loader->augments ? (uint32_t)loader->augment.patches_per_image : 1;
-    uint32_t index[SAMPLES_PER_READ];
-
-    for (uint32_t done = 0; done < count;) {
-        uint32_t part = count - done < SAMPLES_PER_READ ? count - done : SAMPLES_PER_READ;
-
-        gp_sampler_get(&loader->sampler, epoch, first + done, part, index);
-        for (uint32_t i = 0; i < part; i++)
-            index[i] /= patches;
-        gp_store_expect(loader->store, index, part);
-        done += part;
-    }
 }
 
 gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count, gp_error *err)
@@ -498,40 +362,37 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
     if (count > loader->capacity)
         return gp_fail(err, GP_EINVAL, "%u samples were requested of a loader of batches of %u", count,
                        loader->capacity);
-    if (first > loader->sampler.count || count > loader->sampler.count - first)
+    if (first > loader->reader.sampler.count || count > loader->reader.sampler.count - first)
         return gp_fail(err, GP_EINVAL, "samples %u to %llu were requested of an epoch of %u", first,
-                       (unsigned long long)first + count, loader->sampler.count);
+                       (unsigned long long)first + count, loader->reader.sampler.count);
     pthread_mutex_lock(&loader->lock);
-    if (loader->request_count == GP_LOADER_REQUESTS_MAX) {
+    if (loader->request_ring.count == GP_LOADER_REQUESTS_MAX) {
         status = gp_fail(err, GP_EBUSY, "%d batches are requested already", GP_LOADER_REQUESTS_MAX);
     } else {
-        loader->requests[(loader->request_head + loader->request_count++) % GP_LOADER_REQUESTS_MAX] =
-            (loader_request){ epoch, first, count };
+        loader->requests[gp_ring_push(&loader->request_ring)] = (loader_request){ epoch, first, count };
         pthread_cond_signal(&loader->work);
     }
     pthread_mutex_unlock(&loader->lock);
-    if (status == GP_OK && gp_store_get_info(loader->store)->remote)
-        request_expect(loader, epoch, first, count);
+    /* Let the store fetch remote samples from now on, not when a thread has time for them. */
+    if (status == GP_OK && gp_store_get_info(loader->reader.store)->remote)
+        gp_reader_expect(&loader->reader, epoch, first, count);
     return status;
 }
 
 void gp_loader_cancel(gp_loader *loader)
 {
     pthread_mutex_lock(&loader->lock);
-    for (; loader->ready_count > 0; loader->ready_count--) {
-        slot_free(loader, &loader->slots[loader->ready_slots[loader->ready_head]]);
-        loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
-    }
-    for (; loader->filling_count > 0; loader->filling_count--) {
-        loader_slot *slot = &loader->slots[loader->filling_slots[loader->filling_head]];
+    while (loader->ready_ring.count > 0)
+        slot_free(loader, &loader->slots[loader->ready_slots[gp_ring_pop(&loader->ready_ring)]]);
+    while (loader->filling_ring.count > 0) {
+        loader_slot *slot = &loader->slots[loader->filling_slots[gp_ring_pop(&loader->filling_ring)]];
 
         if (slot->done == slot->begun)
             slot_free(loader, slot);
         else
             slot->state = SLOT_DROPPED;
-        loader->filling_head = (loader->filling_head + 1) % GP_LOADER_DEPTH_MAX;
     }
-    loader->request_count = 0;
+    loader->request_ring.count = 0;
     loader->generation++;
     pthread_cond_signal(&loader->ready);
     pthread_mutex_unlock(&loader->lock);
@@ -542,12 +403,12 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
 {
     uint64_t generation = loader->generation;
 
-    while (loader->ready_count == 0) {
+    while (loader->ready_ring.count == 0) {
         if (loader->generation != generation)
             return gp_fail(err, GP_ECANCELED, "the requested batches were cancelled");
-        if (loader->filling_count == 0 && loader->request_count == 0)
+        if (loader->filling_ring.count == 0 && loader->request_ring.count == 0)
             return gp_fail(err, GP_ESTATE, "a batch was to be taken from the loader, but none is requested");
-        if (loader->filling_count == 0 && loader->used >= loader->depth &&
+        if (loader->filling_ring.count == 0 && loader->used >= loader->depth &&
             slot_find(loader, SLOT_DROPPED) == NULL)
             return gp_fail(err, GP_ESTATE, "all %u batches of the loader are taken; release one first",
                            loader->depth);
@@ -579,14 +440,12 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
     loader_slot *slot;
 
     pthread_mutex_lock(&loader->lock);
-    if (waited_ns != NULL && loader->ready_count == 0)
+    if (waited_ns != NULL && loader->ready_ring.count == 0)
         since = gp_now_ns();
-    depth_adapt(loader, loader->ready_count == 0);
+    depth_adapt(loader, loader->ready_ring.count == 0);
     status = ready_wait(loader, err);
     if (status == GP_OK) {
-        slot = &loader->slots[loader->ready_slots[loader->ready_head]];
-        loader->ready_head = (loader->ready_head + 1) % GP_LOADER_DEPTH_MAX;
-        loader->ready_count--;
+        slot = &loader->slots[loader->ready_slots[gp_ring_pop(&loader->ready_ring)]];
         status = slot->error.code;
         if (status == GP_OK) {
             slot->state = SLOT_TAKEN;

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/memory/ring.h"
 #include "common/base/clock.h"
 #include "common/base/system/process.h"
 
@@ -33,8 +34,8 @@ struct gp_ahead {
     ahead_slot *slots;
     int32_t *chains; /* [slot_count] */
     int32_t free;
-    int32_t *queue; /* ring of slots; those that are no longer QUEUED are passed over */
-    uint32_t queue_head, queue_count;
+    gp_ring queue_ring;
+    int32_t *queue; /* slot numbers, in queue_ring; a slot that is no longer QUEUED is skipped */
     size_t ready_bytes;
     uint32_t started;
     bool stopping;
@@ -87,11 +88,9 @@ static ahead_slot *queue_next(gp_ahead *ahead)
 {
     if (ahead->ready_bytes >= ahead->bytes_max)
         stale_release(ahead);
-    while (ahead->queue_count > 0 && ahead->ready_bytes < ahead->bytes_max) {
-        ahead_slot *slot = &ahead->slots[ahead->queue[ahead->queue_head]];
+    while (ahead->queue_ring.count > 0 && ahead->ready_bytes < ahead->bytes_max) {
+        ahead_slot *slot = &ahead->slots[ahead->queue[gp_ring_pop(&ahead->queue_ring)]];
 
-        ahead->queue_head = (ahead->queue_head + 1) % ahead->slot_count;
-        ahead->queue_count--;
         if (slot->state == AHEAD_QUEUED)
             return slot;
     }
@@ -143,7 +142,7 @@ gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t 
     if (ahead == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to fetch ahead");
     ahead->thread_count = threads;
-    ahead->slot_count = slots;
+    ahead->slot_count = ahead->queue_ring.room = slots;
     ahead->item_max = item_max;
     ahead->bytes_max = bytes_max;
     ahead->fetch = fetch;
@@ -203,7 +202,7 @@ void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
         if (ahead->free == NONE)
             stale_release(ahead);
         self = ahead->free;
-        if (self == NONE || ahead->queue_count == ahead->slot_count)
+        if (self == NONE || ahead->queue_ring.count == ahead->slot_count)
             break;
         slot = &ahead->slots[self];
         ahead->free = slot->next;
@@ -212,7 +211,7 @@ void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
         slot->next = *chain;
         *chain = self;
         gp_buffer_init(&slot->bytes, ahead->item_max);
-        ahead->queue[(ahead->queue_head + ahead->queue_count++) % ahead->slot_count] = self;
+        ahead->queue[gp_ring_push(&ahead->queue_ring)] = self;
         pthread_cond_signal(&ahead->work);
     }
     pthread_mutex_unlock(&ahead->lock);
