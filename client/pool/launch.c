@@ -83,16 +83,11 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     return GP_OK;
 }
 
-/* Move *fd to 16 or above, where posix_spawn's file actions do not put a descriptor of the child.  Closes *fd on failure. */
+/* Move *fd above the descriptors of the scheduler.  Closes *fd on failure. */
 static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
 {
-    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 16);
-
-    if (raised < 0 && errno == EINVAL) /* the limit of descriptors is below 16 */
-        errno = EMFILE;
-    close(*fd);
-    *fd = raised;
-    return raised >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
+    errno = gp_spawn_raise(fd, 15);
+    return errno == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
 }
 
 /* Open the scheduler's log for its standard output, whose messages until it has read its arguments go there. */

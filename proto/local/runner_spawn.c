@@ -18,16 +18,6 @@ static void fd_close(int *fd)
     *fd = -1;
 }
 
-/* Move a descriptor above those of the runner, so that dup2() in the child overwrites none. Returns 0 or errno. */
-static int fd_raise(int *fd)
-{
-    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, GP_RUNNER_WORKER_FD + 1), problem = raised < 0 ? errno : 0;
-
-    close(*fd);
-    *fd = raised;
-    return problem;
-}
-
 static int process_start(pid_t *pid, int client, int pipe_end, const char *program, uint32_t index,
                          uint32_t incarnation)
 {
@@ -56,9 +46,9 @@ int gp_runner_spawn(pid_t *pid, int *client, int *pipe_end, const char *program,
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0)
         problem = errno;
     if (problem == 0)
-        problem = fd_raise(&sockets[1]);
+        problem = gp_spawn_raise(&sockets[1], GP_RUNNER_WORKER_FD);
     if (problem == 0)
-        problem = fd_raise(&pipes[0]);
+        problem = gp_spawn_raise(&pipes[0], GP_RUNNER_WORKER_FD);
     if (problem == 0)
         problem = process_start(pid, sockets[1], pipes[0], program, index, incarnation);
     fd_close(&sockets[1]);

@@ -152,40 +152,20 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
-/* The descriptor of the gate may be 3 itself, which dup2 would leave close-on-exec. */
-static int gate_open(int ends[2])
-{
-    int moved;
-
-    if (pipe2(ends, O_CLOEXEC) != 0)
-        return errno;
-    if (ends[0] > GATE)
-        return 0;
-    moved = fcntl(ends[0], F_DUPFD_CLOEXEC, GATE + 1);
-    if (moved < 0) {
-        int problem = errno;
-
-        close(ends[0]);
-        close(ends[1]);
-        return problem;
-    }
-    close(ends[0]);
-    ends[0] = moved;
-    return 0;
-}
-
-/* The child, watched; GP_EIO with errno in the words. */
+/* Start the child and watch it.  GP_EIO: the message has the reason. */
 static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
                        char **arguments, char **environment, gp_error *err)
 {
-    int ends[2] = { -1, -1 }, problem = gate_open(ends);
+    int ends[2] = { -1, -1 }, problem = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
 
-    if (problem == 0) {
+    if (problem == 0)
+        problem = gp_spawn_raise(&ends[0], GATE); /* dup2() of GATE itself would leave it close-on-exec */
+    if (problem == 0)
         problem = spawn_with(&out->pid, program, folder, directory, ends[0], arguments, environment);
+    if (ends[0] >= 0)
         close(ends[0]);
-        if (problem != 0)
-            close(ends[1]);
-    }
+    if (problem != 0 && ends[1] >= 0)
+        close(ends[1]);
     if (problem == 0) {
         out->gate = ends[1];
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0);

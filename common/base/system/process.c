@@ -1,6 +1,9 @@
 #include "common/base/system/process.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *), void *context)
 {
@@ -38,4 +41,13 @@ int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *action
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(actions);
     return problem;
+}
+
+int gp_spawn_raise(int *fd, int highest)
+{
+    int raised = fcntl(*fd, F_DUPFD_CLOEXEC, highest + 1), problem = raised < 0 ? errno : 0;
+
+    close(*fd);
+    *fd = raised;
+    return problem == EINVAL ? EMFILE : problem; /* EINVAL: the limit of descriptors is not above `highest` */
 }

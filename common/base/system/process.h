@@ -23,4 +23,9 @@ int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *
 int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *actions, short group,
              char *const *arguments, char *const *environment);
 
+/* Move *fd above the descriptors that the child is given, so that the dup2() of a file action does not overwrite it.
+ *   highest  the highest of those
+ * Returns 0 or an error number (EMFILE: no descriptor is free above them); *fd is closed and -1 then. */
+int gp_spawn_raise(int *fd, int highest);
+
 #endif
