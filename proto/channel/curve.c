@@ -115,7 +115,7 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
 }
 
 /* The mode is the file's from its first moment on: O_EXCL makes it, a umask can only take from it. */
-static gp_status file_write(const char *path, const gp_buffer *text, mode_t mode, bool replace, gp_error *err)
+static gp_status file_write(const char *path, const gp_buffer *text, bool replace, gp_error *err)
 {
     char aside[4096];
     uint64_t unique;
@@ -126,7 +126,7 @@ static gp_status file_write(const char *path, const gp_buffer *text, mode_t mode
     if ((size_t)snprintf(aside, sizeof(aside), "%s.%016llx", path, (unsigned long long)unique) >=
         sizeof(aside))
         return gp_fail(err, GP_ELIMIT, "the path %.100s... is too long", path);
-    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", path);
@@ -296,7 +296,7 @@ gp_status gp_key_write(const char *path, const gp_key_pair *pair, bool replace, 
             "public  %s\nsecret  %s\n",
             pair->public_key, pair->secret_key);
     if (status == GP_OK)
-        status = file_write(path, &text, 0600, replace, err);
+        status = file_write(path, &text, replace, err);
     if (text.data != NULL)
         gp_secret_wipe(text.data, text.capacity);
     gp_buffer_deinit(&text);
@@ -319,20 +319,6 @@ gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err)
             status = gp_key_read(out, path, &why);
     }
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
-}
-
-gp_status gp_key_write_public(const char *path, const char *key, bool replace, gp_error *err)
-{
-    gp_buffer text;
-    gp_status status;
-
-    gp_buffer_init(&text, KEY_FILE_BYTES_MAX);
-    status =
-        gp_buffer_printf(&text, err, "# A gradpool key, the half that others may know.\npublic  %s\n", key);
-    if (status == GP_OK)
-        status = file_write(path, &text, 0644, replace, err);
-    gp_buffer_deinit(&text);
-    return status;
 }
 
 /* ---- the list ---- */
@@ -447,7 +433,7 @@ gp_status gp_allow_write(const char *path, const gp_allow_list *list, gp_error *
         status = gp_buffer_printf(&text, err, "%s %s %s\n", gp_key_role_word(list->entries[i].role),
                                   list->entries[i].name, list->entries[i].key);
     if (status == GP_OK)
-        status = file_write(path, &text, 0600, true, err);
+        status = file_write(path, &text, true, err);
     gp_buffer_deinit(&text);
     return status;
 }

@@ -62,8 +62,6 @@ bool gp_key_sound(const char *text);
 
 /* gp_key_write -- a pair into path, 0600.  replace: an old file gives way; else GP_EBUSY: there is one. */
 gp_status gp_key_write(const char *path, const gp_key_pair *pair, bool replace, gp_error *err);
-/* The public half alone: for others to have. */
-gp_status gp_key_write_public(const char *path, const char *key, bool replace, gp_error *err);
 
 /* gp_key_read -- the pair in path, or in standard input ("-").  GP_EPERM: the file is another's, a link, or open to others.
  * GP_ENOENT.  GP_ECORRUPT: it holds no pair. */

@@ -369,11 +369,3 @@ gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, g
     tree_settle(tree, k);
     return GP_OK;
 }
-
-void gp_tree_unset_pair(gp_tree *tree, gp_tree_node node)
-{
-    size_t k = tree_find_pair(tree, node);
-
-    if (k < tree->count)
-        tree->entries[k].given = tree->entries[k + 1].given = false;
-}

@@ -91,7 +91,5 @@ const void *gp_tree_root(const gp_tree *tree);
 bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, const void **from);
 /* ... and what they make (copied).  GP_EPROTO: that pair was not given out. */
 gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err);
-/* That pair will be given out again. */
-void gp_tree_unset_pair(gp_tree *tree, gp_tree_node node);
 
 #endif

@@ -13,7 +13,6 @@
 
 typedef struct gp_stitch gp_stitch;
 
-enum { GP_STITCH_CLASSES_MAX = 4096 };
 #define GP_STITCH_BYTES_MAX ((uint64_t)4 << 30) /* scores of one image */
 
 /* All but the numbers is borrowed until gp_stitch_free(). */

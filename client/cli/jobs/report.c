@@ -27,7 +27,6 @@ enum {
     STEPS_BYTES = 24 << 10,
     STEPS_MAX = 32,
     LOGS_MAX = 64,
-    SECRETS_MAX = 64,
     SECRET_BYTES_MIN = 6, /* a shorter one would blacken words */
     LEASE_END_MS = 10000, /* for the daemons to log the end of the run's lease */
 };
