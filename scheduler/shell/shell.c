@@ -154,7 +154,7 @@ static int patience_ms(shell *s)
 
     if (shell_jobs_due(s) - gp_now_ms() < left)
         left = shell_jobs_due(s) - gp_now_ms();
-    int remote = shell_remote_patience_ms(s);
+    int remote = remote_listener_due_ms(&s->listener);
 
     if (left <= 0 || gp_channel_pending(s->channel))
         return 0;
@@ -168,13 +168,13 @@ static void loop(shell *s)
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
 
     while (!s->followed && (!s->exit || shell_jobs_active(s))) {
+        const gp_channel *remote = s->listener.channel;
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
             { .fd = gp_door_fd(s->door), .events = POLLIN },
             { .fd = gp_channel_fd(s->channel), .events = POLLIN },
             { .fd = s->signals, .events = POLLIN },
-            { .fd = s->remote.channel != NULL ? gp_channel_fd(s->remote.channel) : -1, .events = POLLIN },
-            { .fd = s->remote.channel != NULL ? gp_channel_watch_fd(s->remote.channel) : -1,
-              .events = POLLIN },
+            { .fd = remote != NULL ? gp_channel_fd(remote) : -1, .events = POLLIN },
+            { .fd = remote != NULL ? gp_channel_watch_fd(remote) : -1, .events = POLLIN },
         };
 
         uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
@@ -218,7 +218,7 @@ void shell_record(const shell *s, const char *devices)
     gp_error err;
 
     snprintf(record.devices, sizeof(record.devices), "%s", devices != NULL ? devices : "");
-    snprintf(record.listen, sizeof(record.listen), "%s", s->remote.zap != NULL ? s->remote.bound : "");
+    snprintf(record.listen, sizeof(record.listen), "%s", s->listener.zap != NULL ? s->listener.bound : "");
     if (gp_record_write(&record, s->options->places, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "record-unwritten",
                "a scheduler that follows this one would not know its pool: %s", err.message);
@@ -314,7 +314,7 @@ static void shell_free(shell *s)
         shell_hang_up(&s->workers[i]);
     shell_jobs_close(s);
     gp_door_close(s->door);
-    shell_remote_close(s, DRAIN_MS);
+    remote_listener_close(&s->listener, DRAIN_MS);
     gp_channel_close(s->channel, DRAIN_MS);
     if (s->signals >= 0)
         close(s->signals);
@@ -346,7 +346,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
     if (status == GP_OK)
         status = shell_jobs_open(s, err);
     if (status == GP_OK) /* last: who is let in finds all of it */
-        status = shell_remote_open(s, err);
+        status = remote_listener_open(&s->listener, s->options, err);
     if (status == GP_OK) {
         gp_log_event(GP_LOG_INFO, "pool-up",
                      GP_LOG_WITH({ "pool", .text = options->places->pool },

@@ -64,7 +64,7 @@ void shell_forget_client(shell *s, shell_client *client)
 void shell_drop_client(shell *s, shell_client *client)
 {
     if (client->peer.remote)
-        gp_channel_cut(s->remote.channel, &client->peer);
+        gp_channel_cut(s->listener.channel, &client->peer);
     else
         gp_door_drop(s->door, client->door);
     shell_forget_client(s, client);

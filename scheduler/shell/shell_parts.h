@@ -2,18 +2,18 @@
  *
  *   shell.c         opening, the loop, carrying actions out      shell_clients.c  door, what clients say
  *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages
- *   shell_remote.c: clients on other hosts (shell_remote.h)
+ *   shell_remote.c: clients on other hosts (shell_remote.h); remote_listener.c: their socket
  *   shell_jobs.c, shell_job_messages.c: background jobs (shell_jobs.h) */
 #ifndef GP_SHELL_PARTS_H
 #define GP_SHELL_PARTS_H
 
 #include <poll.h>
-#include <sys/stat.h>
 
 #include "proto/channel/channel.h"
 #include "proto/local/door.h"
 #include "proto/message/messages.h"
 #include "scheduler/core/core.h"
+#include "scheduler/shell/remote_listener.h"
 #include "scheduler/shell/shell.h"
 #include "scheduler/process/supervise.h"
 
@@ -35,23 +35,6 @@ typedef struct shell_client {
     char key[GP_KEY_TEXT]; /* of clients on other hosts; "" = of this one */
     int64_t heard_ms;      /* the same: when it last spoke */
 } shell_client;
-
-typedef struct shell_remote_counts {
-    uint32_t links;
-    uint64_t refused, cut;
-} shell_remote_counts;
-
-/* The door for other hosts (shell_remote.c). */
-typedef struct shell_remote {
-    gp_zap *zap;         /* NULL: nobody asked for it */
-    gp_channel *channel; /* NULL: it is to be opened (again) at retry_ms */
-    char bound[GP_TEXT_ENDPOINT];
-    int64_t retry_ms, checked_ms;
-    struct stat key_seen;               /* of the pool's key when it was read */
-    uint64_t denied;                    /* requests that the key's role, or this door, does not have */
-    shell_remote_counts before;         /* of channels that were closed */
-    char trouble[GP_ERROR_MESSAGE_MAX]; /* last told */
-} shell_remote;
 
 typedef struct shell_worker {
     gp_child child;
@@ -77,7 +60,7 @@ typedef struct shell {
     uint32_t clients_max, client_count; /* of this host */
     shell_client clients[SHELL_PLACES]; /* of this host, each at its place in the door, then of others */
     gp_index sessions;                  /* of them, by session; entry n is clients[n - 1] */
-    shell_remote remote;
+    remote_listener listener;
     gp_core_id refused; /* the session that the core did not want, with why */
     char refusal[GP_ERROR_MESSAGE_MAX];
     struct shell_jobs *jobs;

@@ -3,26 +3,19 @@
  * There is no Unix door there, no kernel that says who knocks: a client is who its key says (ZAP's User-Id), and a session
  * is of the key that said its first hello.  What may be said is one table, here; the requests themselves are those of the
  * local clients.  Nothing that needs memory or descriptors of this host can be asked for: no leases. */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
-#include "common/base/memory/secret.h"
 #include "scheduler/shell/shell_remote.h"
 
 enum {
     MESSAGES_A_TURN = 64,
-    KEY_CHECK_MS = 250, /* the files of keys are looked at */
-    LISTEN_RETRY_MS = 250,
     SESSION_IDLE_MS =
         120000, /* a session that says nothing for so long is forgotten; its client says hello again */
     KEY_SESSIONS_MAX = 16,
@@ -45,86 +38,6 @@ static const struct remote_verb *verb_find(uint32_t message)
         if (verbs[i].message == message)
             return &verbs[i];
     return NULL;
-}
-
-/* ---- listening ---- */
-
-static gp_status remote_listen(shell *s, const char *endpoint, gp_error *err)
-{
-    gp_key_pair own;
-    gp_link_keys keys = { .own = &own, .zap = s->remote.zap };
-    gp_channel_options link = { .security = GP_SECURITY_CURVE, .curve = &keys, .heartbeat = true };
-    gp_status status;
-
-    if (stat(s->options->places->server_key, &s->remote.key_seen) != 0)
-        memset(&s->remote.key_seen, 0, sizeof(s->remote.key_seen));
-    status = gp_key_read(&own, s->options->places->server_key, err);
-    if (status == GP_OK)
-        status = gp_channel_listen(&s->remote.channel, endpoint, &link, s->remote.bound, err);
-    gp_key_wipe(&own);
-    if (status == GP_OK)
-        gp_log_event(GP_LOG_INFO, "listening",
-                     GP_LOG_WITH({ "at", .text = s->remote.bound },
-                                 { "keys", .number = gp_zap_get_stats(s->remote.zap).allowed }),
-                     "listens for other hosts");
-    return status;
-}
-
-gp_status shell_remote_open(shell *s, gp_error *err)
-{
-    const char *endpoint = s->options->listen;
-    gp_error why;
-    gp_status status;
-
-    if (endpoint == NULL)
-        return GP_OK;
-    gp_secret_guard(); /* a core would have the pool's key */
-    status = gp_zap_open(&s->remote.zap, s->options->places->allowed, &why);
-    if (status == GP_OK)
-        status = remote_listen(s, endpoint, &why);
-    if (status == GP_OK)
-        return GP_OK;
-    if (!s->options
-             ->follows) /* who asked for it hears why not; BUSY would say that another scheduler has the pool */
-        return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
-    /* The pool lives: that its door is shut for a while is no reason to end it. */
-    gp_log(GP_LOG_ERROR, "listen-failed", "%s; it is tried again", why.message);
-    snprintf(s->remote.bound, sizeof(s->remote.bound), "%s", endpoint);
-    s->remote.retry_ms = gp_now_ms() + LISTEN_RETRY_MS;
-    return GP_OK;
-}
-
-void shell_remote_close(shell *s, int drain_ms)
-{
-    gp_channel_close(s->remote.channel, drain_ms);
-    s->remote.channel = NULL;
-    gp_zap_close(s->remote.zap);
-    s->remote.zap = NULL;
-}
-
-static void count_in(shell_remote_counts *counts, const gp_gate_stats *gate)
-{
-    counts->refused += gate->failed + gate->over_rate;
-    for (int i = 0; i < GP_CUTS; i++)
-        counts->cut += gate->cut[i];
-}
-
-shell_remote_counts shell_remote_count(shell *s)
-{
-    shell_remote_counts counts = s->remote.before;
-
-    if (s->remote.zap == NULL)
-        return counts;
-    gp_zap_stats zap = gp_zap_get_stats(s->remote.zap);
-
-    counts.refused += s->remote.denied + zap.refused + zap.muted;
-    if (s->remote.channel != NULL) {
-        gp_gate_stats gate = gp_channel_get_gate_stats(s->remote.channel);
-
-        counts.links = gate.links;
-        count_in(&counts, &gate);
-    }
-    return counts;
 }
 
 /* ---- sessions ---- */
@@ -159,7 +72,7 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
         return NULL;
     }
     if (client == NULL || sessions_of(s, in->owner.key) == KEY_SESSIONS_MAX) {
-        s->remote.denied++;
+        s->listener.denied++;
         shell_reply_error(
             s, in, GP_EBUSY,
             "the pool serves %u clients of other hosts, %u of one key, and that is its limit; try later",
@@ -208,7 +121,7 @@ static void hear(shell *s, const gp_incoming *in)
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     client = shell_find_client(s, &event.session);
     if (client != NULL && strcmp(client->key, in->owner.key) != 0) {
-        s->remote.denied++; /* a session of this host, or of another key */
+        s->listener.denied++; /* a session of this host, or of another key */
         shell_reply_error(s, in, GP_EPERM, "this session is another's");
         return;
     }
@@ -217,7 +130,7 @@ static void hear(shell *s, const gp_incoming *in)
         client->heard_ms = gp_now_ms();
     }
     if (in->owner.role == GP_KEY_WORKER || (!is_hello && verb == NULL)) {
-        s->remote.denied++;
+        s->listener.denied++;
         shell_reply_error(
             s, in, in->owner.role == GP_KEY_WORKER ? GP_EPERM : GP_EUNSUPPORTED,
             in->owner.role == GP_KEY_WORKER
@@ -227,7 +140,7 @@ static void hear(shell *s, const gp_incoming *in)
     } else if (is_hello) {
         hear_hello(s, in, client);
     } else if (!verb->observer && in->owner.role != GP_KEY_CLIENT) {
-        s->remote.denied++;
+        s->listener.denied++;
         shell_reply_error(s, in, GP_EPERM, "the key '%s' is an observer's: it may look, and nothing else",
                           in->owner.name);
     } else if (client == NULL) {
@@ -251,7 +164,7 @@ static void forget_gone(shell *s)
 {
     gp_peer peer;
 
-    while (gp_channel_next_gone(s->remote.channel, &peer))
+    while (gp_channel_next_gone(s->listener.channel, &peer))
         for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
             if (s->clients[i].door != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
                 shell_forget_client(s, &s->clients[i]);
@@ -266,81 +179,33 @@ static void forget_idle(shell *s)
 
 /* ---- the loop's turn ---- */
 
-/* Everybody's link ends; those whose key is still good come again. */
+/* All links end; clients whose key is still allowed connect again. */
 static void relisten(shell *s)
 {
-    gp_gate_stats gate = gp_channel_get_gate_stats(s->remote.channel);
-
-    gp_log(GP_LOG_INFO, "pool-key-changed", "the pool's key has changed: other hosts are to come in anew");
-    count_in(&s->remote.before, &gate);
     for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
         if (s->clients[i].door != 0)
             shell_forget_client(s, &s->clients[i]);
-    gp_channel_close(s->remote.channel, 0);
-    s->remote.channel = NULL;
-    s->remote.retry_ms = gp_now_ms();
-}
-
-static void check_key(shell *s)
-{
-    struct stat now;
-
-    if (gp_now_ms() - s->remote.checked_ms < KEY_CHECK_MS)
-        return;
-    s->remote.checked_ms = gp_now_ms();
-    gp_zap_get_stats(s->remote.zap); /* reads the list, if it has changed */
-    forget_idle(s);
-    if (stat(s->options->places->server_key, &now) == 0 &&
-        (now.st_ino != s->remote.key_seen.st_ino || now.st_mtim.tv_sec != s->remote.key_seen.st_mtim.tv_sec ||
-         now.st_mtim.tv_nsec != s->remote.key_seen.st_mtim.tv_nsec))
-        relisten(s);
+    remote_listener_restart(&s->listener);
 }
 
 void shell_remote_serve(shell *s)
 {
-    gp_error err;
-
-    if (s->remote.zap == NULL)
-        return;
-    if (s->remote.channel == NULL) {
-        if (gp_now_ms() < s->remote.retry_ms)
-            return;
-        char endpoint[GP_TEXT_ENDPOINT];
-
-        snprintf(endpoint, sizeof(endpoint), "%s", s->remote.bound); /* the port is free in a moment */
-        if (remote_listen(s, endpoint, &err) != GP_OK) {
-            if (strcmp(err.message, s->remote.trouble) != 0)
-                gp_log(GP_LOG_ERROR, "listen-failed", "%s; it is tried again", err.message);
-            snprintf(s->remote.trouble, sizeof(s->remote.trouble), "%s", err.message);
-            s->remote.retry_ms = gp_now_ms() + LISTEN_RETRY_MS;
-            return;
-        }
-        s->remote.trouble[0] = '\0';
-    }
     gp_incoming in;
 
-    for (int i = 0; i < MESSAGES_A_TURN && gp_channel_receive(s->remote.channel, &in, NULL) == GP_OK; i++) {
+    if (!remote_listener_ready(&s->listener, s->options))
+        return;
+    for (int i = 0; i < MESSAGES_A_TURN && gp_channel_receive(s->listener.channel, &in, NULL) == GP_OK; i++) {
         hear(s, &in);
         gp_incoming_close(&in);
     }
-    gp_channel_watch(s->remote.channel);
+    gp_channel_watch(s->listener.channel);
     forget_gone(s);
-    check_key(s);
+    if (remote_listener_check_due(&s->listener)) {
+        forget_idle(s);
+        if (remote_listener_key_changed(&s->listener, s->options))
+            relisten(s);
+    }
     shell_flush(s);
-}
-
-int shell_remote_patience_ms(shell *s)
-{
-    int patience;
-
-    if (s->remote.zap == NULL)
-        return -1;
-    if (s->remote.channel == NULL)
-        return LISTEN_RETRY_MS;
-    if (gp_channel_pending(s->remote.channel))
-        return 0;
-    patience = gp_channel_patience_ms(s->remote.channel);
-    return patience >= 0 && patience < KEY_CHECK_MS ? patience : KEY_CHECK_MS;
 }
 
 /* ---- jobs of other hosts ---- */

@@ -30,7 +30,7 @@ gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to)
 
 gp_channel *shell_link(shell *s, const gp_peer *peer)
 {
-    return peer->remote ? s->remote.channel : s->channel;
+    return peer->remote ? s->listener.channel : s->channel;
 }
 
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
@@ -371,11 +371,11 @@ static void fill_lease_rows(const shell *s, gp_status_reply *status)
 
 static void fill_remote(shell *s, gp_status_reply *status)
 {
-    shell_remote_counts counts = shell_remote_count(s);
+    remote_counts counts = remote_listener_count(&s->listener);
 
-    if (s->remote.zap == NULL)
+    if (s->listener.zap == NULL)
         return;
-    COPY_TEXT(status->listen, s->remote.bound);
+    COPY_TEXT(status->listen, s->listener.bound);
     status->remote_links = counts.links;
     status->remote_refused = counts.refused;
     status->remote_cut = counts.cut;
