@@ -1,4 +1,5 @@
-/* control.c -- the control thread's loop: it opens and closes every socket, beats, and knows when to end. */
+/* control.c -- the control thread: it opens and closes every socket, runs the event loop, sends heartbeats, and ends the
+ * process. */
 #include "worker/daemon/control.h"
 
 #include <errno.h>
@@ -13,17 +14,17 @@
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
 #include "proto/local/runner_wire.h"
-#include "worker/task/blobs.h"
+#include "proto/task/task_wire.h"
 #include "worker/comm/process.h"
 #include "worker/daemon/control_parts.h"
+#include "worker/task/blobs.h"
 #include "worker/task/tasks.h"
 
 enum {
-    BEAT_MS = 500,
-    NEWS_MS = 50,    /* how often a client hears of a training */
-    JOIN_MS = 15000, /* for the scheduler to answer: it lives, and its disk may be busy, and its cores */
-    STOP_MS = 200,   /* for the compute thread to see that it is over */
-    DRAIN_MS = 100,  /* for the last answers to leave */
+    NEWS_MS = 50,    /* between messages about a training to its client */
+    JOIN_MS = 15000, /* for the scheduler's reply at the start; its disk and cores may be busy */
+    STOP_MS = 200,   /* for the compute thread to exit */
+    LINGER_MS = 100, /* for queued replies to leave before sockets close */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
 
@@ -65,7 +66,7 @@ static gp_status signals_open(control *c, gp_error *err)
     return c->signals < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for signals") : GP_OK;
 }
 
-/* Sockets of ours first: who is told of us by the scheduler can reach us at once. */
+/* Open this worker's sockets, before the scheduler tells others of them. */
 static gp_status sockets_open(control *c, gp_error *err)
 {
     gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -95,9 +96,7 @@ static gp_status control_open(control *c, gp_error *err)
     if (status == GP_OK)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
-        status = control_dial(c, JOIN_MS, err);
-    control_join_begin(c, JOIN_MS);
-    c->beat_ms = gp_now_ms() + BEAT_MS;
+        status = scheduler_link_open(&c->link, c->options->places, JOIN_MS, JOIN_MS, err);
     return status;
 }
 
@@ -107,17 +106,16 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
 {
     int64_t end_ms = gp_now_ms() + within_ms;
 
-    if (c->ending && c->end_ms <= end_ms)
+    if (c->end_ms != 0 && c->end_ms <= end_ms)
         return;
     gp_log(exit_code == GP_WORKER_EXIT_ASKED ? GP_LOG_INFO : GP_LOG_WARN, "ends", "ends: %s", why);
-    if (!c->ending)
+    if (c->end_ms == 0)
         c->exit_code = exit_code;
-    c->ending = true;
     c->end_ms = end_ms;
-    c->granting = false;
-    /* The present training is stopped, not forgotten: its train_done is the last that its client hears. */
+    c->next = (gp_envelope){ 0 };
+    /* A training is stopped but keeps its lease until its train_done has been sent to the client. */
     gp_train_control_abort(&c->train);
-    if (c->work != WORK_TRAINING)
+    if (c->work.kind != WORK_TRAINING)
         control_reset(c);
 }
 
@@ -132,146 +130,164 @@ static void control_close(control *c)
         _exit(c->exit_code);
     }
     gp_runner_link_close(c->runner);
-    control_tasks_drop(c);
-    control_weights_drop(c);
-    gp_rendezvous_free(c->older);
+    control_tasks_left(c);
+    client_fds_drop(&c->fds);
+    gp_rendezvous_free(c->older_group);
     gp_rendezvous_free(c->group);
     gp_door_close(c->door);
-    gp_channel_close(c->scheduler, DRAIN_MS);
-    gp_channel_close(c->clients, DRAIN_MS);
-    gp_mailbox_free(
-        c->mailbox); /* after the channels: a blob may still be theirs, but never the other way round */
+    scheduler_link_close(&c->link, LINGER_MS);
+    gp_channel_close(c->clients, LINGER_MS);
+    gp_mailbox_free(c->mailbox); /* after the channels, which may still send its blobs */
     gp_train_control_deinit(&c->train);
-    if (c->scheduler_door >= 0)
-        close(c->scheduler_door);
-    if (c->client_pidfd >= 0)
-        close(c->client_pidfd);
+    served_lease_end(&c->lease);
     if (c->signals >= 0)
         close(c->signals);
 }
 
-/* ---- the loop ---- */
+/* ---- heartbeats ---- */
 
-gp_status control_tell(control *c, const gp_envelope *envelope, const gp_message_type *type,
-                       const void *message)
+static gp_worker_work beat_work(const current_work *work)
 {
-    gp_envelope filled = *envelope;
-    gp_error err;
-    gp_status status;
-
-    if (c->scheduler == NULL)
-        return GP_EPEER; /* whatever it is: the next one is told all that counts */
-    filled.epoch = c->epoch;
-    status = gp_channel_send(c->scheduler, NULL, &filled, type, message, NULL, 0, &err);
-    if (status != GP_OK)
-        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "message", .text = type->name }),
-                     "%s did not reach the scheduler: %s", type->name, err.message);
-    else if (type == &gp_msg_worker_ready)
-        gp_log(GP_LOG_DEBUG, "ready", "worker_ready %.2f ms after the start",
-               (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
-    return status;
+    return work->kind == WORK_TRAINING ? GP_WORK_TRAINING
+           : work->kind == WORK_TASKS  ? GP_WORK_USERS
+                                       : GP_WORK_OURS;
 }
 
-static gp_worker_work work_of(const control *c)
+/* Fill in how far compute is, and how long it has been in its part of a step, without the time in which this process
+ * was suspended. */
+static void beat_progress(gp_beat *beat, const gp_train_control *train)
 {
-    switch (c->work) {
-    case WORK_TRAINING:
-        return GP_WORK_TRAINING;
-    case WORK_TASKS:
-        return GP_WORK_USERS;
-    default:
-        return GP_WORK_OURS;
+    int64_t now = gp_running_ms(), since = atomic_load(&train->stretch_since_ms);
+
+    beat->progress = atomic_load(&train->progress);
+    beat->step = atomic_load(&train->step);
+    beat->epoch = atomic_load(&train->epoch);
+    beat->stretch_ms = since == 0 || since >= now ? 0 : (uint64_t)(now - since);
+    beat->stretch_max_ms = (uint64_t)atomic_load(&train->stretch_max_ms);
+}
+
+/* Send a heartbeat if one is due, and notice a scheduler that does not reply to hello. */
+static void beat(control *c)
+{
+    gp_beat message = {
+        .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
+                 : c->lease.id != 0                      ? GP_WORKER_BUSY
+                                                         : GP_WORKER_IDLE,
+        .work = beat_work(&c->work),
+    };
+    gp_envelope envelope = { .lease = c->lease.id, .generation = c->lease.generation };
+
+    if (!scheduler_link_beat_due(&c->link, message.work))
+        return;
+    beat_progress(&message, &c->train);
+    if (c->link.joined)
+        scheduler_link_send(&c->link, &envelope, &gp_msg_beat, &message);
+    else if (c->link.channel == NULL || c->link.report_due || gp_timeout_left(c->link.deadline) > 0)
+        return;
+    else if (c->link.joined_before)
+        control_orphaned(c); /* another scheduler may reply */
+    else
+        control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 15 s");
+}
+
+/* ---- the control socket ---- */
+
+/* Keep the descriptors that a client sends for its tasks or its weights. */
+static void descriptors_keep(control *c, const gp_door_event *event)
+{
+    const gp_door_request *request = &event->request;
+    bool weights = request->what == GP_DOOR_WEIGHTS;
+    bool ours = served_lease_authorizes(&c->lease, request) &&
+                (!weights || request->generation == c->lease.generation);
+
+    if (!weights && event->fd < 0)
+        return;
+    if (!ours || !client_fds_keep(&c->fds, event)) {
+        gp_log_event(GP_LOG_INFO, "descriptors-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)request->lease }),
+                     weights ? "refused weights of another lease or generation"
+                             : "turned the descriptors of a link away");
+        if (event->fd >= 0)
+            close(event->fd);
     }
 }
 
-/* Return how long the compute thread has been in its part of a step, without the time in which
- * this process was suspended. */
-static int64_t stretch_of(const control *c)
+/* Keep a descriptor of a large argument for compute. */
+static void blob_keep(control *c, const gp_door_event *event)
 {
-    int64_t now = gp_running_ms(), since = atomic_load(&c->train.stretch_since_ms);
+    gp_error err;
 
-    return since == 0 || since >= now ? 0 : now - since;
+    if (c->seat == NULL || c->seat_door != event->id) {
+        if (event->fd >= 0)
+            close(event->fd);
+    } else if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
+        gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                     "the link ends: %s", err.message);
+        gp_seat_stop(c->seat);
+    }
 }
 
-void control_join_begin(control *c, int timeout_ms)
+static void on_request(control *c, const gp_door_event *event)
 {
-    c->join = gp_timeout_in(timeout_ms);
-}
-
-static void beat(control *c)
-{
-    int64_t stretch_ms = stretch_of(c);
-    gp_beat message = {
-        .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
-                 : c->lease != 0                         ? GP_WORKER_BUSY
-                                                         : GP_WORKER_IDLE,
-        .progress = atomic_load(&c->train.progress),
-        .step = atomic_load(&c->train.step),
-        .epoch = atomic_load(&c->train.epoch),
-        .work = work_of(c),
-        .stretch_ms = (uint64_t)stretch_ms,
-        .stretch_max_ms = (uint64_t)atomic_load(&c->train.stretch_max_ms),
-    };
-    gp_envelope envelope = { .lease = c->lease, .generation = c->generation };
-
-    if (gp_now_ms() < c->beat_ms && message.work == c->beaten_work)
+    switch (event->request.what) {
+    case GP_DOOR_SEGMENT:
+    case GP_DOOR_BELL:
+    case GP_DOOR_WEIGHTS:
+        descriptors_keep(c, event);
         return;
-    c->beaten_work = message.work;
-    c->beat_ms = gp_now_ms() + BEAT_MS;
-    if (c->joined)
-        control_tell(c, &envelope, &gp_msg_beat, &message);
-    else if (c->scheduler != NULL && !c->reporting && gp_timeout_left(c->join) == 0) {
-        if (c->warmed)
-            control_orphaned(c); /* another may answer */
-        else
-            control_end(c, GP_WORKER_EXIT_FAILED, 0, "the scheduler did not answer within 15 s");
+    case GP_DOOR_BLOB:
+        blob_keep(c, event);
+        return;
+    case GP_RUNNER_WHAT:
+        control_run_fetch(c, event->id, &event->request);
+        break;
+    default:
+        gp_rendezvous_serve(c->lease.resetting ? NULL : c->group, c->door, event->id, &event->request);
+    }
+    if (event->fd >= 0)
+        close(event->fd); /* these requests need none */
+}
+
+static void on_hangup(control *c, uint64_t door_id)
+{
+    gp_rendezvous_forget(c->group, door_id);
+    client_fds_hangup(&c->fds, door_id);
+    if (c->seat != NULL && c->seat_door == door_id) {
+        gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                     "the client of the lease has hung up");
+        gp_seat_stop(c->seat);
     }
 }
 
 void control_doors(control *c)
 {
+    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* not freed by any event */
     gp_door_event event;
-    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* nothing in here frees it */
 
     if (blobs != NULL)
         gp_blobs_look_begin(blobs);
-    for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event))
-        switch (event.kind) {
-        case GP_DOOR_KNOCK:
-            if (event.hello.role == GP_ROLE_SCHEDULER)
-                control_called(c, &event);
-            else
-                gp_door_admit(c->door, event.id, c->epoch);
-            break;
-        case GP_DOOR_REQUEST:
-            if (control_tasks_request(c, &event) || control_weights_request(c, &event))
-                break;
-            if (event.fd >= 0)
-                close(event.fd); /* peers send us none: we fetch */
-            if (event.request.what == GP_RUNNER_WHAT) {
-                control_run_fetch(c, event.id, &event.request);
-                break;
-            }
-            gp_rendezvous_serve(c->resetting ? NULL : c->group, c->door, event.id, &event.request);
-            break;
-        case GP_DOOR_GONE:
-            gp_rendezvous_forget(c->group, event.id);
-            control_tasks_gone(c, event.id);
-            control_weights_gone(c, event.id);
-            break;
-        case GP_DOOR_NOTHING:
-            break;
-        }
+    for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event)) {
+        if (event.kind == GP_DOOR_REQUEST)
+            on_request(c, &event);
+        else if (event.kind == GP_DOOR_GONE)
+            on_hangup(c, event.id);
+        else if (event.hello.role == GP_ROLE_SCHEDULER)
+            control_called(c, &event);
+        else
+            gp_door_admit(c->door, event.id, c->link.epoch);
+    }
     if (blobs != NULL)
         gp_blobs_look_end(blobs);
 }
+
+/* ---- the loop ---- */
 
 static void signals_serve(control *c)
 {
     struct signalfd_siginfo info;
 
     while (read(c->signals, &info, sizeof(info)) == sizeof(info))
-        if (info.ssi_signo != SIGHUP) /* a terminal that closes is not ours */
+        if (info.ssi_signo != SIGHUP) /* a closing terminal does not end a daemon */
             control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
                         info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
@@ -281,7 +297,7 @@ static void channels_serve(control *c)
     gp_incoming in;
     gp_error err;
 
-    while (c->scheduler != NULL && gp_channel_receive(c->scheduler, &in, &err) == GP_OK) {
+    while (c->link.channel != NULL && gp_channel_receive(c->link.channel, &in, &err) == GP_OK) {
         control_scheduler(c, &in);
         gp_incoming_close(&in);
     }
@@ -291,42 +307,42 @@ static void channels_serve(control *c)
     }
 }
 
-/* How long nothing has to be looked at unless a descriptor says so. */
-static int patience_ms(control *c)
+/* Return how long the loop may poll. */
+static int poll_ms(control *c)
 {
-    int64_t now = gp_now_ms(), until = c->beat_ms;
+    int64_t now = gp_now_ms(), until = c->link.beat_ms;
+    bool news = c->work.kind == WORK_TRAINING || c->work.kind == WORK_TASKS;
 
-    if ((c->scheduler != NULL && gp_channel_pending(c->scheduler)) || gp_channel_pending(c->clients))
+    if ((c->link.channel != NULL && gp_channel_pending(c->link.channel)) || gp_channel_pending(c->clients))
         return 0;
     if (control_orphan_due(c) < until)
         until = control_orphan_due(c);
-    if ((c->work == WORK_TRAINING || c->work == WORK_TASKS || c->blocked || c->acking || c->revoking) &&
-        now + NEWS_MS < until)
+    if ((news || c->blocked || c->ack.lease != 0 || c->revoke.lease != 0) && now + NEWS_MS < until)
         until = now + NEWS_MS;
-    if (c->ending && c->end_ms < until)
+    if (c->end_ms != 0 && c->end_ms < until)
         until = c->end_ms;
     return until > now ? (int)(until - now) : 0;
 }
 
 static bool control_done(const control *c)
 {
-    return c->ending &&
-           ((c->work != WORK_TRAINING && !c->resetting && !c->blocked) || gp_now_ms() >= c->end_ms);
+    return c->end_ms != 0 && ((c->work.kind != WORK_TRAINING && !c->lease.resetting && !c->blocked) ||
+                              gp_now_ms() >= c->end_ms);
 }
 
 static void scheduler_door_serve(control *c)
 {
-    if (c->scheduler_door < 0 || !gp_door_gone(c->scheduler_door))
+    if (c->link.door < 0 || !gp_door_gone(c->link.door))
         return;
-    gp_log_event(GP_LOG_WARN, "scheduler-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
-                 "the scheduler is gone%s", c->lease != 0 ? "; the lease goes on" : "");
+    gp_log_event(GP_LOG_WARN, "scheduler-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                 "the scheduler is gone%s", c->lease.id != 0 ? "; the lease goes on" : "");
     control_orphaned(c);
 }
 
-/* End the process although its compute thread runs; the scheduler starts another worker in its place. */
+/* End the process while its compute thread runs; the scheduler starts another worker in its place. */
 static _Noreturn void exit_at_once(control *c)
 {
-    gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+    gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                  "ends: the client of the running task has exited");
     gp_door_close(c->door);
     gp_channel_close(c->clients, 0); /* removes the socket's path */
@@ -337,17 +353,17 @@ static void control_loop(control *c)
 {
     while (!control_done(c)) {
         struct pollfd fds[] = {
-            { .fd = c->scheduler == NULL ? -1 : gp_channel_fd(c->scheduler), .events = POLLIN },
+            { .fd = c->link.channel == NULL ? -1 : gp_channel_fd(c->link.channel), .events = POLLIN },
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
             { .fd = gp_door_fd(c->door), .events = POLLIN },
             { .fd = gp_mailbox_fd(c->mailbox), .events = POLLIN },
             { .fd = c->signals, .events = POLLIN },
-            { .fd = c->scheduler_door, .events = POLLIN },
+            { .fd = c->link.door, .events = POLLIN },
             { .fd = c->runner == NULL ? -1 : gp_runner_link_fd(c->runner), .events = POLLIN },
-            { .fd = c->revoking && c->seat != NULL ? c->client_pidfd : -1, .events = POLLIN },
+            { .fd = control_tasks_abandoned_fd(c), .events = POLLIN },
         };
 
-        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms(c));
+        poll(fds, sizeof(fds) / sizeof(fds[0]), poll_ms(c));
         gp_log_tick();
         if (fds[3].revents != 0)
             gp_mailbox_calm(c->mailbox);
@@ -380,9 +396,8 @@ int gp_control_run(const gp_control_options *options)
         return GP_WORKER_EXIT_FAILED;
     }
     c->options = options;
-    c->scheduler_door = c->signals = c->client_pidfd = c->weights_fd = -1;
-    for (int i = 0; i < TASK_OFFERS_MAX; i++)
-        c->offers[i].segment = c->offers[i].bell = -1;
+    c->link.door = c->signals = c->lease.client_pidfd = -1;
+    client_fds_init(&c->fds);
     if (control_open(c, &err) == GP_OK) {
         control_loop(c);
     } else {

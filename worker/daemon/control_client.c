@@ -1,7 +1,7 @@
-/* control_client.c -- what clients ask and are answered; and the way of what compute says to them.
+/* control_client.c -- messages of clients, and messages of the compute thread to them.
  *
- * Only the client that showed the token of the present grant is served, and each of its messages must carry the
- * lease and generation of that grant: what an older client, or an older group, still has under way is refused. */
+ * Only the client that showed the token of the present grant is served, and each of its messages must carry the lease
+ * and generation of that grant: late messages of an earlier client or group are refused. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,13 +9,12 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
+#include "proto/task/task_wire.h"
 #include "worker/daemon/control_parts.h"
 
-static void tell_client(control *c, const gp_incoming *in, const gp_message_type *type, const void *message)
+static void reply(control *c, const gp_incoming *in, const gp_message_type *type, const void *message)
 {
-    gp_envelope envelope = { .correlation = in->envelope.correlation,
-                             .lease = in->envelope.lease,
-                             .generation = in->envelope.generation };
+    gp_envelope envelope = gp_reply_envelope(&in->envelope);
     gp_error err;
 
     if (gp_channel_send(c->clients, &in->peer, &envelope, type, message, NULL, 0, &err) != GP_OK)
@@ -32,259 +31,180 @@ static void refuse(control *c, const gp_incoming *in, const gp_error *error)
         gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
 }
 
-/* ---- joining ---- */
+/* ---- requests: each returns GP_OK, or an error with which control_client() refuses the message ---- */
 
-static void on_hello(control *c, gp_incoming *in)
+static gp_status on_hello(control *c, gp_incoming *in, gp_error *err)
 {
     gp_welcome welcome = { .pid = (uint32_t)getpid() };
     gp_hello hello;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &hello, &err) != GP_OK ||
-        gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, &err) != GP_OK) {
-        refuse(c, in, &err);
-        return;
-    }
+    if (gp_incoming_decode(in, &hello, err) != GP_OK ||
+        gp_protocol_choose(&welcome.protocol, hello.protocol_min, hello.protocol_max, err) != GP_OK)
+        return err->code;
     snprintf(welcome.build, sizeof(welcome.build), "%s", GP_BUILD);
     snprintf(welcome.pool, sizeof(welcome.pool), "%s", c->options->places->pool);
     welcome.uptime_ms = (uint64_t)(gp_now_ns() - c->options->started_ns) / 1000000;
-    tell_client(c, in, &gp_msg_welcome, &welcome);
-}
-
-/* A lease that is being changed is nobody's. */
-static gp_status lease_check(const control *c, const gp_envelope *envelope, gp_error *err)
-{
-    if (c->lease == 0 || c->resetting)
-        return gp_fail(err, GP_ESTALE, "worker %u serves no lease now; lease %llu has ended here",
-                       c->options->index, (unsigned long long)envelope->lease);
-    if (envelope->lease != c->lease || envelope->generation != c->generation)
-        return gp_fail(err, GP_ESTALE,
-                       "worker %u serves lease %llu generation %u; asked for was lease %llu generation %u",
-                       c->options->index, (unsigned long long)c->lease, c->generation,
-                       (unsigned long long)envelope->lease, envelope->generation);
+    reply(c, in, &gp_msg_welcome, &welcome);
     return GP_OK;
 }
 
-/* In a time that does not tell how much of it was right. */
-bool control_token_equal(const uint8_t *a, const uint8_t *b)
-{
-    unsigned difference = 0;
-
-    for (int i = 0; i < 16; i++)
-        difference |= (unsigned)(a[i] ^ b[i]);
-    return difference == 0;
-}
-
-static void on_attach(control *c, gp_incoming *in)
+static gp_status on_attach(control *c, gp_incoming *in, gp_error *err)
 {
     gp_attach attach;
-    gp_error err;
-    gp_status status = gp_incoming_decode(in, &attach, &err);
 
-    if (status == GP_OK)
-        status = lease_check(c, &in->envelope, &err);
-    if (status == GP_OK && !control_token_equal(attach.token, c->grant.token))
-        status = gp_fail(&err, GP_EPERM, "the token is not that of lease %llu", (unsigned long long)c->lease);
-    if (status != GP_OK) {
-        refuse(c, in, &err);
-        return;
-    }
-    c->attached = true;
-    c->client = in->peer;
-    memcpy(c->client_session, in->envelope.session, sizeof(c->client_session));
-    gp_fault_point("attached");
-    tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
-}
-
-/* ---- work ---- */
-
-/* Whether the sender may ask for work at all. */
-static gp_status attached_check(const control *c, const gp_incoming *in, gp_error *err)
-{
-    if (c->ending)
-        return gp_fail(err, GP_ESTATE, "worker %u is ending", c->options->index);
-    if (lease_check(c, &in->envelope, err) != GP_OK)
+    if (gp_incoming_decode(in, &attach, err) != GP_OK ||
+        served_lease_attach(&c->lease, in, attach.token, c->options->index, err) != GP_OK)
         return err->code;
-    if (!c->attached || !gp_peer_equal(&c->client, &in->peer))
-        return gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
+    gp_fault_point("attached");
+    reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
     return GP_OK;
 }
 
+/* Check that the attached client sent a message, and that this worker is not ending. */
+static gp_status client_check(const control *c, const gp_incoming *in, gp_error *err)
+{
+    if (c->end_ms != 0)
+        return gp_fail(err, GP_ESTATE, "worker %u is ending", c->options->index);
+    return served_lease_check_client(&c->lease, in, c->options->index, err);
+}
+
+/* Check the same, and that the message fits what compute does. */
 static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
 {
-    static const char *const doing[] = { "idle", "training", "predicting", "serving tasks", "preparing" };
-    uint32_t message = in->envelope.message;
-    bool free_needed =
-        message == GP_ID(train_begin) || message == GP_ID(predict_begin) || message == GP_ID(task_open);
-
-    if (attached_check(c, in, err) != GP_OK)
+    if (client_check(c, in, err) != GP_OK)
         return err->code;
-    if (free_needed && c->work != WORK_IDLE)
-        return gp_fail(err, GP_ESTATE, "worker %u is %s; one run at a time", c->options->index,
-                       doing[c->work]);
-    if (!free_needed && c->work != WORK_PREDICTING)
-        return gp_fail(err, GP_ESTATE, "no prediction is open; begin one first");
+    return current_work_check(&c->work, in->envelope.message, c->options->index, err);
+}
+
+/* Hand a message of a training or prediction over to compute. */
+static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_error *err)
+{
+    const gp_envelope envelope = in->envelope;
+    const gp_peer peer = in->peer;
+    gp_train_begin begin = { .workers = 0 };
+
+    if (current_work_begins(kind)) {
+        control_doors(c); /* the client sent the descriptor of the weights before the message */
+        in->fd = c->fds.weights;
+        c->fds.weights = -1;
+    }
+    if (work_check(c, in, err) != GP_OK ||
+        (kind == GP_COMMAND_TRAIN && gp_incoming_decode(in, &begin, err) != GP_OK))
+        return err->code;
+    if (begin.prepare != 0)
+        kind = GP_COMMAND_PREPARE;
+    if (current_work_begins(kind)) /* here, not in compute, which would undo a stop that comes next */
+        gp_train_control_reset(&c->train);
+    if (gp_mailbox_post(c->mailbox, kind, in, err) != GP_OK)
+        return err->code;
+    current_work_begin(&c->work, kind, &peer, &envelope, begin.workers);
     return GP_OK;
 }
 
-/* What a command begins, and whether it may leave what the next generation of its lease goes on with. */
-static const struct {
-    control_work begins;
-    bool holds;
-} works[] = {
-    [GP_COMMAND_TRAIN] = { WORK_TRAINING, true },
-    [GP_COMMAND_PREPARE] = { WORK_PREPARING, true },
-    [GP_COMMAND_PREDICT_BEGIN] = { WORK_PREDICTING, false },
-    [GP_COMMAND_PREDICT_END] = { WORK_IDLE, false },
-};
-
-static void on_work(control *c, gp_incoming *in, gp_command_kind kind)
-{
-    gp_envelope envelope = in->envelope;
-    gp_peer peer = in->peer;
-    gp_train_begin begin = { .workers = 0 };
-    gp_error err;
-    gp_status status;
-
-    if (works[kind].begins != WORK_IDLE)
-        in->fd = control_weights_take(c);
-    status = work_check(c, in, &err);
-    if (status == GP_OK && kind == GP_COMMAND_TRAIN)
-        status = gp_incoming_decode(in, &begin, &err);
-    if (status != GP_OK) {
-        refuse(c, in, &err);
-        return;
-    }
-    if (begin.prepare != 0)
-        kind = GP_COMMAND_PREPARE;
-    if (works[kind].begins != WORK_IDLE)
-        gp_train_control_reset(
-            &c->train); /* here, not in compute: a stop that comes next must not be undone */
-    if (gp_mailbox_post(c->mailbox, kind, in, &err) != GP_OK) {
-        refuse(c, in, &err);
-        return;
-    }
-    c->used = true;
-    if (works[kind].begins != WORK_IDLE) {
-        c->work = works[kind].begins;
-        c->work_peer = peer;
-        c->work_envelope = (gp_envelope){ .correlation = envelope.correlation,
-                                          .lease = envelope.lease,
-                                          .generation = envelope.generation };
-        c->work_world = begin.workers;
-        c->holds = works[kind].holds;
-        c->lost_index = 0;
-    }
-}
-
-/* Its answer is train_done.  One that comes when the training has just ended is not wrong. */
-static void on_train_stop(control *c, gp_incoming *in)
+/* Stop the training; train_done is the reply. A stop that arrives after the end of the training is ignored. */
+static gp_status on_train_stop(control *c, gp_incoming *in, gp_error *err)
 {
     gp_train_stop stop;
-    gp_error err;
-    gp_status status = gp_incoming_decode(in, &stop, &err);
-    uint32_t going = 0;
+    uint32_t running = 0;
 
-    if (status == GP_OK)
-        status = lease_check(c, &in->envelope, &err);
-    if (status == GP_OK && (!c->attached || !gp_peer_equal(&c->client, &in->peer)))
-        status = gp_fail(&err, GP_EPERM, "attach to lease %llu first", (unsigned long long)c->lease);
-    if (status != GP_OK)
-        refuse(c, in, &err);
-    else if (c->work == WORK_TRAINING && stop.hard)
+    if (gp_incoming_decode(in, &stop, err) != GP_OK ||
+        served_lease_check_client(&c->lease, in, c->options->index, err) != GP_OK)
+        return err->code;
+    if (c->work.kind == WORK_TRAINING && stop.hard)
         gp_train_control_abort(&c->train);
-    else if (c->work == WORK_TRAINING && stop.pause != 0)
+    else if (c->work.kind == WORK_TRAINING && stop.pause != 0)
         atomic_store(&c->train.pause, 1);
-    else if (c->work == WORK_TRAINING)
-        atomic_compare_exchange_strong(&c->train.stop, &going, 1);
+    else if (c->work.kind == WORK_TRAINING)
+        atomic_compare_exchange_strong(&c->train.stop, &running, 1);
+    return GP_OK;
 }
 
-static void on_run_open(control *c, gp_incoming *in)
+static gp_status on_run_open(control *c, gp_incoming *in, gp_error *err)
 {
     gp_run_open open;
-    gp_error err;
-    gp_status status = gp_incoming_decode(in, &open, &err);
 
-    if (status == GP_OK)
-        status = attached_check(c, in, &err);
-    if (status == GP_OK)
-        status = control_run_open(c, &err);
-    if (status != GP_OK)
-        refuse(c, in, &err);
-    else
-        tell_client(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+    if (gp_incoming_decode(in, &open, err) != GP_OK || client_check(c, in, err) != GP_OK ||
+        control_run_open(c, err) != GP_OK)
+        return err->code;
+    reply(c, in, &gp_msg_ok_reply, &(gp_ok_reply){ 0 });
+    return GP_OK;
 }
 
-static void on_task_open(control *c, gp_incoming *in)
+static gp_status on_task_open(control *c, gp_incoming *in, gp_error *err)
 {
     gp_task_ready ready = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
     gp_task_open open;
-    gp_error err;
-    gp_status status = work_check(c, in, &err);
 
-    if (status == GP_OK)
-        status = gp_incoming_decode(in, &open, &err);
-    if (status == GP_OK)
-        status = control_tasks_open(c, &open, &err);
-    if (status != GP_OK)
-        refuse(c, in, &err);
-    else
-        tell_client(c, in, &gp_msg_task_ready, &ready);
+    if (work_check(c, in, err) != GP_OK || gp_incoming_decode(in, &open, err) != GP_OK ||
+        control_tasks_open(c, &open, err) != GP_OK)
+        return err->code;
+    reply(c, in, &gp_msg_task_ready, &ready);
+    return GP_OK;
 }
 
-/* Of an older generation too: the block is in it. */
+/* Cancel the block of one call. It may belong to an older generation of the lease; all other messages that do not fit
+ * are ignored. */
 static void on_task_stop(control *c, gp_incoming *in)
 {
     gp_task_stop stop;
     gp_error err;
 
-    if (gp_incoming_decode(in, &stop, &err) == GP_OK && in->envelope.lease == c->lease && c->attached &&
-        gp_peer_equal(&c->client, &in->peer))
-        control_tasks_cancel(c, &stop);
+    if (gp_incoming_decode(in, &stop, &err) == GP_OK && stop.call != 0 && in->envelope.lease == c->lease.id &&
+        gp_peer_equal(&c->lease.client, &in->peer))
+        control_tasks_abort(c, stop.call);
+}
+
+static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
+{
+    switch (in->envelope.message) {
+    case GP_ID(hello):
+        return on_hello(c, in, err);
+    case GP_ID(attach):
+        return on_attach(c, in, err);
+    case GP_ID(train_begin):
+        return on_work(c, in, GP_COMMAND_TRAIN, err);
+    case GP_ID(train_stop):
+        return on_train_stop(c, in, err);
+    case GP_ID(predict_begin):
+        return on_work(c, in, GP_COMMAND_PREDICT_BEGIN, err);
+    case GP_ID(predict_ask):
+        return on_work(c, in, GP_COMMAND_PREDICT_ASK, err);
+    case GP_ID(predict_end):
+        return on_work(c, in, GP_COMMAND_PREDICT_END, err);
+    case GP_ID(run_open):
+        return on_run_open(c, in, err);
+    case GP_ID(task_open):
+        return on_task_open(c, in, err);
+    case GP_ID(task_stop):
+        on_task_stop(c, in);
+        return GP_OK;
+    default:
+        return gp_fail(err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
+    }
 }
 
 void control_client(control *c, gp_incoming *in)
 {
     gp_error err;
 
-    switch (in->envelope.message) {
-    case GP_ID(hello):
-        on_hello(c, in);
-        break;
-    case GP_ID(attach):
-        on_attach(c, in);
-        break;
-    case GP_ID(train_begin):
-        on_work(c, in, GP_COMMAND_TRAIN);
-        break;
-    case GP_ID(train_stop):
-        on_train_stop(c, in);
-        break;
-    case GP_ID(predict_begin):
-        on_work(c, in, GP_COMMAND_PREDICT_BEGIN);
-        break;
-    case GP_ID(predict_ask):
-        on_work(c, in, GP_COMMAND_PREDICT_ASK);
-        break;
-    case GP_ID(predict_end):
-        on_work(c, in, GP_COMMAND_PREDICT_END);
-        break;
-    case GP_ID(run_open):
-        on_run_open(c, in);
-        break;
-    case GP_ID(task_open):
-        on_task_open(c, in);
-        break;
-    case GP_ID(task_stop):
-        on_task_stop(c, in);
-        break;
-    default:
-        gp_fail(&err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
+    if (client_request(c, in, &err) != GP_OK)
         refuse(c, in, &err);
-    }
 }
 
-/* ---- what compute says ---- */
+/* ---- messages of compute ---- */
+
+static gp_status weights_send(control *c, int fd, gp_error *err)
+{
+    gp_door_request request = { .what = GP_DOOR_WEIGHTS,
+                                .lease = c->lease.id,
+                                .generation = c->lease.generation };
+
+    control_doors(c); /* the connection may have ended */
+    if (c->fds.weights_door == 0)
+        return gp_fail(err, GP_ESTATE, "the client has no connection for weights at the door of worker %u",
+                       c->options->index);
+    return gp_door_send_fd(gp_door_peer_fd(c->door, c->fds.weights_door), &request, fd, err);
+}
 
 /* Send a message of the compute thread to a client. A client that is gone counts as served, and one
  * that reads nothing does not delay the end of its lease.
@@ -300,13 +220,13 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
 
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         if (gp_blob_fd(blobs[i]) >= 0)
-            status = control_weights_send(c, gp_blob_fd(blobs[i]), err);
+            status = weights_send(c, gp_blob_fd(blobs[i]), err);
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         payloads[i] = gp_blob_payload(blobs[i]);
     if (status == GP_OK)
         status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
-    if (status == GP_EPEER || (status == GP_EBUSY && c->resetting)) {
-        c->unheard++; /* logged once, when the lease ends: there may be thousands */
+    if (status == GP_EPEER || (status == GP_EBUSY && c->lease.resetting)) {
+        c->undelivered++; /* logged once, when the lease ends: there may be thousands */
         return GP_OK;
     }
     if (status != GP_OK && status != GP_EBUSY)
@@ -320,38 +240,18 @@ static bool news_pass_on(control *c)
     static const gp_message_type *const types[] = { [GP_NEWS_STEPS] = &gp_msg_train_steps,
                                                     [GP_NEWS_VALIDATION] = &gp_msg_train_validation,
                                                     [GP_NEWS_VALIDATING] = &gp_msg_train_validating };
-    const gp_news kind = gp_mailbox_peek_news(c->mailbox, &c->news);
+    gp_news_message news;
+    const gp_news kind = gp_mailbox_peek_news(c->mailbox, &news);
     gp_error err;
 
     if (kind == GP_NEWS_NONE)
         return false;
-    if (pass_on(c, &c->work_peer, &c->work_envelope, types[kind], &c->news, NULL, 0, &err) == GP_EBUSY) {
+    if (pass_on(c, &c->work.peer, &c->work.envelope, types[kind], &news, NULL, 0, &err) == GP_EBUSY) {
         c->blocked = true;
         return false;
     }
     gp_mailbox_drop_news(c->mailbox);
     return true;
-}
-
-/* A training that ended because a member died says so, whatever the collective met first. */
-static void done_explain(const control *c, gp_train_done *done)
-{
-    if (c->lost_index == 0 || done->status == GP_OK)
-        return;
-    done->status = GP_EPEER;
-    done->stop_reason = GP_STOP_FAILED;
-    snprintf(done->message, sizeof(done->message), "worker %u was lost: %s", c->lost_index, c->lost_cause);
-}
-
-/* The same for a training that had not begun its steps: its answer is an error. */
-static void error_explain(const control *c, gp_error_reply *reply)
-{
-    reply->worker = c->options->index;
-    if (c->lost_index == 0)
-        return;
-    reply->code = GP_EPEER;
-    reply->worker = c->lost_index;
-    snprintf(reply->message, sizeof(reply->message), "worker %u was lost: %s", c->lost_index, c->lost_cause);
 }
 
 /* Send an error_reply in place of a reply that cannot be sent, so that the client does not wait for
@@ -368,45 +268,43 @@ static gp_status reply_replace(control *c, const gp_reply *unsent, gp_error *err
     return status == GP_ENOMEM ? GP_EBUSY : status;
 }
 
+/* Handle a reply that is not sent: compute has left the link, or has been reset. */
+static void idle_pass_on(control *c, bool left)
+{
+    gp_mailbox_drop_reply(c->mailbox);
+    if (left)
+        control_tasks_left(c);
+    else
+        control_reset_done(c);
+}
+
+/* Send the oldest reply of compute. Return false if there is none, or if the client's queue is full. */
 static bool reply_pass_on(control *c)
 {
-    const gp_reply *reply = gp_mailbox_peek_reply(c->mailbox);
-    gp_reply told;
+    const gp_reply *oldest = gp_mailbox_peek_reply(c->mailbox);
+    gp_reply sent;
     gp_error err;
     gp_status status;
-    bool idle;
 
-    if (reply == NULL)
+    if (oldest == NULL)
         return false;
-    if (reply->type == NULL) {
-        bool left = reply->left;
-
-        gp_mailbox_drop_reply(c->mailbox);
-        if (left)
-            control_tasks_left(c);
-        else
-            control_reset_done(c);
+    if (oldest->type == NULL) {
+        idle_pass_on(c, oldest->left);
         return true;
     }
-    told = *reply;
-    if (told.type == &gp_msg_train_done)
-        done_explain(c, &told.body.train_done);
-    if (told.type == &gp_msg_error_reply)
-        error_explain(c, &told.body.error);
-    status = pass_on(c, &told.peer, &told.envelope, told.type, &told.body, told.payloads, told.payload_count,
+    sent = *oldest;
+    current_work_explain(&c->work, &sent, c->options->index);
+    status = pass_on(c, &sent.peer, &sent.envelope, sent.type, &sent.body, sent.payloads, sent.payload_count,
                      &err);
-    if (status != GP_OK && status != GP_EBUSY && told.type != &gp_msg_train_note)
-        status = reply_replace(c, &told, &err);
+    if (status != GP_OK && status != GP_EBUSY && sent.type != &gp_msg_train_note)
+        status = reply_replace(c, &sent, &err);
     if (status == GP_EBUSY) {
         c->blocked = true;
         return false;
     }
-    idle = told.idle;
     gp_mailbox_drop_reply(c->mailbox);
-    if (idle) {
-        c->work = WORK_IDLE;
-        c->lost_index = 0;
-    }
+    if (sent.idle)
+        current_work_end(&c->work);
     return true;
 }
 

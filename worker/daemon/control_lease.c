@@ -1,121 +1,119 @@
-/* control_lease.c -- the lease that a worker serves.
+/* control_lease.c -- messages of the scheduler, and changes of the lease that this worker serves.
  *
- *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      answers revoked
+ *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      replies revoked
  *                       |  ^------------------,  |
- *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  answers grant_ack
+ *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  replies grant_ack
  *
- * A generation begins only when compute has let go of the one before: its stores into shared memory have ended
- * (gp_trainer_free), so a peer of the new group never meets them.
+ * A generation begins only after compute has freed the trainer of the generation before (gp_trainer_free): its stores into
+ * shared memory have ended then, so they cannot reach a peer of the new group.
  *
- * A worker that serves tasks takes the next generation of its lease over as it is: tasks on it go on, its client stays
- * attached, and what was put on it stays.  Compute moves to the new group when it begins the next block; a block that
- * it is still in has lost a member and can only end. */
+ * A worker that serves tasks changes to the next generation of its lease without RESETTING: its tasks continue, its
+ * client stays attached, and the client's objects and values stay. Compute moves to the new group when it begins the
+ * next block. A block that it is still in has lost a member and can only fail. */
 #include <stdio.h>
-#include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
-#include "worker/comm/process.h"
 #include "worker/daemon/control_parts.h"
+#include "worker/task/tasks.h"
 
 /* ---- changing ---- */
 
 static void lease_drop(control *c)
 {
-    if (c->unheard != 0)
-        gp_log_event(
-            GP_LOG_INFO, "messages-lost",
-            GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }, { "count", .number = (int64_t)c->unheard }),
-            "the client of the lease did not get some messages");
-    c->unheard = 0;
-    control_tasks_drop(c);
-    control_weights_drop(c);
+    if (c->undelivered != 0)
+        gp_log_event(GP_LOG_INFO, "messages-lost",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id },
+                                 { "count", .number = (int64_t)c->undelivered }),
+                     "the client of the lease did not get some messages");
+    c->undelivered = 0;
+    control_tasks_left(c);
+    client_fds_drop(&c->fds);
     gp_run_assign(c->run, NULL);
-    gp_rendezvous_free(c->older);
+    gp_rendezvous_free(c->older_group);
     gp_rendezvous_free(c->group);
-    c->older = c->group = NULL;
-    c->lease = 0;
-    c->generation = 0;
-    if (c->client_pidfd >= 0)
-        close(c->client_pidfd);
-    c->client_pidfd = -1;
-    c->attached = false;
-    c->work = WORK_IDLE;
-    c->lost_index = 0;
+    c->older_group = c->group = NULL;
+    served_lease_end(&c->lease);
+    current_work_end(&c->work);
     gp_train_control_reset(&c->train);
 }
 
-/* Free the groups before the present one that compute has left: at most one is kept, which it is in. */
+/* Free the earlier groups that compute no longer uses; it uses at most one of them. */
 static void group_retire(control *c, gp_rendezvous *last)
 {
-    gp_rendezvous *groups[] = { c->older, last };
+    gp_rendezvous *groups[] = { c->older_group, last };
 
-    c->older = NULL;
+    c->older_group = NULL;
     for (int i = 0; i < 2; i++) {
         if (groups[i] != NULL && gp_run_holds(c->run, groups[i]))
-            c->older = groups[i];
+            c->older_group = groups[i];
         else
             gp_rendezvous_free(groups[i]);
     }
 }
 
+/* Serve the waiting grant. On failure it is not acknowledged, so the scheduler replaces this worker. */
 static void lease_take(control *c)
 {
-    gp_rendezvous *last = c->group, *next;
+    const gp_envelope grant = c->next;
+    gp_rendezvous *last = c->group;
     gp_error err;
 
-    c->granting = false;
-    if (gp_rendezvous_new(&next, c->next_envelope.lease, c->next_envelope.generation, &c->next_grant,
-                          c->mailbox, &err) != GP_OK) {
-        gp_log_event(GP_LOG_ERROR, "lease-refused",
-                     GP_LOG_WITH({ "lease", .number = (int64_t)c->next_envelope.lease }),
+    c->next = (gp_envelope){ 0 };
+    if (gp_rendezvous_new(&c->group, grant.lease, grant.generation, &c->next_grant, c->mailbox, &err) !=
+        GP_OK) {
+        gp_log_event(GP_LOG_ERROR, "lease-refused", GP_LOG_WITH({ "lease", .number = (int64_t)grant.lease }),
                      "the lease is not served: %s", err.message);
-        return; /* unacknowledged, so the scheduler replaces us */
+        return;
     }
-    c->group = next;
-    c->lease = c->next_envelope.lease;
-    c->generation = c->next_envelope.generation;
-    c->grant = c->next_grant;
-    c->grant_envelope = c->next_envelope;
-    if (c->client_pidfd < 0) /* should it be dead already: the scheduler knows */
-        c->client_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)c->grant.client_pid, 0);
-    c->acking = true;
+    served_lease_begin(&c->lease, &grant, &c->next_grant);
+    c->ack = grant;
     gp_run_assign(c->run, c->group);
     group_retire(c, last);
-    control_tasks_regroup(c);
+    if (c->seat != NULL) {
+        atomic_store(&c->seat->rank, c->next_grant.rank);
+        atomic_store(&c->seat->size, c->next_grant.members_count);
+    }
     gp_log_event(GP_LOG_INFO, "lease-served",
-                 GP_LOG_WITH({ "lease", .number = (int64_t)c->lease },
-                             { "generation", .number = c->generation }, { "rank", .number = c->grant.rank },
-                             { "ranks", .number = c->grant.members_count }),
+                 GP_LOG_WITH({ "lease", .number = (int64_t)grant.lease },
+                             { "generation", .number = grant.generation },
+                             { "rank", .number = c->next_grant.rank },
+                             { "ranks", .number = c->next_grant.members_count }),
                  "serves a lease");
     gp_fault_point("leased");
 }
 
-/* What compute holds of the lease is for the generation that comes next, or for nobody. */
+bool control_lease_continues(const control *c)
+{
+    return c->next.lease != 0 && c->next.lease == c->lease.id;
+}
+
+/* Post RESET: compute drops the lease's state, unless the next generation of the lease continues with it. */
 static void reset_post(control *c)
 {
-    bool goes_on = c->granting && c->next_envelope.lease == c->lease;
+    bool continues = control_lease_continues(c);
     gp_error err;
 
-    atomic_store(&c->train.hold, goes_on ? c->lease : 0);
-    c->holds = c->holds && goes_on;
-    c->used = true;
+    atomic_store(&c->train.hold, continues ? c->next.lease : 0);
+    c->work.unclean = true;
+    c->work.keeps_state = c->work.keeps_state && continues;
     gp_mailbox_discard(c->mailbox);
     gp_train_control_abort(&c->train);
-    control_tasks_stop(c);
+    if (c->seat != NULL)
+        gp_seat_stop(c->seat);
     if (gp_mailbox_post(c->mailbox, GP_COMMAND_RESET, NULL, &err) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, err.message);
 }
 
 void control_reset(control *c)
 {
-    if (c->resetting)
+    if (c->lease.resetting)
         return;
-    c->resetting = true;
-    control_run_end(c);
-    if (c->used || c->holds)
+    c->lease.resetting = true;
+    if (c->runner != NULL)
+        gp_runner_link_end(c->runner); /* kill all commands */
+    if (c->work.unclean || c->work.keeps_state)
         reset_post(c);
     else
         control_reset_go(c);
@@ -123,56 +121,49 @@ void control_reset(control *c)
 
 void control_reset_done(control *c)
 {
-    c->used = false;
+    c->work.unclean = false;
     control_reset_go(c);
 }
 
 void control_reset_go(control *c)
 {
-    if (c->used || c->runner != NULL)
+    if (c->work.unclean || c->runner != NULL)
         return;
-    if (c->holds && !(c->granting && c->next_envelope.lease == c->lease)) { /* revoked meanwhile */
+    if (c->work.keeps_state && !control_lease_continues(c)) { /* the lease was revoked during the reset */
         reset_post(c);
         return;
     }
-    c->resetting = false;
     lease_drop(c);
-    if (c->granting)
+    if (c->next.lease != 0)
         lease_take(c);
-    if (c->reporting)
+    if (c->link.report_due)
         control_report(c);
     control_answer(c);
 }
 
 void control_answer(control *c)
 {
-    if (c->revoking && !c->resetting)
+    if (c->revoke.lease != 0 && !c->lease.resetting) {
         gp_fault_point("revoked");
-    if (c->revoking && !c->resetting &&
-        control_tell(c, &c->revoke_envelope, &gp_msg_revoked, &(gp_revoked){ .recycle = c->recycle }) ==
-            GP_OK)
-        c->revoking = false;
-    if (c->acking && control_tell(c, &c->grant_envelope, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
-        c->acking = false;
+        if (scheduler_link_send(&c->link, &c->revoke, &gp_msg_revoked,
+                                &(gp_revoked){ .recycle = c->recycle }) == GP_OK)
+            c->revoke = (gp_envelope){ 0 };
+    }
+    if (c->ack.lease != 0 &&
+        scheduler_link_send(&c->link, &c->ack, &gp_msg_grant_ack, &(gp_grant_ack){ 0 }) == GP_OK)
+        c->ack = (gp_envelope){ 0 };
 }
 
 /* ---- messages ---- */
 
-static void tell_error(control *c, const gp_envelope *to, const gp_error *error)
+static void refuse(control *c, const gp_incoming *in, const gp_error *error)
 {
     gp_error_reply reply = { .code = error->code, .worker = c->options->index };
-    gp_envelope envelope = { .correlation = to->correlation,
-                             .lease = to->lease,
-                             .generation = to->generation };
+    gp_envelope envelope = gp_reply_envelope(&in->envelope);
 
     snprintf(reply.message, sizeof(reply.message), "%s", error->message);
     gp_log(GP_LOG_WARN, "message-refused", "refused: %s", error->message);
-    control_tell(c, &envelope, &gp_msg_error_reply, &reply);
-}
-
-static bool grant_is_older(const control *c, const gp_envelope *envelope)
-{
-    return envelope->lease == c->lease && envelope->generation < c->generation;
+    scheduler_link_send(&c->link, &envelope, &gp_msg_error_reply, &reply);
 }
 
 static gp_status grant_check(const control *c, const gp_envelope *envelope, const gp_grant *grant,
@@ -182,9 +173,9 @@ static gp_status grant_check(const control *c, const gp_envelope *envelope, cons
 
     if (c->options->device->excluded[0] != '\0')
         return gp_fail(err, GP_ENODEV, "%s", c->options->device->excluded);
-    if (grant_is_older(c, envelope))
+    if (envelope->lease == c->lease.id && envelope->generation < c->lease.generation)
         return gp_fail(err, GP_ESTALE, "lease %llu is at generation %u here; this grant is of generation %u",
-                       (unsigned long long)c->lease, c->generation, envelope->generation);
+                       (unsigned long long)c->lease.id, c->lease.generation, envelope->generation);
     if (envelope->lease == 0 || grant->rank >= grant->members_count || own->index != c->slot.index ||
         own->incarnation != c->slot.incarnation)
         return gp_fail(err, GP_EPROTO, "the grant of lease %llu does not name worker %u.%u at rank %u of %u",
@@ -193,61 +184,41 @@ static gp_status grant_check(const control *c, const gp_envelope *envelope, cons
     return GP_OK;
 }
 
-static void on_grant(control *c, gp_incoming *in)
+/* A worker that serves tasks changes to the next generation of its lease without a reset. */
+static gp_status on_grant(control *c, gp_incoming *in, gp_error *err)
 {
-    gp_error err;
-
-    if (gp_incoming_decode(in, &c->next_grant, &err) != GP_OK ||
-        grant_check(c, &in->envelope, &c->next_grant, &err) != GP_OK) {
-        c->granting = false; /* next_grant was overwritten; its sender knows of the newer one */
-        tell_error(c, &in->envelope, &err);
-        return;
-    }
-    c->next_envelope = (gp_envelope){ .correlation = in->envelope.correlation,
-                                      .lease = in->envelope.lease,
-                                      .generation = in->envelope.generation };
-    c->granting = true;
-    c->acking = false;
-    if (c->work == WORK_TASKS && c->lease == in->envelope.lease && !c->resetting) {
+    c->next = (gp_envelope){ 0 }; /* its grant is overwritten; the scheduler replaced it */
+    if (gp_incoming_decode(in, &c->next_grant, err) != GP_OK ||
+        grant_check(c, &in->envelope, &c->next_grant, err) != GP_OK)
+        return err->code;
+    c->next = gp_reply_envelope(&in->envelope);
+    c->ack = (gp_envelope){ 0 };
+    if (c->work.kind == WORK_TASKS && control_lease_continues(c) && !c->lease.resetting) {
         lease_take(c);
         control_answer(c);
     } else {
         control_reset(c);
     }
+    return GP_OK;
 }
 
-static void on_revoke(control *c, gp_incoming *in)
+static gp_status on_revoke(control *c, gp_incoming *in, gp_error *err)
 {
     gp_revoke revoke;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &revoke, &err) != GP_OK) {
-        tell_error(c, &in->envelope, &err);
-        return;
-    }
-    c->revoke_envelope = (gp_envelope){ .correlation = in->envelope.correlation,
-                                        .lease = in->envelope.lease,
-                                        .generation = in->envelope.generation };
-    c->revoking = true;
-    if (c->granting && c->next_envelope.lease == in->envelope.lease)
-        c->granting = false;
-    if (c->lease == in->envelope.lease) {
-        gp_log_event(GP_LOG_INFO, "lease-revoked", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
+    if (gp_incoming_decode(in, &revoke, err) != GP_OK)
+        return err->code;
+    c->revoke = gp_reply_envelope(&in->envelope);
+    if (c->next.lease == c->revoke.lease)
+        c->next = (gp_envelope){ 0 };
+    if (c->lease.id == c->revoke.lease) {
+        gp_log_event(GP_LOG_INFO, "lease-revoked", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                      "the lease is revoked: %s", revoke.reason);
         control_reset(c);
     } else {
-        control_answer(c); /* nothing of it is here */
+        control_answer(c); /* nothing of that lease is here */
     }
-}
-
-/* Whether the present training has that member among its ranks. */
-static bool training_has(const control *c, uint32_t index)
-{
-    for (uint32_t rank = 0; c->work == WORK_TRAINING && rank < c->work_world && rank < c->grant.members_count;
-         rank++)
-        if (c->grant.members[rank].index == index)
-            return true;
-    return false;
+    return GP_OK;
 }
 
 static void on_peer_lost(control *c, gp_incoming *in)
@@ -255,21 +226,22 @@ static void on_peer_lost(control *c, gp_incoming *in)
     gp_peer_lost lost;
     gp_error err;
 
-    if (in->envelope.lease != c->lease || in->envelope.generation != c->generation)
+    if (in->envelope.lease != c->lease.id || in->envelope.generation != c->lease.generation)
         return;
     if (gp_incoming_decode(in, &lost, &err) != GP_OK) {
         gp_log(GP_LOG_WARN, "message-damaged", "peer_lost: %s", err.message);
         return;
     }
     gp_log_event(GP_LOG_WARN, "peer-lost",
-                 GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }, { "worker", .number = lost.index }),
+                 GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }, { "worker", .number = lost.index }),
                  "a worker of this lease is gone: %s", lost.cause);
-    control_tasks_lost(c, lost.index);
-    if (!training_has(c, lost.index))
-        return;
-    c->lost_index = lost.index;
-    snprintf(c->lost_cause, sizeof(c->lost_cause), "%s", lost.cause);
-    gp_train_control_abort(&c->train);
+    if (c->seat != NULL && served_lease_includes(&c->lease, lost.index, atomic_load(&c->seat->world)))
+        control_tasks_abort(c, 0);
+    if (c->work.kind == WORK_TRAINING && served_lease_includes(&c->lease, lost.index, c->work.world)) {
+        c->work.lost_index = lost.index;
+        snprintf(c->work.lost_cause, sizeof(c->work.lost_cause), "%s", lost.cause);
+        gp_train_control_abort(&c->train);
+    }
 }
 
 static void on_error(control *c, gp_incoming *in)
@@ -280,60 +252,55 @@ static void on_error(control *c, gp_incoming *in)
     if (gp_incoming_decode(in, &reply, &err) != GP_OK)
         snprintf(reply.message, sizeof(reply.message), "%s", err.message);
     gp_log(GP_LOG_ERROR, "scheduler-error", "the scheduler says: %s", reply.message);
-    if (!c->joined)
+    if (!c->link.joined)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
 }
 
 void control_report(control *c)
 {
-    gp_worker_ready ready = { .slot = c->slot,
-                              .state = c->lease != 0 ? GP_WORKER_BUSY : GP_WORKER_IDLE,
-                              .lease = c->lease,
-                              .generation = c->generation };
+    gp_worker_ready ready = { .slot = c->slot, .state = GP_WORKER_IDLE };
 
-    c->reporting = c->resetting; /* what it serves is about to change */
-    if (c->resetting)
+    c->link.report_due = c->lease.resetting; /* the report would be of a lease that is about to end */
+    if (c->lease.resetting)
         return;
-    if (c->lease == 0 && c->recycle) {
+    if (c->lease.id == 0 && c->recycle) {
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0,
                     "code or values of a lease that has ended are in this process");
         return;
     }
-    if (c->lease != 0)
-        memcpy(ready.token, c->grant.token, sizeof(ready.token));
-    /* Who has not come to us may not know of the lease, and would never claim it. */
-    if (c->lease != 0 && c->attached && c->client_pidfd >= 0 && !gp_process_dead(c->client_pidfd)) {
-        ready.client_pid = c->grant.client_pid;
-        memcpy(ready.client_session, c->client_session, sizeof(ready.client_session));
-    }
+    served_lease_report(&c->lease, &ready);
     if (c->options->device->excluded[0] != '\0') {
         ready.state = GP_WORKER_EXCLUDED;
         snprintf(ready.reason, sizeof(ready.reason), "%s", c->options->device->excluded);
     }
     gp_fault_point("reporting");
-    if (control_tell(c, &(gp_envelope){ 0 }, &gp_msg_worker_ready, &ready) != GP_OK)
+    if (scheduler_link_send(&c->link, &(gp_envelope){ 0 }, &gp_msg_worker_ready, &ready) != GP_OK)
         control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not report to the scheduler");
+    else
+        gp_log(GP_LOG_DEBUG, "ready", "worker_ready %.2f ms after the start",
+               (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
 }
 
 static void on_worker_welcome(control *c)
 {
+    bool first = !c->link.joined_before;
     gp_error err;
 
-    c->joined = true;
-    if (c->warmed)
-        return;
-    c->warmed = true;
-    if (c->options->device->excluded[0] == '\0' &&
+    c->link.joined = c->link.joined_before = true;
+    if (first && c->options->device->excluded[0] == '\0' &&
         gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
 }
 
+/* Messages of unknown kinds are ignored: a newer scheduler may send them. */
 void control_scheduler(control *c, gp_incoming *in)
 {
-    if (in->envelope.epoch != 0 && in->envelope.epoch < c->epoch) {
+    gp_status status = GP_OK;
+    gp_error err;
+    if (in->envelope.epoch != 0 && in->envelope.epoch < c->link.epoch) {
         gp_log_event(GP_LOG_WARN, "message-stale",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)in->envelope.epoch },
-                                 { "ours", .number = (int64_t)c->epoch }),
+                                 { "ours", .number = (int64_t)c->link.epoch }),
                      "ignored a message of another scheduler's epoch");
         return;
     }
@@ -345,10 +312,10 @@ void control_scheduler(control *c, gp_incoming *in)
         on_worker_welcome(c);
         break;
     case GP_ID(grant):
-        on_grant(c, in);
+        status = on_grant(c, in, &err);
         break;
     case GP_ID(revoke):
-        on_revoke(c, in);
+        status = on_revoke(c, in, &err);
         break;
     case GP_ID(peer_lost):
         on_peer_lost(c, in);
@@ -359,7 +326,9 @@ void control_scheduler(control *c, gp_incoming *in)
     case GP_ID(error_reply):
         on_error(c, in);
         break;
-    default: /* ok_reply, and what newer schedulers may say */
+    default:
         break;
     }
+    if (status != GP_OK)
+        refuse(c, in, &err);
 }

@@ -1,130 +1,21 @@
-/* control_tasks.c -- the control thread's part of a link: it receives the descriptors, hands the link to compute, and
- * takes it away again.
+/* control_tasks.c -- tasks and commands of the client: the link that compute serves, and the runner process.
  *
- *   door: segment, bell ---> offers --task_open--> seat: compute serves it --left--> freed
- *                              '-- the connection ends: closed      '-- the connection ends, revoke: stopped */
+ * `revoked`, and the acknowledgement of a grant of another lease, wait until both have ended: the next holder of this
+ * worker finds nothing running that an earlier client's commands left. */
+#include <string.h>
 #include <unistd.h>
 
 #include "common/base/text/log.h"
-#include "worker/task/blobs.h"
-#include "worker/comm/process.h"
+#include "proto/local/runner_wire.h"
+#include "proto/task/task_wire.h"
 #include "worker/daemon/control_parts.h"
 #include "worker/task/tasks.h"
 
-/* ---- what comes through the door ---- */
-
-static void offer_close(task_offer *offer)
-{
-    if (offer->segment >= 0)
-        close(offer->segment);
-    if (offer->bell >= 0)
-        close(offer->bell);
-    *offer = (task_offer){ .segment = -1, .bell = -1 };
-}
-
-static task_offer *offer_of(control *c, uint64_t door_id)
-{
-    for (int i = 0; i < TASK_OFFERS_MAX; i++)
-        if (c->offers[i].door_id == door_id)
-            return &c->offers[i];
-    return NULL;
-}
-
-static void offer_keep(control *c, const gp_door_event *event)
-{
-    task_offer *offer = offer_of(c, event->id);
-    int *place;
-
-    if (offer == NULL)
-        offer = offer_of(c, 0);
-    if (offer == NULL || event->request.lease != c->lease || c->resetting ||
-        !control_token_equal(event->request.token, c->grant.token)) {
-        gp_log_event(GP_LOG_INFO, "descriptors-refused",
-                     GP_LOG_WITH({ "lease", .number = (int64_t)event->request.lease }),
-                     "turned the descriptors of a link away");
-        close(event->fd);
-        return;
-    }
-    if (offer->door_id == 0)
-        *offer = (task_offer){ .door_id = event->id, .segment = -1, .bell = -1 };
-    place = event->request.what == GP_DOOR_SEGMENT ? &offer->segment : &offer->bell;
-    if (*place >= 0)
-        close(*place);
-    *place = event->fd;
-}
-
-static void blob_take(control *c, const gp_door_event *event)
-{
-    gp_error err;
-
-    if (c->seat == NULL || c->seat_door != event->id) {
-        if (event->fd >= 0)
-            close(event->fd);
-    } else if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
-        gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
-                     "the link ends: %s", err.message);
-        gp_seat_stop(c->seat);
-    }
-}
-
-bool control_tasks_request(control *c, const gp_door_event *event)
-{
-    switch (event->request.what) {
-    case GP_DOOR_SEGMENT:
-    case GP_DOOR_BELL:
-        if (event->fd >= 0)
-            offer_keep(c, event);
-        return true;
-    case GP_DOOR_BLOB:
-        blob_take(c, event);
-        return true;
-    default:
-        return false;
-    }
-}
-
-void control_tasks_gone(control *c, uint64_t door_id)
-{
-    task_offer *offer = offer_of(c, door_id);
-
-    if (offer != NULL)
-        offer_close(offer);
-    if (c->seat != NULL && c->seat_door == door_id) {
-        gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease }),
-                     "the client of the lease has hung up");
-        gp_seat_stop(c->seat);
-    }
-}
-
-/* ---- opening and leaving ---- */
-
-static gp_status seat_open(control *c, task_offer *offer, gp_error *err)
-{
-    bool spin = !c->options->device->shared;
-    gp_status status = gp_seat_new(&c->seat, offer->segment, offer->bell,
-                                   gp_door_peer_fd(c->door, offer->door_id), c->mailbox, spin, err);
-
-    if (status != GP_OK)
-        return status;
-    offer->segment = offer->bell = -1;
-    c->seat_door = offer->door_id;
-    control_tasks_regroup(c);
-    gp_train_control_reset(&c->train);
-    gp_run_offer(c->run, c->seat);
-    status = gp_mailbox_post(c->mailbox, GP_COMMAND_TASKS, NULL, err);
-    if (status != GP_OK) {
-        gp_seat_free(c->seat);
-        c->seat = NULL;
-        return status;
-    }
-    c->used = true;
-    c->work = WORK_TASKS;
-    return GP_OK;
-}
+/* ---- tasks ---- */
 
 gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err)
 {
-    task_offer *offer = NULL;
+    client_link *link;
     gp_status status;
 
     if (open->link_version != GP_LINK_VERSION || open->task_abi != GP_TASK_ABI)
@@ -133,83 +24,123 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
             "the client has version %u of links and ABI %u of tasks, worker %u has %d and %d; install the "
             "same version of gradpool on both sides",
             open->link_version, open->task_abi, c->options->index, GP_LINK_VERSION, GP_TASK_ABI);
-    control_doors(c); /* what was sent before this message */
-    for (int i = 0; i < TASK_OFFERS_MAX && offer == NULL; i++)
-        if (c->offers[i].segment >= 0 && c->offers[i].bell >= 0)
-            offer = &c->offers[i];
-    if (offer == NULL)
+    control_doors(c); /* the client sent the descriptors before this message */
+    link = client_fds_link(&c->fds);
+    if (link == NULL)
         return gp_fail(err, GP_ESTATE, "no segment and bell of this lease came through the door of worker %u",
                        c->options->index);
-    status = seat_open(c, offer, err);
-    offer_close(offer);
-    return status;
+    status = gp_seat_new(&c->seat, link->segment, link->bell, gp_door_peer_fd(c->door, link->door_id),
+                         c->mailbox, !c->options->device->shared, err);
+    if (status == GP_OK) {
+        link->segment = link->bell = -1;
+        c->seat_door = link->door_id;
+    }
+    client_link_close(link);
+    if (status != GP_OK)
+        return status;
+    atomic_store(&c->seat->rank, c->lease.grant.rank);
+    atomic_store(&c->seat->size, c->lease.grant.members_count);
+    gp_train_control_reset(&c->train);
+    gp_run_offer(c->run, c->seat);
+    status = gp_mailbox_post(c->mailbox, GP_COMMAND_TASKS, NULL, err);
+    if (status != GP_OK) {
+        control_tasks_left(c);
+        return status;
+    }
+    c->work.unclean = true;
+    c->work.kind = WORK_TASKS;
+    return GP_OK;
 }
 
 void control_tasks_left(control *c)
 {
     if (c->seat == NULL)
         return;
-    if (atomic_load(&c->seat->used) != 0)
-        c->recycle = true;
+    c->recycle = c->recycle || atomic_load(&c->seat->used) != 0;
     gp_run_offer(c->run, NULL);
-    gp_door_drop(c->door, c->seat_door); /* tells the client; blobs.c has let go of its copy then */
+    gp_door_drop(c->door, c->seat_door); /* the client notices that; compute has closed its copy */
     gp_seat_free(c->seat);
     c->seat = NULL;
     c->seat_door = 0;
-    if (c->work == WORK_TASKS)
-        c->work = WORK_IDLE;
+    if (c->work.kind == WORK_TASKS)
+        current_work_end(&c->work);
+}
+
+/* Compute changes the running call before it changes the comm, so under the lock neither can be of a later block. */
+void control_tasks_abort(control *c, uint64_t call)
+{
+    gp_train_control *train = &c->train;
+
+    if (c->seat == NULL)
+        return;
+    pthread_mutex_lock(&train->lock);
+    if (train->comm != NULL && (call == 0 || gp_link_running(c->seat->link) == call))
+        gp_comm_abort(train->comm, train->generation);
+    pthread_mutex_unlock(&train->lock);
+}
+
+int control_tasks_abandoned_fd(const control *c)
+{
+    return c->revoke.lease != 0 && c->seat != NULL ? c->lease.client_pidfd : -1;
 }
 
 bool control_tasks_abandoned(const control *c)
 {
-    return c->revoking && c->seat != NULL && gp_link_running(c->seat->link) != 0 && c->client_pidfd >= 0 &&
-           gp_process_dead(c->client_pidfd);
+    return control_tasks_abandoned_fd(c) >= 0 && gp_link_running(c->seat->link) != 0 &&
+           served_lease_client_exited(&c->lease);
 }
 
-void control_tasks_stop(control *c)
+/* ---- commands ---- */
+
+gp_status control_run_open(control *c, gp_error *err)
 {
-    if (c->seat != NULL)
-        gp_seat_stop(c->seat);
+    gp_status status;
+
+    control_run_watch(c);
+    if (c->runner != NULL && gp_runner_link_fresh(c->runner) && c->work.kind == WORK_TASKS)
+        return GP_OK; /* asked again: the first reply was lost with its link when the lease was renewed */
+    if (c->runner != NULL)
+        return gp_fail(err, GP_EBUSY, "worker %u still ends the commands that ran before; try again",
+                       c->options->index);
+    if (c->work.kind != WORK_IDLE)
+        return gp_fail(err, GP_ESTATE, "worker %u is busy; one run at a time", c->options->index);
+    status = gp_runner_link_open(&c->runner, c->options->index, err);
+    if (status == GP_OK)
+        c->work.kind = WORK_TASKS;
+    return status;
 }
 
-void control_tasks_drop(control *c)
+/* A reply without a descriptor is a refusal. */
+void control_run_fetch(control *c, uint64_t id, const gp_door_request *request)
 {
-    control_tasks_left(c);
-    for (int i = 0; i < TASK_OFFERS_MAX; i++)
-        offer_close(&c->offers[i]);
+    gp_door_request reply = { .what = GP_RUNNER_WHAT,
+                              .lease = c->lease.id,
+                              .generation = c->lease.generation };
+    bool granted = c->runner != NULL && request->generation == c->lease.generation &&
+                   served_lease_authorizes(&c->lease, request);
+    int fd = granted ? gp_runner_link_take(c->runner) : -1;
+    gp_error err;
+
+    if (fd < 0)
+        gp_log_event(GP_LOG_INFO, "runner-refused",
+                     GP_LOG_WITH({ "lease", .number = (int64_t)request->lease },
+                                 { "generation", .number = request->generation }),
+                     "turned a request for the runner away");
+    if (gp_door_send_fd(gp_door_peer_fd(c->door, id), &reply, fd, &err) != GP_OK)
+        gp_log(GP_LOG_INFO, "runner-unanswered", "a request for the runner was not answered: %s",
+               err.message);
+    if (fd >= 0)
+        close(fd);
 }
 
-/* ---- while it is served ---- */
-
-void control_tasks_regroup(control *c)
+void control_run_watch(control *c)
 {
-    if (c->seat == NULL)
+    if (c->runner == NULL || !gp_runner_link_gone(c->runner))
         return;
-    atomic_store(&c->seat->rank, c->grant.rank);
-    atomic_store(&c->seat->size, c->grant.members_count);
-}
-
-/* End the waits of the block that runs: of that call only, if one is named.  What runs changes before the comm does, so
- * under the lock neither is of a later block. */
-static void block_end(control *c, uint64_t call)
-{
-    pthread_mutex_lock(&c->train.lock);
-    if (c->train.comm != NULL && (call == 0 || gp_link_running(c->seat->link) == call))
-        gp_comm_abort(c->train.comm, c->train.generation);
-    pthread_mutex_unlock(&c->train.lock);
-}
-
-void control_tasks_cancel(control *c, const gp_task_stop *stop)
-{
-    if (c->seat != NULL && stop->call != 0)
-        block_end(c, stop->call);
-}
-
-void control_tasks_lost(control *c, uint32_t index)
-{
-    uint32_t world = c->seat == NULL ? 0 : atomic_load(&c->seat->world);
-
-    for (uint32_t rank = 0; rank < world && rank < c->grant.members_count; rank++)
-        if (c->grant.members[rank].index == index)
-            block_end(c, 0);
+    gp_runner_link_close(c->runner);
+    c->runner = NULL;
+    if (c->lease.resetting)
+        control_reset_go(c);
+    else if (c->work.kind == WORK_TASKS)
+        current_work_end(&c->work);
 }

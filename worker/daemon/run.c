@@ -68,13 +68,9 @@ struct gp_run {
 
 static gp_reply reply_to(const gp_command *command, const gp_message_type *type)
 {
-    gp_reply reply = { .type = type };
-
-    reply.peer = command->message.peer;
-    reply.envelope.correlation = command->message.envelope.correlation;
-    reply.envelope.lease = command->message.envelope.lease;
-    reply.envelope.generation = command->message.envelope.generation;
-    return reply;
+    return (gp_reply){ .type = type,
+                       .peer = command->message.peer,
+                       .envelope = gp_reply_envelope(&command->message.envelope) };
 }
 
 static void reply_error(gp_run *run, const gp_command *command, const gp_error *error, bool idle)
@@ -207,12 +203,12 @@ static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char
 
 /* ---- training ---- */
 
-/* Every rank tells its steps: their sums are the same, their times are not. */
+/* Report a step. Each rank reports its own: the sums are the same on all ranks, the times are not. */
 static void sink_record(void *context, const gp_train_record *record)
 {
     const gp_run *run = context;
 
-    gp_mailbox_record(run->options.mailbox, record);
+    gp_mailbox_put_news(run->options.mailbox, &(gp_news_item){ GP_NEWS_STEPS, .record = *record });
 }
 
 /* Report a validation, whose result is the same on all ranks, from rank 0. */
@@ -221,7 +217,8 @@ static void sink_validation(void *context, const gp_train_validation *validation
     const gp_run *run = context;
 
     if (run->rank == 0)
-        gp_mailbox_validation(run->options.mailbox, validation);
+        gp_mailbox_put_news(run->options.mailbox,
+                            &(gp_news_item){ GP_NEWS_VALIDATION, .validation = *validation });
 }
 
 static void sink_validating(void *context, const gp_train_validating *validating)
@@ -229,7 +226,8 @@ static void sink_validating(void *context, const gp_train_validating *validating
     const gp_run *run = context;
 
     if (run->rank == 0)
-        gp_mailbox_validating(run->options.mailbox, validating);
+        gp_mailbox_put_news(run->options.mailbox,
+                            &(gp_news_item){ GP_NEWS_VALIDATING, .validating = *validating });
 }
 
 static void sink_note(void *context, const char *text, bool warning)

@@ -15,15 +15,6 @@
 
 enum { EXTRA = 2 }; /* places for RESET and QUIT */
 
-typedef struct news_item {
-    gp_news kind;
-    union {
-        gp_train_record record;
-        gp_train_validation validation;
-        gp_train_validating validating;
-    };
-} news_item;
-
 struct gp_mailbox {
     int wake;
 
@@ -40,7 +31,7 @@ struct gp_mailbox {
     _Atomic uint64_t news_written, news_read;
     _Atomic uint64_t dropped;
     uint64_t looked_at; /* items of the last peek; control's own */
-    news_item news[GP_MAILBOX_NEWS];
+    gp_news_item news[GP_MAILBOX_NEWS];
 };
 
 gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err)
@@ -261,6 +252,11 @@ gp_payload gp_blob_payload(gp_blob *blob)
 
 /* ---- replies ---- */
 
+gp_envelope gp_reply_envelope(const gp_envelope *to)
+{
+    return (gp_envelope){ .correlation = to->correlation, .lease = to->lease, .generation = to->generation };
+}
+
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
 {
     gp_reply *place;
@@ -319,12 +315,12 @@ void gp_mailbox_begin_news(gp_mailbox *mailbox)
     atomic_store(&mailbox->dropped, 0);
 }
 
-static void news_write(gp_mailbox *mailbox, const news_item *item, uint64_t places)
+void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item)
 {
     uint64_t written = atomic_load_explicit(&mailbox->news_written, memory_order_relaxed);
     uint64_t waiting = written - atomic_load_explicit(&mailbox->news_read, memory_order_acquire);
 
-    if (waiting >= places) {
+    if (waiting >= GP_MAILBOX_NEWS - (item->kind == GP_NEWS_STEPS ? GP_MAILBOX_RESERVED : 0)) {
         atomic_fetch_add_explicit(&mailbox->dropped, 1, memory_order_relaxed);
         return;
     }
@@ -332,27 +328,6 @@ static void news_write(gp_mailbox *mailbox, const news_item *item, uint64_t plac
     atomic_store_explicit(&mailbox->news_written, written + 1, memory_order_release);
     if (waiting == GP_MAILBOX_NEWS / 2)
         gp_mailbox_wake(mailbox);
-}
-
-void gp_mailbox_record(gp_mailbox *mailbox, const gp_train_record *record)
-{
-    news_item item = { .kind = GP_NEWS_STEPS, .record = *record };
-
-    news_write(mailbox, &item, GP_MAILBOX_NEWS - GP_MAILBOX_RESERVED);
-}
-
-void gp_mailbox_validation(gp_mailbox *mailbox, const gp_train_validation *validation)
-{
-    news_item item = { .kind = GP_NEWS_VALIDATION, .validation = *validation };
-
-    news_write(mailbox, &item, GP_MAILBOX_NEWS);
-}
-
-void gp_mailbox_validating(gp_mailbox *mailbox, const gp_train_validating *validating)
-{
-    news_item item = { .kind = GP_NEWS_VALIDATING, .validating = *validating };
-
-    news_write(mailbox, &item, GP_MAILBOX_NEWS);
 }
 
 gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
@@ -367,7 +342,7 @@ gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
     mailbox->looked_at = 0;
     if (first == end)
         return GP_NEWS_NONE;
-    const news_item *item = &mailbox->news[first % GP_MAILBOX_NEWS];
+    const gp_news_item *item = &mailbox->news[first % GP_MAILBOX_NEWS];
 
     if (item->kind != GP_NEWS_STEPS) {
         if (item->kind == GP_NEWS_VALIDATION)

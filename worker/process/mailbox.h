@@ -110,6 +110,9 @@ typedef struct gp_reply {
     uint64_t news; /* filled in: how much news came before it */
 } gp_reply;
 
+/* Return the envelope of a reply to a message. */
+gp_envelope gp_reply_envelope(const gp_envelope *to);
+
 /* Compute: *reply is copied, its payloads are handed over.  Waits for room. */
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply);
 
@@ -122,13 +125,20 @@ void gp_mailbox_drop_reply(gp_mailbox *mailbox);
 /* Compute: the number of dropped records goes back to 0. */
 void gp_mailbox_begin_news(gp_mailbox *mailbox);
 
-/* Compute; never wait.  A full ring drops and counts: records when all but GP_MAILBOX_RESERVED places are taken,
- * validations when all are. */
-void gp_mailbox_record(gp_mailbox *mailbox, const gp_train_record *record);
-void gp_mailbox_validation(gp_mailbox *mailbox, const gp_train_validation *validation);
-void gp_mailbox_validating(gp_mailbox *mailbox, const gp_train_validating *validating);
-
 typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION, GP_NEWS_VALIDATING } gp_news;
+
+typedef struct gp_news_item {
+    gp_news kind; /* GP_NEWS_STEPS: one record */
+    union {
+        gp_train_record record;
+        gp_train_validation validation;
+        gp_train_validating validating;
+    };
+} gp_news_item;
+
+/* Compute: append an item; never waits. If the ring is full, the item is dropped and counted: a record when all places but
+ * GP_MAILBOX_RESERVED are taken, a validation when all are. */
+void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item);
 
 typedef union gp_news_message {
     gp_train_steps steps;

@@ -16,14 +16,14 @@ static void record_put(gp_mailbox *mailbox, uint64_t step)
 {
     gp_train_record record = { .step = step };
 
-    gp_mailbox_record(mailbox, &record);
+    gp_mailbox_put_news(mailbox, &(gp_news_item){ GP_NEWS_STEPS, .record = record });
 }
 
 static void validation_put(gp_mailbox *mailbox, uint64_t step)
 {
     gp_train_validation validation = { .step = step };
 
-    gp_mailbox_validation(mailbox, &validation);
+    gp_mailbox_put_news(mailbox, &(gp_news_item){ GP_NEWS_VALIDATION, .validation = validation });
 }
 
 static void reply_put(gp_mailbox *mailbox, uint64_t correlation)

@@ -1,0 +1,81 @@
+#include "worker/daemon/client_fds.h"
+
+#include <unistd.h>
+
+#include "proto/task/task_wire.h"
+
+static void replace(int *fd, int next)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = next;
+}
+
+/* Return the link of a connection, or a free one (door_id 0); NULL: there is none. */
+static client_link *link_find(client_fds *fds, uint64_t door_id)
+{
+    for (int i = 0; i < CLIENT_LINKS_MAX; i++)
+        if (fds->links[i].door_id == door_id)
+            return &fds->links[i];
+    return NULL;
+}
+
+void client_fds_init(client_fds *fds)
+{
+    for (int i = 0; i < CLIENT_LINKS_MAX; i++)
+        fds->links[i] = (client_link){ .segment = -1, .bell = -1 };
+    fds->weights_door = 0;
+    fds->weights = -1;
+}
+
+bool client_fds_keep(client_fds *fds, const gp_door_event *event)
+{
+    client_link *link;
+
+    if (event->request.what == GP_DOOR_WEIGHTS) {
+        fds->weights_door = event->id;
+        replace(&fds->weights, event->fd);
+        return true;
+    }
+    link = link_find(fds, event->id);
+    if (link == NULL)
+        link = link_find(fds, 0);
+    if (link == NULL)
+        return false;
+    link->door_id = event->id;
+    replace(event->request.what == GP_DOOR_SEGMENT ? &link->segment : &link->bell, event->fd);
+    return true;
+}
+
+void client_fds_hangup(client_fds *fds, uint64_t door_id)
+{
+    client_link *link = link_find(fds, door_id);
+
+    if (link != NULL)
+        client_link_close(link);
+    if (fds->weights_door == door_id)
+        fds->weights_door = 0;
+}
+
+void client_fds_drop(client_fds *fds)
+{
+    for (int i = 0; i < CLIENT_LINKS_MAX; i++)
+        client_link_close(&fds->links[i]);
+    fds->weights_door = 0;
+    replace(&fds->weights, -1);
+}
+
+client_link *client_fds_link(client_fds *fds)
+{
+    for (int i = 0; i < CLIENT_LINKS_MAX; i++)
+        if (fds->links[i].segment >= 0 && fds->links[i].bell >= 0)
+            return &fds->links[i];
+    return NULL;
+}
+
+void client_link_close(client_link *link)
+{
+    link->door_id = 0;
+    replace(&link->segment, -1);
+    replace(&link->bell, -1);
+}

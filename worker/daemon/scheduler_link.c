@@ -1,0 +1,136 @@
+#include "worker/daemon/scheduler_link.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/text/log.h"
+#include "proto/message/messages.h"
+
+enum {
+    BEAT_MS = 500,
+    ORPHAN_MS = 4500, /* without a scheduler and a lease: 5 s after a crash, all processes have exited */
+    REJOIN_MS = 5000, /* for worker_welcome of a scheduler that was found by redialling */
+    REDIAL_MS = 2,    /* first delay between attempts; doubled each time */
+    REDIAL_MAX_MS = 100,
+    ATTEMPT_MS = 2000, /* for one attempt to connect the channel */
+    ANSWER_MS = 250,   /* for the control socket when redialling; the worker serves no client meanwhile */
+};
+
+/* Connect the channel. Each attempt has a time limit, after which the scheduler is checked for failure. */
+static gp_status channel_connect(scheduler_link *link, const char *endpoint, int timeout_ms, gp_error *err)
+{
+    /* No ZeroMQ heartbeats: a suspended scheduler cannot answer them, and a reconnected link has another peer
+     * identity. Its exit is noticed at the control socket. */
+    gp_channel_options options = { .security = GP_SECURITY_NONE };
+    gp_timeout timeout = gp_timeout_in(timeout_ms);
+    int64_t left = timeout_ms;
+    gp_status status;
+
+    do {
+        status = gp_channel_connect(&link->channel, endpoint, &options,
+                                    left < ATTEMPT_MS ? (int)left : ATTEMPT_MS, err);
+        left = gp_timeout_left(timeout);
+    } while (status == GP_EPEER && !gp_door_gone(link->door) && left > 0);
+    return status;
+}
+
+gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
+                              gp_error *err)
+{
+    gp_door_hello knock = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_WORKER,
+                            .pid = (uint32_t)getpid() };
+    gp_hello hello = { .role = GP_ROLE_WORKER,
+                       .protocol_min = GP_PROTOCOL_MIN,
+                       .protocol_max = GP_PROTOCOL,
+                       .build = GP_BUILD,
+                       .pid = (uint32_t)getpid() };
+    char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_door_reply reply;
+    gp_status status = gp_door_connect(&link->door, &reply, places->scheduler_door, &knock, dial_ms, err);
+
+    if (status != GP_OK)
+        return status;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", places->scheduler_socket);
+    if (reply.epoch < link->epoch)
+        status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
+                         (unsigned long long)reply.epoch, (unsigned long long)link->epoch);
+    if (status == GP_OK)
+        status = channel_connect(link, endpoint, dial_ms, err);
+    if (status == GP_OK) {
+        link->epoch = reply.epoch;
+        link->joined = false;
+        status = scheduler_link_send(link, &(gp_envelope){ .correlation = 1 }, &gp_msg_hello, &hello);
+    }
+    if (status == GP_OK)
+        link->deadline = gp_timeout_in(join_ms);
+    else
+        scheduler_link_close(link, 0);
+    return status;
+}
+
+void scheduler_link_close(scheduler_link *link, int linger_ms)
+{
+    gp_channel_close(link->channel, linger_ms);
+    link->channel = NULL;
+    if (link->door >= 0)
+        close(link->door);
+    link->door = -1;
+}
+
+void scheduler_link_lose(scheduler_link *link)
+{
+    scheduler_link_close(link, 0);
+    link->joined = link->report_due = false;
+    link->redial_ms = gp_now_ms();
+    link->redial_wait_ms = REDIAL_MS;
+    scheduler_link_extend(link);
+}
+
+void scheduler_link_extend(scheduler_link *link)
+{
+    link->deadline = gp_timeout_in(ORPHAN_MS);
+}
+
+bool scheduler_link_redial(scheduler_link *link, const gp_places *places)
+{
+    int64_t now = gp_now_ms();
+    gp_error err;
+
+    if (now < link->redial_ms)
+        return false;
+    if (scheduler_link_open(link, places, ANSWER_MS, REJOIN_MS, &err) == GP_OK)
+        return true;
+    link->redial_ms = now + link->redial_wait_ms;
+    link->redial_wait_ms =
+        2 * link->redial_wait_ms < REDIAL_MAX_MS ? 2 * link->redial_wait_ms : REDIAL_MAX_MS;
+    return false;
+}
+
+gp_status scheduler_link_send(scheduler_link *link, const gp_envelope *envelope, const gp_message_type *type,
+                              const void *message)
+{
+    gp_envelope filled = *envelope;
+    gp_error err;
+    gp_status status;
+
+    if (link->channel == NULL)
+        return GP_EPEER;
+    filled.epoch = link->epoch;
+    status = gp_channel_send(link->channel, NULL, &filled, type, message, NULL, 0, &err);
+    if (status != GP_OK)
+        gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "message", .text = type->name }),
+                     "%s did not reach the scheduler: %s", type->name, err.message);
+    return status;
+}
+
+bool scheduler_link_beat_due(scheduler_link *link, uint32_t work)
+{
+    if (gp_now_ms() < link->beat_ms && work == link->beat_work)
+        return false;
+    link->beat_work = work;
+    link->beat_ms = gp_now_ms() + BEAT_MS;
+    return true;
+}

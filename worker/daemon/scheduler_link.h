@@ -1,0 +1,49 @@
+/* scheduler_link.h -- a worker's connection to its scheduler: messages, heartbeats, and finding the next scheduler.
+ *
+ *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch answers--> LINKED */
+#ifndef GP_SCHEDULER_LINK_H
+#define GP_SCHEDULER_LINK_H
+
+#include "common/base/system/timeout.h"
+#include "proto/channel/channel.h"
+#include "proto/local/door.h"
+#include "proto/local/places.h"
+
+typedef struct scheduler_link {
+    gp_channel *channel;    /* NULL: there is no scheduler */
+    int door;               /* its control socket: end of file when the scheduler exits; -1: no scheduler */
+    uint64_t epoch;         /* the largest of all schedulers seen */
+    bool joined;            /* this scheduler sent worker_welcome */
+    bool joined_before;     /* this or an earlier one did */
+    bool called;            /* a new scheduler has connected to this worker: dial it */
+    bool report_due;        /* worker_ready is sent once compute is reset */
+    gp_timeout deadline;    /* linked: for worker_welcome; orphan: for finding a scheduler */
+    int64_t redial_ms;      /* orphan: time of the next attempt */
+    int64_t redial_wait_ms; /* orphan: delay between that attempt and the next one */
+    int64_t beat_ms;        /* time of the next heartbeat */
+    uint32_t beat_work;     /* kind of work in the last heartbeat */
+} scheduler_link;
+
+/* Connect to the pool's scheduler and send hello.
+ *   dial_ms  time limit for connecting
+ *   join_ms  time limit for worker_welcome after that
+ * GP_ESTALE: a scheduler of an older epoch answers. */
+gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
+                              gp_error *err);
+/* Close the connection, if there is one; what is queued gets linger_ms to leave. */
+void scheduler_link_close(scheduler_link *link, int linger_ms);
+/* Close a connection that has failed, and begin to look for a scheduler. */
+void scheduler_link_lose(scheduler_link *link);
+/* While orphaned: start the time limit for finding a scheduler again. */
+void scheduler_link_extend(scheduler_link *link);
+/* While orphaned: connect if the next attempt is due. Return whether that succeeded. */
+bool scheduler_link_redial(scheduler_link *link, const gp_places *places);
+
+/* Send a message; failures are logged. GP_EPEER: there is no scheduler; the next one receives a full report. */
+gp_status scheduler_link_send(scheduler_link *link, const gp_envelope *envelope, const gp_message_type *type,
+                              const void *message);
+
+/* Return whether a heartbeat is due: periodically, and when the kind of work changes. Schedules the next one. */
+bool scheduler_link_beat_due(scheduler_link *link, uint32_t work);
+
+#endif
