@@ -81,51 +81,6 @@ static gp_status check_canceled(const gp_model *model, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "the task was canceled, in step %" PRIu64, model->step + 1);
 }
 
-static void loss_failed(gp_model *model, gp_status status, const gp_error *error)
-{
-    pthread_mutex_lock(&model->loss_lock);
-    if (model->loss_status == GP_OK) {
-        model->loss_status = status;
-        model->loss_error = *error;
-    }
-    pthread_mutex_unlock(&model->loss_lock);
-}
-
-gp_status gp_model_call_loss(void *context, const gp_plan_loss_call *part, gp_error *err)
-{
-    gp_model *model = context;
-    gp_error why = { .code = GP_OK };
-    gp_loss_call call = { .scores = part->scores,
-                          .targets = (const unsigned char *)model->cut->targets +
-                                     ((size_t)model->cut_first + part->first) * model->target_bytes,
-                          .count = part->count,
-                          .size = gp_model_outputs(model),
-                          .gradient = part->gradient,
-                          .weight = part->count,
-                          .context = model->loss_context };
-
-    if (model->halved) { /* the task does it itself */
-        model->half_scores = part->scores;
-        model->half_gradient = part->gradient;
-        return GP_OK;
-    }
-    gp_status status = model->loss(&call, &why);
-
-    if (status != GP_OK && why.message[0] == '\0')
-        gp_fail(&why, status, "the loss returned %s", gp_status_text(status));
-    if (status != GP_OK) {
-        loss_failed(model, status, &why);
-        if (err != NULL)
-            *err = why;
-        return status;
-    }
-    part->sums[GP_SUM_LOSS] += call.loss;
-    part->sums[GP_SUM_WEIGHT] += call.weight;
-    part->sums[GP_SUM_CORRECT] += call.correct;
-    part->sums[GP_SUM_CLASSED] += call.weight;
-    return GP_OK;
-}
-
 /* The call for samples [first, first + count) of those given. */
 static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint32_t first, uint32_t count)
 {
@@ -147,7 +102,7 @@ static gp_status samples_check(const gp_model *model, const gp_samples *samples,
     if (samples->count != 0 && (samples->samples == NULL || (targets && samples->targets == NULL)))
         return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples without %s", samples->count,
                        samples->samples == NULL ? "memory" : "targets");
-    if (model->halved)
+    if (model->loss.forward.count != 0)
         return gp_fail(err, GP_ESTATE, "gp_model_forward waits for its gp_model_backward");
     return GP_OK;
 }
@@ -159,39 +114,32 @@ static void step_begins(gp_model *model)
         memset(model->sums, 0, MODEL_SUMS * sizeof(double));
 }
 
-/* In calls of at most micro_batch samples, one at least: a rank without samples has gradients of zero. */
+/* Compute samples in calls of at most micro_batch, in at least one: a rank without samples gets gradients of zero. */
 static gp_status samples_run(gp_model *model, const gp_samples *samples, bool forward_only, gp_error *err)
 {
     gp_status status = GP_OK;
     uint32_t first = 0;
 
-    model->cut = samples;
-    model->loss_status = GP_OK;
+    model->loss.status = GP_OK;
     do {
         uint32_t left = samples->count - first;
         gp_batch batch =
             batch_of(model, samples, first, left < model->micro_batch ? left : model->micro_batch);
 
         batch.forward_only = forward_only;
-        model->cut_first = first;
+        model->loss.targets = batch.targets;
         status = model->backend_ops->run(model->plan, &batch, NULL, NULL, err);
         first += batch.count;
         atomic_fetch_add_explicit(&model->tasks->train->progress, 1, memory_order_relaxed);
-    } while (status == GP_OK && model->loss_status == GP_OK && first < samples->count);
+    } while (status == GP_OK && model->loss.status == GP_OK && first < samples->count);
     if (status == GP_OK)
         status = model->backend_ops->sync(model->backend, err);
-    model->cut = NULL;
-    if (status == GP_OK && model->loss_status != GP_OK) {
-        status = model->loss_status;
-        if (err != NULL)
-            *err = model->loss_error;
-    }
-    return status;
+    return status == GP_OK ? gp_custom_loss_result(&model->loss, err) : status;
 }
 
 gp_status gp_model_compute(gp_model *model, const gp_samples *samples, gp_error *err)
 {
-    gp_status status = samples_check(model, samples, model->loss == NULL, err);
+    gp_status status = samples_check(model, samples, model->loss.function == NULL, err);
 
     if (status == GP_OK)
         status = check_canceled(model, err);
@@ -218,9 +166,9 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
 
     if (status == GP_OK)
         status = check_canceled(model, err);
-    if (status == GP_OK && model->loss_parallel)
+    if (status == GP_OK && model->loss.parallel)
         status = gp_fail(err, GP_ESTATE, "the model was opened with loss_parallel: its passes are one");
-    if (status == GP_OK && model->loss == NULL)
+    if (status == GP_OK && model->loss.function == NULL)
         status =
             gp_fail(err, GP_ESTATE,
                     "network %s computes its loss between the passes; open the model with a loss of your own",
@@ -231,30 +179,29 @@ gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const flo
     if (status != GP_OK)
         return status;
     step_begins(model);
-    model->half_scores = NULL;
-    model->half_gradient = NULL;
-    model->halved = true;
-    model->half = *samples;
+    model->loss.scores = NULL;
+    model->loss.gradient = NULL;
+    model->loss.forward = *samples;
     status = samples_run(model, samples, true, err);
-    if (status == GP_OK && model->half_gradient == NULL)
+    if (status == GP_OK && model->loss.gradient == NULL)
         status = gp_fail(err, GP_EINVAL, "network %s has nothing to learn", model->graph->spec->name);
     if (status != GP_OK) {
-        model->halved = false;
+        model->loss.forward.count = 0;
         return status;
     }
-    *scores = model->half_scores;
-    *gradient = model->half_gradient;
+    *scores = model->loss.scores;
+    *gradient = model->loss.gradient;
     return GP_OK;
 }
 
 gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_error *err)
 {
-    if (!model->halved)
+    if (model->loss.forward.count == 0)
         return gp_fail(err, GP_ESTATE, "there was no gp_model_forward to go back from");
-    gp_batch batch = batch_of(model, &model->half, 0, model->half.count);
+    gp_batch batch = batch_of(model, &model->loss.forward, 0, model->loss.forward.count);
 
     batch.backward_only = true;
-    model->halved = false;
+    model->loss.forward.count = 0;
     gp_status status = model->backend_ops->run(model->plan, &batch, NULL, NULL, err);
 
     if (status == GP_OK)
@@ -303,18 +250,18 @@ void gp_model_next_step(gp_model *model)
         gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES]);
     model->step++;
     model->fresh = true;
-    model->halved = false;
+    model->loss.forward.count = 0;
 }
 
 gp_status gp_model_commit(gp_model *model, double learn_rate, gp_error *err)
 {
     double loss = model->sums[GP_SUM_LOSS], weight = model->sums[GP_SUM_WEIGHT];
 
-    if (model->fresh || model->halved || weight == 0.0)
+    if (model->fresh || model->loss.forward.count != 0 || weight == 0.0)
         return gp_fail(err, GP_ESTATE, "step %" PRIu64 " has no gradients to commit: %s", model->step + 1,
-                       model->fresh    ? "nothing was computed since the last one"
-                       : model->halved ? "a backward pass is missing"
-                                       : "the total weight is 0");
+                       model->fresh                     ? "nothing was computed since the last one"
+                       : model->loss.forward.count != 0 ? "a backward pass is missing"
+                                                        : "the total weight is 0");
     if (!isfinite(loss) || !isfinite(weight) || weight < 0.0 || !isfinite(learn_rate))
         return gp_fail(
             err, GP_EDIVERGED,
@@ -386,7 +333,7 @@ static gp_status onnx_put(gp_model *model, const char *path, gp_error *err)
     gp_status status = GP_OK;
 
     /* A loss of the user's is not in the file, so its graph is not the file's. */
-    if (model->loss != NULL) {
+    if (model->loss.function != NULL) {
         status = gp_graph_new(&own, network->spec, err);
         graph = own;
     }

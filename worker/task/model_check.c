@@ -139,7 +139,7 @@ gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, g
     size_t largest = 1;
     gp_status status;
 
-    if (graph->learned_count != graph->blob_count || samples->count == 0 || model->halved)
+    if (graph->learned_count != graph->blob_count || samples->count == 0 || model->loss.forward.count != 0)
         return gp_fail(
             err, graph->learned_count != graph->blob_count ? GP_EUNSUPPORTED : GP_EINVAL,
             "gradients are checked with at least one sample, of networks without running statistics");

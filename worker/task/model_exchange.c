@@ -128,7 +128,7 @@ static gp_status group_of(const gp_model *model, const gp_task *task, gp_comm **
         return gp_fail(
             err, GP_ESTATE,
             "this task is not a rank of an spmd block: there is nobody to exchange gradients with");
-    if (model->halved)
+    if (model->loss.forward.count != 0)
         return gp_fail(err, GP_ESTATE, "gp_model_forward waits for its gp_model_backward");
     *out = task->group->comm;
     return GP_OK;
@@ -141,24 +141,21 @@ static gp_status outcome(gp_task *task, gp_status status)
     return status;
 }
 
-static gp_status reduce_sums(gp_model *model, gp_comm *comm, gp_error *err)
+/* Sum values over the ranks: in place if they are in the arena of the group, which the other ranks map. */
+static gp_status reduce(const gp_model *model, gp_comm *comm, void *values, size_t count, gp_dtype dtype,
+                        gp_error *err)
 {
-    return model->group != NULL
-               ? gp_comm_all_reduce(comm, model->sums, MODEL_SUMS, GP_F64, GP_COMM_SUM, err)
-               : gp_comm_all_reduce_private(comm, model->sums, MODEL_SUMS, GP_F64, GP_COMM_SUM, err);
+    return model->group != NULL ? gp_comm_all_reduce(comm, values, count, dtype, GP_COMM_SUM, err)
+                                : gp_comm_all_reduce_private(comm, values, count, dtype, GP_COMM_SUM, err);
 }
 
 static gp_status reduce_gradients(gp_model *model, gp_comm *comm, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < model->range_count && status == GP_OK; i++) {
-        float *at = model->gradients + model->ranges[i].first;
-        size_t count = model->ranges[i].count;
-
-        status = model->group != NULL ? gp_comm_all_reduce(comm, at, count, GP_F32, GP_COMM_SUM, err)
-                                      : gp_comm_all_reduce_private(comm, at, count, GP_F32, GP_COMM_SUM, err);
-    }
+    for (uint32_t i = 0; i < model->range_count && status == GP_OK; i++)
+        status = reduce(model, comm, model->gradients + model->ranges[i].first, model->ranges[i].count,
+                        GP_F32, err);
     return status;
 }
 
@@ -182,7 +179,7 @@ gp_status gp_model_all_reduce(gp_model *model, gp_task *task, gp_error *err)
         return status;
     status = reduce_gradients(model, comm, err);
     if (status == GP_OK)
-        status = reduce_sums(model, comm, err);
+        status = reduce(model, comm, model->sums, MODEL_SUMS, GP_F64, err);
     return outcome(task, status);
 }
 
@@ -209,7 +206,7 @@ gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err)
                                                            GP_F32, GP_COMM_SUM, err)
                                   : reduce_gradients(model, comm, err);
     if (status == GP_OK)
-        status = reduce_sums(model, comm, err);
+        status = reduce(model, comm, model->sums, MODEL_SUMS, GP_F64, err);
     return outcome(task, status);
 }
 

@@ -104,7 +104,7 @@ static gp_status data_check(const gp_model *model, const gp_data *data, gp_error
 
     if (status != GP_OK)
         return status;
-    if (model->loss != NULL)
+    if (model->loss.function != NULL)
         return GP_OK;
     return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->source, err);
 }
@@ -151,9 +151,9 @@ static gp_status network_build(gp_model *model, const gp_model_options *options,
     gp_status status = network_read(model, options, err);
 
     if (status == GP_OK)
-        status = model->loss == NULL
+        status = model->loss.function == NULL
                      ? gp_graph_new(&model->graph, model->network.spec, err)
-                     : graph_with_loss(&model->graph, model->network.spec, model->loss_parallel, err);
+                     : graph_with_loss(&model->graph, model->network.spec, model->loss.parallel, err);
     if (status == GP_OK && options->data != NULL)
         status = data_check(model, options->data, err);
     return status == GP_OK ? classes_name(&model->network, options->data, err) : status;
@@ -167,11 +167,13 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
 
     model->dtype = data != NULL ? gp_store_get_info(data->store)->dtype : options->bytes ? GP_U8 : GP_F32;
     model->sample_bytes = (size_t)gp_shape_count(&model->graph->spec->input) * gp_dtype_bytes(model->dtype);
-    model->target_bytes = data != NULL          ? gp_store_get_info(data->store)->target_bytes
-                          : model->loss == NULL ? model->graph->target_bytes
-                                                : sizeof(int32_t);
+    model->target_bytes = data != NULL                   ? gp_store_get_info(data->store)->target_bytes
+                          : model->loss.function == NULL ? model->graph->target_bytes
+                                                         : sizeof(int32_t);
     if (options->target_bytes != 0)
         model->target_bytes = options->target_bytes;
+    model->loss.target_bytes = model->target_bytes;
+    model->loss.outputs = gp_model_outputs(model);
     model->micro_batch = options->micro_batch;
     if (model->micro_batch == 0 && data != NULL)
         model->micro_batch = data->share_max != 0 ? data->share_max : data->read_max;
@@ -182,7 +184,7 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
                        " and target_bytes %zu; without data a model needs a micro_batch "
                        "of 1 to %d samples, and targets have at most %d bytes",
                        model->micro_batch, model->target_bytes, MICRO_BATCH_MAX, TARGET_BYTES_MAX);
-    if (options->target_bytes != 0 && model->loss == NULL)
+    if (options->target_bytes != 0 && model->loss.function == NULL)
         return gp_fail(err, GP_EINVAL,
                        "target_bytes is of a loss of your own; the network's knows its targets");
     return GP_OK;
@@ -209,8 +211,8 @@ static gp_status plans_compile(gp_model *model, bool train_only, gp_error *err)
     gp_plan_memory memory = { .parameters = model->parameters,
                               .gradients = model->gradients,
                               .sums = model->sums,
-                              .loss = model->loss == NULL ? NULL : gp_model_call_loss,
-                              .loss_context = model };
+                              .loss = model->loss.function == NULL ? NULL : gp_custom_loss_call,
+                              .loss_context = &model->loss };
     gp_plan_options options = { .phase = GP_PHASE_TRAIN,
                                 .micro_batch = model->micro_batch,
                                 .sample_dtype = model->dtype };
@@ -247,7 +249,7 @@ static void model_free(gp_owned *owned)
     gp_graph_free(model->graph);
     gp_network_deinit(&model->network);
     gp_buffer_deinit(&model->onnx);
-    pthread_mutex_destroy(&model->loss_lock);
+    gp_custom_loss_deinit(&model->loss);
     gp_free(model);
 }
 
@@ -291,10 +293,7 @@ gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *o
         return gp_fail(err, GP_ENOMEM, "no memory for a model");
     model->owned.close = model_free;
     model->tasks = task->tasks;
-    model->loss = options->loss;
-    model->loss_context = options->loss_context;
-    model->loss_parallel = options->loss_parallel;
-    pthread_mutex_init(&model->loss_lock, NULL);
+    gp_custom_loss_init(&model->loss, options->loss, options->loss_context, options->loss_parallel);
     model->fresh = true;
     gp_buffer_init(&model->onnx, INT32_MAX);
     gp_status status = model_build(model, task, options, err);

@@ -14,14 +14,13 @@
 #ifndef GP_MODEL_STATE_H
 #define GP_MODEL_STATE_H
 
-#include <pthread.h>
-
 #include "common/base/memory/buffer.h"
 #include "common/data/loader/loader.h"
 #include "common/model/network.h"
 #include "common/model/train_options.h"
 #include "worker/backend/backend.h"
 #include "worker/optim/optim.h"
+#include "worker/task/custom_loss.h"
 #include "worker/task/task_block.h"
 #include "worker/task/train_task.h"
 
@@ -68,22 +67,10 @@ struct gp_model {
     double inference_sums[GP_SUMS];
     float *scores;        /* [micro_batch, outputs]: what the inference plan writes */
     gp_coupling coupling; /* of batch norm over the ranks; sums NULL: none */
-    gp_loss_fn loss;
-    void *loss_context;
-    bool loss_parallel;
-    pthread_mutex_t loss_lock; /* of the next two */
-    gp_status loss_status;     /* what it returned first that was not GP_OK, in this call */
-    gp_error loss_error;
-    /* State of a step. */
-    uint64_t step;
-    bool fresh;               /* nothing was collected yet */
-    const gp_samples *cut;    /* that are computed, for the loss: */
-    uint32_t cut_first;       /* of them, where the present call begins */
-    gp_samples half;          /* of forward, for backward */
-    bool halved;              /* a forward waits for its backward */
-    const float *half_scores; /* told by the loss of forward */
-    float *half_gradient;
-    gp_buffer onnx;
+    gp_custom_loss loss;
+    uint64_t step;  /* number of committed steps */
+    bool fresh;     /* the present step has no gradients yet */
+    gp_buffer onnx; /* what gp_model_onnx() returned last */
 };
 
 /* The memory of parameters, gradients and sums, from the arena of the task's group if it has one. */
@@ -91,9 +78,6 @@ gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_err
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
 gp_status gp_model_couple(gp_model *model, gp_error *err); /* after that */
 void gp_model_give_back_memory(gp_model *model);
-
-/* gp_plan_loss_fn of models with a loss; context: the model. */
-gp_status gp_model_call_loss(void *context, const gp_plan_loss_call *part, gp_error *err);
 
 /* One pass of some samples that is no step: the sum of their losses, with gradients or without. */
 gp_status gp_model_pass(gp_model *model, const gp_samples *samples, bool gradients, double *loss,
