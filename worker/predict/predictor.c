@@ -7,7 +7,6 @@
 #include "worker/predict/predictor.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,62 +16,48 @@
 #include "common/data/store/class_match.h"
 #include "common/data/loader/loader.h"
 #include "common/model/graph/normalization.h"
+#include "worker/predict/answers.h"
 #include "worker/process/last_words.h"
-#include "worker/predict/stitch.h"
 
 /* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
  * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
-enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32, BYTE_CLASSES_MAX = 256 };
+enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32 };
 /* Calls whose samples are in memory: the one that is computed, and the next of the part unless they are as large as this. */
 enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
 enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
 
-/* A call that was begun. */
+/* A call of the plan whose results are not stored yet. */
 typedef struct pending {
-    uint32_t from, count; /* samples of the part */
-    int32_t *targets;     /* [micro_batch] of them, where there is a confusion matrix */
+    uint32_t from, count; /* its samples, as positions in the part */
+    int32_t *targets;     /* [micro_batch] of them; NULL: there is no confusion matrix */
 } pending;
 
 struct gp_predictor {
-    const gp_backend_ops *backend_ops;
-    gp_backend *backend;
     gp_netspec *spec;
     gp_graph *graph;
-    gp_store *data; /* NULL: the client sends the samples */
-    /* What of an image the network sees, without chance: as the validation of a training reads it. */
-    gp_augment view;
-    gp_store_info shape; /* of what comes out */
+    gp_answers answers;
+    float *parameters;
+
+    /* Samples. */
+    gp_store *data;      /* NULL: the client sends the samples */
+    gp_augment view;     /* part of an image that the network sees, as in the validation of a training */
+    gp_store_info shape; /* of the samples after that */
     gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
+    gp_stitch *stitch;   /* of images of any size; NULL: samples have the size of the network's input */
     gp_dtype sample_dtype;
     size_t sample_bytes;
-    gp_predict_answer answer;
-    float *parameters;
+    void *samples; /* [micro_batch], sent by the client; NULL: they are read from data */
+
+    /* Calls of the plan. */
+    const gp_backend_ops *backend_ops;
+    gp_backend *backend;
     gp_plan *plan;
-    double sums[GP_SUMS];
-    uint32_t part_max; /* samples of the largest part */
-    void *samples;     /* [micro_batch] samples, from the client */
-    int32_t *labels;   /* [part_max]: the class where a sample has one */
-    uint8_t *scores;   /* [part_max, sample_answer_bytes]; NULL: GP_ANSWER_SUMS */
-    float *
-        call_scores; /* [micro_batch, graph->score_count]: what the plan writes; NULL: it has memory of its own */
-    pending pending[GP_PREDICTIONS_AHEAD]; /* the oldest first */
+    uint32_t micro_batch; /* samples of the largest call */
+    float *call_scores;   /* [micro_batch, graph->score_count]: written by the plan; NULL: it has its own */
+    pending pending[GP_PREDICTIONS_AHEAD]; /* oldest first */
     uint32_t pending_count;
-    bool told_pieces; /* that its calls are no graphs */
-    size_t sample_answer_bytes;
-    uint32_t micro_batch;
-    /* Of the first loss, where it takes classes.  A place is what has a class: the sample, or each of its pixels. */
-    uint32_t place_count;
-    float *largest;          /* [place_count]: the largest score so far ... */
-    int32_t *predicted;      /* [place_count]: ... and its class */
-    gp_confusion *confusion; /* of the part; NULL: not asked for, nothing to compare with, too many classes */
-    bool called;             /* once at least: the plan has taken the parameters in */
-    bool compares;           /* the data's targets are what the model's losses compare with */
-    uint32_t labelled;       /* samples of the part with something to compare with */
-    uint64_t excluded;       /* targets of the part without a class or value, of samples that could be read */
-    uint8_t *skipped;        /* [part_max], 1: the sample could not be read */
-    uint32_t skipped_count;  /* of the part */
-    gp_stitch *stitch;       /* of images of any size; NULL: samples are what the network takes */
-    gp_buffer rows;          /* their classes, each image's behind its height and width */
+    bool called;        /* a call has succeeded: the plan has read the parameters */
+    bool pieces_logged; /* that calls are not launched as one graph */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -85,19 +70,13 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_netspec_free(predictor->spec);
     gp_loader_free(predictor->loader);
     gp_stitch_free(predictor->stitch);
-    gp_buffer_deinit(&predictor->rows);
     gp_store_close(predictor->data);
-    gp_confusion_free(predictor->confusion);
-    gp_free(predictor->parameters);
-    gp_free(predictor->samples);
+    gp_answers_deinit(&predictor->answers);
     for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD; i++)
         gp_free(predictor->pending[i].targets);
-    gp_free(predictor->labels);
-    gp_free(predictor->skipped);
-    gp_free(predictor->scores);
+    gp_free(predictor->parameters);
+    gp_free(predictor->samples);
     gp_free(predictor->call_scores);
-    gp_free(predictor->largest);
-    gp_free(predictor->predicted);
     gp_free(predictor);
 }
 
@@ -141,64 +120,27 @@ static bool labels_fit(const gp_store_info *info)
            gp_shape_equal(&info->targets[0].shape, &pixels);
 }
 
-static bool takes_classes(const gp_graph *graph)
-{
-    return graph->ends[0].target.dtype == GP_I32;
-}
-
-/* What is asked of each sample, and how many bytes that takes. */
-static gp_status answer_take(gp_predictor *predictor, bool whole, gp_error *err)
-{
-    const gp_graph *graph = predictor->graph;
-    const gp_target *target = &graph->ends[0].target;
-
-    predictor->place_count = takes_classes(graph) ? (uint32_t)gp_shape_count(&target->shape) : 0;
-    if (predictor->answer == GP_ANSWER_CLASSES && predictor->place_count == 0)
-        return gp_fail(err, GP_EINVAL, "the model gives values, no classes");
-    if (predictor->answer == GP_ANSWER_SCORES)
-        predictor->sample_answer_bytes = graph->score_count * sizeof(float);
-    else if (predictor->answer == GP_ANSWER_CLASSES && !whole)
-        predictor->sample_answer_bytes =
-            predictor->place_count * (target->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t));
-    if (predictor->answer == GP_ANSWER_SUMS && predictor->compares && predictor->place_count > 0 &&
-        target->classes > 0 && target->classes <= GP_CONFUSION_CLASSES_MAX)
-        return gp_confusion_new(&predictor->confusion, target->classes, NULL, err);
-    return GP_OK;
-}
-
 static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
 {
-    const size_t blob = predictor->graph->blob_count, micro_batch = predictor->micro_batch,
-                 answers = predictor->part_max * predictor->sample_answer_bytes;
+    const gp_graph *graph = predictor->graph;
+    const size_t micro_batch = predictor->micro_batch;
 
-    predictor->parameters = gp_aligned_calloc(64, blob * sizeof(float));
+    predictor->parameters = gp_aligned_calloc(64, graph->blob_count * sizeof(float));
     if (predictor->data == NULL)
         predictor->samples = gp_aligned_calloc(64, micro_batch * predictor->sample_bytes);
-    predictor->labels = gp_calloc(predictor->part_max, sizeof(*predictor->labels));
-    predictor->skipped = gp_calloc(predictor->part_max, sizeof(*predictor->skipped));
     if (predictor->backend_ops->predictions == NULL)
-        predictor->call_scores =
-            gp_aligned_calloc(64, micro_batch * predictor->graph->score_count * sizeof(float));
-    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD && predictor->confusion != NULL; i++) {
-        predictor->pending[i].targets = gp_malloc(micro_batch * predictor->graph->target_bytes);
+        predictor->call_scores = gp_aligned_calloc(64, micro_batch * graph->score_count * sizeof(float));
+    for (uint32_t i = 0; i < GP_PREDICTIONS_AHEAD && predictor->answers.confusion != NULL; i++) {
+        predictor->pending[i].targets = gp_malloc(micro_batch * graph->target_bytes);
         if (predictor->pending[i].targets == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for the targets of %zu samples", micro_batch);
     }
-    if (answers > 0)
-        predictor->scores = gp_malloc(answers);
-    if (predictor->place_count > 0) {
-        predictor->largest = gp_aligned_calloc(64, predictor->place_count * sizeof(float));
-        predictor->predicted = gp_aligned_calloc(64, predictor->place_count * sizeof(int32_t));
-    }
     if (predictor->parameters == NULL || (predictor->data == NULL && predictor->samples == NULL) ||
-        predictor->labels == NULL || predictor->skipped == NULL ||
-        (predictor->backend_ops->predictions == NULL && predictor->call_scores == NULL) ||
-        (answers > 0 && predictor->scores == NULL) ||
-        (predictor->place_count > 0 && (predictor->largest == NULL || predictor->predicted == NULL)))
+        (predictor->backend_ops->predictions == NULL && predictor->call_scores == NULL))
         return gp_fail(err, GP_ENOMEM,
-                       "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples", blob,
-                       predictor->part_max);
-    memcpy(predictor->parameters, weights, blob * sizeof(float));
+                       "no memory for a predictor of %zu parameters and parts of %" PRIu32 " samples",
+                       graph->blob_count, predictor->answers.part_max);
+    memcpy(predictor->parameters, weights, graph->blob_count * sizeof(float));
     return GP_OK;
 }
 
@@ -265,7 +207,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     gp_store_options images = { 0 };
 
     if (begin->data[0] == '\0') {
-        predictor->micro_batch = micro_batch_of(begin->samples, predictor->part_max);
+        predictor->micro_batch = micro_batch_of(begin->samples, predictor->answers.part_max);
         predictor->sample_dtype = begin->floats ? GP_F32 : GP_U8;
         predictor->sample_bytes =
             (size_t)gp_shape_count(&predictor->spec->input) * gp_dtype_bytes(predictor->sample_dtype);
@@ -285,7 +227,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         return status;
     const gp_store_info *info = gp_store_get_info(predictor->data);
 
-    predictor->micro_batch = micro_batch_of(info->count, predictor->part_max);
+    predictor->micro_batch = micro_batch_of(info->count, predictor->answers.part_max);
     status = gp_augment_shape(&predictor->shape, &predictor->view, info, err);
     if (status == GP_OK && !begin->whole)
         status = sample_check(predictor, predictor->shape.channels, predictor->shape.height,
@@ -297,7 +239,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         return status;
     predictor->sample_dtype = predictor->shape.dtype;
     predictor->sample_bytes = predictor->shape.sample_bytes;
-    predictor->compares =
+    predictor->answers.compares =
         !begin->ignore_labels &&
         (begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape));
     return GP_OK;
@@ -359,9 +301,9 @@ static void pieces_tell(gp_predictor *predictor)
 {
     const char *why = predictor->backend_ops->predictions->pieces(predictor->plan);
 
-    if (predictor->told_pieces || why[0] == '\0')
+    if (predictor->pieces_logged || why[0] == '\0')
         return;
-    predictor->told_pieces = true;
+    predictor->pieces_logged = true;
     gp_log(GP_LOG_WARN, "predict-pieces",
            "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s", why);
 }
@@ -405,7 +347,7 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
             "network %s does not give a class for each pixel of its input, %s: images must be of that "
             "size",
             graph->spec->name, gp_shape_format(input, shape, sizeof(shape)));
-    if (predictor->data == NULL || predictor->answer == GP_ANSWER_SCORES)
+    if (predictor->data == NULL || predictor->answers.kind == GP_ANSWER_SCORES)
         return gp_fail(err, GP_EPROTO, "whole images come from data, and their classes are answered");
     gp_stitch_setup setup = {
         .store = predictor->data,
@@ -423,72 +365,20 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
     };
 
     setup.loss_count = gp_pixel_losses_of(graph, setup.losses);
-    gp_buffer_init(&predictor->rows, GP_PAYLOAD_BYTES_MAX);
     return gp_stitch_new(&predictor->stitch, &setup, err);
 }
 
-/* Its classes behind its size; of one that was skipped 0 x 0 of them. */
-static gp_status row_put(gp_predictor *predictor, const gp_stitched *image, gp_error *err)
-{
-    const size_t count = (size_t)image->height * image->width;
-    const bool wide = predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX;
-    const uint32_t size[2] = { image->height, image->width };
-    gp_status status = gp_buffer_append(&predictor->rows, size, sizeof(size), err);
-
-    if (status == GP_OK && wide)
-        return gp_buffer_append(&predictor->rows, image->predicted, count * sizeof(int32_t), err);
-    if (status == GP_OK)
-        status = gp_buffer_reserve(&predictor->rows, count, err);
-    if (status != GP_OK)
-        return status;
-    for (size_t i = 0; i < count; i++)
-        predictor->rows.data[predictor->rows.bytes + i] = (uint8_t)image->predicted[i];
-    predictor->rows.bytes += count;
-    return GP_OK;
-}
-
-static void image_compare(gp_predictor *predictor, const gp_stitched *image)
-{
-    const size_t count = (size_t)image->height * image->width;
-    uint64_t right = 0, classed = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        classed += image->labels[i] >= 0;
-        right += image->labels[i] >= 0 && image->labels[i] == image->predicted[i];
-    }
-    predictor->sums[GP_SUM_LOSS] += image->loss;
-    predictor->sums[GP_SUM_WEIGHT] += image->weight;
-    predictor->sums[GP_SUM_CORRECT] += (double)right;
-    predictor->sums[GP_SUM_CLASSED] += (double)classed;
-    predictor->labelled += classed > 0;
-    predictor->excluded += count - classed;
-    if (predictor->confusion != NULL)
-        gp_confusion_count(predictor->confusion, image->labels, image->predicted, count);
-}
-
-static void sample_skip(gp_predictor *predictor, uint32_t at)
-{
-    predictor->skipped[at] = 1;
-    predictor->skipped_count++;
-}
-
-/* All images that are asked for, one after the other. */
+/* Predict all images of a part, one after the other. */
 static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    memset(predictor->sums, 0, sizeof(predictor->sums));
-    gp_buffer_clear(&predictor->rows);
     for (uint32_t i = 0; i < ask->count && status == GP_OK; i++) {
         gp_stitched image;
 
         status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
-        if (status == GP_OK && image.skipped)
-            sample_skip(predictor, i);
-        if (status == GP_OK && !image.skipped && predictor->compares)
-            image_compare(predictor, &image);
-        if (status == GP_OK && predictor->answer == GP_ANSWER_CLASSES)
-            status = row_put(predictor, &image, err);
+        if (status == GP_OK)
+            status = gp_answers_store_image(&predictor->answers, &image, i, err);
     }
     return status;
 }
@@ -508,8 +398,9 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
 
         predictor->micro_batch = most < PREDICT_MICRO_BATCH ? most : PREDICT_MICRO_BATCH;
     }
+    predictor->answers.graph = predictor->graph;
     if (status == GP_OK)
-        status = answer_take(predictor, setup->begin->whole != 0, err);
+        status = gp_answers_init(&predictor->answers, setup->begin->whole != 0, err);
     if (status == GP_OK)
         status = predictor_take_memory(predictor, setup->weights, err);
     if (status == GP_OK)
@@ -522,7 +413,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                                  },
                                                  &(gp_plan_memory){
                                                      .parameters = predictor->parameters,
-                                                     .sums = predictor->sums,
+                                                     .sums = predictor->answers.sums,
                                                      .scores = predictor->call_scores,
                                                  },
                                                  err);
@@ -540,8 +431,8 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
         return gp_fail(err, GP_ENOMEM, "no memory for a predictor");
     predictor->backend_ops = setup->backend_ops;
     predictor->backend = setup->backend;
-    predictor->answer = (gp_predict_answer)setup->begin->answer;
-    predictor->part_max = setup->begin->batch;
+    predictor->answers.kind = (gp_predict_answer)setup->begin->answer;
+    predictor->answers.part_max = setup->begin->batch;
     gp_status status = predictor_build(predictor, setup, err);
 
     if (status != GP_OK) {
@@ -550,129 +441,35 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
     }
     *ready = (gp_predict_ready){
         .samples = predictor->data != NULL ? gp_store_get_info(predictor->data)->count : 0,
-        .classes =
-            predictor->answer == GP_ANSWER_CLASSES ? predictor->place_count : predictor->graph->score_count,
-        .has_labels = predictor->compares,
+        .classes = predictor->answers.kind == GP_ANSWER_CLASSES ? predictor->answers.place_count
+                                                                : predictor->graph->score_count,
+        .has_labels = predictor->answers.compares,
         .micro_batch = predictor->micro_batch,
     };
     *out = predictor;
     return GP_OK;
 }
 
-/* ---- classes ---- */
-
-/* The class with the largest score of each place, the first on ties.  scores: [classes, place_count]. */
-static void places_predict(gp_predictor *predictor, const float *scores)
-{
-    const uint32_t places = predictor->place_count, classes = predictor->graph->ends[0].target.classes;
-    float *restrict largest = predictor->largest;
-    int32_t *restrict predicted = predictor->predicted;
-
-    memcpy(largest, scores, places * sizeof(float));
-    memset(predicted, 0, places * sizeof(*predicted));
-    for (uint32_t k = 1; k < classes; k++) {
-        const float *restrict of_class = scores + (size_t)k * places;
-
-        for (uint32_t i = 0; i < places; i++) {
-            const bool more = of_class[i] > largest[i];
-
-            largest[i] = more ? of_class[i] : largest[i];
-            predicted[i] = more ? (int32_t)k : predicted[i];
-        }
-    }
-}
-
-/* Classes of one sample as they go to the client. */
-static void places_put(const gp_predictor *predictor, uint8_t *out)
-{
-    if (predictor->graph->ends[0].target.classes > BYTE_CLASSES_MAX) {
-        memcpy(out, predictor->predicted, predictor->place_count * sizeof(int32_t));
-        return;
-    }
-    for (uint32_t i = 0; i < predictor->place_count; i++)
-        out[i] = (uint8_t)predictor->predicted[i];
-}
-
-/* What the call computed of its samples, from place `at` of the part on.
- *   targets  of them, packed; read where there is a confusion matrix */
-static void answers_take(gp_predictor *predictor, const float *call_scores, const int32_t *targets,
-                         uint32_t count, uint32_t at)
-{
-    const size_t scores = predictor->graph->score_count, bytes = predictor->sample_answer_bytes;
-    const bool wants_classes = predictor->answer == GP_ANSWER_CLASSES || predictor->confusion != NULL;
-
-    for (uint32_t n = 0; n < count && wants_classes; n++) {
-        places_predict(predictor, call_scores + n * scores + predictor->graph->ends[0].score_first);
-        if (predictor->answer == GP_ANSWER_CLASSES)
-            places_put(predictor, predictor->scores + (at + n) * bytes);
-        if (predictor->confusion != NULL)
-            gp_confusion_count(predictor->confusion,
-                               targets + n * (predictor->graph->target_bytes / sizeof(int32_t)),
-                               predictor->predicted, predictor->place_count);
-    }
-    if (predictor->answer == GP_ANSWER_SCORES)
-        memcpy(predictor->scores + at * bytes, call_scores, count * bytes);
-}
-
 /* ---- parts ---- */
 
-/* Read the targets of a call's samples: their labels, the number of samples with a target, and the number of missing
- * targets. A class that the network does not have becomes a missing one.
- *   at  position of the first sample in the part */
-static void targets_take(gp_predictor *predictor, void *targets, uint32_t count, uint32_t at)
+/* Mark the samples [first, first + count) of the data that cannot be read as skipped: nothing is compared with their
+ * targets, even if a sample can be read now that could not when the data were opened.
+ *   targets  NULL: the data have none to compare with
+ *   at       position of the first sample in the part */
+static void skip_unreadable(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count,
+                            uint32_t at)
 {
-    const gp_graph *graph = predictor->graph;
+    uint8_t *target = targets;
 
     for (uint32_t n = 0; n < count; n++) {
-        int32_t *first = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes), *target = first;
-
-        for (uint32_t i = 0; i < graph->target_count; i++) {
-            const gp_target *about = &graph->targets[i];
-            int64_t elements = gp_shape_count(&about->shape);
-
-            for (int64_t e = 0; e < elements && about->dtype == GP_I32; e++)
-                if (target[e] >= (int32_t)about->classes)
-                    target[e] = -1;
-            target += elements;
-        }
-        predictor->labels[at + n] = *first;
-        const uint64_t missing = gp_targets_missing(graph->targets, graph->target_count, first);
-
-        predictor->labelled += missing < graph->target_bytes / sizeof(int32_t);
-        predictor->excluded += predictor->skipped[at + n] ? 0 : missing;
+        if (gp_store_is_skipped(predictor->data, (uint32_t)(first + n)))
+            gp_answers_skip(&predictor->answers, at + n, target);
+        if (target != NULL)
+            target += predictor->graph->target_bytes;
     }
 }
 
-/* Samples [first, first + count) of the data, from place `at` of the part on: nothing is compared with those that could not be
- * read, be it that they can now and could not when the data were opened.
- *   targets  NULL: nothing is */
-static void skipped_take(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count, uint32_t at)
-{
-    const gp_graph *graph = predictor->graph;
-
-    for (uint32_t n = 0; n < count; n++) {
-        if (!gp_store_is_skipped(predictor->data, (uint32_t)(first + n)))
-            continue;
-        sample_skip(predictor, at + n);
-        if (targets == NULL)
-            continue;
-        int32_t *target = (int32_t *)(void *)((uint8_t *)targets + n * graph->target_bytes);
-
-        for (uint32_t i = 0; i < graph->target_count; i++) {
-            const gp_target *about = &graph->targets[i];
-            int64_t elements = gp_shape_count(&about->shape);
-
-            for (int64_t e = 0; e < elements; e++)
-                if (about->dtype == GP_F32)
-                    ((float *)target)[e] = NAN;
-                else
-                    target[e] = -1;
-            target += elements;
-        }
-    }
-}
-
-/* The oldest call that was begun ends. */
+/* Wait for the oldest pending call, and store its results. */
 static gp_status call_end(gp_predictor *predictor, gp_error *err)
 {
     pending ended = predictor->pending[0];
@@ -684,11 +481,11 @@ static gp_status call_end(gp_predictor *predictor, gp_error *err)
             (GP_PREDICTIONS_AHEAD - 1) * sizeof(predictor->pending[0]));
     predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* its memory */
     if (status == GP_OK)
-        answers_take(predictor, scores, ended.targets, ended.count, ended.from);
+        gp_answers_store(&predictor->answers, scores, ended.targets, ended.count, ended.from);
     return status;
 }
 
-/* Samples [from, from + count) of those asked for, which are here; they may change when it is back. */
+/* Begin a call for samples [from, from + count) of the part. The caller may overwrite samples and targets afterwards. */
 static gp_status call_begin(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
                             uint32_t count, gp_error *err)
 {
@@ -697,7 +494,7 @@ static gp_status call_begin(gp_predictor *predictor, const void *samples, void *
     gp_status status = GP_OK;
 
     if (targets != NULL)
-        targets_take(predictor, targets, count, from);
+        gp_answers_read_targets(&predictor->answers, targets, count, from);
     if (predictor->pending_count == most)
         status = call_end(predictor, err);
     if (status == GP_OK)
@@ -726,9 +523,9 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     status = gp_loader_take(predictor->loader, &batch, NULL, err);
     if (status != GP_OK)
         return status;
-    void *targets = predictor->compares ? batch->targets : NULL;
+    void *targets = predictor->answers.compares ? batch->targets : NULL;
 
-    skipped_take(predictor, ask->first + from, targets, count, from);
+    skip_unreadable(predictor, ask->first + from, targets, count, from);
     status = call_begin(predictor, batch->samples, targets, from, count, err);
     gp_loader_release(predictor->loader, batch);
     return status;
@@ -741,7 +538,7 @@ static uint32_t call_size(const gp_predictor *predictor, const gp_predictor_ask 
     return left < predictor->micro_batch ? left : predictor->micro_batch;
 }
 
-/* All calls of a part; the loader is told of all before the first. */
+/* Run all calls of a part. The loader gets the requests of all calls before the first one. */
 static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -752,7 +549,7 @@ static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *a
                                    call_size(predictor, ask, at), err);
     for (uint32_t at = 0; at < ask->count && status == GP_OK; at += predictor->micro_batch)
         status = predictor_call(predictor, ask, at, call_size(predictor, ask, at), err);
-    while (predictor->pending_count > 0) { /* after a failure too: the next part begins with none */
+    while (predictor->pending_count > 0) { /* also after a failure: the next part begins without any */
         gp_error other;
         gp_status ended = call_end(predictor, status == GP_OK ? err : &other);
 
@@ -768,12 +565,12 @@ static gp_status ask_check(const gp_predictor *predictor, const gp_predictor_ask
     const uint64_t total =
         predictor->data != NULL ? gp_store_get_info(predictor->data)->count : GP_SAMPLES_MAX;
 
-    if (ask->count == 0 || ask->count > predictor->part_max || ask->first >= total ||
+    if (ask->count == 0 || ask->count > predictor->answers.part_max || ask->first >= total ||
         ask->count > total - ask->first)
         return gp_fail(err, GP_EINVAL,
                        "samples %" PRIu64 " to %" PRIu64 " were asked for; there are %" PRIu64
                        ", and a part has at most %" PRIu32,
-                       ask->first + 1, ask->first + ask->count, total, predictor->part_max);
+                       ask->first + 1, ask->first + ask->count, total, predictor->answers.part_max);
     if (predictor->data == NULL && ask->samples_bytes != ask->count * predictor->sample_bytes)
         return gp_fail(err, GP_EINVAL, "%" PRIu32 " samples of %zu bytes came as %zu bytes", ask->count,
                        predictor->sample_bytes, ask->samples_bytes);
@@ -785,36 +582,15 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
 {
     gp_status status = ask_check(predictor, ask, err);
 
-    predictor->labelled = 0;
-    predictor->excluded = 0;
-    predictor->skipped_count = 0;
-    memset(predictor->skipped, 0, predictor->part_max * sizeof(*predictor->skipped));
-    if (predictor->confusion != NULL)
-        gp_confusion_clear(predictor->confusion);
+    gp_answers_clear(&predictor->answers);
     if (status == GP_OK)
         status = predictor->stitch != NULL ? images_predict(predictor, ask, err)
                                            : samples_part(predictor, ask, err);
     if (status != GP_OK)
         return status;
-    *out = (gp_predicted){ .part = { .first = ask->first,
-                                     .count = ask->count,
-                                     .loss = predictor->sums[GP_SUM_LOSS],
-                                     .correct = predictor->sums[GP_SUM_CORRECT],
-                                     .classed = predictor->sums[GP_SUM_CLASSED],
-                                     .squares = predictor->sums[GP_SUM_SQUARES],
-                                     .values = predictor->sums[GP_SUM_VALUES],
-                                     .labelled = predictor->labelled,
-                                     .excluded = predictor->excluded,
-                                     .weight = predictor->sums[GP_SUM_WEIGHT] },
-                           .scores = predictor->stitch != NULL ? predictor->rows.data : predictor->scores,
-                           .scores_bytes = predictor->stitch != NULL
-                                               ? predictor->rows.bytes
-                                               : ask->count * predictor->sample_answer_bytes,
-                           .confusion = predictor->confusion,
-                           .skipped = predictor->skipped_count > 0 ? predictor->skipped : NULL,
-                           .named = predictor->answer != GP_ANSWER_SUMS };
-    if (out->named && predictor->compares && gp_store_has_class(gp_store_get_info(predictor->data)))
-        out->labels = predictor->labels;
+    *out = gp_answers_get(&predictor->answers, ask->first, ask->count);
+    if (out->named && predictor->answers.compares && gp_store_has_class(gp_store_get_info(predictor->data)))
+        out->labels = predictor->answers.labels;
     return GP_OK;
 }
 
@@ -827,7 +603,7 @@ char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes)
     if (info == NULL)
         return text;
     gp_store_left_out(predictor->data, text, bytes);
-    if (info->matched_by_number && predictor->compares)
+    if (info->matched_by_number && predictor->answers.compares)
         snprintf(
             text + strlen(text), bytes - strlen(text),
             "%sthe model's outputs have no names; they are matched in order with the classes of the data: %s",
