@@ -1,7 +1,6 @@
 /* main.c -- gradpool-scheduler: arguments, the daemon's surroundings, then the shell. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
+#include "common/base/text/arguments.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "proto/device/device_holder.h"
@@ -51,96 +51,31 @@ static void print_usage(FILE *out)
         out);
 }
 
-static gp_status parse_number(int64_t *out, const char *name, const char *text, int64_t min, int64_t max,
-                              gp_error *err)
-{
-    char *end;
-    long long value;
-
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < min || value > max)
-        return gp_fail(err, GP_EINVAL, "--%s is \"%.40s\"; expected a number from %lld to %lld", name, text,
-                       (long long)min, (long long)max);
-    *out = value;
-    return GP_OK;
-}
-
-static gp_status parse_option(arguments *out, int option, gp_error *err)
-{
-    int64_t number = 0;
-    gp_status status = GP_OK;
-
-    switch (option) {
-    case 'p':
-        out->pool = optarg;
-        return GP_OK;
-    case 'w':
-        if (strcmp(optarg, "auto") != 0)
-            status = parse_number(&number, "workers", optarg, 1, GP_CORE_SLOTS_MAX, err);
-        out->request.workers = (uint32_t)number;
-        return status;
-    case 'd':
-        out->request.devices = optarg;
-        return GP_OK;
-    case 'i':
-        return parse_number(&out->idle_timeout_ms, "idle-timeout", optarg, 0, (int64_t)GP_DURATION_MS_MAX,
-                            err);
-    case 's':
-        return parse_number(&out->suspect_ms, "suspect-after", optarg, 0, (int64_t)GP_DURATION_MS_MAX, err);
-    case 'k':
-        return parse_number(&out->silence_ms, "kill-after", optarg, 0, (int64_t)GP_DURATION_MS_MAX, err);
-    case 'l':
-        out->listen = optarg;
-        return gp_endpoint_check(optarg, true, err);
-    case 'r':
-        status = parse_number(&number, "ready-fd", optarg, 0, 1 << 20, err);
-        out->ready_fd = status == GP_OK ? (int)number : -1;
-        return status;
-    case 'D':
-        out->detach = true;
-        return GP_OK;
-    case 'h':
-        out->help = true;
-        return GP_OK;
-    default:
-        return gp_fail(err, GP_EINVAL, "the command line is not understood; see --help");
-    }
-}
-
 static gp_status parse_arguments(arguments *out, int count, char **values, gp_error *err)
 {
-    static const struct option table[] = {
-        { "pool", required_argument, NULL, 'p' },
-        { "workers", required_argument, NULL, 'w' },
-        { "devices", required_argument, NULL, 'd' },
-        { "idle-timeout", required_argument, NULL, 'i' },
-        { "suspect-after", required_argument, NULL, 's' },
-        { "kill-after", required_argument, NULL, 'k' },
-        { "listen", required_argument, NULL, 'l' },
-        { "ready-fd", required_argument, NULL, 'r' },
-        { "detach", no_argument, NULL, 'D' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+    static const gp_argument table[] = {
+        { GP_TEXT("pool", arguments, pool) },
+        { GP_NUMBER("workers", arguments, request.workers), .min = 1, .max = GP_CORE_SLOTS_MAX,
+          .automatic = true },
+        { GP_TEXT("devices", arguments, request.devices) },
+        { GP_NUMBER("idle-timeout", arguments, idle_timeout_ms), .max = GP_DURATION_MS_MAX },
+        { GP_NUMBER("suspect-after", arguments, suspect_ms), .max = GP_DURATION_MS_MAX },
+        { GP_NUMBER("kill-after", arguments, silence_ms), .max = GP_DURATION_MS_MAX },
+        { GP_TEXT("listen", arguments, listen) },
+        { GP_NUMBER("ready-fd", arguments, ready_fd), .max = 1 << 20 },
+        { GP_FLAG("detach", arguments, detach) },
+        { GP_FLAG("help", arguments, help) },
+        { .name = NULL },
     };
-    gp_status first = GP_OK; /* the first error; the rest is read too: --ready-fd says where to tell it */
-    gp_error ignored;
-    int option;
-
     const gp_core_config config = gp_core_config_default();
 
     *out = (arguments){ .idle_timeout_ms = IDLE_MS,
                         .suspect_ms = config.suspect_ms,
                         .silence_ms = config.beat_ms,
                         .ready_fd = -1 };
-    while ((option = getopt_long(count, values, "", table, NULL)) != -1) {
-        gp_status status = parse_option(out, option, first == GP_OK ? err : &ignored);
-
-        first = first == GP_OK ? status : first;
-    }
-    if (first == GP_OK && optind < count)
-        first = gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", values[optind]);
-    return first;
+    if (gp_arguments_parse(table, out, count, values, err) != GP_OK)
+        return err->code;
+    return out->listen == NULL ? GP_OK : gp_endpoint_check(out->listen, true, err);
 }
 
 static gp_status redirect(const char *log, gp_error *err)

@@ -17,6 +17,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
+#include "common/base/system/process.h"
 #include "scheduler/process/plan.h"
 
 extern char **environ;
@@ -48,10 +49,7 @@ void gp_surroundings_detach(void)
         signal(number, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a write over the limit of file sizes is an error like others */
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    gp_daemon_signals(&set);
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
 

@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
+#include "common/base/system/process.h"
 #include "scheduler/shell/record.h"
 #include "scheduler/shell/shell_remote.h"
 
@@ -277,20 +278,12 @@ static gp_status open_sockets(shell *s, gp_error *err)
 {
     const gp_places *places = s->options->places;
     gp_channel_options link = { .security = GP_SECURITY_NONE };
-    sigset_t set;
-    gp_status status;
+    gp_status status = clients_decide(s, err);
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    status = clients_decide(s, err);
-    if (status != GP_OK)
-        return status;
-    s->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (s->signals < 0)
-        return gp_fail_errno(err, GP_EIO, "no descriptor for signals");
-    status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
+    if (status == GP_OK)
+        status = gp_daemon_signals_open(&s->signals, err);
+    if (status == GP_OK)
+        status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
     if (status == GP_OK) /* last: who is let in finds the channel there */
         status = gp_door_open(&s->door, places->scheduler_door, SHELL_DOOR_MAX, err);
     return status;

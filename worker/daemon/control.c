@@ -13,6 +13,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
+#include "common/base/system/process.h"
 #include "proto/local/runner_wire.h"
 #include "proto/task/task_wire.h"
 #include "worker/comm/process.h"
@@ -54,18 +55,6 @@ static gp_status slot_fill(control *c, gp_error *err)
     return gp_process_start_time(getpid(), &slot->start_time, err);
 }
 
-static gp_status signals_open(control *c, gp_error *err)
-{
-    sigset_t set;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
-    c->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return c->signals < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for signals") : GP_OK;
-}
-
 /* Open this worker's sockets, before the scheduler tells others of them. */
 static gp_status sockets_open(control *c, gp_error *err)
 {
@@ -87,7 +76,7 @@ static gp_status control_open(control *c, gp_error *err)
     gp_train_control_init(&c->train);
     status = slot_fill(c, err);
     if (status == GP_OK)
-        status = signals_open(c, err);
+        status = gp_daemon_signals_open(&c->signals, err);
     if (status == GP_OK)
         status = gp_mailbox_new(&c->mailbox, err);
     run.mailbox = c->mailbox;

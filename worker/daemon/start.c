@@ -1,19 +1,19 @@
 #include "worker/daemon/start.h"
 
-#include <errno.h>
-#include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/text/arguments.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "proto/local/places.h"
 #include "proto/local/runner_spawn.h"
 #include "worker/daemon/control.h"
 #include "common/base/system/fault.h"
+#include "common/base/system/process.h"
 #include "worker/daemon/examine.h"
 #include "worker/process/last_words.h"
 #include "worker/daemon/probe.h"
@@ -52,101 +52,31 @@ static void usage_print(FILE *out)
           out);
 }
 
-static gp_status number_parse(uint32_t *out, const char *name, const char *text, uint32_t min, uint32_t max,
-                              gp_error *err)
-{
-    char *end;
-    unsigned long value;
-
-    errno = 0;
-    value = strtoul(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || value < min || value > max)
-        return gp_fail(err, GP_EINVAL, "--%s is \"%.40s\"; expected a number from %u to %u", name, text, min,
-                       max);
-    *out = (uint32_t)value;
-    return GP_OK;
-}
-
-static gp_status option_set(start_options *options, int option, const char *name, const char *value,
-                            gp_error *err)
-{
-    uint32_t number = 0;
-    gp_status status = GP_OK;
-
-    switch (option) {
-    case 'p':
-        options->pool = value;
-        break;
-    case 'i':
-        return number_parse(&options->index, name, value, 1, GP_WORKERS_MAX, err);
-    case 'n':
-        return number_parse(&options->incarnation, name, value, 1, UINT32_MAX, err);
-    case 'd':
-        options->device.device = value;
-        break;
-    case 'm':
-        options->device.name = value;
-        break;
-    case 'o':
-        return number_parse(&options->device.ordinal, name, value, 0, GP_DEVICE_INDEX_MAX, err);
-    case 'c':
-        options->device.cores = value[0] == '\0' ? NULL : value;
-        break;
-    case 's':
-        options->device.shared = true;
-        break;
-    case 'w':
-        status = number_parse(&number, name, value, 0, CLAIM_WAIT_MS_MAX, err);
-        options->device.claim_wait_ms = (int)number;
-        break;
-    case 'P':
-        options->probe = true;
-        break;
-    case 'e':
-        options->examine = true;
-        break;
-    case 'r':
-        options->run = true;
-        break;
-    case 'h':
-        options->help = true;
-        break;
-    default:
-        return gp_fail(err, GP_EINVAL, "the command line is not understood; see --help");
-    }
-    return status;
-}
-
 static gp_status options_parse(start_options *options, int count, char **arguments, gp_error *err)
 {
-    static const struct option table[] = {
-        { "pool", required_argument, NULL, 'p' },
-        { "index", required_argument, NULL, 'i' },
-        { "incarnation", required_argument, NULL, 'n' },
-        { "device", required_argument, NULL, 'd' },
-        { "device-name", required_argument, NULL, 'm' },
-        { "device-ordinal", required_argument, NULL, 'o' },
-        { "cores", required_argument, NULL, 'c' },
-        { "shared", no_argument, NULL, 's' },
-        { "claim-wait", required_argument, NULL, 'w' },
-        { "probe", no_argument, NULL, 'P' },
-        { "examine", no_argument, NULL, 'e' },
-        { "run", no_argument, NULL, 'r' },
-        { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+    static const gp_argument table[] = {
+        { GP_TEXT("pool", start_options, pool) },
+        { GP_NUMBER("index", start_options, index), .min = 1, .max = GP_WORKERS_MAX },
+        { GP_NUMBER("incarnation", start_options, incarnation), .min = 1, .max = UINT32_MAX },
+        { GP_TEXT("device", start_options, device.device) },
+        { GP_TEXT("device-name", start_options, device.name) },
+        { GP_NUMBER("device-ordinal", start_options, device.ordinal), .max = GP_DEVICE_INDEX_MAX },
+        { GP_TEXT("cores", start_options, device.cores) },
+        { GP_FLAG("shared", start_options, device.shared) },
+        { GP_NUMBER("claim-wait", start_options, device.claim_wait_ms), .max = CLAIM_WAIT_MS_MAX },
+        { GP_FLAG("probe", start_options, probe) },
+        { GP_FLAG("examine", start_options, examine) },
+        { GP_FLAG("run", start_options, run) },
+        { GP_FLAG("help", start_options, help) },
+        { .name = NULL },
     };
-    int option, place = 0;
 
-    *options =
-        (start_options){ .pool = "default", .device.device = "cpu", .device.claim_wait_ms = CLAIM_WAIT_MS };
-    while ((option = getopt_long(count, arguments, "", table, &place)) != -1) {
-        gp_status status = option_set(options, option, option == '?' ? "" : table[place].name, optarg, err);
-
-        if (status != GP_OK)
-            return status;
-    }
-    if (optind < count)
-        return gp_fail(err, GP_EINVAL, "\"%.60s\" is not understood; see --help", arguments[optind]);
+    *options = (start_options){ .pool = "default",
+                                .device = { .device = "cpu", .cores = "", .claim_wait_ms = CLAIM_WAIT_MS } };
+    if (gp_arguments_parse(table, options, count, arguments, err) != GP_OK)
+        return err->code;
+    if (options->device.cores[0] == '\0')
+        options->device.cores = NULL;
     if (!options->probe && !options->examine && !options->help &&
         (options->index == 0 || options->incarnation == 0))
         return gp_fail(err, GP_EINVAL,
@@ -154,15 +84,12 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     return GP_OK;
 }
 
-/* Before any thread: all inherit it, and the control thread reads them from a descriptor. */
+/* Block the signals that the control thread reads from a descriptor; called before any thread exists, as all inherit it. */
 static void signals_block(void)
 {
     sigset_t set;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    gp_daemon_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *), void *context)
@@ -50,4 +51,21 @@ int gp_spawn_raise(int *fd, int highest)
     close(*fd);
     *fd = raised;
     return problem == EINVAL ? EMFILE : problem; /* EINVAL: the limit of descriptors is not above `highest` */
+}
+
+void gp_daemon_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
+}
+
+gp_status gp_daemon_signals_open(int *fd, gp_error *err)
+{
+    sigset_t set;
+
+    gp_daemon_signals(&set);
+    *fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return *fd < 0 ? gp_fail_errno(err, GP_EIO, "no descriptor for signals") : GP_OK;
 }

@@ -3,9 +3,12 @@
 #define GP_PROCESS_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#include "common/base/error.h"
 
 /* pthread_create() with all signals blocked in the new thread: they are handled by the threads of the caller.
  *   name         for listings of threads, at most 15 bytes
@@ -27,5 +30,10 @@ int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *action
  *   highest  the highest of those
  * Returns 0 or an error number (EMFILE: no descriptor is free above them); *fd is closed and -1 then. */
 int gp_spawn_raise(int *fd, int highest);
+
+/* Fill in the signals that a daemon reads from a descriptor: SIGTERM, SIGINT and SIGHUP. */
+void gp_daemon_signals(sigset_t *set);
+/* Open that descriptor. All threads must block these signals. */
+gp_status gp_daemon_signals_open(int *fd, gp_error *err);
 
 #endif
