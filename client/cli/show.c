@@ -14,7 +14,7 @@
 enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 
 struct show_table {
-    uint32_t columns, rows, capacity;
+    uint32_t columns, rows;
     int width[COLUMNS_MAX];
     char (*cells)[CELL_BYTES]; /* rows * columns; the titles are row 0 */
 };
@@ -45,17 +45,12 @@ show_table *show_table_new(uint32_t columns, const char *const *titles)
 
 void show_row(show_table *table, const char *const *cells)
 {
-    if (table == NULL)
-        return;
-    if (table->rows == table->capacity) {
-        uint32_t capacity = table->capacity == 0 ? 16 : table->capacity * 2;
-        void *grown = gp_realloc_array(table->cells, (size_t)capacity * table->columns, CELL_BYTES);
+    void *grown =
+        table == NULL ? NULL : gp_array_grow(table->cells, table->rows, (size_t)table->columns * CELL_BYTES);
 
-        if (grown == NULL)
-            return;
-        table->cells = grown;
-        table->capacity = capacity;
-    }
+    if (grown == NULL)
+        return;
+    table->cells = grown;
     for (uint32_t i = 0; i < table->columns; i++) {
         char *cell = table->cells[(size_t)table->rows * table->columns + i];
 

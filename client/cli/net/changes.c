@@ -10,15 +10,11 @@
 
 void changes_add(cli_changes *changes, const gp_layer_change *change)
 {
-    if (changes->count == changes->capacity) {
-        uint32_t capacity = changes->capacity == 0 ? 16 : changes->capacity * 2;
-        cli_change *rows = gp_realloc_array(changes->rows, capacity, sizeof(*rows));
+    cli_change *rows = gp_array_grow(changes->rows, changes->count, sizeof(*rows));
 
-        if (rows == NULL)
-            return;
-        changes->rows = rows;
-        changes->capacity = capacity;
-    }
+    if (rows == NULL)
+        return;
+    changes->rows = rows;
     cli_change *row = &changes->rows[changes->count++];
 
     *row = (cli_change){ .parameters = change->parameters };

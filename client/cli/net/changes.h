@@ -14,7 +14,7 @@ typedef struct cli_change {
 /* Zero-initialise. */
 typedef struct cli_changes {
     cli_change *rows; /* owned */
-    uint32_t count, capacity;
+    uint32_t count;
 } cli_changes;
 
 void changes_add(cli_changes *changes,

@@ -31,7 +31,7 @@ struct cli_sweep {
     int name_count;
     bool json;
     sweep_row *rows;
-    size_t count, capacity;
+    size_t count;
 };
 
 bool sweep_asked(const cli_call *call)
@@ -150,15 +150,11 @@ static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
 {
     if (sweep->count == ROWS_MAX)
         return gp_fail(err, GP_ELIMIT, "a table has at most %d rows", ROWS_MAX);
-    if (sweep->count == sweep->capacity) {
-        size_t capacity = sweep->capacity == 0 ? 32 : sweep->capacity * 2;
-        sweep_row *grown = gp_realloc_array(sweep->rows, capacity, sizeof(*grown));
+    sweep_row *grown = gp_array_grow(sweep->rows, sweep->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", capacity);
-        sweep->rows = grown;
-        sweep->capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", sweep->count + 1);
+    sweep->rows = grown;
     *out = &sweep->rows[sweep->count++];
     **out = (sweep_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
     return GP_OK;

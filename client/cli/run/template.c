@@ -26,7 +26,7 @@ struct cli_template {
     bool shell, has_place;
     int source_count;
     piece *pieces;
-    size_t piece_count, piece_max;
+    size_t piece_count;
     gp_buffer text, line; /* words with their NULs; template_line() */
     const char **arguments;
     size_t argument_max;
@@ -36,15 +36,11 @@ struct cli_template {
 
 static gp_status piece_add(cli_template *t, piece p, gp_error *err)
 {
-    if (t->piece_count == t->piece_max) {
-        size_t more = t->piece_max == 0 ? 32 : t->piece_max * 2;
-        piece *grown = gp_realloc_array(t->pieces, more, sizeof(*grown));
+    piece *grown = gp_array_grow(t->pieces, t->piece_count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a command");
-        t->pieces = grown;
-        t->piece_max = more;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a command");
+    t->pieces = grown;
     t->pieces[t->piece_count++] = p;
     return GP_OK;
 }

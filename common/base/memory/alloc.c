@@ -61,6 +61,15 @@ void *gp_realloc_array(void *old, size_t count, size_t size)
     return old == NULL ? alloc_counted(block) : block;
 }
 
+void *gp_array_grow(void *array, size_t count, size_t size)
+{
+    const size_t least = 16;
+
+    if (count != 0 && (count < least || (count & (count - 1)) != 0))
+        return array;
+    return gp_realloc_array(array, count < least ? least : 2 * count, size);
+}
+
 /* Before a block is touched; refused: small pages do too. */
 static void pages_huge(void *block, size_t bytes)
 {

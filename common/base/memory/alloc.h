@@ -13,7 +13,11 @@
 void *gp_malloc(size_t bytes);
 void *gp_calloc(size_t count, size_t size);
 void *gp_realloc_array(void *old, size_t count, size_t size); /* on failure `old` stays valid */
-void *gp_aligned_calloc(size_t alignment, size_t bytes);      /* zeroed; alignment a power of two */
+/* Make room for one more element in an array that has `count` elements and that only this function
+ * allocates. The room is 16 elements, then the next power of two above `count`, so callers need not
+ * store it. Return the array, which may have moved; NULL: no memory, and `array` stays valid. */
+void *gp_array_grow(void *array, size_t count, size_t size);
+void *gp_aligned_calloc(size_t alignment, size_t bytes); /* zeroed; alignment a power of two */
 char *gp_strdup(const char *text);
 void gp_free(void *block); /* accepts NULL */
 

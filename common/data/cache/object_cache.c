@@ -192,22 +192,18 @@ typedef struct used_entry {
 
 typedef struct used_list {
     used_entry *entries;
-    uint32_t count, capacity;
+    uint32_t count;
     gp_buffer text;
     uint64_t bytes;
 } used_list;
 
 static bool used_add(used_list *list, const char *path, const struct stat *stat_)
 {
-    if (list->count == list->capacity) {
-        uint32_t capacity = list->capacity == 0 ? 1024 : list->capacity * 2;
-        used_entry *grown = gp_realloc_array(list->entries, capacity, sizeof(*grown));
+    used_entry *grown = gp_array_grow(list->entries, list->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return false;
-        list->entries = grown;
-        list->capacity = capacity;
-    }
+    if (grown == NULL)
+        return false;
+    list->entries = grown;
     list->entries[list->count] =
         (used_entry){ .when = stat_->st_mtim.tv_sec * INT64_C(1000000000) + stat_->st_mtim.tv_nsec,
                       .bytes = (uint64_t)stat_->st_blocks * 512,

@@ -29,7 +29,7 @@ typedef struct folder_name {
 typedef struct name_list {
     gp_buffer text;
     folder_name *names;
-    uint32_t count, capacity;
+    uint32_t count;
 } name_list;
 
 typedef struct folder_walk {
@@ -66,16 +66,12 @@ static gp_status name_list_add(name_list *list, const char *name, gp_error *err)
     size_t at = list->text.bytes;
     gp_status status;
 
-    if (list->count == list->capacity) {
-        uint32_t capacity = list->capacity == 0 ? 64 : list->capacity * 2;
-        folder_name *grown =
-            list->capacity >= ENTRIES_MAX ? NULL : gp_realloc_array(list->names, capacity, sizeof(*grown));
+    folder_name *grown =
+        list->count >= ENTRIES_MAX ? NULL : gp_array_grow(list->names, list->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a directory of %u names", list->count);
-        list->names = grown;
-        list->capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a directory of %u names", list->count);
+    list->names = grown;
     status = gp_buffer_append(&list->text, name, strlen(name) + 1, err);
     if (status == GP_OK)
         list->names[list->count++].at = (uint32_t)at;

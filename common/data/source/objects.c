@@ -26,7 +26,7 @@ struct gp_objects {
     gp_s3 *s3;
     gp_object_cache *cache;
     object_facts *facts;
-    uint32_t count, capacity;
+    uint32_t count;
     bool of_places;
     const gp_image_list *list;
     gp_ahead *ahead;      /* NULL before gp_objects_start() */
@@ -75,15 +75,11 @@ gp_object_cache *gp_objects_cache(const gp_objects *objects)
 
 gp_status gp_objects_add(gp_objects *objects, uint64_t bytes, uint64_t tag, gp_error *err)
 {
-    if (objects->count == objects->capacity) {
-        uint32_t capacity = objects->capacity == 0 ? 64 : objects->capacity * 2;
-        object_facts *grown = gp_realloc_array(objects->facts, capacity, sizeof(*grown));
+    object_facts *grown = gp_array_grow(objects->facts, objects->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a list of %u objects", capacity);
-        objects->facts = grown;
-        objects->capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of %u objects", objects->count + 1);
+    objects->facts = grown;
     objects->facts[objects->count].bytes = bytes;
     atomic_init(&objects->facts[objects->count++].tag, tag);
     return GP_OK;

@@ -34,15 +34,11 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
         return GP_OK;
     if (listing->count == GP_STORE_SAMPLES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has more than %d objects", listing->bare, GP_STORE_SAMPLES_MAX);
-    if (listing->count == listing->capacity) {
-        uint32_t capacity = listing->capacity == 0 ? 1024 : listing->capacity * 2;
-        s3_entry *grown = gp_realloc_array(listing->entries, capacity, sizeof(*grown));
+    s3_entry *grown = gp_array_grow(listing->entries, listing->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a listing of %u objects", capacity);
-        listing->entries = grown;
-        listing->capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a listing of %u objects", listing->count + 1);
+    listing->entries = grown;
     status = gp_buffer_append(&listing->text, name, strlen(name) + 1, err);
     if (status == GP_OK)
         listing->entries[listing->count++] =

@@ -18,7 +18,7 @@ typedef struct s3_listing {
     size_t skip;                       /* bytes of the prefix and its slash */
     gp_buffer text;
     s3_entry *entries;
-    uint32_t count, capacity;
+    uint32_t count;
     const gp_progress *progress; /* of s3_listing_read(); NULL: no reports */
 } s3_listing;
 

@@ -88,14 +88,14 @@ typedef struct gp_end {
 
 typedef struct gp_ops {
     gp_op *op;
-    uint32_t count, capacity;
+    uint32_t count;
     uint32_t forward_count; /* ops before the first backward op */
 } gp_ops;
 
 typedef struct gp_graph {
     gp_netspec *spec; /* owned copy */
     gp_value *values;
-    uint32_t value_count, value_capacity;
+    uint32_t value_count;
     gp_parameter *parameters; /* in layer order; offsets run the other way */
     uint32_t parameter_count;
     size_t blob_count;    /* float32 elements of all parameters */

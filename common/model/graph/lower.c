@@ -29,15 +29,11 @@ gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype
         .role = role, .dtype = dtype, .shape = *shape, .layer = layer, .parameter = GP_NO_VALUE
     };
 
-    if (graph->value_count == graph->value_capacity) {
-        uint32_t capacity = graph->value_capacity == 0 ? 32 : graph->value_capacity * 2;
-        gp_value *values = gp_realloc_array(graph->values, capacity, sizeof(*values));
+    gp_value *values = gp_array_grow(graph->values, graph->value_count, sizeof(*values));
 
-        if (values == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u values", capacity);
-        graph->values = values;
-        graph->value_capacity = capacity;
-    }
+    if (values == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u values", graph->value_count + 1);
+    graph->values = values;
     graph->values[graph->value_count] = value;
     *index = graph->value_count++;
     return GP_OK;
@@ -81,15 +77,11 @@ gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err
     }
     if (op_is_idle(lowering, op))
         return GP_OK;
-    if (ops->count == ops->capacity) {
-        uint32_t capacity = ops->capacity == 0 ? 32 : ops->capacity * 2;
-        gp_op *grown = gp_realloc_array(ops->op, capacity, sizeof(*grown));
+    gp_op *grown = gp_array_grow(ops->op, ops->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u ops", capacity);
-        ops->op = grown;
-        ops->capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a graph of %u ops", ops->count + 1);
+    ops->op = grown;
     ops->op[ops->count] = *op;
     ops->op[ops->count++].layer = lowering->layer;
     return GP_OK;

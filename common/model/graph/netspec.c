@@ -92,9 +92,9 @@ void gp_netspec_free(gp_netspec *spec)
 gp_status gp_netspec_copy(gp_netspec **out, const gp_netspec *spec, gp_error *err)
 {
     gp_netspec *copy = gp_calloc(1, sizeof(*copy));
-    uint32_t capacity = 8;
+    uint32_t capacity = 16;
 
-    while (capacity < spec->layer_count) /* what netspec_grow() counts on */
+    while (capacity < spec->layer_count) /* as gp_array_grow() allocates */
         capacity *= 2;
     gp_layer *layers = gp_calloc(capacity, sizeof(*layers));
 
@@ -210,16 +210,14 @@ static gp_status setting_find(gp_layer *layer, const char *name, const gp_param 
     return *param == NULL ? setting_unknown(layer->kind, name, err) : GP_OK;
 }
 
-/* Room for one more layer; the capacity is always 0 or the power of two, at least 8, not below the count. */
+/* Make room for one more layer. */
 static gp_status netspec_grow(gp_netspec *spec, gp_error *err)
 {
     uint32_t count = spec->layer_count;
 
     if (count >= GP_LAYERS_MAX)
         return gp_fail(err, GP_ELIMIT, "a network has at most %d layers", GP_LAYERS_MAX);
-    if (count != 0 && (count < 8 || (count & (count - 1)) != 0))
-        return GP_OK;
-    gp_layer *layers = gp_realloc_array(spec->layers, count < 8 ? 8 : (size_t)count * 2, sizeof(*layers));
+    gp_layer *layers = gp_array_grow(spec->layers, count, sizeof(*layers));
 
     if (layers == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a network of %" PRIu32 " layers", count + 1);

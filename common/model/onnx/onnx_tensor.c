@@ -19,15 +19,11 @@ gp_status gp_onnx_store_take(gp_onnx_store *store, size_t bytes, void **out, gp_
                        "the constants that its nodes compute pass %zu MiB; simplify the model (in Python: "
                        "onnxsim.simplify(model))",
                        bytes_max >> 20);
-    if (store->count == store->capacity) {
-        size_t capacity = store->capacity == 0 ? 64 : 2 * store->capacity;
-        void **blocks = gp_realloc_array(store->blocks, capacity, sizeof(*blocks));
+    void **blocks = gp_array_grow(store->blocks, store->count, sizeof(*blocks));
 
-        if (blocks == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %zu computed constants", capacity);
-        store->blocks = blocks;
-        store->capacity = capacity;
-    }
+    if (blocks == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu computed constants", store->count + 1);
+    store->blocks = blocks;
     void *block = gp_malloc(bytes);
 
     if (block == NULL)

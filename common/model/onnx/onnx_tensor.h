@@ -25,7 +25,7 @@ typedef struct gp_onnx_tensor {
 /* Memory of numbers that stand in no file, with a ceiling on all of it; freed at once. */
 typedef struct gp_onnx_store {
     void **blocks;
-    size_t count, capacity;
+    size_t count;
     size_t bytes, bytes_max; /* bytes_max 0: 256 MiB */
 } gp_onnx_store;
 

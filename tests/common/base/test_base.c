@@ -77,6 +77,28 @@ TEST(allocation_counts_and_fails_on_demand)
     CHECK_INT(before.live, gp_alloc_get_stats().live);
 }
 
+TEST(an_array_has_room_for_each_element_that_is_added)
+{
+    enum { COUNT = 1024, GROWTHS = 7 }; /* 16, 32, ... 1024 elements */
+    const uint64_t calls = gp_alloc_get_stats().calls;
+    uint32_t *array = NULL;
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        array = gp_array_grow(array, i, sizeof(*array));
+        REQUIRE(array != NULL);
+        array[i] = i;
+    }
+    CHECK_INT(calls + GROWTHS, gp_alloc_get_stats().calls);
+    gp_alloc_fail_nth(1);
+    CHECK(gp_array_grow(array, COUNT, sizeof(*array)) == NULL);
+    gp_alloc_fail_nth(0);
+    for (uint32_t i = 0; i < COUNT; i++)
+        sum += array[i];
+    CHECK_INT(COUNT * (COUNT - 1) / 2, sum);
+    gp_free(array);
+}
+
 TEST(a_buffer_refuses_to_pass_its_ceiling)
 {
     gp_buffer buffer;
