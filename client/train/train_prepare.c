@@ -29,40 +29,15 @@ static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
 
 static gp_status run_parse_options(gp_run *run, gp_error *err)
 {
-    const char *batch = NULL, *batch_per_worker = NULL;
     gp_train_options trial;
     gp_init_rule rule;
+    gp_status status = gp_train_options_from_words(&run->options, run->request->options, err);
 
-    gp_params_default(gp_train_options_table, &run->options);
-    for (const char *const *option = run->request->options; option != NULL && *option != NULL; option++) {
-        const char *equals = strchr(*option, '=');
-        char name[64];
-        const gp_param *param;
-
-        if (equals == NULL || (size_t)(equals - *option) >= sizeof(name))
-            return gp_fail(err, GP_EINVAL, "option '%s' is not of the form name=value", *option);
-        memcpy(name, *option, (size_t)(equals - *option));
-        name[equals - *option] = '\0';
-        param = gp_params_find(gp_train_options_table, name);
-        if (param == NULL)
-            return gp_params_unknown(gp_train_options_table, name, err);
-        gp_status status = gp_params_set(param, &run->options, equals + 1, err);
-
-        if (status != GP_OK)
-            return status;
-        if (strcmp(param->name, "mini-batch-size") == 0)
-            batch = *option;
-        if (strcmp(param->name, "mini-batch-size-per-worker") == 0)
-            batch_per_worker = *option;
-    }
-    if (batch != NULL && batch_per_worker != NULL)
-        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
-    trial = run->options; /* what can be wrong is told before workers are waited for */
-    gp_status status = gp_train_options_scale(&trial, 1, err);
-
+    trial = run->options; /* report errors before any worker is leased */
+    if (status == GP_OK)
+        status = gp_train_options_scale(&trial, 1, err);
     if (status == GP_OK)
         status = gp_init_rule_parse(&rule, run->options.weights_initializer, err);
-
     if (status == GP_OK)
         status = path_absolute(run->options.checkpoint_path, sizeof(run->options.checkpoint_path), err);
     if (status == GP_OK && strcmp(run->options.resume, "auto") != 0)

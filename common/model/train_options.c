@@ -412,16 +412,39 @@ gp_status gp_train_options_from_json(gp_train_options *out, const char *text, si
     return status;
 }
 
-void gp_train_options_from_words(gp_train_options *out, const char *const *words)
+gp_status gp_train_options_from_words(gp_train_options *out, const char *const *words, gp_error *err)
 {
-    gp_params_default(gp_train_options_table, out);
-    for (; *words != NULL; words++) {
-        char name[80];
-        const char *equals = strchr(*words, '=');
+    const char *batch = NULL, *batch_per_worker = NULL;
 
+    gp_params_default(gp_train_options_table, out);
+    for (; words != NULL && *words != NULL; words++) {
+        const char *equals = strchr(*words, '=');
+        char name[64];
+
+        if (equals == NULL || (size_t)(equals - *words) >= sizeof(name))
+            return gp_fail(err, GP_EINVAL, "option '%s' is not of the form name=value", *words);
         snprintf(name, sizeof(name), "%.*s", (int)(equals - *words), *words);
-        gp_params_set(gp_params_find(gp_train_options_table, name), out, equals + 1, NULL);
+        const gp_param *param = gp_params_find(gp_train_options_table, name);
+
+        if (param == NULL)
+            return gp_params_unknown(gp_train_options_table, name, err);
+        gp_status status = gp_params_set(param, out, equals + 1, err);
+
+        if (status != GP_OK)
+            return status;
+        if (strcmp(param->name, "mini-batch-size") == 0)
+            batch = *words;
+        if (strcmp(param->name, "mini-batch-size-per-worker") == 0)
+            batch_per_worker = *words;
     }
+    if (batch != NULL && batch_per_worker != NULL)
+        return gp_fail(err, GP_EINVAL, "%s and %s: give one of them", batch, batch_per_worker);
+    return GP_OK;
+}
+
+void gp_train_options_from_checked(gp_train_options *out, const char *const *words)
+{
+    gp_train_options_from_words(out, words, NULL);
     gp_train_options_resolve(out);
 }
 

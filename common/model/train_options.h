@@ -89,8 +89,13 @@ extern const gp_param gp_train_options_table[];
  * checked, and the weights initialiser parsed. */
 gp_status gp_train_options_from_json(gp_train_options *out, const char *text, size_t bytes, gp_error *err);
 
-/* Options from "name=value" words, NULL-terminated, each of which gp_params_set() has taken before; the rest are defaults. */
-void gp_train_options_from_words(gp_train_options *out, const char *const *words);
+/* Read options from words "name=value"; the other options are defaults.
+ *   words  NULL-terminated; may be NULL
+ * GP_EINVAL: a malformed word, an unknown option, a value out of range, or both mini-batch-size and
+ * mini-batch-size-per-worker. */
+gp_status gp_train_options_from_words(gp_train_options *out, const char *const *words, gp_error *err);
+/* Read words that have been checked before, and resolve the options. */
+void gp_train_options_from_checked(gp_train_options *out, const char *const *words);
 
 /* Values that depend on others take what is usual for them: initial-learn-rate (0.01 of sgdm, else 0.001) and
  * squared-gradient-decay-factor (0.9 of rmsprop, else 0.999). */

@@ -394,7 +394,7 @@ static void train_continue_job(cli_call *call)
     gp_train_options given;
     char path[600];
 
-    gp_train_options_from_words(&given, call->train);
+    gp_train_options_from_checked(&given, call->train);
     if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0' || call->train_count == CLI_WORDS_MAX)
         return;
     job_mark(path);
@@ -410,7 +410,7 @@ static gp_status train_mark_job(const cli_call *call, gp_error *err)
     gp_train_options given;
     char path[600];
 
-    gp_train_options_from_words(&given, call->train);
+    gp_train_options_from_checked(&given, call->train);
     if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0')
         return GP_OK;
     job_mark(path);

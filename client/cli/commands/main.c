@@ -296,7 +296,7 @@ uint32_t cli_verbose_frequency(const cli_call *call)
 {
     gp_train_options options;
 
-    gp_train_options_from_words(&options, call->train);
+    gp_train_options_from_checked(&options, call->train);
     return (uint32_t)options.verbose_frequency;
 }
 

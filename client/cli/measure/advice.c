@@ -115,7 +115,7 @@ uint32_t advice_batch(const char *const *options, bool *per_worker)
 {
     gp_train_options values;
 
-    gp_train_options_from_words(&values, options);
+    gp_train_options_from_checked(&values, options);
     *per_worker = values.mini_batch_size_per_worker > 0;
     return (uint32_t)(*per_worker ? values.mini_batch_size_per_worker : values.mini_batch_size);
 }

@@ -271,7 +271,7 @@ static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *e
 {
     gp_train_options base;
 
-    gp_train_options_from_words(&base, s->call->train);
+    gp_train_options_from_checked(&base, s->call->train);
     for (uint32_t i = 0; i < s->count; i++) {
         const uint32_t times = s->options->fixed_batch ? 1 : counts[i];
 

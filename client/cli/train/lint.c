@@ -26,20 +26,13 @@ static const rule rules[] = {
 /* Options that need validation data. */
 static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
 
-/* The value that the option has on this command line, or its default. */
+/* Return the value of a training option on this command line, or its default. */
 static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
 {
     gp_train_options options;
     const gp_param *param = gp_params_find(gp_train_options_table, name);
 
-    gp_params_default(gp_train_options_table, &options);
-    for (int i = 0; i < call->train_count; i++) {
-        const char *equals = strchr(call->train[i], '=');
-        size_t length = (size_t)(equals - call->train[i]);
-
-        if (strlen(name) == length && strncmp(call->train[i], name, length) == 0)
-            gp_params_set(param, &options, equals + 1, NULL);
-    }
+    gp_train_options_from_words(&options, call->train, NULL);
     return gp_params_format(param, &options, text, bytes);
 }
 

@@ -10,7 +10,7 @@ enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 }
 
 void train_text_options(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
 {
-    gp_train_options_from_words(options, call->train);
+    gp_train_options_from_checked(options, call->train);
     gp_train_options_resolve(options);
     options->mini_batch_size = facts->batch;
     options->initial_learn_rate = facts->initial_learn_rate;
