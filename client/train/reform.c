@@ -26,6 +26,7 @@ static void set_alarm(todo *out, uint32_t ms)
 static void fail(reform *r, todo *out, reform_why why)
 {
     r->phase = REFORM_OVER;
+    r->why = why;
     act(out, REFORM_DO_FAIL)->why = why;
 }
 

@@ -131,6 +131,7 @@ typedef struct reform {
     uint32_t short_lived; /* breaks in a row of groups that had grown, before they had proved themselves */
     bool barred;          /* it takes no more workers unless it is asked to */
     bool kept;            /* and the scheduler was told */
+    reform_why why;       /* of REFORM_DO_FAIL; meaningless before */
 } reform;
 
 /* Ranks take steps, or all are about to. */

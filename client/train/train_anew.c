@@ -12,28 +12,32 @@
 #include "client/train/train_run.h"
 #include "common/base/clock.h"
 
-bool gp_run_lost_lease(const gp_run *run, gp_status status)
+gp_run_state gp_run_state_after(const gp_run *run, gp_status status)
 {
     const gp_pool *pool = run->pool;
+    bool lost;
 
     if (status == GP_ECANCELED)
-        return pool->ended.code == GP_ESTALE; /* its scheduler died, and the next one did not know it */
-    if (pool_is_gone(pool) && !pool_missed(pool))
-        return false; /* the pool ended as it was told */
-    return status == GP_EPEER || status == GP_ESTALE || status == GP_ETIMEDOUT;
+        lost = pool->ended.code ==
+               GP_ESTALE; /* the scheduler exited, and its successor did not know the lease */
+    else if (pool_is_gone(pool) && !pool_missed(pool))
+        lost = false; /* the pool was shut down */
+    else
+        lost = status == GP_EPEER || status == GP_ESTALE || status == GP_ETIMEDOUT;
+    return lost ? GP_RUN_LOST : GP_RUN_FAILED;
 }
 
-bool gp_run_may_begin_anew(gp_run *run)
+bool gp_run_may_restart(gp_run *run)
 {
     const gp_training_summary *summary = &run->training->summary;
     bool stop = run->request->stop != NULL && *run->request->stop != 0;
 
-    if (summary->steps > run->lost_at)
-        run->losses = 0;
-    if (!run->lost || stop || run->losses >= run->options.max_restarts)
+    if (summary->steps > run->restart_step)
+        run->restarts = 0;
+    if (run->state != GP_RUN_LOST || stop || run->restarts >= run->options.max_restarts)
         return false;
-    run->losses++;
-    run->lost_at = summary->steps;
+    run->restarts++;
+    run->restart_step = summary->steps;
     return true;
 }
 
@@ -48,31 +52,28 @@ static gp_status choose_beginning(gp_run *run, gp_error *err)
 
     if (step == 0)
         step = gp_run_newest_checkpoint(run, UINT64_MAX);
-    if (step == 0 || run->options_text == NULL)
+    if (step == 0 || run->message.options.bytes == 0)
         return GP_OK;
     if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=
         sizeof(run->options.resume))
         return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", path,
                        sizeof(run->options.resume) - 1);
     strcpy(run->options.resume, path);
-    return gp_run_write_options(run, err);
+    return gp_begin_message_set_options(&run->message, &run->options, err);
 }
 
-gp_status gp_run_begin_anew(gp_run *run, const gp_error *why, gp_error *err)
+gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 {
-    if (run->left_ms == 0)
-        run->left_ms = gp_now_ms();
+    if (run->paused_ms == 0)
+        run->paused_ms = gp_now_ms();
     snprintf(run->cause, sizeof(run->cause), "restarted: %.*s", (int)sizeof(run->cause) - 16, why->message);
     pool_note(run->pool, "the training restarts: %s", why->message);
     run->training->summary.restarts++;
-    run->spare.count = run->early.count = 0;
-    gp_run_join_forget(run);
-    run->failure = run->effect = (gp_error){ 0 };
-    run->failed_ms = 0;
-    run->alarmed = false;
-    run->stop_told = 0;
-    run->lost = run->lost_told = run->lost_worded = run->has_result = run->begin_due = false;
-    run->anew = run->died = true;
-    run->begin.restart = 0;
+    run->report.spare.count = run->report.early.count = 0;
+    gp_joiners_forget(&run->joiners, run->pool);
+    run->alarm = (gp_timeout){ 0 };
+    run->state = GP_RUN_PREPARED;
+    run->pause = GP_RUN_RESTARTED;
+    run->message.fields.restart = 0;
     return choose_beginning(run, err);
 }

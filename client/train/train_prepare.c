@@ -8,7 +8,6 @@
 #include "client/train/train_run.h"
 #include "client/train/transfer.h"
 #include "common/base/memory/alloc.h"
-#include "common/base/text/json.h"
 #include "common/data/store/class_match.h"
 #include "common/model/graph/normalization.h"
 
@@ -45,30 +44,6 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
     return status;
 }
 
-/* A training that goes on, or begins anew, has its batch and rate, whatever the number of workers then. */
-gp_status gp_run_write_options(gp_run *run, gp_error *err)
-{
-    gp_buffer buffer;
-    gp_json_writer writer;
-    gp_status status =
-        run->options_text == NULL ? gp_train_options_scale(&run->options, run->reform.world, err) : GP_OK;
-
-    if (status != GP_OK)
-        return status;
-    gp_buffer_init(&buffer, 1 << 16);
-    gp_json_writer_init(&writer, &buffer, false);
-    gp_json_begin_object(&writer, NULL);
-    gp_params_to_json(gp_train_options_table, &run->options, false, &writer);
-    gp_json_end_object(&writer);
-    status = gp_json_writer_finish(&writer, err);
-    if (status == GP_OK) {
-        gp_free(run->options_text);
-        run->options_text = (char *)gp_buffer_take(&buffer, &run->options_bytes);
-    }
-    gp_buffer_deinit(&buffer);
-    return status;
-}
-
 /* Whether the network is known before the data is: else it is built for the data. */
 static bool run_has_network(const gp_run *run)
 {
@@ -88,7 +63,7 @@ static gp_status run_load_network(gp_run *run, gp_error *err)
 }
 
 gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
-                           gp_error *err)
+                           const gp_store_info *classes, gp_error *err)
 {
     const gp_netspec *spec = run->training->network.spec;
     gp_store_options images;
@@ -98,8 +73,8 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
 
     if (spec != NULL && spec->resized)
         memset(images.exact, 0, sizeof(images.exact));
-    images.class_names = run->class_names;
-    images.class_count = run->class_count;
+    images.class_names = classes == NULL ? NULL : classes->class_names;
+    images.class_count = classes == NULL ? 0 : classes->class_count;
     images.on_bad = (gp_on_bad)run->options.on_bad;
     images.cache_bytes = gp_store_cache_bytes(run->options.image_cache);
     images.progress = run->request->data_progress;
@@ -112,19 +87,20 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
 static gp_status run_find_data(gp_run *run, gp_store **store, bool *is_test, gp_error *err)
 {
     const char *validation = run->request->validation_data;
-    gp_status status = gp_source_absolute(run->begin.data, sizeof(run->begin.data), run->request->data, err);
+    gp_status status = gp_source_absolute(run->message.fields.data, sizeof(run->message.fields.data),
+                                          run->request->data, err);
 
     if (status == GP_OK && validation != NULL && strcmp(validation, "none") != 0)
-        status = gp_source_absolute(run->begin.validation_data, sizeof(run->begin.validation_data),
-                                    validation, err);
+        status = gp_source_absolute(run->message.fields.validation_data,
+                                    sizeof(run->message.fields.validation_data), validation, err);
     if (status != GP_OK)
         return status;
-    status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TEST, err);
+    status = gp_run_open_data(run, store, run->message.fields.data, GP_DATA_TEST, NULL, err);
     *is_test = status == GP_OK;
     if (status == GP_OK && validation == NULL)
-        strcpy(run->begin.validation_data, "=");
+        strcpy(run->message.fields.validation_data, "=");
     else if (status == GP_ENOENT)
-        status = gp_run_open_data(run, store, run->begin.data, GP_DATA_TRAIN, err);
+        status = gp_run_open_data(run, store, run->message.fields.data, GP_DATA_TRAIN, NULL, err);
     return status;
 }
 
@@ -138,27 +114,6 @@ static void run_tell_changes(const gp_run *run, const gp_edited *edited)
 
         events->change(events->context, &change);
     }
-}
-
-/* Store the network's class names for the workers, which number the labels by them. */
-static gp_status run_put_classes(gp_run *run, gp_error *err)
-{
-    const gp_network *network = &run->training->network;
-    gp_buffer buffer;
-    gp_json_writer writer;
-
-    gp_buffer_init(&buffer, GP_JSON_BYTES_MAX);
-    gp_json_writer_init(&writer, &buffer, false);
-    gp_json_begin_array(&writer, NULL);
-    for (uint32_t i = 0; i < network->class_count; i++)
-        gp_json_put_text(&writer, NULL, network->class_names[i]);
-    gp_json_end_array(&writer);
-    gp_status status = gp_json_writer_finish(&writer, err);
-
-    if (status == GP_OK)
-        run->classes = (char *)gp_buffer_take(&buffer, &run->classes_bytes);
-    gp_buffer_deinit(&buffer);
-    return status;
 }
 
 /* Match the classes of the training data with those of a network that keeps its head. */
@@ -192,7 +147,7 @@ static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_er
             list);
         events->note(events->context, text);
     }
-    return moved ? run_put_classes(run, err) : GP_OK;
+    return moved ? gp_begin_message_set_classes(&run->message, network, err) : GP_OK;
 }
 
 static gp_status run_transfer(gp_run *run, const gp_transfer *how, gp_error *err)
@@ -291,9 +246,9 @@ static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_t
 
     if (is_test) {
         if (strcmp(gp_store_get_info(data)->kind, "npy") != 0 ||
-            strncmp(run->begin.data, "s3://", strlen("s3://")) == 0)
+            strncmp(run->message.fields.data, "s3://", strlen("s3://")) == 0)
             return GP_OK;
-        status = gp_run_open_data(run, &opened, run->begin.data, GP_DATA_TRAIN, err);
+        status = gp_run_open_data(run, &opened, run->message.fields.data, GP_DATA_TRAIN, NULL, err);
         data = opened;
     }
     if (status == GP_OK)
@@ -309,19 +264,15 @@ static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_t
 static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_error *err)
 {
     const gp_store_info *train = gp_store_get_info(data);
-    const char *source = run->begin.validation_data;
+    const char *source = run->message.fields.validation_data;
     gp_store *store;
 
     if (source[0] == '\0')
         return GP_OK;
     if (strcmp(source, "=") == 0)
         return run_check_labels(data, "validated", ", or --validation-data none", err);
-    run->class_names = train->class_names;
-    run->class_count = train->class_count;
-    gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, err);
+    gp_status status = gp_run_open_data(run, &store, source, GP_DATA_GIVEN, train, err);
 
-    run->class_names = NULL;
-    run->class_count = 0;
     if (status != GP_OK)
         return status;
     gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
@@ -349,19 +300,6 @@ static void run_note_view(gp_run *run)
         spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
 }
 
-static gp_status run_write_network(gp_run *run, gp_error *err)
-{
-    gp_buffer buffer;
-    gp_status status;
-
-    gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
-    status = gp_netspec_to_json(run->training->network.spec, &buffer, false, err);
-    if (status == GP_OK)
-        run->netspec = (char *)gp_buffer_take(&buffer, &run->netspec_bytes);
-    gp_buffer_deinit(&buffer);
-    return status;
-}
-
 gp_status gp_run_prepare(gp_run *run, gp_error *err)
 {
     gp_store *store = NULL;
@@ -386,8 +324,10 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     gp_store_close(store);
     if (status == GP_OK)
         status = gp_run_choose_checkpoint(run, err);
-    run->begin.seed = (uint64_t)run->options.seed;
-    if (status == GP_OK)
-        run_note_view(run);
-    return status == GP_OK ? run_write_network(run, err) : status;
+    run->message.fields.seed = (uint64_t)run->options.seed;
+    if (status != GP_OK)
+        return status;
+    run_note_view(run);
+    run->report.facts.pixels = gp_graph_scores_pixels(run->training->graph);
+    return gp_netspec_to_json(run->training->network.spec, &run->message.network, false, err);
 }

@@ -56,7 +56,7 @@ static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
         return GP_OK;
     }
     if (status == GP_OK)
-        status = gp_run_open_data(run, &store, run->begin.data, GP_DATA_TRAIN, err);
+        status = gp_run_open_data(run, &store, run->message.fields.data, GP_DATA_TRAIN, NULL, err);
     if (status != GP_OK)
         return status;
     const uint32_t classes = gp_store_get_info(store)->class_count;

@@ -143,7 +143,7 @@ typedef struct sim_training {
     uint64_t step;                        /* that all have committed */
     uint64_t furthest;                    /* when the group began: of anybody who held the lease */
     bool pause;                           /* at the next step boundary */
-    bool regranted, begin_due, lost_told; /* as in train_again.c */
+    bool regranted, begin_due, lost_told; /* what gp_run.state of train_run.h says */
     uint32_t alarms;
     int64_t news_us; /* when the last news arrives */
 } sim_training;

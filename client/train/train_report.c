@@ -1,0 +1,250 @@
+#include "client/train/train_report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/base/system/fault.h"
+
+enum { PENDING_MAX = 1 << 16 };
+
+void gp_report_init(gp_train_report *report, const gp_train_events *events, const gp_train_options *options,
+                    gp_training_summary *summary)
+{
+    *report = (gp_train_report){ .events = events, .options = options, .summary = summary };
+    summary->validation_loss = summary->validation_accuracy = summary->validation_rmse = NAN;
+    summary->loss = NAN;
+}
+
+void gp_report_deinit(gp_train_report *report)
+{
+    gp_free(report->spare.events);
+    gp_free(report->early.events);
+}
+
+/* ---- the group ---- */
+
+void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t world)
+{
+    gp_train_facts *facts = &report->facts;
+
+    report->group_validated = 0;
+    facts->initial_learn_rate = report->options->initial_learn_rate;
+    facts->workers = world;
+    facts->lease = pool->lease;
+    for (uint32_t rank = 0; rank < world; rank++)
+        facts->worker_index[rank] = pool->grant.slots[rank].index;
+}
+
+void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_ready *ready)
+{
+    gp_train_facts *facts = &report->facts;
+
+    facts->batch_rank[rank] = ready->batch_rank;
+    facts->ready_ms = fmax(facts->ready_ms, ready->ready_ms);
+    facts->data_ms = fmax(facts->data_ms, ready->data_ms);
+    facts->network_ms = fmax(facts->network_ms, ready->network_ms);
+    if (rank != 0)
+        return;
+    facts->batch = ready->batch;
+    facts->steps_per_epoch = ready->steps_per_epoch;
+    facts->epochs = (uint32_t)report->options->max_epochs;
+    facts->samples = ready->samples;
+    facts->validation_samples = ready->validation_samples;
+    facts->parameters = ready->parameters;
+    facts->memory_bytes = ready->memory_bytes;
+    facts->classes = ready->classes;
+    facts->excluded = report->summary->training_excluded;
+}
+
+void gp_report_begin(gp_train_report *report)
+{
+    if (!report->begun && report->events->begin != NULL)
+        report->events->begin(report->events->context, &report->facts);
+    report->begun = true;
+}
+
+/* ---- pending events ---- */
+
+/* Append a copy of an event. The event is lost if there is no memory or the list is full. */
+static void pending_add(gp_pending_list *list, const gp_pending_event *event)
+{
+    gp_pending_event *events =
+        list->count == PENDING_MAX ? NULL : gp_array_grow(list->events, list->count, sizeof(*events));
+
+    if (events == NULL)
+        return;
+    list->events = events;
+    list->events[list->count++] = *event;
+}
+
+/* Remove the steps up to and including `step`; validations stay. */
+static void pending_drop(gp_pending_list *list, uint64_t step)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < list->count; i++)
+        if (list->events[i].is_validation || list->events[i].step.step > step)
+            list->events[kept++] = list->events[i];
+    list->count = kept;
+}
+
+static bool pending_has_step(const gp_pending_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        if (!list->events[i].is_validation)
+            return true;
+    return false;
+}
+
+/* ---- steps and validations ---- */
+
+static void report_step(gp_train_report *report, uint32_t rank, const gp_train_record *r)
+{
+    gp_training_summary *summary = report->summary;
+
+    if (rank == 0) {
+        gp_fault_point("train-step");
+        if (r->step <= summary->steps)
+            return; /* repeated, because every rank that had taken it failed */
+        summary->steps = r->step;
+        summary->epochs = r->epoch;
+        summary->loss = r->loss;
+        summary->seconds = r->seconds;
+        pending_drop(&report->spare, r->step);
+    }
+    if (report->events->step == NULL)
+        return;
+    gp_train_step step = { .worker = report->facts.worker_index[rank], .rank = rank };
+
+#define GP_METRIC(type, name, ...) step.name = r->name;
+#include "proto/message/step_fields.def"
+    report->events->step(report->events->context, &step);
+}
+
+uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < steps->records_count; i++) {
+        const gp_train_record *r = &steps->records[i];
+
+        report->summary->samples_trained += r->samples;
+        if (rank == 1 && r->step > report->summary->steps && report->options->max_restarts > 0)
+            pending_add(&report->spare, &(gp_pending_event){ .step = *r });
+        if (rank == 0 && early) {
+            pending_add(&report->early, &(gp_pending_event){ .step = *r });
+            continue;
+        }
+        report_step(report, rank, r);
+        if (rank == 0)
+            last = r->step;
+    }
+    return last;
+}
+
+/* Report a validation, unless it was reported before.
+ *
+ * With population statistics of batch norm, the final weights are validated once more after the last step. A group sends
+ * two validations of one step only then. */
+static void report_validation(gp_train_report *report, const gp_train_validation *v)
+{
+    gp_training_summary *summary = report->summary;
+    const bool final = report->options->batch_norm_statistics == GP_STATISTICS_POPULATION &&
+                       v->step == report->group_validated && !report->final_validated;
+
+    report->group_validated = v->step;
+    if (v->step < report->validated || (v->step == report->validated && !final))
+        return;
+    report->validated = v->step;
+    report->final_validated = report->final_validated || final;
+    summary->validation_excluded = report->excluded;
+    /* The loss is NaN before the first validation. */
+    if (final || !gp_train_keeps_best(report->options) || !(v->loss >= summary->validation_loss)) {
+        summary->validation_loss = v->loss;
+        summary->validation_accuracy = v->accuracy;
+        summary->validation_rmse = v->rmse;
+    }
+    if (report->events->check == NULL)
+        return;
+    gp_train_check check = { .excluded = report->excluded };
+
+#define GP_METRIC(type, name, ...) check.name = v->name;
+#include "proto/message/validation_fields.def"
+    report->events->check(report->events->context, &check);
+}
+
+void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early)
+{
+    if (early)
+        pending_add(&report->early, &(gp_pending_event){ .is_validation = true, .validation = *validation });
+    else
+        report_validation(report, validation);
+}
+
+void gp_report_validating(gp_train_report *report, const gp_train_validating *validating, bool early)
+{
+    const gp_train_events *events = report->events;
+
+    if (validating->done == validating->count)
+        report->excluded = validating->excluded;
+    else if (!early && events->check_progress != NULL)
+        events->check_progress(events->context, &(gp_train_check_progress){ .step = validating->step,
+                                                                            .done = validating->done,
+                                                                            .count = validating->count,
+                                                                            .seconds = validating->seconds });
+}
+
+uint64_t gp_report_pending(gp_train_report *report, gp_pending_list *list)
+{
+    gp_pending_list pending = *list; /* report_step() changes report->spare */
+    uint64_t last = 0;
+
+    if (pending.count > 0)
+        gp_report_begin(report);
+    *list = (gp_pending_list){ 0 };
+    for (size_t i = 0; i < pending.count; i++)
+        if (pending.events[i].is_validation) {
+            report_validation(report, &pending.events[i].validation);
+        } else {
+            report_step(report, 0, &pending.events[i].step);
+            last = pending.events[i].step.step;
+        }
+    gp_free(pending.events);
+    return last;
+}
+
+/* ---- the end ---- */
+
+void gp_report_skipped(gp_train_report *report, gp_train_done *done)
+{
+    char *rest = done->skipped_names, *name;
+
+    report->summary->skipped += done->skipped;
+    while ((name = strsep(&rest, "\n")) != NULL) {
+        uint32_t i = 0;
+
+        while (i < report->skipped_count &&
+               strncmp(report->skipped[i], name, sizeof(report->skipped[i]) - 1) != 0)
+            i++;
+        if (*name == '\0')
+            continue;
+        if (i < report->skipped_count)
+            report->summary->skipped--;
+        else if (i < GP_REPORT_SKIPPED_MAX)
+            snprintf(report->skipped[report->skipped_count++], sizeof(report->skipped[i]), "%s", name);
+    }
+}
+
+void gp_report_done(gp_train_report *report, const gp_train_done *done)
+{
+    gp_training_summary *summary = report->summary;
+
+    if (summary->steps == 0 && !pending_has_step(&report->early)) { /* a complete run was resumed */
+        summary->steps = done->step;
+        summary->epochs = done->epoch;
+    }
+    summary->stopped = done->stop_reason == GP_STOP_STOPPED;
+    summary->out_of_patience = done->stop_reason == GP_STOP_PATIENCE;
+}
