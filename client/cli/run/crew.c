@@ -1,7 +1,7 @@
 /* crew.c -- the life of a job:
  *
  *   inputs ---free place-------> RUNNING ---success, last failure, CREW_LOSSES_MAX losses---> ended, printed in order
- *   again ----free place--------->  |  |
+ *   retries --free place--------->  |  |
  *     ^----failed, retries left-----|  |
  *     ^----lost at most once-----------|
  *   suspects ---idle worker------> RUNNING ALONE        a job lost CREW_LOSSES_SHARED times waits in `suspects`
@@ -44,20 +44,21 @@ static void progress_show(crew *c, bool last)
     uint32_t tenths = known ? (uint32_t)(10.0 * (double)c->result->done / (double)count) : 0;
     int64_t now = gp_now_ms();
     double seconds = (double)(now - c->begin_ms) * 1e-3;
+    bool terminal = isatty(STDERR_FILENO);
     char words[200];
 
     if (!c->options->progress ||
-        (!last && now - c->told_ms < (c->terminal ? PROGRESS_TTY_MS : PROGRESS_FILE_MS) &&
-         (c->terminal || tenths <= c->told_tenths)))
+        (!last && now - c->progress_ms < (terminal ? PROGRESS_TTY_MS : PROGRESS_FILE_MS) &&
+         (terminal || tenths <= c->progress_tenths)))
         return;
-    c->told_ms = now;
-    c->told_tenths = tenths;
+    c->progress_ms = now;
+    c->progress_tenths = tenths;
     crew_wipe(c);
     fprintf(stderr, "%s, %" PRIu32 " running, %" PRIu64 " failed%s",
             cli_progress_words(words, sizeof(words), "jobs", c->result->done, known ? count : 0,
                                seconds > 0 ? (double)c->result->done / seconds : 0),
-            c->running_count, c->result->failed, c->terminal && !last ? "" : "\n");
-    c->line_shown = c->terminal && !last;
+            c->running_count, c->result->failed, terminal && !last ? "" : "\n");
+    c->line_shown = terminal && !last;
 }
 
 /* ---- jobs ---- */
@@ -88,15 +89,6 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
     return GP_OK;
 }
 
-crew_job *crew_queue_take(crew_queue *queue)
-{
-    crew_job *job = queue->first;
-
-    if (job != NULL)
-        queue->first = job->next;
-    return job;
-}
-
 static bool job_is_suspect(const crew_job *job)
 {
     return job->losses >= CREW_LOSSES_SHARED;
@@ -104,33 +96,19 @@ static bool job_is_suspect(const crew_job *job)
 
 static void job_again(crew *c, crew_job *job)
 {
-    crew_queue *queue = job_is_suspect(job) ? &c->suspects : &c->again;
-
-    job->next = NULL;
-    if (queue->first == NULL)
-        queue->first = job;
-    else
-        queue->last->next = job;
-    queue->last = job;
+    crew_queue_add(job_is_suspect(job) ? &c->suspects : &c->retries, job);
 }
 
-/* The next one of the inputs that is not done yet; NULL: none now. */
+/* Make the next job of the inputs that the job log does not have as done; NULL: no input now. */
 static gp_status job_next(crew *c, crew_job **out, gp_error *err)
 {
-    inputs_state state = INPUTS_VALUES;
-
     *out = NULL;
-    c->source_waits = false;
-    while (!c->source_ended) {
+    while (c->source != INPUTS_END) {
         const char *const *values;
-        gp_status status = inputs_next(c->options->inputs, &state, &values, err);
+        gp_status status = inputs_next(c->options->inputs, &c->source, &values, err);
 
-        if (status != GP_OK)
+        if (status != GP_OK || c->source != INPUTS_VALUES)
             return status;
-        c->source_ended = state == INPUTS_END;
-        c->source_waits = state == INPUTS_WAIT;
-        if (state != INPUTS_VALUES)
-            return GP_OK;
         if (!joblog_done(c->options->joblog, ++c->numbers))
             return job_new(c, out, c->numbers, values, err);
     }
@@ -197,10 +175,7 @@ static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_com
         if (status == GP_OK && job->line == NULL)
             status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
     }
-    command->spec.directory = c->directory;
     command->spec.environment = crew_environment(c, place, job->number);
-    command->spec.mask = c->mask;
-    command->spec.files_max = c->files_max;
     return status;
 }
 
@@ -209,7 +184,7 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
 /* Hand a job to a place.  What is wrong with this job alone ends it; what is wrong with all is returned. */
 static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *err)
 {
-    exec_command command = { .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
+    exec_command command = { .spec = c->spec, .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
     exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
     gp_error why;
     gp_status status = output_ready(c, job, place, &command.out, &command.err, err);
@@ -254,12 +229,11 @@ done:
     return status;
 }
 
-/* Of spmd: a job for each worker, in the workers' order. */
+/* Make the jobs of spmd: one for each worker, in the workers' order. */
 static gp_status ranks_make(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    c->ranks_made = true;
     for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
         status = job_new(c, &c->ranked[rank], rank + 1, NULL, err);
         if (status == GP_OK)
@@ -268,12 +242,12 @@ static gp_status ranks_make(crew *c, gp_error *err)
     return status;
 }
 
-/* Each begins as soon as its place is there. */
+/* Start the jobs of spmd whose workers have a free place. */
 static gp_status crew_fill_ranks(crew *c, gp_error *err)
 {
-    gp_status status = c->ranks_made ? GP_OK : ranks_make(c, err);
+    gp_status status = GP_OK;
 
-    c->source_ended = true;
+    c->source = INPUTS_END;
     for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
         crew_job *job = c->ranked[rank];
         exec_place place;
@@ -282,7 +256,8 @@ static gp_status crew_fill_ranks(crew *c, gp_error *err)
             c->ranked[rank] = NULL;
             status = job_start(c, job, place, err);
         }
-        c->source_ended = c->source_ended && c->ranked[rank] == NULL;
+        if (c->ranked[rank] != NULL)
+            c->source = INPUTS_VALUES;
     }
     return status;
 }
@@ -299,7 +274,7 @@ static gp_status crew_fill(crew *c, gp_error *err)
            gp_exec_find_alone(c->exec, &place))
         status = job_start(c, crew_queue_take(&c->suspects), place, err);
     while (status == GP_OK && c->stop == STOP_NOT && gp_exec_find(c->exec, &place)) {
-        crew_job *job = crew_queue_take(&c->again);
+        crew_job *job = crew_queue_take(&c->retries);
 
         if (job == NULL && c->options->inputs != NULL && output_room(c->output))
             status = job_next(c, &job, err);
@@ -332,7 +307,7 @@ static void job_tell_failure(crew *c, const crew_job *job)
         snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", job->worker, words);
     else
         snprintf(line, sizeof(line), "job %" PRIu64 ": %s", job->number, words);
-    if (c->failures_told++ < CREW_FAILURES_SHOWN)
+    if (c->failures_shown++ < CREW_FAILURES_SHOWN)
         gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
     if (job->end.kind == EXEC_FAILED || job->timed_out || job->end.kind == EXEC_LOST) {
         char said[GP_RUNNER_TEXT_MAX + 120]; /* what the command itself could not say */
@@ -463,7 +438,7 @@ static gp_status crew_wait(crew *c, gp_error *err)
         c->fds_max = pipes + 64;
     }
     output_fds(c->output, c->fds, pipes);
-    if (c->source_waits && inputs_fd(c->options->inputs) >= 0)
+    if (c->source == INPUTS_WAIT && inputs_fd(c->options->inputs) >= 0)
         c->fds[count++] = (struct pollfd){ .fd = inputs_fd(c->options->inputs), .events = POLLIN };
     status = gp_exec_wait(c->exec, c->fds, count, crew_patience_ms(c), err);
     if (status == GP_OK)
@@ -474,7 +449,8 @@ static gp_status crew_wait(crew *c, gp_error *err)
 static bool crew_done(const crew *c)
 {
     return c->running_count == 0 &&
-           (c->stop != STOP_NOT || (c->source_ended && c->again.first == NULL && c->suspects.first == NULL));
+           (c->stop != STOP_NOT ||
+            (c->source == INPUTS_END && c->retries.first == NULL && c->suspects.first == NULL));
 }
 
 /* Ctrl-C: the first asks the commands to end, the second does not ask. */
@@ -494,8 +470,10 @@ static void interrupts_look(crew *c)
 
 static gp_status crew_loop(crew *c, gp_error *err)
 {
-    gp_status status = crew_fill(c, err);
+    gp_status status = c->options->inputs == NULL ? ranks_make(c, err) : GP_OK;
 
+    if (status == GP_OK)
+        status = crew_fill(c, err);
     while (status == GP_OK && !crew_done(c)) {
         status = crew_wait(c, err);
         if (status == GP_OK)
@@ -521,7 +499,7 @@ static gp_status leftovers_end(crew *c, gp_error *err)
             c->ranked[rank] = NULL;
         }
     while (status == GP_OK &&
-           ((job = crew_queue_take(&c->again)) != NULL || (job = crew_queue_take(&c->suspects)) != NULL)) {
+           ((job = crew_queue_take(&c->retries)) != NULL || (job = crew_queue_take(&c->suspects)) != NULL)) {
         if (job->output != NULL)
             status = output_end(job->output, err);
         crew_job_free(job);
@@ -536,8 +514,7 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
                .pool = pool,
                .null_fd = -1,
                .begin_ms = gp_now_ms(),
-               .told_ms = gp_now_ms(),
-               .terminal = isatty(STDERR_FILENO) };
+               .progress_ms = gp_now_ms() };
     gp_status status;
 
     *result = (crew_result){ 0 };
@@ -552,7 +529,7 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
             options->report == NULL)
             fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
                     options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
-                    c.failures_told > CREW_FAILURES_SHOWN ? "; ..." : "");
+                    c.failures_shown > CREW_FAILURES_SHOWN ? "; ..." : "");
     }
     crew_close(&c);
     return status;

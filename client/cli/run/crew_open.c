@@ -64,7 +64,7 @@ static void files_raise(crew *c)
 
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return;
-    c->files_max = limit.rlim_cur;
+    c->spec.files_max = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -75,10 +75,10 @@ static gp_status inheritance_take(crew *c, gp_error *err)
     mode_t mask = umask(0);
 
     umask(mask);
-    c->mask = mask & 0777;
+    c->spec.mask = mask & 0777;
     files_raise(c);
-    c->directory = getcwd(NULL, 0);
-    if (c->directory == NULL)
+    c->spec.directory = getcwd(NULL, 0);
+    if (c->spec.directory == NULL)
         return gp_fail_errno(err, GP_EIO, "the present directory has no path");
     while (environ[count] != NULL)
         count++;
@@ -167,7 +167,7 @@ void crew_close(crew *c)
         crew_job_free(c->running[i]);
     for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
         crew_job_free(c->ranked[rank]);
-    for (crew_job *job; (job = crew_queue_take(&c->again)) != NULL;)
+    for (crew_job *job; (job = crew_queue_take(&c->retries)) != NULL;)
         crew_job_free(job);
     for (crew_job *job; (job = crew_queue_take(&c->suspects)) != NULL;)
         crew_job_free(job);
@@ -178,7 +178,7 @@ void crew_close(crew *c)
     gp_free(c->running);
     gp_free(c->environment);
     gp_free(c->fds);
-    free(c->directory);
+    free((char *)c->spec.directory);
     gp_buffer_deinit(&c->failures);
     if (c->null_fd >= 0)
         close(c->null_fd);

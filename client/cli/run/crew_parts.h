@@ -8,11 +8,6 @@
 
 enum { OWN_VARIABLES = 10 };
 
-/* Jobs to be started again, first in, first out. */
-typedef struct crew_queue {
-    crew_job *first, *last;
-} crew_queue;
-
 typedef enum crew_stop { STOP_NOT, STOP_NEW, STOP_TERM, STOP_KILL } crew_stop;
 
 typedef struct crew {
@@ -22,33 +17,28 @@ typedef struct crew {
     gp_exec *exec;
     cli_output *output;
     uint32_t slots;
-    crew_job **running; /* by place */
+    crew_job **running; /* by place; NULL: no job */
     uint32_t running_count;
-    crew_queue again; /* may share a worker with other jobs */
+    crew_queue retries; /* may share a worker with other jobs */
     crew_queue
-        suspects; /* lost CREW_LOSSES_SHARED times: each may be what killed the runner, so it is run alone */
-    uint64_t numbers, attempts;       /* given out */
-    crew_job *ranked[GP_MEMBERS_MAX]; /* spmd: the jobs of ranks that have not begun */
-    bool ranks_made;
-    bool source_ended, source_waits;
+        suspects; /* lost CREW_LOSSES_SHARED times: each may have killed the runner, so it runs alone */
+    uint64_t numbers, attempts;       /* the last job number and attempt number that were assigned */
+    crew_job *ranked[GP_MEMBERS_MAX]; /* spmd: the jobs of ranks that have not been started */
+    inputs_state source;              /* of the inputs, or of `ranked`: INPUTS_END when it is empty */
     crew_stop stop;
-    const char *names[INPUTS_SOURCES_MAX];
+    const char *names[INPUTS_SOURCES_MAX]; /* of the inputs */
     int name_count;
-    /* What commands inherit. */
-    char *directory;
-    uint32_t mask;
-    uint64_t files_max;
-    const char **environment;
-    char variables[OWN_VARIABLES][128];
+    gp_runner_spec spec;                /* what all commands inherit; its directory is owned */
+    const char **environment;           /* of the command that is being started; its strings are not owned */
+    char variables[OWN_VARIABLES][128]; /* GRADPOOL_* and others, for `environment` */
     int null_fd;
     struct pollfd *fds;
     nfds_t fds_max;
-    /* For people. */
-    gp_buffer failures;
-    uint32_t failures_told;
-    int64_t begin_ms, told_ms;
-    uint32_t told_tenths; /* of the jobs, when progress was last printed */
-    bool line_shown, terminal;
+    gp_buffer failures; /* text for the last line of the run */
+    uint32_t failures_shown;
+    int64_t begin_ms, progress_ms; /* start of the run; when progress was last printed */
+    uint32_t progress_tenths;      /* of the jobs, when progress was last printed */
+    bool line_shown;               /* the cursor is on the line of --progress */
 } crew;
 
 /* crew_open.c */
@@ -60,7 +50,6 @@ void crew_close(crew *c);
 const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
 
 /* crew.c */
-void crew_wipe(void *context);                /* the line of --progress, before something else is written */
-crew_job *crew_queue_take(crew_queue *queue); /* NULL: empty */
+void crew_wipe(void *context); /* erase the line of --progress, before something else is written */
 
 #endif

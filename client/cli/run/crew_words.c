@@ -16,6 +16,25 @@ void crew_job_free(crew_job *job)
     gp_free(job);
 }
 
+void crew_queue_add(crew_queue *queue, crew_job *job)
+{
+    job->next = NULL;
+    if (queue->first == NULL)
+        queue->first = job;
+    else
+        queue->last->next = job;
+    queue->last = job;
+}
+
+crew_job *crew_queue_take(crew_queue *queue)
+{
+    crew_job *job = queue->first;
+
+    if (job != NULL)
+        queue->first = job->next;
+    return job;
+}
+
 bool crew_job_succeeded(const crew_job *job)
 {
     return job->end.kind == EXEC_ENDED && job->end.exit_code == 0 && !job->timed_out;

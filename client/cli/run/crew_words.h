@@ -28,7 +28,15 @@ typedef struct crew_job {
     struct crew_job *next; /* in a crew_queue */
 } crew_job;
 
+/* Jobs in the order in which they are to be started again. */
+typedef struct crew_queue {
+    crew_job *first, *last;
+} crew_queue;
+
 void crew_job_free(crew_job *job); /* accepts NULL */
+
+void crew_queue_add(crew_queue *queue, crew_job *job);
+crew_job *crew_queue_take(crew_queue *queue); /* NULL: empty */
 
 bool crew_job_succeeded(const crew_job *job);
 int crew_job_code(const crew_job *job); /* as a shell's $?: 128 + a signal's number */
