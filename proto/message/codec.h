@@ -1,4 +1,4 @@
-/* codec.h -- a message is one field table: encode, decode, range check, log dump and fuzz seeds read it.
+/* codec.h -- a message is one field table: encode, decode, range check and fuzz seeds read it.
  *
  * On the wire a body is a msgpack map keyed by field name.  Encoding checks ranges too: what a peer would refuse
  * is never sent.  Decoding trusts nothing: gp_msgpack_validate() runs first, unknown keys are skipped, a
@@ -140,10 +140,6 @@ gp_status gp_envelope_decode(gp_envelope *out, const void *bytes, size_t count, 
 /* gp_protocol_choose -- the largest version that both sides speak, from a hello's min and max.
  * GP_EVERSION: there is none; the text names both ranges and which side to update. */
 gp_status gp_protocol_choose(uint32_t *out, uint32_t peer_min, uint32_t peer_max, gp_error *err);
-
-/* gp_message_format -- "train_stop{hard=true}" into text (NUL-terminated, cut with "..."), for logs; returns
- * text.  Lists show their count only.  16-byte values (tokens) are never shown. */
-char *gp_message_format(char *text, size_t bytes, const gp_message_type *type, const void *message);
 
 /* gp_msgpack_validate -- whether the bytes are exactly one msgpack value within the limits of limits.h: one pass,
  * no recursion, no allocation.  Refused: more than GP_MSGPACK_DEPTH_MAX levels or GP_MSGPACK_NODES_MAX values, a

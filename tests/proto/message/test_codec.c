@@ -436,26 +436,6 @@ TEST(versions_without_a_common_one_are_both_named)
     CHECK_INT(GP_PROTOCOL, chosen);
 }
 
-TEST(the_dump_shows_fields_but_no_tokens)
-{
-    char text[400];
-    gp_attach attach = { .token = "secret-secret-16", .client_pid = 7 };
-
-    CHECK_TEXT("attach{token=... client_pid=7}",
-               gp_message_format(text, sizeof(text), &gp_msg_attach, &attach));
-    gp_error_reply reply = { .code = GP_ENODEV, .message = "no", .worker = 2 };
-
-    CHECK_TEXT("error_reply{code=GP_ENODEV message=\"no\" worker=2}",
-               gp_message_format(text, sizeof(text), &gp_msg_error_reply, &reply));
-    gp_train_steps *steps = gp_calloc(1, sizeof(*steps));
-
-    steps->records_count = 3;
-    CHECK_TEXT("train_steps{records=[3] dropped=0}",
-               gp_message_format(text, sizeof(text), &gp_msg_train_steps, steps));
-    CHECK_TEXT("train_st...", gp_message_format(text, 12, &gp_msg_train_steps, steps));
-    gp_free(steps);
-}
-
 /* ---- every kind of field, in a table of the test's own ---- */
 
 typedef struct gp_inner {
@@ -560,7 +540,6 @@ TEST(encoding_reaches_into_structs_and_signed_numbers)
     gp_kinds sent = { .l = INT64_MAX, .s = { 1 } }, got;
     gp_buffer body;
     gp_error err;
-    char text[200];
 
     CHECK_STATUS(GP_EINVAL, encode_only(&gp_msg_kinds, &sent, &err));
     CHECK_CONTAINS(err.message, "l is 9223372036854775807");
@@ -574,8 +553,8 @@ TEST(encoding_reaches_into_structs_and_signed_numbers)
     REQUIRE_OK(gp_message_decode(&got, &gp_msg_kinds, body.data, body.bytes, &err), err);
     CHECK_INT(-3, got.l);
     CHECK_INT(9, got.s.x);
-    CHECK_TEXT("kinds{b=false i=0 l=-3 f=0 t=\"\" s={x=9} list=[0] o=0}",
-               gp_message_format(text, sizeof(text), &gp_msg_kinds, &got));
+    CHECK_TEXT("", got.t);
+    CHECK(!got.b && got.i == 0 && got.f == 0 && got.list_count == 0 && got.o == 0);
     gp_buffer_deinit(&body);
 }
 
