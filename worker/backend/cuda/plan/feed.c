@@ -92,7 +92,7 @@ static gp_status slots_take(gp_plan *plan, bool resident, bool drawn, gp_error *
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err)
 {
     gp_feed *feed = &plan->kept->feed;
-    gp_kernel_args *input = &plan->steps.step[0].args;
+    gp_kernel_args *input = gp_plan_input(plan);
     const uint32_t blocks = plan->heap.count;
     gp_error ignored;
     gp_status status;

@@ -284,6 +284,11 @@ static gp_status stretch_run(gp_plan *plan, stretch *part, gp_error *err)
     return status == GP_OK ? gp_device_replay(device, part->graph, err) : status;
 }
 
+gp_kernel_args *gp_plan_input(gp_plan *plan)
+{
+    return &plan->steps.step[0].args;
+}
+
 gp_kernel_call gp_plan_call(const gp_batch *batch)
 {
     return (gp_kernel_call){ .seed = batch->seed,
@@ -410,8 +415,8 @@ static gp_plan_times plan_take_times(gp_plan *plan)
 
 static size_t plan_memory_bytes(const gp_plan *plan)
 {
-    return sizeof(*plan) + gp_heap_bytes(&plan->heap) +
-           (plan->steps.count + plan->prepare.count) * sizeof(step) + 2 * plan->own_loss.bytes;
+    return sizeof(*plan) + gp_heap_bytes(&plan->heap) + gp_step_list_bytes(&plan->steps) +
+           gp_step_list_bytes(&plan->prepare) + 2 * plan->own_loss.bytes;
 }
 
 static void plan_describe(const gp_plan *plan, char *text, size_t bytes)

@@ -106,6 +106,8 @@ bool gp_plan_asks(gp_opcode code); /* a library, where it has a plan */
 gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
 /* plan.c */
+/* Return the arguments of the first step, which reads the samples of a call. */
+gp_kernel_args *gp_plan_input(gp_plan *plan);
 /* Return what kernels are given of a call. */
 gp_kernel_call gp_plan_call(const gp_batch *batch);
 /* Launch `count` steps of a list, from `first` on. */

@@ -36,6 +36,8 @@ step *gp_step_add(step_list *list, step_kind kind, uint32_t op);
 /* Free all steps but the first `count`; the list's memory stays. */
 void gp_step_cut(step_list *list, uint32_t count);
 void gp_step_list_free(step_list *list);
+/* Return the bytes that the steps take on the host. */
+size_t gp_step_list_bytes(const step_list *list);
 /* Replace the placeholders in the steps from `first` on by addresses. */
 void gp_step_move(step_list *list, uint32_t first, const plan_region regions[REGIONS]);
 
