@@ -63,35 +63,17 @@ void gp_plan_find_cores(gp_plan_cores *out)
 
 static int compare_cores(const void *a, const void *b)
 {
-    return (int)*(const uint16_t *)a - (int)*(const uint16_t *)b;
+    return *(const int *)a - *(const int *)b;
 }
 
 char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint32_t count)
 {
-    uint16_t sorted[GP_PLAN_CORES_MAX];
-    size_t used = 0;
+    int sorted[GP_PLAN_CORES_MAX];
 
-    memcpy(sorted, cores, count * sizeof(*cores));
+    for (uint32_t i = 0; i < count; i++)
+        sorted[i] = cores[i];
     qsort(sorted, count, sizeof(*sorted), compare_cores);
-    text[0] = '\0';
-    for (uint32_t i = 0, last; i < count; i = last + 1) {
-        char piece[24];
-        int length;
-
-        for (last = i; last + 1 < count && sorted[last + 1] == sorted[last] + 1;)
-            last++;
-        if (last == i)
-            length = snprintf(piece, sizeof(piece), "%s%u", used == 0 ? "" : ",", sorted[i]);
-        else
-            length = snprintf(piece, sizeof(piece), "%s%u-%u", used == 0 ? "" : ",", sorted[i], sorted[last]);
-        if (used + (size_t)length + sizeof("...") > bytes) {
-            snprintf(text + used, bytes - used, "...");
-            break;
-        }
-        memcpy(text + used, piece, (size_t)length + 1);
-        used += (size_t)length;
-    }
-    return text;
+    return gp_ranges_text(text, bytes, sorted, count);
 }
 
 /* ---- slots ---- */

@@ -9,6 +9,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/text/log.h"
+#include "common/base/text/text.h"
 #include "worker/process/claim.h"
 
 /* ---- lists of cores ---- */
@@ -65,32 +66,6 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
     *out = cores;
     *count = found;
     return GP_OK;
-}
-
-char *gp_cores_format(char *text, size_t bytes, const int *cores, uint32_t count)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t last = i;
-        char piece[32];
-
-        while (last + 1 < count && cores[last + 1] == cores[last] + 1)
-            last++;
-        int length = last == i ? snprintf(piece, sizeof(piece), "%s%d", used == 0 ? "" : ",", cores[i])
-                               : snprintf(piece, sizeof(piece), "%s%d-%d", used == 0 ? "" : ",", cores[i],
-                                          cores[last]);
-
-        if (used + (size_t)length + sizeof("...") > bytes) {
-            snprintf(text + used, bytes - used, "...");
-            break;
-        }
-        memcpy(text + used, piece, (size_t)length + 1);
-        used += (size_t)length;
-        i = last;
-    }
-    return text;
 }
 
 /* ---- the device ---- */
@@ -187,7 +162,7 @@ static gp_status cores_open(gp_worker_device *device, const gp_worker_device_opt
         status = cores_allowed(device, err);
     if (status != GP_OK || device->shared)
         return status;
-    gp_cores_format(device->cores_text, sizeof(device->cores_text), device->cores, device->core_count);
+    gp_ranges_text(device->cores_text, sizeof(device->cores_text), device->cores, device->core_count);
     return cores_pin(device, err);
 }
 

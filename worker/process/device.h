@@ -44,7 +44,4 @@ void gp_worker_device_close(gp_worker_device *device);
  * GP_EINVAL: not such a list, or a core over GP_CORES_MAX. */
 gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error *err);
 
-/* The same list as text ("0-3,8"), cut with "..." if it does not fit; returns text. */
-char *gp_cores_format(char *text, size_t bytes, const int *cores, uint32_t count);
-
 #endif

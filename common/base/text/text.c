@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const char *gp_number_text(double value, char text[GP_NUMBER_BYTES])
 {
@@ -19,6 +20,32 @@ const char *gp_float_text(float value, char text[GP_NUMBER_BYTES])
         snprintf(text, GP_NUMBER_BYTES, "%.*g", digits, (double)value);
         if (strtof(text, NULL) == value)
             break;
+    }
+    return text;
+}
+
+char *gp_ranges_text(char *text, size_t bytes, const int *numbers, uint32_t count)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t last = i;
+        char piece[32];
+
+        while (last + 1 < count && numbers[last + 1] == numbers[last] + 1)
+            last++;
+        int length = last == i ? snprintf(piece, sizeof(piece), "%s%d", used == 0 ? "" : ",", numbers[i])
+                               : snprintf(piece, sizeof(piece), "%s%d-%d", used == 0 ? "" : ",", numbers[i],
+                                          numbers[last]);
+
+        if (used + (size_t)length + sizeof("...") > bytes) {
+            snprintf(text + used, bytes - used, "...");
+            break;
+        }
+        memcpy(text + used, piece, (size_t)length + 1);
+        used += (size_t)length;
+        i = last;
     }
     return text;
 }

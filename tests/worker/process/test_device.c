@@ -3,6 +3,7 @@
 
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
+#include "common/base/text/text.h"
 #include "worker/process/device.h"
 
 TEST(lists_of_cores_are_read_and_written)
@@ -17,8 +18,8 @@ TEST(lists_of_cores_are_read_and_written)
     CHECK_INT(0, cores[0]);
     CHECK_INT(8, cores[3]);
     CHECK_INT(11, cores[5]);
-    CHECK_TEXT("0-2,8,10-11", gp_cores_format(text, sizeof(text), cores, count));
-    CHECK_TEXT("0-2,8...", gp_cores_format(text, 10, cores, count));
+    CHECK_TEXT("0-2,8,10-11", gp_ranges_text(text, sizeof(text), cores, count));
+    CHECK_TEXT("0-2,8...", gp_ranges_text(text, 10, cores, count));
     gp_free(cores);
     CHECK_EVERY_ALLOCATION(gp_cores_parse(&cores, &count, "0", &err), gp_free(cores));
 }
