@@ -531,7 +531,7 @@ static double schedule_factor(const gp_train_options *options, const gp_train_pl
     /* From 0 in the first step after the warm-up to 1 in the last step of all. */
     if (place->steps > warmup + 1)
         share = (double)(place->step - warmup - 1) / (double)(place->steps - warmup - 1);
-    switch ((gp_schedule)options->learn_rate_schedule) {
+    switch ((gp_learn_rate_schedule)options->learn_rate_schedule) {
     case GP_SCHEDULE_NONE:
         break;
     case GP_SCHEDULE_PIECEWISE:

@@ -10,13 +10,13 @@
 #include "common/model/graph/loss.h"
 
 typedef enum gp_solver { GP_SOLVER_SGDM, GP_SOLVER_ADAM, GP_SOLVER_ADAMW, GP_SOLVER_RMSPROP } gp_solver;
-typedef enum gp_schedule {
+typedef enum gp_learn_rate_schedule {
     GP_SCHEDULE_NONE,
     GP_SCHEDULE_PIECEWISE,
     GP_SCHEDULE_EXPONENTIAL,
     GP_SCHEDULE_COSINE,
     GP_SCHEDULE_POLYNOMIAL,
-} gp_schedule;
+} gp_learn_rate_schedule;
 typedef enum gp_clipping { GP_CLIP_L2NORM, GP_CLIP_GLOBAL_L2NORM, GP_CLIP_ABSOLUTE } gp_clipping;
 typedef enum gp_period { GP_PERIOD_EPOCH, GP_PERIOD_ITERATION } gp_period;
 typedef enum gp_output { GP_OUTPUT_AUTO, GP_OUTPUT_LAST, GP_OUTPUT_BEST } gp_output;
@@ -31,7 +31,7 @@ typedef struct gp_train_options {
     int64_t mini_batch_size_per_worker; /* 0 = mini_batch_size says; else the client multiplies */
     char scale_lr[32];                  /* "linear:BASE_BATCH": the client scales the rate; "" = as given */
     double initial_learn_rate;
-    int learn_rate_schedule; /* gp_schedule */
+    int learn_rate_schedule; /* gp_learn_rate_schedule */
     double learn_rate_drop_factor;
     int64_t learn_rate_drop_period; /* epochs */
     int64_t learn_rate_warmup;      /* steps */

@@ -14,14 +14,16 @@
 #include "common/base/memory/alloc.h"
 #include "common/model/network.h"
 #include "worker/comm/reduce.h"
-#include "worker/train/trainer_state.h"
+#include "worker/train/trainer_factors.h"
 
 enum { BLOCK = 256, WORLD_MAX = 16 };
 
 typedef struct bench {
     gp_netspec *spec;
-    gp_trainer trainer; /* only what the update reads */
-    double header[HEADER_COUNT];
+    gp_graph *graph;
+    gp_optim *optim;
+    gp_factor_list factors;
+    uint32_t samples, world; /* samples of a step */
     float *blobs[2][2], *gradients[WORLD_MAX];
     gp_optim_pass pass;
 } bench;
@@ -42,45 +44,42 @@ static void *shared_pages(size_t bytes)
 static gp_status bench_open(bench *b, const char *network, uint32_t samples, uint32_t world, gp_error *err)
 {
     static gp_train_options options;
-    gp_trainer *trainer = &b->trainer;
     gp_status status = gp_zoo_build(&b->spec, network, NULL, 0, err);
 
     if (status == GP_OK)
-        status = gp_graph_new(&trainer->graph, b->spec, err);
+        status = gp_graph_new(&b->graph, b->spec, err);
     if (status == GP_OK)
         status = gp_train_options_from_json(&options, "{}", 2, err);
     if (status == GP_OK)
-        status = gp_optim_new(&trainer->optim, trainer->graph, &options, err);
-    trainer->world = world;
-    trainer->world_batch = samples;
-    trainer->header = b->header;
-    trainer->header[HEADER_SAMPLES] = samples;
+        status = gp_optim_new(&b->optim, b->graph, &options, err);
+    b->world = world;
+    b->samples = samples;
     if (status == GP_OK)
-        status = gp_trainer_choose_factors(trainer, err);
+        status = gp_factor_list_init(&b->factors, b->graph, samples, err);
     if (status != GP_OK)
         return status;
-    size_t bytes = trainer->graph->blob_count * sizeof(float);
+    size_t bytes = b->graph->blob_count * sizeof(float);
 
     for (int i = 0; i < 4; i++)
         b->blobs[i / 2][i % 2] = shared_pages(bytes);
     for (uint32_t k = 0; k < world; k++)
         b->gradients[k] = shared_pages(bytes);
-    for (uint32_t i = 0; i < trainer->factor_count; i++)
-        gp_factor_place(&trainer->factors[i], shared_pages(gp_factor_bytes(&trainer->factors[i])));
-    gp_optim_place_state(trainer->optim, b->blobs[0][1]);
+    for (uint32_t i = 0; i < b->factors.count; i++)
+        gp_factor_place(&b->factors.factor[i], shared_pages(gp_factor_bytes(&b->factors.factor[i])));
+    gp_optim_place_state(b->optim, b->blobs[0][1]);
     return GP_OK;
 }
 
 /* As trainer_shard.c does. */
 static void update_exchanged(const bench *b, const gp_factor *factor)
 {
-    size_t offset = b->trainer.graph->parameters[factor->parameter].offset;
-    size_t count = factor->outputs * factor->inputs / b->trainer.world;
+    size_t offset = b->graph->parameters[factor->parameter].offset;
+    size_t count = factor->outputs * factor->inputs / b->world;
     _Alignas(64) float sum[BLOCK];
 
     for (size_t at = 0; at + BLOCK <= count; at += BLOCK) {
-        gp_reduce_into(sum, (void *const *)b->gradients, b->trainer.world, offset + at, offset + at + BLOCK,
-                       GP_F32, GP_COMM_SUM);
+        gp_reduce_into(sum, (void *const *)b->gradients, b->world, offset + at, offset + at + BLOCK, GP_F32,
+                       GP_COMM_SUM);
         gp_optim_update(&b->pass, factor->parameter, at, BLOCK, sum);
     }
 }
@@ -106,23 +105,22 @@ static void bench_run(bench *b, int rounds)
                                          "product of factors and update", "product alone" };
     static double ms[3][1000];
     static float tile[GP_FACTOR_ROWS * GP_FACTOR_COLUMNS];
-    gp_trainer *trainer = &b->trainer;
 
     for (int round = 0; round < rounds; round++)
         for (int way = 0; way < 3; way++) {
             double began = now_ms();
 
-            gp_optim_begin(&b->pass, trainer->optim, b->blobs[0][0], 1, 1e-3);
+            gp_optim_begin(&b->pass, b->optim, b->blobs[0][0], 1, 1e-3);
             b->pass.next_parameters = b->blobs[1][0];
             b->pass.next_state = b->blobs[1][1];
-            for (uint32_t i = 0; i < trainer->factor_count; i++) {
-                const gp_factor *factor = &trainer->factors[i];
-                size_t blocks = factor->outputs / GP_FACTOR_ROWS / trainer->world;
+            for (uint32_t i = 0; i < b->factors.count; i++) {
+                const gp_factor *factor = &b->factors.factor[i];
+                size_t blocks = factor->outputs / GP_FACTOR_ROWS / b->world;
 
                 if (way == 0)
                     update_exchanged(b, factor);
                 else if (way == 1)
-                    gp_trainer_update_factor(trainer, &b->pass, factor, 0, 1);
+                    gp_factor_update(factor, &b->pass, b->samples, 0, b->world);
                 else
                     for (size_t c = 0; c < factor->inputs; c += GP_FACTOR_COLUMNS)
                         for (size_t block = 0; block < blocks; block++)
@@ -166,11 +164,11 @@ int main(int count, char **arguments)
         fprintf(stderr, "bench_commit: %s\n", err.message);
         return 1;
     }
-    printf("%s, %u samples, 1 of %u ranks, %u layers:\n", network, samples, world, b->trainer.factor_count);
+    printf("%s, %u samples, 1 of %u ranks, %u layers:\n", network, samples, world, b->factors.count);
     bench_run(b, rounds);
-    gp_optim_free(b->trainer.optim);
-    gp_free(b->trainer.factors);
-    gp_graph_free(b->trainer.graph);
+    gp_optim_free(b->optim);
+    gp_factor_list_deinit(&b->factors);
+    gp_graph_free(b->graph);
     gp_netspec_free(b->spec);
     gp_free(b);
     return 0;

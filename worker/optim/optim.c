@@ -69,8 +69,10 @@ void gp_optim_place_state(gp_optim *optim, float *state)
 
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step)
 {
-    *blobs = optim->rule->state_blobs;
-    *step = &optim->step;
+    if (blobs != NULL)
+        *blobs = optim->rule->state_blobs;
+    if (step != NULL)
+        *step = &optim->step;
     return optim->state;
 }
 

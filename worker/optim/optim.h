@@ -39,8 +39,8 @@ typedef struct gp_optim_rule {
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
-/* What a checkpoint holds of it: rule->state_blobs blobs one after the other (borrowed, may be written), and the steps
- * taken. */
+/* The state that a checkpoint holds: rule->state_blobs blobs one after the other, and the number of steps. Borrowed, may be
+ * written. blobs, step: may be NULL. */
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
 
 /* The state lies in blobs of the caller's from now on, which hold what it is: the optimiser's own are freed. */

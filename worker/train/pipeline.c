@@ -1,56 +1,60 @@
-/* trainer_keep.c -- a training whose parameters, solver's state and exchange stay on the device (backend.h, steps).
- *
- * The host's blobs are then as old as the last fetch: who reads them fetches first.  Ranks add up by the device's own
- * library where it joins them all; where one cannot, all take the host's way, gradients through shared memory. */
+/* pipeline.c -- moving a training onto the device: connect the ranks, hand over parameters, state and data, fetch them. */
+#include "worker/train/pipeline.h"
+
 #include <inttypes.h>
 
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/text/log.h"
 #include "worker/train/multinode.h"
-#include "worker/train/trainer_state.h"
 
-static bool keep_possible(const gp_trainer *trainer)
+static bool pipeline_possible(const gp_pipeline *pipeline)
 {
-    return trainer->backend_ops->steps != NULL && !trainer->options.reproducible &&
-           trainer->coupling.sums == NULL && trainer->options.batch_norm_statistics == GP_STATISTICS_MOVING;
+    const gp_train_options *options = pipeline->options;
+
+    return pipeline->ops != NULL && !options->reproducible && !options->synchronize_batch_norm &&
+           options->batch_norm_statistics == GP_STATISTICS_MOVING;
 }
 
-/* NCCL may take its time to connect many ranks, but a rank that cannot says so by the other way (keep_join). */
+/* ---- connecting the ranks ---- */
+
+/* NCCL may take long to connect many ranks; a rank that cannot connect reports it through the group (pipeline_join). */
 enum { JOIN_S = 60, LEFT_S = 2 };
 
-/* Why it is in vain to wait for the others, asked while the device waits for them. */
-static gp_status keep_check(void *context, gp_error *err)
+/* Return why waiting for the other ranks cannot succeed; called while the device waits for them. */
+static gp_status check_peers(void *context, gp_error *err)
 {
-    gp_trainer *trainer = context;
+    gp_pipeline *pipeline = context;
+    const uint64_t step = pipeline->progress->step;
     bool left;
-    gp_status status = gp_trainer_check_stop(trainer, err);
+    gp_status status = gp_train_control_check(pipeline->exchange->control, step, err);
 
     if (status == GP_OK)
-        status = gp_comm_look(trainer->comm, &left, err);
+        status = gp_comm_look(pipeline->exchange->comm, &left, err);
     if (status != GP_OK)
         return status;
-    if (trainer->join_ns != 0 && gp_now_ns() - trainer->join_ns > JOIN_S * (int64_t)1000000000)
+    if (pipeline->join_ns != 0 && gp_now_ns() - pipeline->join_ns > JOIN_S * (int64_t)1000000000)
         return gp_fail(err, GP_ETIMEDOUT, "the GPUs of %u ranks did not find each other within %d s",
-                       trainer->world, JOIN_S);
-    if (!left || trainer->left_ns == 0) {
-        trainer->left_ns = left ? gp_now_ns() : 0;
+                       pipeline->schedule->world, JOIN_S);
+    if (!left || pipeline->left_ns == 0) {
+        pipeline->left_ns = left ? gp_now_ns() : 0;
         return GP_OK;
     }
-    if (gp_now_ns() - trainer->left_ns < LEFT_S * (int64_t)1000000000) /* it may have done its part */
+    if (gp_now_ns() - pipeline->left_ns < LEFT_S * (int64_t)1000000000) /* it may have sent its part */
         return GP_OK;
-    return gp_fail(err, GP_EPEER, "a rank left the training in step %llu",
-                   (unsigned long long)trainer->step + 1);
+    return gp_fail(err, GP_EPEER, "a rank left the training in step %" PRIu64, step + 1);
 }
 
-/* NCCL reads its environment when a process first uses it. */
-static gp_status keep_multinode(gp_trainer *trainer, gp_error *err)
+/* Set NCCL's environment from the network found here (option fast-multinode). NCCL reads it when a process first uses NCCL. */
+static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes, gp_error *err)
 {
     static bool used, set; /* by the compute thread only */
     gp_multinode found;
     gp_status status = GP_OK;
+    char text[300];
+    bool slow;
 
-    if (trainer->options.fast_multinode) {
+    if (pipeline->options->fast_multinode) {
         status = gp_multinode_look(&found, "", err);
         if (status == GP_OK && used && !set)
             status =
@@ -61,50 +65,52 @@ static gp_status keep_multinode(gp_trainer *trainer, gp_error *err)
             return status;
         gp_multinode_set(&found);
         set = true;
-        gp_multinode_describe(&found, trainer->network, sizeof(trainer->network), &trainer->network_slow);
+        gp_multinode_describe(&found, text, sizeof(text), &slow);
+        gp_train_notes_add(notes, slow, "%s", text);
     }
     used = true;
     return GP_OK;
 }
 
-/* *joined: all ranks are in one group of the device's library. */
-static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
+/* Connect the devices of all ranks; collective. *joined: they are in one group of the device's library. */
+static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, bool *joined, gp_error *err)
 {
-    const gp_backend_steps *steps = trainer->backend_ops->steps;
+    const gp_backend_steps *ops = pipeline->ops;
+    const uint32_t world = pipeline->schedule->world;
+    gp_comm *comm = pipeline->exchange->comm;
     gp_group group = {
-        .rank = trainer->rank, .world = trainer->world, .check = keep_check, .context = trainer
+        .rank = pipeline->schedule->rank, .world = world, .check = check_peers, .context = pipeline
     };
     int64_t failed = 0;
     gp_error why = { 0 };
     gp_status status;
 
     *joined = true;
-    if (trainer->world == 1)
-        return steps->join(trainer->backend, &group, err);
-    failed = keep_multinode(trainer, &why) != GP_OK;
-    status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
+    if (world == 1)
+        return ops->join(pipeline->backend, &group, err);
+    failed = set_network(pipeline, notes, &why) != GP_OK;
+    status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed != 0)
         return gp_fail(err, why.message[0] == '\0' ? GP_EPEER : why.code, "%s",
                        why.message[0] == '\0' ? "another rank's network is not fit for fast-multinode"
                                               : why.message);
     if (status != GP_OK)
         return status;
-    if (trainer->rank == 0)
-        failed = steps->group_id(group.id, &why) != GP_OK;
-    status = gp_comm_broadcast_private(trainer->comm, group.id, sizeof(group.id), 0, err);
+    if (group.rank == 0)
+        failed = ops->group_id(group.id, &why) != GP_OK;
+    status = gp_comm_broadcast_private(comm, group.id, sizeof(group.id), 0, err);
     if (status == GP_OK)
-        status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
+        status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed == 0) {
-        trainer->join_ns = gp_now_ns();
-        failed = steps->join(trainer->backend, &group, &why) != GP_OK;
+        pipeline->join_ns = gp_now_ns();
+        failed = ops->join(pipeline->backend, &group, &why) != GP_OK;
         gp_log(GP_LOG_DEBUG, "gpu-joined", "%s %" PRIu32 " ranks after %.2f ms",
-               failed ? "did not join" : "joined", trainer->world,
-               (double)(gp_now_ns() - trainer->join_ns) * 1e-6);
-        trainer->join_ns = 0;
-        status = gp_comm_all_reduce_private(trainer->comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
+               failed ? "did not join" : "joined", world, (double)(gp_now_ns() - pipeline->join_ns) * 1e-6);
+        pipeline->join_ns = 0;
+        status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     }
     if (status == GP_OK && failed != 0) {
-        steps->leave(trainer->backend);
+        ops->leave(pipeline->backend);
         gp_log(GP_LOG_WARN, "gpu-exchange-indirect",
                "GPUs do not exchange by themselves, gradients go through the host's memory: %s",
                why.message[0] == '\0' ? "another rank cannot" : why.message);
@@ -113,15 +119,17 @@ static gp_status keep_join(gp_trainer *trainer, bool *joined, gp_error *err)
     return status;
 }
 
-/* ---- data that the device may hold ---- */
+/* ---- resident data ---- */
 
 enum { READ_ROWS = 1024 };
 
+/* Read stored samples for the device, see gp_resident. */
 static gp_status data_read(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
                            gp_error *err)
 {
-    gp_trainer *trainer = context;
-    const gp_store_info *info = gp_store_get_info(trainer->data);
+    gp_pipeline *pipeline = context;
+    gp_store *store = pipeline->data->training.store;
+    const gp_store_info *info = gp_store_get_info(store);
     uint32_t index[READ_ROWS];
     gp_status status = GP_OK;
 
@@ -130,109 +138,109 @@ static gp_status data_read(void *context, uint32_t first, uint32_t count, void *
 
         for (uint32_t i = 0; i < some; i++)
             index[i] = first + done + i;
-        status = gp_store_read(trainer->data, index, some, (char *)samples + done * info->sample_bytes,
+        status = gp_store_read(store, index, some, (char *)samples + done * info->sample_bytes,
                                (char *)targets + done * info->target_bytes, err);
-        gp_trainer_progress(trainer);
+        gp_train_control_progress(pipeline->exchange->control);
     }
     return status;
 }
 
-/* What is read without waiting or decoding, and gives the same bits there: bytes, drawn or not, and other types as they
- * are.  Ranks may answer differently. */
-static gp_status data_offer(gp_trainer *trainer, const gp_resident **out, gp_error *err)
+/* Offer the training data to the device: data that are read without waiting or decoding, and that give bitwise identical
+ * samples there, i.e. bytes, augmented or not, and other types without augmentation. Ranks may decide differently.
+ *   out  NULL: not offered */
+static gp_status data_offer(gp_pipeline *pipeline, const gp_resident **out, gp_error *err)
 {
-    const gp_store_info *info = gp_store_get_info(trainer->data);
-    bool drawn = !gp_augment_is_identity(&trainer->augment);
+    const gp_train_data *data = pipeline->data;
+    const gp_store_info *info = gp_store_get_info(data->training.store);
+    const uint32_t draws = pipeline->schedule->micro_batch;
+    bool drawn = !gp_augment_is_identity(&data->augment);
 
     *out = NULL;
     if (info->remote || info->decodes || info->sizes_differ ||
         (drawn && (info->dtype != GP_U8 || info->target_count != 1 || info->targets[0].shape.rank != 0)))
         return GP_OK;
     if (drawn) {
-        trainer->draws = gp_calloc(trainer->micro_batch, sizeof(*trainer->draws));
-        if (trainer->draws == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for the draws of %u samples", trainer->micro_batch);
+        pipeline->draws = gp_calloc(draws, sizeof(*pipeline->draws));
+        if (pipeline->draws == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the draws of %u samples", draws);
     }
-    trainer->data_there = (gp_resident){ .sampler = &trainer->sampler,
-                                         .count = info->count,
-                                         .patches = (uint32_t)trainer->augment.patches_per_image,
-                                         .sample_bytes = info->sample_bytes,
-                                         .target_bytes = info->target_bytes,
-                                         .channels = info->channels,
-                                         .height = info->height,
-                                         .width = info->width,
-                                         .drawn = drawn,
-                                         .fill = (float)trainer->augment.fill,
-                                         .read = data_read,
-                                         .context = trainer };
-    *out = &trainer->data_there;
+    pipeline->resident = (gp_resident){ .sampler = &data->training.sampler,
+                                        .count = info->count,
+                                        .patches = (uint32_t)data->augment.patches_per_image,
+                                        .sample_bytes = info->sample_bytes,
+                                        .target_bytes = info->target_bytes,
+                                        .channels = info->channels,
+                                        .height = info->height,
+                                        .width = info->width,
+                                        .drawn = drawn,
+                                        .fill = (float)data->augment.fill,
+                                        .read = data_read,
+                                        .context = pipeline };
+    *out = &pipeline->resident;
     return GP_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- the pipeline ---- */
 
-gp_status gp_trainer_keep(gp_trainer *trainer, gp_error *err)
+gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_notes *notes, gp_error *err)
 {
+    const gp_loss_scale *scale = &pipeline->progress->loss_scale;
+    gp_keep keep = { .options = pipeline->options,
+                     .loss_scale = scale->scale,
+                     .loss_scale_good = scale->good,
+                     .buckets = pipeline->exchange->buckets,
+                     .bucket_count = pipeline->exchange->bucket_count };
     bool joined = false;
     uint64_t *step;
-    gp_keep keep = { .options = &trainer->options };
-    gp_range *buckets;
     gp_status status;
 
-    if (trainer->options.fast_multinode && trainer->backend_ops->steps == NULL)
+    if (pipeline->options->fast_multinode && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
                        "fast-multinode is of NCCL between GPUs, and these are CPU workers; leave it out");
-    if (!keep_possible(trainer)) /* on all ranks or on none: it is of the options and the kind of device */
+    if (!pipeline_possible(pipeline)) /* the same on all ranks: options and kind of device */
         return GP_OK;
-    status = keep_join(trainer, &joined, err);
+    status = pipeline_join(pipeline, notes, &joined, err);
     if (status != GP_OK || !joined)
         return status;
-    buckets = gp_calloc(trainer->bucket_count + 1, sizeof(*buckets));
-    if (buckets == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %u buckets", trainer->bucket_count);
-    for (uint32_t i = 0; i < trainer->bucket_count; i++)
-        buckets[i] = (gp_range){ trainer->buckets[i].first, trainer->buckets[i].count };
-    keep.buckets = buckets;
-    keep.bucket_count = trainer->bucket_count;
-    keep.state = gp_optim_state(trainer->optim, &keep.state_blobs, &step);
+    keep.state = gp_optim_state(optim, &keep.state_blobs, &step);
     keep.solved = *step;
-    keep.loss_scale = trainer->loss_scale.scale;
-    keep.loss_scale_good = trainer->loss_scale.good;
-    status = data_offer(trainer, &keep.resident, err);
+    status = data_offer(pipeline, &keep.resident, err);
     if (status == GP_OK)
-        status = trainer->backend_ops->steps->keep(trainer->plan, &keep, &trainer->resident, err);
-    trainer->kept = status == GP_OK;
-    gp_free(buckets);
-    if (trainer->kept && !trainer->resident) {
-        gp_free(trainer->draws);
-        trainer->draws = NULL;
+        status = pipeline->ops->keep(pipeline->plan, &keep, &pipeline->data_resident, err);
+    if (status != GP_OK)
+        return status;
+    pipeline->residency = GP_ON_BOTH;
+    if (!pipeline->data_resident) {
+        gp_free(pipeline->draws);
+        pipeline->draws = NULL;
     }
-    return status;
+    return GP_OK;
 }
 
-void gp_trainer_keep_end(gp_trainer *trainer)
+void gp_pipeline_close(gp_pipeline *pipeline)
 {
-    if (trainer->backend_ops->steps != NULL && trainer->backend != NULL)
-        trainer->backend_ops->steps->leave(trainer->backend);
-    gp_free(trainer->draws);
+    if (pipeline->ops != NULL && pipeline->backend != NULL)
+        pipeline->ops->leave(pipeline->backend);
+    gp_free(pipeline->draws);
 }
 
-gp_status gp_trainer_fetch_parameters(gp_trainer *trainer, gp_error *err)
+gp_status gp_pipeline_fetch_parameters(gp_pipeline *pipeline, float *parameters, gp_error *err)
 {
-    return trainer->stale ? trainer->backend_ops->steps->fetch(trainer->plan, trainer->parameters, NULL, err)
-                          : GP_OK;
+    return pipeline->residency == GP_DEVICE_NEWER
+               ? pipeline->ops->fetch(pipeline->plan, parameters, NULL, err)
+               : GP_OK;
 }
 
-gp_status gp_trainer_fetch(gp_trainer *trainer, gp_error *err)
+gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *optim, gp_error *err)
 {
     uint32_t blobs;
     uint64_t *step;
     gp_status status = GP_OK;
 
-    if (!trainer->stale)
+    if (pipeline->residency != GP_DEVICE_NEWER)
         return GP_OK;
-    status = trainer->backend_ops->steps->fetch(trainer->plan, trainer->parameters,
-                                                gp_optim_state(trainer->optim, &blobs, &step), err);
-    trainer->stale = status != GP_OK;
+    status = pipeline->ops->fetch(pipeline->plan, parameters, gp_optim_state(optim, &blobs, &step), err);
+    if (status == GP_OK)
+        pipeline->residency = GP_ON_BOTH;
     return status;
 }

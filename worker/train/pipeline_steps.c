@@ -1,223 +1,176 @@
-/* trainer_ahead.c -- the steps of a training that stays on its device: some are begun before the oldest is heard of.
- *
- *   begin s+1 | begin s+2, hear of s+1 | begin s+3, hear of s+2 | ...
- *
- * What a rank was asked (to stop, to pause) goes into the header of the next step that it begins, and all hear of it with
- * the sums of that step, when the step after it is under way on every rank alike; that one is the last.  Where validation
- * or a checkpoint follows a step, the next one waits for it, on every rank too: a rank that began one more than the others
- * would wait for them for ever.
- *
- * After a death the device says how far it came: a step that it had committed counts although nobody had asked yet. */
-#include <math.h>
+/* pipeline_steps.c -- steps in flight on the device: launch, wait, halt. */
+#include "worker/train/pipeline.h"
+
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/base/system/fault.h"
-#include "common/base/text/log.h"
 #include "worker/process/last_words.h"
-#include "worker/train/trainer_state.h"
 
-/* ---- beginning a step ---- */
+/* ---- launching ---- */
 
-static void call_draw(gp_trainer *trainer, const step_part *next)
+/* Draw the augmentation of the samples of a call. */
+static void call_draw(const gp_pipeline *pipeline, const gp_train_call *call)
 {
-    const gp_store_info *info = gp_store_get_info(trainer->data);
+    const gp_train_data *data = pipeline->data;
+    const gp_sampler *sampler = &data->training.sampler;
+    const gp_store_info *info = gp_store_get_info(data->training.store);
 
-    for (uint32_t i = 0; i < next->count; i++) {
+    for (uint32_t i = 0; i < call->count; i++) {
         uint32_t index;
 
-        gp_sampler_get(&trainer->sampler, next->epoch, next->first + i, 1, &index);
-        gp_augment_draw_sample(&trainer->draws[i], &trainer->augment, info, &trainer->shape,
-                               trainer->sampler.seed, next->epoch, index);
+        gp_sampler_get(sampler, call->epoch, call->first + i, 1, &index);
+        gp_augment_draw_sample(&pipeline->draws[i], &data->augment, info, &data->shape, sampler->seed,
+                               call->epoch, index);
     }
 }
 
-/* Its samples are copied, or are there: the loader has its batch back. */
-static gp_status call_launch(gp_trainer *trainer, step_ahead *step, uint64_t number, cursor *ahead,
-                             gp_error *err)
+/* Launch the last call of *flight. The device copies the samples, so the loader gets its batch back at once.
+ *   number  of the step, from 1 */
+static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t number,
+                             gp_train_cursor *requests, gp_error *err)
 {
-    const step_part *next = &step->last;
-    const gp_loss_scale one = { .scale = trainer->loss_scale.scale > 0 }; /* the rest of it is the device's */
-    gp_step_call with = { .batch = { .count = next->count,
-                                     .first = next->first_call,
-                                     .last = next->last_call,
-                                     .seed = (uint64_t)trainer->options.seed,
+    const gp_train_call *call = &flight->last;
+    gp_train_control *control = pipeline->exchange->control;
+    gp_loader *loader = pipeline->data->training.loader;
+    /* The device multiplies with its own loss scale. */
+    const gp_loss_scale one = { .scale = pipeline->progress->loss_scale.scale > 0 };
+    gp_step_call with = { .batch = { .count = call->count,
+                                     .first = call->first_call,
+                                     .last = call->last_call,
+                                     .seed = (uint64_t)pipeline->options->seed,
                                      .step = number - 1,
-                                     .position = next->position,
-                                     .loss_scale = gp_loss_scale_of_sum(&one, next->batch) },
-                          .epoch = next->epoch,
-                          .at = next->first,
-                          .draws = trainer->draws };
+                                     .position = call->position,
+                                     .loss_scale = gp_loss_scale_of_sum(&one, call->batch) },
+                          .epoch = call->epoch,
+                          .at = call->first,
+                          .draws = pipeline->draws };
     gp_loader_batch *loaded = NULL;
     int64_t waited_ns = 0;
-    gp_status status = gp_trainer_check_stop(trainer, err);
+    gp_status status = gp_train_control_check(control, pipeline->progress->step, err);
 
-    if (status == GP_OK && !trainer->resident)
-        status = gp_loader_take(trainer->loader, &loaded, &waited_ns, err);
+    if (status == GP_OK && !pipeline->data_resident)
+        status = gp_loader_take(loader, &loaded, &waited_ns, err);
     if (status != GP_OK)
         return status;
-    if (trainer->draws != NULL)
-        call_draw(trainer, next);
+    if (pipeline->draws != NULL)
+        call_draw(pipeline, call);
     if (loaded != NULL) {
         with.batch.samples = loaded->samples;
         with.batch.targets = loaded->targets;
     }
-    step->data_ms += (double)waited_ns * 1e-6;
-    step->samples += next->count;
-    if (next->last_call) {
-        step->learn_rate = gp_trainer_learn_rate(trainer, number, next->epoch + 1);
-        with.learn_rate = step->learn_rate;
-        with.samples = step->samples;
-        with.stop = atomic_load(&trainer->control->stop) == 1;
-        with.pause = atomic_load(&trainer->control->pause) != 0;
+    flight->data_ms += (double)waited_ns * 1e-6;
+    flight->samples += call->count;
+    if (call->last_call) {
+        flight->learn_rate = gp_schedule_learn_rate(pipeline->schedule, number, call->epoch + 1);
+        with.learn_rate = flight->learn_rate;
+        with.samples = flight->samples;
+        with.stop = atomic_load(&control->stop) == 1;
+        with.pause = atomic_load(&control->pause) != 0;
     }
     gp_fault_point("forward");
-    status = trainer->backend_ops->steps->launch(trainer->plan, &with, err);
+    status = pipeline->ops->launch(pipeline->plan, &with, err);
     if (loaded != NULL)
-        gp_loader_release(trainer->loader, loaded);
-    gp_trainer_progress(trainer);
-    return status == GP_OK && !trainer->resident ? gp_trainer_request(trainer, ahead, err) : status;
+        gp_loader_release(loader, loaded);
+    gp_train_control_progress(control);
+    return status == GP_OK && !pipeline->data_resident
+               ? gp_train_data_request(pipeline->data, pipeline->schedule, requests, err)
+               : status;
 }
 
-static gp_status step_launch(gp_trainer *trainer, cursor from, cursor *ahead, gp_error *err)
+static gp_status step_launch(gp_pipeline *pipeline, gp_train_cursor from, gp_train_cursor *requests,
+                             gp_error *err)
 {
-    const uint64_t number = trainer->step + trainer->ahead_count + 1;
-    step_ahead *step = &trainer->ahead[trainer->ahead_count];
+    const uint64_t number = pipeline->progress->step + pipeline->count + 1;
+    gp_flight *flight = &pipeline->flights[pipeline->count];
     gp_status status = GP_OK;
 
-    *step = (step_ahead){ .after = from };
+    *flight = (gp_flight){ .after = from };
     do {
-        gp_trainer_next_call(trainer, &step->after, &step->last);
-        status = call_launch(trainer, step, number, ahead, err);
-    } while (status == GP_OK && !step->last.last_call);
+        gp_schedule_next(pipeline->schedule, &flight->after, &flight->last);
+        status = call_launch(pipeline, flight, number, requests, err);
+    } while (status == GP_OK && !flight->last.last_call);
     if (status != GP_OK)
         return status;
-    step->due = gp_trainer_due_after(trainer, &step->last, number);
-    trainer->ahead_count++;
+    flight->barrier = gp_schedule_validates(pipeline->schedule, &flight->last, number, false) ||
+                      gp_schedule_saves(pipeline->schedule, &flight->last, number);
+    pipeline->count++;
     gp_fault_point("exchange");
     return GP_OK;
 }
 
-static gp_status steps_launch(gp_trainer *trainer, const cursor *now, cursor *ahead, gp_error *err)
+static gp_status steps_launch(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
+                              gp_error *err)
 {
     gp_status status = GP_OK;
 
-    while (status == GP_OK && trainer->ahead_count < GP_STEPS_AHEAD && !trainer->stops && !trainer->pauses) {
-        const step_ahead *newest =
-            trainer->ahead_count == 0 ? NULL : &trainer->ahead[trainer->ahead_count - 1];
-        cursor from = newest == NULL ? *now : newest->after;
+    while (status == GP_OK && pipeline->count < GP_STEPS_AHEAD &&
+           pipeline->progress->ending == GP_ENDING_NONE) {
+        const gp_flight *newest = pipeline->count == 0 ? NULL : &pipeline->flights[pipeline->count - 1];
+        gp_train_cursor from = newest == NULL ? *now : newest->after;
 
-        if ((newest != NULL && newest->due) || from.epoch >= trainer->options.max_epochs)
+        if ((newest != NULL && newest->barrier) || from.epoch >= pipeline->options->max_epochs)
             break;
-        status = step_launch(trainer, from, ahead, err);
+        status = step_launch(pipeline, from, requests, err);
     }
     return status;
 }
 
-/* ---- hearing of one ---- */
+/* ---- results ---- */
 
-static void step_drop(gp_trainer *trainer)
+/* Wait for the oldest step in flight, and remove it from the pipeline. */
+static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told, gp_error *err)
 {
-    trainer->ahead_count--;
-    memmove(trainer->ahead, trainer->ahead + 1, trainer->ahead_count * sizeof(trainer->ahead[0]));
-}
+    gp_status status = pipeline->ops->told(pipeline->plan, told, err);
 
-static void step_count(gp_trainer *trainer, const step_ahead *step, const gp_step_told *told,
-                       gp_train_record *record)
-{
-    uint32_t blobs;
-    uint64_t *solved;
-
-    gp_optim_state(trainer->optim, &blobs, &solved);
-    *solved += told->committed;
-    trainer->stale = true;
-    trainer->loss_scale.scale = told->loss_scale; /* by the same rule, so it is */
-    memcpy(trainer->header, told->sums, sizeof(told->sums));
-    trainer->header[HEADER_SAMPLES] = told->samples;
-    trainer->header[HEADER_STOP] = told->stop;
-    trainer->header[HEADER_PAUSE] = told->pause;
-    *record = (gp_train_record){ .samples = step->samples,
-                                 .data_ms = step->data_ms,
-                                 .forward_ms = (double)told->forward_ns * 1e-6,
-                                 .backward_ms = (double)told->backward_ns * 1e-6,
-                                 .exchange_ms = (double)told->exchange_ns * 1e-6,
-                                 .commit_ms = (double)told->commit_ns * 1e-6 };
-    gp_trainer_count_step(trainer, &step->last, step->learn_rate, record);
-    gp_trainer_progress(trainer);
-}
-
-/* None behind it counts either: they are heard of, so that the device is at rest on all ranks. */
-static gp_status step_diverged(gp_trainer *trainer, const step_ahead *step, const gp_step_told *told,
-                               gp_error *err)
-{
-    gp_status status = GP_OK;
-    gp_step_told other;
-
-    for (; trainer->ahead_count > 0 && status == GP_OK; step_drop(trainer))
-        status = trainer->backend_ops->steps->told(trainer->plan, &other, err);
-    return status == GP_OK ? gp_trainer_diverged(trainer, &step->last,
-                                                 told->sums[GP_SUM_LOSS] / told->sums[GP_SUM_WEIGHT], err)
-                           : status;
-}
-
-gp_status gp_trainer_kept_step(gp_trainer *trainer, cursor *now, cursor *ahead, step_part *last,
-                               gp_train_record *record, gp_error *err)
-{
-    gp_step_told told;
-    gp_status status = steps_launch(trainer, now, ahead, err);
-
-    if (status == GP_OK)
-        status = trainer->backend_ops->steps->told(trainer->plan, &told, err);
     if (status != GP_OK)
         return status;
-
-    step_ahead step = trainer->ahead[0];
-
-    step_drop(trainer);
-    if (!told.counts)
-        return step_diverged(trainer, &step, &told, err);
-    gp_fault_point("commit");
-    step_count(trainer, &step, &told, record);
-    *last = step.last;
-    *now = step.after;
-    return gp_trainer_scale(trainer, trainer->step - 1, record, err);
+    if (told->counts)
+        pipeline->residency = GP_DEVICE_NEWER;
+    *out = pipeline->flights[0];
+    pipeline->count--;
+    memmove(pipeline->flights, pipeline->flights + 1, pipeline->count * sizeof(pipeline->flights[0]));
+    return GP_OK;
 }
 
-/* ---- the end of all ---- */
-
-/* cause: what was first wrong: a halt only finds that it still is. */
-static _Noreturn void step_lost(const gp_trainer *trainer, const gp_error *cause)
+gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
+                           gp_flight *out, gp_step_told *told, gp_error *err)
 {
+    gp_status status = steps_launch(pipeline, now, requests, err);
+
+    return status == GP_OK ? step_take(pipeline, out, told, err) : status;
+}
+
+gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err)
+{
+    gp_status status = GP_OK;
+    gp_flight flight;
+    gp_step_told told;
+
+    while (pipeline->count > 0 && status == GP_OK)
+        status = step_take(pipeline, &flight, &told, err);
+    return status;
+}
+
+void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause)
+{
+    gp_error err;
     char doing[48];
 
-    snprintf(doing, sizeof(doing), "in step %llu", (unsigned long long)trainer->step + 1);
-    gp_device_lost(doing, cause);
+    if (pipeline->ops->halt(pipeline->plan, &err) == GP_OK)
+        return;
+    snprintf(doing, sizeof(doing), "in step %" PRIu64, pipeline->progress->step + 1);
+    /* The halt may fail only because of what failed first. */
+    gp_device_lost(doing, cause->code == GP_EIO ? cause : &err);
 }
 
-void gp_trainer_kept_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
-                          const gp_error *cause)
+bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told)
 {
-    const gp_backend_steps *steps = trainer->backend_ops->steps;
-    gp_step_told told;
-    gp_error err;
+    gp_error ignored;
+    bool committed = pipeline->count > 0 && step_take(pipeline, out, told, &ignored) == GP_OK && told->counts;
 
-    if (steps->halt(trainer->plan, &err) != GP_OK)
-        step_lost(trainer, cause->code == GP_EIO ? cause : &err);
-    while (trainer->ahead_count > 0 && steps->told(trainer->plan, &told, &err) == GP_OK && told.counts) {
-        step_ahead step = trainer->ahead[0];
-        gp_train_record record;
-
-        step_drop(trainer);
-        step_count(trainer, &step, &told, &record);
-        gp_trainer_scale(trainer, trainer->step - 1, &record,
-                         &err); /* that it was one too many is for another group */
-        trainer->epoch = step.after.epoch;
-        trainer->first = step.after.first;
-        trainer->owes_validation = gp_trainer_owes_after(trainer, &step.last);
-        done->epoch = step.last.epoch + 1;
-        sink->record(sink->context, &record);
-    }
-    trainer->ahead_count = 0;
+    if (!committed)
+        pipeline->count = 0;
+    return committed;
 }

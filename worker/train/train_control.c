@@ -1,4 +1,5 @@
 /* train_control.c -- how the control thread reaches the compute thread's waits. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/system/timeout.h"
@@ -29,6 +30,18 @@ void gp_train_control_reset(gp_train_control *control)
 void gp_train_control_stretch(gp_train_control *control)
 {
     atomic_store_explicit(&control->stretch_since_ms, gp_running_ms(), memory_order_relaxed);
+}
+
+void gp_train_control_progress(gp_train_control *control)
+{
+    atomic_fetch_add_explicit(&control->progress, 1, memory_order_relaxed);
+}
+
+gp_status gp_train_control_check(const gp_train_control *control, uint64_t step, gp_error *err)
+{
+    if (atomic_load_explicit(&control->stop, memory_order_relaxed) < 2)
+        return GP_OK;
+    return gp_fail(err, GP_ECANCELED, "stopped at once, in step %" PRIu64, step + 1);
 }
 
 bool gp_train_control_rest(gp_train_control *control)

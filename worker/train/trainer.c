@@ -1,11 +1,11 @@
-/* trainer.c -- building one rank's training: everything that takes memory or can be refused. */
+/* trainer.c -- building one rank's training: all that takes memory or can fail before the first step. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 #include "worker/train/trainer_state.h"
@@ -20,35 +20,23 @@ void gp_trainer_free(gp_trainer *trainer)
         trainer->backend_ops->free(trainer->plan);
     if (trainer->validation_plan != NULL)
         trainer->backend_ops->free(trainer->validation_plan);
-    gp_trainer_keep_end(trainer);
-    gp_loader_free(trainer->loader);
-    gp_loader_free(trainer->validation_loader);
-    gp_comm_free(trainer->comm); /* the arena goes with it */
-    if (trainer->own_sums) {
-        gp_free(trainer->header);
-        gp_free(trainer->gradients);
-    }
+    gp_pipeline_close(&trainer->pipeline);
+    gp_train_data_close(&trainer->data);
+    gp_exchange_deinit(&trainer->exchange);
+    gp_comm_free(trainer->comm); /* frees the arena */
     gp_optim_free(trainer->optim);
-    if (!trainer->sharded)
+    if (trainer->shards.parameters[0] == NULL) /* otherwise in the arena */
         gp_free(trainer->parameters);
     gp_free(trainer->best);
-    gp_free(trainer->factors);
-    gp_free(trainer->buckets);
-    gp_tuning_deinit(&trainer->tuning);
-    gp_free(trainer->plans);
-    gp_free(trainer->classes);
-    gp_free(trainer->loads);
-    gp_free(trainer->coupling.sums);
+    gp_shards_deinit(&trainer->shards);
+    gp_train_tuning_deinit(&trainer->tuning);
+    gp_schedule_deinit(&trainer->schedule);
     gp_graph_free(trainer->graph);
     gp_netspec_free(trainer->spec);
-    if (!trainer->kept_stores) {
-        gp_store_close(trainer->data);
-        gp_store_close(trainer->validation);
-    }
     gp_free(trainer);
 }
 
-/* ---- the state it begins with ---- */
+/* ---- the state that a training begins with ---- */
 
 gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
@@ -76,9 +64,8 @@ static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup
     trainer->parameters = gp_aligned_calloc(64, count * sizeof(float));
     if (trainer->parameters == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parameters", count);
-    trainer->best_loss = INFINITY;
-    trainer->loss_scale = gp_loss_scale_begin(&trainer->options);
-    if (trainer->validation != NULL && gp_train_keeps_best(&trainer->options)) {
+    gp_train_progress_init(&trainer->progress, &trainer->options);
+    if (trainer->data.validation.store != NULL && gp_train_keeps_best(&trainer->options)) {
         trainer->best = gp_malloc(count * sizeof(float));
         if (trainer->best == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory to keep the best %zu parameters", count);
@@ -90,90 +77,83 @@ void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
 {
     uint64_t *optim_step;
 
-    *out = (gp_checkpoint){ .step = trainer->step,
-                            .epoch = trainer->epoch,
-                            .first = trainer->first,
-                            .best_loss = trainer->best_loss,
-                            .no_better = trainer->no_better,
-                            .loss_scale = trainer->loss_scale.scale,
-                            .loss_scale_good = trainer->loss_scale.good,
-                            .is_best = isfinite(trainer->best_loss) && trainer->no_better == 0,
-                            .parameters = trainer->parameters,
-                            .best = trainer->best };
+    *out = (gp_checkpoint){ .parameters = trainer->parameters, .best = trainer->best };
+    gp_train_progress_save(&trainer->progress, out);
     out->state = gp_optim_state(trainer->optim, &out->state_blobs, &optim_step);
     out->optim_step = *optim_step;
 }
 
-void gp_trainer_stand(gp_trainer *trainer, const gp_checkpoint *at)
+/* Read the checkpoint that the options name. Every rank reads the same file. */
+static gp_status trainer_read_checkpoint(gp_trainer *trainer, gp_checkpoint *out, gp_error *err)
 {
-    uint32_t blobs;
-    uint64_t *optim_step;
+    char damaged[240] = "";
 
-    gp_optim_state(trainer->optim, &blobs, &optim_step);
-    *optim_step = at->optim_step;
-    trainer->step = at->step;
-    trainer->epoch = at->epoch;
-    trainer->first = at->first;
-    trainer->best_loss = at->best_loss;
-    trainer->no_better = at->no_better;
-    if (trainer->loss_scale.scale > 0 && at->loss_scale > 0)
-        trainer->loss_scale = (gp_loss_scale){ .scale = at->loss_scale, .good = at->loss_scale_good };
-}
-
-/* Every rank reads the same file. */
-static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
-{
-    gp_checkpoint checkpoint;
-
-    gp_trainer_checkpoint(trainer, &checkpoint);
-    gp_status status =
-        gp_checkpoint_read(&checkpoint, &trainer->frame, trainer->options.resume, trainer->damaged, err);
+    gp_trainer_checkpoint(trainer, out);
+    gp_status status = gp_checkpoint_read(out, &trainer->frame, trainer->options.resume, damaged, err);
 
     if (status != GP_OK)
         return status;
-    trainer->plans = checkpoint.plans;
-    if (checkpoint.first >= trainer->shape.count)
-        return gp_fail(err, GP_ECORRUPT,
-                       "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
-                       checkpoint.step, checkpoint.first, trainer->shape.count);
-    gp_trainer_stand(trainer, &checkpoint);
-    /* A run that is complete takes no step: it validates once more, so that its result has the numbers. */
-    trainer->owes_validation = checkpoint.epoch >= trainer->options.max_epochs && trainer->validation != NULL;
-    snprintf(trainer->resumed, sizeof(trainer->resumed), "resumed after step %" PRIu64 " of %.200s",
-             trainer->step, trainer->options.resume);
+    trainer->tuning.document = out->plans;
+    if (damaged[0] != '\0')
+        gp_train_notes_add(&trainer->notes, true, "%s; the checkpoint before it is used", damaged);
+    gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s", out->step,
+                       trainer->options.resume);
     return GP_OK;
 }
 
-/* What the group before left; else what a training begins with, which one that joins later needs only if nobody else has
- * more. */
+static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
+{
+    gp_train_progress *progress = &trainer->progress;
+    uint64_t *optim_step;
+    uint32_t blobs;
+    gp_checkpoint checkpoint;
+    gp_status status = trainer_read_checkpoint(trainer, &checkpoint, err);
+
+    if (status != GP_OK)
+        return status;
+    if (checkpoint.first >= trainer->data.shape.count)
+        return gp_fail(err, GP_ECORRUPT,
+                       "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
+                       checkpoint.step, checkpoint.first, trainer->data.shape.count);
+    gp_optim_state(trainer->optim, &blobs, &optim_step);
+    *optim_step = checkpoint.optim_step;
+    gp_train_progress_resume(progress, &checkpoint);
+    /* A complete run takes no step: it validates once more, so that its result has the metrics. */
+    progress->validation_due =
+        checkpoint.epoch >= trainer->options.max_epochs && trainer->data.validation.store != NULL;
+    return GP_OK;
+}
+
+/* Take over the state of an earlier group, or else begin with the initial state. A rank that joins later initialises its
+ * parameters only if no other rank has some. */
 static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
+    const gp_train_options *options = &trainer->options;
+    const gp_store_info *data = gp_store_get_info(trainer->data.training.store);
     gp_checkpoint now;
     gp_status status = GP_OK;
 
     trainer->frame = (gp_checkpoint_frame){ .graph = trainer->graph,
-                                            .options = &trainer->options,
-                                            .data_fingerprint = gp_store_get_info(trainer->data)->fingerprint,
-                                            .world = trainer->world };
+                                            .options = options,
+                                            .data_fingerprint = data->fingerprint,
+                                            .world = setup->group->world };
     if (!gp_trainer_take(trainer, setup->held)) {
-        trainer->blank = trainer->again && trainer->options.resume[0] == '\0';
+        trainer->blank = trainer->restarted && options->resume[0] == '\0';
         if (!trainer->blank)
             status = gp_trainer_initialize(trainer, setup, err);
-        if (status == GP_OK && trainer->options.resume[0] != '\0')
+        if (status == GP_OK && options->resume[0] != '\0')
             status = trainer_resume(trainer, err);
     }
-    if (trainer->again) /* the first group has reported both */
-        trainer->resumed[0] = trainer->damaged[0] = '\0';
-    if (status != GP_OK || trainer->options.checkpoint_path[0] == '\0' || trainer->rank != 0)
+    if (status != GP_OK || options->checkpoint_path[0] == '\0' || setup->group->rank != 0)
         return status;
     gp_trainer_checkpoint(trainer, &now);
-    return gp_saver_new(&trainer->saver, trainer->options.checkpoint_path, &trainer->frame, now.state_blobs,
+    return gp_saver_new(&trainer->saver, options->checkpoint_path, &trainer->frame, now.state_blobs,
                         now.best != NULL, err);
 }
 
-/* ---- the whole ---- */
+/* ---- building ---- */
 
-/* Where the time of a beginning goes; after a death or a resize it is what all wait for. */
+/* Phases of a start. After a worker failure or a resize all ranks wait for them. */
 enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
 
 /* Parts of the time that a training took to get ready. */
@@ -202,26 +182,67 @@ static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, 
         status = gp_netspec_from_json(&trainer->spec, setup->netspec, setup->netspec_bytes, err);
     if (status == GP_OK)
         status = gp_graph_new(&trainer->graph, trainer->spec, err);
-    if (status == GP_OK)
-        status = gp_trainer_open_data(trainer, setup, err);
+    if (status == GP_OK) {
+        gp_train_held_take_stores(setup->held, trainer->graph, &trainer->data);
+        status = gp_train_data_open(&trainer->data, setup, &trainer->options, trainer->graph, err);
+    }
     gp_fault_point("loading");
     return status;
 }
 
 static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
-    gp_status status = gp_trainer_check_batch(trainer, err);
+    gp_status status = gp_schedule_init(&trainer->schedule, &trainer->options, trainer->graph,
+                                        &trainer->data.shape, trainer->data.validation.store != NULL, err);
 
     if (status == GP_OK)
-        status = gp_trainer_new_loaders(trainer, err);
+        status = gp_train_data_start(&trainer->data, &trainer->options, trainer->schedule.micro_batch, err);
     if (status == GP_OK)
-        status = gp_trainer_name_classes(trainer, err);
-    if (status == GP_OK)
-        status = gp_trainer_cut_buckets(trainer, err);
+        status = gp_exchange_init(&trainer->exchange, trainer->graph, &trainer->options, trainer->control,
+                                  trainer->backend_ops->steps != NULL, err);
     if (status == GP_OK)
         status = trainer_take_memory(trainer, setup, err);
     if (status == GP_OK)
         status = gp_optim_new(&trainer->optim, trainer->graph, &trainer->options, err);
+    return status;
+}
+
+/* Decide whether the ranks share one copy of the state. If so, a rank whose copy no other rank needs frees it before the
+ * group takes its memory. */
+static gp_status build_shards(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    if (setup->group->world == 1 || trainer->backend_ops->rebind == NULL)
+        return GP_OK;
+
+    gp_status status = gp_shards_init(&trainer->shards, trainer->graph, &trainer->options,
+                                      setup->shard_minimum, trainer->schedule.batch, err);
+
+    if (status == GP_OK && trainer->shards.active && !trainer->restarted &&
+        setup->group->rank != GP_SHARD_OWNER) {
+        gp_free(trainer->parameters);
+        trainer->parameters = NULL;
+        gp_optim_place_state(trainer->optim, NULL);
+    }
+    return status;
+}
+
+static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+{
+    gp_status status = build_shards(trainer, setup, err);
+
+    if (status == GP_OK)
+        status = gp_trainer_join(trainer, setup->group, err);
+    if (status == GP_OK)
+        status = gp_trainer_check_layout(trainer, err);
+    if (status == GP_OK && trainer->restarted)
+        status = gp_trainer_agree(trainer, setup, err);
+    if (status == GP_OK)
+        status = gp_shards_place(&trainer->shards, &trainer->parameters, trainer->graph, trainer->optim,
+                                 &trainer->exchange, err);
+    if (status == GP_OK)
+        status = gp_train_data_compare(&trainer->data, trainer->comm, err);
+    if (status == GP_OK)
+        status = gp_exchange_couple(&trainer->exchange, trainer->graph, &trainer->options, err);
     return status;
 }
 
@@ -237,64 +258,63 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = trainer_begin_state(trainer, setup, err);
     built_ns[BUILT_STATE] = gp_now_ns();
-    if (status == GP_OK && gp_trainer_shards(trainer)) {
-        gp_trainer_shard_release(trainer);
-        status = gp_trainer_choose_factors(trainer, err);
-    }
     if (status == GP_OK)
-        status = gp_trainer_join(trainer, setup->group, err);
-    if (status == GP_OK)
-        status = gp_trainer_check_layout(trainer, err);
-    if (status == GP_OK && trainer->again)
-        status = gp_trainer_agree(trainer, setup, err);
-    if (status == GP_OK && gp_trainer_shards(trainer))
-        status = gp_trainer_shard_state(trainer, err);
-    if (status == GP_OK)
-        status = gp_trainer_place_factors(trainer, err);
-    if (status == GP_OK)
-        status = gp_trainer_check_data(trainer, err);
-    if (status == GP_OK)
-        status = gp_trainer_couple(trainer, err);
+        status = build_group(trainer, setup, err);
     built_ns[BUILT_GROUP] = gp_now_ns();
     if (status == GP_OK)
         status = gp_trainer_compile(trainer, err);
     if (status == GP_OK)
-        status = gp_trainer_keep(trainer, err);
+        status = gp_pipeline_open(&trainer->pipeline, trainer->optim, &trainer->notes, err);
     built_ns[BUILT_PLANS] = gp_now_ns();
     take_times(times, begin_ns, built_ns);
     return status;
 }
 
+/* Bytes of parameters, state, exchange, plans and prefetched batches on this rank. */
+static uint64_t memory_bytes(const gp_trainer *trainer)
+{
+    const gp_store_info *data = &trainer->data.shape;
+    const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+    uint64_t bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
+                     GP_TRAIN_PREFETCH * (uint64_t)trainer->schedule.micro_batch *
+                         (data->sample_bytes + data->target_bytes);
+
+    if (trainer->options.reproducible)
+        bytes += 2 * trainer->graph->blob_count * sizeof(int64_t);
+    if (trainer->validation_plan != NULL)
+        bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
+    return bytes;
+}
+
+/* The correction for shards: they replace parameters and state, and lie in the memory of their owner. */
+static uint64_t shard_memory_bytes(const gp_trainer *trainer)
+{
+    const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+    size_t bytes = gp_shards_bytes(&trainer->shards, trainer->graph, trainer->optim);
+
+    if (!trainer->shards.active)
+        return 0;
+    return (gp_comm_rank(trainer->comm) == GP_SHARD_OWNER ? bytes : 0) - 2 * blob_bytes;
+}
+
 static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
 {
-    const gp_store_info *data = &trainer->shape;
-    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+    const gp_schedule *schedule = &trainer->schedule;
+    const gp_store *validation = trainer->data.validation.store;
     uint32_t first;
 
     *ready = (gp_train_ready){
-        .rank = trainer->rank,
-        .world = trainer->world,
-        .samples = data->count,
-        .validation_samples = trainer->validation == NULL ? 0 : gp_store_get_info(trainer->validation)->count,
-        .steps_per_epoch = (data->count + trainer->world_batch - 1) / trainer->world_batch,
-        .batch = trainer->world_batch,
+        .rank = schedule->rank,
+        .world = schedule->world,
+        .samples = schedule->samples,
+        .validation_samples = validation == NULL ? 0 : gp_store_get_info(validation)->count,
+        .steps_per_epoch = gp_schedule_steps_per_epoch(schedule),
+        .batch = schedule->batch,
         .parameters = trainer->graph->learned_count,
         .classes = trainer->graph->class_count,
-        .step = trainer->step,
-        .memory_bytes =
-            3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
-            LOADER_DEPTH * (uint64_t)trainer->micro_batch * (data->sample_bytes + data->target_bytes),
+        .memory_bytes = memory_bytes(trainer) + shard_memory_bytes(trainer),
     };
-    gp_trainer_share(trainer, trainer->world_batch, trainer->rank, &first, &ready->batch_rank);
-    if (trainer->sharded && trainer->rank == 0)
-        ready->memory_bytes +=
-            gp_trainer_shard_bytes(trainer) + gp_trainer_factor_bytes(trainer) - 2 * blob_bytes;
-    else if (trainer->sharded)
-        ready->memory_bytes -= 2 * blob_bytes;
-    if (trainer->options.reproducible)
-        ready->memory_bytes += 2 * trainer->graph->blob_count * sizeof(int64_t);
-    if (trainer->validation_plan != NULL)
-        ready->memory_bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
+    gp_schedule_share(schedule, schedule->batch, &first, &ready->batch_rank);
 }
 
 static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
@@ -308,10 +328,21 @@ static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
     trainer->control = setup->control;
     trainer->backend_ops = setup->backend_ops;
     trainer->backend = setup->backend;
-    trainer->rank = setup->group->rank;
-    trainer->world = setup->group->world;
-    trainer->again = setup->begin->restart > 0;
-    trainer->shard_minimum = setup->shard_minimum;
+    trainer->restarted = setup->begin->restart > 0;
+    trainer->schedule.rank = setup->group->rank;
+    trainer->schedule.world = setup->group->world;
+    trainer->tuning = (gp_train_tuning){ .options = &trainer->options,
+                                         .backend_ops = setup->backend_ops,
+                                         .backend = setup->backend,
+                                         .control = setup->control,
+                                         .restarted = trainer->restarted };
+    trainer->pipeline = (gp_pipeline){ .ops = setup->backend_ops->steps,
+                                       .backend = setup->backend,
+                                       .options = &trainer->options,
+                                       .schedule = &trainer->schedule,
+                                       .data = &trainer->data,
+                                       .exchange = &trainer->exchange,
+                                       .progress = &trainer->progress };
     return trainer;
 }
 
@@ -358,11 +389,12 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
     gp_status status = trainer_build(trainer, setup, &times, err);
 
     if (status != GP_OK) {
-        gp_trainer_return_stores(trainer, setup->held);
+        gp_train_held_return_stores(setup->held, trainer->graph, &trainer->data);
         gp_trainer_free(trainer);
         return status;
     }
     trainer_describe(trainer, ready);
+    ready->step = trainer->progress.step;
     ready->ready_ms = (double)(gp_now_ns() - begin_ns) * 1e-6;
     ready->data_ms = times.data_ms;
     ready->network_ms = times.network_ms;
@@ -372,7 +404,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
 
 const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count)
 {
-    bool best = trainer->best != NULL && isfinite(trainer->best_loss);
+    bool best = trainer->best != NULL && isfinite(trainer->progress.best_loss);
 
     *count = trainer->graph->blob_count;
     return best ? trainer->best : trainer->parameters;
@@ -380,5 +412,5 @@ const float *gp_trainer_weights(const gp_trainer *trainer, size_t *count)
 
 const char *gp_trainer_classes(const gp_trainer *trainer)
 {
-    return trainer->classes;
+    return trainer->data.classes;
 }

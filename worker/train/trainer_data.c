@@ -1,15 +1,17 @@
-/* trainer_data.c -- what a rank reads: the stores, its share of a mini-batch, the loaders. */
+/* trainer_data.c -- opening, sharing, comparing and reporting the data of a training. */
+#include "worker/train/trainer_data.h"
+
 #include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/cached.h"
 #include "common/base/text/json.h"
 #include "common/data/store/class_match.h"
 #include "common/model/graph/normalization.h"
-#include "worker/train/exact.h"
-#include "worker/train/trainer_state.h"
 
 /* Check that the network takes the samples and targets of a store. */
 static gp_status store_check(const gp_store_info *info, const gp_graph *graph, gp_error *err)
@@ -22,8 +24,9 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
                : status;
 }
 
-/* validation_data "" means none, "=" the test split of the training source. */
-static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+/* validation_data: "" means none, "=" the test split of the training source. */
+static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
+                             const gp_train_options *options, const gp_graph *graph, gp_error *err)
 {
     const gp_train_begin *begin = setup->begin;
     bool same = strcmp(begin->validation_data, "=") == 0;
@@ -33,180 +36,44 @@ static gp_status trainer_open_stores(gp_trainer *trainer, const gp_trainer_setup
     gp_augment fixed;
     gp_status (*open)(gp_store **, const char *, gp_data_role, const gp_store_options *, gp_error *) =
         setup->open == NULL ? gp_store_open_with : setup->open;
-    gp_status status = gp_augment_parse(&trainer->augment, trainer->options.augment, err);
-
-    trainer->data = gp_trainer_take_store(trainer, setup, false);
-    trainer->validation = gp_trainer_take_store(trainer, setup, true);
+    gp_status status = gp_augment_parse(&data->augment, options->augment, err);
 
     if (status == GP_OK)
-        status = gp_augment_images(&images, &trainer->augment, trainer->options.image_size,
-                                   &trainer->graph->spec->input, err);
+        status = gp_augment_images(&images, &data->augment, options->image_size, &graph->spec->input, err);
     if (status == GP_OK)
         status = gp_class_list_read(&names, setup->classes, setup->classes_bytes, err);
     if (status == GP_OK) {
-        if (trainer->graph->spec->resized)
+        if (graph->spec->resized)
             memset(images.exact, 0, sizeof(images.exact));
-        images.on_bad = (gp_on_bad)trainer->options.on_bad;
-        images.cache_bytes = gp_store_cache_bytes(trainer->options.image_cache);
+        images.on_bad = (gp_on_bad)options->on_bad;
+        images.cache_bytes = gp_store_cache_bytes(options->image_cache);
         images.class_names = names.names;
         images.class_count = names.count;
-        if (trainer->data == NULL)
-            status = open(&trainer->data, begin->data, GP_DATA_TRAIN, &images, err);
+        if (data->training.store == NULL)
+            status = open(&data->training.store, begin->data, GP_DATA_TRAIN, &images, err);
         gp_class_list_deinit(&names);
     }
     if (status == GP_OK)
-        status = gp_augment_shape(&trainer->shape, &trainer->augment, gp_store_get_info(trainer->data), err);
+        status = gp_augment_shape(&data->shape, &data->augment, gp_store_get_info(data->training.store), err);
     if (status == GP_OK)
-        status = store_check(&trainer->shape, trainer->graph, err);
+        status = store_check(&data->shape, graph, err);
     if (status != GP_OK || begin->validation_data[0] == '\0')
         return status;
-    images.class_names = gp_store_get_info(trainer->data)->class_names;
-    images.class_count = gp_store_get_info(trainer->data)->class_count;
-    fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
-    if (trainer->validation == NULL)
-        status = open(&trainer->validation, same ? begin->data : begin->validation_data,
+    images.class_names = gp_store_get_info(data->training.store)->class_names;
+    images.class_count = gp_store_get_info(data->training.store)->class_count;
+    fixed = gp_augment_fixed(&data->augment, options->image_size);
+    if (data->validation.store == NULL)
+        status = open(&data->validation.store, same ? begin->data : begin->validation_data,
                       same ? GP_DATA_TEST : GP_DATA_GIVEN, &images, err);
     if (status == GP_OK)
-        status = gp_augment_shape(&validation, &fixed, gp_store_get_info(trainer->validation), err);
-    return status == GP_OK ? store_check(&validation, trainer->graph, err) : status;
+        status = gp_augment_shape(&validation, &fixed, gp_store_get_info(data->validation.store), err);
+    return status == GP_OK ? store_check(&validation, graph, err) : status;
 }
 
-gp_status gp_trainer_open_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+/* Write the class names of the training data as a JSON array. */
+static gp_status name_classes(gp_train_data *data, gp_error *err)
 {
-    gp_status status = trainer_open_stores(trainer, setup, err);
-    char host[HOST_NAME_MAX + 1] = "";
-
-    /* What one worker cannot see, another may. */
-    if (status != GP_OK && trainer->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
-        gp_error_prefix(err, "on %s", host);
-    return status;
-}
-
-void gp_trainer_share(const gp_trainer *trainer, uint32_t total, uint32_t rank, uint32_t *first,
-                      uint32_t *count)
-{
-    uint32_t block = trainer->options.reproducible ? REPRODUCIBLE_BLOCK : 1;
-    uint32_t blocks = (total + block - 1) / block;
-
-    if (trainer->loads == NULL)
-        gp_split(blocks, trainer->world, rank, first, count);
-    else
-        gp_split_loads(blocks, trainer->loads, trainer->world, rank, first, count);
-    *first = *first * block < total ? *first * block : total;
-    *count = *count * block < total - *first ? *count * block : total - *first;
-}
-
-/* What can have the same bits on any number of workers. */
-static gp_status trainer_check_reproducible(gp_trainer *trainer, gp_error *err)
-{
-    if (!trainer->options.reproducible)
-        return GP_OK;
-    if (trainer->options.precision == GP_PRECISION_F16)
-        return gp_fail(err, GP_EINVAL,
-                       "reproducible adds up gradients as they are, and fp16 skips steps by them; use f32, "
-                       "tf32 or bf16");
-    if (trainer->graph->couples_samples)
-        return gp_fail(
-            err, GP_EINVAL,
-            "network %s couples the samples of a call (batch norm), so its bits depend on who computes them; "
-            "reproducible needs layers that do not, such as group norm",
-            trainer->spec->name);
-    if (trainer->options.micro_batch_size != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "reproducible computes blocks of %d samples; leave micro-batch-size (%" PRId64
-                       ") at 0",
-                       REPRODUCIBLE_BLOCK, trainer->options.micro_batch_size);
-    if ((trainer->world_batch + REPRODUCIBLE_BLOCK - 1) / REPRODUCIBLE_BLOCK > GP_EXACT_TERMS)
-        return gp_fail(err, GP_ELIMIT,
-                       "reproducible adds up at most %d blocks of %d samples; mini-batch-size is %" PRIu32,
-                       GP_EXACT_TERMS, REPRODUCIBLE_BLOCK, trainer->world_batch);
-    trainer->micro_batch = REPRODUCIBLE_BLOCK;
-    return GP_OK;
-}
-
-static gp_status trainer_set_loads(gp_trainer *trainer, gp_error *err)
-{
-    double loads[GP_LOADS_MAX];
-    bool given;
-    gp_status status = gp_train_options_loads(&trainer->options, trainer->world, loads, &given, err);
-
-    if (status != GP_OK || !given)
-        return status;
-    trainer->loads = gp_calloc(trainer->world, sizeof(*loads));
-    if (trainer->loads == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the loads of %" PRIu32 " workers", trainer->world);
-    memcpy(trainer->loads, loads, trainer->world * sizeof(*loads));
-    return GP_OK;
-}
-
-/* Samples of the largest share of a mini-batch. */
-static uint32_t trainer_largest_share(const gp_trainer *trainer)
-{
-    uint32_t largest = 1, first, count;
-
-    for (uint32_t rank = 0; rank < trainer->world; rank++) {
-        gp_trainer_share(trainer, trainer->world_batch, rank, &first, &count);
-        largest = count > largest ? count : largest;
-    }
-    return largest;
-}
-
-gp_status gp_trainer_check_batch(gp_trainer *trainer, gp_error *err)
-{
-    uint32_t samples = trainer->shape.count;
-    gp_status status = trainer_set_loads(trainer, err);
-    uint32_t largest;
-
-    if (status != GP_OK)
-        return status;
-
-    trainer->world_batch = (uint32_t)trainer->options.mini_batch_size;
-    if (trainer->world_batch > samples)
-        return gp_fail(err, GP_EINVAL,
-                       "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
-                       " samples; use at most that many",
-                       trainer->world_batch, trainer->shape.source, samples);
-    largest = trainer_largest_share(trainer);
-    trainer->micro_batch =
-        trainer->options.micro_batch_size > 0 && trainer->options.micro_batch_size < largest
-            ? (uint32_t)trainer->options.micro_batch_size
-            : largest;
-    if (trainer->graph->couples_samples && trainer->micro_batch < largest)
-        return gp_fail(err, GP_EINVAL,
-                       "micro-batch-size is %" PRIu32
-                       ", but network %s couples the samples of a call; leave it at 0",
-                       trainer->micro_batch, trainer->spec->name);
-    return trainer_check_reproducible(trainer, err);
-}
-
-gp_status gp_trainer_new_loaders(gp_trainer *trainer, gp_error *err)
-{
-    uint64_t seed = (uint64_t)trainer->options.seed;
-    gp_status status;
-
-    gp_augment fixed = gp_augment_fixed(&trainer->augment, trainer->options.image_size);
-    gp_loader_options options = { .depth = LOADER_DEPTH,
-                                  .depth_max = GP_LOADER_DEPTH_MAX,
-                                  .bytes_max = LOADER_BYTES_MAX,
-                                  .capacity = trainer->micro_batch,
-                                  .augment = &trainer->augment,
-                                  .seed = seed };
-
-    gp_sampler_init(&trainer->sampler, trainer->shape.count, (gp_shuffle)trainer->options.shuffle, seed);
-    status = gp_loader_new_with(&trainer->loader, trainer->data, &trainer->sampler, &options, err);
-    if (status != GP_OK || trainer->validation == NULL)
-        return status;
-    gp_sampler_init(&trainer->validation_sampler, gp_store_get_info(trainer->validation)->count,
-                    GP_SHUFFLE_NEVER, seed);
-    options.augment = &fixed;
-    options.depth_max = 0;
-    return gp_loader_new_with(&trainer->validation_loader, trainer->validation, &trainer->validation_sampler,
-                              &options, err);
-}
-
-gp_status gp_trainer_name_classes(gp_trainer *trainer, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(trainer->data);
+    const gp_store_info *info = gp_store_get_info(data->training.store);
     gp_buffer buffer;
     gp_json_writer writer;
     size_t bytes;
@@ -220,7 +87,241 @@ gp_status gp_trainer_name_classes(gp_trainer *trainer, gp_error *err)
     gp_status status = gp_json_writer_finish(&writer, err);
 
     if (status == GP_OK)
-        trainer->classes = (char *)gp_buffer_take(&buffer, &bytes);
+        data->classes = (char *)gp_buffer_take(&buffer, &bytes);
     gp_buffer_deinit(&buffer);
     return status;
+}
+
+gp_status gp_train_data_open(gp_train_data *data, const gp_trainer_setup *setup,
+                             const gp_train_options *options, const gp_graph *graph, gp_error *err)
+{
+    gp_status status = stores_open(data, setup, options, graph, err);
+    char host[HOST_NAME_MAX + 1] = "";
+
+    /* Files that are missing on one worker may be there on another. */
+    if (status != GP_OK && setup->group->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
+        gp_error_prefix(err, "on %s", host);
+    return status == GP_OK ? name_classes(data, err) : status;
+}
+
+void gp_train_data_close(gp_train_data *data)
+{
+    gp_loader_free(data->training.loader);
+    gp_loader_free(data->validation.loader);
+    gp_store_close(data->training.store);
+    gp_store_close(data->validation.store);
+    gp_free(data->classes);
+}
+
+gp_status gp_train_data_start(gp_train_data *data, const gp_train_options *options, uint32_t micro_batch,
+                              gp_error *err)
+{
+    gp_train_source *training = &data->training, *validation = &data->validation;
+    uint64_t seed = (uint64_t)options->seed;
+    gp_augment fixed = gp_augment_fixed(&data->augment, options->image_size);
+    gp_loader_options with = { .depth = GP_TRAIN_PREFETCH,
+                               .depth_max = GP_LOADER_DEPTH_MAX,
+                               .bytes_max = GP_TRAIN_PREFETCH_BYTES_MAX,
+                               .capacity = micro_batch,
+                               .augment = &data->augment,
+                               .seed = seed };
+    gp_status status;
+
+    gp_sampler_init(&training->sampler, data->shape.count, (gp_shuffle)options->shuffle, seed);
+    status = gp_loader_new_with(&training->loader, training->store, &training->sampler, &with, err);
+    if (status != GP_OK || validation->store == NULL)
+        return status;
+    gp_sampler_init(&validation->sampler, gp_store_get_info(validation->store)->count, GP_SHUFFLE_NEVER,
+                    seed);
+    with.augment = &fixed;
+    with.depth_max = 0;
+    return gp_loader_new_with(&validation->loader, validation->store, &validation->sampler, &with, err);
+}
+
+gp_status gp_train_data_request(gp_train_data *data, const gp_schedule *schedule, gp_train_cursor *at,
+                                gp_error *err)
+{
+    gp_train_call next;
+
+    if (!gp_schedule_next(schedule, at, &next))
+        return GP_OK;
+    return gp_loader_request(data->training.loader, next.epoch, next.first, next.count, err);
+}
+
+gp_status gp_train_data_prefetch(gp_train_data *data, const gp_schedule *schedule, gp_train_cursor *at,
+                                 gp_error *err)
+{
+    gp_status status = GP_OK;
+
+    for (uint32_t i = 0; i < gp_loader_depth_max(data->training.loader) && status == GP_OK; i++)
+        status = gp_train_data_request(data, schedule, at, err);
+    return status;
+}
+
+void gp_train_data_hand_over(gp_train_data *data, gp_store *stores[2], uint64_t skipped[2])
+{
+    gp_train_source *sources[2] = { &data->training, &data->validation };
+
+    for (int i = 0; i < 2; i++) {
+        gp_loader_free(sources[i]->loader);
+        sources[i]->loader = NULL;
+        if (stores[i] != NULL)
+            continue;
+        stores[i] = sources[i]->store;
+        skipped[i] = sources[i]->skipped_reported;
+        sources[i]->store = NULL;
+    }
+}
+
+/* ---- comparing the data of all ranks ---- */
+
+/* The data as one rank sees them. */
+typedef struct data_seen {
+    uint64_t training, validation; /* fingerprints; validation 0: none */
+    uint64_t samples, validation_samples;
+    char host[64];
+} data_seen;
+
+static data_seen data_see(const gp_train_data *data)
+{
+    const gp_store_info *training = gp_store_get_info(data->training.store);
+    data_seen seen = { .training = training->fingerprint, .samples = training->count };
+
+    if (data->validation.store != NULL) {
+        seen.validation = gp_store_get_info(data->validation.store)->fingerprint;
+        seen.validation_samples = gp_store_get_info(data->validation.store)->count;
+    }
+    gethostname(seen.host, sizeof(seen.host) - 1);
+    return seen;
+}
+
+static bool data_same(const data_seen *a, const data_seen *b)
+{
+    return a->training == b->training && a->validation == b->validation && a->samples == b->samples &&
+           a->validation_samples == b->validation_samples;
+}
+
+/* The first rank among those that most ranks agree with. */
+static uint32_t data_most(const data_seen *all, uint32_t world)
+{
+    uint32_t best = 0, most = 0;
+
+    for (uint32_t i = 0; i < world; i++) {
+        uint32_t same = 0;
+
+        for (uint32_t k = 0; k < world; k++)
+            same += data_same(&all[i], &all[k]);
+        if (same > most) {
+            most = same;
+            best = i;
+        }
+    }
+    return best;
+}
+
+static gp_status data_judge(const gp_train_data *data, const data_seen *all, const gp_comm *comm,
+                            gp_error *err)
+{
+    const uint32_t world = gp_comm_world(comm);
+    const data_seen *usual = &all[data_most(all, world)], *ours = &all[gp_comm_rank(comm)];
+    bool training = ours->training != usual->training || ours->samples != usual->samples;
+    const gp_store_info *info = gp_store_get_info(
+        training || data->validation.store == NULL ? data->training.store : data->validation.store);
+
+    if (!data_same(ours, usual))
+        return gp_fail(err, GP_EINVAL,
+                       "on %s the %s data %s differ from what other workers see on %s: %" PRIu64
+                       " samples here, %" PRIu64 " there%s; let all workers see the same files",
+                       ours->host, training ? "training" : "validation", info->source, usual->host,
+                       training ? ours->samples : ours->validation_samples,
+                       training ? usual->samples : usual->validation_samples,
+                       (training ? ours->samples == usual->samples
+                                 : ours->validation_samples == usual->validation_samples)
+                           ? ", with other content"
+                           : "");
+    for (uint32_t rank = 0; rank < world; rank++)
+        if (!data_same(&all[rank], usual))
+            return gp_fail(err, GP_EPEER, "rank %" PRIu32 " of %" PRIu32 " sees other data", rank, world);
+    return GP_OK;
+}
+
+gp_status gp_train_data_compare(const gp_train_data *data, gp_comm *comm, gp_error *err)
+{
+    const uint32_t world = gp_comm_world(comm);
+    data_seen *all = gp_calloc(world, sizeof(*all));
+    size_t *parts = gp_calloc(world + 1, sizeof(*parts));
+    gp_status status = GP_OK;
+
+    if (all == NULL || parts == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory to compare the data of %" PRIu32 " workers", world);
+    if (status == GP_OK) {
+        for (uint32_t rank = 0; rank <= world; rank++)
+            parts[rank] = rank * sizeof(*all);
+        all[gp_comm_rank(comm)] = data_see(data);
+        status = gp_comm_gather_private(comm, all, parts, err);
+    }
+    if (status == GP_OK)
+        status = data_judge(data, all, comm, err);
+    gp_free(all);
+    gp_free(parts);
+    return status;
+}
+
+/* ---- reports ---- */
+
+enum { DECODE_REPORTED_NS = 100000000 }; /* shorter decoding is not reported */
+
+/* Report how long this rank decoded the samples of a store, if it did, and where the result is cached. */
+static void report_decoding(const gp_store *store, const char *part, const gp_train_sink *sink)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    char directory[PATH_MAX], text[400];
+
+    if (info->decode_ns < DECODE_REPORTED_NS)
+        return;
+    if (gp_cache_path(directory, sizeof(directory), "decoded", NULL, NULL) != GP_OK)
+        snprintf(directory, sizeof(directory), "the cache: neither XDG_CACHE_HOME nor HOME is set");
+    snprintf(text, sizeof(text), "decoded the %s data of %.100s in %.2f s; %s %.200s", part, info->source,
+             (double)info->decode_ns * 1e-9,
+             info->decode_cached ? "cached for later runs in" : "it could not be cached in", directory);
+    sink->note(sink->context, text, false);
+}
+
+void gp_train_data_report(const gp_train_data *data, bool rank_0, bool restarted, const gp_train_sink *sink)
+{
+    static const char *const parts[2] = { "training", "validation" };
+    const gp_store *stores[2] = { data->training.store, data->validation.store };
+    char text[400];
+
+    for (int i = 0; i < 2 && rank_0; i++)
+        if (stores[i] != NULL && gp_store_left_out(stores[i], text, sizeof(text))[0] != '\0')
+            sink->note(sink->context, text, false);
+    for (int i = 0; i < 2 && !restarted; i++)
+        if (stores[i] != NULL)
+            report_decoding(stores[i], parts[i], sink);
+}
+
+static void source_add_skipped(gp_train_source *source, gp_train_done *done)
+{
+    uint64_t reported = source->skipped_reported;
+    uint32_t index[GP_SKIPPED_TOLD], count = gp_store_skipped_first(source->store, index);
+    size_t bytes = strlen(done->skipped_names);
+
+    source->skipped_reported = gp_store_skipped(source->store);
+    done->skipped += source->skipped_reported - reported;
+    for (uint64_t i = reported; i < count; i++) {
+        char name[256];
+        size_t length = strlen(gp_store_name(source->store, index[i], name, sizeof(name)));
+
+        if (bytes + length + 2 > sizeof(done->skipped_names))
+            return;
+        bytes += (size_t)sprintf(done->skipped_names + bytes, "%s\n", name);
+    }
+}
+
+void gp_train_data_add_skipped(gp_train_data *data, gp_train_done *done)
+{
+    source_add_skipped(&data->training, done);
+    if (data->validation.store != NULL)
+        source_add_skipped(&data->validation, done);
 }

@@ -1,119 +1,327 @@
-/* trainer_exchange.c -- what the ranks of a training add up: gradients bucket by bucket, then the head of the arena. */
+#include "worker/train/trainer_exchange.h"
+
+#include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "worker/train/exact.h"
+#include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
-#include "worker/train/trainer_state.h"
+#include "worker/train/exact.h"
 
-void gp_trainer_progress(gp_trainer *trainer)
+/* The first of the words: GP_SUMS high words, as many low words, then integers. The gradients follow: blob_count high words,
+ * then blob_count low words. */
+enum { WORD_STOP = 2 * GP_SUMS, WORD_PAUSE, WORD_SAMPLES, WORD_BAD, WORD_COUNT };
+
+gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause)
 {
-    atomic_fetch_add_explicit(&trainer->control->progress, 1, memory_order_relaxed);
+    double mean_square = sums[GP_SUM_SQUARES] / sums[GP_SUM_VALUES];
+
+    return (gp_step_result){ .weight = sums[GP_SUM_WEIGHT],
+                             .loss = sums[GP_SUM_LOSS] / sums[GP_SUM_WEIGHT],
+                             .accuracy = sums[GP_SUM_CORRECT] / sums[GP_SUM_CLASSED],
+                             .rmse = mean_square <= GP_ERROR_MAX ? sqrt(mean_square) : NAN,
+                             .samples = samples,
+                             .bad = sums[GP_SUM_BAD],
+                             .stop = stop,
+                             .pause = pause };
 }
 
-/* gp_ready_fn: all-reduce the buckets that are complete, in order. */
-gp_status gp_trainer_exchange(void *context, size_t final_count, gp_error *err)
+/* ---- memory ---- */
+
+/* Lengthen the last bucket to the wanted size, then begin more buckets. */
+static void bucket_append(gp_exchange *exchange, size_t first, size_t count, size_t wanted)
 {
-    gp_trainer *trainer = context;
+    while (count > 0) {
+        gp_range *last = exchange->bucket_count == 0 ? NULL : &exchange->buckets[exchange->bucket_count - 1];
+        size_t room = wanted, part;
+
+        if (last != NULL && last->first + last->count == first && last->count < wanted) {
+            room -= last->count;
+        } else {
+            last = &exchange->buckets[exchange->bucket_count++];
+            *last = (gp_range){ .first = first };
+        }
+        part = count < room ? count : room;
+        last->count += part;
+        first += part;
+        count -= part;
+    }
+}
+
+/* Float32 elements of a bucket. Sums in shared memory are fastest while they fit a cache. Between GPUs each sum costs some
+ * ten microseconds, and the links are saturated from some ten MiB on. */
+static size_t bucket_wanted(const gp_train_options *options, bool on_device)
+{
+    enum { DEVICE_BUCKET_BYTES = 25 << 20 };
+    const gp_param *param = gp_params_find(gp_train_options_table, "exchange-bucket-bytes");
+    bool given = gp_params_changed(param, options);
+
+    return (on_device && !given ? DEVICE_BUCKET_BYTES : (size_t)options->exchange_bucket_bytes) /
+           sizeof(float);
+}
+
+gp_status gp_exchange_init(gp_exchange *exchange, const gp_graph *graph, const gp_train_options *options,
+                           gp_train_control *control, bool on_device, gp_error *err)
+{
+    size_t wanted = bucket_wanted(options, on_device);
+    size_t most = graph->blob_count / wanted + graph->parameter_count + 1;
+
+    exchange->control = control;
+    exchange->blob_count = graph->blob_count;
+    exchange->buckets = gp_calloc(most, sizeof(*exchange->buckets));
+    if (exchange->buckets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %zu buckets", most);
+    /* The backward pass completes the last layer first; within a layer the tensors keep their order in the blob. */
+    for (uint32_t end = graph->parameter_count, first; end > 0; end = first) {
+        first = end - 1;
+        while (first > 0 && graph->parameters[first - 1].layer == graph->parameters[first].layer)
+            first--;
+        for (uint32_t p = first; p < end; p++) {
+            const gp_parameter *parameter = &graph->parameters[p];
+
+            if (gp_parameter_learns(parameter) || parameter->statistic != GP_STATISTIC_NONE)
+                bucket_append(exchange, parameter->offset, (size_t)parameter->count, wanted);
+        }
+    }
+    return GP_OK;
+}
+
+void gp_exchange_deinit(gp_exchange *exchange)
+{
+    if (exchange->comm == NULL || exchange->words != NULL) { /* not in the arena */
+        gp_free(exchange->header);
+        gp_free(exchange->gradients);
+    }
+    gp_free(exchange->buckets);
+    gp_free(exchange->coupling.sums);
+}
+
+size_t gp_exchange_arena_bytes(const gp_exchange *exchange, bool reproducible)
+{
+    enum { ALIGNMENT = 2 * 64 }; /* of two ranges */
+
+    return ALIGNMENT + (reproducible
+                            ? (WORD_COUNT + 2 * exchange->blob_count) * sizeof(int64_t)
+                            : GP_HEADER_COUNT * sizeof(double) + exchange->blob_count * sizeof(float));
+}
+
+static gp_status place_private(gp_exchange *exchange, gp_error *err)
+{
+    exchange->header = gp_aligned_calloc(64, GP_HEADER_COUNT * sizeof(double));
+    exchange->gradients = gp_aligned_calloc(64, exchange->blob_count * sizeof(float));
+    return exchange->header != NULL && exchange->gradients != NULL
+               ? GP_OK
+               : gp_fail(err, GP_ENOMEM, "no memory for gradients of %zu parameters", exchange->blob_count);
+}
+
+gp_status gp_exchange_place(gp_exchange *exchange, gp_comm *comm, bool reproducible, bool sharded,
+                            gp_error *err)
+{
+    void *range;
+    gp_status status;
+
+    exchange->comm = comm;
+    exchange->by_bucket = !reproducible && !sharded;
+    if (comm == NULL)
+        return place_private(exchange, err);
+    if (reproducible) {
+        status =
+            gp_comm_arena_alloc(comm, (WORD_COUNT + 2 * exchange->blob_count) * sizeof(int64_t), &range, err);
+        if (status != GP_OK)
+            return status;
+        exchange->words = range;
+        return place_private(exchange, err);
+    }
+    status = gp_comm_arena_alloc(comm, GP_HEADER_COUNT * sizeof(double), &range, err);
+    if (status != GP_OK)
+        return status;
+    exchange->header = range;
+    status = gp_comm_arena_alloc(comm, exchange->blob_count * sizeof(float), &range, err);
+    if (status == GP_OK)
+        exchange->gradients = range;
+    return status;
+}
+
+/* ---- moments of batch normalisation ---- */
+
+/* Sum the moments over all ranks. The compute thread waits for its peers here, so a stretch of computing ends. */
+static gp_status sum_moments(void *context, size_t count, gp_error *err)
+{
+    gp_exchange *exchange = context;
+    bool stretch = gp_train_control_rest(exchange->control);
+    gp_status status =
+        gp_comm_all_reduce_private(exchange->comm, exchange->coupling.sums, count, GP_F64, GP_COMM_SUM, err);
+
+    if (stretch)
+        gp_train_control_stretch(exchange->control);
+    gp_train_control_progress(exchange->control);
+    return status;
+}
+
+gp_status gp_exchange_couple(gp_exchange *exchange, const gp_graph *graph, const gp_train_options *options,
+                             gp_error *err)
+{
+    int64_t widest = 0;
+
+    for (uint32_t p = 0; p < graph->parameter_count; p++) {
+        const gp_parameter *parameter = &graph->parameters[p];
+
+        if (parameter->statistic != GP_STATISTIC_NONE && parameter->count > widest)
+            widest = parameter->count;
+    }
+    if (widest == 0 &&
+        (options->synchronize_batch_norm || options->batch_norm_statistics != GP_STATISTICS_MOVING))
+        return gp_fail(err, GP_EINVAL, "network %s has no batch norm; leave %s out", graph->spec->name,
+                       options->synchronize_batch_norm ? "synchronize-batch-norm" : "batch-norm-statistics");
+    if (!options->synchronize_batch_norm)
+        return GP_OK;
+    exchange->coupling = (gp_coupling){ .sums = gp_calloc(2 * (size_t)widest + 1, sizeof(double)),
+                                        .reduce = sum_moments,
+                                        .context = exchange };
+    return exchange->coupling.sums == NULL ? gp_fail(err, GP_ENOMEM, "no memory for moments") : GP_OK;
+}
+
+const gp_coupling *gp_exchange_coupling(const gp_exchange *exchange)
+{
+    return exchange->coupling.sums == NULL ? NULL : &exchange->coupling;
+}
+
+/* ---- a step ---- */
+
+void gp_exchange_begin(gp_exchange *exchange, bool gradients)
+{
+    size_t words = WORD_COUNT + (gradients ? 2 * exchange->blob_count : 0);
+
+    exchange->buckets_done = 0;
+    exchange->spent_ns = 0;
+    exchange->wait_ns = gp_comm_get_stats(exchange->comm).wait_ns;
+    if (exchange->words != NULL)
+        memset(exchange->words, 0, words * sizeof(int64_t));
+}
+
+/* Sum the buckets within the first `final_count` elements that are not summed yet. */
+static gp_status sum_buckets(void *context, size_t final_count, gp_error *err)
+{
+    gp_exchange *exchange = context;
     int64_t begin_ns = gp_now_ns();
     gp_status status = GP_OK;
+    bool stretch = gp_train_control_rest(exchange->control);
 
-    bool stretch = gp_train_control_rest(trainer->control);
-
-    while (status == GP_OK && trainer->buckets_done < trainer->bucket_count) {
-        const bucket *next = &trainer->buckets[trainer->buckets_done];
+    while (status == GP_OK && exchange->buckets_done < exchange->bucket_count) {
+        const gp_range *next = &exchange->buckets[exchange->buckets_done];
 
         if (next->first + next->count > final_count)
             break;
-        if (trainer->buckets_done > 0)
+        if (exchange->buckets_done > 0)
             gp_fault_point("between-buckets");
         gp_fault_point("exchange");
-        status = gp_comm_all_reduce(trainer->comm, trainer->gradients + next->first, next->count, GP_F32,
+        status = gp_comm_all_reduce(exchange->comm, exchange->gradients + next->first, next->count, GP_F32,
                                     GP_COMM_SUM, err);
-        trainer->buckets_done++;
-        gp_trainer_progress(trainer);
+        exchange->buckets_done++;
+        gp_train_control_progress(exchange->control);
     }
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    exchange->spent_ns += gp_now_ns() - begin_ns;
     if (stretch)
-        gp_train_control_stretch(trainer->control);
+        gp_train_control_stretch(exchange->control);
     return status;
 }
 
-/* ---- exchange of integers: what a block gave is added to ours, then all ranks' are added ---- */
-
-void gp_trainer_exact_begin(gp_trainer *trainer, bool gradients)
+gp_ready_fn gp_exchange_ready_fn(const gp_exchange *exchange)
 {
-    size_t count = EXACT_COUNT + (gradients ? 2 * trainer->graph->blob_count : 0);
-
-    memset(trainer->exact, 0, count * sizeof(int64_t));
+    return exchange->by_bucket ? sum_buckets : NULL;
 }
 
-/* After a call that overwrote sums and gradients. */
-void gp_trainer_exact_take(gp_trainer *trainer, bool gradients)
+void gp_exchange_add_call(gp_exchange *exchange, bool gradients)
 {
-    size_t count = trainer->graph->blob_count;
-    int64_t *sums = trainer->exact, *high = trainer->exact + EXACT_COUNT;
+    size_t count = exchange->blob_count;
+    int64_t *words = exchange->words, *high = words + WORD_COUNT;
 
-    sums[EXACT_BAD] += (int64_t)gp_exact_add_f64(sums, sums + GP_SUMS, trainer->header, GP_SUMS);
+    words[WORD_BAD] += (int64_t)gp_exact_add_f64(words, words + GP_SUMS, exchange->header, GP_SUMS);
     if (gradients)
-        sums[EXACT_BAD] += (int64_t)gp_exact_add(high, high + count, trainer->gradients, count);
+        words[WORD_BAD] += (int64_t)gp_exact_add(high, high + count, exchange->gradients, count);
 }
 
-gp_status gp_trainer_exact_exchange(gp_trainer *trainer, gp_error *err)
+gp_status gp_exchange_words(gp_exchange *exchange, gp_error *err)
 {
-    size_t count = trainer->graph->blob_count;
-    int64_t *words = trainer->exact + EXACT_COUNT;
+    size_t count = exchange->blob_count;
+    int64_t *words = exchange->words + WORD_COUNT;
     int64_t begin_ns = gp_now_ns();
     gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < 2 * trainer->bucket_count && status == GP_OK; i++) {
-        const bucket *part = &trainer->buckets[i / 2];
+    for (uint32_t i = 0; i < 2 * exchange->bucket_count && status == GP_OK; i++) {
+        const gp_range *part = &exchange->buckets[i / 2];
 
         gp_fault_point("exchange");
-        status = gp_comm_all_reduce(trainer->comm, words + i % 2 * count + part->first, part->count, GP_I64,
+        status = gp_comm_all_reduce(exchange->comm, words + i % 2 * count + part->first, part->count, GP_I64,
                                     GP_COMM_SUM, err);
-        gp_trainer_progress(trainer);
+        gp_train_control_progress(exchange->control);
     }
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    exchange->spent_ns += gp_now_ns() - begin_ns;
     if (status == GP_OK)
-        gp_exact_get(trainer->gradients, words, words + count, count);
+        gp_exact_get(exchange->gradients, words, words + count, count);
     return status;
 }
 
-static gp_status exact_exchange_header(gp_trainer *trainer, uint64_t count, gp_error *err)
+/* Sum the fixed-point header over all ranks and convert it to float64. */
+static gp_status header_from_words(gp_exchange *exchange, gp_error *err)
 {
-    int64_t *sums = trainer->exact;
-    gp_status status;
+    int64_t *words = exchange->words;
+    double *header = exchange->header;
 
-    sums[EXACT_SAMPLES] = (int64_t)count;
-    sums[EXACT_STOP] = atomic_load(&trainer->control->stop) == 1;
-    sums[EXACT_PAUSE] = atomic_load(&trainer->control->pause);
-    status = gp_comm_all_reduce(trainer->comm, sums, EXACT_COUNT, GP_I64, GP_COMM_SUM, err);
-    gp_exact_get_f64(trainer->header, sums, sums + GP_SUMS, GP_SUMS);
-    trainer->header[HEADER_STOP] = (double)sums[EXACT_STOP];
-    trainer->header[HEADER_PAUSE] = (double)sums[EXACT_PAUSE];
-    trainer->header[HEADER_SAMPLES] = (double)sums[EXACT_SAMPLES];
-    if (sums[EXACT_BAD] != 0)
-        trainer->header[GP_SUM_LOSS] = NAN;
+    words[WORD_SAMPLES] = (int64_t)header[GP_HEADER_SAMPLES];
+    words[WORD_STOP] = (int64_t)header[GP_HEADER_STOP];
+    words[WORD_PAUSE] = (int64_t)header[GP_HEADER_PAUSE];
+
+    gp_status status = gp_comm_all_reduce(exchange->comm, words, WORD_COUNT, GP_I64, GP_COMM_SUM, err);
+
+    gp_exact_get_f64(header, words, words + GP_SUMS, GP_SUMS);
+    header[GP_HEADER_STOP] = (double)words[WORD_STOP];
+    header[GP_HEADER_PAUSE] = (double)words[WORD_PAUSE];
+    header[GP_HEADER_SAMPLES] = (double)words[WORD_SAMPLES];
+    if (words[WORD_BAD] != 0)
+        header[GP_SUM_LOSS] = NAN;
     return status;
 }
 
-gp_status gp_trainer_exchange_header(gp_trainer *trainer, uint64_t count, gp_error *err)
+gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *err)
 {
     int64_t begin_ns = gp_now_ns();
+    double *header = exchange->header;
     gp_status status;
 
-    if (trainer->options.reproducible) {
-        status = exact_exchange_header(trainer, count, err);
-        trainer->exchange_ns += gp_now_ns() - begin_ns;
-        return status;
-    }
-
-    trainer->header[HEADER_STOP] = atomic_load(&trainer->control->stop) == 1;
-    trainer->header[HEADER_PAUSE] = atomic_load(&trainer->control->pause);
-    trainer->header[HEADER_SAMPLES] = (double)count;
-    status = gp_comm_all_reduce(trainer->comm, trainer->header, HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    header[GP_HEADER_STOP] = atomic_load(&exchange->control->stop) == 1;
+    header[GP_HEADER_PAUSE] = atomic_load(&exchange->control->pause);
+    header[GP_HEADER_SAMPLES] = (double)samples;
+    status = exchange->words != NULL
+                 ? header_from_words(exchange, err)
+                 : gp_comm_all_reduce(exchange->comm, header, GP_HEADER_COUNT, GP_F64, GP_COMM_SUM, err);
+    exchange->spent_ns += gp_now_ns() - begin_ns;
     return status;
+}
+
+gp_status gp_exchange_barrier(gp_exchange *exchange, gp_error *err)
+{
+    int64_t begin_ns = gp_now_ns();
+    gp_status status = gp_comm_barrier(exchange->comm, err);
+
+    exchange->spent_ns += gp_now_ns() - begin_ns;
+    return status;
+}
+
+gp_step_result gp_exchange_result(const gp_exchange *exchange)
+{
+    const double *header = exchange->header;
+
+    return gp_step_result_of(header, header[GP_HEADER_SAMPLES], header[GP_HEADER_STOP] > 0,
+                             header[GP_HEADER_PAUSE] > 0);
+}
+
+void gp_exchange_get_times(const gp_exchange *exchange, gp_train_record *record)
+{
+    int64_t wait_ns = (int64_t)(gp_comm_get_stats(exchange->comm).wait_ns - exchange->wait_ns);
+    int64_t exchange_ns = exchange->spent_ns > wait_ns ? exchange->spent_ns - wait_ns : 0;
+
+    record->wait_ms = (double)wait_ns * 1e-6;
+    record->exchange_ms = (double)exchange_ns * 1e-6;
 }

@@ -1,158 +1,153 @@
-/* trainer_shard.c -- one copy of parameters and optimiser state for all ranks of a host, each updating a share.
+/* trainer_shard.c -- one copy of parameters and optimiser state for all ranks of a host; each rank updates a shard.
  *
- * With a copy on each rank a step of N ranks writes and reads N gradients to add them up, N times the sum, and N times
- * all parameters and state to update them alike.  With one, a rank reads its share of the N gradients, and its share of
- * parameters and state, once: memory is what an update waits for, so that is what counts (Xu et al. 2020, "Automatic
- * cross-replica sharding of weight update in data-parallel training"; Rajbhandari et al. 2020, "ZeRO"; here the
- * all-gather is no copy, the ranks' memory being one).  Sums are taken in the order of ranks, and an update knows no
- * neighbours: the bits are those of all-reduce and update on each rank.
+ * With a copy on each rank, a step of N ranks writes and reads N gradients to sum them, N times the sum, and N times all
+ * parameters and state to apply the same update. With one copy, a rank reads its shard of the N gradients and of parameters
+ * and state once. An update is bound by memory bandwidth, so that is what counts (Xu et al. 2020, "Automatic cross-replica
+ * sharding of weight update in data-parallel training"; Rajbhandari et al. 2020, "ZeRO"). The all-gather is no copy here,
+ * because the ranks share memory. Sums are taken in the order of ranks and an update is elementwise, so the result is bitwise
+ * identical to all-reduce and update on each rank.
  *
- * There are two copies, of which one is committed.  An update reads it and writes the other, which nobody reads:
+ * Two copies exist, of which one is committed. An update reads the committed copy and writes the other, which nobody reads:
  *
- *     compute, header (all gradients are there)  ->  update of our share  ->  barrier  ->  the other one is committed
+ *     compute, header (all gradients are there)  ->  update of our shard  ->  barrier  ->  the other copy is committed
  *
- * So until the barrier all that is written is scratch, and a rank that dies, or an abort, leaves step s to everybody.
- * The barrier is the commit: if one living rank has passed it, all pass it (comm.h), and have step s + 1.  What is
- * overwritten by step s + 2 is what step s had left: nobody reads that any more who has sent his header of step s + 2.
+ * Until the barrier only scratch is written, so a rank that exits, or an abort, leaves step s to all ranks. The barrier is
+ * the commit: if one living rank has passed it, all pass it (comm.h) and have step s + 1. Step s + 2 overwrites the copy of
+ * step s, which no rank reads after it has sent its header of step s + 2.
  *
- * Of large fully connected layers no gradient is there to be read: its slice is made on the way (trainer_factors.c).
+ * Large fully connected layers have no gradient to read: trainer_factors.c computes this rank's shard of it.
  *
- * Not with clipping, which wants the norm of the whole sum first; not with `reproducible`, which adds up integers; not
- * for small networks, where an update takes less than a barrier. */
+ * Sharding excludes clipping, which needs the norm of the whole sum first, `reproducible`, which sums integers, and small
+ * networks, where an update takes less time than a barrier. */
+#include "worker/train/trainer_shard.h"
+
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
-#include "common/base/clock.h"
+#include "common/base/system/fault.h"
 #include "worker/backend/cpu/base/threads.h"
 #include "worker/comm/reduce.h"
-#include "common/base/system/fault.h"
-#include "worker/train/trainer_state.h"
 
-/* BLOCK: numbers added up and updated at once.  Few: all memory that is read and written is then before the processor's
- * eyes at any time. */
-enum { SHARD_MINIMUM = 1 << 18, BLOCK = 256, RANGES = 4, OWNER = 0 };
+/* BLOCK: numbers summed and updated at once. A small block keeps the reads and writes of all arrays close together, which
+ * the prefetcher of the processor can follow. RANGES: of the arena, each aligned to 64 bytes. */
+enum { SHARD_MINIMUM = 1 << 18, BLOCK = 256, RANGES = 4 };
 
-bool gp_trainer_shards(const gp_trainer *trainer)
+gp_status gp_shards_init(gp_shards *shards, const gp_graph *graph, const gp_train_options *options,
+                         size_t minimum, uint32_t batch, gp_error *err)
 {
-    size_t minimum = trainer->shard_minimum == 0 ? SHARD_MINIMUM : trainer->shard_minimum;
-
-    return trainer->world > 1 && trainer->graph->blob_count >= minimum &&
-           trainer->backend_ops->rebind != NULL && !trainer->options.reproducible &&
-           trainer->options.gradient_threshold <= 0;
+    if (minimum == 0)
+        minimum = SHARD_MINIMUM;
+    shards->active =
+        graph->blob_count >= minimum && !options->reproducible && options->gradient_threshold <= 0;
+    return shards->active ? gp_factor_list_init(&shards->factors, graph, batch, err) : GP_OK;
 }
 
-static uint32_t state_blobs(const gp_trainer *trainer)
+void gp_shards_deinit(gp_shards *shards)
+{
+    gp_factor_list_deinit(&shards->factors);
+}
+
+static size_t state_bytes(const gp_graph *graph, gp_optim *optim)
 {
     uint64_t *step;
     uint32_t blobs;
 
-    gp_optim_state(trainer->optim, &blobs, &step);
-    return blobs;
+    gp_optim_state(optim, &blobs, &step);
+    return blobs * graph->blob_count * sizeof(float);
 }
 
-size_t gp_trainer_shard_bytes(const gp_trainer *trainer)
+size_t gp_shards_bytes(const gp_shards *shards, const gp_graph *graph, gp_optim *optim)
 {
-    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
-
-    return 2 * (1 + state_blobs(trainer)) * blob_bytes + RANGES * 64;
+    return shards->active ? 2 * (graph->blob_count * sizeof(float) + state_bytes(graph, optim)) +
+                                RANGES * 64 + gp_factor_list_bytes(&shards->factors)
+                          : 0;
 }
 
-static void shard_use(gp_trainer *trainer, uint32_t now)
+/* Make a copy the committed one. */
+static void shards_use(gp_shards *shards, uint32_t now, float **parameters, gp_optim *optim)
 {
-    trainer->shards.now = now;
-    trainer->parameters = trainer->shards.parameters[now];
-    gp_optim_place_state(trainer->optim, trainer->shards.state[now]);
+    shards->now = now;
+    *parameters = shards->parameters[now];
+    gp_optim_place_state(optim, shards->state[now]);
 }
 
-void gp_trainer_shard_release(gp_trainer *trainer)
+/* Take the arena memory of one copy; the owner fills it. */
+static gp_status copy_take(gp_shards *shards, int copy, const float *parameters, const float *state,
+                           size_t blob_bytes, size_t state_bytes, gp_comm *comm, gp_error *err)
 {
-    if (trainer->again || trainer->rank == OWNER)
-        return;
-    gp_free(trainer->parameters);
-    trainer->parameters = NULL;
-    gp_optim_place_state(trainer->optim, NULL);
-}
-
-/* Take the arena of one copy. */
-static gp_status copy_take(gp_trainer *trainer, int copy, gp_error *err)
-{
-    shards *s = &trainer->shards;
-    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
-    void *parameters, *state;
-    gp_status status = gp_comm_arena_alloc_of(trainer->comm, OWNER, blob_bytes, &parameters, err);
+    void *ranges[2];
+    gp_status status = gp_comm_arena_alloc_of(comm, GP_SHARD_OWNER, blob_bytes, &ranges[0], err);
 
     if (status == GP_OK)
-        status = gp_comm_arena_alloc_of(trainer->comm, OWNER, state_blobs(trainer) * blob_bytes, &state, err);
+        status = gp_comm_arena_alloc_of(comm, GP_SHARD_OWNER, state_bytes, &ranges[1], err);
     if (status != GP_OK)
         return status;
-    s->parameters[copy] = parameters;
-    s->state[copy] = state;
+    shards->parameters[copy] = ranges[0];
+    shards->state[copy] = ranges[1];
+    if (gp_comm_rank(comm) == GP_SHARD_OWNER) {
+        memcpy(ranges[0], parameters, blob_bytes);
+        memcpy(ranges[1], state, state_bytes);
+    }
     return GP_OK;
 }
 
-static void copy_fill(const gp_trainer *trainer, int copy, const float *parameters, const float *state)
+gp_status gp_shards_place(gp_shards *shards, float **parameters, gp_graph *graph, gp_optim *optim,
+                          gp_exchange *exchange, gp_error *err)
 {
-    size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
+    size_t blob = graph->blob_count * sizeof(float), state = state_bytes(graph, optim);
+    gp_comm *comm = exchange->comm;
+    uint64_t *step;
+    uint32_t blobs;
+    gp_status status;
 
-    if (trainer->rank != OWNER)
-        return;
-    memcpy(trainer->shards.parameters[copy], parameters, blob_bytes);
-    memcpy(trainer->shards.state[copy], state, state_blobs(trainer) * blob_bytes);
+    if (!shards->active)
+        return GP_OK;
+    status = copy_take(shards, 0, *parameters, gp_optim_state(optim, &blobs, &step), blob, state, comm, err);
+    if (status != GP_OK)
+        return status;
+    gp_free(*parameters); /* before the second copy, so that at most two exist at any time */
+    shards_use(shards, 0, parameters, optim);
+    status = copy_take(shards, 1, shards->parameters[0], shards->state[0], blob, state, comm, err);
+    if (status == GP_OK)
+        status = gp_comm_barrier(comm, err);
+    if (status != GP_OK)
+        return status;
+    for (uint32_t k = 0; k < gp_comm_world(comm); k++)
+        shards->gradients[k] = gp_comm_arena_copy(comm, k, exchange->gradients);
+    return gp_factor_list_place(&shards->factors, graph, comm, err);
 }
 
-gp_status gp_trainer_shard_state(gp_trainer *trainer, gp_error *err)
-{
-    shards *s = &trainer->shards;
-    gp_checkpoint ours;
-    gp_status status = copy_take(trainer, 0, err);
-
-    if (status != GP_OK)
-        return status;
-    gp_trainer_checkpoint(trainer, &ours);
-    copy_fill(trainer, 0, ours.parameters, ours.state);
-    gp_free(trainer->parameters); /* before the second copy: a large network fits twice, not three times */
-    trainer->sharded = true;
-    shard_use(trainer, 0);
-    status = copy_take(trainer, 1, err);
-    if (status != GP_OK)
-        return status;
-    copy_fill(trainer, 1, s->parameters[0], s->state[0]);
-    status = gp_comm_barrier(trainer->comm, err);
-    if (status != GP_OK)
-        return status;
-    for (uint32_t k = 0; k < trainer->world; k++)
-        s->gradients[k] = gp_comm_arena_copy(trainer->comm, k, trainer->gradients);
-    return GP_OK;
-}
+/* ---- a step ---- */
 
 typedef struct shard_call {
-    gp_trainer *trainer;
+    const gp_shards *shards;
+    const gp_exchange *exchange;
+    const gp_graph *graph;
     gp_optim_pass pass;
+    uint32_t rank, world;
 } shard_call;
 
-/* Elements [first, end) of a tensor. */
+/* Sum and update elements [first, end) of a tensor. */
 static void shard_update(const shard_call *call, uint32_t parameter, size_t first, size_t end)
 {
-    const gp_trainer *trainer = call->trainer;
-    size_t offset = trainer->graph->parameters[parameter].offset;
+    size_t offset = call->graph->parameters[parameter].offset;
     _Alignas(64) float sum[BLOCK];
 
     for (size_t at = first; at < end; at += BLOCK) {
         size_t count = end - at < BLOCK ? end - at : BLOCK;
 
-        gp_reduce_into(sum, (void *const *)trainer->shards.gradients, trainer->world, offset + at,
+        gp_reduce_into(sum, (void *const *)call->shards->gradients, call->world, offset + at,
                        offset + at + count, GP_F32, GP_COMM_SUM);
         gp_optim_update(&call->pass, parameter, at, count, sum);
     }
 }
 
-/* A thread's part of our rank's slice of a tensor. */
+/* One thread's part of this rank's shard of a tensor. */
 static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thread, uint32_t threads)
 {
-    const gp_trainer *trainer = call->trainer;
-    size_t count = (size_t)trainer->graph->parameters[parameter].count, first, end;
+    size_t count = (size_t)call->graph->parameters[parameter].count, first, end;
 
-    gp_comm_slice(trainer->comm, count, GP_F32, trainer->rank, &first, &end);
+    gp_comm_slice(call->exchange->comm, count, GP_F32, call->rank, &first, &end);
 
     size_t blocks = (end - first + BLOCK - 1) / BLOCK;
     size_t part = first + blocks * thread / threads * BLOCK,
@@ -161,37 +156,40 @@ static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thr
     shard_update(call, parameter, part, part_end < end ? part_end : end);
 }
 
-/* Of every tensor our rank's slice, and of that a part for each thread. */
+/* One thread's part of this rank's shard of all tensors. */
 static void shard_share(void *context, uint32_t thread, uint32_t threads)
 {
     const shard_call *call = context;
-    gp_trainer *trainer = call->trainer;
+    const size_t samples = (size_t)call->exchange->header[GP_HEADER_SAMPLES];
 
-    for (uint32_t i = 0; i < trainer->graph->parameter_count; i++) {
-        const gp_factor *factor = gp_trainer_factor(trainer, i);
+    for (uint32_t i = 0; i < call->graph->parameter_count; i++) {
+        const gp_factor *factor = gp_factor_list_find(&call->shards->factors, i);
 
-        if (!gp_parameter_learns(&trainer->graph->parameters[i]))
+        if (!gp_parameter_learns(&call->graph->parameters[i]))
             continue;
         if (thread == 0 && i > 0)
             gp_fault_point("between-buckets");
         if (thread == 0) {
             gp_fault_point("exchange");
-            gp_trainer_progress(trainer);
+            gp_train_control_progress(call->exchange->control);
         }
         if (factor != NULL)
-            gp_trainer_update_factor(trainer, &call->pass, factor, thread, threads);
+            gp_factor_update(factor, &call->pass, samples, (size_t)call->rank * threads + thread,
+                             (size_t)call->world * threads);
         else
             shard_slice(call, i, thread, threads);
     }
     gp_optim_flush();
 }
 
-/* Running statistics are few: one rank moves them all.  Nobody reads its gradients in their place. */
-static void shard_statistics(gp_trainer *trainer, float *next)
+/* Update the running statistics. They are few, so the owner updates all of them. Their sums replace its gradients in place:
+ * no other rank reads these. */
+static void shard_statistics(const shard_call *call)
 {
-    const gp_graph *graph = trainer->graph;
+    const gp_graph *graph = call->graph;
+    float *gradients = call->exchange->gradients, *next = call->pass.next_parameters;
 
-    if (trainer->rank != OWNER)
+    if (call->rank != GP_SHARD_OWNER)
         return;
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
         const gp_parameter *parameter = &graph->parameters[i];
@@ -199,35 +197,33 @@ static void shard_statistics(gp_trainer *trainer, float *next)
 
         if (parameter->statistic == GP_STATISTIC_NONE)
             continue;
-        gp_reduce_into(trainer->gradients + first, (void *const *)trainer->shards.gradients, trainer->world,
-                       first, first + count, GP_F32, GP_COMM_SUM);
-        memcpy(next + first, trainer->parameters + first, count * sizeof(float));
+        gp_reduce_into(gradients + first, (void *const *)call->shards->gradients, call->world, first,
+                       first + count, GP_F32, GP_COMM_SUM);
+        memcpy(next + first, call->pass.parameters + first, count * sizeof(float));
     }
-    gp_statistics_commit(graph, next, trainer->gradients, trainer->header[HEADER_SAMPLES]);
+    gp_statistics_commit(graph, next, gradients, call->exchange->header[GP_HEADER_SAMPLES]);
 }
 
-gp_status gp_trainer_shard_commit(gp_trainer *trainer, double weight, double learn_rate, gp_error *err)
+gp_status gp_shards_commit(gp_shards *shards, float **parameters, const gp_graph *graph, gp_optim *optim,
+                           gp_exchange *exchange, double learn_rate, gp_error *err)
 {
-    shards *s = &trainer->shards;
-    uint32_t next = !s->now;
-    shard_call call = { .trainer = trainer };
-    int64_t begin_ns;
+    uint32_t next = !shards->now;
+    shard_call call = { .shards = shards,
+                        .exchange = exchange,
+                        .graph = graph,
+                        .rank = gp_comm_rank(exchange->comm),
+                        .world = gp_comm_world(exchange->comm) };
     gp_status status;
 
-    gp_optim_begin(&call.pass, trainer->optim, trainer->parameters, weight, learn_rate);
-    call.pass.next_parameters = s->parameters[next];
-    call.pass.next_state = s->state[next];
-    shard_statistics(trainer, s->parameters[next]);
+    gp_optim_begin(&call.pass, optim, *parameters, exchange->header[GP_SUM_WEIGHT], learn_rate);
+    call.pass.next_parameters = shards->parameters[next];
+    call.pass.next_state = shards->state[next];
+    shard_statistics(&call);
     gp_threads_run(gp_threads_prepared(), shard_share, &call);
-    begin_ns = gp_now_ns();
-    status = gp_comm_barrier(trainer->comm, err);
-    trainer->exchange_ns += gp_now_ns() - begin_ns;
+    status = gp_exchange_barrier(exchange, err);
     if (status != GP_OK)
         return status;
-    gp_optim_end(trainer->optim);
-    shard_use(trainer, next);
-    trainer->backend_ops->rebind(trainer->plan, trainer->parameters);
-    if (trainer->validation_plan != NULL)
-        trainer->backend_ops->rebind(trainer->validation_plan, trainer->parameters);
+    gp_optim_end(optim);
+    shards_use(shards, next, parameters, optim);
     return GP_OK;
 }

@@ -1,4 +1,4 @@
-/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/train/trainer_tuning.c,
+/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/train/trainer_tuning.h,
  * worker/backend/cuda/plan/choose.c).  The libraries are the fake GPU's, whose engines take what they are told to take. */
 #include "tests/gp_test.h"
 
@@ -116,7 +116,8 @@ static void train(outcome *out, const char *more)
     out->raced = fake_gpu_count("cudnnBackendExecute");
     out->built = fake_gpu_count("cudnnPlan");
     out->read = fake_gpu_count("cudnnPlanFromText");
-    snprintf(out->plans, sizeof(out->plans), "%s", trainer->plans == NULL ? "" : trainer->plans);
+    snprintf(out->plans, sizeof(out->plans), "%s",
+             trainer->tuning.document == NULL ? "" : trainer->tuning.document);
     fake_gpu_reset_counts();
     if (gp_trainer_run(trainer, &sink, &done) != GP_OK)
         GP_TEST_FAIL("%s", done.message);

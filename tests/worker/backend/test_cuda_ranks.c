@@ -176,13 +176,13 @@ static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_con
         GP_TEST_FAIL("%s", err.message);
         return NULL;
     }
-    CHECK(trainer->kept);
+    CHECK(trainer->pipeline.residency == GP_ON_BOTH);
     gp_train_held_free(held);
     engines_count(out->raced[generation - 1], runs);
     gp_trainer_run(trainer, &sink, &w.part->done);
     engines_count(out->engines[generation - 1], runs);
     snprintf(out->plans[generation - 1], sizeof(out->plans[0]), "%s",
-             trainer->plans == NULL ? "" : trainer->plans);
+             trainer->tuning.document == NULL ? "" : trainer->tuning.document);
     const float *weights = gp_trainer_weights(trainer, &count);
 
     CHECK(count <= WEIGHTS_MAX);

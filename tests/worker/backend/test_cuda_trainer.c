@@ -1,4 +1,4 @@
-/* A training that stays on its device (worker/train/trainer_keep.c) against one of the CPU: the same losses, weights and
+/* A training that stays on its device (worker/train/pipeline.h) against one of the CPU: the same losses, weights and
  * validations, and the same bits through a checkpoint.  The device is the host here (tests/fake/device.c). */
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"

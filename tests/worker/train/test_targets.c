@@ -184,7 +184,7 @@ static void run_trainer(const gp_trainer_setup *setup, rank_result *result, gp_e
     }
     gp_trainer_run(trainer, &sink, &result->done);
     memcpy(result->weights, gp_trainer_weights(trainer, &count), graph->blob_count * sizeof(float));
-    memcpy(result->gradients, trainer->gradients, graph->blob_count * sizeof(float));
+    memcpy(result->gradients, trainer->exchange.gradients, graph->blob_count * sizeof(float));
     gp_trainer_free(trainer);
 }
 

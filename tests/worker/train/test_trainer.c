@@ -170,13 +170,15 @@ static gp_status lenet_json(gp_buffer *json, gp_error *err)
 
 static void look_at_factors(const gp_trainer *trainer, train_result *result)
 {
-    result->factors = trainer->factor_count;
+    result->factors = trainer->shards.factors.count;
     result->untouched = true;
-    for (uint32_t i = 0; i < trainer->factor_count; i++) {
-        const gp_parameter *weights = &trainer->graph->parameters[trainer->factors[i].parameter];
+    for (uint32_t i = 0; i < trainer->shards.factors.count; i++) {
+        const gp_parameter *weights =
+            &trainer->graph->parameters[trainer->shards.factors.factor[i].parameter];
 
         for (int64_t k = 0; k < weights->count; k++)
-            result->untouched = result->untouched && trainer->gradients[weights->offset + (size_t)k] == 0.0f;
+            result->untouched =
+                result->untouched && trainer->exchange.gradients[weights->offset + (size_t)k] == 0.0f;
     }
 }
 
@@ -200,7 +202,7 @@ static void run_trainer(const gp_trainer_setup *setup, train_result *result, gp_
     memcpy(watcher.previous, gp_trainer_weights(watcher.trainer, &count), count * sizeof(float));
     gp_trainer_run(watcher.trainer, &sink, &result->done);
     memcpy(result->weights, gp_trainer_weights(watcher.trainer, &count), count * sizeof(float));
-    memcpy(result->gradients, watcher.trainer->gradients, count * sizeof(float));
+    memcpy(result->gradients, watcher.trainer->exchange.gradients, count * sizeof(float));
     look_at_factors(watcher.trainer, result);
     result->kept_previous = memcmp(watcher.previous, result->weights, count * sizeof(float)) == 0;
     gp_free(watcher.previous);
@@ -789,14 +791,14 @@ TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange
     check_factors(3, "", "", "", ", \"micro-batch-size\": 1, \"solver\": \"adam\"", 2, 1e-4);
 }
 
-/* Of dW = dY^T X by plain loops: wider than a tile, rows that fill no block, parts of two ranks of two threads. */
+/* Compare with dW = dY^T X by plain loops: wider than a tile, rows that fill no block, two ranks of two threads. */
 TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
 {
     static const char plain[] = "{\"momentum\": 0, \"l2-regularization\": 0}";
     enum { INPUTS = 21900, OUTPUTS = 27, SAMPLES = 5, COUNTED = 4 };
     gp_shape shape = gp_shape3(1, 100, 219);
-    double header[HEADER_COUNT] = { [HEADER_SAMPLES] = COUNTED };
-    gp_trainer trainer = { .world = 2, .world_batch = SAMPLES, .header = header };
+    gp_graph *graph;
+    gp_optim *optim;
     gp_train_options options;
     gp_optim_pass pass;
     gp_netspec *spec;
@@ -804,9 +806,9 @@ TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
     double worst = 0;
 
     REQUIRE_OK(net_parse(&spec, &shape, "f fc outputs=27;bias=false | l crossentropy", &err), err);
-    REQUIRE_OK(gp_graph_new(&trainer.graph, spec, &err), err);
+    REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
     REQUIRE_OK(gp_train_options_from_json(&options, plain, strlen(plain), &err), err);
-    REQUIRE_OK(gp_optim_new(&trainer.optim, trainer.graph, &options, &err), err);
+    REQUIRE_OK(gp_optim_new(&optim, graph, &options, &err), err);
 
     gp_factor factor = { .inputs = INPUTS, .outputs = OUTPUTS, .samples = SAMPLES };
     float *x = gp_calloc(SAMPLES * INPUTS, sizeof(*x)), *dy = gp_calloc(SAMPLES * OUTPUTS, sizeof(*dy));
@@ -819,10 +821,9 @@ TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
     gp_factor_place(&factor, gp_aligned_calloc(64, gp_factor_bytes(&factor)));
     gp_factor_write(&factor, &(gp_batch){ .count = 2, .position = 3 }, x + 3 * INPUTS, dy + 3 * OUTPUTS, 2);
     gp_factor_write(&factor, &(gp_batch){ .count = 3, .position = 0 }, x, dy, 1);
-    gp_optim_begin(&pass, trainer.optim, weights, 1, 1);
-    for (trainer.rank = 0; trainer.rank < 2; trainer.rank++)
-        for (uint32_t thread = 0; thread < 2; thread++)
-            gp_trainer_update_factor(&trainer, &pass, &factor, thread, 2);
+    gp_optim_begin(&pass, optim, weights, 1, 1);
+    for (size_t part = 0; part < 4; part++)
+        gp_factor_update(&factor, &pass, COUNTED, part, 4);
     for (size_t o = 0; o < OUTPUTS; o++)
         for (size_t i = 0; i < INPUTS; i++) {
             double sum = 0;
@@ -836,8 +837,8 @@ TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
     gp_free(weights);
     gp_free(dy);
     gp_free(x);
-    gp_optim_free(trainer.optim);
-    gp_graph_free(trainer.graph);
+    gp_optim_free(optim);
+    gp_graph_free(graph);
     gp_netspec_free(spec);
 }
 

@@ -1,0 +1,190 @@
+#include "worker/train/schedule.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/memory/alloc.h"
+#include "common/data/store/sampler.h"
+#include "worker/train/exact.h"
+
+/* The same for any rank. */
+static void share_of(const gp_schedule *schedule, uint32_t total, uint32_t rank, uint32_t *first,
+                     uint32_t *count)
+{
+    uint32_t block = schedule->options->reproducible ? GP_REPRODUCIBLE_BLOCK : 1;
+    uint32_t blocks = (total + block - 1) / block;
+
+    if (schedule->loads == NULL)
+        gp_split(blocks, schedule->world, rank, first, count);
+    else
+        gp_split_loads(blocks, schedule->loads, schedule->world, rank, first, count);
+    *first = *first * block < total ? *first * block : total;
+    *count = *count * block < total - *first ? *count * block : total - *first;
+}
+
+void gp_schedule_share(const gp_schedule *schedule, uint32_t total, uint32_t *first, uint32_t *count)
+{
+    share_of(schedule, total, schedule->rank, first, count);
+}
+
+/* Refuse what cannot give bitwise identical results on any number of workers. */
+static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph, gp_error *err)
+{
+    const gp_train_options *options = schedule->options;
+
+    if (options->precision == GP_PRECISION_F16)
+        return gp_fail(err, GP_EINVAL,
+                       "reproducible adds up gradients as they are, and fp16 skips steps by them; use f32, "
+                       "tf32 or bf16");
+    if (graph->couples_samples)
+        return gp_fail(
+            err, GP_EINVAL,
+            "network %s couples the samples of a call (batch norm), so its bits depend on who computes them; "
+            "reproducible needs layers that do not, such as group norm",
+            graph->spec->name);
+    if (options->micro_batch_size != 0)
+        return gp_fail(err, GP_EINVAL,
+                       "reproducible computes blocks of %d samples; leave micro-batch-size (%" PRId64
+                       ") at 0",
+                       GP_REPRODUCIBLE_BLOCK, options->micro_batch_size);
+    if ((schedule->batch + GP_REPRODUCIBLE_BLOCK - 1) / GP_REPRODUCIBLE_BLOCK > GP_EXACT_TERMS)
+        return gp_fail(err, GP_ELIMIT,
+                       "reproducible adds up at most %d blocks of %d samples; mini-batch-size is %" PRIu32,
+                       GP_EXACT_TERMS, GP_REPRODUCIBLE_BLOCK, schedule->batch);
+    schedule->micro_batch = GP_REPRODUCIBLE_BLOCK;
+    return GP_OK;
+}
+
+static gp_status schedule_set_loads(gp_schedule *schedule, gp_error *err)
+{
+    double loads[GP_LOADS_MAX];
+    bool given;
+    gp_status status = gp_train_options_loads(schedule->options, schedule->world, loads, &given, err);
+
+    if (status != GP_OK || !given)
+        return status;
+    schedule->loads = gp_calloc(schedule->world, sizeof(*loads));
+    if (schedule->loads == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the loads of %" PRIu32 " workers", schedule->world);
+    memcpy(schedule->loads, loads, schedule->world * sizeof(*loads));
+    return GP_OK;
+}
+
+/* Samples in the largest share of a mini-batch. */
+static uint32_t largest_share(const gp_schedule *schedule)
+{
+    uint32_t largest = 1, first, count;
+
+    for (uint32_t rank = 0; rank < schedule->world; rank++) {
+        share_of(schedule, schedule->batch, rank, &first, &count);
+        largest = count > largest ? count : largest;
+    }
+    return largest;
+}
+
+gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *options, const gp_graph *graph,
+                           const gp_store_info *data, bool validates, gp_error *err)
+{
+    uint32_t largest;
+    gp_status status;
+
+    schedule->options = options;
+    schedule->validates = validates;
+    schedule->samples = data->count;
+    status = schedule_set_loads(schedule, err);
+    if (status != GP_OK)
+        return status;
+    schedule->batch = (uint32_t)options->mini_batch_size;
+    if (schedule->batch > schedule->samples)
+        return gp_fail(err, GP_EINVAL,
+                       "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
+                       " samples; use at most that many",
+                       schedule->batch, data->source, schedule->samples);
+    largest = largest_share(schedule);
+    schedule->micro_batch = options->micro_batch_size > 0 && options->micro_batch_size < largest
+                                ? (uint32_t)options->micro_batch_size
+                                : largest;
+    if (graph->couples_samples && schedule->micro_batch < largest)
+        return gp_fail(err, GP_EINVAL,
+                       "micro-batch-size is %" PRIu32
+                       ", but network %s couples the samples of a call; leave it at 0",
+                       schedule->micro_batch, graph->spec->name);
+    return options->reproducible ? check_reproducible(schedule, graph, err) : GP_OK;
+}
+
+void gp_schedule_deinit(gp_schedule *schedule)
+{
+    gp_free(schedule->loads);
+}
+
+uint32_t gp_schedule_batch(const gp_schedule *schedule, uint32_t first)
+{
+    uint32_t left = schedule->samples - first;
+
+    return left < schedule->batch ? left : schedule->batch;
+}
+
+bool gp_schedule_next(const gp_schedule *schedule, gp_train_cursor *at, gp_train_call *out)
+{
+    uint32_t share_first, share;
+
+    if (at->epoch >= schedule->options->max_epochs)
+        return false;
+    out->batch = gp_schedule_batch(schedule, at->first);
+    gp_schedule_share(schedule, out->batch, &share_first, &share);
+    out->epoch = at->epoch;
+    out->position = share_first + at->done;
+    out->first = at->first + (uint32_t)out->position;
+    out->count = share - at->done < schedule->micro_batch ? share - at->done : schedule->micro_batch;
+    out->first_call = at->done == 0;
+    at->done += out->count;
+    out->last_call = at->done == share;
+    out->last_step = at->first + out->batch == schedule->samples;
+    if (out->last_call) {
+        at->first += out->batch;
+        at->done = 0;
+        if (out->last_step) {
+            at->first = 0;
+            at->epoch++;
+        }
+    }
+    return true;
+}
+
+uint32_t gp_schedule_steps_per_epoch(const gp_schedule *schedule)
+{
+    return (schedule->samples + schedule->batch - 1) / schedule->batch;
+}
+
+bool gp_schedule_validates(const gp_schedule *schedule, const gp_train_call *call, uint64_t step, bool stops)
+{
+    int64_t every = schedule->options->validation_frequency;
+
+    bool last = call->last_step && call->epoch + 1 >= schedule->options->max_epochs;
+
+    if (!schedule->validates)
+        return false;
+    return last || stops || (every == 0 ? call->last_step : step % (uint64_t)every == 0);
+}
+
+bool gp_schedule_saves(const gp_schedule *schedule, const gp_train_call *call, uint64_t step)
+{
+    const gp_train_options *options = schedule->options;
+    uint64_t every = (uint64_t)options->checkpoint_frequency;
+
+    if (options->checkpoint_path[0] == '\0')
+        return false;
+    if (options->checkpoint_frequency_unit == GP_PERIOD_ITERATION)
+        return step % every == 0;
+    return call->last_step && (call->epoch + 1) % every == 0;
+}
+
+double gp_schedule_learn_rate(const gp_schedule *schedule, uint64_t step, uint32_t epoch)
+{
+    gp_train_place place = { .step = step,
+                             .epoch = epoch,
+                             .steps = (uint64_t)gp_schedule_steps_per_epoch(schedule) *
+                                      (uint64_t)schedule->options->max_epochs };
+
+    return gp_train_learn_rate(schedule->options, &place);
+}

@@ -1,0 +1,116 @@
+#include "worker/train/trainer_progress.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#include "common/base/clock.h"
+
+void gp_train_progress_init(gp_train_progress *progress, const gp_train_options *options)
+{
+    *progress = (gp_train_progress){ .best_loss = INFINITY, .loss_scale = gp_loss_scale_begin(options) };
+}
+
+void gp_train_progress_resume(gp_train_progress *progress, const gp_checkpoint *from)
+{
+    progress->step = from->step;
+    progress->epoch = from->epoch;
+    progress->first = from->first;
+    progress->best_loss = from->best_loss;
+    progress->validations_since_best = from->no_better;
+    if (progress->loss_scale.scale > 0 && from->loss_scale > 0)
+        progress->loss_scale = (gp_loss_scale){ .scale = from->loss_scale, .good = from->loss_scale_good };
+}
+
+void gp_train_progress_save(const gp_train_progress *progress, gp_checkpoint *to)
+{
+    to->step = progress->step;
+    to->epoch = progress->epoch;
+    to->first = progress->first;
+    to->best_loss = progress->best_loss;
+    to->no_better = progress->validations_since_best;
+    to->loss_scale = progress->loss_scale.scale;
+    to->loss_scale_good = progress->loss_scale.good;
+    to->is_best = isfinite(progress->best_loss) && progress->validations_since_best == 0;
+}
+
+gp_train_progress gp_train_progress_carry_over(const gp_train_progress *progress)
+{
+    gp_train_progress next = *progress;
+
+    if (progress->begin_ns != 0)
+        next.elapsed_ns = gp_now_ns() - progress->begin_ns;
+    next.begin_ns = 0;
+    next.ending = GP_ENDING_NONE;
+    next.loss_scale.skips = 0;
+    return next;
+}
+
+void gp_train_progress_start(gp_train_progress *progress)
+{
+    progress->begin_ns = gp_now_ns() - progress->elapsed_ns;
+}
+
+double gp_train_progress_seconds(const gp_train_progress *progress)
+{
+    return (double)(gp_now_ns() - progress->begin_ns) * 1e-9;
+}
+
+uint32_t gp_train_progress_epoch(const gp_train_progress *progress)
+{
+    return progress->epoch + (progress->first > 0);
+}
+
+void gp_train_progress_count(gp_train_progress *progress, const gp_train_call *call,
+                             const gp_step_result *result, double learn_rate, gp_train_control *control,
+                             gp_train_record *record)
+{
+    gp_train_ending ending = result->stop ? GP_ENDING_STOP : result->pause ? GP_ENDING_PAUSE : GP_ENDING_NONE;
+
+    progress->step++;
+    if (result->weight > 0) /* a step without any target has no loss, but counts */
+        progress->loss = result->loss;
+    if (ending > progress->ending)
+        progress->ending = ending;
+    record->step = progress->step;
+    record->epoch = call->epoch + 1;
+    record->loss = result->loss;
+    record->accuracy = result->accuracy;
+    record->rmse = result->rmse;
+    record->learn_rate = learn_rate;
+    record->seconds = gp_train_progress_seconds(progress);
+    atomic_store_explicit(&control->step, progress->step, memory_order_relaxed);
+    atomic_store_explicit(&control->epoch, record->epoch, memory_order_relaxed);
+}
+
+gp_status gp_train_progress_scale(gp_train_progress *progress, const gp_train_options *options, double bad,
+                                  uint64_t before, gp_train_record *record, gp_error *err)
+{
+    gp_loss_scale *scale = &progress->loss_scale;
+
+    record->loss_scale = scale->scale;
+    record->skipped = gp_loss_scale_step(scale, options, bad);
+    if (scale->skips < GP_LOSS_SCALE_SKIPS_MAX)
+        return GP_OK;
+    return gp_fail(
+        err, GP_EDIVERGED,
+        "the gradients of %d steps in a row are not finite, down to a loss scale of %g; the weights are "
+        "those of step %" PRIu64 "; lower initial-learn-rate (%g), or use --precision bf16",
+        GP_LOSS_SCALE_SKIPS_MAX, record->loss_scale, before - (GP_LOSS_SCALE_SKIPS_MAX - 1),
+        options->initial_learn_rate);
+}
+
+bool gp_train_progress_improved(gp_train_progress *progress, double loss)
+{
+    bool improved = loss < progress->best_loss;
+
+    progress->validations_since_best = improved ? 0 : progress->validations_since_best + 1;
+    if (improved)
+        progress->best_loss = loss;
+    return improved;
+}
+
+bool gp_train_progress_stops_early(const gp_train_progress *progress, const gp_train_options *options)
+{
+    return options->validation_patience > 0 &&
+           progress->validations_since_best >= options->validation_patience;
+}
