@@ -202,7 +202,7 @@ static void training_set(uint64_t step)
 {
     for (size_t i = 0; i < training.graph->blob_count; i++)
         training.state.parameters[i] = (float)step + (float)i;
-    training.state.step = training.state.optim_step = step;
+    training.state.progress.step = training.state.optim_step = step;
 }
 
 static bool walk_checkpoint(const strike *s)
@@ -227,10 +227,10 @@ static bool walk_checkpoint(const strike *s)
     REQUIRE_WALK(gp_checkpoint_read(&training.state, &training.frame, folder, damaged, &err), err);
     CHECK_TEXT("", damaged);
     /* All of its files may have their names before the folder's sync fails: then it is there although it was not told. */
-    if (training.state.step != 9 && (status == GP_OK || training.state.step != 5))
+    if (training.state.progress.step != 9 && (status == GP_OK || training.state.progress.step != 5))
         GP_TEST_FAIL("%s: status %s, and step %d is read", s->text, gp_status_name(status),
-                     (int)training.state.step);
-    CHECK_NEAR((double)training.state.step + 1, training.state.parameters[1], 0);
+                     (int)training.state.progress.step);
+    CHECK_NEAR((double)training.state.progress.step + 1, training.state.parameters[1], 0);
     unlink(in_folder("9.json"));
     unlink(in_folder("9.safetensors"));
     return struck;

@@ -445,7 +445,7 @@ static gp_status run_checkpoint(gp_error *err)
     if (status != GP_OK)
         return status;
     gp_checkpoint_frame frame = { .graph = graph, .options = &options, .data_fingerprint = 1, .world = 2 };
-    gp_checkpoint state = { .step = 4,
+    gp_checkpoint state = { .progress.step = 4,
                             .state_blobs = 2,
                             .parameters = gp_calloc(graph->blob_count, sizeof(float)),
                             .state = gp_calloc(graph->blob_count * 2, sizeof(float)) };
@@ -456,7 +456,7 @@ static gp_status run_checkpoint(gp_error *err)
     if (status == GP_OK)
         status = gp_checkpoint_read(&state, &frame, in_folder("checkpoints"), damaged, err);
     if (status == GP_OK)
-        CHECK_INT(4, state.step);
+        CHECK_INT(4, state.progress.step);
     gp_free(state.parameters);
     gp_free(state.state);
     gp_graph_free(graph);

@@ -60,7 +60,7 @@ static void begin(void)
         .graph = graph, .options = &options, .data_fingerprint = 0xfeedbeef, .world = 1
     };
     state.state_blobs = 1;
-    state.step = 7;
+    state.progress.step = 7;
     state.parameters = gp_calloc(graph->blob_count, sizeof(float));
     state.state = gp_calloc(graph->blob_count, sizeof(float));
     promise(state.parameters != NULL && state.state != NULL);

@@ -29,6 +29,39 @@ enum {
     KEPT = 2,
 };
 
+/* ---- blobs ---- */
+
+bool gp_checkpoint_take_blobs(gp_checkpoint *copy, const gp_checkpoint *like, size_t count)
+{
+    size_t blob = count * sizeof(float);
+
+    copy->state_blobs = like->state_blobs;
+    copy->parameters = gp_malloc(blob);
+    copy->state = gp_malloc(blob * copy->state_blobs + 1);
+    copy->best = like->best == NULL ? NULL : gp_malloc(blob);
+    return copy->parameters != NULL && copy->state != NULL && (copy->best != NULL || like->best == NULL);
+}
+
+void gp_checkpoint_free_blobs(gp_checkpoint *copy)
+{
+    gp_free(copy->parameters);
+    gp_free(copy->state);
+    gp_free(copy->best);
+}
+
+void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t count)
+{
+    size_t blob = count * sizeof(float);
+
+    memcpy(copy->parameters, from->parameters, blob);
+    memcpy(copy->state, from->state, blob * copy->state_blobs);
+    if (copy->best != NULL)
+        memcpy(copy->best, from->best, blob);
+    copy->progress = from->progress;
+    copy->optim_step = from->optim_step;
+    copy->is_best = from->is_best;
+}
+
 /* ---- the layout of the tensors' file: a header that says where each tensor lies, then the blobs ---- */
 
 static void put_tensor(gp_json_writer *writer, const char *prefix, const gp_parameter *parameter, size_t base)
@@ -215,15 +248,15 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_json_begin_object(&writer, NULL);
     gp_json_put_integer(&writer, "format", GP_CHECKPOINT_FORMAT);
     put_hex(&writer, "check", 0, GP_CHECKSUM_DIGITS);
-    gp_json_put_integer(&writer, "step", (int64_t)checkpoint->step);
-    gp_json_put_integer(&writer, "epoch", checkpoint->epoch);
-    gp_json_put_integer(&writer, "first", checkpoint->first);
+    gp_json_put_integer(&writer, "step", (int64_t)checkpoint->progress.step);
+    gp_json_put_integer(&writer, "epoch", checkpoint->progress.epoch);
+    gp_json_put_integer(&writer, "first", checkpoint->progress.first);
     gp_json_put_integer(&writer, "optimizer_step", (int64_t)checkpoint->optim_step);
-    gp_json_put_number(&writer, "best_loss", checkpoint->best_loss); /* null when there is none */
-    gp_json_put_integer(&writer, "no_better", checkpoint->no_better);
-    if (checkpoint->loss_scale > 0) {
-        gp_json_put_number(&writer, "loss_scale", checkpoint->loss_scale);
-        gp_json_put_integer(&writer, "loss_scale_good", checkpoint->loss_scale_good);
+    gp_json_put_number(&writer, "best_loss", checkpoint->progress.best_loss); /* null when there is none */
+    gp_json_put_integer(&writer, "no_better", checkpoint->progress.validations_since_best);
+    if (checkpoint->progress.loss_scale.scale > 0) {
+        gp_json_put_number(&writer, "loss_scale", checkpoint->progress.loss_scale.scale);
+        gp_json_put_integer(&writer, "loss_scale_good", checkpoint->progress.loss_scale.good);
     }
     gp_json_put_bool(&writer, "is_best", checkpoint->is_best);
     gp_json_put_bool(&writer, "has_best", checkpoint->best != NULL);
@@ -344,7 +377,7 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     gp_buffer_init(&record, 0);
     gp_buffer_init(&header, 0);
     if (status == GP_OK)
-        status = check_owner(directory, run, checkpoint->step, err);
+        status = check_owner(directory, run, checkpoint->progress.step, err);
     if (status == GP_OK)
         status = header_make(&header, frame->graph, checkpoint, err);
     uint32_t count = status == GP_OK ? pieces_of(pieces, frame->graph, checkpoint, &header) : 0;
@@ -352,16 +385,16 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
 
     if (status == GP_OK)
         status = sums_init(&sums, bytes, err);
-    snprintf(name, sizeof(name), "%" PRIu64 ".safetensors", checkpoint->step);
+    snprintf(name, sizeof(name), "%" PRIu64 ".safetensors", checkpoint->progress.step);
     if (status == GP_OK)
         status = file_commit(directory, name, pieces, count, &sums, err);
     if (status == GP_OK)
         status = record_make(&record, frame, checkpoint, &sums, bytes, err);
-    snprintf(name, sizeof(name), "%" PRIu64 ".json", checkpoint->step);
+    snprintf(name, sizeof(name), "%" PRIu64 ".json", checkpoint->progress.step);
     if (status == GP_OK)
         status = file_commit(directory, name, &(piece){ record.data, record.bytes }, 1, NULL, err);
     if (status == GP_OK)
-        prune(directory, run, checkpoint->step);
+        prune(directory, run, checkpoint->progress.step);
     gp_free(sums.sum);
     gp_buffer_deinit(&record);
     gp_buffer_deinit(&header);
@@ -440,18 +473,26 @@ static gp_status record_check(const gp_json *record, const gp_checkpoint_frame *
     return status;
 }
 
+static int64_t record_integer(const gp_json *record, const char *key)
+{
+    return gp_json_integer(gp_json_member(record, key), 0);
+}
+
 static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
 {
-    checkpoint->step = (uint64_t)gp_json_integer(gp_json_member(record, "step"), 0);
-    checkpoint->epoch = (uint32_t)gp_json_integer(gp_json_member(record, "epoch"), 0);
-    checkpoint->first = (uint32_t)gp_json_integer(gp_json_member(record, "first"), 0);
-    checkpoint->optim_step = (uint64_t)gp_json_integer(gp_json_member(record, "optimizer_step"), 0);
-    checkpoint->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
-    checkpoint->no_better = gp_json_integer(gp_json_member(record, "no_better"), 0);
-    checkpoint->loss_scale = gp_json_number(gp_json_member(record, "loss_scale"), 0.0);
-    if (!(checkpoint->loss_scale > 0 && checkpoint->loss_scale <= GP_LOSS_SCALE_MAX))
-        checkpoint->loss_scale = 0.0; /* of another precision: it begins anew */
-    checkpoint->loss_scale_good = (uint32_t)gp_json_integer(gp_json_member(record, "loss_scale_good"), 0);
+    gp_train_progress *progress = &checkpoint->progress;
+    double scale = gp_json_number(gp_json_member(record, "loss_scale"), 0.0);
+
+    progress->step = (uint64_t)record_integer(record, "step");
+    progress->epoch = (uint32_t)record_integer(record, "epoch");
+    progress->first = (uint32_t)record_integer(record, "first");
+    progress->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
+    progress->validations_since_best = record_integer(record, "no_better");
+    /* A checkpoint of another precision has no loss scale, or one that is not needed: the initial one stays. */
+    if (progress->loss_scale.scale > 0 && scale > 0 && scale <= GP_LOSS_SCALE_MAX)
+        progress->loss_scale =
+            (gp_loss_scale){ .scale = scale, .good = (uint32_t)record_integer(record, "loss_scale_good") };
+    checkpoint->optim_step = (uint64_t)record_integer(record, "optimizer_step");
     checkpoint->is_best = gp_json_bool(gp_json_member(record, "is_best"), false);
 }
 
@@ -495,8 +536,8 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
         checkpoint->plans = plans[0] == '\0' ? NULL : gp_strdup(plans); /* no memory: they are chosen anew */
     }
     if (status == GP_OK && !has_best) { /* none kept: from here on, beginning with these */
-        checkpoint->best_loss = INFINITY;
-        checkpoint->no_better = 0;
+        checkpoint->progress.best_loss = INFINITY;
+        checkpoint->progress.validations_since_best = 0;
     }
     gp_buffer_deinit(&header);
     gp_free(scratch);

@@ -19,24 +19,26 @@
 #include "common/base/error.h"
 #include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
+#include "worker/train/trainer_progress.h"
 
-/* The blobs are in the graph's layout, borrowed. */
+/* The state of a training; blobs are in the layout of the graph. */
 typedef struct gp_checkpoint {
-    uint64_t step;         /* committed */
-    uint32_t epoch, first; /* where the next step begins: epoch from 0, position in its order */
-    uint64_t optim_step;
-    double best_loss; /* of the validations so far; infinite = none */
-    int64_t no_better;
-    double loss_scale;        /* 0: none */
-    uint32_t loss_scale_good; /* steps since it changed */
-    bool is_best;             /* these weights have the lowest validation loss so far */
+    gp_train_progress progress;
+    uint64_t optim_step; /* steps of the optimiser */
+    bool is_best;        /* these parameters have the lowest validation loss so far */
     float *parameters;
-    float *state; /* state_blobs of them, one after the other */
+    float *state; /* state_blobs blobs, one after the other */
     uint32_t state_blobs;
-    float *best; /* NULL: not kept */
-    char *
-        plans; /* of reading: by which engines it was computed (tuning.h), the caller's to free; NULL: none */
+    float *best; /* parameters with the lowest validation loss; NULL: not kept */
+    char *plans; /* choices of engines (tuning.h); set by reading, freed by the caller; NULL: none */
 } gp_checkpoint;
+
+/* Take memory for the blobs of *copy, as many as those of *like; false: no memory. count: float32 elements of a blob. */
+bool gp_checkpoint_take_blobs(gp_checkpoint *copy, const gp_checkpoint *like, size_t count);
+void gp_checkpoint_free_blobs(gp_checkpoint *copy);
+
+/* Copy blobs and numbers, but not the plans, into a checkpoint with as many blobs of its own. */
+void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t count);
 
 /* What must be the same when it is read again; borrowed. */
 typedef struct gp_checkpoint_frame {
@@ -53,7 +55,8 @@ typedef struct gp_checkpoint_frame {
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
                               const gp_checkpoint *checkpoint, gp_error *err);
 
-/* gp_checkpoint_read -- read the newest checkpoint that is whole into the blobs that *checkpoint points to.
+/* gp_checkpoint_read -- read the newest checkpoint that is whole into the blobs that *checkpoint points to. Of the progress,
+ * members that are not in the file stay as they are.
  *   path     a directory: only checkpoints with the options' run-id are read ("": all); or one <step>.json
  *   damaged  the first damaged checkpoint that was skipped, and why; "": none
  * GP_ENOENT: no checkpoint.  GP_ECORRUPT: all are damaged.  GP_EINVAL: the checkpoint is of another network or other
@@ -66,9 +69,9 @@ gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_fram
 /* A thread with a copy of the state of its own, so that no step waits for the disk. */
 typedef struct gp_saver gp_saver;
 
-/* Borrowed for the saver's life: frame and what it points to.  blobs: how many of graph->blob_count elements. */
+/* The frame and all that it points to are borrowed for the life of the saver. like: a state as it will be saved. */
 gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoint_frame *frame,
-                       uint32_t state_blobs, bool best, gp_error *err);
+                       const gp_checkpoint *like, gp_error *err);
 void gp_saver_free(gp_saver *saver); /* waits for what is being written; accepts NULL */
 
 /* Copy the state and write it; false: the one before is still being written, nothing was copied. */

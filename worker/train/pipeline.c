@@ -224,23 +224,15 @@ void gp_pipeline_close(gp_pipeline *pipeline)
     gp_free(pipeline->draws);
 }
 
-gp_status gp_pipeline_fetch_parameters(gp_pipeline *pipeline, float *parameters, gp_error *err)
-{
-    return pipeline->residency == GP_DEVICE_NEWER
-               ? pipeline->ops->fetch(pipeline->plan, parameters, NULL, err)
-               : GP_OK;
-}
-
 gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *optim, gp_error *err)
 {
-    uint32_t blobs;
-    uint64_t *step;
-    gp_status status = GP_OK;
+    float *state = optim == NULL ? NULL : gp_optim_state(optim, NULL, NULL);
+    gp_status status;
 
     if (pipeline->residency != GP_DEVICE_NEWER)
         return GP_OK;
-    status = pipeline->ops->fetch(pipeline->plan, parameters, gp_optim_state(optim, &blobs, &step), err);
-    if (status == GP_OK)
+    status = pipeline->ops->fetch(pipeline->plan, parameters, state, err);
+    if (status == GP_OK && optim != NULL)
         pipeline->residency = GP_ON_BOTH;
     return status;
 }

@@ -56,9 +56,8 @@ typedef struct gp_pipeline {
 gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_notes *notes, gp_error *err);
 void gp_pipeline_close(gp_pipeline *pipeline); /* when the plans are freed */
 
-/* Copy the parameters of the last committed step to the host, if the host's are older. */
-gp_status gp_pipeline_fetch_parameters(gp_pipeline *pipeline, float *parameters, gp_error *err);
-/* The same with the state of the optimiser. No step may be in flight. */
+/* Copy parameters and state of the last committed step to the host, if the host's are older; without optim, only the
+ * parameters, for computing with them. No step may be in flight. */
 gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *optim, gp_error *err);
 
 /* Launch steps until the pipeline is full or the next step must wait, then wait for the oldest one.
@@ -74,7 +73,7 @@ gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err);
  * ranks have the state. cause: the first failure. */
 void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause);
 
-/* Get the next step that was committed before the halt; false: there is none. */
+/* Get the next step that was committed before the halt; false: no further one was. */
 bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told);
 
 #endif

@@ -31,10 +31,10 @@ static void saver_write(gp_saver *saver, char text[480], bool *failed)
     *failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
     if (*failed)
         snprintf(text, 480, "no checkpoint of step %llu: %.400s; the training continues",
-                 (unsigned long long)saver->copy.step, err.message);
+                 (unsigned long long)saver->copy.progress.step, err.message);
     else
         snprintf(text, 480, "checkpoint of step %llu in %.380s (%.0f ms)",
-                 (unsigned long long)saver->copy.step, saver->directory,
+                 (unsigned long long)saver->copy.progress.step, saver->directory,
                  (double)(gp_now_ns() - begin_ns) * 1e-6);
 }
 
@@ -63,25 +63,12 @@ static void *saver_main(void *argument)
     return NULL;
 }
 
-static gp_status saver_take_memory(gp_saver *saver, bool best, gp_error *err)
-{
-    size_t blob = saver->frame->graph->blob_count * sizeof(float);
-
-    saver->copy.parameters = gp_malloc(blob);
-    saver->copy.state = gp_malloc(blob * saver->copy.state_blobs + 1);
-    saver->copy.best = best ? gp_malloc(blob) : NULL;
-    if (saver->copy.parameters == NULL || saver->copy.state == NULL || (best && saver->copy.best == NULL))
-        return gp_fail(err, GP_ENOMEM,
-                       "no memory for a copy of the state to write checkpoints from; drop checkpoint-path");
-    return GP_OK;
-}
-
 gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoint_frame *frame,
-                       uint32_t state_blobs, bool best, gp_error *err)
+                       const gp_checkpoint *like, gp_error *err)
 {
     gp_saver *saver = gp_calloc(1, sizeof(*saver));
     int problem;
-    gp_status status;
+    gp_status status = GP_OK;
 
     if (saver == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to write checkpoints");
@@ -89,9 +76,10 @@ gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoin
     pthread_cond_init(&saver->changed, NULL);
     snprintf(saver->directory, sizeof(saver->directory), "%s", directory);
     saver->frame = frame;
-    saver->copy.state_blobs = state_blobs;
-    status = saver_take_memory(saver, best, err);
-    if (status == GP_OK) {
+    if (!gp_checkpoint_take_blobs(&saver->copy, like, frame->graph->blob_count)) {
+        status = gp_fail(err, GP_ENOMEM,
+                         "no memory for a copy of the state to write checkpoints from; drop checkpoint-path");
+    } else {
         problem = gp_thread_start(&saver->thread, "gp-saver", 0, saver_main, saver);
         saver->started = problem == 0;
         if (!saver->started)
@@ -119,16 +107,12 @@ void gp_saver_free(gp_saver *saver)
     }
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->lock);
-    gp_free(saver->copy.parameters);
-    gp_free(saver->copy.state);
-    gp_free(saver->copy.best);
+    gp_checkpoint_free_blobs(&saver->copy);
     gp_free(saver);
 }
 
 bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint)
 {
-    size_t blob = saver->frame->graph->blob_count * sizeof(float);
-    gp_checkpoint copy = *checkpoint;
     bool busy;
 
     pthread_mutex_lock(&saver->lock);
@@ -136,14 +120,7 @@ bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint)
     pthread_mutex_unlock(&saver->lock);
     if (busy)
         return false;
-    copy.parameters = saver->copy.parameters;
-    copy.state = saver->copy.state;
-    copy.best = saver->copy.best;
-    memcpy(copy.parameters, checkpoint->parameters, blob);
-    memcpy(copy.state, checkpoint->state, blob * copy.state_blobs);
-    if (copy.best != NULL)
-        memcpy(copy.best, checkpoint->best, blob);
-    saver->copy = copy;
+    gp_checkpoint_copy(&saver->copy, checkpoint, saver->frame->graph->blob_count);
     pthread_mutex_lock(&saver->lock);
     saver->writing = true;
     pthread_cond_broadcast(&saver->changed);

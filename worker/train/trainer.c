@@ -75,12 +75,24 @@ static gp_status trainer_take_memory(gp_trainer *trainer, const gp_trainer_setup
 
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out)
 {
+    const gp_train_progress *progress = &trainer->progress;
     uint64_t *optim_step;
 
-    *out = (gp_checkpoint){ .parameters = trainer->parameters, .best = trainer->best };
-    gp_train_progress_save(&trainer->progress, out);
+    *out = (gp_checkpoint){ .progress = *progress,
+                            .is_best = isfinite(progress->best_loss) && progress->validations_since_best == 0,
+                            .parameters = trainer->parameters,
+                            .best = trainer->best };
     out->state = gp_optim_state(trainer->optim, &out->state_blobs, &optim_step);
     out->optim_step = *optim_step;
+}
+
+void gp_trainer_continue(gp_trainer *trainer, const gp_checkpoint *from)
+{
+    uint64_t *optim_step;
+
+    gp_optim_state(trainer->optim, NULL, &optim_step);
+    *optim_step = from->optim_step;
+    trainer->progress = from->progress;
 }
 
 /* Read the checkpoint that the options name. Every rank reads the same file. */
@@ -96,7 +108,7 @@ static gp_status trainer_read_checkpoint(gp_trainer *trainer, gp_checkpoint *out
     trainer->tuning.document = out->plans;
     if (damaged[0] != '\0')
         gp_train_notes_add(&trainer->notes, true, "%s; the checkpoint before it is used", damaged);
-    gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s", out->step,
+    gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s", out->progress.step,
                        trainer->options.resume);
     return GP_OK;
 }
@@ -104,23 +116,19 @@ static gp_status trainer_read_checkpoint(gp_trainer *trainer, gp_checkpoint *out
 static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 {
     gp_train_progress *progress = &trainer->progress;
-    uint64_t *optim_step;
-    uint32_t blobs;
     gp_checkpoint checkpoint;
     gp_status status = trainer_read_checkpoint(trainer, &checkpoint, err);
 
     if (status != GP_OK)
         return status;
-    if (checkpoint.first >= trainer->data.shape.count)
+    gp_trainer_continue(trainer, &checkpoint);
+    if (progress->first >= trainer->data.shape.count)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
-                       checkpoint.step, checkpoint.first, trainer->data.shape.count);
-    gp_optim_state(trainer->optim, &blobs, &optim_step);
-    *optim_step = checkpoint.optim_step;
-    gp_train_progress_resume(progress, &checkpoint);
+                       progress->step, progress->first, trainer->data.shape.count);
     /* A complete run takes no step: it validates once more, so that its result has the metrics. */
     progress->validation_due =
-        checkpoint.epoch >= trainer->options.max_epochs && trainer->data.validation.store != NULL;
+        progress->epoch >= trainer->options.max_epochs && trainer->data.validation.store != NULL;
     return GP_OK;
 }
 
@@ -147,8 +155,7 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
     if (status != GP_OK || options->checkpoint_path[0] == '\0' || setup->group->rank != 0)
         return status;
     gp_trainer_checkpoint(trainer, &now);
-    return gp_saver_new(&trainer->saver, options->checkpoint_path, &trainer->frame, now.state_blobs,
-                        now.best != NULL, err);
+    return gp_saver_new(&trainer->saver, options->checkpoint_path, &trainer->frame, &now, err);
 }
 
 /* ---- building ---- */

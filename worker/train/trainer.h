@@ -50,9 +50,9 @@ void gp_train_control_reset(gp_train_control *control);
 /* A stretch of a step begins, or goes on after the exchange; and ends.  By the compute thread. */
 void gp_train_control_stretch(gp_train_control *control);
 bool gp_train_control_rest(gp_train_control *control); /* false: there was none */
-/* Count progress: the control thread takes a compute thread without any for suspended. */
+/* Count progress, by which the control thread sees that the compute thread is not stalled. */
 void gp_train_control_progress(gp_train_control *control);
-/* GP_ECANCELED: the training was told to stop at once. step: committed steps, for the message. */
+/* GP_ECANCELED: a stop at once was requested. step: committed steps, for the message. */
 gp_status gp_train_control_check(const gp_train_control *control, uint64_t step, gp_error *err);
 /* The group of the present run, so that others can end its waits; NULL when it is no more. */
 void gp_train_control_set_comm(gp_train_control *control, gp_comm *comm, uint32_t generation);

@@ -173,6 +173,19 @@ void gp_train_data_hand_over(gp_train_data *data, gp_store *stores[2], uint64_t 
     }
 }
 
+void gp_train_data_take_over(gp_train_data *data, gp_store *stores[2], const uint64_t skipped[2])
+{
+    gp_train_source *sources[2] = { &data->training, &data->validation };
+
+    for (int i = 0; i < 2; i++) {
+        if (stores[i] == NULL)
+            continue;
+        sources[i]->store = stores[i];
+        sources[i]->skipped_reported = skipped[i];
+        stores[i] = NULL;
+    }
+}
+
 /* ---- comparing the data of all ranks ---- */
 
 /* The data as one rank sees them. */

@@ -41,9 +41,10 @@ gp_status gp_train_data_request(gp_train_data *data, const gp_schedule *schedule
 gp_status gp_train_data_prefetch(gp_train_data *data, const gp_schedule *schedule, gp_train_cursor *at,
                                  gp_error *err);
 
-/* Stop the loaders and move the open stores into the empty places of `stores` (training, validation).
- * skipped: of each moved store, the skipped images that the client knows of. */
+/* Stop the loaders and move the open stores into the empty places of `stores` (training, validation), and back.
+ * skipped: of each store, the skipped images that the client knows of. */
 void gp_train_data_hand_over(gp_train_data *data, gp_store *stores[2], uint64_t skipped[2]);
+void gp_train_data_take_over(gp_train_data *data, gp_store *stores[2], const uint64_t skipped[2]);
 
 /* Check that all ranks see the same data; collective. GP_EINVAL on a rank that differs from most, GP_EPEER on the others. */
 gp_status gp_train_data_compare(const gp_train_data *data, gp_comm *comm, gp_error *err);

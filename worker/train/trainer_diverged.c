@@ -36,7 +36,7 @@ gp_status gp_trainer_diverged(gp_trainer *trainer, const gp_train_call *call, do
     const uint64_t step = trainer->progress.step;
     uint32_t share_first, share;
     char text[160];
-    gp_status status = gp_pipeline_fetch_parameters(&trainer->pipeline, trainer->parameters, err);
+    gp_status status = gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, NULL, err);
 
     if (status != GP_OK)
         return status;

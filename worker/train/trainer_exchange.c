@@ -23,8 +23,9 @@ gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, boo
                              .rmse = mean_square <= GP_ERROR_MAX ? sqrt(mean_square) : NAN,
                              .samples = samples,
                              .bad = sums[GP_SUM_BAD],
-                             .stop = stop,
-                             .pause = pause };
+                             .ending = stop    ? GP_ENDING_STOP
+                                       : pause ? GP_ENDING_PAUSE
+                                               : GP_ENDING_NONE };
 }
 
 /* ---- memory ---- */

@@ -29,14 +29,17 @@ typedef struct gp_exchange {
     uint64_t wait_ns;      /* of the group, when the step began */
 } gp_exchange;
 
+/* What follows the steps in flight; ordered by precedence. */
+typedef enum gp_train_ending { GP_ENDING_NONE, GP_ENDING_PAUSE, GP_ENDING_STOP } gp_train_ending;
+
 /* Sums over all ranks of one step or one validation. */
 typedef struct gp_step_result {
-    double weight;         /* of all samples; 0: no sample had a target */
-    double loss;           /* mean */
-    double accuracy, rmse; /* NaN: no sample had a class, or a value */
-    double samples;        /* of a step; of a validation: excluded targets */
-    double bad;            /* fp16: gradients that are not finite */
-    bool stop, pause;      /* requested on some rank */
+    double weight;          /* of all samples; 0: no sample had a target */
+    double loss;            /* mean */
+    double accuracy, rmse;  /* NaN: no sample had a class, or a value */
+    double samples;         /* of a step; of a validation: excluded targets */
+    double bad;             /* fp16: gradients that are not finite */
+    gp_train_ending ending; /* requested on some rank */
 } gp_step_result;
 
 gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause);

@@ -14,7 +14,7 @@
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_shard.h"
 
-/* A number of a factor costs as much as so many numbers of a gradient, because each tile reads it again. */
+/* Cost of a number of a factor, which each tile reads again, relative to a number of a gradient. */
 enum { FACTOR_COST = 8 };
 
 /* Numbers of a tile, in the second-level cache: whole rows, so that weights and state are read and written in order (runs of

@@ -17,51 +17,35 @@
 
 struct gp_train_held {
     uint64_t lease;
-    uint64_t layout; /* of the network's parameters, gp_graph_layout_hash() */
-    gp_train_progress progress;
-    uint64_t optim_step; /* steps of the optimiser */
-    uint32_t state_blobs;
-    size_t count;                     /* float32 elements of a blob */
-    float *parameters, *state, *best; /* owned; best: NULL if not kept; all NULL: data only */
-    gp_store *stores[2];              /* open training and validation data, owned; NULL: taken, or none */
-    uint64_t skipped[2];              /* of each, the skipped images that the client knows of */
-    char *plans;                      /* choices of engines (trainer_tuning.h), owned; NULL: none */
+    uint64_t layout;     /* of the network's parameters, gp_graph_layout_hash() */
+    gp_checkpoint state; /* with its own blobs and plans; parameters NULL: data only */
+    size_t count;        /* float32 elements of a blob */
+    gp_store *stores[2]; /* open training and validation data, owned; NULL: taken, or none */
+    uint64_t skipped[2]; /* of each, the skipped images that the client knows of */
 };
 
 /* ---- between two groups ---- */
 
-static float *copy_of(const float *blob, size_t count)
-{
-    float *copy = gp_malloc(count * sizeof(float) + 1);
-
-    if (copy != NULL)
-        memcpy(copy, blob, count * sizeof(float));
-    return copy;
-}
-
 gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 {
     gp_train_held *held = gp_trainer_hold_data(trainer, lease);
+    const char *plans = trainer->tuning.document;
     gp_checkpoint now;
 
     if (held == NULL)
         return NULL;
     gp_trainer_checkpoint(trainer, &now);
-    held->progress = gp_train_progress_carry_over(&trainer->progress);
-    held->optim_step = now.optim_step;
     held->count = trainer->graph->blob_count;
-    held->state_blobs = now.state_blobs;
-    held->parameters = copy_of(now.parameters, held->count);
-    held->state = copy_of(now.state, held->count * now.state_blobs);
-    held->best = now.best == NULL ? NULL : copy_of(now.best, held->count);
-    held->plans = trainer->tuning.document == NULL ? NULL : gp_strdup(trainer->tuning.document);
-    if (held->parameters == NULL || held->state == NULL || (now.best != NULL && held->best == NULL) ||
-        (trainer->tuning.document != NULL && held->plans == NULL)) {
+    held->state.plans = plans == NULL ? NULL : gp_strdup(plans);
+    if (!gp_checkpoint_take_blobs(&held->state, &now, held->count) ||
+        (plans != NULL && held->state.plans == NULL)) {
         gp_log(GP_LOG_WARN, "state-not-held", "no memory to keep the state of step %llu for another group",
-               (unsigned long long)now.step);
+               (unsigned long long)now.progress.step);
         gp_train_held_free(held);
         return NULL;
     }
+    gp_checkpoint_copy(&held->state, &now, held->count);
+    held->state.progress = gp_train_progress_carry_over(&now.progress);
     return held;
 }
 
@@ -89,10 +73,8 @@ void gp_train_held_free(gp_train_held *held)
 {
     if (held == NULL)
         return;
-    gp_free(held->parameters);
-    gp_free(held->best);
-    gp_free(held->state);
-    gp_free(held->plans);
+    gp_checkpoint_free_blobs(&held->state);
+    gp_free(held->state.plans);
     gp_store_close(held->stores[0]);
     gp_store_close(held->stores[1]);
     gp_free(held);
@@ -102,79 +84,64 @@ void gp_train_held_free(gp_train_held *held)
 
 bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
 {
+    const gp_checkpoint *state;
     gp_checkpoint now;
-    uint64_t *optim_step;
 
-    gp_trainer_checkpoint(trainer, &now);
-    gp_optim_state(trainer->optim, &now.state_blobs, &optim_step);
-    if (held == NULL || held->parameters == NULL || held->layout != gp_graph_layout_hash(trainer->graph) ||
-        held->count != trainer->graph->blob_count || held->state_blobs != now.state_blobs ||
-        (held->best == NULL) != (now.best == NULL))
+    if (held == NULL)
         return false;
-    memcpy(now.parameters, held->parameters, held->count * sizeof(float));
-    memcpy(now.state, held->state, held->count * held->state_blobs * sizeof(float));
-    if (now.best != NULL)
-        memcpy(now.best, held->best, held->count * sizeof(float));
-    *optim_step = held->optim_step;
-    trainer->progress = held->progress;
+    state = &held->state;
+    gp_trainer_checkpoint(trainer, &now);
+    if (state->parameters == NULL || held->layout != gp_graph_layout_hash(trainer->graph) ||
+        held->count != trainer->graph->blob_count || state->state_blobs != now.state_blobs ||
+        (state->best == NULL) != (now.best == NULL))
+        return false;
+    gp_checkpoint_copy(&now, state, held->count);
+    gp_trainer_continue(trainer, &now);
     /* Without memory for it, another rank chooses the engines. */
-    trainer->tuning.document = held->plans == NULL ? NULL : gp_strdup(held->plans);
+    trainer->tuning.document = state->plans == NULL ? NULL : gp_strdup(state->plans);
     trainer->tuning.carried = trainer->tuning.document != NULL;
     return true;
 }
 
 /* The stores are those of a training with the same options, as a restart has: they are open as it needs them. */
+static bool held_stores_fit(const gp_train_held *held, const gp_graph *graph)
+{
+    return held != NULL && graph != NULL && held->layout == gp_graph_layout_hash(graph);
+}
+
 void gp_train_held_take_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data)
 {
-    gp_train_source *sources[2] = { &data->training, &data->validation };
-
-    for (int i = 0; i < 2; i++) {
-        if (held == NULL || held->stores[i] == NULL || held->layout != gp_graph_layout_hash(graph))
-            continue;
-        sources[i]->store = held->stores[i];
-        sources[i]->skipped_reported = held->skipped[i];
-        held->stores[i] = NULL;
-    }
+    if (held_stores_fit(held, graph))
+        gp_train_data_take_over(data, held->stores, held->skipped);
 }
 
 void gp_train_held_return_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data)
 {
-    if (held != NULL && graph != NULL && held->layout == gp_graph_layout_hash(graph))
+    if (held_stores_fit(held, graph))
         gp_train_data_hand_over(data, held->stores, held->skipped);
 }
 
-/* Progress as the ranks of one build send it to each other. */
-typedef struct position {
-    gp_train_progress progress;
-    uint64_t optim_step;
-} position;
-
-/* Make the state of the root the state of all ranks; collective. */
+/* Make the state of the root the state of all ranks, which are of one build; collective. */
 static gp_status broadcast_state(gp_trainer *trainer, uint32_t root, gp_error *err)
 {
     size_t bytes = trainer->graph->blob_count * sizeof(float);
     gp_comm *comm = trainer->comm;
-    uint64_t *optim_step;
-    gp_checkpoint now;
-    position at;
+    gp_checkpoint ours, theirs;
 
-    gp_trainer_checkpoint(trainer, &now);
-    gp_optim_state(trainer->optim, &now.state_blobs, &optim_step);
-    at = (position){ .progress = trainer->progress, .optim_step = *optim_step };
+    gp_trainer_checkpoint(trainer, &ours);
+    theirs = ours;
 
-    gp_status status = gp_comm_broadcast_private(comm, &at, sizeof(at), root, err);
+    gp_status status = gp_comm_broadcast_private(comm, &theirs, sizeof(theirs), root, err);
 
     if (status == GP_OK)
-        status = gp_comm_broadcast_private(comm, now.parameters, bytes, root, err);
-    if (status == GP_OK && now.state_blobs > 0)
-        status = gp_comm_broadcast_private(comm, now.state, bytes * now.state_blobs, root, err);
-    if (status == GP_OK && now.best != NULL)
-        status = gp_comm_broadcast_private(comm, now.best, bytes, root, err);
-    if (status != GP_OK)
-        return status;
-    trainer->progress = at.progress;
-    *optim_step = at.optim_step;
-    return GP_OK;
+        status = gp_comm_broadcast_private(comm, ours.parameters, bytes, root, err);
+    if (status == GP_OK && ours.state_blobs > 0)
+        status = gp_comm_broadcast_private(comm, ours.state, bytes * ours.state_blobs, root, err);
+    if (status == GP_OK && ours.best != NULL)
+        status = gp_comm_broadcast_private(comm, ours.best, bytes, root, err);
+    if (status == GP_OK) /* only the numbers: pointers of the root are of no use here */
+        gp_trainer_continue(trainer, &theirs);
+    return status;
 }
 
 gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)

@@ -10,29 +10,6 @@ void gp_train_progress_init(gp_train_progress *progress, const gp_train_options 
     *progress = (gp_train_progress){ .best_loss = INFINITY, .loss_scale = gp_loss_scale_begin(options) };
 }
 
-void gp_train_progress_resume(gp_train_progress *progress, const gp_checkpoint *from)
-{
-    progress->step = from->step;
-    progress->epoch = from->epoch;
-    progress->first = from->first;
-    progress->best_loss = from->best_loss;
-    progress->validations_since_best = from->no_better;
-    if (progress->loss_scale.scale > 0 && from->loss_scale > 0)
-        progress->loss_scale = (gp_loss_scale){ .scale = from->loss_scale, .good = from->loss_scale_good };
-}
-
-void gp_train_progress_save(const gp_train_progress *progress, gp_checkpoint *to)
-{
-    to->step = progress->step;
-    to->epoch = progress->epoch;
-    to->first = progress->first;
-    to->best_loss = progress->best_loss;
-    to->no_better = progress->validations_since_best;
-    to->loss_scale = progress->loss_scale.scale;
-    to->loss_scale_good = progress->loss_scale.good;
-    to->is_best = isfinite(progress->best_loss) && progress->validations_since_best == 0;
-}
-
 gp_train_progress gp_train_progress_carry_over(const gp_train_progress *progress)
 {
     gp_train_progress next = *progress;
@@ -64,13 +41,11 @@ void gp_train_progress_count(gp_train_progress *progress, const gp_train_call *c
                              const gp_step_result *result, double learn_rate, gp_train_control *control,
                              gp_train_record *record)
 {
-    gp_train_ending ending = result->stop ? GP_ENDING_STOP : result->pause ? GP_ENDING_PAUSE : GP_ENDING_NONE;
-
     progress->step++;
     if (result->weight > 0) /* a step without any target has no loss, but counts */
         progress->loss = result->loss;
-    if (ending > progress->ending)
-        progress->ending = ending;
+    if (result->ending > progress->ending)
+        progress->ending = result->ending;
     record->step = progress->step;
     record->epoch = call->epoch + 1;
     record->loss = result->loss;

@@ -2,13 +2,9 @@
 #ifndef GP_TRAINER_PROGRESS_H
 #define GP_TRAINER_PROGRESS_H
 
-#include "worker/train/checkpoint.h"
 #include "worker/train/loss_scale.h"
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_exchange.h"
-
-/* How the training goes on after the steps in flight; ordered by precedence. */
-typedef enum gp_train_ending { GP_ENDING_NONE, GP_ENDING_PAUSE, GP_ENDING_STOP } gp_train_ending;
 
 typedef struct gp_train_progress {
     uint64_t step;          /* committed steps */
@@ -16,9 +12,9 @@ typedef struct gp_train_progress {
     gp_train_ending ending; /* requested by any rank of this group, as of the last committed step */
     bool checkpoint_due;    /* it is written before the next step, or as soon as the disk is idle */
     bool validation_due;    /* before the next step */
-    gp_train_validation last_validation; /* step 0: there was none */
+    gp_train_validation last_validation; /* step 0: no validation yet */
     uint64_t excluded; /* targets of that validation without a class or value, on all ranks */
-    double best_loss;  /* of all validations; INFINITY: there was none */
+    double best_loss;  /* of all validations; INFINITY: no validation yet */
     int64_t validations_since_best;
     int64_t begin_ns;   /* when the first step began; 0: no step has begun in this group */
     int64_t elapsed_ns; /* time in earlier groups, since the first step */
@@ -27,10 +23,6 @@ typedef struct gp_train_progress {
 } gp_train_progress;
 
 void gp_train_progress_init(gp_train_progress *progress, const gp_train_options *options);
-
-/* Continue from a checkpoint, and write one; parameters and state of the optimiser are not touched. */
-void gp_train_progress_resume(gp_train_progress *progress, const gp_checkpoint *from);
-void gp_train_progress_save(const gp_train_progress *progress, gp_checkpoint *to);
 
 /* The progress as another group continues from it. */
 gp_train_progress gp_train_progress_carry_over(const gp_train_progress *progress);

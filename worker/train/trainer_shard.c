@@ -7,7 +7,7 @@
  * because the ranks share memory. Sums are taken in the order of ranks and an update is elementwise, so the result is bitwise
  * identical to all-reduce and update on each rank.
  *
- * Two copies exist, of which one is committed. An update reads the committed copy and writes the other, which nobody reads:
+ * Two copies exist, of which one is committed. An update reads the committed copy and writes the other, which no rank reads:
  *
  *     compute, header (all gradients are there)  ->  update of our shard  ->  barrier  ->  the other copy is committed
  *
@@ -49,10 +49,9 @@ void gp_shards_deinit(gp_shards *shards)
 
 static size_t state_bytes(const gp_graph *graph, gp_optim *optim)
 {
-    uint64_t *step;
     uint32_t blobs;
 
-    gp_optim_state(optim, &blobs, &step);
+    gp_optim_state(optim, &blobs, NULL);
     return blobs * graph->blob_count * sizeof(float);
 }
 
@@ -96,13 +95,11 @@ gp_status gp_shards_place(gp_shards *shards, float **parameters, gp_graph *graph
 {
     size_t blob = graph->blob_count * sizeof(float), state = state_bytes(graph, optim);
     gp_comm *comm = exchange->comm;
-    uint64_t *step;
-    uint32_t blobs;
     gp_status status;
 
     if (!shards->active)
         return GP_OK;
-    status = copy_take(shards, 0, *parameters, gp_optim_state(optim, &blobs, &step), blob, state, comm, err);
+    status = copy_take(shards, 0, *parameters, gp_optim_state(optim, NULL, NULL), blob, state, comm, err);
     if (status != GP_OK)
         return status;
     gp_free(*parameters); /* before the second copy, so that at most two exist at any time */

@@ -1,6 +1,6 @@
 /* trainer_state.h -- the trainer and its parts. Private to trainer*.c.
  *
- *   schedule    which samples this rank computes in which call of which step
+ *   schedule    the samples of each call and step of this rank
  *   data        stores, samplers and loaders
  *   exchange    header, gradients and moments of batch normalisation that the ranks sum
  *   shards      one copy of parameters and optimiser state for all ranks
@@ -14,6 +14,7 @@
 #ifndef GP_TRAINER_STATE_H
 #define GP_TRAINER_STATE_H
 
+#include "worker/train/checkpoint.h"
 #include "worker/train/pipeline.h"
 #include "worker/train/trainer_shard.h"
 #include "worker/train/trainer_tuning.h"
@@ -95,5 +96,7 @@ gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *set
 
 /* Describe the state; the blobs are borrowed. */
 void gp_trainer_checkpoint(gp_trainer *trainer, gp_checkpoint *out);
+/* Continue from a state whose blobs are already in place. */
+void gp_trainer_continue(gp_trainer *trainer, const gp_checkpoint *from);
 
 #endif

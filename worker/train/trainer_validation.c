@@ -111,7 +111,7 @@ static void report_progress(const gp_trainer *trainer, validation *v, uint32_t c
 static gp_status validation_compute(gp_trainer *trainer, validation *v, const gp_train_sink *sink,
                                     gp_error *err)
 {
-    gp_status status = gp_pipeline_fetch_parameters(&trainer->pipeline, trainer->parameters, err);
+    gp_status status = gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, NULL, err);
 
     gp_exchange_begin(&trainer->exchange, false);
     for (uint32_t i = 0; i < GP_TRAIN_PREFETCH && status == GP_OK; i++)

@@ -74,7 +74,8 @@ static void write_step(uint64_t step, const char *run)
     size_t count = training->graph->blob_count;
     gp_train_options options = training->run->options;
     gp_checkpoint_frame frame = { .graph = training->graph, .options = &options, .world = 1 };
-    gp_checkpoint state = { .step = step, .epoch = 1, .parameters = gp_calloc(count, sizeof(float)) };
+    gp_checkpoint state = { .progress = { .step = step, .epoch = 1 },
+                            .parameters = gp_calloc(count, sizeof(float)) };
 
     snprintf(options.run_id, sizeof(options.run_id), "%s", run);
     REQUIRE_OK(gp_checkpoint_write(directory, &frame, &state, &err), err);

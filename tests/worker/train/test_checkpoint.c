@@ -51,11 +51,11 @@ static void stage_fill(stage *s, uint64_t step)
         s->state.state[count + i] = value_at(step, i + 2);
         s->state.best[i] = value_at(step, i + 3);
     }
-    s->state.step = s->state.optim_step = step;
-    s->state.epoch = 2;
-    s->state.first = 17;
-    s->state.best_loss = 0.25;
-    s->state.no_better = 1;
+    s->state.progress.step = s->state.optim_step = step;
+    s->state.progress.epoch = 2;
+    s->state.progress.first = 17;
+    s->state.progress.best_loss = 0.25;
+    s->state.progress.validations_since_best = 1;
     s->state.is_best = false;
 }
 
@@ -102,7 +102,7 @@ static gp_status stage_read(stage *s, char damaged[240], gp_error *err)
     memset(s->state.parameters, 0, s->graph->blob_count * sizeof(float));
     memset(s->state.state, 0, 2 * s->graph->blob_count * sizeof(float));
     memset(s->state.best, 0, s->graph->blob_count * sizeof(float));
-    s->state.step = 0;
+    s->state.progress.step = 0;
     return gp_checkpoint_read(&s->state, &s->frame, s->directory, damaged, err);
 }
 
@@ -151,12 +151,12 @@ TEST(what_was_written_is_read_back_bit_for_bit)
     stage_write(&s, 41, true);
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
     CHECK_TEXT("", damaged);
-    CHECK_INT(41, s.state.step);
+    CHECK_INT(41, s.state.progress.step);
     CHECK_INT(41, s.state.optim_step);
-    CHECK_INT(2, s.state.epoch);
-    CHECK_INT(17, s.state.first);
-    CHECK_NEAR(0.25, s.state.best_loss, 0.0);
-    CHECK_INT(1, s.state.no_better);
+    CHECK_INT(2, s.state.progress.epoch);
+    CHECK_INT(17, s.state.progress.first);
+    CHECK_NEAR(0.25, s.state.progress.best_loss, 0.0);
+    CHECK_INT(1, s.state.progress.validations_since_best);
     CHECK(s.state.is_best);
     for (size_t i = 0; i < s.graph->blob_count; i++) {
         if (s.state.parameters[i] != value_at(41, i) || s.state.state[i] != value_at(41, i + 1) ||
@@ -253,7 +253,7 @@ TEST(a_checkpoint_of_another_run_is_neither_replaced_nor_resumed)
     CHECK_STATUS(GP_EBUSY, gp_checkpoint_write(s.directory, &s.frame, &s.state, &err));
     CHECK_CONTAINS(err.message, "10.json belongs to another run (first)");
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
-    CHECK_INT(5, s.state.step);
+    CHECK_INT(5, s.state.progress.step);
     strcpy(s.options.run_id, "third");
     CHECK_STATUS(GP_ENOENT, stage_read(&s, damaged, &err));
     stage_close(&s);
@@ -277,7 +277,7 @@ TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
         stage_write(&s, 20, false);
         flip(&s, places[i].file, places[i].offset);
         REQUIRE_OK(stage_read(&s, damaged, &err), err);
-        CHECK_INT(10, s.state.step);
+        CHECK_INT(10, s.state.progress.step);
         CHECK_CONTAINS(damaged, "20.");
         CHECK(s.state.parameters[3] == value_at(10, 3));
         stage_close(&s);
@@ -342,7 +342,7 @@ TEST(nothing_there_is_not_found_and_one_file_can_be_named)
     stage_write(&s, 20, false);
     snprintf(path, sizeof(path), "%s/10.json", s.directory);
     REQUIRE_OK(gp_checkpoint_read(&s.state, &s.frame, path, damaged, &err), err);
-    CHECK_INT(10, s.state.step);
+    CHECK_INT(10, s.state.progress.step);
     stage_close(&s);
 }
 
@@ -369,7 +369,7 @@ TEST(without_room_the_old_checkpoints_stay_and_nothing_half_is_left)
     snprintf(path, sizeof(path), "%s/.tmp-%d-20.safetensors", s.directory, (int)getpid());
     CHECK(access(path, F_OK) != 0);
     REQUIRE_OK(stage_read(&s, damaged, &err), err);
-    CHECK_INT(10, s.state.step);
+    CHECK_INT(10, s.state.progress.step);
     stage_close(&s);
 }
 
@@ -394,7 +394,7 @@ TEST(a_saver_writes_beside_and_tells_what_became_of_it)
     stage s;
 
     REQUIRE(stage_open(&s, net));
-    REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, 2, true, &err), err);
+    REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, &s.state, &err), err);
     stage_fill(&s, 5);
     CHECK(gp_saver_save(saver, &s.state));
     s.state.parameters[0] = 77; /* its copy is its own */
@@ -415,7 +415,7 @@ TEST(a_saver_survives_every_failing_allocation)
     stage s;
 
     REQUIRE(stage_open(&s, net));
-    CHECK_EVERY_ALLOCATION(gp_saver_new(&saver, s.directory, &s.frame, 2, true, NULL), gp_saver_free(saver));
+    CHECK_EVERY_ALLOCATION(gp_saver_new(&saver, s.directory, &s.frame, &s.state, NULL), gp_saver_free(saver));
     gp_saver_free(NULL);
     stage_close(&s);
 }
