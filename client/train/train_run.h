@@ -28,10 +28,10 @@
 #include "common/model/train_options.h"
 
 struct gp_training {
-    gp_network network; /* weights: the trained blob */
-    gp_graph *graph;
+    gp_network network; /* its weights are the initial ones before the run, and the trained ones after it */
+    gp_graph *graph;    /* owned */
     gp_training_summary summary;
-    struct gp_run *run; /* NULL: the training has run */
+    struct gp_run *run; /* owned; NULL: the training has run */
 };
 
 enum { GP_RUN_POLL_MS = 50 };
@@ -54,15 +54,15 @@ typedef enum gp_run_pause {
 } gp_run_pause;
 
 typedef struct gp_run {
-    gp_pool *pool;
-    const gp_train_request *request;
-    gp_training *training; /* owns this run */
-    gp_train_options options;
-    gp_augment augment;
-    gp_begin_message message;
+    gp_pool *pool;                   /* the caller's; NULL before gp_training_run() */
+    const gp_train_request *request; /* the caller's */
+    gp_training *training;           /* owns this run */
+    gp_train_options options;        /* as requested, then scaled to the first group */
+    gp_augment augment;              /* parsed from options.augment */
+    gp_begin_message message;        /* for every rank */
     reform reform; /* ranks of the group, which of them are ready and have ended, and what comes next */
-    gp_train_report report;
-    gp_joiners joiners; /* workers that will join the next group */
+    gp_train_report report; /* events and summary */
+    gp_joiners joiners;     /* workers that will join the next group */
     gp_run_state state;
     gp_error error;           /* see `state`; message "": gp_run_describe_loss() writes it */
     gp_timeout deadline;      /* SUSPECT: to learn the cause; FAILED, LOST: for the ranks to end */

@@ -307,7 +307,7 @@ static void job_tell_failure(crew *c, const crew_job *job)
         snprintf(line, sizeof(line), "on worker %" PRIu32 ": %s", job->worker, words);
     else
         snprintf(line, sizeof(line), "job %" PRIu64 ": %s", job->number, words);
-    if (c->failures_shown++ < CREW_FAILURES_SHOWN)
+    if (c->failure_count++ < CREW_FAILURES_SHOWN)
         gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
     if (job->end.kind == EXEC_FAILED || job->timed_out || job->end.kind == EXEC_LOST) {
         char said[GP_RUNNER_TEXT_MAX + 120]; /* what the command itself could not say */
@@ -529,7 +529,7 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
             options->report == NULL)
             fprintf(stderr, "gradpool %s: %" PRIu64 " of %" PRIu64 " failed: %s%s\n",
                     options->call->command->name, result->failed, result->done, gp_buffer_text(&c.failures),
-                    c.failures_shown > CREW_FAILURES_SHOWN ? "; ..." : "");
+                    c.failure_count > CREW_FAILURES_SHOWN ? "; ..." : "");
     }
     crew_close(&c);
     return status;
