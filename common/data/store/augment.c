@@ -1,3 +1,4 @@
+/* Augmentation settings: the option table, the parser, and each sample's random transform. */
 #include "common/data/store/augment.h"
 
 #include <math.h>
@@ -343,9 +344,10 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
     return GP_OK;
 }
 
-/* ---- the draw ---- */
+/* ---- drawing ---- */
 
-/* Which random number is whose.  Numbers are never given to another. */
+/* Random number index for each setting. Never reassign a number: that would change existing
+ * trainings. */
 enum {
     DRAW_X_REFLECTION,
     DRAW_Y_REFLECTION,
@@ -365,7 +367,7 @@ enum {
     DRAW_CONTRAST,
     DRAW_SATURATION,
     DRAW_HUE,
-    DRAWS = 20, /* whole fours */
+    DRAWS = 20, /* a multiple of 4: the generator returns four words per call */
 };
 
 static double between(const double range[2], float draw)
@@ -373,7 +375,7 @@ static double between(const double range[2], float draw)
     return range[0] + (range[1] - range[0]) * (double)draw;
 }
 
-/* a := a * b, both affine. */
+/* Multiply two affine maps: a := a * b. */
 static void affine_multiply(double a[2][3], const double b[2][3])
 {
     for (int i = 0; i < 2; i++) {
@@ -384,7 +386,7 @@ static void affine_multiply(double a[2][3], const double b[2][3])
     }
 }
 
-/* What of the input the crop takes: its middle and its size. */
+/* Input window that the crop selects: centre and size. */
 typedef struct crop_window {
     double x, y, width, height;
 } crop_window;
@@ -404,7 +406,7 @@ static crop_window crop_draw(const gp_augment *augment, const gp_store_info *sto
         window.width = (double)augment->crop_size[1];
         left = floor((width - window.width) / 2);
         top = floor((height - window.height) / 2);
-        if (augment->crop == GP_CROP_RANDOM) { /* whole pixels */
+        if (augment->crop == GP_CROP_RANDOM) { /* positions are whole pixels */
             left = floor((width - window.width + 1) * (double)draws[DRAW_CROP_X]);
             top = floor((height - window.height + 1) * (double)draws[DRAW_CROP_Y]);
         }
@@ -423,7 +425,7 @@ static crop_window crop_draw(const gp_augment *augment, const gp_store_info *sto
         double low = log(augment->crop_aspect[0]), high = log(augment->crop_aspect[1]);
         double aspect = exp(low + (high - low) * (double)draws[DRAW_CROP_ASPECT]);
 
-        window.width = fmin(width, sqrt(area * aspect)); /* a side that does not fit is cut */
+        window.width = fmin(width, sqrt(area * aspect)); /* clip a side that exceeds the image */
         window.height = fmin(height, sqrt(area / aspect));
         left = (width - window.width) * (double)draws[DRAW_CROP_X];
         top = (height - window.height) * (double)draws[DRAW_CROP_Y];
@@ -435,7 +437,7 @@ static crop_window crop_draw(const gp_augment *augment, const gp_store_info *sto
     return window;
 }
 
-/* From places of the output to places of the input: the inverse of each map, the last first. */
+/* Compute the map from output to input positions: each step's inverse, the last step first. */
 static void geometry_draw(double a[2][3], const gp_augment *augment, const gp_store_info *store,
                           const gp_store_info *augmented, const float *draws)
 {
@@ -453,13 +455,13 @@ static void geometry_draw(double a[2][3], const gp_augment *augment, const gp_st
         x = -x;
     if ((double)draws[DRAW_Y_REFLECTION] < augment->y_reflection)
         y = -y;
-    if (fabs(determinant) < 1e-6) /* two shears that make a line of the image */
+    if (fabs(determinant) < 1e-6) /* the two shears together collapse the image to a line */
         determinant = 1e-6;
     memcpy(a, (double[2][3]){ { 1, 0, window.x }, { 0, 1, window.y } }, 6 * sizeof(double));
     affine_multiply(a, (double[2][3]){ { x, 0, 0 }, { 0, y, 0 } });
     affine_multiply(a, (double[2][3]){ { 1 / determinant, -shear_x / determinant, 0 },
                                        { -shear_y / determinant, 1 / determinant, 0 } });
-    if (turn != 0) /* y points down: counter-clockwise is against it */
+    if (turn != 0) /* y points down, so a counter-clockwise turn is negative here */
         affine_multiply(a, (double[2][3]){ { cos(turn), -sin(turn), 0 }, { sin(turn), cos(turn), 0 } });
     affine_multiply(a, (double[2][3]){ { 1, 0,
                                          -(double)augmented->width / 2 -
@@ -469,7 +471,8 @@ static void geometry_draw(double a[2][3], const gp_augment *augment, const gp_st
                                              between(augment->y_translation, draws[DRAW_Y_TRANSLATION]) } });
 }
 
-/* Brightness, saturation and hue as one matrix; luma as of ITU-R BT.601. */
+/* Combine brightness, saturation and hue into one matrix. Luma weights are those of ITU-R
+ * BT.601. */
 static void color_draw(gp_augment_draw *out, const gp_augment *augment, uint32_t channels, const float *draws)
 {
     static const double luma[3] = { 0.299, 0.587, 0.114 };
@@ -478,7 +481,7 @@ static void color_draw(gp_augment_draw *out, const gp_augment *augment, uint32_t
     double saturation = between(augment->saturation, draws[DRAW_SATURATION]);
     double turn = between(augment->hue, draws[DRAW_HUE]) * M_PI / 180;
     double third = (1 - cos(turn)) / 3, side = sin(turn) / sqrt(3);
-    /* A turn about (1, 1, 1) / sqrt(3) (Rodrigues). */
+    /* Rotation about (1, 1, 1) / sqrt(3) by Rodrigues' formula. */
     const double rotate[3][3] = { { cos(turn) + third, third - side, third + side },
                                   { third + side, cos(turn) + third, third - side },
                                   { third - side, third + side, cos(turn) + third } };

@@ -1,20 +1,21 @@
-/* augment_warp.c -- the sampling: every pixel of the output looks up its place in the input.
+/* Resample an image: each output pixel looks up its position in the input.
  *
- * Places count from the corner of the first pixel, whose middle is (1/2, 1/2).  A place outside [0, width) x [0, height)
- * gets fill; near the border the neighbours that are not there are the border's own. */
+ * The origin is the corner of the first pixel, whose centre is at (1/2, 1/2). Positions outside [0,
+ * width) x [0, height) give the fill value. Near the border, missing neighbours are replaced by
+ * border pixels. */
 #include "common/data/store/augment.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Four neighbours and their shares, or outside. */
+/* Bilinear neighbours and their weights for one position. */
 typedef struct warp_place {
     size_t at[4];
     float share[4];
     bool inside;
 } warp_place;
 
-/* Where a pixel of the output comes from; whether that is within the input. */
+/* Compute an output pixel's input position. Return whether it lies within the input. */
 static inline bool look_up(const gp_augment_draw *draw, const gp_store_info *store, uint32_t row,
                            uint32_t column, double *x, double *y)
 {
@@ -67,7 +68,7 @@ static inline void value_put(void *to, gp_dtype dtype, size_t at, float value)
         ((float *)to)[at] = value;
 }
 
-/* The mean that contrast turns about: the brightness of the recoloured image. */
+/* Return the recoloured image's mean luma; contrast scales about this value. */
 static float color_mean(const gp_augment_draw *draw, const gp_store_info *store, const void *from)
 {
     static const double luma[3] = { 0.299, 0.587, 0.114 };
@@ -121,7 +122,8 @@ void gp_augment_recolor(const gp_augment_draw *draw, const gp_store_info *shape,
     }
 }
 
-/* dtype and recolor are known where this is inlined. */
+/* Warp one image. dtype and recolor are constants at each call, so inlining removes their
+ * branches. */
 static inline __attribute__((always_inline)) void warp(const gp_augment_draw *draw,
                                                        const gp_store_info *store,
                                                        const gp_store_info *augmented, double fill,
@@ -155,11 +157,13 @@ static inline __attribute__((always_inline)) void warp(const gp_augment_draw *dr
         }
 }
 
-/* Where output pixels are input pixels: row r is row first + r * step of the input, columns alike. */
+/* Mapping without interpolation: output row r is input row `row` + r * row_step; columns work in
+ * the same way. */
 typedef struct warp_grid {
     long row, column, row_step, column_step;
 } warp_grid;
 
+/* Set *grid if the map moves whole pixels, upright or mirrored. False: interpolation is needed. */
 static bool grid_find(warp_grid *grid, const gp_augment_draw *draw)
 {
     const double x = draw->a[0][0] * 0.5 + draw->a[0][2] - 0.5, y = draw->a[1][1] * 0.5 + draw->a[1][2] - 0.5;
@@ -189,7 +193,7 @@ static void grid_copy_row(const warp_grid *grid, const uint8_t *from, uint8_t *t
     }
 }
 
-/* Planes of elements of `bytes` bytes. */
+/* Copy planes whose elements have `bytes` bytes. */
 static void grid_copy(const warp_grid *grid, const gp_store_info *store, const gp_store_info *augmented,
                       uint32_t planes, size_t bytes, const void *fill, const void *from, void *to)
 {

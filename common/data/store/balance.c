@@ -5,6 +5,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/store/subset.h"
 
+/* Balance option names on the command line, in gp_balance order. */
 const char *const gp_balance_names[] = { "median-frequency", "inverse-frequency", NULL };
 
 static int number_compare(const void *left, const void *right)
@@ -14,7 +15,8 @@ static int number_compare(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Of count numbers, which are put in order; the mean of the middle two of an even count.  At least one. */
+/* Sort the numbers and return their median. An even count gives the mean of the middle two. count
+ * must be at least 1. */
 static double median_of(double *numbers, uint32_t count)
 {
     qsort(numbers, count, sizeof(*numbers), number_compare);
@@ -31,7 +33,8 @@ void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64
 
     for (uint32_t k = 0; k < class_count; k++)
         total += counts[k];
-    for (uint32_t k = 0; k < class_count; k++) /* frequencies of those that occur, at the front */
+    /* collect the frequencies of all present classes at the front */
+    for (uint32_t k = 0; k < class_count; k++)
         if (counts[k] != 0)
             weights[present++] = (double)counts[k] / (double)(by_image ? within[k] : total);
     if (balance == GP_BALANCE_MEDIAN && present > 0)

@@ -1,31 +1,31 @@
-/* balance.h -- what each class should count in a loss, from how often the data have it.
+/* Class weights for a loss, computed from the class frequencies in the data.
  *
- * Roads are large and bicyclists are small: without weights a network does well by never saying "bicyclist". */
+ * Rare classes need larger weights. In street scenes, a network without weights reaches a low loss
+ * without ever predicting "bicyclist". */
 #ifndef GP_BALANCE_H
 #define GP_BALANCE_H
 
 #include "common/data/store/store.h"
 
 typedef enum gp_balance {
-    /* median of all frequencies / the class's own.  A class's frequency is its share of the images that it occurs in
-     * (Eigen and Fergus, "Predicting depth, surface normals and semantic labels", 2015, section 4.3). */
+    /* Median class frequency, divided by the class's frequency. A class's frequency is its pixel
+     * count, divided by the pixel count of all images with that class (Eigen and Fergus,
+     * "Predicting depth, surface normals and semantic labels", 2015, section 4.3). */
     GP_BALANCE_MEDIAN,
-    /* 1 / (classes * the class's share of all that has a class) */
+    /* 1 / (classes * the class's fraction among labelled elements) */
     GP_BALANCE_INVERSE
 } gp_balance;
 
-/* The words of a command line in this order, NULL at the end. */
+/* Option values in gp_balance order; NULL at the end. */
 extern const char *const gp_balance_names[];
 
-/* gp_balance_weights -- from counts as gp_store_count_within() makes them.
- *   counts, within  of class_count classes; within NULL: each class occurs in one and the same place, as where a sample
- *                   has one class
- *   weights         class_count, filled; a class that does not occur gets 1, and its name is of no matter to any loss */
+/* Compute class weights from the counts of gp_store_count_within().
+ *   counts, within  [class_count]; within NULL: each sample has a single class
+ *   weights         [class_count]: filled in; 1 for a class that does not occur */
 void gp_balance_weights(gp_balance balance, const uint64_t *counts, const uint64_t *within,
                         uint32_t class_count, double *weights);
 
-/* gp_balance_store -- the same of a store's own classes, all of whose targets are read.
- * GP_EINVAL: its targets are no classes. */
+/* Compute class weights for a store. Reads all targets. GP_EINVAL: the targets are not classes. */
 gp_status gp_balance_store(gp_balance balance, const gp_store *store, double *weights,
                            const gp_progress *progress, gp_error *err);
 

@@ -5,7 +5,7 @@
 
 #include "common/base/memory/alloc.h"
 
-/* What an error message has room for. */
+/* Limits for the class lists in error messages: names, bytes per name, bytes in total. */
 enum { LISTED = 4, NAME_BYTES = 20, LIST_BYTES = 160 };
 
 static bool names_are_numbers(const char *const *names, uint32_t count)
@@ -20,7 +20,7 @@ static bool names_are_numbers(const char *const *names, uint32_t count)
     return true;
 }
 
-/* Return the place of a name; -1: it is not there. Looks at `near` first, where it mostly is. */
+/* Return a name's index; -1: not found. Try index `near` first, the usual match. */
 static int32_t name_find(const char *const *names, uint32_t count, const char *name, uint32_t near)
 {
     if (near < count && strcmp(names[near], name) == 0)
@@ -62,7 +62,7 @@ char *gp_class_names_format(char *text, size_t bytes, const char *const *names, 
     return text;
 }
 
-/* The data have a class that no output has. */
+/* Fail: the data has a class that no output has. */
 static gp_status match_unknown(const gp_store_info *info, const char *const *names, uint32_t count,
                                gp_error *err)
 {
@@ -78,7 +78,7 @@ static gp_status match_unknown(const gp_store_info *info, const char *const *nam
         gp_class_names_format(known, sizeof(known), names, count, NULL, 0));
 }
 
-/* Named classes and another number of outputs without names. */
+/* Fail: the outputs have no names, and their count differs from the named classes. */
 static gp_status match_ambiguous(const gp_store_info *info, uint32_t count, gp_error *err)
 {
     char list[LIST_BYTES];

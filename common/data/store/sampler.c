@@ -5,10 +5,12 @@
 
 #include "common/base/rng.h"
 
-/* The permutation is a Feistel network on the cells of an a x b rectangle, a * b >= count, that walks on
- * while it lands outside [0, count): Black & Rogaway, "Ciphers with Arbitrary Finite Domains" (2002),
- * the generalised Feistel and the cycle-walking cipher.  Fewer than a cells are outside, so a second
- * evaluation is rare.  The round function is Philox: counter (shuffle, epoch, other half, round). */
+/* Sample order by a Feistel network on an a x b rectangle, a * b >= count.
+ *
+ * Cells outside [0, count) are encrypted again until the result is inside. See Black & Rogaway,
+ * "Ciphers with Arbitrary Finite Domains" (2002): generalized Feistel and cycle-walking cipher.
+ * Fewer than `a` cells are outside, so a second evaluation is rare. The round function is Philox
+ * with the counter (shuffle, epoch, other half, round). */
 enum { ROUNDS = 8 };
 
 void gp_sampler_init(gp_sampler *sampler, uint32_t count, gp_shuffle shuffle, uint64_t seed)
@@ -64,7 +66,7 @@ void gp_split(uint32_t total, uint32_t ranks, uint32_t rank, uint32_t *first, ui
     *count = base + (rank < extra);
 }
 
-/* Where the part of rank `rank` begins: what the ranks before it have of the whole, rounded. */
+/* Return a rank's first item: the summed load over all lower ranks, scaled to items and rounded. */
 static uint32_t loads_border(uint32_t total, const double *loads, uint32_t ranks, uint32_t rank)
 {
     double before = 0, all = 0;

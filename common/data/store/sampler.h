@@ -1,40 +1,41 @@
-/* sampler.h -- which sample is at position p of epoch e, and which positions are whose.
+/* The sample order within an epoch, and its division among ranks.
  *
- * The order of an epoch is a keyed permutation of (seed, epoch): a function that is evaluated at any
- * position, so no rank holds or sends a list, and a resumed run needs the position only. */
+ * The order is a keyed permutation of (seed, epoch). It can be evaluated at any position, so no
+ * rank stores or sends a list, and a resumed run needs only the position. */
 #ifndef GP_SAMPLER_H
 #define GP_SAMPLER_H
 
 #include <stdint.h>
 
 typedef enum gp_shuffle {
-    GP_SHUFFLE_NEVER, /* the data's order */
-    GP_SHUFFLE_ONCE,  /* every epoch has the order of epoch 0 */
+    GP_SHUFFLE_NEVER, /* stored order */
+    GP_SHUFFLE_ONCE,  /* every epoch uses epoch 0's order */
     GP_SHUFFLE_EVERY_EPOCH,
 } gp_shuffle;
 
-/* A plain value: copy it freely, use it from any thread. */
+/* A plain value: may be copied, and used from any thread. */
 typedef struct gp_sampler {
     uint64_t seed;
-    uint32_t count;   /* samples */
-    uint32_t side[2]; /* of the smallest near-square rectangle that holds count cells */
+    uint32_t count;   /* sample count */
+    uint32_t side[2]; /* sides: the smallest near-square rectangle with at least `count` cells */
     gp_shuffle shuffle;
 } gp_sampler;
 
-/* count: 1 to GP_STORE_SAMPLES_MAX. */
+/* Initialize a sampler. count: 1 to GP_STORE_SAMPLES_MAX. */
 void gp_sampler_init(gp_sampler *sampler, uint32_t count, gp_shuffle shuffle, uint64_t seed);
 
-/* index[i] = the sample at position first + i of the epoch, for i < count; first + count must not pass the
- * sampler's count.  Epochs are counted from 0. */
+/* Set index[i] to the sample at position first + i of the epoch, for i < count. Epochs count from
+ * 0. first + count must not exceed the sampler's count. */
 void gp_sampler_get(const gp_sampler *sampler, uint32_t epoch, uint32_t first, uint32_t count,
                     uint32_t *index);
 
-/* gp_split -- rank's part of `total` consecutive things: floor(total / ranks), the first total mod ranks ranks
- * get one more; parts follow each other in rank order.  Needs rank < ranks.  Parts may be empty. */
+/* Divide `total` items among ranks as evenly as possible: each rank gets floor(total / ranks), and
+ * the first total mod ranks ranks get one more. The parts are consecutive, in rank order, and may
+ * be empty. Requires rank < ranks. */
 void gp_split(uint32_t total, uint32_t ranks, uint32_t rank, uint32_t *first, uint32_t *count);
 
-/* gp_split_loads -- the same with parts in proportion to loads[0..ranks), each >= 0 and one above: every part is
- * within one of its exact share. */
+/* Divide `total` items in proportion to loads[0..ranks). Each load must be >= 0, and at least one >
+ * 0. Each part differs from the exact proportion by less than one item. */
 void gp_split_loads(uint32_t total, const double *loads, uint32_t ranks, uint32_t rank, uint32_t *first,
                     uint32_t *count);
 

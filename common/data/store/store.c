@@ -9,7 +9,8 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/store/class_match.h"
 
-/* One block: the pointers, then the text they point to. */
+/* Copy the class names into one block: the pointers, followed by the text. NULL: use the
+ * numbers. */
 static gp_status class_names_copy(gp_store *store, const char *const *names, gp_error *err)
 {
     uint32_t count = store->info.class_count;
@@ -33,7 +34,7 @@ static gp_status class_names_copy(gp_store *store, const char *const *names, gp_
     return GP_OK;
 }
 
-/* The number of targets and classes, against the ceilings. */
+/* Check targets and class counts against the limits, and fill in defaults. */
 static gp_status targets_init(gp_store_info *info, gp_error *err)
 {
     uint32_t classes = 0;
@@ -67,6 +68,7 @@ static gp_status targets_init(gp_store_info *info, gp_error *err)
     return GP_OK;
 }
 
+/* Check the description against the limits and fill in the derived fields; see store_ops.h. */
 gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err)
 {
     store->ops = ops;
@@ -113,7 +115,8 @@ bool gp_store_has_class(const gp_store_info *info)
     return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 0;
 }
 
-/* Checkpoints hold fingerprints. */
+/* Add target types and shapes to a fingerprint. Checkpoints store fingerprints, so the encoding
+ * must not change. */
 static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
 {
     for (uint32_t i = 0; i < info->target_count; i++) {
@@ -125,7 +128,7 @@ static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
     return hash;
 }
 
-/* A class per sample goes in as a number of 64 bits. */
+/* Add one sample's targets to a fingerprint. A single class is added as a 64-bit number. */
 static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info, const void *targets)
 {
     if (gp_store_has_class(info))
@@ -133,6 +136,8 @@ static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info
     return gp_hash_add(hash, targets, info->target_bytes);
 }
 
+/* Compute the fingerprint from evenly spaced samples, announced together so that a remote store can
+ * fetch them in parallel. */
 gp_status gp_store_seal(gp_store *store, gp_error *err)
 {
     enum { SAMPLED = 64 };
@@ -181,14 +186,14 @@ const gp_store_info *gp_store_get_info(const gp_store *store)
     return &store->info;
 }
 
-/* The first target of indices is what the names are of. */
+/* Renumber the labels in the first index target, which is the target with class names. */
 static void targets_renumber(const gp_store *store, uint8_t *targets)
 {
     const gp_target *target = store->info.targets;
     int32_t *labels;
     int64_t count;
 
-    for (; target->dtype != GP_I32; target++) /* there is one: it has the class names */
+    for (; target->dtype != GP_I32; target++) /* renumber is set only if an index target exists */
         targets += gp_targets_bytes(target, 1);
     labels = (int32_t *)targets;
     count = gp_shape_count(&target->shape);
@@ -235,7 +240,7 @@ gp_status gp_store_read_drawn(const gp_store *store, const gp_drawing *drawing, 
 
 /* ---- one sample at its own size ---- */
 
-/* At least one byte of each that is not 0, so that a pointer is there. */
+/* Grow the buffers to at least these sizes. Size 0 allocates nothing and keeps NULL. */
 gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err)
 {
     if (sample_bytes > whole->sample_bytes) {
@@ -260,7 +265,8 @@ void gp_whole_deinit(gp_whole *whole)
     *whole = (gp_whole){ 0 };
 }
 
-/* Of stores whose samples have one size: as they are. */
+/* Read a sample from a store whose samples have one size. GP_EUNSUPPORTED: another size is
+ * requested. */
 static gp_status whole_copy(const gp_store *store, uint32_t index, const gp_whole_size *size, gp_whole *whole,
                             gp_error *err)
 {
@@ -306,6 +312,7 @@ void gp_store_expect(const gp_store *store, const uint32_t *index, uint32_t coun
         store->ops->expect(store, index, count);
 }
 
+/* Match the data's classes with the options, and prepare to renumber labels. */
 gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err)
 {
     const gp_store_info *info = &store->info;
@@ -320,7 +327,7 @@ gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp
     gp_status status = gp_class_match(numbers, &store->info.matched_by_number, info, store->class_empty,
                                       options->class_names, options->class_count, err);
 
-    /* Classes matched by number keep the names of the data: the other side has none. */
+    /* Classes matched by number keep the names in the data; the model has no names. */
     if (status != GP_OK || options->class_names == NULL || info->matched_by_number) {
         gp_free(numbers);
         return status;
@@ -332,7 +339,8 @@ gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp
             store->info.targets[k].classes = options->class_count;
             break;
         }
-    status = class_names_copy(store, options->class_names, err); /* leaves NULL where it fails */
+    /* sets class_names to NULL on failure */
+    status = class_names_copy(store, options->class_names, err);
     gp_free(own);
     return status;
 }

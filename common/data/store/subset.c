@@ -7,11 +7,12 @@
 #include "common/data/store/sampler.h"
 #include "common/data/store/store_ops.h"
 
+/* Samples per read while counting, if each sample has a single class. */
 enum { READ_AT_ONCE = 256 };
 
 /* ---- counting ---- */
 
-/* Adds all elements of a target to the classes that occur in it. */
+/* Add a target's element count to each class that occurs in the target. */
 static void within_count(const int32_t *at, int64_t elements, uint32_t class_count, uint64_t *within)
 {
     uint64_t seen[GP_STORE_CLASSES_MAX / 64] = { 0 };
@@ -70,9 +71,9 @@ gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, const 
     return gp_store_count_within(store, counts, NULL, progress, err);
 }
 
-/* ---- dividing ---- */
+/* ---- splitting ---- */
 
-/* How many samples of a class with `count` each part gets. */
+/* Compute how many of a class's `count` samples each part gets. */
 static gp_status sizes_decide(uint32_t *size, const double *sizes, uint32_t part_count, uint64_t count,
                               const char *class, gp_error *err)
 {
@@ -83,7 +84,7 @@ static gp_status sizes_decide(uint32_t *size, const double *sizes, uint32_t part
 
         if (sizes[p] < 1 && wanted == 0 && count > 1)
             wanted = 1;
-        if (sizes[p] < 1 && wanted >= left) /* the rest is somebody's too */
+        if (sizes[p] < 1 && wanted >= left) /* leave at least one sample for the last part */
             wanted = left > 1 ? left - 1 : left;
         if (wanted > left)
             return gp_fail(err, GP_EINVAL, "class %s has %llu samples; %.0f of each class were asked for",
@@ -95,7 +96,7 @@ static gp_status sizes_decide(uint32_t *size, const double *sizes, uint32_t part
     return GP_OK;
 }
 
-/* One class: its samples in a random order, the first ones to the first part. */
+/* Assign one class's samples to parts: shuffle them, then fill the parts in order. */
 static void class_split(const uint32_t *members, uint32_t count, uint64_t seed, const uint32_t *size,
                         uint8_t *parts)
 {
@@ -134,7 +135,7 @@ static gp_status sizes_check(const double *sizes, uint32_t part_count, gp_error 
     return GP_OK;
 }
 
-/* Indices of the samples by class: those of class k begin at first[k]. */
+/* Sort sample indices by class. Class k starts at members[first[k]]. */
 static void members_fill(const int32_t *labels, uint32_t count, uint32_t class_count, const uint64_t *counts,
                          uint32_t *first, uint32_t *members)
 {
