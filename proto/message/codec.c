@@ -1,8 +1,8 @@
-/* codec.c -- field tables to bytes and back.
+/* Field-table driven msgpack encoder and decoder.
  *
- * msgpack-c packs; unpacking is ours: a reader that follows the table over validated bytes, so it allocates nothing
- * and meets no type that the table does not name.  Tables nest two levels (a slot in a worker's row); recursion
- * follows the tables, never the bytes. */
+ * msgpack-c packs. Unpacking is done here: the reader follows the field table over validated bytes,
+ * so it needs no allocation and handles only the types that the table names. Tables nest two levels
+ * (a slot inside a worker row). Recursion depth follows the tables, never the input. */
 #include "proto/message/codec.h"
 
 #include <assert.h>
@@ -15,12 +15,14 @@
 
 /* ---- encoding ---- */
 
+/* Packer output: a buffer and the first append error. */
 typedef struct writer {
     gp_buffer *buffer;
     gp_status status;
     gp_error *err;
 } writer;
 
+/* Append bytes for msgpack-c. After the first failure, drop all further bytes. */
 static int writer_write(void *context, const char *bytes, size_t count)
 {
     writer *out = context;
@@ -67,6 +69,7 @@ static gp_status text_encode(msgpack_packer *packer, const gp_field *field, cons
 static gp_status fields_encode(msgpack_packer *packer, const gp_field *fields, const void *base,
                                gp_error *err);
 
+/* Encode a list: the element count, then each element as a map. */
 static gp_status list_encode(msgpack_packer *packer, const gp_field *field, const void *base, gp_error *err)
 {
     const char *element = gp_value_at(base, field->offset);
@@ -137,6 +140,7 @@ static gp_status value_encode(msgpack_packer *packer, const gp_field *field, con
     return status;
 }
 
+/* Encode the struct at `base` as a map with one pair per table entry. */
 static gp_status fields_encode(msgpack_packer *packer, const gp_field *fields, const void *base,
                                gp_error *err)
 {
@@ -150,7 +154,7 @@ static gp_status fields_encode(msgpack_packer *packer, const gp_field *fields, c
     return status;
 }
 
-/* Takes back what a failed encoding has appended. */
+/* Return the first encoding error; on an error, truncate the buffer to bytes_before. */
 static gp_status encode_finish(writer *out, size_t bytes_before, gp_status status)
 {
     if (status == GP_OK)
@@ -226,7 +230,8 @@ static gp_status unsigned_decode(const gp_field *field, const gp_item *item, voi
     if (field->kind == GP_KIND_U64)
         *(uint64_t *)at = item->u;
     else
-        *(uint32_t *)at = (uint32_t)item->u; /* umax fits, see test_codec.c */
+        /* umax is at most UINT32_MAX (checked by test_codec.c) */
+        *(uint32_t *)at = (uint32_t)item->u;
     return GP_OK;
 }
 
@@ -246,7 +251,7 @@ static gp_status signed_decode(const gp_field *field, const gp_item *item, void 
     return GP_OK;
 }
 
-/* Integers pass as floats: many languages pack 1.0 as 1. */
+/* Decode a double. Integers are accepted too: many msgpack libraries pack 1.0 as 1. */
 static gp_status float_decode(const gp_field *field, const gp_item *item, double *at, gp_error *err)
 {
     double value = item->f;
@@ -273,7 +278,7 @@ static gp_status text_decode(const gp_field *field, const gp_item *item, char *a
                        item->count, field->size - 1);
     if (item->count != 0 && memchr(item->data, 0, item->count) != NULL)
         return gp_fail(err, GP_EPROTO, "%s has a NUL inside", field->name);
-    memcpy(at, item->data, item->count); /* the rest is zero already */
+    memcpy(at, item->data, item->count); /* the array was zeroed before */
     return GP_OK;
 }
 
@@ -360,6 +365,7 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
     return gp_fail(err, GP_EINTERNAL, "%s has kind %d in its table", field->name, (int)field->kind);
 }
 
+/* Return the table index for `key`; -1: unknown field. */
 static int field_find(const gp_field *fields, const gp_item *key)
 {
     for (int i = 0; fields[i].kind != GP_KIND_END; i++)
@@ -368,7 +374,8 @@ static int field_find(const gp_field *fields, const gp_item *key)
     return -1;
 }
 
-/* Fields that did not come: their default, or an error. */
+/* Set each field whose bit is not in `seen` to its default. GP_EPROTO: a required field is
+ * missing. */
 static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base, gp_error *err)
 {
     for (unsigned i = 0; fields[i].kind != GP_KIND_END; i++) {
@@ -394,10 +401,11 @@ static gp_status missing_fill(const gp_field *fields, uint32_t seen, void *base,
     return GP_OK;
 }
 
+/* Decode key-value pairs into the struct at `base`. The caller has read the map head. */
 static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_field *fields, void *base,
                                gp_error *err)
 {
-    uint32_t seen = 0; /* a bit for each field; GP_FIELDS_MAX is 32 */
+    uint32_t seen = 0; /* bit i: field i was present; GP_FIELDS_MAX is 32 */
 
     for (uint32_t pair = 0; pair < map->count; pair++) {
         gp_status status;
@@ -408,7 +416,7 @@ static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_f
             return gp_fail(err, GP_EPROTO, "%s", wrong != NULL ? wrong : "a key is no text");
         int i = field_find(fields, &key);
 
-        if (i < 0) { /* of a newer version */
+        if (i < 0) { /* unknown key, sent by a newer version */
             wrong = gp_item_skip(cursor);
             if (wrong != NULL)
                 return gp_fail(err, GP_EPROTO, "%s", wrong);
@@ -434,7 +442,7 @@ gp_status gp_message_decode(void *message, const gp_message_type *type, const vo
         gp_cursor cursor = { bytes, (const uint8_t *)bytes + count };
         gp_item map;
 
-        gp_item_read(&cursor, &map); /* cannot fail: validated */
+        gp_item_read(&cursor, &map); /* cannot fail: the bytes are validated */
         if (map.kind != GP_ITEM_MAP)
             status = gp_fail(err, GP_EPROTO, "the body is %s; a map is expected", item_kind_name(map.kind));
         else
@@ -447,7 +455,8 @@ gp_status gp_message_decode(void *message, const gp_message_type *type, const vo
     return status;
 }
 
-/* The unsigned fields of an envelope, in their order; session stands between the last two groups. */
+/* Read the next unsigned number from an envelope. Return false if it is missing or greater than
+ * `max`. */
 static bool unsigned_read(gp_cursor *cursor, uint64_t max, uint64_t *out)
 {
     gp_item item;

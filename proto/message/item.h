@@ -1,5 +1,7 @@
-/* item.h -- inside proto/: reading one msgpack item (a scalar, or the head of a container).
- * The validator and the schema reader share it, so they cannot differ on what a byte means. */
+/* Read single msgpack items: a scalar, or the head of a container. Internal to proto/.
+ *
+ * The validator and the table-driven decoder share this reader, so both interpret every byte
+ * alike. */
 #ifndef GP_ITEM_H
 #define GP_ITEM_H
 
@@ -7,16 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Item kind, with the gp_item members that it sets. */
 typedef enum gp_item_kind {
     GP_ITEM_NIL,
     GP_ITEM_BOOL,
-    GP_ITEM_UNSIGNED, /* u; every non-negative integer, however it was packed */
-    GP_ITEM_NEGATIVE, /* i < 0 */
+    GP_ITEM_UNSIGNED, /* u; any non-negative integer, also if packed as signed */
+    GP_ITEM_NEGATIVE, /* i, always below 0 */
     GP_ITEM_FLOAT,    /* f */
-    GP_ITEM_TEXT,     /* data, count bytes */
-    GP_ITEM_BIN,      /* data, count bytes */
-    GP_ITEM_ARRAY,    /* count items follow */
-    GP_ITEM_MAP,      /* count pairs follow */
+    GP_ITEM_TEXT,     /* data, with `count` bytes */
+    GP_ITEM_BIN,      /* data, with `count` bytes */
+    GP_ITEM_ARRAY,    /* `count`; that number of items follows */
+    GP_ITEM_MAP,      /* `count`; that number of key-value pairs follows */
 } gp_item_kind;
 
 typedef struct gp_item {
@@ -29,20 +32,22 @@ typedef struct gp_item {
     uint32_t count;
 } gp_item;
 
-/* A place in the bytes of a message. */
+/* Read position in a message. */
 typedef struct gp_cursor {
     const uint8_t *at, *end;
 } gp_cursor;
 
-/* Read one item and step over it.  NULL on success, else what is wrong; the cursor has not moved then. */
+/* Read one item and advance the cursor. Return NULL on success, else an error text; the cursor then
+ * stays where it was. */
 const char *gp_item_read(gp_cursor *cursor, gp_item *item);
 
-/* Step over one whole value, containers with all they hold. */
+/* Skip one value, including all container elements. Return NULL on success, else an error text. */
 const char *gp_item_skip(gp_cursor *cursor);
 
+/* Return whether the text is valid UTF-8. */
 bool gp_utf8_valid(const uint8_t *text, size_t bytes);
 
-/* Replace each byte that is not part of valid UTF-8 by '?'. */
+/* Replace each byte that is not part of a valid UTF-8 sequence by '?'. */
 void gp_utf8_clean(char *text, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* messages.c -- the types of messages.def, and finding one by id or name. */
+/* Define the message types listed in messages.def, and look them up by id. */
 #include "proto/message/messages.h"
 
 #include "proto/message/tables.h"

@@ -1,4 +1,5 @@
-/* msg_group.c -- between scheduler and worker: membership, grants, beats. */
+/* Field tables for messages between scheduler and worker: registration, heartbeats, grants and
+ * revocation. messages.h describes the fields. */
 #include "proto/message/tables.h"
 
 const gp_field gp_worker_ready_fields[] = {

@@ -1,4 +1,5 @@
-/* msg_jobs.c -- between client and scheduler: background jobs. */
+/* Field tables for messages between client and scheduler about background jobs. messages.h
+ * describes the fields. */
 #include "proto/message/tables.h"
 
 const gp_field gp_job_row_fields[] = {

@@ -1,4 +1,5 @@
-/* msg_lease.c -- between client and scheduler: status, leases, size and end of the pool. */
+/* Field tables for messages between client and scheduler: pool status, leases, resizing and
+ * shutdown. messages.h describes the fields. */
 #include "proto/message/tables.h"
 
 const gp_field gp_slot_fields[] = {

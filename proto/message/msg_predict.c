@@ -1,4 +1,5 @@
-/* msg_predict.c -- between client and worker: predictions, part by part. */
+/* Field tables for messages between client and worker for prediction. messages.h describes the
+ * fields. */
 #include "common/base/memory/tensor.h"
 #include "proto/message/tables.h"
 

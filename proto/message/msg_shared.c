@@ -1,8 +1,9 @@
-/* msg_shared.c -- messages that any process may send to any other. */
+/* Field tables for messages that any process may send to any other. messages.h describes the
+ * fields. */
 #include "proto/message/tables.h"
 
 const gp_field gp_error_reply_fields[] = {
-    GP_FIELD_STATUS(gp_error_reply, code, 1), /* not GP_OK */
+    GP_FIELD_STATUS(gp_error_reply, code, 1), /* GP_OK is not an error */
     GP_FIELD_PROSE(gp_error_reply, message),
     GP_FIELD_U32(gp_error_reply, worker, 0, GP_WORKERS_MAX),
     GP_FIELD_END,

@@ -1,4 +1,5 @@
-/* msg_task.c -- between client and worker: opening the link that tasks run through. */
+/* Field tables for messages between client and worker that open and interrupt the shared-memory
+ * link for tasks. The tasks themselves travel through that link (proto/task). */
 #include "proto/message/tables.h"
 
 const gp_field gp_task_open_fields[] = {

@@ -1,4 +1,5 @@
-/* msg_train.c -- between client and worker: attaching, and one training run. */
+/* Field tables for messages between client and worker: attach, and one training run. messages.h
+ * describes the fields. */
 #include "proto/message/tables.h"
 
 const gp_field gp_attach_fields[] = {

@@ -1,4 +1,5 @@
-/* tables.h -- inside proto/: the field tables of msg_<family>.c, one per message and per struct in a list. */
+/* Field tables for all messages, defined in msg_<family>.c: one per message type and one per struct
+ * that is nested in a message. Internal to proto/. */
 #ifndef GP_TABLES_H
 #define GP_TABLES_H
 

@@ -1,13 +1,16 @@
-/* validate.c -- whether bytes from a peer are one msgpack value within our limits.
+/* Validate msgpack bytes from a peer, and read single items from them.
  *
- * msgpack-c's unpacker believes counts: five bytes can make it ask for gigabytes.  So nothing is decoded before this
- * has walked it: one pass, a fixed stack of "values still to come" per level, no allocation. */
+ * The unpacker of msgpack-c believes the counts in its input: five bytes can make it allocate
+ * gigabytes. No byte is therefore decoded before gp_msgpack_validate() has checked the whole
+ * message. The validator makes one pass with a fixed stack, which counts the values still to come
+ * on each level, and allocates no memory. */
 #include <string.h>
 
 #include "common/base/utf8.h"
 #include "proto/message/codec.h"
 #include "proto/message/item.h"
 
+/* Read a big-endian number, at most 8 bytes long. */
 static uint64_t number_read(const uint8_t *at, unsigned bytes)
 {
     uint64_t value = 0;
@@ -28,10 +31,10 @@ static void signed_set(gp_item *item, int64_t value)
     }
 }
 
-/* The shape of an item with tag in [0xc0, 0xdf]: its kind and the width of the number after the tag.  A zero width
- * with TEXT..MAP cannot be: those start below 0xc0. */
+/* Item kind for a tag in [0xc0, 0xdf], and width in bytes for the number after the tag. TEXT, BIN,
+ * ARRAY and MAP always have a width: their short forms have tags below 0xc0. */
 typedef struct item_shape {
-    signed char kind; /* gp_item_kind; -1 = refused; -2 = signed integer */
+    signed char kind; /* gp_item_kind, REFUSED or SIGNED */
     unsigned char width;
 } item_shape;
 
@@ -61,8 +64,9 @@ static void float_set(gp_item *item, uint64_t bits, unsigned width)
     }
 }
 
-/* Tags 0xc0 to 0xdf; `at` is behind the tag.  Sets all but the data of texts and bins; returns how many bytes of
- * number follow the tag, or -1. */
+/* Read an item with a tag in [0xc0, 0xdf]; `at` points behind the tag. Set all members except
+ * `data`. Return the byte width that follows the tag; -1: the tag is refused or the input is too
+ * short. */
 static int item_read_sized(gp_item *item, uint8_t tag, const uint8_t *at, size_t left)
 {
     item_shape shape = shapes[tag - 0xc0];
@@ -118,6 +122,7 @@ const char *gp_item_read(gp_cursor *cursor, gp_item *item)
     return NULL;
 }
 
+/* Return how many items a container holds; 0 for other items. */
 static uint64_t item_children(const gp_item *item)
 {
     return item->kind == GP_ITEM_ARRAY ? item->count
@@ -160,7 +165,8 @@ void gp_utf8_clean(char *text, size_t bytes)
     }
 }
 
-/* What the limits say against an item that was read; left: bytes behind its head. */
+/* Check the limits for one item, with `left` bytes after its head. Return NULL if they hold, else
+ * an error text. */
 static const char *item_check(const gp_item *item, size_t left)
 {
     if (item_children(item) > left)
@@ -176,7 +182,7 @@ gp_status gp_msgpack_validate(const void *bytes, size_t count, gp_error *err)
 {
     const uint8_t *start = count == 0 ? (const uint8_t *)"" : bytes;
     gp_cursor cursor = { start, start + count };
-    uint64_t left[GP_MSGPACK_DEPTH_MAX + 1] = { 1 }; /* values still to come at each level */
+    uint64_t left[GP_MSGPACK_DEPTH_MAX + 1] = { 1 }; /* values still to come, by level */
     unsigned depth = 0;
     const char *wrong = NULL;
     const uint8_t *here = start;

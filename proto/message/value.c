@@ -1,3 +1,4 @@
+/* Check field values against their table ranges (value.h). */
 #include "proto/message/value.h"
 
 #include <inttypes.h>
@@ -26,7 +27,7 @@ gp_status gp_value_check_float(const gp_field *field, double value, gp_status co
 {
     if (field->special == GP_ANY_FLOAT || (field->special == GP_OR_NAN && isnan(value)))
         return GP_OK;
-    if (!(value >= field->fmin && value <= field->fmax)) /* NaN too */
+    if (!(value >= field->fmin && value <= field->fmax)) /* also refuses NaN */
         return gp_fail(err, code, "%s is %g; it must be in [%g, %g]", field->name, value, field->fmin,
                        field->fmax);
     return GP_OK;
