@@ -1,3 +1,4 @@
+/* CSV parser. Rows are cut out of the text in place: a NUL replaces each separator. */
 #include "common/data/format/csv.h"
 
 #include <stdbool.h>
@@ -47,7 +48,7 @@ void gp_csv_close(gp_csv *csv)
     csv->text = NULL;
 }
 
-/* A quoted field: unquoted in place, csv->at behind the closing quote. */
+/* Unquote a field in place. On success csv->at is behind the closing quote. */
 static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
 {
     char *to = csv->text + ++csv->at;
@@ -72,11 +73,11 @@ static gp_status quoted_take(gp_csv *csv, char **field, gp_error *err)
             err, GP_ECORRUPT,
             "%s: there is text behind the closing quote in line %u; a quote inside is written twice",
             csv->name, csv->line);
-    *to = '\0'; /* before, or at, the closing quote */
+    *to = '\0'; /* overwrites the closing quote, or an earlier byte if quotes were doubled */
     return GP_OK;
 }
 
-/* One field and what ends it; *last: that was the row's end. */
+/* Take one field and the separator that follows. *last: the field was the last in its row. */
 static gp_status field_take(gp_csv *csv, char **field, bool *last, gp_error *err)
 {
     char *end;

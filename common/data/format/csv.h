@@ -1,5 +1,5 @@
-/* csv.h -- rows of a CSV file (RFC 4180): commas, quotes, doubled quotes, LF or CRLF, a byte order mark.
- * Blank lines are not rows.  Everything has a ceiling. */
+/* Read rows from a CSV file (RFC 4180): quoted fields, doubled quotes, LF or CRLF line ends, and an
+ * optional byte order mark. Blank lines are skipped. Fields per row and file size are limited. */
 #ifndef GP_CSV_H
 #define GP_CSV_H
 
@@ -11,31 +11,32 @@
 
 enum { GP_CSV_FIELDS_MAX = 16, GP_CSV_BYTES_MAX = 1 << 30 };
 
-/* One row; its texts are valid until the file is closed. */
+/* One row. The strings stay valid until gp_csv_close(). */
 typedef struct gp_csv_row {
-    uint32_t line;  /* line of the file where the row begins, from 1 */
-    bool first;     /* first row of the file: column names, if it has any */
-    uint32_t count; /* number of fields */
+    uint32_t line;  /* line number of the first field, from 1 */
+    bool first;     /* first row in the file; may hold column names */
+    uint32_t count; /* number of fields; 0: end of file */
     char *fields[GP_CSV_FIELDS_MAX];
 } gp_csv_row;
 
 typedef struct gp_csv {
-    const char *name; /* for errors; borrowed */
-    char *text;       /* the file and a NUL; rows are cut out of it in place */
+    const char *name; /* file name for error messages; borrowed */
+    char *text;       /* file contents and a NUL; modified in place */
     size_t bytes, at;
     uint32_t line;
-    bool any; /* a row has been read */
+    bool any; /* true after the first row */
 } gp_csv;
 
-/* gp_csv_open -- read a file whole.  GP_ENOENT, GP_EIO, GP_ELIMIT.  Closed by gp_csv_close() after a success. */
+/* Read a whole file into memory. Errors: GP_ENOENT, GP_EIO, GP_ELIMIT, GP_ENOMEM. After success,
+ * release with gp_csv_close(). */
 gp_status gp_csv_open(gp_csv *csv, const char *path, gp_error *err);
 
-/* The same over bytes that are there: text[bytes] is a NUL, and text is taken over. */
+/* Parse text already in memory. text[bytes] must be NUL. gp_csv_close() frees `text`. */
 void gp_csv_init(gp_csv *csv, const char *name, char *text, size_t bytes);
 void gp_csv_close(gp_csv *csv);
 
-/* gp_csv_next -- the next row; count 0 at the end.
- * GP_ECORRUPT: a quote that never ends, text behind a closing quote, a zero byte.  GP_ELIMIT: too many fields. */
+/* Read the next row; row->count is 0 at the end. GP_ECORRUPT: an unclosed quote, text after a
+ * closing quote, or a zero byte. GP_ELIMIT: more than GP_CSV_FIELDS_MAX fields. */
 gp_status gp_csv_next(gp_csv *csv, gp_csv_row *row, gp_error *err);
 
 #endif

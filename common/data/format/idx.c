@@ -1,3 +1,5 @@
+/* Read and write IDX files through zlib, which also reads plain files. Large gzipped files are
+ * cached in unpacked form. */
 #include "common/data/format/idx.h"
 
 #include <assert.h>
@@ -13,15 +15,15 @@
 #include "common/data/store/store.h"
 
 enum {
-    MAGIC_U8 = 0x00000800, /* 08 = unsigned byte; the low byte is the rank */
+    MAGIC_U8 = 0x00000800, /* type 08: unsigned byte; the low byte holds the rank */
     HEADER_MAX = 4 + 4 * GP_IDX_RANK_MAX,
     CHUNK = 1 << 20,
     SETTLED_SECONDS = 2,
-    INFLATE_RATIO_MAX = 1032, /* deflate cannot do better (zlib's "technical details") */
+    INFLATE_RATIO_MAX = 1032, /* upper bound for deflate (zlib's "technical details") */
 };
 
 typedef struct idx_reader {
-    gzFile file; /* reads plain files too */
+    gzFile file; /* plain files are read too */
     const char *name;
     uint64_t disk_bytes;
 } idx_reader;
@@ -37,7 +39,7 @@ static void big_endian_put(uint8_t *byte, uint32_t value)
         byte[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Read up to `bytes`; *got is less only at the end of the file. */
+/* Read up to `bytes` bytes. *got is smaller only at the end of the file. */
 static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t *got, gp_error *err)
 {
     int code;
@@ -60,7 +62,7 @@ static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t
             break;
         *got += (size_t)n;
     }
-    /* A gzip stream that ends early reads as fewer bytes with this error set. */
+    /* After a truncated gzip stream, gzread() returns fewer bytes and sets Z_BUF_ERROR. */
     (void)gzerror(reader->file, &code);
     if (code == Z_BUF_ERROR)
         return gp_fail(err, GP_ECORRUPT, "%s is a truncated gzip file of %llu bytes; fetch it again",
@@ -103,7 +105,9 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
                            idx->dim[i], max);
         total *= idx->dim[i];
     }
-    /* A lying header must not make us take memory: no file holds more than its own size unpacks to. */
+
+    /* Check the announced size before allocating memory: no file can hold more than its own size
+     * unpacks to. */
     possible = reader->disk_bytes * (gzdirect(reader->file) ? 1 : INFLATE_RATIO_MAX);
     if (total > possible)
         return gp_fail(err, GP_ECORRUPT,
@@ -116,7 +120,7 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
     return GP_OK;
 }
 
-/* Read the bytes behind the header: a gp_decoder. */
+/* Read the data after the header. Implements gp_decoder. */
 static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
 {
     idx_reader *reader = context;
@@ -130,7 +134,7 @@ static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
         return gp_fail(err, GP_ECORRUPT,
                        "%s is truncated: %zu bytes follow its header, which announces %zu; fetch it again",
                        reader->name, got, bytes);
-    status = reader_get(reader, &extra, 1, &got, err); /* also makes zlib check the CRC */
+    status = reader_get(reader, &extra, 1, &got, err); /* also makes zlib verify the CRC */
     if (status != GP_OK)
         return status;
     if (got != 0)
@@ -140,8 +144,10 @@ static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-/* Write the cache key of a file: its identity and modification time, not its name. False: the file is not cached, because it
- * is small, or not compressed, or was modified so recently that a later change could leave the time as it is. */
+/* Build the cache key from the file's identity and modification time; the name is not part of the
+ * key. Return false for files that must not be cached: small or uncompressed ones, and files
+ * modified within the last SETTLED_SECONDS. A later change to such a file could leave the time
+ * stamp unchanged. */
 static bool cache_key(char *key, size_t key_bytes, const gp_idx *idx, const idx_reader *reader,
                       const struct stat *stat)
 {
@@ -188,7 +194,8 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
 
 gp_status gp_idx_read(gp_idx *out, const char *path, uint32_t rank, gp_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a FIFO must not block us */
+    /* O_NONBLOCK: opening a FIFO must not block */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
     if (fd < 0)
         return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);

@@ -1,6 +1,10 @@
-/* npy.c -- the header is a Python dictionary of three keys, written by repr():
+/* Parse NumPy array files.
+ *
+ * The header is a Python dictionary literal with three keys in any order, as repr() writes it:
+ *
  *   {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), }
- * Just that is parsed, in any order of the keys. */
+ *
+ * The parser accepts only this form. */
 #include "common/data/format/npy.h"
 
 #include <errno.h>
@@ -31,7 +35,8 @@ static const char *space_skip(const char *at)
     return at + strspn(at, " \n\t");
 }
 
-/* 'text' into a buffer; NULL: none, or too long. */
+/* Copy a quoted string to `text`. Return the position behind the closing quote; NULL: no string, or
+ * too long. */
 static const char *text_take(const char *at, char *text, size_t bytes)
 {
     char quote = *at;
@@ -44,7 +49,7 @@ static const char *text_take(const char *at, char *text, size_t bytes)
     return end + 1;
 }
 
-/* (1, 2, 3) or (1,) or () */
+/* Parse a tuple: (1, 2, 3) or (1,) or (). Return the position behind it; NULL: malformed. */
 static const char *shape_take(const char *at, gp_shape *shape)
 {
     if (*at++ != '(')
@@ -69,6 +74,8 @@ static const char *shape_take(const char *at, gp_shape *shape)
     return at + 1;
 }
 
+/* Parse one "key: value" entry. Return the position behind it; NULL: malformed, or an unknown
+ * key. */
 static const char *entry_take(const char *at, npy_header *header)
 {
     char key[16];

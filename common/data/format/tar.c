@@ -1,5 +1,5 @@
-/* tar.c -- POSIX.1-2017, pax, "ustar Interchange Format" and "pax Extended Header"; GNU's "L" and "K" for long names and
- * long link targets. */
+/* Read tar headers: POSIX.1-2017 "ustar Interchange Format" and "pax Extended Header", and the GNU
+ * extensions "L" (long name) and "K" (long link target). */
 #include "common/data/format/tar.h"
 
 #include <stdbool.h>
@@ -26,10 +26,10 @@ typedef struct tar_header {
 typedef struct tar_walk {
     const gp_tar_source *source;
     const char *name;
-    uint64_t at, bytes;                        /* of the file */
-    char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* for the next member; "" = none */
-    char long_link[GP_TAR_NAME_BYTES_MAX + 1]; /* link target of the next member; "" = none */
-    uint64_t long_size;                        /* the same from pax; UINT64_MAX = none */
+    uint64_t at, bytes;                        /* current position and total size, in bytes */
+    char long_name[GP_TAR_NAME_BYTES_MAX + 1]; /* name for the next member; "": none */
+    char long_link[GP_TAR_NAME_BYTES_MAX + 1]; /* link target for the next member; "": none */
+    uint64_t long_size;                        /* pax size for the next member; UINT64_MAX: none */
 } tar_walk;
 
 static gp_status tar_damaged(const tar_walk *walk, const char *cause, gp_error *err)
@@ -45,7 +45,8 @@ static gp_status tar_read(const tar_walk *walk, uint64_t at, void *to, size_t by
     return walk->source->read(walk->source->context, at, to, bytes, err);
 }
 
-/* Octal, or GNU's base 256 for what is larger.  false: neither. */
+/* Parse a number in octal, or in GNU's base 256 for larger values. Return false if it is
+ * neither. */
 static bool number_parse(const char *field, size_t length, uint64_t *out)
 {
     uint64_t value = 0;
@@ -91,7 +92,7 @@ static gp_status name_copy(const tar_walk *walk, char to[GP_TAR_NAME_BYTES_MAX +
     return GP_OK;
 }
 
-/* Read a pax header, records of "LENGTH KEY=VALUE\n", for path, linkpath and size. */
+/* Parse a pax header, records of the form "LENGTH KEY=VALUE\n", for path, linkpath and size. */
 static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -117,7 +118,8 @@ static gp_status pax_take(tar_walk *walk, char *text, size_t bytes, gp_error *er
     return status;
 }
 
-/* Read a header that describes the next member: pax ("x"), GNU's long name ("L") or long link target ("K"). */
+/* Read a header that describes the next member: pax ("x"), GNU long name ("L") or GNU long link
+ * target ("K"). */
 static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_error *err)
 {
     char *text;
@@ -151,6 +153,8 @@ static void member_name(const tar_walk *walk, const tar_header *header, char nam
         snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.100s", header->name);
 }
 
+/* Pass the current member to the callback. A regular file has an offset and a size, a link has a
+ * target. */
 static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint64_t bytes,
                             gp_tar_member member, void *context, gp_error *err)
 {
@@ -172,13 +176,16 @@ static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint
     return member(context, &entry, err);
 }
 
+/* Process one header and advance to the next. */
 static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_member member, void *context,
                           gp_error *err)
 {
     const char type = header->type;
     const bool file = type == '0' || type == '\0' || type == '7';
-    /* Links, devices, directories and FIFOs have no contents, so their size field is ignored: some archivers store the size of
-     * the target there for a hard link, or the space reserved for a directory. */
+
+    /* Ignore the size field for links, devices, directories and FIFOs, which have no contents.
+     * Some archivers store the target's size there for a hard link, or reserved space for a
+     * directory. */
     const bool empty = type >= '1' && type <= '6';
     uint64_t bytes;
     gp_status status = GP_OK;
@@ -205,7 +212,7 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
     return status;
 }
 
-/* gzip, bzip2, xz, zstd. */
+/* Return whether the file starts with a gzip, bzip2, xz or zstd signature. */
 static bool is_compressed(const char head[5])
 {
     return memcmp(head, "\x1f\x8b", 2) == 0 || memcmp(head, "BZh", 3) == 0 ||
@@ -236,7 +243,7 @@ gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_t
             return status;
         status = tar_step(&walk, &header, member, context, err);
     }
-    /* The two zero blocks at the end may lack, a whole header may not. */
+    /* Accept an archive without the two zero blocks at the end, but not a partial header. */
     if (status == GP_OK &&
         (walk.at > walk.bytes + BLOCK || (walk.at < walk.bytes && walk.bytes % BLOCK != 0)))
         return tar_damaged(&walk, "it ends in the middle", err);
