@@ -1,7 +1,8 @@
-/* image.c -- the one file that knows libjpeg and libpng.
+/* Decode JPEG and PNG images. Only this file uses libjpeg and libpng.
  *
- * Both libraries leave an error by longjmp.  The functions that set the jump (*_guarded) hold nothing in local
- * variables that the jump could lose: all state is in the decoder, which is reset after it. */
+ * Both libraries report errors by longjmp(). Functions that call setjmp() have names ending in
+ * _guarded. They keep all state in the decoder, not in local variables, whose values longjmp()
+ * could make indeterminate. The decoder is reset after each call. */
 #include "common/data/image/image.h"
 
 #include <assert.h>
@@ -18,35 +19,35 @@
 #include "common/base/memory/alloc.h"
 
 struct gp_image_decoder {
-    /* The call. */
+    /* Arguments and result of the current call. */
     const uint8_t *data;
     size_t bytes;
     const char *name;
     gp_image_want want;
-    bool probe, index; /* only the header; the stored numbers */
+    bool probe, index; /* read only the header; return palette indices */
     gp_image_info info;
     gp_pixels out;
     gp_error *err;
     gp_status status;
 
-    uint8_t *pixels; /* grown as needed */
+    uint8_t *pixels; /* decoded image; grown as needed, reused by the next call */
     size_t pixels_bytes;
     uint8_t *cmyk; /* one row, while a CMYK image is decoded */
     jmp_buf jump;
 
-    struct jpeg_decompress_struct jpeg; /* made once */
+    struct jpeg_decompress_struct jpeg; /* created once, reused for all JPEG images */
     struct jpeg_error_mgr jpeg_error;
     struct jpeg_progress_mgr jpeg_progress;
     bool jpeg_made;
 
-    png_structp png; /* of the image in hand */
+    png_structp png; /* created for each PNG image */
     png_infop png_info;
     size_t png_at;
 };
 
-/* ---- both ---- */
+/* ---- shared ---- */
 
-/* Leaves the guarded function. */
+/* Record the status and jump out of the guarded function. */
 static _Noreturn void decoder_fail(gp_image_decoder *decoder, gp_status status)
 {
     decoder->status = status;
@@ -60,12 +61,13 @@ static const char *format_name(const gp_image_decoder *decoder)
 
 static _Noreturn void decoder_fail_damaged(gp_image_decoder *decoder, size_t at, const char *cause)
 {
-    if (errno == ENOMEM) /* a library's word for it may be any */
+    if (errno == ENOMEM) /* the library's own message may not mention memory */
         decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name));
     decoder_fail(decoder, gp_fail(decoder->err, GP_ECORRUPT, "%s: damaged %s, seen at byte %zu of %zu: %s",
                                   decoder->name, format_name(decoder), at, decoder->bytes, cause));
 }
 
+/* Reject images beyond the limits, before any memory is allocated for pixels. */
 static void size_check(gp_image_decoder *decoder)
 {
     const gp_image_info *info = &decoder->info;
@@ -80,7 +82,7 @@ static void size_check(gp_image_decoder *decoder)
                              GP_IMAGE_PIXELS_MAX >> 20));
 }
 
-/* decoder->out has its size: memory for it. */
+/* Grow the pixel buffer to the size given in decoder->out. */
 static void pixels_take(gp_image_decoder *decoder)
 {
     size_t bytes = (size_t)decoder->out.width * decoder->out.height * decoder->out.channels;
@@ -97,7 +99,7 @@ static void pixels_take(gp_image_decoder *decoder)
     decoder->out.data = decoder->pixels;
 }
 
-/* ITU-R BT.601, as Pillow rounds it. */
+/* Convert a row to grey with ITU-R BT.601 weights, rounded as in Pillow. */
 static void row_to_grey(uint8_t *grey, const uint8_t *rgb, uint32_t width)
 {
     for (uint32_t x = 0; x < width; x++, rgb += 3)
@@ -129,8 +131,8 @@ static void jpeg_fail(j_common_ptr jpeg)
     decoder_fail_damaged(decoder, jpeg_at(decoder), cause);
 }
 
-/* Warnings by which pixels are lost are errors; the rest (an odd marker, bytes between segments) is what cameras
- * write. */
+/* Treat a libjpeg warning as an error if pixels are lost. Ignore warnings about odd markers and
+ * extra bytes between segments: cameras write such files. */
 static void jpeg_warn(j_common_ptr jpeg, int level)
 {
     if (level >= 0)
@@ -150,7 +152,8 @@ static void jpeg_warn(j_common_ptr jpeg, int level)
     }
 }
 
-/* A progressive file of a few kilobytes can ask for thousands of passes. */
+/* Limit the number of scans. A progressive file with a few kilobytes can request thousands of
+ * passes. */
 static void jpeg_count_scans(j_common_ptr jpeg)
 {
     gp_image_decoder *decoder = jpeg_decoder(jpeg);
@@ -187,8 +190,9 @@ static gp_status jpeg_make_guarded(gp_image_decoder *decoder)
     return GP_OK;
 }
 
-/* Leave out the columns beside the part, and skip the rows above it: the rows to read.  A few pixels more than the part
- * are taken, because colours that are stored at half the resolution are mixed with their neighbours'. */
+/* Restrict decoding to the requested part: crop columns and skip the rows above. Return the number
+ * of rows to read. A margin of BESIDE columns keeps the result bitwise identical to a full decode,
+ * because colours stored at half resolution are blended with their neighbours. */
 static uint32_t jpeg_cut(gp_image_decoder *decoder)
 {
     enum { BESIDE = 4 };
@@ -208,7 +212,8 @@ static uint32_t jpeg_cut(gp_image_decoder *decoder)
     return (bottom < jpeg->output_height ? bottom : jpeg->output_height) - decoder->out.top;
 }
 
-/* Photoshop's CMYK is stored inverted; so is all that is met in practice, and what Pillow takes it for. */
+/* Convert CMYK to RGB or grey. The stored values are taken as inverted, as Photoshop writes them.
+ * All CMYK files seen in practice are inverted, and Pillow makes the same assumption. */
 static void row_from_cmyk(uint8_t *out, const uint8_t *cmyk, uint32_t width, uint32_t channels, uint8_t *rgb)
 {
     uint8_t *to = channels == 3 ? out : rgb;
@@ -220,7 +225,8 @@ static void row_from_cmyk(uint8_t *out, const uint8_t *cmyk, uint32_t width, uin
         row_to_grey(out, rgb, width);
 }
 
-/* CMYK and YCCK, row by row through a buffer: four bytes of the file, three of the RGB that a grey is made of. */
+/* Decode a CMYK or YCCK image row by row. The buffer holds 4 bytes per pixel from the file, and 3
+ * bytes of RGB for the conversion to grey. */
 static void jpeg_read_cmyk(gp_image_decoder *decoder)
 {
     uint32_t width = decoder->out.width, channels = decoder->out.channels;
@@ -295,7 +301,7 @@ static gp_status jpeg_run(gp_image_decoder *decoder)
 {
     gp_status status = jpeg_guarded(decoder);
 
-    /* Not jpeg_finish_decompress(): it would read on to the end marker for nothing. */
+    /* jpeg_finish_decompress() would read up to the end marker, which is not needed. */
     jpeg_abort_decompress(&decoder->jpeg);
     gp_free(decoder->cmyk);
     decoder->cmyk = NULL;
@@ -329,7 +335,7 @@ static void png_take(png_structp png, png_bytep to, size_t bytes)
     decoder->png_at += bytes;
 }
 
-/* Palette indices and grey values stay as they are stored. */
+/* Request palette indices or grey values exactly as stored. */
 static void png_want_index(gp_image_decoder *decoder)
 {
     int type = png_get_color_type(decoder->png, decoder->png_info);
@@ -349,7 +355,7 @@ static void png_want_index(gp_image_decoder *decoder)
     decoder->out.channels = 1;
 }
 
-/* Everything becomes 8 bits, grey or RGB, without alpha. */
+/* Request 8 bits per channel, grey or RGB, without alpha. */
 static void png_want_pixels(gp_image_decoder *decoder)
 {
     png_structp png = decoder->png;
@@ -366,7 +372,8 @@ static void png_want_pixels(gp_image_decoder *decoder)
         png_set_gray_to_rgb(png);
 }
 
-/* RGB to grey goes through whole RGB pixels: an interlaced image comes in passes. */
+/* Read all rows. Conversion to grey needs the complete RGB image first, because an interlaced image
+ * arrives in several passes. */
 static void png_read_pixels(gp_image_decoder *decoder)
 {
     int passes = png_set_interlace_handling(decoder->png);
@@ -385,7 +392,8 @@ static void png_read_pixels(gp_image_decoder *decoder)
             png_read_row(decoder->png, decoder->pixels + y * stride, NULL);
     if (!to_grey)
         return;
-    decoder->out.channels = 1; /* in place: the grey row is never ahead of the RGB row it comes from */
+    /* convert in place: the grey row never overtakes the RGB source row */
+    decoder->out.channels = 1;
     for (uint32_t y = 0; y < decoder->out.height; y++)
         row_to_grey(decoder->pixels + (size_t)y * decoder->out.width, decoder->pixels + y * stride,
                     decoder->out.width);
@@ -404,7 +412,9 @@ static gp_status png_guarded(gp_image_decoder *decoder)
     if (decoder->png_info == NULL)
         return gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name);
     png_set_read_fn(decoder->png, decoder, png_take);
-    /* Our own ceilings give the better sentence; texts and profiles are not looked at. */
+
+    /* Raise libpng's own size limits: size_check() gives a better message. Unknown chunks are not
+     * kept. */
     png_set_user_limits(decoder->png, 0x7fffffff, 0x7fffffff);
     png_set_chunk_malloc_max(decoder->png, 4 << 20);
     png_set_keep_unknown_chunks(decoder->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
@@ -441,7 +451,7 @@ static gp_status png_run(gp_image_decoder *decoder)
     return status;
 }
 
-/* ---- what is offered ---- */
+/* ---- interface ---- */
 
 uint32_t gp_image_scale(const gp_image_want *want, const gp_image_info *info)
 {
@@ -484,7 +494,7 @@ void gp_image_decoder_free(gp_image_decoder *decoder)
     gp_free(decoder);
 }
 
-/* Which of the two it is, by its first bytes. */
+/* Detect the format from the first bytes. */
 static gp_status format_find(gp_image_format *format, const uint8_t *data, size_t bytes, const char *name,
                              gp_error *err)
 {
@@ -567,16 +577,16 @@ gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const
     return status;
 }
 
-/* ---- the other way ---- */
+/* ---- encoding ---- */
 
-/* indices of a palette, or pixels of three bytes. */
+/* Encode palette indices, or pixels with three bytes each, as a PNG file in memory. */
 static gp_status png_write(uint8_t **file, size_t *bytes, png_image *image, const uint8_t *pixels,
                            const uint8_t *colours, gp_error *err)
 {
     png_alloc_size_t size = 0;
     uint8_t *memory = NULL;
 
-    /* The first call only counts. */
+    /* The first call only computes the size. */
     errno = 0;
     if (png_image_write_to_memory(image, NULL, &size, 0, pixels, 0, colours) != 0) {
         memory = gp_malloc(size);

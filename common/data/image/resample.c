@@ -1,9 +1,10 @@
-/* resample.c -- two passes over small integers.
+/* Resize images in two passes of integer arithmetic.
  *
- * The vertical pass comes first: it runs along whole rows, whatever the channels are, and leaves out-height rows.  Its
- * results keep seven bits behind the point, so that rounding happens once, at the end.  Weights have 14 bits and are
- * rounded by their running sum: they add up to one exactly, so a flat image stays flat at any scale.  A mirrored axis is
- * one whose weights are in the opposite order. */
+ * The vertical pass runs first: it processes whole rows, independent of the channels, and leaves as
+ * many rows as the output has. Intermediate values keep GP_ROW_BITS fractional bits, so rounding to
+ * bytes happens only once, at the end. Weights have GP_WEIGHT_BITS bits and are rounded
+ * cumulatively. They therefore add up to exactly one, and a flat image stays flat at any scale. To
+ * mirror an axis, the weights are stored in reverse order. */
 #include "common/data/image/resample.h"
 
 #include <math.h>
@@ -12,14 +13,15 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/image/resample_rows.h"
 
-/* An axis and what it was made for. */
+/* Filter weights for one axis, and the parameters they were computed for. */
 typedef struct made_axis {
     gp_axis axis;
     double low, high;
     bool mirror;
-    size_t weight_count, first_count; /* room */
-    bool narrows;                     /* axis.fours is wanted */
-    uint32_t begin, count;            /* pixels of the input that it reads; axis.first counts from begin */
+    size_t weight_count, first_count; /* allocated elements */
+    bool narrows;                     /* axis.fours is needed */
+    /* range of input pixels that the axis reads; axis.first counts from begin */
+    uint32_t begin, count;
 } made_axis;
 
 struct gp_resampler {
@@ -59,7 +61,8 @@ void gp_resampler_free(gp_resampler *resampler)
     gp_free(resampler);
 }
 
-/* The weights of one output place: a triangle around `center`, `support` to each side; how many there are. */
+/* Compute the weights for one output position: a triangle around `center`, with `support` on either
+ * side. Return how many weights were written. */
 static uint32_t axis_fill_one(made_axis *a, uint32_t i, double center, double support)
 {
     double low = center - support + 0.5, high = center + support + 0.5, total = 0, running = 0;
@@ -85,7 +88,8 @@ static uint32_t axis_fill_one(made_axis *a, uint32_t i, double center, double su
     return count;
 }
 
-/* No place reads `used` pixels from where there are fewer: near the end they begin earlier, with weights of 0. */
+/* Shift positions near the end, so that none reads beyond the last pixel. The added weights are
+ * 0. */
 static void axis_end(made_axis *a)
 {
     uint32_t last = a->count > a->axis.used ? a->count - a->axis.used : 0;
@@ -112,7 +116,8 @@ static gp_status axis_reserve(made_axis *a, uint32_t to, uint32_t taps, gp_error
     a->axis.first = gp_malloc(to * sizeof(*a->axis.first));
     a->axis.weight = gp_malloc(weights * sizeof(*a->axis.weight));
     if (a->narrows)
-        a->axis.fours = gp_malloc(weights * 2 * sizeof(*a->axis.fours)); /* of two weights four times two */
+        /* four copies of each pair of weights */
+        a->axis.fours = gp_malloc(weights * 2 * sizeof(*a->axis.fours));
     if (a->axis.first == NULL || a->axis.weight == NULL || (a->narrows && a->axis.fours == NULL)) {
         axis_deinit(a);
         return gp_fail(err, GP_ENOMEM, "no memory to resize images to a side of %u", to);
@@ -122,7 +127,7 @@ static gp_status axis_reserve(made_axis *a, uint32_t to, uint32_t taps, gp_error
     return GP_OK;
 }
 
-/* [low, high) of the input to `to` places. */
+/* Compute the weights for scaling the input range [low, high) to `to` positions. */
 static gp_status axis_make(made_axis *a, double low, double high, uint32_t to, bool mirror, gp_error *err)
 {
     double scale = (high - low) / to, support = scale > 1 ? scale : 1;
@@ -131,7 +136,7 @@ static gp_status axis_make(made_axis *a, double low, double high, uint32_t to, b
 
     if (a->low == low && a->high == high && a->axis.to == to && a->mirror == mirror)
         return GP_OK;
-    a->axis.to = 0; /* of no use until it is whole */
+    a->axis.to = 0; /* invalid until complete */
     status = axis_reserve(a, to, taps, err);
     if (status != GP_OK)
         return status;
@@ -168,7 +173,7 @@ static gp_status row_take(gp_resampler *resampler, size_t count, gp_error *err)
     return GP_OK;
 }
 
-/* A mixed row to the output's width, one channel. */
+/* Scale one channel of a vertically mixed row to the output width. */
 static void row_narrow(const gp_row_out *out, uint32_t c, const gp_axis *a, const int16_t *row,
                        uint32_t channels)
 {
@@ -183,12 +188,13 @@ static void row_narrow(const gp_row_out *out, uint32_t c, const gp_axis *a, cons
     }
 }
 
-/* Pixel of the input that row or column i of the output is, where the sizes are the same. */
+/* Return the input row or column for position i, if no scaling is needed. */
 static size_t place_of(uint32_t i, uint32_t first, uint32_t count, bool mirror)
 {
     return first + (mirror ? count - 1 - i : i);
 }
 
+/* Copy a window without scaling, and convert it to the output format. */
 static void window_take_apart(const gp_pixel_out *out, gp_row_out row, const gp_pixels *in, uint32_t left,
                               uint32_t top, size_t row_step)
 {

@@ -1,6 +1,9 @@
-/* resample_rows.c -- plain C, AVX2 and AVX-512.  AVX2: the vertical pass takes two rows and 32 values at a time, the horizontal pass two output pixels
- * and two input pixels of each: a shuffle brings (r0 g0 b0 r1 g1 b1) to (r0 r1 g0 g1 b0 b1), which one multiply-add of
- * pairs takes to three sums.  AVX-512 is the same with twice as many, and the weights where they are needed. */
+/* Inner loops of the resampler in plain C, AVX2 and AVX-512.
+ *
+ * In the AVX2 version, the vertical pass processes two rows and 32 values at a time. The horizontal
+ * pass processes two output pixels and two input pixels for each. A shuffle turns (r0 g0 b0 r1 g1
+ * b1) into (r0 r1 g0 g1 b0 b1), which one pairwise multiply-add reduces to three sums. The AVX-512
+ * version doubles these numbers and reads weights that are already replicated (gp_axis.fours). */
 #include "common/data/image/resample_rows.h"
 
 #include <string.h>
@@ -44,8 +47,8 @@ const gp_row_ops gp_row_ops_plain = { .mix = plain_mix, .narrow_rgb = plain_narr
 
 #define AVX2 __attribute__((target("avx2")))
 
-/* 32 values of two rows, of weights (w0, w1) in each 32 bits, onto four sums: values 0-3 and 16-19, 4-7 and 20-23, 8-11 and
- * 24-27, 12-15 and 28-31. */
+/* Multiply 32 values from two rows by the weights (w0, w1) in each 32-bit lane, and add them to
+ * four sums. The sums hold values 0-3 and 16-19, 4-7 and 20-23, 8-11 and 24-27, 12-15 and 28-31. */
 AVX2 static inline void mix_two(__m256i sum[4], __m256i a, __m256i b, __m256i weights)
 {
     const __m256i zero = _mm256_setzero_si256();
@@ -91,10 +94,11 @@ AVX2 static void avx2_mix(int16_t *mixed, const uint8_t *row, size_t stride, uin
     }
     for (i = 0; i + 32 <= count; i += 32)
         mix_32(mixed + i, row + i, stride, rows, weight);
-    if (i < count) /* the last ones again, with those before them */
+    if (i < count) /* process the last 32 values; some are computed a second time */
         mix_32(mixed + count - 32, row + count - 32, stride, rows, weight);
 }
 
+/* Return two output pixels as 32-bit sums, already scaled to bytes: r g b 0 r g b 0. */
 AVX2 static inline __m256i two_pixels(const int16_t *row, const gp_axis *axis, uint32_t x)
 {
     const __m256i order =
@@ -117,7 +121,7 @@ AVX2 static inline __m256i two_pixels(const int16_t *row, const gp_axis *axis, u
     return _mm256_srai_epi32(sum, GP_WEIGHT_BITS + GP_ROW_BITS);
 }
 
-/* Four pixels, each r g b and a zero, in 16 bytes. */
+/* Write four pixels, stored as r g b 0 in 16 bytes, in the output format. */
 AVX2 static inline void four_put(const gp_row_out *out, uint32_t x, __m128i pixels)
 {
     const __m128i planes =
@@ -219,7 +223,7 @@ AVX512 static void avx512_mix(int16_t *mixed, const uint8_t *row, size_t stride,
         mix_64(mixed + count - 64, row + count - 64, stride, rows, weight);
 }
 
-/* Four pixels, as planes: r r r r g g g g b b b b and zeros. */
+/* Return four pixels as planes: r r r r g g g g b b b b, then zeros. */
 AVX512 static inline __m128i four_pixels(const int16_t *row, const gp_axis *axis, uint32_t x)
 {
     const __m512i order =
