@@ -1,15 +1,17 @@
-/* loader.c -- some threads, two fixed rings, and a list of what is being filled.
+/* Prefetch batches: worker threads fill slots in a ring, and one consumer takes them in order.
  *
- *   requests [oldest ... newest] --> filling [oldest ... newest] --> ready [...] --take--> the caller --release--> free
+ *   requests --> filling --> ready --take--> TAKEN --release--> FREE
  *
- * A slot is FREE, FILLING, READY or TAKEN.  A thread takes the next piece of the newest slot that is being filled, or, when
- * all of that is handed out, begins the next request; so a slow sample holds up one thread, not its batch's successors.
- * Where a sample lies in its batch is fixed by its position, so the bits do not depend on the threads.  Slots become
- * ready in the order of the requests.  An error ends its batch: no piece behind it is handed out, those before it are out
- * already, and the first by position is the batch's.  A cancel empties all rings and raises `generation`; a slot that some
- * thread still has a piece of is DROPPED, and free when the last one gives its piece back.
+ * A slot is FREE, FILLING, READY or TAKEN. A thread takes the next samples from the newest slot
+ * being filled. If all of these are assigned, the thread starts the next request. A slow sample
+ * therefore delays one thread, but not the following batches. Each sample has a fixed position in
+ * its batch, so the result does not depend on thread timing. Slots become ready in request order.
  *
- * One mutex guards all of that.  What a thread does with its piece is in reader.c. */
+ * A read error ends a batch: no further samples are assigned, and of all errors the one with the
+ * lowest position is reported. A cancel empties all rings and increments `generation`. If a thread
+ * still works on a slot, the cancel marks that slot DROPPED; the last such thread frees it.
+ *
+ * One mutex protects everything below. Reading the samples (reader.c) needs no lock. */
 #include "common/data/loader/loader.h"
 
 #include <assert.h>
@@ -26,24 +28,24 @@
 #include "common/data/loader/reader.h"
 
 enum {
-    PIECES_PER_THREAD = 4, /* of a batch, so that threads end together */
+    PIECES_PER_THREAD = 4, /* pieces per batch and thread: threads finish at about the same time */
     ALIGNMENT = 64,
 };
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DROPPED, SLOT_READY, SLOT_TAKEN } slot_state;
 
 typedef struct loader_slot {
-    gp_loader_batch batch; /* first: a gp_loader_batch of ours is a loader_slot */
+    gp_loader_batch batch; /* first member: loader.c casts gp_loader_batch to loader_slot */
     slot_state state;
-    uint32_t begun, done; /* samples handed out to threads, and given back */
-    uint32_t error_at;    /* the sample's place in the batch */
-    gp_error error;       /* code GP_OK: the batch is good */
+    uint32_t begun, done; /* samples assigned to threads; samples completed */
+    uint32_t error_at;    /* position of the failed sample in the batch */
+    gp_error error;       /* code GP_OK: no error */
 } loader_slot;
 
 typedef struct loader_thread {
     gp_loader *loader;
     pthread_t thread;
-    gp_reader_scratch scratch; /* the thread alone writes it */
+    gp_reader_scratch scratch; /* used only by this thread */
 } loader_thread;
 
 typedef struct loader_request {
@@ -52,22 +54,23 @@ typedef struct loader_request {
 
 struct gp_loader {
     gp_reader reader;
-    uint32_t depth_min, depth_max;    /* limits of `depth` */
-    uint32_t capacity;                /* samples in the largest batch */
-    loader_slot *slots;               /* [depth_max] */
-    uint8_t *memory;                  /* of their batches */
-    size_t slot_bytes, samples_bytes; /* of a batch; of its samples, before its targets */
+    uint32_t depth_min, depth_max; /* limits for `depth` */
+    uint32_t capacity;             /* largest batch, in samples */
+    loader_slot *slots;            /* [depth_max] */
+    uint8_t *memory;               /* memory for all batches */
+    /* bytes per batch; bytes for its samples, which precede the targets */
+    size_t slot_bytes, samples_bytes;
     loader_thread *threads;
     uint32_t thread_count, started;
 
-    pthread_mutex_t lock; /* of everything below */
-    pthread_cond_t work;  /* to the threads: a request, a free slot, the end */
-    pthread_cond_t ready; /* to the taker: a batch, a cancel */
+    pthread_mutex_t lock; /* protects all fields below */
+    pthread_cond_t work;  /* to threads: new request, free slot, or shutdown */
+    pthread_cond_t ready; /* to the consumer: batch ready, or cancelled */
     bool stopping;
-    uint32_t depth, used; /* slots that may be used; slots in use */
-    bool starved;         /* a thread had nothing to do for want of a slot */
-    uint32_t calm;        /* takes since one waited */
-    uint64_t generation;  /* raised by each cancel */
+    uint32_t depth, used; /* slots allowed; slots in use */
+    bool starved;         /* a thread was idle because no slot was free */
+    uint32_t calm;        /* consecutive takes that did not wait */
+    uint64_t generation;  /* incremented by each cancel */
     gp_ring request_ring, ready_ring, filling_ring;
     loader_request requests[GP_LOADER_REQUESTS_MAX];
     uint32_t ready_slots[GP_LOADER_DEPTH_MAX];   /* slot numbers */
@@ -82,7 +85,8 @@ static loader_slot *slot_find(gp_loader *loader, slot_state state)
     return NULL;
 }
 
-/* With the lock held: return the slot with samples that no thread has, begun if need be.  NULL: there is nothing to do. */
+/* Return a slot with unassigned samples; start the next request if necessary. NULL: no work. Call
+ * with the lock held. */
 static loader_slot *slot_work(gp_loader *loader)
 {
     const gp_ring *filling = &loader->filling_ring;
@@ -111,7 +115,7 @@ static loader_slot *slot_work(gp_loader *loader)
     return slot;
 }
 
-/* How many samples of a batch a thread takes at a time. */
+/* Return how many samples a thread reads at a time. */
 static uint32_t piece_size(const gp_loader *loader, uint32_t count)
 {
     uint32_t size =
@@ -120,14 +124,14 @@ static uint32_t piece_size(const gp_loader *loader, uint32_t count)
     return size < 1 ? 1 : size > GP_READER_SAMPLES ? GP_READER_SAMPLES : size;
 }
 
-/* With the lock held. */
+/* Mark a slot as free. Call with the lock held. */
 static void slot_free(gp_loader *loader, loader_slot *slot)
 {
     slot->state = SLOT_FREE;
     loader->used--;
 }
 
-/* With the lock held: slots that are complete, from the oldest on, are ready. */
+/* Move completed slots to the ready ring, oldest first. Call with the lock held. */
 static void slots_ready(gp_loader *loader)
 {
     while (loader->filling_ring.count > 0) {
@@ -143,7 +147,8 @@ static void slots_ready(gp_loader *loader)
     }
 }
 
-/* With the lock held: a piece is back. */
+/* Record that a thread completed a piece: samples [at, at + count) of a slot. Call with the lock
+ * held. */
 static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_t count,
                       const gp_error *error)
 {
@@ -160,7 +165,7 @@ static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_
             slot->error = *error;
             slot->error_at = at;
         }
-        slot->done += slot->batch.count - slot->begun; /* the rest is not read */
+        slot->done += slot->batch.count - slot->begun; /* do not read the rest of the batch */
         slot->begun = slot->batch.count;
     }
     slots_ready(loader);
@@ -187,7 +192,7 @@ static void *loader_main(void *argument)
         count = piece_size(loader, batch->count);
         count = batch->count - at < count ? batch->count - at : count;
         slot->begun += count;
-        /* What is left is somebody else's. */
+        /* More work remains: wake another thread. */
         if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_ring.count > 0))
             pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
@@ -204,7 +209,7 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* A batch's bytes, and how many batches there may be within the limit. */
+/* Compute the batch size in bytes, and how many batches fit into the memory limit. */
 static void slots_size(gp_loader *loader, const gp_loader_options *options)
 {
     uint64_t fit;
@@ -232,7 +237,7 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
         status = gp_reader_scratch_init(&loader->threads[i].scratch, &loader->reader, err);
     if (status != GP_OK)
         return status;
-    /* Pages are taken as they are written: a slot that is never used costs nothing. */
+    /* Reserve address space only: a slot that is never used takes no memory. */
     loader->memory = gp_reserve(loader->slot_bytes * loader->depth_max);
     if (loader->memory == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %u batches of %u samples (%zu bytes each)",
@@ -261,7 +266,8 @@ static gp_status threads_start(gp_loader *loader, gp_error *err)
     return code == 0 ? GP_OK : gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
 }
 
-/* One thread keeps up with what is copied; what is decoded is shared by as many as the caller may run on. */
+/* Choose the number of threads. Copying needs one thread. Decoding uses all processors that the
+ * caller may run on. */
 static uint32_t threads_decide(const gp_store_info *info, uint32_t wanted)
 {
     cpu_set_t cpus;
@@ -373,7 +379,7 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
         pthread_cond_signal(&loader->work);
     }
     pthread_mutex_unlock(&loader->lock);
-    /* Let the store fetch remote samples from now on, not when a thread has time for them. */
+    /* Announce the samples now, so that a remote store can fetch them before a thread is free. */
     if (status == GP_OK && gp_store_get_info(loader->reader.store)->remote)
         gp_reader_expect(&loader->reader, epoch, first, count);
     return status;
@@ -398,7 +404,8 @@ void gp_loader_cancel(gp_loader *loader)
     pthread_mutex_unlock(&loader->lock);
 }
 
-/* With the lock held: wait until a batch is ready. */
+/* Wait until a batch is ready. Call with the lock held. GP_ECANCELED, GP_ESTATE: see
+ * gp_loader_take(). */
 static gp_status ready_wait(gp_loader *loader, gp_error *err)
 {
     uint64_t generation = loader->generation;
@@ -417,7 +424,8 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-/* With the lock held: more slots only where they would have helped. */
+/* Adapt the queue depth. Grow if the consumer waits and threads were idle for lack of a slot.
+ * Shrink after GP_LOADER_CALM takes without a wait. Call with the lock held. */
 static void depth_adapt(gp_loader *loader, bool waits)
 {
     if (waits && loader->starved && loader->depth < loader->depth_max) {
@@ -455,7 +463,7 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
             if (err != NULL)
                 *err = slot->error;
         }
-        pthread_cond_signal(&loader->work); /* a slot may be free */
+        pthread_cond_signal(&loader->work); /* a slot may have become free */
     }
     pthread_mutex_unlock(&loader->lock);
     if (status == GP_OK && waited_ns != NULL)

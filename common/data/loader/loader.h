@@ -1,7 +1,7 @@
-/* loader.h -- batches ahead of the step: threads that read what was requested into a ring of slots.
+/* Prefetch batches for training: threads read requested samples into a ring of slots.
  *
- * The loader knows no rank and no schedule: a request is (epoch, first position, count) of the sampler's
- * order.  Batches come in the order of the requests.  All memory is taken by gp_loader_new(). */
+ * The loader knows neither ranks nor schedules. A request is a range (epoch, first position, count)
+ * in sampler order, and batches arrive in request order. gp_loader_new() allocates all memory. */
 #ifndef GP_LOADER_H
 #define GP_LOADER_H
 
@@ -22,66 +22,75 @@ enum {
 
 typedef struct gp_loader gp_loader;
 
-/* A filled slot; the caller's from take to release. */
+/* One batch. The caller owns it between gp_loader_take() and gp_loader_release(). */
 typedef struct gp_loader_batch {
-    void *samples;                /* count * sample_bytes, packed in the form asked for, 64-byte aligned */
+    /* count * sample_bytes, packed, in the requested pixel format, 64-byte aligned */
+    void *samples;
     void *targets;                /* count * target_bytes, 64-byte aligned */
     uint32_t epoch, first, count; /* as requested */
 } gp_loader_batch;
 
-/* What a loader is to be.  All zero but depth and capacity: plain. */
+/* Loader settings. Only depth and capacity are required; 0 selects the default for all others. */
 typedef struct gp_loader_options {
     uint32_t
-        depth; /* slots: batches that may be ready or in the caller's hands at once (1..GP_LOADER_DEPTH_MAX) */
-    /* It may grow to so many (0: not at all), while all slots together take at most bytes_max: by one each time a take had
-     * to wait although the threads had been idle for want of a slot before; by one less after GP_LOADER_CALM takes that
-     * did not wait.  Memory of slots that are not used is only reserved. */
+        /* number of slots, 1 to GP_LOADER_DEPTH_MAX: batches that may be ready or taken at once */
+        depth;
+    /* Upper limit for an adaptive depth (0: fixed depth), as long as all slots fit into bytes_max.
+     * The depth grows by one when a take has to wait after threads were idle for lack of a slot. It
+     * shrinks by one after GP_LOADER_CALM takes without a wait. Unused slots only reserve address
+     * space. */
     uint32_t depth_max;
     uint64_t bytes_max;
-    uint32_t capacity; /* samples in the largest request */
-    /* What is done to each sample, of its epoch and index, with that seed; copied; NULL: nothing.  Batches have the shape
-     * of gp_augment_shape(), and the sampler's positions are of its count: with patches, index i is patch i mod patches of
-     * image i / patches. */
+    uint32_t capacity; /* largest request, in samples */
+    /* Augmentation, copied; NULL: none. `seed`, the epoch and the index determine the draw of each
+     * sample. Batches have the shape from gp_augment_shape(), and sampler positions refer to its
+     * count: with patches, index i is patch i mod patches of image i / patches. */
     const gp_augment *augment;
     uint64_t seed;
-    gp_pixel_form form; /* of stores of bytes; others have GP_PIXELS_PLANES only: the stored values */
-    uint32_t
-        threads; /* 0: one, or for a store that decodes one for each processor that the caller may run on */
+    /* pixel format for byte samples; other stores support only GP_PIXELS_PLANES */
+    gp_pixel_form form;
+    /* number of threads; 0: one, or one per allowed processor if the store decodes */
+    uint32_t threads;
 } gp_loader_options;
 
-/* gp_loader_new_with -- take the memory and start the threads.
- *   store, sampler  borrowed, must outlive the loader; the sampler is copied
- * The threads inherit the caller's CPU affinity and take no signals.  Batches are the same bits for any number of them. */
+/* Allocate a loader and start its threads. `store` and `sampler` must outlive the loader; the
+ * sampler is copied. Threads inherit the caller's CPU affinity and block all signals. Batches are
+ * bitwise identical for any number of threads. */
 gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sampler *sampler,
                              const gp_loader_options *options, gp_error *err);
 
-/* gp_loader_new -- the same with depth and capacity. */
+/* Create a loader with default settings. */
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err);
 
-/* Slots that may be used now, and how many there may be: so many requests are worth being queued. */
+/* Return the number of slots in use now, and the upper limit. There is no benefit in queueing more
+ * requests than slots. */
 uint32_t gp_loader_depth(gp_loader *loader);
 uint32_t gp_loader_depth_max(const gp_loader *loader);
 
-/* Stops the threads after the samples they are at and frees everything, batches that are out included.  NULL is fine.
- * No other thread may be in a call. */
+/* Stop the threads after their current samples, and free everything, including taken batches. NULL
+ * is accepted. No other thread may be inside a loader function. */
 void gp_loader_free(gp_loader *loader);
 
-/* gp_loader_request -- queue one batch; never blocks.  A count of 0 is an empty batch.
- * GP_EBUSY: GP_LOADER_REQUESTS_MAX are queued.  GP_EINVAL: more than capacity, or beyond the epoch's end. */
+/* Queue a request for one batch; never blocks. A count of 0 requests an empty batch. GP_EBUSY:
+ * GP_LOADER_REQUESTS_MAX requests are queued. GP_EINVAL: more samples than `capacity`, or a
+ * position behind the end of the epoch. */
 gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, uint32_t count, gp_error *err);
 
-/* Forget every request that was not taken.  A take that is blocked returns GP_ECANCELED.  Any thread. */
+/* Drop all requests whose batches were not taken. A blocked gp_loader_take() returns GP_ECANCELED.
+ * Callable from any thread. */
 void gp_loader_cancel(gp_loader *loader);
 
-/* gp_loader_take -- the batch of the oldest request, waiting until it is there.
- *   waited_ns  the time this call was blocked, 0 if the batch was ready; may be NULL
- * One thread at a time.  An error of reading comes out here, in the place of its batch; the next take goes on
- * with the next request.  GP_ESTATE: nothing is requested, or all slots are with the caller (it would
- * block for ever).  GP_ECANCELED: cancelled meanwhile. */
+/* Wait for the batch of the oldest request and return it. Only one thread may call this at a time.
+ *   waited_ns  set to the time spent waiting; 0: the batch was ready; may be NULL
+ * A read error is returned in place of the batch, and the next call continues with the next
+ * request.
+ *
+ *   GP_ESTATE: no request is queued, or the caller holds all slots; waiting would never end
+ *   GP_ECANCELED: cancelled while waiting */
 gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *waited_ns, gp_error *err);
 
-/* Give a taken batch back, in any order. */
+/* Return a taken batch. Batches may be returned in any order. */
 void gp_loader_release(gp_loader *loader, gp_loader_batch *batch);
 
 #endif

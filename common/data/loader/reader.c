@@ -1,4 +1,5 @@
-/* reader.c -- from positions in an epoch to samples in a batch. */
+/* Read samples for the loader, and apply augmentation and pixel format unless the store already
+ * did. */
 #include "common/data/loader/reader.h"
 
 #include <string.h>
@@ -61,7 +62,8 @@ void gp_reader_scratch_deinit(gp_reader_scratch *scratch)
     gp_free(scratch->drawn);
 }
 
-/* Put one sample into the batch, with its targets: sample i of the last read. */
+/* Augment sample i of the last read, convert its pixels, and write sample and targets to the
+ * batch. */
 static void sample_put(const gp_reader *reader, const gp_reader_scratch *scratch, uint32_t epoch, uint32_t i,
                        uint8_t *sample, uint8_t *targets)
 {
@@ -93,7 +95,7 @@ static void sample_put(const gp_reader *reader, const gp_reader_scratch *scratch
     }
 }
 
-/* Return how many samples of an epoch an image of the store makes. */
+/* Return how many samples each image contributes to an epoch. */
 static uint32_t patches_of(const gp_reader *reader)
 {
     return reader->augments ? (uint32_t)reader->augment.patches_per_image : 1;
