@@ -1,3 +1,4 @@
+/* Cache decoded samples as checksummed files in an object cache, and map them read-only. */
 #include "common/data/cache/decoded.h"
 
 #include <string.h>
@@ -10,11 +11,11 @@
 #include "common/base/system/file.h"
 #include "common/data/cache/object_cache.h"
 
-/* An entry: this header, then the data. */
+/* File header of a cache entry; the data follows. */
 typedef struct decoded_head {
     char magic[8];
     uint64_t bytes;
-    uint32_t sum; /* CRC32C of the data */
+    uint32_t sum; /* CRC32C over the data */
     char unused[44];
 } decoded_head;
 
@@ -22,7 +23,7 @@ _Static_assert(sizeof(decoded_head) == 64, "the data of a mapped entry is aligne
 
 static const char decoded_magic[8] = "gpdec 1";
 
-/* Map an entry. False: it is damaged, or cannot be mapped. */
+/* Map an entry. Return false if it is damaged or cannot be mapped. */
 static bool entry_map(gp_decoded *decoded, int fd, size_t bytes)
 {
     size_t whole = sizeof(decoded_head) + bytes;
@@ -59,8 +60,8 @@ static gp_status decode_to_memory(gp_decoded *decoded, size_t bytes, gp_decoder 
     return GP_OK;
 }
 
-/* Write decoded data into an empty entry. On success the data is mapped from there and its memory is freed; else it stays
- * where it is. */
+/* Write decoded data to an empty entry. On success, replace the heap block with a mapping of the
+ * entry; otherwise keep the heap block. */
 static void entry_fill(gp_decoded *decoded, gp_object_cache *cache, const gp_object_id *id, int fd)
 {
     decoded_head head = { .bytes = decoded->bytes, .sum = gp_crc32c(0, decoded->data, decoded->bytes) };
@@ -82,7 +83,7 @@ static void entry_fill(gp_decoded *decoded, gp_object_cache *cache, const gp_obj
 gp_status gp_decoded_get(gp_decoded *out, const char *key, size_t bytes, gp_decoder decode, void *context,
                          gp_error *err)
 {
-    enum { TRIES = 2 }; /* a damaged entry is discarded once */
+    enum { TRIES = 2 }; /* a second try, after a damaged entry was discarded */
     gp_object_cache *cache = key == NULL ? NULL : gp_object_cache_open("decoded", GP_DECODED_CACHE_BYTES);
     gp_object_id id;
     SHA2_CTX sum;

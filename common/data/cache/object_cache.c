@@ -1,3 +1,4 @@
+/* Disk cache for immutable objects, shared by all processes of a user. See object_cache.h. */
 #include "common/data/cache/object_cache.h"
 
 #include <dirent.h>
@@ -23,30 +24,31 @@
 #include "common/base/text/log.h"
 
 enum {
-    CHUNK = 64 << 10, /* has a sum of its own, so that a part can be read and trusted */
+    CHUNK = 64 << 10, /* unit of the checksums: a part of an entry can be verified alone */
     CHUNKS = GP_OBJECT_BLOCK_BYTES / CHUNK,
     TOUCH_SECONDS = 60,
-    ABANDONED_SECONDS = 3600, /* a file that was not renamed since belongs to a process that ended */
+    /* age after which an unfinished file is assumed to belong to a process that exited */
+    ABANDONED_SECONDS = 3600,
     FOLDERS = 256,
     EVICTIONS_MAX = 4,
-    LOCK_TRIES = 16,   /* each follows the rename of the file by another process */
-    WRITER_MS = 30000, /* time without a write after which a process stops waiting for the writer */
+    LOCK_TRIES = 16,   /* retries; each follows a rename of the file by another process */
+    WRITER_MS = 30000, /* how long to wait for a writer that makes no progress */
     WRITER_POLL_MS = 5,
 };
 
-/* Before the bytes of an entry. */
+/* File header of a block entry; the data follows. */
 typedef struct entry_head {
     char magic[8];
     uint64_t bytes;
     uint32_t sums[CHUNKS];
-    char unused[240]; /* to 512 */
+    char unused[240]; /* pads the header to 512 bytes */
 } entry_head;
 
 struct gp_object_cache {
-    char path[PATH_MAX - 128]; /* there is room for the entries' names */
+    char path[PATH_MAX - 128]; /* leaves room for entry names */
     uint64_t bytes_max;
-    _Atomic uint64_t *used; /* in a file that all processes map */
-    int lock;               /* whoever evicts holds it */
+    _Atomic uint64_t *used; /* total size of all entries; in a file mapped by all processes */
+    int lock;               /* lock file for eviction */
     _Atomic uint32_t sequence;
 };
 
@@ -65,7 +67,8 @@ gp_object_cache *gp_object_cache_open(const char *name, uint64_t bytes_max)
     cache->lock = -1;
     cache->bytes_max = bytes_max;
     if (gp_cache_path(cache->path, sizeof(cache->path), name, NULL, NULL) == GP_OK) {
-        (void)gp_directory_make(cache->path, 0700, NULL); /* opening the files tells */
+        /* an error shows when the files are opened */
+        (void)gp_directory_make(cache->path, 0700, NULL);
         snprintf(path, sizeof(path), "%s/used", cache->path);
         used = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         snprintf(path, sizeof(path), "%s/lock", cache->path);
@@ -115,15 +118,15 @@ static bool read_at(int fd, void *to, size_t bytes, uint64_t at)
     return gp_read_at(fd, to, bytes, at) == (ssize_t)bytes;
 }
 
-/* It was used now.  To a minute, so that a busy entry is not written all the time. */
+/* Update the time of last use, with a resolution of one minute to avoid frequent writes. */
 static void entry_touch(int fd, const struct stat *stat_)
 {
     if (time(NULL) - stat_->st_mtim.tv_sec > TOUCH_SECONDS)
         (void)futimens(fd, NULL);
 }
 
-/* Append the part to out, after a check of the chunks that it touches.  GP_ECORRUPT: the entry is damaged.  GP_ENOMEM and
- * GP_ELIMIT: out has no room, and the entry is not to blame. */
+/* Append a part of an entry to `out`, after verifying the chunks that it touches. GP_ECORRUPT: the
+ * entry is damaged. GP_ENOMEM, GP_ELIMIT: `out` has no room; the entry may be intact. */
 static gp_status part_read(int fd, const entry_head *head, uint64_t offset, size_t bytes, gp_buffer *out)
 {
     uint64_t first = offset / CHUNK * CHUNK, end = (offset + bytes + CHUNK - 1) / CHUNK * CHUNK;
@@ -182,12 +185,12 @@ bool gp_object_cache_get(gp_object_cache *cache, const gp_object_id *id, uint64_
     return found;
 }
 
-/* ---- removing ---- */
+/* ---- eviction ---- */
 
 typedef struct used_entry {
-    int64_t when; /* ns */
+    int64_t when; /* time of last use in ns */
     uint64_t bytes;
-    uint32_t name; /* of its path in the text */
+    uint32_t name; /* offset of the path in `text` */
 } used_entry;
 
 typedef struct used_list {
@@ -228,7 +231,7 @@ static bool folder_scan(used_list *list, const char *folder)
             (size_t)snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name) >= sizeof(path) ||
             lstat(path, &stat_) != 0)
             continue;
-        if (strchr(entry->d_name, '~') != NULL) { /* under way */
+        if (strchr(entry->d_name, '~') != NULL) { /* unfinished */
             if (now - stat_.st_mtim.tv_sec > ABANDONED_SECONDS)
                 unlink(path);
             continue;
@@ -247,7 +250,8 @@ static int used_compare(const void *left, const void *right)
     return a->when < b->when ? -1 : a->when > b->when;
 }
 
-/* With the lock held: down to nine tenths.  What others add meanwhile stays counted. */
+/* Remove least recently used entries until 90 % of the limit remains. Call with the lock held.
+ * Bytes that other processes add meanwhile stay counted. */
 static void evict_once(gp_object_cache *cache)
 {
     used_list list = { .entries = NULL };
@@ -266,12 +270,13 @@ static void evict_once(gp_object_cache *cache)
     for (uint32_t i = 0; i < list.count && list.bytes > wanted; i++)
         if (unlink((const char *)list.text.data + list.entries[i].name) == 0 || errno == ENOENT)
             list.bytes -= list.entries[i].bytes;
-    atomic_fetch_add(cache->used, list.bytes - before); /* modulo 2^64 */
+    atomic_fetch_add(cache->used, list.bytes - before); /* wraps modulo 2^64 if negative */
     gp_buffer_deinit(&list.text);
     gp_free(list.entries);
 }
 
-/* One process at a time; the others go on, and it looks again at what they have added. */
+/* Evict entries, in one process at a time; the others return at once. Check the total again
+ * afterwards, because other processes may have added entries meanwhile. */
 static void evict(gp_object_cache *cache)
 {
     if (gp_file_lock(cache->lock) != GP_OK)
@@ -283,7 +288,7 @@ static void evict(gp_object_cache *cache)
 
 /* ---- adding ---- */
 
-/* The folder may not be there yet. */
+/* Create a file, and its directory if necessary. */
 static int file_make(char path[PATH_MAX], int flags)
 {
     int fd = open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -297,7 +302,8 @@ static int file_make(char path[PATH_MAX], int flags)
     return open(path, flags | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-/* Give a finished file its name, unless another process has already published the entry. */
+/* Rename a finished file to its final name, unless another process has already published the
+ * entry. */
 static bool entry_publish(gp_object_cache *cache, int fd, const char *temporary, const char *path)
 {
     struct stat stat_;
@@ -337,7 +343,7 @@ void gp_object_cache_put(gp_object_cache *cache, const gp_object_id *id, const v
     close(fd);
 }
 
-/* Take the lock of a file that another process may be writing. GP_EBUSY: that process has held the lock for
+/* Lock a file that another process may be writing. GP_EBUSY: that process has held the lock for
  * WRITER_MS without writing; it may be suspended. */
 static gp_status writer_wait(int fd)
 {
@@ -381,8 +387,10 @@ int gp_object_cache_file(gp_object_cache *cache, const gp_object_id *id, uint64_
         fd = file_make(temporary, O_RDWR);
         if (fd < 0)
             return -1;
-        /* The process that had the lock may have renamed the file: then the name is free or another file's.  Without locks
-         * two processes may write the same bytes to one file, because the id names the version of the object. */
+
+        /* The previous lock holder may have renamed the file, so the name may be free or belong to
+         * another file. On file systems without locks, two processes may write the same file. They
+         * write identical bytes, because the id includes the object's version. */
         if (writer_wait(fd) != GP_OK) {
             close(fd);
             return -1;
@@ -406,7 +414,9 @@ bool gp_object_cache_commit(gp_object_cache *cache, const gp_object_id *id, int 
     entry_path(cache, id, ".whole~", temporary);
     published = fsync(fd) == 0 && fstat(fd, &stat_) == 0 && (uint64_t)stat_.st_size == bytes &&
                 entry_publish(cache, fd, temporary, path);
-    /* A mapping made of fd would keep the lock after fd is closed, and block the processes that wait for the entry. */
+
+    /* Unlock explicitly. A mapping made from fd would keep the lock after fd is closed, and block
+     * the processes that wait for this entry. */
     (void)flock(fd, LOCK_UN);
     return published;
 }
