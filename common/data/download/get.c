@@ -1,7 +1,7 @@
-/* get.c -- one file at a time into FILE.part, judged by its size and sum, then renamed.
+/* Download one file at a time to FILE.part, verify size and checksum, then rename it.
  *
- * The sum is the only judge: a server that announces a wrong length but sends the right bytes is fine, and what was
- * left by a killed process is continued and then checked like anything else. */
+ * Only the checksum decides. A wrong length announced by the server is ignored if the bytes are
+ * right. A part left by a killed process is resumed, and then verified like any other download. */
 #include "common/data/download/get.h"
 
 #include <errno.h>
@@ -24,11 +24,11 @@
 #include "common/data/s3/curl.h"
 
 enum { URL_MAX = 2048, REDIRECTS_MAX = 5, TRIES_MAX = 100 };
-#define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* of a file whose size is not known */
+#define UNKNOWN_BYTES_MAX ((uint64_t)16 << 30) /* limit for files whose size is unknown */
 
 static const char data_mirror[] = "GRADPOOL_DATA_URL";
 
-/* github.com/zalandoresearch/fashion-mnist, "Get the Data". */
+/* From github.com/zalandoresearch/fashion-mnist, "Get the Data". */
 static const gp_get_file fashion_files[] = {
     { "train-images-idx3-ubyte.gz", 26421880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d" },
     { "train-labels-idx1-ubyte.gz", 29515, "25c81989df183df01b3e8a0aad5dffbe" },
@@ -43,22 +43,22 @@ const gp_get_set gp_get_sets[] = {
     { 0 },
 };
 
-/* One file under way. */
+/* State of one file transfer. */
 typedef struct fetch {
     const gp_curl *curl;
     const gp_get_file *file;
-    gp_get_options options; /* with the defaults filled in */
+    gp_get_options options; /* defaults filled in */
     char url[URL_MAX], path[PATH_MAX], part[PATH_MAX];
-    int fd;         /* of part, locked */
-    uint64_t bytes; /* in part */
-    bool resumed;   /* part was not written by one transfer */
+    int fd;         /* FILE.part, locked; -1: not open */
+    uint64_t bytes; /* bytes in FILE.part */
+    bool resumed;   /* FILE.part contains bytes from an earlier transfer */
     bool too_long, canceled;
-    int write_errno; /* why the callback refused bytes, or 0 */
+    int write_errno; /* errno of a failed write in the callback; 0: none */
     char detail[CURL_ERROR_SIZE];
-    const char *mirror; /* variable to name in what is said; or NULL */
+    const char *mirror; /* mirror variable to suggest in error messages; NULL: none */
 } fetch;
 
-/* What to try when a file cannot be had, or is another. */
+/* Format advice for a failed or mismatched download. */
 static const char *hint(const fetch *job, bool network, char text[128])
 {
     snprintf(text, 128, "%s%s%s", network ? "check the network" : "", network ? ", or " : "",
@@ -129,7 +129,7 @@ static bool sum_is_md5(const char *sum)
     return sum != NULL && strlen(sum) + 1 == MD5_DIGEST_STRING_LENGTH;
 }
 
-/* The sum of an open file, of the kind that `like` is. */
+/* Compute the checksum of an open file, MD5 or SHA-256 depending on the format of `like`. */
 static gp_status file_sum(int fd, char text[GP_GET_SUM_BYTES], const char *like, const char *path,
                           gp_error *err)
 {
@@ -170,7 +170,8 @@ gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err
     return status;
 }
 
-/* GP_OK with *there when the right file is there; a wrong one is the user's to remove. */
+/* Check whether the file already exists with the right checksum: *there. GP_ESTATE: it has another
+ * checksum; the user must remove it. */
 static gp_status present_check(const fetch *job, bool *there, gp_error *err)
 {
     char sum[GP_GET_SUM_BYTES];
@@ -189,7 +190,7 @@ static gp_status present_check(const fetch *job, bool *there, gp_error *err)
     return status;
 }
 
-/* Open and lock FILE.part, keeping what an earlier process left. */
+/* Open and lock FILE.part. Keep bytes from an earlier transfer if they can be verified. */
 static gp_status part_open(fetch *job, gp_error *err)
 {
     struct stat ours, named;
@@ -205,14 +206,14 @@ static gp_status part_open(fetch *job, gp_error *err)
         job->fd = -1;
         return GP_EIO;
     }
-    /* The process that held the lock may have renamed the file to its final name. */
+    /* The previous lock holder may have renamed the file to its final name. */
     if (locked != GP_OK || fstat(job->fd, &ours) != 0 || stat(job->part, &named) != 0 ||
         ours.st_ino != named.st_ino) {
         close(job->fd);
         job->fd = -1;
         return gp_fail(err, GP_EBUSY, "another process is downloading %s; wait for it", job->path);
     }
-    /* Without a sum nobody would notice that the halves are of two files. */
+    /* Without a checksum, a mix of two file versions would go unnoticed, so start again. */
     if (job->file->sum != NULL && (uint64_t)ours.st_size <= bytes_most(job)) {
         job->bytes = (uint64_t)ours.st_size;
         job->resumed = job->bytes > 0;
@@ -254,7 +255,7 @@ static void handle_setup(CURL *handle, fetch *job)
     curl->easy_setopt(handle, CURLOPT_XFERINFODATA, job);
 }
 
-/* All bytes are there: are they the right ones? */
+/* Verify a complete download. *again: a restart may help. */
 static gp_status part_judge(fetch *job, bool *again, gp_error *err)
 {
     char sum[GP_GET_SUM_BYTES], text[128];
@@ -263,7 +264,7 @@ static gp_status part_judge(fetch *job, bool *again, gp_error *err)
 
     if (status != GP_OK || published == NULL || strcmp(sum, published) == 0)
         return status;
-    *again = job->resumed; /* the halves may not belong together */
+    *again = job->resumed; /* the two parts may come from different versions */
     status = part_restart(job, err);
     return status != GP_OK
                ? status
@@ -272,7 +273,7 @@ static gp_status part_judge(fetch *job, bool *again, gp_error *err)
                          job->url, sum_name(sum_is_md5(published)), sum, published, hint(job, false, text));
 }
 
-/* Run one transfer. *again: it failed and may succeed if it is repeated. */
+/* Run one transfer. *again: it failed, but a retry may succeed. */
 static gp_status transfer(fetch *job, bool *again, gp_error *err)
 {
     CURL *handle;
@@ -304,7 +305,7 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                        (unsigned long long)bytes_most(job), hint(job, false, text));
     if (job->file->bytes == 0 ? code == CURLE_OK : job->bytes == job->file->bytes)
         return part_judge(job, again, err);
-    /* 416: the part of an earlier attempt is longer than the file. CURLE_OK: the file ends too early. */
+    /* 416: the existing part is longer than the file. CURLE_OK: the file ends too early. */
     bool restart = code == CURLE_RANGE_ERROR || http == 416;
 
     *again = restart || code == CURLE_OK || gp_curl_is_transient(code, http);
@@ -347,7 +348,7 @@ static gp_status file_fetch(fetch *job, gp_error *err)
     job->fd = -1;
     status = part_open(job, err);
     if (status != GP_OK && job->fd < 0)
-        return status; /* the part is not ours to remove */
+        return status; /* the part belongs to another process, or does not exist */
     for (uint32_t attempt = 0; status == GP_OK && attempt < job->options.tries; attempt++) {
         status = transfer(job, &again, err);
         if (status == GP_OK || !again || attempt + 1 == job->options.tries)
@@ -419,7 +420,7 @@ gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_er
         return status;
     status = files_fetch(set, curl, &options, options.directory, err);
     if (status != GP_OK)
-        rmdir(options.directory); /* an empty one would be found as the data set */
+        rmdir(options.directory); /* an empty directory would be mistaken for the data set */
     return status;
 }
 

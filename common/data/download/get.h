@@ -1,4 +1,5 @@
-/* get.h -- download known data sets and models: checked by size and sum, whole or not there. */
+/* Download known data sets and models. Files are verified by size and checksum, and appear only
+ * when complete. */
 #ifndef GP_GET_H
 #define GP_GET_H
 
@@ -9,56 +10,61 @@
 
 typedef struct gp_get_file {
     const char *name;
-    uint64_t bytes; /* 0: not known */
-    /* As published: 32 hexadecimal digits (MD5) or 64 (SHA-256), in lower case.  NULL: not known; then whatever the
-     * server says is the whole file is believed. */
+    uint64_t bytes; /* 0: unknown */
+    /* Published checksum in lower case: 32 hexadecimal digits (MD5) or 64 (SHA-256). NULL: unknown;
+     * any complete transfer is accepted. */
     const char *sum;
 } gp_get_file;
 
 typedef struct gp_get_set {
-    const char *name, *about; /* "fashion-mnist"; one line for people */
-    const char *url;          /* files are at URL/NAME */
+    const char *name, *about; /* short name such as "fashion-mnist"; one-line description */
+    const char *url;          /* base URL; each file is at url/name */
     const gp_get_file *files;
     size_t file_count;
-    const char *mirror; /* environment variable that names another URL; NULL: none */
+    const char *mirror; /* environment variable with an alternative URL; NULL: none */
 } gp_get_set;
 
-/* Called now and then from within the download; other than 0 ends it with GP_ECANCELED. */
+/* Report progress during a download. A return value other than 0 cancels it with GP_ECANCELED. */
 typedef int gp_get_progress(void *context, const char *file, uint64_t bytes, uint64_t bytes_total);
 
-/* All fields may be 0. */
+/* Download options; 0 selects the default. */
 typedef struct gp_get_options {
-    const char *url;       /* a mirror; 0: what the set's variable names, else the set's own */
-    const char *directory; /* where to; 0: gp_cache_path() of "data" */
-    uint32_t tries;        /* for each file; 0: 4 */
-    uint32_t wait_ms;      /* before the second try, doubled for each further; 0: 1000 */
-    uint32_t connect_s;    /* to connect; 0: 10 */
-    uint32_t stall_s;      /* without a byte; 0: 30 */
+    const char *url;       /* base URL; 0: from the set's mirror variable, else the set's own */
+    const char *directory; /* destination; 0: gp_cache_path() of "data" */
+    uint32_t tries;        /* attempts per file; 0: 4 */
+    uint32_t wait_ms;      /* delay before the first retry, then doubled each time; 0: 1000 */
+    uint32_t connect_s;    /* connect timeout; 0: 10 */
+    uint32_t stall_s;      /* timeout without data; 0: 30 */
     gp_get_progress *progress;
     void *context;
 } gp_get_options;
 
-/* The known data sets; ends with a name of NULL. */
+/* Known data sets; a NULL name ends the list. */
 extern const gp_get_set gp_get_sets[];
 
-/* The known models, trained, one ONNX file each; the same. */
+/* Known trained models, one ONNX file each; a NULL name ends the list. */
 extern const gp_get_set gp_get_models[];
 
-enum { GP_GET_SUM_BYTES = 65 }; /* of a sum's text, with the NUL */
+enum { GP_GET_SUM_BYTES = 65 }; /* checksum as text, with the NUL */
 
-/* The SHA-256 sum of a file. */
+/* Compute the SHA-256 checksum of a file. */
 gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err);
 
-/* gp_get -- fetch the data set of that name; options may be NULL.
+/* Download the data set `name`. options may be NULL.
  *
- * A file that is there with the right sum is left alone.  A broken transfer goes on where it ended if the server can;
- * the bytes so far are in FILE.part, which a failed call removes.  Only http and https, at most 5 redirects.
- * GP_EINVAL: no such data set.  GP_EIO: not to be had; the message has the URL and what was seen.
- * GP_ECORRUPT: the server's file is another one.  GP_ESTATE: another file of that name is there already.
- * GP_EBUSY: another process fetches it.  GP_ECANCELED: progress said so. */
+ * A file that already has the right checksum is kept. An interrupted transfer is resumed if the
+ * server supports it. Partial data is in FILE.part, which is removed if the call fails. Only http
+ * and https are used, with at most 5 redirects.
+ *
+ *   GP_EINVAL: unknown data set
+ *   GP_EIO: the download failed; the message has the URL and the cause
+ *   GP_ECORRUPT: the server's file differs from the published one
+ *   GP_ESTATE: a different file with this name exists already
+ *   GP_EBUSY: another process is downloading the file
+ *   GP_ECANCELED: the progress callback cancelled */
 gp_status gp_get(const char *name, const gp_get_options *options, gp_error *err);
 
-/* The same for a table of one's own. */
+/* Download a set from the caller's own table; otherwise like gp_get(). */
 gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *options, gp_error *err);
 
 #endif

@@ -1,8 +1,9 @@
-/* models.c -- trained networks that can be downloaded: torchvision's and timm's weights for ImageNet, as ONNX.
+/* Trained networks for download: ImageNet weights from torchvision and timm, as ONNX files.
  *
- * They were published by github.com/onnx/models, whose files are now at huggingface.co/onnxmodelzoo, one repository a
- * model.  Sizes and SHA-256 sums are those of the Git LFS pointers in the former (Computer_Vision/NAME/...).  GoogLeNet's is
- * left out: its file takes the input apart by channels, which onnx_map.c does not read. */
+ * They were published by github.com/onnx/models and are now at huggingface.co/onnxmodelzoo, one
+ * repository per model. Sizes and SHA-256 checksums come from the Git LFS pointers in the former
+ * (Computer_Vision/NAME/...). GoogLeNet is excluded: its file splits the input by channels, which
+ * onnx_map.c cannot read. */
 #include "common/data/download/get.h"
 
 static const char mirror[] = "GRADPOOL_MODEL_URL";
