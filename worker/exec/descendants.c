@@ -25,7 +25,7 @@ typedef struct process {
 
 typedef struct census {
     process *list;
-    size_t count, capacity;
+    size_t count;
 } census;
 
 static bool process_read(process *out, pid_t pid)
@@ -40,15 +40,11 @@ static bool process_read(process *out, pid_t pid)
 
 static bool census_add(census *c, const process *p)
 {
-    if (c->count == c->capacity) {
-        size_t capacity = c->capacity == 0 ? 512 : c->capacity * 2;
-        process *grown = gp_realloc_array(c->list, capacity, sizeof(*grown));
+    process *grown = gp_array_grow(c->list, c->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return false;
-        c->list = grown;
-        c->capacity = capacity;
-    }
+    if (grown == NULL)
+        return false;
+    c->list = grown;
     c->list[c->count++] = *p;
     return true;
 }

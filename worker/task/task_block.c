@@ -21,7 +21,7 @@ typedef struct kept_result {
 struct gp_task_blocks {
     gp_task_group group;
     kept_result *kept; /* in the order of the blocks */
-    size_t kept_count, kept_capacity;
+    size_t kept_count;
 };
 
 void gp_task_blocks_free(struct gp_task_blocks *blocks)
@@ -194,15 +194,11 @@ static gp_status kept_add(struct gp_task_blocks *blocks, uint64_t block, gp_resu
         return gp_fail(err, GP_ELIMIT,
                        "the results of %d blocks stay on this worker; free some of them first",
                        GP_BLOCKS_KEPT_MAX);
-    if (blocks->kept_count == blocks->kept_capacity) {
-        size_t capacity = blocks->kept_capacity == 0 ? 16 : blocks->kept_capacity * 2;
-        kept_result *kept = gp_realloc_array(blocks->kept, capacity, sizeof(*kept));
+    kept_result *kept = gp_array_grow(blocks->kept, blocks->kept_count, sizeof(*kept));
 
-        if (kept == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory to keep the result of a block");
-        blocks->kept = kept;
-        blocks->kept_capacity = capacity;
-    }
+    if (kept == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to keep the result of a block");
+    blocks->kept = kept;
     memmove(blocks->kept + k + 1, blocks->kept + k, (blocks->kept_count - k) * sizeof(*blocks->kept));
     blocks->kept[k] = (kept_result){ block, *result };
     blocks->kept_count++;

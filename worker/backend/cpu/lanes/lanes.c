@@ -298,7 +298,7 @@ static size_t lanes_memory_bytes(const gp_segment *base)
 {
     const lanes_segment *segment = (const lanes_segment *)base;
 
-    return sizeof(*segment) + segment->step_capacity * sizeof(lanes_step) +
+    return sizeof(*segment) + segment->step_count * sizeof(lanes_step) +
            sizeof(float) * (segment->packed_floats + segment->panel_floats +
                             segment->threads * (segment->scratch_floats + segment->sum_floats));
 }

@@ -159,7 +159,7 @@ typedef struct lanes_segment {
     gp_dtype sample_dtype;
     gp_plan_memory memory;
     lanes_step *steps;
-    uint32_t step_count, step_capacity, forward_steps;
+    uint32_t step_count, forward_steps;
     lanes_pack *packs;
     uint32_t pack_count;
     lanes_finish *finishes;

@@ -9,15 +9,11 @@
 
 gp_status gp_lanes_buffer_add(lanes_planner *p, size_t floats, uint32_t *out, gp_error *err)
 {
-    if (p->buffer_count == p->buffer_capacity) {
-        uint32_t capacity = p->buffer_capacity == 0 ? 64 : 2 * p->buffer_capacity;
-        lanes_buffer *grown = gp_realloc_array(p->buffers, capacity, sizeof(*grown));
+    lanes_buffer *grown = gp_array_grow(p->buffers, p->buffer_count, sizeof(*grown));
 
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for the plan of a lanes segment");
-        p->buffers = grown;
-        p->buffer_capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the plan of a lanes segment");
+    p->buffers = grown;
     p->buffers[p->buffer_count] = (lanes_buffer){ .floats = (floats + 15) / 16 * 16, .first = UINT32_MAX };
     *out = p->buffer_count++;
     return GP_OK;
@@ -48,16 +44,11 @@ static gp_status step_add(lanes_planner *p, lanes_step_kind kind, uint32_t op, l
                           gp_error *err)
 {
     lanes_segment *segment = p->segment;
+    lanes_step *grown = gp_array_grow(segment->steps, segment->step_count, sizeof(*grown));
 
-    if (segment->step_count == segment->step_capacity) {
-        uint32_t capacity = segment->step_capacity == 0 ? 64 : 2 * segment->step_capacity;
-        lanes_step *grown = gp_realloc_array(segment->steps, capacity, sizeof(*grown));
-
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for the steps of a lanes segment");
-        segment->steps = grown;
-        segment->step_capacity = capacity;
-    }
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for the steps of a lanes segment");
+    segment->steps = grown;
     *out = &segment->steps[segment->step_count++];
     **out = (lanes_step){ .kind = kind,
                           .op = op,

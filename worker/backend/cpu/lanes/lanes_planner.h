@@ -45,7 +45,7 @@ typedef struct lanes_planner {
     uint32_t *masks; /* per op: of a fused conv, the buffer of its bits */
     uint32_t *kept;  /* per op: of a Winograd conv, the buffer of its transformed input */
     lanes_buffer *buffers;
-    uint32_t buffer_count, buffer_capacity;
+    uint32_t buffer_count;
 } lanes_planner;
 
 void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index);

@@ -5,15 +5,11 @@
 
 step *gp_step_add(step_list *list, step_kind kind, uint32_t op)
 {
-    if (list->count == list->capacity) {
-        uint32_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        step *grown = gp_realloc_array(list->step, capacity, sizeof(*grown));
+    step *grown = gp_array_grow(list->step, list->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return NULL;
-        list->step = grown;
-        list->capacity = capacity;
-    }
+    if (grown == NULL)
+        return NULL;
+    list->step = grown;
     list->step[list->count] = (step){ .kind = kind, .op = op };
     return &list->step[list->count++];
 }

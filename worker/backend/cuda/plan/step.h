@@ -28,7 +28,7 @@ typedef struct step {
 
 typedef struct step_list {
     step *step;
-    uint32_t count, capacity;
+    uint32_t count;
 } step_list;
 
 /* Append a step whose other members are 0.  NULL: no memory. */
