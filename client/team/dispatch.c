@@ -26,11 +26,9 @@ struct dispatch {
     unit_queue *queues; /* [QUEUE_WORKER + workers] */
     unit_timers timers;
     unit_list held, over;
-    uint64_t held_count, ready_count, sent_count;
-    uint64_t turns;  /* last turn given */
-    uint64_t ranked; /* ready or sent, with a priority other than 0 */
-    uint64_t urgent; /* ready or sent */
-    uint64_t rerun, stolen;
+    dispatch_counts counts;
+    uint64_t turns;                          /* last turn given */
+    uint64_t ranked;                         /* ready or sent, with a priority other than 0 */
     float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* by function; 0 = not known */
 };
 
@@ -53,9 +51,9 @@ static void ready_put(dispatch *d, team_unit *unit, bool front)
     unit->state = UNIT_READY;
     if (!front)
         unit->turn = ++d->turns;
-    d->ready_count++;
+    d->counts.ready++;
     d->ranked += unit->priority != 0;
-    d->urgent += unit->urgent;
+    d->counts.urgent += unit->urgent;
     if (!unit->urgent) {
         unit_queue_put(queue_of(d, unit), unit, front);
         return;
@@ -70,9 +68,9 @@ static void ready_put(dispatch *d, team_unit *unit, bool front)
 
 static void ready_remove(dispatch *d, team_unit *unit)
 {
-    d->ready_count--;
+    d->counts.ready--;
     d->ranked -= unit->priority != 0;
-    d->urgent -= unit->urgent;
+    d->counts.urgent -= unit->urgent;
     if (unit->urgent)
         unit_list_remove(&d->lanes[unit->wish - 1].urgent, unit);
     else
@@ -168,10 +166,11 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
     if (unit->holds != 0) {
         unit->state = UNIT_HELD;
         unit_list_append(&d->held, unit);
-        d->held_count++;
+        d->counts.held++;
     } else {
         ready_put(d, unit, false);
     }
+    d->counts.live++;
     return GP_OK;
 }
 
@@ -207,9 +206,9 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
 
     unit_list_remove(&l->sent, unit);
     l->sent_count--;
-    d->sent_count--;
+    d->counts.sent--;
     d->ranked -= unit->priority != 0;
-    d->urgent -= unit->urgent;
+    d->counts.urgent -= unit->urgent;
     l->load_ns = l->sent_count == 0 ? 0 : l->load_ns - (double)unit->expected_ns;
     if (l->load_ns < 0)
         l->load_ns = 0;
@@ -223,7 +222,7 @@ static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
     unit->run_timed = false;
     if (unit->state == UNIT_HELD) {
         unit_list_remove(&d->held, unit);
-        d->held_count--;
+        d->counts.held--;
     } else if (unit->state == UNIT_READY) {
         ready_remove(d, unit);
     } else if (unit->state == UNIT_SENT) {
@@ -256,6 +255,7 @@ team_unit *dispatch_next_over(dispatch *d)
     if (unit != NULL) {
         unit_list_remove(&d->over, unit);
         unit->state = UNIT_ENDED;
+        d->counts.live--;
     }
     return unit;
 }
@@ -291,7 +291,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
                 dispatch_over(d, waiting, GP_ECANCELED);
             } else if (--waiting->holds == 0) {
                 unit_list_remove(&d->held, waiting);
-                d->held_count--;
+                d->counts.held--;
                 ready_put(d, waiting, false);
             }
         }
@@ -395,7 +395,7 @@ static void take_back_all(dispatch *d, int64_t now_ns)
     for (uint32_t w = 1; w <= d->workers; w++) {
         lane *l = &d->lanes[w - 1];
 
-        if (l->sent_count > 0 && d->ranked > 0 && d->ready_count > 0)
+        if (l->sent_count > 0 && d->ranked > 0 && d->counts.ready > 0)
             lane_yield(d, w, now_ns);
         if (l->sent_count > 1 && up > 1 && lane_is_long(l, now_ns))
             lane_clear(d, l, now_ns);
@@ -414,7 +414,7 @@ static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32
         return true;
     if (l->sent_count >= DISPATCH_DEPTH_MAX || after_ns > DISPATCH_FILL_NS)
         return false;
-    return after_ns <= DISPATCH_EAGER_NS || l->sent_count < d->ready_count / (2 * up);
+    return after_ns <= DISPATCH_EAGER_NS || l->sent_count < d->counts.ready / (2 * up);
 }
 
 static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now_ns)
@@ -433,9 +433,9 @@ static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now
     unit_list_append(&l->sent, unit);
     unit->expected_ns = (float)expected_ns(d, unit);
     l->load_ns += (double)unit->expected_ns;
-    d->sent_count++;
+    d->counts.sent++;
     d->ranked += unit->priority != 0;
-    d->urgent += unit->urgent;
+    d->counts.urgent += unit->urgent;
     if (l->sent_count++ == 0)
         lane_first_changed(d, l, now_ns);
     return true;
@@ -463,7 +463,7 @@ static void send_ready(dispatch *d, int64_t now_ns)
     uint32_t up;
     uint64_t open = lanes_up(d, &up);
 
-    while (d->ready_count > 0 && open != 0) {
+    while (d->counts.ready > 0 && open != 0) {
         uint32_t worker = lightest(d, open);
         const lane *l = &d->lanes[worker - 1];
         team_unit *unit = ready_for(d, worker);
@@ -506,7 +506,7 @@ static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
 
     if (first != NULL && now_ns >= steal_ns(&d->lanes[first->worker - 1]) && take_back(d, first, now_ns)) {
         ready_put(d, first, true);
-        d->stolen++;
+        d->counts.stolen++;
         return true;
     }
 
@@ -526,7 +526,7 @@ static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
             break;
         ready_put(d, unit, true);
     }
-    d->stolen += moved;
+    d->counts.stolen += moved;
     return moved > 0;
 }
 
@@ -535,9 +535,9 @@ void dispatch_fill(dispatch *d, int64_t now_ns)
     uint32_t idle;
 
     take_back_all(d, now_ns);
-    if (d->ready_count > 0)
+    if (d->counts.ready > 0)
         send_ready(d, now_ns);
-    while (d->sent_count >= 2 && (idle = idle_worker(d)) != 0 && ready_for(d, idle) == NULL) {
+    while (d->counts.sent >= 2 && (idle = idle_worker(d)) != 0 && ready_for(d, idle) == NULL) {
         if (!steal_for(d, idle, now_ns))
             return;
         send_ready(d, now_ns);
@@ -578,6 +578,7 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
         return GP_EBUSY;
     }
     unit->state = UNIT_ENDED;
+    d->counts.live--;
     *out = unit;
     return GP_OK;
 }
@@ -610,22 +611,22 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
 
         if (begun)
             detach(d, unit, now_ns);
-        if (unit->once && unit->fatal && begun && !unit->canceled) {
+        if (unit->loss == TEAM_LOSS_FATAL && begun && !unit->canceled) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
-        } else if (unit->once || unit->canceled) {
+        } else if (unit->loss != TEAM_LOSS_RERUN || unit->canceled) {
             over_at(d, unit, unit->canceled ? dispatch_canceled_status(unit) : GP_ESTALE, now_ns);
         } else if (begun && unit->attempts >= unit->attempts_max) {
             unit->state = UNIT_DYING;
             unit_list_append(&l->dying, unit);
         } else {
-            d->rerun += begun;
+            d->counts.rerun += begun;
             ready_put(d, unit, true);
         }
     }
     for (team_unit *unit = l->urgent.first, *next; unit != NULL; unit = next) {
         next = unit->next;
-        if (unit->once)
+        if (unit->loss != TEAM_LOSS_RERUN)
             over_at(d, unit, GP_ESTALE, now_ns);
     }
 }
@@ -712,10 +713,10 @@ void dispatch_tick(dispatch *d, int64_t now_ns)
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
 {
     int64_t next = d->timers.count > 0 ? d->timers.at[0].when_ns : INT64_MAX;
-    uint32_t idle = d->sent_count >= 2 ? idle_worker(d) : 0, up;
+    uint32_t idle = d->counts.sent >= 2 ? idle_worker(d) : 0, up;
 
     lanes_up(d, &up);
-    for (uint32_t w = 1; w <= d->workers && d->sent_count >= 2; w++) {
+    for (uint32_t w = 1; w <= d->workers && d->counts.sent >= 2; w++) {
         const lane *l = &d->lanes[w - 1];
         int64_t when = l->since_ns + DISPATCH_SOLO_NS;
 
@@ -732,14 +733,9 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
     return next;
 }
 
-dispatch_counts dispatch_get_counts(const dispatch *d)
+const dispatch_counts *dispatch_get_counts(const dispatch *d)
 {
-    return (dispatch_counts){ .waiting = d->held_count + d->ready_count,
-                              .held = d->held_count,
-                              .urgent = d->urgent,
-                              .sent = d->sent_count,
-                              .rerun = d->rerun,
-                              .stolen = d->stolen };
+    return &d->counts;
 }
 
 uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first)

@@ -48,10 +48,10 @@ typedef struct dispatch_hooks {
 typedef struct dispatch dispatch;
 
 typedef struct dispatch_counts {
-    uint64_t waiting, sent; /* units now */
-    uint64_t held;          /* of those that wait: for others */
-    uint64_t urgent;        /* of those that wait or are sent: for one worker, before all others */
-    uint64_t rerun, stolen; /* so far */
+    uint64_t live;              /* units submitted that have not ended */
+    uint64_t held, ready, sent; /* of them, in that state */
+    uint64_t urgent;            /* ready or sent, for one worker, before all others */
+    uint64_t rerun, stolen;     /* so far */
 } dispatch_counts;
 
 /* gpus: bit w - 1 is set when worker w has one. */
@@ -100,7 +100,7 @@ void dispatch_tick(dispatch *d, int64_t now_ns);
 /* When dispatch_tick() or dispatch_fill() will have something to do although nothing came; INT64_MAX = never. */
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
 
-dispatch_counts dispatch_get_counts(const dispatch *d);
+const dispatch_counts *dispatch_get_counts(const dispatch *d);
 /* Calls in the worker's ring, and the first of them: the one that it runs, if it runs any. */
 uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
 /* Whether there may be something to send that found no room. */

@@ -26,32 +26,32 @@ struct team_object {
     struct team_object *next;
     uint32_t number; /* on the workers, from 1 */
     uint8_t sha256[SHA256_DIGEST_LENGTH];
-    team_lasting *said;
+    team_broadcast *broadcast;
     char *path; /* under which it was found first */
 };
 
-/* What is said to workers may be refused after it was found here: then calls fail with that. */
-typedef struct gp_function_entry {
-    struct gp_function_entry *next;
+/* A worker may refuse a function that was found here: then later calls of it fail with the worker's error. */
+typedef struct function_entry {
+    struct function_entry *next;
     gp_function function; /* the user's */
-    team_lasting *said;
+    team_broadcast *broadcast;
     const struct team_object *object;
 } function_entry;
 
-void functions_free(gp_team *team)
+void functions_deinit(team_functions *functions)
 {
-    while (team->functions != NULL) {
-        function_entry *next = team->functions->next;
+    while (functions->entries != NULL) {
+        function_entry *next = functions->entries->next;
 
-        gp_free(team->functions);
-        team->functions = next;
+        gp_free(functions->entries);
+        functions->entries = next;
     }
-    while (team->objects != NULL) {
-        struct team_object *next = team->objects->next;
+    while (functions->objects != NULL) {
+        struct team_object *next = functions->objects->next;
 
-        gp_free(team->objects->path);
-        gp_free(team->objects);
-        team->objects = next;
+        gp_free(functions->objects->path);
+        gp_free(functions->objects);
+        functions->objects = next;
     }
 }
 
@@ -263,8 +263,6 @@ static gp_status object_ship(gp_team *team, struct team_object *object, gp_share
     unsigned char payload[sizeof(gp_task_object) + PATH_SAID_MAX];
     gp_task_object head = { .bytes = shared->bytes };
     size_t length = strnlen(object->path, PATH_SAID_MAX - 1);
-    team_lasting *lasting;
-    gp_status status;
 
     memcpy(head.sha256, object->sha256, sizeof(head.sha256));
     memcpy(payload, &head, sizeof(head));
@@ -275,15 +273,7 @@ static gp_status object_ship(gp_team *team, struct team_object *object, gp_share
                              .bytes = sizeof(head) + length,
                              .shared = shared };
 
-    status = team_lasting_add(&lasting, team, &call, GP_EVERY_WORKER, err);
-    if (status == GP_OK) {
-        status = team_lasting_wait(team, lasting, err);
-        if (status != GP_OK)
-            team_lasting_remove(team, lasting);
-        else
-            object->said = lasting;
-    }
-    return status;
+    return team_broadcast_run(&object->broadcast, team, &call, err);
 }
 
 static gp_status object_add(gp_team *team, const image *file, gp_shared *shared, struct team_object **out,
@@ -297,29 +287,29 @@ static gp_status object_add(gp_team *team, const image *file, gp_shared *shared,
     SHA256Init(&sum);
     SHA256Update(&sum, file->bytes, file->count);
     SHA256Final(digest, &sum);
-    for (object = team->objects; object != NULL; object = object->next)
+    for (object = team->functions.objects; object != NULL; object = object->next)
         if (memcmp(object->sha256, digest, sizeof(digest)) == 0) {
             *out = object;
             return GP_OK;
         }
-    if (team->object_count >= GP_TASK_OBJECTS_MAX)
+    if (team->functions.object_count >= GP_TASK_OBJECTS_MAX)
         return gp_fail(err, GP_ELIMIT, "the team has %d objects already", GP_TASK_OBJECTS_MAX);
     object = gp_calloc(1, sizeof(*object));
     if (object == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for an object");
     memcpy(object->sha256, digest, sizeof(digest));
-    object->number = team->object_count + 1;
+    object->number = team->functions.object_count + 1;
     object->path = gp_strdup(file->path);
     status = object->path == NULL ? gp_fail(err, GP_ENOMEM, "no memory for an object")
                                   : object_ship(team, object, shared, err);
-    team->object_count++; /* also when it was refused: a number is not used twice */
+    team->functions.object_count++; /* also when it was refused: a number is not used twice */
     if (status != GP_OK) {
         gp_free(object->path);
         gp_free(object);
         return status;
     }
-    object->next = team->objects;
-    team->objects = object;
+    object->next = team->functions.objects;
+    team->functions.objects = object;
     *out = object;
     return GP_OK;
 }
@@ -362,40 +352,33 @@ static gp_status function_add(const gp_function **out, gp_team *team, const stru
 {
     const team_call call = { .kind = GP_CALL_FUNCTION,
                              .count = object->number,
-                             .function = team->function_count + 1,
+                             .function = team->functions.count + 1,
                              .payload = name,
                              .bytes = strlen(name) };
     function_entry *entry;
-    team_lasting *lasting;
     gp_status status;
 
-    for (entry = team->functions; entry != NULL; entry = entry->next)
+    for (entry = team->functions.entries; entry != NULL; entry = entry->next)
         if (entry->object == object && strcmp(entry->function.name, name) == 0) {
             *out = &entry->function;
             return GP_OK;
         }
-    if (team->function_count >= GP_TASK_FUNCTIONS_MAX)
+    if (team->functions.count >= GP_TASK_FUNCTIONS_MAX)
         return gp_fail(err, GP_ELIMIT, "the team has %d functions already", GP_TASK_FUNCTIONS_MAX);
     entry = gp_calloc(1, sizeof(*entry));
     if (entry == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a function");
     entry->object = object;
     entry->function.team = team;
-    entry->function.number = ++team->function_count;
+    entry->function.number = ++team->functions.count;
     memcpy(entry->function.name, name, strlen(name));
-    status = team_lasting_add(&lasting, team, &call, GP_EVERY_WORKER, err);
-    if (status == GP_OK) {
-        status = team_lasting_wait(team, lasting, err);
-        if (status != GP_OK)
-            team_lasting_remove(team, lasting);
-    }
+    status = team_broadcast_run(&entry->broadcast, team, &call, err);
     if (status != GP_OK) {
         gp_free(entry);
         return status;
     }
-    entry->said = lasting;
-    entry->next = team->functions;
-    team->functions = entry;
+    entry->next = team->functions.entries;
+    team->functions.entries = entry;
     *out = &entry->function;
     return GP_OK;
 }
@@ -404,13 +387,9 @@ gp_status function_check(const gp_function *function, gp_error *err)
 {
     const function_entry *entry =
         (const function_entry *)(const void *)((const char *)function - offsetof(function_entry, function));
-    gp_status status = entry->object->said->status;
+    gp_status status = team_broadcast_refused(entry->object->broadcast, err);
 
-    if (status == GP_OK || status == GP_ETIMEDOUT)
-        status = entry->said->status;
-    else
-        return team_lasting_check(entry->object->said, err);
-    return status == GP_OK || status == GP_ETIMEDOUT ? GP_OK : team_lasting_check(entry->said, err);
+    return status == GP_OK ? team_broadcast_refused(entry->broadcast, err) : status;
 }
 
 gp_status gp_function_find(const gp_function **out, gp_team *team, const char *name, gp_error *err)

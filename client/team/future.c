@@ -1,7 +1,7 @@
-/* future.c -- parfeval: one call, and what becomes of it.
+/* future.c -- parfeval: calls whose results are fetched later.
  *
- * A future is a unit of the dispatch with a few fields more, in slabs, so that a million of them that wait are small
- * and near each other.  When it has ended its argument's place holds a short result. */
+ * A future is a unit of the dispatch and the fields that users see. Futures are allocated in slabs, so that a million
+ * waiting ones are small and near each other. A short result replaces the argument. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,6 +14,13 @@
 
 enum { SLAB_COUNT = 256 };
 
+/* A call of gp_futures_wait(). */
+typedef struct futures_wait {
+    gp_wait_for what;
+    uint64_t left;          /* futures that have not ended */
+    uint64_t ended, failed; /* futures that have */
+} futures_wait;
+
 struct gp_future {
     team_unit unit; /* first; the rest is for users */
     gp_team *team;
@@ -25,10 +32,10 @@ struct gp_future {
     int64_t submitted_ns, started_ns, ended_ns;
     uint16_t status;
     bool ended;
-    bool released; /* nobody will ask for it any more */
-    bool listed;   /* in team->ended */
-    bool calling;  /* its callback runs */
-    bool marked;   /* a wait counts it */
+    bool released;      /* by gp_future_free() */
+    bool listed;        /* in team_futures.ended */
+    bool calling;       /* its callback runs */
+    futures_wait *wait; /* the gp_futures_wait() that counts its end; NULL: none */
 };
 
 struct future_slab {
@@ -42,21 +49,23 @@ _Static_assert(sizeof(gp_future) <= 288, "a waiting call is small");
 
 static gp_future *future_new(gp_team *team)
 {
-    if (team->futures_free == NULL) {
+    team_futures *futures = &team->futures;
+
+    if (futures->free == NULL) {
         future_slab *slab = gp_calloc(1, sizeof(*slab));
 
         if (slab == NULL)
             return NULL;
-        slab->next = team->slabs;
-        team->slabs = slab;
+        slab->next = futures->slabs;
+        futures->slabs = slab;
         for (uint32_t i = SLAB_COUNT; i > 0; i--) {
-            slab->futures[i - 1].unit.next = team->futures_free;
-            team->futures_free = &slab->futures[i - 1].unit;
+            slab->futures[i - 1].unit.next = futures->free;
+            futures->free = &slab->futures[i - 1].unit;
         }
     }
-    gp_future *future = (gp_future *)team->futures_free;
+    gp_future *future = (gp_future *)futures->free;
 
-    team->futures_free = future->unit.next;
+    futures->free = future->unit.next;
     memset(future, 0, sizeof(*future));
     future->team = team;
     future->unit.is_future = true;
@@ -77,34 +86,32 @@ static void result_free(gp_future *future)
     future->result = NULL;
 }
 
-/* Its memory goes to the next one; the id says that it is no more. */
-static void future_recycle(gp_future *future)
+/* Reuse the memory for another future; an edge to this one finds another id. */
+static void future_recycle(team_futures *futures, gp_future *future)
 {
-    gp_team *team = future->team;
-
     if (future->ended) {
         result_free(future);
         if (future->listed)
-            unit_list_remove(&team->ended, &future->unit);
+            unit_list_remove(&futures->ended, &future->unit);
     } else {
         unit_payload_free(&future->unit);
     }
     future->unit.id = 0;
     future->unit.state = UNIT_FREE;
-    future->unit.next = team->futures_free;
-    team->futures_free = &future->unit;
+    future->unit.next = futures->free;
+    futures->free = &future->unit;
 }
 
-void futures_free(gp_team *team)
+void futures_deinit(team_futures *futures)
 {
-    for (future_slab *slab = team->slabs, *next; slab != NULL; slab = next) {
+    for (future_slab *slab = futures->slabs, *next; slab != NULL; slab = next) {
         next = slab->next;
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].ended && slab->futures[i].unit.id != 0)
                 result_free(&slab->futures[i]);
         gp_free(slab);
     }
-    team->slabs = NULL;
+    futures->slabs = NULL;
 }
 
 /* ---- ending ---- */
@@ -135,17 +142,18 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
     future->bytes = bytes;
 }
 
-static void team_count(gp_team *team, const gp_future *future)
+static void future_count(gp_team_info *info, const gp_future *future)
 {
-    team->info.ended++;
+    info->ended++;
     if (future->status == GP_ECANCELED)
-        team->info.canceled++;
+        info->canceled++;
     else if (future->status != GP_OK)
-        team->info.failed++;
-    if (!future->marked)
+        info->failed++;
+    if (future->wait == NULL)
         return;
-    team->marked_ended++;
-    team->marked_failed += future->status != GP_OK;
+    future->wait->left--;
+    future->wait->ended++;
+    future->wait->failed += future->status != GP_OK;
 }
 
 /* Have a unit that depends on this future, and will not run, say why.  The text replaces the unit's argument. */
@@ -187,12 +195,12 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
     future->started_ns = outcome->begun_ns;
     if (future->started_ns != 0 && future->started_ns < future->submitted_ns)
         future->started_ns = future->submitted_ns;
-    team_count(team, future);
+    future_count(&team->info, future);
     dispatch_settle(team->dispatch, unit, (gp_status)future->status);
     if (!future->released) {
-        team->coming--;
+        team->futures.coming--;
         future->listed = true;
-        unit_list_append(&team->ended, unit);
+        unit_list_append(&team->futures.ended, unit);
     }
     if (future->done != NULL) {
         const gp_team *before = team_callback_begin(team);
@@ -203,7 +211,7 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
         team_callback_end(before);
     }
     if (future->released)
-        future_recycle(future);
+        future_recycle(&team->futures, future);
 }
 
 /* ---- parfeval ---- */
@@ -217,12 +225,11 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
 
     if (status != GP_OK)
         return status;
-    if (request->worker > team->size)
-        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32,
-                       request->worker, team->size);
-    if (request->priority < -GP_PRIORITY_MAX || request->priority > GP_PRIORITY_MAX)
-        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", request->priority,
-                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    status = team_check_worker(team, request->worker, err);
+    if (status == GP_OK)
+        status = team_check_priority(request->priority, err);
+    if (status != GP_OK)
+        return status;
     if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
                        request->shared == NULL ? "no address" : "two places: argument and shared");
@@ -231,7 +238,7 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     if (request->start_within_ms < 0 || request->run_ms_max < 0)
         return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
                        request->start_within_ms < 0 ? request->start_within_ms : request->run_ms_max);
-    if (team->units >= GP_FUTURES_MAX)
+    if (dispatch_get_counts(team->dispatch)->live >= GP_FUTURES_MAX)
         return gp_fail(err, GP_ELIMIT, "%d calls wait already; wait for some of them first", GP_FUTURES_MAX);
     return GP_OK;
 }
@@ -355,14 +362,13 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
             team->dispatch, &future->unit,
             request->start_within_ms == 0 ? 0 : team->now_ns + request->start_within_ms * 1000000, err);
     if (status != GP_OK) {
-        future_recycle(future); /* edges to it find another id */
+        future_recycle(&team->futures, future);
         return status;
     }
     future->released = out == NULL;
     if (out != NULL)
         *out = future;
-    team->units++;
-    team->coming += !future->released;
+    team->futures.coming += !future->released;
     team->info.submitted++;
     if (failed) {
         future->unit.orphan = true;
@@ -400,7 +406,7 @@ static void future_words(const gp_future *future, char *text, size_t bytes)
     char name[TEAM_NAME_BYTES];
 
     if (future_state(future) == GP_FUTURE_RUNNING)
-        snprintf(text, bytes, "it runs on %s", team_worker_name(future->team, future->unit.worker, 0, name));
+        snprintf(text, bytes, "it runs on %s", team_worker_name(future->team, future->unit.worker, name));
     else if (future->unit.state == UNIT_HELD)
         snprintf(text, bytes, "it waits for %" PRIu32 " call%s that it depends on", future->unit.holds,
                  future->unit.holds == 1 ? "" : "s");
@@ -470,22 +476,12 @@ gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, 
     return status;
 }
 
-typedef struct futures_wait {
-    gp_team *team;
-    gp_wait_for what;
-    uint64_t left;          /* marked ones that have not ended */
-    uint64_t ended, failed; /* before it began */
-} futures_wait;
-
 static bool futures_enough(void *context)
 {
     const futures_wait *wait = context;
-    uint64_t ended = wait->ended + wait->team->marked_ended,
-             failed = wait->failed + wait->team->marked_failed;
 
-    if (wait->team->marked_ended == wait->left)
-        return true;
-    return (wait->what == GP_WAIT_ANY && ended > 0) || (wait->what == GP_WAIT_FIRST_ERROR && failed > 0);
+    return wait->left == 0 || (wait->what == GP_WAIT_ANY && wait->ended > 0) ||
+           (wait->what == GP_WAIT_FIRST_ERROR && wait->failed > 0);
 }
 
 /* Say which futures did not end in time. */
@@ -504,6 +500,23 @@ static void futures_late(gp_future *const *futures, size_t count, int timeout_ms
             late, count, timeout_ms, first, words);
 }
 
+/* Have the wait count each future, once. A callback of the team cannot wait, and must not take futures over from the
+ * wait that it interrupts. */
+static void wait_begin(futures_wait *wait, gp_future *const *futures, size_t count, bool in_callback)
+{
+    for (size_t i = 0; i < count; i++) {
+        gp_future *future = futures[i];
+
+        if (future->ended) {
+            wait->ended++;
+            wait->failed += future->status != GP_OK;
+        } else if (in_callback || future->wait != wait) {
+            wait->left++;
+            future->wait = in_callback ? future->wait : wait;
+        }
+    }
+}
+
 gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
                           gp_error *err)
 {
@@ -516,28 +529,20 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
     for (size_t i = 0; i < count; i++)
         if (futures == NULL || futures[i] == NULL)
             return gp_fail(err, GP_EINVAL, "futures[%zu] of %zu is NULL", i, count);
-    team = wait.team = futures[0]->team;
+    team = futures[0]->team;
     for (size_t i = 1; i < count; i++)
         if (futures[i]->team != team)
             return gp_fail(err, GP_EINVAL, "futures of two teams cannot be waited for together");
     team_enter(team);
-    team->marked_ended = team->marked_failed = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (futures[i]->ended) {
-            wait.ended++;
-            wait.failed += futures[i]->status != GP_OK;
-        } else if (!futures[i]->marked) {
-            futures[i]->marked = true;
-            wait.left++;
-        }
-    }
+    wait_begin(&wait, futures, count, team_in_callback(team));
     team->patient = what == GP_WAIT_ALL;
     status = team_drive(team, futures_enough, &wait, timeout_ms, err);
     team->patient = false;
     if (status == GP_ETIMEDOUT)
         futures_late(futures, count, timeout_ms, err);
     for (size_t i = 0; i < count; i++)
-        futures[i]->marked = false;
+        if (futures[i]->wait == &wait)
+            futures[i]->wait = NULL;
     team_leave(team);
     return status;
 }
@@ -546,7 +551,7 @@ static bool next_is_there(void *context)
 {
     const gp_team *team = context;
 
-    return team->ended.first != NULL || team->coming == 0;
+    return team->futures.ended.first != NULL || team->futures.coming == 0;
 }
 
 gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err)
@@ -555,17 +560,18 @@ gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error 
 
     team_enter(team);
     status = team_drive(team, next_is_there, team, timeout_ms, err);
-    if (team->ended.first != NULL) {
-        gp_future *future = (gp_future *)team->ended.first;
+    if (team->futures.ended.first != NULL) {
+        gp_future *future = (gp_future *)team->futures.ended.first;
 
-        unit_list_remove(&team->ended, &future->unit);
+        unit_list_remove(&team->futures.ended, &future->unit);
         future->listed = false;
         *out = future;
         status = GP_OK;
     } else if (status == GP_OK) {
         status = gp_fail(err, GP_ENOENT, "every future of the team has been given, or was freed");
     } else if (status == GP_ETIMEDOUT) {
-        gp_fail(err, status, "none of %" PRIu64 " calls ended within %d ms", team->coming, timeout_ms);
+        gp_fail(err, status, "none of %" PRIu64 " calls ended within %d ms", team->futures.coming,
+                timeout_ms);
     }
     team_leave(team);
     return status;
@@ -581,7 +587,7 @@ gp_status gp_future_cancel_grace(gp_future *future, int64_t grace_ms, gp_error *
         return gp_fail(err, GP_EINVAL, "a grace period of %" PRId64 " ms; 0 to %d are possible", grace_ms,
                        GP_CANCEL_GRACE_MS_MAX);
     team_enter(team);
-    if (!future->ended && team->broken == GP_OK) {
+    if (!future->ended && team->failure.code == GP_OK) {
         dispatch_cancel(team->dispatch, &future->unit, (uint32_t)grace_ms, team->now_ns);
         if (!team_in_callback(team))
             team_end_over(team);
@@ -598,7 +604,8 @@ void gp_future_cancel(gp_future *future)
 void gp_team_cancel(gp_team *team)
 {
     team_enter(team);
-    for (future_slab *slab = team->broken == GP_OK ? team->slabs : NULL; slab != NULL; slab = slab->next)
+    for (future_slab *slab = team->failure.code == GP_OK ? team->futures.slabs : NULL; slab != NULL;
+         slab = slab->next)
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].unit.id != 0 && !slab->futures[i].ended)
                 dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team->now_ns);
@@ -615,18 +622,18 @@ void gp_future_free(gp_future *future)
 
     team_enter(team);
     if (!future->ended && !future->released)
-        team->coming--;
+        team->futures.coming--;
     future->released = true;
     if (future->ended && !future->calling)
-        future_recycle(future);
+        future_recycle(&team->futures, future);
     team_leave(team);
 }
 
 void gp_team_get_info(gp_team *team, gp_team_info *out)
 {
     team_lock(team);
-    dispatch_counts counts = dispatch_get_counts(team->dispatch);
-    uint64_t running = 0, internal = counts.urgent;
+    const dispatch_counts *counts = dispatch_get_counts(team->dispatch);
+    uint64_t running = 0, waiting = counts->held + counts->ready;
 
     EACH_WORKER(team, w)
     {
@@ -637,8 +644,8 @@ void gp_team_get_info(gp_team *team, gp_team_info *out)
     }
     *out = team->info;
     out->running = running;
-    out->waiting = counts.waiting + counts.sent - internal - running;
-    out->rerun = counts.rerun;
-    out->queue_bytes = counts.waiting * sizeof(gp_future);
+    out->waiting = waiting + counts->sent - counts->urgent - running;
+    out->rerun = counts->rerun;
+    out->queue_bytes = waiting * sizeof(gp_future);
     team_unlock(team);
 }

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/team/shared.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -137,7 +138,7 @@ static gp_status loop_allocate(parfor *loop, gp_error *err)
                        loop, err);
 }
 
-/* Every worker hears of the loop before the first chunk that it is sent; nobody waits for that. */
+/* Open the loop on every worker, ahead of the first chunk in its ring.  Does not wait for the replies. */
 static gp_status loop_open(parfor *loop, gp_error *err)
 {
     const gp_parfor_request *request = loop->request;
@@ -154,9 +155,8 @@ static gp_status loop_open(parfor *loop, gp_error *err)
         memcpy(payload + bytes, request->argument, request->bytes);
         bytes += request->bytes;
     }
-    loop->number = ++loop->team->numbers.loop;
-    if (loop->number == 0)
-        loop->number = loop->team->numbers.loop = 1;
+    while (loop->number == 0) /* the low half of an id: a loop is closed long before its number returns */
+        loop->number = (uint32_t)team_new_id(loop->team);
     team_call call = {
         .kind = GP_CALL_LOOP_OPEN,
         .function = team_function_number(request->function),
@@ -167,16 +167,9 @@ static gp_status loop_open(parfor *loop, gp_error *err)
     };
 
     if (status == GP_OK)
-        status = team_lasting_add(&loop->open, loop->team, &call, GP_EVERY_WORKER, err);
+        status = team_broadcast_add(&loop->open, loop->team, &call, GP_EVERY_WORKER, err);
     shared_leave(own);
     return status;
-}
-
-static void closed(gp_team *team, void *context, const team_outcome *outcome)
-{
-    (void)team;
-    (void)context;
-    (void)outcome;
 }
 
 static void loop_close(parfor *loop)
@@ -185,13 +178,13 @@ static void loop_close(parfor *loop)
 
     if (loop->open == NULL)
         return;
-    team_lasting_remove(loop->team, loop->open);
+    team_broadcast_remove(loop->team, loop->open);
     for (uint32_t w = 1; w <= team_size(loop->team); w++) {
         /* As urgent as opening: a worker that is behind must not be left with loops that are over. */
         team_terms terms = { .worker = w, .attempts = 1, .urgent = true };
 
         if (team_worker_up(loop->team, w))
-            team_submit(NULL, loop->team, &call, &terms, closed, NULL, NULL);
+            team_submit(NULL, loop->team, &call, &terms, NULL, NULL, NULL);
     }
 }
 
@@ -324,10 +317,10 @@ static gp_status loop_run(parfor *loop, gp_error *err)
     while (status == GP_OK) {
         loop->changed = false;
         status = loop_give_out(loop, err);
-        if (status == GP_OK)
-            status = parfor_deliver(loop, err);
-        if (status == GP_OK)
+        if (status == GP_OK) {
+            parfor_deliver(loop);
             status = parfor_combine(loop, err);
+        }
         loop_progress(loop, false);
         if (status != GP_OK || loop_over(loop))
             break;
@@ -342,18 +335,15 @@ static gp_status loop_run(parfor *loop, gp_error *err)
     return status;
 }
 
-/* The loop's own failure: one of its iterations, or what every worker said of it. */
+/* Return the error of the loop: a worker's refusal to open it, or else the error of its first failed iteration. */
 static gp_status loop_failure(const parfor *loop, gp_error *err)
 {
-    gp_error open;
     gp_status status;
 
     if (loop->error.code == GP_OK)
         return GP_OK;
-    status = team_lasting_check(loop->open, &open);
-    if (status != GP_OK && status != GP_ETIMEDOUT)
-        return gp_fail(err, status, "%s", open.message);
-    return gp_fail(err, loop->error.code, "%s", loop->error.message);
+    status = team_broadcast_refused(loop->open, err);
+    return status != GP_OK ? status : gp_fail(err, loop->error.code, "%s", loop->error.message);
 }
 
 static void loop_reduced(const parfor *loop)

@@ -2,8 +2,8 @@
 #ifndef GP_PARFOR_H
 #define GP_PARFOR_H
 
+#include "client/team/calls.h"
 #include "client/team/parfor_plan.h"
-#include "client/team/team.h"
 #include "proto/task/reduction.h"
 
 enum {
@@ -44,10 +44,10 @@ typedef struct parfor_pairs {
 typedef struct parfor {
     gp_team *team;
     const gp_parfor_request *request;
-    uint32_t number;
+    uint32_t number; /* on the workers; never 0 */
     gp_task_loop wire;
     parfor_plan plan;
-    team_lasting *open;
+    team_broadcast *open;
     gp_tree *tree;          /* NULL without a reduction */
     parfor_chunk *flying;   /* given out */
     parfor_chunk *finished; /* with results to deliver; by position when ordered */
@@ -76,7 +76,7 @@ void parfor_end(parfor *loop);   /* nothing is out any more */
 
 gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error *err);
 /* Hand results to `each`, as far as their turn has come. */
-gp_status parfor_deliver(parfor *loop, gp_error *err);
+void parfor_deliver(parfor *loop);
 /* Have accumulators combined by the user's function, where halves are there. */
 gp_status parfor_combine(parfor *loop, gp_error *err);
 /* Nothing more is given out, and what is out should end. */

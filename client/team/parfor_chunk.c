@@ -225,7 +225,7 @@ static void chunk_done(gp_team *team, void *context, const team_outcome *outcome
         return;
     }
     if (answer_take(chunk, outcome, &error) != GP_OK) {
-        gp_error_prefix(&error, "%s", team_worker_name(loop->team, outcome->worker, 0, name));
+        gp_error_prefix(&error, "%s", team_worker_name(loop->team, outcome->worker, name));
         loop_fail(loop, chunk->piece.first, error.code, error.message);
         chunk_free(chunk);
         return;
@@ -315,9 +315,8 @@ static void chunk_deliver(parfor *loop, const parfor_chunk *chunk)
     team_callback_end(before);
 }
 
-gp_status parfor_deliver(parfor *loop, gp_error *err)
+void parfor_deliver(parfor *loop)
 {
-    (void)err;
     while (loop->finished != NULL && !loop->stopped) {
         parfor_chunk *chunk = loop->finished;
 
@@ -336,7 +335,6 @@ gp_status parfor_deliver(parfor *loop, gp_error *err)
         loop->changed = true; /* there is room in the window */
         chunk_free(chunk);
     }
-    return GP_OK;
 }
 
 /* ---- combining by a function of the user's ---- */
@@ -356,9 +354,8 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
     if (status != GP_OK)
         gp_fail(&error, status, "combining results: %s", outcome->sentence);
     else if (outcome->bytes != (size_t)pairs->count * loop->wire.reduce_bytes)
-        status =
-            gp_fail(&error, GP_EPROTO, "combining results: %s gave %zu bytes for %u",
-                    team_worker_name(loop->team, outcome->worker, 0, name), outcome->bytes, pairs->count);
+        status = gp_fail(&error, GP_EPROTO, "combining results: %s gave %zu bytes for %u",
+                         team_worker_name(loop->team, outcome->worker, name), outcome->bytes, pairs->count);
     for (uint32_t k = 0; status == GP_OK && k < pairs->count; k++)
         status =
             gp_tree_set_pair(loop->tree, pairs->nodes[k], data + (size_t)k * loop->wire.reduce_bytes, &error);

@@ -3,11 +3,13 @@
  *   submitted on each --> a rank ends --> ... --> all have ended
  *                            '-- with an error: the others are stopped, and replaced if they do not end within 1 s
  *
- * Ranks that wait for one that has returned notice it themselves (comm.h: sections).  The group in which they talk is
- * formed by the first block and kept; its number counts on whenever it may be of no use any more. */
+ * A rank that waits for another one notices that this one has returned (comm.h: sections). */
+#include "client/team/spmd.h"
+
 #include <string.h>
 
-#include "client/team/team.h"
+#include "client/team/shared.h"
+#include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 
 enum {
@@ -96,7 +98,7 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
     rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
     rank->cause = cause_of(outcome);
     block->died |= rank->cause == RANK_DIED;
-    team_worker_name(team, (uint32_t)(rank - block->ranks) + 1, 0, name);
+    team_worker_name(team, (uint32_t)(rank - block->ranks) + 1, name);
     rank->error.code = GP_OK;
     if (outcome->status == GP_OK)
         rank_take(rank, outcome);
@@ -170,32 +172,33 @@ static bool workers_up(void *context)
     return true;
 }
 
-/* The number of the group for a block of that size: another one when the last may be of no use. */
-static uint32_t group_number(gp_team *team, uint32_t world)
+uint32_t spmd_group_number(spmd_group *group, uint32_t world, uint32_t generation)
 {
-    uint32_t generation = team_generation(team);
-
-    if (team->numbers.group == 0 || team->numbers.group_spoilt || team->numbers.group_world != world ||
-        team->numbers.group_generation != generation) {
-        team->numbers.group = team->numbers.group == UINT32_MAX ? 1 : team->numbers.group + 1;
-        team->numbers.group_world = world;
-        team->numbers.group_generation = generation;
+    if (group->world != world || group->generation != generation) {
+        group->number = group->number == UINT32_MAX ? 1 : group->number + 1;
+        group->world = world;
+        group->generation = generation;
     }
-    team->numbers.group_spoilt = false;
-    return team->numbers.group;
+    return group->number;
+}
+
+void spmd_group_discard(spmd_group *group)
+{
+    group->world = 0;
 }
 
 static gp_status block_submit(gp_block *block, const gp_spmd_request *request, gp_shared *argument,
                               gp_error *err)
 {
     gp_team *team = block->team;
-    uint64_t generation = team_generation(team);
-    team_terms terms = { .attempts = 1, .run_ms_max = request->run_ms_max };
+    uint32_t generation = team_generation(team);
+    /* Another process could not take the place of a rank in the group. */
+    team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .run_ms_max = request->run_ms_max };
     team_call call = {
         .kind = GP_CALL_BLOCK,
         .function = team_function_number(request->function),
         .count = block->size,
-        .attempt = group_number(team, block->size),
+        .attempt = spmd_group_number(team_spmd_group(team), block->size, generation),
         .id = block->id,
         .value = request->seed,
         .payload = argument == NULL ? request->argument : NULL,
@@ -207,16 +210,11 @@ static gp_status block_submit(gp_block *block, const gp_spmd_request *request, g
 
     for (uint32_t k = 0; status == GP_OK && k < block->size; k++) {
         terms.worker = k + 1;
-        call.first = (int64_t)(generation << 32 | k);
+        call.first = (int64_t)((uint64_t)generation << 32 | k);
         block->running++;
         status = team_submit(&block->ranks[k].unit, team, &call, &terms, rank_done, &block->ranks[k], err);
-        if (status != GP_OK) {
+        if (status != GP_OK)
             block->running--;
-            continue;
-        }
-        /* Another process could not take its place in the group. */
-        block->ranks[k].unit->once = true;
-        block->ranks[k].unit->fatal = true;
     }
     return status;
 }
@@ -249,7 +247,7 @@ static void block_explain(gp_block *block, const block_rank *first)
             (rank->cause == RANK_GROUP_FAILED && first->cause == RANK_GROUP_FAILED))
             continue;
         gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
-                team_worker_name(block->team, k + 1, 0, name), first->error.message);
+                team_worker_name(block->team, k + 1, name), first->error.message);
     }
 }
 
@@ -277,8 +275,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
     gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
 
-    if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
-        team_look(block->team);
+    team_refresh(block->team, LOOKED_NS);
     if (status == GP_OK)
         status = team_drive_patient(block->team, workers_up, &wait, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
@@ -295,7 +292,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
         team_drive_out(block->team, block_ended, block);
     }
     if (block->unclean || block->balance != 0 || status != GP_OK)
-        block->team->numbers.group_spoilt = true;
+        spmd_group_discard(team_spmd_group(block->team));
     return status;
 }
 
@@ -316,7 +313,7 @@ static bool generation_changed(void *context)
 {
     const gp_block *block = context;
 
-    return team_generation(block->team) != block->team->numbers.group_generation;
+    return team_generation(block->team) != team_spmd_group(block->team)->generation;
 }
 
 /* A worker that died a moment ago, perhaps one that does not take part, has changed the lease: once more then, for no
@@ -429,13 +426,6 @@ gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, si
     return GP_OK;
 }
 
-static void forgotten(gp_team *team, void *context, const team_outcome *outcome)
-{
-    (void)team;
-    (void)context;
-    (void)outcome;
-}
-
 void gp_block_free(gp_block *block)
 {
     if (block == NULL)
@@ -446,7 +436,7 @@ void gp_block_free(gp_block *block)
 
         if (block->ranks[k].kept) {
             team_enter(block->team);
-            team_submit(NULL, block->team, &call, &terms, forgotten, NULL, NULL);
+            team_submit(NULL, block->team, &call, &terms, NULL, NULL, NULL);
             team_leave(block->team);
         }
         team_bytes_deinit(&block->ranks[k].result);

@@ -10,7 +10,8 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/system/forks.h"
+
+enum { HEAP_MAX = 1 << 20 }; /* bytes of a payload that becomes a memory file only when it is sent */
 
 /* The team whose callback this thread is in. */
 static _Thread_local const gp_team *calling __attribute__((tls_model("initial-exec")));
@@ -43,77 +44,84 @@ void team_log_line(gp_team *team, uint32_t worker, const char *line)
     team_callback_end(before);
 }
 
-/* Whether the caller was forked from the process that opened the team.  It has the rings of that process in its memory,
- * but not its background thread, which may hold the mutex for ever here. */
-static bool is_forked(const gp_team *team)
-{
-    return team->forks != gp_forks();
-}
-
 void team_lock(gp_team *team)
 {
-    if (calling != team && !is_forked(team))
-        pthread_mutex_lock(&team->mutex);
+    if (calling != team && !team_is_forked(team))
+        pthread_mutex_lock(&team->background.mutex);
 }
 
 void team_unlock(gp_team *team)
 {
-    if (calling != team && !is_forked(team))
-        pthread_mutex_unlock(&team->mutex);
+    if (calling != team && !team_is_forked(team))
+        pthread_mutex_unlock(&team->background.mutex);
 }
 
 void team_enter(gp_team *team)
 {
     if (calling == team)
         return;
-    if (is_forked(team)) {
-        if (team->broken == GP_OK)
-            team->broken = pool_check_process(team->pool, &team->why);
+    if (team_is_forked(team)) {
+        if (team->failure.code == GP_OK)
+            pool_check_process(team->pool, &team->failure);
         return;
     }
-    pthread_mutex_lock(&team->mutex);
-    team->calls++;
-    team->now_ns = gp_now_ns();
-    if (team->watching) { /* the other thread sleeps in our place: wake it, so that it looks when we have left */
-        uint64_t one = 1;
-        ssize_t ignored = write(team->kick, &one, sizeof(one));
+    bool takes_over = background_enter(&team->background);
 
-        (void)ignored;
-        team->watching = false;
+    team->now_ns = gp_now_ns();
+    if (takes_over)
         team_awake(team);
-    }
 }
 
 void team_leave(gp_team *team)
 {
-    if (calling == team || is_forked(team))
+    if (calling == team || team_is_forked(team))
         return;
-    if (team->left_seen != shared_left_count())
-        team_release_unused(team);
-    if (team->units != 0 || (team->given_count != 0 && !team->started)) /* payloads are released there, too */
+    team_release_unused(team);
+    /* The thread also releases payloads: it is started for them, but not woken. */
+    if (dispatch_get_counts(team->dispatch)->live != 0 ||
+        (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
         team_background_begin(team);
-    pthread_mutex_unlock(&team->mutex);
+    pthread_mutex_unlock(&team->background.mutex);
 }
 
 gp_status team_check(const gp_team *team, gp_error *err)
 {
-    if (team->broken != GP_OK)
-        return gp_fail(err, team->broken, "%s", team->why.message);
+    if (team->failure.code != GP_OK)
+        return gp_fail(err, team->failure.code, "%s", team->failure.message);
+    return GP_OK;
+}
+
+gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
+{
+    if (worker > team->size)
+        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, worker,
+                       team->size);
+    return GP_OK;
+}
+
+gp_status team_check_priority(int32_t priority, gp_error *err)
+{
+    if (priority < -GP_PRIORITY_MAX || priority > GP_PRIORITY_MAX)
+        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", priority,
+                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
     return GP_OK;
 }
 
 void team_break(gp_team *team, const gp_error *why)
 {
-    if (team->broken != GP_OK)
+    if (team->failure.code != GP_OK)
         return;
-    team->broken = why->code;
-    team->why = *why;
+    team->failure = *why;
     dispatch_over_all(team->dispatch, why->code);
-    for (team_lasting *l = team->lasting; l != NULL; l = l->next)
-        if (l->status == GP_ETIMEDOUT) {
-            l->status = why->code;
-            l->error = *why;
-        }
+    broadcasts_fail(team->broadcasts, why);
+}
+
+void team_break_revoked(gp_team *team)
+{
+    gp_error why;
+
+    gp_fail(&why, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
+    team_break(team, &why);
 }
 
 /* ---- units ---- */
@@ -140,7 +148,7 @@ static gp_status unit_take_payload(team_unit *unit, const team_call *call, gp_er
         return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
                        GP_LINK_INLINE_MAX);
     /* Descriptors are few: what is not very large becomes a memory file only when it is sent (team_link.c). */
-    if (call->bytes > TEAM_HEAP_MAX)
+    if (call->bytes > HEAP_MAX)
         return gp_shared_new(&unit->shared, call->payload, call->bytes, err);
     gp_shared *shared = (gp_shared *)call->shared; /* its bytes stay as they are: it is counted, and sealed */
 
@@ -188,17 +196,6 @@ static uint16_t small(uint32_t count)
     return count > UINT16_MAX - 1 ? UINT16_MAX - 1 : (uint16_t)count;
 }
 
-static gp_status terms_check(const gp_team *team, const team_terms *terms, gp_error *err)
-{
-    if (terms->worker > team->size)
-        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, terms->worker,
-                       team->size);
-    if (terms->priority < -GP_PRIORITY_MAX || terms->priority > GP_PRIORITY_MAX)
-        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", terms->priority,
-                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
-    return GP_OK;
-}
-
 gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, const team_terms *terms,
                       team_done_fn done, void *context, gp_error *err)
 {
@@ -209,7 +206,9 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
     if (terms == NULL)
         terms = &usual;
     if (status == GP_OK)
-        status = terms_check(team, terms, err);
+        status = team_check_worker(team, terms->worker, err);
+    if (status == GP_OK)
+        status = team_check_priority(terms->priority, err);
     if (status != GP_OK)
         return status;
     loose = gp_calloc(1, sizeof(*loose));
@@ -223,6 +222,7 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
     unit->needs = (uint8_t)terms->needs;
     unit->priority = (int16_t)terms->priority;
     unit->urgent = terms->urgent && terms->worker != 0;
+    unit->loss = (uint8_t)terms->loss;
     unit->attempts_max = small(terms->attempts == 0 ? DISPATCH_ATTEMPTS : terms->attempts);
     unit->retries_max = small(terms->retries);
     unit->run_ms_max =
@@ -235,7 +235,6 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
         gp_free(loose);
         return status;
     }
-    team->units++;
     team_send(team);
     if (out != NULL)
         *out = unit;
@@ -248,7 +247,6 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
     const gp_team *before;
 
     assert(unit->state == UNIT_ENDED);
-    team->units--;
     if (unit->is_future) {
         future_ended(team, unit, outcome);
         return;
@@ -265,21 +263,21 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
 /* Write why a unit ended without an answer of its worker. */
 static void over_words(gp_team *team, const team_unit *unit, char *text, size_t bytes)
 {
-    if (team->broken != GP_OK) {
-        snprintf(text, bytes, "%s", team->why.message);
+    if (team->failure.code != GP_OK) {
+        snprintf(text, bytes, "%s", team->failure.message);
         return;
     }
     if (unit->status == GP_EPEER) {
         char death[GP_ERROR_MESSAGE_MAX - 100];
 
-        bool lasting = unit->once && unit->kind != GP_CALL_BLOCK;
+        bool broadcast = unit->loss != TEAM_LOSS_RERUN && unit->kind != GP_CALL_BLOCK;
 
-        team_death_words(team, unit->worker, lasting ? " while it took this in" : " while it ran this call",
-                         death, sizeof(death));
+        worker_exit_text(worker_of(team, unit->worker),
+                         broadcast ? " while it took this in" : " while it ran this call", death,
+                         sizeof(death));
         snprintf(text, bytes, "%s%s", death,
-                 unit->attempts_max > 1 || (lasting && unit->fatal)
-                     ? "; others died of it before, so it is not tried again"
-                     : "");
+                 unit->attempts_max > 1 || broadcast ? "; others died of it before, so it is not tried again"
+                                                     : "");
     } else if (unit->status == GP_ETIMEDOUT) {
         snprintf(text, bytes, "it was not begun within its time limit of %" PRIu32 " ms", unit->start_ms_max);
     } else if (unit->orphan) {
@@ -389,6 +387,14 @@ void team_flush(gp_team *team)
     }
 }
 
+void team_release_unused(gp_team *team)
+{
+    if (!payloads_unused(&team->payloads))
+        return;
+    payloads_release_unused(&team->payloads, team->workers, team->size);
+    team_flush(team);
+}
+
 /* ---- workers ---- */
 
 uint32_t team_size(const gp_team *team)
@@ -411,24 +417,19 @@ uint32_t team_worker_index(const gp_team *team, uint32_t worker)
     return team->workers[worker - 1].index;
 }
 
-const char *team_worker_name(const gp_team *team, uint32_t worker, uint32_t pid, char name[TEAM_NAME_BYTES])
+const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEAM_NAME_BYTES])
 {
-    uint32_t index = team_worker_index(team, worker);
-    char in_pool[24] = "", process[20] = "";
-
-    if (index != worker)
-        snprintf(in_pool, sizeof(in_pool), "%" PRIu32 " in the pool", index);
-    if (pid != 0)
-        snprintf(process, sizeof(process), "%spid %" PRIu32, index != worker ? ", " : "", pid);
-    snprintf(name, TEAM_NAME_BYTES,
-             index != worker || pid != 0 ? "worker %" PRIu32 " (%s%s)" : "worker %" PRIu32, worker, in_pool,
-             process);
-    return name;
+    return worker_name(&team->workers[worker - 1], 0, name);
 }
 
 uint32_t team_generation(const gp_team *team)
 {
     return team->pool->generation;
+}
+
+spmd_group *team_spmd_group(gp_team *team)
+{
+    return &team->group;
 }
 
 /* ---- open, close ---- */
@@ -439,19 +440,17 @@ static gp_status team_make(gp_team *team, const gp_team_options *options, gp_err
     team->log = options->log;
     team->context = options->context;
     team->opened_ns = team->now_ns = gp_now_ns();
-    for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
-        team->workers[i].door = -1;
-    pthread_mutex_init(&team->mutex, NULL);
-    team->kick = -1;
     team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (team->bell >= 0)
-        team->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (team->kick < 0)
-        return gp_fail_errno(err, GP_EIO, "no eventfd for a team");
 
-    gp_status status = shared_watch(team->bell, err); /* wakes the thread that waits in a call */
+    gp_status status = background_init(&team->background, err);
 
-    return status != GP_OK ? status : shared_watch(team->kick, err); /* wakes the background thread */
+    if (team->bell < 0)
+        status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+    if (status == GP_OK)
+        status = shared_watch(team->bell, err); /* wakes the thread that waits in a call */
+    if (status == GP_OK)
+        status = shared_watch(team->background.kick, err); /* wakes the background thread */
+    return status;
 }
 
 /* A handle of its own to the pool, with the lease. */
@@ -477,11 +476,11 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
     if (status != GP_OK)
         return status;
     team->size = team->pool->grant.slots_count;
-    for (uint32_t i = 0; i < team->size; i++) {
-        team->workers[i].index = team->pool->grant.slots[i].index;
-        team->workers[i].incarnation = team->pool->grant.slots[i].incarnation;
-        if (team->pool->grant.slots[i].device_kind == GP_DEVICE_CUDA)
-            gpus |= (uint64_t)1 << i;
+    EACH_WORKER(team, w)
+    {
+        worker_init(worker_of(team, w), team->pool, w);
+        if (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA)
+            gpus |= (uint64_t)1 << (w - 1);
     }
     hooks.context = team;
     return dispatch_new(&team->dispatch, &hooks, team->size, gpus, err);
@@ -495,13 +494,12 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
 
     if (options == NULL)
         options = &usual;
-    if (options->priority < -GP_PRIORITY_MAX || options->priority > GP_PRIORITY_MAX)
-        return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", options->priority,
-                       GP_PRIORITY_MAX, GP_PRIORITY_MAX);
+    status = team_check_priority(options->priority, err);
+    if (status != GP_OK)
+        return status;
     team = gp_calloc(1, sizeof(*team));
     if (team == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a team");
-    team->forks = gp_forks();
     status = team_make(team, options, err);
     if (status == GP_OK)
         status = team_lease(team, pool, options, err);
@@ -536,33 +534,30 @@ void gp_team_close(gp_team *team)
 {
     static const gp_error closed = { GP_ECANCELED, "the team was closed" };
 
-    if (team == NULL ||
-        is_forked(team)) /* a forked child leaves the rings as they are, and its copy of the rest */
+    /* A forked child leaves the rings as they are, and its copy of the rest. */
+    if (team == NULL || (team->pool != NULL && team_is_forked(team)))
         return;
-    team_background_end(team);
+    background_stop(&team->background);
     if (team->dispatch != NULL) {
         team_break(team, &closed);
         team_end_over(team);
         team_part(team);
     }
-    while (team->lasting != NULL)
-        team_lasting_remove(team, team->lasting);
+    broadcasts_free(team);
     queues_free(team);
-    functions_free(team);
+    functions_deinit(&team->functions);
     values_free(team);
     EACH_WORKER(team, w)
-    team_worker_close(team, w);
+    worker_close(worker_of(team, w));
     gp_pool_close(team->pool);
-    team_given_free(team);
-    futures_free(team);
+    payloads_deinit(&team->payloads);
+    futures_deinit(&team->futures);
     dispatch_free(team->dispatch);
     shared_unwatch(team->bell);
-    shared_unwatch(team->kick);
+    shared_unwatch(team->background.kick);
     if (team->bell >= 0)
         close(team->bell);
-    if (team->kick >= 0)
-        close(team->kick);
-    pthread_mutex_destroy(&team->mutex);
+    background_deinit(&team->background);
     gp_free(team);
 }
 

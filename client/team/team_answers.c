@@ -1,4 +1,4 @@
-/* team_answers.c -- what a team's workers say, taken off their rings: results, items of queues, lines of the log. */
+/* team_answers.c -- records that a team's workers send: results, items for queues, log lines. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,10 +57,10 @@ static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
     return GP_OK;
 }
 
-/* A blob that the answer names, mapped.  GP_EPROTO: there is none such. */
-static gp_status blob_map(gp_team *team, uint32_t w, uint64_t number, uint64_t bytes, team_bytes *out)
+/* Map a blob that an answer names.  GP_EPROTO: the worker has not sent it. */
+static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
-    int fd = team_blob_take(team, w, number);
+    int fd = worker_take_blob(worker, number);
     struct stat facts;
     int seals;
 
@@ -100,7 +100,7 @@ static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, si
 {
     char name[TEAM_NAME_BYTES];
 
-    return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, 0, name));
+    return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, name));
 }
 
 /* Text from a worker, of printable bytes and at most so many. */
@@ -113,32 +113,6 @@ static void text_copy(char *out, size_t room, const unsigned char *text, size_t 
     out[used] = '\0';
 }
 
-/* The worker's clock counts from the time when it took its link.  An answer that is seen now was not written later than
- * now: of all such limits the earliest is the best guess of when that was. */
-static void clock_compare(team_worker *worker, const gp_answer *answer)
-{
-    int64_t began_ns = gp_now_ns() - (int64_t)(answer->ended_ns & INT64_MAX);
-
-    if (answer->kind == GP_ANSWER_DONE && began_ns < worker->clock_ns)
-        worker->clock_ns = began_ns;
-}
-
-/* When it began and ended, by our clock; what a worker says is no more than a hint.  A worker's calls follow each other,
- * and so do their times, although the guess becomes better between two of them. */
-static void times_guess(const gp_team *team, team_worker *worker, const gp_answer *head, int64_t ran_ns,
-                        int64_t *begun_ns, int64_t *ended_ns)
-{
-    int64_t since_ns = (int64_t)(head->ended_ns & INT64_MAX);
-
-    *ended_ns = team->now_ns;
-    if (worker->clock_ns >= 0 && since_ns <= team->now_ns - worker->clock_ns)
-        *ended_ns = worker->clock_ns + since_ns;
-    if (*ended_ns < worker->last_ns)
-        *ended_ns = worker->last_ns;
-    *begun_ns = ran_ns < *ended_ns - worker->last_ns ? *ended_ns - ran_ns : worker->last_ns;
-    worker->last_ns = *ended_ns;
-}
-
 static void on_done(gp_team *team, uint32_t w, const taken *t)
 {
     team_bytes blob = { 0 };
@@ -147,17 +121,17 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     int64_t ran_ns = (int64_t)(t->head.ended_ns - t->head.begun_ns);
     team_unit *unit;
     gp_status mapped =
-        t->head.blob == 0 ? GP_OK : blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+        t->head.blob == 0 ? GP_OK : blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
 
     if (mapped == GP_EPROTO) {
-        team_worker_corrupt(team, w, "a result names a payload that did not come");
+        worker_mark_corrupt(worker_of(team, w), "a result names a payload that did not come");
         return;
     }
     int64_t begun_ns, ended_ns;
 
     if (ran_ns < 0)
         ran_ns = 0;
-    times_guess(team, worker_of(team, w), &t->head, ran_ns, &begun_ns, &ended_ns);
+    worker_clock_estimate(worker_of(team, w), &t->head, ran_ns, team->now_ns, &begun_ns, &ended_ns);
     if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
         team_bytes_deinit(&blob);
         return; /* tried again; or nobody waits for it any more */
@@ -209,21 +183,21 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     team_bytes blob = { 0 };
 
     if (length == 0 || length > GP_TASK_NAME_MAX || (t->head.blob == 0 && length == t->inlined_bytes)) {
-        team_worker_corrupt(team, w, "an item for a queue without a name");
+        worker_mark_corrupt(worker_of(team, w), "an item for a queue without a name");
         return true;
     }
     memcpy(name, t->inlined, length);
     name[length] = '\0';
-    if (!worker_of(team, w)->last_words && queue_blocks(team, name))
+    if (worker_of(team, w)->stage == TEAM_UP && queue_blocks(team, name))
         return false;
     if (t->head.blob == 0) {
         queue_take(team, w, name, t->inlined + length + 1, t->inlined_bytes - length - 1);
         return true;
     }
-    gp_status status = blob_map(team, w, t->head.blob, t->head.payload_bytes, &blob);
+    gp_status status = blob_map(worker_of(team, w), t->head.blob, t->head.payload_bytes, &blob);
 
     if (status == GP_EPROTO)
-        team_worker_corrupt(team, w, "an item for a queue names a payload that did not come");
+        worker_mark_corrupt(worker_of(team, w), "an item for a queue names a payload that did not come");
     else if (status != GP_OK)
         team->info.log_dropped++;
     else
@@ -250,7 +224,7 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
     memcpy((void *)&t.head, (const void *)record, sizeof(t.head));
     if (t.head.blob == 0) {
         if (t.head.payload_bytes > t.inlined_bytes) { /* it was changed since it was checked */
-            team_worker_corrupt(team, w, "a record's length");
+            worker_mark_corrupt(worker_of(team, w), "a record's length");
             return true;
         }
         t.inlined_bytes = t.head.payload_bytes;
@@ -268,7 +242,7 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
         team->info.log_dropped += t.head.value;
         return true;
     default:
-        team_worker_corrupt(team, w, "a record of unknown kind");
+        worker_mark_corrupt(worker_of(team, w), "a record of unknown kind");
         return true;
     }
 }
@@ -286,11 +260,11 @@ bool team_drain(gp_team *team, uint32_t w)
         if (status == GP_ETIMEDOUT)
             break;
         if (status != GP_OK) {
-            team_worker_corrupt(team, w, err.message);
+            worker_mark_corrupt(worker, err.message);
             break;
         }
         if (count == 0)
-            clock_compare(worker, record);
+            worker_clock_bound(worker, record);
         if (!on_record(team, w, record, gp_link_payload_max(worker->link))) {
             worker->blocked = true;
             break;

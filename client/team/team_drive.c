@@ -1,65 +1,48 @@
-/* team_drive.c -- a team in motion: waiting, and the thread that drives while no call is made.
+/* team_drive.c -- driving a team: read records, send what is ready, wait.
  *
- * Whoever waits drives.  The background thread takes its place when no call has been made for a millisecond and calls
- * are under way; a call that comes finds the mutex free (the thread sleeps without it), tells the links that nobody
- * sleeps, and the thread stands back. */
-#include <inttypes.h>
+ * A caller that waits drives the team. The background thread drives it when units are in flight and no call has been made
+ * for BACKGROUND_MS. A caller that enters meanwhile takes over. */
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include "client/team/team.h"
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/system/file.h"
-#include "common/base/system/forks.h"
-#include "common/base/system/process.h"
 
-enum { PARK_AFTER = 50 };
-
-static bool readable(const team_worker *worker)
-{
-    return worker->stage == TEAM_UP && !worker->corrupt && !worker->blocked;
-}
+enum {
+    LOOK_MS = 10,      /* between looks at doors and scheduler while records arrive without a pause */
+    SLEEP_MS = 250,    /* the longest sleep */
+    STOP_MS = 50,      /* the longest sleep if `stop` may be set: a signal need not reach this thread */
+    BACKGROUND_MS = 1, /* without a call before the thread drives */
+    PARK_AFTER = 50,   /* such pauses without work before the thread is parked */
+};
 
 bool team_pump(gp_team *team)
 {
     bool any = false;
 
-    if (team->forks != gp_forks()) /* the rings belong to the parent */
+    if (team_is_forked(team)) /* the rings belong to the parent */
         return false;
     team->now_ns = gp_now_ns();
     EACH_WORKER(team, w)
     {
         team_worker *worker = worker_of(team, w);
 
-        if (readable(worker) && gp_link_pending(worker->link))
+        if (worker_readable(worker) && gp_link_pending(worker->link))
             any |= team_drain(team, w);
     }
     dispatch_tick(team->dispatch, team->now_ns);
-    if (team->now_ns - team->looked_ns > (int64_t)TEAM_LOOK_MS * 1000000)
+    if (team->now_ns - team->looked_ns > (int64_t)LOOK_MS * 1000000)
         team_look(team);
     team_link_tick(team);
     team_end_over(team);
-    if (team->left_seen != shared_left_count())
-        team_release_unused(team);
-    if (team->broken == GP_OK)
+    team_release_unused(team);
+    if (team->failure.code == GP_OK)
         team_send(team);
     return any;
 }
 
 /* ---- waiting ---- */
-
-/* Who holds the mutex drives by itself; to stand in line for it would cost that thread a wake-up. */
-static void background_lock(gp_team *team)
-{
-    int64_t ms = 1;
-
-    while (pthread_mutex_trylock(&team->mutex) != 0) {
-        gp_sleep_ms(ms);
-        ms = ms < 8 ? 2 * ms : 8; /* a call that takes long is not disturbed a thousand times a second */
-    }
-}
 
 void team_awake(gp_team *team)
 {
@@ -74,7 +57,7 @@ void team_awake(gp_team *team)
 static bool team_pending(const gp_team *team)
 {
     EACH_WORKER(team, w)
-    if (readable(&team->workers[w - 1]) && gp_link_pending(team->workers[w - 1].link))
+    if (worker_readable(&team->workers[w - 1]) && gp_link_pending(team->workers[w - 1].link))
         return true;
     return false;
 }
@@ -112,7 +95,7 @@ static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
 
 static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
 {
-    int64_t until = now_ns + (int64_t)(team->stop != NULL ? TEAM_STOP_MS : TEAM_SLEEP_MS) * 1000000;
+    int64_t until = now_ns + (int64_t)(team->stop != NULL ? STOP_MS : SLEEP_MS) * 1000000;
     int64_t timer = dispatch_next_ns(team->dispatch, now_ns), link = INT64_MAX;
 
     if (team->up < team->size)
@@ -129,12 +112,12 @@ static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
 static bool team_fall_asleep(gp_team *team)
 {
     /* Calls that come after others are begun when we hear of those. */
-    bool patient = team->patient && dispatch_get_counts(team->dispatch).held == 0;
+    bool patient = team->patient && dispatch_get_counts(team->dispatch)->held == 0;
     bool quiet = true;
 
     team->asleep = true;
     EACH_WORKER(team, w)
-    if (readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
+    if (worker_readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
         quiet = false;
     return quiet && !gp_channel_pending(team->pool->scheduler);
 }
@@ -148,7 +131,7 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
     bool news = false;
 
     fds[count++] = (struct pollfd){ .fd = team->bell, .events = POLLIN };
-    fds[count++] = (struct pollfd){ .fd = background ? team->kick : -1, .events = POLLIN };
+    fds[count++] = (struct pollfd){ .fd = background ? team->background.kick : -1, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = team->pool->door, .events = POLLIN };
     fds[count++] = (struct pollfd){ .fd = gp_channel_fd(team->pool->scheduler), .events = POLLIN };
     EACH_WORKER(team, w)
@@ -164,16 +147,12 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
         }
     }
     time = (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
-    if (background) {
-        team->watching = true;
-        pthread_mutex_unlock(&team->mutex);
-    }
+    if (background)
+        background_watch_begin(&team->background);
     int ready = ppoll(fds, count, &time, NULL);
 
-    if (background) {
-        background_lock(team);
-        team->watching = false;
-    }
+    if (background)
+        background_watch_end(&team->background);
     for (nfds_t i = 0; ready > 0 && i < count; i++) {
         uint64_t ignored;
 
@@ -222,7 +201,7 @@ static gp_status drive(gp_team *team, bool (*until)(void *context), void *contex
 
         if (until(context))
             return GP_OK;
-        if (team->broken != GP_OK)
+        if (team->failure.code != GP_OK)
             return team_check(team, err);
         if (!heedless && team->stop != NULL && *team->stop != 0)
             return gp_fail(err, GP_ECANCELED, "stopped while it waited");
@@ -268,70 +247,37 @@ void team_drive_out(gp_team *team, bool (*until)(void *context), void *context)
 
 /* ---- the background thread ---- */
 
-/* Sleep without the mutex.  True: nobody has made a call meanwhile. */
-static bool background_rest(gp_team *team, int ms)
+/* Drive the team until all units have ended or a call is made. */
+static void background_drive(gp_team *team)
 {
-    uint64_t calls = team->calls, ignored;
-    struct pollfd kick = { .fd = team->kick, .events = POLLIN };
+    uint64_t calls = team->background.calls;
 
-    pthread_mutex_unlock(&team->mutex);
-    if (poll(&kick, 1, ms) > 0 && read(team->kick, &ignored, sizeof(ignored)) < 0)
-        ignored = 0;
-    background_lock(team);
-    return team->calls == calls;
+    while (dispatch_get_counts(team->dispatch)->live != 0 && team->background.calls == calls &&
+           team->background.state != BACKGROUND_ENDING)
+        if (!team_pump(team) && team->failure.code == GP_OK)
+            team_sleep(team, INT64_MAX, true);
 }
 
-static void *background(void *context)
+static void *background_run(void *context)
 {
     gp_team *team = context;
     int idle = 0;
 
-    background_lock(team);
-    while (!team->ending) {
-        if (team->left_seen != shared_left_count())
-            team_release_unused(team);
-        if (team->units == 0 && ++idle > PARK_AFTER) {
-            team->parked = true;
-            background_rest(team, -1);
-            team->parked = false;
+    background_lock(&team->background);
+    while (team->background.state != BACKGROUND_ENDING) {
+        team_release_unused(team);
+        if (dispatch_get_counts(team->dispatch)->live == 0 && ++idle > PARK_AFTER) {
+            background_park(&team->background);
             idle = 0;
-        } else if (background_rest(team, TEAM_BACKGROUND_MS)) {
-            uint64_t calls = team->calls;
-
-            while (team->units != 0 && team->calls == calls && !team->ending)
-                if (!team_pump(team) && team->broken == GP_OK)
-                    team_sleep(team, INT64_MAX, true);
+        } else if (background_sleep(&team->background, BACKGROUND_MS)) {
+            background_drive(team);
         }
     }
-    pthread_mutex_unlock(&team->mutex);
+    pthread_mutex_unlock(&team->background.mutex);
     return NULL;
 }
 
 void team_background_begin(gp_team *team)
 {
-    if (!team->started) {
-        team->started = gp_thread_start(&team->thread, "gp-team", 0, background, team) == 0;
-    } else if (team->parked) {
-        uint64_t one = 1;
-        ssize_t ignored = write(team->kick, &one, sizeof(one));
-
-        (void)ignored;
-        team->parked = false;
-    }
-}
-
-void team_background_end(gp_team *team)
-{
-    uint64_t one = 1;
-
-    if (!team->started)
-        return;
-    pthread_mutex_lock(&team->mutex);
-    team->ending = true;
-    pthread_mutex_unlock(&team->mutex);
-    ssize_t ignored = write(team->kick, &one, sizeof(one));
-
-    (void)ignored;
-    pthread_join(team->thread, NULL);
-    team->started = false;
+    background_start(&team->background, background_run, team);
 }

@@ -1,44 +1,24 @@
-/* team_link.c -- a team's workers: links made, doors read, deaths and replacements. */
+/* team_link.c -- membership of a team: stages of its workers, their failure and replacement. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GP_TASK_NO_ABI
 #include <gradpool/task.h>
 
 #include "client/team/team.h"
-#include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-void team_death_words(const gp_team *team, uint32_t worker, const char *doing, char *text, size_t bytes)
-{
-    const team_worker *w = &team->workers[worker - 1];
-    const gp_worker_lost *lost = &w->lost;
-    char name[TEAM_NAME_BYTES];
-
-    team_worker_name(team, worker, w->lost_pid, name);
-    if (!w->lost_known)
-        snprintf(text, bytes, "%s died%s for an unknown reason; its log is %s", name, doing,
-                 team->pool->grant.slots[worker - 1].log);
-    else if (lost->out_of_memory != 0)
-        snprintf(text, bytes, "%s was killed because memory ran out%s; its log is %s", name, doing,
-                 lost->log);
-    else if (lost->signal > 0)
-        snprintf(text, bytes, "%s was killed by signal %" PRId32 " (%s)%s; its log is %s", name, lost->signal,
-                 sigdescr_np(lost->signal) == NULL ? "unknown" : sigdescr_np(lost->signal), doing, lost->log);
-    else if (lost->signal == 0 && lost->exit_code >= 0)
-        snprintf(text, bytes, "%s exited with code %" PRId32 "%s; its log is %s", name, lost->exit_code,
-                 doing, lost->log);
-    else
-        snprintf(text, bytes, "%s ended%s: %s", name, doing, lost->cause);
-}
+enum {
+    OPEN_MS = 10000,       /* for all links of a new team */
+    REPLACE_MS = 30000,    /* a worker that is not linked again by then breaks the team */
+    EXIT_REPORT_MS = 5000, /* for the scheduler, which may be busy, to report how a worker exited */
+};
 
 /* ---- hooks of the dispatch ---- */
 
-/* An argument too long for the ring, which has waited on the heap: a memory file from here on. */
-static bool make_shared(team_unit *unit)
+/* Move an argument that is too long for the ring from the heap into a memory file.  False: try again later. */
+static bool payload_share(team_unit *unit)
 {
     gp_shared *shared;
     gp_error ignored;
@@ -46,7 +26,7 @@ static bool make_shared(team_unit *unit)
     if (unit->bytes <= GP_LINK_INLINE_MAX)
         return true;
     if (gp_shared_new(&shared, unit->payload.memory, unit->bytes, &ignored) != GP_OK)
-        return false; /* tried again when calls before it have given back what they held */
+        return false;
     unit_payload_free(unit);
     unit->shared = shared;
     return true;
@@ -59,7 +39,8 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
     const void *payload;
     gp_call *call;
 
-    if (worker->corrupt || !make_shared(unit) || (unit->shared != NULL && !team_give(team, w, unit->shared)))
+    if (worker->corrupt || !payload_share(unit) ||
+        (unit->shared != NULL && !payloads_send(&team->payloads, worker, unit->shared)))
         return false;
     call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
     if (call == NULL)
@@ -76,7 +57,7 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
     memcpy(call->payload, payload, unit->bytes);
     if (unit->shared != NULL) {
         if (unit->bytes > 0)
-            call->payload[unit->bytes] = '\0'; /* beside a blob the length of a text is not said */
+            call->payload[unit->bytes] = '\0'; /* ends a text: a record with a blob has no inline length */
         call->blob = unit->shared->number;
         call->payload_bytes = unit->shared->bytes;
     }
@@ -93,40 +74,9 @@ static bool hook_revoke(void *context, uint32_t w, team_unit *unit)
     return worker->link != NULL && gp_link_revoke(worker->link, unit->position);
 }
 
-bool team_unit_begun(const gp_team *team, const team_unit *unit)
-{
-    const gp_link *link = unit->state == UNIT_SENT ? team->workers[unit->worker - 1].link : NULL;
-
-    return link != NULL && gp_link_begun(link, unit->position);
-}
-
-void team_worker_stop(gp_team *team, uint32_t w, uint64_t id)
-{
-    team_worker *worker = worker_of(team, w);
-    gp_error ignored;
-
-    if (worker->stage != TEAM_UP)
-        return;
-    gp_link_cancel(worker->link, id);
-    pool_try_worker(team->pool, w - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id }, &ignored);
-}
-
-void team_worker_replace(gp_team *team, uint32_t w, const char *reason)
-{
-    team_worker *worker = worker_of(team, w);
-    gp_worker_replace request = { .index = worker->index, .incarnation = worker->incarnation };
-    gp_error ignored;
-
-    if (worker->replacing || worker->stage == TEAM_DOWN)
-        return;
-    worker->replacing = true;
-    snprintf(request.reason, sizeof(request.reason), "%s", reason);
-    pool_tell(team->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
-}
-
 static void hook_stop(void *context, uint32_t w, team_unit *unit)
 {
-    team_worker_stop(context, w, unit->id);
+    worker_stop_call(worker_of(context, w), unit->id);
 }
 
 static void hook_replace(void *context, uint32_t w, team_unit *unit)
@@ -135,231 +85,96 @@ static void hook_replace(void *context, uint32_t w, team_unit *unit)
 
     snprintf(reason, sizeof(reason), "a call %s and did not end within %" PRIu32 " ms",
              unit->over_limit ? "exceeded its time limit" : "was canceled", unit->grace_ms);
-    team_worker_replace(context, w, reason);
+    worker_replace(worker_of(context, w), reason);
 }
 
 const dispatch_hooks team_hooks = {
     .send = hook_send, .revoke = hook_revoke, .stop = hook_stop, .replace = hook_replace
 };
 
-/* ---- blobs from workers ---- */
-
-static void blob_keep(gp_team *team, uint32_t w, uint64_t number, int fd)
+bool team_unit_begun(const gp_team *team, const team_unit *unit)
 {
-    team_worker *worker = worker_of(team, w);
+    const gp_link *link = unit->state == UNIT_SENT ? team->workers[unit->worker - 1].link : NULL;
 
-    if (worker->blob_count == worker->blob_room && worker->blob_room < TEAM_BLOBS_MAX) {
-        uint32_t room = worker->blob_room == 0 ? 8 : 2 * worker->blob_room;
-        team_blob *grown = gp_realloc_array(worker->blobs, room, sizeof(*grown));
-
-        if (grown != NULL) {
-            worker->blobs = grown;
-            worker->blob_room = room;
-        }
-    }
-    if (worker->blob_count == worker->blob_room) {
-        close(fd);
-        team_worker_corrupt(team, w,
-                            "it sent more descriptors than it named, or there is no memory for them");
-        return;
-    }
-    worker->blobs[worker->blob_count++] = (team_blob){ number, fd };
-}
-
-/* All that waits behind the door; false: it is at its end. */
-static bool door_read(gp_team *team, uint32_t w)
-{
-    for (;;) {
-        gp_door_request request;
-        int fd = -1;
-        gp_error ignored;
-        gp_status status = gp_door_receive_fd(worker_of(team, w)->door, &request, &fd, 0, &ignored);
-
-        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0)
-            blob_keep(team, w, request.lease, fd);
-        else if (status == GP_OK && fd >= 0)
-            close(fd);
-        else if (status == GP_EPROTO)
-            team_worker_corrupt(team, w, "what it sent through its door is no request");
-        else if (status == GP_ETIMEDOUT)
-            return true;
-        else if (status != GP_OK)
-            return false;
-    }
-}
-
-int team_blob_take(gp_team *team, uint32_t w, uint64_t number)
-{
-    team_worker *worker = worker_of(team, w);
-
-    for (int look = 0; look < 2; look++) {
-        for (uint32_t i = 0; i < worker->blob_count; i++)
-            if (worker->blobs[i].number == number) {
-                int fd = worker->blobs[i].fd;
-
-                worker->blobs[i] = worker->blobs[--worker->blob_count];
-                return fd;
-            }
-        door_read(team, w); /* its end is seen again by who looks for it */
-    }
-    return -1;
+    return link != NULL && gp_link_begun(link, unit->position);
 }
 
 /* ---- stages ---- */
 
-void team_worker_close(gp_team *team, uint32_t w)
+/* End the calls that a dead worker ran and that have no attempt left: how it exited is known now, or never will be. */
+static void exit_settle(gp_team *team, team_worker *worker)
 {
-    team_worker *worker = worker_of(team, w);
-
-    gp_link_free(worker->link);
-    worker->link = NULL;
-    if (worker->door >= 0)
-        close(worker->door);
-    worker->door = -1;
-    while (worker->blob_count > 0)
-        close(worker->blobs[--worker->blob_count].fd);
-    gp_free(worker->blobs);
-    worker->blobs = NULL;
-    worker->blob_room = 0;
-    team_given_forget(team, w);
-}
-
-void team_worker_corrupt(gp_team *team, uint32_t w, const char *what)
-{
-    team_worker *worker = worker_of(team, w);
-    char reason[GP_TEXT_REASON];
-
-    if (worker->corrupt)
-        return;
-    worker->corrupt = true;
-    snprintf(reason, sizeof(reason), "a task has damaged its memory: %.180s", what);
-    team_worker_replace(team, w, reason);
-}
-
-/* What is known of its death makes those calls end that will not be tried again. */
-static void facts_settle(gp_team *team, uint32_t w)
-{
-    team_worker *worker = worker_of(team, w);
     team_unit *unit;
 
-    worker->facts_awaited = false;
-    while ((unit = dispatch_dying(team->dispatch, w)) != NULL)
+    worker->exit_awaited = false;
+    while ((unit = dispatch_dying(team->dispatch, worker->number)) != NULL)
         dispatch_over(team->dispatch, unit, GP_EPEER);
 }
 
-static void worker_down(gp_team *team, uint32_t w)
+static void worker_down(gp_team *team, team_worker *worker)
 {
-    team_worker *worker = worker_of(team, w);
     bool was_up = worker->stage == TEAM_UP;
 
     if (worker->stage == TEAM_DOWN)
         return;
+    worker->stage = TEAM_DOWN; /* from here on, full queues take its items too */
     if (was_up) {
-        worker->blocked = false;
-        worker->last_words = true;
-        while (!worker->corrupt && team_drain(team, w))
+        while (!worker->corrupt && team_drain(team, worker->number))
             ;
-        worker->last_words = false;
         team->up--;
         team->info.worker_deaths++;
     }
-    worker->stage = TEAM_DOWN;
-    worker->lost_pid = worker->pid;
+    worker->exit_pid = worker->pid;
     worker->pid = 0;
     worker->dirty = false;
-    worker->down = gp_timeout_in(TEAM_REPLACE_MS);
-    worker->dial_ms = INT64_MAX; /* when a grant comes */
-    dispatch_worker_down(team->dispatch, w, gp_now_ns());
-    team_worker_close(team, w);
+    worker->replacement = gp_timeout_in(REPLACE_MS);
+    worker->dial_ms = INT64_MAX;
+    dispatch_worker_down(team->dispatch, worker->number, gp_now_ns());
+    worker_close(worker);
+    payloads_forget(&team->payloads, worker);
     worker->corrupt = worker->blocked = worker->replacing = false;
-    if (worker->lost_known)
-        facts_settle(team, w);
-    else if (dispatch_dying(team->dispatch, w) != NULL) {
-        worker->facts_awaited = true;
-        worker->facts = gp_timeout_in(TEAM_FACTS_MS);
+    if (worker->exit_known)
+        exit_settle(team, worker);
+    else if (dispatch_dying(team->dispatch, worker->number) != NULL) {
+        worker->exit_awaited = true;
+        worker->exit_timeout = gp_timeout_in(EXIT_REPORT_MS);
     }
 }
 
-static gp_status worker_dial(gp_team *team, uint32_t w, gp_error *err)
+static void worker_up(gp_team *team, team_worker *worker)
 {
-    team_worker *worker = worker_of(team, w);
-
-    worker->dial_ms = gp_now_ms() + TEAM_REDIAL_MS;
-    gp_status status = pool_dial_worker(team->pool, w - 1, &worker->awaited, err);
-
-    if (status == GP_OK)
-        worker->stage = TEAM_ATTACHING;
-    return status;
-}
-
-/* Attached: send the descriptors through its door and ask it to take the link. */
-static gp_status worker_link(gp_team *team, uint32_t w, gp_error *err)
-{
-    team_worker *worker = worker_of(team, w);
-    gp_door_request request = pool_door_request(team->pool, GP_DOOR_SEGMENT);
-    gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
-    int segment = -1;
-
-    team_worker_close(team, w);
-    worker->pid = team->pool->grant.slots[w - 1].pid;
-    gp_status status = pool_knock_worker(team->pool, w - 1, &worker->door, TEAM_DOOR_MS, err);
-
-    if (status == GP_OK)
-        status = gp_link_new(&worker->link, &segment, err);
-    if (status == GP_OK)
-        status = gp_door_send_fd(worker->door, &request, segment, err);
-    request.what = GP_DOOR_BELL;
-    if (status == GP_OK)
-        status = gp_door_send_fd(worker->door, &request, team->bell, err);
-    if (segment >= 0)
-        close(segment);
-    if (status == GP_OK)
-        status = pool_try_worker_ask(team->pool, w - 1, &gp_msg_task_open, &open, &worker->awaited, err);
-    if (status == GP_OK)
-        worker->stage = TEAM_OPENING;
-    return status;
-}
-
-static void worker_up(gp_team *team, uint32_t w)
-{
-    team_worker *worker = worker_of(team, w);
-
     worker->stage = TEAM_UP;
-    worker->dial_ms = INT64_MAX;
-    worker->lost_known = false;
+    worker->exit_known = false;
     team->up++;
     if (team->asleep)
         gp_link_asleep(worker->link, false);
     worker->clock_ns = INT64_MAX;
     worker->last_ns = gp_now_ns();
-    /* First all that lasts, then the worker is open: else a call that waits would slip in behind the first of them. */
-    team_lasting_replay(team, w);
-    dispatch_worker_up(team->dispatch, w, gp_now_ns());
+    /* Broadcasts first: a waiting call must not precede them in the ring. */
+    broadcasts_replay(team, worker->number);
+    dispatch_worker_up(team->dispatch, worker->number, gp_now_ns());
 }
 
-/* It could not be linked: perhaps it is dead and the scheduler will say so, perhaps it is only slow. */
-static void worker_failed(gp_team *team, uint32_t w, const gp_error *why)
+/* Handle a failure to link a worker: end the team if no retry can succeed. Else the process has exited, which the
+ * scheduler will report, or it is slow. */
+static void worker_failed(gp_team *team, team_worker *worker, const gp_error *why)
 {
-    team_worker *worker = worker_of(team, w);
     char name[TEAM_NAME_BYTES];
 
     if (why->code == GP_EVERSION || why->code == GP_EUNSUPPORTED || why->code == GP_EPERM) {
         gp_error words = *why;
 
-        gp_error_prefix(&words, "%s", team_worker_name(team, w, 0, name));
+        gp_error_prefix(&words, "%s", worker_name(worker, 0, name));
         team_break(team, &words);
     }
-    team_worker_close(team, w);
-    worker->stage = TEAM_DOWN;
-    worker->dial_ms = gp_now_ms() + TEAM_REDIAL_MS;
+    worker_retry(worker);
 }
 
 /* ---- messages ---- */
 
 static void on_worker(gp_team *team, const pool_message *message)
 {
-    uint32_t w = message->rank + 1;
-    team_worker *worker = worker_of(team, w);
+    team_worker *worker = worker_of(team, message->rank + 1);
     gp_task_ready ready;
     gp_error err = { 0 };
     gp_status status = GP_OK;
@@ -369,7 +184,7 @@ static void on_worker(gp_team *team, const pool_message *message)
     if (message->in.type == &gp_msg_error_reply)
         status = pool_error_from(&message->in, &err);
     else if (worker->stage == TEAM_ATTACHING && message->in.type == &gp_msg_ok_reply)
-        status = worker_link(team, w, &err);
+        status = worker_connect(worker, team->bell, &err);
     else if (worker->stage == TEAM_OPENING && message->in.type == &gp_msg_task_ready) {
         worker->awaited = 0;
         status = gp_incoming_decode(&message->in, &ready, &err);
@@ -378,10 +193,10 @@ static void on_worker(gp_team *team, const pool_message *message)
                              "it speaks link %" PRIu32 " and task ABI %" PRIu32 ", this %d and %d",
                              ready.link_version, ready.task_abi, GP_LINK_VERSION, GP_TASK_ABI);
         if (status == GP_OK)
-            worker_up(team, w);
+            worker_up(team, worker);
     }
     if (status != GP_OK)
-        worker_failed(team, w, &err);
+        worker_failed(team, worker, &err);
 }
 
 static void on_lost(gp_team *team, const gp_incoming *in)
@@ -397,16 +212,16 @@ static void on_lost(gp_team *team, const gp_incoming *in)
 
         if (worker->index != lost.index || worker->incarnation != lost.incarnation)
             continue;
-        worker->lost = lost;
-        worker->lost_known = true;
+        worker->exit_report = lost;
+        worker->exit_known = true;
         if (worker->door >= 0)
-            door_read(team, w); /* what it sent before its end */
-        worker_down(team, w);
-        facts_settle(team, w);
+            worker_read_door(worker); /* the blobs of its last answers */
+        worker_down(team, worker);
+        exit_settle(team, worker);
     }
 }
 
-/* The members of the new generation: who is the same keeps link and channel. */
+/* Take over the members of a new generation.  A worker that is the same keeps link and channel. */
 static void on_grant(gp_team *team)
 {
     gp_pool *pool = team->pool;
@@ -423,16 +238,16 @@ static void on_grant(gp_team *team)
     {
         team_worker *worker = worker_of(team, w);
         const gp_slot *slot = &pool->grant.slots[w - 1];
+        bool same = slot->index == worker->index && slot->incarnation == worker->incarnation;
 
-        if (slot->index == worker->index && slot->incarnation == worker->incarnation &&
-            worker->stage == TEAM_UP)
+        if (same && worker->stage == TEAM_UP)
             continue;
-        if (slot->index != worker->index || slot->incarnation != worker->incarnation) {
+        if (!same) {
             if (worker->door >= 0)
-                door_read(team, w);
-            worker_down(team, w);
+                worker_read_door(worker);
+            worker_down(team, worker);
         }
-        team_worker_close(team, w);
+        worker_close(worker);
         worker->stage = TEAM_DOWN;
         worker->awaited = 0;
         worker->index = slot->index;
@@ -443,18 +258,14 @@ static void on_grant(gp_team *team)
 
 static void on_message(gp_team *team, const pool_message *message)
 {
-    gp_error why;
-
     if (message->from == POOL_WORKER)
         on_worker(team, message);
     else if (message->in.type == &gp_msg_worker_lost)
         on_lost(team, &message->in);
     if (team->pool->regranted)
         on_grant(team);
-    if (team->pool->revoked) {
-        gp_fail(&why, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
-        team_break(team, &why);
-    }
+    if (team->pool->revoked)
+        team_break_revoked(team);
 }
 
 static void look_at_doors(gp_team *team)
@@ -463,20 +274,18 @@ static void look_at_doors(gp_team *team)
     {
         team_worker *worker = worker_of(team, w);
 
-        if (worker->door < 0 || door_read(team, w))
+        if (worker->door < 0 || worker_read_door(worker))
             continue;
         if (worker->stage == TEAM_UP)
-            worker_down(team, w);
+            worker_down(team, worker);
         else
-            worker_failed(team, w, &(gp_error){ GP_EPEER, "its door is closed" });
+            worker_failed(team, worker, &(gp_error){ GP_EPEER, "its door is closed" });
     }
 }
 
-/* The scheduler died, the next one was found: what it was asked for was lost, what it knows of the lease may be news. */
+/* Repeat the requests that a new scheduler has not seen. */
 static void after_reunion(gp_team *team)
 {
-    gp_error why;
-
     team->reunions = team->pool->reunions;
     EACH_WORKER(team, w)
     {
@@ -485,18 +294,16 @@ static void after_reunion(gp_team *team)
         if (!worker->replacing)
             continue;
         worker->replacing = false;
-        team_worker_replace(team, w, "its task does not end");
+        worker_replace(worker, "its task does not end");
     }
-    if (team->pool->revoked) {
-        gp_fail(&why, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
-        team_break(team, &why);
-    }
+    if (team->pool->revoked)
+        team_break_revoked(team);
 }
 
 void team_look(gp_team *team)
 {
     team->looked_ns = gp_now_ns();
-    if (team->broken != GP_OK)
+    if (team->failure.code != GP_OK)
         return;
     look_at_doors(team);
     for (;;) {
@@ -504,12 +311,12 @@ void team_look(gp_team *team)
         gp_error err;
         gp_status status = pool_next(team->pool, &message, 0, &err);
 
-        if (status != GP_OK) {
-            if (team->pool->revoked)
-                gp_fail(&err, GP_ECANCELED, "the lease ended: %s", team->pool->ended.reason);
+        if (status != GP_OK && team->pool->revoked)
+            team_break_revoked(team);
+        else if (status != GP_OK)
             team_break(team, &err);
+        if (status != GP_OK)
             return;
-        }
         if (team->reunions != team->pool->reunions)
             after_reunion(team);
         if (message.from == POOL_NOBODY)
@@ -517,6 +324,12 @@ void team_look(gp_team *team)
         on_message(team, &message);
         pool_message_close(&message);
     }
+}
+
+void team_refresh(gp_team *team, int64_t age_ns)
+{
+    if (gp_now_ns() - team->looked_ns > age_ns)
+        team_look(team);
 }
 
 /* ---- time ---- */
@@ -538,7 +351,7 @@ void team_link_tick(gp_team *team)
 {
     int64_t now_ms = team->up < team->size ? gp_now_ms() : 0;
 
-    if (now_ms == 0 || team->broken != GP_OK)
+    if (now_ms == 0 || team->failure.code != GP_OK)
         return;
     EACH_WORKER(team, w)
     {
@@ -546,15 +359,15 @@ void team_link_tick(gp_team *team)
         char name[TEAM_NAME_BYTES];
         gp_error err;
 
-        if (worker->facts_awaited && gp_timeout_left(worker->facts) == 0)
-            facts_settle(team, w);
+        if (worker->exit_awaited && gp_timeout_left(worker->exit_timeout) == 0)
+            exit_settle(team, worker);
         if (worker->stage == TEAM_UP)
             continue;
-        if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(team, w, &err) != GP_OK)
-            worker_failed(team, w, &err);
-        if (gp_timeout_left(worker->down) == 0) {
+        if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(worker, &err) != GP_OK)
+            worker_failed(team, worker, &err);
+        if (gp_timeout_left(worker->replacement) == 0) {
             gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
-                    team_worker_name(team, w, worker->lost_pid, name), TEAM_REPLACE_MS / 1000,
+                    worker_name(worker, worker->exit_pid, name), REPLACE_MS / 1000,
                     team->pool->places.scheduler_log);
             team_break(team, &err);
         }
@@ -563,7 +376,7 @@ void team_link_tick(gp_team *team)
 
 /* ---- the first time ---- */
 
-static bool all_up_or_broken(void *context)
+static bool all_up(void *context)
 {
     return team_all_up(context);
 }
@@ -577,12 +390,12 @@ gp_status team_link_all(gp_team *team, gp_error *err)
         team_worker *worker = worker_of(team, w);
         gp_error why;
 
-        worker->down = gp_timeout_in(TEAM_REPLACE_MS);
+        worker->replacement = gp_timeout_in(REPLACE_MS);
         worker->stage = TEAM_ATTACHING;
-        if (worker_link(team, w, &why) != GP_OK)
-            worker_failed(team, w, &why);
+        if (worker_connect(worker, team->bell, &why) != GP_OK)
+            worker_failed(team, worker, &why);
     }
-    status = team_drive_patient(team, all_up_or_broken, team, TEAM_OPEN_MS, err);
+    status = team_drive_patient(team, all_up, team, OPEN_MS, err);
     if (status == GP_ETIMEDOUT)
         return gp_fail(err, GP_ETIMEDOUT,
                        "%" PRIu32 " of %" PRIu32 " leased workers did not open their link in time",

@@ -4,7 +4,7 @@
 #ifndef GP_UNIT_H
 #define GP_UNIT_H
 
-#include "client/team/team_parts.h"
+#include "client/team/calls.h"
 #include "proto/message/limits.h"
 
 enum {
@@ -63,9 +63,8 @@ struct team_unit {
     uint8_t wish;    /* this worker only; 0 = any */
     uint8_t needs;   /* GP_NEEDS_... */
     uint8_t state;   /* unit_state */
+    uint8_t loss;    /* team_loss */
     bool urgent : 1; /* before everything else of its worker */
-    bool once : 1;   /* means nothing to another process: over when its worker dies */
-    bool fatal : 1;  /* with `once`: has killed workers before; over with how this one died */
     bool borrowed : 1;
     bool canceled : 1;   /* asked to end while it ran */
     bool run_timed : 1;  /* its timer is run_ms_max, begun */

@@ -12,7 +12,7 @@
 
 typedef struct team_value {
     struct team_value *next;
-    team_lasting *lasting;
+    team_broadcast *broadcast;
     uint32_t worker; /* 0 = all */
     uint16_t kind;   /* PUT or FILE */
     char name[GP_TASK_NAME_MAX + 1];
@@ -46,7 +46,7 @@ static void values_forget(gp_team *team, uint16_t kind, const char *name, uint32
             continue;
         }
         *at = value->next;
-        team_lasting_remove(team, value->lasting);
+        team_broadcast_remove(team, value->broadcast);
         gp_free(value);
     }
 }
@@ -72,14 +72,14 @@ static gp_status value_say(gp_team *team, uint32_t worker, const char *name, con
     value->worker = worker;
     value->kind = call->kind;
     memcpy(value->name, name, strlen(name));
-    status = team_lasting_add(&value->lasting, team, call, worker, err);
+    status = team_broadcast_add(&value->broadcast, team, call, worker, err);
     if (status != GP_OK) {
         gp_free(value);
         return status;
     }
     value->next = team->values;
     team->values = value;
-    status = team_lasting_wait(team, value->lasting, err);
+    status = team_broadcast_wait(team, value->broadcast, err);
     values_forget(team, call->kind, name, worker, status == GP_OK ? value : NULL);
     return status;
 }
@@ -92,11 +92,10 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
     team_call call = { .kind = GP_CALL_PUT };
     unsigned char *joined = NULL;
     gp_shared *shared = NULL;
-    gp_status status = GP_OK;
+    gp_status status = team_check_worker(team, worker, err);
 
-    if (worker > team->size)
-        return gp_fail(err, GP_EINVAL, "there is no worker %" PRIu32 "; the team has %" PRIu32, worker,
-                       team->size);
+    if (status != GP_OK)
+        return status;
     if (length + bytes > GP_LINK_INLINE_MAX) {
         status = gp_shared_new(&shared, data, bytes, err);
         call.payload = name;

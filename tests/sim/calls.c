@@ -466,7 +466,8 @@ static void submit(sim *s, sim_client *client)
     unit->retries_max = (uint16_t)sim_draw(dice, 3);
     unit->run_ms_max = sim_chance(dice, 10) ? 1 + sim_draw(dice, 20) : 0;
     if (unit->wish != 0 && sim_chance(dice, 20)) {
-        unit->urgent = unit->once = true;
+        unit->urgent = true;
+        unit->loss = TEAM_LOSS_STALE;
         unit->attempts_max = 1;
     }
     for (uint32_t i = 0; i < 2 && number > 0 && sim_chance(dice, 20); i++) {
@@ -516,15 +517,14 @@ static void rouse(sim *s, sim_client *client)
 
 static void check_counts(sim *s, const sim_client *client)
 {
-    dispatch_counts counts = dispatch_get_counts(client->calls);
-    uint64_t alive = 0;
+    const dispatch_counts *counts = dispatch_get_counts(client->calls);
+    uint64_t waiting = counts->held + counts->ready, alive = 0;
 
     for (uint32_t i = 0; i < client->task_count; i++)
         alive += !client->tasks[i].ended;
-    if (counts.waiting + counts.sent != alive)
+    if (waiting + counts->sent != alive || counts->live != alive)
         sim_fail(s, "counts", "%llu calls wait and %llu are sent, but %llu have not ended",
-                 (unsigned long long)counts.waiting, (unsigned long long)counts.sent,
-                 (unsigned long long)alive);
+                 (unsigned long long)waiting, (unsigned long long)counts->sent, (unsigned long long)alive);
 }
 
 void sim_pumps(sim *s, sim_client *client)

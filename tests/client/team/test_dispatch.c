@@ -193,7 +193,7 @@ TEST(the_last_calls_are_shared_out_and_none_waits_behind_a_long_one)
     CHECK_INT(1, w.workers[0].count);
     CHECK(w.workers[1].count == 1 && w.workers[1].ring[0] == units[2]);
     CHECK_INT(1, units[2]->attempts);
-    CHECK_INT(1, dispatch_get_counts(w.d).stolen);
+    CHECK_INT(1, dispatch_get_counts(w.d)->stolen);
     answer(&w, 1, GP_OK, MS);
     answer(&w, 2, GP_OK, MS);
     for (int i = 0; i < 3; i++)
@@ -320,7 +320,7 @@ TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
     let_begin(&w, 1);
     death(&w, 1);
     CHECK_INT(1, b->attempts);
-    CHECK_INT(1, dispatch_get_counts(w.d).rerun);
+    CHECK_INT(1, dispatch_get_counts(w.d)->rerun);
     for (int i = 0; i < 2; i++) {
         w.workers[0].up = true;
         dispatch_worker_up(w.d, 1, w.now);
@@ -392,7 +392,8 @@ TEST(what_means_nothing_to_another_process_ends_with_its_worker_and_goes_before_
     w.workers[0].room = 0;
     team_unit *usual = submit(&w, unit_new(&w)), *first = unit_new(&w), *second = unit_new(&w);
 
-    first->urgent = second->urgent = first->once = second->once = true;
+    first->urgent = second->urgent = true;
+    first->loss = second->loss = TEAM_LOSS_STALE;
     first->wish = second->wish = 1;
     submit(&w, first);
     submit(&w, second);

@@ -292,6 +292,30 @@ TEST(a_callback_can_make_the_next_call)
     team_end();
 }
 
+static void wait_inside(void *context, gp_future *future)
+{
+    gp_future **other = context;
+
+    (void)future;
+    CHECK_STATUS(GP_ESTATE, gp_futures_wait(other, 1, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err));
+}
+
+TEST(a_wait_in_a_callback_is_refused_and_does_not_disturb_the_wait_that_it_interrupts)
+{
+    gp_future *futures[2] = { NULL };
+    gp_parfeval_request with = { .done = wait_inside, .context = &futures[1] };
+    char go[64];
+
+    BEGIN(1);
+    snprintf(go, sizeof(go), "%s/go", pools_root);
+    futures[0] = call_with(with, "hold", go, strlen(go));
+    futures[1] = call("square", 3);
+    let_go();
+    CHECK_STATUS(GP_OK, gp_futures_wait(futures, 2, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err));
+    free_all(futures, 2);
+    team_end();
+}
+
 /* ---- cancel ---- */
 
 TEST(a_queued_call_that_is_canceled_never_begins)

@@ -325,9 +325,9 @@ static bool await_parked(gp_team *team)
 
     do {
         gp_sleep_ms(1);
-        pthread_mutex_lock(&team->mutex);
-        parked = team->parked;
-        pthread_mutex_unlock(&team->mutex);
+        pthread_mutex_lock(&team->background.mutex);
+        parked = team->background.state == BACKGROUND_PARKED;
+        pthread_mutex_unlock(&team->background.mutex);
     } while (!parked && gp_now_ms() < deadline_ms);
     return parked;
 }

@@ -1,0 +1,116 @@
+#include "client/team/background.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/system/process.h"
+
+gp_status background_init(team_background *background, gp_error *err)
+{
+    pthread_mutex_init(&background->mutex, NULL);
+    background->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return background->kick >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+}
+
+void background_deinit(team_background *background)
+{
+    if (background->kick >= 0)
+        close(background->kick);
+    pthread_mutex_destroy(&background->mutex);
+}
+
+static void kick(const team_background *background)
+{
+    uint64_t one = 1;
+    ssize_t ignored = write(background->kick, &one, sizeof(one));
+
+    (void)ignored;
+}
+
+bool background_enter(team_background *background)
+{
+    pthread_mutex_lock(&background->mutex);
+    background->calls++;
+    if (background->state != BACKGROUND_WATCHING)
+        return false;
+    kick(background);
+    background->state = BACKGROUND_RUNNING;
+    return true;
+}
+
+void background_start(team_background *background, void *(*body)(void *context), void *context)
+{
+    if (background->state == BACKGROUND_NONE) {
+        if (gp_thread_start(&background->thread, "gp-team", 0, body, context) == 0)
+            background->state = BACKGROUND_RUNNING;
+    } else if (background->state == BACKGROUND_PARKED) {
+        kick(background);
+        background->state = BACKGROUND_RUNNING;
+    }
+}
+
+void background_stop(team_background *background)
+{
+    if (background->state == BACKGROUND_NONE)
+        return;
+    pthread_mutex_lock(&background->mutex);
+    background->state = BACKGROUND_ENDING;
+    pthread_mutex_unlock(&background->mutex);
+    kick(background);
+    pthread_join(background->thread, NULL);
+    background->state = BACKGROUND_NONE;
+}
+
+/* ---- by the thread ---- */
+
+/* A caller that holds the lock drives the team itself, and unlocking with a waiter would cost it a system call: so the
+ * thread tries again at growing intervals of up to 8 ms. */
+void background_lock(team_background *background)
+{
+    int64_t ms = 1;
+
+    while (pthread_mutex_trylock(&background->mutex) != 0) {
+        gp_sleep_ms(ms);
+        ms = ms < 8 ? 2 * ms : 8;
+    }
+}
+
+/* Change to a state of sleep, unless the thread is to end. */
+static void state_change(team_background *background, background_state from, background_state to)
+{
+    if (background->state == from)
+        background->state = to;
+}
+
+void background_park(team_background *background)
+{
+    state_change(background, BACKGROUND_RUNNING, BACKGROUND_PARKED);
+    background_sleep(background, -1);
+    state_change(background, BACKGROUND_PARKED, BACKGROUND_RUNNING);
+}
+
+bool background_sleep(team_background *background, int ms)
+{
+    uint64_t calls = background->calls, ignored;
+    struct pollfd fd = { .fd = background->kick, .events = POLLIN };
+
+    pthread_mutex_unlock(&background->mutex);
+    if (poll(&fd, 1, ms) > 0 && read(background->kick, &ignored, sizeof(ignored)) < 0)
+        ignored = 0;
+    background_lock(background);
+    return background->calls == calls;
+}
+
+void background_watch_begin(team_background *background)
+{
+    state_change(background, BACKGROUND_RUNNING, BACKGROUND_WATCHING);
+    pthread_mutex_unlock(&background->mutex);
+}
+
+void background_watch_end(team_background *background)
+{
+    background_lock(background);
+    state_change(background, BACKGROUND_WATCHING, BACKGROUND_RUNNING);
+}

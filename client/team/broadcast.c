@@ -1,0 +1,237 @@
+#include <string.h>
+
+#include "client/team/team.h"
+#include "common/base/memory/alloc.h"
+
+enum {
+    WAIT_MS = 20,   /* after which a worker that runs a call is not waited for */
+    DEATHS_MAX = 3, /* of workers, by one broadcast */
+};
+
+static void broadcast_free(team_broadcast *b)
+{
+    if (b->call.payload != NULL) {
+        void *payload;
+
+        memcpy(&payload, &b->call.payload, sizeof(payload));
+        gp_free(payload);
+    }
+    shared_leave(b->shared);
+    gp_free(b);
+}
+
+static void broadcast_done(gp_team *team, void *context, const team_outcome *outcome)
+{
+    team_broadcast *b = context;
+
+    b->pending--;
+    if (b->removed) {
+        if (b->pending == 0)
+            broadcast_free(b);
+        return;
+    }
+    if (outcome->status == GP_ESTALE && outcome->answer == NULL) {
+        b->deaths += outcome->attempts; /* 0: it was not begun */
+        return;                         /* the worker died: its replacement receives the call again */
+    }
+    b->deaths = 0;
+    if (outcome->status == GP_EPEER && outcome->answer == NULL && b->status == GP_OK) {
+        gp_error why;
+
+        gp_fail(&why, GP_EPEER, "%s", outcome->sentence);
+        team_break(team, &why); /* every new worker would die of it */
+        return;
+    }
+    if (outcome->status != GP_OK && b->status == GP_ETIMEDOUT) {
+        b->status = outcome->status;
+        gp_fail(&b->error, outcome->status, "%s", outcome->sentence);
+    }
+    if (outcome->worker != 0)
+        b->answered |= (uint64_t)1 << (outcome->worker - 1);
+    if (b->status == GP_ETIMEDOUT && (b->answered & b->wanted) == b->wanted)
+        b->status = GP_OK;
+}
+
+static gp_status broadcast_send(gp_team *team, team_broadcast *b, uint32_t worker, gp_error *err)
+{
+    const team_terms terms = { .worker = worker,
+                               .urgent = true,
+                               .loss = b->deaths + 1 >= DEATHS_MAX ? TEAM_LOSS_FATAL : TEAM_LOSS_STALE,
+                               .attempts = 1 };
+    team_call call = b->call;
+    gp_status status;
+
+    call.id = 0;
+    call.borrowed = false;
+    b->answered &= ~((uint64_t)1 << (worker - 1));
+    b->pending++;
+    status = team_submit(NULL, team, &call, &terms, broadcast_done, b, err);
+    if (status != GP_OK)
+        b->pending--;
+    return status;
+}
+
+void broadcasts_replay(gp_team *team, uint32_t worker)
+{
+    for (team_broadcast *b = team->broadcasts; b != NULL; b = b->next) {
+        gp_error err;
+
+        if ((b->wanted >> (worker - 1) & 1) == 0)
+            continue;
+        if (broadcast_send(team, b, worker, &err) != GP_OK) {
+            team_break(team, &err);
+            return;
+        }
+    }
+}
+
+static gp_status broadcast_new(team_broadcast **out, const team_call *call, gp_error *err)
+{
+    team_broadcast *b = gp_calloc(1, sizeof(*b));
+    gp_status status = GP_OK;
+
+    if (b == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a call to all workers");
+    b->call = *call;
+    b->call.payload = NULL;
+    b->status = GP_ETIMEDOUT;
+    if (call->bytes > GP_LINK_INLINE_MAX) {
+        status = gp_shared_new(&b->shared, call->payload, call->bytes, err);
+        b->call.bytes = 0;
+    } else if (call->bytes > 0) {
+        void *copy = gp_malloc(call->bytes);
+
+        if (copy == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", call->bytes);
+        else
+            b->call.payload = memcpy(copy, call->payload, call->bytes);
+    }
+    if (status == GP_OK && call->shared != NULL) {
+        b->shared = (gp_shared *)call->shared;
+        shared_use(b->shared);
+    }
+    b->call.shared = b->shared;
+    if (status != GP_OK) {
+        broadcast_free(b);
+        return status;
+    }
+    *out = b;
+    return GP_OK;
+}
+
+gp_status team_broadcast_add(team_broadcast **out, gp_team *team, const team_call *call, uint32_t worker,
+                             gp_error *err)
+{
+    team_broadcast *b = NULL, **end = &team->broadcasts;
+    gp_status status = team_check(team, err);
+
+    if (status == GP_OK)
+        status = team_check_worker(team, worker, err);
+    if (status == GP_OK && call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
+        status = gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
+                         GP_LINK_INLINE_MAX);
+    if (status == GP_OK)
+        status = broadcast_new(&b, call, err);
+    if (status != GP_OK)
+        return status;
+    b->wanted = worker != 0 ? (uint64_t)1 << (worker - 1) : UINT64_MAX >> (64 - team->size);
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = b;
+    EACH_WORKER(team, w)
+    if (status == GP_OK && (b->wanted >> (w - 1) & 1) != 0 && team_worker_up(team, w))
+        status = broadcast_send(team, b, w, err);
+    if (status != GP_OK) {
+        team_broadcast_remove(team, b);
+        return status;
+    }
+    *out = b;
+    return GP_OK;
+}
+
+static bool broadcast_ended(void *context)
+{
+    return ((const team_broadcast *)context)->status != GP_ETIMEDOUT;
+}
+
+/* Return whether every worker that has not answered runs a call, which precedes the broadcast in its ring. */
+static bool broadcast_behind_calls(const gp_team *team, const team_broadcast *b)
+{
+    EACH_WORKER(team, w)
+    {
+        const team_unit *first;
+
+        if (((b->wanted & ~b->answered) >> (w - 1) & 1) == 0)
+            continue;
+        if (!team_worker_up(team, w) || dispatch_sent(team->dispatch, w, &first) == 0 ||
+            first->loss != TEAM_LOSS_RERUN)
+            return false;
+    }
+    return true;
+}
+
+gp_status team_broadcast_wait(gp_team *team, team_broadcast *broadcast, gp_error *err)
+{
+    for (;;) {
+        gp_error why;
+        gp_status status = team_drive(team, broadcast_ended, broadcast, WAIT_MS, &why);
+
+        if (status == GP_OK)
+            return team_broadcast_refused(broadcast, err);
+        if (status != GP_ETIMEDOUT)
+            return gp_fail(err, status, "%s", why.message);
+        if (broadcast_behind_calls(team, broadcast))
+            return GP_OK;
+    }
+}
+
+gp_status team_broadcast_run(team_broadcast **out, gp_team *team, const team_call *call, gp_error *err)
+{
+    team_broadcast *broadcast;
+    gp_status status = team_broadcast_add(&broadcast, team, call, GP_EVERY_WORKER, err);
+
+    if (status != GP_OK)
+        return status;
+    status = team_broadcast_wait(team, broadcast, err);
+    if (status == GP_OK)
+        *out = broadcast;
+    else
+        team_broadcast_remove(team, broadcast);
+    return status;
+}
+
+gp_status team_broadcast_refused(const team_broadcast *broadcast, gp_error *err)
+{
+    if (broadcast->status == GP_OK || broadcast->status == GP_ETIMEDOUT)
+        return GP_OK;
+    return gp_fail(err, broadcast->status, "%s", broadcast->error.message);
+}
+
+void broadcasts_fail(team_broadcast *first, const gp_error *why)
+{
+    for (team_broadcast *b = first; b != NULL; b = b->next)
+        if (b->status == GP_ETIMEDOUT) {
+            b->status = why->code;
+            b->error = *why;
+        }
+}
+
+void team_broadcast_remove(gp_team *team, team_broadcast *broadcast)
+{
+    team_broadcast **link = &team->broadcasts;
+
+    if (broadcast == NULL)
+        return;
+    while (*link != broadcast)
+        link = &(*link)->next;
+    *link = broadcast->next;
+    broadcast->removed = true;
+    if (broadcast->pending == 0)
+        broadcast_free(broadcast);
+}
+
+void broadcasts_free(gp_team *team)
+{
+    while (team->broadcasts != NULL)
+        team_broadcast_remove(team, team->broadcasts);
+}

@@ -1,0 +1,138 @@
+#include "client/team/payloads.h"
+
+#include "common/base/memory/alloc.h"
+
+enum {
+    HELD_MAX = GP_LINK_BLOBS_MAX - 64, /* by one worker */
+    RELEASE_AT_ONCE = 256,             /* when a worker has too many */
+};
+
+static uint64_t bit_of(const team_worker *worker)
+{
+    return (uint64_t)1 << (worker->number - 1);
+}
+
+/* Return the payload's entry, adding it if necessary.  NULL: out of memory. */
+static payload_entry *entry_find(team_payloads *payloads, gp_shared *shared)
+{
+    for (uint32_t i = payloads->count; i > 0; i--)
+        if (payloads->entries[i - 1].shared == shared)
+            return &payloads->entries[i - 1];
+    if (payloads->count == payloads->room) {
+        uint32_t room = payloads->room == 0 ? 16 : 2 * payloads->room;
+        payload_entry *grown = gp_realloc_array(payloads->entries, room, sizeof(*grown));
+
+        if (grown == NULL)
+            return NULL;
+        payloads->entries = grown;
+        payloads->room = room;
+    }
+    shared_keep(shared);
+    payloads->entries[payloads->count] = (payload_entry){ .shared = shared };
+    return &payloads->entries[payloads->count++];
+}
+
+/* An idle link proves that the worker has executed all releases. */
+static void releases_confirm(team_payloads *payloads, team_worker *worker)
+{
+    if (worker->releasing == 0 || !gp_link_idle(worker->link))
+        return;
+    for (uint32_t i = 0; i < payloads->count; i++)
+        payloads->entries[i].releasing &= ~bit_of(worker);
+    worker->held -= worker->releasing;
+    worker->releasing = 0;
+}
+
+/* Reserve a release in the worker's ring.  False: the ring is full. */
+static bool entry_release(payload_entry *entry, team_worker *worker)
+{
+    gp_call *call = gp_link_reserve(worker->link, 0);
+
+    if (call == NULL)
+        return false;
+    call->kind = GP_CALL_RELEASE;
+    call->blob = entry->shared->number;
+    worker->dirty = true;
+    worker->releasing++;
+    entry->workers &= ~bit_of(worker);
+    entry->releasing |= bit_of(worker);
+    return true;
+}
+
+static void oldest_release(team_payloads *payloads, team_worker *worker)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < payloads->count && count < RELEASE_AT_ONCE; i++)
+        if ((payloads->entries[i].workers & bit_of(worker)) != 0) {
+            if (!entry_release(&payloads->entries[i], worker))
+                return;
+            count++;
+        }
+}
+
+bool payloads_send(team_payloads *payloads, team_worker *worker, gp_shared *shared)
+{
+    const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
+    payload_entry *entry = entry_find(payloads, shared);
+    gp_error err;
+
+    if (entry == NULL)
+        return false;
+    if ((entry->workers & bit_of(worker)) != 0)
+        return true;
+    if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
+        releases_confirm(payloads, worker);
+    if (worker->held >= HELD_MAX && worker->releasing == 0)
+        oldest_release(payloads, worker);
+    if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
+        return false;
+    if (gp_door_send_fd(worker->door, &request, shared->fd, &err) != GP_OK)
+        return false; /* the socket's queue is full, or the worker has died: then its door reports that */
+    entry->workers |= bit_of(worker);
+    worker->held++;
+    return true;
+}
+
+void payloads_forget(team_payloads *payloads, const team_worker *worker)
+{
+    for (uint32_t i = 0; i < payloads->count; i++) {
+        payloads->entries[i].workers &= ~bit_of(worker);
+        payloads->entries[i].releasing &= ~bit_of(worker);
+    }
+}
+
+bool payloads_unused(const team_payloads *payloads)
+{
+    return payloads->left_seen != shared_left_count();
+}
+
+void payloads_release_unused(team_payloads *payloads, team_worker *workers, uint32_t worker_count)
+{
+    uint64_t seen = shared_left_count();
+    bool released = true;
+
+    for (uint32_t i = payloads->count; released && i > 0; i--) {
+        payload_entry *entry = &payloads->entries[i - 1];
+
+        if (atomic_load(&entry->shared->users) != 0)
+            continue;
+        for (uint32_t w = 0; released && w < worker_count; w++)
+            if ((entry->workers & bit_of(&workers[w])) != 0 && workers[w].stage == TEAM_UP &&
+                !workers[w].corrupt)
+                released = entry_release(entry, &workers[w]);
+        if (released) {
+            shared_drop(entry->shared);
+            *entry = payloads->entries[--payloads->count];
+        }
+    }
+    payloads->left_seen = released ? seen : seen - 1; /* a ring is full: try again soon */
+}
+
+void payloads_deinit(team_payloads *payloads)
+{
+    for (uint32_t i = 0; i < payloads->count; i++)
+        shared_drop(payloads->entries[i].shared);
+    gp_free(payloads->entries);
+    *payloads = (team_payloads){ 0 };
+}

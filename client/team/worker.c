@@ -1,0 +1,242 @@
+#include "client/team/worker.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GP_TASK_NO_ABI
+#include <gradpool/task.h>
+
+#include "common/base/clock.h"
+#include "common/base/memory/alloc.h"
+#include "proto/local/door.h"
+
+enum {
+    REDIAL_MS = 500, /* between two attempts to connect to the worker of one grant */
+    DOOR_MS = 2000,
+    BLOBS_MAX = 4096, /* descriptors that no answer has named yet */
+};
+
+void worker_init(team_worker *worker, gp_pool *pool, uint32_t number)
+{
+    const gp_slot *slot = &pool->grant.slots[number - 1];
+
+    *worker = (team_worker){
+        .pool = pool, .number = number, .index = slot->index, .incarnation = slot->incarnation, .door = -1
+    };
+}
+
+const char *worker_name(const team_worker *worker, uint32_t pid, char name[TEAM_NAME_BYTES])
+{
+    char in_pool[24] = "", process[20] = "";
+    bool differs = worker->index != worker->number;
+
+    if (differs)
+        snprintf(in_pool, sizeof(in_pool), "%" PRIu32 " in the pool", worker->index);
+    if (pid != 0)
+        snprintf(process, sizeof(process), "%spid %" PRIu32, differs ? ", " : "", pid);
+    snprintf(name, TEAM_NAME_BYTES, differs || pid != 0 ? "worker %" PRIu32 " (%s%s)" : "worker %" PRIu32,
+             worker->number, in_pool, process);
+    return name;
+}
+
+void worker_exit_text(const team_worker *worker, const char *doing, char *text, size_t bytes)
+{
+    const gp_worker_lost *report = &worker->exit_report;
+    char name[TEAM_NAME_BYTES];
+
+    worker_name(worker, worker->exit_pid, name);
+    if (!worker->exit_known)
+        snprintf(text, bytes, "%s died%s for an unknown reason; its log is %s", name, doing,
+                 worker->pool->grant.slots[worker->number - 1].log);
+    else if (report->out_of_memory != 0)
+        snprintf(text, bytes, "%s was killed because memory ran out%s; its log is %s", name, doing,
+                 report->log);
+    else if (report->signal > 0)
+        snprintf(text, bytes, "%s was killed by signal %" PRId32 " (%s)%s; its log is %s", name,
+                 report->signal,
+                 sigdescr_np(report->signal) == NULL ? "unknown" : sigdescr_np(report->signal), doing,
+                 report->log);
+    else if (report->signal == 0 && report->exit_code >= 0)
+        snprintf(text, bytes, "%s exited with code %" PRId32 "%s; its log is %s", name, report->exit_code,
+                 doing, report->log);
+    else
+        snprintf(text, bytes, "%s ended%s: %s", name, doing, report->cause);
+}
+
+/* ---- stages ---- */
+
+gp_status worker_dial(team_worker *worker, gp_error *err)
+{
+    gp_status status = pool_dial_worker(worker->pool, worker->number - 1, &worker->awaited, err);
+
+    if (status == GP_OK)
+        worker->stage = TEAM_ATTACHING;
+    return status;
+}
+
+gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
+{
+    gp_pool *pool = worker->pool;
+    gp_door_request request = pool_door_request(pool, GP_DOOR_SEGMENT);
+    gp_task_open open = { .link_version = GP_LINK_VERSION, .task_abi = GP_TASK_ABI };
+    int segment = -1;
+
+    worker_close(worker);
+    worker->pid = pool->grant.slots[worker->number - 1].pid;
+    gp_status status = pool_knock_worker(pool, worker->number - 1, &worker->door, DOOR_MS, err);
+
+    if (status == GP_OK)
+        status = gp_link_new(&worker->link, &segment, err);
+    if (status == GP_OK)
+        status = gp_door_send_fd(worker->door, &request, segment, err);
+    request.what = GP_DOOR_BELL;
+    if (status == GP_OK)
+        status = gp_door_send_fd(worker->door, &request, bell, err);
+    if (segment >= 0)
+        close(segment);
+    if (status == GP_OK)
+        status =
+            pool_try_worker_ask(pool, worker->number - 1, &gp_msg_task_open, &open, &worker->awaited, err);
+    if (status == GP_OK)
+        worker->stage = TEAM_OPENING;
+    return status;
+}
+
+void worker_close(team_worker *worker)
+{
+    gp_link_free(worker->link);
+    worker->link = NULL;
+    if (worker->door >= 0)
+        close(worker->door);
+    worker->door = -1;
+    while (worker->blob_count > 0)
+        close(worker->blobs[--worker->blob_count].fd);
+    gp_free(worker->blobs);
+    worker->blobs = NULL;
+    worker->blob_room = 0;
+    worker->held = worker->releasing = 0;
+}
+
+void worker_retry(team_worker *worker)
+{
+    worker_close(worker);
+    worker->stage = TEAM_DOWN;
+    worker->dial_ms = gp_now_ms() + REDIAL_MS;
+}
+
+/* ---- requests ---- */
+
+void worker_stop_call(const team_worker *worker, uint64_t id)
+{
+    gp_error ignored;
+
+    if (worker->stage != TEAM_UP)
+        return;
+    gp_link_cancel(worker->link, id);
+    pool_try_worker(worker->pool, worker->number - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id },
+                    &ignored);
+}
+
+void worker_replace(team_worker *worker, const char *reason)
+{
+    gp_worker_replace request = { .index = worker->index, .incarnation = worker->incarnation };
+    gp_error ignored;
+
+    if (worker->replacing || worker->stage == TEAM_DOWN)
+        return;
+    worker->replacing = true;
+    snprintf(request.reason, sizeof(request.reason), "%s", reason);
+    pool_tell(worker->pool, &gp_msg_worker_replace, &request, NULL, &ignored);
+}
+
+void worker_mark_corrupt(team_worker *worker, const char *what)
+{
+    char reason[GP_TEXT_REASON];
+
+    if (worker->corrupt)
+        return;
+    worker->corrupt = true;
+    snprintf(reason, sizeof(reason), "a task has damaged its memory: %.180s", what);
+    worker_replace(worker, reason);
+}
+
+/* ---- received ---- */
+
+static void blob_add(team_worker *worker, uint64_t number, int fd)
+{
+    if (worker->blob_count == worker->blob_room && worker->blob_room < BLOBS_MAX) {
+        uint32_t room = worker->blob_room == 0 ? 8 : 2 * worker->blob_room;
+        worker_blob *grown = gp_realloc_array(worker->blobs, room, sizeof(*grown));
+
+        if (grown != NULL) {
+            worker->blobs = grown;
+            worker->blob_room = room;
+        }
+    }
+    if (worker->blob_count == worker->blob_room) {
+        close(fd);
+        worker_mark_corrupt(worker, "it sent more descriptors than it named, or there is no memory for them");
+        return;
+    }
+    worker->blobs[worker->blob_count++] = (worker_blob){ number, fd };
+}
+
+bool worker_read_door(team_worker *worker)
+{
+    for (;;) {
+        gp_door_request request;
+        int fd = -1;
+        gp_error ignored;
+        gp_status status = gp_door_receive_fd(worker->door, &request, &fd, 0, &ignored);
+
+        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0)
+            blob_add(worker, request.lease, fd);
+        else if (status == GP_OK && fd >= 0)
+            close(fd);
+        else if (status == GP_EPROTO)
+            worker_mark_corrupt(worker, "what it sent through its door is no request");
+        else if (status == GP_ETIMEDOUT)
+            return true;
+        else if (status != GP_OK)
+            return false;
+    }
+}
+
+int worker_take_blob(team_worker *worker, uint64_t number)
+{
+    for (int look = 0; look < 2; look++) {
+        for (uint32_t i = 0; i < worker->blob_count; i++)
+            if (worker->blobs[i].number == number) {
+                int fd = worker->blobs[i].fd;
+
+                worker->blobs[i] = worker->blobs[--worker->blob_count];
+                return fd;
+            }
+        worker_read_door(worker); /* an end of file is found again by team_look() */
+    }
+    return -1;
+}
+
+void worker_clock_bound(team_worker *worker, const gp_answer *answer)
+{
+    int64_t zero_ns = gp_now_ns() - (int64_t)(answer->ended_ns & INT64_MAX);
+
+    if (answer->kind == GP_ANSWER_DONE && zero_ns < worker->clock_ns)
+        worker->clock_ns = zero_ns;
+}
+
+void worker_clock_estimate(team_worker *worker, const gp_answer *answer, int64_t ran_ns, int64_t now_ns,
+                           int64_t *begun_ns, int64_t *ended_ns)
+{
+    int64_t since_ns = (int64_t)(answer->ended_ns & INT64_MAX);
+
+    *ended_ns = now_ns;
+    if (worker->clock_ns >= 0 && since_ns <= now_ns - worker->clock_ns)
+        *ended_ns = worker->clock_ns + since_ns;
+    if (*ended_ns < worker->last_ns)
+        *ended_ns = worker->last_ns;
+    *begun_ns = ran_ns < *ended_ns - worker->last_ns ? *ended_ns - ran_ns : worker->last_ns;
+    worker->last_ns = *ended_ns;
+}
