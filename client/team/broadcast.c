@@ -10,13 +10,7 @@ enum {
 
 static void broadcast_free(team_broadcast *b)
 {
-    if (b->call.payload != NULL) {
-        void *payload;
-
-        memcpy(&payload, &b->call.payload, sizeof(payload));
-        gp_free(payload);
-    }
-    shared_leave(b->shared);
+    call_free(&b->call, NULL);
     gp_free(b);
 }
 
@@ -58,14 +52,11 @@ static gp_status broadcast_send(gp_team *team, team_broadcast *b, uint32_t worke
                                .urgent = true,
                                .loss = b->deaths + 1 >= DEATHS_MAX ? TEAM_LOSS_FATAL : TEAM_LOSS_STALE,
                                .attempts = 1 };
-    team_call call = b->call;
     gp_status status;
 
-    call.id = 0;
-    call.borrowed = false;
     b->answered &= ~((uint64_t)1 << (worker - 1));
     b->pending++;
-    status = team_submit(NULL, team, &call, &terms, broadcast_done, b, err);
+    status = team_submit(NULL, team, &b->call, &terms, broadcast_done, b, err);
     if (status != GP_OK)
         b->pending--;
     return status;
@@ -85,55 +76,25 @@ void broadcasts_replay(gp_team *team, uint32_t worker)
     }
 }
 
-static gp_status broadcast_new(team_broadcast **out, const team_call *call, gp_error *err)
-{
-    team_broadcast *b = gp_calloc(1, sizeof(*b));
-    gp_status status = GP_OK;
-
-    if (b == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a call to all workers");
-    b->call = *call;
-    b->call.payload = NULL;
-    b->status = GP_ETIMEDOUT;
-    if (call->bytes > GP_LINK_INLINE_MAX) {
-        status = gp_shared_new(&b->shared, call->payload, call->bytes, err);
-        b->call.bytes = 0;
-    } else if (call->bytes > 0) {
-        void *copy = gp_malloc(call->bytes);
-
-        if (copy == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory for %zu bytes", call->bytes);
-        else
-            b->call.payload = memcpy(copy, call->payload, call->bytes);
-    }
-    if (status == GP_OK && call->shared != NULL) {
-        b->shared = (gp_shared *)call->shared;
-        shared_use(b->shared);
-    }
-    b->call.shared = b->shared;
-    if (status != GP_OK) {
-        broadcast_free(b);
-        return status;
-    }
-    *out = b;
-    return GP_OK;
-}
-
 gp_status team_broadcast_add(team_broadcast **out, gp_team *team, const team_call *call, uint32_t worker,
                              gp_error *err)
 {
-    team_broadcast *b = NULL, **end = &team->broadcasts;
+    team_broadcast *b, **end = &team->broadcasts;
     gp_status status = team_check(team, err);
 
     if (status == GP_OK)
         status = team_check_worker(team, worker, err);
-    if (status == GP_OK && call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
-        status = gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
-                         GP_LINK_INLINE_MAX);
-    if (status == GP_OK)
-        status = broadcast_new(&b, call, err);
     if (status != GP_OK)
         return status;
+    b = gp_calloc(1, sizeof(*b));
+    if (b == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a call to all workers");
+    status = call_copy(&b->call, call, GP_LINK_INLINE_MAX, NULL, err);
+    if (status != GP_OK) {
+        gp_free(b);
+        return status;
+    }
+    b->status = GP_ETIMEDOUT;
     b->wanted = worker != 0 ? (uint64_t)1 << (worker - 1) : UINT64_MAX >> (64 - team->size);
     while (*end != NULL)
         end = &(*end)->next;

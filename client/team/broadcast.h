@@ -7,8 +7,7 @@
 
 struct team_broadcast {
     team_broadcast *next;      /* in the order of adding */
-    team_call call;            /* its payload is owned here */
-    gp_shared *shared;         /* counted as a user; NULL: none */
+    team_call call;            /* a copy; its id is 0 */
     uint64_t wanted, answered; /* bit w - 1: worker w */
     uint32_t pending;          /* units in flight */
     uint32_t deaths;           /* workers that died executing it since one answered */

@@ -15,26 +15,9 @@
 #ifndef GP_TEAM_CALLS_H
 #define GP_TEAM_CALLS_H
 
-#include "client/gradpool.h"
-#include "proto/task/task_wire.h"
+#include "client/team/call.h"
 
 typedef struct team_unit team_unit;
-
-/* The part of a record that its sender chooses (task_wire.h has the meaning by kind). */
-typedef struct team_call {
-    uint16_t kind; /* gp_call_kind */
-    uint16_t flags;
-    uint32_t function; /* team_function_number(), or the number of a loop */
-    int64_t first;
-    uint32_t count;
-    uint32_t attempt; /* 0 = counted here, from 1 */
-    uint64_t id;      /* 0 = a new one; of a block: the same for all its ranks, from team_new_id() */
-    uint64_t value;
-    const void *payload;
-    size_t bytes;            /* more than GP_LINK_INLINE_MAX travel as a blob, unless there is `shared` */
-    bool borrowed;           /* payload stays where it is until `done`; false: it is copied */
-    const gp_shared *shared; /* the blob; NULL = none.  Kept alive by the unit */
-} team_call;
 
 /* What becomes of a call when its worker dies. */
 typedef enum team_loss {

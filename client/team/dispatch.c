@@ -146,7 +146,7 @@ gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool f
     (void)d;
     if (edge == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a dependency");
-    *edge = (unit_edge){ .next = before->edges, .unit = unit, .id = unit->id, .follow = follow };
+    *edge = (unit_edge){ .next = before->edges, .unit = unit, .id = unit->call.id, .follow = follow };
     before->edges = edge;
     unit->holds++;
     return GP_OK;
@@ -176,8 +176,9 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
 
 static float *estimate_of(dispatch *d, const team_unit *unit)
 {
-    return unit->kind == GP_CALL_RUN && unit->function <= GP_TASK_FUNCTIONS_MAX ? &d->run_ns[unit->function]
-                                                                                : NULL;
+    return unit->call.kind == GP_CALL_RUN && unit->call.function <= GP_TASK_FUNCTIONS_MAX
+               ? &d->run_ns[unit->call.function]
+               : NULL;
 }
 
 static double expected_ns(dispatch *d, const team_unit *unit)
@@ -283,7 +284,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 
         next = edge->next;
         /* It may have ended before this one, and be another by now. */
-        if (waiting->id == edge->id && waiting->state == UNIT_HELD) {
+        if (waiting->call.id == edge->id && waiting->state == UNIT_HELD) {
             if (edge->follow && waiting->wish == 0)
                 waiting->wish = unit->worker;
             if (status != GP_OK) {
@@ -564,7 +565,7 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
     team_unit *unit = l->sent.first;
 
     l->full = false;
-    while (unit != NULL && unit->id != id)
+    while (unit != NULL && unit->call.id != id)
         unit = unit->next;
     if (unit == NULL)
         return GP_ENOENT;

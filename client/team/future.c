@@ -28,7 +28,7 @@ struct gp_future {
     void *context;
     void *result; /* or the sentence of a failure */
     size_t bytes;
-    size_t mapped; /* bytes of `result` that are a mapping; 0 = on the heap, or in the unit */
+    bool mapped; /* the result is a mapping; false: on the heap, or in the unit */
     int64_t submitted_ns, started_ns, ended_ns;
     uint16_t status;
     bool ended;
@@ -74,13 +74,13 @@ static gp_future *future_new(gp_team *team)
 
 static bool result_in_place(const gp_future *future)
 {
-    return future->result == (const void *)future->unit.payload.in_place;
+    return future->result == (const void *)future->unit.in_place;
 }
 
 static void result_free(gp_future *future)
 {
-    if (future->mapped != 0)
-        munmap(future->result, future->mapped);
+    if (future->mapped)
+        munmap(future->result, future->bytes);
     else if (!result_in_place(future))
         gp_free(future->result);
     future->result = NULL;
@@ -94,9 +94,9 @@ static void future_recycle(team_futures *futures, gp_future *future)
         if (future->listed)
             unit_list_remove(&futures->ended, &future->unit);
     } else {
-        unit_payload_free(&future->unit);
+        call_free(&future->unit.call, future->unit.in_place);
     }
-    future->unit.id = 0;
+    future->unit.call.id = 0;
     future->unit.state = UNIT_FREE;
     future->unit.next = futures->free;
     futures->free = &future->unit;
@@ -107,7 +107,7 @@ void futures_deinit(team_futures *futures)
     for (future_slab *slab = futures->slabs, *next; slab != NULL; slab = next) {
         next = slab->next;
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
-            if (slab->futures[i].ended && slab->futures[i].unit.id != 0)
+            if (slab->futures[i].ended && slab->futures[i].unit.call.id != 0)
                 result_free(&slab->futures[i]);
         gp_free(slab);
     }
@@ -129,10 +129,10 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
         team_bytes_take(&taken, outcome, NULL); /* a mapping is handed over without fail */
         future->result = taken.data;
         future->bytes = taken.bytes;
-        future->mapped = taken.mapped;
+        future->mapped = taken.mapped != 0;
         return;
     }
-    future->result = bytes <= UNIT_INLINE_MAX ? future->unit.payload.in_place : gp_malloc(bytes);
+    future->result = bytes <= CALL_IN_PLACE_MAX ? future->unit.in_place : gp_malloc(bytes);
     if (future->result == NULL) {
         future->status = GP_ENOMEM;
         return;
@@ -165,20 +165,15 @@ static void orphan_tell(team_unit *unit, const gp_future *future)
     if (future->unit.orphan) /* its own message names the call that failed first */
         snprintf(text, sizeof(text), "%s", why);
     else
-        snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s", future->unit.id,
-                 why);
-    unit_payload_free(unit);
-    unit->payload.memory = gp_malloc(strlen(text) + UNIT_INLINE_MAX + 1);
-    if (unit->payload.memory == NULL)
-        return;
-    unit->bytes = (uint32_t)strlen(text) + UNIT_INLINE_MAX + 1;
-    memcpy(unit->payload.memory, text, strlen(text) + 1);
+        snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s",
+                 future->unit.call.id, why);
+    call_set_text(&unit->call, text, unit->in_place);
 }
 
 static void orphans_tell(const gp_future *future)
 {
     for (const unit_edge *edge = future->unit.edges; edge != NULL; edge = edge->next)
-        if (edge->unit->id == edge->id && edge->unit->state == UNIT_HELD)
+        if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
             orphan_tell(edge->unit, future);
 }
 
@@ -186,7 +181,7 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
 {
     gp_future *future = (gp_future *)unit;
 
-    unit_payload_free(unit);
+    call_free(&unit->call, unit->in_place);
     result_keep(future, outcome);
     if (future->status != GP_OK)
         orphans_tell(future);
@@ -226,8 +221,6 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     if (status != GP_OK)
         return status;
     status = team_check_worker(team, request->worker, err);
-    if (status == GP_OK)
-        status = team_check_priority(request->priority, err);
     if (status != GP_OK)
         return status;
     if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
@@ -317,16 +310,15 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
                              .payload = request->argument,
                              .bytes = request->argument != NULL ? request->bytes : 0,
                              .shared = request->shared };
-    uint32_t attempts = request->attempts == 0 ? DISPATCH_ATTEMPTS : request->attempts;
+    const team_terms terms = { .worker = request->worker,
+                               .needs = request->worker != 0 ? GP_NEEDS_NOTHING : request->needs,
+                               .priority = request->priority,
+                               .attempts = request->attempts,
+                               .retries = request->retries,
+                               .run_ms_max = request->run_ms_max };
     team_unit *unit = &future->unit;
-    gp_status status = unit_fill(team, unit, &call, err);
+    gp_status status = unit_fill(team, unit, &call, &terms, err);
 
-    unit->wish = (uint8_t)request->worker;
-    unit->needs = request->worker != 0 ? GP_NEEDS_NOTHING : (uint8_t)request->needs;
-    unit->priority = (int16_t)request->priority;
-    unit->attempts_max = attempts < UINT16_MAX ? (uint16_t)attempts : UINT16_MAX;
-    unit->retries_max = request->retries < UINT16_MAX ? (uint16_t)request->retries : UINT16_MAX;
-    unit->run_ms_max = request->run_ms_max < UINT32_MAX ? (uint32_t)request->run_ms_max : 0;
     unit->start_ms_max =
         request->start_within_ms < UINT32_MAX ? (uint32_t)request->start_within_ms : UINT32_MAX;
     future->done = request->done;
@@ -422,7 +414,7 @@ void gp_future_get_info(const gp_future *future, gp_future_info *out)
     team_lock(team);
     *out = (gp_future_info){ .state = future_state(future),
                              .status = future->ended ? (gp_status)future->status : GP_OK,
-                             .id = unit->id,
+                             .id = unit->call.id,
                              .worker = unit->worker,
                              .pool_worker = unit->worker == 0 ? 0 : team_worker_index(team, unit->worker),
                              .attempts = unit->attempts,
@@ -449,8 +441,8 @@ gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err)
         char words[100];
 
         future_words(future, words, sizeof(words));
-        gp_fail(err, status, "call %" PRIu64 " did not end within %d ms: %s", future->unit.id, timeout_ms,
-                words);
+        gp_fail(err, status, "call %" PRIu64 " did not end within %d ms: %s", future->unit.call.id,
+                timeout_ms, words);
     }
     team_leave(team);
     return status;
@@ -607,7 +599,7 @@ void gp_team_cancel(gp_team *team)
     for (future_slab *slab = team->failure.code == GP_OK ? team->futures.slabs : NULL; slab != NULL;
          slab = slab->next)
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
-            if (slab->futures[i].unit.id != 0 && !slab->futures[i].ended)
+            if (slab->futures[i].unit.call.id != 0 && !slab->futures[i].ended)
                 dispatch_cancel(team->dispatch, &slab->futures[i].unit, DISPATCH_GRACE_MS, team->now_ns);
     if (!team_in_callback(team))
         team_end_over(team);

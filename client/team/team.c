@@ -133,91 +133,24 @@ typedef struct loose_unit {
     void *context;
 } loose_unit;
 
-void unit_payload_free(team_unit *unit)
-{
-    if (unit->bytes > UNIT_INLINE_MAX && !unit->borrowed)
-        gp_free(unit->payload.memory);
-    unit->bytes = 0;
-    shared_leave(unit->shared);
-    unit->shared = NULL;
-}
-
-static gp_status unit_take_payload(team_unit *unit, const team_call *call, gp_error *err)
-{
-    if (call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
-        return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
-                       GP_LINK_INLINE_MAX);
-    /* Descriptors are few: what is not very large becomes a memory file only when it is sent (team_link.c). */
-    if (call->bytes > HEAP_MAX)
-        return gp_shared_new(&unit->shared, call->payload, call->bytes, err);
-    gp_shared *shared = (gp_shared *)call->shared; /* its bytes stay as they are: it is counted, and sealed */
-
-    if (shared != NULL) {
-        gp_status status = shared_seal(shared, err);
-
-        if (status != GP_OK)
-            return status;
-    }
-    if (call->bytes <= UNIT_INLINE_MAX) {
-        if (call->bytes != 0)
-            memcpy(unit->payload.in_place, call->payload, call->bytes);
-    } else if (call->borrowed) {
-        unit->borrowed = true;
-        memcpy(&unit->payload.memory, &call->payload, sizeof(call->payload)); /* never written through */
-    } else {
-        unit->payload.memory = gp_malloc(call->bytes);
-        if (unit->payload.memory == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for an argument of %zu bytes", call->bytes);
-        memcpy(unit->payload.memory, call->payload, call->bytes);
-    }
-    unit->bytes = (uint32_t)call->bytes;
-    if (shared != NULL) {
-        shared_use(shared);
-        unit->shared = shared;
-    }
-    return GP_OK;
-}
-
-gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, gp_error *err)
-{
-    unit->id = call->id != 0 ? call->id : team_new_id(team);
-    unit->kind = call->kind;
-    unit->flags = call->flags;
-    unit->function = call->function;
-    unit->first = call->first;
-    unit->count = call->count;
-    unit->attempt = call->attempt;
-    unit->value = call->value;
-    return unit_take_payload(unit, call, err);
-}
-
 static uint16_t small(uint32_t count)
 {
     return count > UINT16_MAX - 1 ? UINT16_MAX - 1 : (uint16_t)count;
 }
 
-gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, const team_terms *terms,
-                      team_done_fn done, void *context, gp_error *err)
+gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const team_terms *terms,
+                    gp_error *err)
 {
-    static const team_terms usual;
-    loose_unit *loose;
-    gp_status status = team_check(team, err);
+    gp_status status = team_check_worker(team, terms->worker, err);
 
-    if (terms == NULL)
-        terms = &usual;
-    if (status == GP_OK)
-        status = team_check_worker(team, terms->worker, err);
     if (status == GP_OK)
         status = team_check_priority(terms->priority, err);
+    if (status == GP_OK)
+        status = call_copy(&unit->call, call, HEAP_MAX, unit->in_place, err);
     if (status != GP_OK)
         return status;
-    loose = gp_calloc(1, sizeof(*loose));
-    if (loose == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a call");
-    loose->done = done;
-    loose->context = context;
-    team_unit *unit = &loose->unit;
-
+    if (call->id == 0)
+        unit->call.id = team_new_id(team);
     unit->wish = (uint8_t)terms->worker;
     unit->needs = (uint8_t)terms->needs;
     unit->priority = (int16_t)terms->priority;
@@ -227,11 +160,29 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
     unit->retries_max = small(terms->retries);
     unit->run_ms_max =
         terms->run_ms_max > 0 && terms->run_ms_max < UINT32_MAX ? (uint32_t)terms->run_ms_max : 0;
-    status = unit_fill(team, unit, call, err);
+    return GP_OK;
+}
+
+gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, const team_terms *terms,
+                      team_done_fn done, void *context, gp_error *err)
+{
+    loose_unit *loose;
+    gp_status status = team_check(team, err);
+
+    if (status != GP_OK)
+        return status;
+    loose = gp_calloc(1, sizeof(*loose));
+    if (loose == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a call");
+    loose->done = done;
+    loose->context = context;
+    team_unit *unit = &loose->unit;
+
+    status = unit_fill(team, unit, call, terms, err);
     if (status == GP_OK)
         status = dispatch_submit(team->dispatch, unit, 0, err);
     if (status != GP_OK) {
-        unit_payload_free(unit);
+        call_free(&unit->call, unit->in_place);
         gp_free(loose);
         return status;
     }
@@ -251,7 +202,7 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
         future_ended(team, unit, outcome);
         return;
     }
-    unit_payload_free(unit);
+    call_free(&unit->call, unit->in_place);
     dispatch_settle(team->dispatch, unit, outcome->status);
     before = team_callback_begin(team);
     if (loose->done != NULL)
@@ -270,7 +221,7 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
     if (unit->status == GP_EPEER) {
         char death[GP_ERROR_MESSAGE_MAX - 100];
 
-        bool broadcast = unit->loss != TEAM_LOSS_RERUN && unit->kind != GP_CALL_BLOCK;
+        bool broadcast = unit->loss != TEAM_LOSS_RERUN && unit->call.kind != GP_CALL_BLOCK;
 
         worker_exit_text(worker_of(team, unit->worker),
                          broadcast ? " while it took this in" : " while it ran this call", death,
@@ -282,8 +233,8 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
         snprintf(text, bytes, "it was not begun within its time limit of %" PRIu32 " ms", unit->start_ms_max);
     } else if (unit->orphan) {
         snprintf(text, bytes, "%s",
-                 unit->bytes > UNIT_INLINE_MAX ? (const char *)unit->payload.memory
-                                               : "a call that it depends on has failed");
+                 unit->call.payload != NULL ? (const char *)unit->call.payload
+                                            : "a call that it depends on has failed");
     } else if (unit->over_limit) {
         snprintf(text, bytes,
                  "it ran longer than its time limit of %" PRIu32 " ms and did not end within %" PRIu32

@@ -88,10 +88,9 @@ void team_log_line(gp_team *team, uint32_t worker, const char *line);
 void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome);
 /* End the units that dispatch_next_over() returns. */
 void team_end_over(gp_team *team);
-/* Free the unit's payload. */
-void unit_payload_free(team_unit *unit);
-/* Fill the unit's record from a call, copying or taking the payload over. */
-gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, gp_error *err);
+/* Check the terms of a call, copy the call into a zeroed unit, and give it an id. */
+gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const team_terms *terms,
+                    gp_error *err);
 /* Send ready units, commit the records and wake the workers. */
 void team_send(gp_team *team);
 void team_flush(gp_team *team);

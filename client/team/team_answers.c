@@ -141,7 +141,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
         snprintf(sentence, sizeof(sentence), "no memory to map a result of %llu bytes",
                  (unsigned long long)t->head.payload_bytes);
     } else if (status != GP_OK && unit->canceled &&
-               (unit->kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
+               (unit->call.kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
                 unit->over_limit)) { /* ranks may fail by themselves */
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 

@@ -17,49 +17,35 @@ enum {
 
 /* ---- hooks of the dispatch ---- */
 
-/* Move an argument that is too long for the ring from the heap into a memory file.  False: try again later. */
-static bool payload_share(team_unit *unit)
-{
-    gp_shared *shared;
-    gp_error ignored;
-
-    if (unit->bytes <= GP_LINK_INLINE_MAX)
-        return true;
-    if (gp_shared_new(&shared, unit->payload.memory, unit->bytes, &ignored) != GP_OK)
-        return false;
-    unit_payload_free(unit);
-    unit->shared = shared;
-    return true;
-}
-
 static bool hook_send(void *context, uint32_t w, team_unit *unit)
 {
     gp_team *team = context;
     team_worker *worker = worker_of(team, w);
-    const void *payload;
+    team_call *from = &unit->call;
     gp_call *call;
 
-    if (worker->corrupt || !payload_share(unit) ||
-        (unit->shared != NULL && !payloads_send(&team->payloads, worker, unit->shared)))
+    if (worker->corrupt || !call_share(from) ||
+        (from->shared != NULL &&
+         !payloads_send(&team->payloads, worker, (gp_shared *)(uintptr_t)from->shared)))
         return false;
-    call = gp_link_reserve(worker->link, unit->bytes + (unit->shared != NULL && unit->bytes > 0));
+    call = gp_link_reserve(worker->link, from->bytes + (from->shared != NULL && from->bytes > 0));
     if (call == NULL)
         return false;
-    payload = unit->bytes > UNIT_INLINE_MAX ? unit->payload.memory : unit->payload.in_place;
-    call->kind = unit->kind;
-    call->flags = unit->flags;
-    call->function = unit->function;
-    call->id = unit->id;
-    call->first = unit->first;
-    call->count = unit->count;
-    call->attempt = unit->attempt != 0 ? unit->attempt : (uint32_t)unit->attempts + unit->tries;
-    call->value = unit->value;
-    memcpy(call->payload, payload, unit->bytes);
-    if (unit->shared != NULL) {
-        if (unit->bytes > 0)
-            call->payload[unit->bytes] = '\0'; /* ends a text: a record with a blob has no inline length */
-        call->blob = unit->shared->number;
-        call->payload_bytes = unit->shared->bytes;
+    call->kind = from->kind;
+    call->flags = from->flags;
+    call->function = from->function;
+    call->id = from->id;
+    call->first = from->first;
+    call->count = from->count;
+    call->attempt = from->attempt != 0 ? from->attempt : (uint32_t)unit->attempts + unit->tries;
+    call->value = from->value;
+    if (from->bytes > 0)
+        memcpy(call->payload, from->payload, from->bytes);
+    if (from->shared != NULL) {
+        if (from->bytes > 0)
+            call->payload[from->bytes] = '\0'; /* ends a text: a record with a blob has no inline length */
+        call->blob = from->shared->number;
+        call->payload_bytes = from->shared->bytes;
     }
     unit->position = gp_link_position(worker->link);
     worker->dirty = true;
@@ -76,7 +62,7 @@ static bool hook_revoke(void *context, uint32_t w, team_unit *unit)
 
 static void hook_stop(void *context, uint32_t w, team_unit *unit)
 {
-    worker_stop_call(worker_of(context, w), unit->id);
+    worker_stop_call(worker_of(context, w), unit->call.id);
 }
 
 static void hook_replace(void *context, uint32_t w, team_unit *unit)

@@ -1,6 +1,6 @@
-/* unit.h -- a call on its way to a worker, and what such calls stand in: lists, queues by priority, a heap of deadlines.
+/* unit.h -- a call in flight, and the containers of such calls: lists, queues by priority, a heap of deadlines.
  *
- * All of it is memory and order; who goes where is dispatch.h's. */
+ * Where a unit goes is decided in dispatch.h. */
 #ifndef GP_UNIT_H
 #define GP_UNIT_H
 
@@ -10,7 +10,6 @@
 enum {
     UNIT_LEVELS = 2 * GP_PRIORITY_MAX + 1,
     UNIT_LEVEL_WORDS = (UNIT_LEVELS + 63) / 64,
-    UNIT_INLINE_MAX = 32, /* bytes of an argument that live in the unit */
 };
 
 typedef enum unit_state {
@@ -23,7 +22,7 @@ typedef enum unit_state {
     UNIT_ENDED,
 } unit_state;
 
-/* One that comes after another; the id tells whether the unit is still that one. */
+/* A unit that depends on another one.  Its id tells whether the memory is still that unit. */
 typedef struct unit_edge {
     struct unit_edge *next;
     team_unit *unit;
@@ -31,46 +30,36 @@ typedef struct unit_edge {
     bool follow;
 } unit_edge;
 
-/* A call on its way.  A million of them may wait: mind its size. */
+/* A call in flight.  A million of them may wait: mind its size. */
 struct team_unit {
-    team_unit *next, *previous; /* of the list that its state says */
-    uint64_t id;
-    uint64_t turn;     /* order in which units became ready */
-    uint64_t position; /* in the ring */
-    unit_edge *edges;
-    uint64_t value;
-    int64_t first;
-    gp_shared *shared;
-    union {
-        unsigned char in_place[UNIT_INLINE_MAX];
-        void *memory; /* longer than that; ours unless `borrowed` */
-    } payload;
-    uint32_t bytes; /* of the payload beside the blob */
-    uint32_t function, count;
-    uint32_t attempt;         /* said to the worker; 0 = counted */
-    uint32_t holds;           /* those it comes after that have not ended */
-    uint32_t timer;           /* place in the heap, from 1 */
-    uint32_t run_ms_max;      /* 0 = none */
-    uint32_t start_ms_max;    /* to be begun by then; 0 = none */
-    uint32_t grace_ms;        /* from the cancel of a running call to the end of its worker */
-    float expected_ns;        /* SENT: by estimate when it was sent */
-    uint16_t kind, flags;     /* of the record */
-    uint16_t attempts, tries; /* begun so often (deaths); so often retried (errors) */
+    team_unit *next, *previous; /* in the list that the state names */
+    team_call call;             /* a copy */
+    unsigned char in_place[CALL_IN_PLACE_MAX];
+    uint64_t turn;         /* order in which units became ready */
+    uint64_t position;     /* SENT: of the record in the ring */
+    unit_edge *edges;      /* units that depend on this one, the last one first */
+    uint32_t holds;        /* units that it depends on and that have not ended */
+    uint32_t timer;        /* place in the heap, from 1; 0: none */
+    uint32_t run_ms_max;   /* 0: unlimited */
+    uint32_t start_ms_max; /* time to begin in; 0: unlimited */
+    uint32_t grace_ms;     /* canceled: time to end in before its worker is replaced */
+    float expected_ns;     /* SENT: estimated run time */
+    uint16_t attempts;     /* times it was begun, without retries */
+    uint16_t tries;        /* retries after errors of its own */
     uint16_t attempts_max, retries_max;
     int16_t priority;
-    uint16_t status; /* gp_status, of OVER */
-    uint8_t worker;  /* SENT: where; then where it was last; 0 = never */
-    uint8_t wish;    /* this worker only; 0 = any */
-    uint8_t needs;   /* GP_NEEDS_... */
-    uint8_t state;   /* unit_state */
-    uint8_t loss;    /* team_loss */
-    bool urgent : 1; /* before everything else of its worker */
-    bool borrowed : 1;
+    uint16_t status;     /* gp_status, in state OVER */
+    uint8_t worker;      /* SENT: where; then where it was last; 0: never sent */
+    uint8_t wish;        /* this worker only; 0: any */
+    uint8_t needs;       /* GP_NEEDS_... */
+    uint8_t state;       /* unit_state */
+    uint8_t loss;        /* team_loss */
+    bool urgent : 1;     /* before everything else of its worker */
     bool canceled : 1;   /* asked to end while it ran */
-    bool run_timed : 1;  /* its timer is run_ms_max, begun */
-    bool orphan : 1;     /* one that it comes after failed */
+    bool run_timed : 1;  /* its timer is that of run_ms_max */
+    bool orphan : 1;     /* a unit that it depends on failed; the payload is a text that says so, or NULL */
     bool over_limit : 1; /* canceled because of run_ms_max */
-    bool is_future : 1;  /* who owns it */
+    bool is_future : 1;  /* of type gp_future */
 };
 
 typedef struct unit_list {

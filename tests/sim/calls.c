@@ -53,7 +53,7 @@ static bool hook_send(void *context, uint32_t worker, team_unit *unit)
     if (lane->process == 0 || lane->call_count == SIM_RING)
         return false;
     *call_at(lane, lane->call_count++) =
-        (sim_call){ .unit = unit, .id = unit->id, .attempt = (uint32_t)unit->attempts + unit->tries };
+        (sim_call){ .unit = unit, .id = unit->call.id, .attempt = (uint32_t)unit->attempts + unit->tries };
     return true;
 }
 
@@ -65,7 +65,7 @@ static bool hook_revoke(void *context, uint32_t worker, team_unit *unit)
     for (uint32_t i = 0; i < lane->call_count; i++) {
         sim_call *call = call_at(lane, i);
 
-        if (call->id != unit->id || call->revoked)
+        if (call->id != unit->call.id || call->revoked)
             continue;
         if (call->taken)
             return PLANTED(FALSE_REVOKE) && i == 0;
@@ -77,7 +77,7 @@ static bool hook_revoke(void *context, uint32_t worker, team_unit *unit)
 
 static void hook_stop(void *context, uint32_t worker, team_unit *unit)
 {
-    ((sim_client *)context)->lanes[worker - 1].stop = unit->id;
+    ((sim_client *)context)->lanes[worker - 1].stop = unit->call.id;
 }
 
 /* The world has one: the hooks' context has no room for it. */
@@ -114,7 +114,7 @@ static void push_for(sim *s, const sim_process *process, int64_t after_us, sim_w
 static sim_task *task_of(sim_client *client, uint64_t unit)
 {
     for (uint32_t i = 0; i < client->task_count; i++)
-        if (client->tasks[i].unit.id == unit)
+        if (client->tasks[i].unit.call.id == unit)
             return &client->tasks[i];
     return NULL;
 }
@@ -128,7 +128,7 @@ static void begins(sim *s, sim_client *client, const sim_call *call)
 
         if (!before->ended || before->status != GP_OK)
             sim_fail(s, "order", "call %llu is begun before call %llu, which it comes after, has a result",
-                     (unsigned long long)call->id, (unsigned long long)before->unit.id);
+                     (unsigned long long)call->id, (unsigned long long)before->unit.call.id);
     }
     sim_record(
         s, s->calls,
@@ -225,8 +225,8 @@ static bool task_ends(sim *s, sim_client *client, team_unit *unit, gp_status sta
     sim_record(s, s->calls,
                (history_entry){ .kind = HISTORY_RESULT,
                                 .session = client->serial,
-                                .seq = unit->id,
-                                .id = thing_of(client, unit->id),
+                                .seq = unit->call.id,
+                                .id = thing_of(client, unit->call.id),
                                 .outcome = (int32_t)status });
     dispatch_settle(client->calls, unit, status);
     return !sim_client_burns(s, client);
@@ -457,9 +457,9 @@ static void submit(sim *s, sim_client *client)
     gp_error err;
 
     *task = (sim_task){ .used = true };
-    unit->id = ++client->unit_id;
-    unit->kind = GP_CALL_RUN;
-    unit->function = 1 + sim_draw(dice, 3);
+    unit->call.id = ++client->unit_id;
+    unit->call.kind = GP_CALL_RUN;
+    unit->call.function = 1 + sim_draw(dice, 3);
     unit->priority = (int16_t)(sim_chance(dice, 30) ? (int)sim_draw(dice, 2001) - 1000 : 0);
     unit->wish = (uint8_t)(sim_chance(dice, 20) ? 1 + sim_draw(dice, client->size) : 0);
     unit->attempts_max = (uint16_t)(1 + sim_draw(dice, 4));
@@ -483,12 +483,12 @@ static void submit(sim *s, sim_client *client)
             sim_fail(s, "memory", "%s", err.message);
     }
     sim_record(s, s->calls,
-               (history_entry){ .kind = HISTORY_SUBMIT, .session = client->serial, .seq = unit->id });
+               (history_entry){ .kind = HISTORY_SUBMIT, .session = client->serial, .seq = unit->call.id });
     sim_record(s, s->calls,
                (history_entry){ .kind = HISTORY_ACCEPT,
                                 .session = client->serial,
-                                .seq = unit->id,
-                                .id = thing_of(client, unit->id),
+                                .seq = unit->call.id,
+                                .id = thing_of(client, unit->call.id),
                                 .attempt = (uint32_t)unit->attempts_max + unit->retries_max });
     if (dispatch_submit(client->calls, unit,
                         sim_chance(dice, 10) ? (s->now_us + sim_draw(dice, 200 * MS)) * 1000 : 0,

@@ -50,7 +50,7 @@ static bool world_revoke(void *context, uint32_t worker, team_unit *unit)
 
 static void world_stop(void *context, uint32_t worker, team_unit *unit)
 {
-    ((world *)context)->workers[worker - 1].stopped = unit->id;
+    ((world *)context)->workers[worker - 1].stopped = unit->call.id;
 }
 
 static void world_replace(void *context, uint32_t worker, team_unit *unit)
@@ -77,9 +77,9 @@ static team_unit *unit_new(world *w)
 {
     team_unit *unit = gp_calloc(1, sizeof(*unit));
 
-    unit->id = ++w->id;
-    unit->kind = GP_CALL_RUN;
-    unit->function = 1;
+    unit->call.id = ++w->id;
+    unit->call.kind = GP_CALL_RUN;
+    unit->call.function = 1;
     unit->attempts_max = 3;
     return unit;
 }
@@ -102,7 +102,7 @@ static team_unit *answer(world *w, uint32_t worker, gp_status status, int64_t ra
     memmove(&from->ring[0], &from->ring[1], (from->count - 1) * sizeof(*from->ring));
     from->count--;
     from->begun = false;
-    if (dispatch_answered(w->d, worker, unit->id, status, ran_ns, w->now, &ended) != GP_OK)
+    if (dispatch_answered(w->d, worker, unit->call.id, status, ran_ns, w->now, &ended) != GP_OK)
         return NULL;
     dispatch_settle(w->d, ended, status);
     return ended;
@@ -366,7 +366,7 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     CHECK_INT(1, w.workers[0].count);
     w.now += 21 * MS;
     dispatch_tick(w.d, w.now);
-    CHECK_INT(running->id, w.workers[0].stopped);
+    CHECK_INT(running->call.id, w.workers[0].stopped);
     CHECK(running->over_limit && !w.workers[0].replace);
     w.now += DISPATCH_GRACE_MS * (int64_t)MS + DISPATCH_LATE_NS + 1; /* we were stopped: the worker, too? */
     dispatch_tick(w.d, w.now);
@@ -522,7 +522,7 @@ TEST(a_cancel_without_grace_replaces_the_worker_at_once)
 
     let_begin(&w, 1);
     dispatch_cancel(w.d, running, DISPATCH_GRACE_MS, w.now);
-    CHECK_INT(running->id, w.workers[0].stopped);
+    CHECK_INT(running->call.id, w.workers[0].stopped);
     CHECK(!w.workers[0].replace);
     dispatch_cancel(w.d, running, 2 * DISPATCH_GRACE_MS, w.now); /* cannot extend it */
     CHECK_INT(w.now + DISPATCH_GRACE_MS * (int64_t)MS, dispatch_next_ns(w.d, w.now));

@@ -1,0 +1,97 @@
+#include "client/team/call.h"
+
+#include <string.h>
+
+#include "client/team/shared.h"
+#include "common/base/memory/alloc.h"
+
+/* The counters and seals of a payload change, its bytes never do. */
+static gp_shared *shared_of(const team_call *call)
+{
+    return (gp_shared *)(uintptr_t)call->shared;
+}
+
+/* Give the copy a payload of its own. */
+static gp_status payload_copy(team_call *copy, void *in_place, gp_error *err)
+{
+    const void *payload = copy->payload;
+    void *memory = in_place;
+
+    if (copy->bytes > CALL_IN_PLACE_MAX || in_place == NULL) {
+        if (copy->borrowed)
+            return GP_OK;
+        memory = gp_malloc(copy->bytes);
+    }
+    if (memory == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for an argument of %zu bytes", copy->bytes);
+    copy->payload = memcpy(memory, payload, copy->bytes);
+    copy->borrowed = false;
+    return GP_OK;
+}
+
+static gp_status move_to_file(team_call *copy, gp_error *err)
+{
+    gp_shared *shared;
+    gp_status status = gp_shared_new(&shared, copy->payload, copy->bytes, err);
+
+    if (status != GP_OK)
+        return status;
+    copy->payload = NULL;
+    copy->bytes = 0;
+    copy->shared = shared;
+    return GP_OK;
+}
+
+gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void *in_place, gp_error *err)
+{
+    team_call copy = *call;
+    gp_status status = GP_OK;
+
+    if (call->bytes == 0)
+        copy.payload = NULL;
+    if (call->bytes > GP_LINK_INLINE_MAX && call->shared != NULL)
+        return gp_fail(err, GP_ELIMIT, "%zu bytes beside a shared payload; at most %d", call->bytes,
+                       GP_LINK_INLINE_MAX);
+    if (call->shared != NULL)
+        status = shared_seal(shared_of(call), err);
+    if (status == GP_OK && call->bytes > heap_max)
+        status = move_to_file(&copy, err);
+    else if (status == GP_OK && call->bytes > 0)
+        status = payload_copy(&copy, in_place, err);
+    if (status != GP_OK)
+        return status;
+    if (call->shared != NULL)
+        shared_use(shared_of(call));
+    *out = copy;
+    return GP_OK;
+}
+
+bool call_share(team_call *call)
+{
+    team_call moved = *call;
+
+    if (call->bytes <= GP_LINK_INLINE_MAX)
+        return true;
+    if (move_to_file(&moved, NULL) != GP_OK)
+        return false;
+    call_free(call, NULL);
+    *call = moved;
+    return true;
+}
+
+void call_set_text(team_call *call, const char *text, const void *in_place)
+{
+    call_free(call, in_place);
+    call->payload = gp_strdup(text);
+}
+
+void call_free(team_call *call, const void *in_place)
+{
+    if (call->payload != in_place && !call->borrowed)
+        gp_free((void *)(uintptr_t)call->payload);
+    shared_leave(shared_of(call));
+    call->payload = NULL;
+    call->bytes = 0;
+    call->shared = NULL;
+    call->borrowed = false;
+}
