@@ -322,16 +322,11 @@ gp_status pool_jobs_page(gp_pool *pool, uint64_t before, uint32_t states, uint32
                          gp_error *err)
 {
     gp_jobs_get ask = { .before = before, .states = states, .count = count };
-    gp_jobs_reply *reply = gp_calloc(1, sizeof(*reply));
-    gp_status status;
+    void *reply;
+    gp_status status = pool_ask_new(pool, &gp_msg_jobs_get, &ask, &gp_msg_jobs_reply, &reply, err);
 
-    if (reply == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a list of jobs");
-    status = pool_ask(pool, &gp_msg_jobs_get, &ask, &gp_msg_jobs_reply, reply, POOL_ANSWER_MS, err);
     if (status == GP_OK)
         *out = reply;
-    else
-        gp_free(reply);
     return status;
 }
 

@@ -121,7 +121,7 @@ static void pool_take_news(gp_pool *pool, const gp_incoming *in)
         if (pool->lease != 0 && in->envelope.lease == pool->lease &&
             in->envelope.generation == pool->generation &&
             gp_incoming_decode(in, &pool->change, &ignored) == GP_OK && pool->change.asked)
-            pool->workers_max = pool->change.workers;
+            pool->claim.workers_max = pool->change.workers;
         break;
     case GP_ID(lease_ended):
         if (in->envelope.lease == pool->lease && gp_incoming_decode(in, &pool->ended, &ignored) == GP_OK)
@@ -151,17 +151,24 @@ static gp_envelope pool_envelope(gp_pool *pool)
     return envelope;
 }
 
-/* Send hello and attach to one worker that was dialled.  GP_EBUSY: its link is not up yet. */
-static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
+gp_hello pool_hello(void)
 {
     gp_hello hello = { .role = GP_ROLE_CLIENT,
                        .protocol_min = GP_PROTOCOL_MIN,
                        .protocol_max = GP_PROTOCOL,
                        .pid = (uint32_t)getpid() };
+
+    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
+    return hello;
+}
+
+/* Send hello and attach to one worker that was dialled.  GP_EBUSY: its link is not up yet. */
+static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
+{
+    gp_hello hello = pool_hello();
     gp_attach attach = { .client_pid = (uint32_t)getpid() };
     gp_envelope envelope = pool_envelope(pool);
 
-    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
     memcpy(attach.token, pool->grant.token, sizeof(attach.token));
     gp_status status =
         gp_channel_send(pool->workers[rank], NULL, &envelope, &gp_msg_hello, &hello, NULL, 0, err);
@@ -391,8 +398,8 @@ gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *t
     return pool_try_worker_with(pool, rank, type, message, NULL, 0, err);
 }
 
-gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
-                   const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err)
+gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *message,
+                       const gp_message_type *reply_type, pool_message *reply, int timeout_ms, gp_error *err)
 {
     uint64_t correlation;
     gp_status status = pool_tell(pool, type, message, &correlation, err);
@@ -401,10 +408,9 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
     bool told = false;
 
     while (status == GP_OK) {
-        pool_message in;
         int64_t left = gp_timeout_left(timeout);
 
-        if (pool->reunions != asked) { /* all that is asked can be asked twice */
+        if (pool->reunions != asked) { /* every request can be repeated */
             asked = pool->reunions;
             status = pool_tell(pool, type, message, &correlation, err);
             timeout = gp_timeout_in(timeout_ms);
@@ -417,24 +423,50 @@ gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *messa
         }
 
         /* Read what has arrived before giving up: this process may have been suspended. */
-        status = pool_next(pool, &in, gp_timeout_slice(timeout), err);
-        if (status == GP_OK && in.from == POOL_NOBODY && left == 0 && pool->reunions == asked)
+        status = pool_next(pool, reply, gp_timeout_slice(timeout), err);
+        if (status == GP_OK && reply->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
                            "the scheduler of pool %s did not answer '%s' within %d ms; its log is %s",
                            pool->places.pool, type->name, timeout_ms, pool->places.scheduler_log);
-        if (status != GP_OK || in.from == POOL_NOBODY)
+        if (status != GP_OK || reply->from == POOL_NOBODY)
             continue;
-        bool ours = in.from == POOL_SCHEDULER && in.in.envelope.correlation == correlation;
-
-        if (ours && in.in.type == reply_type) {
-            status = gp_incoming_decode(&in.in, reply, err);
-            pool_message_close(&in);
-            return status;
+        if (reply->from == POOL_SCHEDULER && reply->in.envelope.correlation == correlation) {
+            if (reply->in.type == reply_type)
+                return GP_OK;
+            if (reply->in.type == &gp_msg_error_reply)
+                status = pool_error_from(&reply->in, err);
         }
-        if (ours && in.in.type == &gp_msg_error_reply)
-            status = pool_error_from(&in.in, err);
-        pool_message_close(&in);
+        pool_message_close(reply);
     }
+    return status;
+}
+
+gp_status pool_ask(gp_pool *pool, const gp_message_type *type, const void *message,
+                   const gp_message_type *reply_type, void *reply, int timeout_ms, gp_error *err)
+{
+    pool_message in;
+    gp_status status = pool_request(pool, type, message, reply_type, &in, timeout_ms, err);
+
+    if (status != GP_OK)
+        return status;
+    status = gp_incoming_decode(&in.in, reply, err);
+    pool_message_close(&in);
+    return status;
+}
+
+gp_status pool_ask_new(gp_pool *pool, const gp_message_type *type, const void *message,
+                       const gp_message_type *reply_type, void **reply, gp_error *err)
+{
+    void *memory = gp_calloc(1, reply_type->size);
+    gp_status status;
+
+    if (memory == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a reply to '%s'", type->name);
+    status = pool_ask(pool, type, message, reply_type, memory, POOL_ANSWER_MS, err);
+    if (status == GP_OK)
+        *reply = memory;
+    else
+        gp_free(memory);
     return status;
 }
 
@@ -659,6 +691,19 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
     return GP_OK;
 }
 
+/* Keep what the lease was asked for: with a list of devices, exactly the granted workers. */
+static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
+{
+    bool listed = ask->devices[0] != '\0';
+    uint32_t granted = pool->grant.slots_count;
+
+    pool->claim = (gp_lease_claim){ .workers_min = listed ? granted : ask->workers_min,
+                                    .workers_max = listed ? granted : ask->workers_max,
+                                    .workers_floor = ask->workers_floor,
+                                    .environment = ask->environment };
+    snprintf(pool->claim.purpose, sizeof(pool->claim.purpose), "%s", ask->purpose);
+}
+
 gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char *purpose,
                      const volatile sig_atomic_t *stop, gp_error *err)
 {
@@ -703,11 +748,8 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
                     pool->lease = in.in.envelope.lease;
                     pool->generation = in.in.envelope.generation;
                     pool->revoked = false;
-                    pool->workers_min = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_min;
-                    pool->workers_max = ask.devices[0] != '\0' ? pool->grant.slots_count : ask.workers_max;
-                    pool->environment = ask.environment;
+                    claim_fill(pool, &ask);
                     pool->change.workers = 0;
-                    snprintf(pool->purpose, sizeof(pool->purpose), "%s", ask.purpose);
                     pool_message_close(&in);
                     gp_fault_point("lease-held");
                     status = pool_attach(pool, err);

@@ -40,13 +40,8 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 
 static gp_status pool_greet(gp_pool *pool, gp_error *err)
 {
-    gp_hello hello = { .role = GP_ROLE_CLIENT,
-                       .protocol_min = GP_PROTOCOL_MIN,
-                       .protocol_max = GP_PROTOCOL,
-                       .pid = (uint32_t)getpid() };
+    gp_hello hello = pool_hello();
     gp_welcome welcome;
-
-    snprintf(hello.build, sizeof(hello.build), "%s", GP_BUILD);
     gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
 
     if (status == GP_OK)
@@ -152,24 +147,20 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
 
 /* ---- again ---- */
 
-/* The lease, said to the new scheduler.  One that it does not give is over, which is no failure of dialling. */
+/* Claim the lease from the new scheduler.  GP_OK also if it refuses: then the lease has ended. */
 static gp_status claim_lease(gp_pool *pool, gp_error *err)
 {
-    gp_lease_claim claim = { .workers_min = pool->workers_min,
-                             .workers_floor = pool->floor,
-                             .workers_max = pool->workers_max,
-                             .environment = pool->environment,
-                             .members_count = pool->grant.slots_count };
+    gp_lease_claim *claim = &pool->claim;
     gp_ok_reply ok;
     gp_error why;
     gp_status status;
 
-    memcpy(claim.token, pool->grant.token, sizeof(claim.token));
-    snprintf(claim.purpose, sizeof(claim.purpose), "%s", pool->purpose);
-    for (uint32_t i = 0; i < claim.members_count; i++)
-        claim.members[i] = (gp_lease_member){ .index = pool->grant.slots[i].index,
-                                              .incarnation = pool->grant.slots[i].incarnation };
-    status = pool_ask(pool, &gp_msg_lease_claim, &claim, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, &why);
+    memcpy(claim->token, pool->grant.token, sizeof(claim->token));
+    claim->members_count = pool->grant.slots_count;
+    for (uint32_t i = 0; i < claim->members_count; i++)
+        claim->members[i] = (gp_lease_member){ .index = pool->grant.slots[i].index,
+                                               .incarnation = pool->grant.slots[i].incarnation };
+    status = pool_ask(pool, &gp_msg_lease_claim, claim, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, &why);
     if (status == GP_OK)
         return GP_OK;
     if (status != GP_ESTALE && status != GP_ENOPOOL)

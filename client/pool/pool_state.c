@@ -13,17 +13,12 @@
 
 gp_status pool_status(gp_pool *pool, gp_status_reply **out, gp_error *err)
 {
-    gp_status_reply *reply = gp_calloc(1, sizeof(*reply));
-
-    if (reply == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
-    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
-                                POOL_ANSWER_MS, err);
+    void *reply;
+    gp_status status =
+        pool_ask_new(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, &reply, err);
 
     if (status == GP_OK)
         *out = reply;
-    else
-        gp_free(reply);
     return status;
 }
 
@@ -56,23 +51,18 @@ gp_status gp_training_set_workers(gp_pool *pool, uint64_t lease, uint64_t job, u
 gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err)
 {
     gp_resize resize = { .workers = workers };
-    gp_status_reply *reply;
+    gp_status_reply *reply = NULL;
+    gp_status status;
 
     if (devices != NULL &&
         (size_t)snprintf(resize.devices, sizeof(resize.devices), "%s", devices) >= sizeof(resize.devices))
         return gp_fail(err, GP_ELIMIT, "the list of devices is longer than %zu bytes",
                        sizeof(resize.devices) - 1);
-    reply = gp_calloc(1, sizeof(*reply));
-    if (reply == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the pool's state");
-    /* The message carries the idle time too: keep the one the pool has. */
-    gp_status status = pool_ask(pool, &gp_msg_status_get, &(gp_status_get){ 0 }, &gp_msg_status_reply, reply,
-                                POOL_OPEN_MS, err);
-
-    resize.idle_timeout_ms = reply->idle_timeout_ms;
-    if (status == GP_OK)
+    status = pool_status(pool, &reply, err);
+    if (status == GP_OK) {
+        resize.idle_timeout_ms = reply->idle_timeout_ms; /* the message also sets it: keep it as it is */
         status = pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, POOL_OPEN_MS, err);
-
+    }
     gp_free(reply);
     return status;
 }

@@ -21,7 +21,6 @@ enum {
     SILENCE_MS = 2000,
     HELLO_MS = 1500,
     RETRY_MS = 250,
-    PATIENCE_MS = 15000,
     REUNION_MS = 13000,
     CLOSED_MS = 3000, /* for a link that ends before the handshake */
     PROFILE_BYTES_MAX = 4096
@@ -198,13 +197,8 @@ void pool_remote_free(struct pool_remote *remote)
 
 static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
 {
-    gp_hello hello = { .role = GP_ROLE_CLIENT,
-                       .protocol_min = GP_PROTOCOL_MIN,
-                       .protocol_max = GP_PROTOCOL,
-                       .pid = (uint32_t)getpid() };
+    gp_hello hello = pool_hello();
     gp_welcome welcome;
-
-    snprintf(hello.build, sizeof(hello.build), "%s", gp_version());
     gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, timeout_ms, err);
 
     if (status == GP_OK) {
@@ -329,40 +323,17 @@ gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
 
 /* ---- what is elsewhere read from files and drivers ---- */
 
-/* The answer of that type, with its payloads; the caller closes *out. */
-static gp_status ask_whole(gp_pool *pool, const gp_message_type *type, const void *message,
-                           const gp_message_type *reply_type, pool_message *out, gp_error *err)
+/* Ask for a reply with one payload; the caller closes *out. */
+static gp_status ask_payload(gp_pool *pool, const gp_message_type *type, const void *message,
+                             const gp_message_type *reply_type, pool_message *out, gp_error *err)
 {
-    gp_timeout timeout = gp_timeout_in(PATIENCE_MS);
-    uint64_t correlation, asked;
-    gp_status status = pool_tell(pool, type, message, &correlation, err);
+    gp_status status = pool_request(pool, type, message, reply_type, out, POOL_ANSWER_MS, err);
 
-    asked = pool->reunions;
-    while (status == GP_OK) {
-        int64_t left = gp_timeout_left(timeout);
-
-        if (pool->reunions != asked) {
-            asked = pool->reunions;
-            status = pool_tell(pool, type, message, &correlation, err);
-            timeout = gp_timeout_in(PATIENCE_MS);
-            continue;
-        }
-        status = pool_next(pool, out, gp_timeout_slice(timeout), err);
-        if (status == GP_OK && out->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
-            return gp_fail(err, GP_ETIMEDOUT, "the pool did not answer '%s' within %d ms", type->name,
-                           PATIENCE_MS);
-        if (status != GP_OK || out->from == POOL_NOBODY)
-            continue;
-        if (out->from == POOL_SCHEDULER && out->in.envelope.correlation == correlation) {
-            if (out->in.type == reply_type && out->in.payload_count == 1)
-                return GP_OK;
-            status = out->in.type == &gp_msg_error_reply
-                         ? pool_error_from(&out->in, err)
-                         : gp_fail(err, GP_EPROTO, "the pool's answer to '%s' is none", type->name);
-        }
-        pool_message_close(out);
-    }
-    return status;
+    if (status != GP_OK || out->in.payload_count == 1)
+        return status;
+    pool_message_close(out);
+    return gp_fail(err, GP_EPROTO, "malformed reply to '%s' from the scheduler: it has no payload",
+                   type->name);
 }
 
 gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
@@ -372,7 +343,7 @@ gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t 
         .job = job, .file = file, .worker = worker, .offset = offset, .bytes = GP_JOB_PIECE_BYTES_MAX
     };
     pool_message in;
-    gp_status status = ask_whole(pool, &gp_msg_job_read, &ask, &gp_msg_job_piece, &in, err);
+    gp_status status = ask_payload(pool, &gp_msg_job_read, &ask, &gp_msg_job_piece, &in, err);
 
     if (status != GP_OK)
         return status;
@@ -394,7 +365,7 @@ gp_status pool_devices(gp_pool *pool, gp_device_list *out, uint32_t *cores, gp_e
     gp_devices_reply reply;
     pool_message in;
     gp_status status =
-        ask_whole(pool, &gp_msg_devices_get, &(gp_devices_get){ 0 }, &gp_msg_devices_reply, &in, err);
+        ask_payload(pool, &gp_msg_devices_get, &(gp_devices_get){ 0 }, &gp_msg_devices_reply, &in, err);
 
     if (status != GP_OK)
         return status;

@@ -21,21 +21,13 @@ void background_deinit(team_background *background)
     pthread_mutex_destroy(&background->mutex);
 }
 
-static void kick(const team_background *background)
-{
-    uint64_t one = 1;
-    ssize_t ignored = write(background->kick, &one, sizeof(one));
-
-    (void)ignored;
-}
-
 bool background_enter(team_background *background)
 {
     pthread_mutex_lock(&background->mutex);
     background->calls++;
     if (background->state != BACKGROUND_WATCHING)
         return false;
-    kick(background);
+    eventfd_write(background->kick, 1);
     background->state = BACKGROUND_RUNNING;
     return true;
 }
@@ -46,7 +38,7 @@ void background_start(team_background *background, void *(*body)(void *context),
         if (gp_thread_start(&background->thread, "gp-team", 0, body, context) == 0)
             background->state = BACKGROUND_RUNNING;
     } else if (background->state == BACKGROUND_PARKED) {
-        kick(background);
+        eventfd_write(background->kick, 1);
         background->state = BACKGROUND_RUNNING;
     }
 }
@@ -58,7 +50,7 @@ void background_stop(team_background *background)
     pthread_mutex_lock(&background->mutex);
     background->state = BACKGROUND_ENDING;
     pthread_mutex_unlock(&background->mutex);
-    kick(background);
+    eventfd_write(background->kick, 1);
     pthread_join(background->thread, NULL);
     background->state = BACKGROUND_NONE;
 }
@@ -93,12 +85,12 @@ void background_park(team_background *background)
 
 bool background_sleep(team_background *background, int ms)
 {
-    uint64_t calls = background->calls, ignored;
+    uint64_t calls = background->calls, kicks;
     struct pollfd fd = { .fd = background->kick, .events = POLLIN };
 
     pthread_mutex_unlock(&background->mutex);
-    if (poll(&fd, 1, ms) > 0 && read(background->kick, &ignored, sizeof(ignored)) < 0)
-        ignored = 0;
+    if (poll(&fd, 1, ms) > 0)
+        eventfd_read(background->kick, &kicks);
     background_lock(background);
     return background->calls == calls;
 }

@@ -9,9 +9,10 @@ enum { CALL_IN_PLACE_MAX = 32 }; /* bytes of a payload that a copy may keep besi
 
 /* The fields of gp_call that the sender chooses (task_wire.h has their meaning by kind), and the payload. */
 typedef struct team_call {
-    uint16_t kind; /* gp_call_kind */
+    uint8_t kind;  /* gp_call_kind */
+    bool borrowed; /* the payload outlives the call; false: copies of the call copy it */
     uint16_t flags;
-    uint32_t function; /* team_function_number(), or the number of a loop */
+    uint32_t function; /* number of a function or of a loop */
     uint32_t count;
     uint32_t attempt; /* from 1; 0: counted by the team */
     int64_t first;
@@ -20,7 +21,6 @@ typedef struct team_call {
     const void *payload;
     size_t bytes;            /* more than GP_LINK_INLINE_MAX become a blob, unless `shared` is set */
     const gp_shared *shared; /* the blob, kept alive by copies of the call; NULL: none */
-    bool borrowed;           /* the payload outlives the call; false: copies of the call copy it */
 } team_call;
 
 /* call_copy -- copy a call with its payload; *out is released with call_free().

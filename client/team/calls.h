@@ -10,7 +10,7 @@
  * A *broadcast* (an object, a function, a value, an open loop) goes to every worker, and to each worker that replaces
  * one, ahead of all units that are sent there later.
  *
- * Workers have numbers 1 .. team_size(), also for users; team_worker_index() is the number in the pool. Every public
+ * Workers have numbers 1 .. gp_team_size(), also for users; team_worker_index() is the number in the pool. Every public
  * function begins with team_enter() and ends with team_leave(); the functions here are called between the two. */
 #ifndef GP_TEAM_CALLS_H
 #define GP_TEAM_CALLS_H
@@ -137,10 +137,8 @@ void team_broadcast_remove(gp_team *team, team_broadcast *broadcast);
 
 /* ---- workers ---- */
 
-uint32_t team_size(const gp_team *team);
 /* Whether its link is up; false between a death and the replacement. */
 bool team_worker_up(const gp_team *team, uint32_t worker);
-bool team_all_up(const gp_team *team);
 /* The worker's index in the pool: in `gradpool status`, log files and messages of the scheduler. */
 uint32_t team_worker_index(const gp_team *team, uint32_t worker);
 enum { TEAM_NAME_BYTES = 64 };
@@ -155,10 +153,5 @@ struct gp_function {
     uint32_t number; /* on the workers */
     char name[GP_TASK_NAME_MAX];
 };
-
-static inline uint32_t team_function_number(const gp_function *function)
-{
-    return function->number;
-}
 
 #endif

@@ -22,20 +22,18 @@ typedef struct futures_wait {
 } futures_wait;
 
 struct gp_future {
-    team_unit unit; /* first; the rest is for users */
+    team_unit unit; /* first; when it has ended, its payload is the result or the error message */
     gp_team *team;
     void (*done)(void *context, gp_future *future);
     void *context;
-    void *result; /* or the sentence of a failure */
-    size_t bytes;
-    bool mapped; /* the result is a mapping; false: on the heap, or in the unit */
+    futures_wait *wait; /* the gp_futures_wait() that counts its end; NULL: none */
     int64_t submitted_ns, started_ns, ended_ns;
     uint16_t status;
     bool ended;
-    bool released;      /* by gp_future_free() */
-    bool listed;        /* in team_futures.ended */
-    bool calling;       /* its callback runs */
-    futures_wait *wait; /* the gp_futures_wait() that counts its end; NULL: none */
+    bool mapped;   /* the result is a mapping; false: on the heap, or in the unit */
+    bool released; /* by gp_future_free() */
+    bool listed;   /* in team_futures.ended */
+    bool calling;  /* its callback runs */
 };
 
 struct future_slab {
@@ -72,30 +70,25 @@ static gp_future *future_new(gp_team *team)
     return future;
 }
 
-static bool result_in_place(const gp_future *future)
+/* Free the argument, or the result of a future that has ended. */
+static void payload_free(gp_future *future)
 {
-    return future->result == (const void *)future->unit.in_place;
-}
+    team_call *call = &future->unit.call;
 
-static void result_free(gp_future *future)
-{
-    if (future->mapped)
-        munmap(future->result, future->bytes);
-    else if (!result_in_place(future))
-        gp_free(future->result);
-    future->result = NULL;
+    if (future->mapped) {
+        munmap((void *)(uintptr_t)call->payload, call->bytes);
+        call->payload = NULL;
+        future->mapped = false;
+    }
+    call_free(call, future->unit.in_place);
 }
 
 /* Reuse the memory for another future; an edge to this one finds another id. */
 static void future_recycle(team_futures *futures, gp_future *future)
 {
-    if (future->ended) {
-        result_free(future);
-        if (future->listed)
-            unit_list_remove(&futures->ended, &future->unit);
-    } else {
-        call_free(&future->unit.call, future->unit.in_place);
-    }
+    payload_free(future);
+    if (future->listed)
+        unit_list_remove(&futures->ended, &future->unit);
     future->unit.call.id = 0;
     future->unit.state = UNIT_FREE;
     future->unit.next = futures->free;
@@ -108,10 +101,9 @@ void futures_deinit(team_futures *futures)
         next = slab->next;
         for (uint32_t i = 0; i < SLAB_COUNT; i++)
             if (slab->futures[i].ended && slab->futures[i].unit.call.id != 0)
-                result_free(&slab->futures[i]);
+                payload_free(&slab->futures[i]);
         gp_free(slab);
     }
-    futures->slabs = NULL;
 }
 
 /* ---- ending ---- */
@@ -121,25 +113,30 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
     bool fine = outcome->status == GP_OK;
     const void *data = fine ? outcome->data : outcome->sentence;
     size_t bytes = fine ? outcome->bytes : strlen(outcome->sentence) + 1;
+    team_call *call = &future->unit.call;
+    void *memory = future->unit.in_place;
 
     future->status = (uint16_t)outcome->status;
+    payload_free(future);
     if (fine && outcome->blob != NULL && outcome->blob->data != NULL) {
         team_bytes taken;
 
         team_bytes_take(&taken, outcome, NULL); /* a mapping is handed over without fail */
-        future->result = taken.data;
-        future->bytes = taken.bytes;
+        call->payload = taken.data;
+        call->bytes = taken.bytes;
         future->mapped = taken.mapped != 0;
         return;
     }
-    future->result = bytes <= CALL_IN_PLACE_MAX ? future->unit.in_place : gp_malloc(bytes);
-    if (future->result == NULL) {
+    if (bytes > CALL_IN_PLACE_MAX)
+        memory = gp_malloc(bytes);
+    if (memory == NULL) {
         future->status = GP_ENOMEM;
         return;
     }
     if (bytes != 0)
-        memcpy(future->result, data, bytes);
-    future->bytes = bytes;
+        memcpy(memory, data, bytes);
+    call->payload = memory;
+    call->bytes = bytes;
 }
 
 static void future_count(gp_team_info *info, const gp_future *future)
@@ -160,7 +157,8 @@ static void future_count(gp_team_info *info, const gp_future *future)
 static void orphan_tell(team_unit *unit, const gp_future *future)
 {
     char text[GP_ERROR_MESSAGE_MAX];
-    const char *why = future->result != NULL ? future->result : "no memory for its error message";
+    const char *why =
+        future->unit.call.payload != NULL ? future->unit.call.payload : "no memory for its error message";
 
     if (future->unit.orphan) /* its own message names the call that failed first */
         snprintf(text, sizeof(text), "%s", why);
@@ -181,7 +179,6 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
 {
     gp_future *future = (gp_future *)unit;
 
-    call_free(&unit->call, unit->in_place);
     result_keep(future, outcome);
     if (future->status != GP_OK)
         orphans_tell(future);
@@ -238,21 +235,19 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
 
 static gp_status needs_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
-    uint32_t kind = request->needs == GP_NEEDS_GPU ? GP_DEVICE_CUDA : GP_DEVICE_CPU, found = 0;
+    bool gpu = request->needs == GP_NEEDS_GPU;
 
     if (request->needs == GP_NEEDS_NOTHING)
         return GP_OK;
     for (uint32_t w = 1; w <= team->size; w++)
         if ((request->worker == 0 || request->worker == w) &&
-            (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA) == (kind == GP_DEVICE_CUDA))
-            found++;
-    if (found > 0)
-        return GP_OK;
+            (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA) == gpu)
+            return GP_OK;
     if (request->worker != 0)
         return gp_fail(err, GP_EINVAL, "worker %" PRIu32 " has no %s", request->worker,
-                       kind == GP_DEVICE_CUDA ? "GPU" : "CPU as its device");
+                       gpu ? "GPU" : "CPU as its device");
     return gp_fail(err, GP_EINVAL, "none of the %" PRIu32 " workers has %s", team->size,
-                   kind == GP_DEVICE_CUDA ? "a GPU" : "the CPU as its device");
+                   gpu ? "a GPU" : "the CPU as its device");
 }
 
 /* Refuse a call that is to follow another one to its worker and cannot, or may not be able to. */
@@ -450,6 +445,7 @@ gp_status gp_future_wait(gp_future *future, int timeout_ms, gp_error *err)
 
 gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, gp_error *err)
 {
+    const team_call *call = &future->unit.call;
     gp_team *team = future->team;
     gp_status status;
 
@@ -457,12 +453,12 @@ gp_status gp_future_result(gp_future *future, const void **data, size_t *bytes, 
     status = team_drive(team, future_has_ended, future, -1, err);
     if (status == GP_OK && future->status != GP_OK) {
         status = gp_fail(err, (gp_status)future->status, "%s",
-                         future->result != NULL ? (const char *)future->result : "no memory for its result");
+                         call->payload != NULL ? (const char *)call->payload : "no memory for its result");
     } else if (status == GP_OK) {
         if (data != NULL)
-            *data = future->bytes != 0 ? future->result : NULL;
+            *data = call->bytes != 0 ? call->payload : NULL;
         if (bytes != NULL)
-            *bytes = future->bytes;
+            *bytes = call->bytes;
     }
     team_leave(team);
     return status;

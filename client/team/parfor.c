@@ -118,7 +118,7 @@ static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_erro
         loop->wire.reduce_bytes = (uint32_t)request->reduced_bytes;
         loop->wire.reduce_block = gp_tree_block(total);
         loop->wire.reduce_kind = combine == NULL ? (uint32_t)request->reduction : GP_REDUCE_NONE;
-        loop->wire.combine = combine == NULL ? 0 : team_function_number(combine);
+        loop->wire.combine = combine == NULL ? 0 : combine->number;
     }
     return GP_OK;
 }
@@ -128,14 +128,6 @@ static void combine_native(void *context, void *into, const void *from, size_t b
     const parfor *loop = context;
 
     gp_reduce_combine((gp_reduce_kind)loop->wire.reduce_kind, into, from, bytes);
-}
-
-static gp_status loop_allocate(parfor *loop, gp_error *err)
-{
-    if (loop->wire.reduce_bytes == 0)
-        return GP_OK;
-    return gp_tree_new(&loop->tree, loop->wire.reduce_bytes, loop->wire.combine == 0 ? combine_native : NULL,
-                       loop, err);
 }
 
 /* Open the loop on every worker, ahead of the first chunk in its ring.  Does not wait for the replies. */
@@ -159,7 +151,7 @@ static gp_status loop_open(parfor *loop, gp_error *err)
         loop->number = (uint32_t)team_new_id(loop->team);
     team_call call = {
         .kind = GP_CALL_LOOP_OPEN,
-        .function = team_function_number(request->function),
+        .function = request->function->number,
         .count = loop->number,
         .payload = payload,
         .bytes = bytes,
@@ -179,7 +171,7 @@ static void loop_close(parfor *loop)
     if (loop->open == NULL)
         return;
     team_broadcast_remove(loop->team, loop->open);
-    for (uint32_t w = 1; w <= team_size(loop->team); w++) {
+    for (uint32_t w = 1; w <= gp_team_size(loop->team); w++) {
         /* As urgent as opening: a worker that is behind must not be left with loops that are over. */
         team_terms terms = { .worker = w, .attempts = 1, .urgent = true };
 
@@ -248,7 +240,7 @@ static bool window_is_full(const parfor *loop)
 
 static gp_status loop_give_out(parfor *loop, gp_error *err)
 {
-    uint32_t limit = team_size(loop->team) * PARFOR_DEPTH;
+    uint32_t limit = gp_team_size(loop->team) * PARFOR_DEPTH;
     gp_status status = GP_OK;
 
     while (status == GP_OK && loop->out < limit && !loop->ending && !window_is_full(loop)) {
@@ -365,13 +357,13 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
     parfor loop = { .team = team, .request = request };
     gp_status status = loop_describe(&loop, combine, err);
 
-    if (status == GP_OK)
-        status = loop_allocate(&loop, err);
+    if (status == GP_OK && loop.wire.reduce_bytes != 0)
+        status = gp_tree_new(&loop.tree, loop.wire.reduce_bytes,
+                             loop.wire.combine == 0 ? combine_native : NULL, &loop, err);
     if (status != GP_OK)
         return status;
     parfor_begin(&loop);
-    if (status == GP_OK)
-        status = loop_open(&loop, err);
+    status = loop_open(&loop, err);
     if (status == GP_OK)
         status = loop_run(&loop, err);
     if (status == GP_OK)

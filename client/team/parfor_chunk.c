@@ -14,7 +14,7 @@ void parfor_begin(parfor *loop)
     loop->ordered = request->each != NULL && !request->unordered;
     loop->plan = (parfor_plan){
         .total = request->next != NULL ? UINT64_MAX : loop->wire.total,
-        .workers = team_size(loop->team),
+        .workers = gp_team_size(loop->team),
         .block = loop->wire.reduce_bytes != 0 ? loop->wire.reduce_block : 1,
         .chunk = request->chunk,
         .in_flight = request->in_flight != 0 ? request->in_flight
@@ -22,7 +22,6 @@ void parfor_begin(parfor *loop)
                                              : 0,
         .bytes = request->input_bytes > request->output_bytes ? request->input_bytes : request->output_bytes,
     };
-    loop->error.code = GP_OK;
     if (loop->tree != NULL && request->next == NULL)
         gp_tree_close(loop->tree, (loop->wire.total + loop->plan.block - 1) / loop->plan.block);
 }

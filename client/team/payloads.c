@@ -18,15 +18,11 @@ static payload_entry *entry_find(team_payloads *payloads, gp_shared *shared)
     for (uint32_t i = payloads->count; i > 0; i--)
         if (payloads->entries[i - 1].shared == shared)
             return &payloads->entries[i - 1];
-    if (payloads->count == payloads->room) {
-        uint32_t room = payloads->room == 0 ? 16 : 2 * payloads->room;
-        payload_entry *grown = gp_realloc_array(payloads->entries, room, sizeof(*grown));
+    payload_entry *grown = gp_array_grow(payloads->entries, payloads->count, sizeof(*grown));
 
-        if (grown == NULL)
-            return NULL;
-        payloads->entries = grown;
-        payloads->room = room;
-    }
+    if (grown == NULL)
+        return NULL;
+    payloads->entries = grown;
     shared_keep(shared);
     payloads->entries[payloads->count] = (payload_entry){ .shared = shared };
     return &payloads->entries[payloads->count++];
@@ -134,5 +130,4 @@ void payloads_deinit(team_payloads *payloads)
     for (uint32_t i = 0; i < payloads->count; i++)
         shared_drop(payloads->entries[i].shared);
     gp_free(payloads->entries);
-    *payloads = (team_payloads){ 0 };
 }

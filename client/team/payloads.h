@@ -20,7 +20,7 @@ typedef struct payload_entry {
 /* The payloads of one team; zero-initialise. */
 typedef struct team_payloads {
     payload_entry *entries; /* oldest first, until one is removed */
-    uint32_t count, room;
+    uint32_t count;
     uint64_t left_seen; /* shared_left_count() when unused payloads were released last */
 } team_payloads;
 

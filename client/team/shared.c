@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@ static _Atomic uint64_t numbers, left;
 /* Eventfds to write when users free a payload: of every open team. */
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static int *watching;
-static size_t watching_count, watching_room;
+static uint32_t watching_count;
 static uint32_t watching_forks; /* gp_forks() of the process that the list is of */
 
 uint64_t shared_left_count(void)
@@ -62,12 +63,16 @@ static void shared_free(gp_shared *shared)
     gp_free(shared);
 }
 
-/* Written, not mapped and copied: the kernel takes the pages without a fault for each. */
-static gp_status shared_write(const gp_shared *shared, const void *data, gp_error *err)
+/* Seal a payload that was written with that status, or free it. */
+static gp_status shared_finish(gp_shared **out, gp_shared *shared, gp_status status, gp_error *err)
 {
-    if (!gp_write_all(shared->fd, data, shared->bytes))
-        return gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", shared->bytes);
-    return GP_OK;
+    if (status == GP_OK)
+        status = shared_seal(shared, err);
+    if (status == GP_OK)
+        *out = shared;
+    else
+        shared_free(shared);
+    return status;
 }
 
 gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_error *err)
@@ -77,15 +82,10 @@ gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_erro
 
     if (status != GP_OK)
         return status;
-    status = shared_write(shared, data, err);
-    if (status == GP_OK)
-        status = shared_seal(shared, err);
-    if (status != GP_OK) {
-        shared_free(shared);
-        return status;
-    }
-    *out = shared;
-    return GP_OK;
+    /* A write is faster than a copy into a mapping: no page fault for each page. */
+    if (!gp_write_all(shared->fd, data, bytes))
+        status = gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", bytes);
+    return shared_finish(out, shared, status, err);
 }
 
 gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *err)
@@ -130,14 +130,7 @@ gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path
         else if (errno != EINTR)
             status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
     }
-    if (status == GP_OK)
-        status = shared_seal(shared, err);
-    if (status != GP_OK) {
-        shared_free(shared);
-        return status;
-    }
-    *out = shared;
-    return GP_OK;
+    return shared_finish(out, shared, status, err);
 }
 
 gp_status shared_seal(gp_shared *shared, gp_error *err)
@@ -181,24 +174,19 @@ void shared_leave(gp_shared *shared)
 gp_status shared_watch(int fd, gp_error *err)
 {
     gp_status status = GP_OK;
+    int *grown;
 
     pthread_mutex_lock(&watch_lock);
     if (watching_forks != gp_forks()) /* the teams of the parent */
         watching_count = 0;
     watching_forks = gp_forks();
-    if (watching_count == watching_room) {
-        size_t room = watching_room == 0 ? 8 : 2 * watching_room;
-        int *grown = gp_realloc_array(watching, room, sizeof(*grown));
-
-        if (grown == NULL) {
-            status = gp_fail(err, GP_ENOMEM, "no memory to watch %zu descriptors", room);
-        } else {
-            watching = grown;
-            watching_room = room;
-        }
-    }
-    if (status == GP_OK)
+    grown = gp_array_grow(watching, watching_count, sizeof(*grown));
+    if (grown == NULL) {
+        status = gp_fail(err, GP_ENOMEM, "no memory to watch %u descriptors", watching_count + 1);
+    } else {
+        watching = grown;
         watching[watching_count++] = fd;
+    }
     pthread_mutex_unlock(&watch_lock);
     return status;
 }
@@ -206,7 +194,7 @@ gp_status shared_watch(int fd, gp_error *err)
 void shared_unwatch(int fd)
 {
     pthread_mutex_lock(&watch_lock);
-    for (size_t i = 0; i < watching_count; i++)
+    for (uint32_t i = 0; i < watching_count; i++)
         if (watching[i] == fd) {
             watching[i] = watching[--watching_count];
             break;
@@ -214,7 +202,6 @@ void shared_unwatch(int fd)
     if (watching_count == 0) {
         gp_free(watching);
         watching = NULL;
-        watching_room = 0;
     }
     pthread_mutex_unlock(&watch_lock);
 }
@@ -222,7 +209,6 @@ void shared_unwatch(int fd)
 /* Teams release on their workers what no call uses any more.  One that makes no call is woken to do so. */
 void gp_shared_free(gp_shared *shared)
 {
-    const uint64_t one = 1;
     uint64_t before = shared_left_count();
 
     shared_leave(shared);
@@ -230,10 +216,7 @@ void gp_shared_free(gp_shared *shared)
     if (shared_left_count() == before || watching_forks != gp_forks())
         return;
     pthread_mutex_lock(&watch_lock);
-    for (size_t i = 0; i < watching_count; i++) {
-        ssize_t ignored = write(watching[i], &one, sizeof(one));
-
-        (void)ignored;
-    }
+    for (uint32_t i = 0; i < watching_count; i++)
+        eventfd_write(watching[i], 1);
     pthread_mutex_unlock(&watch_lock);
 }

@@ -140,7 +140,7 @@ static bool block_ended_or_complained(void *context)
 
 static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
-    uint32_t size = team_size(team), most = request->workers_max;
+    uint32_t size = gp_team_size(team), most = request->workers_max;
 
     if (request->function == NULL)
         return gp_fail(err, GP_EINVAL, "a block without a function; gp_function_find() gives one");
@@ -157,22 +157,18 @@ static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *re
     return GP_OK;
 }
 
-typedef struct up_wait {
-    gp_team *team;
-    uint32_t count;
-} up_wait;
-
 static bool workers_up(void *context)
 {
-    const up_wait *wait = context;
+    const gp_block *block = context;
 
-    for (uint32_t w = 1; w <= wait->count; w++)
-        if (!team_worker_up(wait->team, w))
+    for (uint32_t w = 1; w <= block->size; w++)
+        if (!team_worker_up(block->team, w))
             return false;
     return true;
 }
 
-uint32_t spmd_group_number(spmd_group *group, uint32_t world, uint32_t generation)
+/* Return the number of the group for a block of that size: a new one if the last group does not fit. */
+static uint32_t group_number(spmd_group *group, uint32_t world, uint32_t generation)
 {
     if (group->world != world || group->generation != generation) {
         group->number = group->number == UINT32_MAX ? 1 : group->number + 1;
@@ -180,11 +176,6 @@ uint32_t spmd_group_number(spmd_group *group, uint32_t world, uint32_t generatio
         group->generation = generation;
     }
     return group->number;
-}
-
-void spmd_group_discard(spmd_group *group)
-{
-    group->world = 0;
 }
 
 static gp_status block_submit(gp_block *block, const gp_spmd_request *request, gp_shared *argument,
@@ -196,9 +187,9 @@ static gp_status block_submit(gp_block *block, const gp_spmd_request *request, g
     team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .run_ms_max = request->run_ms_max };
     team_call call = {
         .kind = GP_CALL_BLOCK,
-        .function = team_function_number(request->function),
+        .function = request->function->number,
         .count = block->size,
-        .attempt = spmd_group_number(team_spmd_group(team), block->size, generation),
+        .attempt = group_number(team_spmd_group(team), block->size, generation),
         .id = block->id,
         .value = request->seed,
         .payload = argument == NULL ? request->argument : NULL,
@@ -271,13 +262,12 @@ static gp_status block_wait(gp_block *block, gp_error *err)
 
 static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_error *err)
 {
-    up_wait wait = { block->team, block->size };
     gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
 
     team_refresh(block->team, LOOKED_NS);
     if (status == GP_OK)
-        status = team_drive_patient(block->team, workers_up, &wait, WORKERS_UP_MS, err);
+        status = team_drive_patient(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
         status = gp_shared_new(&own, request->argument, request->bytes, err); /* once for all ranks */
         argument = own;
@@ -292,7 +282,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
         team_drive_out(block->team, block_ended, block);
     }
     if (block->unclean || block->balance != 0 || status != GP_OK)
-        spmd_group_discard(team_spmd_group(block->team));
+        team_spmd_group(block->team)->world = 0;
     return status;
 }
 

@@ -14,10 +14,6 @@ typedef struct spmd_group {
     uint32_t generation; /* of the lease */
 } spmd_group;
 
-/* Return the number of the group for a block of that size: a new one if the last group does not fit. */
-uint32_t spmd_group_number(spmd_group *group, uint32_t world, uint32_t generation);
-/* Have the next block form a new group. */
-void spmd_group_discard(spmd_group *group);
 spmd_group *team_spmd_group(gp_team *team);
 
 #endif

@@ -80,7 +80,7 @@ void team_leave(gp_team *team)
     /* The thread also releases payloads: it is started for them, but not woken. */
     if (dispatch_get_counts(team->dispatch)->live != 0 ||
         (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
-        team_background_begin(team);
+        background_start(&team->background, team_background_run, team);
     pthread_mutex_unlock(&team->background.mutex);
 }
 
@@ -271,8 +271,7 @@ void team_unit_cancel(gp_team *team, team_unit *unit)
 typedef struct asked {
     bool ended;
     team_bytes *out;
-    gp_status status;
-    gp_error error;
+    gp_error error; /* code GP_OK: none */
 } asked;
 
 static void asked_done(gp_team *team, void *context, const team_outcome *outcome)
@@ -281,11 +280,10 @@ static void asked_done(gp_team *team, void *context, const team_outcome *outcome
 
     (void)team;
     a->ended = true;
-    a->status = outcome->status;
     if (outcome->status != GP_OK)
         gp_fail(&a->error, outcome->status, "%s", outcome->sentence);
     else if (a->out != NULL)
-        a->status = team_bytes_take(a->out, outcome, &a->error);
+        team_bytes_take(a->out, outcome, &a->error);
 }
 
 static bool asked_ended(void *context)
@@ -306,11 +304,11 @@ gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_b
     if (status != GP_OK && !a.ended) { /* `stop`: the unit must not outlive what it writes to */
         team_unit_cancel(team, unit);
         team_drive_out(team, asked_ended, &a);
-        if (a.ended && a.status == GP_OK && out != NULL)
+        if (a.ended && a.error.code == GP_OK && out != NULL)
             team_bytes_deinit(out);
         return status;
     }
-    return a.status == GP_OK ? GP_OK : gp_fail(err, a.status, "%s", a.error.message);
+    return a.error.code == GP_OK ? GP_OK : gp_fail(err, a.error.code, "%s", a.error.message);
 }
 
 uint64_t team_new_id(gp_team *team)
@@ -348,19 +346,9 @@ void team_release_unused(gp_team *team)
 
 /* ---- workers ---- */
 
-uint32_t team_size(const gp_team *team)
-{
-    return team->size;
-}
-
 bool team_worker_up(const gp_team *team, uint32_t worker)
 {
     return team->workers[worker - 1].stage == TEAM_UP;
-}
-
-bool team_all_up(const gp_team *team)
-{
-    return team->up == team->size;
 }
 
 uint32_t team_worker_index(const gp_team *team, uint32_t worker)
@@ -497,7 +485,6 @@ void gp_team_close(gp_team *team)
     broadcasts_free(team);
     queues_free(team);
     functions_deinit(&team->functions);
-    values_free(team);
     EACH_WORKER(team, w)
     worker_close(worker_of(team, w));
     gp_pool_close(team->pool);

@@ -41,7 +41,6 @@ struct gp_team {
     team_broadcast *broadcasts; /* in the order of adding */
     team_futures futures;
     team_functions functions;
-    struct team_value *values;
     gp_queue *queues;
     spmd_group group;
     team_background background;
@@ -119,17 +118,16 @@ bool team_drain(gp_team *team, uint32_t worker);
 
 /* Handle records, end what ended, send what is ready.  Returns whether there was a record. */
 bool team_pump(gp_team *team);
-/* Have the background thread continue with the units that are left. */
-void team_background_begin(gp_team *team);
+/* The background thread; context: the team. */
+void *team_background_run(void *context);
 /* Announce on the links that this process no longer sleeps. */
 void team_awake(gp_team *team);
 
-/* ---- queue.c, values.c ---- */
+/* ---- queue.c ---- */
 
 void queue_take(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes);
 /* Return whether the queue is full and blocks its senders: then their rings are not read. */
 bool queue_blocks(const gp_team *team, const char *name);
 void queues_free(gp_team *team);
-void values_free(gp_team *team);
 
 #endif

@@ -258,7 +258,7 @@ static void background_drive(gp_team *team)
             team_sleep(team, INT64_MAX, true);
 }
 
-static void *background_run(void *context)
+void *team_background_run(void *context)
 {
     gp_team *team = context;
     int idle = 0;
@@ -275,9 +275,4 @@ static void *background_run(void *context)
     }
     pthread_mutex_unlock(&team->background.mutex);
     return NULL;
-}
-
-void team_background_begin(gp_team *team)
-{
-    background_start(&team->background, background_run, team);
 }

@@ -364,7 +364,9 @@ void team_link_tick(gp_team *team)
 
 static bool all_up(void *context)
 {
-    return team_all_up(context);
+    const gp_team *team = context;
+
+    return team->up == team->size;
 }
 
 gp_status team_link_all(gp_team *team, gp_error *err)

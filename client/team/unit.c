@@ -2,8 +2,6 @@
 
 #include "common/base/memory/alloc.h"
 
-enum { TIMERS_FIRST = 64 };
-
 _Static_assert(UNIT_LEVEL_WORDS <= 32, "the words of a queue fit one summary");
 
 /* ---- lists ---- */
@@ -156,15 +154,11 @@ void unit_timers_clear(unit_timers *timers, team_unit *unit)
 
 gp_status unit_timers_reserve(unit_timers *timers, gp_error *err)
 {
-    if (timers->count < timers->room)
-        return GP_OK;
-    uint32_t room = timers->room == 0 ? TIMERS_FIRST : 2 * timers->room;
-    unit_timer *grown = gp_realloc_array(timers->at, room, sizeof(*grown));
+    unit_timer *grown = gp_array_grow(timers->at, timers->count, sizeof(*grown));
 
     if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %u deadlines", room);
+        return gp_fail(err, GP_ENOMEM, "no memory for %u deadlines", timers->count + 1);
     timers->at = grown;
-    timers->room = room;
     return GP_OK;
 }
 
@@ -181,5 +175,4 @@ void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns)
 void unit_timers_deinit(unit_timers *timers)
 {
     gp_free(timers->at);
-    *timers = (unit_timers){ .count = 0 };
 }

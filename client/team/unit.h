@@ -91,7 +91,7 @@ typedef struct unit_timer {
 
 typedef struct unit_timers {
     unit_timer *at;
-    uint32_t count, room;
+    uint32_t count;
 } unit_timers;
 
 gp_status unit_timers_reserve(unit_timers *timers, gp_error *err); /* room for one more.  GP_ENOMEM */

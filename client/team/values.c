@@ -1,6 +1,6 @@
 /* values.c -- values by name on the workers, and files for tasks.
  *
- * What was put is said again to a worker that replaces one; a later value of the same name takes its place. */
+ * A value is a broadcast, so a worker that replaces one receives it too; a later value of the same name replaces it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,14 +9,6 @@
 
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
-
-typedef struct team_value {
-    struct team_value *next;
-    team_broadcast *broadcast;
-    uint32_t worker; /* 0 = all */
-    uint16_t kind;   /* PUT or FILE */
-    char name[GP_TASK_NAME_MAX + 1];
-} team_value;
 
 void gp_memory_free(void *data)
 {
@@ -32,55 +24,40 @@ static gp_status name_check(const char *name, gp_error *err)
     return GP_OK;
 }
 
-/* Those that the new one replaces are said no more.  For a worker that has its own after one for all, the order in
- * which they are said again keeps the later one. */
-static void values_forget(gp_team *team, uint16_t kind, const char *name, uint32_t worker,
-                          const team_value *but)
+/* Return whether a broadcast sets the value, or file, of that name. */
+static bool sets_value(const team_call *call, uint16_t kind, const char *name)
 {
-    for (team_value **at = &team->values; *at != NULL;) {
-        team_value *value = *at;
+    size_t length = strlen(name);
+    const char *payload = call->payload;
 
-        if (value == but || value->kind != kind || strcmp(value->name, name) != 0 ||
-            (worker != 0 && value->worker != worker)) {
-            at = &value->next;
-            continue;
-        }
-        *at = value->next;
-        team_broadcast_remove(team, value->broadcast);
-        gp_free(value);
+    return call->kind == kind && call->bytes >= length && memcmp(payload, name, length) == 0 &&
+           (call->bytes == length || payload[length] == '\0');
+}
+
+/* Remove the broadcasts that a new one replaces: of that name, and for the same workers or fewer. One for all workers
+ * stays before one for a single worker; the order of replay keeps the later value. */
+static void values_forget(gp_team *team, uint16_t kind, const char *name, uint64_t workers,
+                          const team_broadcast *except)
+{
+    for (team_broadcast *b = team->broadcasts, *next; b != NULL; b = next) {
+        next = b->next;
+        if (b != except && sets_value(&b->call, kind, name) && (b->wanted & ~workers) == 0)
+            team_broadcast_remove(team, b);
     }
 }
 
-void values_free(gp_team *team)
-{
-    while (team->values != NULL) {
-        team_value *next = team->values->next;
-
-        gp_free(team->values);
-        team->values = next;
-    }
-}
-
-static gp_status value_say(gp_team *team, uint32_t worker, const char *name, const team_call *call,
+static gp_status value_set(gp_team *team, uint32_t worker, const char *name, const team_call *call,
                            gp_error *err)
 {
-    team_value *value = gp_calloc(1, sizeof(*value));
-    gp_status status;
+    team_broadcast *broadcast;
+    gp_status status = team_broadcast_add(&broadcast, team, call, worker, err);
 
-    if (value == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a value");
-    value->worker = worker;
-    value->kind = call->kind;
-    memcpy(value->name, name, strlen(name));
-    status = team_broadcast_add(&value->broadcast, team, call, worker, err);
-    if (status != GP_OK) {
-        gp_free(value);
+    if (status != GP_OK)
         return status;
-    }
-    value->next = team->values;
-    team->values = value;
-    status = team_broadcast_wait(team, value->broadcast, err);
-    values_forget(team, call->kind, name, worker, status == GP_OK ? value : NULL);
+    uint64_t workers = broadcast->wanted;
+
+    status = team_broadcast_wait(team, broadcast, err);
+    values_forget(team, call->kind, name, workers, status == GP_OK ? broadcast : NULL);
     return status;
 }
 
@@ -113,7 +90,7 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
         call.flags = data == NULL && bytes == 0 ? GP_CALL_REMOVE : 0;
     }
     if (status == GP_OK)
-        status = value_say(team, worker, name, &call, err);
+        status = value_set(team, worker, name, &call, err);
     gp_free(joined);
     gp_shared_free(shared);
     return status;
@@ -261,7 +238,7 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
         };
 
         team_enter(team);
-        status = value_say(team, GP_EVERY_WORKER, name, &call, err);
+        status = value_set(team, GP_EVERY_WORKER, name, &call, err);
         team_leave(team);
     }
     gp_shared_free(shared);

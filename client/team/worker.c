@@ -115,7 +115,6 @@ void worker_close(team_worker *worker)
         close(worker->blobs[--worker->blob_count].fd);
     gp_free(worker->blobs);
     worker->blobs = NULL;
-    worker->blob_room = 0;
     worker->held = worker->releasing = 0;
 }
 
@@ -166,20 +165,16 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
 
 static void blob_add(team_worker *worker, uint64_t number, int fd)
 {
-    if (worker->blob_count == worker->blob_room && worker->blob_room < BLOBS_MAX) {
-        uint32_t room = worker->blob_room == 0 ? 8 : 2 * worker->blob_room;
-        worker_blob *grown = gp_realloc_array(worker->blobs, room, sizeof(*grown));
+    worker_blob *grown = worker->blob_count < BLOBS_MAX
+                             ? gp_array_grow(worker->blobs, worker->blob_count, sizeof(*grown))
+                             : NULL;
 
-        if (grown != NULL) {
-            worker->blobs = grown;
-            worker->blob_room = room;
-        }
-    }
-    if (worker->blob_count == worker->blob_room) {
+    if (grown == NULL) {
         close(fd);
         worker_mark_corrupt(worker, "it sent more descriptors than it named, or there is no memory for them");
         return;
     }
+    worker->blobs = grown;
     worker->blobs[worker->blob_count++] = (worker_blob){ number, fd };
 }
 

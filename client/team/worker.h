@@ -35,7 +35,7 @@ typedef struct team_worker {
     bool corrupt;           /* it sent invalid data; nothing more is read from it */
     bool replacing;         /* its replacement was requested */
     worker_blob *blobs;     /* received, and not yet named by an answer */
-    uint32_t blob_count, blob_room;
+    uint32_t blob_count;
     uint32_t held;      /* payloads that it has mapped, those being released included */
     uint32_t releasing; /* those of `held` whose release is in the ring */
     int64_t clock_ns;   /* upper bound of our time at zero of the link's clock; INT64_MAX: unknown */

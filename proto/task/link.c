@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -223,17 +224,13 @@ void gp_link_commit(gp_link *link)
 void gp_link_ring(gp_link *link)
 {
     link_segment *segment = link->segment;
-    uint64_t one = 1;
 
     atomic_thread_fence(
         memory_order_seq_cst); /* what was committed, before the look whether anybody sleeps */
     if (link->worker) {
         if (atomic_load_explicit(&segment->client_sleeps, memory_order_relaxed) != 0 &&
-            atomic_exchange(&segment->client_sleeps, 0) != 0) {
-            ssize_t ignored = write(link->bell, &one, sizeof(one)); /* full means: already awake */
-
-            (void)ignored;
-        }
+            atomic_exchange(&segment->client_sleeps, 0) != 0)
+            eventfd_write(link->bell, 1); /* fails only if many wake-ups are pending */
     } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0 &&
                atomic_exchange(&segment->worker_sleeps, 0) != 0) {
         gp_link_wake(link);
