@@ -1,3 +1,5 @@
+/* Prefetch queue: a hash table of slots, a FIFO of queued slots, and a pool of fetching threads.
+ * See ahead.h for the states of a slot. */
 #include "common/data/s3/ahead.h"
 
 #include <assert.h>
@@ -16,8 +18,8 @@ typedef enum ahead_state { AHEAD_FREE, AHEAD_QUEUED, AHEAD_FETCHING, AHEAD_READY
 typedef struct ahead_slot {
     ahead_state state;
     uint32_t number;
-    int32_t next;     /* with the same hash, or free */
-    int64_t ready_ms; /* since when it waits for its taker */
+    int32_t next;     /* next slot with the same hash, or next free slot; NONE: last */
+    int64_t ready_ms; /* when the fetch completed */
     gp_buffer bytes;
     gp_status status;
     gp_error error;
@@ -29,23 +31,24 @@ struct gp_ahead {
     gp_ahead_fetch fetch;
     void *context;
     pthread_t *threads;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects all fields below */
     pthread_cond_t work, ready;
     ahead_slot *slots;
-    int32_t *chains; /* [slot_count] */
+    int32_t *chains; /* [slot_count]: first slot per hash; NONE: empty */
     int32_t free;
     gp_ring queue_ring;
-    int32_t *queue; /* slot numbers, in queue_ring; a slot that is no longer QUEUED is skipped */
+    int32_t *queue; /* slot numbers in FIFO order; slots no longer QUEUED are skipped */
     size_t ready_bytes;
     uint32_t started;
     bool stopping;
 };
 
-/* ---- the table ---- */
+/* ---- hash table ---- */
 
 static int32_t *chain_of(gp_ahead *ahead, uint32_t number)
 {
-    return &ahead->chains[number * 2654435761u % ahead->slot_count]; /* Knuth, 6.4 */
+    /* multiplicative hashing (Knuth, 6.4) */
+    return &ahead->chains[number * 2654435761u % ahead->slot_count];
 }
 
 static ahead_slot *slot_find(gp_ahead *ahead, uint32_t number)
@@ -72,7 +75,7 @@ static void slot_release(gp_ahead *ahead, ahead_slot *slot)
     pthread_cond_signal(&ahead->work);
 }
 
-/* What was ready long ago was wanted by somebody who went away. */
+/* Free items that were ready for more than STALE_MS: their consumer has probably gone. */
 static void stale_release(gp_ahead *ahead)
 {
     int64_t now = gp_now_ms();
@@ -82,8 +85,9 @@ static void stale_release(gp_ahead *ahead)
             slot_release(ahead, &ahead->slots[i]);
 }
 
-/* ---- the threads ---- */
+/* ---- threads ---- */
 
+/* Return the next slot to fetch; NULL: the queue is empty, or the memory limit is reached. */
 static ahead_slot *queue_next(gp_ahead *ahead)
 {
     if (ahead->ready_bytes >= ahead->bytes_max)
@@ -122,16 +126,17 @@ static void *ahead_main(void *argument)
     return NULL;
 }
 
-/* With the lock held.  If the system gives fewer threads than asked for, these are used. */
+/* Start the threads. If the system allows fewer than requested, use those. Call with the lock
+ * held. */
 static void threads_start(gp_ahead *ahead)
 {
     while (ahead->started < ahead->thread_count &&
            gp_thread_start(&ahead->threads[ahead->started], "gp-ahead", STACK_BYTES, ahead_main, ahead) == 0)
         ahead->started++;
-    ahead->thread_count = ahead->started; /* not tried again */
+    ahead->thread_count = ahead->started; /* do not try to start the others again */
 }
 
-/* ---- the interface ---- */
+/* ---- interface ---- */
 
 gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t item_max, size_t bytes_max,
                        gp_ahead_fetch fetch, void *context, gp_error *err)

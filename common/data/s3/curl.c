@@ -1,3 +1,4 @@
+/* Load libcurl with dlopen() on first use, and look up its functions. */
 #include "common/data/s3/curl.h"
 
 #include <dlfcn.h>

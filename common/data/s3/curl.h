@@ -1,8 +1,9 @@
-/* curl.h -- libcurl, which brings some twenty libraries and milliseconds to every start: loaded when it is needed. */
+/* Access to libcurl. The library is loaded on first use, because it depends on about twenty other
+ * libraries and would slow down every program start by milliseconds. */
 #ifndef GP_CURL_H
 #define GP_CURL_H
 
-#define CURL_DISABLE_TYPECHECK /* its macros would name the functions themselves */
+#define CURL_DISABLE_TYPECHECK /* the type-checking macros would name the functions directly */
 #include <curl/curl.h>
 
 #include <stdbool.h>
@@ -23,11 +24,11 @@ typedef struct gp_curl {
     void (*slist_free_all)(struct curl_slist *list);
 } gp_curl;
 
-/* gp_curl_load -- the functions, started once for the life of the process.  Any thread.
- * GP_ENOENT: there is no libcurl.  GP_EVERSION: one that is too old. */
+/* Get the libcurl functions; load and initialize the library once per process. Thread-safe.
+ * GP_ENOENT: libcurl is not installed. GP_EVERSION: it is too old. */
 gp_status gp_curl_load(const gp_curl **out, gp_error *err);
 
-/* Return whether a transfer that ended with this code and HTTP status may succeed if it is repeated. */
+/* Return whether a transfer that ended with this code and HTTP status may succeed if retried. */
 bool gp_curl_is_transient(CURLcode code, long http);
 
 #endif

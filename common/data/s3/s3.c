@@ -1,4 +1,5 @@
-/* s3.c -- s3.h is the manual.  It stays whole, though it is long: the life of one request, from its words to the last try. */
+/* S3 requests: sign, send, check the response, retry. See s3.h for the interface. The file is long
+ * because it keeps one request together, from the query string to the last retry. */
 #include "common/data/s3/s3.h"
 
 #include <pthread.h>
@@ -23,29 +24,29 @@ struct gp_s3 {
     gp_s3_source source;
     gp_s3_patience patience;
     const gp_curl *curl;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects all fields below */
     CURL *idle[GP_S3_CONNECTIONS_MAX];
     uint32_t idle_count;
     gp_s3_credentials credentials;
-    uint64_t secrets_version; /* of the pool's secrets when the credentials were looked for */
+    uint64_t secrets_version; /* version of the pool's secrets when the credentials were read */
     _Atomic uint64_t requests, retries;
 };
 
-/* One request and what came back at the last try. */
+/* One request, and the response to the latest attempt. */
 typedef struct s3_request {
     gp_s3 *s3;
     char url[GP_S3_URL_BYTES_MAX];
-    char name[GP_S3_KEY_BYTES_MAX + 80]; /* for people */
-    char range[64];                      /* "": none */
-    gp_s3_range *wanted;                 /* NULL: a listing */
+    char name[GP_S3_KEY_BYTES_MAX + 80]; /* object name for messages */
+    char range[64];                      /* value of the Range header; "": whole object */
+    gp_s3_range *wanted;                 /* requested range and expected tag; NULL: a listing */
     gp_buffer *body;
-    char from[200]; /* the credentials' source */
+    char from[200]; /* origin of the credentials, for messages */
 
     CURLcode code;
     long http;
     uint64_t tag, object_bytes, range_begin;
-    char region[64]; /* the bucket's, as the server says */
-    time_t date;     /* the server's clock; 0: not said */
+    char region[64]; /* bucket region as reported by the server */
+    time_t date;     /* server clock; 0: not reported */
     bool has_range, too_long;
     gp_error body_error;
     size_t problem_bytes;
@@ -55,7 +56,7 @@ typedef struct s3_request {
 
 /* ---- opening ---- */
 
-/* One that does not know how to sign would show the secret as a password. */
+/* Require a libcurl that can sign. An older one would send the secret as a password. */
 static gp_status curl_check(const gp_curl *curl, gp_error *err)
 {
     const curl_version_info_data *version = curl->version_info(CURLVERSION_NOW);
@@ -66,7 +67,8 @@ static gp_status curl_check(const gp_curl *curl, gp_error *err)
                          version->version);
 }
 
-/* Signatures keep the secret, but not the token and the data, from who listens: said once. */
+/* Warn once if the connection is not encrypted. Signatures protect the secret, but an eavesdropper
+ * sees the data and the session token. */
 static void open_told(const gp_s3_source *source)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -147,10 +149,10 @@ static CURL *handle_take(gp_s3 *s3)
     return handle != NULL ? handle : s3->curl->easy_init();
 }
 
-/* With its connection still open. */
+/* Return a handle to the idle list with its connection open, or free it if the list is full. */
 static void handle_give(gp_s3 *s3, CURL *handle)
 {
-    s3->curl->easy_reset(handle); /* forgets the credentials */
+    s3->curl->easy_reset(handle); /* removes the credentials from the handle */
     pthread_mutex_lock(&s3->lock);
     if (s3->idle_count < GP_S3_CONNECTIONS_MAX) {
         s3->idle[s3->idle_count++] = handle;
@@ -161,7 +163,8 @@ static void handle_give(gp_s3 *s3, CURL *handle)
         s3->curl->easy_cleanup(handle);
 }
 
-/* With the lock held: look for them again.  Whether they are others; what was there stays if there are none. */
+/* Read the credentials again; keep the old ones if none are found. Return whether they changed.
+ * Call with the lock held. */
 static bool credentials_renew(gp_s3 *s3)
 {
     gp_s3_credentials now;
@@ -189,7 +192,7 @@ static bool credentials_changed(gp_s3 *s3)
     return changed;
 }
 
-/* Sign with what is known now; *headers is the caller's to free after the transfer. */
+/* Sign a request with the current credentials. The caller frees *headers after the transfer. */
 static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **headers)
 {
     gp_s3 *s3 = request->s3;
@@ -201,7 +204,9 @@ static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **h
     pthread_mutex_lock(&s3->lock);
     if (gp_secrets_version() != s3->secrets_version)
         credentials_renew(s3);
-    /* Without signing, name and password would be sent as they are. */
+
+    /* If signing is not enabled, id and secret must not be set: libcurl would send them as a plain
+     * name and password. */
     if (s3->curl->easy_setopt(handle, CURLOPT_AWS_SIGV4, algorithm) == CURLE_OK) {
         s3->curl->easy_setopt(handle, CURLOPT_USERNAME, s3->credentials.id);
         s3->curl->easy_setopt(handle, CURLOPT_PASSWORD, s3->credentials.secret);
@@ -215,7 +220,7 @@ static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **h
     pthread_mutex_unlock(&s3->lock);
 }
 
-/* ---- one try ---- */
+/* ---- one attempt ---- */
 
 static size_t on_body(char *data, size_t size, size_t count, void *context)
 {
@@ -239,7 +244,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
     return gp_buffer_append(request->body, data, bytes, &request->body_error) == GP_OK ? bytes : 0;
 }
 
-/* The value of a header line of that name; NULL: another. */
+/* Return the value in a header line with this name; NULL: another header. */
 static const char *header_value(const char *line, size_t bytes, const char *name, size_t *length)
 {
     size_t skip = strlen(name);
@@ -267,7 +272,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     const char *value;
     char text[80];
 
-    if (bytes > 9 && strncmp(line, "HTTP/", 5) == 0) { /* of each answer: a proxy's, then the server's */
+    /* a proxy may send a status line before the server does */
+    if (bytes > 9 && strncmp(line, "HTTP/", 5) == 0) {
         const char *code = memchr(line, ' ', bytes);
 
         header_copy(text, sizeof(text), code == NULL ? "" : code, code == NULL ? 0 : 4);
@@ -351,7 +357,7 @@ static gp_status request_try(s3_request *request, gp_error *err)
     return GP_OK;
 }
 
-/* ---- what came of it ---- */
+/* ---- checking the response ---- */
 
 static bool code_is(const gp_s3_problem *problem, const char *const *codes)
 {
@@ -360,7 +366,7 @@ static bool code_is(const gp_s3_problem *problem, const char *const *codes)
     return *codes != NULL;
 }
 
-/* Return whether the request may succeed if it is repeated. */
+/* Return whether the request may succeed if retried. */
 static bool is_passing(const s3_request *request, const gp_s3_problem *problem)
 {
     static const char *const codes[] = { "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable",
@@ -410,7 +416,7 @@ static gp_status fail_moved(const s3_request *request, const gp_s3_problem *prob
                    request->name, region, source->region, region);
 }
 
-/* An answer that is none of 2xx. */
+/* Fail with a message for a response whose status is not 2xx. */
 static gp_status fail_answer(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
 {
     if (request->http / 100 == 3 || strcmp(problem->code, "AuthorizationHeaderMalformed") == 0)
@@ -431,7 +437,7 @@ static gp_status fail_answer(const s3_request *request, const gp_s3_problem *pro
                    request->http, problem->code, problem->message, request->s3->patience.tries);
 }
 
-/* The bytes are there: are they the ones that were asked for?  *again: they may be at another try. */
+/* Check that a successful response has the requested bytes. *again: a retry may help. */
 static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
 {
     gp_s3_range *wanted = request->wanted;
@@ -456,7 +462,7 @@ static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
     return GP_OK;
 }
 
-/* GP_OK, or why not.  *again: another try may do better. */
+/* Check the response to an attempt. *again: a retry may help. */
 static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
 {
     gp_s3_problem problem;
@@ -483,8 +489,9 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
                    *again ? request->s3->patience.tries : 1);
 }
 
-/* Sleep before another attempt: exponential backoff less a random part of up to half of it (jitter), taken from the
- * nanoseconds of the clock, so that clients refused together do not retry together. */
+/* Sleep before a retry. The delay is exponential, less a random part of up to one half (jitter), so
+ * that clients rejected together do not retry together. The clock's nanoseconds provide the
+ * randomness. */
 static void wait_some(const gp_s3 *s3, uint32_t attempt)
 {
     uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
@@ -493,6 +500,8 @@ static void wait_some(const gp_s3 *s3, uint32_t attempt)
     gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));
 }
 
+/* Send a request until it succeeds or the attempts are used up. After a rejection, read the
+ * credentials again; if they changed, retry once at no cost. */
 static gp_status request_run(s3_request *request, gp_error *err)
 {
     gp_s3 *s3 = request->s3;
@@ -523,7 +532,7 @@ static gp_status request_run(s3_request *request, gp_error *err)
     return status;
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
 static gp_status request_new(s3_request **out, gp_s3 *s3, const char *key, gp_buffer *body, gp_error *err)
 {
@@ -571,22 +580,28 @@ gp_status gp_s3_read(gp_s3 *s3, gp_s3_range *range, gp_buffer *out, gp_error *er
     return status;
 }
 
-/* Pages are asked for by the last key of the one before: a token of S3's would do too, but has a plus in it as often as not,
- * and libcurls from 8.14 on sign a plus in a query wrongly (seen with 8.16).  With those a text is asked for up to its first
- * plus, and what comes too much is passed over. */
+/* State of a listing in pages.
+ *
+ * Each page is requested with start-after set to the last key of the previous page. A continuation
+ * token would also work, but often contains a plus, and libcurl since 8.14 signs a plus in a query
+ * incorrectly (seen with 8.16). With such a version, prefix and key are cut at the first plus, and
+ * the surplus results are skipped. */
 typedef struct list_walk {
     gp_s3_visit visit;
     void *context;
     const char *name, *prefix;
-    char asked[GP_S3_KEY_BYTES_MAX + 2]; /* the prefix as it is sent */
-    char after[GP_S3_KEY_BYTES_MAX + 2]; /* start-after; "": from the beginning */
-    bool roughly;                        /* more may come than was wanted */
-    bool over;                           /* what comes is behind the prefix */
+    char asked[GP_S3_KEY_BYTES_MAX + 2]; /* prefix as sent */
+    char after[GP_S3_KEY_BYTES_MAX + 2]; /* start-after as sent; "": from the beginning */
+    /* the request was cut at a plus, so surplus keys may arrive */
+    bool roughly;
+    /* a key behind the prefix was seen: the listing is complete */
+    bool over;
     char last[GP_S3_KEY_BYTES_MAX + 1];
-    uint64_t count; /* of keys that were new */
+    uint64_t count; /* number of new keys so far */
 } list_walk;
 
-/* The text, or less of it where it cannot be signed; whether it is all. */
+/* Copy a text to `out`, or only the part before the first plus, followed by `end`, if this libcurl
+ * cannot sign a plus. Return whether the copy is complete. */
 static bool signable_copy(const gp_s3 *s3, char *out, const char *text, const char *end)
 {
     size_t length = strcspn(text, "+");
@@ -600,7 +615,8 @@ static bool signable_copy(const gp_s3 *s3, char *out, const char *text, const ch
     return whole;
 }
 
-/* The parameters in the order of their names, as they are signed. */
+/* Append the query parameters to the URL, sorted by name as the signature requires. Return false if
+ * they do not fit. */
 static bool list_query(char *url, size_t bytes, const list_walk *walk)
 {
     size_t used = strlen(url);
@@ -616,7 +632,8 @@ static bool list_query(char *url, size_t bytes, const list_walk *walk)
     return used < bytes && gp_s3_encode(url + used, bytes - used, walk->after, false);
 }
 
-/* Keys rise: so a server that goes round in circles is found out, and a key is not there twice. */
+/* Check one listed key and pass it to the visitor. Keys must increase: this detects a server that
+ * repeats pages, and excludes duplicates. */
 static gp_status list_object(void *context, const gp_s3_object *object, gp_error *err)
 {
     list_walk *walk = context;
@@ -638,7 +655,7 @@ static gp_status list_object(void *context, const gp_s3_object *object, gp_error
                                    object->key);
 }
 
-/* One page; *more: there is another, which begins behind walk->last. */
+/* Request one page. *more: another page follows, starting behind walk->last. */
 static gp_status list_page(s3_request *request, const char *base, list_walk *walk, bool *more, gp_error *err)
 {
     uint64_t before = walk->count;
@@ -659,7 +676,8 @@ static gp_status list_page(s3_request *request, const char *base, list_walk *wal
         return gp_fail(
             err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new%s", request->name,
             walk->roughly ? "; this libcurl cannot sign a '+', and too many keys are alike before it" : "");
-    if (!signable_copy(request->s3, walk->after, walk->last, "*")) /* the character before the plus */
+    /* '*' precedes '+' in byte order */
+    if (!signable_copy(request->s3, walk->after, walk->last, "*"))
         walk->roughly = true;
     return GP_OK;
 }

@@ -1,13 +1,15 @@
-/* s3.h -- objects of one bucket: listed, and read in ranges, from any number of threads.
+/* Read objects in one S3 bucket: list them, and read ranges of them, from any number of threads.
  *
- * Requests are signed by libcurl (AWS Signature Version 4).  Each thread that is in a call has a connection of its own, which
- * is kept for the next call.
+ * libcurl signs the requests (AWS Signature Version 4). Each thread uses its own connection during
+ * a call; idle connections are kept for later calls.
  *
- *   request --2xx--> done                          the right number of bytes, of the object that was listed
- *      ^ `--> 5xx, 408, 429, cut, stalled, refused --> wait 0.2 s, doubled each time, less up to half at random --.
- *      |-------------------------------------------------------------------------------- up to 5 tries ----------'
- *      `--403 with credentials that have changed meanwhile (refreshed secrets, a rewritten file): at once, with the new ones
- *   anything else: an error that says what S3 said, and what helps */
+ *   response                      reaction
+ *   2xx                           done, if size and ETag match the listing
+ *   5xx, 408, 429, cut, stalled,  retry after 0.2 s, doubled each time, less up to half at
+ *   connection refused            random; up to 5 attempts
+ *   403, credentials changed      retry at once with the new credentials (refreshed secrets, or a
+ *                                 rewritten file)
+ *   any other                     fail, with the S3 error and a remedy in the message */
 #ifndef GP_S3_H
 #define GP_S3_H
 
@@ -17,42 +19,49 @@
 
 enum { GP_S3_CONNECTIONS_MAX = 64 };
 
-typedef struct gp_s3 gp_s3; /* opaque */
+typedef struct gp_s3 gp_s3;
 
-/* 0: the default. */
+/* Retry limits and timeouts; 0 selects the default. */
 typedef struct gp_s3_patience {
-    uint32_t tries;     /* 5 */
-    uint32_t wait_ms;   /* before the second try: 200 */
-    uint32_t connect_s; /* to connect: 10 */
-    uint32_t stall_s;   /* with fewer than 1,024 bytes a second: 20 */
+    uint32_t tries;     /* attempts; default 5 */
+    uint32_t wait_ms;   /* delay before the first retry; default 200 */
+    uint32_t connect_s; /* connect timeout; default 10 */
+    uint32_t stall_s;   /* timeout for less than 1,024 bytes per second; default 20 */
 } gp_s3_patience;
 
-/* gp_s3_open -- nothing is asked of the server yet.  The source is completed (gp_s3_source_complete()); patience may be NULL.
- * GP_ENOENT: no libcurl.  GP_EPERM: no credentials. */
+/* Prepare access to a bucket, without contacting the server. Missing settings are filled in by
+ * gp_s3_source_complete(). patience may be NULL. GP_ENOENT: libcurl is not installed. GP_EPERM: no
+ * credentials. */
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err);
-void gp_s3_close(gp_s3 *s3); /* accepts NULL; no thread is in a call */
+void gp_s3_close(gp_s3 *s3); /* accepts NULL; no thread may be in a call */
 
 const gp_s3_source *gp_s3_get_source(const gp_s3 *s3);
 
-/* gp_s3_list -- visit every object whose key begins with prefix, in the order of the keys.  What visit() returns ends it.
- * GP_ENOENT: no such bucket; a prefix without objects is no error here. */
+/* Call `visit` for every object whose key starts with `prefix`, in key order. A status other than
+ * GP_OK from `visit` ends the listing and is returned. GP_ENOENT: the bucket does not exist. A
+ * prefix without objects is not an error. */
 gp_status gp_s3_list(gp_s3 *s3, const char *prefix, gp_s3_visit visit, void *context, gp_error *err);
 
 #define GP_S3_REST UINT64_MAX
 
 typedef struct gp_s3_range {
     const char *key;
-    uint64_t offset, bytes; /* GP_S3_REST: all behind offset, as far as the buffer may grow */
-    uint64_t tag;           /* what its tag has to be, 0: any.  On return its own, 0: the server gives none */
-    uint64_t object_bytes;  /* on return, of the whole object */
+    /* bytes = GP_S3_REST: everything from offset to the end, up to the buffer's limit */
+    uint64_t offset, bytes;
+    /* in: required tag; 0: any. out: the object's tag; 0: the server sent none */
+    uint64_t tag;
+    uint64_t object_bytes; /* out: size of the whole object */
 } gp_s3_range;
 
-/* gp_s3_read -- replace what is in out by the bytes of the range.
- * GP_ENOENT: no such object.  GP_ECORRUPT: it is another than was listed, or longer or shorter than the server said.
- * GP_EPERM: refused.  GP_EIO: not to be had after all tries. */
+/* Read a range into `out`, replacing its contents.
+ *
+ *   GP_ENOENT: the object does not exist
+ *   GP_ECORRUPT: the object differs from the listed one, or its size from the announced one
+ *   GP_EPERM: access denied
+ *   GP_EIO: all attempts failed */
 gp_status gp_s3_read(gp_s3 *s3, gp_s3_range *range, gp_buffer *out, gp_error *err);
 
-/* Requests sent and tries repeated so far. */
+/* Requests sent and retries so far. */
 typedef struct gp_s3_stats {
     uint64_t requests, retries;
 } gp_s3_stats;

@@ -1,3 +1,4 @@
+/* Find S3 credentials in the pool's secrets, the environment, or the AWS files. */
 #include "common/data/s3/s3_credentials.h"
 
 #include <ctype.h>
@@ -11,9 +12,9 @@
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
-/* ---- AWS's files ---- */
+/* ---- AWS files ---- */
 
-/* A line without spaces at its ends; the text behind it, NULL at the end. */
+/* Take one line and trim it. Return the text behind it; NULL: this was the last line. */
 static const char *line_take(const char *text, const char **begin, size_t *length)
 {
     size_t bytes = strcspn(text, "\n");
@@ -30,7 +31,7 @@ static const char *line_take(const char *text, const char **begin, size_t *lengt
     return next;
 }
 
-/* [NAME] and [profile NAME] are one. */
+/* Return whether a line is the header of a section. [NAME] and [profile NAME] are equivalent. */
 static bool section_is(const char *line, size_t length, const char *section)
 {
     const char *name = line + 1, *end = line + length - 1;
@@ -91,7 +92,8 @@ static bool file_path(char path[PATH_MAX], const char *variable, const char *bel
     return home != NULL && home[0] == '/' && snprintf(path, PATH_MAX, "%s/%s", home, below_home) < PATH_MAX;
 }
 
-/* A whole file; NULL: there is none, or it is too large.  Wiped and freed by file_free(). */
+/* Read a whole file. NULL: no such file, or larger than FILE_BYTES_MAX. file_free() wipes and frees
+ * the text. */
 static char *file_read(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "re");
@@ -99,7 +101,7 @@ static char *file_read(const char *path, size_t *bytes)
 
     *bytes = 0;
     if (text != NULL) {
-        setvbuf(file, NULL, _IONBF, 0); /* its buffer would not be wiped */
+        setvbuf(file, NULL, _IONBF, 0); /* unbuffered: stdio's buffer would not be wiped */
         *bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
     }
     if (file != NULL)
@@ -159,7 +161,7 @@ static bool file_find(gp_s3_credentials *out, const char *variable, const char *
     return found;
 }
 
-/* ---- variables ---- */
+/* ---- environment variables ---- */
 
 static bool variable_get(const char *name, char *value, size_t bytes)
 {
@@ -186,7 +188,7 @@ gp_status gp_s3_credentials_find(gp_s3_credentials *out, const char *profile, gp
 
     gp_secret_guard();
     *out = (gp_s3_credentials){ .token = "" };
-    /* A profile that was asked for by name is meant, whatever else there is. */
+    /* A profile requested by name takes precedence over secrets and environment. */
     if ((profile[0] == '\0' &&
          variables_find(out, gp_secrets_get, "the pool's secrets (`gradpool up --secret-env`)")) ||
         (profile[0] == '\0' && variables_find(out, variable_get, "the environment (AWS_ACCESS_KEY_ID)")) ||

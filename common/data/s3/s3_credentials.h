@@ -1,4 +1,5 @@
-/* s3_credentials.h -- who we are to S3: from the pool's secrets, the environment, or AWS's two files, in this order. */
+/* Find S3 credentials: first in the pool's secrets, then in the environment, then in the two AWS
+ * configuration files. */
 #ifndef GP_S3_CREDENTIALS_H
 #define GP_S3_CREDENTIALS_H
 
@@ -7,23 +8,26 @@
 
 #include "common/base/error.h"
 
-enum { GP_S3_TOKEN_BYTES_MAX = 8192 }; /* session tokens have some 1,000 */
+enum { GP_S3_TOKEN_BYTES_MAX = 8192 }; /* session tokens have about 1,000 bytes */
 
 typedef struct gp_s3_credentials {
     char id[160], secret[256], token[GP_S3_TOKEN_BYTES_MAX]; /* token "": none */
-    char from[200]; /* where they are from, for people: no value of them */
+    /* origin for messages; contains no secret */
+    char from[200];
 } gp_s3_credentials;
 
-/* gp_s3_credentials_find -- wiped by gp_secret_wipe().  A process that has found any leaves no core file from then on.
- *   profile  "" = AWS_PROFILE, else "default"
- * GP_EPERM: none; the message lists where they were looked for and what helps. */
+/* Find credentials. The caller wipes them with gp_secret_wipe(). Calling this disables core dumps
+ * for the process. profile "": AWS_PROFILE, or else "default". GP_EPERM: none found; the message
+ * lists the places searched and a remedy. */
 gp_status gp_s3_credentials_find(gp_s3_credentials *out, const char *profile, gp_error *err);
 
-/* gp_s3_profile_get -- a setting of a profile in ~/.aws/config (AWS_CONFIG_FILE), such as "region". */
+/* Get a setting such as "region" from a profile in ~/.aws/config (AWS_CONFIG_FILE). Return false if
+ * it is not set. */
 bool gp_s3_profile_get(const char *profile, const char *setting, char *value, size_t bytes);
 
-/* gp_s3_ini_get -- a setting of a section of such a file's text: [NAME] or [profile NAME], lines of `name = value`, comments
- * after # and ;.  The last one counts. */
+/* Get a setting from a section ([NAME] or [profile NAME]) of configuration text. The text has `name
+ * = value` lines, and comments after # or ;. The last occurrence wins. Return false if there is
+ * none. */
 bool gp_s3_ini_get(const char *text, const char *section, const char *setting, char *value, size_t bytes);
 
 #endif

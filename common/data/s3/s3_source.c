@@ -1,3 +1,4 @@
+/* Parse and format s3:// sources, and build request URLs. */
 #include "common/data/s3/s3_source.h"
 
 #include <stdio.h>
@@ -44,7 +45,9 @@ static bool endpoint_take(gp_s3_source *source, const char *value)
     length = strlen(source->endpoint);
     while (length > 0 && source->endpoint[length - 1] == '/')
         source->endpoint[--length] = '\0';
-    /* A name and password there would be a secret in a place that is shown. */
+
+    /* Reject a user name and password in the URL: the endpoint is shown in messages. Reject a path,
+     * too. */
     return strchr(source->endpoint, '@') == NULL && strchr(strstr(source->endpoint, "://") + 3, '/') == NULL;
 }
 
@@ -192,7 +195,8 @@ static const char *variable(const char *name)
     return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
-/* From the variables, else from the profile; one that is malformed is an error that names it. */
+/* Take a setting from the first variable that is set, or else from the profile. GP_EINVAL: the
+ * value is malformed; the message names its origin. */
 static gp_status setting_find(gp_s3_source *source, const char *const *variables, const char *setting,
                               bool (*take)(gp_s3_source *, const char *), const char *wanted, gp_error *err)
 {
@@ -216,7 +220,8 @@ gp_status gp_s3_source_complete(gp_s3_source *source, gp_error *err)
     static const char *const regions[] = { "AWS_REGION", "AWS_DEFAULT_REGION", NULL };
     gp_status status = GP_OK;
 
-    /* Credentials in the environment are preferred to a profile that is only named there. */
+    /* If the environment has credentials, they take precedence over a profile that only AWS_PROFILE
+     * names. */
     if (source->profile[0] == '\0' && variable("AWS_PROFILE") != NULL &&
         variable("AWS_ACCESS_KEY_ID") == NULL && !profile_take(source, variable("AWS_PROFILE")))
         return gp_fail(err, GP_EINVAL, "AWS_PROFILE is not the name of a profile");
@@ -227,7 +232,7 @@ gp_status gp_s3_source_complete(gp_s3_source *source, gp_error *err)
     if (status == GP_OK && source->region[0] == '\0')
         strcpy(source->region, "us-east-1");
     if (!source->path_style_given) {
-        /* A certificate for *.s3.amazonaws.com is none for a.b.s3.amazonaws.com. */
+        /* A certificate for *.s3.amazonaws.com does not match a.b.s3.amazonaws.com. */
         source->path_style = source->endpoint[0] != '\0' || strchr(source->bucket, '.') != NULL;
         source->path_style_given = true;
     }
@@ -281,7 +286,8 @@ bool gp_s3_encode(char *out, size_t bytes, const char *text, bool keep_slashes)
     return true;
 }
 
-/* URLs lose such components on their way; newer libcurls do not sign what keeps them. */
+/* Return whether a key has a component . or .. URL parsers remove such components, and newer
+ * versions of libcurl do not sign URLs that keep them. */
 static bool has_dots(const char *key)
 {
     while (key != NULL) {

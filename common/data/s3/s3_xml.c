@@ -1,3 +1,5 @@
+/* A minimal parser for S3 response documents. It accepts elements, text and entities, and rejects
+ * all else. */
 #include "common/data/s3/s3_xml.h"
 #include "common/base/memory/hash.h"
 
@@ -6,14 +8,15 @@
 
 enum { DEPTH_MAX = 8, NAME_MAX_BYTES = 64 };
 
-/* A position in the document; names of the elements that are open. */
+/* Parser position, and the names of the open elements. */
 typedef struct xml_scan {
     const char *text, *at, *end;
     char open[DEPTH_MAX][NAME_MAX_BYTES];
     int depth;
-    char value[GP_S3_TEXT_BYTES_MAX]; /* of the element that was closed last, if it held text alone */
-    bool closed;                      /* the last step closed open[depth] */
-    const char *cause;                /* of a failure */
+    /* text of the element closed last, if it had no child elements */
+    char value[GP_S3_TEXT_BYTES_MAX];
+    bool closed;       /* the last step closed the element named open[depth] */
+    const char *cause; /* why parsing failed; NULL: no failure */
 } xml_scan;
 
 static bool scan_fail(xml_scan *scan, const char *cause)
@@ -28,7 +31,7 @@ static bool is_name(char c)
            c == '_' || c == '-' || c == '.';
 }
 
-/* A code point as UTF-8; 0 bytes: none. */
+/* Encode a code point as UTF-8. Return the number of bytes; 0: not a valid code point. */
 static size_t utf8_put(char out[4], unsigned long code)
 {
     if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
@@ -55,7 +58,8 @@ static size_t utf8_put(char out[4], unsigned long code)
     return 4;
 }
 
-/* &amp; and its like at `at`; NULL: none. */
+/* Decode an entity such as &amp; or &#38;. Return the position behind it; NULL: malformed or
+ * unknown. */
 static const char *entity_take(const char *at, const char *end, char out[4], size_t *bytes)
 {
     static const struct {
@@ -90,7 +94,7 @@ static const char *entity_take(const char *at, const char *end, char out[4], siz
     return *bytes == 0 ? NULL : at + length + 1;
 }
 
-/* The text up to the next '<' into value. */
+/* Decode text up to the next '<' into scan->value. */
 static bool text_take(xml_scan *scan)
 {
     size_t used = 0;
@@ -140,7 +144,8 @@ static bool tag_close(xml_scan *scan, const char *name, size_t length)
     return true;
 }
 
-/* One tag with the text before it.  false: the end, or a failure (cause). */
+/* Parse one tag and the text before it. Return false at the end, or on failure (scan->cause is
+ * set). */
 static bool scan_step(xml_scan *scan)
 {
     const char *name, *close;
@@ -182,7 +187,7 @@ static bool is_closed(const xml_scan *scan, int depth, const char *name)
     return scan->closed && scan->depth == depth && strcmp(scan->open[depth], name) == 0;
 }
 
-/* As browsers send forms: %XX, and + for a space.  In place; false: malformed, or a zero byte. */
+/* Decode %XX, and + as a space, in place. Return false if malformed, or if a zero byte results. */
 static bool url_decode(char *text)
 {
     char *out = text;
@@ -225,7 +230,7 @@ static bool size_parse(const char *text, uint64_t *out)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out < (uint64_t)1 << 60;
 }
 
-/* The object whose element is open. */
+/* Properties of the object being parsed. */
 typedef struct object_parts {
     char key[GP_S3_TEXT_BYTES_MAX];
     bool has_key, has_size;
@@ -252,7 +257,8 @@ static bool object_take(xml_scan *scan, object_parts *parts, bool encoded)
 gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, const char *name,
                            gp_s3_visit visit, void *context, gp_error *err)
 {
-    /* Said behind the keys by some, so it is looked for first; a '<' in a key would be an entity. */
+    /* Some servers put EncodingType behind the keys, so search for it first. A '<' in a key would
+     * be an entity, so the search cannot match a key. */
     const bool encoded = strstr(text, "<EncodingType>url</EncodingType>") != NULL;
     xml_scan scan = { .text = text, .at = text, .end = text + bytes };
     object_parts parts = { .has_key = false };
@@ -290,7 +296,7 @@ gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, cons
                          name, (size_t)(scan.at - text), bytes, scan.cause);
 }
 
-/* Printable, cut to fit. */
+/* Copy text, truncated to fit, with control characters replaced by spaces. */
 static void words_copy(char *out, size_t bytes, const char *from)
 {
     size_t used = 0;

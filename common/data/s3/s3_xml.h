@@ -1,7 +1,8 @@
-/* s3_xml.h -- the two documents that S3 answers with: a page of a listing (ListObjectsV2) and an error.
+/* Parse the two kinds of S3 response documents: a page of a listing (ListObjectsV2), and an error.
  *
- * Not XML, but what these are made of: elements, text and the five entities.  Everything has a ceiling; a document type,
- * CDATA and anything else that such a document does not have is refused. */
+ * This is not a complete XML parser. It accepts elements, text, the five predefined entities and
+ * numeric ones. Document types, CDATA and all other constructs are rejected. Sizes and nesting
+ * depth are limited. */
 #ifndef GP_S3_XML_H
 #define GP_S3_XML_H
 
@@ -12,7 +13,8 @@
 #include "common/base/error.h"
 
 enum {
-    GP_S3_PAGE_BYTES_MAX = 8 << 20, /* 1,000 keys of 1,024 bytes, each encoded in three */
+    /* 1,000 keys with 1,024 bytes, three characters per encoded byte */
+    GP_S3_PAGE_BYTES_MAX = 8 << 20,
     GP_S3_PAGE_OBJECTS_MAX = 1000,
     GP_S3_TEXT_BYTES_MAX = 4096,
 };
@@ -20,19 +22,19 @@ enum {
 typedef struct gp_s3_object {
     const char *key;
     uint64_t bytes;
-    uint64_t tag; /* of its ETag: gp_s3_tag() */
+    uint64_t tag; /* hash of the ETag, see gp_s3_tag(); 0: none */
 } gp_s3_object;
 
 typedef gp_status (*gp_s3_visit)(void *context, const gp_s3_object *object, gp_error *err);
 
-/* What a page says besides the objects. */
+/* Properties of a page besides its objects. */
 typedef struct gp_s3_page {
-    bool truncated; /* there are more, behind the last key of this one */
+    bool truncated; /* more objects follow behind the last key */
     uint32_t count;
 } gp_s3_page;
 
-/* gp_s3_page_parse -- visit each object of a page, in its order.  text[bytes] must be NUL.
- * GP_ECORRUPT: not such a document; the message has `name` and the byte.  GP_ELIMIT. */
+/* Call `visit` for each object in a page, in document order. text[bytes] must be NUL. GP_ECORRUPT:
+ * malformed; the message has `name` and the byte position. GP_ELIMIT: too many objects. */
 gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, const char *name,
                            gp_s3_visit visit, void *context, gp_error *err);
 
@@ -40,10 +42,12 @@ typedef struct gp_s3_problem {
     char code[64], message[160], region[64];
 } gp_s3_problem;
 
-/* gp_s3_problem_parse -- what it says, as far as it does: a proxy's page is none. */
+/* Parse an error document. Fields that cannot be found stay empty, for example in a proxy's error
+ * page. */
 void gp_s3_problem_parse(gp_s3_problem *out, const char *text, size_t bytes);
 
-/* Of an ETag, quotes or not: a number that differs when it does; never 0. */
+/* Hash an ETag, ignoring quotes. Different tags give different numbers, except for hash collisions.
+ * Never returns 0. */
 uint64_t gp_s3_tag(const char *etag, size_t bytes);
 
 #endif
