@@ -1,14 +1,19 @@
-/* door.c -- the daemon's side of the door.
+/* Daemon side of the control socket.
  *
- * One epoll descriptor holds the listener, a timer and every connection, so a daemon polls one thing.
+ * One epoll descriptor contains the listener, a timer and all connections, so a daemon has a single
+ * descriptor to poll.
  *
- *   accept -> SILENT --hello--> KNOCKED --admit--> INSIDE       end of file from KNOCKED or INSIDE: event GONE
- *               |  2 s, stranger    |  refuse                   end of file from SILENT: nobody was there
- *               v                   v
- *             closed              closed
+ *   accept -> SILENT --hello--> KNOCKED --admit--> INSIDE
+ *               |                  |
+ *               | timeout (2 s),   | refuse
+ *               | invalid hello    |
+ *               v                  v
+ *             closed            closed
  *
- * A refusal is: shut reading, read what is there, answer, close.  Closing with unread bytes would turn the answer
- * into ECONNRESET at the other end. */
+ * End of file in KNOCKED or INSIDE produces a GONE event; in SILENT it produces none.
+ *
+ * To refuse a peer, stop reading, drain the receive queue, send the reply, and close. If unread
+ * bytes were left at close, the peer would get ECONNRESET instead of the reply. */
 #include "proto/local/door.h"
 
 #include <errno.h>
@@ -26,20 +31,21 @@
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 
+/* State of a connection slot; the diagram above shows the transitions. */
 typedef enum stage { FREE, SILENT, KNOCKED, INSIDE } stage;
 
 typedef struct connection {
     stage stage;
     int fd;
-    uint64_t id; /* turn << 16 | place in the table */
+    uint64_t id; /* turn << 16 | index in the table */
     pid_t pid;
-    uint32_t protocol;   /* the common one */
-    int64_t deadline_ms; /* of SILENT */
-    bool excused;        /* it was extended */
-    uint32_t next;       /* of FREE: the next free one, from 1 */
+    uint32_t protocol;   /* common version */
+    int64_t deadline_ms; /* SILENT: when the hello must have arrived */
+    bool excused;        /* the deadline has been extended once */
+    uint32_t next;       /* FREE: index of the next free slot plus 1; 0: none */
 } connection;
 
-/* What epoll hands back: connection ids start at 1 << 16. */
+/* Epoll tags. Connections use their id, which is at least 1 << 16. */
 enum {
     TAG_LISTENER = 0,
     TAG_TIMER = 1,
@@ -49,12 +55,18 @@ enum {
     LATE_MS = 500
 };
 
+/* A listening control socket and its connections. */
 struct gp_door {
     gp_listener listener;
     int epoll, timer;
-    int spare; /* given up for a moment when there is no other descriptor, to say so */
+
+    /* reserve descriptor, closed for a short time to refuse a client when no other is left */
+    int spare;
+
+    /* true: the listener is out of epoll until the timer fires. */
     bool paused;
-    /* [0, used) were used once; those of them that are free are linked from `free`. */
+
+    /* The first `used` slots have been in use; the free ones among them form a list from `free`. */
     connection *connections;
     uint32_t peers_max, used, free;
     uint64_t turn;
@@ -141,6 +153,7 @@ gp_door_stats gp_door_get_stats(const gp_door *door)
     return door->stats;
 }
 
+/* Return the open connection with this id; NULL: the id is no longer valid. */
 static connection *connection_find(const gp_door *door, uint64_t id)
 {
     connection *found = &door->connections[gp_door_place(id) % door->peers_max];
@@ -161,7 +174,8 @@ static void connection_free(gp_door *door, connection *peer)
 
 static void connection_close(gp_door *door, connection *peer)
 {
-    epoll_ctl(door->epoll, EPOLL_CTL_DEL, peer->fd, NULL); /* closing is not enough if someone holds a copy */
+    /* close() does not suffice if another process has a copy of the descriptor */
+    epoll_ctl(door->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
     close(peer->fd);
     connection_free(door, peer);
     door->stats.peers--;
@@ -172,10 +186,12 @@ static void reply_send(int fd, gp_status status, uint32_t protocol, uint64_t epo
     gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = status, .protocol = protocol, .epoch = epoch };
 
     snprintf(reply.text, sizeof(reply.text), "%.*s", (int)sizeof(reply.text) - 1, text);
-    /* A peer that is gone gives its notice by end of file: the result says nothing new. */
+
+    /* Ignore errors: if the peer exited, end of file reports it. */
     (void)!send(fd, &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+/* Send a refusal that the peer can read even after this side has closed the connection. */
 static void refuse_in_words(int fd, gp_status status, const char *text)
 {
     char rest[sizeof(gp_door_request)];
@@ -186,15 +202,17 @@ static void refuse_in_words(int fd, gp_status status, const char *text)
     reply_send(fd, status, GP_PROTOCOL, 0, text);
 }
 
-/* ---- time ---- */
+/* ---- timer ---- */
 
 static void timer_set(gp_door *door, int64_t at_ms)
 {
     struct itimerspec when = { .it_value = { at_ms / 1000, at_ms % 1000 * 1000000 } };
 
-    timerfd_settime(door->timer, TFD_TIMER_ABSTIME, &when, NULL); /* cannot fail with these arguments */
+    /* cannot fail with these arguments */
+    timerfd_settime(door->timer, TFD_TIMER_ABSTIME, &when, NULL);
 }
 
+/* Stop or resume accepting connections. */
 static void listener_pause(gp_door *door, bool paused)
 {
     struct epoll_event event = { .events = paused ? 0 : EPOLLIN, .data.u64 = TAG_LISTENER };
@@ -203,7 +221,7 @@ static void listener_pause(gp_door *door, bool paused)
     epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->listener.fd, &event);
 }
 
-/* Whether nothing of it waits to be read. */
+/* Return whether the receive queue of the connection is empty. */
 static bool connection_is_silent(const connection *peer)
 {
     char byte;
@@ -211,7 +229,9 @@ static bool connection_is_silent(const connection *peer)
     return recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
-/* Close who has been silent for too long, wake for the next.  Where we look late we were held up, as were others perhaps. */
+/* Close connections whose hello is overdue, and set the timer for the next deadline. A sweep that
+ * runs LATE_MS too late means that this process was suspended, and perhaps its peers too: it
+ * extends the deadline once. */
 static void door_sweep(gp_door *door)
 {
     int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
@@ -240,9 +260,10 @@ static void door_sweep(gp_door *door)
         timer_set(door, next_ms);
 }
 
-/* ---- arrivals ---- */
+/* ---- accepting ---- */
 
-/* No descriptor is left: spend the spare one on saying so. */
+/* Refuse a client although no descriptor is free: close the reserve descriptor and accept with
+ * it. */
 static void accept_exhausted(gp_door *door)
 {
     fd_close(door->spare);
@@ -255,12 +276,15 @@ static void accept_exhausted(gp_door *door)
         door->stats.refused++;
     }
     door->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || door->spare < 0) { /* another thread was faster: look again later, do not spin */
+
+    /* another thread took the descriptor: pause instead of spinning */
+    if (fd < 0 || door->spare < 0) {
         listener_pause(door, true);
         timer_set(door, gp_now_ms() + EXHAUSTED_PAUSE_MS);
     }
 }
 
+/* Return whether the peer runs under the uid of this process, and set *pid. */
 static bool peer_is_ours(int fd, pid_t *pid)
 {
     struct ucred who;
@@ -272,7 +296,7 @@ static bool peer_is_ours(int fd, pid_t *pid)
     return true;
 }
 
-/* NULL: as many are there as may be. */
+/* Return a free slot; NULL: all peers_max slots are in use. */
 static connection *connection_take(gp_door *door)
 {
     if (door->free == 0)
@@ -283,6 +307,7 @@ static connection *connection_take(gp_door *door)
     return peer;
 }
 
+/* Register an accepted connection, or refuse it with a reason. */
 static void connection_accept(gp_door *door, int fd)
 {
     connection *peer = NULL;
@@ -327,10 +352,11 @@ static void door_accept(gp_door *door)
         connection_accept(door, fd);
     else if (errno == EMFILE || errno == ENFILE)
         accept_exhausted(door);
-    /* Anything else: the peer left again, or nobody waits. */
+
+    /* Other errors: the client has disconnected, or no connection is pending. */
 }
 
-/* ---- what connections say ---- */
+/* ---- reading ---- */
 
 static void connection_refuse(gp_door *door, connection *peer, gp_status status, const char *text)
 {
@@ -338,12 +364,12 @@ static void connection_refuse(gp_door *door, connection *peer, gp_status status,
     connection_close(door, peer);
 }
 
-/* True when *event is a KNOCK. */
+/* Read and check the hello of a SILENT connection. Return true if *event is a KNOCK. */
 static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
 {
     struct {
         gp_door_hello hello;
-        char more; /* tells a longer packet from one that fits */
+        char more; /* nonempty if the packet is too long */
     } packet;
     ssize_t bytes = recv(peer->fd, &packet, sizeof(packet), MSG_DONTWAIT);
     gp_error err;
@@ -367,7 +393,8 @@ static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
         connection_refuse(door, peer, err.code, err.message);
         return false;
     }
-    /* Until the caller has answered, only a hang-up is news. */
+
+    /* Until the caller replies, wake up only if the peer hangs up. */
     struct epoll_event quiet = { .events = 0, .data.u64 = peer->id };
 
     epoll_ctl(door->epoll, EPOLL_CTL_MOD, peer->fd, &quiet);
@@ -384,7 +411,7 @@ static bool peer_gone(gp_door *door, connection *peer, gp_door_event *event)
     return true;
 }
 
-/* True when *event is something to show. */
+/* Handle a readable connection. Return true if *event is set. */
 static bool connection_read(gp_door *door, connection *peer, uint32_t events, gp_door_event *event)
 {
     gp_door_request request;

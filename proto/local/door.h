@@ -1,11 +1,13 @@
-/* door.h -- every daemon's plain local socket: who knocks, polite refusals, death notices, descriptors.
+/* Control socket: the local Unix socket of each daemon, for admission, failure detection and
+ * passing file descriptors.
  *
- * AF_UNIX, SOCK_SEQPACKET.  ZeroMQ cannot say who a peer is, refuse with a reason, or tell at once that a process
- * is gone; the kernel can.  A client connects, sends gp_door_hello, gets gp_door_reply, and keeps the connection
- * for as long as it lives: end of file is the notice of death, in both directions.
+ * The socket is AF_UNIX, SOCK_SEQPACKET. It does what ZeroMQ cannot: identify the peer process,
+ * refuse it with a reason, and report at once that a process exited. A client connects, sends a
+ * gp_door_hello, receives a gp_door_reply and keeps the connection open for its lifetime. End of
+ * file tells either side that the other process exited.
  *
- * All structs here travel as they are in memory (same host, same kernel); their layout is fixed and pinned by a
- * test.  All descriptors are close-on-exec and never block. */
+ * All structs are sent as they are in memory: both processes run on the same kernel. Their layout
+ * is fixed and checked by static assertions. All descriptors are close-on-exec and non-blocking. */
 #ifndef GP_DOOR_H
 #define GP_DOOR_H
 
@@ -18,117 +20,141 @@
 #define GP_DOOR_MAGIC 0x44504731u /* "1GPD" in memory */
 
 enum {
-    GP_DOOR_SILENCE_MS = 2000, /* a peer that connects and says nothing is closed then */
+    GP_DOOR_SILENCE_MS = 2000, /* a connection without a hello is closed after this time */
     GP_DOOR_TEXT_MAX = 232,
 };
 
+/* First packet on a connection, sent by the side that connected. */
 typedef struct gp_door_hello {
-    uint32_t magic; /* filled in by gp_door_connect() */
+    uint32_t magic; /* set by gp_door_connect() */
     uint32_t protocol_min, protocol_max;
     uint32_t role; /* gp_role */
-    uint32_t pid;  /* as the peer says; the kernel's word is in gp_door_event */
+    uint32_t pid;  /* as claimed by the peer; gp_door_event.pid comes from the kernel */
     uint32_t reserved;
-    uint8_t
-        session[16]; /* of a scheduler that calls a worker: its epoch, 8 bytes, then zeros; 0 = not told */
+
+    /* Session id. A scheduler that connects to a worker sends its 8-byte epoch and zeros instead;
+     * epoch 0: unknown. */
+    uint8_t session[16];
 } gp_door_hello;
 
+/* Reply to a hello: admission or refusal. */
 typedef struct gp_door_reply {
     uint32_t magic;
-    uint32_t status;   /* gp_status; GP_OK = come in */
-    uint32_t protocol; /* the common version */
+    uint32_t status;   /* gp_status; GP_OK: admitted */
+    uint32_t protocol; /* common protocol version */
     uint32_t reserved;
     uint64_t epoch;
-    char text[GP_DOOR_TEXT_MAX]; /* the refusal, a sentence */
+    char text[GP_DOOR_TEXT_MAX]; /* reason for the refusal */
 } gp_door_reply;
 
-/* What a descriptor is, or which one is asked for. */
+/* Packet after admission, in either direction. It describes the descriptor that it carries, or
+ * requests one. */
 typedef struct gp_door_request {
-    uint32_t magic; /* filled in on sending */
-    uint32_t what;  /* of the two ends' making */
+    uint32_t magic; /* set on sending */
+    uint32_t what;  /* meaning agreed between sender and receiver, not interpreted here */
     uint64_t lease;
     uint32_t generation;
-    uint32_t rank; /* from 0, of the sender */
+    uint32_t rank; /* rank of the sender, from 0 */
     uint8_t token[16];
 } gp_door_request;
 
-/* ---- the daemon's side: one descriptor to poll, one function to ask what happened ---- */
+/* ---- daemon side: one descriptor to poll, one function that returns events ---- */
 
 typedef struct gp_door gp_door;
 
-/* gp_door_open -- listen at path (at most 100 bytes), 0600, bound under a temporary name and renamed.
- * peers_max: connections kept at once; later ones are told GP_EBUSY in words.  So are those that come when the
- * process is out of descriptors (one is kept in reserve for that). */
+/* Listen at `path` (at most 100 bytes, mode 0600). The socket is bound under a temporary name and
+ * renamed, so it replaces an old socket atomically.
+ *
+ * peers_max limits the open connections. Further clients are refused with GP_EBUSY and a reason,
+ * even if the process has no free descriptor: one is kept in reserve for this. */
 gp_status gp_door_open(gp_door **out, const char *path, uint32_t peers_max, gp_error *err);
-void gp_door_close(
-    gp_door *door); /* accepts NULL; closes all connections, removes path if it is still ours */
 
-/* Level-triggered POLLIN: gp_door_next() has something to do. */
+/* Close all connections and remove the socket file if it still belongs to this process. Accepts
+ * NULL. */
+void gp_door_close(gp_door *door);
+
+/* Return a level-triggered descriptor. It is readable while gp_door_next() has events or work to
+ * do. */
 int gp_door_fd(const gp_door *door);
 
+/* Event that gp_door_next() returns. */
 typedef enum gp_door_event_kind {
-    GP_DOOR_NOTHING, /* all done: poll again */
-    GP_DOOR_KNOCK,   /* a valid hello: answer by gp_door_admit() or gp_door_refuse() */
-    GP_DOOR_REQUEST, /* an admitted peer sent a request, with a descriptor or without */
-    GP_DOOR_GONE,    /* a peer that has knocked ended or hung up; its id is no longer valid */
+    GP_DOOR_NOTHING, /* no event left; poll again */
+    GP_DOOR_KNOCK,   /* valid hello; the caller must call gp_door_admit() or gp_door_refuse() */
+    GP_DOOR_REQUEST, /* request from an admitted peer, with or without a descriptor */
+    GP_DOOR_GONE,    /* a peer that had sent its hello exited or closed; its id is invalid now */
 } gp_door_event_kind;
 
 typedef struct gp_door_event {
     gp_door_event_kind kind;
-    uint64_t id; /* of the connection; never used twice */
-    pid_t pid;   /* by the kernel */
+    uint64_t id; /* connection id, never reused */
+    pid_t pid;   /* from the kernel */
     gp_door_hello hello;
     gp_door_request request;
-    int fd; /* of REQUEST: owned by the caller; -1 = none came */
+    int fd; /* REQUEST: received descriptor, owned by the caller; -1: none */
 } gp_door_event;
 
-/* gp_door_next -- the next event; GP_DOOR_NOTHING when none is left.  Never blocks.  After a KNOCK there is exactly
- * one GONE, unless the peer was refused or dropped; it can come before the answer.  Strangers (another uid, no
- * common version, bad hello, silence, over peers_max) are refused in here and counted, not shown. */
+/* Get the next event; GP_DOOR_NOTHING: no event is left. Never blocks.
+ *
+ * Each KNOCK is followed by exactly one GONE, unless the caller refused or dropped the peer. GONE
+ * can arrive before the caller has replied. This function itself refuses and counts invalid
+ * connections, without an event: another uid, no common protocol version, a malformed hello, a
+ * timeout, or more than peers_max connections. */
 void gp_door_next(gp_door *door, gp_door_event *event);
 
-/* Answer a KNOCK.  After refuse the connection is closed and gives no further event. */
+/* Reply to a KNOCK. gp_door_refuse() also closes the connection; no further event follows. */
 void gp_door_admit(gp_door *door, uint64_t id, uint64_t epoch);
 void gp_door_refuse(gp_door *door, uint64_t id, gp_status status, const char *text);
 
-/* Hang up on a peer; no GONE follows.  An id that is no longer valid is ignored. */
+/* Close a connection without a GONE event. An invalid id is ignored. */
 void gp_door_drop(gp_door *door, uint64_t id);
 
-/* Where the connection of a valid id is among those of its door: in [0, peers_max), no other's while it is there. */
+/* Return the table index of a connection, in [0, peers_max). No other open connection of the same
+ * socket has this index. */
 uint32_t gp_door_place(uint64_t id);
 
-/* The connection's descriptor (borrowed), for gp_door_send_fd(); -1 when the id is no longer valid. */
+/* Return the descriptor of a connection, for gp_door_send_fd(). It still belongs to `door`. -1:
+ * invalid id. */
 int gp_door_peer_fd(const gp_door *door, uint64_t id);
 
 typedef struct gp_door_stats {
-    uint32_t peers;   /* connected now, those not yet admitted included */
-    uint64_t refused; /* since open, by the door itself */
+    uint32_t peers;   /* open connections, including those not yet admitted */
+    uint64_t refused; /* connections that gp_door_next() refused since the socket was opened */
 } gp_door_stats;
 
 gp_door_stats gp_door_get_stats(const gp_door *door);
 
-/* ---- the client's side ---- */
+/* ---- client side ---- */
 
-/* gp_door_connect -- knock and wait for the answer, at most timeout_ms.  *out is a descriptor that the caller
- * closes; it becomes readable with end of file when the daemon is gone.
- * GP_ENOPOOL: nobody listens at path.  GP_EPERM: the listener is not of our uid.  GP_ETIMEDOUT.  Or the status and
- * the sentence of the refusal: GP_EBUSY, GP_EVERSION, ... */
+/* Connect, send `hello` and wait up to timeout_ms for the reply. The caller closes *out; it reports
+ * end of file when the daemon exits.
+ *
+ * GP_ENOPOOL: no process listens at `path`.
+ * GP_EPERM: the listener runs under another uid.
+ * GP_ETIMEDOUT: no reply in time.
+ * GP_EPEER: the daemon closed the connection without a reply. Any other code and message: the
+ * refusal of the daemon, such as GP_EBUSY or GP_EVERSION. */
 gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, const gp_door_hello *hello,
                           int timeout_ms, gp_error *err);
 
-/* gp_door_listened -- whether a process accepts connections at path; never waits. */
+/* Return whether a process accepts connections at `path`. Never waits. */
 bool gp_door_listened(const char *path);
 
-/* gp_door_gone -- whether the other end has hung up; a request that waits is left where it is. */
+/* Return whether the peer closed the connection. A pending request stays in the queue. */
 bool gp_door_gone(int door_fd);
 
-/* ---- descriptors, both sides ---- */
+/* ---- requests and descriptors, both sides ---- */
 
-/* gp_door_send_fd -- send request with a copy of descriptor fd (-1 = none).  request->magic is filled in.
- * GP_EPEER: the other end is gone.  GP_EBUSY: its queue is full. */
+/* Send a request with a copy of descriptor fd (-1: none). GP_EPEER: the peer closed the connection.
+ * GP_EBUSY: its receive queue is full. */
 gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err);
 
-/* gp_door_receive_fd -- wait at most timeout_ms for a request; *fd (may be NULL: then any is closed) is owned by the
- * caller, -1 when none came.  GP_ETIMEDOUT, GP_EPEER (end of file), GP_EPROTO (not a request). */
+/* Wait up to timeout_ms for a request. The caller owns *fd (-1: no descriptor was sent); with fd
+ * NULL, a received descriptor is closed.
+ *
+ * GP_ETIMEDOUT: no request in time.
+ * GP_EPEER: end of file.
+ * GP_EPROTO: malformed packet. */
 gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err);
 
 #endif

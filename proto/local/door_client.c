@@ -1,4 +1,6 @@
-/* door_client.c -- the client's side of the door, and descriptors through it for both sides. */
+/* Client side of the control socket, and descriptor passing for both sides.
+ *
+ * The static assertions below fix the layout of the packets. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +21,8 @@ static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) ==
 static_assert(sizeof(gp_door_reply) == 256 && offsetof(gp_door_reply, epoch) == 16, "layout of the reply");
 static_assert(sizeof(gp_door_request) == 40 && offsetof(gp_door_request, token) == 24, "layout of a request");
 
-/* A full backlog is EAGAIN at once on Unix sockets, and nothing wakes us when it empties: try again. */
+/* Connect to `path`. If the backlog is full, connect() on a Unix socket fails with EAGAIN at once
+ * and no event reports free space, so retry every 5 ms. */
 static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_error *err)
 {
     struct sockaddr_un address;
@@ -43,6 +46,7 @@ static gp_status connect_until(int fd, const char *path, gp_timeout timeout, gp_
     return GP_OK;
 }
 
+/* Check that the listener runs under the uid of this process. GP_EPERM: another uid. */
 static gp_status listener_check(int fd, const char *path, gp_error *err)
 {
     struct ucred who;
@@ -57,6 +61,7 @@ static gp_status listener_check(int fd, const char *path, gp_error *err)
     return GP_OK;
 }
 
+/* Wait for the reply to the hello. A refusal becomes the error of this call. */
 static gp_status reply_wait(int fd, gp_door_reply *reply, const char *path, gp_timeout timeout, gp_error *err)
 {
     struct pollfd ready = { .fd = fd, .events = POLLIN };
@@ -110,8 +115,10 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
 
     if (status == GP_OK)
         status = listener_check(fd, path, err);
-    /* EPIPE: we were refused before we spoke, and the answer waits. ECONNRESET: the listener died with us in its
-     * backlog; that no answer comes says so. */
+
+    /* EPIPE: the daemon refused before the hello was sent; its reply is already in the queue.
+     * ECONNRESET: the daemon exited while this connection was in its backlog; reply_wait() reports
+     * that. */
     if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE &&
         errno != ECONNRESET)
         status = gp_fail_errno(err, GP_EIO, "cannot speak to %s", path);
@@ -134,7 +141,7 @@ bool gp_door_gone(int door_fd)
     return bytes == 0 || (bytes < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-/* ---- descriptors ---- */
+/* ---- requests and descriptors ---- */
 
 gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err)
 {
@@ -150,7 +157,7 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
     return gp_fail_errno(err, GP_EIO, "cannot send through the door");
 }
 
-/* One descriptor is wanted; a peer that sends more loses them all. */
+/* If the peer sent more than one descriptor, gp_door_request_read() closes all of them. */
 gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err)
 {
     gp_door_request got;

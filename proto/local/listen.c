@@ -1,3 +1,4 @@
+/* Create and remove listening Unix sockets (listen.h). */
 #include "proto/local/listen.h"
 
 #include <errno.h>
@@ -34,14 +35,17 @@ gp_status gp_unix_address(struct sockaddr_un *out, const char *path, gp_error *e
     return GP_OK;
 }
 
-/* At most 100 + 7 bytes: a dot and the low 24 bits of the pid, which the kernel keeps below 2^22. */
+/* Build the temporary name: at most 100 + 7 bytes, which are a dot and the pid in hex. Linux limits
+ * pids to 2^22, so 24 bits suffice. */
 static void name_at_first(char *out, size_t bytes, const char *path, pid_t owner)
 {
     snprintf(out, bytes, "%.100s.%06x", path, (unsigned)owner & 0xffffffu);
 }
 
-/* bind() makes the file with the umask's mode; the directory is 0700, so nobody gets in before fchmod's effect.
- * fchmod on the socket before bind sets the mode the file is made with. */
+/* Bind the socket under its temporary name, start listening, and rename the file to `path`.
+ *
+ * fchmod() before bind() sets the mode with which bind() creates the file. Even without it no other
+ * user could connect before chmod(): the directory has mode 0700. */
 static gp_status listener_bind(int fd, const char *temporary, const char *path, int backlog, gp_listener *out,
                                gp_error *err)
 {

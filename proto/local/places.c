@@ -1,3 +1,4 @@
+/* Derive, create and check the directories of a pool (places.h). */
 #include "proto/local/places.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* printf into an array of `size`; false when it does not fit. */
+/* Format a path. Return false if it does not fit into `size` bytes. */
 __attribute__((format(printf, 3, 4))) static bool path_set(char *out, size_t size, const char *format, ...)
 {
     va_list arguments;
@@ -22,7 +23,7 @@ __attribute__((format(printf, 3, 4))) static bool path_set(char *out, size_t siz
     return length >= 0 && (size_t)length < size;
 }
 
-/* Without slashes at the end: lstat("link/") would follow the link. */
+/* Remove trailing slashes: lstat("link/") would follow the link. */
 static void slashes_strip(char *path)
 {
     for (size_t bytes = strlen(path); bytes > 1 && path[bytes - 1] == '/'; bytes--)
@@ -43,7 +44,8 @@ static gp_status pool_name_check(const char *pool, gp_error *err)
     return GP_OK;
 }
 
-/* An environment variable that must be an absolute path; *out is NULL when it is not set or empty. */
+/* Read an environment variable that must be an absolute path. *out is NULL if it is unset or
+ * empty. */
 static gp_status variable_get(const char *name, const char **out, gp_error *err)
 {
     const char *value = getenv(name);
@@ -57,7 +59,8 @@ static gp_status variable_get(const char *name, const char **out, gp_error *err)
     return GP_OK;
 }
 
-/* /run/user/UID vanishes at the last logout unless the user lingers; a pool must not. */
+/* Return whether systemd keeps /run/user/UID after the last logout. A pool outlives logins, so it
+ * must not use a directory that disappears. */
 static bool user_lingers(uid_t uid)
 {
     struct passwd entry, *found = NULL;
@@ -79,7 +82,8 @@ static bool run_user_usable(const char *path, uid_t uid)
            (seen.st_mode & 077) == 0 && user_lingers(uid);
 }
 
-/* The part of the state's path that names this host, which may share its home directories with others. */
+/* Get the name of this host, for paths in home directories that several hosts share. "localhost":
+ * the host has no usable name. */
 static void host_name(char out[65])
 {
     memset(out, 0, 65);
@@ -87,7 +91,8 @@ static void host_name(char out[65])
         snprintf(out, 65, "localhost");
 }
 
-/* $GRADPOOL_STATE_DIR, $XDG_STATE_HOME/gradpool or ~/.local/state/gradpool; without a home, beside the runtime. */
+/* Set state_root. *fits is false if the path is too long. GP_EINVAL: HOME and both state variables
+ * are unset, or one is not an absolute path. */
 static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
 {
     const char *own, *xdg, *home;
@@ -114,6 +119,7 @@ static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
     return GP_OK;
 }
 
+/* Set the paths below state_root, and check that log paths fit. */
 static gp_status state_find(gp_places *places, gp_error *err)
 {
     char host[65];
@@ -140,10 +146,14 @@ static gp_status state_find(gp_places *places, gp_error *err)
     return GP_OK;
 }
 
-/* Choose the directory of this user that holds runtime directories and device claims: /tmp/gradpool-UID, or
- * STATE/.run.HOST if another user owns that name in /tmp.  Once the second one exists it is used for good: else whoever
- * owns the name could hide a running pool by removing it.  No host name begins with '.', so the name is free in STATE.
- * GP_ELIMIT: /tmp/gradpool-UID belongs to another user, and the other path is too long. */
+/* Choose the user_dir: /tmp/gradpool-UID, or STATE/.run.HOST if another user owns that name in
+ * /tmp.
+ *
+ * Once STATE/.run.HOST exists, it is always used. Otherwise the user who took the name in /tmp
+ * could hide a running pool by removing the directory. The name cannot collide in STATE: no host
+ * name starts with a dot.
+ *
+ * GP_ELIMIT: another user owns /tmp/gradpool-UID, and the other path is too long. */
 static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOINT], gp_error *err)
 {
     char host[65], fallback[GP_TEXT_ENDPOINT];
@@ -165,6 +175,7 @@ static gp_status user_dir_find(const gp_places *places, char out[GP_TEXT_ENDPOIN
     return GP_OK;
 }
 
+/* Set runtime, pool_dir and device_dir, and check that socket paths fit. */
 static gp_status runtime_find(gp_places *places, gp_error *err)
 {
     char run_user[64], user_dir[GP_TEXT_ENDPOINT];
@@ -187,7 +198,8 @@ static gp_status runtime_find(gp_places *places, gp_error *err)
     slashes_strip(places->runtime);
     fits =
         fits && path_set(places->pool_dir, sizeof(places->pool_dir), "%s/%s", places->runtime, places->pool);
-    /* The longest name in a pool's directory is that of a worker's door. */
+
+    /* The control socket of a worker has the longest name in pool_dir. */
     if (!fits || strlen(places->pool_dir) + strlen("/w256.4294967295.door") > GP_SOCKET_PATH_MAX)
         return gp_fail(
             err, GP_ELIMIT,
@@ -219,12 +231,14 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
         status = runtime_find(&places, err);
     if (status != GP_OK)
         return status;
-    /* These fit: they are shorter than a worker's door, which runtime_find() has checked. */
+
+    /* These paths fit: runtime_find() has checked a longer one, the control socket of a worker. */
     path_set(places.lock, sizeof(places.lock), "%s/lock", places.pool_dir);
     path_set(places.record, sizeof(places.record), "%s/record", places.pool_dir);
     path_set(places.scheduler_socket, sizeof(places.scheduler_socket), "%s/scheduler", places.pool_dir);
     path_set(places.scheduler_door, sizeof(places.scheduler_door), "%s/scheduler.door", places.pool_dir);
-    /* And these are shorter than a worker's log, which state_find() has checked. */
+
+    /* These paths fit: state_find() has checked a longer one, the log of a worker. */
     path_set(places.key_dir, sizeof(places.key_dir), "%s/keys", places.state_dir);
     path_set(places.server_key, sizeof(places.server_key), "%s/server.key", places.key_dir);
     path_set(places.allowed, sizeof(places.allowed), "%s/allowed", places.key_dir);
@@ -261,7 +275,8 @@ gp_status gp_directory_secure(const char *path, gp_error *err)
     return directory_check(path, err);
 }
 
-/* Parents of places of ours may be anyone's and any mode (~/.local); what is missing is made 0700. */
+/* Create the missing parents of `path` with mode 0700. Existing parents may have any owner and
+ * mode, for example ~/.local. */
 static gp_status parents_make(const char *path, gp_error *err)
 {
     char part[GP_TEXT_PATH];
@@ -274,7 +289,8 @@ static gp_status parents_make(const char *path, gp_error *err)
     return GP_OK;
 }
 
-/* The directories of ours, outermost first; state_dir's host level is the one between root and pool. */
+/* Outermost directory first: gp_directory_secure() requires the parent. host_dir lies between
+ * state_root and state_dir. */
 gp_status gp_places_create(const gp_places *places, gp_error *err)
 {
     char host_dir[GP_TEXT_PATH], claims_dir[GP_TEXT_ENDPOINT];

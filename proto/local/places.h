@@ -1,16 +1,21 @@
-/* places.h -- the paths of a pool's sockets, locks, logs and state; every process of a user derives the same ones.
+/* Paths of the sockets, locks, logs and state of a pool. All processes of a user derive the same
+ * paths:
  *
- *   user_dir  /tmp/gradpool-UID; or STATE/.run.HOST if that exists or another user owns /tmp/gradpool-UID
- *   runtime   $GRADPOOL_RUNTIME_DIR; else /run/user/UID/gradpool if that directory is ours and the user lingers
- *             (/var/lib/systemd/linger/NAME; without lingering, logout removes it); else user_dir
- *   pool_dir  runtime/POOL: lock, sockets
- *   state     $GRADPOOL_STATE_DIR, else $XDG_STATE_HOME/gradpool, else ~/.local/state/gradpool
- *   state_dir state/HOST/POOL: journal, epoch, jobs; log_dir is state_dir/log
- *   key_dir   state/HOST/POOL/keys, for links to other hosts
- *   devices   user_dir/devices, whatever GRADPOOL_RUNTIME_DIR is: claims hold across all pools of the user
+ *   user_dir   /tmp/gradpool-UID; or STATE/.run.HOST if that exists or another user owns
+ *              /tmp/gradpool-UID
+ *   runtime    $GRADPOOL_RUNTIME_DIR; else /run/user/UID/gradpool if the user owns /run/user/UID
+ *              and lingers (/var/lib/systemd/linger/NAME exists; otherwise logout deletes the
+ *              directory); else user_dir
+ *   pool_dir   runtime/POOL: lock and sockets
+ *   state      $GRADPOOL_STATE_DIR, else $XDG_STATE_HOME/gradpool, else
+ *              ~/.local/state/gradpool
+ *   state_dir  state/HOST/POOL: journal, epoch, jobs; log_dir is state_dir/log
+ *   key_dir    state/HOST/POOL/keys: keys for links to other hosts
+ *   devices    user_dir/devices; ignores GRADPOOL_RUNTIME_DIR, so that device claims hold across
+ *              all pools of the user
  *
- * Our directories have mode 0700, are owned by the user and are no symbolic links; anything else is refused, because a
- * process that can write there can answer in place of a daemon. */
+ * These directories must have mode 0700, belong to the user, and not be symbolic links. Anything
+ * else is refused, because a process that can write there can impersonate a daemon. */
 #ifndef GP_PLACES_H
 #define GP_PLACES_H
 
@@ -21,41 +26,51 @@
 
 enum {
     GP_POOL_NAME_MAX = 32,
-    GP_SOCKET_PATH_MAX = 100, /* bytes without the NUL; sun_path has 108 and temporary names need a few */
+    /* without the NUL; sun_path has 108 bytes, and temporary names need up to 7 */
+    GP_SOCKET_PATH_MAX = 100,
 };
 
+/* All paths of one pool. gp_places_find() fills them in. */
 typedef struct gp_places {
     char pool[GP_POOL_NAME_MAX + 1];
     char runtime[GP_TEXT_ENDPOINT];
     char pool_dir[GP_TEXT_ENDPOINT];
-    char lock[GP_TEXT_ENDPOINT];             /* pool_dir/lock: held by the scheduler for life */
-    char record[GP_TEXT_ENDPOINT];           /* pool_dir/record: there until the pool ends as it was told */
+    char lock[GP_TEXT_ENDPOINT];             /* pool_dir/lock: held by a live scheduler */
+    char record[GP_TEXT_ENDPOINT];           /* pool_dir/record: removed by an orderly shutdown */
     char scheduler_socket[GP_TEXT_ENDPOINT]; /* pool_dir/scheduler */
     char scheduler_door[GP_TEXT_ENDPOINT];   /* pool_dir/scheduler.door */
-    char state_root[GP_TEXT_PATH];           /* state */
+    char state_root[GP_TEXT_PATH];           /* `state` above */
     char state_dir[GP_TEXT_PATH];
     char log_dir[GP_TEXT_PATH];
     char scheduler_log[GP_TEXT_PATH]; /* log_dir/scheduler.log */
     char device_dir[GP_TEXT_ENDPOINT];
-    char key_dir[GP_TEXT_PATH];    /* state_dir/keys: made when the first key is */
-    char server_key[GP_TEXT_PATH]; /* key_dir/server.key: the pair by which other hosts know this pool */
-    char allowed[GP_TEXT_PATH];    /* key_dir/allowed: whose keys come in */
+    char key_dir[GP_TEXT_PATH];    /* state_dir/keys; created with the first key */
+    char server_key[GP_TEXT_PATH]; /* key_dir/server.key: key pair of this pool for other hosts */
+    char allowed[GP_TEXT_PATH];    /* key_dir/allowed: public keys that may connect */
 } gp_places;
 
-/* gp_places_find -- work out the places of a pool ("default" when pool is NULL); touches no file but to look.
- * GP_EINVAL: the name is not of [A-Za-z0-9._-]{1,32} or is all dots; a variable is not an absolute path.
- * GP_ELIMIT: a socket path would pass 100 bytes or a log path 159: names the path and the variable to set. */
+/* Derive the paths of a pool (NULL: "default"). Reads the file system but does not change it.
+ *
+ * GP_EINVAL: the name does not match [A-Za-z0-9._-]{1,32} or has only dots, or a variable is not an
+ * absolute path.
+ * GP_ELIMIT: a socket path exceeds 100 bytes or a log path 159; the error names the path and the
+ * variable to set. */
 gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err);
 
-/* gp_places_create -- make what is missing (0700) and check what is there: runtime, pool_dir, state_dir, log_dir,
- * device_dir.  GP_EPERM: a directory is a link, another user's, or open to others (names it and the fix). */
+/* Create missing directories with mode 0700 and check all of them: runtime, pool_dir, state_dir,
+ * log_dir, device_dir.
+ *
+ * GP_EPERM: a directory is a symbolic link, belongs to another user, or is open to others; the
+ * error names it and the fix. */
 gp_status gp_places_create(const gp_places *places, gp_error *err);
 
-/* gp_places_check -- for those who only look: GP_ENOPOOL when pool_dir is not there, GP_EPERM as above. */
+/* Check the directories without creating any. GP_ENOPOOL: pool_dir does not exist. GP_EPERM: as
+ * above. */
 gp_status gp_places_check(const gp_places *places, gp_error *err);
 
-/* Paths of a worker's socket, door, log and last words (worker/process/last_words.h) into out; index and incarnation from 1.
- * A worker's endpoint on the wire is "ipc://" + its socket. */
+/* Write the path of a worker's ZeroMQ socket, control socket, log, or exit reason
+ * (worker/process/last_words.h) to `out`. index and incarnation count from 1. The ZeroMQ endpoint
+ * is "ipc://" followed by the socket path. */
 void gp_places_worker_socket(const gp_places *places, uint32_t index, uint32_t incarnation,
                              char out[GP_TEXT_ENDPOINT]);
 void gp_places_worker_door(const gp_places *places, uint32_t index, uint32_t incarnation,
@@ -64,7 +79,8 @@ void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_T
 void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
                             char out[GP_TEXT_PATH]);
 
-/* gp_directory_secure -- make path (its parent must be there) 0700 if missing, and check owner, kind and mode. */
+/* Create a directory with mode 0700 if it is missing, and check its type, owner and mode. The
+ * parent directory must exist. */
 gp_status gp_directory_secure(const char *path, gp_error *err);
 
 #endif

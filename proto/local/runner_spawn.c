@@ -1,3 +1,4 @@
+/* Start a command runner with its socket and its pipe (runner_spawn.h). */
 #include "proto/local/runner_spawn.h"
 
 #include <errno.h>
@@ -18,6 +19,8 @@ static void fd_close(int *fd)
     *fd = -1;
 }
 
+/* Start the process with its descriptors in their fixed places and all others closed. Return 0 or
+ * an error number. */
 static int process_start(pid_t *pid, int client, int pipe_end, const char *program, uint32_t index,
                          uint32_t incarnation)
 {
@@ -34,7 +37,9 @@ static int process_start(pid_t *pid, int client, int pipe_end, const char *progr
     posix_spawn_file_actions_adddup2(&actions, client, GP_RUNNER_CLIENT_FD);
     posix_spawn_file_actions_adddup2(&actions, pipe_end, GP_RUNNER_WORKER_FD);
     posix_spawn_file_actions_addclosefrom_np(&actions, GP_RUNNER_WORKER_FD + 1);
-    /* Its own group: Ctrl-C and a kill of the starter's group must leave it time to kill what it started. */
+
+    /* Use a new process group: after Ctrl-C, or when the parent's group is killed, the runner needs
+     * time to kill the commands that it started. */
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETPGROUP, arguments, environ);
 }
 

@@ -1,3 +1,4 @@
+/* Encode and decode command specs and packets (runner_wire.h). */
 #include "proto/local/runner_wire.h"
 
 #include <assert.h>
@@ -19,7 +20,7 @@ static_assert(sizeof(gp_runner_answer) == 488 && offsetof(gp_runner_answer, seco
                   offsetof(gp_runner_answer, text) == 72,
               "layout");
 
-/* ---- specs: the head, then directory, arguments and variables, each with its NUL ---- */
+/* ---- specs: head, directory, arguments, variables; each text ends with a NUL ---- */
 
 typedef struct spec_head {
     uint32_t magic, mask;
@@ -27,6 +28,7 @@ typedef struct spec_head {
     uint64_t files_max;
 } spec_head;
 
+/* Append a NULL-terminated list of strings and set *count. GP_ELIMIT: too many strings. */
 static gp_status words_append(gp_buffer *buffer, const char *const *words, uint32_t *count, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -85,7 +87,7 @@ gp_status gp_runner_spec_write(int *fd, uint32_t *bytes, const gp_runner_spec *s
     return status;
 }
 
-/* The next word of the text; NULL when there is none. */
+/* Return the next string and advance *at. NULL: no terminated string is left. */
 static char *word_take(char **at, const char *end)
 {
     char *word = *at, *stop = word < end ? memchr(word, '\0', (size_t)(end - word)) : NULL;
@@ -96,6 +98,8 @@ static char *word_take(char **at, const char *end)
     return word;
 }
 
+/* Set list[0..count) to the next strings, and list[count] to NULL. Return false if one is missing,
+ * or if `variables` is set and one has no '='. */
 static bool words_take(const char **list, uint32_t count, char **at, const char *end, bool variables)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -107,7 +111,8 @@ static bool words_take(const char **list, uint32_t count, char **at, const char 
     return true;
 }
 
-/* Lists first, then the text, in one block. */
+/* Point the members of *out into `text`; `lists` has room for both string lists and their NULL
+ * terminators. GP_EPROTO: the text does not match the head. */
 static gp_status spec_decode(gp_runner_spec *out, const spec_head *head, const char **lists, char *text,
                              size_t bytes, gp_error *err)
 {
@@ -127,7 +132,7 @@ static gp_status spec_decode(gp_runner_spec *out, const spec_head *head, const c
     return GP_OK;
 }
 
-/* pread, not mmap: a client that cuts its file gets a refusal, not our SIGBUS. */
+/* Use pread(), not mmap(): if the client truncates the file, mmap() would raise SIGBUS here. */
 gp_status gp_runner_spec_read(gp_runner_spec *out, void **memory, int fd, uint32_t bytes, gp_error *err)
 {
     spec_head head;
@@ -159,6 +164,8 @@ gp_status gp_runner_spec_read(gp_runner_spec *out, void **memory, int fd, uint32
 
 /* ---- packets ---- */
 
+/* Send a packet with fd_count descriptors. GP_EBUSY: the queue is full. GP_EPEER: the peer
+ * exited. */
 static gp_status packet_send(int socket, const void *data, size_t bytes, const int *fds, uint32_t fd_count,
                              gp_error *err)
 {
@@ -171,7 +178,8 @@ static gp_status packet_send(int socket, const void *data, size_t bytes, const i
     return gp_fail_errno(err, GP_EIO, "cannot send a packet of %zu bytes", bytes);
 }
 
-/* fds == NULL: none is wanted, any is closed.  A peer that sends another number than is asked for loses them all. */
+/* Receive a packet with 0 or GP_RUNNER_FDS descriptors. With fds NULL, received descriptors are
+ * closed. Any other number of descriptors is an error, and all are closed. */
 static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, uint32_t *fd_count,
                                 gp_error *err)
 {
@@ -179,7 +187,8 @@ static gp_status packet_receive(int socket, void *data, size_t bytes, int *fds, 
     bool cut;
     ssize_t got = gp_packet_receive(socket, data, bytes, MSG_DONTWAIT, &seen, &cut);
 
-    /* One that ends without having read all that we sent: this is said once, ahead of what it had sent us. */
+    /* If the peer exits with unread packets from this side, the first receive fails with
+     * ECONNRESET. Packets that the peer had sent can still be read after that. */
     if (got < 0 && errno == ECONNRESET)
         got = gp_packet_receive(socket, data, bytes, MSG_DONTWAIT, &seen, &cut);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
