@@ -1,21 +1,24 @@
-/* accept.c -- accept4() and recv() as ZeroMQ's listeners in the daemons see them.
+/* Replacements for accept4() and recv() that protect ZeroMQ listeners in the daemons.
  *
- * A daemon links this file into its executable, so that the dynamic linker resolves libzmq's calls of accept4() and
- * recv() to these functions.  They close three gaps of libzmq 4.3.4 on local sockets, which any process of the same
- * user can connect to:
+ * Each daemon links this file into its executable, so the dynamic linker resolves libzmq's calls of
+ * accept4() and recv() to these functions. They close three gaps in libzmq 4.3.4 on local sockets,
+ * to which any process of the same user can connect:
  *
- *   no descriptor left   ipc_listener.cpp aborts the process on EMFILE.  Here the connection is accepted with a spare
- *                        descriptor and closed; the listener sees ECONNABORTED, which it handles.
- *   half a handshake     A connection that sends nothing keeps its descriptor until ZMQ_HANDSHAKE_IVL.  When the
- *                        descriptors run out, connections without a handshake for HANDSHAKE_MS are shut down.
- *   an endless message   ZMQ_MAXMSGSIZE limits a frame and ZMQ_RCVHWM counts whole messages, so that a message without
- *                        a last frame grows the process without limit.  Here the frames of each connection are followed
- *                        as they are received, and a connection whose message is too large is reset.
+ *   no free descriptor   ipc_listener.cpp aborts the process on EMFILE. Here the connection is
+ *                        accepted with a reserve descriptor and closed. The listener gets
+ *                        ECONNABORTED, which it handles.
+ *   half a handshake     A connection that sends nothing keeps its descriptor until
+ *                        ZMQ_HANDSHAKE_IVL. When descriptors run out, connections without a
+ *                        handshake for HANDSHAKE_MS are shut down.
+ *   endless message      ZMQ_MAXMSGSIZE limits one frame and ZMQ_RCVHWM counts whole messages,
+ *                        so a message without a last frame could fill the memory. Here the
+ *                        frames on each connection are counted as they arrive. A connection
+ *                        whose message is too large is reset.
  *
- * Over TCP the kernel counts the bytes and gate.c does the same; frames are encrypted there.  For unix sockets the kernel
- * has no such count.
+ * For TCP, where frames are encrypted, gate.c does the same with the kernel's byte counter. Unix
+ * sockets have no such counter.
  *
- * The library does not contain this file: a user's program accepts and receives as it likes. */
+ * The library does not contain this file: user programs keep their own accept4() and recv(). */
 #include "proto/channel/accept.h"
 
 #include <dlfcn.h>
@@ -39,11 +42,11 @@ enum {
     HANDSHAKE_MS = 2000,
     FRAMES_MAX = GP_PAYLOADS_MAX + 2, /* envelope, body, payloads */
     CHUNK_LINKS = 1024,
-    CHUNKS_MAX = 1024, /* links[fd]: descriptors up to a million */
+    CHUNKS_MAX = 1024, /* for links[fd]: supports a million descriptors */
     LOG_MS = 1000,
 };
 
-/* ZMTP 3 (RFC 23): a greeting of 64 bytes, then frames: flags, size in 1 or 8 bytes, body. */
+/* ZMTP 3 (RFC 23): a greeting of 64 bytes, then frames with flags, size (1 or 8 bytes) and body. */
 enum {
     GREETING_BYTES = 64,
     GREETING_VERSION = 10, /* offset of the major version */
@@ -53,21 +56,22 @@ enum {
     HEADER_BYTES_MAX = 9,
 };
 
+/* Parser state of one local connection. */
 typedef struct stream {
-    uint64_t cookie; /* SO_COOKIE of the connection; 0: the descriptor is not a local connection */
+    uint64_t cookie; /* SO_COOKIE of the connection; 0: no local connection has this descriptor */
     int64_t accepted_ms;
-    uint64_t body_left;     /* bytes of the current frame that are still to come */
-    uint64_t message_bytes; /* received frames of the current message, headers included */
-    uint32_t frames;        /* of the current message */
+    uint64_t body_left;     /* bytes of the current frame still to be received */
+    uint64_t message_bytes; /* bytes in the current message so far, headers included */
+    uint32_t frames;        /* frames in the current message so far */
     uint8_t greeting_bytes;
     uint8_t header_bytes;
     uint8_t header[HEADER_BYTES_MAX];
-    bool handshaken; /* the peer's first command has arrived */
+    bool handshaken; /* the first command of the peer has arrived */
 } stream;
 
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
-static stream *chunks[CHUNKS_MAX]; /* never freed */
-static int fd_highest = -1;        /* of all accepted so far */
+static stream *chunks[CHUNKS_MAX]; /* streams by descriptor; never freed */
+static int fd_highest = -1;        /* highest descriptor accepted so far */
 static uint64_t message_bytes_max = GP_MESSAGE_BYTES_MAX;
 static int64_t cut_logged_ms;
 static unsigned cuts_unlogged;
@@ -75,8 +79,8 @@ static unsigned cuts_unlogged;
 static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
 static int spare = -1;
 
-/* Set in threads that accept local connections.  ZeroMQ has one I/O thread, which also receives from them, so recv() in
- * every other thread is passed on without a look. */
+/* true: this thread has accepted local connections. ZeroMQ's single I/O thread accepts and
+ * receives, so recv() in any other thread is passed through unchecked. */
 static _Thread_local bool accepts;
 
 void gp_accept_limit(uint64_t bytes_max)
@@ -86,6 +90,7 @@ void gp_accept_limit(uint64_t bytes_max)
 
 /* ---- messages ---- */
 
+/* Return the parser state for a descriptor; NULL: not allocated. */
 static stream *stream_at(int fd)
 {
     if (fd < 0 || fd / CHUNK_LINKS >= CHUNKS_MAX || chunks[fd / CHUNK_LINKS] == NULL)
@@ -93,7 +98,7 @@ static stream *stream_at(int fd)
     return &chunks[fd / CHUNK_LINKS][fd % CHUNK_LINKS];
 }
 
-/* Return the kernel's number of the socket behind fd, or 0.  Descriptors are reused, cookies are not. */
+/* Return the socket cookie for fd; 0: unknown. Descriptors are reused, cookies are not. */
 static uint64_t cookie_of(int fd)
 {
     uint64_t cookie = 0;
@@ -102,7 +107,8 @@ static uint64_t cookie_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
 }
 
-/* Take the next byte of the greeting.  False: it is not of ZMTP 3, whose framing the functions below read. */
+/* Check the next greeting byte. Return false if the peer does not speak ZMTP 3, whose framing the
+ * functions below parse. */
 static bool greeting_byte(stream *s, uint8_t byte)
 {
     uint8_t at = s->greeting_bytes++;
@@ -111,8 +117,8 @@ static bool greeting_byte(stream *s, uint8_t byte)
            (at != GREETING_VERSION || byte >= 3);
 }
 
-/* Count the frame whose header is complete.  False: the message is too large.
- * Commands are not part of a message unless they claim that more frames follow. */
+/* Count a frame whose header is complete. Return false if the message is too large. A command is
+ * not part of a message unless it claims that more frames follow. */
 static bool frame_begin(stream *s)
 {
     uint64_t size = 0;
@@ -129,6 +135,7 @@ static bool frame_begin(stream *s)
     return s->message_bytes <= message_bytes_max && s->frames <= FRAMES_MAX;
 }
 
+/* Reset the header, and after the last frame the message counters. */
 static void frame_end(stream *s)
 {
     s->header_bytes = 0;
@@ -140,7 +147,7 @@ static void frame_end(stream *s)
     }
 }
 
-/* Follow bytes that the peer has sent.  False: the connection must end. */
+/* Parse bytes received from the peer. Return false if the connection must be reset. */
 static bool stream_follow(stream *s, const uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes;) {
@@ -167,7 +174,7 @@ static bool stream_follow(stream *s, const uint8_t *data, size_t bytes)
     return true;
 }
 
-/* Log a reset connection, at most one per second.  why: what the peer sent. */
+/* Log a reset connection, at most one per second. `why` describes the data that the peer sent. */
 static void cut_log(const char *why)
 {
     int64_t now = gp_now_ms();
@@ -183,13 +190,14 @@ static void cut_log(const char *why)
 }
 
 static ssize_t (*next_recv)(int, void *, size_t,
-                            int); /* of the C library, or of a library preloaded before it */
+                            int); /* recv() of the C library, or of a preloaded library */
 
 __attribute__((constructor)) static void next_find(void)
 {
     *(void **)&next_recv = dlsym(RTLD_NEXT, "recv");
 }
 
+/* Replacement for recv(): parse the received bytes and reset connections that break the limits. */
 __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t bytes, int flags)
 {
     ssize_t count = next_recv != NULL ? next_recv(fd, data, bytes, flags)
@@ -218,6 +226,7 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t b
 
 /* ---- connections ---- */
 
+/* Call accept4() of the kernel, without the checks below. */
 static int take(int listener, int flags)
 {
     return (int)syscall(SYS_accept4, listener, NULL, NULL, flags);
@@ -233,8 +242,8 @@ __attribute__((constructor)) static void spare_keep(void)
     spare_open();
 }
 
-/* Accept a pending connection with the spare descriptor and close it.  Pauses if another thread took the descriptor, so
- * that the listener, which is polled again at once, does not spin. */
+/* Accept a pending connection with the reserve descriptor and close it. If another thread took the
+ * descriptor, sleep: the listener is polled again at once and would spin. */
 static void turn_away(int listener)
 {
     int fd;
@@ -259,13 +268,14 @@ static bool option_is(int fd, int option, int expected)
     return getsockopt(fd, SOL_SOCKET, option, &value, &bytes) == 0 && value == expected;
 }
 
-/* Whether ZeroMQ listens there.  The doors are SOCK_SEQPACKET and refuse with an error message themselves. */
+/* Return whether `listener` belongs to ZeroMQ. Control sockets are SOCK_SEQPACKET and refuse
+ * clients with their own error message. */
 static bool is_stream(int listener)
 {
     return option_is(listener, SO_TYPE, SOCK_STREAM);
 }
 
-/* Begin to follow a connection.  False: it cannot be followed, and must be closed. */
+/* Start to track a connection. Return false if that is impossible; the caller must close it. */
 static bool stream_add(int fd)
 {
     stream *s = NULL;
@@ -283,10 +293,13 @@ static bool stream_add(int fd)
     return s != NULL && s->cookie != 0;
 }
 
-/* Shut down connections that have not finished their handshake for HANDSHAKE_MS; ZeroMQ then closes them.  Each is checked
- * and shut down through a copy of its descriptor, which may be closed and reused meanwhile; the spare makes room for it.
- * If another thread has taken that room, there is no copy: waiting for one could last as long as the connections do.
- * Returns whether there were any. */
+/* Shut down connections without a complete handshake for HANDSHAKE_MS; ZeroMQ then closes them.
+ * Return whether there were any.
+ *
+ * ZeroMQ can close and reuse a descriptor meanwhile, so each connection is checked and shut down
+ * through a copy. The reserve descriptor makes room for it. If another thread takes that room,
+ * the original is used: waiting for a free descriptor could take as long as the connections stay
+ * open. */
 static bool handshakes_end(void)
 {
     int64_t now = gp_now_ms();
@@ -315,6 +328,7 @@ static bool handshakes_end(void)
     return any;
 }
 
+/* Replacement for accept4(): track local connections, and survive a lack of descriptors. */
 __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *address, socklen_t *bytes,
                                                    int flags)
 {
@@ -329,12 +343,13 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
         return fd;
     bool ended = handshakes_end();
 
-    if (!is_stream(listener)) { /* a door: ZeroMQ's thread closes the ended connections meanwhile */
+    /* control socket; ZeroMQ's thread closes the shut down connections meanwhile */
+    if (!is_stream(listener)) {
         if (ended)
             nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
         return (int)syscall(SYS_accept4, listener, address, bytes, flags);
     }
-    if (!ended) /* else the listener tries again after ZeroMQ has closed them */
+    if (!ended) /* otherwise the listener retries after ZeroMQ has closed them */
         turn_away(listener);
     errno = ECONNABORTED;
     return -1;

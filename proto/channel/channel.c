@@ -1,17 +1,20 @@
-/* channel.c -- every ZeroMQ bind and connect.
+/* Open, configure and close ZeroMQ sockets.
  *
- * What ZeroMQ does to the unwary, and what stands here against it (libzmq 4.3.4):
- *   zmq_bind unlinks and steals a live socket      our own socket, bound, renamed, handed over by ZMQ_USE_FD
- *   a ROUTER drops what it cannot send             ROUTER_MANDATORY: GP_EBUSY and GP_EPEER instead
- *   a DEALER queues for nobody                     IMMEDIATE: GP_EBUSY until the link is up
- *   accept() without descriptors aborts            soft limit raised to the hard one; accept.c in our daemons
- *   MAXMSGSIZE is per frame, HWM per message       frames are counted here; a connection whose message never ends is
- *                                                  closed by gate.c (TCP) and accept.c (unix sockets)
- *   CURVE lets any key in                          no listener without a list of keys, its domain enforced, and a test
- *                                                  with a wrong key before it serves
- *   LINGER for ever                                0, or what gp_channel_close() was given
- *   a silent peer                                  HANDSHAKE_IVL 2 s; 30 s for unix sockets, but 2 s when descriptors
- *                                                  run out (accept.c) */
+ * Pitfalls of libzmq 4.3.4 and how this code avoids them:
+ *
+ *   zmq_bind() takes over the socket of a live process    bind and rename the socket here, then
+ *                                                         pass it with ZMQ_USE_FD
+ *   a ROUTER silently drops messages it cannot send       ROUTER_MANDATORY: GP_EBUSY, GP_EPEER
+ *   a DEALER queues messages without a peer               IMMEDIATE: GP_EBUSY until connected
+ *   accept() aborts the process without free descriptors  raise the soft limit; accept.c
+ *   MAXMSGSIZE limits a frame, HWM counts messages        count frames here; gate.c (TCP) and
+ *                                                         accept.c (Unix sockets) close
+ *                                                         connections with endless messages
+ *   CURVE admits any key                                  require a key list, enforce its ZAP
+ *                                                         domain, test with a wrong key
+ *   LINGER is infinite                                    0, or drain_ms of gp_channel_close()
+ *   silent peers                                          HANDSHAKE_IVL 2 s; Unix sockets 30 s,
+ *                                                         but 2 s if descriptors run out */
 #include "proto/channel/channel.h"
 
 #include <errno.h>
@@ -28,7 +31,7 @@
 #include "proto/channel/endpoint.h"
 #include "proto/channel/zmq_context.h"
 
-#ifndef ZMQ_ZAP_ENFORCE_DOMAIN /* a draft in the header, in force in the stock library */
+#ifndef ZMQ_ZAP_ENFORCE_DOMAIN /* draft option in zmq.h, but implemented in release builds */
 #define ZMQ_ZAP_ENFORCE_DOMAIN 93
 #endif
 
@@ -39,17 +42,19 @@ enum {
     HEARTBEAT_TTL_MS = 3000,
     RECONNECT_MAX_MS = 1000,
     QUEUE_MESSAGES = 1000,
-    REMOTE_QUEUE_MESSAGES = 64, /* of a peer on another host, each way */
+    REMOTE_QUEUE_MESSAGES = 64, /* queue limit per remote peer and direction */
     REMOTE_BACKLOG = 256,
     CONNECT_MS = 5000,
-    /* After this process was suspended, ZeroMQ runs its timers before it reads.  A short timer would then end a handshake
-     * that the client has completed, and the first message of that client would be lost without an error. */
+    /* Handshake limit for local listeners. After this process was suspended, ZeroMQ runs its timers
+     * before it reads. A short limit would then end a handshake that the client has completed, and
+     * the client's first message would be lost without an error. */
     LOCAL_HANDSHAKE_MS = 30000,
     SELF_TEST_MS = 5000,
 };
 
 /* ---- opening ---- */
 
+/* Raise the soft descriptor limit of the process to the hard limit. */
 static void descriptors_raise(void)
 {
     struct rlimit limit;
@@ -57,7 +62,9 @@ static void descriptors_raise(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE,
-                  &limit); /* refused: the old limit is in force, and the door knows how to say so */
+                  /* On failure the old limit stays; the control socket reports a lack of
+                   * descriptors to clients. */
+                  &limit);
     }
 }
 
@@ -76,6 +83,7 @@ static size_t payload_limit(size_t frame_bytes_max)
     return bytes > 0 && *end == '\0' && bytes < frame_bytes_max ? (size_t)bytes : frame_bytes_max;
 }
 
+/* Set the socket options that do not depend on the endpoint. */
 static gp_status channel_configure(gp_channel *channel, const gp_channel_options *options, gp_error *err)
 {
     void *socket = channel->socket;
@@ -110,6 +118,7 @@ static bool text_set(void *socket, int option, const char *text)
     return zmq_setsockopt(socket, option, text, strlen(text)) == 0;
 }
 
+/* Set the CURVE keys and, on a listener, the ZAP domain. GP_EPERM: keys or key list missing. */
 static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, gp_error *err)
 {
     void *socket = channel->socket;
@@ -136,6 +145,7 @@ static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, 
                           zmq_strerror(errno));
 }
 
+/* Create a configured socket that is not yet bound or connected. */
 static gp_status channel_new(gp_channel **out, bool router, const gp_channel_options *options, gp_error *err)
 {
     gp_status usable = gp_zmq_check_process(err);
@@ -171,7 +181,8 @@ static gp_status channel_new(gp_channel **out, bool router, const gp_channel_opt
     return GP_OK;
 }
 
-/* ZeroMQ owns the listener's descriptor from a successful zmq_bind on, and never unlinks its path. */
+/* Bind to a local path. From a successful zmq_bind() on, ZeroMQ owns the listener's descriptor; it
+ * never unlinks the path. */
 static gp_status channel_listen(gp_channel *channel, const char *path, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
@@ -209,7 +220,7 @@ gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_o
 
 /* ---- other hosts ---- */
 
-/* Knock with a key that nobody has: if that comes in, anybody does. */
+/* Connect with a random key. GP_EINTERNAL: it was admitted, or the test could not be completed. */
 static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 16];
@@ -245,11 +256,14 @@ static gp_status self_test(const char *bound, const gp_link_keys *curve, gp_erro
                          why.message);
 }
 
+/* Bind to a TCP endpoint, and set `bound` to the actual address and port. */
 static gp_status remote_bind(gp_channel *channel, const char *endpoint, char bound[GP_TEXT_ENDPOINT],
                              gp_error *err)
 {
     size_t bytes = GP_TEXT_ENDPOINT;
-    bool wide = endpoint[6] == '[' || endpoint[6] == '*'; /* else it would be shown as [::ffff:10.0.0.5] */
+
+    /* IPv6 sockets would show IPv4 addresses as [::ffff:10.0.0.5] */
+    bool wide = endpoint[6] == '[' || endpoint[6] == '*';
     bool done = option_set(channel->socket, ZMQ_IPV6, wide) &&
                 option_set(channel->socket, ZMQ_BACKLOG, REMOTE_BACKLOG);
 
@@ -303,8 +317,9 @@ gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_cha
     return GP_OK;
 }
 
-/* ---- dialling ---- */
+/* ---- connecting ---- */
 
+/* Check the endpoint. GP_EPERM: TCP without CURVE. GP_EUNSUPPORTED: neither ipc:// nor tcp://. */
 static gp_status endpoint_allowed(const char *endpoint, const gp_channel_options *options, gp_error *err)
 {
     if (strncmp(endpoint, "ipc://", 6) == 0)
@@ -352,7 +367,9 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
         gp_channel_close(channel, 0);
         return status;
     }
-    /* What is told of handshakes is not asked for any more: gate.c says what that can do.  Without it a break is found later. */
+
+    /* From now on monitor disconnects only: gate.c explains why handshake events are dangerous. If
+     * the monitor cannot be opened, a broken link is detected later. */
     if (watched)
         gp_dial_begin(&channel->dial, channel->socket, ZMQ_EVENT_DISCONNECTED, NULL);
     *out = channel;
@@ -396,6 +413,7 @@ int gp_channel_fd(const gp_channel *channel)
     return fd;
 }
 
+/* Return ZMQ_EVENTS of the socket. */
 static int channel_events(const gp_channel *channel)
 {
     int events = 0;

@@ -1,25 +1,31 @@
-/* channel.h -- every ZeroMQ bind and connect.
+/* Message channels over ZeroMQ sockets.
  *
- *   scheduler, worker:  gp_channel_bind()      a ROUTER on a 0600 socket of ours
- *   scheduler, if asked: gp_channel_listen()   a ROUTER on a TCP port, behind keys
- *   whoever dials:      gp_channel_connect()   a DEALER with one peer
+ *   gp_channel_bind()     scheduler, worker: a ROUTER on a local socket with mode 0600
+ *   gp_channel_listen()   scheduler, optional: a ROUTER on a TCP port, secured by keys
+ *   gp_channel_connect()  all others: a DEALER with one peer
  *
- * One message = [routing id] envelope, body, up to GP_PAYLOADS_MAX payload frames.  A message is whole or not at
- * all.  Sending and receiving never block.
+ * A message consists of the frames [routing id] envelope, body, and up to GP_PAYLOADS_MAX payloads.
+ * It is delivered completely or not at all. Sending and receiving never block.
  *
- * Threads: a channel belongs to the thread that opened it (handing it over needs a full memory barrier and the old
- * thread never touching it again).  One ZeroMQ context serves the process; it is made with the first channel and
- * ends with the last.  A process that has a channel must not fork without exec.
+ * Threads: only the thread that opened a channel may use it. To hand a channel over, use a full
+ * memory barrier; the old thread must not touch it again. The process has one ZeroMQ context,
+ * created with the first channel and destroyed with the last. A process with a channel must not
+ * fork without exec.
  *
- * Polling: gp_channel_fd() is edge-triggered and readable means "look", nothing more.  The loop that is right:
+ * Polling: gp_channel_fd() is edge-triggered, and "readable" only means that the channel's state
+ * may have changed. A correct loop is:
  *
  *     for (;;) {
- *         while (gp_channel_receive(channel, &in, &err) == GP_OK) { handle(&in); gp_incoming_close(&in); }
- *         ... the other things to do, among them all gp_channel_send() ...
+ *         while (gp_channel_receive(channel, &in, &err) == GP_OK) {
+ *             handle(&in);
+ *             gp_incoming_close(&in);
+ *         }
+ *         ... all other work, including every gp_channel_send() ...
  *         poll(fds, n, gp_channel_pending(channel) ? 0 : timeout_ms);
  *     }
  *
- * Each send or receive can swallow the edge, so pending must be asked after the last of them and before poll. */
+ * Any send or receive can consume the edge, so call gp_channel_pending() after the last of them,
+ * right before poll(). */
 #ifndef GP_CHANNEL_H
 #define GP_CHANNEL_H
 
@@ -35,77 +41,104 @@
 
 typedef struct gp_channel gp_channel;
 
-/* An attribute of the link: */
+/* Security of a link. */
 typedef enum gp_security {
-    GP_SECURITY_NONE,  /* same host: 0600 socket, uid filter */
-    GP_SECURITY_CURVE, /* encrypted, both sides known by their keys; without it there is no TCP */
+    GP_SECURITY_NONE,  /* same host only: mode 0600 and a uid filter */
+    GP_SECURITY_CURVE, /* encrypted, and both sides authenticated by keys; required for TCP */
 } gp_security;
 
-/* Of CURVE; read during the call only. */
+/* Keys for GP_SECURITY_CURVE; borrowed for the duration of the call. */
 typedef struct gp_link_keys {
     const gp_key_pair *own;
-    const char *server_key; /* who dials: the listener's public key, known beforehand */
-    gp_zap *zap;            /* who listens: says whose key may come in; outlives the channel */
+    const char *server_key; /* connecting side: public key of the listener */
+    gp_zap *zap;            /* listening side: key check; must outlive the channel */
 } gp_link_keys;
 
+/* Options for opening a channel. `curve` is required for GP_SECURITY_CURVE. */
 typedef struct gp_channel_options {
     gp_security security;
     const gp_link_keys *curve;
-    bool bulk; /* frames up to GP_PAYLOAD_BYTES_MAX (client and worker); else GP_BODY_BYTES_MAX */
-    /* ZMTP heartbeats (500 ms, lost after 2 s): links between hosts; never on one host, where the door tells. */
+
+    /* frame limit is GP_PAYLOAD_BYTES_MAX (client and worker) instead of GP_BODY_BYTES_MAX */
+    bool bulk;
+
+    /* Send ZMTP heartbeats every 500 ms; the link is lost after 2 s of silence. Only for links
+     * between hosts: on one host the control socket reports failures. */
     bool heartbeat;
-    /* NULL, or set by gp_channel_connect() when it returns: its GP_EPERM is of handshakes that were ended without a word, by
-     * one who has not the key that we expect or by a network that breaks connections. */
+
+    /* NULL, or set by gp_channel_connect(). true: it failed with GP_EPERM because handshakes ended
+     * without an error, so the cause is either a peer without the expected key or a network that
+     * breaks connections. */
     bool *unproved;
 } gp_channel_options;
 
-/* Who sent a message, as a router knows it.  A plain value: copy it, compare with gp_peer_equal(), keep it.
- * It names one connection: a peer that reconnects has another. */
+/* Sender of a message, as a ROUTER identifies it. Plain value: may be copied, stored, and compared
+ * with gp_peer_equal(). It names one connection; a peer that reconnects gets another value. */
 typedef struct gp_peer {
-    uint8_t bytes; /* 0 = nobody */
+    uint8_t bytes; /* length of id; 0: no peer */
     uint8_t id[32];
-    bool remote; /* it is a peer of the channel that gp_channel_listen() made */
+    bool remote; /* peer of a channel that gp_channel_listen() opened */
 } gp_peer;
 
 bool gp_peer_equal(const gp_peer *a, const gp_peer *b);
 
-/* gp_channel_bind -- listen on a new socket at path (no "ipc://"; at most 100 bytes), mode 0600.
- * The socket is bound under a temporary name and renamed over path, so nothing of a live daemon is stolen by
- * accident between check and bind; the caller holds the pool's lock file.  The first bind raises the soft limit
- * of descriptors to the hard one: ZeroMQ aborts the process when accept() finds none left.
- * path is removed by gp_channel_close() if it is still ours. */
+/* Listen on a new local socket at `path` (without "ipc://", at most 100 bytes), mode 0600.
+ *
+ * The socket is bound under a temporary name and renamed to `path`, so it cannot take the socket of
+ * a live daemon by accident between check and bind. The caller holds the lock file of the pool. The
+ * first bind raises the soft descriptor limit to the hard limit: ZeroMQ aborts the process if
+ * accept() finds no free descriptor. gp_channel_close() removes `path` if it still belongs to this
+ * channel. */
 gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_options *options,
                           gp_error *err);
 
-/* gp_channel_listen -- listen for other hosts at endpoint, "tcp://ADDRESS:PORT" (an address of this host or "*"; port 0: any
- * that is free).  bound is where it listens then.  Needs CURVE with a list of keys: GP_EPERM without.  Before it returns it
- * has knocked at itself with a key that nobody has: GP_EINTERNAL if that one was let in.
- * GP_EINVAL: no such endpoint.  GP_EBUSY: the port is taken.  GP_EUNSUPPORTED: this libzmq cannot be trusted with it.
- * Frames have at most GP_REMOTE_FRAME_BYTES_MAX; peers that break the rules of gate.h are cut off, see gp_channel_watch(). */
+/* Listen for other hosts.
+ *
+ *   endpoint  "tcp://ADDRESS:PORT", a local address or "*"; port 0: any free port
+ *   options   must select CURVE with a key list
+ *   bound     set to the actual endpoint
+ *
+ * Before it returns, it connects to itself with a random key to test that unknown keys are refused.
+ * Frames are limited to GP_REMOTE_FRAME_BYTES_MAX. Peers that break the rules in gate.h are
+ * disconnected; see gp_channel_watch().
+ *
+ * GP_EPERM: options without CURVE or without a key list.
+ * GP_EINVAL: malformed endpoint or no local address.
+ * GP_EBUSY: the port is in use.
+ * GP_EUNSUPPORTED: this libzmq version is unsafe or lacks CURVE.
+ * GP_EINTERNAL: the self-test failed, for example because the random key was admitted. */
 gp_status gp_channel_listen(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                             char bound[GP_TEXT_ENDPOINT], gp_error *err);
 
-/* gp_channel_connect -- dial endpoint ("ipc://PATH", or with CURVE "tcp://HOST:PORT").  Waits at most timeout_ms for the link: GP_EPEER when nobody
- * answers by then; with CURVE GP_EPERM as soon as the other side turns our key away or has not the key that we expect.
- * timeout_ms 0 does not wait and cannot fail so; sends are GP_EBUSY until the link is up.
- * A broken link is redialled every 100 ms to 1 s; a message is never queued for a peer that is not there. */
+/* Connect to `endpoint`: "ipc://PATH", or with CURVE "tcp://HOST:PORT". Wait up to timeout_ms for
+ * the link. With timeout_ms 0 return at once; gp_channel_send() then fails with GP_EBUSY until the
+ * link is up.
+ *
+ * A broken link is redialled, after 100 ms at first and 1 s at most. Messages are never queued for
+ * a peer that is not connected.
+ *
+ * GP_EPEER: no reply within timeout_ms.
+ * GP_EPERM: the peer refuses this key, or does not own the expected key; reported as soon as it is
+ * known. */
 gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_channel_options *options,
                              int timeout_ms, gp_error *err);
 
-/* gp_channel_check_process -- GP_ESTATE: this process was forked from one that has channels, and can have none. */
+/* Check that this process may use channels. GP_ESTATE: it was forked from a process that uses
+ * channels. */
 gp_status gp_channel_check_process(gp_error *err);
 
-/* gp_channel_broke -- whether a link to another host ended since it was made, or since this was asked: what was said on it may be
- * lost, and who redialled may be unknown there.  Of links that gp_channel_connect() waited for. */
+/* Return whether a link to another host broke since it was opened or since the previous call.
+ * Messages may be lost then, and the peer may no longer know this client. Works for links that
+ * gp_channel_connect() waited for. */
 bool gp_channel_broke(gp_channel *channel);
 
-/* gp_channel_close -- accepts NULL.  Messages not yet in the kernel are given drain_ms, then dropped; the wait, if
- * any, is in the close of the process's last channel. */
+/* Close a channel; accepts NULL. Queued messages are sent for up to drain_ms and then dropped. Only
+ * closing the last channel of the process waits for that. */
 void gp_channel_close(gp_channel *channel, int drain_ms);
 
-/* A raw frame.  release == NULL: the bytes are copied.  Else they are sent from where they are, and release(data,
- * hint) is called exactly once, whatever gp_channel_send() returns, perhaps from ZeroMQ's own thread and perhaps
- * long after; data must not change until then. */
+/* A raw payload frame. With release NULL the bytes are copied. Otherwise they are sent in place and
+ * must not change until release(data, hint) is called: exactly once, also if gp_channel_send()
+ * fails, possibly much later and from ZeroMQ's I/O thread. */
 typedef struct gp_payload {
     const void *data;
     size_t bytes;
@@ -113,16 +146,20 @@ typedef struct gp_payload {
     void *hint;
 } gp_payload;
 
-/* gp_channel_send -- peer: to whom (routers), or NULL (dealers).  envelope->message is taken from type.
- * GP_EBUSY: the queue to the peer is full, or the link is not up: nothing was sent, try after the next poll.
- * GP_EPEER: the router has no such peer (any more).  GP_EINVAL: a field is out of its range.  GP_ELIMIT: too many
- * or too large payloads.  GP_ENOMEM. */
+/* Send a message. envelope->message is set from `type`. On a ROUTER, `peer` names the receiver; on
+ * a DEALER it must be NULL.
+ *
+ * GP_EBUSY: the queue is full or the link is down; nothing was sent, retry after the next poll.
+ * GP_EPEER: the ROUTER has no connection to this peer.
+ * GP_EINVAL: a field is out of range.
+ * GP_ELIMIT: too many payloads or too many bytes.
+ * GP_ENOMEM: out of memory. */
 gp_status gp_channel_send(gp_channel *channel, const gp_peer *peer, const gp_envelope *envelope,
                           const gp_message_type *type, const void *message, const gp_payload *payloads,
                           size_t payload_count, gp_error *err);
 
-/* gp_channel_reply_error -- send error_reply with *error to the sender of the message with that envelope: same
- * correlation, epoch, lease and generation.  worker: index from 1, or 0. */
+/* Send *error as an error_reply to the message with envelope `to`, with the same correlation,
+ * epoch, lease and generation. worker: index from 1; 0: none. */
 gp_status gp_channel_reply_error(gp_channel *channel, const gp_peer *peer, const gp_envelope *to,
                                  const gp_error *error, uint32_t worker, gp_error *err);
 
@@ -132,83 +169,99 @@ typedef struct gp_frame {
     size_t bytes;
 } gp_frame;
 
-/* A received message.  Must not be copied (small frames live inside it): gp_incoming_move(). */
+/* Received message. Do not copy it, because small frames are stored inside; use
+ * gp_incoming_move(). */
 typedef struct gp_incoming {
-    gp_peer peer;     /* bytes = 0 on dealers */
-    gp_allowed owner; /* of remote peers: who it is, by the key; role NOBODY otherwise */
+    gp_peer peer;     /* sender; bytes is 0 on a DEALER */
+    gp_allowed owner; /* key owner of a remote peer; otherwise the role is GP_KEY_NOBODY */
     gp_envelope envelope;
-    const gp_message_type *type; /* NULL: an id this build does not know */
+    const gp_message_type *type; /* NULL: message id unknown to this build */
     gp_frame body;
     gp_frame payloads[GP_PAYLOADS_MAX];
     uint32_t payload_count;
-    int fd;               /* a descriptor that belongs to the message, set by its receiver; -1: none */
-    uint32_t frame_count; /* private from here on */
+    int fd;               /* descriptor sent with the message, set by the receiver; -1: none */
+    uint32_t frame_count; /* private, as is `frames` */
     struct {
         _Alignas(void *) unsigned char bytes[64];
     } frames[GP_PAYLOADS_MAX + 2];
 } gp_incoming;
 
-/* gp_channel_receive -- the next message, if one waits; in is uninitialised memory, set only on GP_OK and then
- * released by gp_incoming_close().
- * GP_ETIMEDOUT: none waits.  GP_EIO: the channel is broken.
- * Messages that are not ours in form (too few or many frames, bad envelope, body not msgpack) are dropped whole
- * and counted, and the next one is tried; at most 64 in one call. */
+/* Receive the next pending message. *in may be uninitialized; it is set on GP_OK only, and the
+ * caller releases it with gp_incoming_close().
+ *
+ * Malformed messages (too few or too many frames, invalid envelope, body not msgpack) are dropped
+ * and counted. One call skips at most 64 of them.
+ *
+ * GP_ETIMEDOUT: no message is pending.
+ * GP_EIO: the channel is unusable. */
 gp_status gp_channel_receive(gp_channel *channel, gp_incoming *in, gp_error *err);
 
-/* gp_incoming_decode -- the body into the struct of in->type.  GP_EVERSION: the envelope has another protocol than
- * ours (hello, welcome and error_reply pass).  GP_EUNSUPPORTED: unknown message.  GP_EPROTO. */
+/* Decode the body into a struct of in->type.
+ *
+ * GP_EVERSION: the envelope has another protocol version; hello, welcome and error_reply are
+ * exempt.
+ * GP_EUNSUPPORTED: unknown message id.
+ * GP_EPROTO: malformed body. */
 gp_status gp_incoming_decode(const gp_incoming *in, void *message, gp_error *err);
 
 void gp_incoming_close(gp_incoming *in);
 
-/* to: uninitialised; from: closed afterwards (closing it again does nothing). */
+/* Move a message. *to may be uninitialized. *from is closed, and closing it again has no effect. */
 void gp_incoming_move(gp_incoming *to, gp_incoming *from);
 
-int gp_channel_fd(const gp_channel *channel); /* POLLIN; see above */
-bool gp_channel_pending(gp_channel *channel); /* whether gp_channel_receive() has something to do */
-/* Return whether gp_channel_send() to the one peer has room: the link is up and its queue is not full. */
+/* Return the descriptor to poll for POLLIN; see the loop above. */
+int gp_channel_fd(const gp_channel *channel);
+
+/* Return whether gp_channel_receive() has work to do. */
+bool gp_channel_pending(gp_channel *channel);
+
+/* Return whether a DEALER can send: the link is up and the queue is not full. */
 bool gp_channel_writable(gp_channel *channel);
 
+/* Counters since the channel was opened. */
 typedef struct gp_channel_stats {
     uint64_t sent, received;
-    uint64_t refused;       /* messages dropped because of their form */
-    uint64_t busy;          /* sends that were GP_EBUSY */
-    char refused_last[120]; /* why the last one was dropped */
+    uint64_t refused;       /* malformed messages dropped */
+    uint64_t busy;          /* sends that failed with GP_EBUSY */
+    char refused_last[120]; /* reason for the last dropped message */
 } gp_channel_stats;
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
 
-/* ---- of a channel that listens for other hosts (gate.h) ---- */
+/* ---- channels that listen for other hosts (gate.h) ---- */
 
-/* Why a connection was cut off. */
+/* Reasons to disconnect a peer. */
 typedef enum gp_cut {
     GP_CUT_SILENT,    /* no message within 5 s */
-    GP_CUT_ENDLESS,   /* 4 MiB and no end of the message */
-    GP_CUT_MALFORMED, /* ten messages that were none */
-    GP_CUT_RATE,      /* on and on over its key's rate */
-    GP_CUT_CROWDED,   /* too many connections, in all or of a key */
-    GP_CUT_REVOKED,   /* its key was removed, or is muted */
+    GP_CUT_ENDLESS,   /* 4 MiB received since the last complete message */
+    GP_CUT_MALFORMED, /* ten malformed messages */
+    GP_CUT_RATE,      /* persistently over the rate limit of the key */
+    GP_CUT_CROWDED,   /* too many connections, in total or with one key */
+    GP_CUT_REVOKED,   /* key removed from the list, or muted */
     GP_CUT_UNREAD,    /* by gp_channel_cut() */
     GP_CUTS,
 } gp_cut;
 
+/* Connection counters of a listener for other hosts. */
 typedef struct gp_gate_stats {
-    uint32_t links;            /* connections now */
-    uint64_t accepted, failed; /* failed: handshakes of who does not speak CURVE, or not to our key */
+    uint32_t links;            /* open connections */
+    uint64_t accepted, failed; /* failed: handshakes without CURVE or for another server key */
     uint64_t over_rate;        /* messages dropped */
     uint64_t cut[GP_CUTS];
 } gp_gate_stats;
 
-/* Hear what happened to connections and look at them, after the messages that wait were received, and at the latest
- * when gp_channel_patience_ms() is over (-1: never) or gp_channel_watch_fd() is readable.  For other channels: nothing, -1. */
+/* Process connection events and check all connections. Call it after receiving the pending
+ * messages, whenever gp_channel_watch_fd() is readable, and at the latest after
+ * gp_channel_patience_ms() (-1: never). On other channels this function has no effect, and the
+ * other two return -1. */
 void gp_channel_watch(gp_channel *channel);
 int gp_channel_watch_fd(const gp_channel *channel);
 int gp_channel_patience_ms(const gp_channel *channel);
 
-/* The next of the peers whose connection ended. */
+/* Get the next peer whose connection has closed. Return false if no peer is left. */
 bool gp_channel_next_gone(gp_channel *channel, gp_peer *out);
 
-/* End a peer's connection. */
+/* Disconnect a peer. */
 void gp_channel_cut(gp_channel *channel, const gp_peer *peer);
 
 gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel);

@@ -1,4 +1,5 @@
-/* channel_messages.c -- messages through an open channel: a struct out as frames, frames in as a struct. */
+/* Send and receive messages on an open channel: encode structs to frames, decode frames to
+ * structs. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,6 +19,7 @@ enum { RECEIVE_TRIES = 64 };
 
 enum { FRAMES_MAX = GP_PAYLOADS_MAX + 3 }; /* routing id, envelope, body, payloads */
 
+/* Frames of a message that is being sent. */
 typedef struct outgoing {
     zmq_msg_t frames[FRAMES_MAX];
     unsigned count;
@@ -41,7 +43,8 @@ static gp_status frame_copy(outgoing *out, const void *data, size_t bytes, gp_er
     return GP_OK;
 }
 
-/* From a success on, closing or sending the frame releases the payload. */
+/* Append a payload frame. After success the frame owns the payload: sending or closing it calls
+ * `release`. */
 static gp_status frame_payload(outgoing *out, const gp_payload *payload, gp_error *err)
 {
     if (payload->release == NULL)
@@ -55,7 +58,7 @@ static gp_status frame_payload(outgoing *out, const gp_payload *payload, gp_erro
     return GP_OK;
 }
 
-/* Check the payloads against the ceilings of the receiver, which accept.c and MAXMSGSIZE enforce. */
+/* Check the payloads against the receiver's limits, which accept.c and MAXMSGSIZE enforce. */
 static gp_status payloads_check(const gp_channel *channel, const gp_payload *payloads, size_t count,
                                 gp_error *err)
 {
@@ -79,7 +82,8 @@ static gp_status payloads_check(const gp_channel *channel, const gp_payload *pay
     return GP_OK;
 }
 
-/* All frames before any is sent: what can fail must fail while nothing is on the wire. */
+/* Build all frames before the first is sent, so that any failure happens before the message is on
+ * the wire. The payloads are released on failure too. */
 static gp_status outgoing_build(outgoing *out, gp_channel *channel, const gp_peer *peer,
                                 const gp_payload *payloads, size_t count, gp_error *err)
 {
@@ -102,6 +106,7 @@ static gp_status outgoing_build(outgoing *out, gp_channel *channel, const gp_pee
     return status;
 }
 
+/* Convert errno of zmq_msg_send() to an error. */
 static gp_status send_failure(gp_channel *channel, gp_error *err)
 {
     switch (errno) {
@@ -117,7 +122,8 @@ static gp_status send_failure(gp_channel *channel, gp_error *err)
     }
 }
 
-/* Only the first frame can be refused: after it ZeroMQ has chosen a pipe with room for the message. */
+/* Send all frames. Only the first one can be refused: ZeroMQ has then chosen a pipe with room for
+ * the whole message. */
 static gp_status outgoing_send(outgoing *out, gp_channel *channel, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -196,7 +202,8 @@ static zmq_msg_t *incoming_frame(gp_incoming *in, uint32_t i)
     return (zmq_msg_t *)(void *)in->frames[i].bytes;
 }
 
-/* Read what is left of a message that is too long, one frame at a time; the bytes go as they come. */
+/* Drop the remaining frames of an oversized message, one at a time. With is_first the first frame
+ * identifies the offender for the connection guard. */
 static void rest_drop(gp_channel *channel, bool is_first)
 {
     zmq_msg_t frame;
@@ -215,7 +222,8 @@ static void rest_drop(gp_channel *channel, bool is_first)
     }
 }
 
-/* The routing id of a router's message.  GP_EPROTO: refused, reason in *why; GP_ETIMEDOUT; GP_EIO. */
+/* Receive the routing id on a ROUTER. GP_EPROTO: invalid, with the reason in *why. GP_ETIMEDOUT: no
+ * message. GP_EIO: socket error. */
 static gp_status peer_receive(gp_channel *channel, gp_incoming *in, const char **why)
 {
     zmq_msg_t frame;
@@ -237,6 +245,7 @@ static gp_status peer_receive(gp_channel *channel, gp_incoming *in, const char *
     return status;
 }
 
+/* Receive the frames after the routing id. Errors as in peer_receive(). */
 static gp_status frames_receive(gp_channel *channel, gp_incoming *in, const char **why)
 {
     for (;;) {
@@ -267,6 +276,7 @@ static gp_frame frame_view(gp_incoming *in, uint32_t i)
     return (gp_frame){ zmq_msg_data(frame), zmq_msg_size(frame) };
 }
 
+/* Point body and payloads at their frames. */
 static void views_set(gp_incoming *in)
 {
     in->body = frame_view(in, 1);
@@ -275,7 +285,7 @@ static void views_set(gp_incoming *in)
         in->payloads[i] = frame_view(in, i + 2);
 }
 
-/* Whether the form is that of a message; *why or err->message says what is wrong. */
+/* Check frame count, envelope and body. On failure *why names the reason. */
 static gp_status incoming_check(gp_incoming *in, const char **why, gp_error *err)
 {
     if (in->frame_count < 2) {
@@ -300,7 +310,8 @@ static gp_status incoming_check(gp_incoming *in, const char **why, gp_error *err
     return status;
 }
 
-/* Whether whoever sent it from another host may still speak.  GP_ESTALE: no, and it is not a matter of form. */
+/* Check whether the remote sender is still admitted and within its rate. GP_ESTALE: drop the
+ * message, although it is well-formed. */
 static gp_status gate_check(gp_channel *channel, gp_incoming *in)
 {
     size_t bytes = 0;
@@ -312,7 +323,12 @@ static gp_status gate_check(gp_channel *channel, gp_incoming *in)
                : GP_ESTALE;
 }
 
-/* One message: GP_OK, GP_EPROTO (dropped), GP_ESTALE (dropped by the gate), GP_ETIMEDOUT, GP_EIO. */
+/* Read one message.
+ *
+ * GP_EPROTO: malformed, dropped.
+ * GP_ESTALE: dropped by the connection guard.
+ * GP_ETIMEDOUT: no message is pending.
+ * GP_EIO: socket error. */
 static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
 {
     const char *why = "";

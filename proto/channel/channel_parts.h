@@ -1,4 +1,5 @@
-/* channel_parts.h -- inside a channel: what opening it (channel.c) and messages through it (channel_messages.c) share. */
+/* Channel internals, shared by opening and closing (channel.c) and message transfer
+ * (channel_messages.c). */
 #ifndef GP_CHANNEL_PARTS_H
 #define GP_CHANNEL_PARTS_H
 
@@ -11,12 +12,12 @@
 struct gp_channel {
     void *socket;
     bool router;
-    gp_gate *gate; /* of one that listens for other hosts */
+    gp_gate *gate; /* connection guard of a listener for other hosts; else NULL */
     size_t payload_bytes_max;
-    gp_listener listener; /* of routers; its descriptor belongs to ZeroMQ once bound */
+    gp_listener listener; /* local ROUTER only; ZeroMQ owns the descriptor after the bind */
     bool listening;
-    gp_dial dial;             /* of a link to another host that is up: whether it broke */
-    gp_buffer envelope, body; /* kept from send to send */
+    gp_dial dial;             /* link to another host, once it is up: detects whether it broke */
+    gp_buffer envelope, body; /* buffers reused by each send */
     gp_channel_stats stats;
 };
 

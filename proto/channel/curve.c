@@ -1,3 +1,4 @@
+/* Key pairs, key files and the key list (curve.h). */
 #include "proto/channel/curve.h"
 
 #include <errno.h>
@@ -36,7 +37,7 @@ gp_key_role gp_key_role_find(const char *word)
     return role;
 }
 
-/* ---- the library ---- */
+/* ---- libzmq version ---- */
 
 gp_status gp_curve_check_version(int major, int minor, int patch, bool has_curve, gp_error *err)
 {
@@ -63,7 +64,7 @@ gp_status gp_curve_check(gp_error *err)
     return gp_curve_check_version(major, minor, patch, zmq_has("curve") != 0, err);
 }
 
-/* ---- pairs ---- */
+/* ---- key pairs ---- */
 
 gp_status gp_key_new(gp_key_pair *out, gp_error *err)
 {
@@ -94,6 +95,7 @@ bool gp_key_sound(const char *text)
 
 /* ---- files ---- */
 
+/* Sync the temporary file and rename it to `path`. GP_EBUSY: `path` exists and replace is false. */
 static gp_status sync_and_rename(int fd, const char *aside, const char *path, bool replace, gp_error *err)
 {
     char directory[4096];
@@ -109,12 +111,14 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
     slash = strrchr(directory, '/');
     if (slash != NULL)
         slash[slash == directory] = '\0';
-    /* The name is there; that it outlives a power cut is all that can fail. */
+
+    /* Ignore a failure: the file is in place, but its name may not survive a power failure. */
     (void)gp_directory_sync(slash != NULL ? directory : ".");
     return GP_OK;
 }
 
-/* The mode is the file's from its first moment on: O_EXCL makes it, a umask can only take from it. */
+/* Write a file atomically. The temporary file has mode 0600 from its creation: O_EXCL creates it,
+ * and a umask can only remove bits. */
 static gp_status file_write(const char *path, const gp_buffer *text, bool replace, gp_error *err)
 {
     char aside[4096];
@@ -142,6 +146,7 @@ static gp_status file_write(const char *path, const gp_buffer *text, bool replac
 
 typedef enum file_kind { FILE_SECRET, FILE_PUBLIC } file_kind;
 
+/* Check type, owner and mode of an open key file. GP_EPERM: unsafe. */
 static gp_status file_check(int fd, const char *path, file_kind kind, gp_error *err)
 {
     struct stat seen;
@@ -164,7 +169,8 @@ static gp_status file_check(int fd, const char *path, file_kind kind, gp_error *
     return GP_OK;
 }
 
-/* text has room for bytes_max + 1; NUL-terminated, without NULs inside. */
+/* Read at most bytes_max bytes into `text`, which has room for one more, and NUL-terminate it.
+ * GP_ELIMIT: the file is larger. GP_ECORRUPT: it contains a NUL. */
 static gp_status text_read(int fd, char *text, size_t bytes_max, const char *path, gp_error *err)
 {
     size_t used = 0;
@@ -187,6 +193,7 @@ static gp_status text_read(int fd, char *text, size_t bytes_max, const char *pat
     return strlen(text) == used ? GP_OK : gp_fail(err, GP_ECORRUPT, "%s is no text", path);
 }
 
+/* Read a key file after checking it; "-" reads standard input unchecked. */
 static gp_status file_read(char *text, size_t bytes_max, const char *path, file_kind kind, gp_error *err)
 {
     if (strcmp(path, "-") == 0)
@@ -206,7 +213,7 @@ static gp_status file_read(char *text, size_t bytes_max, const char *path, file_
     return status;
 }
 
-/* ---- files of one pair ---- */
+/* ---- key pair files ---- */
 
 gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_error *err)
 {
@@ -214,7 +221,9 @@ gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n') {
         char word[8], key[GP_KEY_TEXT + 1];
         char *into;
-        /* A key has no blanks; the width makes a longer one wrong, not cut. */
+
+        /* A key has no blanks. The width lets an oversized key fail the check instead of being
+         * truncated. */
         int found = *line == '#' || *line == '\n' ? 0 : sscanf(line, "%7[a-z]%*[ \t]%41s", word, key);
 
         if (found == 0)
@@ -232,7 +241,7 @@ gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_
     return GP_OK;
 }
 
-/* The halves belong together. */
+/* Check that the secret key belongs to the public key. */
 static gp_status pair_check(const gp_key_pair *pair, const char *path, gp_error *err)
 {
     char derived[GP_KEY_TEXT];
@@ -244,7 +253,7 @@ static gp_status pair_check(const gp_key_pair *pair, const char *path, gp_error 
     return GP_OK;
 }
 
-/* One half or both, as the file has them. */
+/* Read the keys in a file; either may be missing. */
 static gp_status key_file_read(gp_key_pair *out, const char *path, file_kind kind, gp_error *err)
 {
     char text[KEY_FILE_BYTES_MAX + 1];
@@ -288,7 +297,9 @@ gp_status gp_key_write(const char *path, const gp_key_pair *pair, bool replace, 
     gp_status status;
 
     gp_buffer_init(&text, KEY_FILE_BYTES_MAX);
-    status = gp_buffer_reserve(&text, 512, err); /* in one piece, which is wiped: it does not move */
+
+    /* a single allocation, which can be wiped because it does not move */
+    status = gp_buffer_reserve(&text, 512, err);
     if (status == GP_OK)
         status = gp_buffer_printf(
             &text, err,
@@ -315,13 +326,15 @@ gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err)
         if (status == GP_OK)
             status = gp_key_write(path, &made, false, &why);
         gp_key_wipe(&made);
-        if (status == GP_OK || status == GP_EBUSY) /* another was faster: then it is that one */
+
+        /* another process created the file first: use that pair */
+        if (status == GP_OK || status == GP_EBUSY)
             status = gp_key_read(out, path, &why);
     }
     return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", why.message);
 }
 
-/* ---- the list ---- */
+/* ---- key list ---- */
 
 static bool name_sound(const char *name)
 {

@@ -8,7 +8,7 @@
 
 enum {
     HANDSHAKES_FAILED_MAX = 3,
-    CONNECTS_REFUSED_MAX = 4, /* within about a second */
+    CONNECTS_REFUSED_MAX = 4, /* reached within about a second */
 };
 
 gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err)
@@ -22,6 +22,7 @@ void gp_dial_end(gp_dial *dial)
     gp_zmq_monitor_close(&dial->monitor);
 }
 
+/* Read all pending monitor events and update the counters. */
 static void dial_hear(gp_dial *dial)
 {
     uint16_t event;
@@ -51,7 +52,8 @@ static void dial_hear(gp_dial *dial)
     dial->heard_ms = gp_now_ms();
 }
 
-/* GP_OK: nothing is known that makes waiting useless. */
+/* Decide whether to keep waiting. GP_OK: the link can still come up. Otherwise fail with a
+ * diagnosis. */
 static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time_is_over, int timeout_ms,
                             bool *unproved, gp_error *err)
 {
@@ -91,13 +93,16 @@ static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time
     return GP_OK;
 }
 
-/* ZeroMQ redials a link that broke, but not one on which it saw a wrong byte: a network that changed it would be waited for in vain. */
+/* Reconnect the socket if ZeroMQ does not. After a protocol error, for example because the network
+ * changed a byte, ZeroMQ does not retry. */
 static void dial_redial(gp_dial *dial, void *socket, const char *endpoint)
 {
     if (dial->ended_ms == 0 || gp_now_ms() - dial->ended_ms < GP_DIAL_RETRY_MS)
         return;
     dial->ended_ms = 0;
-    zmq_disconnect(socket, endpoint); /* nothing is left of it, perhaps */
+
+    /* fails harmlessly if ZeroMQ has already dropped the connection */
+    zmq_disconnect(socket, endpoint);
     zmq_connect(socket, endpoint);
 }
 

@@ -17,7 +17,8 @@ gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err)
     size_t host_bytes = colon != NULL ? (size_t)(colon - host) : 0;
     size_t digits = colon != NULL ? strspn(colon + 1, "0123456789") : 0;
     long port = digits > 0 && digits <= 5 && colon[1 + digits] == '\0' ? strtol(colon + 1, NULL, 10) : -1;
-    /* [::1] in brackets; names and addresses have no colon of their own. */
+
+    /* IPv6 addresses need brackets; host names and IPv4 addresses contain no colon. */
     bool bracketed = host_bytes > 2 && host[0] == '[' && host[host_bytes - 1] == ']';
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
     bool sound = bracketed ? strspn(host + 1, "0123456789abcdefABCDEF:.%") == host_bytes - 2

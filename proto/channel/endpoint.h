@@ -1,4 +1,5 @@
-/* endpoint.h -- addresses of other hosts as people write them: tcp://HOST:PORT, tcp://10.0.0.5:5555, tcp://[::1]:5555. */
+/* Check endpoints on other hosts: tcp://HOST:PORT, for example tcp://10.0.0.5:5555 or
+ * tcp://[::1]:5555. */
 #ifndef GP_ENDPOINT_H
 #define GP_ENDPOINT_H
 
@@ -6,11 +7,11 @@
 
 #include "common/base/error.h"
 
-/* gp_endpoint_is_remote -- whether it begins with "tcp://". */
+/* Return whether the endpoint starts with "tcp://". */
 bool gp_endpoint_is_remote(const char *endpoint);
 
-/* gp_endpoint_check -- GP_EINVAL: it is not tcp://HOST:PORT, or is too long for a message.  to_listen: the host may be "*", the
- * port 0, any that is free. */
+/* Check an endpoint. With to_listen, the host may be "*" and the port 0 (any free port). GP_EINVAL:
+ * not tcp://HOST:PORT, or too long for a message. */
 gp_status gp_endpoint_check(const char *endpoint, bool to_listen, gp_error *err);
 
 #endif

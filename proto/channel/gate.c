@@ -1,3 +1,4 @@
+/* Connection guard for listeners that serve other hosts (gate.h). */
 #include "proto/channel/gate.h"
 
 #include <arpa/inet.h>
@@ -21,33 +22,36 @@
 
 enum {
     LINKS_MAX = GP_REMOTE_LINKS_MAX,
-    LINKS_SILENT_MAX = 256, /* connections without a message yet */
+    LINKS_SILENT_MAX = 256, /* connections without a first message */
     LINKS_KEY_MAX = 16,
-    SILENCE_MS = 5000, /* from the connection to the first message */
+    SILENCE_MS = 5000, /* limit from the connection to the first message */
     LOOK_MS = 50,
     MALFORMED_MAX = 10,
-    FORGIVEN_MS = 60000, /* without another that is malformed */
+    /* the malformed count restarts after this time without a malformed message */
+    FORGIVEN_MS = 60000,
     MUTE_MS = 10000,
     LOG_MS = 1000,
-    RATE_MESSAGES = 1000, /* a second and key; four seconds' worth may come at once */
+    RATE_MESSAGES = 1000, /* per second and key; up to RATE_BURST seconds at once */
     RATE_BYTES = 8 << 20,
     RATE_BURST = 4,
     RATE_DROPPED_MAX = 1000,
 };
 
+/* State of a TCP connection. */
 typedef struct gate_link {
-    int fd;            /* ZeroMQ's; -1 = this entry is free */
-    gp_timeout silent; /* for its first message */
-    uint64_t bytes;    /* received when its last message was heard */
+    int fd;            /* descriptor owned by ZeroMQ; -1: free entry */
+    gp_timeout silent; /* deadline for the first message */
+    uint64_t bytes;    /* bytes received up to the last message */
     bool spoke;
-    bool ended; /* cut off; ZeroMQ has yet to say that it is gone */
+    bool ended; /* closed by the guard; ZeroMQ has not reported the end yet */
     char key[GP_KEY_TEXT];
-    gp_peer peer; /* bytes = 0 until it has spoken */
+    gp_peer peer; /* bytes is 0 before the first message */
 } gate_link;
 
+/* Rate and error counters of one key (token bucket). */
 typedef struct gate_key {
-    char key[GP_KEY_TEXT];  /* "" = free */
-    double messages, bytes; /* that may come now */
+    char key[GP_KEY_TEXT];  /* "": free entry */
+    double messages, bytes; /* tokens available now */
     int64_t at_ms, malformed_ms;
     unsigned dropped, malformed;
 } gate_key;
@@ -56,12 +60,12 @@ struct gp_gate {
     void *router;
     gp_zmq_monitor monitor;
     gp_zap *zap;
-    unsigned turned_away; /* connections that will end because their key is not on the list */
+    unsigned turned_away; /* expected disconnects of connections whose key was refused */
     uint16_t port;
     int64_t looked_ms;
     int64_t logged_ms, accept_logged_ms;
-    unsigned unlogged; /* cuts since then */
-    uint32_t high;     /* one more than the last place in use */
+    unsigned unlogged; /* connections closed since the last log line */
+    uint32_t high;     /* highest index in use, plus 1 */
     gate_link links[LINKS_MAX];
     gate_key keys[GP_ALLOWED_MAX];
     gp_peer gone[LINKS_MAX];
@@ -69,14 +73,17 @@ struct gp_gate {
     gp_gate_stats stats;
 };
 
-/* Never ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: ZeroMQ (4.3.4) tells it between finding that a message was changed on the way and
- * looking at errno, which the telling may set to EAGAIN.  Then the connection is not ended but kept, unread; and if its end comes
- * before that of its next heartbeat, the process is aborted ("!_io_error").  Who can change a bit on the way could do that. */
+/* Monitor events. ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL must never be among them: ZeroMQ 4.3.4 sends
+ * it after it has found that a message was modified in transit and before it reads errno, which
+ * sending the event can set to EAGAIN. It then keeps the connection without reading from it. If the
+ * connection ends before its next heartbeat is due, the process aborts ("!_io_error"). Anyone who
+ * can flip a bit on the network could cause this. */
 enum {
     EVENTS = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_ACCEPT_FAILED | ZMQ_EVENT_DISCONNECTED |
              ZMQ_EVENT_HANDSHAKE_FAILED_AUTH
 };
 
+/* Log texts, by gp_cut. */
 static const char *const cut_words[GP_CUTS] = { "said nothing",
                                                 "sent a message that does not end",
                                                 "sent what is no message",
@@ -87,6 +94,7 @@ static const char *const cut_words[GP_CUTS] = { "said nothing",
 
 /* ---- connections ---- */
 
+/* Return the entry with this descriptor; -1 finds a free entry. */
 static gate_link *link_find(gp_gate *gate, int fd)
 {
     for (uint32_t i = 0; i < gate->high; i++)
@@ -95,6 +103,7 @@ static gate_link *link_find(gp_gate *gate, int fd)
     return NULL;
 }
 
+/* Free an entry, and queue its peer for gp_gate_next_gone(). */
 static void link_forget(gp_gate *gate, gate_link *link)
 {
     if (link->peer.bytes != 0 && gate->gone_count < LINKS_MAX)
@@ -105,8 +114,8 @@ static void link_forget(gp_gate *gate, gate_link *link)
         gate->high--;
 }
 
-/* A copy of the descriptor, if it is a connection of ours: between ZeroMQ's word and now it may have been closed, and
- * its number be another file's. */
+/* Return a copy of the descriptor if it is a connection to this listener, else -1. ZeroMQ may have
+ * closed it since it was reported, and the number may belong to another file. */
 static int link_copy(const gp_gate *gate, int fd)
 {
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -127,7 +136,7 @@ static int link_copy(const gp_gate *gate, int fd)
     return -1;
 }
 
-/* Bytes that have come in; 0: not known. */
+/* Return the bytes received on a connection; 0: unknown. */
 static uint64_t link_bytes(int copy)
 {
     struct tcp_info info = { .tcpi_bytes_received = 0 };
@@ -136,7 +145,7 @@ static uint64_t link_bytes(int copy)
     return getsockopt(copy, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_bytes_received : 0;
 }
 
-/* A flood of offenders is no flood of lines. */
+/* Log a closed connection, at most one per second. */
 static void cut_log(gp_gate *gate, const char *key, gp_cut why)
 {
     gp_allowed owner = { .name = "nobody known" };
@@ -154,18 +163,21 @@ static void cut_log(gp_gate *gate, const char *key, gp_cut why)
     gate->unlogged = 0;
 }
 
+/* Count, log and shut down a connection by its descriptor. */
 static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
 {
     int copy = link_copy(gate, fd);
 
     gate->stats.cut[why]++;
     if (copy >= 0) {
-        shutdown(copy, SHUT_RDWR); /* ZeroMQ sees its end, forgets it and says so */
+        /* ZeroMQ sees the end of file, drops the connection and reports it */
+        shutdown(copy, SHUT_RDWR);
         close(copy);
     }
     cut_log(gate, key, why);
 }
 
+/* Shut down a connection, and mute its key if the peer broke a message rule. */
 static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
 {
     fd_cut(gate, link->fd, why, link->key);
@@ -174,6 +186,7 @@ static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
     link->ended = true;
 }
 
+/* Return the number of connections without a first message. */
 static uint32_t links_silent(const gp_gate *gate)
 {
     uint32_t count = 0;
@@ -183,8 +196,8 @@ static uint32_t links_silent(const gp_gate *gate)
     return count;
 }
 
-/* Close the connection that has been silent for longest.  A client needs milliseconds for its handshake, so strangers who
- * connect and say nothing keep it out only if they connect faster than that. */
+/* Close the oldest connection without a message. A client needs milliseconds for its handshake, so
+ * strangers can only keep it out by connecting faster than that. */
 static void silent_cut(gp_gate *gate)
 {
     gate_link *oldest = NULL;
@@ -200,11 +213,12 @@ static void silent_cut(gp_gate *gate)
         link_cut(gate, oldest, GP_CUT_CROWDED);
 }
 
+/* Register a new connection. */
 static void link_add(gp_gate *gate, int fd)
 {
     gate_link *link = link_find(gate, fd);
 
-    if (link != NULL) /* its number is another connection's now */
+    if (link != NULL) /* the descriptor was reused */
         link_forget(gate, link);
     if (gate->stats.links == LINKS_MAX) {
         fd_cut(gate, fd, GP_CUT_CROWDED, "");
@@ -238,9 +252,10 @@ bool gp_gate_next_gone(gp_gate *gate, gp_peer *out)
     return true;
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
-/* Out of descriptors, the listener tries again and again. */
+/* Log a failed accept(), at most once per second: without descriptors the listener retries in a
+ * loop. */
 static void accept_log(gp_gate *gate, int problem)
 {
     gate->stats.failed++;
@@ -271,7 +286,7 @@ static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
         }
         link_forget(gate, link);
         break;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the list counts those */
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the key list counts these */
         gate->turned_away++;
         break;
     case ZMQ_EVENT_ACCEPT_FAILED:
@@ -293,6 +308,7 @@ static void hear_events(gp_gate *gate)
 
 /* ---- messages ---- */
 
+/* Return the counters of a key. An unknown key replaces the key with the longest idle time. */
 static gate_key *key_state(gp_gate *gate, const char *key)
 {
     gate_key *place = NULL;
@@ -303,7 +319,7 @@ static gate_key *key_state(gp_gate *gate, const char *key)
 
         if (strcmp(at->key, key) == 0)
             return at;
-        if (place == NULL || at->at_ms < place->at_ms) /* free ones were never used: their time is 0 */
+        if (place == NULL || at->at_ms < place->at_ms) /* unused entries have time 0 */
             place = at;
     }
     *place =
@@ -312,6 +328,7 @@ static gate_key *key_state(gp_gate *gate, const char *key)
     return place;
 }
 
+/* Return the token count after `seconds`, limited to a full bucket. */
 static double refilled(double now, double rate, double seconds)
 {
     double filled = now + rate * seconds;
@@ -319,7 +336,10 @@ static double refilled(double now, double rate, double seconds)
     return filled < rate * RATE_BURST ? filled : rate * RATE_BURST;
 }
 
-/* GP_OK, GP_EBUSY, or GP_ELIMIT: it does not stop. */
+/* Count a message of `bytes` against the rate of its key.
+ *
+ * GP_EBUSY: over the limit, drop the message.
+ * GP_ELIMIT: RATE_DROPPED_MAX messages were dropped; disconnect. */
 static gp_status rate_count(gp_gate *gate, const char *key, size_t bytes)
 {
     gate_key *state = key_state(gate, key);
@@ -343,6 +363,7 @@ static gp_status rate_count(gp_gate *gate, const char *key, size_t bytes)
     return GP_ELIMIT;
 }
 
+/* Return the number of open connections with this key. */
 static uint32_t links_of(const gp_gate *gate, const char *key)
 {
     uint32_t count = 0;
@@ -352,8 +373,8 @@ static uint32_t links_of(const gp_gate *gate, const char *key)
     return count;
 }
 
-/* The connection that the message came on; NULL: it has hung up since.  What happened before the message is heard
- * first: that it was accepted, or that its number was another's. */
+/* Return the connection that `frame` came from; NULL: closed since. Process pending events first:
+ * the connection may be new, or its descriptor reused. */
 static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
 {
     int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;
@@ -369,14 +390,15 @@ static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
     return link;
 }
 
-/* Whether the connection is known to be that of this key and routing id: a message can wait while its connection ends and
- * its descriptor's number becomes another's, who must not pay for it. */
+/* Return whether the connection is known to belong to this key and routing id. A message can wait
+ * while its connection ends and the descriptor goes to another connection, which must not be
+ * punished. */
 static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
 {
     return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
 }
 
-/* The link of who is heard for the first time. */
+/* Record the first message of a connection. GP_EPERM: too many connections with this key. */
 static gp_status link_begin(gp_gate *gate, gate_link *link, const char *key, const gp_peer *peer)
 {
     memcpy(link->key, key, GP_KEY_TEXT);
@@ -390,7 +412,7 @@ static gp_status link_begin(gp_gate *gate, gate_link *link, const char *key, con
 
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner)
 {
-    /* Set by our thread in zap.c and by nobody else: what a peer says of itself does not overwrite it. */
+    /* The thread in zap.c sets User-Id; properties that the peer sends cannot overwrite it. */
     const char *key = zmq_msg_gets(frame, "User-Id");
     gate_link *link = link_of(gate, frame);
     gp_status rate;
@@ -400,7 +422,7 @@ gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t b
     if (!gp_zap_find(gate->zap, key, owner)) {
         if (link_is(link, key, peer) && !link->ended)
             link_cut(gate, link, GP_CUT_REVOKED);
-        return GP_EPERM; /* one that never spoke while it might is silent, and is cut off as such */
+        return GP_EPERM; /* a connection without an admitted message times out as silent */
     }
     if (link != NULL && link->ended)
         return GP_EPERM;
@@ -431,12 +453,15 @@ void gp_gate_offend(gp_gate *gate, void *frame)
         link_cut(gate, link, GP_CUT_MALFORMED);
         return;
     }
-    gate->stats.cut[GP_CUT_MALFORMED]++; /* it has said nothing else, and will be cut off as silent */
+
+    /* the connection has sent no valid message and will time out as silent */
+    gate->stats.cut[GP_CUT_MALFORMED]++;
     gp_zap_mute(gate->zap, key, MUTE_MS);
 }
 
-/* ---- time ---- */
+/* ---- periodic checks ---- */
 
+/* Check one connection for silence, a removed key and an endless message. */
 static void look_at(gp_gate *gate, gate_link *link)
 {
     gp_allowed owner;
@@ -454,7 +479,7 @@ static void look_at(gp_gate *gate, gate_link *link)
         return;
     }
     copy = link_copy(gate, link->fd);
-    if (copy < 0) /* its end is on the way to us */
+    if (copy < 0) /* the connection has ended; the event will follow */
         return;
     bytes = link_bytes(copy);
     close(copy);

@@ -1,14 +1,22 @@
-/* gate.h -- inside proto/: the connections of a TCP listener, counted, watched and cut off.
+/* Connection guard: counts, checks and closes the connections of a TCP listener. Internal to
+ * proto/.
  *
- * ZeroMQ (4.3) shows whole messages of authenticated peers and nothing else: not who is connected, nor a message that never
- * ends, and it cannot drop one peer.  But its monitor tells the descriptor of each connection, a message tells that of the
- * one it came on, and the kernel how many bytes have come in there: so a connection that brings bytes and no message is
- * seen, and shutdown(2) ends any of them, upon which ZeroMQ throws away what had come.
+ * ZeroMQ 4.3 delivers only whole messages of authenticated peers. It reports neither who is
+ * connected nor a message that never ends, and it cannot disconnect one peer. The guard combines
+ * three sources: the socket monitor gives the descriptor of each new connection, a message gives
+ * the descriptor that it came from, and the kernel counts the bytes received on it. So a connection
+ * that sends bytes but no message can be detected. shutdown(2) on its descriptor ends it, and
+ * ZeroMQ then discards the partial message.
  *
- *   accepted --5 s without a message--> cut         a message: the key is looked up anew, its rate is counted
- *   4 MiB since its last message: cut               10 of a key that are none: cut, it is muted
+ * A connection is closed if it
  *
- * One thread, that of the channel. */
+ * - sends no complete message within 5 s
+ * - sends 4 MiB without completing a message
+ * - sends ten malformed messages with the same key; the key is also muted
+ * - stays over the rate limit of its key; the key is also muted
+ * - uses a key that was removed from the list
+ *
+ * Only the thread of the channel may call these functions. */
 #ifndef GP_GATE_H
 #define GP_GATE_H
 
@@ -16,22 +24,32 @@
 
 typedef struct gp_gate gp_gate;
 
-/* router: a ROUTER that is bound to TCP endpoints only, with the port; frames are zmq_msg_t. */
+/* Create a guard for `router`, a ROUTER bound to TCP endpoints only, and set the listening port.
+ * Frames in this interface are zmq_msg_t. */
 gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err);
 void gp_gate_set_port(gp_gate *gate, uint16_t port);
-void gp_gate_close(gp_gate *gate); /* before the router; accepts NULL */
+void gp_gate_close(gp_gate *gate); /* Close the guard before the router; accepts NULL. */
 
-int gp_gate_fd(const gp_gate *gate); /* readable (edge): something happened */
+/* Return an edge-triggered descriptor that is readable when an event is pending. */
+int gp_gate_fd(const gp_gate *gate);
+
+/* Process events and check all connections that are due; see gp_channel_watch(). */
 void gp_gate_watch(gp_gate *gate);
-int gp_gate_patience_ms(const gp_gate *gate); /* -1: nothing is due */
 
-/* A message of `bytes` has come whole, frame is one of its frames.  GP_OK: *owner sent it.  GP_EPERM: its key is not (any
- * more) on the list, its connection was cut.  GP_EBUSY: over its key's rate; drop it. */
+/* Return the time until the next check; -1: no connection to check. */
+int gp_gate_patience_ms(const gp_gate *gate);
+
+/* Check a complete message of `bytes`; `frame` is any of its frames. GP_OK sets *owner to the key
+ * owner.
+ *
+ * GP_EPERM: the key is not on the list any more; the connection has been closed.
+ * GP_EBUSY: over the rate limit of the key; the caller must drop the message. */
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner);
 
-/* What came with this frame was no message. */
+/* Count a malformed message; `frame` is any of its frames. */
 void gp_gate_offend(gp_gate *gate, void *frame);
 
+/* Disconnect a peer; the other functions are described in channel.h. */
 void gp_gate_cut_peer(gp_gate *gate, const gp_peer *peer);
 bool gp_gate_next_gone(gp_gate *gate, gp_peer *out);
 gp_gate_stats gp_gate_get_stats(const gp_gate *gate);

@@ -1,3 +1,4 @@
+/* Answer ZAP requests from the key list (zap.h). */
 #include "proto/channel/zap.h"
 
 #include <errno.h>
@@ -25,18 +26,18 @@ typedef struct muting {
 struct gp_zap {
     char path[4096];
     void *socket;
-    int end; /* eventfd: the thread is to end */
+    int end; /* eventfd that stops the thread */
     bool running;
     pthread_t thread;
-    pthread_mutex_t lock; /* of all that follows */
-    struct stat seen;     /* of the list when it was read */
+    pthread_mutex_t lock; /* protects all members below */
+    struct stat seen;     /* file status of the list when it was last read */
     bool read;
     gp_allow_list list;
     muting muted[MUTED_MAX];
     gp_zap_stats stats;
 };
 
-/* ---- the list ---- */
+/* ---- key list ---- */
 
 static bool is_same_file(const struct stat *a, const struct stat *b)
 {
@@ -45,7 +46,8 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_sec == b->st_ctim.tv_sec && a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* Looked at before it is read: a change in between is seen as one at the next look. */
+/* Reload the list if the file changed. The status is taken before reading, so a change in between
+ * is detected next time. */
 static void list_refresh(gp_zap *zap)
 {
     struct stat now = { .st_ino = 0 };
@@ -66,6 +68,7 @@ static void list_refresh(gp_zap *zap)
     zap->stats.allowed = zap->list.count;
 }
 
+/* Return the list entry for a key; NULL: not on the list. */
 static const gp_allowed *list_find(const gp_zap *zap, const char *key)
 {
     for (uint32_t i = 0; i < zap->list.count; i++)
@@ -87,7 +90,9 @@ static bool is_muted(const gp_zap *zap, const char *key)
 void gp_zap_mute(gp_zap *zap, const char *key, int ms)
 {
     pthread_mutex_lock(&zap->lock);
-    muting *place = &zap->muted[0]; /* its own, or the one that ends first */
+
+    /* reuse the entry of this key, or else the one that expires first */
+    muting *place = &zap->muted[0];
 
     for (int i = 1; i < MUTED_MAX && strcmp(place->key, key) != 0; i++)
         if (strcmp(zap->muted[i].key, key) == 0 || zap->muted[i].until_ms < place->until_ms)
@@ -127,15 +132,16 @@ void gp_zap_forgive(gp_zap *zap)
     pthread_mutex_unlock(&zap->lock);
 }
 
-/* ---- questions ---- */
+/* ---- requests ---- */
 
+/* A ZAP request. */
 typedef struct question {
     uint8_t frames[FRAMES][FRAME_BYTES_MAX + 1]; /* NUL-terminated */
     size_t bytes[FRAMES];
-    unsigned count; /* FRAMES + 1: too many, or too long */
+    unsigned count; /* FRAMES + 1: too many frames, or one too long */
 } question;
 
-/* The whole message, of which as much is kept as a question may have.  False: none waits. */
+/* Read one whole request; drop what does not fit. Return false if no request is pending. */
 static bool question_read(void *socket, question *out)
 {
     bool more = true;
@@ -171,7 +177,9 @@ static bool frame_is(const question *asked, unsigned i, const char *text)
     return asked->bytes[i] == strlen(text) && memcmp(asked->frames[i], text, asked->bytes[i]) == 0;
 }
 
-/* "200", "300" (not now) or "400"; user: the key. */
+/* Decide on a request and set `user` to the key (Z85).
+ *
+ * "200": admitted. "300": muted, retry later. "400": refused or malformed. */
 static const char *judge(gp_zap *zap, const question *asked, char user[GP_KEY_TEXT])
 {
     const char *verdict = "400";
@@ -198,6 +206,7 @@ static const char *judge(gp_zap *zap, const question *asked, char user[GP_KEY_TE
     return verdict;
 }
 
+/* Send the ZAP reply. */
 static void answer(gp_zap *zap, const question *asked)
 {
     char user[GP_KEY_TEXT];
@@ -213,6 +222,7 @@ static void answer(gp_zap *zap, const question *asked)
     zmq_send(zap->socket, NULL, 0, 0);
 }
 
+/* Thread: answer requests until `end` is signalled. */
 static void *serve(void *context)
 {
     gp_zap *zap = context;

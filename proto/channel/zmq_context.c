@@ -1,3 +1,4 @@
+/* Reference-counted ZeroMQ context (zmq_context.h). */
 #include "proto/channel/zmq_context.h"
 
 #include <assert.h>
@@ -15,9 +16,10 @@ enum { SOCKETS_MAX = 1023 };
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static void *context;
 static unsigned context_users;
-static uint32_t context_forks; /* gp_forks() of the process that made the context */
+static uint32_t context_forks; /* gp_forks() when the context was created */
 
-/* libzmq ends the process when its threads cannot have the descriptors that they need: so we look first. */
+/* Return whether enough descriptors are free for a new socket: libzmq aborts the process if its
+ * threads cannot get theirs. */
 static bool descriptors_left(void)
 {
     enum { NEEDED = 16 };
@@ -25,14 +27,16 @@ static bool descriptors_left(void)
 
     while (count < NEEDED && (fds[count] = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0)
         count++;
-    bool enough = count == NEEDED || errno == EBADF; /* without a standard error there is nothing to copy */
+
+    /* stderr is closed, so there is nothing to duplicate for the test */
+    bool enough = count == NEEDED || errno == EBADF;
 
     while (count > 0)
         close(fds[--count]);
     return enough;
 }
 
-/* Without the lock: a thread of the parent may have held it. */
+/* Does not take the lock: a thread of the parent may have held it during fork(). */
 gp_status gp_zmq_check_process(gp_error *err)
 {
     if (context_users == 0 || context_forks == gp_forks())

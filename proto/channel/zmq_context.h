@@ -1,15 +1,19 @@
-/* zmq_context.h -- inside proto/: the process's one ZeroMQ context, made with its first user and ended with its last.
- * Who includes zmq.h: channel.c (sockets), channel_messages.c (what goes through them), dial.c, gate.c and zmq_monitor.c
- * (what happens to their connections), zap.c (who may come in), curve.c (pairs of keys). */
+/* The ZeroMQ context of the process, created for the first user and destroyed after the last.
+ * Internal to proto/.
+ *
+ * These files may include zmq.h: channel.c (sockets), channel_messages.c (messages), dial.c, gate.c
+ * and zmq_monitor.c (connections), zap.c (admission), curve.c (key pairs). */
 #ifndef GP_ZMQ_CONTEXT_H
 #define GP_ZMQ_CONTEXT_H
 
 #include "common/base/error.h"
 
-/* gp_zmq_check_process -- GP_ESTATE: this process was forked from one that has a context, whose threads it lacks. */
+/* Check that the context is usable. GP_ESTATE: this process was forked from one with a context and
+ * lacks the context's threads. */
 gp_status gp_zmq_check_process(gp_error *err);
 
-/* NULL: GP_ELIMIT is in *err. */
+/* Return the context and count a user; release it with gp_zmq_release(). NULL: GP_ELIMIT, with the
+ * reason in *err. */
 void *gp_zmq_acquire(gp_error *err);
 void gp_zmq_release(void);
 

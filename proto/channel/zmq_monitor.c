@@ -1,3 +1,4 @@
+/* Connection events of a socket through an inproc PAIR (zmq_monitor.h). */
 #include "proto/channel/zmq_monitor.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@ gp_status gp_zmq_monitor_open(gp_zmq_monitor *out, void *socket, int events, con
         return GP_ELIMIT;
     snprintf(address, sizeof(address), "inproc://gradpool.monitor.%u", ++serial);
     *out = (gp_zmq_monitor){ .watched = socket, .events = zmq_socket(context, ZMQ_PAIR) };
-    /* Without a limit on what waits: at one, ZeroMQ's own thread would wait for us. */
+
+    /* No queue limit: with one, ZeroMQ's I/O thread would block until this thread reads events. */
     if (out->events != NULL && zmq_socket_monitor(socket, address, events) == 0 &&
         zmq_setsockopt(out->events, ZMQ_RCVHWM, &none, sizeof(none)) == 0 &&
         zmq_setsockopt(out->events, ZMQ_LINGER, &none, sizeof(none)) == 0 &&
@@ -31,7 +33,7 @@ gp_status gp_zmq_monitor_open(gp_zmq_monitor *out, void *socket, int events, con
     return GP_ELIMIT;
 }
 
-/* Two frames: u16 event, u32 value; the address. */
+/* An event has two frames: u16 event and u32 value in the first, the address in the second. */
 bool gp_zmq_monitor_next(gp_zmq_monitor *monitor, uint16_t *event, uint32_t *value)
 {
     zmq_msg_t frame;
