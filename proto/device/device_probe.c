@@ -131,7 +131,7 @@ static void child_end(child *probe, bool killed, int *wait_status)
         close(probe->pidfd);
 }
 
-/* Run `program option` and append its output to `text`. */
+/* Run `program option` and append the output to `text`. */
 static gp_status child_ask(gp_buffer *text, const char *program, const char *option, int timeout_ms,
                            gp_error *err)
 {

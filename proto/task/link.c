@@ -239,7 +239,7 @@ void gp_link_ring(gp_link *link)
     if (link->worker) {
         if (atomic_load_explicit(&segment->client_sleeps, memory_order_relaxed) != 0 &&
             atomic_exchange(&segment->client_sleeps, 0) != 0)
-            /* EAGAIN: the counter is at its maximum, so the client is awake */
+            /* EAGAIN: the counter is at the maximum, so the client is awake */
             eventfd_write(link->bell, 1);
     } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0 &&
                atomic_exchange(&segment->worker_sleeps, 0) != 0) {
@@ -254,8 +254,8 @@ static gp_status ring_broken(gp_error *err, const char *how)
     return gp_fail(err, GP_EPROTO, "the ring of a link is corrupt: %s", how);
 }
 
-/* Check the record header at `at` and set *bytes to its size. The size is read from the segment
- * once, because the peer can change it at any time. */
+/* Check the record header at `at` and set *bytes to the record size. The size is read from the
+ * segment once, because the peer can change it at any time. */
 static gp_status record_check(const gp_link *link, const unsigned char *at, uint64_t available,
                               uint32_t *bytes, gp_error *err)
 {
@@ -336,7 +336,7 @@ bool gp_link_revoke(gp_link *link, uint64_t position)
     uint32_t queued = GP_CALL_QUEUED;
     gp_call *call = (void *)(link->out.bytes + (position & RING_MASK));
 
-    /* The call has been dropped, and its memory may hold another call by now. */
+    /* The call has been dropped, and the memory may hold another call by now. */
     if (position - read >= GP_LINK_RING_BYTES || position >= link->out.position)
         return false;
     return atomic_compare_exchange_strong(&call->state, &queued, GP_CALL_REVOKED);

@@ -98,7 +98,7 @@ gp_status gp_link_new(gp_link **out, int *fd, gp_error *err);
 /* Map a segment received through the control socket; worker side.
  *
  *   bell  client's wakeup eventfd, borrowed until gp_link_free()
- *   spin  the worker has its own core, so waits may spin
+ *   spin  the worker has a core for itself, so waits may spin
  *
  * GP_EPROTO: the segment is not sealed against resizing.
  * GP_EVERSION: wrong size or layout version. */

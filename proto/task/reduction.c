@@ -54,7 +54,7 @@ void gp_reduce_identity(gp_reduce_kind kind, void *into, size_t bytes)
     }
 }
 
-/* Each kind has its own loop. memcpy() loads and stores the elements, because accumulators in
+/* Each kind has a separate loop. memcpy() loads and stores the elements, because accumulators in
  * records may be unaligned. */
 #define COMBINE(name, type, expression)                                                                      \
     static void combine_##name(unsigned char *into, const unsigned char *from, size_t bytes)                 \

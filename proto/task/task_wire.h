@@ -101,7 +101,7 @@ typedef enum gp_call_kind {
     GP_CALL_FETCH = 12,  /* first: block id */
     GP_CALL_FORGET = 13, /* first: block id */
 
-    /* Open a loop: once per worker, before its chunks run. count: loop number, chosen by the
+    /* Open a loop: once per worker, before any chunk runs. count: loop number, chosen by the
      * client; function; payload: gp_task_loop and the argument, or the argument alone in the
      * blob. */
     GP_CALL_LOOP_OPEN = 20,
