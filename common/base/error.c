@@ -1,4 +1,3 @@
-/* Implement error.h: fill in error values, and look up status codes in status.def. */
 #include "common/base/error.h"
 
 #include <errno.h>
@@ -19,17 +18,14 @@ static const struct {
 
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]) };
 
-/* Complete a message after vsnprintf(): mark a truncated message with "...", and replace line
- * breaks and unprintable characters. Messages can quote external names, such as file names.
- *   written  vsnprintf() return value */
+/* Cut a message that is too long and make it one line of printable characters: it may quote names from outside. */
 static void message_finish(char *message, int written)
 {
     if (written >= GP_ERROR_MESSAGE_MAX)
         memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
     for (char *c = message; *c != '\0'; c++)
         if (*c == '\n' || *c == '\r')
-            /* Library messages can have several lines. */
-            *c = ' ';
+            *c = ' '; /* of messages of several lines, as libraries have them */
     gp_printable(message);
 }
 

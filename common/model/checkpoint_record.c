@@ -1,4 +1,3 @@
-/* Implement checkpoint_record.h. */
 #include "common/model/checkpoint_record.h"
 
 #include <dirent.h>
@@ -16,7 +15,7 @@ static int compare_newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Parse a file name <step>.json. */
+/* Parse <step>.json. */
 static bool parse_name(const char *name, uint64_t *step)
 {
     char *end;
@@ -54,9 +53,8 @@ bool gp_checkpoint_split_path(const char *path, char directory[1024], uint64_t *
     return true;
 }
 
-/* ---- reading and writing a record ---- */
+/* ---- one record ---- */
 
-/* Find the checksum digits. NULL: the text has no checksum. */
 static char *find_checksum(const gp_buffer *record)
 {
     static const char key[] = "\"check\": \"";
@@ -120,12 +118,11 @@ const char *gp_checkpoint_record_run(const gp_json *record)
     return gp_json_text(gp_json_member(gp_json_member(record, "options"), "run-id"), "");
 }
 
-/* ---- checking a record against a training ---- */
+/* ---- a record and a training ---- */
 
 /* Options that the state in a checkpoint depends on. */
 static const char *const fixed[] = { "solver", "mini-batch-size", "shuffle", "seed" };
 
-/* Compare these options in a record with the training's options. */
 static gp_status check_options(const gp_json *record, const gp_train_options *options, const char *path,
                                gp_error *err)
 {

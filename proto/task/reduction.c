@@ -1,4 +1,3 @@
-/* Reduction arithmetic and the accumulator tree (reduction.h). */
 #include "proto/task/reduction.h"
 
 #include <math.h>
@@ -27,7 +26,6 @@ size_t gp_reduce_element_bytes(gp_reduce_kind kind)
     return 0;
 }
 
-/* Fill `into` with copies of an element. */
 static void fill(void *into, const void *element, size_t size, size_t bytes)
 {
     for (size_t at = 0; at + size <= bytes; at += size)
@@ -54,8 +52,7 @@ void gp_reduce_identity(gp_reduce_kind kind, void *into, size_t bytes)
     }
 }
 
-/* Each kind has a separate loop. memcpy() loads and stores the elements, because accumulators in
- * records may be unaligned. */
+/* One loop per kind; memcpy in and out because accumulators lie anywhere in records. */
 #define COMBINE(name, type, expression)                                                                      \
     static void combine_##name(unsigned char *into, const unsigned char *from, size_t bytes)                 \
     {                                                                                                        \
@@ -110,7 +107,7 @@ void gp_reduce_combine(gp_reduce_kind kind, void *into, const void *from, size_t
     }
 }
 
-/* ---- tree ---- */
+/* ---- the tree ---- */
 
 uint32_t gp_tree_block(uint64_t total)
 {
@@ -142,24 +139,23 @@ uint64_t gp_tree_end(gp_tree_node node)
     return (node.index + 1) << node.level;
 }
 
-/* ---- combining nodes ---- */
+/* ---- joining nodes ---- */
 
-/* A node that is present in the tree. */
 typedef struct tree_entry {
     gp_tree_node node;
-    bool given; /* belongs to a pair returned by gp_tree_next_pair() */
+    bool given; /* as half of a pair */
     void *data;
 } tree_entry;
 
-/* Entries are disjoint and sorted, so sibling nodes are neighbors. */
+/* Nodes are disjoint and sorted, so the other half of a node is its neighbour. */
 struct gp_tree {
     size_t bytes;
     gp_tree_combine_fn combine;
     void *context;
-    uint64_t groups; /* UINT64_MAX: unknown */
+    uint64_t groups; /* UINT64_MAX: not known */
     tree_entry *entries;
     size_t count, capacity;
-    void **spare; /* unused accumulators for later nodes; capacity as for entries */
+    void **spare; /* accumulators for later nodes; as many as entries can have */
     size_t spare_count;
 };
 
@@ -204,8 +200,7 @@ static gp_status tree_grow(gp_tree *tree, gp_error *err)
 
     if (entries != NULL)
         tree->entries = entries;
-
-    /* Entries and spare accumulators together never exceed the capacity. */
+    /* Entries and spare accumulators together are never more than the most entries there were. */
     spare = entries == NULL ? NULL : gp_realloc_array(tree->spare, capacity, sizeof(*spare));
     if (spare == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parts of a reduction", capacity);
@@ -214,13 +209,13 @@ static gp_status tree_grow(gp_tree *tree, gp_error *err)
     return GP_OK;
 }
 
-/* Return the first entry that starts at or after group `begin`. */
+/* The first entry that begins at or after that group. */
 static size_t tree_find(const gp_tree *tree, uint64_t begin)
 {
     size_t low = 0, high = tree->count;
 
     if (high > 0 && gp_tree_begin(tree->entries[high - 1].node) < begin)
-        return high; /* fast path: groups from one worker arrive in order */
+        return high; /* a worker's groups come in order */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -232,7 +227,6 @@ static size_t tree_find(const gp_tree *tree, uint64_t begin)
     return low;
 }
 
-/* Remove entry k and keep its accumulator as a spare. */
 static void tree_remove(gp_tree *tree, size_t k)
 {
     tree->spare[tree->spare_count++] = tree->entries[k].data;
@@ -240,7 +234,7 @@ static void tree_remove(gp_tree *tree, size_t k)
     memmove(tree->entries + k, tree->entries + k + 1, (tree->count - k) * sizeof(*tree->entries));
 }
 
-/* Return whether entries k and k + 1 are halves of one node. */
+/* Whether entries k and k + 1 are the halves of one node. */
 static bool tree_halves(const gp_tree *tree, size_t k)
 {
     const gp_tree_node *left, *right;
@@ -257,8 +251,7 @@ static gp_tree_node node_above(gp_tree_node node)
     return (gp_tree_node){ node.level + 1, node.index / 2 };
 }
 
-/* Combine and lift entry k as far as possible. An entry that was returned in a pair stays
- * unchanged. */
+/* Combine around entry k as far as possible now. */
 static void tree_settle(gp_tree *tree, size_t k)
 {
     for (;;) {
@@ -336,7 +329,7 @@ const void *gp_tree_root(const gp_tree *tree)
     return tree->entries[0].data;
 }
 
-/* ---- combining by the caller ---- */
+/* ---- combined elsewhere ---- */
 
 bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, const void **from)
 {
@@ -352,7 +345,7 @@ bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, con
     return false;
 }
 
-/* Return the left half in a pair that was returned to the caller; tree->count: no such pair. */
+/* The left half of a pair that was given out; count = none. */
 static size_t tree_find_pair(const gp_tree *tree, gp_tree_node node)
 {
     size_t k = tree_find(tree, gp_tree_begin(node));

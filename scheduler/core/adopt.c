@@ -1,21 +1,26 @@
-/* adopt.c -- the workers, leases and clients of a scheduler that died.
+/* Recover the workers, leases and clients of a scheduler that crashed.
  *
- *   AWAITED --report--> READY, with a claim: the lease that it serves ----. joined by lease id and token
- *   client: its lease, generation, token, members ------------------------'---> a lease, HELD
+ *   AWAITED --report--> READY, with a claim: the lease that it serves ----. joined by lease id
+ *   and token
+ *   client: lease, generation, token and members --------------------------'---> a lease, HELD
  *
- * Workers and clients go on working while there is no scheduler.  The shell finds the living workers before the first
- * step (GP_CORE_EVENT_WORKER_FOUND); for adopt_ms nothing is granted, and both sides of each lease say what they hold,
- * in any order.  The worker's word is the truth about what it serves, the client's about whether the lease is wanted.
+ * Workers and clients continue while no scheduler runs. Before the first step, the shell finds the
+ * live workers (GP_CORE_EVENT_WORKER_FOUND). For adopt_ms the core grants nothing, and both sides
+ * report their leases in any order. The worker's report decides which lease it serves. The client's
+ * report decides whether the lease is still wanted.
  *
- *   - Both agree, in every member: the lease is as it was, and nobody is told anything.
- *   - A member died, or serves another generation: as after any death, the next generation is offered (group.c).
- *   - A lease that no client claims in time is kept as long as the process lives that its workers name as its holder: who
- *     is stopped, or computes and does not look, claims it later.  When that is dead, or none was named, it is revoked.
- *   - Where no member lived on, there is nobody to report: the claim is taken whenever it comes, if the slots are nobody's;
- *     for keep_ms they are kept for it.
+ * - All members agree: the lease continues unchanged, without any message.
+ * - A member exited or serves another generation: the core offers the next generation, as after
+ *   any worker failure (group.c).
+ * - No client claims the lease in time: the core keeps it while the holder process named by the
+ *   workers is alive. A client that is suspended or busy computing can claim it later. If the
+ *   holder has exited, or no worker named one, the core revokes the lease.
+ * - No member survived, so no worker can report: the core accepts the claim at any time if the
+ *   slots are not assigned. For keep_ms it reserves the slots for that claim.
  *
- * The time of reports ends early when nobody is missing.  A worker that lives and has not reported by then is killed and
- * replaced: all it had to do was to answer a call, and everybody waits for it. */
+ * The report period ends early when all reports have arrived. A live worker that has not reported
+ * by the deadline is killed and replaced: it only had to reply to one call, and all others wait for
+ * it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,6 +44,7 @@ void gp_core_adopt_found(gp_core *core, const gp_core_event *event)
         gp_core_slot_kill(core, event->slot);
 }
 
+/* Return whether the slot's worker reported this lease, with this token. */
 static bool claims(const gp_core_slot *slot, uint64_t lease, const gp_core_id *token)
 {
     return slot->process == GP_CORE_READY && slot->claim == lease &&
@@ -61,7 +67,7 @@ static void revoke_unheld(gp_core *core, uint32_t index)
     revoke_claim(core, index);
 }
 
-/* All that serve what this one serves. */
+/* Revoke the claimed lease of this slot in all slots that claim it. */
 static void revoke_all(gp_core *core, uint32_t index)
 {
     const uint64_t lease = core->slots[index].claim;
@@ -72,7 +78,8 @@ static void revoke_all(gp_core *core, uint32_t index)
             revoke_unheld(core, s);
 }
 
-/* Who asks for a lease has none that it would claim. */
+/* Return whether the session has a queued request. A client that requests a lease does not claim an
+ * older one. */
 static bool asks(const gp_core *core, const gp_core_id *session)
 {
     for (uint32_t i = 0; i < core->ask_count; i++)
@@ -81,7 +88,8 @@ static bool asks(const gp_core *core, const gp_core_id *session)
     return false;
 }
 
-/* A member that the client had not come to yet is for whoever came to another one. */
+/* Return the process that holds the slot's claimed lease, as named by any member. A client may have
+ * attached to some members only. 0: none. */
 static int32_t holder_of(const gp_core *core, const gp_core_slot *slot)
 {
     for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) {
@@ -94,7 +102,7 @@ static int32_t holder_of(const gp_core *core, const gp_core_slot *slot)
     return 0;
 }
 
-/* The worker serves what it claimed, now for a lease of ours. */
+/* Move the claim of a worker to a lease of this scheduler. */
 static void take_claim(gp_core_slot *slot)
 {
     slot->granted = slot->acked = slot->claim_generation;
@@ -102,7 +110,8 @@ static void take_claim(gp_core_slot *slot)
     slot->claim_pid = 0;
 }
 
-/* Not every member is in the formation that the client knows: the next one is above all that any of them had. */
+/* Offer a new generation, because some members are not in the formation that the client knows. Its
+ * number is above all generations that any member had. */
 static void form_anew(gp_core *core, gp_core_lease *lease)
 {
     uint32_t last = lease->phase == GP_CORE_HELD ? lease->generation : lease->generation - 1;
@@ -118,7 +127,8 @@ static void form_anew(gp_core *core, gp_core_lease *lease)
     gp_core_group_advance(core, lease);
 }
 
-/* The formation of a worker that reports late is over already: whom it waits for in it, it need not wait for. */
+/* Report lost peers to a worker that reported late. Its formation has already ended, and it may
+ * wait for members that no longer exist. */
 static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t index)
 {
     const gp_core_slot *slot = &core->slots[index];
@@ -140,7 +150,7 @@ static void tell_lost_peers(gp_core *core, const gp_core_lease *lease, uint32_t 
     }
 }
 
-/* Its client was here first. */
+/* Add a late worker to a lease that the client has already claimed. */
 static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
 {
     gp_core_slot *slot = &core->slots[index];
@@ -161,7 +171,8 @@ static void join(gp_core *core, gp_core_lease *lease, uint32_t index)
     form_anew(core, lease);
 }
 
-/* Its client was here: it goes on without that worker, or has given the lease back. */
+/* Return whether a client claimed the lease earlier. That client now continues without this worker,
+ * or has released the lease. */
 static bool was_claimed(const gp_core *core, uint64_t lease)
 {
     for (uint32_t i = 0; i < core->adopted_count; i++)
@@ -182,7 +193,7 @@ void gp_core_adopt_reported(gp_core *core, const gp_core_event *event)
     slot->claim_pid = event->lease != 0 ? event->pid : 0;
     slot->claim_session = event->session;
     if (event->lease >= core->lease_next)
-        core->lease_next = event->lease + 1; /* an id is never used twice */
+        core->lease_next = event->lease + 1; /* lease ids are never reused */
     if (lease != NULL)
         join(core, lease, event->slot);
     else if (slot->claim != 0 && was_claimed(core, slot->claim))
@@ -195,7 +206,8 @@ void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
 
-    if (slot->claim == 0) /* its client had come back: its door tells */
+    /* The client has reconnected, and its control socket reports when it exits. */
+    if (slot->claim == 0)
         return;
     slot->claim_pid = 0;
     if (core->adopting_ms == 0)
@@ -209,7 +221,8 @@ void gp_core_adopt_asked(gp_core *core, const gp_core_id *session)
             revoke_all(core, s);
 }
 
-/* Whether no member lives that was revoked, or serves others, since: then its client may come at any time. */
+/* Return whether a claim is possible after the report period: no live member was revoked or serves
+ * another lease. */
 static bool still_there(const gp_core *core, const gp_core_event *event)
 {
     const gp_core_claim *claim = event->claim;
@@ -225,17 +238,22 @@ static bool still_there(const gp_core *core, const gp_core_event *event)
     return true;
 }
 
-/* Whether a lease of that id is, or was, under this scheduler: an id that has ended is never used again. */
+/* Return whether this scheduler has used the lease id. Ids of ended leases are not accepted
+ * again. */
 static bool is_used(const gp_core *core, uint64_t lease)
 {
     bool own = core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next;
 
     for (uint32_t i = 0; i < core->adopted_count; i++)
         own = own || core->adopted[i] == lease;
-    return own || core->adopted_count == GP_CORE_SLOTS_MAX; /* nobody knows any more */
+    /* the list is full: assume that the id was used */
+    return own || core->adopted_count == GP_CORE_SLOTS_MAX;
 }
 
-/* Whether the workers' reports so far, and other leases, leave the claim possible. */
+/* Check a claim against the worker reports so far and against other leases.
+ *   GP_ENOPOOL: the pool is shutting down
+ *   GP_ESTALE: the lease ended, or a member is not available
+ *   GP_EINVAL: incomplete claim */
 static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp_error *err)
 {
     const gp_core_claim *claim = event->claim;
@@ -266,13 +284,14 @@ static gp_status check_claim(const gp_core *core, const gp_core_event *event, gp
     return GP_OK;
 }
 
+/* Create the lease that a client claims, and assign the members to it. */
 static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
 {
     const gp_core_claim *claim = event->claim;
     gp_core_lease *lease = core->leases;
 
     core->adopted[core->adopted_count++] = event->lease;
-    while (lease->id != 0) /* each lease holds a slot of its own, so there is an entry left */
+    while (lease->id != 0) /* an entry is free: each lease holds a slot of its own */
         lease++;
     *lease = (gp_core_lease){ .id = event->lease,
                               .generation = event->generation,
@@ -298,7 +317,9 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
             take_claim(slot);
     }
     lease->formed = lease->members;
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* who was to join is asked again */
+    /* A worker that claims the lease but is no member was about to join. Revoke its claim; the
+     * lease invites it again. */
+    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
         if (core->slots[s].lease == 0 && claims(&core->slots[s], lease->id, &lease->token))
             revoke_claim(core, s);
     if (lease->id >= core->lease_next)
@@ -306,6 +327,7 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
     return lease;
 }
 
+/* Report a member that exited while no scheduler ran as lost. */
 static void lose_member(gp_core *core, gp_core_lease *lease, const gp_core_member *member)
 {
     gp_core_event died = { .slot = member->slot,
@@ -329,7 +351,8 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
     if (check_claim(core, event, &err) != GP_OK) {
         core->stale++;
         gp_core_emit_error(core, &event->session, event->correlation, err.code, "%s", err.message);
-        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++) /* its client takes it for lost from here on */
+        /* The client treats the lease as lost from here on. */
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
             if (core->slots[s].claim != 0 && claims(&core->slots[s], event->lease, &claim->token))
                 revoke_claim(core, s);
         return;

@@ -1,4 +1,5 @@
-/* core.c -- events in, actions out; clients, ticks, size and end of the pool.  core.h is the manual. */
+/* Scheduler core: dispatch events, track clients, resize and shut down the pool. core.h describes
+ * the interface. */
 #include "scheduler/core/core.h"
 
 #include <assert.h>
@@ -11,7 +12,9 @@
 
 enum {
     TICK_MS = 500,
-    STOPPED_MS = 900, /* a longer gap between steps means that we were stopped, not that all others were */
+    /* A longer gap between steps means that this process was suspended, not that all others
+     * were. */
+    STOPPED_MS = 900,
 };
 
 gp_core_config gp_core_config_default(void)
@@ -31,6 +34,7 @@ gp_core_config gp_core_config_default(void)
     };
 }
 
+/* Hash and compare callbacks of the session index. */
 static uint64_t session_hash(const void *core, uint32_t entry)
 {
     return gp_index_hash(((const gp_core *)core)->clients[entry - 1].session.bytes);
@@ -69,7 +73,8 @@ gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core
     for (uint32_t s = 0; s < plan_count; s++) {
         core->slots[s].config = plan[s];
         core->slots[s].wanted = true;
-        core->slots[s].kept = config->incarnation_base != 0; /* unless it is found alive */
+        /* cleared if the worker is found alive */
+        core->slots[s].kept = config->incarnation_base != 0;
     }
     core->kept_ms = config->incarnation_base != 0 ? now_ms + config->keep_ms : 0;
     *out = core;
@@ -86,8 +91,8 @@ void gp_core_free(gp_core *core)
     gp_free(core);
 }
 
-/* An event moves each slot by one or two actions, a log line and a suspicion (which the client is told as well), each lease and each
- * ask by one. */
+/* Bound the actions per step. An event causes at most two actions, one log line and two suspicion
+ * messages (log and client) per slot, one message per lease and two per request. */
 size_t gp_core_actions_max(const gp_core *core)
 {
     return 9 * GP_CORE_SLOTS_MAX + 2 * core->config.waits_max + 16;
@@ -152,6 +157,7 @@ bool gp_core_id_equal(const gp_core_id *a, const gp_core_id *b)
 
 /* ---- clients ---- */
 
+/* Find a connected client by session. NULL: not connected. */
 static gp_core_client *find_client(const gp_core *core, const gp_core_id *session)
 {
     uint32_t entry = gp_index_find(&core->sessions, gp_index_hash(session->bytes), session);
@@ -171,7 +177,7 @@ static void client_connected(gp_core *core, const gp_core_event *event)
     gp_index_add(&core->sessions, core->client_count);
 }
 
-/* The last one takes its place. */
+/* Remove a client. The last client moves into the free entry. */
 static void client_remove(gp_core *core, gp_core_client *client)
 {
     uint32_t entry = (uint32_t)(client - core->clients) + 1, last = core->client_count;
@@ -185,7 +191,7 @@ static void client_remove(gp_core *core, gp_core_client *client)
     gp_index_add(&core->sessions, entry);
 }
 
-/* told_too: also the leases that the client knows it has. */
+/* End the leases of a session. told_too: also end those that the client knows about. */
 static void end_leases_of(gp_core *core, const gp_core_id *session, bool told_too)
 {
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
@@ -210,7 +216,7 @@ static void client_gone(gp_core *core, const gp_core_event *event)
 
 /* ---- size and end of the pool ---- */
 
-/* Whether slot s is as the plan wants it. */
+/* Return whether slot s already matches the plan. */
 static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32_t s)
 {
     const gp_core_slot *slot = &core->slots[s];
@@ -221,7 +227,7 @@ static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32
            memcmp(&slot->config, &event->plan[s], sizeof(slot->config)) == 0;
 }
 
-/* A plan that changes no slot is accepted while the pool is in use, too. */
+/* Change the slots to those of a plan. A pool in use accepts only a plan that changes no slot. */
 static void resize(gp_core *core, const gp_core_event *event)
 {
     bool keeps = true;
@@ -261,7 +267,7 @@ static void resize(gp_core *core, const gp_core_event *event)
             slot->config = event->plan[s];
         if (slot->process == GP_CORE_ABSENT)
             slot->due_ms = core->now_ms;
-        gp_core_slot_quit(core, s); /* the next incarnation is made of the new plan */
+        gp_core_slot_quit(core, s); /* the next incarnation uses the new configuration */
         gp_core_slot_tick(core, s);
     }
     core->slot_count = event->plan_count;
@@ -269,6 +275,7 @@ static void resize(gp_core *core, const gp_core_event *event)
     gp_core_emit_to_client(core, GP_CORE_RESIZED, &event->session, event->correlation);
 }
 
+/* Shut down the pool: refuse queued requests, end all leases and ask all workers to quit. */
 static void stop(gp_core *core)
 {
     core->stopping = GP_CORE_STOPPING;
@@ -281,6 +288,7 @@ static void stop(gp_core *core)
         gp_core_slot_quit(core, s);
 }
 
+/* Shut down now, or with when_idle once no lease, request or job is left. */
 static void shutdown_asked(gp_core *core, const gp_core_event *event)
 {
     static const gp_core_id nobody;
@@ -293,7 +301,7 @@ static void shutdown_asked(gp_core *core, const gp_core_event *event)
         core->stopping = GP_CORE_STOP_WHEN_IDLE;
 }
 
-/* What may be due after any event. */
+/* Check after each event whether the pool is idle, has to stop, or has stopped. */
 static void settle(gp_core *core)
 {
     bool idle = gp_core_lease_count(core) == 0 && core->ask_count == 0 && !core->jobs &&
@@ -322,7 +330,8 @@ static void settle(gp_core *core)
 
 /* ---- one step ---- */
 
-/* The scheduler itself was stopped (Ctrl-Z, a laptop's lid): what others could not tell it is no fault of theirs. */
+/* Extend all deadlines by the time for which the scheduler itself was suspended (Ctrl-Z, a closed
+ * laptop lid). Messages sent meanwhile are still unread, so no deadline has truly passed. */
 static void forgive(gp_core *core, int64_t gap_ms)
 {
     if (core->adopting_ms != 0)
@@ -340,11 +349,13 @@ static void forgive(gp_core *core, int64_t gap_ms)
     }
 }
 
+/* Dispatch an event from a worker. Drop it if it belongs to an older incarnation, or if the process
+ * state makes it obsolete. */
 static void worker_event(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot;
 
-    assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
+    assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell validates slot numbers from the wire */
     slot = &core->slots[event->slot];
     if (event->incarnation != slot->incarnation) {
         core->stale++;
@@ -355,7 +366,7 @@ static void worker_event(gp_core *core, const gp_core_event *event)
          event->kind != GP_CORE_EVENT_WORKER_DIED) ||
         (slot->process == GP_CORE_DYING && event->kind < GP_CORE_EVENT_WORKER_DIED &&
          event->kind > GP_CORE_EVENT_WORKER_SPAWNED)) {
-        core->stale++; /* what a dead or doomed process said */
+        core->stale++; /* sent before the process exited or was killed */
         return;
     }
     switch (event->kind) {
@@ -386,6 +397,7 @@ static void worker_event(gp_core *core, const gp_core_event *event)
     gp_core_queue_serve(core);
 }
 
+/* Dispatch an event from a connected client, or a shutdown signal without a session. */
 static void client_event(gp_core *core, const gp_core_event *event)
 {
     static const gp_core_id nobody;
@@ -394,7 +406,8 @@ static void client_event(gp_core *core, const gp_core_event *event)
 
     if (client == NULL &&
         !(event->kind == GP_CORE_EVENT_SHUTDOWN && gp_core_id_equal(&event->session, &nobody))) {
-        core->stale++; /* its door was closed: a lease for it would never end */
+        /* The client's control socket is closed. A lease granted to it would never end. */
+        core->stale++;
         return;
     }
     if (client != NULL)
@@ -425,7 +438,8 @@ static void client_event(gp_core *core, const gp_core_event *event)
         gp_core_queue_serve(core);
         break;
     case GP_CORE_EVENT_WORKER_REPLACE:
-        assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell checks what comes from the wire */
+        /* the shell validates slot numbers from the wire */
+        assert(event->slot < GP_CORE_SLOTS_MAX);
         gp_core_slot_replace(core, &known);
         break;
     case GP_CORE_EVENT_RESIZE:

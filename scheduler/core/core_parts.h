@@ -1,9 +1,10 @@
-/* core_parts.h -- inside the core: what its files need of each other.
+/* Internal interface between the files of the scheduler core.
  *
- *   core.c   events in, clients, ticks, shutdown      slot.c   worker processes: spawn, ready, death, respawn
- *   queue.c  asks, whom to serve next                 lease.c  the making and the end of leases
- *   group.c  formations: offer, acknowledge, repair   adopt.c  what an earlier scheduler left
- *   resize.c leases that grow and shrink              words.c  sentences */
+ *   core.c   events, clients, ticks, shutdown     slot.c   worker processes: spawn, ready, exit,
+ *            respawn
+ *   queue.c  queued requests, scheduling order    lease.c  start and end of leases
+ *   group.c  formations: offer, acknowledge       adopt.c  recovery after a scheduler crash
+ *   resize.c elastic leases                       words.c  message texts */
 #ifndef GP_CORE_PARTS_H
 #define GP_CORE_PARTS_H
 
@@ -15,7 +16,7 @@
 
 /* ---- core.c ---- */
 
-/* The next action of the running step, zeroed but for its kind. */
+/* Append an action to the running step and return it. All fields except kind are zero. */
 gp_core_action *gp_core_emit(gp_core *core, gp_core_action_kind kind);
 gp_core_action *gp_core_emit_to_worker(gp_core *core, gp_core_action_kind kind, uint32_t slot);
 gp_core_action *gp_core_emit_to_client(gp_core *core, gp_core_action_kind kind, const gp_core_id *session,
@@ -35,25 +36,35 @@ void gp_core_slot_beat(gp_core *core, const gp_core_event *event);
 void gp_core_slot_tick(gp_core *core, uint32_t slot);
 void gp_core_slot_spawn(gp_core *core, uint32_t slot);
 void gp_core_slot_kill(gp_core *core, uint32_t slot);
-void gp_core_slot_replace(gp_core *core, const gp_core_event *event); /* its client wants it killed */
-void gp_core_slot_quit(gp_core *core, uint32_t slot); /* politely, then killed after config.answer_ms */
-int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config); /* INT64_MAX = never */
+/* Kill a member on request from the client. */
+void gp_core_slot_replace(gp_core *core, const gp_core_event *event);
+/* Ask the worker to quit; kill it after config.answer_ms. */
+void gp_core_slot_quit(gp_core *core, uint32_t slot);
+/* Return when the slot needs a tick; INT64_MAX: never. */
+int64_t gp_core_slot_due(const gp_core_slot *slot, const gp_core_config *config);
 
-/* May be granted now. */
+/* Return whether the slot can be granted now. */
 bool gp_core_slot_free(const gp_core_slot *slot);
-/* Not there yet, but will be: starting, or its device may soon come free. */
+
+/* Return whether the slot is likely to become ready soon: it is starting, or its device may become
+ * free. */
 bool gp_core_slot_coming(const gp_core_slot *slot);
-/* Serves, or will without anybody's help; busy or not. */
+
+/* Return whether the worker is ready, or will be without user action. It may be busy. */
 bool gp_core_slot_usable(const gp_core_slot *slot);
 
 /* ---- queue.c ---- */
 
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event);
-/* The slots that such an ask may be given, free or not, usable or not; named: what its devices came to. */
+
+/* Return the mask of slots compatible with a request, whether free or not, usable or not.
+ *   named  mask of slots requested by name; 0: none */
 uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environment, uint64_t named);
-/* Drop the session's asks without a word; returns how many. */
+
+/* Remove the session's requests from the queue without a reply. Return how many were removed. */
 uint32_t gp_core_queue_leave(gp_core *core, const gp_core_id *session);
-/* Grant what can be granted, refuse what can never be, tell those who wait on. */
+
+/* Grant all requests that can be granted, refuse impossible ones, and notify waiting clients. */
 void gp_core_queue_serve(gp_core *core);
 void gp_core_queue_refuse_all(gp_core *core, gp_status status, const char *why);
 int64_t gp_core_queue_due(const gp_core *core);
@@ -61,59 +72,78 @@ int64_t gp_core_queue_due(const gp_core *core);
 /* ---- lease.c ---- */
 
 void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members);
-/* Revoke all members and forget the lease; tells the client unless reason is NULL. */
+
+/* Revoke all members and forget the lease. Notify the client unless reason is NULL. */
 void gp_core_lease_end(gp_core *core, gp_core_lease *lease, gp_status status, const char *reason);
 void gp_core_lease_release(gp_core *core, const gp_core_event *event);
 void gp_core_lease_revoked(gp_core *core, const gp_core_event *event);
-/* Order one slot to give back a lease. */
+
+/* Tell one slot's worker to give back a lease. */
 void gp_core_lease_revoke(gp_core *core, uint32_t slot, uint64_t lease, uint32_t generation);
-gp_core_lease *gp_core_lease_of(gp_core *core, uint64_t id); /* NULL for 0 and for ids that have ended */
+/* Find a lease by id. NULL: id is 0, or the lease has ended. */
+gp_core_lease *gp_core_lease_of(gp_core *core, uint64_t id);
 uint32_t gp_core_lease_count(const gp_core *core);
 
 /* ---- group.c ---- */
 
-/* Go on with the formation as far as it can go now. */
+/* Advance the formation to the next phase whose condition is met. */
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease);
 void gp_core_group_acked(gp_core *core, const gp_core_event *event);
-/* The process in a member's slot is gone; event has the cause.  A replacement is on its way. */
+
+/* Abort the formation after the process in a member slot exited; event holds the cause. The slot
+ * spawns a replacement. */
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause);
-/* The slot can serve no more: shrink the lease, or end it. */
+
+/* Remove a slot that cannot serve any more: shrink the lease, or end it if too few members
+ * remain. */
 void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
 
 /* ---- resize.c ---- */
 
-/* The members that the next formation is of, if they are ready: of an elastic lease those who live, where they are enough. */
+/* Return the members for the next formation, provided they are ready. For an elastic lease, return
+ * the live members if there are enough. */
 uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease);
 void gp_core_resize_asked(gp_core *core, const gp_core_event *event);
 void gp_core_resize_go(gp_core *core, const gp_core_event *event);
-/* A member that is not in the formation has acknowledged its own grant. */
+
+/* Record that a member outside the formation acknowledged a separate grant. */
 void gp_core_resize_acked(gp_core *core, const gp_core_event *event);
-/* Take what is free for elastic leases, and tell their clients what those can be. */
+
+/* Assign free slots to elastic leases and send their clients the possible sizes. */
 void gp_core_resize_tell(gp_core *core);
 
 /* ---- adopt.c ---- */
 
 void gp_core_adopt_found(gp_core *core, const gp_core_event *event);
-/* The slot's worker, which was awaited, has reported. */
+
+/* Process the report of an awaited worker. */
 void gp_core_adopt_reported(gp_core *core, const gp_core_event *event);
-/* That session asks for a lease. */
+
+/* Revoke claims that belong to a session: a session that requests a lease gives up older ones. */
 void gp_core_adopt_asked(gp_core *core, const gp_core_id *session);
-/* How many workers serve leases that no client has claimed yet. */
+
+/* Return how many workers serve leases that no client has claimed yet. */
 uint32_t gp_core_adopt_claims(const gp_core *core);
-/* The process that held what the slot's worker claims is dead. */
+
+/* Process the exit of the process that held the slot's claimed lease. */
 void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event);
 void gp_core_adopt_claim(gp_core *core, const gp_core_event *event);
-/* Ends the time of reports when it is over, or nobody is missing. */
+
+/* End the report period once the deadline has passed or all reports have arrived. */
 void gp_core_adopt_tick(gp_core *core);
 
 /* ---- words.c ---- */
 
-/* "worker 2 (pid 4711, cpu cores 1) was killed by signal 9 (Killed) (it last reported step 120); its log is ..." */
+/* Write a message such as "worker 2 (pid 4711, cpu cores 1) was killed by signal 9 (Killed) (it
+ * last reported step 120); its log is ..." to text. */
 void gp_core_words_death(char text[GP_ERROR_MESSAGE_MAX], const gp_core_slot *slot, uint32_t index,
                          const gp_core_event *event);
-/* "lease 3 (train lenet, pid 812) has held 2 workers for 3 m 20 s"; several are joined. */
+
+/* Write "lease 3 (train lenet, pid 812) has held 2 workers for 3 m 20 s" to text; several leases
+ * are joined with commas. */
 void gp_core_words_holders(const gp_core *core, char text[GP_ERROR_MESSAGE_MAX]);
-/* "1 worker", "2 workers" */
+
+/* Write "1 worker", "2 workers" and so on to text; return text. */
 char *gp_core_words_workers(char *text, size_t bytes, uint32_t count);
 
 #endif

@@ -1,17 +1,19 @@
-/* group.c -- one formation of a lease after another.
+/* Build one formation of a lease after another.
  *
  *   GATHER --all members have a ready process--> OFFER --all acknowledged--> HELD
- *     ^----------- a member's process is gone: generation + 1 --------|--------|
+ *     ^----------- a member's process exited: generation + 1 ---------|--------|
  *
- * A worker acknowledges generation g + 1 only when it has left g, so the client is told of a formation only
- * when no member is still in an older one.  The dead member is dead for certain (its pidfd said so) before
- * the next generation is offered: no store of its can arrive in the survivors' memory later. */
+ * A worker acknowledges generation g + 1 only after it has left g. The client therefore receives a
+ * formation only when no member is in an older one. The core offers the next generation only after
+ * the pidfd reported that the lost process has exited. A late store from that process cannot reach
+ * the memory of the surviving members. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "scheduler/core/core_parts.h"
 
+/* Copy the current formation into an action, in rank order. */
 static void list_members(const gp_core *core, const gp_core_lease *lease, gp_core_action *action)
 {
     GP_CORE_EACH_MEMBER(s, lease->formed)
@@ -24,6 +26,7 @@ static void list_members(const gp_core *core, const gp_core_lease *lease, gp_cor
     }
 }
 
+/* Send the current generation to all members and start their reply deadlines. */
 static void offer(gp_core *core, gp_core_lease *lease)
 {
     lease->phase = GP_CORE_OFFER;
@@ -36,7 +39,8 @@ static void offer(gp_core *core, gp_core_lease *lease)
         action->generation = lease->generation;
         action->token = lease->token;
         list_members(core, lease, action);
-        /* A survivor may have to end a step before it can leave the old formation; a new one answers at once. */
+        /* A surviving member may have to finish a step before it leaves the old formation. A new
+         * member replies at once. */
         slot->answer_ms =
             core->now_ms + (slot->granted == 0 ? core->config.grant_ms : core->config.regrant_ms);
         slot->granted = lease->generation;
@@ -44,6 +48,8 @@ static void offer(gp_core *core, gp_core_lease *lease)
     }
 }
 
+/* Send the client the formation that all members acknowledged. The first grant replies to the
+ * request; later ones are unsolicited. */
 static void tell_client(gp_core *core, gp_core_lease *lease)
 {
     gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
@@ -55,7 +61,8 @@ static void tell_client(gp_core *core, gp_core_lease *lease)
     list_members(core, lease, action);
     lease->phase = GP_CORE_HELD;
     lease->told = true;
-    if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want) /* whoever asked has it */
+    /* the requested size is reached */
+    if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want)
         lease->asked = false;
 }
 
@@ -100,7 +107,8 @@ void gp_core_group_acked(gp_core *core, const gp_core_event *event)
     gp_core_group_advance(core, lease);
 }
 
-/* The formation is over: survivors abort it now, not when the next one is offered. */
+/* Tell the surviving members at once that the formation ended, so that they abort it before the
+ * next one is offered. */
 static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
     GP_CORE_EACH_MEMBER(s, lease->formed)
@@ -109,7 +117,7 @@ static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *e
 
         if (s == event->slot || slot->granted != lease->generation)
             continue;
-        slot->answer_ms = 0; /* it owes no answer for a formation that is over */
+        slot->answer_ms = 0; /* no reply is due for a formation that ended */
         gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_PEER_LOST, s);
         action->lease = lease->id;
         action->generation = lease->generation;
@@ -121,8 +129,9 @@ static void break_up(gp_core *core, gp_core_lease *lease, const gp_core_event *e
 
 void gp_core_group_lost(gp_core *core, gp_core_lease *lease, const gp_core_event *event, const char *cause)
 {
-    lease->joining &= ~(1ull << event->slot);    /* what it prepared is gone */
-    if ((lease->formed >> event->slot & 1) == 0) /* an elastic lease goes on without it already */
+    lease->joining &= ~(1ull << event->slot); /* the preparation was lost with the process */
+    /* An elastic lease already continues without this member. */
+    if ((lease->formed >> event->slot & 1) == 0)
         return;
     break_up(core, lease, event, cause);
     if (lease->told) {
@@ -149,7 +158,7 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot)
     uint32_t least = lease->floor != 0 && lease->told ? lease->floor : lease->min;
     char why[GP_ERROR_MESSAGE_MAX + 64];
 
-    if ((lease->formed >> slot & 1) == 0) { /* it goes on without that one already */
+    if ((lease->formed >> slot & 1) == 0) { /* The lease already continues without this member. */
         core->slots[slot].lease = 0;
         lease->members = rest;
         return;

@@ -43,11 +43,13 @@ void gp_index_deinit(gp_index *index)
     index->slots = NULL;
 }
 
+/* Return the active slot at a position, modulo the active size. */
 static uint32_t *slot_at(const gp_index *index, uint64_t at)
 {
     return &index->slots[index->slot_count + (at & (index->slot_count - 1))];
 }
 
+/* Insert an entry in the first free slot at or after the home position. */
 static void put(gp_index *index, uint32_t entry)
 {
     uint64_t at = index->hash(index->owner, entry);
@@ -63,7 +65,7 @@ void gp_index_add(gp_index *index, uint32_t entry)
     if (++index->entry_count > index->slot_count / 2) {
         const uint32_t *old = &index->slots[index->slot_count], *end = old + index->slot_count;
 
-        index->slot_count *= 2; /* those slots are zero: they are used for the first time */
+        index->slot_count *= 2; /* the new slots are zero: they have never been used */
         for (; old < end; old++)
             if (*old != 0)
                 put(index, *old);
@@ -84,7 +86,7 @@ void gp_index_remove(gp_index *index, uint32_t entry)
     for (uint64_t next = at + 1; *slot_at(index, next) != 0; next++) {
         uint64_t home = index->hash(index->owner, *slot_at(index, next));
 
-        /* It may move into the hole unless its home lies behind the hole. */
+        /* The entry may move into the hole unless the home position lies behind the hole. */
         if (((next - home) & mask) >= ((next - at) & mask)) {
             *slot_at(index, at) = *slot_at(index, next);
             *slot_at(index, next) = 0;

@@ -1,4 +1,4 @@
-/* jobs.c -- events in, actions out.  jobs.h is the manual. */
+/* Job state machine: process events and emit actions. jobs.h describes the interface. */
 #include "scheduler/core/jobs.h"
 
 #include <assert.h>
@@ -12,8 +12,9 @@
 enum {
     PRUNE_EVERY_MS = 1000,
     KILL_AGAIN_MS = 1000,
-    STOPPED_MS =
-        2000, /* a longer gap between steps means that we were stopped: requests wait in our socket since */
+    /* A longer gap between steps means that this process was suspended. Client requests have waited
+     * in the socket since then. */
+    STOPPED_MS = 2000,
 };
 
 #define COPY_TEXT(to, from) snprintf((to), sizeof(to), "%.*s", (int)sizeof(to) - 1, (from))
@@ -42,7 +43,7 @@ gp_status gp_jobs_new(gp_jobs **out, const gp_jobs_config *config, gp_jobs_act a
     jobs->context = context;
     jobs->next_id = 1;
     jobs->alarm_ms = INT64_MAX;
-    /* As many again may have ended in one step, before the first of them is dropped. */
+    /* In one step, as many jobs may end as were unfinished, before the first is dropped. */
     jobs->size = 2 * config->unfinished_max + config->finished_max + 1;
     jobs->used = 1;
     jobs->entries = gp_calloc(jobs->size, sizeof(*jobs->entries));
@@ -99,7 +100,7 @@ static void tell_reply(gp_jobs *jobs, const jobs_reply *reply)
     jobs->act(jobs->context, &action);
 }
 
-/* Now, or when the journal is so far. */
+/* Send a reply now, or after the journal has reached the number. */
 static void reply_when(gp_jobs *jobs, jobs_reply reply)
 {
     if (reply.number <= jobs->persisted) {
@@ -110,7 +111,7 @@ static void reply_when(gp_jobs *jobs, jobs_reply reply)
     jobs->replies[(jobs->reply_first + jobs->reply_count++) % jobs->config.replies_max] = reply;
 }
 
-/* A row as it is now is on its way to the journal. */
+/* Send the current row to the journal and track it until it is durable. */
 static void write_row(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_action_kind kind)
 {
     gp_jobs_action action = { .kind = kind, .job = job, .id = job->id, .number = ++jobs->number };
@@ -135,6 +136,7 @@ static bool may_begin(const gp_jobs *jobs)
     return !jobs->failed && !jobs->holding && !jobs->stopping && gp_jobs_active(jobs) < jobs->config.capacity;
 }
 
+/* Start queued jobs while capacity is free. */
 static void begin_some(gp_jobs *jobs)
 {
     gp_jobs_job *job;
@@ -152,6 +154,7 @@ static void begin_some(gp_jobs *jobs)
 
 /* ---- what ends ---- */
 
+/* Move a job to an end state and write the row. */
 static void end_job(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state, const char *reason)
 {
     jobs_heap_remove(jobs, job);
@@ -169,9 +172,10 @@ static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
 
-/* Were it forgotten, its submit would become another job.  By the monotonic clock: the wall clock may jump.  Of what ended
- * under an earlier scheduler it is not known when that was by this clock: not before our own beginning, nor before we went on
- * after we had been stopped. */
+/* Return whether the submit of an ended job may still be repeated. If the job were deleted, the
+ * repetition would create a second job. The wall clock may jump, so measure by the monotonic clock.
+ * Its value at the end of a job under an earlier scheduler is unknown; use the start of this
+ * scheduler, or the end of its last suspension. */
 static bool may_be_repeated(const gp_jobs *jobs, const gp_jobs_job *job)
 {
     int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
@@ -179,6 +183,7 @@ static bool may_be_repeated(const gp_jobs *jobs, const gp_jobs_job *job)
     return jobs->now_ms - since_ms < jobs->config.repeat_ms;
 }
 
+/* Delete the oldest ended jobs that exceed the count or age limit. */
 static void prune(gp_jobs *jobs)
 {
     int64_t oldest_ms = jobs->clock_ms - jobs->config.finished_age_ms;
@@ -192,12 +197,13 @@ static void prune(gp_jobs *jobs)
         if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
             break;
         if (may_be_repeated(jobs, job))
-            break; /* nor may those that ended after it be */
+            break; /* later entries ended later, so they may be repeated too */
         count--;
         drop_job(jobs, job);
     }
 }
 
+/* Requeue a job whose scheduler failed, or mark it as lost after GP_JOBS_ATTEMPTS_MAX attempts. */
 static void ended_with_its_scheduler(gp_jobs *jobs, gp_jobs_job *job)
 {
     char reason[GP_JOBS_REASON_BYTES];
@@ -212,6 +218,7 @@ static void ended_with_its_scheduler(gp_jobs *jobs, gp_jobs_job *job)
     end_job(jobs, job, GP_JOBS_LOST, reason);
 }
 
+/* Process the exit of a job's process: done, canceled, requeued, lost or failed. */
 static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_job *job = jobs_find_id(jobs, event->job);
@@ -220,7 +227,7 @@ static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
                                  (job->state == GP_JOBS_STARTING && job->spawned));
 
     if (!alive || event->attempt != job->attempts)
-        return; /* one that was dropped at the gate */
+        return; /* the process was dropped at the gate */
     job->exit = event->exit;
     job->number = event->number;
     if (event->exit == GP_JOBS_EXIT_CODE && event->number == 0 && job->state != GP_JOBS_STARTING)
@@ -228,7 +235,7 @@ static void hear_ended(gp_jobs *jobs, const gp_jobs_event *event)
     else if (job->cancel)
         end_job(jobs, job, GP_JOBS_CANCELED, text);
     else if (jobs->stopping && job->attempts > 0) {
-        job->attempts--; /* no fault of its own */
+        job->attempts--; /* a shutdown does not count as an attempt */
         queue_again(jobs, job, "the pool was taken down while it ran; it begins anew");
     } else if (job->foreign && (event->pool_lost || event->exit == GP_JOBS_EXIT_UNKNOWN))
         ended_with_its_scheduler(jobs, job);
@@ -300,7 +307,7 @@ static void hear_submit(gp_jobs *jobs, const gp_jobs_event *event)
     reply_when(jobs, reply);
 }
 
-/* Whether there was something to cancel. */
+/* Cancel a job. Return whether there was anything to cancel. */
 static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
 {
     if (gp_jobs_state_ended(job->state) || job->cancel)
@@ -312,7 +319,7 @@ static bool cancel_job(gp_jobs *jobs, gp_jobs_job *job)
         act(jobs, GP_JOBS_DROP, job);
         end_job(jobs, job, GP_JOBS_CANCELED, "canceled before it began");
     } else {
-        jobs_set_state(jobs, job, GP_JOBS_STOPPING); /* told to end once that is durable */
+        jobs_set_state(jobs, job, GP_JOBS_STOPPING); /* SIGTERM follows once this is durable */
         write_row(jobs, job, GP_JOBS_UPDATE);
     }
     return true;
@@ -343,6 +350,7 @@ static void hear_cancel(gp_jobs *jobs, const gp_jobs_event *event)
 
 /* ---- processes ---- */
 
+/* Send SIGTERM once, and set the SIGKILL deadline. */
 static void tell_to_end(gp_jobs *jobs, gp_jobs_job *job, int64_t patience_ms)
 {
     if (!job->told)
@@ -392,13 +400,14 @@ static void hear_adopted(gp_jobs *jobs, const gp_jobs_event *event)
 
     if (job == NULL || !gp_jobs_orphaned(job))
         return;
-    if (job->state == GP_JOBS_STOPPING) /* its TERM may have been lost with the scheduler */
+    /* The earlier scheduler may have failed before it sent SIGTERM. */
+    if (job->state == GP_JOBS_STOPPING)
         tell_to_end(jobs, job, jobs->config.cancel_ms);
 }
 
 /* ---- the journal's answers ---- */
 
-/* The row of this job is durable as it is now. */
+/* Act on a row that is now durable. */
 static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
 {
     gp_jobs_state before = job->durable;
@@ -435,6 +444,7 @@ static void hear_persisted(gp_jobs *jobs, const gp_jobs_event *event)
     prune(jobs);
 }
 
+/* Fail all pending requests, forget jobs that are not durable, and drop processes at the gate. */
 static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
 {
     gp_jobs_action broken = { .kind = GP_JOBS_BROKEN, .status = event->status, .text = event->text };
@@ -454,7 +464,7 @@ static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
 
         jobs_clean(jobs, job);
         if (job->durable == GP_JOBS_NONE)
-            jobs_give(jobs, job); /* nobody was told of it */
+            jobs_give(jobs, job); /* no client knows this job */
     }
     for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL; at = jobs_next(jobs, at)) {
         if (jobs_at(jobs, at)->state != GP_JOBS_STARTING)
@@ -467,6 +477,8 @@ static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
 
 /* ---- time, the end of the pool ---- */
 
+/* Stop all processes for a shutdown of the pool. Starting jobs return to the queue without a
+ * counted attempt. */
 static void stop_all(gp_jobs *jobs)
 {
     if (jobs->stopping)
@@ -485,7 +497,8 @@ static void stop_all(gp_jobs *jobs)
     }
 }
 
-/* The jobs that were told to end are looked for only when the first of them is due. */
+/* Send SIGKILL to all processes whose SIGTERM deadline has passed. Called only when the earliest
+ * deadline (alarm_ms) is due. */
 static void kill_overdue(gp_jobs *jobs)
 {
     uint32_t left = jobs->counts[GP_JOBS_RUNNING] + jobs->counts[GP_JOBS_STOPPING];

@@ -1,31 +1,32 @@
-/* jobs_parts.h -- inside the jobs' machine.
+/* Internal interface between the files of the job state machine.
  *
- *   jobs.c       events in, actions out           jobs_table.c  entries: found by id and by submit, listed, queued
- *   jobs_rows.c  the rows it begins with; looking */
+ *   jobs.c       events and actions     jobs_table.c  entries, indices by id and submit, lists,
+ *                queue
+ *   jobs_rows.c  journal rows at startup; read access */
 #ifndef GP_JOBS_PARTS_H
 #define GP_JOBS_PARTS_H
 
 #include "scheduler/core/index.h"
 #include "scheduler/core/jobs.h"
 
-enum { JOBS_NIL = 0 }; /* entry 0 is nobody's */
+enum { JOBS_NIL = 0 }; /* entry 0 is unused */
 
-/* An answer that waits for the journal. */
+/* Reply that waits for the journal. */
 typedef struct jobs_reply {
     uint64_t number;
     gp_jobs_client client;
     uint64_t correlation, id;
     uint32_t count;
-    bool accepted, known; /* accepted: ACCEPTED, else CANCELING */
+    bool accepted, known; /* accepted: send ACCEPTED; otherwise CANCELING */
 } jobs_reply;
 
-typedef struct jobs_wait { /* of the heap */
+typedef struct jobs_wait { /* heap element for a queued job */
     int32_t priority;
     uint32_t entry;
     uint64_t id;
 } jobs_wait;
 
-/* Of a list; JOBS_NIL: it is empty. */
+/* Ends of a linked list; JOBS_NIL: empty list. */
 typedef struct jobs_ends {
     uint32_t first, last;
 } jobs_ends;
@@ -35,21 +36,21 @@ struct gp_jobs {
     gp_jobs_act act;
     void *context;
     int64_t now_ms, clock_ms, pruned_ms;
-    int64_t alarm_ms; /* the first KILL that is due; INT64_MAX = none */
-    int64_t began_ms; /* the first step, or the first after it was stopped */
+    int64_t alarm_ms; /* time of the first pending SIGKILL; INT64_MAX: none */
+    int64_t began_ms; /* time of the first step, or of the first step after a suspension */
     bool began;
     uint64_t next_id, number, persisted;
     bool holding, stopping, failed;
     gp_error failure;
     uint32_t counts[GP_JOBS_STATES];
-    /* Entries: [1, used) were used once, those of the free list are free. */
+    /* Entries [1, used) have been used at least once; unused ones are in the free list. */
     gp_jobs_job *entries;
     uint32_t used, size, free;
     jobs_ends lists[GP_JOBS_LISTS];
     gp_index ids, submits; /* entries by id, and by submitter and seq */
-    jobs_wait *heap;       /* heap[0] is the next to begin */
+    jobs_wait *heap;       /* heap[0] is the next job to start */
     uint32_t heap_count;
-    jobs_reply *replies; /* a ring in the order of their numbers */
+    jobs_reply *replies; /* ring buffer, ordered by number */
     uint32_t reply_first, reply_count;
 };
 
@@ -58,7 +59,7 @@ static inline gp_jobs_job *jobs_at(const gp_jobs *jobs, uint32_t entry)
     return &jobs->entries[entry];
 }
 
-/* The entry after this one in the list of all jobs by id. */
+/* Return the next entry in the list by id. */
 static inline uint32_t jobs_next(const gp_jobs *jobs, uint32_t entry)
 {
     return jobs->entries[entry].links[GP_JOBS_BY_ID].next;
@@ -71,24 +72,34 @@ static inline uint32_t jobs_entry(const gp_jobs *jobs, const gp_jobs_job *job)
 
 /* ---- jobs_table.c ---- */
 
-/* After entries; false: no memory. */
+/* Allocate both indices. Call this after the entries exist. False: out of memory. */
 bool jobs_tables_init(gp_jobs *jobs);
-/* Zeroed, with id, submitter and seq, last in the list by id; NULL: there is no room. */
+
+/* Create an entry with id, submitter and seq, append it to the list by id and zero all other
+ * fields. NULL: the table is full. */
 gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], uint64_t seq);
+
+/* Free an entry and remove it from all lists, indices and the heap. */
 void jobs_give(gp_jobs *jobs, gp_jobs_job *job);
 gp_jobs_job *jobs_find_id(const gp_jobs *jobs, uint64_t id);
 gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], uint64_t seq);
 
 void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state);
-/* Last in the list of what is being written; once. */
+
+/* Move the job to the end of the GP_JOBS_WRITTEN list. */
 void jobs_dirty(gp_jobs *jobs, gp_jobs_job *job);
+
+/* Remove the job from the GP_JOBS_WRITTEN list, if it is there. */
 void jobs_clean(gp_jobs *jobs, gp_jobs_job *job);
-/* Last in the list of the ended. */
+
+/* Append the job to the GP_JOBS_ENDED list. */
 void jobs_done(gp_jobs *jobs, gp_jobs_job *job);
 
 void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job);
-void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job); /* if it is there */
-/* The queued job that is next, taken from the heap; NULL: none. */
+/* Remove a job from the heap, if it is queued there. */
+void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job);
+
+/* Pop the next queued job from the heap. NULL: none. */
 gp_jobs_job *jobs_heap_pop(gp_jobs *jobs);
 
 #endif

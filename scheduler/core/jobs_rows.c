@@ -1,4 +1,4 @@
-/* jobs_rows.c -- the journal's rows as a machine begins with them, and looking at what it has. */
+/* Load journal rows at startup, and read access to the jobs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +79,7 @@ void gp_jobs_begin(gp_jobs *jobs, uint64_t next_id)
     for (uint32_t at = jobs->lists[GP_JOBS_BY_ID].first; at != JOBS_NIL; at = jobs_next(jobs, at)) {
         if (!gp_jobs_state_ended(jobs_at(jobs, at)->state))
             continue;
-        if (ends == NULL) /* no memory: in the order of their ids, which differs little */
+        if (ends == NULL) /* Out of memory: order by id instead, which differs little. */
             jobs_done(jobs, jobs_at(jobs, at));
         else
             ends[count++] = (jobs_end){ .ended_ms = jobs_at(jobs, at)->ended_ms, .entry = at };

@@ -1,5 +1,5 @@
-/* jobs_table.c -- where jobs are kept.  A hundred thousand of them must cost a submit, a start or an end no more than
- * ten: two indices, three lists through the entries, one heap; all sized once. */
+/* Job table with two indices, three linked lists through the entries and one heap, all allocated
+ * once. With 100,000 jobs, a submit, start or end costs as much as with ten. */
 #include <assert.h>
 #include <string.h>
 
@@ -83,7 +83,7 @@ static void list_append(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
     ends->last = entry;
 }
 
-/* Nothing happens to an entry that is not in the list. */
+/* Remove an entry from a list. Does nothing if the entry is not in the list. */
 static void list_remove(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
 {
     jobs_ends *ends = &jobs->lists[list];
@@ -168,11 +168,13 @@ void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
 
 /* ---- the heap of those that wait: higher priority first, then the older one ---- */
 
+/* Return whether job a starts before job b. */
 static bool heap_before(const jobs_wait *a, const jobs_wait *b)
 {
     return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
 }
 
+/* Store a heap element and record the position in the job. */
 static void heap_put(gp_jobs *jobs, uint32_t at, jobs_wait wait)
 {
     jobs->heap[at] = wait;

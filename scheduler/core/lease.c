@@ -1,7 +1,8 @@
-/* lease.c -- the making and the end of leases.
+/* Start and end leases.
  *
- * A lease that ends is forgotten at once; what remains is each slot's debt (slot->revoking) to give it back.
- * A slot is free again when its worker has acknowledged, or when the worker that did not is dead. */
+ * The core forgets a lease as soon as it ends. Each slot remembers in slot->revoking that its
+ * worker still has to give the lease back. The slot is free again when the worker acknowledges, or
+ * after a worker that did not was killed. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,7 @@ void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members
 {
     gp_core_lease *lease = NULL;
 
-    /* Each lease holds a slot of its own at least, so there is always an entry left. */
+    /* Each lease holds at least one slot that no other lease holds, so an entry is always free. */
     for (uint32_t i = 0; lease == NULL && i < GP_CORE_SLOTS_MAX; i++) {
         if (core->leases[i].id == 0)
             lease = &core->leases[i];
@@ -139,5 +140,7 @@ void gp_core_lease_revoked(gp_core *core, const gp_core_event *event)
     slot->granted = slot->acked = 0;
     slot->step = 0;
     if (event->recycle)
-        gp_core_slot_quit(core, event->slot); /* asked for, so no death; asks wait as for one that starts */
+        /* A requested exit does not count as a failure; queued requests wait as for a starting
+         * worker. */
+        gp_core_slot_quit(core, event->slot);
 }

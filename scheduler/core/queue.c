@@ -1,8 +1,9 @@
-/* queue.c -- who waits, and whom to serve next.
+/* Queue lease requests and decide which one to serve next.
  *
- * Only the head of the queue is ever looked at: nobody overtakes (but by priority), nobody holds a part of
- * what he asked for, so there is no deadlock and a large ask is not starved by small ones.  An ask that can
- * never be served is refused in words as soon as that is known. */
+ * The core considers only the head of the queue. Requests are not overtaken except by priority, and
+ * no request holds part of its workers while it waits. So there is no deadlock, and small requests
+ * do not starve a large one. A request that the pool can never serve is refused with an error
+ * message as soon as this is known. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +13,12 @@
 
 enum {
     TELL_EVERY_MS = 1000,
-    QUIET_MS = 2000, /* a wait for no lease is usually over by then, and its reason is internal */
+    /* Delay before reporting a wait that no lease causes. Such a wait is usually short, and the
+     * reason is internal. */
+    QUIET_MS = 2000,
 };
 
+/* Return whether a usable worker with this device kind exists. */
 static bool any_usable(const gp_core *core, gp_core_device_kind kind)
 {
     for (uint32_t s = 0; s < core->slot_count; s++) {
@@ -34,7 +38,8 @@ uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environm
     for (uint32_t s = 0; s < core->slot_count; s++) {
         bool is_gpu = core->slots[s].config.kind == GP_CORE_GPU;
 
-        /* A GPU's worker can compute on its cores too, but a worker made for it is better. */
+        /* A GPU worker can also compute on its CPU cores, but a CPU worker is preferred for CPU
+         * requests. */
         if ((environment == GP_CORE_ONLY_GPU && !is_gpu) || (environment == GP_CORE_ANY && gpu && !is_gpu) ||
             (environment == GP_CORE_ONLY_CPU && cpu && is_gpu))
             continue;
@@ -43,7 +48,8 @@ uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environm
     return mask;
 }
 
-/* One name of a device list: the worker's index from 1, "cuda:N" or a UUID. */
+/* Find the slot for one name of a device list: worker index from 1, "cuda:N" or UUID. -1: no such
+ * device. */
 static int find_device(const gp_core *core, const char *name)
 {
     char *end;
@@ -61,6 +67,9 @@ static int find_device(const gp_core *core, const char *name)
     return -1;
 }
 
+/* Set ask->named from the device list of the request.
+ *   GP_ENODEV: unknown device
+ *   GP_EINVAL: the list is empty */
 static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error *err)
 {
     char list[GP_CORE_DEVICES_MAX], *rest = list, *name;
@@ -82,7 +91,7 @@ static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error
     return GP_OK;
 }
 
-/* The fewest that are of use. */
+/* Return the minimum number of workers that the request accepts. */
 static uint32_t least(const gp_core_ask *ask)
 {
     uint32_t most = ask->wish.min > ask->wish.floor ? ask->wish.min : ask->wish.floor;
@@ -90,7 +99,8 @@ static uint32_t least(const gp_core_ask *ask)
     return most == 0 ? 1 : most;
 }
 
-/* Whether the pool can ever give this; if not, says why. */
+/* Check whether the pool can ever serve this request.
+ *   GP_ENODEV: too few usable workers, or a named worker is unusable */
 static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_error *err)
 {
     uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named);
@@ -123,7 +133,7 @@ static gp_status check_possible(const gp_core *core, const gp_core_ask *ask, gp_
                    usable, need);
 }
 
-/* The members an ask would get now; 0 = it has to wait. */
+/* Return the members that a request would get now. 0: it has to wait. */
 static uint64_t choose(const gp_core *core, const gp_core_ask *ask)
 {
     uint64_t mask = gp_core_queue_fitting(core, ask->wish.environment, ask->named), chosen = 0;
@@ -149,6 +159,7 @@ static void remove_ask(gp_core *core, uint32_t position)
             (core->ask_count - position) * sizeof(gp_core_ask));
 }
 
+/* Return the oldest lease. 0: none. */
 static uint64_t first_holder(const gp_core *core)
 {
     uint64_t first = 0;
@@ -160,8 +171,9 @@ static uint64_t first_holder(const gp_core *core)
     return first;
 }
 
-/* When the client of ask i is to learn why it waits; INT64_MAX: it knows.  A wait for workers that no lease holds, which
- * start or are checked after a restart of the scheduler, is reported only if it lasts. */
+/* Return when to tell the client of request i why it waits; INT64_MAX: already told. A wait that no
+ * lease causes (workers start, or are checked after a scheduler restart) is reported only after
+ * QUIET_MS. */
 static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
 {
     const gp_core_ask *ask = &core->asks[i];
@@ -174,6 +186,7 @@ static int64_t wait_due(const gp_core *core, uint32_t i, uint64_t holder)
     return held ? ask->asked_ms : ask->asked_ms + QUIET_MS;
 }
 
+/* Send lease_wait to each client whose queue position or blocking lease changed. */
 static void tell_waiting(gp_core *core)
 {
     char holders[GP_ERROR_MESSAGE_MAX];
@@ -216,7 +229,7 @@ void gp_core_queue_serve(gp_core *core)
 {
     uint32_t position = 0;
 
-    /* While reports are awaited nobody knows who holds what. */
+    /* While reports are awaited, the core does not know which leases exist. */
     while (position < core->ask_count && core->accepting && core->stopping != GP_CORE_STOPPING &&
            core->adopting_ms == 0) {
         gp_core_ask ask = core->asks[position];
@@ -232,7 +245,7 @@ void gp_core_queue_serve(gp_core *core)
         if (members != 0) {
             remove_ask(core, position);
             gp_core_lease_begin(core, &ask, members);
-        } else if (ask.wish.no_wait && /* workers that start are waited for */
+        } else if (ask.wish.no_wait && /* do not wait for leases, but wait for starting workers */
                    (gp_core_lease_count(core) != 0 || gp_core_adopt_claims(core) != 0)) {
             char holders[GP_ERROR_MESSAGE_MAX];
 
@@ -290,7 +303,7 @@ void gp_core_queue_ask(gp_core *core, const gp_core_event *event)
     core->ask_count++;
     gp_core_adopt_asked(core, &ask.session);
     gp_core_queue_serve(core);
-    /* Behind others, the head was looked at, not this one. */
+    /* gp_core_queue_serve() considers only the head. Refuse a no_wait request behind it here. */
     for (uint32_t i = 1; ask.wish.no_wait && i < core->ask_count; i++) {
         if (core->asks[i].correlation == ask.correlation &&
             gp_core_id_equal(&core->asks[i].session, &ask.session)) {

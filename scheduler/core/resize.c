@@ -1,15 +1,21 @@
-/* resize.c -- elastic leases: those whose client goes on with fewer members, and takes more while it runs.
+/* Elastic leases: the client continues with fewer members and accepts more while it runs.
  *
- *   formed  the members of the present formation; the others are slots that came free, or whose process died and is replaced
- *   HELD --a member died--> GATHER of those who live, if they are enough (group.c); it stays a member
- *   HELD --it is to have fewer: LEASE_CHANGE--> the client stops at a step --FORM--> GATHER
- *   HELD --slots are free: taken, each granted alone, acknowledged: LEASE_CHANGE--> they prepare for the client, whose steps
- *          go on --all have: it stops at a step --FORM, names them--> GATHER
+ * lease->formed holds the members in the current formation. The other members are new slots, or
+ * slots whose process exited and is being replaced.
  *
- * Who is in the formation is changed by a death, or when the client says that nobody is in it any more.  Who has not
- * prepared is in none: a training never waits for one that reads its data, unless too few would be left without it.  A
- * formation that is over is one for those who prepare too: they are granted the next one, alone again, and told anew.
- * Free slots go to those who wait in the queue first. */
+ * - HELD --> GATHER when a member exits and enough live members remain (group.c). The slot stays a
+ *   member.
+ * - HELD --> GATHER with fewer members: the core sends LEASE_CHANGE, the client stops at a step and
+ *   replies with FORM.
+ * - HELD --> GATHER with more members: the core adds free slots and grants the lease to each alone.
+ *   After their acknowledgements it sends LEASE_CHANGE. The new workers prepare while the client
+ *   continues. When all are ready, the client stops at a step and sends FORM with their names.
+ *
+ * The formation changes only when a member exits, or when the client reports that its workers have
+ * left it. A worker that is not prepared does not enter a formation: a training never waits for a
+ * worker that is still reading data, unless too few members would remain. When a formation ends,
+ * preparing workers receive the next generation, again alone, and a new notification. The queue has
+ * precedence for free slots. */
 #include <stdio.h>
 
 #include "scheduler/core/core_parts.h"
@@ -32,7 +38,8 @@ uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease)
         return lease->members;
     GP_CORE_EACH_MEMBER(s, lease->members)
     {
-        if (core->slots[s].process == GP_CORE_AWAITED) /* it lives, and may have what nobody else has */
+        /* it is alive, and may have data that no other worker has */
+        if (core->slots[s].process == GP_CORE_AWAITED)
             return lease->members;
         if (is_ready(&core->slots[s]))
             ready |= 1ull << s;
@@ -43,13 +50,14 @@ uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease)
     return count_of(ready) >= lease->floor ? ready : lease->members;
 }
 
-/* Slots that it may have, free or not. */
+/* Return the mask of slots compatible with the lease, free or not. */
 static uint64_t fitting(const gp_core *core, const gp_core_lease *lease)
 {
     return gp_core_queue_fitting(core, lease->environment, lease->named);
 }
 
-/* Free slots that the lease may take now. */
+/* Return the mask of free slots that the lease may take now. 0: other clients wait, the scheduler
+ * grants nothing, or the lease is full. */
 static uint64_t takeable(const gp_core *core, const gp_core_lease *lease)
 {
     uint64_t mask = 0;
@@ -65,6 +73,7 @@ static uint64_t takeable(const gp_core *core, const gp_core_lease *lease)
     return mask;
 }
 
+/* Remove a member from the lease and revoke the grant. */
 static void let_go(gp_core *core, gp_core_lease *lease, uint32_t s)
 {
     gp_core_slot *slot = &core->slots[s];
@@ -76,7 +85,7 @@ static void let_go(gp_core *core, gp_core_lease *lease, uint32_t s)
         gp_core_lease_revoke(core, s, lease->id, slot->granted);
 }
 
-/* Those of the mask, the last first, as long as there are too many. */
+/* Release slots from the mask, last first, while the lease has more members than it wants. */
 static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
 {
     while (mask != 0 && count_of(lease->members) > lease->want) {
@@ -87,7 +96,7 @@ static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
     }
 }
 
-/* Slots that are free become members: nobody else gets them while they prepare. */
+/* Add free slots as members, so that no other lease takes them while they prepare. */
 static void take_free(gp_core *core, gp_core_lease *lease)
 {
     GP_CORE_EACH_MEMBER(s, takeable(core, lease))
@@ -103,7 +112,8 @@ static void take_free(gp_core *core, gp_core_lease *lease)
     }
 }
 
-/* A grant in which it is alone, of the present generation: its client may come, and let it prepare. */
+/* Grant the lease to a joining worker alone, in the current generation. The client can then attach
+ * to it and let it prepare. */
 static void invite(gp_core *core, const gp_core_lease *lease, uint32_t s)
 {
     gp_core_slot *slot = &core->slots[s];
@@ -114,13 +124,15 @@ static void invite(gp_core *core, const gp_core_lease *lease, uint32_t s)
     action->token = lease->token;
     action->member_count = 1;
     action->members[0] = (gp_core_member){ .slot = s, .incarnation = slot->incarnation, .pid = slot->pid };
-    /* One that prepares for the generation before answers when it has done so, and nobody waits for that. */
+    /* A worker that prepares for the previous generation replies when it has finished. Nothing
+     * waits for that reply, so it has no deadline. */
     slot->answer_ms = slot->granted == 0 ? core->now_ms + core->config.grant_ms : 0;
     slot->granted = lease->generation;
     slot->acked = 0;
 }
 
-/* Those of them that have come; *pending: others are about to. */
+/* Invite all joining members that are ready. Return those that acknowledged. *pending is set if
+ * others are about to. */
 static uint64_t invite_all(gp_core *core, const gp_core_lease *lease, bool *pending)
 {
     uint64_t come = 0;
@@ -154,6 +166,7 @@ void gp_core_resize_acked(gp_core *core, const gp_core_event *event)
     slot->answer_ms = 0;
 }
 
+/* Send the client the size that its lease can have and the workers that would join. */
 static void tell_change(gp_core *core, gp_core_lease *lease, uint32_t size, uint64_t joining)
 {
     gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
@@ -182,7 +195,8 @@ void gp_core_resize_tell(gp_core *core)
 
         if (lease->id == 0 || lease->floor == 0 || lease->phase != GP_CORE_HELD)
             continue;
-        let_go_of(core, lease, lease->members & ~lease->formed); /* asked for while it was formed */
+        /* requested while the lease was forming */
+        let_go_of(core, lease, lease->members & ~lease->formed);
         take_free(core, lease);
         lease->joining = 0;
         joining = invite_all(core, lease, &pending);
@@ -191,12 +205,16 @@ void gp_core_resize_tell(gp_core *core)
         size = size < lease->want ? size : lease->want;
         if (size == told && (lease->told_size == 0 || joining == lease->told_joining))
             continue;
-        if (size > told && pending) /* more at once are one change */
+        if (size > told && pending) /* report several joining workers as one change */
             continue;
         tell_change(core, lease, size, joining);
     }
 }
 
+/* Check a resize request.
+ *   GP_ESTALE: no such lease
+ *   GP_EINVAL: not elastic, or below the minimum
+ *   GP_ENODEV: more than the pool has */
 static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, const gp_core_event *event,
                              gp_error *err)
 {
@@ -237,7 +255,7 @@ void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
         return;
     }
     lease->want = event->workers;
-    /* Its own client asks for no more than it has: nothing that it did not know. */
+    /* Only another client's request is news to the holder. */
     lease->asked = !gp_core_id_equal(&lease->session, &event->session);
     if (lease->phase == GP_CORE_HELD)
         let_go_of(core, lease, lease->members & ~lease->formed);
@@ -257,12 +275,13 @@ void gp_core_resize_go(gp_core *core, const gp_core_event *event)
         return;
     }
     if (lease->generation != event->generation || lease->phase != GP_CORE_HELD) {
-        core->stale++; /* a death came first: the next formation is on its way */
+        core->stale++; /* A worker failure came first, and the next formation has started. */
         return;
     }
     let_go_of(core, lease, lease->members & ~lease->formed);
     let_go_of(core, lease, lease->members);
-    /* One that died since its client named it has a successor that was not told of yet. */
+    /* A worker that exited after the client named it has a successor that the client does not
+     * know. */
     lease->joining = event->joining & lease->members & (lease->told_size == 0 ? 0 : lease->told_joining);
     lease->generation++;
     lease->told_size = 0;

@@ -1,20 +1,28 @@
-/* slot.c -- the life of the processes in a slot.
+/* Life cycle of the worker processes in a slot.
  *
  *   ABSENT --due: SPAWN--> STARTING --ready--> READY ------------------------.
- *     ^                       |  \---ready without a device--> EXCLUDED      | no answer, no beat
+ *     ^                       |  \---ready without a device--> EXCLUDED      | no reply or beat
  *     |                       | not ready in time: KILL           | due: QUIT| KILL
- *     '---------died----------+---------------------------------- DYING <----'
+ *     '---------exited--------+---------------------------------- DYING <----'
  *
- * A slot may begin with a process of an earlier scheduler, AWAITED instead of ABSENT: adopt.c.
+ * A slot may start in AWAITED instead of ABSENT, with a process from an earlier scheduler
+ * (adopt.c).
  *
- * A slot whose process died before it was ready waits longer each time; after GP_CORE_EARLY_DEATHS_MAX such
- * deaths within ten seconds it is condemned: a worker that cannot start must not keep the machine busy.
- * The silent: a READY worker of which nothing is heard, or whose training stays in one stretch of a step, becomes suspect and
- * is shown as such; when it is well again it is what it was.  It is killed (and so fenced: what a dead incarnation says is
- * dropped) when it is idle, or does what can be done again, after config.beat_ms; in a training when it is past its step's deadline too, which is
- * ten times the longest stretch so far; while it runs code of its user never, for only the user knows how long that may take, or
- * that it stands in a debugger.
- * A device that is taken may come free (a worker that is being killed, or ends for want of a scheduler), so the excluded are tried again: soon at first, then every half minute. */
+ * Respawning: after an exit before ready, the delay grows with each attempt. After
+ * GP_CORE_EARLY_DEATHS_MAX such exits within ten seconds, the slot is condemned, because a worker
+ * that cannot start must not keep the machine busy.
+ *
+ * Silence: a READY worker becomes suspect if it sends no heartbeat, or if its training stays in one
+ * stretch of a step. Status shows the suspicion until the worker recovers. The worker is killed,
+ * and thereby fenced because the core drops messages from old incarnations, according to its work:
+ *
+ * - idle or repeatable work: after config.beat_ms
+ * - training: also only after ten times the longest stretch so far
+ * - user code: never. Only the user knows how long it may take, or whether it is stopped in a
+ *   debugger.
+ *
+ * Excluded workers: a device in use may become free when a worker that is being killed, or has lost
+ * its scheduler, exits. The core retries soon at first, then every 30 seconds. */
 #include <stdio.h>
 #include <string.h>
 
@@ -25,9 +33,9 @@ enum {
     RETRY_FIRST_MS = 250,
     RETRY_LAST_MS = 30000,
     TRIES_SOON = 4,
-    STRETCH_SUSPECT = 5, /* times the longest stretch of a step so far */
+    STRETCH_SUSPECT = 5, /* multiple of the longest stretch of a step so far */
     STRETCH_LOST = 10,
-    STOOD_STILL_MS = 900, /* without a beat, of which there is one every 500 ms */
+    STOOD_STILL_MS = 900, /* time without a heartbeat; workers send one every 500 ms */
 };
 
 bool gp_core_slot_free(const gp_core_slot *slot)
@@ -75,7 +83,8 @@ void gp_core_slot_spawn(gp_core *core, uint32_t index)
     gp_core_slot *slot = &core->slots[index];
 
     slot->process = GP_CORE_STARTING;
-    if (slot->incarnation < core->config.incarnation_base) /* that of an adopted process */
+    /* an adopted process had an earlier one */
+    if (slot->incarnation < core->config.incarnation_base)
         slot->incarnation = core->config.incarnation_base;
     slot->incarnation++;
     slot->pid = 0;
@@ -98,7 +107,8 @@ void gp_core_slot_quit(gp_core *core, uint32_t index)
 {
     gp_core_slot *slot = &core->slots[index];
 
-    if (slot->process == GP_CORE_STARTING || slot->process == GP_CORE_AWAITED) { /* nobody to be told yet */
+    /* no link to the worker yet */
+    if (slot->process == GP_CORE_STARTING || slot->process == GP_CORE_AWAITED) {
         gp_core_slot_kill(core, index);
     } else if (slot->process == GP_CORE_READY || slot->process == GP_CORE_EXCLUDED) {
         slot->process = GP_CORE_DYING;
@@ -109,6 +119,7 @@ void gp_core_slot_quit(gp_core *core, uint32_t index)
     }
 }
 
+/* Kill a worker and log the reason. */
 static void kill_because(gp_core *core, uint32_t index, const char *reason)
 {
     snprintf(core->slots[index].reason, sizeof(core->slots[index].reason), "%s", reason);
@@ -142,7 +153,8 @@ static int64_t longer_of(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* It is in a step; before one stretch has ended nobody knows how long one takes. */
+/* Return whether the worker is in a step that can be timed. Until one stretch has ended, its
+ * expected duration is unknown. */
 static bool stretches(const gp_core_slot *slot)
 {
     return slot->work == GP_CORE_TRAINING && slot->stretch_ms != 0 && slot->stretch_max_ms != 0;
@@ -153,7 +165,7 @@ int64_t gp_core_slot_silence(const gp_core *core, const gp_core_slot *slot)
     return core->now_ms - slot->beat_ms + (stretches(slot) ? slot->stretch_ms : 0);
 }
 
-/* When there is cause to suspect it, if nothing more is heard of it; INT64_MAX: never. */
+/* Return when to suspect the worker if no further heartbeat arrives; INT64_MAX: never. */
 static int64_t suspect_due(const gp_core_slot *slot, const gp_core_config *config)
 {
     int64_t limit = config->suspect_ms, due = slot->beat_ms + limit;
@@ -167,7 +179,7 @@ static int64_t suspect_due(const gp_core_slot *slot, const gp_core_config *confi
     return due;
 }
 
-/* And when it is killed. */
+/* Return when to kill the worker if no further heartbeat arrives; INT64_MAX: never. */
 static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *config)
 {
     int64_t limit = config->beat_ms;
@@ -180,8 +192,9 @@ static int64_t silence_due(const gp_core_slot *slot, const gp_core_config *confi
     return slot->beat_ms + limit - (stretches(slot) ? slot->stretch_ms : 0);
 }
 
-/* When its answer to a grant or a revoke is too late.  Who beats and does not give back is in something that does not end; who does
- * not beat either was stopped or has no core, and has as long as for taking a lease. */
+/* Return when the reply to a grant or revoke is overdue; INT64_MAX: no reply is due. A worker that
+ * sends heartbeats but does not give back its lease is stuck in a call. A worker without heartbeats
+ * was suspended or has no core, and gets grant_ms from the last heartbeat. */
 static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config)
 {
     if (slot->answer_ms == 0)
@@ -191,7 +204,8 @@ static int64_t answer_due(const gp_core_slot *slot, const gp_core_config *config
                : longer_of(slot->answer_ms, slot->beat_ms + config->grant_ms);
 }
 
-/* silent_ms 0: it is well again. */
+/* Log a suspicion and report it to the client of the worker's lease. silent_ms 0: the worker
+ * recovered. */
 static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, const char *words)
 {
     const gp_core_slot *slot = &core->slots[index];
@@ -214,6 +228,7 @@ static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, con
     snprintf(action->text, sizeof(action->text), "%s", text);
 }
 
+/* Mark a worker as suspect and report it. */
 static void suspect(gp_core *core, uint32_t index)
 {
     char words[GP_ERROR_MESSAGE_MAX];
@@ -223,14 +238,14 @@ static void suspect(gp_core *core, uint32_t index)
     tell_suspicion(core, index, gp_core_slot_silence(core, slot), gp_core_words_silence(core, slot, words));
 }
 
-/* It has said something; silent_ms: for how long it had not. */
+/* Record a sign of life. silent_ms: length of the silence before it. */
 static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
 {
     gp_core_slot *slot = &core->slots[index];
     char words[80], time[32];
 
     if (slot->revoking != 0 && !slot->excused && core->now_ms - slot->beat_ms >= STOOD_STILL_MS) {
-        slot->excused = true; /* once: what it is in may last, and its beats be slow */
+        slot->excused = true; /* once only: the call may take long, and heartbeats may be slow */
         slot->answer_ms = longer_of(slot->answer_ms, core->now_ms + core->config.answer_ms);
     }
     slot->beat_ms = core->now_ms;
@@ -259,7 +274,8 @@ void gp_core_slot_spawned(gp_core *core, const gp_core_event *event)
     core->slots[event->slot].pid = event->pid;
 }
 
-/* A worker says again that it is ready (it re-executed itself).  What it holds must be what we think. */
+/* Process a repeated ready message: the worker has re-executed itself. Its lease must match the
+ * core's record; otherwise kill it. */
 static void ready_again(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
@@ -273,21 +289,25 @@ static void ready_again(gp_core *core, const gp_core_event *event)
     }
     if (lease == NULL || slot->granted == 0)
         return;
-    if (event->lease == lease->id && (lease->formed >> event->slot & 1) == 0) /* it prepares, for that one */
+    /* it prepares for that generation */
+    if (event->lease == lease->id && (lease->formed >> event->slot & 1) == 0)
         slot->granted = slot->acked = event->generation;
     if (event->lease == lease->id)
         return;
-    /* The grant, or what it knew of it, was lost with its former self. */
+    /* The re-executed worker has lost the grant. */
     kill_because(core, event->slot, "it came back without the lease it was granted");
 }
 
+/* Process a ready message without a usable device: exclude the slot and schedule the next attempt.
+ * Shrink the lease after TRIES_SOON attempts. */
 static void ready_excluded(gp_core *core, const gp_core_event *event)
 {
     gp_core_slot *slot = &core->slots[event->slot];
     gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
     int64_t wait_ms = RETRY_LAST_MS;
 
-    if (slot->process == GP_CORE_READY) { /* it lost its device: the new process will say whether for good */
+    /* The worker lost the device. A new process will find out whether the loss is permanent. */
+    if (slot->process == GP_CORE_READY) {
         kill_because(core, event->slot, event->reason != NULL ? event->reason : "it lost its device");
         return;
     }
@@ -324,7 +344,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
         ready_again(core, event);
     if (slot->process != GP_CORE_READY)
         return;
-    /* A lease of another time: nobody here can use it. */
+    /* The worker holds a lease that no client can use any more. */
     if (event->lease != 0 && event->lease != slot->lease)
         gp_core_lease_revoke(core, event->slot, event->lease, event->generation);
     lease = gp_core_lease_of(core, slot->lease);
@@ -332,7 +352,7 @@ void gp_core_slot_ready(gp_core *core, const gp_core_event *event)
         gp_core_group_advance(core, lease);
 }
 
-/* When the next process may be spawned, or that none may. */
+/* Count an exit before ready. Set the next spawn time, or condemn the slot. */
 static void count_early_death(gp_core *core, uint32_t index, const char *cause)
 {
     gp_core_slot *slot = &core->slots[index];
@@ -357,7 +377,7 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     gp_core_slot *slot = &core->slots[event->slot];
     gp_core_lease *lease = gp_core_lease_of(core, slot->lease);
     bool asked = slot->process == GP_CORE_DYING && slot->reason[0] == '\0';
-    bool excluded = slot->tries != 0; /* its reason stays to be read */
+    bool excluded = slot->tries != 0; /* keep the reason for status */
     bool early = slot->process == GP_CORE_STARTING;
     char cause[GP_ERROR_MESSAGE_MAX];
 
@@ -387,10 +407,11 @@ void gp_core_slot_died(gp_core *core, const gp_core_event *event)
     if (slot->condemned && lease != NULL)
         gp_core_group_shrink(core, lease, event->slot);
     else if (lease != NULL)
-        gp_core_group_advance(core, lease); /* an elastic one needs no replacement */
+        gp_core_group_advance(core, lease); /* an elastic lease needs no replacement */
     gp_core_slot_tick(core, event->slot);
 }
 
+/* Kill a ready worker whose reply or heartbeat is overdue, or mark it as suspect. */
 static void tick_ready(gp_core *core, uint32_t index)
 {
     gp_core_slot *slot = &core->slots[index];

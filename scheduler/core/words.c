@@ -1,4 +1,4 @@
-/* words.c -- the sentences in which the scheduler speaks of workers and leases. */
+/* Message texts about workers and leases. */
 #include <stdio.h>
 #include <string.h>
 

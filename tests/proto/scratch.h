@@ -1,4 +1,4 @@
-/* Temporary directory for a test with sockets; the path is short enough for any socket path. */
+/* scratch.h -- a directory of its own for a test of sockets, short enough for any socket path. */
 #ifndef GP_SCRATCH_H
 #define GP_SCRATCH_H
 
@@ -29,7 +29,7 @@ __attribute__((destructor)) static void scratch_remove(void)
         perror("rm");
 }
 
-/* Return the path of `name` in the scratch directory. The last four results stay valid. */
+/* "<scratch>/name"; four calls' results are valid at a time. */
 __attribute__((unused)) static const char *scratch_path(const char *name)
 {
     static char paths[4][512];
@@ -40,7 +40,7 @@ __attribute__((unused)) static const char *scratch_path(const char *name)
     return path;
 }
 
-/* Return the number of entries in the scratch directory, hidden ones excluded. */
+/* Names in it. */
 __attribute__((unused)) static int scratch_entries(void)
 {
     DIR *dir = opendir(scratch_dir);

@@ -1,5 +1,4 @@
-/* A growing byte buffer with a size limit. An append that would exceed the limit fails and leaves
- * the buffer unchanged. */
+/* buffer.h -- growing bytes with a ceiling.  An append that would pass the ceiling fails whole. */
 #ifndef GP_BUFFER_H
 #define GP_BUFFER_H
 
@@ -8,40 +7,29 @@
 
 #include "common/base/error.h"
 
-/* Byte buffer. Call gp_buffer_init() before the first use. */
 typedef struct gp_buffer {
-    /* owned; NULL: empty. If not NULL, a NUL follows the last byte */
-    uint8_t *data;
-    size_t bytes, capacity, bytes_max; /* content size, allocated size, content limit */
+    uint8_t *data; /* owned; a NUL follows the last byte whenever data is not NULL */
+    size_t bytes, capacity, bytes_max;
 } gp_buffer;
 
-/* Initialize an empty buffer for at most bytes_max bytes. Appends beyond that return GP_ELIMIT. */
+/* bytes_max: the ceiling; exceeding it is GP_ELIMIT. */
 void gp_buffer_init(gp_buffer *buffer, size_t bytes_max);
-
-/* Free the memory. The buffer is empty and can be used again. */
 void gp_buffer_deinit(gp_buffer *buffer);
-void gp_buffer_clear(gp_buffer *buffer); /* remove the content, keep the memory */
+void gp_buffer_clear(gp_buffer *buffer); /* keeps the memory */
 
-/* Allocate room for `more` bytes after the content, which does not change. GP_ELIMIT: the content
- * would exceed bytes_max. GP_ENOMEM. */
+/* Make room for `more` bytes after the present ones. */
 gp_status gp_buffer_reserve(gp_buffer *buffer, size_t more, gp_error *err);
-
-/* Append bytes. Errors as for gp_buffer_reserve(). */
 gp_status gp_buffer_append(gp_buffer *buffer, const void *data, size_t bytes, gp_error *err);
-
-/* Append formatted text. GP_EINVAL: vsnprintf() rejects the format; other errors as for
- * gp_buffer_reserve(). */
 gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Append one CSV field (RFC 4180), quoted if necessary. The caller appends the commas. */
+/* One field of a CSV file (RFC 4180), quoted where it has to be. */
 gp_status gp_buffer_csv_field(gp_buffer *buffer, const char *field, gp_error *err);
 
-/* Return the content as a C string, valid until the next append. Empty buffer: "". */
+/* The bytes as a C string ("" when empty); valid until the next append. */
 const char *gp_buffer_text(const gp_buffer *buffer);
 
-/* Transfer the memory to the caller, who frees it with gp_free(). The buffer is empty afterwards.
- * NULL: the buffer had no memory. */
+/* Hand the memory over to the caller, who frees it with gp_free(); the buffer is empty afterwards. */
 uint8_t *gp_buffer_take(gp_buffer *buffer, size_t *bytes);
 
 #endif

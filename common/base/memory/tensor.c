@@ -1,4 +1,3 @@
-/* Implement tensor.h: element types, shapes, and ground-truth descriptions. */
 #include "common/base/memory/tensor.h"
 
 #include <assert.h>

@@ -1,4 +1,3 @@
-/* Implement memory_kills.h. */
 #include "common/base/system/memory_kills.h"
 
 #include <inttypes.h>
@@ -7,10 +6,9 @@
 
 #include "common/base/clock.h"
 
-/* interval between readings; limit for /proc/PID/cgroup */
 enum { WATCH_MS = 1000, CGROUPS_BYTES = 4096 };
 
-/* Return N from the line "oom_kill N" in a file. UINT64_MAX: the file has no such line. */
+/* Return the value of "oom_kill N" in the file; UINT64_MAX: the file has no such line. */
 static uint64_t kills_in(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -27,7 +25,7 @@ static uint64_t kills_in(const char *path)
     return found;
 }
 
-/* Choose root/folder/GROUP/file if it contains a count. false: it does not. */
+/* Use root/folder/GROUP/file if it counts kills. */
 static bool path_try(gp_memory_kills *out, const char *root, const char *folder, const char *group,
                      const char *file)
 {
@@ -41,7 +39,7 @@ static bool path_try(gp_memory_kills *out, const char *root, const char *folder,
     return true;
 }
 
-/* Return whether a version 1 controller list, such as "cpu,memory", contains `memory`. */
+/* Whether the controllers "cpu,memory" of a version 1 hierarchy have `memory`. */
 static bool has_memory(const char *controllers, size_t bytes)
 {
     for (size_t at = 0; at <= bytes; at += strcspn(controllers + at, ",:") + 1)
@@ -54,7 +52,7 @@ static bool has_memory(const char *controllers, size_t bytes)
 void gp_memory_kills_find(gp_memory_kills *out, const char *cgroups, const char *root)
 {
     strcpy(out->path, "/proc/vmstat");
-    /* Lines are "NUMBER:CONTROLLERS:GROUP". Version 2 has number 0 and no controllers. */
+    /* Lines of "NUMBER:CONTROLLERS:GROUP"; version 2 has the number 0 and no controllers. */
     for (const char *line = cgroups; *line != '\0';) {
         size_t bytes = strcspn(line, "\n"), first = strcspn(line, ":\n"), second;
         char group[sizeof(out->path)];
@@ -73,7 +71,6 @@ void gp_memory_kills_find(gp_memory_kills *out, const char *cgroups, const char 
     }
 }
 
-/* Choose the file for a running process; see gp_memory_kills_find(). */
 static void kills_find(gp_memory_kills *out, uint32_t pid)
 {
     char path[40], cgroups[CGROUPS_BYTES];

@@ -1,4 +1,3 @@
-/* Implement text.h. */
 #include "common/base/text/text.h"
 
 #include <stdio.h>

@@ -1,4 +1,3 @@
-/* Implement throttle.h. */
 #include "common/base/text/throttle.h"
 
 #include <string.h>
@@ -8,8 +7,7 @@ static bool window_over(const gp_throttle_window *window, int64_t now_ms)
     return now_ms - window->began_ms >= GP_THROTTLE_WINDOW_MS;
 }
 
-/* Return the window of an event: the existing one, an unused one, or that of a kind that has been
- * quiet for a full window. NULL: all windows are in use. */
+/* Its own, a new one, or that of a kind which has been quiet since; NULL: all are busy. */
 static gp_throttle_window *window_of(gp_throttle *throttle, const char *event, int64_t now_ms)
 {
     gp_throttle_window *quiet = NULL;
@@ -17,7 +15,7 @@ static gp_throttle_window *window_of(gp_throttle *throttle, const char *event, i
     for (uint32_t i = 0; i < throttle->count; i++) {
         gp_throttle_window *window = &throttle->windows[i];
 
-        /* Equal string literals in two source files can have different addresses. */
+        /* The same words in two places may be one text or two. */
         if (window->event == event || strcmp(window->event, event) == 0)
             return window;
         if (window->held_back == 0 && window_over(window, now_ms))

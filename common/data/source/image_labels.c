@@ -1,4 +1,3 @@
-/* Decode label images to classes. */
 #include "common/data/source/image_labels.h"
 
 #include <string.h>
@@ -11,7 +10,7 @@ void gp_pixel_labels_deinit(gp_pixel_labels *labels)
     gp_free(labels->owned);
 }
 
-/* Convert stored numbers to classes. `in` and `out` may be the same memory. */
+/* Stored numbers to classes, in place of them or elsewhere. */
 static gp_status labels_from_numbers(const gp_pixel_labels *labels, const gp_image_reader *r,
                                      const gp_pixels *in, uint8_t *out, gp_error *err)
 {
@@ -36,7 +35,7 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
                                      const gp_pixels *in, uint8_t *out, gp_error *err)
 {
     size_t count = (size_t)in->width * in->height;
-    uint32_t last = 0; /* class of the previous pixel: neighbours mostly agree */
+    uint32_t last = 0; /* neighbours are mostly of one class */
 
     if (!labels->coloured)
         return gp_fail(err, GP_EUNSUPPORTED,
@@ -63,7 +62,7 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
     return GP_OK;
 }
 
-/* Decode the label image in r->file to classes, without resizing. */
+/* Decode the label image in r->file into classes at its own size: *pixels. */
 static gp_status label_decode(const gp_pixel_labels *labels, gp_image_reader *r, size_t bytes,
                               gp_pixels *pixels, gp_error *err)
 {

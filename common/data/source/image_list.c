@@ -1,4 +1,3 @@
-/* Build image lists, and look up their names and classes. */
 #include "common/data/source/image_list.h"
 
 #include <stdlib.h>
@@ -18,7 +17,7 @@ void gp_image_list_init(gp_image_list *list)
 
 void gp_image_list_deinit(gp_image_list *list)
 {
-    gp_objects_close(list->objects); /* first, because the prefetch threads read the list */
+    gp_objects_close(list->objects); /* first: its threads read the list */
     gp_free(list->entries);
     gp_free(list->labels);
     gp_free(list->offsets);
@@ -31,7 +30,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_buffer_deinit(&list->text);
 }
 
-/* Grow *items, if necessary, so that one more fits. */
+/* *items, grown so that one more fits. */
 static gp_status array_grow(void **items, uint32_t count, uint32_t *capacity, size_t bytes, gp_error *err)
 {
     uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
@@ -108,8 +107,7 @@ gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const s
     return status;
 }
 
-/* Grow the arrays that have one element per image; they share one capacity. members: also those for
- * archives. */
+/* Entries and labels (and what archives need) have one capacity. */
 static gp_status entries_grow(gp_image_list *list, bool members, gp_error *err)
 {
     uint32_t capacity[4];
@@ -225,7 +223,7 @@ static uint32_t name_hash(const char *name)
     return hash;
 }
 
-/* Return the hash slot of a class name: the slot that has it, or else the free slot for it. */
+/* The slot of a name: its own, or the free one where it belongs. */
 static uint32_t *slot_find(const gp_image_list *list, const char *name)
 {
     uint32_t at = name_hash(name) & (list->slot_count - 1);
@@ -235,7 +233,7 @@ static uint32_t *slot_find(const gp_image_list *list, const char *name)
     return &list->slots[at];
 }
 
-/* Grow the hash table so that at most half the slots are used. */
+/* At most half of the slots are used. */
 static gp_status slots_grow(gp_image_list *list, gp_error *err)
 {
     uint32_t *old = list->slots;
@@ -282,7 +280,7 @@ static int class_compare(const void *left, const void *right)
     return strcmp(((const class_rank *)left)->name, ((const class_rank *)right)->name);
 }
 
-/* Compare whole numbers of any length: without leading zeros, the longer one is larger. */
+/* Of whole numbers: without leading zeros, the longer is the larger. */
 static int number_compare(const void *left, const void *right)
 {
     const char *a = ((const class_rank *)left)->name, *b = ((const class_rank *)right)->name;
@@ -321,7 +319,7 @@ gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err)
     gp_free(ranks);
     gp_free(sorted);
     gp_free(now);
-    gp_free(list->slots); /* the table refers to the old class numbers */
+    gp_free(list->slots); /* of the old numbers */
     list->slots = NULL;
     list->slot_count = 0;
     return status;

@@ -1,4 +1,3 @@
-/* Shared arrays: create, open and verify the sealed memory files. */
 #include "common/data/source/lent.h"
 
 #include <errno.h>
@@ -18,7 +17,7 @@
 
 enum { ALIGNMENT = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
-/* File header. The class names follow, each with a NUL, then the samples, then the targets. */
+/* The file: this, then the names of the classes, each with its NUL, the samples, the targets. */
 typedef struct lent_header {
     char magic[8];
     uint64_t token;
@@ -30,7 +29,7 @@ typedef struct lent_header {
 
 static const char lent_magic[8] = "gplent1";
 
-/* Offsets of the parts, and total size, in bytes. */
+/* Where the parts begin, and the whole. */
 typedef struct lent_places {
     uint64_t names, samples, targets, bytes;
 } lent_places;
@@ -52,7 +51,7 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Compute the layout. The numbers are within their limits, so nothing overflows. */
+/* Of numbers within their ceilings, so nothing overflows. */
 static lent_places places_of(const gp_store_info *info, uint64_t names_bytes)
 {
     lent_places at = { .names = aligned(sizeof(lent_header)) };
@@ -96,7 +95,7 @@ static gp_status info_check(const gp_store_info *info, gp_error *err)
     return GP_OK;
 }
 
-/* ---- creating ---- */
+/* ---- making ---- */
 
 static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t bytes, gp_error *err)
 {
@@ -117,7 +116,7 @@ static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t byte
     return GP_OK;
 }
 
-/* Write -1 (no class) for each target. */
+/* No class: -1 for each. */
 static gp_status nothing_write(int fd, uint64_t at, uint64_t bytes, gp_error *err)
 {
     int32_t none[1024];
@@ -271,7 +270,7 @@ static gp_status lent_map(lent_store *lent, int fd, const char *source, gp_error
     return gp_fail_errno(err, GP_ENOMEM, "cannot map the %zu bytes of %s", lent->bytes, source);
 }
 
-/* Fill in the description from the header, and check it against the file size. */
+/* What the header says, checked against the file. */
 static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t token, gp_error *err)
 {
     const lent_header *header = (const lent_header *)(const void *)lent->map;
@@ -304,7 +303,7 @@ static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t t
     return GP_OK;
 }
 
-/* Collect the class names from the file; *out remains NULL if the file lacks names. */
+/* class_count names from the file; *out stays NULL where it has none. */
 static gp_status lent_names(const lent_store *lent, const gp_store_info *info, const char ***out,
                             gp_error *err)
 {
@@ -366,8 +365,8 @@ static gp_status lent_build(lent_store *lent, const char *source, int fd, uint64
     return status == GP_OK ? gp_store_seal(&lent->store, err) : status;
 }
 
-/* Open shared arrays for any role except GP_DATA_TEST. GP_ENOENT: the arrays no longer exist.
- * GP_EPERM: they belong to another user. GP_ECORRUPT: not sealed, or malformed. */
+/* Open all samples whatever the role; there is no test part. GP_ENOENT: no such arrays (any more). GP_EPERM: of another
+ * user. GP_ECORRUPT: not sealed, or malformed. */
 gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
@@ -385,7 +384,7 @@ gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role ro
     lent = gp_calloc(1, sizeof(*lent));
     status = lent == NULL ? gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source)
                           : lent_build(lent, source, fd, token, err);
-    close(fd); /* the mapping remains */
+    close(fd); /* the map stays */
     if (status != GP_OK) {
         if (lent != NULL)
             lent_close(&lent->store);

@@ -1,4 +1,3 @@
-/* Read images in S3 through the disk cache, with prefetching. */
 #include "common/data/source/objects.h"
 
 #include <limits.h>
@@ -11,17 +10,16 @@
 #include "common/data/image/image.h"
 
 enum {
-    CONNECTIONS = 32, /* concurrent requests; at 50 ms each, 640 images per second */
+    CONNECTIONS = 32, /* at a time: 50 ms each are 640 images a second */
     AHEAD_MAX = 4096,
-    /* objects up to this size are fetched completely, even if only a part is requested */
-    WHOLE_BYTES = 512 << 10,
+    WHOLE_BYTES = 512 << 10, /* so little is fetched whole, whatever part of it is wanted */
 };
 
 #define AHEAD_BYTES_MAX ((size_t)256 << 20)
 
 typedef struct object_facts {
     uint64_t bytes;
-    _Atomic uint64_t tag; /* 0: tag and size are unknown */
+    _Atomic uint64_t tag; /* 0: bytes is not known either */
 } object_facts;
 
 struct gp_objects {
@@ -32,7 +30,7 @@ struct gp_objects {
     bool of_places;
     const gp_image_list *list;
     gp_ahead *ahead;      /* NULL before gp_objects_start() */
-    pthread_mutex_t lock; /* protects entries of `facts` whose tag is 0 */
+    pthread_mutex_t lock; /* of a facts entry that is learned */
 };
 
 gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err)
@@ -109,8 +107,7 @@ void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key,
 
 /* ---- ranges ---- */
 
-/* Fetch one block from the server, put it into the cache, and append the requested part to
- * `out`. */
+/* A block from the server, into the cache, and the part of it that is wanted onto out. */
 static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
                              uint64_t begin, size_t bytes, uint64_t at, size_t part, gp_buffer *out,
                              gp_error *err)
@@ -129,7 +126,7 @@ static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, cons
     return status;
 }
 
-/* Fetch the rest of a range directly, bypassing the cache. */
+/* The rest of the range, as it is. */
 static gp_status rest_fetch(gp_objects *objects, const gp_s3_range *range, uint64_t at, uint64_t end,
                             gp_buffer *out, gp_error *err)
 {
@@ -192,8 +189,7 @@ static const char *key_of(const gp_objects *objects, uint32_t index, char text[G
     return place == NULL ? "" : place + 1;
 }
 
-/* Fetch a whole object whose size and tag are unknown, and record both. The object must not change
- * from then on. */
+/* An object of which nothing is known: whole, and from then on it has to stay the same. */
 static gp_status object_learn(gp_objects *objects, object_facts *facts, const char *key, gp_buffer *out,
                               gp_error *err)
 {

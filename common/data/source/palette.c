@@ -1,4 +1,3 @@
-/* Convert predicted classes to label images and overlays, and write class files. */
 #include "common/data/source/palette.h"
 
 #include <stdio.h>
@@ -9,8 +8,7 @@
 #include "common/data/image/image.h"
 #include "common/data/source/image_store.h"
 
-/* Compute VOC colour n: bits 0, 1 and 2 of n are the top bits of red, green and blue, the next
- * three bits come below them, and so on. */
+/* Colour of number n: bits 0, 1, 2 of n are the highest of red, green and blue, the next three the next, and so on. */
 static void voc_colour(uint8_t colour[3], uint32_t n)
 {
     memset(colour, 0, 3);
@@ -44,8 +42,7 @@ gp_status gp_palette_default(gp_palette *out, const char *const *class_names, ui
     return GP_OK;
 }
 
-/* Assign the numbers and colours from a class file, whose classes are in `list`, to the model's
- * classes. */
+/* The numbers of a class file whose classes are `list`, for the classes of a model. */
 static gp_status palette_match(gp_palette *out, const gp_pixel_labels *labels, const gp_image_list *list,
                                const char *const *class_names, uint32_t class_count, gp_error *err)
 {
@@ -100,7 +97,7 @@ gp_status gp_palette_read(gp_palette *out, bool *found, const char *path, const 
     return status;
 }
 
-/* Append a CSV field, quoted according to RFC 4180 if necessary. */
+/* RFC 4180: quotes around a name with a comma, a quote or a line's end in it, quotes doubled. */
 static gp_status name_put(gp_buffer *text, const char *name, gp_error *err)
 {
     const bool plain = strpbrk(name, ",\"\r\n") == NULL;
@@ -133,7 +130,7 @@ gp_status gp_palette_to_csv(const gp_palette *palette, char **text, gp_error *er
             status = gp_buffer_append(&lines, line, (size_t)length, err);
     }
     if (status == GP_OK)
-        status = gp_buffer_append(&lines, "", 1, err); /* terminating NUL */
+        status = gp_buffer_append(&lines, "", 1, err); /* the NUL */
     if (status == GP_OK)
         *text = (char *)gp_buffer_take(&lines, &bytes);
     gp_buffer_deinit(&lines);
@@ -162,7 +159,7 @@ gp_status gp_palette_overlay(const gp_palette *palette, const int32_t *classes, 
                              uint8_t **file, size_t *bytes, gp_error *err)
 {
     const size_t plane = (size_t)height * width;
-    const uint32_t share = (uint32_t)(opacity * 256 + 0.5); /* in units of 1/256 */
+    const uint32_t share = (uint32_t)(opacity * 256 + 0.5); /* of 256 */
     uint8_t *rgb = gp_malloc(3 * plane);
     gp_status status;
 

@@ -1,18 +1,17 @@
-/* Images with a class for each pixel: two directories, with images and label images paired by name.
+/* pixels.c -- images with a class for each pixel: two directories, paired by name.
  *
- *   images              labels              parts
- *   SOURCE/PART         SOURCE/PARTannot    train, val, test
- *   SOURCE/PART         SOURCE/PART_labels
- *   SOURCE/PART/images  SOURCE/PART/labels
- *   SOURCE/images/PART  SOURCE/labels/PART
- *   SOURCE/images       SOURCE/labels       none: everything is for training
+ *   images               labels                      parts
+ *   SOURCE/PART          SOURCE/PARTannot            train, val, test
+ *   SOURCE/PART          SOURCE/PART_labels
+ *   SOURCE/PART/images   SOURCE/PART/labels
+ *   SOURCE/images/PART   SOURCE/labels/PART
+ *   SOURCE/images        SOURCE/labels               none: all is for training
  *
- * The directories may also be in tar archives (tar_store.c) or in S3 (s3_list.c).
+ * The directories may be members of tar archives (tar_store.c) or in S3 (s3_list.c).
  *
- * The numbers in a label PNG (palette or grey) are line numbers in SOURCE/classes.csv, from 0. A
- * label PNG may also be in colour, with the colours in that file. Each line has the form
- * name[,red,green,blue]. Lines named void, ignore or unlabelled are not classes: their pixels are
- * ignored, as is the number 255. The other lines are the classes, in order. */
+ * A label image is a PNG whose numbers (palette or grey) are line numbers of SOURCE/classes.csv from 0, or one in the
+ * colours that stand there:  name[,red,green,blue].  Lines named void, ignore, unlabelled are no class: their pixels, and
+ * the number 255, are ignored.  The classes are the other lines, in order. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@
 #include "common/data/s3/s3_source.h"
 
 typedef struct layout {
-    const char *images, *labels; /* paths below SOURCE; %s stands for the part */
+    const char *images, *labels; /* below SOURCE; %s is the part */
 } layout;
 
 static const layout divided[] = {
@@ -45,27 +44,26 @@ static const char *const part_order[][5] = {
     [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", "train" },
 };
 
-/* Suffixes of label image names: image NAME.jpg has the label image NAME.png, with one of these
- * before the dot. */
+/* A label image of an image NAME.jpg is NAME.png with one of these before the dot. */
 static const char *const label_endings[] = { "", "_L", "_mask", "_label", "_labels", NULL };
 
-/* CamVid as distributed by the SegNet authors (Badrinarayanan et al., 2017) has no class file. */
+/* CamVid in the form of SegNet's authors (Badrinarayanan et al., 2017) comes without such a file. */
 static const char camvid_classes[] =
     "Sky,128,128,128\nBuilding,128,0,0\nPole,192,192,128\nRoad,128,64,128\nPavement,60,40,222\n"
     "Tree,128,128,0\nSignSymbol,192,128,128\nFence,64,64,128\nCar,64,0,128\nPedestrian,64,64,0\n"
     "Bicyclist,0,128,192\nVoid,0,0,0\n";
 
-/* ---- directories ---- */
+/* ---- where things are ---- */
 
 enum { FOLDER_BYTES = 64 };
 
-/* Format a folder name. `format` comes from the tables above. */
+/* The formats are those above. */
 static void folder_format(char folder[FOLDER_BYTES], const char *format, const char *part)
 {
     snprintf(folder, FOLDER_BYTES, format, part);
 }
 
-/* Format a part's two folder names, and return whether both folders exist. */
+/* Whether both folders of a layout's part are there; what they are called. */
 static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
                     const layout *l, const char *part)
 {
@@ -74,7 +72,7 @@ static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const 
     return place->has(place->context, images) && place->has(place->context, labels);
 }
 
-/* Return a place's layout; NULL: none matches. One part is enough to recognize a layout. */
+/* The layout of the place, NULL: none.  Any part tells. */
 static const layout *layout_find(const gp_pixels_place *place)
 {
     char images[FOLDER_BYTES], labels[FOLDER_BYTES];
@@ -181,7 +179,7 @@ static bool is_void(const char *name)
     return false;
 }
 
-/* Parse the three numbers of a colour. Return false if one is malformed or above 255. */
+/* The three numbers of a colour. */
 static bool colour_parse(uint8_t colour[3], char *const fields[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -197,8 +195,7 @@ static bool colour_parse(uint8_t colour[3], char *const fields[3])
     return true;
 }
 
-/* Process one line of a class file: a number in label images, and a class unless the line is
- * void. */
+/* One line: a value of the label images, and a class unless it is void. */
 static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const gp_csv *csv,
                             const gp_csv_row *row, gp_error *err)
 {
@@ -206,7 +203,7 @@ static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const 
     bool colour = row->count == 4 && colour_parse(labels->colours[value], row->fields + 1);
 
     if (row->first && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
-        return GP_OK; /* column names */
+        return GP_OK; /* the header */
     if (row->count != 1 && !colour)
         return gp_fail(err, GP_ECORRUPT,
                        "%s: line %u is neither a name nor name,red,green,blue (0 to 255 each)", csv->name,
@@ -243,7 +240,7 @@ static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_c
     return status;
 }
 
-/* Return whether the last component of a path, with links resolved, is camvid or camvid.tar. */
+/* Return whether the last name of a path, links followed, is camvid or camvid.tar. */
 static bool is_camvid(const char *root)
 {
     char *real = realpath(root, NULL);
@@ -255,8 +252,7 @@ static bool is_camvid(const char *root)
     return is;
 }
 
-/* Open a place's class file. The name for messages is stored in `path`. GP_ENOENT, without a
- * message: there is none. */
+/* The class file of a place, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
 static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_place *place, gp_error *err)
 {
     static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
@@ -278,7 +274,7 @@ static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_
     return status;
 }
 
-/* Read the classes from an open file, then close the file. `path` is the name for messages. */
+/* What is in the file, which is closed; path: what it is called. */
 static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, const char *path,
                               gp_error *err)
 {
@@ -332,10 +328,10 @@ static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, cons
                          place->root);
 }
 
-/* ---- pairing ---- */
+/* ---- pairs ---- */
 
-/* Copy an image path without directory prefix and ending. root: prefix length, in the place or in
- * an archive member's name. */
+/* Write the path of an image below its directory, up to the last dot.
+ *   root  bytes before that: of the place, or of the name of an archive's member */
 static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t index, size_t root)
 {
     const char *name = gp_image_list_name(list, index), *dot = strrchr(name, '.');
@@ -350,7 +346,7 @@ static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t i
 typedef struct pair_search {
     const gp_image_list *list; /* label images */
     size_t root;
-    uint32_t *order; /* [list->count]: label image indices, sorted by stem */
+    uint32_t *order; /* [list->count]: their indices, in the order of their stems */
     char stem[2][PATH_MAX];
 } pair_search;
 
@@ -363,7 +359,7 @@ static int pair_compare(const void *left, const void *right, void *context)
     return strcmp(search->stem[0], search->stem[1]);
 }
 
-/* Return the label image index for a stem; UINT32_MAX: there is none. */
+/* Return the index of the label image of a stem; UINT32_MAX: there is none. */
 static uint32_t label_find(pair_search *search, const char *stem)
 {
     char wanted[PATH_MAX];
@@ -390,7 +386,7 @@ static uint32_t label_find(pair_search *search, const char *stem)
     return UINT32_MAX;
 }
 
-/* Reduce a list to the images with the given indices, in that order. Indices may repeat. */
+/* Keep the images of a list whose indices are given, in that order; several may be the same. */
 static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_t count, gp_error *err)
 {
     gp_image_entry *entries = gp_calloc(count + 1, sizeof(*entries));
@@ -425,8 +421,8 @@ static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_
     return GP_OK;
 }
 
-/* Find pairs: set `kept` to the indices of images, and `paired` to those of their label images. An
- * image without a label image is an error, or excluded under GP_BAD_SKIP. */
+/* Find the pairs: kept receives the indices of images, paired those of their label images. An image without one is an
+ * error, or it is left out. */
 static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t images_root, uint32_t *kept,
                             uint32_t *paired, uint32_t *count, const gp_store_options *options, gp_error *err)
 {
@@ -461,7 +457,7 @@ static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t i
     return GP_OK;
 }
 
-/* Reorder the label images to match the images, and remove images without one. */
+/* Bring the label images into the order of the images. */
 static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t images_root,
                             size_t labels_root, const gp_store_options *options, gp_error *err)
 {

@@ -1,4 +1,3 @@
-/* List a prefix in S3, and sort the names like those in a directory. */
 #include "common/data/source/s3_listing.h"
 
 #include <stdio.h>
@@ -8,7 +7,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/source/image_list.h"
 
-/* Return whether a component of a name is empty or starts with a dot. */
+/* A component that is empty or begins with a dot. */
 static bool is_hidden(const char *name)
 {
     for (;;) {
@@ -49,7 +48,7 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
     return status;
 }
 
-/* Compare names by components: in a folder, files precede sub-folders, each in byte order. */
+/* By components: a folder's files, then its folders, each in the order of their bytes. */
 static int names_compare(const char *a, const char *b)
 {
     for (;;) {

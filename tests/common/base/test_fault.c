@@ -1,5 +1,3 @@
-/* Unit tests for fault injection. One test compares fault.def with the sources and
- * docs/faults.md. */
 #include <dirent.h>
 #include <ftw.h>
 #include <signal.h>
@@ -10,12 +8,7 @@
 #include "common/base/system/fault.h"
 #include "tests/gp_test.h"
 
-/* Run a worker process that passes "forward" and "exchange" five times each. Return its wait
- * status.
- *   spec         faults
- *   index        worker index
- *   incarnation  worker incarnation
- *   passings     set to the number of completed rounds */
+/* How worker `index` ends that passes "forward" and "exchange" five times each; 0 = it lives. */
 static int passed(const char *spec, uint32_t index, uint32_t incarnation, int *passings)
 {
     int ends[2], status;
@@ -44,7 +37,7 @@ static int passed(const char *spec, uint32_t index, uint32_t incarnation, int *p
     return status;
 }
 
-TEST(a_fault_acts_at_the_nth_pass_of_its_point)
+TEST(a_fault_strikes_at_the_nth_passing_of_its_point)
 {
     int passings, status = passed("exchange:3:kill", 1, 1, &passings);
 
@@ -55,7 +48,7 @@ TEST(a_fault_acts_at_the_nth_pass_of_its_point)
     CHECK_INT(4, passings);
 }
 
-TEST(a_fault_acts_only_in_the_worker_that_it_selects)
+TEST(a_fault_strikes_only_the_worker_it_is_meant_for)
 {
     int passings;
 
@@ -67,7 +60,7 @@ TEST(a_fault_acts_only_in_the_worker_that_it_selects)
     CHECK_INT(0, passed("exchange:6:kill", 1, 1, &passings));
 }
 
-TEST(malformed_faults_are_rejected)
+TEST(a_fault_that_is_not_understood_is_refused)
 {
     static const char *const wrong[] = { "exchange",         "exchange:0:kill",    "exchange:1:explode",
                                          "exchange:1:kill@", "exchange:1:kill@2.", "exchange:1:kill junk",
@@ -83,7 +76,7 @@ TEST(malformed_faults_are_rejected)
     CHECK(!gp_fault_armed);
 }
 
-TEST(a_fault_point_belongs_to_one_kind_of_process)
+TEST(a_point_is_of_one_process)
 {
     CHECK_STATUS(GP_OK, gp_fault_setup("granted:1:kill", GP_FAULT_worker, 1, 1, NULL));
     CHECK(!gp_fault_armed);
@@ -95,11 +88,10 @@ TEST(a_fault_point_belongs_to_one_kind_of_process)
             CHECK(strcmp(a->point, b->point) != 0);
 }
 
-/* ---- consistency with sources and documentation ---- */
+/* ---- the table, the sources and the manual name the same points ---- */
 
-static bool passed_somewhere[200]; /* by index in gp_fault_points: a source file passes the point */
+static bool passed_somewhere[200];
 
-/* Record all fault points in a C source file; callback for nftw(). */
 static int look_for_points(const char *path, const struct stat *facts, int kind, struct FTW *at)
 {
     static char text[1 << 20];
@@ -129,7 +121,7 @@ static int look_for_points(const char *path, const struct stat *facts, int kind,
     return 0;
 }
 
-TEST(fault_table_sources_and_manual_name_the_same_points)
+TEST(the_table_the_sources_and_the_manual_name_the_same_points)
 {
     static const char *const folders[] = { "common", "proto", "scheduler", "worker", "client" };
     static char manual[1 << 17];
@@ -156,8 +148,8 @@ TEST(fault_table_sources_and_manual_name_the_same_points)
     }
 }
 
-/* Prints the time per pass without judging it, because machines differ. */
-TEST(an_unarmed_fault_point_costs_almost_nothing)
+/* Not judged: machines differ. */
+TEST(a_point_that_is_not_armed_costs_next_to_nothing)
 {
     enum { PASSINGS = 20000000 };
 

@@ -1,5 +1,4 @@
-/* Tests for tests/leftovers.h: all files and processes of a test are removed, however the test
- * ends. */
+/* test_leftovers.c -- whatever way a test ends, what it made goes. */
 #include "tests/leftovers.h"
 
 #include <spawn.h>
@@ -8,9 +7,8 @@
 
 #include "tests/gp_test.h"
 
-enum { ENDS = 4, PATIENCE_MS = 20000 }; /* ways to end a test; limit for the cleanup */
+enum { ENDS = 4, PATIENCE_MS = 20000 };
 
-/* Return whether a process exists and is not a zombie. */
 static bool lives(int pid)
 {
     char path[40], state = 'X';
@@ -25,9 +23,7 @@ static bool lives(int pid)
     return state != 'X' && state != 'Z';
 }
 
-/* Simulate a test that creates directories and a process, and exits without cleaning up.
- *   how   0: _exit(), 1: abort(), 2: SIGKILL, 3: SIGSEGV
- *   told  file that receives both directories and the process id */
+/* A test that makes folders and a process that knows of one, and ends in that way without removing any. */
 static void dies(int how, const char *told)
 {
     char first[] = "/tmp/gpt-XXXXXX", second[] = "/tmp/gradpool-test-XXXXXX", path[64];
@@ -42,9 +38,8 @@ static void dies(int how, const char *told)
     char *const words[] = { (char *)(uintptr_t) "sleep", (char *)(uintptr_t) "600", NULL };
     pid_t child;
 
-    /* When posix_spawn() returns, the child has already called exec(), so its environment names the
-     * directory. */
-    if (posix_spawn(&child, "/bin/sleep", NULL, NULL, words, environ) != 0)
+    if (posix_spawn(&child, "/bin/sleep", NULL, NULL, words, environ) !=
+        0) /* it is executed when that returns */
         _exit(98);
     fprintf(file, "%s %s %d", first, second, (int)child);
     fclose(file);
@@ -55,7 +50,7 @@ static void dies(int how, const char *told)
     kill(getpid(), how == 2 ? SIGKILL : SIGSEGV);
 }
 
-TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
+TEST(what_a_test_has_made_is_gone_after_it_however_it_ended)
 {
     char told[] = "/tmp/gpt-XXXXXX", path[40];
 
@@ -76,7 +71,7 @@ TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
         REQUIRE(file != NULL);
         CHECK_INT(3, fscanf(file, "%39s %39s %d", first, second, &child));
         fclose(file);
-        /* Wait: the kernel may remove a killed process later than the directories are removed. */
+        /* Nothing waits for the end of what was killed: it may come after that of the folders. */
         for (int waited = 0;
              waited < PATIENCE_MS && (access(first, F_OK) == 0 || access(second, F_OK) == 0 || lives(child));
              waited += 10)
@@ -86,6 +81,5 @@ TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
         if (child <= 0 || lives(child))
             GP_TEST_FAIL("end %d: process %d, which knows of %s, lives", how, child, first);
     }
-    /* The directory of the running test is not removed. */
-    CHECK(access(told, F_OK) == 0);
+    CHECK(access(told, F_OK) == 0); /* of a test that lives */
 }

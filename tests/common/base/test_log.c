@@ -1,5 +1,4 @@
-/* Unit tests for the event log: one line per event, for any content, rate limiting, and
- * rotation. */
+/* test_log.c -- one event a line whatever is in it, no more lines of a kind than a disk can take, and a file with an end. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,12 +10,11 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-enum { STORM = 20000 }; /* events logged by the rate limiting tests */
+enum { STORM = 20000 };
 
-static char said[4 << 20];           /* text written to standard error */
-static int before = -1, during = -1; /* original standard error; temporary file that replaces it */
+static char said[4 << 20];
+static int before = -1, during = -1;
 
-/* Redirect standard error to an unnamed temporary file. */
 static void listen_begin(void)
 {
     char path[] = "/tmp/gp-log-XXXXXX";
@@ -28,7 +26,6 @@ static void listen_begin(void)
         abort();
 }
 
-/* Restore standard error and copy the redirected text to `said`. */
 static void listen_end(void)
 {
     dup2(before, STDERR_FILENO);
@@ -39,7 +36,6 @@ static void listen_end(void)
     close(during);
 }
 
-/* Count the occurrences of a word in `said`. */
 static int lines_with(const char *word)
 {
     int count = 0;
@@ -49,9 +45,8 @@ static int lines_with(const char *word)
     return count;
 }
 
-/* ---- lines ---- */
+/* ---- a line ---- */
 
-/* Format a line with the single word k=value. */
 static const char *value_as_line(const char *value)
 {
     static gp_log_line line;
@@ -63,7 +58,7 @@ static const char *value_as_line(const char *value)
     return line.text;
 }
 
-TEST(values_are_quoted_and_escaped_only_if_necessary)
+TEST(a_value_stands_as_it_is_or_in_quotes_with_escapes)
 {
     static const struct {
         const char *value, *line;
@@ -77,18 +72,18 @@ TEST(values_are_quoted_and_escaped_only_if_necessary)
         { "one\ntwo\r\tthree", "k=\"one\\ntwo\\r\\tthree\"\n" },
         { "\x1b[31mred\x7f", "k=\"\\x1b[31mred\\x7f\"\n" },
         { "gr\xc3\xbc\xc3\x9f", "k=\"gr\xc3\xbc\xc3\x9f\"\n" },
-        { "\xff\xc3", "k=\"\\xff\\xc3\"\n" }, /* invalid UTF-8 */
-        { "\xc0\xaf", "k=\"\\xc0\\xaf\"\n" }, /* overlong form of '/' */
+        { "\xff\xc3", "k=\"\\xff\\xc3\"\n" }, /* no characters */
+        { "\xc0\xaf", "k=\"\\xc0\\xaf\"\n" }, /* a slash, too long a form of it */
         { "\xc2\x85", "k=\"\\xc2\\x85\"\n" }, /* next line (C1) */
-        /* line separator, right-to-left override */
-        { "\xe2\x80\xa8\xe2\x80\xae", "k=\"\\xe2\\x80\\xa8\\xe2\\x80\\xae\"\n" },
+        { "\xe2\x80\xa8\xe2\x80\xae",
+          "k=\"\\xe2\\x80\\xa8\\xe2\\x80\\xae\"\n" }, /* line separator, right to left */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK_TEXT(cases[i].line, value_as_line(cases[i].value));
 }
 
-TEST(any_bytes_fit_on_one_line_and_read_back_unchanged)
+TEST(any_bytes_are_one_line_and_are_read_back_as_they_were)
 {
     uint64_t random = 7;
     char value[64], got[GP_LOG_LINE_BYTES];
@@ -97,7 +92,6 @@ TEST(any_bytes_fit_on_one_line_and_read_back_unchanged)
         size_t bytes = (size_t)(round % 24);
 
         for (size_t i = 0; i < bytes; i++) {
-            /* Knuth's linear congruential generator (MMIX). */
             random = random * 6364136223846793005ull + 1442695040888963407ull;
             value[i] = (char)(random >> 40);
             value[i] = value[i] == '\0' ? '"' : value[i];
@@ -122,7 +116,7 @@ TEST(any_bytes_fit_on_one_line_and_read_back_unchanged)
     }
 }
 
-TEST(a_value_cannot_imitate_another_word)
+TEST(no_value_looks_like_a_word_of_its_own)
 {
     char got[100];
 
@@ -134,7 +128,7 @@ TEST(a_value_cannot_imitate_another_word)
     CHECK(!gp_log_line_get("", "level", got, sizeof(got)));
 }
 
-TEST(long_values_are_cut_at_a_character_and_the_line_is_terminated)
+TEST(what_is_too_long_is_cut_at_a_character_and_the_line_still_ends)
 {
     gp_log_line line = { .bytes = 0 };
     char large[3000], got[GP_LOG_LINE_BYTES];
@@ -144,8 +138,7 @@ TEST(long_values_are_cut_at_a_character_and_the_line_is_terminated)
     large[sizeof(large) - 2] = '\0';
     gp_log_line_put(&line, "a", large, 7);
     CHECK(strncmp(line.text, "a=\"\xc3\xbc\xc3\xbc\xc3\xbc...\"", line.bytes) == 0);
-    /* More words than fit in the line. */
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 40; i++) /* more than there is room for */
         gp_log_line_put(&line, "more", large, GP_LOG_VALUE_BYTES);
     gp_log_line_put(&line, "msg", large, sizeof(line.text));
     gp_log_line_end(&line);
@@ -154,7 +147,7 @@ TEST(long_values_are_cut_at_a_character_and_the_line_is_terminated)
     CHECK(gp_log_line_get(line.text, "more", got, sizeof(got)));
 }
 
-TEST(an_event_is_logged_as_one_terminated_line)
+TEST(an_event_is_one_line_of_words_with_an_end)
 {
     char large[3000], value[GP_LOG_LINE_BYTES];
 
@@ -176,9 +169,9 @@ TEST(an_event_is_logged_as_one_terminated_line)
     CHECK_CONTAINS(value, "first\nsecond\t");
 }
 
-/* ---- rate limiting ---- */
+/* ---- storms ---- */
 
-TEST(a_window_passes_the_first_events_and_reports_the_suppressed_count_when_it_ends)
+TEST(of_a_window_the_first_pass_and_the_others_are_counted_and_told_at_its_end)
 {
     static gp_throttle throttle;
     const char *event = NULL;
@@ -188,10 +181,9 @@ TEST(a_window_passes_the_first_events_and_reports_the_suppressed_count_when_it_e
     for (int i = 0; i < STORM; i++)
         passed += gp_throttle_pass(&throttle, "storm", 1000 + i % 5);
     CHECK_INT(GP_THROTTLE_BURST, passed);
-    /* Other events are not limited by the storm. */
-    CHECK(gp_throttle_pass(&throttle, "another", 1010));
+    CHECK(gp_throttle_pass(&throttle, "another", 1010)); /* by name: the others are heard */
     CHECK(!gp_throttle_next_ended(&throttle, 1000 + GP_THROTTLE_WINDOW_MS - 1, false, &event, &count));
-    /* The count is reported once, even though no further event follows. */
+    /* Told although nothing like it comes again, and once. */
     CHECK(gp_throttle_next_ended(&throttle, 1000 + GP_THROTTLE_WINDOW_MS, false, &event, &count));
     CHECK_TEXT("storm", event);
     CHECK_INT(STORM - GP_THROTTLE_BURST, count);
@@ -199,7 +191,7 @@ TEST(a_window_passes_the_first_events_and_reports_the_suppressed_count_when_it_e
     CHECK(gp_throttle_pass(&throttle, "storm", 1001 + GP_THROTTLE_WINDOW_MS));
 }
 
-TEST(suppressed_counts_are_complete_over_many_windows)
+TEST(nothing_is_lost_from_the_count_when_a_storm_goes_on_over_many_windows)
 {
     static gp_throttle throttle;
     const char *event;
@@ -211,15 +203,14 @@ TEST(suppressed_counts_are_complete_over_many_windows)
         while (gp_throttle_next_ended(&throttle, now_ms, false, &event, &count))
             told += count;
     }
-    /* As at process exit. */
-    while (gp_throttle_next_ended(&throttle, 0, true, &event, &count))
+    while (gp_throttle_next_ended(&throttle, 0, true, &event, &count)) /* at the end of a process */
         told += count;
     CHECK_INT(all, passed + told);
     CHECK(passed <= 2 * 11 * GP_THROTTLE_BURST);
     CHECK(told > 0);
 }
 
-TEST(event_kinds_without_a_window_are_not_limited)
+TEST(more_kinds_than_there_are_windows_are_heard)
 {
     static gp_throttle throttle;
     static char names[2 * GP_THROTTLE_KINDS][16];
@@ -234,7 +225,7 @@ TEST(event_kinds_without_a_window_are_not_limited)
     CHECK(gp_throttle_pass(&throttle, names[0], 5 + GP_THROTTLE_WINDOW_MS));
 }
 
-TEST(a_storm_is_limited_and_other_events_are_logged)
+TEST(a_storm_is_counted_and_the_others_are_heard)
 {
     gp_log_setup("test", GP_LOG_INFO);
     listen_begin();
@@ -245,12 +236,12 @@ TEST(a_storm_is_limited_and_other_events_are_logged)
     }
     listen_end();
     CHECK(lines_with("event=storm") >= GP_THROTTLE_BURST);
-    /* On a slow machine the storm may extend over two windows. */
-    CHECK(lines_with("event=storm") <= 2 * GP_THROTTLE_BURST);
+    CHECK(lines_with("event=storm") <=
+          2 * GP_THROTTLE_BURST); /* the window may have ended on a slow machine */
     CHECK_INT(STORM / 4000, lines_with("event=calm"));
 }
 
-/* ---- rotation ---- */
+/* ---- the file ---- */
 
 static off_t size_of(const char *path)
 {
@@ -259,7 +250,6 @@ static off_t size_of(const char *path)
     return stat(path, &facts) == 0 ? facts.st_size : -1;
 }
 
-/* Redirect standard error to a file. Return a duplicate of the original descriptor. */
 static int standard_error_to(const char *path)
 {
     int saved = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -270,7 +260,7 @@ static int standard_error_to(const char *path)
     return saved;
 }
 
-TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
+TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
 {
     char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[2048];
 
@@ -278,26 +268,22 @@ TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
         abort();
     snprintf(path, sizeof(path), "%s/worker-1.log", folder);
     snprintf(aside, sizeof(aside), "%.60s.1", path);
-    /* User code prints to the same file. */
-    memset(text, 'u', sizeof(text));
+    memset(text, 'u', sizeof(text)); /* a user's code prints there too */
     gp_log_setup("test", GP_LOG_INFO);
     int saved = standard_error_to(path);
 
-    /* Standard error is another file, so this call has no effect. */
-    gp_log_keep("/dev/null", 1024, true);
+    gp_log_keep("/dev/null", 1024, true); /* another file: nothing happens */
     gp_log_keep(path, 1024, true);
     for (int round = 0; round < 2; round++) {
         if (write(STDERR_FILENO, text, sizeof(text)) != (ssize_t)sizeof(text))
             abort();
-        /* The log checks the file size once per second. */
-        gp_sleep_ms(1100);
+        gp_sleep_ms(1100); /* it is looked at once a second */
         gp_log(GP_LOG_INFO, "round", "round %d", round);
         CHECK_INT((off_t)sizeof(text) + (round == 0 ? 0 : size_of(path)), size_of(aside));
         CHECK(size_of(path) > 0 && size_of(path) < 300);
     }
     CHECK_INT(-1, size_of(strcat(aside, ".1")));
-    /* If a user removes the file, the next line creates a new one. */
-    unlink(path);
+    unlink(path); /* by hand: the next line has a file again */
     gp_sleep_ms(1100);
     gp_log(GP_LOG_INFO, "again", "there");
     CHECK(size_of(path) > 0);
@@ -307,7 +293,7 @@ TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
     CHECK_INT(0, system(text));
 }
 
-TEST(rotated_and_current_log_files_are_read_as_one)
+TEST(what_was_put_aside_and_the_present_file_are_read_as_one)
 {
     char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[16];
     uint64_t size = 0, file = 0;
@@ -322,8 +308,7 @@ TEST(rotated_and_current_log_files_are_read_as_one)
     FILE *old = fopen(aside, "w"), *present = NULL;
 
     REQUIRE(old != NULL && fputs("abcdef", old) >= 0 && fclose(old) == 0);
-    /* The current file does not exist yet. */
-    CHECK_INT(4, gp_log_read(path, text, 4, 1, &size, &file));
+    CHECK_INT(4, gp_log_read(path, text, 4, 1, &size, &file)); /* the present one is not there yet */
     CHECK(memcmp(text, "bcde", 4) == 0 && size == 6);
     present = fopen(path, "w");
     REQUIRE(present != NULL && fputs("GHI", present) >= 0 && fclose(present) == 0);

@@ -1,5 +1,4 @@
-/* Temporary test directory below /tmp. folder_remove() deletes the directory and all files in
- * it. */
+/* folder.h -- a directory under /tmp that a test makes and that goes away with its files. */
 #ifndef TEST_FOLDER_H
 #define TEST_FOLDER_H
 
@@ -28,7 +27,7 @@ static inline void folder_remove(void)
         abort();
 }
 
-/* Return the path for a name in the directory. The four latest results remain valid. */
+/* The path of a name in it; four of them at once. */
 static inline const char *in_folder(const char *name)
 {
     static char path[4][400];

@@ -1,5 +1,4 @@
-/* S3 requests, against a moto server behind a proxy. The proxy checks signatures, and injects
- * stalls, truncation and errors. */
+/* Objects over HTTP: moto's server behind a proxy that checks each signature, stalls, cuts and refuses. */
 #include "common/data/s3/s3.h"
 
 #include <dirent.h>
@@ -15,8 +14,7 @@
 #include "tests/fake/s3.h"
 #include "tests/gp_test.h"
 
-/* Long timeouts by default, because requests are counted and a busy server may be silent for a
- * while. Tests of timeouts set shorter ones. */
+/* A busy machine's server may be silent for a while, and requests are counted; who waits for the end of patience has less of it. */
 static gp_s3_patience patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
 
 #define NEED(server)                                                                                         \
@@ -54,7 +52,7 @@ static gp_s3 *bucket_open(s3_server *server, const char *path)
     return s3;
 }
 
-/* Open a bucket with one object, photos/one, which contains 26 letters. */
+/* A bucket with one object, photos/one, of 26 letters. */
 static gp_s3 *letters_open(s3_server *server)
 {
     static bool made;
@@ -93,7 +91,7 @@ static gp_status key_see(void *context, const gp_s3_object *object, gp_error *er
 
 /* ---- sources ---- */
 
-TEST(sources_are_parsed_and_formatted)
+TEST(a_source_is_a_bucket_a_prefix_and_options)
 {
     gp_s3_source source;
     char text[300];
@@ -116,7 +114,7 @@ TEST(sources_are_parsed_and_formatted)
     CHECK_TEXT("what?", source.key);
 }
 
-TEST(malformed_sources_are_rejected_with_the_correct_form)
+TEST(a_malformed_source_says_how_it_should_read)
 {
     static const char *const wrong[][2] = {
         { "s3://", "3 to 63" },
@@ -141,7 +139,7 @@ TEST(malformed_sources_are_rejected_with_the_correct_form)
     }
 }
 
-TEST(urls_have_the_bucket_in_the_path_or_the_host)
+TEST(urls_name_the_bucket_in_the_path_or_in_the_host)
 {
     gp_s3_source source;
     char url[400];
@@ -175,7 +173,7 @@ TEST(urls_have_the_bucket_in_the_path_or_the_host)
 
 /* ---- credentials ---- */
 
-TEST(the_environment_precedes_profiles)
+TEST(a_profile_is_found_in_either_file_and_the_environment_comes_before_it)
 {
     static const char text[] =
         "# comment\n[default]\naws_access_key_id = ONE\naws_secret_access_key=first\n\n"
@@ -218,7 +216,7 @@ TEST(the_environment_precedes_profiles)
 
 enum guard { UNGUARDED, GUARDED, GUARDED_FILES };
 
-/* Fork a process with credentials in environment and memory, which aborts in the test folder. */
+/* A process that has the credentials in its environment and in its memory, and aborts in the folder. */
 static void abort_with_credentials(enum guard guard)
 {
     static gp_s3_credentials found;
@@ -228,7 +226,7 @@ static void abort_with_credentials(enum guard guard)
     if (child == 0) {
         credentials_set("ENV", CORE_CANARY, NULL);
         if (chdir(folder) != 0 || setrlimit(RLIMIT_CORE, &all) != 0 ||
-            prctl(PR_SET_DUMPABLE, 1) != 0) /* earlier tests disabled core dumps for this process */
+            prctl(PR_SET_DUMPABLE, 1) != 0) /* this process has had credentials before */
             _exit(1);
         if (guard == UNGUARDED)
             found.secret[0] = 'x';
@@ -245,8 +243,7 @@ static void abort_with_credentials(enum guard guard)
     CHECK(WIFSIGNALED(state) && WTERMSIG(state) == SIGABRT);
 }
 
-/* Search the core file in the folder for the canary, and remove the file. Return the file size in
- * bytes; 0: no core file. */
+/* The bytes of the core file in the folder, which goes; *found: whether the canary is in it. */
 static long core_search(bool *found)
 {
     DIR *directory = opendir(folder);
@@ -275,7 +272,7 @@ static long core_search(bool *found)
     return bytes;
 }
 
-TEST(core_files_contain_no_credentials)
+TEST(a_core_file_of_a_process_that_has_credentials_has_none_of_its_memory)
 {
     char pattern[200] = "";
     FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
@@ -293,7 +290,7 @@ TEST(core_files_contain_no_credentials)
         limit.rlim_max != RLIM_INFINITY)
         SKIP("core files are not left where a process is (%.40s)", pattern);
     folder_make();
-    abort_with_credentials(UNGUARDED); /* verify that the search finds the canary */
+    abort_with_credentials(UNGUARDED); /* the search finds what is there */
     if (core_search(&found) == 0) {
         folder_remove();
         SKIP("no core file is left here");
@@ -307,7 +304,7 @@ TEST(core_files_contain_no_credentials)
     folder_remove();
 }
 
-TEST(credentials_disable_core_dumps)
+TEST(a_process_that_has_credentials_leaves_no_core_file)
 {
     gp_s3_credentials found;
     char filter[16] = "";
@@ -317,7 +314,7 @@ TEST(credentials_disable_core_dumps)
     credentials_set("ENV", "env", NULL);
     REQUIRE_OK(gp_s3_credentials_find(&found, "", &err), err);
     CHECK_INT(0, prctl(PR_GET_DUMPABLE));
-    gp_secret_guard_files(); /* allows access to the process's /proc files, but not to its memory */
+    gp_secret_guard_files(); /* files of it in /proc are for others, its memory is not */
     CHECK_INT(1, prctl(PR_GET_DUMPABLE));
     fd = open("/proc/self/coredump_filter", O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && read(fd, filter, sizeof(filter) - 1) > 0 && strtoul(filter, NULL, 16) == 0);
@@ -326,7 +323,7 @@ TEST(credentials_disable_core_dumps)
     CHECK_INT(1, prctl(PR_GET_DUMPABLE));
 }
 
-TEST(secrets_are_replaced_atomically_and_never_printed)
+TEST(secrets_are_replaced_all_at_once_and_named_not_told_when_they_are_wrong)
 {
     char value[80], number[16];
     gp_error err;
@@ -345,7 +342,7 @@ TEST(secrets_are_replaced_atomically_and_never_printed)
     snprintf(number, sizeof(number), "%d", pool);
     setenv(GP_SECRETS_FD_VARIABLE, number, 1);
     gp_secrets_adopt();
-    pool = gp_secrets_fd(); /* gp_secrets_adopt() moved the descriptor */
+    pool = gp_secrets_fd(); /* it was moved */
     CHECK(getenv(GP_SECRETS_FD_VARIABLE) == NULL);
     CHECK_INT(0, gp_secrets_version());
     CHECK(!gp_secrets_get("AWS_SECRET_ACCESS_KEY", value, sizeof(value)));
@@ -361,14 +358,14 @@ TEST(secrets_are_replaced_atomically_and_never_printed)
     CHECK(gp_secrets_version() != before);
     CHECK(!gp_secrets_get("AWS_SECRET_ACCESS_KEY", value, sizeof(value)));
     CHECK_STATUS(GP_EPROTO, gp_secrets_copy(pool, STDIN_FILENO, &err));
-    REQUIRE_OK(gp_secrets_set(pool, "", &err), err); /* clean up for later tests */
+    REQUIRE_OK(gp_secrets_set(pool, "", &err), err); /* for the tests behind this one */
     CHECK_INT(0, gp_secrets_version());
     close(update);
 }
 
 /* ---- requests ---- */
 
-TEST(objects_are_read_whole_and_in_ranges)
+TEST(an_object_is_read_whole_and_in_ranges)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .offset = 3, .bytes = 4 };
@@ -393,7 +390,7 @@ TEST(objects_are_read_whole_and_in_ranges)
     gp_s3_close(s3);
 }
 
-TEST(keys_with_special_characters_are_signed_correctly)
+TEST(keys_with_spaces_plus_and_unicode_are_signed_as_they_are)
 {
     NEED(server);
     static const char *const keys[] = { "a b.jpg",     "a+b.jpg",  "a%20b",      "\xc3\xbc/\xe2\x82\xac.jpg",
@@ -428,7 +425,7 @@ TEST(keys_with_special_characters_are_signed_correctly)
     gp_s3_close(s3);
 }
 
-TEST(a_listing_spans_several_pages)
+TEST(a_listing_goes_on_over_its_pages)
 {
     NEED(server);
     gp_s3 *s3 = bucket_open(server, "pages");
@@ -451,7 +448,7 @@ TEST(a_listing_spans_several_pages)
     gp_s3_close(s3);
 }
 
-TEST(prefixes_with_plus_signs_are_listed)
+TEST(a_prefix_and_pages_with_plus_signs_are_listed_whatever_libcurl_signs)
 {
     NEED(server);
     gp_s3 *s3 = bucket_open(server, "plus");
@@ -466,14 +463,13 @@ TEST(prefixes_with_plus_signs_are_listed)
     CHECK_INT(20, seen.count);
     CHECK_TEXT("b+c/000019.jpg", seen.last);
     seen = (seen_keys){ 0 };
-    /* the first page ends at b+c/000009.jpg */
-    REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err);
+    REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err); /* the first page ends at b+c/000009.jpg */
     CHECK_INT(1011, seen.count);
     CHECK_TEXT("b/x+1", seen.last);
     gp_s3_close(s3);
 }
 
-TEST(transient_failures_are_retried)
+TEST(what_passes_is_tried_again)
 {
     NEED(server);
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
@@ -485,7 +481,7 @@ TEST(transient_failures_are_retried)
 
     gp_buffer_init(&bytes, 1000);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        if (i == 4) { /* a busy machine may also be silent for a second */
+        if (i == 4) { /* a second's silence may be the machine's, too */
             gp_s3_close(s3);
             patience.stall_s = 1;
             patience.tries = 30;
@@ -504,7 +500,7 @@ TEST(transient_failures_are_retried)
     gp_s3_close(s3);
 }
 
-TEST(permanent_failures_report_object_cause_and_attempts)
+TEST(what_does_not_pass_is_an_error_that_names_object_cause_and_tries)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
@@ -534,7 +530,7 @@ TEST(permanent_failures_report_object_cause_and_attempts)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(an_object_changed_after_the_listing_is_rejected)
+TEST(an_object_that_has_changed_since_it_was_listed_is_an_error)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
@@ -555,7 +551,7 @@ TEST(an_object_changed_after_the_listing_is_rejected)
     gp_s3_close(s3);
 }
 
-TEST(a_refusal_reports_only_the_origin_of_the_credentials)
+TEST(a_refusal_says_where_the_credentials_are_from_and_never_what_they_are)
 {
     NEED(server);
     static const char *const keys[][2] = { { "AKIDTEST", "canary-secret" },
@@ -609,7 +605,7 @@ TEST(a_session_token_is_sent_and_signed)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(renewed_credentials_are_used_after_a_refusal)
+TEST(credentials_that_were_renewed_are_taken_up_by_the_request_that_was_refused)
 {
     NEED(server);
     gp_s3 *s3 = letters_open(server);
@@ -625,7 +621,7 @@ TEST(renewed_credentials_are_used_after_a_refusal)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(a_wrong_region_fails_with_the_right_one)
+TEST(a_bucket_elsewhere_is_an_error_that_names_its_region)
 {
     NEED(server);
     gp_s3 *s3 = letters_open(server);
@@ -649,7 +645,7 @@ TEST(a_public_bucket_is_read_without_credentials)
     gp_error err;
     gp_s3 *s3;
 
-    gp_s3_close(letters_open(server)); /* creates the bucket */
+    gp_s3_close(letters_open(server)); /* it is made */
     gp_buffer_init(&bytes, 1000);
     s3_tell(server, "keys anyone");
     unsetenv("AWS_ACCESS_KEY_ID");
@@ -661,7 +657,7 @@ TEST(a_public_bucket_is_read_without_credentials)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(malformed_listings_are_rejected)
+TEST(a_hostile_listing_is_refused_in_words)
 {
     NEED(server);
 #define LISTING "%3CListBucketResult%3E"
@@ -687,7 +683,7 @@ TEST(malformed_listings_are_rejected)
         CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
         CHECK_CONTAINS(err.message, cases[i][1]);
     }
-    /* A server that repeats the same page. */
+    /* The same page for ever. */
     s3_tell(server, "fault 9 xml %s", LISTING MORE OBJECT("photos/a", "1") END);
     CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "photos/a comes after photos/a");
@@ -695,7 +691,7 @@ TEST(malformed_listings_are_rejected)
     gp_s3_close(s3);
 }
 
-TEST(an_unreachable_server_fails_after_retries)
+TEST(a_server_that_is_not_there_is_an_error_after_a_few_tries)
 {
     gp_s3_source source;
     gp_buffer bytes;
@@ -730,7 +726,7 @@ static void *reads_run(void *context)
     return NULL;
 }
 
-TEST(concurrent_threads_reuse_connections)
+TEST(threads_read_at_the_same_time_on_connections_that_are_kept)
 {
     NEED(server);
     enum { THREADS = 8 };

@@ -11,8 +11,7 @@
 #include "common/data/store/store.h"
 #include "tests/common/data/folder.h"
 
-/* Write `count` images of 4x3 pixels, where pixel p of sample i is 10 i + p and the label is i mod
- * 3. */
+/* count images of 4x3 where pixel p of sample i is 10 i + p, and label i mod 3. */
 static void pair_write(const char *prefix, uint32_t count, bool gzip)
 {
     uint8_t pixel[12 * 16], label[16];
@@ -53,7 +52,7 @@ static gp_status read_bytes(const void *data, size_t bytes, uint32_t rank, gp_er
     return status;
 }
 
-TEST(plain_and_gzipped_files_round_trip)
+TEST(plain_and_gzipped_files_read_back_what_was_written)
 {
     for (int gzip = 0; gzip < 2; gzip++) {
         static const uint32_t index[] = { 4, 0, 4 };
@@ -87,7 +86,7 @@ TEST(plain_and_gzipped_files_round_trip)
     }
 }
 
-TEST(image_and_label_files_are_distinguished)
+TEST(an_images_file_and_a_labels_file_are_told_apart)
 {
     static const uint8_t labels[] = { 0, 0, 8, 1, 0, 0, 0, 2, 7, 9 };
     static const uint8_t images[] = { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 7, 9 };
@@ -108,7 +107,7 @@ TEST(image_and_label_files_are_distinguished)
     folder_remove();
 }
 
-TEST(truncated_files_are_rejected)
+TEST(every_truncation_is_refused)
 {
     uint8_t whole[200], damaged[200];
     gp_error err;
@@ -124,7 +123,7 @@ TEST(truncated_files_are_rejected)
         for (size_t cut = 0; cut < bytes; cut++)
             CHECK_STATUS(GP_ECORRUPT, read_bytes(whole, cut, 3, &err));
         CHECK_CONTAINS(err.message, "truncated");
-        /* A flipped byte that changes the unpacked data is detected by deflate or the CRC. */
+        /* A flipped byte is caught wherever it changes what is unpacked: by deflate or the CRC. */
         for (size_t i = 10; gzip && i < bytes - 4; i++) {
             memcpy(damaged, whole, bytes);
             damaged[i] ^= 0x55;
@@ -134,7 +133,7 @@ TEST(truncated_files_are_rejected)
     }
 }
 
-TEST(trailing_bytes_are_rejected)
+TEST(bytes_after_the_announced_end_are_refused)
 {
     static const uint8_t longer[] = { 0, 0, 8, 1, 0, 0, 0, 2, 7, 9, 1 };
     gp_error err;
@@ -145,7 +144,7 @@ TEST(trailing_bytes_are_rejected)
     folder_remove();
 }
 
-TEST(a_false_header_allocates_no_memory)
+TEST(a_lying_header_takes_no_memory)
 {
     static const uint8_t huge[] = { 0, 0, 8, 3, 0x3f, 0xff, 0xff, 0xff, 0, 0, 0x10, 0, 0, 0, 0x10, 0 };
     static const uint8_t wide[] = { 0, 0, 8, 3, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1 };
@@ -161,7 +160,7 @@ TEST(a_false_header_allocates_no_memory)
     folder_remove();
 }
 
-TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
+TEST(a_gzip_bomb_is_left_after_the_announced_size)
 {
     static const uint8_t header[] = { 0, 0, 8, 1, 0, 0, 0, 16 };
     static uint8_t zeros[1 << 20];
@@ -180,7 +179,7 @@ TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
     folder_remove();
 }
 
-TEST(image_and_label_counts_must_match)
+TEST(images_and_labels_must_be_equally_many)
 {
     static const uint8_t two[] = { 0, 0, 8, 1, 0, 0, 0, 2, 0, 1 };
     gp_error err;
@@ -217,21 +216,21 @@ TEST(classes_txt_names_the_classes_and_bounds_the_labels)
     folder_remove();
 }
 
-TEST(both_roles_have_the_same_classes)
+TEST(both_roles_agree_on_the_number_of_classes)
 {
     gp_store *store;
     gp_error err;
 
     folder_make();
     pair_write("train", 3, true);
-    pair_write("t10k", 2, false); /* only labels 0 and 1 */
+    pair_write("t10k", 2, false); /* has labels 0 and 1 only */
     REQUIRE_OK(gp_store_open(&store, folder, GP_DATA_TEST, &err), err);
     CHECK_INT(3, gp_store_get_info(store)->class_count);
     gp_store_close(store);
     folder_remove();
 }
 
-TEST(missing_roles_and_files_are_reported)
+TEST(a_missing_role_or_file_is_named)
 {
     gp_error err;
 
@@ -253,7 +252,7 @@ TEST(missing_roles_and_files_are_reported)
     folder_remove();
 }
 
-/* Environment variable and the value to restore. */
+/* Put the environment back as it was. */
 typedef struct saved_variable {
     const char *name;
     char *value;
@@ -276,7 +275,7 @@ static void variable_restore(saved_variable saved)
     free(saved.value);
 }
 
-TEST(names_are_searched_in_the_path_then_the_cache)
+TEST(a_name_is_found_under_the_search_path_then_in_the_cache)
 {
     char path[256], search[256];
     saved_variable data, cache;
@@ -337,7 +336,7 @@ TEST(synthetic_data_is_described_by_its_name)
     gp_store_close(store);
 }
 
-TEST(malformed_synthetic_sources_are_rejected)
+TEST(a_malformed_synthetic_source_is_refused)
 {
     static const char *const bad[] = { "synthetic",
                                        "synthetic:",
@@ -360,7 +359,7 @@ TEST(malformed_synthetic_sources_are_rejected)
         CHECK_STATUS(GP_ELIMIT, open_and_close(beyond[i], GP_DATA_TRAIN, &err));
 }
 
-TEST(fingerprints_depend_on_pixels_labels_and_count)
+TEST(a_fingerprint_changes_with_a_pixel_a_label_and_the_count)
 {
     float sample[3][2] = { { 1, 2 }, { 3, 4 }, { 5, 6 } };
     int32_t label[3] = { 0, 1, 0 };
@@ -380,13 +379,13 @@ TEST(fingerprints_depend_on_pixels_labels_and_count)
         for (int j = 0; j < i; j++)
             CHECK(seen[i] != seen[j]);
     }
-    CHECK(seen[0] == 0xaa60806e973a2b7); /* stored in checkpoints: must never change */
+    CHECK(seen[0] == 0xaa60806e973a2b7); /* in checkpoints: must never change */
     label[0] = 2;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_memory(&store, GP_F32, 3, 1, 1, 2, 2, sample, label, &err));
     CHECK_CONTAINS(err.message, "the label of sample 0 is 2");
 }
 
-/* Describe two samples of 1x1x2, with an index for each of two pixels, and three values. */
+/* Two samples of 1x1x2 with an index for each of two pixels and three values. */
 static gp_store_info two_targets(void)
 {
     return (gp_store_info){ .source = "memory",
@@ -402,7 +401,7 @@ static gp_store_info two_targets(void)
                             .class_count = 4 };
 }
 
-TEST(targets_of_any_shape_are_packed_in_order)
+TEST(targets_of_any_shape_come_back_packed_in_their_order)
 {
     struct {
         int32_t label[2];
@@ -436,7 +435,7 @@ TEST(targets_of_any_shape_are_packed_in_order)
     CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, false, &err));
 }
 
-TEST(value_targets_need_no_classes)
+TEST(values_as_targets_need_no_classes)
 {
     gp_store_info info = two_targets();
     float sample[2][2] = { { 1, 2 }, { 3, 4 } }, target[2][3] = { { 1, 2, 3 }, { 4, 5, 6 } };
@@ -467,7 +466,7 @@ TEST(opening_survives_every_failing_allocation)
     folder_remove();
 }
 
-TEST(a_failed_write_keeps_the_old_file)
+TEST(a_failed_write_leaves_the_old_file_and_no_other)
 {
     uint8_t label[2] = { 1, 2 }, byte[64];
     gp_idx labels = { .rank = 1, .dim = { 2 }, .bytes = 2, .data = label };
@@ -475,7 +474,7 @@ TEST(a_failed_write_keeps_the_old_file)
 
     folder_make();
     file_put(in_folder("x"), "old", 3);
-    mkdir(in_folder("x.tmp"), 0777); /* a directory blocks the temporary file */
+    mkdir(in_folder("x.tmp"), 0777); /* in the temporary's place */
     CHECK_STATUS(GP_EIO, gp_idx_write(in_folder("x"), &labels, false, NULL, &err));
     CHECK_INT(3, file_get(in_folder("x"), byte, sizeof(byte)));
     rmdir(in_folder("x.tmp"));
@@ -522,7 +521,7 @@ TEST(fashion_mnist_has_60000_and_10000_balanced_samples)
     }
 }
 
-TEST(only_path_sources_become_absolute)
+TEST(only_sources_that_are_paths_become_absolute)
 {
     static const char *const names[] = { "digits", "digits:60", "synthetic:4x4x1:2:8", "arrays:1:2" };
     char text[PATH_MAX], expected[PATH_MAX], before[PATH_MAX];
@@ -532,7 +531,7 @@ TEST(only_path_sources_become_absolute)
     REQUIRE(getcwd(before, sizeof(before)) != NULL);
     REQUIRE(chdir(folder) == 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        CHECK_INT(0, mkdir(names[i], 0700)); /* a directory with this name has no effect */
+        CHECK_INT(0, mkdir(names[i], 0700)); /* a directory of that name changes nothing */
         CHECK_STATUS(GP_OK, gp_source_absolute(text, sizeof(text), names[i], &err));
         CHECK_TEXT(names[i], text);
     }

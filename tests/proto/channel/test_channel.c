@@ -1,4 +1,4 @@
-/* Channels over real sockets: delivery, and the effects of hostile or dead peers. */
+/* Real sockets: what crosses a channel, and what hostile or dead peers do to it. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,7 +20,6 @@ enum { PATIENCE_MS = 300000 };
 static const gp_channel_options plain = { .security = GP_SECURITY_NONE };
 static const gp_channel_options bulk = { .security = GP_SECURITY_NONE, .bulk = true };
 
-/* Two connected channels in this process. */
 typedef struct pair {
     gp_channel *router, *dealer;
 } pair;
@@ -51,7 +50,7 @@ static void pair_close(pair ends)
     gp_channel_close(ends.router, 0);
 }
 
-/* Receive a message with the polling loop that channel.h prescribes. */
+/* Wait as the header says one should. */
 static gp_status receive_wait(gp_channel *channel, gp_incoming *in, int timeout_ms)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
@@ -75,7 +74,7 @@ static gp_status send_stop(gp_channel *channel, const gp_peer *peer, bool hard)
     return gp_channel_send(channel, peer, &envelope, &gp_msg_train_stop, &stop, NULL, 0, NULL);
 }
 
-TEST(message_with_payloads_arrives_and_the_reply_returns)
+TEST(a_message_and_its_payloads_cross_and_the_answer_finds_its_way)
 {
     pair ends = pair_open(&bulk);
     gp_payload payloads[3] = { { .data = "netspec", .bytes = 7 },
@@ -148,7 +147,7 @@ static gp_payload payload_big(size_t bytes)
     return (gp_payload){ .data = data, .bytes = bytes, .release = payload_released };
 }
 
-TEST(large_payload_is_sent_in_place_and_released_once)
+TEST(a_large_payload_goes_from_where_it_is_and_is_released_once)
 {
     pair ends = pair_open(&bulk);
     gp_payload payload = payload_big(8 << 20);
@@ -170,11 +169,11 @@ TEST(large_payload_is_sent_in_place_and_released_once)
     CHECK(equal);
     gp_incoming_close(&moved);
     gp_incoming_close(&in);
-    pair_close(ends); /* destroys the context: after this no payload can be released */
+    pair_close(ends); /* the context ends here: nothing can be released later */
     CHECK_INT(1, released);
 }
 
-TEST(payload_is_released_once_after_any_send_failure)
+TEST(a_payload_is_released_once_however_the_send_fails)
 {
     gp_channel *dealer;
     gp_error err;
@@ -208,9 +207,9 @@ TEST(payload_is_released_once_after_any_send_failure)
     gp_channel_close(dealer, 0);
 }
 
-/* ---- missing peers ---- */
+/* ---- peers that are not there ---- */
 
-TEST(connect_without_listener_times_out)
+TEST(connecting_to_nobody_ends_with_the_time_out)
 {
     gp_channel *dealer = NULL;
     gp_error err;
@@ -227,7 +226,7 @@ TEST(connect_without_listener_times_out)
     CHECK_CONTAINS(err.message, "CURVE");
 }
 
-TEST(send_to_a_closed_peer_fails_and_others_are_unaffected)
+TEST(sending_to_a_peer_that_left_is_an_error_and_loses_nobody_else)
 {
     pair ends = pair_open(&plain);
     gp_channel *other;
@@ -255,7 +254,7 @@ TEST(send_to_a_closed_peer_fails_and_others_are_unaffected)
     pair_close(ends);
 }
 
-TEST(full_queue_fails_with_busy_and_accepted_messages_arrive)
+TEST(a_full_queue_is_busy_and_nothing_that_was_accepted_is_lost)
 {
     pair ends = pair_open(&plain);
     gp_incoming in;
@@ -272,7 +271,7 @@ TEST(full_queue_fails_with_busy_and_accepted_messages_arrive)
     pair_close(ends);
 }
 
-TEST(close_with_drain_delivers_queued_messages)
+TEST(what_was_sent_before_closing_with_a_drain_arrives)
 {
     const char *path = scratch_path("drain");
     gp_channel *router, *dealer;
@@ -288,7 +287,7 @@ TEST(close_with_drain_delivers_queued_messages)
     gp_channel_close(router, 0);
 }
 
-TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
+TEST(a_dealer_finds_the_next_daemon_at_the_same_path)
 {
     pair ends = pair_open(&plain);
     gp_incoming in;
@@ -298,8 +297,7 @@ TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
     gp_channel_close(ends.router, 0);
     REQUIRE_OK(gp_channel_bind(&ends.router, scratch_path("pair"), &plain, &err), err);
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(10000)) {
-        /* the first send may reach the socket that is being closed */
-        status = send_stop(ends.dealer, NULL, true);
+        status = send_stop(ends.dealer, NULL, true); /* the first may go to the socket that is closing */
         if (status == GP_OK && receive_wait(ends.router, &in, 200) == GP_OK)
             break;
         status = GP_EBUSY;
@@ -310,7 +308,7 @@ TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
     pair_close(ends);
 }
 
-/* ---- hostile peers, played by a bare ZeroMQ socket ---- */
+/* ---- hostile peers: a bare ZeroMQ socket ---- */
 
 typedef struct attacker {
     void *context, *socket;
@@ -339,8 +337,7 @@ static void attacker_send(attacker bad, const char *frame, size_t bytes, bool mo
     CHECK_INT(bytes, zmq_send(bad.socket, frame, bytes, more ? ZMQ_SNDMORE : 0));
 }
 
-/* Check that an honest message is the next one delivered, and that the router dropped `refused`
- * messages of the attacker. */
+/* The next message the router shows, after what the attacker sent, is the honest one; `refused` were dropped. */
 static void honest_passes(pair ends, uint64_t refused, const char *why)
 {
     gp_incoming in;
@@ -363,7 +360,7 @@ static void honest_passes(pair ends, uint64_t refused, const char *why)
 static const char good_envelope[] = "\x99\x01\x40\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\x00";
 enum { GOOD_BYTES = sizeof(good_envelope) - 1 };
 
-TEST(malformed_messages_are_dropped_and_counted)
+TEST(messages_of_the_wrong_form_are_dropped_whole_and_counted)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -383,7 +380,7 @@ TEST(malformed_messages_are_dropped_and_counted)
     pair_close(ends);
 }
 
-TEST(message_with_a_thousand_frames_is_dropped)
+TEST(a_message_of_a_thousand_frames_is_dropped_whole)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -392,7 +389,7 @@ TEST(message_with_a_thousand_frames_is_dropped)
     for (int i = 0; i < 1000; i++)
         attacker_send(bad, "\x80", 1, i < 999);
     honest_passes(ends, 1, "more than 8 payloads");
-    attacker_send(bad, good_envelope, GOOD_BYTES, true); /* eight payloads are allowed */
+    attacker_send(bad, good_envelope, GOOD_BYTES, true); /* eight are allowed */
     for (int i = 0; i < 9; i++)
         attacker_send(bad, "\x81\xa4hard\xc3", 7, i < 8);
     gp_incoming in;
@@ -403,7 +400,7 @@ TEST(message_with_a_thousand_frames_is_dropped)
     pair_close(ends);
 }
 
-TEST(oversized_frame_disconnects_only_its_sender)
+TEST(a_frame_over_the_limit_costs_its_sender_the_link_and_nobody_else)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -423,7 +420,7 @@ TEST(oversized_frame_disconnects_only_its_sender)
     pair_close(ends);
 }
 
-TEST(overlong_routing_id_is_refused)
+TEST(a_routing_id_that_is_too_long_is_refused)
 {
     pair ends = pair_open(&plain);
     attacker bad = { .context = zmq_ctx_new() };
@@ -440,7 +437,7 @@ TEST(overlong_routing_id_is_refused)
     pair_close(ends);
 }
 
-TEST(unknown_protocol_is_named_but_hello_is_decoded)
+TEST(another_protocol_is_named_and_hello_is_read_whatever_its_number)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -479,9 +476,9 @@ TEST(unknown_protocol_is_named_but_hello_is_decoded)
     pair_close(ends);
 }
 
-/* ---- socket file ---- */
+/* ---- the socket file ---- */
 
-TEST(socket_is_private_and_removed_on_close)
+TEST(the_socket_is_ours_alone_and_leaves_with_its_channel)
 {
     const char *path = scratch_path("file");
     gp_channel *first, *second;
@@ -493,16 +490,14 @@ TEST(socket_is_private_and_removed_on_close)
     CHECK(S_ISSOCK(seen.st_mode));
     CHECK_INT(0600, seen.st_mode & 07777);
     REQUIRE_OK(gp_channel_bind(&second, path, &plain, &err),
-               err); /* as after a crash: the old file still exists */
+               err); /* as after a crash: the old file is in the way */
     gp_channel_close(first, 0);
-
-    /* the file belongs to the second channel; closing the first keeps it */
-    CHECK_INT(0, stat(path, &seen));
+    CHECK_INT(0, stat(path, &seen)); /* the file is the second's: the first leaves it alone */
     gp_channel_close(second, 0);
     CHECK_INT(-1, stat(path, &seen));
 }
 
-TEST(paths_over_one_hundred_bytes_are_refused_by_name)
+TEST(paths_of_a_hundred_bytes_work_and_longer_ones_are_named)
 {
     char path[160];
     gp_channel *channel = NULL;
@@ -525,15 +520,13 @@ TEST(paths_over_one_hundred_bytes_are_refused_by_name)
     CHECK_STATUS(GP_EIO, gp_channel_bind(&channel, scratch_path("no/such/dir"), &plain, &err));
 }
 
-/* Connect as user `uid` and read the greeting. 1: received; 0: the connection was closed; 2: cannot
- * connect. */
+/* A greeting byte from path, as uid: 1 = got one, 0 = the link was closed, 2 = could not even connect. */
 static int greeting_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
     int result = 3;
 
-    /* plain system calls only: the child must not use the parent's ZeroMQ context */
-    if (child == 0) {
+    if (child == 0) { /* bare system calls only: ZeroMQ's context is not this process's */
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
         char byte;
@@ -551,7 +544,7 @@ static int greeting_as(uid_t uid, const char *path)
     return WIFEXITED(result) ? WEXITSTATUS(result) : 3;
 }
 
-TEST(other_users_are_refused_by_mode_and_by_uid_filter)
+TEST(other_users_are_kept_out_by_mode_and_by_filter)
 {
     const char *path = scratch_path("uid");
     gp_channel *router;
@@ -563,13 +556,13 @@ TEST(other_users_are_refused_by_mode_and_by_uid_filter)
     CHECK_INT(0, chmod(scratch_dir, 0755));
     CHECK_INT(1, greeting_as(0, path));
     CHECK_INT(2, greeting_as(65534, path));
-    CHECK_INT(0, chmod(path, 0777)); /* simulate a wrong mode */
+    CHECK_INT(0, chmod(path, 0777)); /* as if the mode had failed us */
     CHECK_INT(0, greeting_as(65534, path));
     CHECK_INT(0, chmod(scratch_dir, 0700));
     gp_channel_close(router, 0);
 }
 
-TEST(open_survives_allocation_failures_without_leaks)
+TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
 {
     gp_channel *channel = NULL;
     const char *path = scratch_path("alloc");
@@ -581,7 +574,7 @@ TEST(open_survives_allocation_failures_without_leaks)
     CHECK_INT(before, descriptors_of(getpid()));
 }
 
-TEST(bulk_links_limit_the_body_to_one_mebibyte)
+TEST(on_a_bulk_link_a_body_is_still_at_most_one_mebibyte)
 {
     pair ends = pair_open(&bulk);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -596,7 +589,7 @@ TEST(bulk_links_limit_the_body_to_one_mebibyte)
     pair_close(ends);
 }
 
-TEST(receive_returns_during_a_flood_of_malformed_messages)
+TEST(links_with_heartbeats_work_and_a_flood_of_refused_messages_does_not_hold_the_loop)
 {
     static const gp_channel_options beating = { .heartbeat = true };
     pair ends = pair_open(&beating);
@@ -609,7 +602,7 @@ TEST(receive_returns_during_a_flood_of_malformed_messages)
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(1000))
         if (gp_channel_pending(ends.router))
             break;
-    usleep(20000); /* let most of them arrive; the test also passes with fewer than 64 */
+    usleep(20000); /* let most of them arrive; fewer than 64 pass the test too */
     CHECK_STATUS(GP_ETIMEDOUT, gp_channel_receive(ends.router, &in, &err));
     CHECK(gp_channel_get_stats(ends.router).refused <= 64);
     honest_passes(ends, 200, "no envelope");
@@ -617,7 +610,7 @@ TEST(receive_returns_during_a_flood_of_malformed_messages)
     pair_close(ends);
 }
 
-TEST(killed_sender_leaves_only_whole_messages)
+TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
 {
     const char *path = scratch_path("killed");
     int started[2];
@@ -627,7 +620,7 @@ TEST(killed_sender_leaves_only_whole_messages)
     unsigned whole = 0;
 
     CHECK_INT(0, pipe(started));
-    pid_t child = fork(); /* before this process creates a context: the child creates a context */
+    pid_t child = fork(); /* before any context of ours: the child makes its own */
 
     if (child == 0) {
         gp_channel *dealer;
@@ -668,7 +661,7 @@ TEST(killed_sender_leaves_only_whole_messages)
 
 static int payloads_given;
 
-/* Send on a new channel, so that the buffers are allocated during the send. */
+/* A fresh channel, so that its buffers are allocated in the send. */
 static gp_status send_from_fresh_channel(const char *path)
 {
     gp_channel *dealer;
@@ -686,7 +679,7 @@ static gp_status send_from_fresh_channel(const char *path)
     return status;
 }
 
-TEST(send_survives_allocation_failures_and_releases_payloads)
+TEST(sending_survives_every_failing_allocation_and_releases_each_payload)
 {
     const char *path = scratch_path("walk");
     gp_channel *router;
@@ -701,9 +694,7 @@ TEST(send_survives_allocation_failures_and_releases_payloads)
     CHECK_STATUS(GP_OK, receive_wait(router, &in, PATIENCE_MS));
     CHECK_INT(1, in.payload_count);
     gp_incoming_close(&in);
-
-    /* the failed sends left no message */
-    CHECK_STATUS(GP_ETIMEDOUT, receive_wait(router, &in, 50));
-    gp_channel_close(router, 0); /* destroys the context, which releases all payloads */
+    CHECK_STATUS(GP_ETIMEDOUT, receive_wait(router, &in, 50)); /* the failed ones sent nothing */
+    gp_channel_close(router, 0);                               /* the context ends: all is released */
     CHECK_INT(payloads_given, released);
 }

@@ -1,5 +1,4 @@
-/* Control sockets with real connections: admission, refusals with a reason, and exits of either
- * side. */
+/* Real sockets: who is let in, who is refused in which words, and what happens when somebody dies. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -25,7 +24,7 @@ static const gp_door_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
 };
 
-/* Connect without the handshake, for peers that violate the protocol. -1: failed. */
+/* A bare connection, for those who do not follow the protocol. */
 static int bare_connect(const char *path)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -39,7 +38,7 @@ static int bare_connect(const char *path)
     return fd;
 }
 
-/* Wait for the next event and return it. */
+/* The next event that is one. */
 static gp_door_event event_wait(gp_door *door)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -52,7 +51,6 @@ static gp_door_event event_wait(gp_door *door)
     return event;
 }
 
-/* Check that no event is pending. */
 static void nothing_left(gp_door *door)
 {
     gp_door_event event;
@@ -61,7 +59,7 @@ static void nothing_left(gp_door *door)
     CHECK_INT(GP_DOOR_NOTHING, event.kind);
 }
 
-/* Send a valid hello without gp_door_connect() and return the event that it causes. */
+/* Send a hello by hand, let the door see it. */
 static gp_door_event knock(gp_door *door, int *fd, const char *path)
 {
     gp_door_hello hello = client_hello;
@@ -84,7 +82,7 @@ static gp_door_reply reply_read(int fd)
     return reply;
 }
 
-TEST(control_socket_reports_hello_and_disconnect)
+TEST(a_client_knocks_is_admitted_and_its_leaving_is_noticed)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -115,14 +113,13 @@ TEST(control_socket_reports_hello_and_disconnect)
     CHECK(event.id == id);
     CHECK_INT(0, gp_door_get_stats(door).peers);
     CHECK_INT(-1, gp_door_peer_fd(door, id));
-    gp_door_admit(door, id, EPOCH); /* too late: no effect */
+    gp_door_admit(door, id, EPOCH); /* too late: nothing happens */
     nothing_left(door);
     gp_door_close(door);
     CHECK_INT(-1, access(path, F_OK));
 }
 
-/* Start a client process. It exits with the status of gp_door_connect(); if `stay` is set and the
- * connection succeeds, it waits until it is killed. */
+/* A client process: exits with the status of gp_door_connect(), or lives until it is killed. */
 static pid_t client_fork(const char *path, const gp_door_hello *hello, bool stay)
 {
     pid_t child = fork();
@@ -149,7 +146,7 @@ static int exit_of(pid_t child)
     return WIFEXITED(result) ? WEXITSTATUS(result) : -WTERMSIG(result);
 }
 
-TEST(killed_client_causes_a_gone_event)
+TEST(the_death_of_a_client_is_an_event)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -170,7 +167,7 @@ TEST(killed_client_causes_a_gone_event)
     gp_door_close(door);
 }
 
-TEST(client_sees_end_of_file_when_the_daemon_closes)
+TEST(the_death_of_the_daemon_is_end_of_file)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -188,7 +185,7 @@ TEST(client_sees_end_of_file_when_the_daemon_closes)
     close(fd);
 }
 
-TEST(refused_client_receives_status_and_reason)
+TEST(a_refusal_is_a_status_and_a_sentence)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -206,7 +203,7 @@ TEST(refused_client_receives_status_and_reason)
     gp_door_close(door);
 }
 
-TEST(malformed_hellos_and_unknown_versions_are_refused)
+TEST(versions_and_forms_that_do_not_fit_are_refused_by_the_door_itself)
 {
     const char *path = scratch_path("d");
     gp_door_hello newer = client_hello, stranger = client_hello;
@@ -247,7 +244,7 @@ TEST(malformed_hellos_and_unknown_versions_are_refused)
     gp_door_close(door);
 }
 
-TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
+TEST(over_the_cap_one_is_told_busy_until_somebody_leaves)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -279,7 +276,7 @@ TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
     gp_door_close(door);
 }
 
-TEST(silent_clients_are_closed_after_two_seconds)
+TEST(a_silent_client_is_closed_after_two_seconds_and_one_that_leaves_is_forgotten)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -307,7 +304,7 @@ TEST(silent_clients_are_closed_after_two_seconds)
     gp_door_close(door);
 }
 
-TEST(disconnect_before_the_reply_causes_one_gone_event)
+TEST(a_client_that_dies_before_it_is_answered_gives_one_gone)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -328,9 +325,9 @@ TEST(disconnect_before_the_reply_causes_one_gone_event)
     gp_door_close(door);
 }
 
-/* ---- running out of descriptors ---- */
+/* ---- no descriptor left ---- */
 
-/* Start a daemon with a limit of 24 descriptors that admits each client until it is killed. */
+/* A daemon with few descriptors that admits whoever knocks, until it is killed. */
 static pid_t poor_daemon_fork(const char *path)
 {
     pid_t child = fork();
@@ -352,7 +349,7 @@ static pid_t poor_daemon_fork(const char *path)
     }
 }
 
-TEST(daemon_without_descriptors_refuses_clients_and_recovers)
+TEST(a_daemon_without_descriptors_says_so_and_serves_again_later)
 {
     const char *path = scratch_path("poor");
     pid_t daemon = poor_daemon_fork(path);
@@ -389,7 +386,7 @@ TEST(daemon_without_descriptors_refuses_clients_and_recovers)
     CHECK_INT(-SIGKILL, exit_of(daemon));
 }
 
-/* ---- passing descriptors ---- */
+/* ---- descriptors ---- */
 
 static int memfd_with(const char *text)
 {
@@ -409,7 +406,7 @@ static void memfd_check(int fd, const char *text)
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(descriptors_pass_in_both_directions)
+TEST(descriptors_go_through_in_both_directions)
 {
     const char *path = scratch_path("d");
     gp_door_request request = { .what = 3,
@@ -441,17 +438,13 @@ TEST(descriptors_pass_in_both_directions)
     REQUIRE_OK(gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
     memfd_check(fd, "arena");
     close(fd);
-
-    /* a request without a descriptor */
-    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err);
+    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err); /* a question without a descriptor */
     event = event_wait(door);
     CHECK_INT(GP_DOOR_REQUEST, event.kind);
     CHECK_INT(-1, event.fd);
     CHECK_STATUS(GP_ETIMEDOUT, gp_door_receive_fd(client, &got, &fd, 10, &err));
     REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, sent, &err), err);
-
-    /* unwanted descriptor: closed */
-    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err); /* not wanted: closed */
     CHECK_INT(before, descriptors_of(getpid()));
     gp_door_close(door);
     CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
@@ -460,7 +453,7 @@ TEST(descriptors_pass_in_both_directions)
     close(client);
 }
 
-TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
+TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -490,7 +483,7 @@ TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
         memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
         CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
         event = event_wait(door);
-        if (many) { /* the request is valid, but the descriptors have been closed */
+        if (many) { /* the request stands, the descriptors are gone */
             CHECK_INT(GP_DOOR_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
             CHECK_INT(before, descriptors_of(getpid()));
@@ -508,10 +501,9 @@ TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
     gp_door_close(door);
 }
 
-/* ---- other users ---- */
+/* ---- whose door it is ---- */
 
-/* Start a child process that connects as user `uid`, and return the pid. It exits with the refusal
- * status; 97: connect failed. */
+/* Knock as `uid` by hand and return the refusal's status; -1 = could not connect. */
 static int knock_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
@@ -531,7 +523,7 @@ static int knock_as(uid_t uid, const char *path)
     return child;
 }
 
-TEST(other_users_are_refused_as_clients_and_as_daemons)
+TEST(other_users_are_refused_and_other_users_doors_are_not_trusted)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -557,7 +549,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     child = fork();
-    if (child == 0) { /* user 65534 must not trust the daemon of root either */
+    if (child == 0) { /* a client of nobody's does not believe root's door either */
         gp_door_reply reply;
         int fd;
 
@@ -569,7 +561,7 @@ TEST(other_users_are_refused_as_clients_and_as_daemons)
     gp_door_close(door);
 }
 
-TEST(connect_distinguishes_no_listener_from_no_reply)
+TEST(nobody_listening_and_nobody_answering_are_told_apart)
 {
     gp_door_reply reply;
     gp_door *door;
@@ -593,7 +585,7 @@ TEST(connect_distinguishes_no_listener_from_no_reply)
     CHECK_STATUS(GP_EINVAL, gp_door_open(&door, path, 0, &err));
 }
 
-/* Return the number of directory entries that start with `with`. */
+/* Entries of the folder that begin so. */
 static int names_that_begin(const char *with)
 {
     DIR *folder = opendir(scratch_dir);
@@ -606,7 +598,7 @@ static int names_that_begin(const char *with)
     return count;
 }
 
-TEST(no_socket_file_remains_after_a_kill_during_open)
+TEST(of_who_is_killed_while_it_opens_a_door_nothing_stays)
 {
     const char *path = scratch_path("dying");
     int half_open = 0;
@@ -628,7 +620,7 @@ TEST(no_socket_file_remains_after_a_kill_during_open)
     printf("     %d of 100 were half open\n", half_open);
 }
 
-TEST(open_survives_allocation_failures_without_leaks)
+TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
 {
     gp_door *door = NULL;
     const char *path = scratch_path("d");
@@ -638,10 +630,9 @@ TEST(open_survives_allocation_failures_without_leaks)
     CHECK_INT(before, descriptors_of(getpid()));
 }
 
-/* ---- fake daemons ---- */
+/* ---- daemons that are none ---- */
 
-/* Start a listener that sends these bytes to the next client (NULL: closes the connection). Return
- * the status of gp_door_connect(). */
+/* A listener that answers the next client with these bytes, or hangs up; the status of gp_door_connect(). */
 static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
 {
     const char *path = scratch_path("fake");
@@ -672,7 +663,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
     return status;
 }
 
-TEST(client_refuses_malformed_replies)
+TEST(answers_that_are_none_are_refused_by_the_client)
 {
     gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = GP_EBUSY, .text = "later" };
     gp_error err;
@@ -685,14 +676,14 @@ TEST(client_refuses_malformed_replies)
     reply.status = 4711;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.status = GP_EBUSY;
-    memset(reply.text, 'x', sizeof(reply.text)); /* unterminated */
+    memset(reply.text, 'x', sizeof(reply.text)); /* no end */
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.magic = 0;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     CHECK_CONTAINS(err.message, "no daemon of gradpool");
 }
 
-TEST(each_silent_client_has_a_separate_deadline)
+TEST(silent_clients_that_came_at_different_times_are_closed_each_in_its_turn)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -717,16 +708,14 @@ TEST(each_silent_client_has_a_separate_deadline)
             second_ms = gp_now_ms();
     }
     CHECK(first_gone);
-
-    /* the second client has a separate deadline */
-    CHECK(second_ms - second_came_ms >= GP_DOOR_SILENCE_MS - 50);
+    CHECK(second_ms - second_came_ms >= GP_DOOR_SILENCE_MS - 50); /* its own two seconds */
     CHECK_INT(2, gp_door_get_stats(door).refused);
     close(first);
     close(second);
     gp_door_close(door);
 }
 
-TEST(sending_to_a_stalled_peer_fails_with_busy)
+TEST(a_peer_that_does_not_read_makes_the_sender_busy_not_blocked)
 {
     const char *path = scratch_path("d");
     gp_door_request request = { .what = 1 };

@@ -1,4 +1,3 @@
-/* Paths of a pool under different environment variables, and checks of the directories. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -6,7 +5,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-/* Set the environment of one test: all paths lie under the scratch directory. */
+/* The environment of one test: all places under the scratch directory. */
 static void environment_set(void)
 {
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
@@ -15,7 +14,7 @@ static void environment_set(void)
     unsetenv("XDG_STATE_HOME");
 }
 
-TEST(invalid_pool_names_are_refused)
+TEST(names_of_pools_are_checked)
 {
     static const char *const bad[] = { "",     ".",   "..",       "a/b",
                                        "../x", "a b", "\xc3\xa9", "123456789012345678901234567890123" };
@@ -32,7 +31,7 @@ TEST(invalid_pool_names_are_refused)
     CHECK_TEXT("default", places.pool);
 }
 
-TEST(paths_follow_the_environment_variables)
+TEST(places_lie_where_the_variables_say)
 {
     gp_places places;
     gp_error err;
@@ -68,7 +67,7 @@ TEST(paths_follow_the_environment_variables)
     CHECK_TEXT(scratch_path("xdg/gradpool"), places.state_root);
 }
 
-TEST(runtime_defaults_to_run_user_or_tmp)
+TEST(without_a_variable_the_runtime_is_run_user_or_tmp)
 {
     gp_places places;
     gp_error err;
@@ -76,9 +75,7 @@ TEST(runtime_defaults_to_run_user_or_tmp)
 
     environment_set();
     unsetenv("GRADPOOL_RUNTIME_DIR");
-
-    /* ignored: it can differ between shells of one user */
-    setenv("XDG_RUNTIME_DIR", scratch_dir, 1);
+    setenv("XDG_RUNTIME_DIR", scratch_dir, 1); /* not asked: it differs between shells of one user */
     snprintf(run_user, sizeof(run_user), "/run/user/%u/gradpool", (unsigned)geteuid());
     snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%u", (unsigned)geteuid());
     REQUIRE_OK(gp_places_find(&places, "p", &err), err);
@@ -89,7 +86,7 @@ TEST(runtime_defaults_to_run_user_or_tmp)
     CHECK_CONTAINS(err.message, "GRADPOOL_STATE_DIR");
 }
 
-TEST(errors_name_relative_and_overlong_paths_and_the_fix)
+TEST(paths_that_are_relative_or_too_long_are_named_with_the_fix)
 {
     char longer[200];
     gp_places places;
@@ -127,8 +124,7 @@ static int mode_of(const char *path)
     return lstat(path, &seen) != 0 ? -1 : (int)(seen.st_mode & 07777);
 }
 
-/* Run a check in a child process as user 59137, while root owns /tmp/gradpool-59137. Requires
- * root. */
+/* In a child that becomes a user without a name, because only root can play the user who squats. */
 static void squatted(void (*check)(const char *tmp))
 {
     enum { VICTIM = 59137 };
@@ -186,12 +182,12 @@ static void check_fallback(const char *tmp)
     CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
 }
 
-TEST(pool_starts_although_another_user_owns_the_tmp_directory)
+TEST(a_directory_of_another_user_in_tmp_does_not_stop_a_pool)
 {
     squatted(check_fallback);
 }
 
-TEST(pool_that_moved_out_of_tmp_stays_outside)
+TEST(a_pool_that_has_left_tmp_does_not_return)
 {
     gp_places places;
     gp_error err;
@@ -207,7 +203,7 @@ TEST(pool_that_moved_out_of_tmp_stays_outside)
     CHECK_TEXT(fallback, places.runtime);
 }
 
-TEST(directories_are_private_with_any_umask)
+TEST(directories_are_made_private_whatever_the_umask)
 {
     gp_places places;
     gp_error err;
@@ -225,11 +221,11 @@ TEST(directories_are_private_with_any_umask)
     CHECK_INT(0700, mode_of(places.state_dir));
     CHECK_INT(0700, mode_of(places.log_dir));
     CHECK_INT(0700, mode_of(places.device_dir));
-    REQUIRE_OK(gp_places_create(&places, &err), err); /* second call: all directories exist */
+    REQUIRE_OK(gp_places_create(&places, &err), err); /* again: nothing to do */
     CHECK_STATUS(GP_OK, gp_places_check(&places, &err));
 }
 
-TEST(unsafe_directories_are_refused)
+TEST(directories_open_to_others_links_and_foreign_ones_are_refused)
 {
     gp_places places;
     gp_error err;

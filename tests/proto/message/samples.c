@@ -1,4 +1,3 @@
-/* Generate sample messages from the field tables (samples.h). */
 #include "tests/proto/message/samples.h"
 
 #include <math.h>

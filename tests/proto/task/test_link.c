@@ -1,5 +1,5 @@
-/* Shared-memory link: no record is lost or delivered twice, no side sleeps forever, and a corrupt
- * segment does no harm. */
+/* test_link.c -- the rings between a client and a worker: nothing lost, nothing twice, no sleep for ever, whatever the other
+ * side writes into the segment. */
 #include "proto/task/link.h"
 
 #include <fcntl.h>
@@ -15,7 +15,6 @@
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
 
-/* Both ends of a link, in this process. */
 typedef struct pair {
     gp_link *client, *worker;
     int segment, bell;
@@ -42,7 +41,7 @@ static void pair_close(pair *p)
     close(p->bell);
 }
 
-/* Write a call with a payload of `bytes`. Return false if the ring is full. */
+/* Whether a call could be put into the ring. */
 static bool send_call(gp_link *link, uint64_t id, size_t bytes)
 {
     gp_call *call = gp_link_reserve(link, bytes);
@@ -56,7 +55,6 @@ static bool send_call(gp_link *link, uint64_t id, size_t bytes)
     return true;
 }
 
-/* Return the next call; NULL: no call is pending. */
 static const gp_call *next_call(gp_link *link)
 {
     const void *record = NULL;
@@ -67,7 +65,7 @@ static const gp_call *next_call(gp_link *link)
 
 /* ---- one thread ---- */
 
-TEST(record_is_visible_after_commit_only)
+TEST(a_record_arrives_as_it_was_written_and_not_before_it_is_committed)
 {
     pair p;
     const gp_call *got;
@@ -76,7 +74,7 @@ TEST(record_is_visible_after_commit_only)
     gp_call *call = gp_link_reserve(p.client, 5);
 
     REQUIRE(call != NULL);
-    CHECK_INT(0, call->id); /* the header is zeroed */
+    CHECK_INT(0, call->id); /* zeroed */
     CHECK_INT(5, call->payload_bytes);
     call->id = 7;
     memcpy(call->payload, "hello", 5);
@@ -93,7 +91,7 @@ TEST(record_is_visible_after_commit_only)
     pair_close(&p);
 }
 
-TEST(full_ring_refuses_records_until_one_is_dropped)
+TEST(a_full_ring_takes_no_more_until_something_is_dropped_and_wraps_for_ever)
 {
     pair p;
     uint64_t sent = 0, got = 0;
@@ -120,7 +118,7 @@ TEST(full_ring_refuses_records_until_one_is_dropped)
     pair_close(&p);
 }
 
-TEST(call_is_either_taken_or_revoked)
+TEST(a_call_is_either_taken_or_revoked)
 {
     pair p;
     uint64_t at[3];
@@ -131,22 +129,22 @@ TEST(call_is_either_taken_or_revoked)
         at[i] = gp_link_position(p.client);
     }
     CHECK(gp_call_take(next_call(p.worker)));
-    CHECK(!gp_link_revoke(p.client, at[0])); /* already taken */
+    CHECK(!gp_link_revoke(p.client, at[0])); /* too late */
     CHECK(gp_link_revoke(p.client, at[1]));
-    CHECK(!gp_link_revoke(p.client, at[1])); /* already revoked */
+    CHECK(!gp_link_revoke(p.client, at[1])); /* once */
     gp_link_drop(p.worker);
     CHECK(!gp_call_take(next_call(p.worker)));
     gp_link_drop(p.worker);
     CHECK(gp_call_take(next_call(p.worker)));
     gp_link_drop(p.worker);
     for (int i = 0; i < 3; i++)
-        CHECK(!gp_link_revoke(p.client, at[i])); /* already dropped */
+        CHECK(!gp_link_revoke(p.client, at[i])); /* dropped long ago */
     pair_close(&p);
 }
 
 enum { RACES = 100000 };
 
-/* Take all calls that were not revoked, and set taken[id] for each. Runs in a second process. */
+/* Another process takes what it can and notes it in the call's own place of `taken`. */
 static void race_worker(gp_link *link, unsigned char *taken)
 {
     for (uint64_t got = 0; got < RACES;) {
@@ -163,7 +161,7 @@ static void race_worker(gp_link *link, unsigned char *taken)
     }
 }
 
-TEST(racing_take_and_revoke_have_exactly_one_winner)
+TEST(two_processes_never_both_have_a_call_and_never_neither)
 {
     unsigned char *taken = mmap(NULL, RACES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     static unsigned char revoked[RACES];
@@ -202,7 +200,7 @@ TEST(racing_take_and_revoke_have_exactly_one_winner)
     pair_close(&p);
 }
 
-TEST(cancel_applies_to_the_running_call_only)
+TEST(what_runs_and_what_should_end_is_known_to_both_sides)
 {
     pair p;
 
@@ -211,7 +209,7 @@ TEST(cancel_applies_to_the_running_call_only)
     CHECK(!gp_link_canceled(p.worker));
     gp_link_set_running(p.worker, 9);
     CHECK_INT(9, gp_link_running(p.client));
-    gp_link_cancel(p.client, 8); /* a call that has ended meanwhile */
+    gp_link_cancel(p.client, 8); /* one that has ended meanwhile */
     CHECK(!gp_link_canceled(p.worker));
     gp_link_cancel(p.client, 9);
     CHECK(gp_link_canceled(p.worker));
@@ -220,7 +218,7 @@ TEST(cancel_applies_to_the_running_call_only)
     pair_close(&p);
 }
 
-TEST(foreign_segments_are_refused)
+TEST(a_segment_that_is_not_ours_is_refused)
 {
     gp_link *link = NULL;
     gp_error err;
@@ -234,9 +232,9 @@ TEST(foreign_segments_are_refused)
     close(plain);
 }
 
-/* ---- corrupt segments ---- */
+/* ---- a side that writes what it likes ---- */
 
-TEST(corrupt_segments_never_crash_the_peer)
+TEST(any_damage_to_the_segment_is_an_error_or_harmless_never_a_crash)
 {
     pair p;
     uint64_t state = 88172645463325252u;
@@ -251,7 +249,7 @@ TEST(corrupt_segments_never_crash_the_peer)
         REQUIRE(memory != MAP_FAILED);
         for (uint64_t i = 0; i < 20; i++)
             send_call(p.client, i + 1, (size_t)(i * 97));
-        for (int i = 0; i < 6; i++) { /* corrupt the header and the first records */
+        for (int i = 0; i < 6; i++) { /* the header and the first records are where it hurts */
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             size_t at = i < 3 ? state % 1024 & ~(size_t)7 : 4096 + state % 8192;
 
@@ -284,14 +282,12 @@ TEST(corrupt_segments_never_crash_the_peer)
 
 enum { EXCHANGED = 30000 };
 
-/* State of the thread that acts as the worker. */
 typedef struct server {
     gp_link *link;
     uint64_t taken, revoked;
 } server;
 
-/* Worker thread: answer each call with the id and payload length, and a payload whose length
- * depends on the id. Call id 0 ends the thread. */
+/* Answers every call with its number, the payload's length and now and then a payload of its own. */
 static void *serve(void *context)
 {
     server *s = context;
@@ -326,8 +322,7 @@ static void *serve(void *context)
     }
 }
 
-/* Read all pending answers, or with `wait` sleep until one arrives. Return false if an answer is
- * wrong or out of order, or if none arrives within a minute. */
+/* Reads what is there, or sleeps until something is; the ids must come in order.  False: nothing for a minute. */
 static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
 {
     const void *record;
@@ -356,7 +351,7 @@ static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
     return true;
 }
 
-TEST(threads_exchange_calls_without_loss_or_lost_wakeups)
+TEST(calls_and_answers_cross_between_threads_without_loss_and_no_sleep_is_for_ever)
 {
     pair p;
     server s = { 0 };
@@ -404,7 +399,7 @@ static void *wake_later(void *context)
     return NULL;
 }
 
-TEST(wait_ends_by_wakeup_or_timeout)
+TEST(a_worker_that_waits_is_woken_or_goes_on_when_the_time_is_over)
 {
     pair p;
     pthread_t thread;
@@ -414,9 +409,9 @@ TEST(wait_ends_by_wakeup_or_timeout)
     gp_link_wait(p.worker, 10000000);
     CHECK(gp_now_ms() - begun >= 9);
     pthread_create(&thread, NULL, wake_later, p.worker);
-    gp_link_wait(p.worker, -1); /* would block forever without the wake-up */
+    gp_link_wait(p.worker, -1); /* would be for ever */
     pthread_join(thread, NULL);
-    gp_link_wake(p.worker); /* remembered until the next wait */
+    gp_link_wake(p.worker); /* remembered for the next wait */
     gp_link_wait(p.worker, -1);
     pair_close(&p);
 }

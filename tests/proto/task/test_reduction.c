@@ -1,11 +1,9 @@
-/* Reduction tree compared with a plain recursion, for random chunk boundaries and random orders of
- * arrival. */
+/* The tree of a reduction against a plain recursion, for random cuts into chunks and random orders of arrival. */
 #include "proto/task/reduction.h"
 
 #include "tests/gp_test.h"
 
-/* ---- a combine function that is neither commutative nor associative, to detect a wrong tree shape
- * ---- */
+/* ---- a combination that is neither commutative nor associative: it shows the shape of the tree ---- */
 
 typedef uint64_t shape;
 
@@ -39,7 +37,7 @@ static void combine(void *context, void *into, const void *from, size_t bytes)
     (*calls)++;
 }
 
-/* Combine the groups of a node by recursion, as reduction.h defines it. */
+/* As the header says it. */
 static shape reference(gp_tree_node node, uint64_t groups)
 {
     gp_tree_node left = { node.level - 1, node.index * 2 }, right = { node.level - 1, node.index * 2 + 1 };
@@ -67,8 +65,7 @@ static uint64_t random_below(uint64_t n)
     return mix(random_state++) % n;
 }
 
-/* Split `groups` into random chunks, shuffle the chunks, and list the nodes that they consist
- * of. */
+/* The nodes of a random cut of `groups` into chunks, shuffled by whole chunks. */
 static size_t random_nodes(gp_tree_node *nodes, uint64_t groups)
 {
     uint64_t cut[1000];
@@ -97,7 +94,7 @@ static size_t random_nodes(gp_tree_node *nodes, uint64_t groups)
     return count;
 }
 
-TEST(any_chunking_and_order_yields_the_same_tree)
+TEST(any_cut_in_any_order_gives_the_tree_of_the_definition)
 {
     gp_tree_node nodes[1000];
     gp_error err;
@@ -126,7 +123,7 @@ TEST(any_chunking_and_order_yields_the_same_tree)
     }
 }
 
-TEST(caller_combined_pairs_yield_the_same_tree)
+TEST(pairs_combined_elsewhere_give_the_same)
 {
     gp_tree_node nodes[1000], waiting[4];
     gp_error err;
@@ -161,7 +158,7 @@ TEST(caller_combined_pairs_yield_the_same_tree)
     }
 }
 
-TEST(duplicate_nodes_are_refused)
+TEST(a_part_that_comes_twice_is_refused)
 {
     unsigned calls = 0;
     shape value = 1;
@@ -198,14 +195,14 @@ static gp_status make_and_fill(gp_error *err)
     return status;
 }
 
-TEST(failed_allocations_leave_the_tree_intact)
+TEST(a_failed_allocation_leaves_the_tree_whole)
 {
     gp_error err;
 
     CHECK_EVERY_ALLOCATION(make_and_fill(&err), (void)0);
 }
 
-TEST(group_size_depends_on_the_length_only)
+TEST(groups_are_as_many_as_may_be_and_depend_on_the_length_alone)
 {
     CHECK_INT(1, gp_tree_block(1));
     CHECK_INT(1, gp_tree_block(GP_TREE_GROUPS_MAX));
@@ -215,7 +212,7 @@ TEST(group_size_depends_on_the_length_only)
     CHECK(gp_tree_block(GP_LOOP_ITERATIONS_MAX) >= 1u << 31);
 }
 
-TEST(each_kind_combines_and_has_an_identity)
+TEST(every_kind_combines_and_has_an_identity)
 {
     static const struct {
         gp_reduce_kind kind;
