@@ -1,10 +1,12 @@
-/* clock.h -- CLOCK_MONOTONIC, the only clock deadlines are made of, and waiting. */
+/* Read the monotonic clock, and wait. All deadlines in gradpool are based on CLOCK_MONOTONIC, so
+ * changing the system time does not affect them. */
 #ifndef GP_CLOCK_H
 #define GP_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
+/* Return the CLOCK_MONOTONIC time in nanoseconds. */
 static inline int64_t gp_now_ns(void)
 {
     struct timespec now;
@@ -13,22 +15,26 @@ static inline int64_t gp_now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Return the CLOCK_MONOTONIC time in milliseconds. */
 static inline int64_t gp_now_ms(void)
 {
     return gp_now_ns() / 1000000;
 }
 
+/* Return the CLOCK_MONOTONIC time in seconds. A double keeps nanoseconds for about 100 days. */
 static inline double gp_now_seconds(void)
 {
     return (double)gp_now_ns() * 1e-9;
 }
 
+/* Sleep for ms milliseconds; less if a signal handler interrupts the sleep. */
 static inline void gp_sleep_ms(int64_t ms)
 {
     nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
 
-/* One iteration of a loop that spins: tells the core to leave its resources to the other hardware thread. */
+/* Pause once in a spin-wait loop: the core lends execution resources to the other hardware
+ * thread. */
 static inline void gp_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

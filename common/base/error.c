@@ -1,3 +1,4 @@
+/* Implement error.h: fill in error values, and look up status codes in status.def. */
 #include "common/base/error.h"
 
 #include <errno.h>
@@ -18,14 +19,17 @@ static const struct {
 
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]) };
 
-/* Cut a message that is too long and make it one line of printable characters: it may quote names from outside. */
+/* Complete a message after vsnprintf(): mark a truncated message with "...", and replace line
+ * breaks and unprintable characters. Messages can quote external names, such as file names.
+ *   written  vsnprintf() return value */
 static void message_finish(char *message, int written)
 {
     if (written >= GP_ERROR_MESSAGE_MAX)
         memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
     for (char *c = message; *c != '\0'; c++)
         if (*c == '\n' || *c == '\r')
-            *c = ' '; /* of messages of several lines, as libraries have them */
+            /* Library messages can have several lines. */
+            *c = ' ';
     gp_printable(message);
 }
 

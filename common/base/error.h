@@ -1,7 +1,8 @@
-/* error.h -- a code for the program, a sentence for the person.
+/* Errors: a status code for the program and an error message for the user.
  *
- * The first function that knows what went wrong writes the message: cause, value seen, what to try.
- * Those above pass it on unchanged.  Outputs are set only on success. */
+ * The function that detects an error writes the message: the cause, the value seen, and a remedy.
+ * Callers pass the message on unchanged. All gradpool functions set their outputs only on
+ * success. */
 #ifndef GP_ERROR_H
 #define GP_ERROR_H
 
@@ -9,8 +10,10 @@
 extern "C" {
 #endif
 
-#pragma GCC visibility push(default) /* these are part of the library's interface */
+/* Public interface of the library. */
+#pragma GCC visibility push(default)
 
+/* Status codes; status.def lists them with their numbers. */
 typedef enum gp_status {
 #define X(code, number, text) code = number,
 #include "status.def"
@@ -19,28 +22,34 @@ typedef enum gp_status {
 
 #define GP_ERROR_MESSAGE_MAX 480
 
-/* A plain value on the caller's stack: works when memory is out, copies into a reply. */
+/* Error value, declared on the caller's stack: it needs no allocation, so it works out of memory,
+ * and it can be copied into a reply. */
 typedef struct gp_error {
     gp_status code;
-    char message[GP_ERROR_MESSAGE_MAX]; /* UTF-8, NUL-terminated, one line, cut with "..." if longer */
+    /* UTF-8, NUL-terminated, a single line; a longer text is cut and ends with "..." */
+    char message[GP_ERROR_MESSAGE_MAX];
 } gp_error;
 
-/* gp_fail -- fill *err (may be NULL) and return code, so a failing line reads
- * `return gp_fail(err, GP_EINVAL, "batch size is %d; it must be at least 1", n);` */
+/* Fill in *err (may be NULL) and return `code`. A failure is then one line:
+ *   return gp_fail(err, GP_EINVAL, "batch size is %d; it must be at least 1", n); */
 gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* gp_fail_errno -- the same for a failed system call: appends ": " and the text of errno.  Whatever failed for want of
- * memory is GP_ENOMEM, for want of descriptors GP_ELIMIT. */
+/* Like gp_fail() for a failed system call: append ": " and the text for errno. ENOMEM replaces
+ * `code` by GP_ENOMEM; EMFILE and ENFILE (no free descriptor) replace it by GP_ELIMIT. */
 gp_status(gp_fail_errno)(gp_error *err, gp_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The compiler sees that what comes back is `code`: so it knows, where that is a constant, that outputs are not used. */
+/* Return `code`. The gp_fail() macro uses this function so that the compiler sees the constant, and
+ * therefore does not warn about outputs that are only set on success. */
 static inline gp_status gp_status_same(gp_status code, gp_status returned)
 {
     (void)returned;
     return code;
 }
+
+/* Return `returned`, which is never GP_OK: gp_fail_errno() can replace the code, but it always
+ * fails. */
 static inline gp_status gp_status_failed(gp_status returned)
 {
     if (returned == GP_OK)
@@ -50,16 +59,20 @@ static inline gp_status gp_status_failed(gp_status returned)
 #define gp_fail(err, code, ...)       gp_status_same((code), (gp_fail)((err), (code), __VA_ARGS__))
 #define gp_fail_errno(err, code, ...) gp_status_failed((gp_fail_errno)((err), (code), __VA_ARGS__))
 
-/* gp_error_prefix -- put "prefix: " before a message that is already there (a file name, a worker). */
+/* Put "prefix: " in front of the message in *err (may be NULL), for example a file name or a
+ * worker. */
 void gp_error_prefix(gp_error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The static text of a code ("no usable device"); "unknown status" for a number not in the table. */
+/* Return a constant description of a code, such as "no usable device". For numbers that are not in
+ * status.def: "unknown status". */
 const char *gp_status_text(gp_status code);
 
-/* The symbolic name of a code ("GP_ENODEV"). */
+/* Return the symbolic name of a code, such as "GP_ENODEV". For numbers that are not in status.def:
+ * "GP_UNKNOWN". */
 const char *gp_status_name(gp_status code);
 
-/* Whether number is in the table: a code that came over the wire must be checked by this. */
+/* Return whether status.def has this number. Check every code received over the network with this
+ * function before converting it to gp_status. */
 int gp_status_known(long number);
 
 #pragma GCC visibility pop

@@ -1,3 +1,4 @@
+/* Implement printable.h: detect and replace characters that terminals interpret. */
 #include "common/base/printable.h"
 
 #include <string.h>
@@ -8,15 +9,22 @@ bool gp_character_is_control(const uint8_t *character, size_t length)
 {
     const uint8_t *c = character;
 
+    /* C0 control characters and DEL. */
     if (length == 1)
         return c[0] < ' ' || c[0] == 0x7f;
+
+    /* C1 control characters, U+0080 to U+009F. */
     if (length == 2)
         return c[0] == 0xc2 && c[1] < 0xa0;
+
+    /* U+2028 to U+202E (separators, direction overrides) and U+2066 to U+2069 (direction
+     * isolates). */
     return length == 3 && c[0] == 0xe2 &&
            ((c[1] == 0x80 && c[2] >= 0xa8 && c[2] <= 0xae) || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9));
 }
 
-/* Return the length of the character at text; *printable: whether it is kept. An invalid byte is one character. */
+/* Return the byte length of the character at text, and set *printable to whether it is printable.
+ * An invalid byte counts as one character. */
 static size_t character_next(const char *text, bool *printable)
 {
     const uint8_t *c = (const uint8_t *)text;

@@ -1,7 +1,8 @@
-/* printable.h -- text from outside, made safe for terminals and for messages of one line.
+/* Make external text safe for terminals and for messages of a single line.
  *
- * A character is printable if it is valid UTF-8 and no terminal acts on it.  Not printable are the C0 and C1 controls
- * (escape, newline and tab among them), DEL, line and paragraph separators, and changes of the writing direction. */
+ * A character is printable if it is valid UTF-8 and terminals do not interpret it. Not printable
+ * are the C0 and C1 control characters (including escape, newline and tab), DEL, line and paragraph
+ * separators, and characters that change the writing direction. */
 #ifndef GP_PRINTABLE_H
 #define GP_PRINTABLE_H
 
@@ -11,13 +12,15 @@
 
 #include "common/base/error.h"
 
-/* Return whether a terminal acts on a valid UTF-8 character of `length` bytes. */
+/* Return whether terminals interpret this character, a valid UTF-8 sequence with `length` bytes. */
 bool gp_character_is_control(const uint8_t *character, size_t length);
 
-/* Replace every character that is not printable with '?', a tab with a blank, in place.  Returns text. */
+/* Replace each tab by a space and every other unprintable character by '?', in place. Return
+ * text. */
 char *gp_printable(char *text);
 
-/* GP_EINVAL: a character of text is not printable; `what` names the text in the message. */
+/* Check that all characters in text are printable. `what` names the text in the error message.
+ * GP_EINVAL: text has an unprintable character or invalid UTF-8. */
 gp_status gp_printable_check(const char *what, const char *text, gp_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement checkpoint_record.h. */
 #include "common/model/checkpoint_record.h"
 
 #include <dirent.h>
@@ -15,7 +16,7 @@ static int compare_newest_first(const void *a, const void *b)
     return x > y ? -1 : x < y;
 }
 
-/* Parse <step>.json. */
+/* Parse a file name <step>.json. */
 static bool parse_name(const char *name, uint64_t *step)
 {
     char *end;
@@ -53,8 +54,9 @@ bool gp_checkpoint_split_path(const char *path, char directory[1024], uint64_t *
     return true;
 }
 
-/* ---- one record ---- */
+/* ---- reading and writing a record ---- */
 
+/* Find the checksum digits. NULL: the text has no checksum. */
 static char *find_checksum(const gp_buffer *record)
 {
     static const char key[] = "\"check\": \"";
@@ -118,11 +120,12 @@ const char *gp_checkpoint_record_run(const gp_json *record)
     return gp_json_text(gp_json_member(gp_json_member(record, "options"), "run-id"), "");
 }
 
-/* ---- a record and a training ---- */
+/* ---- checking a record against a training ---- */
 
 /* Options that the state in a checkpoint depends on. */
 static const char *const fixed[] = { "solver", "mini-batch-size", "shuffle", "seed" };
 
+/* Compare these options in a record with the training's options. */
 static gp_status check_options(const gp_json *record, const gp_train_options *options, const char *path,
                                gp_error *err)
 {

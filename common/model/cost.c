@@ -1,10 +1,12 @@
+/* Implement cost.h. */
 #include "common/model/cost.h"
 
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 
-/* Multiply-adds: numbers of one end of the op times the weights that each of them meets. */
+/* Return an operation's multiply-adds: the elements in value `numbers`, each multiplied by the
+ * weights for one output channel (all dimensions except the first). */
 static int64_t meets(const gp_graph *graph, uint32_t numbers, uint32_t weight)
 {
     const gp_shape *shape = &graph->values[weight].shape;
@@ -12,6 +14,7 @@ static int64_t meets(const gp_graph *graph, uint32_t numbers, uint32_t weight)
     return gp_shape_count(&graph->values[numbers].shape) * (gp_shape_count(shape) / shape->dim[0]);
 }
 
+/* Return one operation's multiply-adds. Zero for all except convolutions and matrix products. */
 static int64_t op_macs(const gp_graph *graph, const gp_op *op)
 {
     switch (op->code) {
@@ -20,7 +23,8 @@ static int64_t op_macs(const gp_graph *graph, const gp_op *op)
         return meets(graph, op->out[0], op->in[1]);
     case GP_OP_CONV2D_BACKWARD_DATA:
     case GP_OP_FC_BACKWARD_DATA:
-    case GP_OP_TRANSCONV2D: /* each pixel of x meets each weight of its channel */
+    /* Each pixel in x is multiplied by each weight for the pixel's channel. */
+    case GP_OP_TRANSCONV2D:
         return meets(graph, op->in[0], op->in[1]);
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:
     case GP_OP_FC_BACKWARD_WEIGHTS:
@@ -64,11 +68,12 @@ uint32_t gp_solver_state(gp_solver solver)
     return solver == GP_SOLVER_ADAM || solver == GP_SOLVER_ADAMW ? 2 : 1;
 }
 
-/* Where a value's memory is taken and given back, in ops of the phase; UINT32_MAX: never. */
+/* First and last operation that uses a value; UINT32_MAX: never used. */
 typedef struct value_life {
     uint32_t first, last;
 } value_life;
 
+/* Return a value's memory for a call. */
 static double value_bytes(const gp_value *value, int64_t samples)
 {
     const double bytes = (double)gp_shape_count(&value->shape) * (double)gp_dtype_bytes(value->dtype);
@@ -81,11 +86,13 @@ static double value_bytes(const gp_value *value, int64_t samples)
         return bytes * (double)samples;
     case GP_VALUE_CALL:
         return bytes;
-    default: /* parameters are counted as blobs; labels and scores come and go with the batch */
+    /* Parameters are counted as blobs. Labels and scores belong to the batch. */
+    default:
         return 0;
     }
 }
 
+/* Find each value's lifetime. The input is live from the start. */
 static void lives_find(value_life *lives, const gp_graph *graph, const gp_ops *ops)
 {
     memset(lives, 0xff, graph->value_count * sizeof(*lives));
@@ -105,11 +112,13 @@ static void lives_find(value_life *lives, const gp_graph *graph, const gp_ops *o
         }
 }
 
+/* Compute the peak memory for all live values. */
 static gp_status peak_find(double *out, const gp_graph *graph, gp_phase phase, int64_t samples, gp_error *err)
 {
     const gp_ops *ops = &graph->ops[phase];
     value_life *lives = gp_calloc(graph->value_count, sizeof(*lives));
-    double *change = gp_calloc((size_t)ops->count + 1, sizeof(*change)); /* of the bytes alive, at each op */
+    /* by operation: bytes allocated minus bytes freed */
+    double *change = gp_calloc((size_t)ops->count + 1, sizeof(*change));
     double alive = 0, most = 0;
 
     if (lives == NULL || change == NULL) {

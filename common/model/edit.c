@@ -1,7 +1,7 @@
-/* edit.c -- what is done to the layers; edit_finish.c makes a network of it again.
+/* Edit a network's layers; edit_finish.c builds the result.
  *
- * Layers are removed from the end or in place, changed where they stand, or appended, so their order stays topological.
- * `origin` says of each which layer it was: weights and the list of changes follow from that. */
+ * Layers are removed, changed in place, or appended. Their order therefore remains topological.
+ * `origin` records each layer's original index, which determines weights and changes. */
 #include "common/model/edit.h"
 
 #include <inttypes.h>
@@ -14,15 +14,17 @@
 #include "common/model/edit_state.h"
 #include "common/model/graph/normalization.h"
 
+/* layer text limit; layers in an error message */
 enum { TEXT_BYTES = GP_LAYER_SETTINGS_BYTES + 2 * GP_NAME_MAX, LAST_SHOWN = 4 };
 
-/* The layers that can be a head: the setting that says how many scores. */
+/* Kinds that can be a head, with the setting that determines the score count. */
 static const struct head_kind {
     const char *kind, *setting;
 } head_kinds[] = { { "fc", "outputs" }, { "conv2d", "channels" }, { "transconv2d", "channels" } };
 
 /* ---- layers by name ---- */
 
+/* Find a layer by name. GP_EINVAL: not found; the message suggests the nearest name. */
 static gp_status layer_find(const gp_edit *edit, const char *name, uint32_t *index, gp_error *err)
 {
     const gp_netspec *spec = edit->spec;
@@ -41,7 +43,7 @@ static gp_status layer_find(const gp_edit *edit, const char *name, uint32_t *ind
                    spec->name, name, spec->layer_count);
 }
 
-/* `stem`, or with the first number that makes it free. */
+/* Find an unused layer name: `stem`, or `stem` with the first free number. */
 static void name_free(const gp_edit *edit, const char *stem, char name[GP_NAME_MAX])
 {
     snprintf(name, GP_NAME_MAX, "%s", stem);
@@ -54,7 +56,7 @@ static bool is_kind(const gp_layer *layer, const char *kind)
     return strcmp(layer->kind->name, kind) == 0;
 }
 
-/* ---- appending and taking out ---- */
+/* ---- appending and removing single layers ---- */
 
 static gp_status edit_append(gp_edit *edit, const char *name, const char *kind, const char *settings,
                              gp_error *err)
@@ -66,7 +68,7 @@ static gp_status edit_append(gp_edit *edit, const char *name, const char *kind, 
     return status;
 }
 
-/* Its readers read what it read; it has one input. */
+/* Remove a layer with a single input. Readers of the layer then read that input. */
 static void edit_take_out(gp_edit *edit, uint32_t index)
 {
     gp_netspec *spec = edit->spec;
@@ -87,6 +89,7 @@ static void edit_take_out(gp_edit *edit, uint32_t index)
     edit->frozen -= index < edit->frozen;
 }
 
+/* Append crossentropy unless the last layer is a loss. */
 static gp_status edit_add_loss(gp_edit *edit, gp_error *err)
 {
     const gp_netspec *spec = edit->spec;
@@ -100,6 +103,7 @@ static gp_status edit_add_loss(gp_edit *edit, gp_error *err)
     return edit_append(edit, name, "crossentropy", NULL, err);
 }
 
+/* Count the layers that read a layer. */
 static uint32_t readers_count(const gp_netspec *spec, uint32_t layer)
 {
     uint32_t count = 0;
@@ -110,7 +114,7 @@ static uint32_t readers_count(const gp_netspec *spec, uint32_t layer)
     return count;
 }
 
-/* These losses have a softmax in them: one before it would be a second. */
+/* Losses that include softmax: a softmax layer in front of them would apply it twice. */
 static const char *const with_softmax[] = { "crossentropy", "pixelclassification", "dice" };
 
 static bool has_softmax(const gp_layer *layer)
@@ -121,8 +125,8 @@ static bool has_softmax(const gp_layer *layer)
     return false;
 }
 
-/* Remove each softmax layer that such a loss repeats. The softmax of probabilities stays: the scores of a network that
- * ends in probabilities are those probabilities. */
+/* Remove each softmax layer that such a loss repeats. A softmax whose input already consists of
+ * probabilities remains: the network's scores are then those probabilities. */
 static void edit_fuse_softmax(gp_edit *edit)
 {
     const gp_netspec *spec = edit->spec;
@@ -160,8 +164,8 @@ gp_status gp_edit_new(gp_edit **out, const gp_netspec *spec, const float *weight
 
     if (status == GP_OK)
         status = edit_add_loss(edit, err);
-    if (status == GP_OK &&
-        edit->spec->layer_count > spec->layer_count) /* was there before, or it has no graph */
+    /* Treat an added loss as original: the original graph contains it too. */
+    if (status == GP_OK && edit->spec->layer_count > spec->layer_count)
         edit->origin[spec->layer_count] = spec->layer_count;
     if (status == GP_OK)
         status = gp_graph_new(&edit->before, edit->spec, err);
@@ -185,6 +189,7 @@ void gp_edit_free(gp_edit *edit)
 
 /* ---- removing ---- */
 
+/* Keep only the first `count` layers. */
 static void edit_truncate(gp_edit *edit, uint32_t count)
 {
     edit->spec->layer_count = count;
@@ -219,15 +224,17 @@ gp_status gp_edit_remove_from(gp_edit *edit, const char *layer, gp_error *err)
 
 /* ---- adding ---- */
 
-/* The settings of "KIND[:VALUE],a=1,b=2,3,inputs=x+y" as "first=VALUE;a=1;b=2,3", and the inputs apart. */
+/* A parsed layer text: "KIND[:VALUE],a=1,b=2,3,inputs=x+y" becomes settings "first=VALUE;a=1;b=2,3"
+ * and an input list. */
 typedef struct add_text {
-    char *name, *kind; /* name may be NULL */
+    char *name, *kind; /* point into `words`; name NULL: not given */
     char settings[TEXT_BYTES];
     const char *inputs[GP_LAYER_INPUTS_MAX];
     size_t input_count;
-    char words[TEXT_BYTES]; /* what name, kind and inputs point into */
+    char words[TEXT_BYTES]; /* text copy that name, kind and inputs point into */
 } add_text;
 
+/* Split "x+y" into input names. */
 static gp_status add_inputs(add_text *add, char *names, gp_error *err)
 {
     for (char *name = strsep(&names, "+"); name != NULL; name = strsep(&names, "+")) {
@@ -238,13 +245,15 @@ static gp_status add_inputs(add_text *add, char *names, gp_error *err)
     return GP_OK;
 }
 
+/* Parse the text for gp_edit_add(). */
 static gp_status add_parse(add_text *add, const char *text, gp_error *err)
 {
     char *rest = add->words, *head, *value, *equals;
     size_t used = 0;
 
     *add = (add_text){ 0 };
-    if (strlen(text) >= sizeof(add->words) / 2) /* the first setting's name may come to it */
+    /* Use half the buffer: the first setting's name may be added. */
+    if (strlen(text) >= sizeof(add->words) / 2)
         return gp_fail(err, GP_ELIMIT, "a layer's text of %zu bytes; at most %zu", strlen(text),
                        sizeof(add->words) / 2 - 1);
     rest = strcpy(add->words, text);
@@ -266,6 +275,7 @@ static gp_status add_parse(add_text *add, const char *text, gp_error *err)
             return gp_fail(err, GP_EINVAL, "%s has no settings; leave :%s out", kind->name, value);
         used = (size_t)snprintf(add->settings, sizeof(add->settings), "%s=%s", kind->settings_table[0].name,
                                 value);
+        /* A word without '=' continues the list before it. */
     } else if (value != NULL) {
         used = (size_t)snprintf(add->settings, sizeof(add->settings), "%s", value);
     }
@@ -274,7 +284,7 @@ static gp_status add_parse(add_text *add, const char *text, gp_error *err)
 
         if (strncmp(word, "inputs=", 7) == 0)
             status = add_inputs(add, word + 7, err);
-        else /* a word without '=' goes on with a list */
+        else
             used += (size_t)snprintf(add->settings + used, sizeof(add->settings) - used, "%s%s",
                                      used == 0                   ? ""
                                      : strchr(word, '=') != NULL ? ";"
@@ -322,6 +332,7 @@ static const struct head_kind *head_kind_of(const gp_layer *layer)
     return NULL;
 }
 
+/* Return an integer setting's address. NULL: the kind has no such setting. */
 static int64_t *layer_number(gp_layer *layer, const char *setting)
 {
     const gp_param *param = gp_params_find(layer->kind->settings_table, setting);
@@ -331,6 +342,7 @@ static int64_t *layer_number(gp_layer *layer, const char *setting)
                : (int64_t *)(void *)(layer->settings + param->offset);
 }
 
+/* Return whether an original layer has weights. New layers count as having none. */
 static bool has_weights(const gp_edit *edit, uint32_t layer)
 {
     for (uint32_t p = 0; edit->origin[layer] != EDIT_NEW && p < edit->before->parameter_count; p++)
@@ -339,7 +351,8 @@ static bool has_weights(const gp_edit *edit, uint32_t layer)
     return false;
 }
 
-/* From the loss back to the layer that makes the scores; layer_count where there is none. */
+/* Search from the loss backward for the layer that computes the scores. Return layer_count if there
+ * is no unique head: several losses, branches, a grouped convolution, or other weights. */
 static uint32_t head_find(const gp_edit *edit)
 {
     const gp_netspec *spec = edit->spec;
@@ -363,6 +376,7 @@ static uint32_t head_find(const gp_edit *edit)
     }
 }
 
+/* Fail with a message that lists the last layers. */
 static gp_status head_missing(const gp_edit *edit, gp_error *err)
 {
     const gp_netspec *spec = edit->spec;
@@ -380,7 +394,7 @@ static gp_status head_missing(const gp_edit *edit, gp_error *err)
         spec->name, last);
 }
 
-/* What stands behind the head and counts its classes. */
+/* Remove class weights, which belong to the old classes, from all layers after the head. */
 static void head_let_go(gp_edit *edit, uint32_t head)
 {
     for (uint32_t i = head + 1; i < edit->spec->layer_count; i++) {
@@ -426,7 +440,7 @@ uint32_t gp_edit_classes(const gp_edit *edit)
 
 /* ---- settings ---- */
 
-/* "0.5" or "0.5,1,2" into numbers; 0 where it is no such list. */
+/* Parse "0.5" or "0.5,1,2". Return the count; 0: not a list, or more than `most` numbers. */
 static size_t numbers_parse(const char *text, double *numbers, size_t most)
 {
     for (size_t count = 0; count < most; text++) {
@@ -444,6 +458,7 @@ static size_t numbers_parse(const char *text, double *numbers, size_t most)
     return 0;
 }
 
+/* Change the input's size, normalization, scale or offset. */
 static gp_status input_set(gp_edit *edit, const char *setting, const char *value, gp_error *err)
 {
     gp_netspec *spec = edit->spec;
@@ -498,7 +513,8 @@ gp_status gp_edit_set(gp_edit *edit, const char *text, gp_error *err)
     value = strchr(layer, '=');
     if (value != NULL)
         *value = '\0';
-    setting = strrchr(layer, '.'); /* layers may have points in their names, settings have none */
+    /* Layer names can contain dots, settings cannot. */
+    setting = strrchr(layer, '.');
     if (value == NULL || setting == NULL)
         return gp_fail(err, GP_EINVAL, "'%.80s' is not of the form LAYER.setting=value", text);
     *setting++ = '\0';

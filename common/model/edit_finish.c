@@ -1,4 +1,4 @@
-/* edit_finish.c -- a network of the layers that were edited, weights for it, and what became of the one before. */
+/* Build an edit's result: a new graph, weights, and the change list. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@ void gp_edited_deinit(gp_edited *edited)
 
 /* ---- factors ---- */
 
-/* Only what has weights may have factors, and that is known from the graph. */
+/* Set learn-rate factors to 0 in all frozen layers. Only layers with weights may have factors, so
+ * this needs the graph. GP_EINVAL: no layer would learn. */
 static gp_status finish_freeze(gp_edit *edit, gp_error *err)
 {
     gp_graph *graph;
@@ -53,13 +54,13 @@ static gp_status finish_freeze(gp_edit *edit, gp_error *err)
 
 /* ---- weights ---- */
 
-/* "weight" of "conv1.weight". */
+/* Return the parameter name without the layer name: "weight" for "conv1.weight". */
 static const char *role_of(const gp_graph *graph, const gp_parameter *parameter)
 {
     return parameter->name + strlen(graph->spec->layers[parameter->layer].name) + 1;
 }
 
-/* What the parameter was before the edit; NULL where it is new or has another shape. */
+/* Return the corresponding original parameter. NULL: the parameter is new or its shape changed. */
 static const gp_parameter *parameter_before(const gp_edit *edit, const gp_graph *graph,
                                             const gp_parameter *now)
 {
@@ -74,6 +75,7 @@ static const gp_parameter *parameter_before(const gp_edit *edit, const gp_graph 
     return NULL;
 }
 
+/* Create the new blob: initialize all weights, then copy those that remain. */
 static gp_status finish_weights(const gp_edit *edit, gp_init_rule rule, uint64_t seed, gp_edited *out,
                                 gp_error *err)
 {
@@ -95,8 +97,9 @@ static gp_status finish_weights(const gp_edit *edit, gp_init_rule rule, uint64_t
     return GP_OK;
 }
 
-/* ---- what became of it ---- */
+/* ---- list of changes ---- */
 
+/* Append all settings that differ from the default, as "name=value". */
 static void text_settings(char *text, size_t bytes, const gp_param *table, const void *values)
 {
     size_t used = strlen(text);
@@ -111,6 +114,7 @@ static void text_settings(char *text, size_t bytes, const gp_param *table, const
     }
 }
 
+/* Append a change for layer `index`. `graph` is the original or the edited graph. */
 static void change_add(gp_edited *out, gp_edit_action action, const gp_graph *graph, uint32_t index)
 {
     const gp_layer *layer = &graph->spec->layers[index];
@@ -126,6 +130,7 @@ static void change_add(gp_edited *out, gp_edit_action action, const gp_graph *gr
             change->parameters += graph->parameters[p].count;
 }
 
+/* Append a change for the input, if shape or normalization differ. */
 static void change_input(gp_edited *out, const gp_netspec *before)
 {
     const gp_netspec *now = out->spec;
@@ -147,6 +152,7 @@ static void change_input(gp_edited *out, const gp_netspec *before)
     out->change_count++;
 }
 
+/* Return whether a layer has weights and none of them learns. */
 static bool is_frozen(const gp_graph *graph, uint32_t layer)
 {
     bool has = false;
@@ -161,7 +167,7 @@ static bool is_frozen(const gp_graph *graph, uint32_t layer)
     return has;
 }
 
-/* A layer that stayed: what is different about it, at most one thing. */
+/* Append a remaining layer's most important difference, if there is one. */
 static void change_kept(const gp_edit *edit, gp_edited *out, uint32_t index)
 {
     const gp_layer *now = &out->spec->layers[index], *old = &edit->before->spec->layers[edit->origin[index]];
@@ -179,6 +185,7 @@ static void change_kept(const gp_edit *edit, gp_edited *out, uint32_t index)
         change_add(out, GP_EDIT_CHANGED, out->graph, index);
 }
 
+/* Compare both networks and list the changes: removed, added, input, remaining layers. */
 static gp_status finish_changes(const gp_edit *edit, gp_edited *out, gp_error *err)
 {
     const gp_netspec *before = edit->before->spec;

@@ -1,3 +1,4 @@
+/* Implement network.h. */
 #include "common/model/network.h"
 
 #include <limits.h>
@@ -25,7 +26,7 @@ bool gp_network_is_file(const char *name)
     return strchr(name, '/') != NULL || ends_with(name, ".onnx") || ends_with(name, ".json");
 }
 
-/* Weights that the model keeps in other files are looked for beside it. */
+/* Read an ONNX model. External data files are searched in the model's directory. */
 static gp_status onnx_load(gp_network *network, const char *path, const uint8_t *data, size_t bytes,
                            gp_error *err)
 {
@@ -82,6 +83,7 @@ gp_status gp_network_read(gp_network *out, const void *data, size_t bytes, gp_er
     gp_status status;
     size_t blank = 0;
 
+    /* JSON starts with '{' after white space; anything else is treated as ONNX. */
     while (blank < bytes &&
            (text[blank] == ' ' || text[blank] == '\n' || text[blank] == '\t' || text[blank] == '\r'))
         blank++;

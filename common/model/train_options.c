@@ -1,3 +1,4 @@
+/* The training option table, and functions that depend on several options. */
 #include "common/model/train_options.h"
 
 #include <inttypes.h>
@@ -476,7 +477,8 @@ gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp
         return gp_fail(err, GP_EINVAL, "scale-lr is '%s'; it must be linear:BASE, as in linear:256",
                        options->scale_lr);
     options->initial_learn_rate *= (double)options->mini_batch_size / (double)base;
-    options->scale_lr[0] = '\0'; /* done */
+    /* Prevent a second scaling if this function is called again. */
+    options->scale_lr[0] = '\0';
     return GP_OK;
 }
 
@@ -522,13 +524,13 @@ bool gp_train_keeps_best(const gp_train_options *options)
            (options->output_network == GP_OUTPUT_AUTO && options->validation_patience > 0);
 }
 
-/* What is left of the initial rate in this step, without the warm-up. */
+/* Return the schedule's factor for a step after the warm-up. */
 static double schedule_factor(const gp_train_options *options, const gp_train_place *place)
 {
     uint64_t warmup = (uint64_t)options->learn_rate_warmup;
     double final = options->learn_rate_final_factor, drops = place->epoch - 1, share = 1.0;
 
-    /* From 0 in the first step after the warm-up to 1 in the last step of all. */
+    /* 0 in the first step after the warm-up, 1 in the last step. */
     if (place->steps > warmup + 1)
         share = (double)(place->step - warmup - 1) / (double)(place->steps - warmup - 1);
     switch ((gp_learn_rate_schedule)options->learn_rate_schedule) {

@@ -189,8 +189,8 @@ static void cut_log(const char *why)
     cuts_unlogged = 0;
 }
 
-static ssize_t (*next_recv)(int, void *, size_t,
-                            int); /* recv() of the C library, or of a preloaded library */
+/* recv() of the C library, or of a preloaded library. */
+static ssize_t (*next_recv)(int, void *, size_t, int);
 
 __attribute__((constructor)) static void next_find(void)
 {

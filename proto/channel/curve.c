@@ -112,12 +112,12 @@ static gp_status sync_and_rename(int fd, const char *aside, const char *path, bo
     if (slash != NULL)
         slash[slash == directory] = '\0';
 
-    /* Ignore a failure: the file is in place, but its name may not survive a power failure. */
+    /* Ignore a failure: the file is in place, but the name may not survive a power failure. */
     (void)gp_directory_sync(slash != NULL ? directory : ".");
     return GP_OK;
 }
 
-/* Write a file atomically. The temporary file has mode 0600 from its creation: O_EXCL creates it,
+/* Write a file atomically. The temporary file has mode 0600 from the start: O_EXCL creates it,
  * and a umask can only remove bits. */
 static gp_status file_write(const char *path, const gp_buffer *text, bool replace, gp_error *err)
 {

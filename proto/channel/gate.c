@@ -103,7 +103,7 @@ static gate_link *link_find(gp_gate *gate, int fd)
     return NULL;
 }
 
-/* Free an entry, and queue its peer for gp_gate_next_gone(). */
+/* Free an entry, and queue the peer for gp_gate_next_gone(). */
 static void link_forget(gp_gate *gate, gate_link *link)
 {
     if (link->peer.bytes != 0 && gate->gone_count < LINKS_MAX)
@@ -163,7 +163,7 @@ static void cut_log(gp_gate *gate, const char *key, gp_cut why)
     gate->unlogged = 0;
 }
 
-/* Count, log and shut down a connection by its descriptor. */
+/* Count, log and shut down a connection by descriptor. */
 static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
 {
     int copy = link_copy(gate, fd);
@@ -177,7 +177,7 @@ static void fd_cut(gp_gate *gate, int fd, gp_cut why, const char *key)
     cut_log(gate, key, why);
 }
 
-/* Shut down a connection, and mute its key if the peer broke a message rule. */
+/* Shut down a connection, and mute the key if the peer broke a message rule. */
 static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
 {
     fd_cut(gate, link->fd, why, link->key);
@@ -196,7 +196,7 @@ static uint32_t links_silent(const gp_gate *gate)
     return count;
 }
 
-/* Close the oldest connection without a message. A client needs milliseconds for its handshake, so
+/* Close the oldest connection without a message. A client needs milliseconds for a handshake, so
  * strangers can only keep it out by connecting faster than that. */
 static void silent_cut(gp_gate *gate)
 {
@@ -336,7 +336,7 @@ static double refilled(double now, double rate, double seconds)
     return filled < rate * RATE_BURST ? filled : rate * RATE_BURST;
 }
 
-/* Count a message of `bytes` against the rate of its key.
+/* Count a message of `bytes` against the rate of a key.
  *
  * GP_EBUSY: over the limit, drop the message.
  * GP_ELIMIT: RATE_DROPPED_MAX messages were dropped; disconnect. */
@@ -374,7 +374,7 @@ static uint32_t links_of(const gp_gate *gate, const char *key)
 }
 
 /* Return the connection that `frame` came from; NULL: closed since. Process pending events first:
- * the connection may be new, or its descriptor reused. */
+ * the connection may be new, or the descriptor reused. */
 static gate_link *link_of(gp_gate *gate, zmq_msg_t *frame)
 {
     int fd = zmq_msg_get(frame, ZMQ_SRCFD), copy;

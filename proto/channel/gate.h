@@ -5,7 +5,7 @@
  * connected nor a message that never ends, and it cannot disconnect one peer. The guard combines
  * three sources: the socket monitor gives the descriptor of each new connection, a message gives
  * the descriptor that it came from, and the kernel counts the bytes received on it. So a connection
- * that sends bytes but no message can be detected. shutdown(2) on its descriptor ends it, and
+ * that sends bytes but no message can be detected. shutdown(2) on the descriptor ends it, and
  * ZeroMQ then discards the partial message.
  *
  * A connection is closed if it
@@ -39,14 +39,14 @@ void gp_gate_watch(gp_gate *gate);
 /* Return the time until the next check; -1: no connection to check. */
 int gp_gate_patience_ms(const gp_gate *gate);
 
-/* Check a complete message of `bytes`; `frame` is any of its frames. GP_OK sets *owner to the key
+/* Check a complete message of `bytes`; `frame` is any frame of it. GP_OK sets *owner to the key
  * owner.
  *
  * GP_EPERM: the key is not on the list any more; the connection has been closed.
  * GP_EBUSY: over the rate limit of the key; the caller must drop the message. */
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner);
 
-/* Count a malformed message; `frame` is any of its frames. */
+/* Count a malformed message; `frame` is any frame of it. */
 void gp_gate_offend(gp_gate *gate, void *frame);
 
 /* Disconnect a peer; the other functions are described in channel.h. */

@@ -1,3 +1,4 @@
+/* Read claim files, and decide which devices `--devices auto` uses (device_holder.h). */
 #include "proto/device/device_holder.h"
 
 #include <ctype.h>
@@ -44,7 +45,8 @@ static size_t file_read(int folder, const char *path, char *text, size_t bytes)
     return strlen(text);
 }
 
-/* A number may be another process's by now: ours have the worker's name, as far as the kernel keeps it (15 bytes). */
+/* Return whether the process is a worker, by the name in /proc (at most 15 bytes). The pid in a
+ * claim may have been reused. */
 static bool is_worker(uint32_t pid)
 {
     char path[40], name[32];
@@ -85,7 +87,8 @@ void gp_device_list_holders(gp_device_list *list, const char *device_dir)
     }
 }
 
-/* A worker of ours, or what one runs: its commands are its descendants. */
+/* Return whether the process is a worker or a descendant of one: commands run as descendants of a
+ * worker. */
 static bool is_ours(uint32_t pid)
 {
     for (int level = 0; level < FAMILY_MAX && pid > 1; level++) {
@@ -100,6 +103,8 @@ static bool is_ours(uint32_t pid)
     return false;
 }
 
+/* Return whether other users' processes compute on the device and use more than a tenth of the
+ * memory (or an unknown amount). */
 static bool others_compute(const gp_device *device, char *why, size_t bytes)
 {
     uint32_t own[GP_DEVICE_PIDS_MAX], count = 0;

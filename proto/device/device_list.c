@@ -1,3 +1,4 @@
+/* Read, write and assess lists of GPUs (device_list.h). */
 #include "proto/device/device_list.h"
 
 #include <stdio.h>
@@ -61,12 +62,13 @@ gp_status gp_device_list_write(const gp_device_list *list, gp_buffer *out, gp_er
 
 /* ---- reading ---- */
 
-/* The member as text into out; cut to fit, because names of devices are for people. */
+/* Copy a text member; truncate it if it does not fit. */
 static void read_text(const gp_json *object, const char *key, char *out, size_t bytes)
 {
     snprintf(out, bytes, "%s", gp_json_text(gp_json_member(object, key), ""));
 }
 
+/* Read an integer member in [0, max]; a missing member is 0. */
 static gp_status read_count(const gp_json *object, const char *key, int64_t max, uint64_t *out, gp_error *err)
 {
     const gp_json *member = gp_json_member(object, key);
@@ -100,6 +102,7 @@ static void read_pids(gp_device *device, const gp_json *pids)
     }
 }
 
+/* Return the compute mode with this name; GP_COMPUTE_UNKNOWN: no such mode. */
 static gp_compute_mode read_mode(const char *name)
 {
     int mode = GP_COMPUTE_DEFAULT;
@@ -192,7 +195,7 @@ gp_status gp_device_list_read(gp_device_list *out, const char *text, size_t byte
             err->code = GP_EPROTO;
         return GP_EPROTO;
     }
-    list = gp_calloc(1, sizeof(*list)); /* too large for the stack of a thread */
+    list = gp_calloc(1, sizeof(*list)); /* too large for a thread stack */
     if (list == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for a device list");
     else

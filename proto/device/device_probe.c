@@ -1,3 +1,4 @@
+/* Run the device probe as a child process with a timeout (device_probe.h). */
 #include "proto/device/device_probe.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@ extern char **environ;
 
 #define FALLBACK "CPU workers are used; `--devices cpu` skips the probe"
 
-enum { GRACE_MS = 200 }; /* for a killed child to end; one stuck in the driver does not */
+enum { GRACE_MS = 200 }; /* time for a killed child to exit; a child stuck in the driver does not */
 
 bool gp_device_probe_needed(void)
 {
@@ -35,10 +36,11 @@ bool gp_device_probe_needed(void)
 /* A running probe. */
 typedef struct child {
     pid_t pid;
-    int pidfd, output; /* output: the read end of its standard output */
+    int pidfd, output; /* output: read end of the probe's standard output */
 } child;
 
-/* Its own process group, so that helpers a driver library starts are killed with it. */
+/* Start the probe in a new process group, so that helper processes of a driver library can be
+ * killed with it. */
 static gp_status child_start(child *out, const char *program, const char *option, gp_error *err)
 {
     char *arguments[] = { (char *)(uintptr_t)program, (char *)(uintptr_t)option, NULL };
@@ -62,7 +64,7 @@ static gp_status child_start(child *out, const char *program, const char *option
     return GP_OK;
 }
 
-/* All that is in the pipe now.  GP_OK with *ended: end of file. */
+/* Append all available output to `text`. *ended is set at end of file. */
 static gp_status child_read(child *probe, gp_buffer *text, bool *ended, gp_error *err)
 {
     char piece[4096];
@@ -104,11 +106,13 @@ static gp_status child_listen(child *probe, gp_buffer *text, int timeout_ms, gp_
             return gp_fail(err, GP_ETIMEDOUT,
                            "the device probe did not answer within %g s; the driver may hang; " FALLBACK,
                            timeout_ms / 1000.0);
-        over = gp_timeout_left(timeout) == 0; /* then poll once more: this process may have been suspended */
+
+        /* then poll once more: this process may have been suspended */
+        over = gp_timeout_left(timeout) == 0;
     }
 }
 
-/* Reap it, killing it first unless it ended by itself; wait_status is 0 when it cannot be told. */
+/* Reap the probe; if `killed`, kill it first. *wait_status is 0 if the exit status is unknown. */
 static void child_end(child *probe, bool killed, int *wait_status)
 {
     struct pollfd ended = { .fd = probe->pidfd, .events = POLLIN };
@@ -127,7 +131,7 @@ static void child_end(child *probe, bool killed, int *wait_status)
         close(probe->pidfd);
 }
 
-/* What `program option` printed. */
+/* Run `program option` and append the output to `text`. */
 static gp_status child_ask(gp_buffer *text, const char *program, const char *option, int timeout_ms,
                            gp_error *err)
 {

@@ -1,7 +1,7 @@
-/* device_probe.h -- ask a child process which devices there are.
+/* List the GPUs through a child process.
  *
- * The driver's libraries hang, crash and forbid fork() after their first call, so no process of ours loads them
- * to look: `gradpool-worker --probe` does, prints a device list (device_list.h) and exits. */
+ * Driver libraries can hang, crash, and break fork() after their first call. So only the child
+ * `gradpool-worker --probe` loads them; it prints a device list (device_list.h) and exits. */
 #ifndef GP_DEVICE_PROBE_H
 #define GP_DEVICE_PROBE_H
 
@@ -11,22 +11,26 @@
 #include "common/base/text/json.h"
 #include "proto/device/device_list.h"
 
-/* A driver that is being loaded can take seconds; so can the engine's libraries, the first time. */
+/* Timeouts. Loading a driver, or the engine's libraries for the first time, can take seconds. */
 enum { GP_DEVICE_PROBE_MS = 10000, GP_DEVICE_EXAMINE_MS = 60000 };
 
-/* gp_device_probe_needed -- false where no driver can be: a few stat() calls, microseconds.  True when
- * GRADPOOL_NVML_LIBRARY or GRADPOOL_CUDA_LIBRARY is set, or a driver's node or folder is there. */
+/* Return whether a GPU driver may be installed: GRADPOOL_NVML_LIBRARY or GRADPOOL_CUDA_LIBRARY is
+ * set, or a driver's device node or folder exists. Takes microseconds. */
 bool gp_device_probe_needed(void);
 
-/* gp_device_probe -- run `program --probe` for at most timeout_ms; blocks.  Returns at once with an empty list
- * (source none) when the probe is not needed.
- * GP_ETIMEDOUT: it did not answer and was killed.  GP_EIO: it crashed (the signal is named), failed, or could not be
- * started.  GP_EPROTO: it printed something else.  In all these cases CPU workers still can be used, and the text
- * says so.  *out is unchanged on failure. */
+/* Run `program --probe` and wait up to timeout_ms for the device list. If gp_device_probe_needed()
+ * returns false, return an empty list with source "none" at once. *out is unchanged on failure.
+ *
+ * GP_ETIMEDOUT: no answer in time; the probe was killed.
+ * GP_EIO: the probe crashed (the error names the signal), failed, or could not be started.
+ * GP_EPROTO: malformed output.
+ *
+ * CPU workers remain usable in all these cases, and most error texts say so. */
 gp_status gp_device_probe(gp_device_list *out, const char *program, int timeout_ms, gp_error *err);
 
-/* gp_device_examine -- the same with `program --examine`: what the GPU engine and its libraries are and do here, as JSON
- * (worker/daemon/examine.h), into *out, which the caller frees.  Touches the devices. */
+/* Run `program --examine`, which tests the GPU engine and its libraries on the devices, and return
+ * the JSON report (worker/daemon/examine.h) in *out. The caller frees *out. Errors as for
+ * gp_device_probe(). */
 gp_status gp_device_examine(gp_json **out, const char *program, int timeout_ms, gp_error *err);
 
 #endif

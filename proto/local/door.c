@@ -55,7 +55,7 @@ enum {
     LATE_MS = 500
 };
 
-/* A listening control socket and its connections. */
+/* A listening control socket and all connections to it. */
 struct gp_door {
     gp_listener listener;
     int epoll, timer;

@@ -3,7 +3,7 @@
  *
  * The socket is AF_UNIX, SOCK_SEQPACKET. It does what ZeroMQ cannot: identify the peer process,
  * refuse it with a reason, and report at once that a process exited. A client connects, sends a
- * gp_door_hello, receives a gp_door_reply and keeps the connection open for its lifetime. End of
+ * gp_door_hello, receives a gp_door_reply and keeps the connection open while it runs. End of
  * file tells either side that the other process exited.
  *
  * All structs are sent as they are in memory: both processes run on the same kernel. Their layout
@@ -32,7 +32,7 @@ typedef struct gp_door_hello {
     uint32_t pid;  /* as claimed by the peer; gp_door_event.pid comes from the kernel */
     uint32_t reserved;
 
-    /* Session id. A scheduler that connects to a worker sends its 8-byte epoch and zeros instead;
+    /* Session id. A scheduler that connects to a worker sends an 8-byte epoch and zeros instead;
      * epoch 0: unknown. */
     uint8_t session[16];
 } gp_door_hello;
@@ -82,7 +82,7 @@ typedef enum gp_door_event_kind {
     GP_DOOR_NOTHING, /* no event left; poll again */
     GP_DOOR_KNOCK,   /* valid hello; the caller must call gp_door_admit() or gp_door_refuse() */
     GP_DOOR_REQUEST, /* request from an admitted peer, with or without a descriptor */
-    GP_DOOR_GONE,    /* a peer that had sent its hello exited or closed; its id is invalid now */
+    GP_DOOR_GONE,    /* a peer that had sent its hello exited or closed; the id is invalid now */
 } gp_door_event_kind;
 
 typedef struct gp_door_event {
@@ -146,7 +146,7 @@ bool gp_door_gone(int door_fd);
 /* ---- requests and descriptors, both sides ---- */
 
 /* Send a request with a copy of descriptor fd (-1: none). GP_EPEER: the peer closed the connection.
- * GP_EBUSY: its receive queue is full. */
+ * GP_EBUSY: the receive queue of the peer is full. */
 gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, gp_error *err);
 
 /* Wait up to timeout_ms for a request. The caller owns *fd (-1: no descriptor was sent); with fd

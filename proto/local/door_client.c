@@ -116,8 +116,8 @@ gp_status gp_door_connect(int *out, gp_door_reply *reply, const char *path, cons
     if (status == GP_OK)
         status = listener_check(fd, path, err);
 
-    /* EPIPE: the daemon refused before the hello was sent; its reply is already in the queue.
-     * ECONNRESET: the daemon exited while this connection was in its backlog; reply_wait() reports
+    /* EPIPE: the daemon refused before the hello was sent; the reply is already in the queue.
+     * ECONNRESET: the daemon exited while this connection was in the backlog; reply_wait() reports
      * that. */
     if (status == GP_OK && send(fd, &sent, sizeof(sent), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EPIPE &&
         errno != ECONNRESET)

@@ -42,7 +42,7 @@ static void name_at_first(char *out, size_t bytes, const char *path, pid_t owner
     snprintf(out, bytes, "%.100s.%06x", path, (unsigned)owner & 0xffffffu);
 }
 
-/* Bind the socket under its temporary name, start listening, and rename the file to `path`.
+/* Bind the socket under the temporary name, start listening, and rename the file to `path`.
  *
  * fchmod() before bind() sets the mode with which bind() creates the file. Even without it no other
  * user could connect before chmod(): the directory has mode 0700. */

@@ -79,7 +79,7 @@ void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_T
 void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
                             char out[GP_TEXT_PATH]);
 
-/* Create a directory with mode 0700 if it is missing, and check its type, owner and mode. The
+/* Create a directory with mode 0700 if it is missing, and check type, owner and mode. The
  * parent directory must exist. */
 gp_status gp_directory_secure(const char *path, gp_error *err);
 

@@ -1,4 +1,4 @@
-/* Start a command runner with its socket and its pipe (runner_spawn.h). */
+/* Start a command runner with a socket and a pipe (runner_spawn.h). */
 #include "proto/local/runner_spawn.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static void fd_close(int *fd)
     *fd = -1;
 }
 
-/* Start the process with its descriptors in their fixed places and all others closed. Return 0 or
+/* Start the process with the descriptors in their fixed places and all others closed. Return 0 or
  * an error number. */
 static int process_start(pid_t *pid, int client, int pipe_end, const char *program, uint32_t index,
                          uint32_t incarnation)

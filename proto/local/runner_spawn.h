@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Descriptors that the runner inherits: its end of the socket to the client, and the read end of a
+/* Descriptors that the runner inherits: one end of the socket to the client, and the read end of a
  * pipe. The runner exits when all writers have closed the pipe. */
 enum { GP_RUNNER_CLIENT_FD = 3, GP_RUNNER_WORKER_FD = 4 };
 

@@ -1,7 +1,7 @@
 /* Packets between a client and a command runner.
  *
  * A runner is a process beside a worker that starts commands (worker/exec/runner.h). The client
- * gets its end of an AF_UNIX SOCK_SEQPACKET pair through the worker's control socket; from then on
+ * gets one end of an AF_UNIX SOCK_SEQPACKET pair through the worker's control socket; from then on
  * client and runner communicate directly. One packet is one request or one answer. The structs are
  * sent as they are in memory, because both processes run on the same kernel; static assertions
  * check their layout.
@@ -81,7 +81,7 @@ typedef struct gp_runner_spec {
     uint64_t files_max;             /* soft limit for open files; 0: same as the runner */
 } gp_runner_spec;
 
-/* Write a spec to a new memfd, which the caller closes, and set *bytes to its size.
+/* Write a spec to a new memfd, which the caller closes, and set *bytes to the size.
  *
  * GP_ELIMIT: the spec exceeds a limit above.
  * GP_EINVAL: no arguments, or a relative directory. */
@@ -106,7 +106,7 @@ gp_status gp_runner_answer_send(int socket, gp_runner_answer *answer, gp_error *
  *
  * GP_ETIMEDOUT: no packet is pending.
  * GP_EPEER: end of file.
- * GP_EPROTO: malformed packet; its descriptors have been closed. */
+ * GP_EPROTO: malformed packet; all descriptors have been closed. */
 gp_status gp_runner_ask_receive(int socket, gp_runner_request *request, int fds[GP_RUNNER_FDS],
                                 uint32_t *fd_count, gp_error *err);
 gp_status gp_runner_answer_receive(int socket, gp_runner_answer *answer, gp_error *err);

@@ -1,3 +1,4 @@
+/* Ring buffers in shared memory between client and worker (link.h). */
 #include "proto/task/link.h"
 
 #include <fcntl.h>
@@ -18,26 +19,27 @@
 #define LINK_MAGIC 0x4b4c5047u /* "GPLK" in memory */
 #define LINK_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
-enum { AWAKE, SLEEPS, SLEEPS_PATIENTLY }; /* client_sleeps */
+enum { AWAKE, SLEEPS, SLEEPS_PATIENTLY }; /* client_sleeps values */
 
 enum {
     LINE = 64,
-    PAD = UINT16_MAX, /* a record of this kind fills the end of the ring */
+    PAD = UINT16_MAX, /* record kind that fills a ring's end */
     RING_MASK = GP_LINK_RING_BYTES - 1,
-    FUTEX_SLICE_NS = 100000000, /* a lost wake-up would cost no more than this */
+    FUTEX_SLICE_NS = 100000000, /* longest futex wait; bounds the delay if a wake-up is lost */
 };
 
-/* Positions only grow; a byte is at position & RING_MASK. */
+/* Ring positions only grow; a byte is stored at position & RING_MASK. */
 typedef struct link_ring {
-    _Alignas(LINE) _Atomic uint64_t written; /* the producer's */
-    _Alignas(LINE) _Atomic uint64_t read;    /* the consumer's */
+    _Alignas(LINE) _Atomic uint64_t written; /* written by the producer */
+    _Alignas(LINE) _Atomic uint64_t read;    /* written by the consumer */
 } link_ring;
 
+/* Shared segment layout. Fields written by different sides lie on different cache lines. */
 typedef struct link_segment {
     uint32_t magic, version;
     uint64_t bytes;
     link_ring calls, answers;
-    _Alignas(LINE) _Atomic uint32_t bell; /* the worker's futex: counts the wake-ups */
+    _Alignas(LINE) _Atomic uint32_t bell; /* worker's futex; counts wake-ups */
     _Atomic uint32_t worker_sleeps;
     _Atomic int32_t worker_core;
     _Alignas(LINE) _Atomic uint32_t client_sleeps;
@@ -48,7 +50,7 @@ typedef struct link_segment {
     unsigned char answer_bytes[GP_LINK_RING_BYTES];
 } link_segment;
 
-/* PROTOCOL.md has these. */
+/* PROTOCOL.md documents these offsets. */
 _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, answers) == 192 &&
                    offsetof(link_segment, bell) == 320 && offsetof(link_segment, client_sleeps) == 384 &&
                    offsetof(link_segment, cancel) == 392 && offsetof(link_segment, running) == 448 &&
@@ -56,35 +58,38 @@ _Static_assert(offsetof(link_segment, calls) == 64 && offsetof(link_segment, ans
                    sizeof(link_segment) == 4096 + 2 * GP_LINK_RING_BYTES,
                "the segment is pinned");
 
-/* What one side knows by itself of one ring. */
+/* This side's private state for a ring. */
 typedef struct link_end {
     link_ring *ring;
     unsigned char *bytes;
-    uint64_t position; /* producer: end of what is reserved; consumer: begin of what is not dropped */
-    uint64_t seen;     /* producer: `read` when last looked at; consumer: `written` */
-    uint32_t next;     /* consumer: bytes of the record that was given */
-    uint64_t last;     /* producer: where the record reserved last begins */
+
+    /* producer: end of reserved records; consumer: start of the oldest record not dropped */
+    uint64_t position;
+    uint64_t seen; /* last value read of ring->read (producer) or ring->written (consumer) */
+    uint32_t next; /* consumer: current record's size */
+    uint64_t last; /* producer: start of the last reserved record */
 } link_end;
 
 struct gp_link {
     link_segment *segment;
     link_end out, in;
     bool worker;
-    int bell; /* worker: the client's eventfd */
+    int bell; /* worker: client's wakeup eventfd */
     bool spin;
     gp_spin patience;
-    uint32_t bell_seen; /* worker: the futex word before it looked for work */
+    uint32_t bell_seen; /* worker: futex value before it last looked for work */
 };
 
-/* The part of a record that both kinds have in common. */
+/* Common header of gp_call and gp_answer. */
 typedef struct link_record {
     uint32_t bytes;
     uint16_t kind;
     uint16_t flags;
 } link_record;
 
-/* ---- making ---- */
+/* ---- opening ---- */
 
+/* Map the segment and assign the rings to this side's directions. */
 static gp_status link_wrap(gp_link **out, int fd, bool worker, gp_error *err)
 {
     gp_link *link = gp_calloc(1, sizeof(*link));
@@ -176,6 +181,8 @@ void gp_link_free(gp_link *link)
 
 /* ---- producing ---- */
 
+/* Return the free bytes in a ring. Reload the peer's position only if the cached one does not
+ * suffice. */
 static uint64_t room(link_end *end, uint64_t needed)
 {
     uint64_t used = end->position - end->seen;
@@ -184,7 +191,9 @@ static uint64_t room(link_end *end, uint64_t needed)
         end->seen = atomic_load_explicit(&end->ring->read, memory_order_acquire);
         used = end->position - end->seen;
     }
-    return used > GP_LINK_RING_BYTES ? 0 : GP_LINK_RING_BYTES - used; /* a wild `read` leaves no room */
+
+    /* an invalid `read` leaves no room */
+    return used > GP_LINK_RING_BYTES ? 0 : GP_LINK_RING_BYTES - used;
 }
 
 void *gp_link_reserve(gp_link *link, size_t payload_bytes)
@@ -204,7 +213,7 @@ void *gp_link_reserve(gp_link *link, size_t payload_bytes)
     }
     gp_call *record = (void *)(out->bytes + (out->position & RING_MASK));
 
-    /* Both kinds of record have bytes first and 64 bytes of header. */
+    /* gp_call and gp_answer both have 64 bytes and start with `bytes`. */
     memset((void *)record, 0, sizeof(*record));
     record->bytes = (uint32_t)bytes;
     if (link->worker)
@@ -226,11 +235,12 @@ void gp_link_ring(gp_link *link)
     link_segment *segment = link->segment;
 
     atomic_thread_fence(
-        memory_order_seq_cst); /* what was committed, before the look whether anybody sleeps */
+        memory_order_seq_cst); /* Order the commit before the check whether the peer sleeps. */
     if (link->worker) {
         if (atomic_load_explicit(&segment->client_sleeps, memory_order_relaxed) != 0 &&
             atomic_exchange(&segment->client_sleeps, 0) != 0)
-            eventfd_write(link->bell, 1); /* fails only if many wake-ups are pending */
+            /* EAGAIN: the counter is at the maximum, so the client is awake */
+            eventfd_write(link->bell, 1);
     } else if (atomic_load_explicit(&segment->worker_sleeps, memory_order_relaxed) != 0 &&
                atomic_exchange(&segment->worker_sleeps, 0) != 0) {
         gp_link_wake(link);
@@ -244,7 +254,8 @@ static gp_status ring_broken(gp_error *err, const char *how)
     return gp_fail(err, GP_EPROTO, "the ring of a link is corrupt: %s", how);
 }
 
-/* The checked header of the record at the position, into *bytes, which is read once: it can change at any time. */
+/* Check the record header at `at` and set *bytes to the record size. The size is read from the
+ * segment once, because the peer can change it at any time. */
 static gp_status record_check(const gp_link *link, const unsigned char *at, uint64_t available,
                               uint32_t *bytes, gp_error *err)
 {
@@ -325,7 +336,7 @@ bool gp_link_revoke(gp_link *link, uint64_t position)
     uint32_t queued = GP_CALL_QUEUED;
     gp_call *call = (void *)(link->out.bytes + (position & RING_MASK));
 
-    /* Dropped already: the place may hold another call by now. */
+    /* The call has been dropped, and the memory may hold another call by now. */
     if (position - read >= GP_LINK_RING_BYTES || position >= link->out.position)
         return false;
     return atomic_compare_exchange_strong(&call->state, &queued, GP_CALL_REVOKED);
@@ -336,7 +347,8 @@ bool gp_link_begun(const gp_link *link, uint64_t position)
     uint64_t read = atomic_load_explicit(&link->out.ring->read, memory_order_acquire);
     const gp_call *call = (const void *)(link->out.bytes + (position & RING_MASK));
 
-    /* dropped: the worker reads again after it has ended a call */
+    /* A dropped record counts as started: the worker advances `read` after it has finished the
+     * call. */
     return position - read >= GP_LINK_RING_BYTES ||
            atomic_load_explicit((const _Atomic uint32_t *)&call->state, memory_order_acquire) ==
                GP_CALL_TAKEN;
@@ -366,7 +378,7 @@ bool gp_link_canceled(const gp_link *link)
 
 /* ---- waiting ---- */
 
-enum { SPIN_RETRY = 64 }; /* one wait of so many spins although the last ones did not pay */
+enum { SPIN_RETRY = 64 }; /* after this number of waits without spinning, try one spin */
 
 int64_t gp_spin_begin(gp_spin *spin)
 {
@@ -379,19 +391,21 @@ int64_t gp_spin_begin(gp_spin *spin)
 
 void gp_spin_end(gp_spin *spin, int64_t waited_ns)
 {
-    /* A sleeper is late by its own wake-up: what would have been short by spinning took up to twice as long. */
+    /* A sleeping side notices an event late. A wait that took up to twice the spin time would
+     * therefore have been short with spinning. */
     if (waited_ns <= 2 * GP_LINK_SPIN_NS)
         spin->ns = GP_LINK_SPIN_NS;
     else
         spin->ns = spin->ns > 2000 ? spin->ns / 4 : 0;
 }
 
+/* Return whether a record is pending. */
 static bool work_waits(const gp_link *link)
 {
     return atomic_load_explicit(&link->in.ring->written, memory_order_acquire) != link->in.position;
 }
 
-/* Whether the wait ended within the time. */
+/* Spin for up to `ns`. Return true if work or a wake-up arrived. */
 static bool worker_spin(gp_link *link, int64_t begin_ns, int64_t ns)
 {
     const link_segment *segment = link->segment;
@@ -406,6 +420,7 @@ static bool worker_spin(gp_link *link, int64_t begin_ns, int64_t ns)
     return true;
 }
 
+/* Sleep on the futex until a wake-up, or for at most FUTEX_SLICE_NS. */
 static void worker_sleep(gp_link *link, int64_t timeout_ns)
 {
     link_segment *segment = link->segment;
@@ -414,7 +429,9 @@ static void worker_sleep(gp_link *link, int64_t timeout_ns)
 
     atomic_store(&segment->worker_sleeps, 1);
     atomic_thread_fence(memory_order_seq_cst);
-    if (!work_waits(link)) { /* looked at after the announcement: who commits now rings */
+
+    /* checked after worker_sleeps was set: a client that commits from now on sends a wake-up */
+    if (!work_waits(link)) {
         slice = (struct timespec){ .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
         syscall(SYS_futex, &segment->bell, FUTEX_WAIT, link->bell_seen, &slice, NULL, 0);
     }

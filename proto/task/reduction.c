@@ -1,3 +1,4 @@
+/* Reduction arithmetic and the accumulator tree (reduction.h). */
 #include "proto/task/reduction.h"
 
 #include <math.h>
@@ -26,6 +27,7 @@ size_t gp_reduce_element_bytes(gp_reduce_kind kind)
     return 0;
 }
 
+/* Fill `into` with copies of an element. */
 static void fill(void *into, const void *element, size_t size, size_t bytes)
 {
     for (size_t at = 0; at + size <= bytes; at += size)
@@ -52,7 +54,8 @@ void gp_reduce_identity(gp_reduce_kind kind, void *into, size_t bytes)
     }
 }
 
-/* One loop per kind; memcpy in and out because accumulators lie anywhere in records. */
+/* Each kind has a separate loop. memcpy() loads and stores the elements, because accumulators in
+ * records may be unaligned. */
 #define COMBINE(name, type, expression)                                                                      \
     static void combine_##name(unsigned char *into, const unsigned char *from, size_t bytes)                 \
     {                                                                                                        \
@@ -107,7 +110,7 @@ void gp_reduce_combine(gp_reduce_kind kind, void *into, const void *from, size_t
     }
 }
 
-/* ---- the tree ---- */
+/* ---- tree ---- */
 
 uint32_t gp_tree_block(uint64_t total)
 {
@@ -139,23 +142,24 @@ uint64_t gp_tree_end(gp_tree_node node)
     return (node.index + 1) << node.level;
 }
 
-/* ---- joining nodes ---- */
+/* ---- combining nodes ---- */
 
+/* A node that is present in the tree. */
 typedef struct tree_entry {
     gp_tree_node node;
-    bool given; /* as half of a pair */
+    bool given; /* belongs to a pair returned by gp_tree_next_pair() */
     void *data;
 } tree_entry;
 
-/* Nodes are disjoint and sorted, so the other half of a node is its neighbour. */
+/* Entries are disjoint and sorted, so sibling nodes are neighbors. */
 struct gp_tree {
     size_t bytes;
     gp_tree_combine_fn combine;
     void *context;
-    uint64_t groups; /* UINT64_MAX: not known */
+    uint64_t groups; /* UINT64_MAX: unknown */
     tree_entry *entries;
     size_t count, capacity;
-    void **spare; /* accumulators for later nodes; as many as entries can have */
+    void **spare; /* unused accumulators for later nodes; capacity as for entries */
     size_t spare_count;
 };
 
@@ -200,7 +204,8 @@ static gp_status tree_grow(gp_tree *tree, gp_error *err)
 
     if (entries != NULL)
         tree->entries = entries;
-    /* Entries and spare accumulators together are never more than the most entries there were. */
+
+    /* Entries and spare accumulators together never exceed the capacity. */
     spare = entries == NULL ? NULL : gp_realloc_array(tree->spare, capacity, sizeof(*spare));
     if (spare == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu parts of a reduction", capacity);
@@ -209,13 +214,13 @@ static gp_status tree_grow(gp_tree *tree, gp_error *err)
     return GP_OK;
 }
 
-/* The first entry that begins at or after that group. */
+/* Return the first entry that starts at or after group `begin`. */
 static size_t tree_find(const gp_tree *tree, uint64_t begin)
 {
     size_t low = 0, high = tree->count;
 
     if (high > 0 && gp_tree_begin(tree->entries[high - 1].node) < begin)
-        return high; /* a worker's groups come in order */
+        return high; /* fast path: groups from one worker arrive in order */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
@@ -227,6 +232,7 @@ static size_t tree_find(const gp_tree *tree, uint64_t begin)
     return low;
 }
 
+/* Remove entry k and keep its accumulator as a spare. */
 static void tree_remove(gp_tree *tree, size_t k)
 {
     tree->spare[tree->spare_count++] = tree->entries[k].data;
@@ -234,7 +240,7 @@ static void tree_remove(gp_tree *tree, size_t k)
     memmove(tree->entries + k, tree->entries + k + 1, (tree->count - k) * sizeof(*tree->entries));
 }
 
-/* Whether entries k and k + 1 are the halves of one node. */
+/* Return whether entries k and k + 1 are halves of one node. */
 static bool tree_halves(const gp_tree *tree, size_t k)
 {
     const gp_tree_node *left, *right;
@@ -251,7 +257,8 @@ static gp_tree_node node_above(gp_tree_node node)
     return (gp_tree_node){ node.level + 1, node.index / 2 };
 }
 
-/* Combine around entry k as far as possible now. */
+/* Combine and lift entry k as far as possible. An entry that was returned in a pair stays
+ * unchanged. */
 static void tree_settle(gp_tree *tree, size_t k)
 {
     for (;;) {
@@ -329,7 +336,7 @@ const void *gp_tree_root(const gp_tree *tree)
     return tree->entries[0].data;
 }
 
-/* ---- combined elsewhere ---- */
+/* ---- combining by the caller ---- */
 
 bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, const void **from)
 {
@@ -345,7 +352,7 @@ bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, con
     return false;
 }
 
-/* The left half of a pair that was given out; count = none. */
+/* Return the left half in a pair that was returned to the caller; tree->count: no such pair. */
 static size_t tree_find_pair(const gp_tree *tree, gp_tree_node node)
 {
     size_t k = tree_find(tree, gp_tree_begin(node));

@@ -1,18 +1,19 @@
-/* reduction.h -- reductions whose bits depend on neither schedule nor number of workers; both sides have this.
+/* Deterministic reductions: the result is bitwise identical for any schedule and worker count.
+ * Client and worker share this code.
  *
- * The iterations of a loop are cut into *groups* of a fixed length, counted from 0.  One group is reduced in order
- * into one accumulator, by one worker.  Accumulators are combined by a fixed binary tree: the node (level, index)
- * is the groups [index << level, (index + 1) << level), its left half combined with its right half; where the right
- * half lies beyond the last group, it is the left half.  So each combination, and its order, follows from the number
- * of iterations alone.
+ * A loop's iterations are split into groups with a fixed length, counted from 0. One worker reduces
+ * a group in order into one accumulator. A fixed binary tree combines the accumulators. Node
+ * (level, index) covers the groups [index << level, (index + 1) << level) and combines a left half
+ * with a right half, or is only the left half if the right half lies beyond the last group. So the
+ * iteration count alone determines all combinations and their order.
  *
  *     level 2   (2,0)=============.         5 groups: ((0 1) (2 3)) 4
  *     level 1   (1,0)===.   (1,1)===.
  *     group     0   1       2   3       4
  *
- * A chunk of a loop is whole groups; the worker answers with the accumulators of the largest nodes that the chunk
- * is made of, which are determined by its first and last group.  The client joins those of all chunks, whatever
- * the order in which they come. */
+ * A loop chunk consists of whole groups. The worker returns the accumulators for the largest nodes
+ * inside the chunk; first and last group determine these nodes. The client combines the nodes from
+ * all chunks, in whichever order they arrive. */
 #ifndef GP_REDUCTION_H
 #define GP_REDUCTION_H
 
@@ -25,71 +26,82 @@
 
 /* ---- arithmetic ---- */
 
-size_t gp_reduce_element_bytes(gp_reduce_kind kind); /* 0: no such kind */
+size_t gp_reduce_element_bytes(gp_reduce_kind kind); /* Return the element size; 0: invalid kind. */
 
-/* What changes nothing when it is combined with: 0, 1, or an infinity.  bytes: a multiple of the element's. */
+/* Fill an accumulator with the identity element: 0, 1, or an infinity. bytes: a multiple of the
+ * element size. */
 void gp_reduce_identity(gp_reduce_kind kind, void *into, size_t bytes);
 
-/* into := into o from, elementwise; sums of integers are modulo 2^64; MIN and MAX of anything and NaN are NaN.
- * Neither needs to be aligned. */
+/* Compute into := into op from, element by element. Integer sums wrap modulo 2^64; MIN and MAX with
+ * a NaN are NaN. The operands need no alignment. */
 void gp_reduce_combine(gp_reduce_kind kind, void *into, const void *from, size_t bytes);
 
-/* ---- the tree ---- */
+/* ---- tree ---- */
 
 enum {
-    GP_TREE_LEVELS = 48,        /* iterations are fewer than 2^48 */
-    GP_TREE_GROUPS_MAX = 65536, /* of a loop whose length is known */
-    GP_TREE_BLOCK_ENDLESS = 8,  /* iterations of a group when the length is not known */
+    GP_TREE_LEVELS = 48,        /* a loop has fewer than 2^48 iterations */
+    GP_TREE_GROUPS_MAX = 65536, /* for a loop with known length */
+    GP_TREE_BLOCK_ENDLESS = 8,  /* iterations per group for a loop with unknown length */
 };
 
 #define GP_LOOP_ITERATIONS_MAX ((uint64_t)1 << GP_TREE_LEVELS)
 
-/* Iterations of one group, for a loop of `total` (0 = not known): the smallest power of two that makes at most
- * GP_TREE_GROUPS_MAX groups. */
+/* Return the iterations per group for a loop with `total` iterations (0: unknown): the smallest
+ * power of two that yields at most GP_TREE_GROUPS_MAX groups. */
 uint32_t gp_tree_block(uint64_t total);
 
+/* Tree node: covers the groups [index << level, (index + 1) << level). */
 typedef struct gp_tree_node {
     uint32_t level;
     uint64_t index;
 } gp_tree_node;
 
-/* The largest node that begins at group `first` and lies before group `last`; first < last. */
+/* Return the largest node that starts at group `first` and ends at or before `last` (first <
+ * last). */
 gp_tree_node gp_tree_part(uint64_t first, uint64_t last);
-uint64_t gp_tree_begin(gp_tree_node node); /* its first group */
-uint64_t gp_tree_end(gp_tree_node node);   /* the one after its last */
+uint64_t gp_tree_begin(gp_tree_node node); /* Return a node's first group. */
+uint64_t gp_tree_end(gp_tree_node node);   /* Return the group after a node's last group. */
 
-/* ---- joining nodes ---- */
+/* ---- combining nodes ---- */
 
 typedef struct gp_tree gp_tree;
 
-/* into := into o from. */
+/* Compute into := into op from. */
 typedef void (*gp_tree_combine_fn)(void *context, void *into, const void *from, size_t bytes);
 
-/* gp_tree_new -- an empty tree.
- *   bytes    of an accumulator
- *   combine  called as soon as both halves of a node are there; NULL: gp_tree_next_pair() says what is to be combined
- * GP_ENOMEM. */
+/* Create an empty tree.
+ *
+ *   bytes    accumulator size
+ *   combine  called as soon as both halves of a node are present; NULL: the caller combines the
+ *            pairs that gp_tree_next_pair() returns
+ *
+ * GP_ENOMEM: out of memory. */
 gp_status gp_tree_new(gp_tree **out, size_t bytes, gp_tree_combine_fn combine, void *context, gp_error *err);
-void gp_tree_free(gp_tree *tree); /* accepts NULL */
+void gp_tree_free(gp_tree *tree); /* Free a tree; accepts NULL. */
 void gp_tree_clear(gp_tree *tree);
 
-/* gp_tree_add -- the accumulator of a node (copied).  GP_EPROTO: some of its groups are there already. */
+/* Add a copy of a node's accumulator. GP_EPROTO: the tree already covers some of these groups, or
+ * the node lies beyond all iterations. GP_ENOMEM: out of memory. */
 gp_status gp_tree_add(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err);
 
-/* The number of groups is known now; from here on nodes at the end have no right half. */
+/* Set the group count. From now on nodes at the end have no right half. */
 void gp_tree_close(gp_tree *tree, uint64_t groups);
 
-/* Nodes that are there, in order; data is valid until the next call that changes the tree. */
+/* Return how many nodes are present, or one node in group order. *data is valid until the tree
+ * changes. */
 size_t gp_tree_count(const gp_tree *tree);
 gp_tree_node gp_tree_at(const gp_tree *tree, size_t k, const void **data);
 
-/* The whole loop's accumulator; NULL: not all is there, or not yet combined. */
+/* Return the whole loop's accumulator; NULL: nodes are missing or not yet combined. */
 const void *gp_tree_root(const gp_tree *tree);
 
-/* Without a combine function: two halves that were not given out before; false = none.  *node is the whole; *into
- * and *from are valid until the next call that changes the tree. */
+/* Get a pair of halves that has not been returned before, for trees without a combine function.
+ * *node is the combined node. *into and *from are valid until the tree changes. Return false if no
+ * pair is ready. */
 bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, const void **from);
-/* ... and what they make (copied).  GP_EPROTO: that pair was not given out. */
+
+/* Store a copy of the combined accumulator. GP_EPROTO: gp_tree_next_pair() did not return this
+ * pair. */
 gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* scratch.h -- a directory of its own for a test of sockets, short enough for any socket path. */
+/* Temporary directory for a test with sockets; the path is short enough for any socket path. */
 #ifndef GP_SCRATCH_H
 #define GP_SCRATCH_H
 
@@ -29,7 +29,7 @@ __attribute__((destructor)) static void scratch_remove(void)
         perror("rm");
 }
 
-/* "<scratch>/name"; four calls' results are valid at a time. */
+/* Return the path of `name` in the scratch directory. The last four results stay valid. */
 __attribute__((unused)) static const char *scratch_path(const char *name)
 {
     static char paths[4][512];
@@ -40,7 +40,7 @@ __attribute__((unused)) static const char *scratch_path(const char *name)
     return path;
 }
 
-/* Names in it. */
+/* Return the number of entries in the scratch directory, hidden ones excluded. */
 __attribute__((unused)) static int scratch_entries(void)
 {
     DIR *dir = opendir(scratch_dir);

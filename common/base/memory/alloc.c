@@ -1,3 +1,4 @@
+/* Counted allocation functions. Atomic counters allow calls from any thread. */
 #include "common/base/memory/alloc.h"
 
 #include <assert.h>
@@ -9,11 +10,11 @@
 
 enum { HUGE_PAGE = 2 << 20 };
 
-static _Atomic uint64_t calls;
-static _Atomic int64_t live;
-static _Atomic uint64_t fail_countdown;
+static _Atomic uint64_t calls;          /* see gp_alloc_stats */
+static _Atomic int64_t live;            /* see gp_alloc_stats */
+static _Atomic uint64_t fail_countdown; /* allocations until one fails; 0: no failure injected */
 
-/* Counts the call; true when the test hook wants this one to fail. */
+/* Count one allocation. Return whether gp_alloc_fail_nth() selected it to fail. */
 static bool alloc_refused(void)
 {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
@@ -25,6 +26,7 @@ static bool alloc_refused(void)
     return false;
 }
 
+/* Count a live block and return it; NULL is passed through. */
 static void *alloc_counted(void *block)
 {
     if (block != NULL)
@@ -43,7 +45,8 @@ void *gp_calloc(size_t count, size_t size)
         return NULL;
     if (count == 0 || size == 0)
         count = size = 1;
-    if (count > SIZE_MAX / size) /* calloc checks it too, but a sanitizer's ends the program */
+    /* calloc() also detects the overflow, but a sanitizer's calloc() aborts the process. */
+    if (count > SIZE_MAX / size)
         return NULL;
     return alloc_counted(calloc(count, size));
 }
@@ -61,6 +64,8 @@ void *gp_realloc_array(void *old, size_t count, size_t size)
     return old == NULL ? alloc_counted(block) : block;
 }
 
+/* The array is full whenever count is 0 or a power of two of at least 16, so the capacity follows
+ * from the count. */
 void *gp_array_grow(void *array, size_t count, size_t size)
 {
     const size_t least = 16;
@@ -70,7 +75,8 @@ void *gp_array_grow(void *array, size_t count, size_t size)
     return gp_realloc_array(array, count < least ? least : 2 * count, size);
 }
 
-/* Before a block is touched; refused: small pages do too. */
+/* Request huge pages for a new block, before the first write. Failure is harmless: the kernel then
+ * uses small pages. */
 static void pages_huge(void *block, size_t bytes)
 {
 #if defined(MADV_HUGEPAGE)

@@ -1,3 +1,4 @@
+/* Implement buffer.h: reallocation by doubling, with a size limit and a terminating NUL. */
 #include "common/base/memory/buffer.h"
 
 #include <stdarg.h>
@@ -29,7 +30,8 @@ gp_status gp_buffer_reserve(gp_buffer *buffer, size_t more, gp_error *err)
     if (more > buffer->bytes_max || buffer->bytes > buffer->bytes_max - more)
         return gp_fail(err, GP_ELIMIT, "%zu + %zu bytes are over the limit of %zu", buffer->bytes, more,
                        buffer->bytes_max);
-    size_t needed = buffer->bytes + more + 1; /* the NUL */
+    /* One more byte for the NUL. */
+    size_t needed = buffer->bytes + more + 1;
 
     if (needed <= buffer->capacity)
         return GP_OK;
@@ -60,6 +62,7 @@ gp_status gp_buffer_append(gp_buffer *buffer, const void *data, size_t bytes, gp
     return GP_OK;
 }
 
+/* Format twice: the first pass only measures the length. */
 gp_status gp_buffer_printf(gp_buffer *buffer, gp_error *err, const char *format, ...)
 {
     va_list arguments;

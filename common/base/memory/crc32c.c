@@ -1,9 +1,11 @@
+/* Compute CRC32C with the SSE4.2 instruction, or with tables on other processors. */
 #include "common/base/memory/crc32c.h"
 
 #include <string.h>
 
-enum { POLYNOMIAL = (int)0x82f63b78u }; /* reversed */
+enum { POLYNOMIAL = (int)0x82f63b78u }; /* bits in reversed order */
 
+/* Update a CRC bit by bit, without tables. */
 static uint32_t crc_bytewise(uint32_t crc, const uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -16,6 +18,7 @@ static uint32_t crc_bytewise(uint32_t crc, const uint8_t *data, size_t bytes)
 
 #if defined(__x86_64__)
 
+/* Update a CRC with the crc32 instruction, 8 bytes at a time. */
 __attribute__((target("sse4.2"))) static uint32_t crc_instruction(uint32_t crc, const uint8_t *data,
                                                                   size_t bytes)
 {
@@ -40,7 +43,7 @@ uint32_t gp_crc32c(uint32_t crc, const void *data, size_t bytes)
 
 #else
 
-/* Eight tables: eight bytes at a time (Kounavis and Berry, 2005). */
+/* Slicing-by-8 tables: one step consumes eight bytes (Kounavis and Berry, 2005). */
 static uint32_t tables[8][256];
 
 __attribute__((constructor)) static void tables_make(void)

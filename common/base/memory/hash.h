@@ -1,12 +1,14 @@
-/* hash.h -- FNV-1a, 64 bits (Fowler, Noll, Vo).  Checkpoints and cached files hold such hashes: it never changes. */
+/* FNV-1a hash, 64 bits (Fowler, Noll, Vo). Checkpoints and cached files contain such hashes, so the
+ * function must never change. */
 #ifndef GP_HASH_H
 #define GP_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define GP_HASH_BEGIN UINT64_C(0xcbf29ce484222325) /* the hash of no bytes */
+#define GP_HASH_BEGIN UINT64_C(0xcbf29ce484222325) /* hash of the empty string */
 
+/* Return the hash of all bytes so far: those summarized in `hash`, followed by `data`. */
 static inline uint64_t gp_hash_add(uint64_t hash, const void *data, size_t bytes)
 {
     const uint8_t *byte = data;
@@ -16,7 +18,7 @@ static inline uint64_t gp_hash_add(uint64_t hash, const void *data, size_t bytes
     return hash;
 }
 
-/* As eight bytes, the lowest first, on any machine. */
+/* Add a number to a hash as eight little-endian bytes, whatever the byte order of the machine. */
 static inline uint64_t gp_hash_add_number(uint64_t hash, uint64_t number)
 {
     uint8_t byte[8];

@@ -1,7 +1,9 @@
-/* secret.c -- the memfd holds this header, then NAME=value texts with their NULs.
+/* Implement secret.h: a memfd contains a secrets_head and then NAME=value strings, each with a NUL.
  *
- * A write makes `version` odd, writes, and makes it even again: a reader that saw an odd one, or two different ones, looks
- * again; the sum tells what a writer that died halfway has left. */
+ * The version number makes updates atomic for readers (a sequence lock). A writer makes it odd,
+ * writes the content, and makes it even again. A reader that sees an odd version, or two different
+ * versions, reads again. The checksum detects content that a writer left incomplete when it was
+ * killed. */
 #include "common/base/memory/secret.h"
 
 #include <errno.h>
@@ -18,22 +20,25 @@
 #include "common/base/clock.h"
 #include "common/base/memory/crc32c.h"
 
+/* read attempts, 1 ms apart; lowest descriptor number for the adopted memfd */
 enum { LOOKS_MAX = 100, OURS_FROM = 64 };
 
+/* Header at the memfd's start. */
 typedef struct secrets_head {
     char magic[8];
-    uint64_t version; /* odd: being written */
-    uint32_t bytes, sum;
+    uint64_t version;    /* sequence number; odd: a write is in progress */
+    uint32_t bytes, sum; /* text size and CRC32C */
 } secrets_head;
 
+/* Complete memfd content. */
 typedef struct secrets_page {
     secrets_head head;
     char text[GP_SECRETS_BYTES_MAX];
 } secrets_page;
 
 static const char secrets_magic[8] = "gpsec 1";
-static int adopted = -1;
-static bool guarded_files;
+static int adopted = -1;   /* this process's memfd, see gp_secrets_adopt(); -1: none */
+static bool guarded_files; /* core files exclude all memory; the process stays dumpable */
 
 extern char **environ;
 
@@ -44,7 +49,8 @@ void gp_secret_wipe(void *bytes, size_t count)
 
 void gp_secret_guard(void)
 {
-    /* Not RLIMIT_CORE: a core that is piped to a program does not look at it, and children would inherit it. */
+    /* RLIMIT_CORE is not sufficient: the kernel ignores the limit if it pipes core files to a
+     * program, and child processes inherit it. */
     if (!guarded_files)
         (void)prctl(PR_SET_DUMPABLE, 0);
 }
@@ -55,7 +61,8 @@ void gp_secret_guard_files(void)
 
     if (guarded_files || prctl(PR_GET_DUMPABLE) != 0)
         return;
-    (void)prctl(PR_SET_DUMPABLE, 1); /* before that its files in /proc are root's */
+    /* Before this call, root owns this process's files in /proc. */
+    (void)prctl(PR_SET_DUMPABLE, 1);
     fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
     guarded_files = fd >= 0 && write(fd, "0", 1) == 1;
     if (fd >= 0)
@@ -64,6 +71,7 @@ void gp_secret_guard_files(void)
         (void)prctl(PR_SET_DUMPABLE, 0);
 }
 
+/* Return whether a page's magic, size, final NUL and checksum are valid. */
 static bool page_is_sound(const secrets_page *page)
 {
     return memcmp(page->head.magic, secrets_magic, sizeof(secrets_magic)) == 0 &&
@@ -72,7 +80,8 @@ static bool page_is_sound(const secrets_page *page)
            gp_crc32c(0, page->text, page->head.bytes) == page->head.sum;
 }
 
-/* What is there, whole; false: nothing is. */
+/* Read a consistent page. Repeat for up to LOOKS_MAX ms while a writer is active. false: the
+ * descriptor cannot be read, or has no valid content. */
 static bool page_read(int fd, secrets_page *page)
 {
     for (int look = 0; look < LOOKS_MAX; look++) {
@@ -93,6 +102,8 @@ static bool write_at(int fd, const void *data, size_t bytes, size_t at)
     return pwrite(fd, data, bytes, (off_t)at) == (ssize_t)bytes;
 }
 
+/* Write page->text and a new header; the file header explains the write order. If the previous
+ * writer was killed, the version is odd and stays odd until the last write. */
 static gp_status page_write(int fd, secrets_page *page, gp_error *err)
 {
     uint64_t version = 0;
@@ -136,6 +147,8 @@ gp_status gp_secrets_new(int *out, gp_error *err)
     return GP_OK;
 }
 
+/* Append NAME=value to the page, with the value from the environment. Error messages contain the
+ * name but never the value. A name with '=' is not printed either: it may contain a value. */
 static gp_status variable_add(secrets_page *page, const char *name, size_t length, gp_error *err)
 {
     char copy[GP_SECRET_NAME_BYTES_MAX];
@@ -193,7 +206,8 @@ gp_status gp_secrets_copy(int to, int from, gp_error *err)
     return status;
 }
 
-/* Where few descriptors are allowed, as high as that goes. */
+/* Duplicate a descriptor to the number OURS_FROM or above; to a lower one if RLIMIT_NOFILE does not
+ * permit that. -1: errno is set. */
 static int out_of_the_way(int fd)
 {
     static const int from[] = { OURS_FROM, OURS_FROM / 4, STDERR_FILENO + 3 };
@@ -261,7 +275,7 @@ const char *gp_secrets_names(char text[GP_SECRETS_NAMES_BYTES])
     return text;
 }
 
-/* Whether the list "A,B" names the variable of NAME=value. */
+/* Return whether a comma-separated name list contains the variable in "NAME=value". */
 static bool is_listed(const char *names, const char *variable)
 {
     size_t wanted = strcspn(variable, "=");

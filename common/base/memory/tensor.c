@@ -1,3 +1,4 @@
+/* Implement tensor.h: element types, shapes, and ground-truth descriptions. */
 #include "common/base/memory/tensor.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* tensor.h -- shape and element type; the data lives elsewhere.  Dimensions are outermost first. */
+/* Tensor shapes and element types, without tensor data. Dimensions are ordered from the outermost
+ * to the innermost. */
 #ifndef GP_TENSOR_H
 #define GP_TENSOR_H
 
@@ -8,15 +9,18 @@
 
 #include "common/base/error.h"
 
+/* Element types. The numbers start at 1, so that a zeroed value is invalid. */
 typedef enum gp_dtype { GP_F32 = 1, GP_F64 = 2, GP_U8 = 3, GP_I32 = 4, GP_I64 = 5, GP_BF16 = 6 } gp_dtype;
 
-enum { GP_RANK_MAX = 6 };
+enum { GP_RANK_MAX = 6 }; /* maximum rank */
 
+/* Tensor shape. */
 typedef struct gp_shape {
-    uint32_t rank;            /* 0 = a scalar */
-    int64_t dim[GP_RANK_MAX]; /* each >= 0 */
+    uint32_t rank;            /* number of dimensions; 0: scalar */
+    int64_t dim[GP_RANK_MAX]; /* outermost first; each >= 0 */
 } gp_shape;
 
+/* Return a shape with the given dimensions. */
 static inline gp_shape gp_shape1(int64_t a)
 {
     return (gp_shape){ 1, { a } };
@@ -34,12 +38,15 @@ static inline gp_shape gp_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
     return (gp_shape){ 4, { a, b, c, d } };
 }
 
-/* What a network is computed in; parameters, gradients of parameters, moments, losses and every sum are float32 or wider.
- *   F32   strictly: no product of fewer bits
- *   BF16  activations, their gradients and packed weights have 8 significant bits and the range of float32
- *   TF32  as F32, but the factors of products may be rounded to 11 significant bits
- *   F16   as BF16, but 11 significant bits and a largest number of 65504: gradients of activations are of a scaled loss
- * Numbers go on the wire. */
+/* Arithmetic of a network. Parameters, their gradients, optimizer moments, losses and sums are
+ * always float32 or wider.
+ *   F32   float32; no product is computed with fewer bits
+ *   BF16  activations, their gradients and packed weights have 8 significant bits and float32's
+ *         exponent range
+ *   TF32  like F32, but factors in products may be rounded to 11 significant bits
+ *   F16   like BF16 with 11 significant bits and largest value 65504; gradients of activations
+ *         therefore belong to a scaled loss
+ * The numbers appear in the network protocol. */
 typedef enum gp_precision {
     GP_PRECISION_F32,
     GP_PRECISION_BF16,
@@ -47,36 +54,41 @@ typedef enum gp_precision {
     GP_PRECISION_F16,
     GP_PRECISION_COUNT
 } gp_precision;
-extern const char *const gp_precision_names[]; /* "f32", "bf16", "tf32", "fp16", NULL: words of options */
 
-size_t gp_dtype_bytes(gp_dtype type);
-const char *gp_dtype_name(gp_dtype type); /* "float32" */
+/* option values "f32", "bf16", "tf32", "fp16"; NULL */
+extern const char *const gp_precision_names[];
 
-/* Number of elements; the shape must have passed gp_shape_check(). */
+size_t gp_dtype_bytes(gp_dtype type);     /* size of one element */
+const char *gp_dtype_name(gp_dtype type); /* "float32"; "unknown" for an invalid type */
+
+/* Return the number of elements. Shapes from outside must have passed gp_shape_check(), which
+ * excludes an overflow. */
 int64_t gp_shape_count(const gp_shape *shape);
+
+/* Return whether rank and all dimensions are equal. */
 bool gp_shape_equal(const gp_shape *a, const gp_shape *b);
 
-/* GP_ELIMIT when a dimension is negative or the number of elements passes count_max. */
+/* Check a shape received from outside. GP_ELIMIT: the rank exceeds GP_RANK_MAX, a dimension is
+ * negative, or there are more than count_max elements. */
 gp_status gp_shape_check(const gp_shape *shape, int64_t count_max, gp_error *err);
 
-/* "20x26x26" into text, which is returned. */
+/* Write a shape such as "20x26x26" into text, and return text. */
 char *gp_shape_format(const gp_shape *shape, char *text, size_t bytes);
 
-/* What a sample is to be answered with: the ground truth that a loss compares with. */
+/* Ground truth of one sample, which a loss compares with the network's output. */
 typedef struct gp_target {
-    gp_dtype
-        dtype; /* GP_I32: indices of classes, -1 where there is none; GP_F32: values, NaN where there is none */
-    gp_shape shape;   /* of one sample: [] one for the sample, [H, W] one for each pixel, [C, H, W] ... */
-    uint32_t classes; /* that indices are below; 0 of values */
+    gp_dtype dtype;   /* GP_I32: class indexes, -1: missing. GP_F32: values, NaN: missing */
+    gp_shape shape;   /* per sample: [] one value, [H, W] one per pixel, [C, H, W] ... */
+    uint32_t classes; /* class count (GP_I32); 0: values (GP_F32) */
 } gp_target;
 
-/* Bytes of one sample's targets, packed one behind the other. */
+/* Return the size of one sample's targets, packed without gaps. */
 size_t gp_targets_bytes(const gp_target *targets, uint32_t count);
 
-/* Count the elements of one sample's packed targets that are missing: indices below 0, and NaN. */
+/* Count the missing elements in one sample's packed targets: negative class indexes and NaN. */
 uint64_t gp_targets_missing(const gp_target *targets, uint32_t count, const void *packed);
 
-/* "float32 3x8x8", "int32 per sample" into text, which is returned; several with " and " between. */
+/* Write a description such as "float32 3x8x8 and int32 per sample" into text, and return text. */
 char *gp_targets_format(const gp_target *targets, uint32_t count, char *text, size_t bytes);
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement cached.h. */
 #include "common/base/system/cached.h"
 
 #include <dirent.h>
@@ -15,8 +16,9 @@
 #include "common/base/memory/crc32c.h"
 #include "common/base/system/directory.h"
 
-enum { HEAD_MAX = GP_CACHED_WORD_MAX + 10 };
+enum { HEAD_MAX = GP_CACHED_WORD_MAX + 10 }; /* WORD, blank, 8 digits, newline */
 
+/* Write a cache file's first line. Return the length. */
 static size_t head_write(char head[HEAD_MAX + 1], const char *word, const void *data, size_t bytes)
 {
     return (size_t)snprintf(head, HEAD_MAX + 1, "%.*s %08" PRIx32 "\n", GP_CACHED_WORD_MAX, word,
@@ -25,7 +27,8 @@ static size_t head_write(char head[HEAD_MAX + 1], const char *word, const void *
 
 /* ---- reading ---- */
 
-/* A plain file of ours, whole, with a NUL behind it. */
+/* Read a whole regular file of this user and add a NUL. O_NOFOLLOW and O_NONBLOCK: another user may
+ * have put a symbolic link or FIFO in the directory. */
 static gp_status file_read(const char *path, size_t bytes_max, char **out, size_t *bytes, gp_error *err)
 {
     struct stat facts;
@@ -80,6 +83,7 @@ gp_status gp_cached_read(char **out, size_t *bytes, const char *path, const char
 
 /* ---- writing ---- */
 
+/* Remove a directory's oldest visible file if the directory has more than `most` files. */
 static void files_prune(const char *directory, uint32_t most)
 {
     struct timespec oldest = { 0 };
@@ -106,6 +110,7 @@ static void files_prune(const char *directory, uint32_t most)
         unlink(victim);
 }
 
+/* Write head and data to `scratch`, and rename it to `path`. */
 static gp_status file_write(const char *path, const char *scratch, const char *head, size_t head_bytes,
                             const void *data, size_t bytes, gp_error *err)
 {
@@ -144,14 +149,15 @@ gp_status gp_cached_write(const char *path, const char *word, const void *data, 
     return status;
 }
 
-/* ---- where ---- */
+/* ---- location ---- */
 
 gp_status gp_cache_path(char *path, size_t path_bytes, const char *what, const char *name, gp_error *err)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *middle = "";
     int length;
 
-    if (cache == NULL || cache[0] != '/') { /* the XDG rule: relative ones are ignored */
+    /* The XDG specification requires relative paths to be ignored. */
+    if (cache == NULL || cache[0] != '/') {
         if (home == NULL || home[0] != '/')
             return gp_fail(err, GP_ENOENT,
                            "there is no cache directory: neither XDG_CACHE_HOME nor HOME is set");

@@ -1,3 +1,4 @@
+/* Implement cgroup.h: walk from this process's group up to the mount point. */
 #include "common/base/system/cgroup.h"
 
 #include <ctype.h>
@@ -20,7 +21,8 @@ bool gp_line_read(const char *path, char *text, size_t bytes)
     return read;
 }
 
-/* Read a file of one number. UINT64_MAX: there is no such file, or no number in it ("max", -1). */
+/* Read a file that contains a number. UINT64_MAX: there is no such file, or the content is not a
+ * nonnegative number ("max", -1). */
 static uint64_t number_read(const char *folder, const char *file)
 {
     char path[1200], text[64];
@@ -33,9 +35,12 @@ static uint64_t number_read(const char *folder, const char *file)
 
 /* ---- groups ---- */
 
-/* Take the limits of one group's folder into account. version: 1 or 2. */
+/* Update *least with one group's limits.
+ *   folder   group directory
+ *   version  cgroup version, 1 or 2 */
 typedef void group_visit(void *least, const char *folder, int version);
 
+/* Return whether a comma-separated list contains the controller. */
 static bool has_controller(const char *list, const char *controller)
 {
     const size_t bytes = strlen(controller);
@@ -46,7 +51,7 @@ static bool has_controller(const char *list, const char *controller)
     return false;
 }
 
-/* Visit a group and those above it. */
+/* Visit a group and all ancestors up to the mount point. */
 static void ancestors_visit(const char *mount, const char *group, group_visit *visit, void *least,
                             int version)
 {
@@ -62,7 +67,8 @@ static void ancestors_visit(const char *mount, const char *group, group_visit *v
     }
 }
 
-/* Lines of /proc/self/cgroup are "NUMBER:CONTROLLERS:GROUP"; version 2 has no controllers. */
+/* Visit the groups of this process that have the controller. Lines of /proc/self/cgroup are
+ * "NUMBER:CONTROLLERS:GROUP"; for version 2 CONTROLLERS is empty. */
 static void groups_visit(const char *controller, group_visit *visit, void *least)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
@@ -89,6 +95,7 @@ static void groups_visit(const char *controller, group_visit *visit, void *least
 
 /* ---- limits ---- */
 
+/* Apply a group's CPU quota: quota divided by period, rounded down to at least 1. */
 static void cpus_visit(void *least, const char *folder, int version)
 {
     uint32_t *cpus = least;
@@ -127,7 +134,8 @@ static void memory_visit(void *least, const char *folder, int version)
     uint64_t used = number_read(folder, version == 2 ? "memory.current" : "memory.usage_in_bytes");
     uint64_t left = used < limit ? limit - used : 0;
 
-    if (limit >= (uint64_t)1 << 60) /* version 1 writes a large number for "no limit" */
+    /* Version 1 reports a very large number if there is no limit. */
+    if (limit >= (uint64_t)1 << 60)
         return;
     memory->limit = limit < memory->limit ? limit : memory->limit;
     if (used != UINT64_MAX)

@@ -1,5 +1,7 @@
-/* cgroup.h -- limits of the control groups of this process: the strictest from its own group up to the mount, which
- * inside a container is its own group.  Versions 1 and 2. */
+/* Read the CPU and memory limits of this process's control groups, versions 1 and 2.
+ *
+ * The effective limit is the strictest one between the process's own group and the mount point. In
+ * a container the mount point usually is the container's own group. */
 #ifndef GP_CGROUP_H
 #define GP_CGROUP_H
 
@@ -7,17 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Return how many processors' worth of time is allowed, at least 1. UINT32_MAX: there is no limit. */
+/* Return the CPU quota in processors, at least 1. UINT32_MAX: no limit. */
 uint32_t gp_cgroup_cpus(void);
 
-/* Bytes; UINT64_MAX: there is no limit. */
+/* Memory limit and remaining memory, in bytes. UINT64_MAX: no limit. */
 typedef struct gp_cgroup_memory {
     uint64_t limit, left;
 } gp_cgroup_memory;
 
+/* Read the memory limit. Limit and remainder may come from different groups. */
 gp_cgroup_memory gp_cgroup_memory_read(void);
 
-/* Read the first line of a file, without its end. false: the file cannot be read; text is "". */
+/* Read a file's first line, without the newline. false: the file cannot be read, and text is "". */
 bool gp_line_read(const char *path, char *text, size_t bytes);
 
 #endif

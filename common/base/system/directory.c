@@ -1,3 +1,4 @@
+/* Implement directory.h. */
 #include "common/base/system/directory.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@ static bool is_directory(const char *path)
     return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-/* The first `length` bytes of the path. */
+/* Create all directories in the path's first `length` bytes. */
 static gp_status make(const char *path, size_t length, mode_t mode, gp_error *err)
 {
     char part[PATH_MAX];
@@ -27,7 +28,10 @@ static gp_status make(const char *path, size_t length, mode_t mode, gp_error *er
         if ((at == length || part[at] == '/') && part[at - 1] != '/') {
             part[at] = '\0';
             int saved = mkdir(part, mode) == 0 ? 0 : errno;
-            /* Of one that is there a file system may say other things than EEXIST (EROFS, EACCES). */
+
+            /* Ignore the error if the directory exists. File systems do not always report EEXIST
+             * then: a read-only one may report EROFS, and a parent without write permission
+             * EACCES. */
             if (saved != 0 && !is_directory(part)) {
                 errno = saved == EEXIST ? ENOTDIR : saved;
                 if (at == length)

@@ -1,4 +1,4 @@
-/* directory.h -- directories made together with those above them. */
+/* Create directories together with missing parents. */
 #ifndef GP_DIRECTORY_H
 #define GP_DIRECTORY_H
 
@@ -6,11 +6,14 @@
 
 #include "common/base/error.h"
 
-/* gp_directory_make -- path and whatever is missing above it, with this mode less the umask, as mkdir -p does.  One that is
- * there keeps its mode.  GP_EIO: which one could not be made, and why; GP_ELIMIT: the path is too long. */
+/* Create a directory and all missing parents, like mkdir -p. Existing directories keep their mode.
+ *   path  directory
+ *   mode  permissions, reduced by the umask
+ * GP_EIO: a directory cannot be created; the message names it and the reason. GP_ELIMIT: the path
+ * is too long. */
 gp_status gp_directory_make(const char *path, mode_t mode, gp_error *err);
 
-/* gp_directory_make_above -- the same for all but the last name of the path, which is to be a file's. */
+/* Like gp_directory_make() for a file's parent directory. */
 gp_status gp_directory_make_above(const char *path, mode_t mode, gp_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement fault.h. */
 #include "common/base/system/fault.h"
 
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 
 #include "common/base/text/log.h"
 
+/* Limits: fault count, point name length; exit status for the action "exit". */
 enum { FAULTS_MAX = 8, FAULT_NAME_MAX = 31, FAULT_EXIT = 9 };
 
 typedef enum fault_action { FAULT_KILL, FAULT_STOP, FAULT_EXIT_NOW, FAULT_HANG, FAULT_ACTIONS } fault_action;
@@ -23,11 +25,12 @@ const gp_fault_entry gp_fault_points[] = {
     { 0 }
 };
 
+/* An armed fault. */
 typedef struct fault {
     const gp_fault_entry *entry;
     fault_action action;
-    uint32_t index, incarnation; /* 0 = any */
-    _Atomic uint32_t left;       /* passings until it acts; 0 = spent */
+    uint32_t index, incarnation; /* 0: any */
+    _Atomic uint32_t left;       /* passes until the action; 0: action performed */
 } fault;
 
 bool gp_fault_armed;
@@ -52,7 +55,7 @@ static bool action_find(fault_action *out, const char *name)
     return false;
 }
 
-/* One "POINT:N:ACTION[@INDEX[.INCARNATION]]". */
+/* Parse one "POINT:N:ACTION[@INDEX[.INCARNATION]]", terminated by a comma or NUL. */
 static bool fault_parse(const char *text, fault *out)
 {
     char point[FAULT_NAME_MAX + 1], action[8];
@@ -109,7 +112,7 @@ gp_status gp_fault_arm(gp_fault_process process, uint32_t index, uint32_t incarn
     return gp_fault_setup(getenv("GRADPOOL_FAULT"), process, index, incarnation, err);
 }
 
-/* For the test that waits for it. */
+/* Append the fault to the file in GRADPOOL_FAULT_TOLD, for the test that waits for the fault. */
 static void fault_tell(const fault *f)
 {
     const char *path = getenv("GRADPOOL_FAULT_TOLD");
@@ -121,6 +124,7 @@ static void fault_tell(const fault *f)
     close(fd);
 }
 
+/* Log the fault and perform the action. Returns only after SIGSTOP and SIGCONT. */
 static void fault_act(const fault *f)
 {
     gp_log_event(
@@ -150,6 +154,9 @@ void gp_fault_pass(const char *point)
 
         if (strcmp(point, faults[i].entry->point) != 0)
             continue;
+
+        /* Several threads can pass the point at the same time; exactly one thread changes the count
+         * from 1 to 0 and performs the action. */
         while (left != 0 && !atomic_compare_exchange_weak(&faults[i].left, &left, left - 1))
             ;
         if (left == 1)

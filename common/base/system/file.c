@@ -1,3 +1,4 @@
+/* Implement file.h. */
 #include "common/base/system/file.h"
 
 #include <errno.h>
@@ -63,7 +64,8 @@ bool gp_write_all(int fd, const void *data, size_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0)
-            errno = ENOSPC; /* it says nothing of its own */
+            /* write() sets no errno if it returns 0. */
+            errno = ENOSPC;
         if (n <= 0)
             return false;
         at += n;
@@ -86,7 +88,8 @@ bool gp_directory_sync(const char *directory)
 
 gp_status gp_file_open(int *out, size_t *bytes, const char *path, size_t bytes_max, gp_error *err)
 {
-    /* Without O_NONBLOCK, opening a FIFO waits for a writer. On a regular file the flag has no effect. */
+    /* Without O_NONBLOCK, opening a FIFO waits for a writer. On a regular file the flag has no
+     * effect. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     struct stat facts;
     gp_status status = GP_OK;
@@ -134,8 +137,8 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
 
 /* ---- drafts ---- */
 
-/* The path that a write to `path` reaches. stat() follows links under the kernel's rules (fs.protected_symlinks), which
- * realpath() alone does not ask for. */
+/* Find the file that a write to `path` would reach, and whether to write in place. stat() checks
+ * the kernel's rules for symbolic links (fs.protected_symlinks); realpath() alone does not. */
 static gp_status path_resolve(gp_file_draft *draft, const char *path, gp_error *err)
 {
     struct stat link, target;
@@ -159,6 +162,7 @@ static gp_status path_resolve(gp_file_draft *draft, const char *path, gp_error *
     return GP_OK;
 }
 
+/* Build a draft's temporary name FILE.tmp-PID. */
 static void temporary_name(char name[PATH_MAX], const gp_file_draft *draft)
 {
     size_t bytes = strlen(draft->path);
@@ -184,7 +188,8 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
         snprintf(name, sizeof(name), "%.*s", slash == NULL ? 1 : (int)(slash - out->path + 1),
                  slash == NULL ? "." : out->path);
         out->fd = open(name, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-        out->named = out->fd < 0; /* not every file system has O_TMPFILE */
+        /* This file system has no O_TMPFILE. */
+        out->named = out->fd < 0;
         temporary_name(name, out);
         if (out->named)
             out->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -192,7 +197,8 @@ gp_status gp_file_draft_open(gp_file_draft *out, const char *path, gp_error *err
     return out->fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot create %s", path);
 }
 
-/* Give a file without a name its temporary one. */
+/* Give a file created with O_TMPFILE the temporary name, as linkat() cannot replace existing
+ * files. */
 static gp_status draft_name(gp_file_draft *draft, const char *name, gp_error *err)
 {
     char self[40];
@@ -211,7 +217,8 @@ gp_status gp_file_draft_commit(gp_file_draft *draft, gp_error *err)
     gp_status status = GP_OK;
 
     temporary_name(name, draft);
-    if (fsync(draft->fd) != 0 && !draft->in_place) /* pipes and devices have nothing to sync */
+    /* fsync() fails on pipes and devices, which have nothing to sync. */
+    if (fsync(draft->fd) != 0 && !draft->in_place)
         status = gp_fail_errno(err, GP_EIO, "cannot write %s", draft->path);
     gp_fault_point("file-written");
     if (status == GP_OK && !draft->in_place && !draft->named)

@@ -1,3 +1,4 @@
+/* Implement memory_kills.h. */
 #include "common/base/system/memory_kills.h"
 
 #include <inttypes.h>
@@ -6,9 +7,10 @@
 
 #include "common/base/clock.h"
 
+/* interval between readings; limit for /proc/PID/cgroup */
 enum { WATCH_MS = 1000, CGROUPS_BYTES = 4096 };
 
-/* Return the value of "oom_kill N" in the file; UINT64_MAX: the file has no such line. */
+/* Return N from the line "oom_kill N" in a file. UINT64_MAX: the file has no such line. */
 static uint64_t kills_in(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -25,7 +27,7 @@ static uint64_t kills_in(const char *path)
     return found;
 }
 
-/* Use root/folder/GROUP/file if it counts kills. */
+/* Choose root/folder/GROUP/file if it contains a count. false: it does not. */
 static bool path_try(gp_memory_kills *out, const char *root, const char *folder, const char *group,
                      const char *file)
 {
@@ -39,7 +41,7 @@ static bool path_try(gp_memory_kills *out, const char *root, const char *folder,
     return true;
 }
 
-/* Whether the controllers "cpu,memory" of a version 1 hierarchy have `memory`. */
+/* Return whether a version 1 controller list, such as "cpu,memory", contains `memory`. */
 static bool has_memory(const char *controllers, size_t bytes)
 {
     for (size_t at = 0; at <= bytes; at += strcspn(controllers + at, ",:") + 1)
@@ -52,7 +54,7 @@ static bool has_memory(const char *controllers, size_t bytes)
 void gp_memory_kills_find(gp_memory_kills *out, const char *cgroups, const char *root)
 {
     strcpy(out->path, "/proc/vmstat");
-    /* Lines of "NUMBER:CONTROLLERS:GROUP"; version 2 has the number 0 and no controllers. */
+    /* Lines are "NUMBER:CONTROLLERS:GROUP". Version 2 has number 0 and no controllers. */
     for (const char *line = cgroups; *line != '\0';) {
         size_t bytes = strcspn(line, "\n"), first = strcspn(line, ":\n"), second;
         char group[sizeof(out->path)];
@@ -71,6 +73,7 @@ void gp_memory_kills_find(gp_memory_kills *out, const char *cgroups, const char 
     }
 }
 
+/* Choose the file for a running process; see gp_memory_kills_find(). */
 static void kills_find(gp_memory_kills *out, uint32_t pid)
 {
     char path[40], cgroups[CGROUPS_BYTES];

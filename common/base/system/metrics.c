@@ -1,3 +1,4 @@
+/* Confusion matrices: counting, packing for the network, and derived metrics. */
 #include "common/base/metrics.h"
 
 #include <inttypes.h>
@@ -18,7 +19,7 @@ gp_status gp_confusion_new(gp_confusion **out, uint32_t class_count, const char 
                        class_count, GP_CONFUSION_CLASSES_MAX);
     for (uint32_t i = 0; i < class_count; i++)
         text += class_names != NULL ? strlen(class_names[i]) + 1 : sizeof("4095");
-    /* Names and their bytes are one block. */
+    /* One block contains the name pointer array, followed by the names. */
     gp_confusion *matrix = gp_calloc(1, sizeof(*matrix));
     const char **names = gp_malloc(class_count * sizeof(*names) + text);
     uint64_t *counts = gp_calloc((size_t)class_count * class_count, sizeof(*counts));
@@ -70,7 +71,7 @@ uint64_t gp_confusion_count(gp_confusion *matrix, const int32_t *truth, const in
     uint64_t counted = 0;
 
     for (size_t i = 0; i < count; i++) {
-        /* Negative ones are large without their sign. */
+        /* Negative classes become large unsigned numbers, so this comparison rejects them too. */
         if ((uint32_t)truth[i] >= classes || (uint32_t)predicted[i] >= classes)
             continue;
         matrix->counts[(size_t)truth[i] * classes + (size_t)predicted[i]]++;
@@ -79,7 +80,7 @@ uint64_t gp_confusion_count(gp_confusion *matrix, const int32_t *truth, const in
     return counted;
 }
 
-/* ---- on the wire ---- */
+/* ---- network format ---- */
 
 static void number_put(uint8_t *bytes, uint64_t value, int count)
 {
@@ -121,7 +122,8 @@ gp_status gp_confusion_unpack(gp_confusion *into, const void *cells, size_t byte
 
     if (bytes % GP_CONFUSION_CELL_BYTES != 0)
         return gp_fail(err, GP_EPROTO, "%zu bytes are no whole number of cells of a confusion matrix", bytes);
-    for (int add = 0; add < 2; add++) /* all is looked at before anything is added */
+    /* The first pass checks all cells; the second one adds them. */
+    for (int add = 0; add < 2; add++)
         for (size_t i = 0; i < count; i++) {
             const uint8_t *cell = (const uint8_t *)cells + i * GP_CONFUSION_CELL_BYTES;
             const uint64_t truth = number_get(cell, 4), predicted = number_get(cell + 4, 4),
@@ -143,14 +145,18 @@ gp_status gp_confusion_unpack(gp_confusion *into, const void *cells, size_t byte
     return GP_OK;
 }
 
-/* ---- what is read off it ---- */
+/* ---- derived metrics ---- */
 
+/* Return part / whole. NaN: whole is 0. */
 static double ratio(double part, double whole)
 {
     return whole > 0 ? part / whole : NAN;
 }
 
-/* right = n[i][i], truth = the sum of its row, predicted = that of its column. */
+/* Compute the metrics of a class.
+ *   right      n[i][i]
+ *   truth      row i sum
+ *   predicted  column i sum */
 static gp_class_metrics class_of(uint64_t right, uint64_t truth, uint64_t predicted)
 {
     return (gp_class_metrics){
@@ -176,7 +182,7 @@ gp_class_metrics gp_confusion_class(const gp_confusion *matrix, uint32_t index)
     return class_of(matrix->counts[index * classes + index], truth, predicted);
 }
 
-/* A mean over what is a number. */
+/* Weighted mean of all values that are not NaN. */
 typedef struct mean {
     double sum, weight;
 } mean;
@@ -196,7 +202,8 @@ gp_metrics gp_confusion_metrics(const gp_confusion *matrix)
     mean recall = { 0 }, precision = { 0 }, f1 = { 0 }, iou = { 0 }, weighted = { 0 };
     gp_metrics all = { 0 };
 
-    for (size_t i = 0; i < classes; i++) /* one walk along the memory: a large matrix is larger than caches */
+    /* Read the matrix once, in memory order: a large matrix does not fit in the caches. */
+    for (size_t i = 0; i < classes; i++)
         for (size_t j = 0; j < classes; j++) {
             rows[i] += matrix->counts[i * classes + j];
             columns[j] += matrix->counts[i * classes + j];

@@ -1,4 +1,4 @@
-/* metrics_put.h -- a confusion matrix inside other JSON, and as bytes on the wire. */
+/* Serialize a confusion matrix: in a JSON document, and as bytes for the network. */
 #ifndef GP_METRICS_PUT_H
 #define GP_METRICS_PUT_H
 
@@ -6,18 +6,21 @@
 #include "common/base/text/json.h"
 #include "common/base/metrics.h"
 
-/* Members of GP_CONFUSION_JSON, into the object that is open. */
-void gp_confusion_put_means(gp_json_writer *writer,
-                            const gp_metrics *metrics); /* all but count and accuracy */
-void gp_confusion_put_per_class(gp_json_writer *writer, const gp_confusion *matrix); /* "per_class": [...] */
+/* Write all gp_metrics members except count and accuracy into the open JSON object. */
+void gp_confusion_put_means(gp_json_writer *writer, const gp_metrics *metrics);
 
-/* The cells that are not 0, in order: {u32 true class, u32 predicted class, u64 count}, little-endian; so a part of the data
- * has at most as many cells as samples, whatever the number of classes. */
+/* Write the GP_CONFUSION_JSON array "per_class" into the open JSON object. */
+void gp_confusion_put_per_class(gp_json_writer *writer, const gp_confusion *matrix);
+
 enum { GP_CONFUSION_CELL_BYTES = 16 };
+
+/* Append all nonzero cells in row-major order: {u32 true class, u32 predicted class, u64 count},
+ * little-endian. The number of cells is at most the number of samples, even for many classes. */
 gp_status gp_confusion_pack(const gp_confusion *matrix, gp_buffer *cells, gp_error *err);
 
-/* gp_confusion_unpack -- add cells that came from elsewhere; all or none.
- * GP_EPROTO: not whole cells, not in order, a class out of range, a count of 0 or one that passes 2^64. */
+/* Add packed cells received from another process. All cells are checked before the first is added.
+ * GP_EPROTO: incomplete or unordered cells, class out of range, a zero count, or a count
+ * overflow. */
 gp_status gp_confusion_unpack(gp_confusion *into, const void *cells, size_t bytes, gp_error *err);
 
 #endif

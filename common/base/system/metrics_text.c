@@ -1,4 +1,4 @@
-/* metrics_text.c -- a confusion matrix for people, for spreadsheets and for programs. */
+/* Format a confusion matrix as a text table, CSV or JSON. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,13 +10,14 @@
 #include "common/base/system/metrics_put.h"
 #include "common/base/printable.h"
 
+/* Limits: classes in a table, lines in a confusion list, name width, buffer for a number. */
 enum { TABLE_CLASSES_MAX = 32, CONFUSIONS_MAX = 20, NAME_COLUMNS_MAX = 24, NUMBER_TEXT = 24 };
 
 #define TEXT_BYTES_MAX ((size_t)1 << 30)
 
 /* ---- tables ---- */
 
-/* Columns on a terminal: of UTF-8, bytes that begin a character. */
+/* Return the width of UTF-8 text in characters, by counting lead bytes. */
 static int columns_of(const char *text)
 {
     int columns = 0;
@@ -26,8 +27,10 @@ static int columns_of(const char *text)
     return columns;
 }
 
-/* Append at most NAME_COLUMNS_MAX characters of a number or a class name, padded with blanks to `width`. Class names
- * come from data sets, and these tables go to terminals. */
+/* Append a class name or number, cut to NAME_COLUMNS_MAX characters and padded with spaces. Class
+ * names come from data sets, so unprintable characters are replaced.
+ *   width         minimum width
+ *   to_the_right  align to the right */
 static gp_status cell_put(gp_buffer *text, const char *cell, int width, bool to_the_right, gp_error *err)
 {
     char clean[4 * NAME_COLUMNS_MAX + 1];
@@ -47,6 +50,7 @@ static gp_status cell_put(gp_buffer *text, const char *cell, int width, bool to_
                             gp_printable(clean), !to_the_right && blanks > 0 ? blanks : 0, "");
 }
 
+/* Return the larger of `width` and the width of a cell. */
 static int width_of(const char *cell, int width)
 {
     const int columns = columns_of(cell) < NAME_COLUMNS_MAX ? columns_of(cell) : NAME_COLUMNS_MAX;
@@ -54,6 +58,7 @@ static int width_of(const char *cell, int width)
     return columns > width ? columns : width;
 }
 
+/* Write the matrix as a table. Each column is as wide as necessary for the content. */
 static gp_status table_put(gp_buffer *text, const gp_confusion *matrix, gp_error *err)
 {
     static const char corner[] = "true \\ predicted";
@@ -87,12 +92,13 @@ static gp_status table_put(gp_buffer *text, const gp_confusion *matrix, gp_error
     return status == GP_OK ? gp_buffer_append(text, "\n", 1, err) : status;
 }
 
-/* A cell beside the diagonal. */
+/* A cell outside the diagonal. */
 typedef struct confusion {
     uint64_t count;
     uint32_t truth, predicted;
 } confusion;
 
+/* Order cells by descending count, then by class; for qsort(). */
 static int confusion_order(const void *a, const void *b)
 {
     const confusion *x = a, *y = b;
@@ -104,7 +110,7 @@ static int confusion_order(const void *a, const void *b)
     return x->predicted < y->predicted ? -1 : x->predicted > y->predicted;
 }
 
-/* The largest cells beside the diagonal. */
+/* List the largest cells outside the diagonal, for matrices that are too large for a table. */
 static gp_status confusions_put(gp_buffer *text, const gp_confusion *matrix, gp_error *err)
 {
     const uint32_t classes = matrix->class_count;
@@ -136,13 +142,14 @@ static gp_status confusions_put(gp_buffer *text, const gp_confusion *matrix, gp_
     return status;
 }
 
-/* "-" where there is no number. */
+/* Append a ratio; "-" for NaN. */
 static gp_status share_put(gp_buffer *text, double share, gp_error *err)
 {
     return isnan(share) ? gp_buffer_printf(text, err, "  %9s", "-")
                         : gp_buffer_printf(text, err, "  %9.4f", share);
 }
 
+/* Append one class table line. counts: NULL for empty columns. */
 static gp_status classes_line(gp_buffer *text, const char *name, int width, const uint64_t *counts,
                               const double *shares, gp_error *err)
 {

@@ -1,3 +1,4 @@
+/* Implement packet.h. */
 #include "common/base/system/packet.h"
 
 #include <assert.h>
@@ -5,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Control message buffer. The union aligns it for struct cmsghdr. */
 typedef union control_room {
     struct cmsghdr head;
     char room[CMSG_SPACE(sizeof(int) * GP_PACKET_FDS_MAX)];

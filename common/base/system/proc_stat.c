@@ -1,3 +1,4 @@
+/* Implement proc_stat.h. */
 #include "common/base/system/proc_stat.h"
 
 #include <errno.h>
@@ -24,7 +25,10 @@ bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid)
 
     close(fd);
     text[got > 0 ? got : 0] = '\0';
-    at = strrchr(text, ')'); /* the name, field 2, may contain anything */
+
+    /* Field 2, the process name in parentheses, can contain any character, including parentheses
+     * and spaces. Parse from the last parenthesis. */
+    at = strrchr(text, ')');
     *out = (gp_proc_stat){ .state = 'X' };
     if (at != NULL && sscanf(at, ") %c %d %d", &out->state, &parent, &group) == 3) {
         out->parent = parent;

@@ -1,4 +1,4 @@
-/* proc_stat.h -- one line of /proc/PID/stat (proc_pid_stat(5)). */
+/* Parse /proc/PID/stat, see proc_pid_stat(5). */
 #ifndef GP_PROC_STAT_H
 #define GP_PROC_STAT_H
 
@@ -6,16 +6,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Process status. */
 typedef struct gp_proc_stat {
-    char state; /* 'Z': it has ended and was not waited for; 'X': dead */
+    char state; /* 'Z': zombie, exited but not yet reaped; 'X': dead */
     pid_t parent, group;
-    uint64_t start_time; /* clock ticks since boot: with the pid it names a process for ever */
-    /* Size of the address space.  0: the process has exited, or is exiting; the kernel releases the memory of an exiting
-     * process before its files. */
+
+    /* Start time in clock ticks since boot. PID and start time together identify a process
+     * uniquely. */
+    uint64_t start_time;
+
+    /* Address space size. 0: the process has exited or is exiting. The kernel releases an exiting
+     * process's memory before it closes the files. */
     uint64_t address_bytes;
 } gp_proc_stat;
 
-/* gp_proc_stat_read -- false: there is no such process; errno. */
+/* Read a process's status. false: there is no such process; see errno. */
 bool gp_proc_stat_read(gp_proc_stat *out, pid_t pid);
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement process.h. */
 #include "common/base/system/process.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@ int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *
     if (stack_bytes != 0)
         pthread_attr_setstacksize(&attributes, stack_bytes);
     sigfillset(&all);
+    /* Block signals before the thread exists, so that it never handles one. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     problem = pthread_create(out, &attributes, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -50,7 +52,8 @@ int gp_spawn_raise(int *fd, int highest)
 
     close(*fd);
     *fd = raised;
-    return problem == EINVAL ? EMFILE : problem; /* EINVAL: the limit of descriptors is not above `highest` */
+    /* EINVAL: `highest` is at or above RLIMIT_NOFILE. */
+    return problem == EINVAL ? EMFILE : problem;
 }
 
 void gp_daemon_signals(sigset_t *set)

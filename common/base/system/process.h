@@ -1,4 +1,4 @@
-/* process.h -- starting threads and processes in the way of all parts of gradpool. */
+/* Start threads and child processes with the signal settings that all parts of gradpool rely on. */
 #ifndef GP_PROCESS_H
 #define GP_PROCESS_H
 
@@ -10,30 +10,37 @@
 
 #include "common/base/error.h"
 
-/* pthread_create() with all signals blocked in the new thread: they are handled by the threads of the caller.
- *   name         for listings of threads, at most 15 bytes
- *   stack_bytes  0: the default of the system
- * Returns 0 or the error number of pthread_create(). */
+/* Start a thread with all signals blocked: the caller's threads handle signals.
+ *   out          thread
+ *   name         thread name for debuggers and ps, at most 15 bytes
+ *   stack_bytes  0: system default
+ *   run          thread function, called with `context`
+ * Return 0 or pthread_create()'s error number. */
 int gp_thread_start(pthread_t *out, const char *name, size_t stack_bytes, void *(*run)(void *),
                     void *context);
 
-/* posix_spawn() of a program with no blocked signals and the default action for all, whatever this process has set.
- *   actions  used and destroyed
- *   group    POSIX_SPAWN_SETPGROUP: leader of a process group of its own; POSIX_SPAWN_SETSID: of a session of its own.
- *            A group whose last parent in its session ends is sent SIGHUP if one of its processes is stopped; a session
- *            of its own is not.
- * Returns 0 or the error number of posix_spawn(). */
+/* Start a program with default signal actions and no blocked signals, whatever this process's
+ * settings are.
+ *   pid          set to the child's process id
+ *   actions      file actions; destroyed by this call
+ *   group        POSIX_SPAWN_SETPGROUP: new process group; POSIX_SPAWN_SETSID: new session. The
+ *                kernel sends SIGHUP to a process group with a stopped member when the group is
+ *                orphaned: the last parent in the session has exited. A new session avoids this.
+ *   arguments    NULL-terminated
+ *   environment  NULL-terminated
+ * Return 0 or posix_spawn()'s error number. */
 int gp_spawn(pid_t *pid, const char *program, posix_spawn_file_actions_t *actions, short group,
              char *const *arguments, char *const *environment);
 
-/* Move *fd above the descriptors that the child is given, so that the dup2() of a file action does not overwrite it.
- *   highest  the highest of those
- * Returns 0 or an error number (EMFILE: no descriptor is free above them); *fd is closed and -1 then. */
+/* Move *fd to a number above `highest`, the highest descriptor that file actions assign in the
+ * child. Otherwise dup2() in a file action could overwrite it. Return 0 or an error number, and
+ * then *fd is closed and -1. EMFILE: no descriptor above `highest` is free. */
 int gp_spawn_raise(int *fd, int highest);
 
-/* Fill in the signals that a daemon reads from a descriptor: SIGTERM, SIGINT and SIGHUP. */
+/* Fill in the signals that daemons read from a signalfd: SIGTERM, SIGINT and SIGHUP. */
 void gp_daemon_signals(sigset_t *set);
-/* Open that descriptor. All threads must block these signals. */
+
+/* Open a signalfd for these signals. All threads must block them. */
 gp_status gp_daemon_signals_open(int *fd, gp_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement seal.h. */
 #include "common/base/system/seal.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include "common/base/clock.h"
 #include "common/base/system/file.h"
 
+/* retry interval and count for gp_seal() */
 enum { AGAIN_MS = 10, AGAIN_MAX = 100, SEALS = F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK };
 
 int gp_seal(int fd, int seals)
@@ -57,8 +59,9 @@ gp_status gp_seal_map(const void **data, int fd, size_t bytes, gp_error *err)
         *data = NULL;
         return GP_OK;
     }
-    /* Private, because Linux before 6.7 refuses a shared mapping of a file that is sealed against
-     * writing. */
+
+    /* Use a private mapping: Linux before 6.7 refuses a shared mapping of a file that is sealed
+     * against writing. */
     map = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (map == MAP_FAILED)
         return gp_fail_errno(err, GP_ENOMEM, "cannot map a memory file of %zu bytes", bytes);

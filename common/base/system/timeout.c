@@ -1,3 +1,4 @@
+/* Implement timeout.h. Two atomic variables make up the running clock. */
 #include "common/base/system/timeout.h"
 
 #include <stdatomic.h>
@@ -5,8 +6,8 @@
 static _Atomic int64_t read_ms;    /* CLOCK_MONOTONIC at the last reading */
 static _Atomic int64_t running_ms; /* running time at the last reading */
 
-/* Each interval is counted once, by the thread whose exchange covers it. A thread that reads at the
- * same time may return a value without that interval. */
+/* The thread whose exchange covers an interval adds it, so each interval counts once. A thread that
+ * reads at the same time may return a value without that interval. */
 int64_t gp_running_ms(void)
 {
     int64_t now = gp_now_ms(), passed = now - atomic_exchange(&read_ms, now);

@@ -1,3 +1,4 @@
+/* Implement arguments.h with getopt_long(). */
 #include "common/base/text/arguments.h"
 
 #include <assert.h>
@@ -6,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Parse a decimal number, or "auto" if the option permits it, and store it in the field's size. */
 static gp_status number_set(const gp_argument *argument, void *value, const char *text, gp_error *err)
 {
     const bool automatic = argument->automatic && strcmp(text, "auto") == 0;

@@ -1,3 +1,4 @@
+/* Implement json.h. This is the only file that uses jansson. */
 #include "common/base/text/json.h"
 
 #include <assert.h>
@@ -11,13 +12,15 @@
 
 #include "common/base/text/text.h"
 
-/* gp_json is jansson's value under another name: no wrapper objects, no second ownership rule. */
+/* Convert to the jansson type. gp_json is an opaque name for json_t: there is no wrapper object and
+ * therefore only one owner to track. */
 static json_t *unwrap(const gp_json *value)
 {
     return (json_t *)(uintptr_t)value;
 }
 
-/* jansson's own depth limit is 2048 and recursive; ours is checked before it sees a byte. */
+/* Check the nesting depth before parsing. jansson itself allows a depth of 2048 and parses
+ * recursively. */
 static gp_status json_check_depth(const char *text, size_t bytes, gp_error *err)
 {
     unsigned depth = 0;
@@ -56,7 +59,8 @@ gp_status gp_json_parse(gp_json **out, const char *text, size_t bytes, gp_error 
     errno = 0;
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &problem);
 
-    /* jansson makes a syntax error of it, or nothing at all, or a document with a name or text cut short. */
+    /* When memory is exhausted, jansson may report a syntax error, report nothing, or return a
+     * document with a truncated key or string. Only errno reveals all three cases. */
     if (errno == ENOMEM) {
         json_decref(document);
         return gp_fail(err, GP_ENOMEM, "no memory for JSON of %zu bytes", bytes);
@@ -168,7 +172,7 @@ static void writer_newline(gp_json_writer *writer)
         writer_raw(writer, "  ", 2);
 }
 
-/* Write the text in quotes; characters that JSON does not allow there are escaped. */
+/* Write a quoted string. Control characters, quotes and backslashes are escaped. */
 static void writer_quoted(gp_json_writer *writer, const char *text)
 {
     char escape[8];
@@ -188,13 +192,13 @@ static void writer_quoted(gp_json_writer *writer, const char *text)
     writer_raw(writer, "\"", 1);
 }
 
-/* Whether what is in the open container goes to lines of its own. */
+/* Return whether members in the open container start on a new line. */
 static bool writer_breaks(const gp_json_writer *writer)
 {
     return writer->pretty && writer->line_depth == 0;
 }
 
-/* What stands before a value: comma, line break, key. */
+/* Write everything that precedes a value: comma, line break, indentation and key. */
 static void writer_lead(gp_json_writer *writer, const char *key)
 {
     if (writer->depth > 0) {
@@ -210,6 +214,8 @@ static void writer_lead(gp_json_writer *writer, const char *key)
     }
 }
 
+/* Open a container. If one_line is set, or an outer container is on a single line, the new
+ * container stays on that line. */
 static void writer_open(gp_json_writer *writer, const char *key, const char *bracket)
 {
     assert(writer->depth < GP_JSON_DEPTH_MAX);
@@ -288,7 +294,8 @@ void gp_json_put_number(gp_json_writer *writer, const char *key, double value)
 
 void gp_json_put_rounded(gp_json_writer *writer, const char *key, const char *format, double value)
 {
-    char text[400]; /* the largest float64 has 309 digits before its point */
+    /* The largest float64 has 309 digits before the decimal point. */
+    char text[400];
 
     snprintf(text, sizeof(text), format, value);
     writer_literal(writer, key, isfinite(value) ? text : "null");

@@ -1,3 +1,4 @@
+/* Implement log.h: formatting, rate limiting, rotation and reading of logs. */
 #include "common/base/text/log.h"
 
 #include <fcntl.h>
@@ -16,24 +17,27 @@
 #include "common/base/text/log_line.h"
 #include "common/base/text/throttle.h"
 
+/* interval between periodic checks; message buffer size */
 enum { TICK_MS = 1000, SENTENCE_BYTES = 1024 };
 
-static char log_who[48]; /* "" = a command, or a program that uses the library */
+static char log_who[48]; /* "": a command, or a program that uses the library */
 static gp_log_level log_level = GP_LOG_WARN;
 static const char *const level_names[] = { "debug", "info", "warn", "error" };
 
-/* What several threads share.  Nobody waits for it: who cannot have it writes a line more than he should. */
+/* Protects log_throttle and log_file. Threads never wait for it when they log: a thread that cannot
+ * take the lock skips rate limiting, and at worst writes one line too many. */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static gp_throttle log_throttle;
 static struct {
     char path[200], aside[204];
-    uint64_t bytes_max; /* 0 = standard error is no file that we keep */
-    bool owner;
+    uint64_t bytes_max; /* 0: standard error is not a file to rotate */
+    bool owner;         /* see gp_log_keep() */
 } log_file;
-static _Atomic int64_t tick_due_ms;
+static _Atomic int64_t tick_due_ms; /* when the next periodic checks are due */
 
 /* ---- a line ---- */
 
+/* Write an event in machine-readable form. */
 static void line_write(gp_log_level level, const char *event, const gp_log_field *fields,
                        const char *sentence)
 {
@@ -42,7 +46,8 @@ static void line_write(gp_log_level level, const char *event, const gp_log_field
     struct timespec now;
     struct tm utc;
 
-    clock_gettime(CLOCK_REALTIME, &now); /* for people only; nothing is decided by it */
+    /* The wall clock is shown to people only; no decision depends on it. */
+    clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     size_t length = strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%S", &utc);
 
@@ -59,12 +64,14 @@ static void line_write(gp_log_level level, const char *event, const gp_log_field
             gp_log_line_put_integer(&line, fields->key, fields->number);
     gp_log_line_put(&line, "msg", sentence, sizeof(line.text));
     gp_log_line_end(&line);
-    ssize_t ignored = write(STDERR_FILENO, line.text, line.bytes); /* a full disk stops nobody */
+    /* Ignore write errors: a full disk must not stop the process. */
+    ssize_t ignored = write(STDERR_FILENO, line.text, line.bytes);
 
     (void)ignored;
 }
 
-/* "warning: a sentence", in one line as well. */
+/* Write an event for people: "warning: " and the message on one line, without control
+ * characters. */
 static void sentence_write(gp_log_level level, const char *sentence)
 {
     static const char *const words[] = { "debug: ", "note: ", "warning: ", "error: " };
@@ -80,8 +87,9 @@ static void sentence_write(gp_log_level level, const char *sentence)
     (void)ignored;
 }
 
-/* ---- what is due ---- */
+/* ---- periodic work ---- */
 
+/* Log how many lines were suppressed in each ended window; all: in all windows. */
 static void held_back_tell(bool all)
 {
     const char *event;
@@ -105,20 +113,23 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* The file of that name is our standard error from here on, and our standard output if that was the same file. */
+/* Open the file at log_file.path as standard error. If standard output was the same file as `old`,
+ * the previous standard error, redirect standard output too. */
 static void file_follow(const struct stat *old)
 {
     struct stat facts;
     int fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
-        return; /* the old one goes on; tried again */
+        /* The old file stays in use; the next tick tries again. */
+        return;
     if (fstat(STDOUT_FILENO, &facts) == 0 && same_file(&facts, old))
         dup2(fd, STDOUT_FILENO);
     dup2(fd, STDERR_FILENO);
     close(fd);
 }
 
+/* Rename a file that is too large, if this process is the owner, and switch to the new file. */
 static void file_check(void)
 {
     struct stat ours, named;
@@ -146,6 +157,7 @@ void gp_log_tick(void)
     pthread_mutex_unlock(&log_lock);
 }
 
+/* At exit, report all suppressed lines. */
 static void log_finish(void)
 {
     if (pthread_mutex_trylock(&log_lock) != 0)
@@ -156,7 +168,9 @@ static void log_finish(void)
 
 /* ---- reading ---- */
 
-/* A regular file of ours and nothing that it points to. */
+/* Open a regular file owned by this user for reading; never follow a symbolic link.
+ *   facts  set to the file's status, or to size 0
+ * -1: the file cannot be opened. */
 static int piece_open(const char *path, struct stat *facts)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
@@ -178,7 +192,10 @@ size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, ui
     size_t got = 0;
 
     snprintf(aside, sizeof(aside), "%s.1", path);
-    fds[1] = piece_open(path, &facts[1]); /* first: what is put aside meanwhile is seen as itself, and once */
+
+    /* Open the current file first. If it is renamed between the two calls, both descriptors refer
+     * to the same file, and it is counted once. */
+    fds[1] = piece_open(path, &facts[1]);
     fds[0] = piece_open(aside, &facts[0]);
     if (fds[0] >= 0 && fds[1] >= 0 && same_file(&facts[0], &facts[1]))
         facts[0].st_size = 0;
@@ -203,7 +220,7 @@ size_t gp_log_read(const char *path, void *to, size_t bytes, uint64_t offset, ui
     return got;
 }
 
-/* ---- outside ---- */
+/* ---- public functions ---- */
 
 void gp_log_setup(const char *who, gp_log_level level)
 {

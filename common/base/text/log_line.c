@@ -1,3 +1,4 @@
+/* Implement log_line.h: quoting and unquoting of logfmt values. */
 #include "common/base/text/log_line.h"
 
 #include <inttypes.h>
@@ -7,15 +8,18 @@
 #include "common/base/printable.h"
 #include "common/base/utf8.h"
 
-static const char cut_mark[] = "...";
-/* What is written as a backslash and a letter, and the letters. */
+static const char cut_mark[] = "..."; /* suffix for a truncated value */
+
+/* Characters that are written as a backslash and a letter, and these letters. */
 static const char special[] = "\"\\\n\r\t", letters[] = "\"\\nrt";
 
+/* Return whether a character may appear in an unquoted value. */
 static bool bare_byte(char c)
 {
     return c > ' ' && c <= '~' && c != '"' && c != '\\' && c != '=';
 }
 
+/* Return whether a value fits in bytes_max without quotes. */
 static bool bare_value(const char *value, size_t bytes_max)
 {
     size_t bytes = 0;
@@ -25,7 +29,8 @@ static bool bare_value(const char *value, size_t bytes_max)
     return bytes > 0 && value[bytes] == '\0' && bytes <= bytes_max;
 }
 
-/* The next character of value, as it stands in quotes; returns how many bytes of value that is. */
+/* Write the first character in `value` to `out`, escaped for use in quotes. Return how many bytes
+ * were consumed. */
 static size_t quote_next(char out[20], const char *value)
 {
     const uint8_t *c = (const uint8_t *)value;
@@ -49,7 +54,7 @@ static size_t quote_next(char out[20], const char *value)
 
 void gp_log_line_put(gp_log_line *line, const char *key, const char *value, size_t bytes_max)
 {
-    /* Behind it: a closing quote, the mark of a cut, a newline. */
+    /* Reserve room for the closing quote, the cut mark and the newline. */
     size_t room = sizeof(line->text) - line->bytes, least = strlen(key) + sizeof(" =\"\"...\n");
 
     if (room <= least)
@@ -101,7 +106,8 @@ static int hex(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* One byte of a value in quotes; returns how many bytes of the line that is, 0 at its end. */
+/* Read one byte from a quoted value. Return how many bytes were consumed; 0: value end or an
+ * invalid escape. */
 static size_t unquote_next(const char *at, char *out)
 {
     const char *plain;
@@ -122,7 +128,7 @@ static size_t unquote_next(const char *at, char *out)
     return 2;
 }
 
-/* Reads a value into out, which may be NULL, and returns where it ends. */
+/* Read a value and return the position behind it. out: NULL to skip the value. */
 static const char *value_read(const char *at, char *out, size_t bytes)
 {
     bool quoted = *at == '"';
@@ -151,7 +157,8 @@ bool gp_log_line_get(const char *line, const char *key, char *out, size_t bytes)
         bool found = word == length && memcmp(at, key, length) == 0;
 
         if (at[word] != '=')
-            return false; /* a line of something else */
+            /* This is not a log line. */
+            return false;
         at = value_read(at + word + 1, found ? out : NULL, bytes);
         if (found)
             return true;

@@ -1,3 +1,4 @@
+/* Implement params.h. */
 #include "common/base/text/params.h"
 
 #include <ctype.h>
@@ -17,6 +18,7 @@ static uint32_t param_count(const gp_param *param)
     return param->count == 0 ? 1 : param->count;
 }
 
+/* Return a value's address in the caller's struct. */
 static void *param_at(const gp_param *param, void *values)
 {
     return (char *)values + param->offset;
@@ -60,6 +62,7 @@ void gp_params_default(const gp_param *table, void *values)
         param_default(table, values);
 }
 
+/* Compare two names; '_' equals '-'. */
 static bool name_equal(const char *a, const char *b)
 {
     for (; *a != '\0' && *b != '\0'; a++, b++)
@@ -81,7 +84,7 @@ static bool is_separator(char c)
     return c == '-' || c == '_';
 }
 
-/* Return whether a word of `bytes` bytes equals the name, whatever the case, '-' and '_'. */
+/* Compare a word of `bytes` bytes with a name; ignore case, '-' and '_'. */
 static bool word_equals(const char *word, size_t bytes, const char *name)
 {
     const char *end = word + bytes;
@@ -98,6 +101,7 @@ static bool word_equals(const char *word, size_t bytes, const char *name)
     }
 }
 
+/* Return whether text (may be NULL) contains the name as a word. */
 static bool has_word(const char *text, const char *name)
 {
     static const char word_bytes[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
@@ -133,6 +137,7 @@ gp_status gp_params_unknown(const gp_param *table, const char *name, gp_error *e
     return gp_fail(err, GP_EINVAL, "unknown option '%s'", name);
 }
 
+/* Fail with GP_EINVAL: the value `text` does not have the `wanted` type. */
 static gp_status param_refuse(const gp_param *param, const char *text, const char *wanted, gp_error *err)
 {
     return gp_fail(err, GP_EINVAL, "%s is '%s'; it must be %s", param->name, text, wanted);
@@ -148,7 +153,6 @@ static gp_status param_check_range(const gp_param *param, double value, gp_error
                    gp_number_text(value, text), param->min, param->max);
 }
 
-/* One number of the list that starts at *text; *text moves behind it. */
 static gp_status param_parse_number(const gp_param *param, const char **text, void *slot, gp_error *err)
 {
     char *end;
@@ -174,7 +178,7 @@ static gp_status param_parse_number(const gp_param *param, const char **text, vo
     return status;
 }
 
-/* Whether others decide its value unless it is given; -1 stands for it. */
+/* Return whether a parameter has the automatic value -1. */
 static bool param_can_be_auto(const gp_param *param)
 {
     return (param->type == GP_PARAM_I64 || param->type == GP_PARAM_F64) && param->fallback == -1.0 &&
@@ -186,6 +190,8 @@ static bool param_is_auto(const gp_param *param, const void *values)
     return param_can_be_auto(param) && !gp_params_changed(param, values);
 }
 
+/* Parse a number list. All numbers are parsed before the first is stored, so an error leaves the
+ * value unchanged. */
 static gp_status param_set_numbers(const gp_param *param, void *values, const char *text, gp_error *err)
 {
     union {
@@ -216,11 +222,13 @@ static gp_status param_set_numbers(const gp_param *param, void *values, const ch
         return gp_fail(err, GP_EINVAL, "%s is '%s'; it takes one number or %" PRIu32, param->name, text,
                        count);
     for (uint32_t i = given; i < count; i++)
-        parsed.i[i] = parsed.i[0]; /* both members are eight bytes */
+        /* Both union members have eight bytes, so this copies doubles too. */
+        parsed.i[i] = parsed.i[0];
     memcpy(param_at(param, values), &parsed, count * sizeof(int64_t));
     return GP_OK;
 }
 
+/* Set a WORD. The error message suggests the nearest word and lists all of them. */
 static gp_status param_set_word(const gp_param *param, void *values, const char *text, gp_error *err)
 {
     char known[256] = "";
@@ -278,7 +286,7 @@ gp_status gp_params_set(const gp_param *param, void *values, const char *text, g
     return gp_fail(err, GP_EINTERNAL, "parameter %s has no type", param->name);
 }
 
-/* JSON numbers, booleans and lists take the same road as text, so there is one set of checks. */
+/* Convert a JSON value to the text form for gp_params_set(), which then checks types and ranges. */
 static gp_status json_as_text(const gp_json *value, char *text, size_t bytes, gp_error *err)
 {
     if (gp_json_is_bool(value)) {
@@ -320,7 +328,8 @@ gp_status gp_params_set_json(const gp_param *param, void *values, const gp_json 
 {
     char text[1100];
 
-    if (gp_json_is_text(value)) /* as long as the parameter takes */
+    /* A string can be longer than `text`; gp_params_set() checks the length. */
+    if (gp_json_is_text(value))
         return gp_params_set(param, values, gp_json_text(value, ""), err);
     gp_status status = json_as_text(value, text, sizeof(text), err);
 

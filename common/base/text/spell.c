@@ -1,3 +1,4 @@
+/* Implement spell.h by dynamic programming. */
 #include "common/base/text/spell.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@ static unsigned min_of(unsigned a, unsigned b)
 
 unsigned gp_spell_distance(const char *a, const char *b)
 {
-    unsigned row[3][WORD_MAX + 1]; /* rows i-2, i-1, i of the edit matrix, used in turn */
+    unsigned row[3][WORD_MAX + 1]; /* edit matrix rows i-2, i-1 and i, used cyclically */
     size_t m = strnlen(a, WORD_MAX), n = strnlen(b, WORD_MAX);
 
     for (size_t j = 0; j <= n; j++)

@@ -1,15 +1,19 @@
-/* spell.h -- "did you mean": the nearest word to one that is not known. */
+/* Suggest the nearest known word for a misspelled one ("did you mean ..."). */
 #ifndef GP_SPELL_H
 #define GP_SPELL_H
 
 #include <stddef.h>
 
-/* The number of insertions, deletions, replacements and swaps of neighbours that turn a into b
- * (Damerau 1964, restricted).  Words are compared by their first 63 bytes. */
+/* Return the edit distance between two words: the number of insertions, deletions, replacements and
+ * swaps of neighbors (Damerau 1964, restricted form). Only the first 63 bytes are compared. */
 unsigned gp_spell_distance(const char *a, const char *b);
 
-/* Keep the nearer candidate: start with *best = NULL and call once per known word.  Only words within
- * a third of the length count as near. */
+/* Compare a candidate with the best one so far, and keep the nearer. Start with *best = NULL and
+ * call this function once per known word.
+ *   word       misspelled word
+ *   candidate  known word; at most 1 + a third of the word's length away, or ignored
+ *   best       nearest word so far; NULL: none
+ *   distance   distance of *best */
 void gp_spell_offer(const char *word, const char *candidate, const char **best, unsigned *distance);
 
 #endif

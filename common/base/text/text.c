@@ -1,3 +1,4 @@
+/* Implement text.h. */
 #include "common/base/text/text.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Implement throttle.h. */
 #include "common/base/text/throttle.h"
 
 #include <string.h>
@@ -7,7 +8,8 @@ static bool window_over(const gp_throttle_window *window, int64_t now_ms)
     return now_ms - window->began_ms >= GP_THROTTLE_WINDOW_MS;
 }
 
-/* Its own, a new one, or that of a kind which has been quiet since; NULL: all are busy. */
+/* Return the window of an event: the existing one, an unused one, or that of a kind that has been
+ * quiet for a full window. NULL: all windows are in use. */
 static gp_throttle_window *window_of(gp_throttle *throttle, const char *event, int64_t now_ms)
 {
     gp_throttle_window *quiet = NULL;
@@ -15,7 +17,7 @@ static gp_throttle_window *window_of(gp_throttle *throttle, const char *event, i
     for (uint32_t i = 0; i < throttle->count; i++) {
         gp_throttle_window *window = &throttle->windows[i];
 
-        /* The same words in two places may be one text or two. */
+        /* Equal string literals in two source files can have different addresses. */
         if (window->event == event || strcmp(window->event, event) == 0)
             return window;
         if (window->held_back == 0 && window_over(window, now_ms))

@@ -1,33 +1,41 @@
-/* throttle.h -- which of many like events are told, and how many were not; pure, the clock is the caller's.
+/* Rate limiter for events of the same kind. Pure: callers pass the time.
  *
- *   quiet --an event--> window of GP_THROTTLE_WINDOW_MS: the first GP_THROTTLE_BURST pass, the others are counted
- *     ^------------------- its end: the count is told, also when nothing like it ever comes again */
+ *   quiet --event--> window (GP_THROTTLE_WINDOW_MS): GP_THROTTLE_BURST events pass, all others
+ *     ^                are only counted
+ *     +--------------- when the window ends, the count is reported, even if no event follows */
 #ifndef GP_THROTTLE_H
 #define GP_THROTTLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Limits: event kinds with a window, events per window, window length. */
 enum { GP_THROTTLE_KINDS = 192, GP_THROTTLE_BURST = 200, GP_THROTTLE_WINDOW_MS = 10000 };
 
+/* Time window of one kind of event. */
 typedef struct gp_throttle_window {
-    const char *event; /* borrowed: a name that is there for the life of the program; NULL = free */
-    int64_t began_ms;
-    uint32_t passed;
-    uint64_t held_back;
+    /* name, borrowed: must remain valid until the program exits; NULL: unused */
+    const char *event;
+    int64_t began_ms;   /* window start */
+    uint32_t passed;    /* events passed in this window */
+    uint64_t held_back; /* events suppressed in this window */
 } gp_throttle_window;
 
-/* Zeros are one in which nothing has happened. */
+/* Rate limiter. Initialize with zeros. */
 typedef struct gp_throttle {
     gp_throttle_window windows[GP_THROTTLE_KINDS];
-    uint32_t count;   /* of windows in use */
-    uint32_t holding; /* of those, with something held back */
+    uint32_t count;   /* windows in use */
+    uint32_t holding; /* windows with suppressed events */
 } gp_throttle;
 
-/* Whether this one is told.  Of more kinds than there are windows, those beyond are never held back. */
+/* Count an event. Return whether it may pass. If all windows are in use, other kinds always
+ * pass. */
 bool gp_throttle_pass(gp_throttle *throttle, const char *event, int64_t now_ms);
 
-/* A window that is over (all: or not) in which something was held back, once: its event, and how many. */
+/* Return the next ended window with suppressed events, and restart it. false: there is no more.
+ *   all        include windows that have not ended
+ *   event      set to the event's name
+ *   held_back  suppressed events */
 bool gp_throttle_next_ended(gp_throttle *throttle, int64_t now_ms, bool all, const char **event,
                             uint64_t *held_back);
 

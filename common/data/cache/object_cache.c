@@ -32,7 +32,7 @@ enum {
     FOLDERS = 256,
     EVICTIONS_MAX = 4,
     LOCK_TRIES = 16,   /* retries; each follows a rename of the file by another process */
-    WRITER_MS = 30000, /* how long to wait for a writer that makes no progress */
+    WRITER_MS = 30000, /* timeout for a writer that makes no progress */
     WRITER_POLL_MS = 5,
 };
 

@@ -1,4 +1,4 @@
-/* arrays.c -- a store whose samples are all in memory, or mapped. */
+/* A store over arrays in memory, or over mapped decoded samples. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -8,8 +8,8 @@ typedef struct arrays_store {
     gp_store store;
     const uint8_t *samples;
     const uint8_t *targets;
-    void *owned_samples, *owned_targets; /* the same, or NULL when borrowed */
-    gp_decoded decoded;                  /* memory of the samples, unless all zero */
+    void *owned_samples, *owned_targets; /* NULL: borrowed */
+    gp_decoded decoded;                  /* memory behind `samples`; all zero: not decoded data */
 } arrays_store;
 
 static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -42,7 +42,7 @@ static void arrays_close(gp_store *store)
 
 static const gp_store_ops arrays_ops = { .read = arrays_read, .close = arrays_close };
 
-/* Every index is -1 or one of the classes. */
+/* Check that every index is -1 or a valid class. GP_ECORRUPT: it is not. */
 static gp_status targets_check(const gp_store_info *info, const uint8_t *targets, gp_error *err)
 {
     for (uint32_t i = 0; i < info->count; i++)
@@ -62,7 +62,8 @@ static gp_status targets_check(const gp_store_info *info, const uint8_t *targets
     return GP_OK;
 }
 
-/* Make a store of these arrays; *arrays is taken over. */
+/* Create a store over arrays. This function takes ownership of the memory in *arrays, even on
+ * failure. */
 static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_store *arrays, gp_error *err)
 {
     arrays_store *store = gp_calloc(1, sizeof(*store));
@@ -129,7 +130,7 @@ gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, u
                            .dtype = dtype,
                            .class_count = class_count };
 
-    /* Borrowed arrays are only read; the casts are for the owned case. */
+    /* borrowed arrays are never written or freed, so the casts are safe */
     return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (void *)(uintptr_t)labels, false,
                                 err);
 }

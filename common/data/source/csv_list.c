@@ -1,4 +1,5 @@
-/* csv_list.c -- lines of path,label as a list of images. */
+/* Read a CSV file with rows path,label as a list of images. Paths are relative to the file's
+ * directory. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "common/data/source/image_store.h"
 #include "common/data/source/objects.h"
 
-/* Whether the fields of a row are column names rather than data. */
+/* Return whether a row holds column names instead of data. */
 static bool is_header(const gp_csv_row *row)
 {
     static const char *const paths[] = { "path", "file", "filename", "image" };
@@ -40,6 +41,7 @@ static gp_status row_take(gp_image_list *list, uint32_t place, const gp_csv *csv
     return status == GP_OK ? gp_image_list_add(list, place, row->fields[0], label, err) : status;
 }
 
+/* Read all rows into the list, then sort the classes. Closes the CSV file. */
 static gp_status rows_take(gp_image_list *list, gp_csv *csv, const char *place_path, gp_error *err)
 {
     uint32_t place;

@@ -1,5 +1,7 @@
-/* digits.c -- compiled without fused multiply-adds and written with + - * / and sqrt only, which IEEE 754 rounds
- * in one way: so every machine draws the same bytes. */
+/* Draw random digits.
+ *
+ * Every machine must draw the same bytes. The file is therefore compiled without fused
+ * multiply-adds, and uses only + - * / and sqrt, for which IEEE 754 defines the exact result. */
 #include "common/data/source/digits.h"
 
 #include <math.h>
@@ -12,7 +14,7 @@ typedef struct point {
     float x, y;
 } point;
 
-/* One stroke through the points, in a unit square with y downwards. */
+/* A glyph: one stroke through these points, in a unit square with y pointing down. */
 typedef struct digit_glyph {
     int count;
     point at[POINTS_MAX];
@@ -114,7 +116,7 @@ static const digit_glyph glyphs[10] = {
         { .76f, .32f } } },
 };
 
-/* The words of one sample, in the order they are asked for. */
+/* Random words for one sample, in order of use. */
 typedef struct draw_stream {
     uint64_t seed;
     uint32_t index, block, used;
@@ -134,10 +136,12 @@ static float draw_between(draw_stream *draws, float low, float high)
     return low + (high - low) * gp_rng_uniform(draw_word(draws));
 }
 
-/* The glyph's points in pixels after wobble and a random affine map about the middle. */
+/* Place the glyph's points in pixels: shift each point randomly, then apply a random affine map
+ * about the middle. */
 static void points_place(point *placed, const digit_glyph *glyph, draw_stream *draws)
 {
-    float half = draw_between(draws, -0.12f, 0.12f); /* tangent of half the angle: up to 14 degrees */
+    /* tangent of half the angle: up to 14 degrees */
+    float half = draw_between(draws, -0.12f, 0.12f);
     float cosine = (1 - half * half) / (1 + half * half), sine = 2 * half / (1 + half * half);
     float shear = draw_between(draws, -0.2f, 0.2f);
     float wide = draw_between(draws, 15.0f, 21.0f), high = draw_between(draws, 18.0f, 22.0f);
@@ -159,7 +163,7 @@ static int pixel_clamp(float coordinate)
     return coordinate < 0 ? 0 : coordinate > SIDE - 1 ? SIDE - 1 : (int)coordinate;
 }
 
-/* Lower the squared distances of the pixels within reach of the segment from a to b. */
+/* Lower the squared distance of each pixel within `reach` of the segment from a to b. */
 static void segment_draw(float distance[SIDE][SIDE], point a, point b, float reach)
 {
     int left = pixel_clamp(fminf(a.x, b.x) - reach), right = pixel_clamp(fmaxf(a.x, b.x) + reach);
@@ -190,15 +194,15 @@ int gp_digits_draw(uint8_t pixel[GP_DIGITS_PIXELS], uint64_t seed, uint32_t inde
     point placed[POINTS_MAX];
 
     points_place(placed, glyph, &draws);
-    radius = draw_between(&draws, 0.8f, 1.7f); /* of the pen */
-    soft = draw_between(&draws, 0.4f, 1.1f);   /* half the width of its blurred rim */
+    radius = draw_between(&draws, 0.8f, 1.7f); /* pen radius */
+    soft = draw_between(&draws, 0.4f, 1.1f);   /* half the width of the blurred rim */
     ink = draw_between(&draws, 180.0f, 255.0f);
     noise = draw_between(&draws, 0.0f, 60.0f);
     for (int i = 0; i < GP_DIGITS_PIXELS; i++)
         distance[i / SIDE][i % SIDE] = 1e6f;
     for (int i = 0; i + 1 < glyph->count; i++)
         segment_draw(distance, placed[i], placed[i + 1], radius + soft);
-    draws.used = (draws.used + 3) & ~3u; /* noise starts a fresh block, so its bytes come in fours */
+    draws.used = (draws.used + 3) & ~3u; /* skip to the next block of four words */
     for (int i = 0; i < GP_DIGITS_PIXELS; i += 4) {
         uint32_t word = draw_word(&draws);
 

@@ -1,7 +1,8 @@
-/* digits.h -- drawn digits, 28x28 grey: a data set for where there is no network and for tests.
+/* Drawn digits, 28x28 grey: a data set for tests and for machines without a network.
  *
- * A digit is a few strokes, moved, turned, sheared, scaled and wobbled at random, drawn with a pen of random
- * width and softness, with noise.  A sample is a pure function of (seed, index), the same on every machine. */
+ * A digit is a stroke through a few points. It is moved, rotated, sheared, scaled and distorted at
+ * random, then drawn with a random pen width and softness, with noise. A sample depends only on
+ * (seed, index), and is the same on every machine. */
 #ifndef GP_DIGITS_H
 #define GP_DIGITS_H
 
@@ -12,20 +13,23 @@
 
 enum { GP_DIGITS_SIDE = 28, GP_DIGITS_PIXELS = 784, GP_DIGITS_COUNT_MAX = 10000000, GP_DIGITS_SEED = 1 };
 
-/* Version of the drawing. Increase it when a digit comes out differently: drawn sets are cached on disk. */
+/* Version of the drawing. Increment it whenever the result changes, because drawn sets are cached
+ * on disk. */
 enum { GP_DIGITS_VERSION = 1 };
 
-/* Test sets are drawn from this index on, so they never meet a training set of the same seed. */
+/* First index of test sets; training sets with the same seed never reach it. */
 #define GP_DIGITS_TEST_FIRST 0x80000000u
 
-/* gp_digits_draw -- draw one; returns its label, index modulo 10.  0 is the background, 255 full ink. */
+/* Draw one digit and return its label, index modulo 10. Pixel values: 0 background, 255 full
+ * ink. */
 int gp_digits_draw(uint8_t pixel[GP_DIGITS_PIXELS], uint64_t seed, uint32_t index);
 
-/* gp_digits_write -- make the data set `directory`: train-* and t10k-* as gzipped IDX files.
- *   directory  must not be there, or be empty; the one above it must be there
+/* Create a data set: train-* and t10k-* as gzipped IDX files.
+ *   directory  must be empty or not exist, in an existing parent
  *   progress   NULL: no reports
- * All of it appears at once by a rename, or nothing does.  GP_EINVAL: a count that is not 1 to GP_DIGITS_COUNT_MAX.
- * GP_ESTATE: the directory is not empty. */
+ * The directory appears complete, by a rename, or not at all.
+ *
+ * GP_EINVAL: a count outside 1 to GP_DIGITS_COUNT_MAX. GP_ESTATE: the directory is not empty. */
 gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t test_count, uint64_t seed,
                           const gp_progress *progress, gp_error *err);
 

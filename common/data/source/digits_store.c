@@ -1,4 +1,4 @@
-/* digits_store.c -- drawn digits as a store in memory, and as a directory of IDX files. */
+/* Drawn digits as a store in memory, or as a directory of IDX files. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static void digits_report(const gp_progress *progress, uint64_t done, uint64_t c
         gp_progress_report(progress, "drawing", "digits", done, count);
 }
 
-/* Draw the pixels of all digits, then their labels: a gp_decoder. */
+/* Draw all digits: the pixels, followed by the labels. Implements gp_decoder. */
 static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *err)
 {
     const digits_request *request = context;
@@ -44,7 +44,8 @@ static gp_status digits_decode(void *context, void *to, size_t bytes, gp_error *
     return GP_OK;
 }
 
-/* Read COUNT of "digits:COUNT"; rest is "" or COUNT. Return false if it is malformed. */
+/* Parse `rest`, the text after "digits:": a count, or "" for the default. Return false if it is
+ * malformed. */
 static bool count_parse(uint32_t *count, const char *rest)
 {
     int end = 0;
@@ -73,7 +74,7 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, gp_data_role 
                                const gp_store_options *options, gp_error *err)
 {
     const char *rest = gp_source_after_word(source, "digits");
-    const bool test = role != GP_DATA_TRAIN; /* there are always two parts */
+    const bool test = role != GP_DATA_TRAIN; /* both parts always exist */
     gp_store_info info = { .source = source,
                            .kind = "digits",
                            .channels = 1,
@@ -102,13 +103,13 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, gp_data_role 
     return status == GP_OK ? gp_store_open_decoded(out, &info, &decoded, NULL, err) : status;
 }
 
-/* What the reports of one role add to. */
+/* Progress state while one part is written. */
 typedef struct digits_part {
     const gp_progress *progress;
-    uint64_t before, total; /* digits of the roles before; of all roles */
+    uint64_t before, total; /* digits in earlier parts; digits in all parts */
 } digits_part;
 
-/* Write the two files of one role. */
+/* Write one part's image and label files. */
 static gp_status pair_write(const char *directory, const char *prefix, uint32_t first, uint32_t count,
                             uint64_t seed, const digits_part *part, gp_error *err)
 {
@@ -156,7 +157,7 @@ static void draft_remove(const char *draft)
     rmdir(draft);
 }
 
-/* Not there, or an empty directory: a rename can then put ours in its place. */
+/* Return whether a directory is empty or does not exist, so that a rename can replace it. */
 static bool directory_is_free(const char *directory)
 {
     DIR *listing = opendir(directory);
@@ -175,7 +176,8 @@ gp_status gp_digits_write(const char *directory, uint32_t train_count, uint32_t 
                           const gp_progress *progress, gp_error *err)
 {
     const uint64_t total = (uint64_t)train_count + test_count;
-    char draft[PATH_MAX - 64]; /* beside the directory, so that a rename can do; file names fit behind it */
+    /* next to the directory, for the rename; leaves room for file names */
+    char draft[PATH_MAX - 64];
     size_t length = strlen(directory);
     gp_status status;
 

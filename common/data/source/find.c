@@ -1,4 +1,4 @@
-/* find.c -- from what the user wrote after --data to a store. */
+/* Resolve a data source name and open it as a store. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -17,10 +17,10 @@
 
 enum { PLACES_MAX = 32, NAME_BYTES_MAX = 256 };
 
-/* The known data sets besides those that are found in the places. */
+/* Data sets to suggest for a misspelled name, besides those found on disk. */
 static const char *const known_names[] = { "fashion-mnist", "digits" };
 
-/* Directories whose sub-directories are data sets, in the order of the search. */
+/* Directories to search for data sets, in order. */
 typedef struct place_list {
     char path[PLACES_MAX][PATH_MAX];
     size_t count;
@@ -41,7 +41,7 @@ static gp_status places_list(place_list *places, gp_error *err)
             sprintf(places->path[places->count++], "%.*s", (int)length, search);
         search += length + (search[length] == ':');
     }
-    /* A process without a home just has no cache to look in. */
+    /* Without a home directory there is no cache to search. */
     if (gp_cache_path(places->path[places->count], PATH_MAX, "data", NULL, NULL) == GP_OK)
         places->count++;
     return GP_OK;
@@ -54,7 +54,8 @@ static bool is_directory(const char *path)
     return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
 }
 
-/* Offer the sub-directories of a place as spellings; the best is copied, since the listing goes away. */
+/* Find the sub-directory whose name is closest to `name`. Update *best and *distance if it is
+ * closer than the best so far. */
 static void place_offer(const char *place, const char *name, char *best, unsigned *distance)
 {
     DIR *directory = opendir(place);
@@ -169,8 +170,8 @@ typedef enum source_place { PLACE_NAME, PLACE_FILE, PLACE_FOLDER } source_place;
 
 typedef struct source_kind {
     source_place place;
-    const char *name;    /* with is == NULL */
-    gp_source_is_fn *is; /* NULL: recognised by the name */
+    const char *name;    /* if is == NULL: word or file ending that identifies the kind */
+    gp_source_is_fn *is; /* NULL: identified by name */
     gp_source_open_fn *open;
 } source_kind;
 
@@ -182,7 +183,7 @@ static const source_kind source_kinds[] = {
 #undef GP_SOURCE_NAMED
 };
 
-/* Return the first kind of that place which fits, or NULL. */
+/* Return the first kind in the table that recognizes the source; NULL: none. */
 static const source_kind *kind_at(source_place place, const char *source)
 {
     for (size_t i = 0; i < sizeof(source_kinds) / sizeof(source_kinds[0]); i++) {
@@ -196,7 +197,8 @@ static const source_kind *kind_at(source_place place, const char *source)
     return NULL;
 }
 
-/* Find the kind of a source. *at is what its open() takes: the source, or the directory, which is written to path. */
+/* Determine the kind of a source. *at is the argument for open(): the source, or the directory,
+ * stored in `path`. */
 static gp_status source_recognise(const source_kind **kind, const char **at, char path[PATH_MAX],
                                   const char *source, gp_error *err)
 {
@@ -267,7 +269,7 @@ gp_status gp_source_absolute(char *out, size_t bytes, const char *source, gp_err
     char directory[PATH_MAX];
     gp_s3_source bucket;
 
-    if (gp_s3_is(source)) { /* the workers' environment may lack what ours says */
+    if (gp_s3_is(source)) { /* resolve options here: workers may have another environment */
         gp_status status = gp_s3_source_parse(&bucket, source, err);
 
         if (status == GP_OK)

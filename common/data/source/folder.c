@@ -1,9 +1,11 @@
-/* folder.c -- a directory of class folders as a list of images.
+/* List a directory of class folders as images.
  *
- *   SOURCE/train/CLASS/.../NAME.jpg     SOURCE/test/CLASS/...     or, without parts,     SOURCE/CLASS/.../NAME.jpg
+ *   SOURCE/train/CLASS/.../NAME.jpg, SOURCE/test/CLASS/...   divided into parts
+ *   SOURCE/CLASS/.../NAME.jpg                                without parts
  *
- * One pass of readdir() and no stat() for each file: the kernel says in the listing what an entry is.  Names are sorted
- * by their bytes, a directory's files before those of its sub-directories, so every process sees the same order. */
+ * readdir() reports the type of each entry, so no stat() per file is needed. Names are sorted by
+ * bytes, and the files in a directory precede its sub-directories. Every process therefore sees the
+ * same order. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -19,13 +21,13 @@
 
 enum { DEPTH_MAX = 32, ENTRIES_MAX = 1 << 30, REPORT_EACH = 1024 };
 
-/* A name of a directory: sorted by key, then by what follows it. */
+/* A name in a directory. Sorted by key, then by text. */
 typedef struct folder_name {
-    uint64_t key; /* the eight bytes behind what all names begin with */
-    uint32_t at;  /* in the text */
+    uint64_t key; /* the eight bytes after the prefix that all names share */
+    uint32_t at;  /* offset of the name in `text` */
 } folder_name;
 
-/* The names of one kind in one directory. */
+/* Names of one kind (files or directories) in one directory. */
 typedef struct name_list {
     gp_buffer text;
     folder_name *names;
@@ -35,13 +37,14 @@ typedef struct name_list {
 typedef struct folder_walk {
     gp_image_list *list;
     const gp_store_options *options;
-    char path[PATH_MAX]; /* of the directory in hand */
+    char path[PATH_MAX]; /* current directory */
     struct {
         dev_t device;
         ino_t inode;
-    } above[DEPTH_MAX]; /* the directories that lead to it */
+    } above[DEPTH_MAX]; /* ancestors of the current directory, and itself */
     int depth;
-    uint32_t class_done, class_count; /* class folders listed; in all, 0: the source has none */
+    /* class folders listed so far; total, 0: the source has none */
+    uint32_t class_done, class_count;
 } folder_walk;
 
 static void name_list_init(name_list *list)
@@ -113,7 +116,7 @@ static void name_list_sort(name_list *list)
         qsort_r(list->names, list->count, sizeof(*list->names), name_compare, list->text.data);
 }
 
-/* What an entry is, links followed: a stat only where the listing does not say. */
+/* Return an entry's type, following links. Call stat only if readdir() does not report the type. */
 static unsigned char entry_type(int fd, const struct dirent *entry)
 {
     struct stat stat_;
@@ -121,12 +124,12 @@ static unsigned char entry_type(int fd, const struct dirent *entry)
     if (entry->d_type != DT_UNKNOWN && entry->d_type != DT_LNK)
         return entry->d_type;
     if (fstatat(fd, entry->d_name, &stat_, 0) != 0)
-        return DT_UNKNOWN; /* a link to nothing */
+        return DT_UNKNOWN; /* dangling link */
     return S_ISDIR(stat_.st_mode) ? DT_DIR : S_ISREG(stat_.st_mode) ? DT_REG : DT_UNKNOWN;
 }
 
-/* Report how far the walk is. The number of files is not known before the end, that of the class folders is.
- *   names  read of the directory in hand */
+/* Report progress, in class folders if there are several (their total is known), else in files.
+ * names: entries read in the current directory. */
 static void walk_report(const folder_walk *walk, uint32_t names)
 {
     if (walk->class_count > 1)
@@ -137,9 +140,11 @@ static void walk_report(const folder_walk *walk, uint32_t names)
                            0);
 }
 
-/* Read a directory's images and sub-directories, both sorted.
- *   files  NULL: images count as others
- *   walk   whose progress is reported; NULL: no reports */
+/* Read the images and sub-directories in a directory, each sorted.
+ *   files    set to the images; NULL: count images as others
+ *   folders  set to the sub-directories
+ *   others   incremented for each other entry
+ *   walk     receives progress; NULL: no reports */
 static gp_status directory_read(DIR *directory, const char *path, name_list *files, name_list *folders,
                                 uint64_t *others, const folder_walk *walk, gp_error *err)
 {
@@ -169,7 +174,7 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
     return status;
 }
 
-/* The sub-directories of path. */
+/* Read the sub-directories of a path. */
 static gp_status folders_read(gp_image_list *list, name_list *folders, const char *path, uint64_t *others,
                               gp_error *err)
 {
@@ -193,7 +198,8 @@ static gp_status folders_read(gp_image_list *list, name_list *folders, const cha
     return status;
 }
 
-/* With --on-bad skip a folder that cannot be listed is told and passed over. */
+/* Handle a folder that cannot be listed: log and skip it under GP_BAD_SKIP, else return the
+ * error. */
 static gp_status folder_bad(const folder_walk *walk, gp_status status, gp_error *err)
 {
     if (walk->options->on_bad != GP_BAD_SKIP)
@@ -202,7 +208,8 @@ static gp_status folder_bad(const folder_walk *walk, gp_status status, gp_error 
     return GP_OK;
 }
 
-/* Open walk->path and take it down as the directory in hand. */
+/* Open walk->path and make it the current directory. GP_ECORRUPT: a link leads back to an
+ * ancestor. */
 static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
 {
     struct stat stat_;
@@ -258,7 +265,7 @@ static gp_status walk_folders(folder_walk *walk, const name_list *folders, int32
     return status;
 }
 
-/* Everything below walk->path, under one label. */
+/* Add all images below walk->path with one label. */
 static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
 {
     name_list files, folders;
@@ -286,14 +293,14 @@ static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
     return status;
 }
 
-/* ---- the parts ---- */
+/* ---- parts ---- */
 
 static const char *const train_names[] = { "train", NULL };
 static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
-/* What a training looks at while it runs; the test part is for the end. */
+/* Candidates for validation during training; the test part is kept for the end. */
 static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
 
-/* The first of the names that is among the folders. */
+/* Return the first of `names` that is among the folders; NULL: none. */
 static const char *part_find(const name_list *folders, const char *const *names)
 {
     for (; *names != NULL; names++)
@@ -310,7 +317,8 @@ static bool name_is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* Divided into parts: all folders have a part's name, and there are folders in them (else they are classes). */
+/* Return whether a source is divided into parts: all folders have part names and contain folders.
+ * Otherwise the folders are classes. */
 static bool is_divided(const char *directory, const name_list *folders)
 {
     for (uint32_t i = 0; i < folders->count; i++) {
@@ -326,8 +334,8 @@ static bool is_divided(const char *directory, const name_list *folders)
     return folders->count > 0;
 }
 
-/* Where the role's classes are, and where the names of the classes are from: training decides, so that a network that
- * was trained on one part fits the other. */
+/* Choose the directory for a role, part[0], and the one that defines the classes, part[1]. The
+ * training part defines them if it exists, so that a network trained on one part fits the other. */
 static gp_status parts_decide(char part[2][PATH_MAX], const char *directory, gp_data_role role,
                               const name_list *folders, gp_error *err)
 {
@@ -356,7 +364,7 @@ static gp_status parts_decide(char part[2][PATH_MAX], const char *directory, gp_
     return GP_OK;
 }
 
-/* ---- the list ---- */
+/* ---- listing ---- */
 
 static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
 {
@@ -373,8 +381,8 @@ static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
     return GP_OK;
 }
 
-/* List the class folders of walk->path, in order. A folder whose name is no class is an error. A class without a folder is an
- * error only if the names come from these folders. */
+/* List the class folders of walk->path in order. A folder that is not a known class is an error. A
+ * class without images is an error only if the classes come from these folders. */
 static gp_status walk_classes(folder_walk *walk, const name_list *folders, bool names_are_ours, gp_error *err)
 {
     size_t length = strlen(walk->path);
@@ -415,7 +423,7 @@ static gp_status classes_add(gp_image_list *list, const name_list *folders, cons
     return status;
 }
 
-/* Return whether a directory has class folders. IDX files beside directories are not images in folders. */
+/* Return whether a directory has class folders. If it also has IDX files, it is an IDX data set. */
 bool gp_class_folders_are(const char *path)
 {
     return !gp_store_is_idx(path) && gp_folder_is(path);
@@ -428,7 +436,8 @@ bool gp_folder_is(const char *path)
     bool found = false;
 
     if (directory ==
-        NULL) /* one that cannot be looked into is taken for one: whoever lists it hears why not */
+        /* if the directory cannot be opened, assume folders: listing it will report the error */
+        NULL)
         return errno != ENOENT && errno != ENOTDIR;
     while (!found && (entry = readdir(directory)) != NULL)
         found = entry->d_name[0] != '.' && entry_type(dirfd(directory), entry) == DT_DIR;
@@ -455,11 +464,12 @@ gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const g
     return status;
 }
 
-/* The list, made by reading the directories. */
+/* Read the directories and create the list. */
 static gp_status list_make(gp_image_list *list, const char *directory, gp_data_role role,
                            const gp_store_options *options, gp_error *err)
 {
-    enum { TOP, OURS, NAMES, LISTS }; /* the source's folders, the part's, those that name the classes */
+    /* folders of: the source, this part, the part that defines the classes */
+    enum { TOP, OURS, NAMES, LISTS };
     char part[2][PATH_MAX];
     name_list folders[LISTS];
     folder_walk *walk = gp_calloc(1, sizeof(*walk));

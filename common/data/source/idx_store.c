@@ -1,4 +1,4 @@
-/* idx_store.c -- a directory with the four IDX files of MNIST's family as a store. */
+/* A store over a directory with four IDX files, as published for MNIST and similar data sets. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,11 +15,11 @@ enum { CLASSES_BYTES_MAX = 1 << 20, LABEL_COUNT = 256 };
 
 static const char *const role_prefix[] = { [GP_DATA_TRAIN] = "train", [GP_DATA_TEST] = "t10k" };
 
-/* Fashion-MNIST's own table (github.com/zalandoresearch/fashion-mnist, "Labels"). */
+/* From github.com/zalandoresearch/fashion-mnist, "Labels". */
 static const char *const fashion_names[] = { "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                              "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot" };
 
-/* Names read from classes.txt: pointers into text. */
+/* Class names from classes.txt, pointing into `text`. */
 typedef struct class_list {
     char *text;
     const char **name;
@@ -61,7 +61,7 @@ static gp_status file_read_text(char **out, const char *path, size_t bytes_max, 
     return GP_OK;
 }
 
-/* One name a line; empty lines at the end do not count. */
+/* Split the text into class names, one per line. Empty lines at the end are ignored. */
 static gp_status class_list_split(class_list *list, const char *path, gp_error *err)
 {
     list->name = gp_calloc(LABEL_COUNT, sizeof(*list->name));
@@ -85,7 +85,7 @@ static gp_status class_list_split(class_list *list, const char *path, gp_error *
     return GP_OK;
 }
 
-/* list->count stays 0 when the directory has no classes.txt. */
+/* Read classes.txt. list->count remains 0 if there is no such file. */
 static gp_status class_list_read(class_list *list, const char *directory, gp_error *err)
 {
     char path[PATH_MAX];
@@ -99,7 +99,8 @@ static gp_status class_list_read(class_list *list, const char *directory, gp_err
     return status == GP_OK ? class_list_split(list, path, err) : status;
 }
 
-/* The file of that name, or with .gz; GP_ENOENT (no message) when there is neither. */
+/* Find a file, either plain or with the ending .gz. GP_ENOENT, without a message: neither
+ * exists. */
 static gp_status file_find(char *path, size_t bytes, const char *directory, const char *prefix,
                            const char *rest)
 {
@@ -151,8 +152,8 @@ static uint32_t label_max(const gp_idx *labels)
     return max;
 }
 
-/* Without names the largest label says how many classes there are, over both roles: a network trained on
- * one must fit the other. */
+/* Derive the class count from the largest label in either part. A network trained on one part must
+ * fit the other. */
 static gp_status class_count_guess(uint32_t *count, const char *directory, gp_data_role role,
                                    const gp_idx *labels, gp_error *err)
 {
@@ -190,7 +191,8 @@ static bool is_fashion(const char *directory)
            strcasecmp(name, "fashionmnist") == 0;
 }
 
-/* Names and number of the classes; every label is checked against them here, where the file is known. */
+/* Determine class count and names, and check every label here, where the file name for the message
+ * is known. */
 static gp_status classes_decide(gp_store_info *info, class_list *list, const char *directory,
                                 gp_data_role role, const gp_idx *labels, const char *labels_path,
                                 gp_error *err)
@@ -217,7 +219,8 @@ static gp_status classes_decide(gp_store_info *info, class_list *list, const cha
     return GP_OK;
 }
 
-/* Make a store of both; the store takes the images over, also on failure. */
+/* Create a store from images and labels. Ownership of the images passes to the store, even on
+ * failure. */
 static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, const gp_idx *labels,
                            gp_error *err)
 {
@@ -245,7 +248,7 @@ gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role 
     gp_status status;
 
     (void)options;
-    role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST; /* there are always two parts */
+    role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST; /* both parts always exist */
     status = file_require(images_path, sizeof(images_path), directory, role, "images-idx3-ubyte", err);
     if (status == GP_OK)
         status = file_require(labels_path, sizeof(labels_path), directory, role, "labels-idx1-ubyte", err);

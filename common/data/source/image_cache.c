@@ -1,3 +1,4 @@
+/* Memory cache for decoded images: a lock-free table of places and an arena that only grows. */
 #include "common/data/source/image_cache.h"
 
 #include "common/base/memory/alloc.h"

@@ -1,8 +1,9 @@
-/* image_cache.h -- decoded images that are kept, within a limit of memory.
+/* Memory cache for decoded images, within a limit.
  *
- * Every image is read once an epoch, so which ones are kept does not matter, and nothing is ever evicted: an image goes from
- * nowhere to FILLING to its place, once, and whoever sees its place may read it without a lock.  What a reader gets does
- * not depend on what is kept. */
+ * An epoch reads every image once, so it does not matter which images are cached, and nothing is
+ * ever evicted. Each image changes state once, from absent to FILLING to a place in the arena.
+ * After that, any thread may read it without a lock. The cache does not affect the samples that
+ * readers get. */
 #ifndef GP_IMAGE_CACHE_H
 #define GP_IMAGE_CACHE_H
 
@@ -13,33 +14,35 @@
 
 #include "common/base/error.h"
 
-/* A place: this, then the bytes that were asked for. */
+/* Header of a cached image; the bytes follow. */
 typedef struct gp_image_kept {
-    uint32_t width, height, channels; /* pixels, interleaved or planar as the store says */
-    uint32_t format;                  /* gp_image_format of the file */
+    /* image size; the store decides whether pixels are interleaved or planar */
+    uint32_t width, height, channels;
+    uint32_t format; /* file format, a gp_image_format */
     uint8_t bytes[];
 } gp_image_kept;
 
 typedef struct gp_image_cache {
     uint32_t count;
-    _Atomic uint64_t
-        *places; /* [count]: 0 nowhere, 1 being filled, else in the arena, behind the first byte */
+    _Atomic uint64_t *places; /* [count]: 0: absent, 1: being filled, else offset in the arena */
     uint8_t *arena;
     size_t limit;
     _Atomic size_t used;
 } gp_image_cache;
 
-/* Of `count` images, at most `limit` bytes; memory is taken as it is written. */
+/* Initialize a cache for `count` images and at most `limit` bytes. Memory is allocated only as it
+ * is written. */
 gp_status gp_image_cache_init(gp_image_cache *cache, uint32_t count, size_t limit, gp_error *err);
-void gp_image_cache_deinit(gp_image_cache *cache); /* accepts all zero */
+void gp_image_cache_deinit(gp_image_cache *cache); /* accepts an all-zero struct */
 
-/* The image, NULL: it is not kept. */
+/* Return a cached image; NULL: absent. */
 const gp_image_kept *gp_image_cache_get(const gp_image_cache *cache, uint32_t index);
 
-/* Whether an image of so many bytes would be kept. */
+/* Return whether an image of this size would be cached. */
 bool gp_image_cache_has_room(const gp_image_cache *cache, size_t bytes);
 
-/* A place to fill, NULL: there is no room, or another thread is at it.  Filled, it is everybody's with _end(). */
+/* Reserve room for an image, which the caller fills. NULL: no room, or another thread is filling
+ * it. gp_image_cache_end() publishes the image to all threads. */
 gp_image_kept *gp_image_cache_begin(gp_image_cache *cache, uint32_t index, size_t bytes);
 void gp_image_cache_end(gp_image_cache *cache, uint32_t index, const gp_image_kept *place);
 

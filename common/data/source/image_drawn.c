@@ -1,9 +1,10 @@
-/* image_drawn.c -- windows of images straight into the batch: the window is drawn first, in the pixels of the file, and then
- * no more is decoded than it needs.
+/* Read augmented image windows directly into a batch: draw the window first, in file pixels, then
+ * decode only the pixels it needs.
  *
- * The window is brought to whole pixels, as if it were cut out.  A JPEG is decoded at 1/2, 1/4 or 1/8 where the window is
- * still GP_IMAGE_SPARE times as large as what comes out then.  The bits are a function of file and draw alone: an image that is kept
- * serves the windows that are decoded at full size, the others are decoded from the file. */
+ * The window is rounded to whole pixels, as if it were cut out. A JPEG is decoded at 1/2, 1/4 or
+ * 1/8 if the window is then still GP_IMAGE_SPARE times as large as the output. The result depends
+ * only on the file and the draw. A cached image can therefore serve only windows that are decoded
+ * at full size; other windows are decoded from the file. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ bool gp_image_draws(const gp_store *store, const gp_augment *augment)
     return images->native && gp_augment_is_window(augment);
 }
 
-/* One side of the window in whole pixels: at least one, within the image. */
+/* Round one dimension of the window to whole pixels, within the image, at least one pixel wide. */
 static void side_round(double low, double high, uint32_t size, uint32_t *begin, uint32_t *end)
 {
     double first = rint(fmin(low, high)), last = rint(fmax(low, high));
@@ -37,7 +38,8 @@ static gp_image_part part_of(const gp_augment_draw *draw, const gp_store_info *s
     return part;
 }
 
-/* Decode as much of r->file as the window needs; all of it, and keep it, where there is room. */
+/* Decode the part of r->file that the window needs. If the cache has room and no scaling is needed,
+ * decode the whole image and cache it. */
 static gp_status part_decode(gp_image_store *images, gp_image_reader *r, uint32_t index,
                              const gp_image_want *want, const gp_image_info *image, size_t bytes,
                              gp_pixels *pixels, gp_error *err)
@@ -64,7 +66,8 @@ static gp_pixel_window window_in(const gp_image_part *part, const gp_pixels *pix
                               .bottom = fmin(part->bottom / scale - pixels->top, pixels->height) };
 }
 
-/* Colours are changed in bytes, whatever they are left as. */
+/* Resample the window into the batch. Colours are changed while pixels are bytes, before the final
+ * format. */
 static gp_status drawn_put(const gp_drawing *drawing, gp_image_reader *r, const gp_augment_draw *draw,
                            const gp_pixels *pixels, const gp_image_part *part, void *sample, gp_error *err)
 {

@@ -1,3 +1,4 @@
+/* Save and load image lists on disk. */
 #include "common/data/source/image_index.h"
 
 #include <fcntl.h>
@@ -17,15 +18,16 @@
 
 enum { SETTLED_SECONDS = 2 };
 
-/* The file: this header, then the arrays in the order of parts_of().
+/* File header; the arrays follow in the order of parts_of().
  *
- * The paths of places and stamps are relative to the source: each is "" or begins with a slash. Processes name one source in
- * different ways (the client "photos", its workers "/home/me/photos"), and each expects names that begin with its own. */
+ * The paths of places and stamps are relative to the source: "" or starting with a slash. Processes
+ * may name one source in different ways (the client "photos", its workers "/home/me/photos"), and
+ * each expects paths that start with the name it used. */
 typedef struct index_header {
     char magic[8];
     uint64_t others, text_bytes;
     uint32_t count, place_count, class_count, stamp_count;
-    uint32_t sum, unused; /* CRC32C of the arrays */
+    uint32_t sum, unused; /* CRC32C over the arrays */
 } index_header;
 
 static const char index_magic[8] = "gpimg 2\n";
@@ -47,7 +49,7 @@ static void parts_of(index_part parts[PARTS], gp_image_list *list, const index_h
     parts[5] = (index_part){ (void **)&list->text.data, header->text_bytes };
 }
 
-/* A name of its own for every source and role: the hash of both. */
+/* Build the path of the index file for a source and role, from the hash of both. */
 static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role role, bool make)
 {
     char *real = realpath(directory, NULL);
@@ -67,10 +69,12 @@ static bool index_path(char path[PATH_MAX], const char *directory, gp_data_role 
     return fits;
 }
 
-/* Add the path of the source and `rest`, a path below it, to the text; set *at to its offset. */
+/* Append the source directory and the relative path at offset *at to the text. Set *at to the
+ * offset of the joined path. */
 static gp_status path_join(gp_buffer *text, const char *directory, size_t length, uint64_t *at)
 {
-    const char *rest = (const char *)text->data + *at; /* stays valid: there is room for all paths */
+    /* remains valid: the text has room for all paths */
+    const char *rest = (const char *)text->data + *at;
     uint64_t joined = text->bytes;
     gp_status status = gp_buffer_append(text, directory, length, NULL);
 
@@ -80,7 +84,7 @@ static gp_status path_join(gp_buffer *text, const char *directory, size_t length
     return status;
 }
 
-/* Turn the relative paths of a loaded list into paths that begin with the directory. */
+/* Turn the relative paths in a loaded list into paths below `directory`. */
 static bool paths_extend(gp_image_list *list, const char *directory)
 {
     size_t length = strlen(directory), more = 0;
@@ -100,6 +104,7 @@ static bool paths_extend(gp_image_list *list, const char *directory)
     return status == GP_OK;
 }
 
+/* Return whether every listed directory is unchanged. */
 static bool stamps_hold(const gp_image_list *list)
 {
     struct stat stat_;
@@ -115,7 +120,7 @@ static bool stamps_hold(const gp_image_list *list)
     return list->stamp_count > 0;
 }
 
-/* Everything points into the text, and every text ends. */
+/* Check that all offsets point into the text, and that the text ends with a NUL. */
 static bool is_sound(const gp_image_list *list)
 {
     uint64_t bytes = list->text.bytes;
@@ -185,8 +190,8 @@ bool gp_image_index_load(gp_image_list *list, const char *directory, gp_data_rol
     return valid;
 }
 
-/* Write the list with paths that have lost their first `length` bytes, the path of the source: the offset of a path moves to
- * what follows the source's. */
+/* Write the list with relative paths, without their first `length` bytes (the source directory). No
+ * text is copied: offsets advance past the prefix. */
 static bool index_write(const gp_image_list *list, size_t length, FILE *file)
 {
     gp_image_list shown = *list;
@@ -220,7 +225,7 @@ static bool index_write(const gp_image_list *list, size_t length, FILE *file)
     return good;
 }
 
-/* Whether all paths of the list begin with the directory. */
+/* Return whether all paths in the list start with the directory. */
 static bool is_below(const gp_image_list *list, const char *directory, size_t length)
 {
     const char *text = (const char *)list->text.data;

@@ -1,3 +1,4 @@
+/* Decode label images to classes. */
 #include "common/data/source/image_labels.h"
 
 #include <string.h>
@@ -10,7 +11,7 @@ void gp_pixel_labels_deinit(gp_pixel_labels *labels)
     gp_free(labels->owned);
 }
 
-/* Stored numbers to classes, in place of them or elsewhere. */
+/* Convert stored numbers to classes. `in` and `out` may be the same memory. */
 static gp_status labels_from_numbers(const gp_pixel_labels *labels, const gp_image_reader *r,
                                      const gp_pixels *in, uint8_t *out, gp_error *err)
 {
@@ -35,7 +36,7 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
                                      const gp_pixels *in, uint8_t *out, gp_error *err)
 {
     size_t count = (size_t)in->width * in->height;
-    uint32_t last = 0; /* neighbours are mostly of one class */
+    uint32_t last = 0; /* class of the previous pixel: neighbours mostly agree */
 
     if (!labels->coloured)
         return gp_fail(err, GP_EUNSUPPORTED,
@@ -62,7 +63,7 @@ static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_ima
     return GP_OK;
 }
 
-/* Decode the label image in r->file into classes at its own size: *pixels. */
+/* Decode the label image in r->file to classes, without resizing. */
 static gp_status label_decode(const gp_pixel_labels *labels, gp_image_reader *r, size_t bytes,
                               gp_pixels *pixels, gp_error *err)
 {

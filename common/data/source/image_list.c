@@ -1,3 +1,4 @@
+/* Build image lists, and look up their names and classes. */
 #include "common/data/source/image_list.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ void gp_image_list_init(gp_image_list *list)
 
 void gp_image_list_deinit(gp_image_list *list)
 {
-    gp_objects_close(list->objects); /* first: its threads read the list */
+    gp_objects_close(list->objects); /* first, because the prefetch threads read the list */
     gp_free(list->entries);
     gp_free(list->labels);
     gp_free(list->offsets);
@@ -30,7 +31,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_buffer_deinit(&list->text);
 }
 
-/* *items, grown so that one more fits. */
+/* Grow *items, if necessary, so that one more fits. */
 static gp_status array_grow(void **items, uint32_t count, uint32_t *capacity, size_t bytes, gp_error *err)
 {
     uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
@@ -107,7 +108,8 @@ gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const s
     return status;
 }
 
-/* Entries and labels (and what archives need) have one capacity. */
+/* Grow the arrays that have one element per image; they share one capacity. members: also those for
+ * archives. */
 static gp_status entries_grow(gp_image_list *list, bool members, gp_error *err)
 {
     uint32_t capacity[4];
@@ -223,7 +225,7 @@ static uint32_t name_hash(const char *name)
     return hash;
 }
 
-/* The slot of a name: its own, or the free one where it belongs. */
+/* Return the hash slot of a class name: the slot that has it, or else the free slot for it. */
 static uint32_t *slot_find(const gp_image_list *list, const char *name)
 {
     uint32_t at = name_hash(name) & (list->slot_count - 1);
@@ -233,7 +235,7 @@ static uint32_t *slot_find(const gp_image_list *list, const char *name)
     return &list->slots[at];
 }
 
-/* At most half of the slots are used. */
+/* Grow the hash table so that at most half the slots are used. */
 static gp_status slots_grow(gp_image_list *list, gp_error *err)
 {
     uint32_t *old = list->slots;
@@ -280,7 +282,7 @@ static int class_compare(const void *left, const void *right)
     return strcmp(((const class_rank *)left)->name, ((const class_rank *)right)->name);
 }
 
-/* Of whole numbers: without leading zeros, the longer is the larger. */
+/* Compare whole numbers of any length: without leading zeros, the longer one is larger. */
 static int number_compare(const void *left, const void *right)
 {
     const char *a = ((const class_rank *)left)->name, *b = ((const class_rank *)right)->name;
@@ -319,7 +321,7 @@ gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err)
     gp_free(ranks);
     gp_free(sorted);
     gp_free(now);
-    gp_free(list->slots); /* of the old numbers */
+    gp_free(list->slots); /* the table refers to the old class numbers */
     list->slots = NULL;
     list->slot_count = 0;
     return status;

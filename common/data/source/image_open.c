@@ -1,4 +1,5 @@
-/* image_open.c -- a store over a list of images: what shape its samples have, and what is kept of them. */
+/* Open a store over a list of images: inspect some of them, determine the sample shape, set up the
+ * cache. */
 
 #include <string.h>
 
@@ -7,9 +8,10 @@
 #include "common/data/source/objects.h"
 
 enum { HEAD_BYTES = 64 << 10 };
-enum { EXACT_PROBES = 64 }; /* those that gp_store_seal() reads as well */
+enum { EXACT_PROBES = 64 }; /* gp_store_seal() reads the same ones */
 
-/* The header, from the file's first bytes; a large profile before it is read through. */
+/* Read an image header from the start of the file. If a large profile precedes it, read the whole
+ * file. */
 static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t index, gp_image_info *info,
                             gp_error *err)
 {
@@ -26,7 +28,7 @@ static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t
     return status;
 }
 
-/* Size and channels, where the caller leaves them open: of the images looked at. */
+/* Determine size and channels from evenly spaced images, unless the caller gave them. */
 static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_error *err)
 {
     uint32_t most = images->list.objects == NULL ? GP_IMAGE_PROBES : GP_IMAGE_OBJECT_PROBES;
@@ -87,13 +89,15 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
     return status;
 }
 
-/* Return whether an image has the shape that options.exact asks for. Grey images may be shown as colour. */
+/* Return whether an image has the shape in options.exact. Grey images are accepted where colour is
+ * required. */
 static bool is_exact(const gp_image_info *seen, const uint32_t exact[3])
 {
     return seen->height == exact[1] && seen->width == exact[2] && seen->channels <= exact[0];
 }
 
-/* Check the images of an evenly spread sample against options.exact. Images that cannot be read are met later. */
+/* Check evenly spaced images against options.exact. Unreadable images are reported later, when they
+ * are read. */
 static gp_status shape_check(gp_image_store *images, gp_error *err)
 {
     const uint32_t *exact = images->options.exact, count = images->list.count;
@@ -125,7 +129,8 @@ static gp_status shape_check(gp_image_store *images, gp_error *err)
     return status;
 }
 
-/* The store without what is decided by looking at images. */
+/* Create a store, except for the properties that depend on inspected images. Ownership of list and
+ * labels passes to the store, even on failure. */
 static gp_status store_new(gp_image_store **out, const char *source, gp_image_list *list,
                            gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
 {
@@ -145,16 +150,16 @@ static gp_status store_new(gp_image_store **out, const char *source, gp_image_li
         *own = *labels;
     images->labels = own;
     images->options = *options;
-    images->options.progress = NULL; /* valid only while the store is opened */
+    images->options.progress = NULL; /* valid only during the open */
     images->native = labels == NULL && (options->height == 0 || options->width == 0);
     gp_image_readers_init(&images->readers);
     images->store.ops = &gp_image_store_ops;
-    images->store.info.source = source; /* for names, until gp_store_init() */
+    images->store.info.source = source; /* for image names, until gp_store_init() */
     *out = images;
     return GP_OK;
 }
 
-/* What the samples are, once their shape is known. */
+/* Initialize the store once the sample shape is known. */
 static gp_status store_init(gp_image_store *images, gp_store_info *info, gp_error *err)
 {
     const char **names = gp_calloc(images->list.class_count, sizeof(*names));
@@ -220,7 +225,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     if (status == GP_OK)
         status = store_init(images, &info, err);
     if (status == GP_OK) {
-        /* Readers that only looked at headers have no room for labels. */
+        /* Discard readers without room for labels, which were used only for headers. */
         gp_image_readers_deinit(&images->readers);
         gp_image_readers_init(&images->readers);
         images->label_bytes = labels == NULL ? 0 : (size_t)info.height * info.width;
@@ -238,7 +243,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     return GP_OK;
 }
 
-/* A store of whatever the lister finds. */
+/* Function that lists the images of a source. */
 typedef gp_status (*image_lister)(gp_image_list *list, const char *path, gp_data_role role,
                                   const gp_store_options *options, gp_error *err);
 

@@ -1,3 +1,4 @@
+/* Readers for images: load a file, an archive member or an S3 object into a reusable buffer. */
 #include "common/data/source/image_reader.h"
 
 #include <errno.h>
@@ -107,7 +108,7 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
         snprintf(path, bytes, "%s/%s", gp_image_list_place(list, list->entries[index].place), name);
 }
 
-/* Up to `bytes` bytes from the offset, as many as there are. */
+/* Read up to `bytes` bytes from an offset into r->file. *got is smaller at the end of the file. */
 static gp_status file_read(gp_image_reader *r, int fd, uint64_t offset, size_t bytes, size_t *got,
                            gp_error *err)
 {
@@ -134,7 +135,7 @@ static gp_status file_check(const char *name, const struct stat *stat_, gp_error
     return GP_OK;
 }
 
-/* The same of an object, into r->file, whose memory is exchanged for that which was fetched ahead. */
+/* Load an object from S3 into r->file. The prefetched buffer is swapped in. */
 static gp_status object_load(const gp_image_list *list, gp_image_reader *r, uint32_t index, size_t bytes_max,
                              size_t *bytes, gp_error *err)
 {

@@ -1,7 +1,7 @@
-/* image_reader.h -- what a thread needs to read images of a list: the file's bytes, a decoder, a resampler; kept from image
- * to image.
+/* Per-thread state for reading images: file buffer, decoder and resampler, all reused.
  *
- * A read takes a reader from a stack, or makes one: there are as many as there were threads at once. */
+ * Each read takes a reader from a stack, or creates one. There are as many readers as there were
+ * concurrent reads. */
 #ifndef GP_IMAGE_READER_H
 #define GP_IMAGE_READER_H
 
@@ -15,19 +15,19 @@
 typedef struct gp_image_reader {
     gp_image_decoder *decoder;
     gp_resampler *resampler;
-    uint8_t *file;     /* what was loaded last */
-    size_t file_bytes; /* taken */
+    uint8_t *file;     /* bytes loaded last */
+    size_t file_bytes; /* allocated size */
     uint8_t *label;    /* a sample's label image, if pixels have labels */
-    uint8_t *large;    /* the same at the size of the file */
+    uint8_t *large;    /* label image before resizing */
     size_t large_bytes;
-    uint8_t *planes; /* a sample, before it gets its form */
+    uint8_t *planes; /* sample before conversion to another pixel format */
     size_t plane_bytes;
-    bool unreachable;        /* the last load: the network's fault, not the image's */
-    char name[2 * PATH_MAX]; /* of the image, for errors */
+    bool unreachable;        /* the last load failed because of the network, not the image */
+    char name[2 * PATH_MAX]; /* image name, for messages */
     struct gp_image_reader *next;
 } gp_image_reader;
 
-/* A stack of them. */
+/* Stack of idle readers. */
 typedef struct gp_image_readers {
     pthread_mutex_t lock;
     gp_image_reader *first;
@@ -36,22 +36,22 @@ typedef struct gp_image_readers {
 void gp_image_readers_init(gp_image_readers *readers);
 void gp_image_readers_deinit(gp_image_readers *readers);
 
-/* gp_image_reader_take -- one of the stack, or a new one with label_bytes for ->label.  gp_image_reader_give: back. */
+/* Take a reader from the stack, or create one with label_bytes for `label`. gp_image_reader_give()
+ * returns it. */
 gp_status gp_image_reader_take(gp_image_readers *readers, size_t label_bytes, gp_image_reader **out,
                                gp_error *err);
 void gp_image_reader_give(gp_image_readers *readers, gp_image_reader *reader);
 
-/* gp_image_reader_load -- the image's file, or its part of an archive, into ->file: its first bytes_max bytes.
- *   bytes  how many there are
- * ->name is left with what it is called. */
+/* Load the first bytes_max bytes of an image file, or of an archive member, into reader->file, and
+ * set reader->name. *bytes is set to the number of bytes loaded. */
 gp_status gp_image_reader_load(gp_image_reader *reader, const gp_image_list *list, uint32_t index,
                                size_t bytes_max, size_t *bytes, gp_error *err);
 
-/* gp_image_reader_room -- memory that only grows: *data of at least `bytes` bytes. */
+/* Grow a buffer to at least `bytes` bytes. Its contents are lost. */
 gp_status gp_image_reader_room(gp_image_reader *reader, uint8_t **data, size_t *taken, size_t bytes,
                                gp_error *err);
 
-/* The path of an image; of an archive's member, its name below the archive. */
+/* Format the path of an image; for an archive member, the archive path and the name. */
 void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* image_store.c -- reading samples: file, decode, resize, and a memory of what was decoded. */
+/* Read image samples: load the file, decode it, resize it, cache the result. */
 #include "common/data/source/image_store.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 
 enum { TOLD_MAX = 20 };
 
-/* ---- what is kept ---- */
+/* ---- cache ---- */
 
 gp_pixels gp_image_kept_pixels(const gp_image_kept *kept)
 {
@@ -59,7 +59,7 @@ static gp_status sample_from_kept(const gp_image_store *images, gp_image_reader 
     return GP_OK;
 }
 
-/* The sample into out, and its pixels' labels, if they have any, into r->label. */
+/* Read a sample into `out`, and pixel labels, if any, into r->label. */
 static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
                              gp_error *err)
 {
@@ -124,7 +124,7 @@ static void target_put(const gp_image_store *images, const gp_image_reader *r, u
         target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
 }
 
-/* A sample that is passed over is black, and nothing in it has a class. */
+/* Read a sample. If it is unreadable and must be skipped, return a black image without classes. */
 static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
                                      int32_t *target, gp_error *err)
 {
@@ -152,7 +152,7 @@ static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r,
     return GP_OK;
 }
 
-/* What is not decoded yet is fetched: label images, and the images that they are of. */
+/* Announce label images that are not cached. */
 static void labels_expect(const gp_image_store *images, const uint32_t *index, uint32_t count)
 {
     for (uint32_t i = 0; images->list.objects != NULL && images->labels != NULL && i < count; i++)
@@ -173,7 +173,7 @@ static void image_expect(const gp_store *store, const uint32_t *index, uint32_t 
 static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                             void *targets, gp_error *err)
 {
-    /* Readers and cache change, what is read does not. */
+    /* Only readers and cache change, not the data, so the const cast is safe. */
     gp_image_store *images = (gp_image_store *)(uintptr_t)store;
     gp_image_reader *r;
     gp_status status = gp_image_reader_take(&images->readers, images->label_bytes, &r, err);
@@ -193,9 +193,9 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
     return status;
 }
 
-/* ---- samples at their own size ---- */
+/* ---- samples at individual size ---- */
 
-/* What an image is brought to. */
+/* Compute the size to which an image is resized. GP_ELIMIT: it would exceed GP_IMAGE_PIXELS_MAX. */
 static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whole *whole, gp_error *err)
 {
     const double height = whole->height, width = whole->width;
@@ -255,7 +255,7 @@ static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, 
 static gp_status image_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                                   gp_whole *whole, gp_error *err)
 {
-    gp_image_store *images = (gp_image_store *)(uintptr_t)store; /* the readers change */
+    gp_image_store *images = (gp_image_store *)(uintptr_t)store; /* only the readers change */
     gp_error own = { GP_OK, "" };
     gp_image_reader *r;
     gp_status status = gp_image_reader_take(&images->readers, images->label_bytes, &r, err);
@@ -264,7 +264,8 @@ static gp_status image_read_whole(const gp_store *store, uint32_t index, const g
         return status;
     status = whole_decode(images, r, index, size, whole, &own);
     if (status != GP_OK) {
-        gp_image_skip(images, r, index, &own); /* counted and told; the caller asks gp_store_is_skipped() */
+        /* counted and logged; the caller asks gp_store_is_skipped() */
+        gp_image_skip(images, r, index, &own);
         if (err != NULL)
             *err = own;
     }

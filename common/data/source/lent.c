@@ -1,3 +1,4 @@
+/* Shared arrays: create, open and verify the sealed memory files. */
 #include "common/data/source/lent.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 
 enum { ALIGNMENT = 64, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 
-/* The file: this, then the names of the classes, each with its NUL, the samples, the targets. */
+/* File header. The class names follow, each with a NUL, then the samples, then the targets. */
 typedef struct lent_header {
     char magic[8];
     uint64_t token;
@@ -29,7 +30,7 @@ typedef struct lent_header {
 
 static const char lent_magic[8] = "gplent1";
 
-/* Where the parts begin, and the whole. */
+/* Offsets of the parts, and total size, in bytes. */
 typedef struct lent_places {
     uint64_t names, samples, targets, bytes;
 } lent_places;
@@ -51,7 +52,7 @@ static uint64_t aligned(uint64_t bytes)
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Of numbers within their ceilings, so nothing overflows. */
+/* Compute the layout. The numbers are within their limits, so nothing overflows. */
 static lent_places places_of(const gp_store_info *info, uint64_t names_bytes)
 {
     lent_places at = { .names = aligned(sizeof(lent_header)) };
@@ -95,7 +96,7 @@ static gp_status info_check(const gp_store_info *info, gp_error *err)
     return GP_OK;
 }
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t bytes, gp_error *err)
 {
@@ -116,7 +117,7 @@ static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t byte
     return GP_OK;
 }
 
-/* No class: -1 for each. */
+/* Write -1 (no class) for each target. */
 static gp_status nothing_write(int fd, uint64_t at, uint64_t bytes, gp_error *err)
 {
     int32_t none[1024];
@@ -270,7 +271,7 @@ static gp_status lent_map(lent_store *lent, int fd, const char *source, gp_error
     return gp_fail_errno(err, GP_ENOMEM, "cannot map the %zu bytes of %s", lent->bytes, source);
 }
 
-/* What the header says, checked against the file. */
+/* Fill in the description from the header, and check it against the file size. */
 static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t token, gp_error *err)
 {
     const lent_header *header = (const lent_header *)(const void *)lent->map;
@@ -303,7 +304,7 @@ static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t t
     return GP_OK;
 }
 
-/* class_count names from the file; *out stays NULL where it has none. */
+/* Collect the class names from the file; *out remains NULL if the file lacks names. */
 static gp_status lent_names(const lent_store *lent, const gp_store_info *info, const char ***out,
                             gp_error *err)
 {
@@ -365,8 +366,8 @@ static gp_status lent_build(lent_store *lent, const char *source, int fd, uint64
     return status == GP_OK ? gp_store_seal(&lent->store, err) : status;
 }
 
-/* Open all samples whatever the role; there is no test part. GP_ENOENT: no such arrays (any more). GP_EPERM: of another
- * user. GP_ECORRUPT: not sealed, or malformed. */
+/* Open shared arrays for any role except GP_DATA_TEST. GP_ENOENT: the arrays no longer exist.
+ * GP_EPERM: they belong to another user. GP_ECORRUPT: not sealed, or malformed. */
 gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
@@ -384,7 +385,7 @@ gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role ro
     lent = gp_calloc(1, sizeof(*lent));
     status = lent == NULL ? gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source)
                           : lent_build(lent, source, fd, token, err);
-    close(fd); /* the map stays */
+    close(fd); /* the mapping remains */
     if (status != GP_OK) {
         if (lent != NULL)
             lent_close(&lent->store);

@@ -1,8 +1,8 @@
-/* lent_serve.c -- the descriptor of lent arrays goes to whoever asks for it, through a socket: a process that may not be looked
- * into (one with credentials) can lend too, and no descriptor number is trusted.
+/* Pass the descriptor of shared arrays over a socket. Processes whose /proc entry is not readable
+ * (those with credentials) can share too, and no descriptor number has to be trusted.
  *
- * The socket has an abstract name made of the source's PID and token: it leaves nothing behind.  Both ends look at the
- * other's user. */
+ * The socket has an abstract name built from the source's PID and token, so it leaves no file
+ * behind. Both ends check the other's user id. */
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -23,7 +23,7 @@
 enum { BACKLOG = 128, ANSWER_S = 20 };
 
 struct gp_lender {
-    int lent, listener, stop; /* lent is the caller's */
+    int lent, listener, stop; /* `lent` is borrowed from the caller */
     pthread_t thread;
 };
 
@@ -44,7 +44,7 @@ static bool is_ours(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0 && who.uid == geteuid();
 }
 
-/* ---- lending ---- */
+/* ---- owner ---- */
 
 static void *lender_main(void *argument)
 {
@@ -58,11 +58,12 @@ static void *lender_main(void *argument)
         int asking = accept4(lender->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (asking >= 0 && is_ours(asking))
-            (void)gp_packet_send(asking, "", 1, &lender->lent, 1); /* who is gone needs none */
+            /* ignore errors: the peer may have exited */
+            (void)gp_packet_send(asking, "", 1, &lender->lent, 1);
         if (asking >= 0)
             close(asking);
         else if (errno == EMFILE || errno == ENFILE)
-            poll(fds, 1, 100); /* the one that asks waits with us */
+            poll(fds, 1, 100); /* out of descriptors: let the peer wait, then try again */
     }
     return NULL;
 }
@@ -110,7 +111,7 @@ void gp_lent_serve_end(gp_lender *lender)
     gp_free(lender);
 }
 
-/* ---- borrowing ---- */
+/* ---- reader ---- */
 
 static int fd_take(int from)
 {
@@ -138,7 +139,8 @@ int gp_lent_ask(unsigned pid, uint64_t token)
     if (from < 0)
         return -1;
     setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)); /* of connect, too */
+    /* also limits connect() */
+    setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
     if (connect(from, (struct sockaddr *)&address, length) == 0 && is_ours(from))
         fd = fd_take(from);
     close(from);

@@ -1,8 +1,11 @@
-/* npy_store.c -- arrays of samples and targets in .npy files, read where they are mapped.
+/* A store over mapped .npy files: one array of samples and one of targets.
  *
- *   x.npy and y.npy, train-x.npy, x_train.npy, images.npy and labels.npy: a name's x is replaced by y, images by labels.
- *   samples  [N, H, W], [N, C, H, W], [N, H, W, C] (C of 1, 3 or 4 at the end, and not at the front), [N, F]
- *   targets  integers [N] or [N, 1]: a class; [N, H, W]: a class for each pixel; floats [N], [N, ...]: values */
+ * File names: x.npy and y.npy, train-x.npy, x_train.npy, images.npy and labels.npy. In a name, x is
+ * replaced by y, and images by labels.
+ *   samples  [N, H, W], [N, C, H, W], [N, H, W, C], or [N, F]; C is last if the last dimension is
+ *            1, 3 or 4 and the second is not
+ *   targets  integers [N] or [N, 1]: a class; [N, H, W]: a class per pixel;
+ *            floats [N] or [N, ...]: values */
 #include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,9 +20,9 @@
 
 typedef struct npy_store {
     gp_store store;
-    gp_npy x, y;             /* y.map NULL: no targets */
-    bool channels_last;      /* [N, H, W, C] */
-    size_t x_count, y_count; /* elements of a sample, of its target */
+    gp_npy x, y;             /* samples and targets; y.map NULL: no targets */
+    bool channels_last;      /* layout [N, H, W, C] */
+    size_t x_count, y_count; /* elements in one sample; elements in one target */
 } npy_store;
 
 /* ---- reading ---- */
@@ -47,7 +50,7 @@ static int64_t element_integer(const gp_npy *npy, size_t at)
                                   : ((const int64_t *)npy->data)[at];
 }
 
-/* Where element i of a packed CHW sample lies in the array. */
+/* Return the array position of element i in a packed CHW sample. */
 static size_t element_at(const npy_store *npy, size_t i)
 {
     const gp_store_info *info = &npy->store.info;
@@ -113,7 +116,8 @@ static const gp_store_ops npy_ops = { .read = npy_read, .close = npy_close };
 
 /* ---- names ---- */
 
-/* Replace the last `word` of the file's name that no letters touch; false: there is none. */
+/* Replace the last occurrence of `word` in the file name that is not part of a longer word. Return
+ * false if there is none. */
 static bool name_replace(char *out, size_t bytes, const char *path, const char *word, const char *by)
 {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1, *found = NULL;
@@ -127,7 +131,7 @@ static bool name_replace(char *out, size_t bytes, const char *path, const char *
            (size_t)snprintf(out, bytes, "%.*s%s%s", (int)(found - path), path, by, found + length) < bytes;
 }
 
-/* Named as an array, not as a directory of them. */
+/* Return whether a path names an array file, not a directory. */
 static bool name_ends(const char *path)
 {
     size_t length = strlen(path);
@@ -135,7 +139,7 @@ static bool name_ends(const char *path)
     return length > 4 && strcasecmp(path + length - 4, ".npy") == 0;
 }
 
-/* The targets' file of a samples' file; false: there is none. */
+/* Find the file with the targets for a file with samples. Return false if there is none. */
 static bool targets_find(char path[PATH_MAX], const gp_npy_files *files, const char *samples)
 {
     static const char *const pairs[][2] = {
@@ -149,7 +153,7 @@ static bool targets_find(char path[PATH_MAX], const gp_npy_files *files, const c
     return false;
 }
 
-/* The samples' file of a role in a directory. */
+/* Find the file with the samples for a role in a directory. Return false if there is none. */
 static bool samples_find(char path[PATH_MAX], const gp_npy_files *files, const char *directory,
                          gp_data_role role)
 {
@@ -248,7 +252,8 @@ static gp_status samples_describe(npy_store *npy, gp_store_info *info, const cha
     return GP_OK;
 }
 
-/* The largest of integer targets; none is below -1. */
+/* Raise *count to the number of classes in integer targets. GP_ECORRUPT: a value below -1, or too
+ * large. */
 static gp_status classes_count(const gp_npy *y, const char *path, uint32_t *count, gp_error *err)
 {
     int64_t elements = gp_shape_count(&y->shape), largest = 0;
@@ -285,7 +290,7 @@ static gp_status targets_describe(npy_store *npy, gp_store_info *info, const cha
     return target->dtype == GP_I32 ? classes_count(&npy->y, path, &info->class_count, err) : GP_OK;
 }
 
-/* What a network trained on one part ends in must fit the other: its classes count too. */
+/* Count the classes in the other part, too: a network trained on one part must fit the other. */
 static gp_status other_part_count(gp_store_info *info, const gp_npy_files *files, const char *directory,
                                   const char *ours, gp_error *err)
 {
@@ -319,7 +324,7 @@ static gp_status npy_describe(npy_store *npy, gp_store_info *info, const gp_npy_
     if (status != GP_OK)
         return status;
     if (!targets_find(targets, files, path)) {
-        npy->y_count = 1; /* no class, of one */
+        npy->y_count = 1; /* a single target without a class */
         info->class_count = 1;
         return role != GP_DATA_TRAIN
                    ? GP_OK

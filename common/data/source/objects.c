@@ -1,3 +1,4 @@
+/* Read images in S3 through the disk cache, with prefetching. */
 #include "common/data/source/objects.h"
 
 #include <limits.h>
@@ -10,16 +11,17 @@
 #include "common/data/image/image.h"
 
 enum {
-    CONNECTIONS = 32, /* at a time: 50 ms each are 640 images a second */
+    CONNECTIONS = 32, /* concurrent requests; at 50 ms each, 640 images per second */
     AHEAD_MAX = 4096,
-    WHOLE_BYTES = 512 << 10, /* so little is fetched whole, whatever part of it is wanted */
+    /* objects up to this size are fetched completely, even if only a part is requested */
+    WHOLE_BYTES = 512 << 10,
 };
 
 #define AHEAD_BYTES_MAX ((size_t)256 << 20)
 
 typedef struct object_facts {
     uint64_t bytes;
-    _Atomic uint64_t tag; /* 0: bytes is not known either */
+    _Atomic uint64_t tag; /* 0: tag and size are unknown */
 } object_facts;
 
 struct gp_objects {
@@ -30,7 +32,7 @@ struct gp_objects {
     bool of_places;
     const gp_image_list *list;
     gp_ahead *ahead;      /* NULL before gp_objects_start() */
-    pthread_mutex_t lock; /* of a facts entry that is learned */
+    pthread_mutex_t lock; /* protects entries of `facts` whose tag is 0 */
 };
 
 gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err)
@@ -107,7 +109,8 @@ void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key,
 
 /* ---- ranges ---- */
 
-/* A block from the server, into the cache, and the part of it that is wanted onto out. */
+/* Fetch one block from the server, put it into the cache, and append the requested part to
+ * `out`. */
 static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
                              uint64_t begin, size_t bytes, uint64_t at, size_t part, gp_buffer *out,
                              gp_error *err)
@@ -126,7 +129,7 @@ static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, cons
     return status;
 }
 
-/* The rest of the range, as it is. */
+/* Fetch the rest of a range directly, bypassing the cache. */
 static gp_status rest_fetch(gp_objects *objects, const gp_s3_range *range, uint64_t at, uint64_t end,
                             gp_buffer *out, gp_error *err)
 {
@@ -189,7 +192,8 @@ static const char *key_of(const gp_objects *objects, uint32_t index, char text[G
     return place == NULL ? "" : place + 1;
 }
 
-/* An object of which nothing is known: whole, and from then on it has to stay the same. */
+/* Fetch a whole object whose size and tag are unknown, and record both. The object must not change
+ * from then on. */
 static gp_status object_learn(gp_objects *objects, object_facts *facts, const char *key, gp_buffer *out,
                               gp_error *err)
 {

@@ -1,5 +1,5 @@
-/* objects.h -- the images of a list that lie in S3: how large each is, which it was when it was listed, and its bytes, through
- * the cache and fetched ahead. */
+/* Images in S3: size and tag of each object as listed, and access to the contents through cache and
+ * prefetch queue. */
 #ifndef GP_OBJECTS_H
 #define GP_OBJECTS_H
 
@@ -10,49 +10,51 @@
 
 typedef struct gp_objects gp_objects;
 
-/* gp_objects_open -- GP_EPERM: no credentials.  Nothing is asked of the server yet. */
+/* Prepare access to a bucket, without contacting the server. GP_EPERM: no credentials. */
 gp_status gp_objects_open(gp_objects **out, const gp_s3_source *source, gp_error *err);
 void gp_objects_close(gp_objects *objects); /* accepts NULL */
 
 gp_s3 *gp_objects_s3(const gp_objects *objects);
 gp_object_cache *gp_objects_cache(const gp_objects *objects);
 
-/* gp_objects_add -- the next image of the list (of an archive: its next place): its size and tag, tag 0 if neither is known
- * before it is read. */
+/* Record size and tag for the next image in the list, or for the next place if images are in
+ * archives. tag 0: both are unknown until the object is read. */
 gp_status gp_objects_add(gp_objects *objects, uint64_t bytes, uint64_t tag, gp_error *err);
 
-/* gp_objects_of_places -- what was added are places: archives that the images are parts of. */
+/* Declare that the recorded objects are places: archives that contain the images. */
 void gp_objects_of_places(gp_objects *objects);
 
-/* The name in the cache of a block of an object. */
+/* Compute the cache id for one block of an object. */
 void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key, uint64_t tag,
                    uint64_t block);
 
-/* gp_objects_read -- a range of an object whose size and tag are in it, through the cache.
- *   whole_blocks  what is fetched is fetched in whole blocks, to be kept: the neighbours will be wanted too */
+/* Read a range through the cache. The range must have the object's size and tag. whole_blocks:
+ * always fetch and cache complete blocks, because neighbouring data will be requested too. */
 gp_status gp_objects_read(gp_objects *objects, const gp_s3_range *range, bool whole_blocks, gp_buffer *out,
                           gp_error *err);
 
-/* gp_objects_start -- images of the list can be wanted from now on.  The list stays where it is. */
+/* Start the prefetch queue for a list, which must not move afterwards. Call this before
+ * gp_objects_want(). */
 gp_status gp_objects_start(gp_objects *objects, const gp_image_list *list, gp_error *err);
 
 void gp_objects_want(gp_objects *objects, const uint32_t *indices, uint32_t count);
 
-/* gp_objects_take -- the bytes of image `index`; at most bytes_max of them are needed, but there may be more. */
+/* Take the bytes of image `index`, prefetched or fetched now. At most bytes_max are needed, but
+ * more may be returned. */
 gp_status gp_objects_take(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
                           gp_error *err);
 
 /* ---- lists (s3_list.c) ---- */
 
-/* gp_s3_pixels_classes -- gp_pixels_classes() of a source in S3. */
+/* Read the class file of a source in S3; otherwise like gp_pixels_classes(). */
 struct gp_pixel_labels;
 gp_status gp_s3_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *list, const char *source,
                                gp_error *err);
 
-/* gp_s3_list_lines -- a list of whose names some are s3://BUCKET/KEY: objects of that one bucket. */
+/* Prepare a list with names of the form s3://BUCKET/KEY. All objects must be in one bucket. */
 gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err);
 
-/* A block of an object: of GP_OBJECT_BLOCK_BYTES, the last of what is left. */
+/* Return the range of one block: GP_OBJECT_BLOCK_BYTES bytes, fewer at the end of the object. */
 static inline gp_s3_range gp_object_block(const gp_s3_range *whole, uint32_t number)
 {
     gp_s3_range block = *whole;

@@ -1,3 +1,4 @@
+/* Convert predicted classes to label images and overlays, and write class files. */
 #include "common/data/source/palette.h"
 
 #include <stdio.h>
@@ -8,7 +9,8 @@
 #include "common/data/image/image.h"
 #include "common/data/source/image_store.h"
 
-/* Colour of number n: bits 0, 1, 2 of n are the highest of red, green and blue, the next three the next, and so on. */
+/* Compute VOC colour n: bits 0, 1 and 2 of n are the top bits of red, green and blue, the next
+ * three bits come below them, and so on. */
 static void voc_colour(uint8_t colour[3], uint32_t n)
 {
     memset(colour, 0, 3);
@@ -42,7 +44,8 @@ gp_status gp_palette_default(gp_palette *out, const char *const *class_names, ui
     return GP_OK;
 }
 
-/* The numbers of a class file whose classes are `list`, for the classes of a model. */
+/* Assign the numbers and colours from a class file, whose classes are in `list`, to the model's
+ * classes. */
 static gp_status palette_match(gp_palette *out, const gp_pixel_labels *labels, const gp_image_list *list,
                                const char *const *class_names, uint32_t class_count, gp_error *err)
 {
@@ -97,7 +100,7 @@ gp_status gp_palette_read(gp_palette *out, bool *found, const char *path, const 
     return status;
 }
 
-/* RFC 4180: quotes around a name with a comma, a quote or a line's end in it, quotes doubled. */
+/* Append a CSV field, quoted according to RFC 4180 if necessary. */
 static gp_status name_put(gp_buffer *text, const char *name, gp_error *err)
 {
     const bool plain = strpbrk(name, ",\"\r\n") == NULL;
@@ -130,7 +133,7 @@ gp_status gp_palette_to_csv(const gp_palette *palette, char **text, gp_error *er
             status = gp_buffer_append(&lines, line, (size_t)length, err);
     }
     if (status == GP_OK)
-        status = gp_buffer_append(&lines, "", 1, err); /* the NUL */
+        status = gp_buffer_append(&lines, "", 1, err); /* terminating NUL */
     if (status == GP_OK)
         *text = (char *)gp_buffer_take(&lines, &bytes);
     gp_buffer_deinit(&lines);
@@ -159,7 +162,7 @@ gp_status gp_palette_overlay(const gp_palette *palette, const int32_t *classes, 
                              uint8_t **file, size_t *bytes, gp_error *err)
 {
     const size_t plane = (size_t)height * width;
-    const uint32_t share = (uint32_t)(opacity * 256 + 0.5); /* of 256 */
+    const uint32_t share = (uint32_t)(opacity * 256 + 0.5); /* in units of 1/256 */
     uint8_t *rgb = gp_malloc(3 * plane);
     gp_status status;
 

@@ -1,17 +1,18 @@
-/* pixels.c -- images with a class for each pixel: two directories, paired by name.
+/* Images with a class for each pixel: two directories, with images and label images paired by name.
  *
- *   images               labels                      parts
- *   SOURCE/PART          SOURCE/PARTannot            train, val, test
- *   SOURCE/PART          SOURCE/PART_labels
- *   SOURCE/PART/images   SOURCE/PART/labels
- *   SOURCE/images/PART   SOURCE/labels/PART
- *   SOURCE/images        SOURCE/labels               none: all is for training
+ *   images              labels              parts
+ *   SOURCE/PART         SOURCE/PARTannot    train, val, test
+ *   SOURCE/PART         SOURCE/PART_labels
+ *   SOURCE/PART/images  SOURCE/PART/labels
+ *   SOURCE/images/PART  SOURCE/labels/PART
+ *   SOURCE/images       SOURCE/labels       none: everything is for training
  *
- * The directories may be members of tar archives (tar_store.c) or in S3 (s3_list.c).
+ * The directories may also be in tar archives (tar_store.c) or in S3 (s3_list.c).
  *
- * A label image is a PNG whose numbers (palette or grey) are line numbers of SOURCE/classes.csv from 0, or one in the
- * colours that stand there:  name[,red,green,blue].  Lines named void, ignore, unlabelled are no class: their pixels, and
- * the number 255, are ignored.  The classes are the other lines, in order. */
+ * The numbers in a label PNG (palette or grey) are line numbers in SOURCE/classes.csv, from 0. A
+ * label PNG may also be in colour, with the colours in that file. Each line has the form
+ * name[,red,green,blue]. Lines named void, ignore or unlabelled are not classes: their pixels are
+ * ignored, as is the number 255. The other lines are the classes, in order. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@
 #include "common/data/s3/s3_source.h"
 
 typedef struct layout {
-    const char *images, *labels; /* below SOURCE; %s is the part */
+    const char *images, *labels; /* paths below SOURCE; %s stands for the part */
 } layout;
 
 static const layout divided[] = {
@@ -44,26 +45,27 @@ static const char *const part_order[][5] = {
     [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", "train" },
 };
 
-/* A label image of an image NAME.jpg is NAME.png with one of these before the dot. */
+/* Suffixes of label image names: image NAME.jpg has the label image NAME.png, with one of these
+ * before the dot. */
 static const char *const label_endings[] = { "", "_L", "_mask", "_label", "_labels", NULL };
 
-/* CamVid in the form of SegNet's authors (Badrinarayanan et al., 2017) comes without such a file. */
+/* CamVid as distributed by the SegNet authors (Badrinarayanan et al., 2017) has no class file. */
 static const char camvid_classes[] =
     "Sky,128,128,128\nBuilding,128,0,0\nPole,192,192,128\nRoad,128,64,128\nPavement,60,40,222\n"
     "Tree,128,128,0\nSignSymbol,192,128,128\nFence,64,64,128\nCar,64,0,128\nPedestrian,64,64,0\n"
     "Bicyclist,0,128,192\nVoid,0,0,0\n";
 
-/* ---- where things are ---- */
+/* ---- directories ---- */
 
 enum { FOLDER_BYTES = 64 };
 
-/* The formats are those above. */
+/* Format a folder name. `format` comes from the tables above. */
 static void folder_format(char folder[FOLDER_BYTES], const char *format, const char *part)
 {
     snprintf(folder, FOLDER_BYTES, format, part);
 }
 
-/* Whether both folders of a layout's part are there; what they are called. */
+/* Format a part's two folder names, and return whether both folders exist. */
 static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
                     const layout *l, const char *part)
 {
@@ -72,7 +74,7 @@ static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const 
     return place->has(place->context, images) && place->has(place->context, labels);
 }
 
-/* The layout of the place, NULL: none.  Any part tells. */
+/* Return a place's layout; NULL: none matches. One part is enough to recognize a layout. */
 static const layout *layout_find(const gp_pixels_place *place)
 {
     char images[FOLDER_BYTES], labels[FOLDER_BYTES];
@@ -179,7 +181,7 @@ static bool is_void(const char *name)
     return false;
 }
 
-/* The three numbers of a colour. */
+/* Parse the three numbers of a colour. Return false if one is malformed or above 255. */
 static bool colour_parse(uint8_t colour[3], char *const fields[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -195,7 +197,8 @@ static bool colour_parse(uint8_t colour[3], char *const fields[3])
     return true;
 }
 
-/* One line: a value of the label images, and a class unless it is void. */
+/* Process one line of a class file: a number in label images, and a class unless the line is
+ * void. */
 static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const gp_csv *csv,
                             const gp_csv_row *row, gp_error *err)
 {
@@ -203,7 +206,7 @@ static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const 
     bool colour = row->count == 4 && colour_parse(labels->colours[value], row->fields + 1);
 
     if (row->first && row->count > 1 && strpbrk(row->fields[1], "0123456789") == NULL)
-        return GP_OK; /* the header */
+        return GP_OK; /* column names */
     if (row->count != 1 && !colour)
         return gp_fail(err, GP_ECORRUPT,
                        "%s: line %u is neither a name nor name,red,green,blue (0 to 255 each)", csv->name,
@@ -240,7 +243,7 @@ static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_c
     return status;
 }
 
-/* Return whether the last name of a path, links followed, is camvid or camvid.tar. */
+/* Return whether the last component of a path, with links resolved, is camvid or camvid.tar. */
 static bool is_camvid(const char *root)
 {
     char *real = realpath(root, NULL);
@@ -252,7 +255,8 @@ static bool is_camvid(const char *root)
     return is;
 }
 
-/* The class file of a place, opened; GP_ENOENT without a message: it has none.  path: what it is called. */
+/* Open a place's class file. The name for messages is stored in `path`. GP_ENOENT, without a
+ * message: there is none. */
 static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_place *place, gp_error *err)
 {
     static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
@@ -274,7 +278,7 @@ static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_
     return status;
 }
 
-/* What is in the file, which is closed; path: what it is called. */
+/* Read the classes from an open file, then close the file. `path` is the name for messages. */
 static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, const char *path,
                               gp_error *err)
 {
@@ -328,10 +332,10 @@ static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, cons
                          place->root);
 }
 
-/* ---- pairs ---- */
+/* ---- pairing ---- */
 
-/* Write the path of an image below its directory, up to the last dot.
- *   root  bytes before that: of the place, or of the name of an archive's member */
+/* Copy an image path without directory prefix and ending. root: prefix length, in the place or in
+ * an archive member's name. */
 static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t index, size_t root)
 {
     const char *name = gp_image_list_name(list, index), *dot = strrchr(name, '.');
@@ -346,7 +350,7 @@ static void stem_copy(char stem[PATH_MAX], const gp_image_list *list, uint32_t i
 typedef struct pair_search {
     const gp_image_list *list; /* label images */
     size_t root;
-    uint32_t *order; /* [list->count]: their indices, in the order of their stems */
+    uint32_t *order; /* [list->count]: label image indices, sorted by stem */
     char stem[2][PATH_MAX];
 } pair_search;
 
@@ -359,7 +363,7 @@ static int pair_compare(const void *left, const void *right, void *context)
     return strcmp(search->stem[0], search->stem[1]);
 }
 
-/* Return the index of the label image of a stem; UINT32_MAX: there is none. */
+/* Return the label image index for a stem; UINT32_MAX: there is none. */
 static uint32_t label_find(pair_search *search, const char *stem)
 {
     char wanted[PATH_MAX];
@@ -386,7 +390,7 @@ static uint32_t label_find(pair_search *search, const char *stem)
     return UINT32_MAX;
 }
 
-/* Keep the images of a list whose indices are given, in that order; several may be the same. */
+/* Reduce a list to the images with the given indices, in that order. Indices may repeat. */
 static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_t count, gp_error *err)
 {
     gp_image_entry *entries = gp_calloc(count + 1, sizeof(*entries));
@@ -421,8 +425,8 @@ static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_
     return GP_OK;
 }
 
-/* Find the pairs: kept receives the indices of images, paired those of their label images. An image without one is an
- * error, or it is left out. */
+/* Find pairs: set `kept` to the indices of images, and `paired` to those of their label images. An
+ * image without a label image is an error, or excluded under GP_BAD_SKIP. */
 static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t images_root, uint32_t *kept,
                             uint32_t *paired, uint32_t *count, const gp_store_options *options, gp_error *err)
 {
@@ -457,7 +461,7 @@ static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t i
     return GP_OK;
 }
 
-/* Bring the label images into the order of the images. */
+/* Reorder the label images to match the images, and remove images without one. */
 static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t images_root,
                             size_t labels_root, const gp_store_options *options, gp_error *err)
 {

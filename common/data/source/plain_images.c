@@ -1,5 +1,5 @@
-/* plain_images.c -- images that nothing is said of: a directory that has some and no other directory, or one file.  They can be
- * looked at and predicted; there is nothing to train on. */
+/* Images without labels: one file, or a directory with images and no sub-directories. They can be
+ * shown and predicted, but not used for training. */
 #include <dirent.h>
 #include <limits.h>
 #include <string.h>
@@ -71,7 +71,8 @@ gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role ro
     else
         status = gp_folder_list_all(&list, path, options, err);
     if (status == GP_OK)
-        status = gp_image_list_add_class(&list, GP_CLASS_NONE, err); /* a store has at least one */
+        /* a store needs at least one class */
+        status = gp_image_list_add_class(&list, GP_CLASS_NONE, err);
     if (status != GP_OK) {
         gp_image_list_deinit(&list);
         return status;

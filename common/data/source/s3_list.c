@@ -1,11 +1,13 @@
-/* s3_list.c -- what a source in S3 is, and its objects as a list of images: as a directory of the same names would be.
+/* Open a source in S3 with the same result as a directory that has the same files.
  *
- *   s3://BUCKET/X.csv, X.tar, X.npy    that object
- *   s3://BUCKET/PREFIX                 what lies below PREFIX/: x.npy and its like, .tar archives, images and label images,
- *                                      images and nothing else, else class folders
+ *   s3://BUCKET/X.csv, X.tar, X.npy  that object
+ *   s3://BUCKET/PREFIX               all objects below PREFIX/. In order of preference: x.npy and
+ *                                    similar, .tar archives, images with label images, images
+ *                                    only, class folders
  *
- * A prefix is listed once, whole.  S3 gives keys in the order of their bytes, in which "a-b/c" comes before "a/c"; they are
- * brought into the order of folder.c, so that the same data gives the same batches wherever it lies. */
+ * A prefix is listed once, completely. S3 returns keys in byte order, in which "a-b/c" precedes
+ * "a/c". The listing is sorted in the order of folder.c, so that the same data gives the same
+ * batches from any location. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +29,7 @@ static const char *const train_names[] = { "train", NULL };
 static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
 static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
 
-/* What is below the folder, or NULL. */
+/* Return the part of a name below the folder; NULL: the name is elsewhere. */
 static const char *below(const char *name, const char *folder)
 {
     size_t length = strlen(folder);
@@ -43,7 +45,7 @@ static const char *part_of(const char *name, const char *const *parts)
     return NULL;
 }
 
-/* All folders have a part's name, and there are folders in them. */
+/* Return whether all folders have part names and contain folders. */
 static bool is_divided(const s3_listing *listing)
 {
     bool folders = false;
@@ -71,7 +73,8 @@ static const char *part_find(const s3_listing *listing, const char *const *parts
     return NULL;
 }
 
-/* ours, names: the role's part, and the one that names the classes; "": there are no parts. */
+/* Choose the part for a role, *ours, and the part that defines the classes, *names. "": there are
+ * no parts. */
 static gp_status parts_decide(const s3_listing *listing, gp_data_role role, const char **ours,
                               const char **names, gp_error *err)
 {
@@ -95,7 +98,8 @@ static gp_status parts_decide(const s3_listing *listing, gp_data_role role, cons
     return GP_OK;
 }
 
-/* The class that a name of the part is in; false: it is in none, or in another part. */
+/* Get the class folder that contains a name, and the file name. Return false if the name is not in
+ * a class folder of this part. */
 static bool class_of(const char *name, const char *part, char class[CLASS_BYTES_MAX], const char **file)
 {
     const char *from = part[0] == '\0' ? name : below(name, part),
@@ -127,7 +131,7 @@ static gp_status classes_add(gp_image_list *list, const s3_listing *listing, con
     return status;
 }
 
-/* A class without images is an error where the classes' names are from. */
+/* Check that every class has images. Called only for the part that defines the classes. */
 static gp_status classes_check(gp_image_list *list, const s3_listing *listing, const uint32_t *counts,
                                const gp_store_options *options, gp_error *err)
 {
@@ -148,7 +152,7 @@ static gp_status classes_check(gp_image_list *list, const s3_listing *listing, c
     return GP_OK;
 }
 
-/* The part's images, in order. */
+/* Add the images of a part to the list, in order. */
 static gp_status images_add(gp_image_list *list, s3_listing *listing, const char *part, uint32_t *counts,
                             gp_error *err)
 {
@@ -208,7 +212,7 @@ static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_r
     return status;
 }
 
-/* ---- images with label images, and without anything ---- */
+/* ---- images with label images, or without labels ---- */
 
 static bool pixels_has(void *context, const char *folder)
 {
@@ -220,7 +224,7 @@ static bool pixels_has(void *context, const char *folder)
     return false;
 }
 
-/* Those below a folder; "" = all. */
+/* List the images below a folder; "": all images. */
 static gp_status pixels_list(void *context, gp_image_list *list, const char *folder,
                              const gp_store_options *options, gp_error *err)
 {
@@ -263,7 +267,7 @@ static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const
     gp_status status = gp_s3_read(gp_objects_s3(listing->objects), &range, &bytes, err);
 
     if (status == GP_OK)
-        status = gp_buffer_append(&bytes, "", 1, err); /* the NUL */
+        status = gp_buffer_append(&bytes, "", 1, err); /* terminating NUL */
     if (status == GP_OK) {
         char *text = (char *)gp_buffer_take(&bytes, &count);
 
@@ -273,7 +277,7 @@ static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const
     return status;
 }
 
-/* The entry of an image of a list that was made of the listing. */
+/* Return the listing entry for an image in a list made from that listing. */
 static const s3_entry *entry_of(const s3_listing *listing, const gp_image_list *list, uint32_t index)
 {
     const size_t root = strlen(listing->bare);
@@ -328,7 +332,7 @@ gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, con
     return status;
 }
 
-/* Images right below the prefix, and no folder. */
+/* Return whether the prefix has images and no folders. */
 static bool is_plain(const s3_listing *listing)
 {
     bool images = false;
@@ -346,12 +350,13 @@ static gp_status plain_list(gp_image_list *list, s3_listing *listing, gp_data_ro
 {
     gp_status status = gp_plain_images_role(listing->bare, role, err);
 
-    gp_image_list_deinit(list); /* begun anew */
+    gp_image_list_deinit(list); /* start over */
     gp_image_list_init(list);
     if (status == GP_OK)
         status = pixels_list(listing, list, "", options, err);
     if (status == GP_OK)
-        status = gp_image_list_add_class(list, GP_CLASS_NONE, err); /* a store has at least one */
+        /* a store needs at least one class */
+        status = gp_image_list_add_class(list, GP_CLASS_NONE, err);
     return status == GP_OK ? pixels_finish(listing, list, err) : status;
 }
 
@@ -364,7 +369,7 @@ static bool is_archive(const char *name)
     return strchr(name, '/') == NULL && dot != NULL && strcasecmp(dot, ".tar") == 0;
 }
 
-/* The one that was named, or those that were listed. */
+/* Add the archive that the source names, or all archives in the listing. */
 static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err)
 {
     s3_listing *listing = context;
@@ -395,7 +400,7 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
     return status;
 }
 
-/* ---- lines ---- */
+/* ---- CSV files ---- */
 
 static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
 {
@@ -430,7 +435,7 @@ static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role
     return status;
 }
 
-/* Names lose their options, which stand in every line of a list that `data split` wrote. */
+/* Remove the options from each name: `data split` writes them into every line. */
 gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err)
 {
     gp_s3_source first = { .bucket = "" }, next;
@@ -466,7 +471,7 @@ gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *er
     return status;
 }
 
-/* ---- the store ---- */
+/* ---- opening ---- */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -492,7 +497,8 @@ static bool npy_exists(void *context, const char *path)
     return false;
 }
 
-/* A list of the objects is made, but of images with label images; what kind it is, or NULL: arrays. */
+/* Determine the kind of source and list the images, except for images with label images. *kind is
+ * NULL for arrays. */
 static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_role role,
                            const gp_store_options *options, const char **kind, gp_error *err)
 {
@@ -533,7 +539,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
     return folder_list(list, listing, role, options, err);
 }
 
-/* What a list was made of: its images and those who know them. */
+/* Open a store over a list. Ownership of list and objects passes to the store. */
 static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *list, const char *kind,
                            const gp_store_options *options, gp_error *err)
 {
@@ -544,11 +550,12 @@ static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *l
     }
     gp_status status = gp_image_store_open(out, kind, listing->bare, list, NULL, options, err);
 
-    gp_image_list_init(list); /* it was taken over */
+    gp_image_list_init(list); /* the store owns it now */
     return status;
 }
 
-/* Open what a source in S3 is: by its ending, else by the objects below it. */
+/* Open a source in S3. Its kind depends on the ending of the key, or else on the objects below
+ * it. */
 gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
                            const gp_store_options *options, gp_error *err)
 {

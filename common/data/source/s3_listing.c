@@ -1,3 +1,4 @@
+/* List a prefix in S3, and sort the names like those in a directory. */
 #include "common/data/source/s3_listing.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/source/image_list.h"
 
-/* A component that is empty or begins with a dot. */
+/* Return whether a component of a name is empty or starts with a dot. */
 static bool is_hidden(const char *name)
 {
     for (;;) {
@@ -48,7 +49,7 @@ static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *
     return status;
 }
 
-/* By components: a folder's files, then its folders, each in the order of their bytes. */
+/* Compare names by components: in a folder, files precede sub-folders, each in byte order. */
 static int names_compare(const char *a, const char *b)
 {
     for (;;) {

@@ -1,3 +1,4 @@
+/* Open arrays in S3: fetch each object completely into a cached file, then map it. */
 #include "common/data/source/s3_npy.h"
 
 #include <errno.h>
@@ -7,27 +8,27 @@
 
 #include "common/base/memory/alloc.h"
 
-enum { CONNECTIONS = 8, AHEAD = 16 }; /* 16 blocks of 4 MiB under way */
+enum { CONNECTIONS = 8, AHEAD = 16 }; /* prefetch up to 16 blocks of 4 MiB */
 
 typedef struct npy_objects {
     gp_objects *objects;
-    gp_npy_exists exists; /* NULL: ask the server */
+    gp_npy_exists exists; /* looks up a path in the listing; NULL: ask the server */
     void *context;
 } npy_objects;
 
-/* One array under way. */
+/* Array being fetched. */
 typedef struct npy_fetch {
     gp_s3 *s3;
     gp_s3_range whole;
 } npy_fetch;
 
-/* The key of s3://BUCKET/KEY. */
+/* Return the key in s3://BUCKET/KEY. */
 static const char *key_of(const char *path)
 {
     return strchr(path + strlen("s3://"), '/') + 1;
 }
 
-/* Its size and tag. */
+/* Get an object's size and tag by reading one byte. */
 static gp_status object_look(const npy_objects *from, const char *path, gp_s3_range *range, gp_error *err)
 {
     gp_buffer byte;
@@ -75,7 +76,7 @@ static gp_status block_write(int fd, const gp_buffer *bytes, uint64_t at, const 
     return GP_OK;
 }
 
-/* All blocks into the file, several at a time. */
+/* Write all blocks to a file, fetching several at a time. */
 static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_error *err)
 {
     uint32_t count =
@@ -122,7 +123,7 @@ static gp_status object_open(void *context, gp_npy *out, const char *path, gp_er
     gp_objects_id(from->objects, &id, fetch.whole.key, fetch.whole.tag, 0);
     if (fetch.whole.tag != 0)
         fd = gp_object_cache_file(cache, &id, fetch.whole.object_bytes, &mine);
-    if (fd < 0) { /* in memory, then */
+    if (fd < 0) { /* not cacheable: use a file in memory */
         fd = memfd_create("gradpool-array", MFD_CLOEXEC);
         mine = true;
         cache = NULL;

@@ -1,3 +1,5 @@
+/* Read the headers of a tar archive in S3, in blocks. Following blocks are prefetched only while
+ * the reads are sequential. */
 #include "common/data/source/s3_tar.h"
 
 #include <stdio.h>
@@ -8,15 +10,15 @@
 
 enum { TAR_AHEAD = 8 };
 
-#define TAR_BYTES_MAX ((uint64_t)1 << 50) /* a block's number has 32 bits */
+#define TAR_BYTES_MAX ((uint64_t)1 << 50) /* keeps block numbers within 32 bits */
 
-/* An archive whose headers are read: block by block, those that follow fetched ahead while the members are small. */
+/* Archive whose headers are being read, block by block. */
 typedef struct tar_object {
     gp_objects *objects;
     gp_s3_range range; /* the whole object */
     gp_ahead *ahead;
-    gp_buffer window; /* the block in hand */
-    uint64_t block;   /* its number */
+    gp_buffer window; /* current block */
+    uint64_t block;   /* number of the current block */
 } tar_object;
 
 static gp_status tar_block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)

@@ -1,4 +1,4 @@
-/* sources.h -- the functions of the kinds of data sources, as sources.def lists them. */
+/* Functions for each kind of data source listed in sources.def. */
 #ifndef GP_SOURCES_H
 #define GP_SOURCES_H
 
@@ -7,7 +7,7 @@
 /* Return whether a source, file or directory is of this kind. */
 typedef bool gp_source_is_fn(const char *source);
 
-/* Open it: the opener behind gp_store_open_with(). */
+/* Open a source; the implementation of gp_store_open_with() for this kind. */
 typedef gp_status gp_source_open_fn(gp_store **out, const char *source, gp_data_role role,
                                     const gp_store_options *options, gp_error *err);
 
@@ -19,10 +19,11 @@ typedef gp_status gp_source_open_fn(gp_store **out, const char *source, gp_data_
 #undef GP_SOURCE
 #undef GP_SOURCE_NAMED
 
-/* Return the rest of a source that is "WORD" or "WORD:rest"; NULL: it is neither. */
+/* Return the rest of a source "WORD" or "WORD:rest"; NULL: the source has another form. */
 const char *gp_source_after_word(const char *source, const char *word);
 
-/* Return whether these drawn digits are cached on disk: their number is well-formed, neither too small nor too large. */
+/* Return whether these drawn digits are cached on disk: the count is well-formed, and neither too
+ * small nor too large. */
 bool gp_digits_are_cached(const char *source);
 
 #endif

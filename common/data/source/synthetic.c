@@ -1,7 +1,8 @@
-/* synthetic.c -- random bytes as samples, for benchmarks: no file, little memory, as fast as a copy.
+/* Random bytes as samples, for benchmarks: no files, little memory, as fast as a memory copy.
  *
- * A sample is a window into one fixed block of random bytes, at an offset drawn from its index; its label
- * is drawn too.  Random, not zeros: kernels run measurably faster on zeros. */
+ * A sample is a window into a fixed block of random bytes, at an offset drawn from the sample
+ * index. The label is drawn, too. The bytes are random because kernels run measurably faster on
+ * zeros. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static const uint64_t synthetic_seed = 0x73796e7468657469; /* "syntheti" */
 
 typedef struct synthetic_store {
     gp_store store;
-    uint8_t *block; /* sample_bytes + WINDOW_OFFSETS */
+    uint8_t *block; /* sample_bytes + WINDOW_OFFSETS bytes */
     gp_data_role role;
 } synthetic_store;
 
@@ -73,7 +74,9 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_ro
     int end = -1;
 
     (void)options;
-    /* Nine digits cannot overflow; gp_store_init() checks the ranges.  Signs and blanks are refused here. */
+
+    /* Nine digits cannot overflow, and gp_store_init() checks the ranges. Reject signs and blanks
+     * here. */
     if (sscanf(rest, "%9ux%9ux%9u:%9u:%9u%n", &info.height, &info.width, &info.channels, &info.class_count,
                &info.count, &end) != 5 ||
         rest[end] != '\0' || strpbrk(rest, "+- \t") != NULL)
@@ -83,7 +86,8 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_ro
     synthetic = gp_calloc(1, sizeof(*synthetic));
     if (synthetic == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %s", source);
-    synthetic->role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST; /* there are always two parts */
+    /* both parts always exist */
+    synthetic->role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST;
     status = gp_store_init(&synthetic->store, &synthetic_ops, &info, err);
     if (status == GP_OK)
         status = block_fill(synthetic, err);

@@ -1,4 +1,5 @@
-/* tar_list.c -- images inside tar archives as a list: [...]/[train|test/]CLASS/.../NAME.jpg. */
+/* List images in tar archives, with member names of the form
+ * [...]/[train|test/]CLASS/.../NAME.jpg. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 #define LINKS_BYTES_MAX ((size_t)4 << 30)
 
-/* A name without the "./" that many archives put in front. */
+/* Return a name without leading "./", which many archives have. */
 static const char *plain_name(const char *name)
 {
     while (strncmp(name, "./", 2) == 0)
@@ -78,7 +79,7 @@ static int member_compare(const gp_image_list *all, uint32_t index, uint32_t pla
     return own != place ? (own < place ? -1 : 1) : strcmp(gp_image_list_name(all, index), name);
 }
 
-/* Order members by archive and name; equal names by their position. */
+/* Order members by archive and name, and equal names by position. */
 static int member_order(const void *left, const void *right, void *list)
 {
     const gp_image_list *all = list;
@@ -88,7 +89,7 @@ static int member_order(const void *left, const void *right, void *list)
     return order != 0 ? order : (a < b ? -1 : 1);
 }
 
-/* Return the last of the sorted members that has this archive and name. UINT32_MAX: not found. */
+/* Return the last of the sorted members with this archive and name; UINT32_MAX: not found. */
 static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, uint32_t count, uint32_t place,
                             const char *name)
 {
@@ -105,7 +106,7 @@ static uint32_t member_find(const gp_image_list *all, const uint32_t *sorted, ui
     return low > 0 && member_compare(all, sorted[low - 1], place, name) == 0 ? sorted[low - 1] : UINT32_MAX;
 }
 
-/* Add each hard link as a member that has its target's contents. */
+/* Add each hard link as a member with the target's contents. */
 static gp_status links_resolve(gp_tar_index *index, gp_error *err)
 {
     gp_image_list *all = &index->all;
@@ -161,7 +162,7 @@ static int is_archive(const struct dirent *entry)
     return entry->d_name[0] != '.' && dot != NULL && strcasecmp(dot, ".tar") == 0;
 }
 
-/* By bytes; alphasort() would ask the locale. */
+/* Compare by bytes; alphasort() depends on the locale. */
 static int archive_order(const struct dirent **left, const struct dirent **right)
 {
     return strcmp((*left)->d_name, (*right)->d_name);
@@ -180,7 +181,7 @@ bool gp_tar_is(const char *path)
     return found;
 }
 
-/* One archive, or all of a directory in the order of their names. */
+/* Read one archive, or all archives in a directory, sorted by name. */
 static gp_status archives_take(void *context, gp_tar_index *index, gp_error *err)
 {
     const char *source = context;
@@ -214,7 +215,7 @@ static const char *const part_names[3][5] = {
     [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", NULL },
 };
 
-/* Whether the name's first component is this one. */
+/* Return whether this is the first component of the name. */
 static bool begins_with(const char *name, const char *component)
 {
     size_t length = strlen(component);
@@ -231,7 +232,7 @@ static bool begins_with_part(const char *name)
     return part;
 }
 
-/* Bytes of the directories that all names begin with and that are neither a part nor the class. */
+/* Return the length of the shared directory prefix of all names, without parts and classes. */
 static size_t root_find(const gp_image_list *all)
 {
     size_t root = 0;
@@ -259,7 +260,7 @@ static bool has_part(const gp_image_list *all, size_t root, const char *part)
     return false;
 }
 
-/* The part for the role: "" = there are no parts, NULL = none of that role. */
+/* Return the part for a role; "": there are no parts; NULL: no part for this role. */
 static const char *part_find(const gp_image_list *all, size_t root, gp_data_role role)
 {
     bool divided = true;
@@ -277,7 +278,7 @@ static const char *part_find(const gp_image_list *all, size_t root, gp_data_role
     return role == GP_DATA_GIVEN ? "train" : NULL;
 }
 
-/* A member's class: the first directory behind root and part. */
+/* Get a member's class: the first directory after root and part. */
 static gp_status member_label(gp_image_list *list, const char *name, size_t skipped, const char *archive,
                               int32_t *label, gp_error *err)
 {
@@ -293,7 +294,8 @@ static gp_status member_label(gp_image_list *list, const char *name, size_t skip
     return gp_image_list_class_of(list, class, label, err);
 }
 
-/* The role's members with their classes; all of training's members say which classes there are. */
+/* Add the members for a role, with their classes. The training part, if it exists, defines the
+ * classes. */
 static gp_status members_label(gp_image_list *list, const gp_image_list *all, size_t root, const char *part,
                                gp_error *err)
 {
@@ -322,7 +324,7 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
     return status;
 }
 
-/* Read the archives and resolve their links. */
+/* Read the archives and resolve the links in them. */
 static gp_status index_fill(gp_tar_index *index, const char *path, const gp_progress *progress,
                             gp_tar_fill fill, void *context, gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* tar_store.c -- a store over tar archives: class folders, or images with label images beside them. */
+/* Open tar archives as a store: class folders, or images with label images. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,11 +9,11 @@
 #include "common/data/store/store_ops.h"
 #include "common/data/format/tar.h"
 
-/* The archives as a gp_pixels_place. */
+/* Archives as a gp_pixels_place. */
 typedef struct tar_place {
     gp_tar_index index;
     const char *path;
-    size_t root; /* bytes of each name before the folders */
+    size_t root; /* length of the prefix that all names share */
 } tar_place;
 
 static bool is_below(const char *name, const char *folder)
@@ -53,9 +53,9 @@ static gp_status place_list(void *context, gp_image_list *list, const char *fold
     return status;
 }
 
-/* A file that is looked for in an archive. */
+/* Search for one file in an archive. */
 typedef struct member_search {
-    const char *root; /* a name: its first root_bytes bytes are before the file's */
+    const char *root; /* a name that starts with the prefix; only root_bytes bytes are compared */
     size_t root_bytes;
     const char *file;
     uint64_t offset, bytes;
@@ -79,7 +79,7 @@ static gp_status member_look(void *context, const gp_tar_entry *entry, gp_error 
     return GP_OK;
 }
 
-/* Read a member's text. GP_ENOENT without a message: the archive does not have it. */
+/* Read an archive member's text. GP_ENOENT, without a message: the archive lacks it. */
 static gp_status member_read(char **text, member_search *search, const char *archive, gp_error *err)
 {
     const int fd = open(archive, O_RDONLY | O_CLOEXEC);

@@ -1,3 +1,5 @@
+/* Unit tests for common/base: errors, allocation, buffers, random numbers, parameters, JSON,
+ * files. */
 #include "tests/gp_test.h"
 
 #include <limits.h>
@@ -23,7 +25,7 @@
 #include "common/base/text/text.h"
 #include "tests/leftovers.h"
 
-TEST(a_failing_call_carries_code_and_sentence)
+TEST(a_failing_call_sets_code_and_message)
 {
     gp_error err;
 
@@ -34,7 +36,7 @@ TEST(a_failing_call_carries_code_and_sentence)
     CHECK_STATUS(GP_EIO, gp_fail(NULL, GP_EIO, "nobody listens"));
 }
 
-TEST(a_long_message_is_cut_and_stays_one_line)
+TEST(a_long_message_is_cut_and_stays_on_one_line)
 {
     gp_error err;
     char text[2000];
@@ -77,9 +79,10 @@ TEST(allocation_counts_and_fails_on_demand)
     CHECK_INT(before.live, gp_alloc_get_stats().live);
 }
 
-TEST(an_array_has_room_for_each_element_that_is_added)
+TEST(gp_array_grow_makes_room_for_each_new_element)
 {
-    enum { COUNT = 1024, GROWTHS = 7 }; /* 16, 32, ... 1024 elements */
+    /* Capacities 16, 32, ... 1024. */
+    enum { COUNT = 1024, GROWTHS = 7 };
     const uint64_t calls = gp_alloc_get_stats().calls;
     uint32_t *array = NULL;
     uint64_t sum = 0;
@@ -99,7 +102,7 @@ TEST(an_array_has_room_for_each_element_that_is_added)
     gp_free(array);
 }
 
-TEST(a_buffer_refuses_to_pass_its_ceiling)
+TEST(a_buffer_rejects_appends_beyond_its_limit)
 {
     gp_buffer buffer;
     gp_error err;
@@ -113,8 +116,8 @@ TEST(a_buffer_refuses_to_pass_its_ceiling)
     gp_buffer_deinit(&buffer);
 }
 
-/* Known-answer tests of the Random123 distribution (kat_vectors, philox4x32 with 10 rounds). */
-TEST(philox_gives_the_published_vectors)
+/* Known-answer tests from the Random123 distribution (kat_vectors, philox4x32 with 10 rounds). */
+TEST(philox_matches_the_published_vectors)
 {
     static const struct {
         uint32_t counter[4], key[2], out[4];
@@ -156,6 +159,7 @@ TEST(normal_draws_have_mean_zero_and_unit_variance)
     CHECK_NEAR(1.0, squares / DRAWS, 0.02);
 }
 
+/* Parameter struct with one field of each type. */
 typedef struct sample {
     double rate;
     int64_t stride[2];
@@ -190,7 +194,7 @@ static const gp_param sample_params[] = {
     { 0 },
 };
 
-TEST(parameters_parse_and_keep_their_range)
+TEST(parameters_are_parsed_and_range_checked)
 {
     sample s;
     gp_error err;
@@ -252,7 +256,7 @@ TEST(parameters_round_trip_through_json)
     gp_buffer_deinit(&buffer);
 }
 
-TEST(json_refuses_depth_duplicates_and_rubbish)
+TEST(json_parser_rejects_depth_duplicates_and_garbage)
 {
     gp_json *document;
     gp_error err;
@@ -266,7 +270,7 @@ TEST(json_refuses_depth_duplicates_and_rubbish)
     CHECK_STATUS(GP_EINVAL, gp_json_parse(&document, "", 0, &err));
 }
 
-TEST(spelling_counts_swaps_as_one)
+TEST(spell_distance_counts_a_swap_as_one_edit)
 {
     const char *best = NULL;
     unsigned distance = 0;
@@ -282,7 +286,7 @@ TEST(spelling_counts_swaps_as_one)
     CHECK(best == NULL);
 }
 
-TEST(shapes_check_overflow)
+TEST(shape_check_detects_overflow)
 {
     gp_error err;
     gp_shape huge = gp_shape3(INT64_MAX / 2, 3, 3), fine = gp_shape3(20, 26, 26);
@@ -296,8 +300,8 @@ TEST(shapes_check_overflow)
 
 /* ---- timeouts ---- */
 
-/* No thread reads the clock during the sleep, as if the process were suspended. */
-TEST(a_suspension_costs_a_timeout_one_gap_at_most)
+/* While this test sleeps, no thread reads the clock. This simulates a suspended process. */
+TEST(a_suspension_shortens_a_timeout_by_at_most_one_gap)
 {
     gp_timeout timeout = gp_timeout_in(5 * GP_TIMEOUT_GAP_MS);
 
@@ -313,9 +317,9 @@ TEST(a_suspension_costs_a_timeout_one_gap_at_most)
     CHECK_INT(0, gp_timeout_slice(timeout));
 }
 
-/* ---- text from outside ---- */
+/* ---- external text ---- */
 
-TEST(printable_text_keeps_utf8_and_loses_what_a_terminal_acts_on)
+TEST(gp_printable_keeps_utf8_and_replaces_control_characters)
 {
     static const char *const pairs[][2] = {
         { "plain, K\xc3\xa4tzchen \xe2\x82\xac \xf0\x9f\x90\x88",
@@ -348,8 +352,9 @@ TEST(printable_text_keeps_utf8_and_loses_what_a_terminal_acts_on)
     CHECK_TEXT("cannot read a??.npy", err.message);
 }
 
-/* ---- kills for lack of memory ---- */
+/* ---- OOM kills ---- */
 
+/* Create a file root/name, as a replacement for a file in /sys/fs/cgroup. */
 static void counter_write(const char *root, const char *name, const char *text)
 {
     char path[PATH_MAX];
@@ -360,10 +365,11 @@ static void counter_write(const char *root, const char *name, const char *text)
     REQUIRE_OK(gp_file_write(path, text, strlen(text), &err), err);
 }
 
-TEST(kills_are_counted_in_the_memory_control_group_of_the_process)
+TEST(oom_kills_are_read_from_the_memory_cgroup_of_the_process)
 {
     static const struct {
-        const char *cgroups, *path; /* path: under the root, or absolute */
+        /* content of /proc/PID/cgroup; expected file, under root or absolute */
+        const char *cgroups, *path;
     } rows[] = {
         { "0::/pool.slice/a\n", "/pool.slice/a/memory.events" },
         { "0::/\n", "/memory.events" },
@@ -384,6 +390,7 @@ TEST(kills_are_counted_in_the_memory_control_group_of_the_process)
     counter_write(root, "memory/old/b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n");
     counter_write(root, "unified/unified-only/memory.events", "oom_kill 0\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        /* Rows without a group file fall back to the absolute path /proc/vmstat. */
         bool counted = rows[i].path[1] != 'p' || strstr(rows[i].path, "slice") != NULL;
 
         gp_memory_kills_find(&kills, rows[i].cgroups, root);
@@ -399,7 +406,7 @@ TEST(kills_are_counted_in_the_memory_control_group_of_the_process)
     CHECK(!gp_memory_kills_grew(&kills));
 }
 
-TEST(kills_of_more_than_two_readings_ago_do_not_count)
+TEST(oom_kills_older_than_two_readings_are_ignored)
 {
     gp_memory_kills kills;
 
@@ -415,7 +422,7 @@ TEST(kills_of_more_than_two_readings_ago_do_not_count)
 
 /* ---- files ---- */
 
-TEST(a_process_that_has_exited_has_no_address_space)
+TEST(an_exited_process_has_no_address_space)
 {
     gp_proc_stat stat;
     siginfo_t info;
@@ -431,7 +438,7 @@ TEST(a_process_that_has_exited_has_no_address_space)
     CHECK(gp_proc_stat_read(&stat, getpid()) && stat.address_bytes > 0);
 }
 
-TEST(a_file_that_is_not_regular_is_refused_at_once)
+TEST(files_that_are_not_regular_are_rejected_without_blocking)
 {
     char root[] = "/tmp/gpt-XXXXXX", path[PATH_MAX];
     uint8_t *data;
@@ -441,7 +448,8 @@ TEST(a_file_that_is_not_regular_is_refused_at_once)
     REQUIRE(leftovers_make(root) != NULL);
     snprintf(path, sizeof(path), "%s/pipe", root);
     REQUIRE(mkfifo(path, 0600) == 0);
-    CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, path, 100, &err)); /* nobody writes to it */
+    /* The FIFO has no writer, so a blocking open would never return. */
+    CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, path, 100, &err));
     CHECK_CONTAINS(err.message, "pipe is not a regular file");
     CHECK_STATUS(GP_ELIMIT, gp_file_read(&data, &bytes, root, 100, &err));
     CHECK_CONTAINS(err.message, "is not a regular file");
@@ -454,7 +462,7 @@ TEST(a_file_that_is_not_regular_is_refused_at_once)
     gp_free(data);
 }
 
-TEST(a_symbolic_link_stays_and_its_target_is_replaced)
+TEST(gp_file_write_follows_a_symbolic_link_and_replaces_its_target)
 {
     char root[] = "/tmp/gpt-XXXXXX", target[100], link[100], dangling[100];
     uint8_t *data = NULL;
@@ -481,7 +489,7 @@ TEST(a_symbolic_link_stays_and_its_target_is_replaced)
 
 /* ---- directories ---- */
 
-TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
+TEST(gp_directory_make_creates_parents_and_names_the_directory_that_fails)
 {
     char root[] = "/tmp/gpt-XXXXXX", path[PATH_MAX + 100];
     struct stat facts;
@@ -513,7 +521,7 @@ TEST(a_directory_is_made_with_those_above_it_and_one_that_cannot_be_is_named)
 
 /* ---- sealed memory files ---- */
 
-TEST(sealed_file_keeps_its_bytes_and_is_mapped_only_at_its_size)
+TEST(a_sealed_file_is_immutable_and_is_mapped_only_at_its_exact_size)
 {
     const char text[] = "sealed";
     const void *data = NULL;
@@ -534,9 +542,9 @@ TEST(sealed_file_keeps_its_bytes_and_is_mapped_only_at_its_size)
     close(fd);
 }
 
-/* ---- numbers and nouns ---- */
+/* ---- numbers and plurals ---- */
 
-TEST(numbers_are_printed_with_as_few_digits_as_read_back_equal)
+TEST(numbers_are_printed_with_the_fewest_digits_that_read_back_equal)
 {
     char text[GP_NUMBER_BYTES];
 

@@ -1,3 +1,5 @@
+/* Unit tests for fault injection. One test compares fault.def with the sources and
+ * docs/faults.md. */
 #include <dirent.h>
 #include <ftw.h>
 #include <signal.h>
@@ -8,7 +10,12 @@
 #include "common/base/system/fault.h"
 #include "tests/gp_test.h"
 
-/* How worker `index` ends that passes "forward" and "exchange" five times each; 0 = it lives. */
+/* Run a worker process that passes "forward" and "exchange" five times each. Return its wait
+ * status.
+ *   spec         faults
+ *   index        worker index
+ *   incarnation  worker incarnation
+ *   passings     set to the number of completed rounds */
 static int passed(const char *spec, uint32_t index, uint32_t incarnation, int *passings)
 {
     int ends[2], status;
@@ -37,7 +44,7 @@ static int passed(const char *spec, uint32_t index, uint32_t incarnation, int *p
     return status;
 }
 
-TEST(a_fault_strikes_at_the_nth_passing_of_its_point)
+TEST(a_fault_acts_at_the_nth_pass_of_its_point)
 {
     int passings, status = passed("exchange:3:kill", 1, 1, &passings);
 
@@ -48,7 +55,7 @@ TEST(a_fault_strikes_at_the_nth_passing_of_its_point)
     CHECK_INT(4, passings);
 }
 
-TEST(a_fault_strikes_only_the_worker_it_is_meant_for)
+TEST(a_fault_acts_only_in_the_worker_that_it_selects)
 {
     int passings;
 
@@ -60,7 +67,7 @@ TEST(a_fault_strikes_only_the_worker_it_is_meant_for)
     CHECK_INT(0, passed("exchange:6:kill", 1, 1, &passings));
 }
 
-TEST(a_fault_that_is_not_understood_is_refused)
+TEST(malformed_faults_are_rejected)
 {
     static const char *const wrong[] = { "exchange",         "exchange:0:kill",    "exchange:1:explode",
                                          "exchange:1:kill@", "exchange:1:kill@2.", "exchange:1:kill junk",
@@ -76,7 +83,7 @@ TEST(a_fault_that_is_not_understood_is_refused)
     CHECK(!gp_fault_armed);
 }
 
-TEST(a_point_is_of_one_process)
+TEST(a_fault_point_belongs_to_one_kind_of_process)
 {
     CHECK_STATUS(GP_OK, gp_fault_setup("granted:1:kill", GP_FAULT_worker, 1, 1, NULL));
     CHECK(!gp_fault_armed);
@@ -88,10 +95,11 @@ TEST(a_point_is_of_one_process)
             CHECK(strcmp(a->point, b->point) != 0);
 }
 
-/* ---- the table, the sources and the manual name the same points ---- */
+/* ---- consistency with sources and documentation ---- */
 
-static bool passed_somewhere[200];
+static bool passed_somewhere[200]; /* by index in gp_fault_points: a source file passes the point */
 
+/* Record all fault points in a C source file; callback for nftw(). */
 static int look_for_points(const char *path, const struct stat *facts, int kind, struct FTW *at)
 {
     static char text[1 << 20];
@@ -121,7 +129,7 @@ static int look_for_points(const char *path, const struct stat *facts, int kind,
     return 0;
 }
 
-TEST(the_table_the_sources_and_the_manual_name_the_same_points)
+TEST(fault_table_sources_and_manual_name_the_same_points)
 {
     static const char *const folders[] = { "common", "proto", "scheduler", "worker", "client" };
     static char manual[1 << 17];
@@ -148,8 +156,8 @@ TEST(the_table_the_sources_and_the_manual_name_the_same_points)
     }
 }
 
-/* Not judged: machines differ. */
-TEST(a_point_that_is_not_armed_costs_next_to_nothing)
+/* Prints the time per pass without judging it, because machines differ. */
+TEST(an_unarmed_fault_point_costs_almost_nothing)
 {
     enum { PASSINGS = 20000000 };
 

@@ -1,4 +1,5 @@
-/* test_leftovers.c -- whatever way a test ends, what it made goes. */
+/* Tests for tests/leftovers.h: all files and processes of a test are removed, however the test
+ * ends. */
 #include "tests/leftovers.h"
 
 #include <spawn.h>
@@ -7,8 +8,9 @@
 
 #include "tests/gp_test.h"
 
-enum { ENDS = 4, PATIENCE_MS = 20000 };
+enum { ENDS = 4, PATIENCE_MS = 20000 }; /* ways to end a test; limit for the cleanup */
 
+/* Return whether a process exists and is not a zombie. */
 static bool lives(int pid)
 {
     char path[40], state = 'X';
@@ -23,7 +25,9 @@ static bool lives(int pid)
     return state != 'X' && state != 'Z';
 }
 
-/* A test that makes folders and a process that knows of one, and ends in that way without removing any. */
+/* Simulate a test that creates directories and a process, and exits without cleaning up.
+ *   how   0: _exit(), 1: abort(), 2: SIGKILL, 3: SIGSEGV
+ *   told  file that receives both directories and the process id */
 static void dies(int how, const char *told)
 {
     char first[] = "/tmp/gpt-XXXXXX", second[] = "/tmp/gradpool-test-XXXXXX", path[64];
@@ -38,8 +42,9 @@ static void dies(int how, const char *told)
     char *const words[] = { (char *)(uintptr_t) "sleep", (char *)(uintptr_t) "600", NULL };
     pid_t child;
 
-    if (posix_spawn(&child, "/bin/sleep", NULL, NULL, words, environ) !=
-        0) /* it is executed when that returns */
+    /* When posix_spawn() returns, the child has already called exec(), so its environment names the
+     * directory. */
+    if (posix_spawn(&child, "/bin/sleep", NULL, NULL, words, environ) != 0)
         _exit(98);
     fprintf(file, "%s %s %d", first, second, (int)child);
     fclose(file);
@@ -50,7 +55,7 @@ static void dies(int how, const char *told)
     kill(getpid(), how == 2 ? SIGKILL : SIGSEGV);
 }
 
-TEST(what_a_test_has_made_is_gone_after_it_however_it_ended)
+TEST(files_and_processes_of_a_test_are_removed_however_it_ends)
 {
     char told[] = "/tmp/gpt-XXXXXX", path[40];
 
@@ -71,7 +76,7 @@ TEST(what_a_test_has_made_is_gone_after_it_however_it_ended)
         REQUIRE(file != NULL);
         CHECK_INT(3, fscanf(file, "%39s %39s %d", first, second, &child));
         fclose(file);
-        /* Nothing waits for the end of what was killed: it may come after that of the folders. */
+        /* Wait: the kernel may remove a killed process later than the directories are removed. */
         for (int waited = 0;
              waited < PATIENCE_MS && (access(first, F_OK) == 0 || access(second, F_OK) == 0 || lives(child));
              waited += 10)
@@ -81,5 +86,6 @@ TEST(what_a_test_has_made_is_gone_after_it_however_it_ended)
         if (child <= 0 || lives(child))
             GP_TEST_FAIL("end %d: process %d, which knows of %s, lives", how, child, first);
     }
-    CHECK(access(told, F_OK) == 0); /* of a test that lives */
+    /* The directory of the running test is not removed. */
+    CHECK(access(told, F_OK) == 0);
 }

@@ -1,4 +1,5 @@
-/* test_log.c -- one event a line whatever is in it, no more lines of a kind than a disk can take, and a file with an end. */
+/* Unit tests for the event log: one line per event, for any content, rate limiting, and
+ * rotation. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,11 +11,12 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-enum { STORM = 20000 };
+enum { STORM = 20000 }; /* events logged by the rate limiting tests */
 
-static char said[4 << 20];
-static int before = -1, during = -1;
+static char said[4 << 20];           /* text written to standard error */
+static int before = -1, during = -1; /* original standard error; temporary file that replaces it */
 
+/* Redirect standard error to an unnamed temporary file. */
 static void listen_begin(void)
 {
     char path[] = "/tmp/gp-log-XXXXXX";
@@ -26,6 +28,7 @@ static void listen_begin(void)
         abort();
 }
 
+/* Restore standard error and copy the redirected text to `said`. */
 static void listen_end(void)
 {
     dup2(before, STDERR_FILENO);
@@ -36,6 +39,7 @@ static void listen_end(void)
     close(during);
 }
 
+/* Count the occurrences of a word in `said`. */
 static int lines_with(const char *word)
 {
     int count = 0;
@@ -45,8 +49,9 @@ static int lines_with(const char *word)
     return count;
 }
 
-/* ---- a line ---- */
+/* ---- lines ---- */
 
+/* Format a line with the single word k=value. */
 static const char *value_as_line(const char *value)
 {
     static gp_log_line line;
@@ -58,7 +63,7 @@ static const char *value_as_line(const char *value)
     return line.text;
 }
 
-TEST(a_value_stands_as_it_is_or_in_quotes_with_escapes)
+TEST(values_are_quoted_and_escaped_only_if_necessary)
 {
     static const struct {
         const char *value, *line;
@@ -72,18 +77,18 @@ TEST(a_value_stands_as_it_is_or_in_quotes_with_escapes)
         { "one\ntwo\r\tthree", "k=\"one\\ntwo\\r\\tthree\"\n" },
         { "\x1b[31mred\x7f", "k=\"\\x1b[31mred\\x7f\"\n" },
         { "gr\xc3\xbc\xc3\x9f", "k=\"gr\xc3\xbc\xc3\x9f\"\n" },
-        { "\xff\xc3", "k=\"\\xff\\xc3\"\n" }, /* no characters */
-        { "\xc0\xaf", "k=\"\\xc0\\xaf\"\n" }, /* a slash, too long a form of it */
+        { "\xff\xc3", "k=\"\\xff\\xc3\"\n" }, /* invalid UTF-8 */
+        { "\xc0\xaf", "k=\"\\xc0\\xaf\"\n" }, /* overlong form of '/' */
         { "\xc2\x85", "k=\"\\xc2\\x85\"\n" }, /* next line (C1) */
-        { "\xe2\x80\xa8\xe2\x80\xae",
-          "k=\"\\xe2\\x80\\xa8\\xe2\\x80\\xae\"\n" }, /* line separator, right to left */
+        /* line separator, right-to-left override */
+        { "\xe2\x80\xa8\xe2\x80\xae", "k=\"\\xe2\\x80\\xa8\\xe2\\x80\\xae\"\n" },
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         CHECK_TEXT(cases[i].line, value_as_line(cases[i].value));
 }
 
-TEST(any_bytes_are_one_line_and_are_read_back_as_they_were)
+TEST(any_bytes_fit_on_one_line_and_read_back_unchanged)
 {
     uint64_t random = 7;
     char value[64], got[GP_LOG_LINE_BYTES];
@@ -92,6 +97,7 @@ TEST(any_bytes_are_one_line_and_are_read_back_as_they_were)
         size_t bytes = (size_t)(round % 24);
 
         for (size_t i = 0; i < bytes; i++) {
+            /* Knuth's linear congruential generator (MMIX). */
             random = random * 6364136223846793005ull + 1442695040888963407ull;
             value[i] = (char)(random >> 40);
             value[i] = value[i] == '\0' ? '"' : value[i];
@@ -116,7 +122,7 @@ TEST(any_bytes_are_one_line_and_are_read_back_as_they_were)
     }
 }
 
-TEST(no_value_looks_like_a_word_of_its_own)
+TEST(a_value_cannot_imitate_another_word)
 {
     char got[100];
 
@@ -128,7 +134,7 @@ TEST(no_value_looks_like_a_word_of_its_own)
     CHECK(!gp_log_line_get("", "level", got, sizeof(got)));
 }
 
-TEST(what_is_too_long_is_cut_at_a_character_and_the_line_still_ends)
+TEST(long_values_are_cut_at_a_character_and_the_line_is_terminated)
 {
     gp_log_line line = { .bytes = 0 };
     char large[3000], got[GP_LOG_LINE_BYTES];
@@ -138,7 +144,8 @@ TEST(what_is_too_long_is_cut_at_a_character_and_the_line_still_ends)
     large[sizeof(large) - 2] = '\0';
     gp_log_line_put(&line, "a", large, 7);
     CHECK(strncmp(line.text, "a=\"\xc3\xbc\xc3\xbc\xc3\xbc...\"", line.bytes) == 0);
-    for (int i = 0; i < 40; i++) /* more than there is room for */
+    /* More words than fit in the line. */
+    for (int i = 0; i < 40; i++)
         gp_log_line_put(&line, "more", large, GP_LOG_VALUE_BYTES);
     gp_log_line_put(&line, "msg", large, sizeof(line.text));
     gp_log_line_end(&line);
@@ -147,7 +154,7 @@ TEST(what_is_too_long_is_cut_at_a_character_and_the_line_still_ends)
     CHECK(gp_log_line_get(line.text, "more", got, sizeof(got)));
 }
 
-TEST(an_event_is_one_line_of_words_with_an_end)
+TEST(an_event_is_logged_as_one_terminated_line)
 {
     char large[3000], value[GP_LOG_LINE_BYTES];
 
@@ -169,9 +176,9 @@ TEST(an_event_is_one_line_of_words_with_an_end)
     CHECK_CONTAINS(value, "first\nsecond\t");
 }
 
-/* ---- storms ---- */
+/* ---- rate limiting ---- */
 
-TEST(of_a_window_the_first_pass_and_the_others_are_counted_and_told_at_its_end)
+TEST(a_window_passes_the_first_events_and_reports_the_suppressed_count_when_it_ends)
 {
     static gp_throttle throttle;
     const char *event = NULL;
@@ -181,9 +188,10 @@ TEST(of_a_window_the_first_pass_and_the_others_are_counted_and_told_at_its_end)
     for (int i = 0; i < STORM; i++)
         passed += gp_throttle_pass(&throttle, "storm", 1000 + i % 5);
     CHECK_INT(GP_THROTTLE_BURST, passed);
-    CHECK(gp_throttle_pass(&throttle, "another", 1010)); /* by name: the others are heard */
+    /* Other events are not limited by the storm. */
+    CHECK(gp_throttle_pass(&throttle, "another", 1010));
     CHECK(!gp_throttle_next_ended(&throttle, 1000 + GP_THROTTLE_WINDOW_MS - 1, false, &event, &count));
-    /* Told although nothing like it comes again, and once. */
+    /* The count is reported once, even though no further event follows. */
     CHECK(gp_throttle_next_ended(&throttle, 1000 + GP_THROTTLE_WINDOW_MS, false, &event, &count));
     CHECK_TEXT("storm", event);
     CHECK_INT(STORM - GP_THROTTLE_BURST, count);
@@ -191,7 +199,7 @@ TEST(of_a_window_the_first_pass_and_the_others_are_counted_and_told_at_its_end)
     CHECK(gp_throttle_pass(&throttle, "storm", 1001 + GP_THROTTLE_WINDOW_MS));
 }
 
-TEST(nothing_is_lost_from_the_count_when_a_storm_goes_on_over_many_windows)
+TEST(suppressed_counts_are_complete_over_many_windows)
 {
     static gp_throttle throttle;
     const char *event;
@@ -203,14 +211,15 @@ TEST(nothing_is_lost_from_the_count_when_a_storm_goes_on_over_many_windows)
         while (gp_throttle_next_ended(&throttle, now_ms, false, &event, &count))
             told += count;
     }
-    while (gp_throttle_next_ended(&throttle, 0, true, &event, &count)) /* at the end of a process */
+    /* As at process exit. */
+    while (gp_throttle_next_ended(&throttle, 0, true, &event, &count))
         told += count;
     CHECK_INT(all, passed + told);
     CHECK(passed <= 2 * 11 * GP_THROTTLE_BURST);
     CHECK(told > 0);
 }
 
-TEST(more_kinds_than_there_are_windows_are_heard)
+TEST(event_kinds_without_a_window_are_not_limited)
 {
     static gp_throttle throttle;
     static char names[2 * GP_THROTTLE_KINDS][16];
@@ -225,7 +234,7 @@ TEST(more_kinds_than_there_are_windows_are_heard)
     CHECK(gp_throttle_pass(&throttle, names[0], 5 + GP_THROTTLE_WINDOW_MS));
 }
 
-TEST(a_storm_is_counted_and_the_others_are_heard)
+TEST(a_storm_is_limited_and_other_events_are_logged)
 {
     gp_log_setup("test", GP_LOG_INFO);
     listen_begin();
@@ -236,12 +245,12 @@ TEST(a_storm_is_counted_and_the_others_are_heard)
     }
     listen_end();
     CHECK(lines_with("event=storm") >= GP_THROTTLE_BURST);
-    CHECK(lines_with("event=storm") <=
-          2 * GP_THROTTLE_BURST); /* the window may have ended on a slow machine */
+    /* On a slow machine the storm may extend over two windows. */
+    CHECK(lines_with("event=storm") <= 2 * GP_THROTTLE_BURST);
     CHECK_INT(STORM / 4000, lines_with("event=calm"));
 }
 
-/* ---- the file ---- */
+/* ---- rotation ---- */
 
 static off_t size_of(const char *path)
 {
@@ -250,6 +259,7 @@ static off_t size_of(const char *path)
     return stat(path, &facts) == 0 ? facts.st_size : -1;
 }
 
+/* Redirect standard error to a file. Return a duplicate of the original descriptor. */
 static int standard_error_to(const char *path)
 {
     int saved = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -260,7 +270,7 @@ static int standard_error_to(const char *path)
     return saved;
 }
 
-TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
+TEST(a_large_log_file_is_rotated_once_and_other_writers_follow)
 {
     char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[2048];
 
@@ -268,22 +278,26 @@ TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
         abort();
     snprintf(path, sizeof(path), "%s/worker-1.log", folder);
     snprintf(aside, sizeof(aside), "%.60s.1", path);
-    memset(text, 'u', sizeof(text)); /* a user's code prints there too */
+    /* User code prints to the same file. */
+    memset(text, 'u', sizeof(text));
     gp_log_setup("test", GP_LOG_INFO);
     int saved = standard_error_to(path);
 
-    gp_log_keep("/dev/null", 1024, true); /* another file: nothing happens */
+    /* Standard error is another file, so this call has no effect. */
+    gp_log_keep("/dev/null", 1024, true);
     gp_log_keep(path, 1024, true);
     for (int round = 0; round < 2; round++) {
         if (write(STDERR_FILENO, text, sizeof(text)) != (ssize_t)sizeof(text))
             abort();
-        gp_sleep_ms(1100); /* it is looked at once a second */
+        /* The log checks the file size once per second. */
+        gp_sleep_ms(1100);
         gp_log(GP_LOG_INFO, "round", "round %d", round);
         CHECK_INT((off_t)sizeof(text) + (round == 0 ? 0 : size_of(path)), size_of(aside));
         CHECK(size_of(path) > 0 && size_of(path) < 300);
     }
     CHECK_INT(-1, size_of(strcat(aside, ".1")));
-    unlink(path); /* by hand: the next line has a file again */
+    /* If a user removes the file, the next line creates a new one. */
+    unlink(path);
     gp_sleep_ms(1100);
     gp_log(GP_LOG_INFO, "again", "there");
     CHECK(size_of(path) > 0);
@@ -293,7 +307,7 @@ TEST(a_file_that_is_too_large_is_put_aside_once_and_what_others_write_follows)
     CHECK_INT(0, system(text));
 }
 
-TEST(what_was_put_aside_and_the_present_file_are_read_as_one)
+TEST(rotated_and_current_log_files_are_read_as_one)
 {
     char folder[] = "/tmp/gp-log-XXXXXX", path[64], aside[72], text[16];
     uint64_t size = 0, file = 0;
@@ -308,7 +322,8 @@ TEST(what_was_put_aside_and_the_present_file_are_read_as_one)
     FILE *old = fopen(aside, "w"), *present = NULL;
 
     REQUIRE(old != NULL && fputs("abcdef", old) >= 0 && fclose(old) == 0);
-    CHECK_INT(4, gp_log_read(path, text, 4, 1, &size, &file)); /* the present one is not there yet */
+    /* The current file does not exist yet. */
+    CHECK_INT(4, gp_log_read(path, text, 4, 1, &size, &file));
     CHECK(memcmp(text, "bcde", 4) == 0 && size == 6);
     present = fopen(path, "w");
     REQUIRE(present != NULL && fputs("GHI", present) >= 0 && fclose(present) == 0);

@@ -1,4 +1,5 @@
-/* Confusion matrices: counted by hand, against the definitions over the samples themselves, as text and as bytes. */
+/* Unit tests for confusion matrices: against counts by hand, against the definitions applied to
+ * individual samples, and through every output format. */
 #include "common/base/text/json.h"
 #include "common/base/metrics.h"
 #include "common/base/system/metrics_put.h"
@@ -6,15 +7,16 @@
 
 static const char *const animals[] = { "cat", "dog", "emu", "fox" };
 
-/* Three cats, four dogs, no emu, one fox and two of no class:
- *          cat dog emu fox
- *     cat    2   0   1   0
- *     dog    1   3   0   0
- *     emu    0   0   0   0
- *     fox    0   1   0   0   */
+/* Three cats, four dogs, no emu, one fox, and two samples without a class:
+ *            cat dog emu fox
+ *       cat    2   0   1   0
+ *       dog    1   3   0   0
+ *       emu    0   0   0   0
+ *       fox    0   1   0   0 */
 static const int32_t truth[] = { 0, 0, 0, 1, 1, 1, 1, 3, -1, -1 },
                      predicted[] = { 0, 0, 2, 1, 1, 1, 0, 1, 0, 3 };
 
+/* Create a matrix that contains the samples above. */
 static gp_confusion *counted(void)
 {
     gp_confusion *matrix = NULL;
@@ -25,7 +27,7 @@ static gp_confusion *counted(void)
     return matrix;
 }
 
-TEST(the_counts_and_metrics_are_those_of_a_hand_count)
+TEST(counts_and_metrics_match_a_manual_count)
 {
     static const uint64_t expected[16] = { 2, 0, 1, 0, 1, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0 };
     gp_confusion *matrix = counted();
@@ -40,12 +42,12 @@ TEST(the_counts_and_metrics_are_those_of_a_hand_count)
     CHECK_NEAR(2.0 / 3, cat.precision, 1e-15);
     CHECK_NEAR(4.0 / 6, cat.f1, 1e-15);
     CHECK_NEAR(2.0 / 4, cat.iou, 1e-15);
-    /* The data has no emu, but a cat was taken for one. */
+    /* No sample is an emu, but a cat was predicted as one. */
     CHECK(isnan(emu.recall));
     CHECK_NEAR(0, emu.precision, 0);
     CHECK_NEAR(0, emu.f1, 0);
     CHECK_NEAR(0, emu.iou, 0);
-    /* Nothing was taken for a fox. */
+    /* No sample was predicted as a fox. */
     CHECK_NEAR(0, fox.recall, 0);
     CHECK(isnan(fox.precision));
     CHECK_NEAR(0, fox.iou, 0);
@@ -60,7 +62,7 @@ TEST(the_counts_and_metrics_are_those_of_a_hand_count)
     gp_confusion_free(matrix);
 }
 
-TEST(nothing_counted_has_no_numbers)
+TEST(an_empty_matrix_has_undefined_metrics)
 {
     gp_confusion *matrix = NULL;
     gp_metrics all;
@@ -77,7 +79,8 @@ TEST(nothing_counted_has_no_numbers)
 
 enum { SAMPLES = 5000, CLASSES = 23 };
 
-/* Some classes are never true, some never predicted, some neither. */
+/* Draw labels so that some classes never occur as true class, some never as predicted class, and
+ * some never at all. */
 static void labels_draw(int32_t *is, int32_t *given)
 {
     uint32_t state = 7;
@@ -90,7 +93,7 @@ static void labels_draw(int32_t *is, int32_t *given)
     }
 }
 
-TEST(the_metrics_are_those_of_their_definitions_over_the_samples)
+TEST(metrics_match_their_definitions_applied_to_the_samples)
 {
     static int32_t is[SAMPLES], given[SAMPLES];
     gp_confusion *matrix = NULL;
@@ -106,7 +109,8 @@ TEST(the_metrics_are_those_of_their_definitions_over_the_samples)
 
         for (int i = 0; i < SAMPLES; i++) {
             if (is[i] < 0)
-                continue; /* void: neither here nor there */
+                /* void pixel: not counted */
+                continue;
             both += is[i] == c && given[i] == c;
             either += is[i] == c || given[i] == c;
             own += is[i] == c;
@@ -132,7 +136,8 @@ TEST(the_metrics_are_those_of_their_definitions_over_the_samples)
     }
     const gp_metrics all = gp_confusion_metrics(matrix);
 
-    CHECK(present < met && met < CLASSES); /* all three kinds of absence are there */
+    /* The data covers all three kinds of absent classes. */
+    CHECK(present < met && met < CLASSES);
     CHECK_INT(present, all.present);
     CHECK_NEAR(right / count, all.accuracy, 1e-14);
     CHECK_NEAR(recall / present, all.mean_accuracy, 1e-14);
@@ -141,7 +146,7 @@ TEST(the_metrics_are_those_of_their_definitions_over_the_samples)
     gp_confusion_free(matrix);
 }
 
-TEST(parts_add_up_to_the_whole_over_the_wire_too)
+TEST(packed_parts_add_up_to_the_whole_matrix)
 {
     static int32_t is[SAMPLES], given[SAMPLES];
     gp_confusion *whole = NULL, *unpacked = NULL;
@@ -169,20 +174,21 @@ TEST(parts_add_up_to_the_whole_over_the_wire_too)
     gp_confusion_free(unpacked);
 }
 
-TEST(cells_that_cannot_be_are_refused_whole)
+TEST(invalid_cells_are_rejected_and_nothing_is_added)
 {
     static const uint8_t good[16] = { 0, 0, 0, 0, 1, 0, 0, 0, 5 };
     static const struct {
         uint8_t bytes[32];
         size_t count;
     } cases[] = {
-        { { 0 }, 15 },                                                              /* half a cell */
-        { { 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 16 },                                      /* a count of 0 */
-        { { 4, 0, 0, 0, 0, 0, 0, 0, 1 }, 16 },                                      /* no such class */
-        { { 0, 0, 0, 0, 0, 0, 0, 1, 1 }, 16 },                                      /* nor such */
-        { { 1, [8] = 1, [16] = 0, [20] = 1, [24] = 1 }, 32 },                       /* not in order */
-        { { 1, [8] = 1, [16] = 1, [24] = 1 }, 32 },                                 /* twice */
-        { { 0, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255 }, 16 }, /* 5 + 2^64 - 1 */
+        { { 0 }, 15 },                                        /* incomplete cell */
+        { { 0, 0, 0, 0, 0, 0, 0, 0, 0 }, 16 },                /* zero count */
+        { { 4, 0, 0, 0, 0, 0, 0, 0, 1 }, 16 },                /* true class out of range */
+        { { 0, 0, 0, 0, 0, 0, 0, 1, 1 }, 16 },                /* predicted class out of range */
+        { { 1, [8] = 1, [16] = 0, [20] = 1, [24] = 1 }, 32 }, /* unordered cells */
+        { { 1, [8] = 1, [16] = 1, [24] = 1 }, 32 },           /* duplicate cell */
+        /* 5 + 2^64 - 1 overflows */
+        { { 0, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255 }, 16 },
     };
     gp_confusion *matrix = NULL;
     gp_error err;
@@ -201,6 +207,7 @@ TEST(cells_that_cannot_be_are_refused_whole)
     CHECK_CONTAINS(err.message, "4097 classes; it can have 1 to 4096");
 }
 
+/* Check the text that gp_confusion_format() writes. */
 #define CHECK_FORMAT(matrix, form, expected)                                                                 \
     do {                                                                                                     \
         char *text_ = NULL;                                                                                  \
@@ -210,7 +217,7 @@ TEST(cells_that_cannot_be_are_refused_whole)
         gp_free(text_);                                                                                      \
     } while (0)
 
-TEST(a_matrix_is_a_table_of_true_rows_and_predicted_columns)
+TEST(a_small_matrix_is_printed_as_a_table)
 {
     gp_confusion *matrix = counted();
 
@@ -233,7 +240,7 @@ TEST(a_matrix_is_a_table_of_true_rows_and_predicted_columns)
     gp_confusion_free(matrix);
 }
 
-TEST(long_and_foreign_names_keep_the_columns_and_quotes_keep_the_fields)
+TEST(long_and_non_ascii_class_names_keep_columns_and_csv_fields_intact)
 {
     static const char *const names[] = { "K\xc3\xa4tzchen", "a, \"b\"",
                                          "a name of more than twenty-four letters" };
@@ -254,7 +261,7 @@ TEST(long_and_foreign_names_keep_the_columns_and_quotes_keep_the_fields)
     gp_confusion_free(matrix);
 }
 
-TEST(names_of_classes_cannot_act_on_a_terminal_or_add_lines)
+TEST(class_names_cannot_inject_control_characters_or_lines)
 {
     static const char *const names[] = { "a\033[31m", "b\nforged  1  1" };
     gp_confusion *matrix = NULL;
@@ -268,7 +275,7 @@ TEST(names_of_classes_cannot_act_on_a_terminal_or_add_lines)
     gp_confusion_free(matrix);
 }
 
-TEST(of_many_classes_the_table_lists_the_most_frequent_confusions)
+TEST(a_large_matrix_is_printed_as_its_most_frequent_confusions)
 {
     gp_confusion *matrix = NULL;
     char *text = NULL;
@@ -290,7 +297,7 @@ TEST(of_many_classes_the_table_lists_the_most_frequent_confusions)
     gp_confusion_free(matrix);
 }
 
-TEST(as_json_it_has_the_counts_and_what_has_no_number_is_null)
+TEST(json_contains_the_counts_and_null_for_undefined_metrics)
 {
     gp_confusion *matrix = counted();
     gp_json *json = NULL;
@@ -312,7 +319,7 @@ TEST(as_json_it_has_the_counts_and_what_has_no_number_is_null)
     gp_confusion_free(matrix);
 }
 
-TEST(memory_that_is_out_is_told_and_nothing_leaks)
+TEST(out_of_memory_is_reported_and_nothing_leaks)
 {
     gp_confusion *matrix = NULL, *whole = counted();
     char *text = NULL;

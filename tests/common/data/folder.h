@@ -1,4 +1,5 @@
-/* folder.h -- a directory under /tmp that a test makes and that goes away with its files. */
+/* Temporary test directory below /tmp. folder_remove() deletes the directory and all files in
+ * it. */
 #ifndef TEST_FOLDER_H
 #define TEST_FOLDER_H
 
@@ -27,7 +28,7 @@ static inline void folder_remove(void)
         abort();
 }
 
-/* The path of a name in it; four of them at once. */
+/* Return the path for a name in the directory. The four latest results remain valid. */
 static inline const char *in_folder(const char *name)
 {
     static char path[4][400];

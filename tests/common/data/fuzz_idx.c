@@ -1,5 +1,6 @@
-/* fuzz_idx.c -- hostile IDX files.  Built with GP_FUZZER: a libFuzzer target.  Without: replays the files of the
- * directory given, as a plain test.  A crash, a sanitizer's report or an abort is a failure; an error is fine. */
+/* Fuzz the IDX reader. With GP_FUZZER, this is a libFuzzer target. Otherwise it replays the files
+ * in a given directory as a plain test. Crashes, sanitizer reports and aborts are failures;
+ * returned errors are not. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* What was accepted must be what the header said: and all of it readable. */
+/* Check that an accepted file matches the header, and that all data is readable. */
 static void accepted_check(const gp_idx *idx, uint32_t rank)
 {
     uint64_t product = 1, sum = 0;
@@ -42,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
             accepted_check(&idx, rank);
             gp_idx_deinit(&idx);
         } else if (err.code == GP_OK || err.message[0] == '\0') {
-            abort(); /* an error without a sentence */
+            abort(); /* an error must have a message */
         }
         if (gp_alloc_get_stats().live != live)
             abort();
@@ -64,7 +65,7 @@ static int file_replay(const char *directory, const char *name)
         return 0;
     bytes = fread(data, 1, sizeof(data), file);
     fclose(file);
-    printf("%s\n", name); /* the last one printed is the one that crashed */
+    printf("%s\n", name); /* after a crash, the last name printed is the input */
     fflush(stdout);
     LLVMFuzzerTestOneInput(data, bytes);
     return 1;

@@ -1,4 +1,4 @@
-"""Decoding and resizing against Pillow: within one grey level.
+"""Compare decoding and resizing with Pillow; results must agree within one grey level.
 
    image_oracle.py IMAGE_TOOL
 """
@@ -45,7 +45,7 @@ def check(name, path, channels, size=None, draft=False):
 
 
 def check_part(name, path, size, part, worst, mean):
-    """A window of a JPEG against decoding all of it, cutting the window out and resizing that."""
+    """Compare a JPEG window with a full decode that is cropped and then resized."""
     global failures
     image = Image.open(path).convert("RGB").crop(part).resize((size[1], size[0]), Image.BILINEAR)
     apart = abs(planes(image, 3) - ours(path, 3, size, part).astype(int))
@@ -55,8 +55,9 @@ def check_part(name, path, size, part, worst, mean):
 
 
 def check_warp(name, path, image, text, forward, size=None):
-    """Where a pixel of the result lies within the image, against Pillow's warp of the inverse of `forward`, a 3x3 matrix about the
-    middles; beyond the image both are black."""
+    """Compare a warp with Pillow's. `forward` is a 3x3 matrix about the image centres; Pillow takes the inverse.
+
+    Pixels inside the image must agree with Pillow, pixels outside must be black."""
     global failures
     height, width = size or (image.height, image.width)
     middle_in = numpy.array([[1, 0, image.width / 2], [0, 1, image.height / 2], [0, 0, 1.0]])
@@ -77,7 +78,7 @@ def check_warp(name, path, image, text, forward, size=None):
 
 
 def turn(degrees):
-    """Counter-clockwise where y points down."""
+    """Return the matrix for a counter-clockwise rotation with y pointing down."""
     a = numpy.radians(degrees)
     return numpy.array([[numpy.cos(a), numpy.sin(a), 0], [-numpy.sin(a), numpy.cos(a), 0], [0, 0, 1]])
 
@@ -91,7 +92,7 @@ def shift(x, y):
 
 
 def picture(height, width):
-    """Noise over waves: every frequency."""
+    """Return a picture with waves and noise, which contains all frequencies."""
     y, x = numpy.mgrid[0:height, 0:width]
     waves = [127 + 60 * numpy.sin(x * 0.11 * (c + 1)) + 50 * numpy.cos(y * 0.07 - c) for c in range(3)]
     noise = numpy.random.RandomState(7).randint(-17, 18, (height, width, 3))
@@ -124,14 +125,15 @@ with tempfile.TemporaryDirectory() as folder:
     for size in ((224, 224), (100, 133), (32, 32), (375, 200), (500, 700), (1, 1), (7, 300)):
         check("rgb.png to %dx%d" % size, files["rgb.png"], 3, size)
         check("small.png to %dx%d" % size, files["small.png"], 3, size)
-    # Where a JPEG is decoded at a fraction, Pillow's draft() chooses the same.
+    # Pillow's draft() chooses the same reduced scale for a JPEG.
     for size in ((224, 224), (180, 240), (93, 125), (32, 32)):
         check("444.jpg to %dx%d" % size, files["444.jpg"], 3, size, draft=True)
-    # Windows smaller than twice the result are decoded at full size: the rule of the whole image.
+    # Windows smaller than twice the result are decoded at full size, as for whole images.
     for part in ((0, 0, 500, 375), (31, 17, 420, 299), (250, 100, 500, 375), (7, 9, 60, 80)):
         for name in ("420.jpg", "444.jpg", "progressive.jpg"):
             check_part(name, files[name], (224, 224), part, 1, 0.5)
-    # Those of at least four times the result at 1/2: the cosine transform makes them smaller first, by another filter.
+    # Windows at least four times as large as the result are decoded at 1/2: the DCT reduces them first,
+    # with a different filter.
     for part in ((0, 0, 500, 375), (31, 17, 420, 350)):
         check_part("420.jpg at 1/2", files["420.jpg"], (80, 80), part, 10, 1.5)
     path, image = files["rgb.png"], large
@@ -147,7 +149,7 @@ with tempfile.TemporaryDirectory() as folder:
     check_warp("all", path, image, "y-reflection=1 scale=1.2 x-shear=8 rotation=25 x-translation=12",
                shift(12, 0) @ turn(25) @ linear(1, numpy.tan(numpy.radians(8)), 0, 1) @ linear(1.2, 0, 0, -1.2))
     check_warp("cut", path, image, "crop=center crop-size=225,300 rotation=-30", turn(-30), (225, 300))
-    # Against Pillow's own rotation, whose middle and direction are its own.
+    # Compare with Pillow's rotate(), an independent definition of centre and direction.
     turned = numpy.asarray(image.rotate(33, Image.BILINEAR)).astype(int)
     ours_turned = ours(path, 3, None, None, "rotation=33").reshape(3, 375, 500).transpose(1, 2, 0).astype(int)
     apart = abs(turned - ours_turned)[120:250, 180:320]

@@ -1,7 +1,9 @@
-/* image_tool.c -- one image as raw planes on standard output, for image_oracle.py:
- *   image_tool FILE CHANNELS [HxW [LEFT,TOP,RIGHT,BOTTOM]]    with a part, no more is decoded than it needs, at a fraction only
- *                                                             where twice the size is left
- *   image_tool FILE CHANNELS 'SETTING=VALUE ...'              augmented; ranges of one number leave nothing to chance */
+/* Write one decoded image as raw planes to standard output, for image_oracle.py:
+ *
+ *   image_tool FILE CHANNELS [HxW [LEFT,TOP,RIGHT,BOTTOM]]  resized; with a part, only the pixels
+ *                                                           that it needs are decoded
+ *   image_tool FILE CHANNELS 'SETTING=VALUE ...'            augmented; ranges with one number
+ *                                                           exclude randomness */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +13,7 @@
 #include "common/data/image/image.h"
 #include "common/data/image/resample.h"
 
-/* Through the warp of a training. */
+/* Warp the image as a training does, and write it to standard output. */
 static int augmented(const char *text, const gp_pixels *pixels)
 {
     const size_t plane = (size_t)pixels->width * pixels->height;

@@ -1,4 +1,4 @@
-/* make_images.h -- image files for tests, written by libjpeg and libpng themselves. */
+/* Create image files for tests with libjpeg and libpng. */
 #ifndef MAKE_IMAGES_H
 #define MAKE_IMAGES_H
 
@@ -11,16 +11,17 @@
 #include <png.h>
 
 typedef struct made_image {
-    uint32_t width, height, channels; /* 1 grey, 2 grey + alpha, 3 RGB, 4 RGB + alpha (PNG) or CMYK (JPEG) */
-    uint32_t bits;                    /* PNG: 1, 2, 4, 8, 16; 0 means 8 */
-    bool palette, interlaced;         /* PNG, one channel of data */
-    bool progressive;                 /* JPEG */
-    uint32_t halves_x,
-        halves_y;        /* JPEG: colours at 1/halves of the resolution; 0: as libjpeg does, 2 and 2 */
-    const uint8_t *data; /* rows as the file has them, packed */
+    /* 1: grey, 2: grey + alpha, 3: RGB, 4: RGB + alpha (PNG) or CMYK (JPEG) */
+    uint32_t width, height, channels;
+    uint32_t bits;            /* PNG: 1, 2, 4, 8 or 16; 0: 8 */
+    bool palette, interlaced; /* PNG with one channel */
+    bool progressive;         /* JPEG */
+    /* JPEG: chroma subsampling factors; 0: libjpeg's default, 2 and 2 */
+    uint32_t halves_x, halves_y;
+    const uint8_t *data; /* packed rows, as stored in the file */
 } made_image;
 
-/* The palette of the PNGs: index i is (i, 255 - i, 7 i). */
+/* Create the palette for PNG files: colour i is (i, 255 - i, 7 i). */
 static inline void make_palette(png_color colors[256])
 {
     for (int i = 0; i < 256; i++)

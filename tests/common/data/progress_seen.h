@@ -1,4 +1,4 @@
-/* progress_seen.h -- record the reports of a gp_progress. */
+/* Record the reports of a gp_progress. */
 #ifndef GP_TESTS_PROGRESS_SEEN_H
 #define GP_TESTS_PROGRESS_SEEN_H
 
@@ -8,18 +8,18 @@
 
 enum { PROGRESS_KINDS_MAX = 8 };
 
-/* What one activity reported in one unit. */
+/* Reports by one activity in one unit. */
 typedef struct progress_kind {
     const char *activity, *unit;
-    uint64_t reports, done, count; /* done, count: of the last report */
-    bool fell;                     /* done became less */
+    uint64_t reports, done, count; /* done, count: values in the last report */
+    bool fell;                     /* `done` decreased */
 } progress_kind;
 
 typedef struct progress_seen {
     progress_kind kinds[PROGRESS_KINDS_MAX];
 } progress_seen;
 
-/* Return the record of an activity in a unit; NULL: no report. */
+/* Return an activity's record in a unit; NULL: no report. */
 static inline progress_kind *progress_seen_find(progress_seen *seen, const char *activity, const char *unit)
 {
     for (int i = 0; i < PROGRESS_KINDS_MAX && seen->kinds[i].activity != NULL; i++) {
@@ -51,7 +51,7 @@ static inline void progress_seen_report(void *context, const char *activity, con
     kind->count = count;
 }
 
-/* Check an activity's last report, and that its reports never went back. */
+/* Check an activity's last report, and that the reports never decreased. */
 #define CHECK_PROGRESS(seen, activity, unit, last, of)                                                       \
     do {                                                                                                     \
         const progress_kind *kind_ = progress_seen_find(seen, activity, unit);                               \

@@ -8,7 +8,7 @@
 
 enum { H = 20, W = 30 };
 
-/* What the tests of one image need. */
+/* Settings, shapes and one draw, for tests with a single image. */
 typedef struct fixture {
     gp_augment augment;
     gp_store_info store, shape;
@@ -47,7 +47,7 @@ static void bytes_fill(uint8_t *image, size_t count)
         image[i] = (uint8_t)(i * 37 + i / 7);
 }
 
-/* One plane of bytes through a setting; what stands at (row, column) of the result. */
+/* Apply settings to one plane of bytes and return `out`. */
 static const uint8_t *moved(const char *text, const uint8_t *image, uint8_t *out)
 {
     fixture f = fixture_of(text, GP_U8, 1, 0);
@@ -56,7 +56,7 @@ static const uint8_t *moved(const char *text, const uint8_t *image, uint8_t *out
     return out;
 }
 
-TEST(nothing_asked_for_is_the_same_bytes)
+TEST(empty_settings_leave_images_unchanged)
 {
     uint8_t image[H * W], out[H * W];
     gp_augment augment;
@@ -69,7 +69,7 @@ TEST(nothing_asked_for_is_the_same_bytes)
     CHECK(!gp_augment_is_identity(&augment));
 }
 
-TEST(reflections_turns_and_shifts_put_pixels_where_they_belong)
+TEST(reflections_rotations_and_shifts_move_pixels)
 {
     uint8_t image[H * W], out[H * W];
 
@@ -82,20 +82,21 @@ TEST(reflections_turns_and_shifts_put_pixels_where_they_belong)
         CHECK_INT(image[(H - 1 - i / W) * W + i % W], out[i]);
     moved("rotation=180", image, out);
     for (int i = 0; i < H * W; i++)
-        CHECK(abs(image[H * W - 1 - i] - out[i]) <= 1); /* sin(pi) is not quite 0 */
+        CHECK(abs(image[H * W - 1 - i] - out[i]) <= 1); /* sin(pi) is not exactly 0 */
     moved("x-translation=3 y-translation=-2 fill=9", image, out);
     for (int r = 0; r < H; r++)
         for (int c = 0; c < W; c++)
             CHECK_INT(c < 3 || r >= H - 2 ? 9 : image[(r + 2) * W + c - 3], out[r * W + c]);
-    /* A quarter turn, counter-clockwise: what was at the right is on top. */
+    /* After a quarter turn counter-clockwise, the right edge is on top. */
     moved("crop=center crop-size=20,20 rotation=90", image, out);
     for (int r = 0; r < H; r++)
         for (int c = 0; c < H; c++)
             CHECK(abs(image[c * W + 5 + (H - 1 - r)] - out[r * H + c]) <= 1);
 }
 
-/* A plane in space is what bilinear sampling reproduces exactly, so the place of each pixel can be read from it. */
-TEST(all_maps_together_are_the_product_of_their_matrices)
+/* Bilinear sampling reproduces a linear function exactly. Each output value therefore shows the
+ * input position that it came from. */
+TEST(combined_maps_equal_the_matrix_product)
 {
     static float x_of[H * W], y_of[H * W], x_at[H * W], y_at[H * W];
     const double turn = 25 * M_PI / 180, sx = tan(10 * M_PI / 180), sy = tan(-5 * M_PI / 180);
@@ -115,9 +116,9 @@ TEST(all_maps_together_are_the_product_of_their_matrices)
         double x = (double)x_at[i], y = (double)y_at[i], u, v, t;
 
         if (x < 0.6 || y < 0.6 || x > W - 0.6 || y > H - 0.6)
-            continue; /* outside, or where the border is repeated */
+            continue; /* outside the image, or near the border, where pixels are repeated */
         seen++;
-        u = -(x - W / 2.0) * 1.25 * 0.9; /* forward, step by step */
+        u = -(x - W / 2.0) * 1.25 * 0.9; /* apply the forward maps one by one */
         v = (y - H / 2.0) * 1.25 * 1.1;
         t = u + sx * v;
         v = sy * u + v;
@@ -132,7 +133,7 @@ TEST(all_maps_together_are_the_product_of_their_matrices)
     CHECK(seen > H * W / 3);
 }
 
-TEST(a_crop_takes_whole_pixels_from_anywhere_in_the_image)
+TEST(random_crops_reach_all_whole_pixel_positions)
 {
     uint8_t image[H * W], out[8 * 12];
     bool rows[H] = { false }, columns[W] = { false };
@@ -157,7 +158,7 @@ TEST(a_crop_takes_whole_pixels_from_anywhere_in_the_image)
         CHECK(rows[i]);
 }
 
-TEST(a_resized_crop_stays_within_the_image_and_has_the_area_asked_for)
+TEST(resized_crops_stay_inside_and_have_the_requested_area)
 {
     double least = 1, most = 0;
 
@@ -175,13 +176,14 @@ TEST(a_resized_crop_stays_within_the_image_and_has_the_area_asked_for)
     CHECK(least < 0.27 && most > 0.48);
 }
 
-TEST(pixel_labels_move_with_their_image_and_are_undefined_outside)
+TEST(pixel_labels_move_with_the_image)
 {
     static int32_t labels[H * W], moved_labels[H * W];
     static float image[H * W], moved_image[H * W];
     int compared = 0, outside = 0;
 
-    for (int i = 0; i < H * W; i++) { /* quarters: away from their borders all neighbours agree */
+    /* label quarters: away from borders, all neighbours have the same label */
+    for (int i = 0; i < H * W; i++) {
         labels[i] = (i / W >= H / 2) * 2 + (i % W >= W / 2);
         image[i] = (float)labels[i];
     }
@@ -195,7 +197,7 @@ TEST(pixel_labels_move_with_their_image_and_are_undefined_outside)
             CHECK((moved_labels[i] == -1) == (moved_image[i] == -1));
             outside += moved_labels[i] == -1;
             if (moved_image[i] != rintf(moved_image[i]) || moved_image[i] == 1 || moved_image[i] == 2)
-                continue; /* between two quarters; 1 may be a mean of 0 and 2 or 3 */
+                continue; /* between two quarters; a 1 may also be the mean of 0 and 2 */
             compared++;
             CHECK_INT((int)moved_image[i], moved_labels[i]);
         }
@@ -203,8 +205,9 @@ TEST(pixel_labels_move_with_their_image_and_are_undefined_outside)
     CHECK(compared > 5000 && outside > 1000);
 }
 
-/* An image that shows where each pixel is: bilinear sampling of a straight line gives the place itself. */
-TEST(under_every_setting_a_pixel_has_the_label_of_the_place_that_it_shows)
+/* Each pixel holds the coordinates of that pixel, so bilinear sampling returns the input
+ * position. */
+TEST(pixels_keep_the_right_label_under_all_settings)
 {
     static const char *const settings[] = {
         "crop=center crop-size=9,13",
@@ -242,9 +245,9 @@ TEST(under_every_setting_a_pixel_has_the_label_of_the_place_that_it_shows)
             for (uint32_t i = 0; i < plane; i++) {
                 const float x = moved_image[i], y = moved_image[plane + i];
 
-                CHECK((moved_labels[i] == -1) == (x == -1)); /* outside of the image: no label */
+                CHECK((moved_labels[i] == -1) == (x == -1)); /* no label outside the image */
                 if (moved_labels[i] == -1 || fabsf(x - rintf(x)) < 1e-3f || fabsf(y - rintf(y)) < 1e-3f)
-                    continue; /* on the line between two pixels either will do */
+                    continue; /* on the boundary between two pixels, both labels are correct */
                 compared++;
                 CHECK_INT((int)y * W + (int)x, moved_labels[i]);
             }
@@ -253,7 +256,7 @@ TEST(under_every_setting_a_pixel_has_the_label_of_the_place_that_it_shows)
     }
 }
 
-TEST(colours_follow_brightness_contrast_saturation_and_hue)
+TEST(colour_settings_transform_pixels)
 {
     static float image[3 * H * W], out[3 * H * W];
     static const char *const settings[] = { "brightness=2", "contrast=0", "saturation=0", "hue=120" };
@@ -280,7 +283,7 @@ TEST(colours_follow_brightness_contrast_saturation_and_hue)
     }
 }
 
-TEST(a_draw_depends_on_seed_epoch_and_index_and_on_no_other_setting)
+TEST(a_draw_depends_only_on_seed_epoch_and_index)
 {
     static const char *const both = "rotation=-20,20 x-translation=-9,9", *const one = "x-translation=-9,9";
     gp_store_info store = info_of(GP_U8, 1);
@@ -300,7 +303,7 @@ TEST(a_draw_depends_on_seed_epoch_and_index_and_on_no_other_setting)
         differ += a.a[0][2] != b.a[0][2];
         wide.rotation[0] = wide.rotation[1] = 0;
         gp_augment_draw_sample(&b, &wide, &store, &store, 3, 7, index);
-        CHECK(a.a[0][2] == b.a[0][2]); /* the same shift, though a rotation was drawn as well */
+        CHECK(a.a[0][2] == b.a[0][2]); /* an additional rotation does not change the shift */
     }
     CHECK(differ > 190);
 }
@@ -318,7 +321,7 @@ static void check_refused(const char *text, const char *words)
     CHECK_CONTAINS(err.message, words);
 }
 
-TEST(what_cannot_be_done_is_refused_in_words)
+TEST(invalid_settings_are_rejected_with_a_message)
 {
     check_refused("rotaton=3", "did you mean 'rotation'");
     check_refused("rotation", "'rotation' has no value");
@@ -333,7 +336,7 @@ TEST(what_cannot_be_done_is_refused_in_words)
 
 /* ---- through the loader ---- */
 
-TEST(a_loader_gives_the_same_augmented_batches_in_any_cut)
+TEST(augmented_samples_do_not_depend_on_batch_size)
 {
     static const char *const text =
         "crop=random crop-size=20,24 rotation=-10,10 x-reflection=0.5 patches-per-image=3";
@@ -371,7 +374,8 @@ TEST(a_loader_gives_the_same_augmented_batches_in_any_cut)
         }
         gp_loader_free(loader);
     }
-    for (uint32_t i = 0; i < 90; i++) { /* each image three times, and each time another patch */
+    /* each image occurs three times, each time with a different patch */
+    for (uint32_t i = 0; i < 90; i++) {
         uint32_t index, other;
         int32_t label;
 

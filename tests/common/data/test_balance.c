@@ -1,9 +1,9 @@
-/* test_balance.c -- what classes count by how often they occur, against numbers worked out by hand. */
+/* Class weights, compared with values computed by hand. */
 #include "common/data/store/balance.h"
 #include "common/data/store/subset.h"
 #include "tests/gp_test.h"
 
-/* Two images of 4 pixels: the second class is in one of them only. */
+/* Two images with 4 pixels. The second class occurs in only one of them. */
 static const int32_t pixels[2][4] = { { 0, 0, 0, 1 }, { 0, 0, -1, -1 } };
 
 static gp_store *pixels_open(uint32_t classes)
@@ -28,7 +28,7 @@ static gp_store *pixels_open(uint32_t classes)
     return store;
 }
 
-TEST(pixels_are_counted_and_with_them_the_images_that_a_class_is_in)
+TEST(counts_include_pixels_and_extent_per_class)
 {
     gp_store *store = pixels_open(3);
     uint64_t counts[4], within[3];
@@ -45,7 +45,7 @@ TEST(pixels_are_counted_and_with_them_the_images_that_a_class_is_in)
     gp_store_close(store);
 }
 
-TEST(the_median_frequency_is_of_the_images_that_a_class_is_in)
+TEST(median_frequency_uses_only_images_with_the_class)
 {
     gp_store *store = pixels_open(3);
     double weights[3];
@@ -55,7 +55,7 @@ TEST(the_median_frequency_is_of_the_images_that_a_class_is_in)
     CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, NULL, &e));
     CHECK_NEAR(0.7, weights[0], 1e-12);
     CHECK_NEAR(1.75, weights[1], 1e-12);
-    CHECK_NEAR(1, weights[2], 0); /* it does not occur */
+    CHECK_NEAR(1, weights[2], 0); /* a class that does not occur */
     CHECK_STATUS(GP_OK, gp_balance_store(GP_BALANCE_INVERSE, store, weights, NULL, &e));
     CHECK_NEAR(6.0 / (3 * 5), weights[0], 1e-12);
     CHECK_NEAR(6.0 / (3 * 1), weights[1], 1e-12);
@@ -63,7 +63,7 @@ TEST(the_median_frequency_is_of_the_images_that_a_class_is_in)
     gp_store_close(store);
 }
 
-TEST(samples_with_a_class_each_are_balanced_by_their_number)
+TEST(single_class_samples_are_balanced_by_count)
 {
     const uint64_t counts[] = { 10, 40, 50 };
     double weights[3];
@@ -76,7 +76,7 @@ TEST(samples_with_a_class_each_are_balanced_by_their_number)
     CHECK_NEAR(1, weights[1], 0);
 }
 
-TEST(data_without_classes_has_nothing_to_balance)
+TEST(data_without_classes_is_rejected)
 {
     const gp_store_info info = { .source = "values",
                                  .kind = "memory",

@@ -1,4 +1,4 @@
-/* Decoded samples cached on disk: IDX files, drawn digits, and what happens to damaged entries. */
+/* Decoded samples cached on disk: IDX files, drawn digits, and damaged entries. */
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ enum { BYTES = 5000 };
 
 static int decode_count;
 
-/* Byte i is i + *context, modulo 256; a negative *context is an error. */
+/* Set byte i to i + *context modulo 256. Fail if *context is negative. */
 static gp_status decode(void *context, void *to, size_t bytes, gp_error *err)
 {
     const int *first = context;
@@ -41,7 +41,7 @@ static void cache_end(void)
     folder_remove();
 }
 
-/* Get a key's data; check it, and whether it was decoded and is mapped. */
+/* Get the data for a key. Check the data, and whether it was decoded and mapped. */
 static void get_check(const char *key, int first, bool decoded, bool mapped)
 {
     int before = decode_count;
@@ -67,7 +67,7 @@ static void entry_do(const char *command)
     REQUIRE(system(text) == 0);
 }
 
-TEST(data_is_decoded_once_for_each_key)
+TEST(data_is_decoded_once_per_key)
 {
     cache_begin();
     get_check("one", 7, true, true);
@@ -80,8 +80,8 @@ TEST(data_is_decoded_once_for_each_key)
 TEST(a_damaged_entry_is_decoded_again)
 {
     static const char *const damages[] = {
-        "printf x | dd of=\"$1\" bs=1 seek=3000 conv=notrunc 2>/dev/null", /* a byte of the data */
-        "printf x | dd of=\"$1\" bs=1 seek=2 conv=notrunc 2>/dev/null",    /* the format */
+        "printf x | dd of=\"$1\" bs=1 seek=3000 conv=notrunc 2>/dev/null", /* damage the data */
+        "printf x | dd of=\"$1\" bs=1 seek=2 conv=notrunc 2>/dev/null",    /* damage the header */
         "truncate -s -1 \"$1\"",
         "truncate -s 0 \"$1\"",
     };
@@ -96,7 +96,7 @@ TEST(a_damaged_entry_is_decoded_again)
     cache_end();
 }
 
-TEST(an_error_of_the_decoder_leaves_no_entry)
+TEST(a_decoder_error_leaves_no_entry)
 {
     int damaged = -1;
     gp_decoded got;
@@ -107,7 +107,7 @@ TEST(an_error_of_the_decoder_leaves_no_entry)
     CHECK_CONTAINS(err.message, "the source is damaged");
     CHECK(access(in_folder("cache/gradpool/decoded"), F_OK) == 0);
     get_check("key", 7, true, true);
-    entry_do("true"); /* one file: the abandoned one is gone */
+    entry_do("true"); /* exactly one file: the abandoned one was removed */
     cache_end();
 }
 
@@ -119,13 +119,13 @@ TEST(a_mapped_entry_is_not_locked)
 
     cache_begin();
     REQUIRE_OK(gp_decoded_get(&got, "key", BYTES, decode, &first, &err), err);
-    /* Another process waits for this lock when both ask for the entry at once. */
+    /* Another process waits for this lock if both request the entry at once. */
     entry_do("flock -n \"$1\" true");
     gp_decoded_deinit(&got);
     cache_end();
 }
 
-TEST(data_is_decoded_into_memory_where_it_cannot_be_cached)
+TEST(uncacheable_data_is_decoded_to_memory)
 {
     const struct rlimit small = { 1000, RLIM_INFINITY };
     struct rlimit before;
@@ -137,7 +137,7 @@ TEST(data_is_decoded_into_memory_where_it_cannot_be_cached)
     setenv("XDG_CACHE_HOME", in_folder("cache"), 1);
     signal(SIGXFSZ, SIG_IGN);
     REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0 && setrlimit(RLIMIT_FSIZE, &small) == 0);
-    get_check("key", 7, true, false); /* as on a full disk */
+    get_check("key", 7, true, false); /* simulates a full disk */
     REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
     get_check("key", 7, true, true);
     cache_end();
@@ -145,7 +145,7 @@ TEST(data_is_decoded_into_memory_where_it_cannot_be_cached)
 
 /* ---- sources ---- */
 
-/* Write IDX files of `count` images that are all `grey`. */
+/* Write IDX files with `count` images, all pixels equal to `grey`. */
 static void idx_write(uint32_t count, uint8_t grey)
 {
     uint8_t *pixels = malloc((size_t)count * 784), *classes = calloc(count, 1);
@@ -160,7 +160,7 @@ static void idx_write(uint32_t count, uint8_t grey)
     free(classes);
 }
 
-/* Set the modification time of the images. */
+/* Set the images file's modification time. */
 static void idx_date(const char *date)
 {
     char command[200];
@@ -169,7 +169,8 @@ static void idx_date(const char *date)
     REQUIRE(system(command) == 0);
 }
 
-/* Open a store; check the last pixel of a sample, and whether opening it decoded and cached the samples. */
+/* Open a store. Check the last pixel of a sample, and whether the open decoded and cached the
+ * samples. */
 static void store_check(const char *source, int grey, bool decoded)
 {
     gp_store *store;
@@ -185,7 +186,7 @@ static void store_check(const char *source, int grey, bool decoded)
     gp_store_close(store);
 }
 
-TEST(gzipped_idx_files_are_unpacked_once_and_again_when_they_change)
+TEST(gzipped_idx_files_are_unpacked_once_per_change)
 {
     cache_begin();
     idx_write(1400, 10);

@@ -9,7 +9,7 @@
 #include "common/data/store/store.h"
 #include "tests/common/data/progress_seen.h"
 
-TEST(digits_are_the_same_bytes_everywhere)
+TEST(digits_match_the_golden_hash)
 {
     uint8_t pixel[GP_DIGITS_PIXELS];
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
@@ -24,7 +24,7 @@ TEST(digits_are_the_same_bytes_everywhere)
     CHECK(hash == 0x456f56d912f3aff0);
 }
 
-TEST(a_digit_is_ink_on_a_dark_ground_and_no_two_are_equal)
+TEST(digits_are_ink_on_a_dark_background_and_differ)
 {
     static uint8_t pixel[100][GP_DIGITS_PIXELS];
 
@@ -42,8 +42,9 @@ TEST(a_digit_is_ink_on_a_dark_ground_and_no_two_are_equal)
     }
 }
 
-/* The mean image of each digit over many tells unseen ones apart far better than chance: labels fit pictures. */
-TEST(labels_fit_the_pictures)
+/* Classify unseen digits by the nearest class mean. This works far better than chance only if
+ * labels match images. */
+TEST(labels_match_the_images)
 {
     static float mean[10][GP_DIGITS_PIXELS];
     uint8_t pixel[GP_DIGITS_PIXELS];
@@ -72,7 +73,7 @@ TEST(labels_fit_the_pictures)
         right += nearest == label;
     }
     CHECK(right > 250);
-    CHECK(right < 490); /* easy, not trivial */
+    CHECK(right < 490); /* the task is easy, but not trivial */
 }
 
 static gp_status open_and_close(const char *source, gp_data_role role, uint32_t *count, gp_error *err)
@@ -87,7 +88,7 @@ static gp_status open_and_close(const char *source, gp_data_role role, uint32_t 
     return GP_OK;
 }
 
-TEST(the_test_digits_are_a_sixth_and_others)
+TEST(test_digits_are_one_sixth_and_differ_from_training)
 {
     gp_store *train, *test;
     uint32_t count;
@@ -116,7 +117,7 @@ TEST(the_test_digits_are_a_sixth_and_others)
 static int entries_count(const char *path)
 {
     DIR *directory = opendir(path);
-    int count = -2; /* . and .. */
+    int count = -2; /* exclude . and .. */
 
     while (directory != NULL && readdir(directory) != NULL)
         count++;
@@ -134,7 +135,7 @@ static void set_remove(const char *path)
         abort();
 }
 
-TEST(a_written_set_is_whole_or_not_there)
+TEST(a_data_set_is_written_completely_or_not_at_all)
 {
     char above[64] = "/tmp/gradpool-test-XXXXXX", path[96];
     gp_store *drawn, *read;
@@ -145,8 +146,8 @@ TEST(a_written_set_is_whole_or_not_there)
     REQUIRE(leftovers_make(above) != NULL);
     snprintf(path, sizeof(path), "%s/digits/", above);
     CHECK_EVERY_ALLOCATION(gp_digits_write(path, 12, 4, 1, NULL, &err), set_remove(path));
-    CHECK_INT(0, entries_count(above)); /* the failed ones left nothing */
-    REQUIRE(mkdir(path, 0777) == 0);    /* an empty directory will do */
+    CHECK_INT(0, entries_count(above)); /* failed writes left no files */
+    REQUIRE(mkdir(path, 0777) == 0);    /* an empty directory is accepted */
     REQUIRE_OK(
         gp_digits_write(path, 60, 10, GP_DIGITS_SEED, &(gp_progress){ progress_seen_report, &seen }, &err),
         err);

@@ -1,4 +1,5 @@
-/* Windows that were drawn, of JPEGs in folders, through the loader: the same bits however they are read. */
+/* Augmented windows of JPEGs in folders, read through the loader: results must be bitwise identical
+ * for every way of reading. */
 #include "tests/gp_test.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@
 
 enum { IMAGES = 14, CROP = 48, PIXELS = 3 * CROP * CROP };
 
-/* JPEGs of several sizes (one large enough to be decoded at 1/2 or 1/4) and a PNG, in two classes. */
+/* Create JPEGs with several sizes (one large enough to decode at 1/2 or 1/4) and a PNG, in two
+ * classes. */
 static void photos_make(bool one_size)
 {
     static uint8_t rgb[400 * 300 * 3];
@@ -63,7 +65,7 @@ static gp_store *photos_open(uint64_t cache_bytes, bool any_size)
     return store;
 }
 
-/* Samples first to first + count of an epoch, in requests of at most `part`. */
+/* Read samples [first, first + count) of an epoch, in requests of at most `part` samples. */
 static void epoch_read(const gp_store *store, const gp_loader_options *options, uint32_t samples,
                        uint32_t epoch, uint32_t first, uint32_t count, uint32_t part, uint8_t *out,
                        int32_t *labels)
@@ -88,7 +90,7 @@ static void epoch_read(const gp_store *store, const gp_loader_options *options, 
     gp_loader_free(loader);
 }
 
-TEST(drawn_windows_have_the_same_bits_for_any_threads_workers_cache_and_start)
+TEST(windows_are_identical_for_any_threads_ranks_cache_and_start)
 {
     enum { SAMPLES = IMAGES * 3 };
     static uint8_t expected[2][SAMPLES * PIXELS], got[SAMPLES * PIXELS];
@@ -111,7 +113,8 @@ TEST(drawn_windows_have_the_same_bits_for_any_threads_workers_cache_and_start)
             for (uint32_t threads = 1; threads <= 4; threads *= 2)
                 for (uint32_t workers = 1; workers <= 3; workers++) {
                     options.threads = threads;
-                    for (uint32_t rank = 0; rank < workers; rank++) { /* each its share, and in pieces of 5 */
+                    /* each rank reads its share, in requests of 5 */
+                    for (uint32_t rank = 0; rank < workers; rank++) {
                         uint32_t first, count;
 
                         gp_split(SAMPLES, workers, rank, &first, &count);
@@ -122,7 +125,7 @@ TEST(drawn_windows_have_the_same_bits_for_any_threads_workers_cache_and_start)
                     CHECK(memcmp(labels[epoch], seen, sizeof(seen)) == 0);
                 }
         }
-        /* From the middle of an epoch on, as a resumed training does. */
+        /* Start in the middle of an epoch, as a resumed training does. */
         options.threads = 2;
         epoch_read(store, &options, SAMPLES, 1, 17, SAMPLES - 17, 8, got, seen);
         CHECK(memcmp(expected[1] + 17 * PIXELS, got, (SAMPLES - 17) * PIXELS) == 0);
@@ -132,7 +135,7 @@ TEST(drawn_windows_have_the_same_bits_for_any_threads_workers_cache_and_start)
     folder_remove();
 }
 
-TEST(warped_images_and_their_label_images_have_the_same_bits_for_any_threads_and_workers)
+TEST(warped_images_and_labels_are_identical_for_any_threads_and_ranks)
 {
     enum { SCENES = 9, SAMPLES = SCENES * 2, SIDE = 40, BYTES = 3 * SIDE * SIDE, LABELS = SIDE * SIDE };
     static uint8_t rgb[70 * 60 * 3], label[70 * 60], expected[SAMPLES * BYTES], got[SAMPLES * BYTES];
@@ -197,7 +200,7 @@ TEST(warped_images_and_their_label_images_have_the_same_bits_for_any_threads_and
     folder_remove();
 }
 
-TEST(a_crop_of_whole_pixels_is_the_same_decoded_in_part_as_cut_from_the_stored_image)
+TEST(partial_decoding_equals_cropping_the_full_image)
 {
     static uint8_t got[IMAGES * PIXELS], stored[3 * 120 * 90], cut[PIXELS];
     gp_augment augment = augment_of("crop=random crop-size=48,48 x-reflection=0.5");
@@ -232,11 +235,12 @@ TEST(a_crop_of_whole_pixels_is_the_same_decoded_in_part_as_cut_from_the_stored_i
     folder_remove();
 }
 
-TEST(every_form_of_a_batch_holds_the_values_of_its_bytes)
+TEST(all_pixel_formats_hold_the_same_values)
 {
-    static const char *const texts[] = { "crop=resized crop-size=48,48", /* by the store */
-                                         "crop=resized crop-size=48,48 contrast=0.5 saturation=0.3",
-                                         "crop=random crop-size=48,48 rotation=-20,20" /* by the loader */ };
+    static const char
+        *const texts[] = { "crop=resized crop-size=48,48", /* drawn by the store */
+                           "crop=resized crop-size=48,48 contrast=0.5 saturation=0.3",
+                           "crop=random crop-size=48,48 rotation=-20,20" /* drawn by the loader */ };
     static uint8_t planes[IMAGES * PIXELS], interleaved[IMAGES * PIXELS];
     static float floats[IMAGES * PIXELS];
     int32_t labels[IMAGES];
@@ -267,7 +271,7 @@ TEST(every_form_of_a_batch_holds_the_values_of_its_bytes)
     folder_remove();
 }
 
-TEST(the_fitting_crop_is_the_middle_of_each_image_whatever_its_size)
+TEST(the_fit_crop_is_centred_for_any_image_size)
 {
     static uint8_t got[IMAGES * PIXELS], again[IMAGES * PIXELS];
     const int64_t none[2] = { 0, 0 }, size[2] = { 64, 64 };
@@ -287,14 +291,14 @@ TEST(the_fitting_crop_is_the_middle_of_each_image_whatever_its_size)
     photos_make(false);
     store = photos_open(1, true);
     epoch_read(store, &options, IMAGES, 0, 0, IMAGES, IMAGES, got, labels);
-    options.seed = 5; /* nothing is left to chance */
+    options.seed = 5; /* the seed has no effect: nothing is random */
     epoch_read(store, &options, IMAGES, 0, 0, IMAGES, IMAGES, again, labels);
     CHECK(memcmp(got, again, sizeof(got)) == 0);
     gp_store_close(store);
     folder_remove();
 }
 
-TEST(images_of_several_sizes_need_a_size_where_more_than_a_window_is_drawn)
+TEST(mixed_sizes_need_a_size_unless_only_windows_are_drawn)
 {
     const int64_t none[2] = { 0, 0 };
     const char *const texts[] = { "crop=resized crop-size=48,48 rotation=-5,5",
@@ -319,7 +323,7 @@ TEST(images_of_several_sizes_need_a_size_where_more_than_a_window_is_drawn)
     folder_remove();
 }
 
-TEST(a_drawn_window_of_a_bad_image_is_an_error_by_name_or_skipped_and_counted)
+TEST(a_bad_image_fails_by_name_or_is_skipped)
 {
     static uint8_t got[IMAGES * PIXELS];
     const gp_augment augment = augment_of("crop=resized crop-size=48,48");
@@ -349,7 +353,7 @@ TEST(a_drawn_window_of_a_bad_image_is_an_error_by_name_or_skipped_and_counted)
     folder_remove();
     photos_make(false);
     REQUIRE_OK(gp_store_open_with(&store, in_folder("photos"), GP_DATA_TRAIN, &options, &err), err);
-    file_put(in_folder("photos/dog/05.jpg"), "", 0); /* behind the back of the open */
+    file_put(in_folder("photos/dog/05.jpg"), "", 0); /* changed after the open */
     gp_sampler_init(&sampler, IMAGES, GP_SHUFFLE_NEVER, 3);
     REQUIRE_OK(gp_loader_new_with(&loader, store, &sampler, &loading, &err), err);
     REQUIRE_OK(gp_loader_request(loader, 0, 0, IMAGES, &err), err);

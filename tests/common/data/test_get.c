@@ -16,20 +16,20 @@
 
 enum { BODY = 200000, SCRIPT_MAX = 16, PATIENCE_S = 600 };
 
-/* What the server does with a request. */
+/* Server behaviour for a request. */
 typedef enum server_act {
-    RIGHT,      /* the file, or the range that was asked for */
-    WHOLE,      /* the whole file whatever was asked for */
-    CUT,        /* the right answer, broken off in its middle */
-    SAYS_MORE,  /* a Content-Length beyond the file */
-    SAYS_LESS,  /* a Content-Length below it, and no more bytes than that */
-    SENDS_MORE, /* a longer file */
-    WRONG,      /* other bytes */
+    RIGHT,      /* send the requested file or range */
+    WHOLE,      /* send the whole file, ignoring the range */
+    CUT,        /* close the connection halfway */
+    SAYS_MORE,  /* announce a Content-Length larger than the file */
+    SAYS_LESS,  /* announce a smaller Content-Length, and send only that much */
+    SENDS_MORE, /* send a longer file */
+    WRONG,      /* send wrong bytes */
     NOT_FOUND,
     UNAVAILABLE, /* 503 */
-    STALL,       /* some bytes, then silence until the client goes */
-    TO_FILE,     /* a redirect to file:///etc/passwd */
-    IN_CIRCLES,  /* a redirect to itself */
+    STALL,       /* send some bytes, then nothing until the client disconnects */
+    TO_FILE,     /* redirect to file:///etc/passwd */
+    IN_CIRCLES,  /* redirect to the same URL */
 } server_act;
 
 typedef struct test_server {
@@ -37,14 +37,14 @@ typedef struct test_server {
     int stop[2]; /* closing stop[1] ends the thread */
     pthread_t thread;
     char url[64];
-    const server_act *script; /* one per request, the last one repeated */
+    const server_act *script; /* an entry per request; the last one is repeated */
     int script_count;
     _Atomic int requests;
-    _Atomic long ranges_from; /* of the last request; 0: none */
+    _Atomic long ranges_from; /* range start in the last request; 0: none */
 } test_server;
 
 static char body[BODY + 100];
-/* Of the first BODY bytes, computed with md5sum and sha256sum. */
+/* Checksums of the first BODY bytes, computed with md5sum and sha256sum. */
 static const char body_md5[] = "7ba94ecc2d9274c3d2eb7b626ed56d4b";
 static const char body_sha256[] = "e4e4677b93a1fe0433ceb55c8c561ae440da1177640cde639d2f5de6b801f7ad";
 
@@ -175,14 +175,14 @@ static void server_stop(test_server *server)
     close(server->listener);
 }
 
-/* One download into a fresh folder, from a server that follows the script. */
+/* Result of one download into a new folder. */
 typedef struct get_trial {
     gp_status status;
     gp_error err;
     int requests;
     long ranges_from;
-    bool whole;    /* data.bin is there and right */
-    bool leftover; /* anything else is there */
+    bool whole;    /* data.bin exists and is correct */
+    bool leftover; /* any other file exists */
 } get_trial;
 
 static void site_make(void)
@@ -205,7 +205,7 @@ static bool file_is_body(const char *path)
     return same;
 }
 
-/* What is published of the file: its size (0: not known) and sum. */
+/* Published file properties. */
 static gp_get_file published = { "data.bin", BODY, body_md5 };
 
 static void trial_run(get_trial *trial, const server_act *script, int script_count, gp_get_options options)
@@ -220,7 +220,8 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
     options.directory = in_folder("a/b");
     options.wait_ms = 1;
     options.connect_s = PATIENCE_S;
-    options.stall_s = options.stall_s == 0 ? PATIENCE_S : options.stall_s; /* requests are counted */
+    /* no timeouts by default, because requests are counted */
+    options.stall_s = options.stall_s == 0 ? PATIENCE_S : options.stall_s;
     trial->err.message[0] = '\0';
     trial->status = gp_get_fetch(&set, &options, &trial->err);
     trial->requests = atomic_load(&server.requests);
@@ -231,13 +232,13 @@ static void trial_run(get_trial *trial, const server_act *script, int script_cou
     server_stop(&server);
 }
 
-/* The same in a folder of its own. */
+/* Run a trial in a new folder, and remove the folder. */
 static get_trial try_alone(const server_act *script, int script_count)
 {
     get_trial result;
     gp_get_options options = { 0 };
 
-    /* A busy machine is silent for a second, too. */
+    /* A busy machine may also be silent for a second, so allow more attempts. */
     for (int i = 0; i < script_count; i++)
         if (script[i] == STALL)
             options = (gp_get_options){ .stall_s = 1, .tries = 10 };
@@ -253,7 +254,7 @@ static get_trial try_alone(const server_act *script, int script_count)
     try_alone((const server_act[]){ __VA_ARGS__ },                                                           \
               (int)(sizeof((const server_act[]){ __VA_ARGS__ }) / sizeof(server_act)))
 
-TEST(a_right_file_arrives_in_one_request)
+TEST(a_valid_file_takes_one_request)
 {
     get_trial result = TRY(RIGHT);
 
@@ -261,7 +262,7 @@ TEST(a_right_file_arrives_in_one_request)
     CHECK_INT(1, result.requests);
 }
 
-TEST(a_broken_transfer_goes_on_where_it_ended)
+TEST(a_broken_transfer_is_resumed)
 {
     get_trial result = TRY(CUT, CUT, RIGHT);
 
@@ -270,7 +271,7 @@ TEST(a_broken_transfer_goes_on_where_it_ended)
     CHECK_INT(BODY * 3 / 4, result.ranges_from);
 }
 
-TEST(a_server_without_ranges_sends_the_whole_file_again)
+TEST(without_range_support_the_download_restarts)
 {
     get_trial result = TRY(CUT, WHOLE, WHOLE);
 
@@ -278,13 +279,13 @@ TEST(a_server_without_ranges_sends_the_whole_file_again)
     CHECK_INT(3, result.requests);
 }
 
-TEST(the_sum_judges_and_not_the_announced_length)
+TEST(the_checksum_overrides_the_announced_length)
 {
     CHECK_STATUS(GP_OK, TRY(SAYS_MORE).status);
     CHECK_STATUS(GP_OK, TRY(SAYS_LESS, RIGHT).status);
 }
 
-TEST(a_transfer_that_always_breaks_fails_after_four_tries)
+TEST(a_transfer_fails_after_four_attempts)
 {
     get_trial result = TRY(CUT);
 
@@ -294,7 +295,7 @@ TEST(a_transfer_that_always_breaks_fails_after_four_tries)
     CHECK_CONTAINS(result.err.message, "GRADPOOL_DATA_URL");
 }
 
-TEST(more_bytes_than_published_are_refused)
+TEST(an_oversized_file_is_rejected)
 {
     get_trial result = TRY(SENDS_MORE);
 
@@ -303,7 +304,7 @@ TEST(more_bytes_than_published_are_refused)
     CHECK_CONTAINS(result.err.message, "sends more than the published 200000 bytes");
 }
 
-TEST(wrong_bytes_are_refused_with_both_sums)
+TEST(wrong_bytes_are_rejected_with_both_checksums)
 {
     get_trial result = TRY(WRONG);
 
@@ -313,7 +314,7 @@ TEST(wrong_bytes_are_refused_with_both_sums)
     CHECK_CONTAINS(result.err.message, "has the MD5 sum");
 }
 
-TEST(halves_that_do_not_belong_together_are_fetched_anew)
+TEST(a_mismatched_resume_restarts_the_download)
 {
     get_trial result = TRY(CUT, WRONG, RIGHT);
 
@@ -322,7 +323,7 @@ TEST(halves_that_do_not_belong_together_are_fetched_anew)
     CHECK_INT(0, result.ranges_from);
 }
 
-TEST(a_missing_file_fails_at_once_and_a_busy_server_is_asked_again)
+TEST(http_404_fails_at_once_and_503_is_retried)
 {
     get_trial result = TRY(NOT_FOUND);
 
@@ -335,15 +336,16 @@ TEST(a_missing_file_fails_at_once_and_a_busy_server_is_asked_again)
     CHECK_INT(3, result.requests);
 }
 
-TEST(a_stalled_transfer_is_left_and_continued)
+TEST(a_stalled_transfer_is_aborted_and_resumed)
 {
     get_trial result = TRY(STALL, RIGHT);
 
     CHECK_STATUS(GP_OK, result.status);
-    CHECK(result.requests >= 2 && result.ranges_from >= BODY / 2); /* more where the machine stalls as well */
+    /* more requests if the machine itself stalls */
+    CHECK(result.requests >= 2 && result.ranges_from >= BODY / 2);
 }
 
-TEST(redirects_lead_to_no_local_file_and_end)
+TEST(redirects_are_limited_and_never_reach_local_files)
 {
     get_trial result = TRY(TO_FILE);
 
@@ -360,7 +362,7 @@ TEST(redirects_lead_to_no_local_file_and_end)
     folder_remove();
 }
 
-TEST(nobody_listening_is_an_error_with_the_url)
+TEST(a_refused_connection_fails_with_the_url)
 {
     get_trial result;
 
@@ -369,11 +371,12 @@ TEST(nobody_listening_is_an_error_with_the_url)
     CHECK_STATUS(GP_EIO, result.status);
     CHECK_CONTAINS(result.err.message, "cannot download http://127.0.0.1:1/data.bin: ");
     CHECK(!result.leftover);
-    CHECK(access(in_folder("a/b"), F_OK) != 0); /* an empty one would pass for the data set */
+    /* an empty directory would be mistaken for the data set */
+    CHECK(access(in_folder("a/b"), F_OK) != 0);
     folder_remove();
 }
 
-TEST(what_is_there_is_kept_and_what_a_killed_process_left_is_continued)
+TEST(existing_files_are_kept_and_partial_ones_resumed)
 {
     get_trial result;
     FILE *file;
@@ -401,7 +404,7 @@ TEST(what_is_there_is_kept_and_what_a_killed_process_left_is_continued)
     folder_remove();
 }
 
-TEST(two_downloads_of_one_file_do_not_mix)
+TEST(concurrent_downloads_of_one_file_are_refused)
 {
     get_trial result;
     int fd;
@@ -413,12 +416,12 @@ TEST(two_downloads_of_one_file_do_not_mix)
     REQUIRE(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
     trial_run(&result, (const server_act[]){ RIGHT }, 1, (gp_get_options){ 0 });
     CHECK_STATUS(GP_EBUSY, result.status);
-    CHECK(result.leftover); /* the other's part is not ours to remove */
+    CHECK(result.leftover); /* the other process's part must not be removed */
     close(fd);
     folder_remove();
 }
 
-TEST(a_download_needs_no_lock_where_the_file_system_has_none)
+TEST(a_download_works_without_file_locks)
 {
     get_trial result;
 
@@ -444,13 +447,13 @@ static int cancel_halfway(void *context, const char *file, uint64_t bytes, uint6
     return bytes >= BODY / 2;
 }
 
-TEST(progress_is_told_and_can_cancel)
+TEST(progress_is_reported_and_can_cancel)
 {
     get_trial result;
     int calls = 0;
 
     site_make();
-    /* The stall keeps the transfer open until progress has seen its first half. */
+    /* The stall keeps the transfer open until the callback has seen the first half. */
     trial_run(&result, (const server_act[]){ STALL }, 1,
               (gp_get_options){ .progress = cancel_halfway, .context = &calls });
     CHECK_STATUS(GP_ECANCELED, result.status);
@@ -459,7 +462,7 @@ TEST(progress_is_told_and_can_cancel)
     folder_remove();
 }
 
-TEST(only_known_names_are_fetched)
+TEST(unknown_data_sets_are_rejected)
 {
     gp_error err;
 
@@ -471,7 +474,7 @@ TEST(only_known_names_are_fetched)
         CHECK_INT(32, strlen(gp_get_sets[0].files[i].sum));
 }
 
-TEST(a_sha256_sum_judges_as_an_md5_sum_does)
+TEST(sha256_checksums_are_verified)
 {
     get_trial result;
 
@@ -484,7 +487,7 @@ TEST(a_sha256_sum_judges_as_an_md5_sum_does)
     published.sum = body_md5;
 }
 
-TEST(a_file_of_unknown_size_and_sum_is_whole_when_the_server_says_so)
+TEST(a_file_without_published_checksum_is_accepted)
 {
     char sum[GP_GET_SUM_BYTES];
     get_trial result;
@@ -505,7 +508,7 @@ TEST(a_file_of_unknown_size_and_sum_is_whole_when_the_server_says_so)
     published = (gp_get_file){ "data.bin", BODY, body_md5 };
 }
 
-TEST(without_a_sum_what_another_process_left_is_not_continued)
+TEST(without_a_checksum_partial_files_are_not_resumed)
 {
     get_trial result;
     FILE *file;
@@ -525,7 +528,7 @@ TEST(without_a_sum_what_another_process_left_is_not_continued)
     published = (gp_get_file){ "data.bin", BODY, body_md5 };
 }
 
-TEST(every_known_model_has_a_size_a_sum_and_a_url)
+TEST(every_known_model_has_a_size_a_checksum_and_a_url)
 {
     size_t count = 0;
 

@@ -1,4 +1,4 @@
-/* Images and folders of them: every file here is written by the test. */
+/* Images and image folders. The tests create all files. */
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include "tests/common/data/make_images.h"
 #include "tests/common/data/progress_seen.h"
 
-/* A picture with something at every frequency that survives JPEG. */
+/* Draw a picture with frequencies that survive JPEG compression. */
 static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_t channels)
 {
     for (uint32_t y = 0; y < height; y++)
@@ -34,7 +34,7 @@ static gp_status decode_file(gp_image_decoder *decoder, gp_pixels *pixels, gp_im
     return gp_image_decode(decoder, pixels, &want, data, file_get(path, data, sizeof(data)), "file", err);
 }
 
-TEST(a_png_of_any_depth_and_colour_comes_out_as_its_eight_bits)
+TEST(pngs_of_all_depths_decode_to_eight_bits)
 {
     static const uint8_t rgb[] = { 1, 2, 3, 40, 50, 60, 255, 0, 9, 7, 7, 7 };
     static const uint8_t rgba[] = { 1, 2, 3, 0, 40, 50, 60, 255, 255, 0, 9, 1, 7, 7, 7, 128 };
@@ -88,7 +88,7 @@ TEST(a_png_of_any_depth_and_colour_comes_out_as_its_eight_bits)
     folder_remove();
 }
 
-TEST(a_label_png_gives_its_stored_numbers_and_other_images_are_refused)
+TEST(label_pngs_decode_to_the_stored_numbers)
 {
     static const uint8_t index[] = { 3, 0, 1, 200 }, four_bits[] = { 0x0b, 0xf1 }, deep[8], rgb[12];
     static uint8_t data[1 << 16];
@@ -121,7 +121,7 @@ TEST(a_label_png_gives_its_stored_numbers_and_other_images_are_refused)
     folder_remove();
 }
 
-/* The largest difference of two blocks of bytes. */
+/* Return the largest difference between two blocks of bytes. */
 static int bytes_differ(const uint8_t *a, const uint8_t *b, size_t count)
 {
     int most = 0;
@@ -132,7 +132,7 @@ static int bytes_differ(const uint8_t *a, const uint8_t *b, size_t count)
     return most;
 }
 
-TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
+TEST(jpegs_of_all_colour_spaces_decode_correctly)
 {
     enum { WIDTH = 61, HEIGHT = 47, COUNT = WIDTH * HEIGHT };
     static uint8_t rgb[COUNT * 3], grey[COUNT], cmyk[COUNT * 4], expected[COUNT * 3];
@@ -166,7 +166,7 @@ TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
                err);
     CHECK_INT(3, pixels.channels);
     CHECK(abs(grey[COUNT / 2] - pixels.data[COUNT / 2 * 3 + 2]) < 10);
-    /* Ink: stored inverted, so RGB is the product of a colour and black. */
+    /* CMYK is stored inverted, so RGB is the product of a colour and black. */
     for (int i = 0; i < COUNT; i++) {
         memcpy(cmyk + 4 * i, rgb + 3 * i, 3);
         cmyk[4 * i + 3] = (uint8_t)(128 + i % 61);
@@ -187,7 +187,7 @@ TEST(a_jpeg_of_any_colour_space_comes_out_as_it_was_drawn)
     folder_remove();
 }
 
-TEST(a_large_jpeg_is_decoded_at_the_smallest_scale_that_has_the_sides_wanted)
+TEST(large_jpegs_decode_at_the_smallest_sufficient_scale)
 {
     enum { WIDTH = 400, HEIGHT = 300 };
     static uint8_t rgb[WIDTH * HEIGHT * 3];
@@ -215,7 +215,7 @@ TEST(a_large_jpeg_is_decoded_at_the_smallest_scale_that_has_the_sides_wanted)
     folder_remove();
 }
 
-TEST(a_file_cut_anywhere_is_an_error_that_names_it_and_leaks_nothing)
+TEST(truncated_images_fail_with_the_file_name)
 {
     enum { SIDE = 40 };
     static uint8_t rgb[SIDE * SIDE * 3], data[1 << 16];
@@ -233,7 +233,8 @@ TEST(a_file_cut_anywhere_is_an_error_that_names_it_and_leaks_nothing)
         char name[2] = { (char)('0' + kind), '\0' };
         size_t bytes = file_get(in_folder(name), data, sizeof(data));
 
-        /* The last twelve bytes are a PNG's end mark, the last two a JPEG's: without them all pixels are there. */
+        /* The last twelve bytes are the PNG end marker, the last two the JPEG one. Without them,
+         * the pixels are still complete. */
         for (size_t cut = 0; cut + 16 < bytes; cut += cut < 700 ? 1 : 13) {
             gp_status status =
                 gp_image_decode(decoder, &pixels, &(gp_image_want){ 0 }, data, cut, "kitten.jpg", &err);
@@ -247,7 +248,7 @@ TEST(a_file_cut_anywhere_is_an_error_that_names_it_and_leaks_nothing)
     folder_remove();
 }
 
-TEST(sides_that_are_too_long_are_refused_before_memory_is_taken)
+TEST(oversized_images_are_rejected_before_allocation)
 {
     static uint8_t row[30000 * 3], data[1 << 16];
     gp_image_decoder *decoder;
@@ -266,7 +267,9 @@ TEST(sides_that_are_too_long_are_refused_before_memory_is_taken)
     make_jpeg(in_folder("wide.jpg"), &(made_image){ 30000, 1, 3, .data = row }, 50);
     bytes = file_get(in_folder("wide.jpg"), data, sizeof(data));
     CHECK_STATUS(GP_ELIMIT, gp_image_probe(decoder, &info, data, bytes, "wide.jpg", &err));
-    /* A bomb: the header says 16000x16000, with a right check sum; a few kilobytes follow. */
+
+    /* A decompression bomb: the header announces 16000x16000, with a valid checksum, but only a few
+     * kilobytes follow. */
     make_png(in_folder("bomb.png"), &(made_image){ 100, 1, 3, .data = row });
     bytes = file_get(in_folder("bomb.png"), data, sizeof(data));
     data[18] = data[22] = 0x3e;
@@ -284,7 +287,7 @@ TEST(sides_that_are_too_long_are_refused_before_memory_is_taken)
     folder_remove();
 }
 
-/* ---- much work for few bytes ---- */
+/* ---- excessive work for few bytes ---- */
 
 static size_t bytes_put(uint8_t *out, size_t at, const void *bytes, size_t count)
 {
@@ -292,7 +295,8 @@ static size_t bytes_put(uint8_t *out, size_t at, const void *bytes, size_t count
     return at + count;
 }
 
-/* Bits from the highest on, a zero byte behind each 0xff; the last byte is filled with ones. */
+/* Append `pattern` `times` times as bits, highest bit first. Put a zero byte behind each 0xff, and
+ * fill the last byte with ones. */
 static size_t bits_put(uint8_t *out, size_t at, const char *pattern, size_t times)
 {
     uint32_t byte = 0, held = 0;
@@ -313,8 +317,9 @@ static size_t bits_put(uint8_t *out, size_t at, const char *pattern, size_t time
     return at;
 }
 
-/* A progressive JPEG, grey, side x side and of one colour, that goes over all its blocks in `scans` scans: a bit a block in the
- * first, a run of 32767 blocks in 15 bits in the others. */
+/* Create a progressive grey JPEG of one colour, side x side pixels, with `scans` scans over all
+ * blocks. The first scan has one bit per block; the others cover runs of 32767 blocks with 15
+ * bits. */
 static size_t scans_make(uint8_t *out, uint32_t side, uint32_t scans)
 {
     static const uint8_t tables[] = { 0xff, 0xc4, 0, 20, 0x00, 1, 0, 0,    0,    0, 0,  0,    0, 0,   0,
@@ -343,12 +348,12 @@ static size_t scans_make(uint8_t *out, uint32_t side, uint32_t scans)
     return bytes_put(out, at, "\xff\xd9", 2);
 }
 
-TEST(a_small_file_that_asks_for_many_passes_over_many_pixels_is_refused)
+TEST(jpegs_with_too_many_scans_are_rejected)
 {
     static uint8_t data[1 << 18];
     static const struct {
         uint32_t side, scans;
-        const char *refused; /* NULL: it is read */
+        const char *refused; /* NULL: accepted */
     } cases[] = {
         { 64, 200, NULL },
         { 64, 201, "has more than 200 scans" },
@@ -376,7 +381,7 @@ TEST(a_small_file_that_asks_for_many_passes_over_many_pixels_is_refused)
     gp_image_decoder_free(decoder);
 }
 
-/* Straight from the definition, in double precision. */
+/* Resample directly from the definition, in double precision. */
 static double resampled(const uint8_t *row, uint32_t from, size_t step, uint32_t to, uint32_t at)
 {
     double scale = (double)from / to, support = scale > 1 ? scale : 1, sum = 0, total = 0;
@@ -390,7 +395,7 @@ static double resampled(const uint8_t *row, uint32_t from, size_t step, uint32_t
     return sum / total;
 }
 
-TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
+TEST(resized_images_match_the_reference_within_one_level)
 {
     enum { WIDTH = 73, HEIGHT = 58 };
     static const uint32_t sizes[][2] = { { 58, 73 },  { 20, 20 }, { 7, 150 },
@@ -430,7 +435,7 @@ TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
             }
         CHECK(worst < 0.75);
     }
-    /* A flat image stays flat, at any scale. */
+    /* A flat image stays flat at any scale. */
     memset(in, 201, sizeof(in));
     for (uint32_t side = 1; side < 150; side += 7) {
         REQUIRE_OK(gp_resample(resampler, out, side, side, &pixels, &err), err);
@@ -449,7 +454,7 @@ TEST(a_resized_image_is_within_one_grey_level_of_the_definition)
 
 /* ---- folders ---- */
 
-/* A PNG of one colour, SIDE x SIDE; the directories on the way are made. */
+/* Create a PNG of one colour, side x side pixels, and any missing directories. */
 static void tile_put(const char *name, uint32_t side, uint8_t red)
 {
     uint8_t data[64 * 64 * 3];
@@ -487,7 +492,7 @@ static gp_status open_and_close(const char *name, gp_data_role role, gp_store_op
     return status;
 }
 
-TEST(class_folders_are_the_labels_in_the_order_of_their_names)
+TEST(class_folders_become_labels_in_name_order)
 {
     static uint8_t samples[5][3 * 16];
     const uint32_t index[] = { 4, 0, 1, 2, 3 };
@@ -500,7 +505,7 @@ TEST(class_folders_are_the_labels_in_the_order_of_their_names)
     tile_put("dog/2.png", 4, 60);
     tile_put("dog/10.PNG", 4, 50);
     tile_put("cat/b.png", 4, 20);
-    tile_put("cat/a.jpg", 4, 10); /* a PNG all the same: its bytes say so */
+    tile_put("cat/a.jpg", 4, 10); /* actually a PNG, as its first bytes show */
     tile_put("cat/sub/a.jpeg", 4, 30);
     file_put(in_folder("cat/notes.txt"), "x", 1);
     file_put(in_folder("cat/.hidden.png"), "x", 1);
@@ -529,7 +534,7 @@ TEST(class_folders_are_the_labels_in_the_order_of_their_names)
     folder_remove();
 }
 
-TEST(train_and_test_folders_are_the_parts_and_training_names_the_classes)
+TEST(train_and_test_folders_become_parts)
 {
     gp_store *store;
     gp_error err;
@@ -553,7 +558,7 @@ TEST(train_and_test_folders_are_the_parts_and_training_names_the_classes)
     tile_put("val/fox/1.png", 4, 40);
     CHECK_STATUS(GP_ECORRUPT, open_and_close("", GP_DATA_TEST, (gp_store_options){ 0 }, &err));
     CHECK_CONTAINS(err.message, "fox");
-    /* Folders of these names that hold images are classes. */
+    /* Folders with these names that contain images directly are classes. */
     tile_put("toys/train/1.png", 4, 10);
     tile_put("toys/test/1.png", 4, 20);
     REQUIRE_OK(open_with(&store, "toys", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
@@ -562,7 +567,7 @@ TEST(train_and_test_folders_are_the_parts_and_training_names_the_classes)
     folder_remove();
 }
 
-TEST(images_of_several_sizes_need_a_size_and_are_brought_to_it)
+TEST(mixed_sizes_are_resized_to_the_requested_size)
 {
     static uint8_t rgb[64 * 48 * 3], grey[2 * 20 * 30];
     static const uint32_t index[] = { 0, 1 };
@@ -588,7 +593,7 @@ TEST(images_of_several_sizes_need_a_size_and_are_brought_to_it)
     folder_remove();
 }
 
-/* What can be wrong with a file named .png; the sentence says which file and what it is. */
+/* A kind of invalid image file, and the expected part of the error message. */
 typedef struct bad_kind {
     const char *what, *said;
     void (*put)(const char *path);
@@ -663,7 +668,7 @@ static const bad_kind bad_kinds[] = {
     { "a bomb of scans", "more than 96 scans", scans_put },
 };
 
-TEST(a_bad_image_is_an_error_by_name_or_skipped_counted_and_named)
+TEST(bad_image_files_fail_by_name_or_are_skipped)
 {
     static const uint32_t index[] = { 0, 1, 2 };
     const gp_store_options error = sized(3, 4, 4);
@@ -703,7 +708,7 @@ TEST(a_bad_image_is_an_error_by_name_or_skipped_counted_and_named)
     folder_remove();
 }
 
-TEST(images_of_any_kind_that_can_be_read_are_not_skipped)
+TEST(readable_images_of_any_kind_are_not_skipped)
 {
     static const uint32_t index[] = { 0, 1, 2, 3, 4 };
     gp_store_options skip = sized(3, 4, 4);
@@ -719,7 +724,7 @@ TEST(images_of_any_kind_that_can_be_read_are_not_skipped)
     make_png(in_folder("a/deep.png"), &(made_image){ 20, 20, 3, .bits = 16, .data = noise });
     make_jpeg(in_folder("a/grey.jpg"), &(made_image){ 20, 20, 1, .data = noise }, 90);
     make_jpeg(in_folder("a/named-so.png"), &(made_image){ 20, 20, 3, .data = noise },
-              90); /* a JPEG all the same */
+              90); /* actually a JPEG */
     REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, skip, &err), err);
     CHECK_INT(5, gp_store_get_info(store)->count);
     REQUIRE_OK(gp_store_read(store, index, 5, samples, labels, &err), err);
@@ -730,7 +735,7 @@ TEST(images_of_any_kind_that_can_be_read_are_not_skipped)
     folder_remove();
 }
 
-TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
+TEST(empty_classes_link_loops_and_unreadable_folders_are_reported)
 {
     gp_store_options skip = { .on_bad = GP_BAD_SKIP };
     gp_store *store;
@@ -746,7 +751,7 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
     CHECK_INT(1, gp_store_get_info(store)->left_out);
     CHECK_CONTAINS(gp_store_get_info(store)->left_out_first, "class b has no images");
     gp_store_close(store);
-    REQUIRE(symlink("../a", in_folder("data/b/link")) == 0); /* of a directory: followed */
+    REQUIRE(symlink("../a", in_folder("data/b/link")) == 0); /* a link to a directory is followed */
     REQUIRE(symlink("nowhere.png", in_folder("data/b/dangling.png")) == 0);
     REQUIRE_OK(open_with(&store, "data", GP_DATA_TRAIN, (gp_store_options){ 0 }, &err), err);
     CHECK_INT(2, gp_store_get_info(store)->count);
@@ -765,7 +770,7 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
     if (geteuid() == 0 && (chmod(folder, 0755) != 0 || seteuid(65534) != 0))
         abort();
     if (geteuid() != 0) {
-        int owner = seteuid(0); /* only root's process can */
+        int owner = seteuid(0); /* succeeds only if the process belongs to root */
 
         REQUIRE(chmod(in_folder("data/b"), 0) == 0);
         if (owner == 0)
@@ -783,7 +788,8 @@ TEST(empty_classes_loops_of_links_and_closed_folders_are_named)
 
 /* ---- pixel labels ---- */
 
-/* A picture and its label image, side x side; labels are in columns: 0, 1, 2, 0, 1, 2 ... */
+/* Create a picture and a label image, side x side pixels. Label columns are 0, 1, 2, 0, 1, 2,
+ * ... */
 static void scene_put(const char *image, const char *label, uint32_t side, bool coloured)
 {
     static const uint8_t colours[3][3] = { { 10, 20, 30 }, { 0, 0, 0 }, { 200, 0, 0 } };
@@ -807,7 +813,7 @@ static void text_put(const char *name, const char *text)
     file_put(in_folder(name), text, strlen(text));
 }
 
-TEST(label_images_are_paired_by_name_and_void_is_no_class)
+TEST(label_images_are_paired_by_name_and_void_is_ignored)
 {
     static const char *const layouts[][4] = {
         { "train/a.png", "trainannot/a.png", "val/b.png", "valannot/b.png" },
@@ -833,7 +839,7 @@ TEST(label_images_are_paired_by_name_and_void_is_no_class)
                 CHECK_INT(2, gp_store_get_info(store)->class_count);
                 CHECK_TEXT("sky, blue", gp_store_get_info(store)->class_names[1]);
                 CHECK_INT(36 * 4, gp_store_get_info(store)->target_bytes);
-                for (int again = 0; again < 2; again++) { /* decoded, then from the cache */
+                for (int again = 0; again < 2; again++) { /* decoded first, then from the cache */
                     REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, samples, targets, &err), err);
                     CHECK_INT(50, samples[0]);
                     for (int k = 0; k < 36; k++)
@@ -841,7 +847,7 @@ TEST(label_images_are_paired_by_name_and_void_is_no_class)
                 }
                 gp_store_close(store);
             }
-            /* Resized by the nearest label: columns 1, 4 of six. */
+            /* Labels are resized to the nearest pixel: columns 1 and 4 of six. */
             REQUIRE_OK(open_with(&store, "", GP_DATA_TRAIN, sized(3, 2, 2), &err), err);
             REQUIRE_OK(gp_store_read(store, &(uint32_t){ 0 }, 1, samples, targets, &err), err);
             CHECK_INT(-1, targets[0]);
@@ -851,7 +857,7 @@ TEST(label_images_are_paired_by_name_and_void_is_no_class)
         }
 }
 
-TEST(what_is_wrong_with_pixel_labels_is_named)
+TEST(invalid_pixel_labels_are_reported)
 {
     static uint8_t samples[2 * 6 * 6 * 3];
     static int32_t targets[2 * 36];
@@ -920,7 +926,7 @@ static void *reads_all(void *argument)
     return (void *)wrong;
 }
 
-TEST(several_threads_read_the_same_with_and_without_a_cache)
+TEST(concurrent_reads_agree_for_any_cache_size)
 {
     uint32_t index[40];
     gp_error err;
@@ -933,7 +939,7 @@ TEST(several_threads_read_the_same_with_and_without_a_cache)
         snprintf(name, sizeof(name), "%c/%02d.png", 'a' + i / 20, i);
         tile_put(name, 4, (uint8_t)(i * 5));
     }
-    /* No cache; one for half of them; one for all. */
+    /* No cache, then room for half of the images, then for all. */
     for (uint64_t cache = 1; cache < 4096; cache = cache == 1 ? 20 * 48 : cache + 20 * 48) {
         pthread_t threads[4];
         unsigned seeds[4] = { 1, 2, 3, 4 };
@@ -959,7 +965,7 @@ TEST(several_threads_read_the_same_with_and_without_a_cache)
     folder_remove();
 }
 
-TEST(a_list_of_images_takes_few_bytes_for_each)
+TEST(an_image_list_takes_few_bytes_per_image)
 {
     gp_image_list list;
     uint32_t place;
@@ -979,7 +985,7 @@ TEST(a_list_of_images_takes_few_bytes_for_each)
     gp_image_list_deinit(&list);
 }
 
-/* Set every directory's time back, so that a list of it is kept. */
+/* Set back all directories' modification times, so that lists are cached. */
 static void folders_age(void)
 {
     char command[200];
@@ -989,7 +995,8 @@ static void folders_age(void)
         abort();
 }
 
-/* The cached list of in_folder("data"), opened by the source's name, has paths that begin with that name. */
+/* Open the cached list for in_folder("data") by the name `source`. The paths must start with that
+ * name. */
 static void cached_list_check(const char *source, const char *first_path)
 {
     const gp_store_options options = { 0 };
@@ -1004,7 +1011,7 @@ static void cached_list_check(const char *source, const char *first_path)
     gp_image_list_deinit(&list);
 }
 
-/* A long list is cached by a process that names the source by its absolute path; others use a relative one. */
+/* The list was cached under an absolute path. Check that relative names find it, too. */
 static void cached_lists_check(void)
 {
     char here[400];
@@ -1016,7 +1023,7 @@ static void cached_lists_check(void)
     REQUIRE(chdir(here) == 0);
 }
 
-TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
+TEST(a_long_list_is_cached_until_a_folder_changes)
 {
     progress_seen seen = { 0 };
     const gp_progress progress = { progress_seen_report, &seen };
@@ -1035,7 +1042,8 @@ TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
     }
     for (int turn = 0; turn < 3; turn++) {
         REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
-        CHECK_INT(turn == 2, list.from_index); /* in the first turn the folders were too young to be kept */
+        /* the first time, the folders were too recently changed */
+        CHECK_INT(turn == 2, list.from_index);
         CHECK_INT(turn != 2, progress_seen_find(&seen, "listing", "class folders") != NULL);
         if (turn != 2)
             CHECK_PROGRESS(&seen, "listing", "class folders", 2, 2);
@@ -1050,16 +1058,19 @@ TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
     }
     cached_lists_check();
     close(open(in_folder("data/b/new.jpg"), O_CREAT | O_WRONLY, 0644));
-    /* Preparing the source, as the client does for its workers, caches the new list. */
+
+    /* gp_store_prepare(), which the client calls before workers open the source, caches the new
+     * list. */
     folders_age();
-    snprintf(path, sizeof(path), "rm -r '%s/cache'", folder); /* it would fit again at this age */
+    /* the old list would be valid again with this modification time */
+    snprintf(path, sizeof(path), "rm -r '%s/cache'", folder);
     REQUIRE(system(path) == 0);
     gp_store_prepare(in_folder("data"), GP_DATA_TRAIN, &progress);
     CHECK_PROGRESS(&seen, "listing", "class folders", 2, 2);
     REQUIRE_OK(gp_folder_list(&list, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
     CHECK(list.from_index);
     gp_image_list_deinit(&list);
-    /* A source without class folders is one list, whose length is not known before its end. */
+    /* A source without class folders is reported in files, whose total is unknown. */
     REQUIRE_OK(gp_folder_list_all(&list, in_folder("data/a"), &options, &err), err);
     CHECK_PROGRESS(&seen, "listing", "files", GP_IMAGE_INDEX_COUNT_MIN / 2 / 1024 * 1024, 0);
     gp_image_list_deinit(&list);
@@ -1081,7 +1092,7 @@ TEST(a_long_list_is_cached_and_read_again_when_a_folder_changes)
     folder_remove();
 }
 
-TEST(every_allocation_of_an_open_may_fail)
+TEST(opening_survives_every_failing_allocation)
 {
     gp_error err;
     gp_status status = GP_ENOMEM;

@@ -1,4 +1,4 @@
-/* Arrays in a sealed memory file: read as they were given, and nothing forged is read. */
+/* Shared arrays in sealed memory files: contents, access, and forged files. */
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static gp_store_info info_of(gp_dtype dtype)
                             .targets[0] = { .dtype = GP_I32 } };
 }
 
-TEST(arrays_come_back_as_they_were_lent_also_when_their_owner_has_freed_them)
+TEST(shared_arrays_remain_readable_after_the_owner_frees_them)
 {
     static const int32_t labels[COUNT] = { 0, 1, 2, 2, -1, 0, 1 };
     uint8_t samples[COUNT * PIXELS], got[PIXELS];
@@ -57,7 +57,7 @@ TEST(arrays_come_back_as_they_were_lent_also_when_their_owner_has_freed_them)
     gp_store_close(store);
 }
 
-TEST(whoever_asks_is_given_the_arrays_also_from_a_process_that_none_may_look_into)
+TEST(arrays_of_a_non_dumpable_process_can_be_opened)
 {
     static const int32_t labels[COUNT] = { 0 };
     uint8_t samples[COUNT * PIXELS] = { 9 };
@@ -73,7 +73,9 @@ TEST(whoever_asks_is_given_the_arrays_also_from_a_process_that_none_may_look_int
     REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
     REQUIRE(sscanf(source, "arrays:%u:%u:%" SCNx64, &pid, &descriptor, &token) == 3);
     REQUIRE_OK(gp_lent_serve(&lender, fd, source, &err), err);
-    /* Under another number nothing is found in /proc: it comes from the one who lends. */
+
+    /* With a wrong descriptor number, /proc has no such file, so the owner must pass the
+     * descriptor. */
     snprintf(other, sizeof(other), "arrays:%u:%u:%016" PRIx64, pid, 9999u, token);
     prctl(PR_SET_DUMPABLE, 0);
     for (int i = 0; i < 20; i++)
@@ -98,7 +100,7 @@ TEST(whoever_asks_is_given_the_arrays_also_from_a_process_that_none_may_look_int
     CHECK_EVERY_ALLOCATION(gp_lent_serve(&lender, STDIN_FILENO, source, &err), gp_lent_serve_end(lender));
 }
 
-TEST(values_and_labels_of_pixels_are_targets_too)
+TEST(values_and_pixel_labels_are_shared_as_targets)
 {
     float samples[COUNT * PIXELS], values[COUNT * 2], value[2];
     int32_t pixels[COUNT * PIXELS], got[PIXELS];
@@ -133,7 +135,7 @@ TEST(values_and_labels_of_pixels_are_targets_too)
     close(fd);
 }
 
-TEST(what_is_too_large_or_no_label_is_refused)
+TEST(oversized_arrays_and_invalid_labels_are_rejected)
 {
     static const int32_t labels[COUNT] = { 0, 1, 3 };
     uint8_t samples[COUNT * PIXELS] = { 0 };
@@ -155,7 +157,7 @@ TEST(what_is_too_large_or_no_label_is_refused)
     close(fd);
 }
 
-/* The file of the source with one byte changed, or without its seals. */
+/* Open a file with the given bytes under the source's token, with or without seals. */
 static gp_status forged_open(const char *source, const uint8_t *bytes, size_t count, bool sealed,
                              gp_error *err)
 {
@@ -176,7 +178,7 @@ static gp_status forged_open(const char *source, const uint8_t *bytes, size_t co
     return status;
 }
 
-TEST(a_forged_file_is_refused_or_read_within_its_bounds)
+TEST(forged_files_are_rejected_or_read_within_bounds)
 {
     static const int32_t labels[COUNT] = { 0, 1, 2 };
     uint8_t samples[COUNT * PIXELS] = { 0 }, file[4096];
@@ -203,7 +205,7 @@ TEST(a_forged_file_is_refused_or_read_within_its_bounds)
         }
     strcpy(wrong, source);
     wrong[strlen(wrong) - 1] =
-        wrong[strlen(wrong) - 1] == '0' ? '1' : '0'; /* another token: an owner that was there before */
+        wrong[strlen(wrong) - 1] == '0' ? '1' : '0'; /* wrong token, as from an earlier process */
     CHECK_STATUS(GP_ENOENT, gp_store_open(&(gp_store *){ NULL }, wrong, GP_DATA_TRAIN, &err));
     CHECK_STATUS(GP_EINVAL, gp_store_open(&(gp_store *){ NULL }, "arrays:12:x", GP_DATA_TRAIN, &err));
     close(fd);

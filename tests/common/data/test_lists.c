@@ -1,4 +1,4 @@
-/* Images named by CSV files and inside archives; stores counted, divided and numbered by other classes. */
+/* Images listed in CSV files and archives; counting, splitting and renumbering of classes. */
 #include "tests/gp_test.h"
 
 #include <sys/stat.h>
@@ -28,7 +28,7 @@ static void text_put(const char *name, const char *text)
         abort();
 }
 
-/* A grey PNG of 2x2 pixels of one value. */
+/* Create a grey PNG with 2x2 equal pixels. */
 static void tile_put(const char *name, uint8_t grey)
 {
     const uint8_t data[4] = { grey, grey, grey, grey };
@@ -55,7 +55,7 @@ static void sample_check(const gp_store *store, uint32_t index, int grey, int la
 
 /* ---- CSV ---- */
 
-/* The rows of a text as "a|b;c|d;", or what is wrong. */
+/* Return the rows in a CSV text as "a|b;c|d;", or the error message. */
 static const char *rows_of(const char *text)
 {
     static char rows[512];
@@ -77,7 +77,7 @@ static const char *rows_of(const char *text)
     return rows;
 }
 
-TEST(csv_rows_are_cut_as_rfc_4180_says)
+TEST(csv_rows_are_parsed_by_rfc_4180)
 {
     CHECK_TEXT("", rows_of(""));
     CHECK_TEXT("", rows_of("\n\r\n"));
@@ -92,7 +92,7 @@ TEST(csv_rows_are_cut_as_rfc_4180_says)
     CHECK_CONTAINS(rows_of("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17\n"), "more than 16 fields");
 }
 
-TEST(a_csv_file_names_images_relative_to_itself)
+TEST(csv_paths_are_relative_to_the_file)
 {
     gp_store *store;
     gp_error err;
@@ -109,7 +109,8 @@ TEST(a_csv_file_names_images_relative_to_itself)
     CHECK_TEXT("csv", gp_store_get_info(store)->kind);
     CHECK_INT(4, gp_store_get_info(store)->count);
     CHECK_INT(2, gp_store_get_info(store)->class_count);
-    CHECK_TEXT("9", gp_store_get_info(store)->class_names[0]); /* numbers by value: 9 before 10 */
+    /* numbers are sorted by value: 9 before 10 */
+    CHECK_TEXT("9", gp_store_get_info(store)->class_names[0]);
     sample_check(store, 0, 10, 0);
     sample_check(store, 1, 20, 1);
     sample_check(store, 2, 20, 0);
@@ -134,7 +135,7 @@ TEST(a_csv_file_names_images_relative_to_itself)
 
 /* ---- archives ---- */
 
-TEST(images_in_archives_of_every_form_are_read_in_place)
+TEST(images_are_read_from_all_archive_formats)
 {
     static const char *const forms[] = { "ustar", "gnu", "pax", "v7" };
     char deep[300] = "set/train/cat/";
@@ -147,7 +148,7 @@ TEST(images_in_archives_of_every_form_are_read_in_place)
         tile_put("set/train/dog/x/2.png", 20);
         tile_put("set/test/dog/3.png", 30);
         text_put("set/readme.txt", "x");
-        if (i != 0 && i != 3) { /* names longer than a header's field */
+        if (i != 0 && i != 3) { /* names longer than the header field */
             memset(deep + 14, 'n', 150);
             strcpy(deep + 164, "/4.png");
             tile_put(deep, 40);
@@ -164,14 +165,15 @@ TEST(images_in_archives_of_every_form_are_read_in_place)
             sample_check(store, 1, 40, 0);
         gp_store_close(store);
         REQUIRE_OK(open_role(&store, "one.tar", GP_DATA_TEST, &err), err);
-        CHECK_INT(2, gp_store_get_info(store)->class_count); /* training's */
+        /* classes come from the training part */
+        CHECK_INT(2, gp_store_get_info(store)->class_count);
         sample_check(store, 0, 30, 1);
         gp_store_close(store);
         folder_remove();
     }
 }
 
-/* Write a number into the size field of the archive's n-th header and correct the header's checksum. */
+/* Write a number into the size field in an archive's n-th header, and correct the checksum. */
 static void tar_size_put(const char *path, int n, const char *octal)
 {
     static char data[1 << 16];
@@ -187,7 +189,7 @@ static void tar_size_put(const char *path, int n, const char *octal)
     file_put(path, data, bytes);
 }
 
-TEST(the_size_field_of_a_directory_or_link_in_an_archive_is_ignored)
+TEST(archive_directory_and_link_sizes_are_ignored)
 {
     gp_store *store;
     progress_seen seen = { 0 };
@@ -201,13 +203,14 @@ TEST(the_size_field_of_a_directory_or_link_in_an_archive_is_ignored)
     shell("cd '%s' && ln set/cat/1.png set/dog/1.png && "
           "tar cf one.tar --format=ustar --no-recursion set/cat set/cat/1.png set/dog/1.png set/dog/2.png%s",
           "");
-    tar_size_put(in_folder("one.tar"), 0, "00000001000"); /* the directory: reserved space */
-    tar_size_put(in_folder("one.tar"), 3, "00000001000"); /* the hard link: the size of its target */
+    tar_size_put(in_folder("one.tar"), 0, "00000001000"); /* directory: reserved space */
+    tar_size_put(in_folder("one.tar"), 3, "00000001000"); /* hard link: size of the target */
     REQUIRE_OK(gp_store_open_with(&store, in_folder("one.tar"), GP_DATA_TRAIN,
                                   &(gp_store_options){ .progress = &progress }, &err),
                err);
     REQUIRE(stat(in_folder("one.tar"), &archive) == 0);
-    REQUIRE(progress_seen_find(&seen, "listing", NULL) != NULL); /* in bytes of the archive */
+    /* progress is in bytes of the archive */
+    REQUIRE(progress_seen_find(&seen, "listing", NULL) != NULL);
     CHECK_INT(archive.st_size, progress_seen_find(&seen, "listing", NULL)->count);
     CHECK_INT(3, gp_store_get_info(store)->count);
     CHECK_INT(0, gp_store_get_info(store)->left_out);
@@ -215,14 +218,14 @@ TEST(the_size_field_of_a_directory_or_link_in_an_archive_is_ignored)
     folder_remove();
 }
 
-TEST(a_hard_link_in_an_archive_has_its_targets_contents_and_a_label_of_its_own)
+TEST(archive_hard_links_share_contents_but_not_labels)
 {
     static const char *const forms[] = { "ustar", "gnu", "pax" };
     char deep[300] = "set/cat/";
     gp_store *store;
     gp_error err;
 
-    memset(deep + 8, 'n', 90); /* with its directories too long for the link field of a header */
+    memset(deep + 8, 'n', 90); /* path too long for the link field of a header */
     strcpy(deep + 98, "/1.png");
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         folder_make();
@@ -256,7 +259,7 @@ TEST(a_hard_link_in_an_archive_has_its_targets_contents_and_a_label_of_its_own)
     folder_remove();
 }
 
-TEST(a_directory_of_archives_is_one_data_set_without_parts)
+TEST(a_directory_of_archives_is_one_data_set)
 {
     gp_store *store;
     gp_error err;
@@ -304,7 +307,7 @@ static gp_store *twenty_open(void)
     return store;
 }
 
-TEST(a_store_is_divided_within_each_class_and_the_seed_says_how)
+TEST(a_store_is_split_per_class_by_seed)
 {
     static const double share[] = { 0.8 }, counts[] = { 2, 3 }, rare[] = { 0.01 };
     gp_store *store = twenty_open();
@@ -328,22 +331,24 @@ TEST(a_store_is_divided_within_each_class_and_the_seed_says_how)
     CHECK(memcmp(parts, again, sizeof(parts)) == 0);
     REQUIRE_OK(gp_store_split(store, share, 2, 8, again, &err), err);
     CHECK(memcmp(parts, again, sizeof(parts)) != 0);
-    CHECK_STATUS(GP_EINVAL, gp_store_split(store, counts, 3, 7, parts, &err)); /* one sample has no class */
+    /* sample 19 has no class */
+    CHECK_STATUS(GP_EINVAL, gp_store_split(store, counts, 3, 7, parts, &err));
     CHECK_CONTAINS(err.message, "(none) has 1 samples; 2");
     REQUIRE_OK(gp_store_split(store, rare, 2, 7, parts, &err), err);
     memset(of, 0, sizeof(of));
     for (int i = 0; i < 20; i++)
         of[parts[i]][i < 10 ? 0 : i < 19 ? 1 : 2]++;
-    CHECK_INT(1, of[0][0]); /* never none of a class that has two */
+    CHECK_INT(1, of[0][0]); /* a class with two samples gets at least one in each part */
     CHECK_INT(1, of[0][1]);
     CHECK_STATUS(GP_EINVAL, gp_store_split(store, (const double[]){ 0.8, 0.3 }, 3, 7, parts, &err));
     CHECK_STATUS(GP_EINVAL, gp_store_split(store, (const double[]){ 1.5 }, 2, 7, parts, &err));
     gp_store_close(store);
 }
 
-TEST(an_archive_has_images_with_label_images_beside_them)
+TEST(archives_with_label_images_are_read)
 {
-    static const char *const members[] = { "set", "-C set ." }; /* with a common root, and without */
+    /* with a common root, and without */
+    static const char *const members[] = { "set", "-C set ." };
     gp_store *store;
     gp_error err;
     uint8_t sample[4];
@@ -392,7 +397,7 @@ TEST(an_archive_has_images_with_label_images_beside_them)
     folder_remove();
 }
 
-TEST(labels_are_numbered_by_the_classes_of_the_model)
+TEST(labels_are_renumbered_by_the_model_classes)
 {
     static const char *const model[] = { "dog", "ape", "cat" }, *const other[] = { "dog", "ape" },
                              *const numbers[] = { "0", "1", "2" };
@@ -413,7 +418,7 @@ TEST(labels_are_numbered_by_the_classes_of_the_model)
     CHECK_STATUS(GP_EINVAL, gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err));
     CHECK_CONTAINS(err.message, "does not know: cat; it knows dog, ape; give data with these classes only");
 
-    /* Outputs without names: matched by number where there are as many, else refused. */
+    /* Outputs without names are matched by number if the counts agree, and rejected otherwise. */
     for (int named = 0; named < 2; named++) {
         options = (gp_store_options){ .class_names = named ? numbers : NULL, .class_count = 2 };
         REQUIRE_OK(gp_store_open_with(&store, in_folder("data"), GP_DATA_TRAIN, &options, &err), err);
@@ -426,7 +431,7 @@ TEST(labels_are_numbered_by_the_classes_of_the_model)
         CHECK_CONTAINS(err.message, "has 2 classes (cat, dog) and the model 3 outputs without names");
     }
 
-    /* Labels without names are the outputs' numbers. */
+    /* Labels without names are output numbers. */
     options = (gp_store_options){ .class_names = model, .class_count = 3 };
     REQUIRE_OK(gp_store_open_with(&store, "synthetic:4x4x1:2:8", GP_DATA_TRAIN, &options, &err), err);
     CHECK_INT(3, gp_store_get_info(store)->class_count);

@@ -10,15 +10,16 @@
 
 enum { COUNT = 1000 };
 
-/* A store of its own kind: sample i holds i, its label is i mod 7; reading waits at a gate and can fail. */
+/* A test store: sample i holds i and has the label i mod 7. Reads wait while the gate is closed,
+ * and can be made to fail. */
 typedef struct gate_store {
     gp_store store;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool open;              /* reads pass */
+    bool open;              /* false: reads wait */
     uint32_t fail_at;       /* reading this sample fails */
-    uint32_t standing;      /* reads at the closed gate */
-    _Atomic uint32_t reads; /* begun */
+    uint32_t standing;      /* reads waiting at the closed gate */
+    _Atomic uint32_t reads; /* reads started */
 } gate_store;
 
 static gp_status gate_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -78,14 +79,14 @@ static void gate_set(gate_store *gate, bool open)
     pthread_mutex_unlock(&gate->lock);
 }
 
-/* Until the loader's thread stands at the closed gate. */
+/* Wait until `reads` reads have started. */
 static void gate_await_read(gate_store *gate, uint32_t reads)
 {
     while (atomic_load(&gate->reads) < reads)
         sched_yield();
 }
 
-/* Until so many of them stand there, whatever they read. */
+/* Wait until at least `count` reads wait at the closed gate. */
 static void gate_await_standing(gate_store *gate, uint32_t count)
 {
     for (uint32_t standing = 0; standing < count; sched_yield()) {
@@ -119,7 +120,7 @@ static void check_batch(const gp_loader_batch *batch, const gp_sampler *sampler,
             GP_TEST_FAIL("sample %u of the batch at %u is wrong", i, first);
 }
 
-TEST(batches_come_in_the_order_of_the_requests_with_the_samplers_samples)
+TEST(batches_arrive_in_request_order)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader *loader;
@@ -146,8 +147,8 @@ TEST(batches_come_in_the_order_of_the_requests_with_the_samplers_samples)
     gp_store_close(&gate.store);
 }
 
-/* Batches of `count` from `threads` threads, of the epoch's first samples; samples of the gate and of an augmented store. */
-TEST(the_batches_of_any_number_of_threads_are_the_same)
+/* Read the same samples with different numbers of threads and batch sizes. */
+TEST(batches_do_not_depend_on_the_thread_count)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_augment none;
@@ -184,7 +185,7 @@ TEST(the_batches_of_any_number_of_threads_are_the_same)
     gp_store_close(&gate.store);
 }
 
-TEST(several_threads_keep_errors_and_cancels_in_their_places)
+TEST(errors_and_cancels_keep_their_order_with_threads)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_augment none;
@@ -213,8 +214,9 @@ TEST(several_threads_keep_errors_and_cancels_in_their_places)
         REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
         check_batch(batch, &sampler, 0, 200, 100);
         gp_loader_release(loader, batch);
-        /* Cancelled with pieces in the threads' hands: they are dropped, and the slots come back.  A thread may still
-         * have one that the turn before dropped: it stands there too. */
+
+        /* Cancel while threads are reading. Their pieces are dropped, and the slots become free. A
+         * thread may still hold a piece dropped in the previous turn; it counts as waiting, too. */
         gate_set(&gate, false);
         for (uint32_t first = 300; first < 600; first += 100)
             REQUIRE_OK(gp_loader_request(loader, 0, first, 100, &err), err);
@@ -230,7 +232,7 @@ TEST(several_threads_keep_errors_and_cancels_in_their_places)
     gp_store_close(&gate.store);
 }
 
-TEST(an_empty_share_is_an_empty_batch)
+TEST(an_empty_request_gives_an_empty_batch)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader *loader;
@@ -243,11 +245,11 @@ TEST(an_empty_share_is_an_empty_batch)
     REQUIRE_OK(gp_loader_request(loader, 0, COUNT, 0, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
     check_batch(batch, &sampler, 0, COUNT, 0);
-    gp_loader_free(loader); /* with a batch out */
+    gp_loader_free(loader); /* while a batch is taken */
     gp_store_close(&gate.store);
 }
 
-TEST(batches_are_read_ahead_but_no_further_than_the_ring)
+TEST(prefetching_stops_when_the_ring_is_full)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
     gp_loader_batch *first, *second;
@@ -259,15 +261,15 @@ TEST(batches_are_read_ahead_but_no_further_than_the_ring)
     REQUIRE_OK(gp_loader_new(&loader, &gate.store, &sampler, 2, 10, &err), err);
     for (uint32_t i = 0; i < 5; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
-    gate_await_read(&gate, 2); /* without any take */
+    gate_await_read(&gate, 2); /* before any take */
     REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &second, NULL, &err), err);
-    CHECK_INT(2, atomic_load(&gate.reads)); /* no slot is free for a third */
+    CHECK_INT(2, atomic_load(&gate.reads)); /* no slot is free for a third batch */
     gp_loader_batch *none = NULL;
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &none, NULL, &err));
     CHECK_CONTAINS(err.message, "all 2 batches of the loader are taken");
     CHECK(none == NULL);
-    gp_loader_release(loader, second); /* in another order than taken */
+    gp_loader_release(loader, second); /* release in a different order */
     gp_loader_release(loader, first);
     for (uint32_t i = 2; i < 5; i++) {
         REQUIRE_OK(gp_loader_take(loader, &first, NULL, &err), err);
@@ -280,7 +282,7 @@ TEST(batches_are_read_ahead_but_no_further_than_the_ring)
     gp_store_close(&gate.store);
 }
 
-TEST(impossible_requests_and_loaders_are_refused)
+TEST(invalid_requests_and_options_are_rejected)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_ONCE);
     gp_loader *loader;
@@ -298,15 +300,15 @@ TEST(impossible_requests_and_loaders_are_refused)
     gate_set(&gate, false);
     for (uint32_t i = 0; i < GP_LOADER_REQUESTS_MAX; i++)
         CHECK_STATUS(GP_OK, gp_loader_request(loader, 0, 0, 1, &err));
-    gate_await_read(&gate, 1); /* one request left the queue */
+    gate_await_read(&gate, 1); /* the thread took a request from the queue */
     CHECK_STATUS(GP_OK, gp_loader_request(loader, 0, 0, 1, &err));
     CHECK_STATUS(GP_EBUSY, gp_loader_request(loader, 0, 0, 1, &err));
     gate_set(&gate, true);
-    gp_loader_free(loader); /* with requests waiting */
+    gp_loader_free(loader); /* while requests are queued */
     gp_store_close(&gate.store);
 }
 
-TEST(an_error_comes_out_in_the_place_of_its_batch)
+TEST(an_error_is_returned_in_place_of_the_batch)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader *loader;
@@ -332,7 +334,7 @@ TEST(an_error_comes_out_in_the_place_of_its_batch)
     gp_store_close(&gate.store);
 }
 
-TEST(a_cancel_forgets_ready_running_and_waiting_requests)
+TEST(a_cancel_drops_all_pending_requests)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader_batch *held, *batch;
@@ -345,13 +347,13 @@ TEST(a_cancel_forgets_ready_running_and_waiting_requests)
     for (uint32_t i = 0; i < 6; i++)
         REQUIRE_OK(gp_loader_request(loader, 0, 10 * i, 10, &err), err);
     REQUIRE_OK(gp_loader_take(loader, &held, NULL, &err), err);
-    gate_set(&gate, false); /* what is read next stays under way */
+    gate_set(&gate, false); /* the next read remains in flight */
     gp_loader_cancel(loader);
     REQUIRE_OK(gp_loader_request(loader, 7, 500, 10, &err), err);
     gate_set(&gate, true);
     REQUIRE_OK(gp_loader_take(loader, &batch, NULL, &err), err);
     check_batch(batch, &sampler, 7, 500, 10);
-    check_batch(held, &sampler, 0, 0, 10); /* the caller's all the while */
+    check_batch(held, &sampler, 0, 0, 10); /* a taken batch is not affected */
     gp_loader_release(loader, held);
     gp_loader_release(loader, batch);
     CHECK_STATUS(GP_ESTATE, gp_loader_take(loader, &batch, NULL, &err));
@@ -359,7 +361,7 @@ TEST(a_cancel_forgets_ready_running_and_waiting_requests)
     gp_store_close(&gate.store);
 }
 
-/* One that takes, for a test that cancels under it. */
+/* A thread that takes a batch, for a test that cancels meanwhile. */
 typedef struct taker {
     gp_loader *loader;
     gp_status status;
@@ -374,7 +376,7 @@ static void *taker_main(void *argument)
     return NULL;
 }
 
-TEST(a_cancel_ends_a_take_that_is_waiting)
+TEST(a_cancel_unblocks_a_waiting_take)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gate_store gate;
@@ -388,7 +390,9 @@ TEST(a_cancel_ends_a_take_that_is_waiting)
     REQUIRE_OK(gp_loader_request(self.loader, 0, 0, 10, &err), err);
     gate_await_read(&gate, 1);
     REQUIRE(pthread_create(&thread, NULL, taker_main, &self) == 0);
-    /* Whether the taker waits already or comes too late, it must end: cancelled, or with nothing requested. */
+
+    /* The take must return whether it already waits or starts too late: with a cancel, or because
+     * nothing is requested. */
     sched_yield();
     gp_loader_cancel(self.loader);
     pthread_join(thread, NULL);
@@ -398,7 +402,7 @@ TEST(a_cancel_ends_a_take_that_is_waiting)
     gp_store_close(&gate.store);
 }
 
-TEST(requests_and_cancels_at_random_lose_and_mix_nothing)
+TEST(random_requests_and_cancels_keep_batches_intact)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     uint32_t epoch = 0, word = 1;
@@ -429,7 +433,7 @@ TEST(requests_and_cancels_at_random_lose_and_mix_nothing)
     gp_store_close(&gate.store);
 }
 
-TEST(the_ring_grows_where_a_slot_was_missing_within_its_limits_and_shrinks_when_calm)
+TEST(the_ring_depth_adapts_within_limits)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_NEVER);
     gp_loader_options options = { .depth = 1, .depth_max = 3, .bytes_max = 1 << 20, .capacity = 10 };
@@ -463,14 +467,14 @@ TEST(the_ring_grows_where_a_slot_was_missing_within_its_limits_and_shrinks_when_
     }
     CHECK_INT(1, gp_loader_depth(loader));
     gp_loader_free(loader);
-    options.bytes_max = 2 * (10 * 8 + 64); /* two slots, not three */
+    options.bytes_max = 2 * (10 * 8 + 64); /* room for two slots, not three */
     REQUIRE_OK(gp_loader_new_with(&loader, &gate.store, &sampler, &options, &err), err);
     CHECK_INT(2, gp_loader_depth_max(loader));
     gp_loader_free(loader);
     gp_store_close(&gate.store);
 }
 
-TEST(a_loader_at_work_allocates_nothing)
+TEST(loading_batches_allocates_no_memory)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader *loader;
@@ -492,7 +496,7 @@ TEST(a_loader_at_work_allocates_nothing)
     gp_store_close(&gate.store);
 }
 
-TEST(a_loader_survives_every_failing_allocation_and_a_free_while_busy)
+TEST(the_loader_survives_failing_allocations_and_an_early_free)
 {
     gp_sampler sampler = sampler_of(GP_SHUFFLE_EVERY_EPOCH);
     gp_loader *loader;

@@ -1,4 +1,4 @@
-/* Arrays of NumPy's format; every file here is written by the test. */
+/* NumPy array files. The tests create all files. */
 #include "tests/gp_test.h"
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include "common/data/store/store.h"
 #include "tests/common/data/folder.h"
 
-/* As numpy.save() writes it: the header is filled up with spaces to 64 bytes. */
+/* Create a file like numpy.save(), with the header padded by spaces to a multiple of 64 bytes. */
 static size_t npy_make(uint8_t *out, int version, const char *header, const void *data, size_t bytes)
 {
     size_t before = version == 1 ? 10 : 12, length = strlen(header) + 1,
@@ -47,7 +47,7 @@ static gp_status parse(int version, const char *header, size_t bytes, gp_npy *np
     return gp_npy_parse(npy, file, npy_make(file, version, header, zeros, bytes), "x.npy", err);
 }
 
-TEST(headers_of_all_versions_are_read_and_others_refused_with_the_fix)
+TEST(all_header_versions_are_read_and_others_rejected)
 {
     gp_npy npy;
     gp_error err;
@@ -81,7 +81,7 @@ TEST(headers_of_all_versions_are_read_and_others_refused_with_the_fix)
     CHECK_STATUS(GP_ECORRUPT, gp_npy_parse(&npy, "\x93NUMP!", 6, "x.npy", &err));
 }
 
-TEST(arrays_are_samples_whatever_the_order_of_their_channels)
+TEST(arrays_with_any_channel_order_become_samples)
 {
     uint8_t hwc[2 * 2 * 2 * 3];
     float chw[2 * 3 * 2 * 2], sample[12];
@@ -102,7 +102,8 @@ TEST(arrays_are_samples_whatever_the_order_of_their_channels)
     npy_put("x.npy", "|u1", "(2, 2, 2, 3)", hwc, sizeof(hwc));
     CHECK_STATUS(GP_ENOENT, gp_store_open(&store, in_folder("x.npy"), GP_DATA_TRAIN, &err));
     CHECK_CONTAINS(err.message, "y.npy");
-    REQUIRE_OK(gp_store_open(&store, in_folder("x.npy"), GP_DATA_GIVEN, &err), err); /* to predict */
+    /* prediction needs no targets */
+    REQUIRE_OK(gp_store_open(&store, in_folder("x.npy"), GP_DATA_GIVEN, &err), err);
     REQUIRE_OK(gp_store_read(store, &(uint32_t){ 1 }, 1, bytes, label, &err), err);
     CHECK_INT(-1, label[0]);
     CHECK_INT(12, bytes[0]);
@@ -122,7 +123,7 @@ TEST(arrays_are_samples_whatever_the_order_of_their_channels)
     npy_put("test-y.npy", "<i4", "(2,)", (const int32_t[]){ 2, 1 }, 8);
     for (int role = GP_DATA_TRAIN; role <= GP_DATA_GIVEN; role++) {
         REQUIRE_OK(gp_store_open(&store, in_folder(""), (gp_data_role)role, &err), err);
-        CHECK_INT(3, gp_store_get_info(store)->class_count); /* over both */
+        CHECK_INT(3, gp_store_get_info(store)->class_count); /* counted over both parts */
         REQUIRE_OK(gp_store_read(store, &(uint32_t){ 1 }, 1, sample, label, &err), err);
         CHECK_NEAR(6.5, sample[1], 0);
         CHECK_INT(1, label[0]);

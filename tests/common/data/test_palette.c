@@ -1,4 +1,5 @@
-/* test_palette.c -- label images written, read back and laid over their images; images of any size, and without labels. */
+/* Label images and overlays: write, read back, compare. Also images of individual sizes, and images
+ * without labels. */
 #include <sys/stat.h>
 
 #include "common/base/memory/alloc.h"
@@ -22,7 +23,8 @@ static void text_put(const char *name, const char *text)
     file_put(in_folder(name), text, strlen(text));
 }
 
-/* A grey picture of height x width whose values count up, with label images of columns 0, 1, 2, 0 ... */
+/* Create a grey picture, height x width, whose values count up, and a label image with columns 0,
+ * 1, 2, 0, ... */
 static void picture_put(const char *name, const char *label, uint32_t height, uint32_t width)
 {
     uint8_t grey[400], columns[400];
@@ -37,7 +39,7 @@ static void picture_put(const char *name, const char *label, uint32_t height, ui
                  &(made_image){ .width = width, .height = height, .channels = 1, .data = columns });
 }
 
-TEST(a_label_image_has_the_numbers_and_colours_of_the_class_file)
+TEST(label_images_use_numbers_and_colours_from_the_class_file)
 {
     static const int32_t classes[] = { 0, 1, 1, 0, 0, 1 };
     gp_image_decoder *decoder;
@@ -58,7 +60,7 @@ TEST(a_label_image_has_the_numbers_and_colours_of_the_class_file)
     REQUIRE_OK(gp_image_decode_index(decoder, &pixels, file, bytes, "label", &e), e);
     CHECK_INT(3, pixels.width);
     for (int i = 0; i < 6; i++)
-        CHECK_INT(classes[i] == 0 ? 2 : 1, pixels.data[i]); /* lines of the file */
+        CHECK_INT(classes[i] == 0 ? 2 : 1, pixels.data[i]); /* line numbers in the file */
     REQUIRE_OK(gp_image_decode(decoder, &pixels, &(gp_image_want){ .channels = 3 }, file, bytes, "label", &e),
                e);
     CHECK(memcmp(pixels.data, "\x01\x02\x03\x80\x40\x80", 6) == 0);
@@ -75,7 +77,7 @@ TEST(a_label_image_has_the_numbers_and_colours_of_the_class_file)
     folder_remove();
 }
 
-TEST(colours_of_their_own_are_laid_over_the_image)
+TEST(default_colours_are_blended_over_the_image)
 {
     static const int32_t classes[] = { 0, 1 };
     static const uint8_t grey[] = { 100, 200 };
@@ -93,7 +95,7 @@ TEST(colours_of_their_own_are_laid_over_the_image)
         REQUIRE_OK(
             gp_image_decode(decoder, &pixels, &(gp_image_want){ .channels = 3 }, file, bytes, "over", &e), e);
         for (int i = 0; i < 2; i++)
-            for (int c = 0; c < 3; c++) { /* the first colours of VOC: 128,0,0 and 0,128,0 */
+            for (int c = 0; c < 3; c++) { /* the first two VOC colours: 128,0,0 and 0,128,0 */
                 const double colour = c == i ? 128 : 0;
 
                 CHECK_NEAR(grey[i] + (colour - grey[i]) * quarter / 4.0, pixels.data[3 * i + c], 0.51);
@@ -104,7 +106,7 @@ TEST(colours_of_their_own_are_laid_over_the_image)
     CHECK_STATUS(GP_ELIMIT, gp_palette_default(&palette, names, 255, &e));
 }
 
-TEST(images_and_their_labels_are_read_at_their_own_size)
+TEST(images_and_labels_are_read_at_individual_sizes)
 {
     gp_whole whole = { 0 };
     gp_store *store;
@@ -132,14 +134,14 @@ TEST(images_and_their_labels_are_read_at_their_own_size)
         REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 3, 3, false }, &whole, &e), e);
         CHECK_INT(height, whole.height);
         CHECK_INT(3, whole.read_height);
-        CHECK_INT(2, whole.labels[2]); /* as large as before */
+        CHECK_INT(2, whole.labels[2]); /* labels keep the image size */
     }
-    /* The smallest of its proportions that covers a size. */
+    /* Smallest size with the image's proportions that covers 4x4. */
     REQUIRE_OK(gp_store_read_whole(store, 0, &(gp_whole_size){ 4, 4, true }, &whole, &e), e);
     CHECK_INT(4, whole.read_height);
     CHECK_INT(6, whole.read_width);
     REQUIRE_OK(gp_store_read_whole(store, 1, &(gp_whole_size){ 4, 4, true }, &whole, &e), e);
-    CHECK_INT(10, whole.read_height); /* 9.6 */
+    CHECK_INT(10, whole.read_height); /* 9.6, rounded */
     CHECK_INT(4, whole.read_width);
     CHECK_STATUS(GP_ELIMIT, gp_store_read_whole(store, 1, &(gp_whole_size){ 8000, 8000, true }, &whole, &e));
     CHECK_CONTAINS(e.message, "images/b.png is 12x5 (height x width); 19200x8000 pixels would cover");
@@ -152,7 +154,7 @@ TEST(images_and_their_labels_are_read_at_their_own_size)
     folder_remove();
 }
 
-TEST(images_without_labels_can_be_predicted_and_nothing_else)
+TEST(images_without_labels_are_for_prediction_only)
 {
     gp_store *store;
     int32_t label;

@@ -1,4 +1,5 @@
-/* Objects over HTTP: moto's server behind a proxy that checks each signature, stalls, cuts and refuses. */
+/* S3 requests, against a moto server behind a proxy. The proxy checks signatures, and injects
+ * stalls, truncation and errors. */
 #include "common/data/s3/s3.h"
 
 #include <dirent.h>
@@ -14,7 +15,8 @@
 #include "tests/fake/s3.h"
 #include "tests/gp_test.h"
 
-/* A busy machine's server may be silent for a while, and requests are counted; who waits for the end of patience has less of it. */
+/* Long timeouts by default, because requests are counted and a busy server may be silent for a
+ * while. Tests of timeouts set shorter ones. */
 static gp_s3_patience patience = { .tries = 3, .wait_ms = 10, .connect_s = 600, .stall_s = 600 };
 
 #define NEED(server)                                                                                         \
@@ -52,7 +54,7 @@ static gp_s3 *bucket_open(s3_server *server, const char *path)
     return s3;
 }
 
-/* A bucket with one object, photos/one, of 26 letters. */
+/* Open a bucket with one object, photos/one, which contains 26 letters. */
 static gp_s3 *letters_open(s3_server *server)
 {
     static bool made;
@@ -91,7 +93,7 @@ static gp_status key_see(void *context, const gp_s3_object *object, gp_error *er
 
 /* ---- sources ---- */
 
-TEST(a_source_is_a_bucket_a_prefix_and_options)
+TEST(sources_are_parsed_and_formatted)
 {
     gp_s3_source source;
     char text[300];
@@ -114,7 +116,7 @@ TEST(a_source_is_a_bucket_a_prefix_and_options)
     CHECK_TEXT("what?", source.key);
 }
 
-TEST(a_malformed_source_says_how_it_should_read)
+TEST(malformed_sources_are_rejected_with_the_correct_form)
 {
     static const char *const wrong[][2] = {
         { "s3://", "3 to 63" },
@@ -139,7 +141,7 @@ TEST(a_malformed_source_says_how_it_should_read)
     }
 }
 
-TEST(urls_name_the_bucket_in_the_path_or_in_the_host)
+TEST(urls_have_the_bucket_in_the_path_or_the_host)
 {
     gp_s3_source source;
     char url[400];
@@ -173,7 +175,7 @@ TEST(urls_name_the_bucket_in_the_path_or_in_the_host)
 
 /* ---- credentials ---- */
 
-TEST(a_profile_is_found_in_either_file_and_the_environment_comes_before_it)
+TEST(the_environment_precedes_profiles)
 {
     static const char text[] =
         "# comment\n[default]\naws_access_key_id = ONE\naws_secret_access_key=first\n\n"
@@ -216,7 +218,7 @@ TEST(a_profile_is_found_in_either_file_and_the_environment_comes_before_it)
 
 enum guard { UNGUARDED, GUARDED, GUARDED_FILES };
 
-/* A process that has the credentials in its environment and in its memory, and aborts in the folder. */
+/* Fork a process with credentials in environment and memory, which aborts in the test folder. */
 static void abort_with_credentials(enum guard guard)
 {
     static gp_s3_credentials found;
@@ -226,7 +228,7 @@ static void abort_with_credentials(enum guard guard)
     if (child == 0) {
         credentials_set("ENV", CORE_CANARY, NULL);
         if (chdir(folder) != 0 || setrlimit(RLIMIT_CORE, &all) != 0 ||
-            prctl(PR_SET_DUMPABLE, 1) != 0) /* this process has had credentials before */
+            prctl(PR_SET_DUMPABLE, 1) != 0) /* earlier tests disabled core dumps for this process */
             _exit(1);
         if (guard == UNGUARDED)
             found.secret[0] = 'x';
@@ -243,7 +245,8 @@ static void abort_with_credentials(enum guard guard)
     CHECK(WIFSIGNALED(state) && WTERMSIG(state) == SIGABRT);
 }
 
-/* The bytes of the core file in the folder, which goes; *found: whether the canary is in it. */
+/* Search the core file in the folder for the canary, and remove the file. Return the file size in
+ * bytes; 0: no core file. */
 static long core_search(bool *found)
 {
     DIR *directory = opendir(folder);
@@ -272,7 +275,7 @@ static long core_search(bool *found)
     return bytes;
 }
 
-TEST(a_core_file_of_a_process_that_has_credentials_has_none_of_its_memory)
+TEST(core_files_contain_no_credentials)
 {
     char pattern[200] = "";
     FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
@@ -290,7 +293,7 @@ TEST(a_core_file_of_a_process_that_has_credentials_has_none_of_its_memory)
         limit.rlim_max != RLIM_INFINITY)
         SKIP("core files are not left where a process is (%.40s)", pattern);
     folder_make();
-    abort_with_credentials(UNGUARDED); /* the search finds what is there */
+    abort_with_credentials(UNGUARDED); /* verify that the search finds the canary */
     if (core_search(&found) == 0) {
         folder_remove();
         SKIP("no core file is left here");
@@ -304,7 +307,7 @@ TEST(a_core_file_of_a_process_that_has_credentials_has_none_of_its_memory)
     folder_remove();
 }
 
-TEST(a_process_that_has_credentials_leaves_no_core_file)
+TEST(credentials_disable_core_dumps)
 {
     gp_s3_credentials found;
     char filter[16] = "";
@@ -314,7 +317,7 @@ TEST(a_process_that_has_credentials_leaves_no_core_file)
     credentials_set("ENV", "env", NULL);
     REQUIRE_OK(gp_s3_credentials_find(&found, "", &err), err);
     CHECK_INT(0, prctl(PR_GET_DUMPABLE));
-    gp_secret_guard_files(); /* files of it in /proc are for others, its memory is not */
+    gp_secret_guard_files(); /* allows access to the process's /proc files, but not to its memory */
     CHECK_INT(1, prctl(PR_GET_DUMPABLE));
     fd = open("/proc/self/coredump_filter", O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && read(fd, filter, sizeof(filter) - 1) > 0 && strtoul(filter, NULL, 16) == 0);
@@ -323,7 +326,7 @@ TEST(a_process_that_has_credentials_leaves_no_core_file)
     CHECK_INT(1, prctl(PR_GET_DUMPABLE));
 }
 
-TEST(secrets_are_replaced_all_at_once_and_named_not_told_when_they_are_wrong)
+TEST(secrets_are_replaced_atomically_and_never_printed)
 {
     char value[80], number[16];
     gp_error err;
@@ -342,7 +345,7 @@ TEST(secrets_are_replaced_all_at_once_and_named_not_told_when_they_are_wrong)
     snprintf(number, sizeof(number), "%d", pool);
     setenv(GP_SECRETS_FD_VARIABLE, number, 1);
     gp_secrets_adopt();
-    pool = gp_secrets_fd(); /* it was moved */
+    pool = gp_secrets_fd(); /* gp_secrets_adopt() moved the descriptor */
     CHECK(getenv(GP_SECRETS_FD_VARIABLE) == NULL);
     CHECK_INT(0, gp_secrets_version());
     CHECK(!gp_secrets_get("AWS_SECRET_ACCESS_KEY", value, sizeof(value)));
@@ -358,14 +361,14 @@ TEST(secrets_are_replaced_all_at_once_and_named_not_told_when_they_are_wrong)
     CHECK(gp_secrets_version() != before);
     CHECK(!gp_secrets_get("AWS_SECRET_ACCESS_KEY", value, sizeof(value)));
     CHECK_STATUS(GP_EPROTO, gp_secrets_copy(pool, STDIN_FILENO, &err));
-    REQUIRE_OK(gp_secrets_set(pool, "", &err), err); /* for the tests behind this one */
+    REQUIRE_OK(gp_secrets_set(pool, "", &err), err); /* clean up for later tests */
     CHECK_INT(0, gp_secrets_version());
     close(update);
 }
 
 /* ---- requests ---- */
 
-TEST(an_object_is_read_whole_and_in_ranges)
+TEST(objects_are_read_whole_and_in_ranges)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .offset = 3, .bytes = 4 };
@@ -390,7 +393,7 @@ TEST(an_object_is_read_whole_and_in_ranges)
     gp_s3_close(s3);
 }
 
-TEST(keys_with_spaces_plus_and_unicode_are_signed_as_they_are)
+TEST(keys_with_special_characters_are_signed_correctly)
 {
     NEED(server);
     static const char *const keys[] = { "a b.jpg",     "a+b.jpg",  "a%20b",      "\xc3\xbc/\xe2\x82\xac.jpg",
@@ -425,7 +428,7 @@ TEST(keys_with_spaces_plus_and_unicode_are_signed_as_they_are)
     gp_s3_close(s3);
 }
 
-TEST(a_listing_goes_on_over_its_pages)
+TEST(a_listing_spans_several_pages)
 {
     NEED(server);
     gp_s3 *s3 = bucket_open(server, "pages");
@@ -448,7 +451,7 @@ TEST(a_listing_goes_on_over_its_pages)
     gp_s3_close(s3);
 }
 
-TEST(a_prefix_and_pages_with_plus_signs_are_listed_whatever_libcurl_signs)
+TEST(prefixes_with_plus_signs_are_listed)
 {
     NEED(server);
     gp_s3 *s3 = bucket_open(server, "plus");
@@ -463,13 +466,14 @@ TEST(a_prefix_and_pages_with_plus_signs_are_listed_whatever_libcurl_signs)
     CHECK_INT(20, seen.count);
     CHECK_TEXT("b+c/000019.jpg", seen.last);
     seen = (seen_keys){ 0 };
-    REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err); /* the first page ends at b+c/000009.jpg */
+    /* the first page ends at b+c/000009.jpg */
+    REQUIRE_OK(gp_s3_list(s3, "", key_see, &seen, &err), err);
     CHECK_INT(1011, seen.count);
     CHECK_TEXT("b/x+1", seen.last);
     gp_s3_close(s3);
 }
 
-TEST(what_passes_is_tried_again)
+TEST(transient_failures_are_retried)
 {
     NEED(server);
     static const char *const faults[] = { "503", "500", "cut 5", "nothing", "stall 3", "drip 1" };
@@ -481,7 +485,7 @@ TEST(what_passes_is_tried_again)
 
     gp_buffer_init(&bytes, 1000);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        if (i == 4) { /* a second's silence may be the machine's, too */
+        if (i == 4) { /* a busy machine may also be silent for a second */
             gp_s3_close(s3);
             patience.stall_s = 1;
             patience.tries = 30;
@@ -500,7 +504,7 @@ TEST(what_passes_is_tried_again)
     gp_s3_close(s3);
 }
 
-TEST(what_does_not_pass_is_an_error_that_names_object_cause_and_tries)
+TEST(permanent_failures_report_object_cause_and_attempts)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
@@ -530,7 +534,7 @@ TEST(what_does_not_pass_is_an_error_that_names_object_cause_and_tries)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(an_object_that_has_changed_since_it_was_listed_is_an_error)
+TEST(an_object_changed_after_the_listing_is_rejected)
 {
     NEED(server);
     gp_s3_range range = { .key = "photos/one", .bytes = 26 };
@@ -551,7 +555,7 @@ TEST(an_object_that_has_changed_since_it_was_listed_is_an_error)
     gp_s3_close(s3);
 }
 
-TEST(a_refusal_says_where_the_credentials_are_from_and_never_what_they_are)
+TEST(a_refusal_reports_only_the_origin_of_the_credentials)
 {
     NEED(server);
     static const char *const keys[][2] = { { "AKIDTEST", "canary-secret" },
@@ -605,7 +609,7 @@ TEST(a_session_token_is_sent_and_signed)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(credentials_that_were_renewed_are_taken_up_by_the_request_that_was_refused)
+TEST(renewed_credentials_are_used_after_a_refusal)
 {
     NEED(server);
     gp_s3 *s3 = letters_open(server);
@@ -621,7 +625,7 @@ TEST(credentials_that_were_renewed_are_taken_up_by_the_request_that_was_refused)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(a_bucket_elsewhere_is_an_error_that_names_its_region)
+TEST(a_wrong_region_fails_with_the_right_one)
 {
     NEED(server);
     gp_s3 *s3 = letters_open(server);
@@ -645,7 +649,7 @@ TEST(a_public_bucket_is_read_without_credentials)
     gp_error err;
     gp_s3 *s3;
 
-    gp_s3_close(letters_open(server)); /* it is made */
+    gp_s3_close(letters_open(server)); /* creates the bucket */
     gp_buffer_init(&bytes, 1000);
     s3_tell(server, "keys anyone");
     unsetenv("AWS_ACCESS_KEY_ID");
@@ -657,7 +661,7 @@ TEST(a_public_bucket_is_read_without_credentials)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(a_hostile_listing_is_refused_in_words)
+TEST(malformed_listings_are_rejected)
 {
     NEED(server);
 #define LISTING "%3CListBucketResult%3E"
@@ -683,7 +687,7 @@ TEST(a_hostile_listing_is_refused_in_words)
         CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
         CHECK_CONTAINS(err.message, cases[i][1]);
     }
-    /* The same page for ever. */
+    /* A server that repeats the same page. */
     s3_tell(server, "fault 9 xml %s", LISTING MORE OBJECT("photos/a", "1") END);
     CHECK_STATUS(GP_ECORRUPT, gp_s3_list(s3, "photos/", key_see, &(seen_keys){ 0 }, &err));
     CHECK_CONTAINS(err.message, "photos/a comes after photos/a");
@@ -691,7 +695,7 @@ TEST(a_hostile_listing_is_refused_in_words)
     gp_s3_close(s3);
 }
 
-TEST(a_server_that_is_not_there_is_an_error_after_a_few_tries)
+TEST(an_unreachable_server_fails_after_retries)
 {
     gp_s3_source source;
     gp_buffer bytes;
@@ -726,7 +730,7 @@ static void *reads_run(void *context)
     return NULL;
 }
 
-TEST(threads_read_at_the_same_time_on_connections_that_are_kept)
+TEST(concurrent_threads_reuse_connections)
 {
     NEED(server);
     enum { THREADS = 8 };

@@ -1,4 +1,5 @@
-/* Folders, archives, lists and arrays in S3 beside the same on disk; what is fetched ahead, and what is kept. */
+/* Folders, archives, lists and arrays in S3, compared with the same data on disk; prefetching and
+ * the disk cache. */
 #include "tests/gp_test.h"
 
 #include <fcntl.h>
@@ -58,7 +59,7 @@ static void shell(const char *format, const char *word)
         abort();
 }
 
-/* A PNG of 3x2 pixels that are like no other's. */
+/* Create a PNG with 3x2 different pixels. */
 static void tile_put(const char *name, uint8_t grey)
 {
     uint8_t data[18];
@@ -77,7 +78,8 @@ static void text_put(const char *name, const char *text)
         abort();
 }
 
-/* The same samples, labels, names, classes and fingerprint. */
+/* Check that two stores have the same samples, labels, classes and fingerprint, and with `names`
+ * also the same sample names. */
 static void stores_compare(const char *local, const char *remote, gp_data_role role, bool names)
 {
     gp_store *stores[2] = { NULL, NULL };
@@ -152,7 +154,7 @@ static void folders_make(s3_server *server)
     made = true;
 }
 
-TEST(a_prefix_of_class_folders_is_the_same_store_as_the_directory)
+TEST(class_folders_in_s3_equal_the_directory)
 {
     NEED(server);
     folders_make(server);
@@ -162,7 +164,7 @@ TEST(a_prefix_of_class_folders_is_the_same_store_as_the_directory)
     stores_compare(in_folder("flat"), s3_source(server, "data/flat", "0"), GP_DATA_GIVEN, true);
 }
 
-TEST(what_a_prefix_lacks_is_said_in_the_words_of_a_directory)
+TEST(missing_files_in_s3_fail_like_in_a_directory)
 {
     NEED(server);
     static const char *const cases[][3] = {
@@ -185,7 +187,7 @@ TEST(what_a_prefix_lacks_is_said_in_the_words_of_a_directory)
                                          cases[i][1][0] == '1' ? GP_DATA_TEST : GP_DATA_TRAIN, &err);
 
         if (strcmp(cases[i][0], "data/photos/train/2") == 0) {
-            CHECK_STATUS(GP_OK, status); /* deep/ is a class there */
+            CHECK_STATUS(GP_OK, status); /* deep/ is a class here */
             gp_store_close(store);
             continue;
         }
@@ -194,7 +196,7 @@ TEST(what_a_prefix_lacks_is_said_in_the_words_of_a_directory)
     }
 }
 
-TEST(an_image_that_is_damaged_is_skipped_but_a_server_that_fails_is_not)
+TEST(damaged_images_are_skipped_but_server_failures_are_not)
 {
     NEED(server);
     gp_store_options options = {
@@ -224,7 +226,7 @@ TEST(an_image_that_is_damaged_is_skipped_but_a_server_that_fails_is_not)
     gp_store_close(store);
 }
 
-TEST(an_image_that_was_replaced_during_a_training_is_an_error)
+TEST(an_image_replaced_after_the_listing_is_rejected)
 {
     NEED(server);
     gp_store_options options = {
@@ -251,7 +253,7 @@ TEST(an_image_that_was_replaced_during_a_training_is_an_error)
 
 /* ---- images with label images ---- */
 
-/* A grey PNG of 3x2 pixels that are 0, 1 or 2. */
+/* Create a grey PNG with 3x2 pixels of value 0, 1 or 2. */
 static void label_put(const char *name, uint8_t first)
 {
     uint8_t data[6];
@@ -292,7 +294,7 @@ static void scenes_make(s3_server *server)
     made = true;
 }
 
-TEST(images_with_label_images_are_the_same_store_as_on_disk)
+TEST(label_images_in_s3_equal_those_on_disk)
 {
     NEED(server);
     scenes_make(server);
@@ -302,7 +304,7 @@ TEST(images_with_label_images_are_the_same_store_as_on_disk)
     stores_compare(in_folder("whole"), s3_source(server, "roads/whole/", "0"), GP_DATA_TRAIN, true);
 }
 
-TEST(each_image_and_label_image_is_fetched_once_whatever_is_wanted_of_it)
+TEST(each_image_and_label_image_is_fetched_once)
 {
     NEED(server);
     const gp_store_options options = { .channels = 3, .height = 2, .width = 3 };
@@ -323,12 +325,13 @@ TEST(each_image_and_label_image_is_fetched_once_whatever_is_wanted_of_it)
     REQUIRE_OK(gp_store_read(store, all, 4, NULL, labels, &err), err);
     for (uint32_t i = 0; i < 4; i++)
         REQUIRE_OK(gp_store_read_whole(store, i, &(gp_whole_size){ 0 }, &whole, &err), err);
-    CHECK_TEXT("10 9", s3_tell(server, "requests")); /* a listing, the class file, 4 images, 4 label images */
+    /* a listing, the class file, 4 images, 4 label images */
+    CHECK_TEXT("10 9", s3_tell(server, "requests"));
     gp_whole_deinit(&whole);
     gp_store_close(store);
 }
 
-TEST(a_label_image_of_another_size_or_without_a_match_is_an_error_by_name_or_skipped)
+TEST(mismatched_label_images_fail_by_name_or_are_skipped)
 {
     NEED(server);
     gp_store_options options = { .channels = 3, .height = 2, .width = 3 };
@@ -367,7 +370,7 @@ TEST(a_label_image_of_another_size_or_without_a_match_is_an_error_by_name_or_ski
                    "odd/labels/b.png is 2x2 (height x width), but the image that it labels is 2x3");
 }
 
-TEST(images_that_nothing_is_said_of_can_be_predicted_from_s3)
+TEST(unlabelled_images_in_s3_can_be_predicted)
 {
     NEED(server);
     tile_put("plain/1.png", 1);
@@ -380,7 +383,7 @@ TEST(images_that_nothing_is_said_of_can_be_predicted_from_s3)
 
 /* ---- archives, lists, arrays ---- */
 
-TEST(archives_are_read_in_place_the_same_as_on_disk)
+TEST(archives_in_s3_equal_those_on_disk)
 {
     NEED(server);
     folders_make(server);
@@ -397,7 +400,7 @@ TEST(archives_are_read_in_place_the_same_as_on_disk)
     stores_compare(in_folder("tars"), s3_source(server, "archives/tars", "64MiB"), GP_DATA_TEST, false);
 }
 
-TEST(a_list_names_objects_beside_itself_and_one_on_disk_names_them_by_their_urls)
+TEST(csv_lists_use_relative_keys_or_urls)
 {
     NEED(server);
     char lines[2000];
@@ -416,7 +419,7 @@ TEST(a_list_names_objects_beside_itself_and_one_on_disk_names_them_by_their_urls
     unlink(in_folder("photos/list.csv"));
 }
 
-TEST(a_list_with_an_object_that_is_not_there_names_it)
+TEST(a_missing_object_in_a_list_is_reported)
 {
     NEED(server);
     gp_store *store;
@@ -433,7 +436,7 @@ TEST(a_list_with_an_object_that_is_not_there_names_it)
     CHECK_CONTAINS(err.message, "is not relative");
 }
 
-TEST(an_archive_of_several_blocks_is_indexed_over_them_and_its_members_are_read_across_their_ends)
+TEST(large_archives_are_read_across_block_boundaries)
 {
     NEED(server);
     char name[64];
@@ -442,7 +445,7 @@ TEST(an_archive_of_several_blocks_is_indexed_over_them_and_its_members_are_read_
         snprintf(name, sizeof(name), "wide/%s/%d.png", i % 2 == 0 ? "a" : "b", i);
         tile_put(name, (uint8_t)(40 * i));
         snprintf(name, sizeof(name), "wide/%s/%d.txt", i % 2 == 0 ? "a" : "b", i);
-        shell("head -c 2097000 /dev/zero > '%s/%s'", name); /* passed over, but there */
+        shell("head -c 2097000 /dev/zero > '%s/%s'", name); /* skipped, but part of the archive */
     }
     shell("cd '%s' && mkdir -p large && tar cf large/wide.tar %s", "wide");
     s3_tell(server, "bucket large");
@@ -453,13 +456,14 @@ TEST(an_archive_of_several_blocks_is_indexed_over_them_and_its_members_are_read_
     s3_tell(server, "requests");
     stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
                    GP_DATA_TRAIN, false);
-    CHECK_TEXT("5 5", s3_tell(server, "requests")); /* its size, and 12.6 MB in blocks of 4 MiB */
+    /* a request for the size, the others for 12.6 MB in blocks of 4 MiB */
+    CHECK_TEXT("5 5", s3_tell(server, "requests"));
     stores_compare(in_folder("large/wide.tar"), s3_source(server, "large/large/wide.tar", "64MiB"),
                    GP_DATA_TRAIN, false);
     CHECK_TEXT("1 1", s3_tell(server, "requests"));
 }
 
-/* numpy.save() of uint8 [count, 2, 3] and int64 [count]. */
+/* Write an array file like numpy.save(). */
 static void npy_put(const char *name, const char *header, const void *data, size_t bytes)
 {
     FILE *file = fopen(in_folder(name), "w");
@@ -474,10 +478,10 @@ static void npy_put(const char *name, const char *header, const void *data, size
     fclose(file);
 }
 
-TEST(arrays_are_mapped_from_the_cache_or_from_memory_the_same_as_on_disk)
+TEST(arrays_in_s3_equal_those_on_disk)
 {
     NEED(server);
-    static uint8_t x[3000000 * 2]; /* more than a block */
+    static uint8_t x[3000000 * 2]; /* larger than one block */
     static int64_t y[1000000];
     static const char *const caches[] = { "64MiB", "64MiB", "0" };
 
@@ -510,16 +514,16 @@ TEST(arrays_are_mapped_from_the_cache_or_from_memory_the_same_as_on_disk)
         CHECK_INT(labels[0], labels[1]);
         gp_store_close(local);
         gp_store_close(remote);
-        if (i == 0) /* a listing, a look at each, two blocks each */
+        if (i == 0) /* a listing, one probe per array, two blocks per array */
             CHECK_TEXT("7 6", s3_tell(server, "requests"));
-        if (i == 1) /* kept: one look at the other array for its being there, one at each */
+        if (i == 1) /* cached: one probe to find the other array, one per array */
             CHECK_TEXT("3 3", s3_tell(server, "requests"));
     }
 }
 
-/* ---- the cache ---- */
+/* ---- cache ---- */
 
-TEST(what_was_fetched_once_is_not_fetched_again_by_another_process)
+TEST(cached_objects_are_not_fetched_again)
 {
     NEED(server);
     folders_make(server);
@@ -530,7 +534,7 @@ TEST(what_was_fetched_once_is_not_fetched_again_by_another_process)
     CHECK_TEXT("1 0", s3_tell(server, "requests"));
 }
 
-/* Bytes that tell which entry they are of. */
+/* Fill an entry with bytes that depend on the entry number. */
 static void entry_fill(uint8_t *data, size_t bytes, uint32_t number)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -546,7 +550,7 @@ static gp_object_id entry_id(uint32_t number)
     return id;
 }
 
-TEST(entries_of_the_cache_are_read_in_parts_and_a_damaged_one_is_dropped)
+TEST(cache_entries_are_read_in_parts_and_dropped_if_damaged)
 {
     static uint8_t data[200000];
     gp_object_id id = entry_id(5);
@@ -590,7 +594,7 @@ static int file_walk(const char *path, const struct stat *stat_, int type, struc
     return 0;
 }
 
-TEST(the_cache_stays_within_its_limit_and_loses_what_was_used_longest_ago)
+TEST(the_cache_evicts_least_recently_used_entries)
 {
     enum { BYTES = 100000, LIMIT = 2 << 20 };
     static uint8_t data[BYTES];
@@ -609,7 +613,9 @@ TEST(the_cache_stays_within_its_limit_and_loses_what_was_used_longest_ago)
         entry_fill(data, BYTES, i);
         gp_object_cache_put(cache, &id, data, BYTES);
         CHECK(gp_object_cache_used(cache) <= LIMIT);
-        /* Used as time goes by: each a minute after the one before, the first one always now. */
+
+        /* Set the last use one minute later for each entry. The first entry is used in every
+         * round. */
         snprintf(path, sizeof(path), "%s/gradpool/s3/%.2s/%s", in_folder("cache"), id.text, id.text + 2);
         CHECK(
             utimensat(AT_FDCWD, path,
@@ -636,7 +642,7 @@ TEST(the_cache_stays_within_its_limit_and_loses_what_was_used_longest_ago)
     gp_object_cache_close(cache);
 }
 
-/* Puts and gets what the others put and get; nothing that is got may be wrong. */
+/* Put and get entries shared with other processes. Return nonzero if any entry read is wrong. */
 static int cache_hammer(uint32_t seed)
 {
     enum { BYTES = 30000 };
@@ -663,7 +669,7 @@ static int cache_hammer(uint32_t seed)
     return wrong;
 }
 
-TEST(several_processes_share_the_cache_and_its_limit)
+TEST(processes_share_the_cache_and_the_limit)
 {
     pid_t children[4];
 
@@ -686,7 +692,7 @@ TEST(several_processes_share_the_cache_and_its_limit)
     CHECK(walked <= (1 << 20) + 5 * 36864);
 }
 
-/* ---- ahead ---- */
+/* ---- prefetch queue ---- */
 
 typedef struct ahead_world {
     pthread_mutex_t lock;
@@ -702,7 +708,8 @@ static gp_status slow_fetch(void *context, uint32_t number, gp_buffer *out, gp_e
     world->fetched[number]++;
     world->at_once++;
     world->most = world->at_once > world->most ? world->at_once : world->most;
-    for (int i = 0; i < 12000 && world->most < 2; i++) { /* the first has another one beside it */
+    /* wait until a second fetch runs concurrently */
+    for (int i = 0; i < 12000 && world->most < 2; i++) {
         pthread_mutex_unlock(&world->lock);
         gp_sleep_ms(5);
         pthread_mutex_lock(&world->lock);
@@ -714,7 +721,7 @@ static gp_status slow_fetch(void *context, uint32_t number, gp_buffer *out, gp_e
     return gp_buffer_printf(out, err, "%u", number);
 }
 
-TEST(what_is_wanted_is_fetched_once_several_at_a_time_and_taken_by_number)
+TEST(items_are_prefetched_once_and_concurrently)
 {
     ahead_world world = { .lock = PTHREAD_MUTEX_INITIALIZER };
     uint32_t numbers[40];
@@ -750,7 +757,7 @@ TEST(what_is_wanted_is_fetched_once_several_at_a_time_and_taken_by_number)
     gp_ahead_free(ahead);
 }
 
-TEST(no_more_is_ready_than_the_limits_allow_and_a_new_one_is_walked_over_failing_allocations)
+TEST(prefetching_respects_the_memory_limit)
 {
     ahead_world world = { .lock = PTHREAD_MUTEX_INITIALIZER };
     uint32_t numbers[90];
@@ -761,7 +768,8 @@ TEST(no_more_is_ready_than_the_limits_allow_and_a_new_one_is_walked_over_failing
     for (uint32_t i = 0; i < 90; i++)
         numbers[i] = i + 10 == 13 ? 0 : i + 10 > 99 ? 1 : i + 10;
     gp_ahead_want(ahead, numbers, 90);
-    for (uint32_t fetches = 0, before = 1; fetches < 10 || fetches != before;) { /* a machine may be busy */
+    /* wait until the count is stable, because the machine may be busy */
+    for (uint32_t fetches = 0, before = 1; fetches < 10 || fetches != before;) {
         before = fetches;
         gp_sleep_ms(50);
         pthread_mutex_lock(&world.lock);
@@ -769,14 +777,14 @@ TEST(no_more_is_ready_than_the_limits_allow_and_a_new_one_is_walked_over_failing
         pthread_mutex_unlock(&world.lock);
     }
     pthread_mutex_lock(&world.lock);
-    CHECK(world.fetches <= 13); /* two bytes each, and those that had begun */
+    CHECK(world.fetches <= 13); /* two bytes each, plus fetches in flight */
     pthread_mutex_unlock(&world.lock);
     gp_ahead_free(ahead);
     CHECK_EVERY_ALLOCATION(gp_ahead_new(&ahead, 2, 64, 100, 20, slow_fetch, &world, &err),
                            gp_ahead_free(ahead));
 }
 
-TEST(a_loader_gives_the_same_batches_from_s3_while_requests_fail)
+TEST(batches_from_s3_survive_failing_requests)
 {
     NEED(server);
     gp_store *stores[2];

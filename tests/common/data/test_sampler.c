@@ -2,7 +2,7 @@
 
 #include "common/data/store/sampler.h"
 
-/* The order of one whole epoch; the caller frees. */
+/* Return the order for a whole epoch; the caller frees the array. */
 static uint32_t *epoch_order(uint32_t count, gp_shuffle shuffle, uint64_t seed, uint32_t epoch)
 {
     uint32_t *index = malloc(count * sizeof(*index));
@@ -24,7 +24,7 @@ static bool is_permutation(const uint32_t *index, uint32_t count)
     return good;
 }
 
-TEST(every_epoch_is_a_permutation_whatever_the_size)
+TEST(every_epoch_is_a_permutation)
 {
     static const uint32_t large[] = { 1000, 4095, 4096, 4097, 60000, 65536, 65537, 99999 };
 
@@ -55,7 +55,7 @@ TEST(the_largest_size_stays_in_range)
         CHECK(index[i] < COUNT);
 }
 
-TEST(never_keeps_the_order_and_once_repeats_the_first_epoch)
+TEST(shuffle_modes_never_and_once_keep_their_order)
 {
     uint32_t *never = epoch_order(100, GP_SHUFFLE_NEVER, 1, 3),
              *first = epoch_order(100, GP_SHUFFLE_ONCE, 1, 0);
@@ -84,8 +84,8 @@ TEST(any_part_of_an_epoch_can_be_read_alone)
     free(whole);
 }
 
-/* Checkpoints hold a seed and a position: these values must never change. */
-TEST(golden_orders)
+/* Checkpoints store seed and position, so these values must never change. */
+TEST(orders_match_the_golden_values)
 {
     static const struct {
         uint32_t count;
@@ -111,7 +111,8 @@ TEST(golden_orders)
     }
 }
 
-/* Chi-square of where sample values land, over seeds; the bound is about 6 sigma for df = bins - 1. */
+/* Compute the chi-square statistic of the sample at a position, over seeds. The bounds in the test
+ * are about 6 sigma for bins - 1 degrees of freedom. */
 static double chi_square(uint32_t count, uint32_t position, uint32_t bins, uint32_t seeds)
 {
     uint32_t hits[64] = { 0 };
@@ -130,7 +131,7 @@ static double chi_square(uint32_t count, uint32_t position, uint32_t bins, uint3
     return sum;
 }
 
-TEST(every_place_is_equally_likely)
+TEST(every_position_is_equally_likely)
 {
     CHECK(chi_square(60000, 0, 32, 20000) < 31 + 6 * 7.9);
     CHECK(chi_square(60000, 59999, 32, 20000) < 31 + 6 * 7.9);
@@ -138,7 +139,7 @@ TEST(every_place_is_equally_likely)
     CHECK(chi_square(3, 0, 3, 20000) < 2 + 6 * 2);
 }
 
-TEST(neighbours_are_not_kept_together)
+TEST(neighbours_are_separated)
 {
     uint32_t *index = epoch_order(60000, GP_SHUFFLE_EVERY_EPOCH, 3, 0), adjacent = 0, fixed = 0;
     double covariance = 0;
@@ -154,7 +155,7 @@ TEST(neighbours_are_not_kept_together)
     free(index);
 }
 
-TEST(split_batch_of_d2l_gives_two_halves_of_a_four_by_five_matrix)
+TEST(a_split_matches_split_batch_of_d2l)
 {
     uint32_t first, count;
 
@@ -166,7 +167,7 @@ TEST(split_batch_of_d2l_gives_two_halves_of_a_four_by_five_matrix)
     CHECK_INT(2, count);
 }
 
-TEST(a_split_by_loads_covers_all_and_is_within_one_of_each_share)
+TEST(load_splits_are_complete_and_proportional)
 {
     static const double loads[] = { 1, 0, 2.5, 0.001, 4, 0 };
     const uint32_t ranks = 6;
@@ -186,7 +187,7 @@ TEST(a_split_by_loads_covers_all_and_is_within_one_of_each_share)
     }
 }
 
-TEST(a_split_covers_all_and_the_first_ranks_get_one_more)
+TEST(splits_are_complete_and_even)
 {
     for (uint32_t total = 0; total < 40; total++)
         for (uint32_t ranks = 1; ranks < 10; ranks++) {

@@ -11,7 +11,8 @@
 #include "common/data/store/store.h"
 #include "tests/common/data/folder.h"
 
-/* count images of 4x3 where pixel p of sample i is 10 i + p, and label i mod 3. */
+/* Write `count` images of 4x3 pixels, where pixel p of sample i is 10 i + p and the label is i mod
+ * 3. */
 static void pair_write(const char *prefix, uint32_t count, bool gzip)
 {
     uint8_t pixel[12 * 16], label[16];
@@ -52,7 +53,7 @@ static gp_status read_bytes(const void *data, size_t bytes, uint32_t rank, gp_er
     return status;
 }
 
-TEST(plain_and_gzipped_files_read_back_what_was_written)
+TEST(plain_and_gzipped_files_round_trip)
 {
     for (int gzip = 0; gzip < 2; gzip++) {
         static const uint32_t index[] = { 4, 0, 4 };
@@ -86,7 +87,7 @@ TEST(plain_and_gzipped_files_read_back_what_was_written)
     }
 }
 
-TEST(an_images_file_and_a_labels_file_are_told_apart)
+TEST(image_and_label_files_are_distinguished)
 {
     static const uint8_t labels[] = { 0, 0, 8, 1, 0, 0, 0, 2, 7, 9 };
     static const uint8_t images[] = { 0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 7, 9 };
@@ -107,7 +108,7 @@ TEST(an_images_file_and_a_labels_file_are_told_apart)
     folder_remove();
 }
 
-TEST(every_truncation_is_refused)
+TEST(truncated_files_are_rejected)
 {
     uint8_t whole[200], damaged[200];
     gp_error err;
@@ -123,7 +124,7 @@ TEST(every_truncation_is_refused)
         for (size_t cut = 0; cut < bytes; cut++)
             CHECK_STATUS(GP_ECORRUPT, read_bytes(whole, cut, 3, &err));
         CHECK_CONTAINS(err.message, "truncated");
-        /* A flipped byte is caught wherever it changes what is unpacked: by deflate or the CRC. */
+        /* A flipped byte that changes the unpacked data is detected by deflate or the CRC. */
         for (size_t i = 10; gzip && i < bytes - 4; i++) {
             memcpy(damaged, whole, bytes);
             damaged[i] ^= 0x55;
@@ -133,7 +134,7 @@ TEST(every_truncation_is_refused)
     }
 }
 
-TEST(bytes_after_the_announced_end_are_refused)
+TEST(trailing_bytes_are_rejected)
 {
     static const uint8_t longer[] = { 0, 0, 8, 1, 0, 0, 0, 2, 7, 9, 1 };
     gp_error err;
@@ -144,7 +145,7 @@ TEST(bytes_after_the_announced_end_are_refused)
     folder_remove();
 }
 
-TEST(a_lying_header_takes_no_memory)
+TEST(a_false_header_allocates_no_memory)
 {
     static const uint8_t huge[] = { 0, 0, 8, 3, 0x3f, 0xff, 0xff, 0xff, 0, 0, 0x10, 0, 0, 0, 0x10, 0 };
     static const uint8_t wide[] = { 0, 0, 8, 3, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1 };
@@ -160,7 +161,7 @@ TEST(a_lying_header_takes_no_memory)
     folder_remove();
 }
 
-TEST(a_gzip_bomb_is_left_after_the_announced_size)
+TEST(a_gzip_bomb_is_read_only_to_the_announced_size)
 {
     static const uint8_t header[] = { 0, 0, 8, 1, 0, 0, 0, 16 };
     static uint8_t zeros[1 << 20];
@@ -179,7 +180,7 @@ TEST(a_gzip_bomb_is_left_after_the_announced_size)
     folder_remove();
 }
 
-TEST(images_and_labels_must_be_equally_many)
+TEST(image_and_label_counts_must_match)
 {
     static const uint8_t two[] = { 0, 0, 8, 1, 0, 0, 0, 2, 0, 1 };
     gp_error err;
@@ -216,21 +217,21 @@ TEST(classes_txt_names_the_classes_and_bounds_the_labels)
     folder_remove();
 }
 
-TEST(both_roles_agree_on_the_number_of_classes)
+TEST(both_roles_have_the_same_classes)
 {
     gp_store *store;
     gp_error err;
 
     folder_make();
     pair_write("train", 3, true);
-    pair_write("t10k", 2, false); /* has labels 0 and 1 only */
+    pair_write("t10k", 2, false); /* only labels 0 and 1 */
     REQUIRE_OK(gp_store_open(&store, folder, GP_DATA_TEST, &err), err);
     CHECK_INT(3, gp_store_get_info(store)->class_count);
     gp_store_close(store);
     folder_remove();
 }
 
-TEST(a_missing_role_or_file_is_named)
+TEST(missing_roles_and_files_are_reported)
 {
     gp_error err;
 
@@ -252,7 +253,7 @@ TEST(a_missing_role_or_file_is_named)
     folder_remove();
 }
 
-/* Put the environment back as it was. */
+/* Environment variable and the value to restore. */
 typedef struct saved_variable {
     const char *name;
     char *value;
@@ -275,7 +276,7 @@ static void variable_restore(saved_variable saved)
     free(saved.value);
 }
 
-TEST(a_name_is_found_under_the_search_path_then_in_the_cache)
+TEST(names_are_searched_in_the_path_then_the_cache)
 {
     char path[256], search[256];
     saved_variable data, cache;
@@ -336,7 +337,7 @@ TEST(synthetic_data_is_described_by_its_name)
     gp_store_close(store);
 }
 
-TEST(a_malformed_synthetic_source_is_refused)
+TEST(malformed_synthetic_sources_are_rejected)
 {
     static const char *const bad[] = { "synthetic",
                                        "synthetic:",
@@ -359,7 +360,7 @@ TEST(a_malformed_synthetic_source_is_refused)
         CHECK_STATUS(GP_ELIMIT, open_and_close(beyond[i], GP_DATA_TRAIN, &err));
 }
 
-TEST(a_fingerprint_changes_with_a_pixel_a_label_and_the_count)
+TEST(fingerprints_depend_on_pixels_labels_and_count)
 {
     float sample[3][2] = { { 1, 2 }, { 3, 4 }, { 5, 6 } };
     int32_t label[3] = { 0, 1, 0 };
@@ -379,13 +380,13 @@ TEST(a_fingerprint_changes_with_a_pixel_a_label_and_the_count)
         for (int j = 0; j < i; j++)
             CHECK(seen[i] != seen[j]);
     }
-    CHECK(seen[0] == 0xaa60806e973a2b7); /* in checkpoints: must never change */
+    CHECK(seen[0] == 0xaa60806e973a2b7); /* stored in checkpoints: must never change */
     label[0] = 2;
     CHECK_STATUS(GP_ECORRUPT, gp_store_open_memory(&store, GP_F32, 3, 1, 1, 2, 2, sample, label, &err));
     CHECK_CONTAINS(err.message, "the label of sample 0 is 2");
 }
 
-/* Two samples of 1x1x2 with an index for each of two pixels and three values. */
+/* Describe two samples of 1x1x2, with an index for each of two pixels, and three values. */
 static gp_store_info two_targets(void)
 {
     return (gp_store_info){ .source = "memory",
@@ -401,7 +402,7 @@ static gp_store_info two_targets(void)
                             .class_count = 4 };
 }
 
-TEST(targets_of_any_shape_come_back_packed_in_their_order)
+TEST(targets_of_any_shape_are_packed_in_order)
 {
     struct {
         int32_t label[2];
@@ -435,7 +436,7 @@ TEST(targets_of_any_shape_come_back_packed_in_their_order)
     CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, false, &err));
 }
 
-TEST(values_as_targets_need_no_classes)
+TEST(value_targets_need_no_classes)
 {
     gp_store_info info = two_targets();
     float sample[2][2] = { { 1, 2 }, { 3, 4 } }, target[2][3] = { { 1, 2, 3 }, { 4, 5, 6 } };
@@ -466,7 +467,7 @@ TEST(opening_survives_every_failing_allocation)
     folder_remove();
 }
 
-TEST(a_failed_write_leaves_the_old_file_and_no_other)
+TEST(a_failed_write_keeps_the_old_file)
 {
     uint8_t label[2] = { 1, 2 }, byte[64];
     gp_idx labels = { .rank = 1, .dim = { 2 }, .bytes = 2, .data = label };
@@ -474,7 +475,7 @@ TEST(a_failed_write_leaves_the_old_file_and_no_other)
 
     folder_make();
     file_put(in_folder("x"), "old", 3);
-    mkdir(in_folder("x.tmp"), 0777); /* in the temporary's place */
+    mkdir(in_folder("x.tmp"), 0777); /* a directory blocks the temporary file */
     CHECK_STATUS(GP_EIO, gp_idx_write(in_folder("x"), &labels, false, NULL, &err));
     CHECK_INT(3, file_get(in_folder("x"), byte, sizeof(byte)));
     rmdir(in_folder("x.tmp"));
@@ -521,7 +522,7 @@ TEST(fashion_mnist_has_60000_and_10000_balanced_samples)
     }
 }
 
-TEST(only_sources_that_are_paths_become_absolute)
+TEST(only_path_sources_become_absolute)
 {
     static const char *const names[] = { "digits", "digits:60", "synthetic:4x4x1:2:8", "arrays:1:2" };
     char text[PATH_MAX], expected[PATH_MAX], before[PATH_MAX];
@@ -531,7 +532,7 @@ TEST(only_sources_that_are_paths_become_absolute)
     REQUIRE(getcwd(before, sizeof(before)) != NULL);
     REQUIRE(chdir(folder) == 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        CHECK_INT(0, mkdir(names[i], 0700)); /* a directory of that name changes nothing */
+        CHECK_INT(0, mkdir(names[i], 0700)); /* a directory with this name has no effect */
         CHECK_STATUS(GP_OK, gp_source_absolute(text, sizeof(text), names[i], &err));
         CHECK_TEXT(names[i], text);
     }

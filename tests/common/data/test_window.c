@@ -1,4 +1,4 @@
-/* Windows of images: decoded in part, resized, and left in every form. */
+/* Image windows: partial decoding, resizing, and conversion to all pixel formats. */
 #include "tests/gp_test.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static uint32_t random_below(uint32_t limit)
     return words[0] % limit;
 }
 
-/* Waves and noise. */
+/* Draw waves and noise. */
 static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_t channels)
 {
     for (uint32_t y = 0; y < height; y++)
@@ -29,7 +29,7 @@ static void picture_draw(uint8_t *data, uint32_t width, uint32_t height, uint32_
                                     random_below(30) - 15);
 }
 
-TEST(a_part_of_a_jpeg_has_the_bits_that_it_has_in_the_whole)
+TEST(a_decoded_jpeg_part_equals_the_full_decode)
 {
     enum { WIDTH = 237, HEIGHT = 171, BYTES = WIDTH * HEIGHT * 3 };
     static uint8_t rgb[BYTES], file[1 << 18], whole[BYTES];
@@ -91,7 +91,7 @@ TEST(a_part_of_a_jpeg_has_the_bits_that_it_has_in_the_whole)
     folder_remove();
 }
 
-TEST(a_window_is_resized_as_if_it_had_been_cut_out)
+TEST(a_resized_window_equals_a_resized_crop)
 {
     enum { WIDTH = 90, HEIGHT = 70, SIDE_MAX = 130 };
     static uint8_t in[WIDTH * HEIGHT * 3], cut[WIDTH * HEIGHT * 3], expected[3 * SIDE_MAX * SIDE_MAX],
@@ -123,7 +123,7 @@ TEST(a_window_is_resized_as_if_it_had_been_cut_out)
     gp_resampler_free(resampler);
 }
 
-TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
+TEST(all_pixel_formats_agree_with_mirroring)
 {
     enum { WIDTH = 61, HEIGHT = 47, OUT_WIDTH = 37, OUT_HEIGHT = 31, PLANE = OUT_WIDTH * OUT_HEIGHT };
     static const float scale[3] = { 0.5f, 0.25f, 2 }, offset[3] = { 1, -2, 3 };
@@ -160,7 +160,8 @@ TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
                              column = mirror_x ? OUT_WIDTH - 1 - x : x;
                     uint8_t value = plain[c * PLANE + row * OUT_WIDTH + column];
 
-                    /* A mirrored filter adds up in the other order: its weights may be rounded another way. */
+                    /* A mirrored filter adds weights in the opposite order, so they may be rounded
+                     * differently. */
                     REQUIRE(abs(value - bytes[(y * OUT_WIDTH + x) * channels + c]) <= (mirror_x || mirror_y));
                     value = bytes[(y * OUT_WIDTH + x) * channels + c];
                     REQUIRE((float)value * scale[c] + offset[c] == floats[c * PLANE + y * OUT_WIDTH + x]);
@@ -169,7 +170,7 @@ TEST(every_form_of_the_pixels_holds_the_same_values_mirrored_or_not)
     gp_resampler_free(resampler);
 }
 
-TEST(the_inner_loops_of_this_processor_and_the_plain_ones_give_the_same_integers)
+TEST(simd_and_plain_loops_give_the_same_integers)
 {
     enum { COUNT = 700, ROWS = 9, TO = 101, TAPS = 8 };
     const gp_row_ops *all[3];

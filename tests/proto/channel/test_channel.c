@@ -1,4 +1,4 @@
-/* Real sockets: what crosses a channel, and what hostile or dead peers do to it. */
+/* Channels over real sockets: delivery, and the effects of hostile or dead peers. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -20,6 +20,7 @@ enum { PATIENCE_MS = 300000 };
 static const gp_channel_options plain = { .security = GP_SECURITY_NONE };
 static const gp_channel_options bulk = { .security = GP_SECURITY_NONE, .bulk = true };
 
+/* Two connected channels in this process. */
 typedef struct pair {
     gp_channel *router, *dealer;
 } pair;
@@ -50,7 +51,7 @@ static void pair_close(pair ends)
     gp_channel_close(ends.router, 0);
 }
 
-/* Wait as the header says one should. */
+/* Receive a message with the polling loop that channel.h prescribes. */
 static gp_status receive_wait(gp_channel *channel, gp_incoming *in, int timeout_ms)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
@@ -74,7 +75,7 @@ static gp_status send_stop(gp_channel *channel, const gp_peer *peer, bool hard)
     return gp_channel_send(channel, peer, &envelope, &gp_msg_train_stop, &stop, NULL, 0, NULL);
 }
 
-TEST(a_message_and_its_payloads_cross_and_the_answer_finds_its_way)
+TEST(message_with_payloads_arrives_and_the_reply_returns)
 {
     pair ends = pair_open(&bulk);
     gp_payload payloads[3] = { { .data = "netspec", .bytes = 7 },
@@ -147,7 +148,7 @@ static gp_payload payload_big(size_t bytes)
     return (gp_payload){ .data = data, .bytes = bytes, .release = payload_released };
 }
 
-TEST(a_large_payload_goes_from_where_it_is_and_is_released_once)
+TEST(large_payload_is_sent_in_place_and_released_once)
 {
     pair ends = pair_open(&bulk);
     gp_payload payload = payload_big(8 << 20);
@@ -169,11 +170,11 @@ TEST(a_large_payload_goes_from_where_it_is_and_is_released_once)
     CHECK(equal);
     gp_incoming_close(&moved);
     gp_incoming_close(&in);
-    pair_close(ends); /* the context ends here: nothing can be released later */
+    pair_close(ends); /* destroys the context: after this no payload can be released */
     CHECK_INT(1, released);
 }
 
-TEST(a_payload_is_released_once_however_the_send_fails)
+TEST(payload_is_released_once_after_any_send_failure)
 {
     gp_channel *dealer;
     gp_error err;
@@ -207,9 +208,9 @@ TEST(a_payload_is_released_once_however_the_send_fails)
     gp_channel_close(dealer, 0);
 }
 
-/* ---- peers that are not there ---- */
+/* ---- missing peers ---- */
 
-TEST(connecting_to_nobody_ends_with_the_time_out)
+TEST(connect_without_listener_times_out)
 {
     gp_channel *dealer = NULL;
     gp_error err;
@@ -226,7 +227,7 @@ TEST(connecting_to_nobody_ends_with_the_time_out)
     CHECK_CONTAINS(err.message, "CURVE");
 }
 
-TEST(sending_to_a_peer_that_left_is_an_error_and_loses_nobody_else)
+TEST(send_to_a_closed_peer_fails_and_others_are_unaffected)
 {
     pair ends = pair_open(&plain);
     gp_channel *other;
@@ -254,7 +255,7 @@ TEST(sending_to_a_peer_that_left_is_an_error_and_loses_nobody_else)
     pair_close(ends);
 }
 
-TEST(a_full_queue_is_busy_and_nothing_that_was_accepted_is_lost)
+TEST(full_queue_fails_with_busy_and_accepted_messages_arrive)
 {
     pair ends = pair_open(&plain);
     gp_incoming in;
@@ -271,7 +272,7 @@ TEST(a_full_queue_is_busy_and_nothing_that_was_accepted_is_lost)
     pair_close(ends);
 }
 
-TEST(what_was_sent_before_closing_with_a_drain_arrives)
+TEST(close_with_drain_delivers_queued_messages)
 {
     const char *path = scratch_path("drain");
     gp_channel *router, *dealer;
@@ -287,7 +288,7 @@ TEST(what_was_sent_before_closing_with_a_drain_arrives)
     gp_channel_close(router, 0);
 }
 
-TEST(a_dealer_finds_the_next_daemon_at_the_same_path)
+TEST(dealer_reconnects_to_a_new_daemon_at_the_same_path)
 {
     pair ends = pair_open(&plain);
     gp_incoming in;
@@ -297,7 +298,8 @@ TEST(a_dealer_finds_the_next_daemon_at_the_same_path)
     gp_channel_close(ends.router, 0);
     REQUIRE_OK(gp_channel_bind(&ends.router, scratch_path("pair"), &plain, &err), err);
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(10000)) {
-        status = send_stop(ends.dealer, NULL, true); /* the first may go to the socket that is closing */
+        /* the first send may reach the socket that is being closed */
+        status = send_stop(ends.dealer, NULL, true);
         if (status == GP_OK && receive_wait(ends.router, &in, 200) == GP_OK)
             break;
         status = GP_EBUSY;
@@ -308,7 +310,7 @@ TEST(a_dealer_finds_the_next_daemon_at_the_same_path)
     pair_close(ends);
 }
 
-/* ---- hostile peers: a bare ZeroMQ socket ---- */
+/* ---- hostile peers, played by a bare ZeroMQ socket ---- */
 
 typedef struct attacker {
     void *context, *socket;
@@ -337,7 +339,8 @@ static void attacker_send(attacker bad, const char *frame, size_t bytes, bool mo
     CHECK_INT(bytes, zmq_send(bad.socket, frame, bytes, more ? ZMQ_SNDMORE : 0));
 }
 
-/* The next message the router shows, after what the attacker sent, is the honest one; `refused` were dropped. */
+/* Check that an honest message is the next one delivered, and that the router dropped `refused`
+ * messages of the attacker. */
 static void honest_passes(pair ends, uint64_t refused, const char *why)
 {
     gp_incoming in;
@@ -360,7 +363,7 @@ static void honest_passes(pair ends, uint64_t refused, const char *why)
 static const char good_envelope[] = "\x99\x01\x40\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\x00";
 enum { GOOD_BYTES = sizeof(good_envelope) - 1 };
 
-TEST(messages_of_the_wrong_form_are_dropped_whole_and_counted)
+TEST(malformed_messages_are_dropped_and_counted)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -380,7 +383,7 @@ TEST(messages_of_the_wrong_form_are_dropped_whole_and_counted)
     pair_close(ends);
 }
 
-TEST(a_message_of_a_thousand_frames_is_dropped_whole)
+TEST(message_with_a_thousand_frames_is_dropped)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -389,7 +392,7 @@ TEST(a_message_of_a_thousand_frames_is_dropped_whole)
     for (int i = 0; i < 1000; i++)
         attacker_send(bad, "\x80", 1, i < 999);
     honest_passes(ends, 1, "more than 8 payloads");
-    attacker_send(bad, good_envelope, GOOD_BYTES, true); /* eight are allowed */
+    attacker_send(bad, good_envelope, GOOD_BYTES, true); /* eight payloads are allowed */
     for (int i = 0; i < 9; i++)
         attacker_send(bad, "\x81\xa4hard\xc3", 7, i < 8);
     gp_incoming in;
@@ -400,7 +403,7 @@ TEST(a_message_of_a_thousand_frames_is_dropped_whole)
     pair_close(ends);
 }
 
-TEST(a_frame_over_the_limit_costs_its_sender_the_link_and_nobody_else)
+TEST(oversized_frame_disconnects_only_its_sender)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -420,7 +423,7 @@ TEST(a_frame_over_the_limit_costs_its_sender_the_link_and_nobody_else)
     pair_close(ends);
 }
 
-TEST(a_routing_id_that_is_too_long_is_refused)
+TEST(overlong_routing_id_is_refused)
 {
     pair ends = pair_open(&plain);
     attacker bad = { .context = zmq_ctx_new() };
@@ -437,7 +440,7 @@ TEST(a_routing_id_that_is_too_long_is_refused)
     pair_close(ends);
 }
 
-TEST(another_protocol_is_named_and_hello_is_read_whatever_its_number)
+TEST(unknown_protocol_is_named_but_hello_is_decoded)
 {
     pair ends = pair_open(&plain);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -476,9 +479,9 @@ TEST(another_protocol_is_named_and_hello_is_read_whatever_its_number)
     pair_close(ends);
 }
 
-/* ---- the socket file ---- */
+/* ---- socket file ---- */
 
-TEST(the_socket_is_ours_alone_and_leaves_with_its_channel)
+TEST(socket_is_private_and_removed_on_close)
 {
     const char *path = scratch_path("file");
     gp_channel *first, *second;
@@ -490,14 +493,16 @@ TEST(the_socket_is_ours_alone_and_leaves_with_its_channel)
     CHECK(S_ISSOCK(seen.st_mode));
     CHECK_INT(0600, seen.st_mode & 07777);
     REQUIRE_OK(gp_channel_bind(&second, path, &plain, &err),
-               err); /* as after a crash: the old file is in the way */
+               err); /* as after a crash: the old file still exists */
     gp_channel_close(first, 0);
-    CHECK_INT(0, stat(path, &seen)); /* the file is the second's: the first leaves it alone */
+
+    /* the file belongs to the second channel; closing the first keeps it */
+    CHECK_INT(0, stat(path, &seen));
     gp_channel_close(second, 0);
     CHECK_INT(-1, stat(path, &seen));
 }
 
-TEST(paths_of_a_hundred_bytes_work_and_longer_ones_are_named)
+TEST(paths_over_one_hundred_bytes_are_refused_by_name)
 {
     char path[160];
     gp_channel *channel = NULL;
@@ -520,13 +525,15 @@ TEST(paths_of_a_hundred_bytes_work_and_longer_ones_are_named)
     CHECK_STATUS(GP_EIO, gp_channel_bind(&channel, scratch_path("no/such/dir"), &plain, &err));
 }
 
-/* A greeting byte from path, as uid: 1 = got one, 0 = the link was closed, 2 = could not even connect. */
+/* Connect as user `uid` and read the greeting. 1: received; 0: the connection was closed; 2: cannot
+ * connect. */
 static int greeting_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
     int result = 3;
 
-    if (child == 0) { /* bare system calls only: ZeroMQ's context is not this process's */
+    /* plain system calls only: the child must not use the parent's ZeroMQ context */
+    if (child == 0) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         struct timeval patience = { .tv_sec = PATIENCE_MS / 1000 };
         char byte;
@@ -544,7 +551,7 @@ static int greeting_as(uid_t uid, const char *path)
     return WIFEXITED(result) ? WEXITSTATUS(result) : 3;
 }
 
-TEST(other_users_are_kept_out_by_mode_and_by_filter)
+TEST(other_users_are_refused_by_mode_and_by_uid_filter)
 {
     const char *path = scratch_path("uid");
     gp_channel *router;
@@ -556,13 +563,13 @@ TEST(other_users_are_kept_out_by_mode_and_by_filter)
     CHECK_INT(0, chmod(scratch_dir, 0755));
     CHECK_INT(1, greeting_as(0, path));
     CHECK_INT(2, greeting_as(65534, path));
-    CHECK_INT(0, chmod(path, 0777)); /* as if the mode had failed us */
+    CHECK_INT(0, chmod(path, 0777)); /* simulate a wrong mode */
     CHECK_INT(0, greeting_as(65534, path));
     CHECK_INT(0, chmod(scratch_dir, 0700));
     gp_channel_close(router, 0);
 }
 
-TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
+TEST(open_survives_allocation_failures_without_leaks)
 {
     gp_channel *channel = NULL;
     const char *path = scratch_path("alloc");
@@ -574,7 +581,7 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
     CHECK_INT(before, descriptors_of(getpid()));
 }
 
-TEST(on_a_bulk_link_a_body_is_still_at_most_one_mebibyte)
+TEST(bulk_links_limit_the_body_to_one_mebibyte)
 {
     pair ends = pair_open(&bulk);
     attacker bad = attacker_connect(scratch_path("pair"));
@@ -589,7 +596,7 @@ TEST(on_a_bulk_link_a_body_is_still_at_most_one_mebibyte)
     pair_close(ends);
 }
 
-TEST(links_with_heartbeats_work_and_a_flood_of_refused_messages_does_not_hold_the_loop)
+TEST(receive_returns_during_a_flood_of_malformed_messages)
 {
     static const gp_channel_options beating = { .heartbeat = true };
     pair ends = pair_open(&beating);
@@ -602,7 +609,7 @@ TEST(links_with_heartbeats_work_and_a_flood_of_refused_messages_does_not_hold_th
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(1000))
         if (gp_channel_pending(ends.router))
             break;
-    usleep(20000); /* let most of them arrive; fewer than 64 pass the test too */
+    usleep(20000); /* let most of them arrive; the test also passes with fewer than 64 */
     CHECK_STATUS(GP_ETIMEDOUT, gp_channel_receive(ends.router, &in, &err));
     CHECK(gp_channel_get_stats(ends.router).refused <= 64);
     honest_passes(ends, 200, "no envelope");
@@ -610,7 +617,7 @@ TEST(links_with_heartbeats_work_and_a_flood_of_refused_messages_does_not_hold_th
     pair_close(ends);
 }
 
-TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
+TEST(killed_sender_leaves_only_whole_messages)
 {
     const char *path = scratch_path("killed");
     int started[2];
@@ -620,7 +627,7 @@ TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
     unsigned whole = 0;
 
     CHECK_INT(0, pipe(started));
-    pid_t child = fork(); /* before any context of ours: the child makes its own */
+    pid_t child = fork(); /* before this process creates a context: the child creates a context */
 
     if (child == 0) {
         gp_channel *dealer;
@@ -661,7 +668,7 @@ TEST(a_peer_killed_in_the_middle_of_sending_leaves_whole_messages_only)
 
 static int payloads_given;
 
-/* A fresh channel, so that its buffers are allocated in the send. */
+/* Send on a new channel, so that the buffers are allocated during the send. */
 static gp_status send_from_fresh_channel(const char *path)
 {
     gp_channel *dealer;
@@ -679,7 +686,7 @@ static gp_status send_from_fresh_channel(const char *path)
     return status;
 }
 
-TEST(sending_survives_every_failing_allocation_and_releases_each_payload)
+TEST(send_survives_allocation_failures_and_releases_payloads)
 {
     const char *path = scratch_path("walk");
     gp_channel *router;
@@ -694,7 +701,9 @@ TEST(sending_survives_every_failing_allocation_and_releases_each_payload)
     CHECK_STATUS(GP_OK, receive_wait(router, &in, PATIENCE_MS));
     CHECK_INT(1, in.payload_count);
     gp_incoming_close(&in);
-    CHECK_STATUS(GP_ETIMEDOUT, receive_wait(router, &in, 50)); /* the failed ones sent nothing */
-    gp_channel_close(router, 0);                               /* the context ends: all is released */
+
+    /* the failed sends left no message */
+    CHECK_STATUS(GP_ETIMEDOUT, receive_wait(router, &in, 50));
+    gp_channel_close(router, 0); /* destroys the context, which releases all payloads */
     CHECK_INT(payloads_given, released);
 }

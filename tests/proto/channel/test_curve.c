@@ -1,4 +1,4 @@
-/* Keys and the files that hold them: modes, owners, bytes that are none of ours. */
+/* Keys, key files and the key list: modes, owners and malformed contents. */
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -34,7 +34,7 @@ static gp_key_pair fresh(void)
     return pair;
 }
 
-TEST(a_key_file_is_for_its_owner_alone_from_its_first_moment_whatever_the_umask_and_reads_back)
+TEST(key_file_is_private_with_any_umask_and_reads_back)
 {
     const char *path = scratch_path("a.key");
     gp_key_pair pair = fresh(), got;
@@ -50,7 +50,9 @@ TEST(a_key_file_is_for_its_owner_alone_from_its_first_moment_whatever_the_umask_
     CHECK_TEXT(pair.secret_key, got.secret_key);
     REQUIRE_OK(gp_key_read_public(public_half, path, &err), err);
     CHECK_TEXT(pair.public_key, public_half);
-    CHECK_STATUS(GP_EBUSY, gp_key_write(path, &pair, false, &err)); /* never over another key by accident */
+
+    /* an existing key must not be overwritten by accident */
+    CHECK_STATUS(GP_EBUSY, gp_key_write(path, &pair, false, &err));
     gp_key_pair other = fresh();
 
     REQUIRE_OK(gp_key_write(path, &other, true, &err), err);
@@ -60,7 +62,7 @@ TEST(a_key_file_is_for_its_owner_alone_from_its_first_moment_whatever_the_umask_
     unlink(path);
 }
 
-TEST(the_file_never_shows_half_a_key_or_a_wider_mode_while_it_is_replaced)
+TEST(key_file_is_replaced_atomically)
 {
     const char *path = scratch_path("b.key");
     gp_key_pair pair = fresh(), got;
@@ -76,14 +78,16 @@ TEST(the_file_never_shows_half_a_key_or_a_wider_mode_while_it_is_replaced)
     char text[600] = "";
 
     CHECK(read(old, text, sizeof(text) - 1) > 0);
-    CHECK(strstr(text, pair.secret_key) != NULL); /* the old one, whole: another file took the name */
+
+    /* the old key, complete: the new file replaced it by rename */
+    CHECK(strstr(text, pair.secret_key) != NULL);
     CHECK(strstr(text, next.secret_key) == NULL);
     close(old);
     REQUIRE_OK(gp_key_read(&got, path, &err), err);
     unlink(path);
 }
 
-TEST(a_secret_that_others_may_read_or_that_is_anothers_or_a_link_is_refused_with_the_fix)
+TEST(unsafe_secret_files_are_refused_with_the_fix)
 {
     const char *path = scratch_path("c.key"), *link = scratch_path("link.key");
     gp_key_pair pair = fresh(), got = { .public_key = "untouched" };
@@ -103,7 +107,8 @@ TEST(a_secret_that_others_may_read_or_that_is_anothers_or_a_link_is_refused_with
     CHECK_STATUS(GP_EPERM, gp_key_read(&got, link, &err));
     CHECK_CONTAINS(err.message, "symbolic link");
     unlink(link);
-    /* A file of another user: root's for everyone, a stranger's for root. */
+
+    /* A file of another user: for root a file with another owner, otherwise a file of root. */
     if (geteuid() == 0)
         CHECK(chown(path, 12345, (gid_t)-1) == 0);
     CHECK_STATUS(GP_EPERM, gp_key_read(&got, geteuid() == 0 ? path : "/etc/passwd", &err));
@@ -111,7 +116,7 @@ TEST(a_secret_that_others_may_read_or_that_is_anothers_or_a_link_is_refused_with
     unlink(path);
 }
 
-TEST(a_public_key_may_be_read_by_all_but_written_by_nobody_else)
+TEST(public_key_file_may_be_readable_but_not_writable_by_others)
 {
     const char *path = scratch_path("pool.pub");
     gp_key_pair pair = fresh();
@@ -131,7 +136,7 @@ TEST(a_public_key_may_be_read_by_all_but_written_by_nobody_else)
     unlink(path);
 }
 
-TEST(what_is_no_key_file_is_refused_and_what_it_held_is_not_repeated)
+TEST(malformed_key_files_are_refused_without_quoting_them)
 {
     static const char *const texts[] = {
         "",
@@ -143,7 +148,7 @@ TEST(what_is_no_key_file_is_refused_and_what_it_held_is_not_repeated)
         "public  rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7x\n", /* 41 characters */
         "private rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\n",
         "-----BEGIN OPENSSH PRIVATE KEY-----\n",
-        /* The halves of two pairs. */
+        /* Secret and public key of different pairs. */
         "public  rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\nsecret  "
         "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\n",
     };
@@ -168,14 +173,14 @@ TEST(what_is_no_key_file_is_refused_and_what_it_held_is_not_repeated)
     free(large);
     unlink(path);
     CHECK_STATUS(GP_ENOENT, gp_key_read(&got, path, &err));
-    CHECK(mkfifo(path, 0600) == 0); /* opened without waiting for a writer */
+    CHECK(mkfifo(path, 0600) == 0); /* must be opened without waiting for a writer */
     CHECK_STATUS(GP_EPERM, gp_key_read(&got, path, &err));
     unlink(path);
 }
 
-/* ---- the list ---- */
+/* ---- key list ---- */
 
-TEST(the_list_keeps_names_roles_and_keys_and_takes_none_twice)
+TEST(key_list_stores_entries_and_refuses_duplicates)
 {
     static gp_allow_list list, got;
     const char *path = scratch_path("allowed");
@@ -208,7 +213,7 @@ TEST(the_list_keeps_names_roles_and_keys_and_takes_none_twice)
     unlink(path);
 }
 
-TEST(a_list_that_others_may_write_or_that_has_a_wrong_line_is_not_used_in_part)
+TEST(writable_or_malformed_key_lists_are_refused_as_a_whole)
 {
     static gp_allow_list got;
     const char *path = scratch_path("allowed");
@@ -225,7 +230,7 @@ TEST(a_list_that_others_may_write_or_that_has_a_wrong_line_is_not_used_in_part)
     unlink(path);
 }
 
-TEST(a_list_has_a_limit)
+TEST(key_list_has_a_limit)
 {
     static gp_allow_list list;
     char name[20];
@@ -239,13 +244,13 @@ TEST(a_list_has_a_limit)
     CHECK_STATUS(GP_ELIMIT, gp_allow_add(&list, GP_KEY_CLIENT, "one", fresh().public_key, &err));
     const char *path = scratch_path("allowed");
 
-    REQUIRE_OK(gp_allow_write(path, &list, &err), err); /* and a full one fits its file */
+    REQUIRE_OK(gp_allow_write(path, &list, &err), err); /* a full list fits into the file */
     REQUIRE_OK(gp_allow_read(&list, path, &err), err);
     CHECK_INT(GP_ALLOWED_MAX, list.count);
     unlink(path);
 }
 
-TEST(who_changes_the_list_waits_for_who_is_changing_it)
+TEST(key_list_lock_serializes_writers)
 {
     int first, second;
     gp_error err;
@@ -260,7 +265,7 @@ TEST(who_changes_the_list_waits_for_who_is_changing_it)
     close(second);
 }
 
-TEST(an_old_libzmq_or_one_without_curve_is_refused_by_name)
+TEST(old_libzmq_and_libzmq_without_curve_are_refused)
 {
     gp_error err;
 
@@ -273,7 +278,7 @@ TEST(an_old_libzmq_or_one_without_curve_is_refused_by_name)
     CHECK_STATUS(GP_OK, gp_curve_check_version(5, 0, 0, true, &err));
 }
 
-TEST(no_failing_allocation_leaves_a_file_behind)
+TEST(failed_allocations_leave_no_file_behind)
 {
     const char *path = scratch_path("e.key");
     gp_key_pair pair = fresh();

@@ -1,5 +1,5 @@
-/* What stock ZeroMQ does to who uses it as the first page of its manual says, and that ours does not: local sockets, and
- * descriptors.  (Keys and connections from other hosts: test_gate.c.)  What may abort or hang does so in a child. */
+/* Pitfalls of stock ZeroMQ with local sockets and descriptors, and proof that channels avoid them.
+ * test_gate.c covers keys and other hosts. Code that may abort or hang runs in a child process. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ static mode_t mode_of(const char *path)
     return lstat(path, &seen) == 0 ? seen.st_mode & 0777 : 0;
 }
 
-TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
+TEST(naive_bind_steals_a_live_socket_and_uses_the_umask)
 {
     char endpoint[600], word[20] = "";
     const char *path = scratch_path("naive");
@@ -40,8 +40,8 @@ TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
     zmq_setsockopt(thief, ZMQ_RCVTIMEO, &patience, sizeof(patience));
     CHECK_INT(0, zmq_bind(first, endpoint));
-    CHECK((mode_of(path) & 055) != 0);       /* others may connect */
-    CHECK_INT(0, zmq_bind(thief, endpoint)); /* no error: the live one has lost its name */
+    CHECK((mode_of(path) & 055) != 0);       /* other users may connect */
+    CHECK_INT(0, zmq_bind(thief, endpoint)); /* no error, but the live socket has lost the name */
     CHECK_INT(0, zmq_connect(client, endpoint));
     zmq_send(client, "secret", 6, 0);
     CHECK_INT(6, zmq_recv(thief, word, sizeof(word), 0));
@@ -52,7 +52,8 @@ TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
     zmq_ctx_term(context);
     unlink(path);
 
-    /* Ours: 0600 whatever the umask; who may bind at all is settled by a lock (scheduler/shell/hold.h). */
+    /* A channel creates the file with mode 0600 for any umask; a lock decides which process may
+     * bind (scheduler/shell/hold.h). */
     gp_channel *channel = NULL;
     gp_error err;
 
@@ -63,7 +64,7 @@ TEST(a_naive_bind_takes_a_live_socket_away_and_gives_it_the_umasks_mode)
     gp_channel_close(channel, 0);
 }
 
-TEST(a_naive_router_says_success_for_what_it_throws_away)
+TEST(naive_router_silently_drops_messages)
 {
     void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
     gp_channel *channel = NULL;
@@ -71,7 +72,7 @@ TEST(a_naive_router_says_success_for_what_it_throws_away)
     gp_error err;
 
     CHECK_INT(5, zmq_send(router, "nobdy", 5, ZMQ_SNDMORE));
-    CHECK_INT(5, zmq_send(router, "grant", 5, 0)); /* sent to nobody, and fine */
+    CHECK_INT(5, zmq_send(router, "grant", 5, 0)); /* succeeds without a receiver */
     zmq_close(router);
     zmq_ctx_term(context);
     REQUIRE_OK(gp_channel_bind(&channel, scratch_path("mandatory"), &plain, &err), err);
@@ -80,7 +81,8 @@ TEST(a_naive_router_says_success_for_what_it_throws_away)
     gp_channel_close(channel, 0);
 }
 
-/* How a child ended that was given so long: its signal, 0 for an exit, -1 = it had not ended and was killed. */
+/* Wait up to `ms` for a child. Return its signal, 0: it exited, -1: it was still running and has
+ * been killed. */
 static int ended_by(pid_t child, int ms)
 {
     int64_t until = gp_now_ms() + ms;
@@ -96,7 +98,7 @@ static int ended_by(pid_t child, int ms)
     return -1;
 }
 
-TEST(a_naive_end_hangs_on_a_message_to_who_never_comes)
+TEST(naive_context_termination_hangs_on_an_unsent_message)
 {
     fflush(stdout);
     pid_t naive = fork();
@@ -136,7 +138,7 @@ static void few_descriptors(void)
         _exit(97);
 }
 
-/* As many connections as that; they stay. */
+/* Open FLOOD connections and keep them open. */
 static void flood(int family, const struct sockaddr *address, socklen_t bytes, int fds[FLOOD])
 {
     for (int i = 0; i < FLOOD; i++) {
@@ -152,7 +154,7 @@ static void flood_end(int fds[FLOOD])
         close(fds[i]);
 }
 
-TEST(a_naive_ipc_listener_aborts_without_descriptors)
+TEST(naive_ipc_listener_aborts_without_descriptors)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     const char *path = scratch_path("abort");
@@ -184,7 +186,7 @@ TEST(a_naive_ipc_listener_aborts_without_descriptors)
     flood_end(fds);
 }
 
-/* The door of other hosts, with as few: it sheds the flood, and goes on. */
+/* Run a TCP listener with few descriptors. It must drop the flood and then serve a client. */
 static void serve_with_few_descriptors(int told)
 {
     static gp_allow_list list;
@@ -210,7 +212,9 @@ static void serve_with_few_descriptors(int told)
 
     if (write(told, &port, sizeof(port)) != sizeof(port))
         _exit(4);
-    /* The silent are closed after 2 s; when all of the flood has been, one with a key is served. */
+
+    /* Silent connections are closed after 2 s. When all connections of the flood are gone, connect
+     * with a valid key. */
     for (int64_t until = gp_now_ms() + 60000; gp_now_ms() < until; usleep(2000)) {
         gp_channel_watch(server);
         if (gp_channel_get_gate_stats(server).accepted >= 40 && gp_channel_get_gate_stats(server).links == 0)
@@ -234,7 +238,7 @@ static void serve_with_few_descriptors(int told)
     _exit(7);
 }
 
-TEST(our_tcp_listener_sheds_a_flood_over_its_descriptors_and_serves_afterwards)
+TEST(tcp_listener_survives_a_connection_flood)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fds[FLOOD], told[2], port = 0, state = -1;

@@ -1,4 +1,5 @@
-/* Real sockets: who is let in, who is refused in which words, and what happens when somebody dies. */
+/* Control sockets with real connections: admission, refusals with a reason, and exits of either
+ * side. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,7 +25,7 @@ static const gp_door_hello client_hello = {
     .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .session = "0123456789abcdef"
 };
 
-/* A bare connection, for those who do not follow the protocol. */
+/* Connect without the handshake, for peers that violate the protocol. -1: failed. */
 static int bare_connect(const char *path)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -38,7 +39,7 @@ static int bare_connect(const char *path)
     return fd;
 }
 
-/* The next event that is one. */
+/* Wait for the next event and return it. */
 static gp_door_event event_wait(gp_door *door)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -51,6 +52,7 @@ static gp_door_event event_wait(gp_door *door)
     return event;
 }
 
+/* Check that no event is pending. */
 static void nothing_left(gp_door *door)
 {
     gp_door_event event;
@@ -59,7 +61,7 @@ static void nothing_left(gp_door *door)
     CHECK_INT(GP_DOOR_NOTHING, event.kind);
 }
 
-/* Send a hello by hand, let the door see it. */
+/* Send a valid hello without gp_door_connect() and return the event that it causes. */
 static gp_door_event knock(gp_door *door, int *fd, const char *path)
 {
     gp_door_hello hello = client_hello;
@@ -82,7 +84,7 @@ static gp_door_reply reply_read(int fd)
     return reply;
 }
 
-TEST(a_client_knocks_is_admitted_and_its_leaving_is_noticed)
+TEST(control_socket_reports_hello_and_disconnect)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -113,13 +115,14 @@ TEST(a_client_knocks_is_admitted_and_its_leaving_is_noticed)
     CHECK(event.id == id);
     CHECK_INT(0, gp_door_get_stats(door).peers);
     CHECK_INT(-1, gp_door_peer_fd(door, id));
-    gp_door_admit(door, id, EPOCH); /* too late: nothing happens */
+    gp_door_admit(door, id, EPOCH); /* too late: no effect */
     nothing_left(door);
     gp_door_close(door);
     CHECK_INT(-1, access(path, F_OK));
 }
 
-/* A client process: exits with the status of gp_door_connect(), or lives until it is killed. */
+/* Start a client process. It exits with the status of gp_door_connect(); if `stay` is set and the
+ * connection succeeds, it waits until it is killed. */
 static pid_t client_fork(const char *path, const gp_door_hello *hello, bool stay)
 {
     pid_t child = fork();
@@ -146,7 +149,7 @@ static int exit_of(pid_t child)
     return WIFEXITED(result) ? WEXITSTATUS(result) : -WTERMSIG(result);
 }
 
-TEST(the_death_of_a_client_is_an_event)
+TEST(killed_client_causes_a_gone_event)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -167,7 +170,7 @@ TEST(the_death_of_a_client_is_an_event)
     gp_door_close(door);
 }
 
-TEST(the_death_of_the_daemon_is_end_of_file)
+TEST(client_sees_end_of_file_when_the_daemon_closes)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -185,7 +188,7 @@ TEST(the_death_of_the_daemon_is_end_of_file)
     close(fd);
 }
 
-TEST(a_refusal_is_a_status_and_a_sentence)
+TEST(refused_client_receives_status_and_reason)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -203,7 +206,7 @@ TEST(a_refusal_is_a_status_and_a_sentence)
     gp_door_close(door);
 }
 
-TEST(versions_and_forms_that_do_not_fit_are_refused_by_the_door_itself)
+TEST(malformed_hellos_and_unknown_versions_are_refused)
 {
     const char *path = scratch_path("d");
     gp_door_hello newer = client_hello, stranger = client_hello;
@@ -244,7 +247,7 @@ TEST(versions_and_forms_that_do_not_fit_are_refused_by_the_door_itself)
     gp_door_close(door);
 }
 
-TEST(over_the_cap_one_is_told_busy_until_somebody_leaves)
+TEST(clients_over_the_limit_are_refused_until_a_slot_is_free)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -276,7 +279,7 @@ TEST(over_the_cap_one_is_told_busy_until_somebody_leaves)
     gp_door_close(door);
 }
 
-TEST(a_silent_client_is_closed_after_two_seconds_and_one_that_leaves_is_forgotten)
+TEST(silent_clients_are_closed_after_two_seconds)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -304,7 +307,7 @@ TEST(a_silent_client_is_closed_after_two_seconds_and_one_that_leaves_is_forgotte
     gp_door_close(door);
 }
 
-TEST(a_client_that_dies_before_it_is_answered_gives_one_gone)
+TEST(disconnect_before_the_reply_causes_one_gone_event)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -325,9 +328,9 @@ TEST(a_client_that_dies_before_it_is_answered_gives_one_gone)
     gp_door_close(door);
 }
 
-/* ---- no descriptor left ---- */
+/* ---- running out of descriptors ---- */
 
-/* A daemon with few descriptors that admits whoever knocks, until it is killed. */
+/* Start a daemon with a limit of 24 descriptors that admits each client until it is killed. */
 static pid_t poor_daemon_fork(const char *path)
 {
     pid_t child = fork();
@@ -349,7 +352,7 @@ static pid_t poor_daemon_fork(const char *path)
     }
 }
 
-TEST(a_daemon_without_descriptors_says_so_and_serves_again_later)
+TEST(daemon_without_descriptors_refuses_clients_and_recovers)
 {
     const char *path = scratch_path("poor");
     pid_t daemon = poor_daemon_fork(path);
@@ -386,7 +389,7 @@ TEST(a_daemon_without_descriptors_says_so_and_serves_again_later)
     CHECK_INT(-SIGKILL, exit_of(daemon));
 }
 
-/* ---- descriptors ---- */
+/* ---- passing descriptors ---- */
 
 static int memfd_with(const char *text)
 {
@@ -406,7 +409,7 @@ static void memfd_check(int fd, const char *text)
     CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
 }
 
-TEST(descriptors_go_through_in_both_directions)
+TEST(descriptors_pass_in_both_directions)
 {
     const char *path = scratch_path("d");
     gp_door_request request = { .what = 3,
@@ -438,13 +441,17 @@ TEST(descriptors_go_through_in_both_directions)
     REQUIRE_OK(gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err), err);
     memfd_check(fd, "arena");
     close(fd);
-    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err); /* a question without a descriptor */
+
+    /* a request without a descriptor */
+    REQUIRE_OK(gp_door_send_fd(client, &request, -1, &err), err);
     event = event_wait(door);
     CHECK_INT(GP_DOOR_REQUEST, event.kind);
     CHECK_INT(-1, event.fd);
     CHECK_STATUS(GP_ETIMEDOUT, gp_door_receive_fd(client, &got, &fd, 10, &err));
     REQUIRE_OK(gp_door_send_fd(gp_door_peer_fd(door, event.id), &request, sent, &err), err);
-    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err); /* not wanted: closed */
+
+    /* unwanted descriptor: closed */
+    REQUIRE_OK(gp_door_receive_fd(client, &got, NULL, PATIENCE_MS, &err), err);
     CHECK_INT(before, descriptors_of(getpid()));
     gp_door_close(door);
     CHECK_STATUS(GP_EPEER, gp_door_receive_fd(client, &got, &fd, PATIENCE_MS, &err));
@@ -453,7 +460,7 @@ TEST(descriptors_go_through_in_both_directions)
     close(client);
 }
 
-TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
+TEST(malformed_requests_end_the_connection_and_extra_descriptors_are_closed)
 {
     const char *path = scratch_path("d");
     gp_door *door;
@@ -483,7 +490,7 @@ TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
         memcpy(CMSG_DATA(&control.head), fds, sizeof(fds));
         CHECK(sendmsg(client, &message, MSG_NOSIGNAL) > 0);
         event = event_wait(door);
-        if (many) { /* the request stands, the descriptors are gone */
+        if (many) { /* the request is valid, but the descriptors have been closed */
             CHECK_INT(GP_DOOR_REQUEST, event.kind);
             CHECK_INT(-1, event.fd);
             CHECK_INT(before, descriptors_of(getpid()));
@@ -501,9 +508,10 @@ TEST(a_peer_that_sends_nonsense_or_many_descriptors_is_hung_up_on)
     gp_door_close(door);
 }
 
-/* ---- whose door it is ---- */
+/* ---- other users ---- */
 
-/* Knock as `uid` by hand and return the refusal's status; -1 = could not connect. */
+/* Start a child process that connects as user `uid`, and return the pid. It exits with the refusal
+ * status; 97: connect failed. */
 static int knock_as(uid_t uid, const char *path)
 {
     pid_t child = fork();
@@ -523,7 +531,7 @@ static int knock_as(uid_t uid, const char *path)
     return child;
 }
 
-TEST(other_users_are_refused_and_other_users_doors_are_not_trusted)
+TEST(other_users_are_refused_as_clients_and_as_daemons)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -549,7 +557,7 @@ TEST(other_users_are_refused_and_other_users_doors_are_not_trusted)
     }
     CHECK_INT(GP_EPERM, exit_of(child));
     child = fork();
-    if (child == 0) { /* a client of nobody's does not believe root's door either */
+    if (child == 0) { /* user 65534 must not trust the daemon of root either */
         gp_door_reply reply;
         int fd;
 
@@ -561,7 +569,7 @@ TEST(other_users_are_refused_and_other_users_doors_are_not_trusted)
     gp_door_close(door);
 }
 
-TEST(nobody_listening_and_nobody_answering_are_told_apart)
+TEST(connect_distinguishes_no_listener_from_no_reply)
 {
     gp_door_reply reply;
     gp_door *door;
@@ -585,7 +593,7 @@ TEST(nobody_listening_and_nobody_answering_are_told_apart)
     CHECK_STATUS(GP_EINVAL, gp_door_open(&door, path, 0, &err));
 }
 
-/* Entries of the folder that begin so. */
+/* Return the number of directory entries that start with `with`. */
 static int names_that_begin(const char *with)
 {
     DIR *folder = opendir(scratch_dir);
@@ -598,7 +606,7 @@ static int names_that_begin(const char *with)
     return count;
 }
 
-TEST(of_who_is_killed_while_it_opens_a_door_nothing_stays)
+TEST(no_socket_file_remains_after_a_kill_during_open)
 {
     const char *path = scratch_path("dying");
     int half_open = 0;
@@ -620,7 +628,7 @@ TEST(of_who_is_killed_while_it_opens_a_door_nothing_stays)
     printf("     %d of 100 were half open\n", half_open);
 }
 
-TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
+TEST(open_survives_allocation_failures_without_leaks)
 {
     gp_door *door = NULL;
     const char *path = scratch_path("d");
@@ -630,9 +638,10 @@ TEST(opening_survives_every_failing_allocation_and_leaks_no_descriptor)
     CHECK_INT(before, descriptors_of(getpid()));
 }
 
-/* ---- daemons that are none ---- */
+/* ---- fake daemons ---- */
 
-/* A listener that answers the next client with these bytes, or hangs up; the status of gp_door_connect(). */
+/* Start a listener that sends these bytes to the next client (NULL: closes the connection). Return
+ * the status of gp_door_connect(). */
 static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
 {
     const char *path = scratch_path("fake");
@@ -663,7 +672,7 @@ static gp_status answered_with(const void *bytes, size_t count, gp_error *err)
     return status;
 }
 
-TEST(answers_that_are_none_are_refused_by_the_client)
+TEST(client_refuses_malformed_replies)
 {
     gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = GP_EBUSY, .text = "later" };
     gp_error err;
@@ -676,14 +685,14 @@ TEST(answers_that_are_none_are_refused_by_the_client)
     reply.status = 4711;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.status = GP_EBUSY;
-    memset(reply.text, 'x', sizeof(reply.text)); /* no end */
+    memset(reply.text, 'x', sizeof(reply.text)); /* unterminated */
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     reply.magic = 0;
     CHECK_STATUS(GP_EPROTO, answered_with(&reply, sizeof(reply), &err));
     CHECK_CONTAINS(err.message, "no daemon of gradpool");
 }
 
-TEST(silent_clients_that_came_at_different_times_are_closed_each_in_its_turn)
+TEST(each_silent_client_has_a_separate_deadline)
 {
     const char *path = scratch_path("d");
     gp_door_event event;
@@ -708,14 +717,16 @@ TEST(silent_clients_that_came_at_different_times_are_closed_each_in_its_turn)
             second_ms = gp_now_ms();
     }
     CHECK(first_gone);
-    CHECK(second_ms - second_came_ms >= GP_DOOR_SILENCE_MS - 50); /* its own two seconds */
+
+    /* the second client has a separate deadline */
+    CHECK(second_ms - second_came_ms >= GP_DOOR_SILENCE_MS - 50);
     CHECK_INT(2, gp_door_get_stats(door).refused);
     close(first);
     close(second);
     gp_door_close(door);
 }
 
-TEST(a_peer_that_does_not_read_makes_the_sender_busy_not_blocked)
+TEST(sending_to_a_stalled_peer_fails_with_busy)
 {
     const char *path = scratch_path("d");
     gp_door_request request = { .what = 1 };

@@ -1,3 +1,4 @@
+/* Paths of a pool under different environment variables, and checks of the directories. */
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -5,7 +6,7 @@
 #include "tests/gp_test.h"
 #include "tests/proto/scratch.h"
 
-/* The environment of one test: all places under the scratch directory. */
+/* Set the environment of one test: all paths lie under the scratch directory. */
 static void environment_set(void)
 {
     setenv("GRADPOOL_RUNTIME_DIR", scratch_path("run"), 1);
@@ -14,7 +15,7 @@ static void environment_set(void)
     unsetenv("XDG_STATE_HOME");
 }
 
-TEST(names_of_pools_are_checked)
+TEST(invalid_pool_names_are_refused)
 {
     static const char *const bad[] = { "",     ".",   "..",       "a/b",
                                        "../x", "a b", "\xc3\xa9", "123456789012345678901234567890123" };
@@ -31,7 +32,7 @@ TEST(names_of_pools_are_checked)
     CHECK_TEXT("default", places.pool);
 }
 
-TEST(places_lie_where_the_variables_say)
+TEST(paths_follow_the_environment_variables)
 {
     gp_places places;
     gp_error err;
@@ -67,7 +68,7 @@ TEST(places_lie_where_the_variables_say)
     CHECK_TEXT(scratch_path("xdg/gradpool"), places.state_root);
 }
 
-TEST(without_a_variable_the_runtime_is_run_user_or_tmp)
+TEST(runtime_defaults_to_run_user_or_tmp)
 {
     gp_places places;
     gp_error err;
@@ -75,7 +76,9 @@ TEST(without_a_variable_the_runtime_is_run_user_or_tmp)
 
     environment_set();
     unsetenv("GRADPOOL_RUNTIME_DIR");
-    setenv("XDG_RUNTIME_DIR", scratch_dir, 1); /* not asked: it differs between shells of one user */
+
+    /* ignored: it can differ between shells of one user */
+    setenv("XDG_RUNTIME_DIR", scratch_dir, 1);
     snprintf(run_user, sizeof(run_user), "/run/user/%u/gradpool", (unsigned)geteuid());
     snprintf(tmp, sizeof(tmp), "/tmp/gradpool-%u", (unsigned)geteuid());
     REQUIRE_OK(gp_places_find(&places, "p", &err), err);
@@ -86,7 +89,7 @@ TEST(without_a_variable_the_runtime_is_run_user_or_tmp)
     CHECK_CONTAINS(err.message, "GRADPOOL_STATE_DIR");
 }
 
-TEST(paths_that_are_relative_or_too_long_are_named_with_the_fix)
+TEST(errors_name_relative_and_overlong_paths_and_the_fix)
 {
     char longer[200];
     gp_places places;
@@ -124,7 +127,8 @@ static int mode_of(const char *path)
     return lstat(path, &seen) != 0 ? -1 : (int)(seen.st_mode & 07777);
 }
 
-/* In a child that becomes a user without a name, because only root can play the user who squats. */
+/* Run a check in a child process as user 59137, while root owns /tmp/gradpool-59137. Requires
+ * root. */
 static void squatted(void (*check)(const char *tmp))
 {
     enum { VICTIM = 59137 };
@@ -182,12 +186,12 @@ static void check_fallback(const char *tmp)
     CHECK_CONTAINS(err.message, "set GRADPOOL_RUNTIME_DIR");
 }
 
-TEST(a_directory_of_another_user_in_tmp_does_not_stop_a_pool)
+TEST(pool_starts_although_another_user_owns_the_tmp_directory)
 {
     squatted(check_fallback);
 }
 
-TEST(a_pool_that_has_left_tmp_does_not_return)
+TEST(pool_that_moved_out_of_tmp_stays_outside)
 {
     gp_places places;
     gp_error err;
@@ -203,7 +207,7 @@ TEST(a_pool_that_has_left_tmp_does_not_return)
     CHECK_TEXT(fallback, places.runtime);
 }
 
-TEST(directories_are_made_private_whatever_the_umask)
+TEST(directories_are_private_with_any_umask)
 {
     gp_places places;
     gp_error err;
@@ -221,11 +225,11 @@ TEST(directories_are_made_private_whatever_the_umask)
     CHECK_INT(0700, mode_of(places.state_dir));
     CHECK_INT(0700, mode_of(places.log_dir));
     CHECK_INT(0700, mode_of(places.device_dir));
-    REQUIRE_OK(gp_places_create(&places, &err), err); /* again: nothing to do */
+    REQUIRE_OK(gp_places_create(&places, &err), err); /* second call: all directories exist */
     CHECK_STATUS(GP_OK, gp_places_check(&places, &err));
 }
 
-TEST(directories_open_to_others_links_and_foreign_ones_are_refused)
+TEST(unsafe_directories_are_refused)
 {
     gp_places places;
     gp_error err;

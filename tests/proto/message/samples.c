@@ -1,3 +1,4 @@
+/* Generate sample messages from the field tables (samples.h). */
 #include "tests/proto/message/samples.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Field tables and the codec: round trips, range checks and malformed bodies. */
 #include <msgpack.h>
 
 #include "proto/message/codec.h"
@@ -5,8 +6,10 @@
 #include "tests/gp_test.h"
 #include "tests/proto/message/samples.h"
 
-/* ---- the tables themselves ---- */
+/* ---- field tables ---- */
 
+/* Check that a table matches the struct: offsets, sizes, ranges and unique names. Return the number
+ * of fields. */
 static unsigned table_check(const char *name, const gp_field *fields, size_t size, unsigned depth)
 {
     unsigned count = 0;
@@ -59,7 +62,8 @@ TEST(tables_fit_their_structs)
 
 /* ---- round trips ---- */
 
-/* Encode, decode, encode: the bytes must be the same and within a frame; msgpack-c must read them. */
+/* Encode, decode and encode again. Both encodings must be identical and fit into a frame, and
+ * msgpack-c must be able to read them. */
 static void round_trip(const gp_message_type *type, unsigned variant, void *sent, void *got)
 {
     gp_buffer first, second;
@@ -85,7 +89,7 @@ static void round_trip(const gp_message_type *type, unsigned variant, void *sent
     gp_buffer_deinit(&second);
 }
 
-TEST(every_message_survives_a_round_trip_at_the_ends_of_its_ranges)
+TEST(messages_survive_a_round_trip_with_extreme_values)
 {
     size_t count;
     const gp_message_type *const *types = gp_message_all(&count);
@@ -98,7 +102,7 @@ TEST(every_message_survives_a_round_trip_at_the_ends_of_its_ranges)
     gp_free(got);
 }
 
-TEST(decode_gives_back_the_values)
+TEST(decode_restores_the_encoded_values)
 {
     gp_train_validation sent = { .step = 4,
                                  .epoch = 2,
@@ -122,8 +126,9 @@ TEST(decode_gives_back_the_values)
     gp_buffer_deinit(&body);
 }
 
-/* ---- what encoding refuses ---- */
+/* ---- errors in encoding ---- */
 
+/* Encode a message into a temporary buffer, and check that a failure leaves the buffer empty. */
 static gp_status encode_only(const gp_message_type *type, const void *message, gp_error *err)
 {
     gp_buffer body;
@@ -137,7 +142,7 @@ static gp_status encode_only(const gp_message_type *type, const void *message, g
     return status;
 }
 
-TEST(encode_refuses_values_out_of_range_and_names_them)
+TEST(encode_refuses_values_out_of_range)
 {
     gp_error err;
     gp_predict_ask ask = { .first = 0, .count = 0 };
@@ -162,7 +167,7 @@ TEST(encode_refuses_values_out_of_range_and_names_them)
     CHECK_CONTAINS(err.message, "no status known");
 }
 
-TEST(encode_names_the_element_of_a_list)
+TEST(encode_errors_name_the_list_element)
 {
     gp_error err;
     gp_lease_grant *grant = gp_calloc(1, sizeof(*grant));
@@ -178,7 +183,7 @@ TEST(encode_names_the_element_of_a_list)
     gp_free(grant);
 }
 
-TEST(encode_refuses_texts_without_an_end_and_paths_that_are_not_utf8)
+TEST(encode_refuses_unterminated_texts_and_invalid_utf8)
 {
     gp_error err;
     gp_predict_begin begin = { .batch = 1 };
@@ -191,7 +196,7 @@ TEST(encode_refuses_texts_without_an_end_and_paths_that_are_not_utf8)
     CHECK_CONTAINS(err.message, "not UTF-8");
 }
 
-TEST(texts_for_people_are_cleaned_not_refused)
+TEST(encode_cleans_invalid_utf8_in_prose_fields)
 {
     gp_error err;
     gp_revoke sent = { .reason = "cut \xe2\x82" }, got;
@@ -204,7 +209,7 @@ TEST(texts_for_people_are_cleaned_not_refused)
     gp_buffer_deinit(&body);
 }
 
-TEST(encode_stops_at_the_ceiling_of_the_buffer)
+TEST(encode_respects_the_buffer_limit)
 {
     gp_error err;
     gp_hello hello = { .role = 1, .protocol_min = 1, .protocol_max = 1, .pid = 1 };
@@ -228,15 +233,17 @@ static gp_status encode_hello(gp_buffer *body)
     return status;
 }
 
-TEST(encode_survives_every_failing_allocation)
+TEST(encode_survives_allocation_failures)
 {
     gp_buffer body;
 
     CHECK_EVERY_ALLOCATION(encode_hello(&body), gp_buffer_deinit(&body));
 }
 
-/* ---- what decoding refuses ---- */
+/* ---- errors in decoding ---- */
 
+/* Check that decoding fails with GP_EPROTO, that the error contains `reason`, and that the struct
+ * is zeroed. */
 #define DECODE_REFUSED(type, bytes, reason)                                                                  \
     do {                                                                                                     \
         gp_##type got_;                                                                                      \
@@ -249,7 +256,7 @@ TEST(encode_survives_every_failing_allocation)
         CHECK(memcmp(&got_, &zero_, sizeof(got_)) == 0);                                                     \
     } while (0)
 
-TEST(decode_refuses_missing_fields_and_duplicates)
+TEST(decode_refuses_missing_and_duplicate_fields)
 {
     DECODE_REFUSED(predict_ask,
                    "\x81\xa5"
@@ -285,7 +292,7 @@ TEST(decode_refuses_wrong_types_and_ranges)
                    "\x82\xa5"
                    "first\x00\xa5"
                    "count\xcf\x00\x00\x00\x01\x00\x00\x00\x01",
-                   "count is 4294967297"); /* would be 1 in 32 bits */
+                   "count is 4294967297"); /* would be 1 if truncated to 32 bits */
     DECODE_REFUSED(train_stop, "\x81\xa4hard\x01", "hard is a number; true or false");
     DECODE_REFUSED(attach,
                    "\x82\xa5token\xc4\x02xx\xaa"
@@ -310,7 +317,7 @@ TEST(decode_refuses_wrong_types_and_ranges)
                    "code is 0");
 }
 
-TEST(decode_refuses_bodies_that_are_no_map_or_have_other_keys_than_texts)
+TEST(decode_refuses_bodies_without_text_keyed_map)
 {
     DECODE_REFUSED(quit, "\x90", "a list; a map is expected");
     DECODE_REFUSED(quit, "\x07", "a map is expected");
@@ -319,7 +326,7 @@ TEST(decode_refuses_bodies_that_are_no_map_or_have_other_keys_than_texts)
     DECODE_REFUSED(quit, "\x80\x80", "bytes follow");
 }
 
-TEST(decode_refuses_texts_that_do_not_fit)
+TEST(decode_refuses_overlong_texts)
 {
     char body[300] = "\x81\xa6reason\xd9\xf0";
 
@@ -331,7 +338,7 @@ TEST(decode_refuses_texts_that_do_not_fit)
     CHECK_CONTAINS(err.message, "reason has 240 bytes; at most 239");
 }
 
-TEST(decode_refuses_lists_that_are_too_long_or_hold_no_maps)
+TEST(decode_refuses_overlong_lists_and_lists_without_maps)
 {
     char body[400] = "\x81\xa5slots\xdc\x00\x41"; /* 65 */
     gp_lease_grant *got = gp_calloc(1, sizeof(*got));
@@ -344,7 +351,7 @@ TEST(decode_refuses_lists_that_are_too_long_or_hold_no_maps)
     gp_free(got);
 }
 
-TEST(decode_skips_unknown_keys_whatever_they_hold)
+TEST(decode_skips_unknown_keys_with_any_value)
 {
     static const char body[] = "\x83\xa3new\x92\x81\xa1k\x93\x01\x02\xc4\x01x\xa1y\xa4hard\xc3\xa5other\xc0";
     gp_train_stop got;
@@ -354,7 +361,7 @@ TEST(decode_skips_unknown_keys_whatever_they_hold)
     CHECK(got.hard);
 }
 
-TEST(decode_gives_optional_fields_their_default)
+TEST(decode_sets_missing_optional_fields_to_their_default)
 {
     static const char body[] = "\x85\xa4role\x01\xacprotocol_min\x01\xacprotocol_max\x02\xa5"
                                "build\xa0\xa3pid\x07";
@@ -373,7 +380,7 @@ TEST(decode_gives_optional_fields_their_default)
     CHECK_INT(0, changed.joining_count);
 }
 
-TEST(decode_takes_numbers_however_they_were_packed)
+TEST(decode_accepts_all_integer_formats)
 {
     static const char body[] = "\x82\xa5"
                                "first\xd3\x00\x00\x00\x00\x00\x00\x00\x05\xa5"
@@ -386,7 +393,7 @@ TEST(decode_takes_numbers_however_they_were_packed)
     CHECK_INT(9, got.count);
 }
 
-/* ---- envelope, versions, dump ---- */
+/* ---- envelope and versions ---- */
 
 TEST(envelope_survives_a_round_trip)
 {
@@ -403,7 +410,7 @@ TEST(envelope_survives_a_round_trip)
     gp_buffer_deinit(&bytes);
 }
 
-TEST(envelope_may_grow_at_its_end_and_only_there)
+TEST(envelope_accepts_additional_fields_at_the_end_only)
 {
     static const char longer[] = "\x9a\x07\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\x00\xa3new";
     static const char shorter[] = "\x98\x01\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00";
@@ -422,7 +429,7 @@ TEST(envelope_may_grow_at_its_end_and_only_there)
     CHECK_STATUS(GP_EPROTO, gp_envelope_decode(&got, wide, sizeof(wide) - 1, &err));
 }
 
-TEST(versions_without_a_common_one_are_both_named)
+TEST(incompatible_versions_are_named_in_the_error)
 {
     uint32_t chosen = 0;
     gp_error err;
@@ -436,7 +443,7 @@ TEST(versions_without_a_common_one_are_both_named)
     CHECK_INT(GP_PROTOCOL, chosen);
 }
 
-/* ---- every kind of field, in a table of the test's own ---- */
+/* ---- all field kinds, in a table defined for this test ---- */
 
 typedef struct gp_inner {
     uint32_t x;
@@ -468,7 +475,8 @@ static const gp_field gp_kinds_fields[] = {
 };
 static const gp_message_type gp_msg_kinds = { 9999, "kinds", GP_DIR_ANY, sizeof(gp_kinds), gp_kinds_fields };
 
-/* A body with msgpack-c: the value of `key` is the bytes given, all others are fine. */
+/* Build a body with valid values for all fields except `key`, which gets the given bytes, and
+ * decode it. */
 static gp_status kinds_decode(gp_kinds *got, const char *key, const char *value, size_t bytes, gp_error *err)
 {
     static const struct {
@@ -500,7 +508,7 @@ static gp_status kinds_decode(gp_kinds *got, const char *key, const char *value,
         CHECK_CONTAINS(err_.message, reason);                                                                \
     } while (0)
 
-TEST(each_kind_of_field_takes_its_own_values_and_no_others)
+TEST(each_field_kind_accepts_only_matching_values)
 {
     gp_kinds got;
     gp_error err;
@@ -535,7 +543,7 @@ TEST(each_kind_of_field_takes_its_own_values_and_no_others)
     KIND_REFUSED("b", "\xc0", "b is nil");
 }
 
-TEST(encoding_reaches_into_structs_and_signed_numbers)
+TEST(encode_checks_nested_structs_and_signed_numbers)
 {
     gp_kinds sent = { .l = INT64_MAX, .s = { 1 } }, got;
     gp_buffer body;
@@ -558,7 +566,7 @@ TEST(encoding_reaches_into_structs_and_signed_numbers)
     gp_buffer_deinit(&body);
 }
 
-TEST(an_envelope_that_is_too_long_is_refused)
+TEST(overlong_envelopes_are_refused)
 {
     char bytes[400] = "\x9a\x01\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\x00\xda\x01\x00";
     static const char ack[] = "\x99\x01\x03\x00\x00\x00\x00\xc4\x10xxxxxxxxxxxxxxxx\x00\xc0";

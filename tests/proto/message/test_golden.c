@@ -1,7 +1,9 @@
-/* test_golden.c -- bytes that must never change: the envelope and each message with fixed values.
+/* Golden bytes: the encodings of the envelope and of each message with fixed values must never
+ * change.
  *
- * `test_golden --write` makes tests/golden/NAME.hex anew (and, with a second argument, raw seeds in that folder). A
- * change of bytes that old peers would read differently is a new protocol number, not a new file. */
+ * `test_golden --write [SEEDS]` rewrites tests/golden/NAME.hex and, with a second argument, writes
+ * raw fuzz seeds to that folder. If older peers would misread the changed bytes, the protocol
+ * version must change instead. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +54,8 @@ static int file_compare(const char *path, const gp_buffer *expected)
     return 1;
 }
 
-/* One golden file; with seeds != NULL also id and body as the fuzz target reads them. */
+/* Check or write one golden file. If seeds is not NULL, also write id and body to that folder in
+ * the format of the fuzz target. */
 static int golden_do(const char *name, const gp_buffer *bytes, uint32_t id, int write, const char *seeds)
 {
     gp_buffer hex;

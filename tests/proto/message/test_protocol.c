@@ -1,6 +1,7 @@
-/* test_protocol.c -- PROTOCOL.md says of every message and field what the tables say: id, direction, type and range.
+/* Compare PROTOCOL.md with the field tables: id, direction, type and range of each message and
+ * field.
  *
- * `test_protocol --rows` prints the sections and rows as they must be, without the last column. */
+ * `test_protocol --rows` prints the expected sections and rows without the last column. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void unsigned_text(char *out, size_t bytes, uint64_t min, uint64_t max)
         snprintf(out, bytes, "%" PRIu64 " to %" PRIu64, min, max);
 }
 
-/* "| `first` | u64 | 0 to 1099511627776 |" */
+/* Format a table row, for example "| `first` | u64 | 0 to 1099511627776 |". */
 static void row_format(char *out, size_t bytes, const gp_field *field)
 {
     static const char *const kinds[] = { "",    "bool", "u32",  "status", "u64", "i32",
@@ -91,7 +92,7 @@ static void row_format(char *out, size_t bytes, const gp_field *field)
 static char document[1 << 18];
 static unsigned missing;
 
-/* The section that begins with that heading line, cut at the next heading; NULL when there is none. */
+/* Return a copy of the section below `heading`, up to the next heading; NULL: no such section. */
 static char *section_find(const char *heading)
 {
     char wanted[200];

@@ -1,4 +1,5 @@
-/* What the validator must refuse before anything is decoded, and that it refuses nothing that msgpack-c packs. */
+/* The validator must refuse all malformed or oversized input before decoding, and accept all that
+ * msgpack-c packs. */
 #include <msgpack.h>
 
 #include "proto/message/codec.h"
@@ -14,7 +15,7 @@
 
 #define ACCEPTED(text) CHECK_STATUS(GP_OK, gp_msgpack_validate(text, sizeof(text) - 1, NULL))
 
-TEST(accepts_each_kind_of_scalar)
+TEST(validator_accepts_each_kind_of_scalar)
 {
     ACCEPTED("\x00");
     ACCEPTED("\xff");
@@ -30,7 +31,7 @@ TEST(accepts_each_kind_of_scalar)
     ACCEPTED("\x81\xa1k\x93\x01\x02\x03");
 }
 
-TEST(refuses_bombs_that_ask_for_gigabytes)
+TEST(validator_refuses_containers_that_claim_gigabytes)
 {
     REFUSED("\xdd\xff\xff\xff\xff", "more values than");
     REFUSED("\xdf\xff\xff\xff\xff", "more values than");
@@ -40,7 +41,7 @@ TEST(refuses_bombs_that_ask_for_gigabytes)
     REFUSED("\xc6\xff\xff\xff\xff", "more bytes than");
 }
 
-TEST(refuses_what_ends_early_or_late)
+TEST(validator_refuses_truncated_and_trailing_bytes)
 {
     REFUSED("", "bytes end where");
     REFUSED("\xcb\x00", "end inside");
@@ -50,7 +51,7 @@ TEST(refuses_what_ends_early_or_late)
     REFUSED("\x80\x80", "bytes follow");
 }
 
-TEST(refuses_ext_types_and_the_unused_byte)
+TEST(validator_refuses_ext_types_and_the_unused_byte)
 {
     REFUSED("\xc1", "not allowed");
     REFUSED("\xd4\x01\x02", "not allowed");
@@ -58,7 +59,7 @@ TEST(refuses_ext_types_and_the_unused_byte)
     REFUSED("\xd8\x01xxxxxxxxxxxxxxxx", "not allowed");
 }
 
-TEST(accepts_sixteen_levels_and_refuses_seventeen)
+TEST(validator_accepts_sixteen_levels_and_refuses_seventeen)
 {
     uint8_t nested[18];
 
@@ -72,14 +73,14 @@ TEST(accepts_sixteen_levels_and_refuses_seventeen)
     CHECK_CONTAINS(err.message, "16 levels");
 }
 
-TEST(refuses_more_than_65536_values)
+TEST(validator_refuses_more_than_65536_values)
 {
     static uint8_t many[70000];
     gp_error err = { .code = GP_OK };
 
     many[0] = 0xdd;
     many[3] = 0xff;
-    many[4] = 0xff; /* 65,535 elements and the array */
+    many[4] = 0xff; /* the array and 65,535 elements */
     CHECK_STATUS(GP_OK, gp_msgpack_validate(many, 5 + 65535, NULL));
     many[2] = 0x01;
     many[3] = many[4] = 0x00;
@@ -87,7 +88,7 @@ TEST(refuses_more_than_65536_values)
     CHECK_CONTAINS(err.message, "65,536 values");
 }
 
-TEST(refuses_texts_over_64_kib)
+TEST(validator_refuses_texts_over_64_kib)
 {
     static uint8_t text[5 + 65537];
 
@@ -98,7 +99,7 @@ TEST(refuses_texts_over_64_kib)
     CHECK_STATUS(GP_EPROTO, gp_msgpack_validate(text, sizeof(text), NULL));
 }
 
-TEST(refuses_texts_that_are_not_utf8)
+TEST(validator_refuses_invalid_utf8)
 {
     REFUSED("\xa1\xff", "UTF-8");
     REFUSED("\xa1\x80", "UTF-8");
@@ -106,12 +107,12 @@ TEST(refuses_texts_that_are_not_utf8)
     REFUSED("\xa3\xe0\x80\x80", "UTF-8");     /* overlong */
     REFUSED("\xa3\xed\xa0\x80", "UTF-8");     /* surrogate */
     REFUSED("\xa4\xf4\x90\x80\x80", "UTF-8"); /* above U+10FFFF */
-    REFUSED("\xa2\xe2\x82", "UTF-8");         /* cut */
+    REFUSED("\xa2\xe2\x82", "UTF-8");         /* truncated */
     ACCEPTED("\xa4\xf4\x8f\xbf\xbf");
     ACCEPTED("\xa3\xed\x9f\xbf");
 }
 
-TEST(cleaning_a_text_leaves_valid_characters_alone)
+TEST(cleaning_keeps_valid_characters)
 {
     char text[] = "a\xc3\xa9\xff\xe2\x82 b";
 
@@ -120,8 +121,9 @@ TEST(cleaning_a_text_leaves_valid_characters_alone)
     CHECK(gp_utf8_valid((uint8_t *)text, strlen(text)));
 }
 
-/* Every string of one or two bytes, and of three with a container in front: what we accept, msgpack-c reads too. */
-TEST(msgpack_c_reads_all_short_inputs_that_are_accepted)
+/* All inputs of one or two bytes, and of three bytes behind a container: msgpack-c must be able to
+ * read each one that the validator accepts. */
+TEST(msgpack_c_reads_all_accepted_short_inputs)
 {
     unsigned accepted = 0;
 

@@ -1,5 +1,5 @@
-/* test_link.c -- the rings between a client and a worker: nothing lost, nothing twice, no sleep for ever, whatever the other
- * side writes into the segment. */
+/* Shared-memory link: no record is lost or delivered twice, no side sleeps forever, and a corrupt
+ * segment does no harm. */
 #include "proto/task/link.h"
 
 #include <fcntl.h>
@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
 
+/* Both ends of a link, in this process. */
 typedef struct pair {
     gp_link *client, *worker;
     int segment, bell;
@@ -41,7 +42,7 @@ static void pair_close(pair *p)
     close(p->bell);
 }
 
-/* Whether a call could be put into the ring. */
+/* Write a call with a payload of `bytes`. Return false if the ring is full. */
 static bool send_call(gp_link *link, uint64_t id, size_t bytes)
 {
     gp_call *call = gp_link_reserve(link, bytes);
@@ -55,6 +56,7 @@ static bool send_call(gp_link *link, uint64_t id, size_t bytes)
     return true;
 }
 
+/* Return the next call; NULL: no call is pending. */
 static const gp_call *next_call(gp_link *link)
 {
     const void *record = NULL;
@@ -65,7 +67,7 @@ static const gp_call *next_call(gp_link *link)
 
 /* ---- one thread ---- */
 
-TEST(a_record_arrives_as_it_was_written_and_not_before_it_is_committed)
+TEST(record_is_visible_after_commit_only)
 {
     pair p;
     const gp_call *got;
@@ -74,7 +76,7 @@ TEST(a_record_arrives_as_it_was_written_and_not_before_it_is_committed)
     gp_call *call = gp_link_reserve(p.client, 5);
 
     REQUIRE(call != NULL);
-    CHECK_INT(0, call->id); /* zeroed */
+    CHECK_INT(0, call->id); /* the header is zeroed */
     CHECK_INT(5, call->payload_bytes);
     call->id = 7;
     memcpy(call->payload, "hello", 5);
@@ -91,7 +93,7 @@ TEST(a_record_arrives_as_it_was_written_and_not_before_it_is_committed)
     pair_close(&p);
 }
 
-TEST(a_full_ring_takes_no_more_until_something_is_dropped_and_wraps_for_ever)
+TEST(full_ring_refuses_records_until_one_is_dropped)
 {
     pair p;
     uint64_t sent = 0, got = 0;
@@ -118,7 +120,7 @@ TEST(a_full_ring_takes_no_more_until_something_is_dropped_and_wraps_for_ever)
     pair_close(&p);
 }
 
-TEST(a_call_is_either_taken_or_revoked)
+TEST(call_is_either_taken_or_revoked)
 {
     pair p;
     uint64_t at[3];
@@ -129,22 +131,22 @@ TEST(a_call_is_either_taken_or_revoked)
         at[i] = gp_link_position(p.client);
     }
     CHECK(gp_call_take(next_call(p.worker)));
-    CHECK(!gp_link_revoke(p.client, at[0])); /* too late */
+    CHECK(!gp_link_revoke(p.client, at[0])); /* already taken */
     CHECK(gp_link_revoke(p.client, at[1]));
-    CHECK(!gp_link_revoke(p.client, at[1])); /* once */
+    CHECK(!gp_link_revoke(p.client, at[1])); /* already revoked */
     gp_link_drop(p.worker);
     CHECK(!gp_call_take(next_call(p.worker)));
     gp_link_drop(p.worker);
     CHECK(gp_call_take(next_call(p.worker)));
     gp_link_drop(p.worker);
     for (int i = 0; i < 3; i++)
-        CHECK(!gp_link_revoke(p.client, at[i])); /* dropped long ago */
+        CHECK(!gp_link_revoke(p.client, at[i])); /* already dropped */
     pair_close(&p);
 }
 
 enum { RACES = 100000 };
 
-/* Another process takes what it can and notes it in the call's own place of `taken`. */
+/* Take all calls that were not revoked, and set taken[id] for each. Runs in a second process. */
 static void race_worker(gp_link *link, unsigned char *taken)
 {
     for (uint64_t got = 0; got < RACES;) {
@@ -161,7 +163,7 @@ static void race_worker(gp_link *link, unsigned char *taken)
     }
 }
 
-TEST(two_processes_never_both_have_a_call_and_never_neither)
+TEST(racing_take_and_revoke_have_exactly_one_winner)
 {
     unsigned char *taken = mmap(NULL, RACES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     static unsigned char revoked[RACES];
@@ -200,7 +202,7 @@ TEST(two_processes_never_both_have_a_call_and_never_neither)
     pair_close(&p);
 }
 
-TEST(what_runs_and_what_should_end_is_known_to_both_sides)
+TEST(cancel_applies_to_the_running_call_only)
 {
     pair p;
 
@@ -209,7 +211,7 @@ TEST(what_runs_and_what_should_end_is_known_to_both_sides)
     CHECK(!gp_link_canceled(p.worker));
     gp_link_set_running(p.worker, 9);
     CHECK_INT(9, gp_link_running(p.client));
-    gp_link_cancel(p.client, 8); /* one that has ended meanwhile */
+    gp_link_cancel(p.client, 8); /* a call that has ended meanwhile */
     CHECK(!gp_link_canceled(p.worker));
     gp_link_cancel(p.client, 9);
     CHECK(gp_link_canceled(p.worker));
@@ -218,7 +220,7 @@ TEST(what_runs_and_what_should_end_is_known_to_both_sides)
     pair_close(&p);
 }
 
-TEST(a_segment_that_is_not_ours_is_refused)
+TEST(foreign_segments_are_refused)
 {
     gp_link *link = NULL;
     gp_error err;
@@ -232,9 +234,9 @@ TEST(a_segment_that_is_not_ours_is_refused)
     close(plain);
 }
 
-/* ---- a side that writes what it likes ---- */
+/* ---- corrupt segments ---- */
 
-TEST(any_damage_to_the_segment_is_an_error_or_harmless_never_a_crash)
+TEST(corrupt_segments_never_crash_the_peer)
 {
     pair p;
     uint64_t state = 88172645463325252u;
@@ -249,7 +251,7 @@ TEST(any_damage_to_the_segment_is_an_error_or_harmless_never_a_crash)
         REQUIRE(memory != MAP_FAILED);
         for (uint64_t i = 0; i < 20; i++)
             send_call(p.client, i + 1, (size_t)(i * 97));
-        for (int i = 0; i < 6; i++) { /* the header and the first records are where it hurts */
+        for (int i = 0; i < 6; i++) { /* corrupt the header and the first records */
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             size_t at = i < 3 ? state % 1024 & ~(size_t)7 : 4096 + state % 8192;
 
@@ -282,12 +284,14 @@ TEST(any_damage_to_the_segment_is_an_error_or_harmless_never_a_crash)
 
 enum { EXCHANGED = 30000 };
 
+/* State of the thread that acts as the worker. */
 typedef struct server {
     gp_link *link;
     uint64_t taken, revoked;
 } server;
 
-/* Answers every call with its number, the payload's length and now and then a payload of its own. */
+/* Worker thread: answer each call with the id and payload length, and a payload whose length
+ * depends on the id. Call id 0 ends the thread. */
 static void *serve(void *context)
 {
     server *s = context;
@@ -322,7 +326,8 @@ static void *serve(void *context)
     }
 }
 
-/* Reads what is there, or sleeps until something is; the ids must come in order.  False: nothing for a minute. */
+/* Read all pending answers, or with `wait` sleep until one arrives. Return false if an answer is
+ * wrong or out of order, or if none arrives within a minute. */
 static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
 {
     const void *record;
@@ -351,7 +356,7 @@ static bool take_answers(pair *p, uint64_t *got, uint64_t sent, bool wait)
     return true;
 }
 
-TEST(calls_and_answers_cross_between_threads_without_loss_and_no_sleep_is_for_ever)
+TEST(threads_exchange_calls_without_loss_or_lost_wakeups)
 {
     pair p;
     server s = { 0 };
@@ -399,7 +404,7 @@ static void *wake_later(void *context)
     return NULL;
 }
 
-TEST(a_worker_that_waits_is_woken_or_goes_on_when_the_time_is_over)
+TEST(wait_ends_by_wakeup_or_timeout)
 {
     pair p;
     pthread_t thread;
@@ -409,9 +414,9 @@ TEST(a_worker_that_waits_is_woken_or_goes_on_when_the_time_is_over)
     gp_link_wait(p.worker, 10000000);
     CHECK(gp_now_ms() - begun >= 9);
     pthread_create(&thread, NULL, wake_later, p.worker);
-    gp_link_wait(p.worker, -1); /* would be for ever */
+    gp_link_wait(p.worker, -1); /* would block forever without the wake-up */
     pthread_join(thread, NULL);
-    gp_link_wake(p.worker); /* remembered for the next wait */
+    gp_link_wake(p.worker); /* remembered until the next wait */
     gp_link_wait(p.worker, -1);
     pair_close(&p);
 }

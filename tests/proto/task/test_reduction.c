@@ -1,9 +1,11 @@
-/* The tree of a reduction against a plain recursion, for random cuts into chunks and random orders of arrival. */
+/* Reduction tree compared with a plain recursion, for random chunk boundaries and random orders of
+ * arrival. */
 #include "proto/task/reduction.h"
 
 #include "tests/gp_test.h"
 
-/* ---- a combination that is neither commutative nor associative: it shows the shape of the tree ---- */
+/* ---- a combine function that is neither commutative nor associative, to detect a wrong tree shape
+ * ---- */
 
 typedef uint64_t shape;
 
@@ -37,7 +39,7 @@ static void combine(void *context, void *into, const void *from, size_t bytes)
     (*calls)++;
 }
 
-/* As the header says it. */
+/* Combine the groups of a node by recursion, as reduction.h defines it. */
 static shape reference(gp_tree_node node, uint64_t groups)
 {
     gp_tree_node left = { node.level - 1, node.index * 2 }, right = { node.level - 1, node.index * 2 + 1 };
@@ -65,7 +67,8 @@ static uint64_t random_below(uint64_t n)
     return mix(random_state++) % n;
 }
 
-/* The nodes of a random cut of `groups` into chunks, shuffled by whole chunks. */
+/* Split `groups` into random chunks, shuffle the chunks, and list the nodes that they consist
+ * of. */
 static size_t random_nodes(gp_tree_node *nodes, uint64_t groups)
 {
     uint64_t cut[1000];
@@ -94,7 +97,7 @@ static size_t random_nodes(gp_tree_node *nodes, uint64_t groups)
     return count;
 }
 
-TEST(any_cut_in_any_order_gives_the_tree_of_the_definition)
+TEST(any_chunking_and_order_yields_the_same_tree)
 {
     gp_tree_node nodes[1000];
     gp_error err;
@@ -123,7 +126,7 @@ TEST(any_cut_in_any_order_gives_the_tree_of_the_definition)
     }
 }
 
-TEST(pairs_combined_elsewhere_give_the_same)
+TEST(caller_combined_pairs_yield_the_same_tree)
 {
     gp_tree_node nodes[1000], waiting[4];
     gp_error err;
@@ -158,7 +161,7 @@ TEST(pairs_combined_elsewhere_give_the_same)
     }
 }
 
-TEST(a_part_that_comes_twice_is_refused)
+TEST(duplicate_nodes_are_refused)
 {
     unsigned calls = 0;
     shape value = 1;
@@ -195,14 +198,14 @@ static gp_status make_and_fill(gp_error *err)
     return status;
 }
 
-TEST(a_failed_allocation_leaves_the_tree_whole)
+TEST(failed_allocations_leave_the_tree_intact)
 {
     gp_error err;
 
     CHECK_EVERY_ALLOCATION(make_and_fill(&err), (void)0);
 }
 
-TEST(groups_are_as_many_as_may_be_and_depend_on_the_length_alone)
+TEST(group_size_depends_on_the_length_only)
 {
     CHECK_INT(1, gp_tree_block(1));
     CHECK_INT(1, gp_tree_block(GP_TREE_GROUPS_MAX));
@@ -212,7 +215,7 @@ TEST(groups_are_as_many_as_may_be_and_depend_on_the_length_alone)
     CHECK(gp_tree_block(GP_LOOP_ITERATIONS_MAX) >= 1u << 31);
 }
 
-TEST(every_kind_combines_and_has_an_identity)
+TEST(each_kind_combines_and_has_an_identity)
 {
     static const struct {
         gp_reduce_kind kind;
