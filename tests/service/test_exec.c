@@ -449,6 +449,44 @@ TEST(a_job_that_kills_its_worker_fails_after_three_and_the_others_are_done)
     pools_end();
 }
 
+/* Wait until a process reports a fault. Return its pid; 0: the deadline passed. */
+static pid_t await_fault(const char *fault)
+{
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    char faults[400], pattern[100];
+    const char *line;
+    int pid = 0;
+
+    snprintf(pattern, sizeof(pattern), " %s\n", fault);
+    do {
+        gp_sleep_ms(2);
+        slurp(in_root("told"), faults, sizeof(faults));
+        line = strstr(faults, pattern);
+    } while (line == NULL && gp_timeout_left(timeout) > 0);
+    while (line != NULL && line > faults && line[-1] != '\n')
+        line--;
+    return line != NULL && sscanf(line, "%d", &pid) == 1 ? pid : 0;
+}
+
+/* The runner of the failed worker exits only after the client has attached to the replacement. */
+TEST(a_lost_command_is_attributed_to_a_worker_that_was_replaced_meanwhile)
+{
+    exec_begin();
+    exec_faulty("command-ended:1:hang@1,attached:1:stop@1.2");
+    pid_t worker = pid_of(1), child = START("spmd", "-n", "1", "--", "true"),
+          runner = await_fault("command-ended hang"), replacement;
+
+    REQUIRE(worker > 0 && runner > 0);
+    kill(worker, SIGKILL);
+    replacement = await_fault("attached stop");
+    REQUIRE(replacement > 0 && await_stopped(replacement));
+    kill(replacement, SIGCONT);
+    kill(runner, SIGKILL);
+    FINISH_CODE(255, child);
+    CHECK_CONTAINS(err, "on worker 1: worker 1 exited while it ran");
+    pools_end();
+}
+
 /* Job 3 shares its worker with three others whenever it kills the runner, until it is started alone. */
 TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
 {

@@ -43,6 +43,8 @@ typedef struct exec_running {
 typedef struct exec_runner {
     runner_state state;
     int socket;            /* -1 = none */
+    pid_t worker_pid;      /* worker process that started the runner; the slot may name its successor */
+    uint64_t worker_start; /* its start time, see gp_proc_stat */
     uint64_t correlation;  /* of the request, while ASKED */
     int64_t again_ms;      /* when to ask (again) */
     uint32_t failures;     /* since a runner of this worker last answered */
@@ -352,21 +354,22 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
         place_free(exec, rank, slot);
 }
 
-/* Return whether the worker outlived its runner. A runner whose worker exits first kills all processes of its
- * commands and only then closes its socket. The runner sees the exit when the worker's files are closed: the worker has no
- * address space then, but may not be a zombie yet. */
-static bool worker_is_alive(const gp_slot *slot)
+/* Return whether the worker that started the runner is still alive. A runner whose worker exits first kills all
+ * processes of its commands and only then closes its socket; meanwhile the lease may have been renewed with a new worker
+ * process. The runner sees the exit when the worker's files are closed: the worker has no address space then, but may
+ * not be a zombie yet. */
+static bool worker_is_alive(const exec_runner *r)
 {
     gp_proc_stat stat;
 
-    return gp_proc_stat_read(&stat, (pid_t)slot->pid) && stat.start_time == slot->start_time &&
+    return gp_proc_stat_read(&stat, r->worker_pid) && stat.start_time == r->worker_start &&
            stat.address_bytes != 0;
 }
 
 static void runner_lose(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
-    bool worker_alive = exec->pool != NULL && worker_is_alive(gp_exec_slot(exec, rank));
+    bool worker_alive = exec->pool != NULL && worker_is_alive(r);
 
     close(r->socket);
     r->socket = -1;
@@ -417,8 +420,11 @@ static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
             close(socket);
         status = gp_fail(err, GP_ESTALE, "worker %" PRIu32 " has no runner to give", slot->index);
     }
-    if (status == GP_OK)
+    if (status == GP_OK) {
         exec->runners[rank].socket = socket;
+        exec->runners[rank].worker_pid = (pid_t)slot->pid;
+        exec->runners[rank].worker_start = slot->start_time;
+    }
     return status;
 }
 
