@@ -1,4 +1,4 @@
-/* main.c -- gradpool-scheduler: arguments, the daemon's surroundings, then the shell. */
+/* gradpool-scheduler: parse the arguments, set up the daemon and run the shell. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -102,7 +102,8 @@ static void say_left_out(const gp_device_list *list)
                    list->devices[i].name, why);
 }
 
-/* The GPUs, unless none are wanted; a driver that hangs or crashes leaves CPU workers, and says so. */
+/* Find the GPUs unless the request is "cpu". If the driver hangs or crashes, log it; the pool then
+ * has CPU workers only. */
 static void find_devices(gp_device_list *out, const gp_plan_request *request, const char *program)
 {
     gp_error err;
@@ -116,7 +117,8 @@ static void find_devices(gp_device_list *out, const gp_plan_request *request, co
     snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
 }
 
-/* After one that died the pool goes on as it was, if its workers live or nothing else is asked for. */
+/* Resume the pool of a crashed scheduler with the recorded settings, unless no worker survived and
+ * the arguments request other ones. */
 static void go_on(gp_shell_options *options, gp_record *record, const gp_survivors *survivors)
 {
     const char *devices = options->request.devices;
@@ -143,6 +145,7 @@ static void go_on(gp_shell_options *options, gp_record *record, const gp_survivo
     options->listen = record->listen[0] != '\0' ? record->listen : NULL;
 }
 
+/* Take the pool lock, find surviving workers and devices, and run the pool until it shuts down. */
 static gp_status serve(const arguments *given, gp_error *err)
 {
     gp_places places;
@@ -152,7 +155,7 @@ static gp_status serve(const arguments *given, gp_error *err)
     gp_plan_cores *cores = gp_calloc(1, sizeof(*cores));
     gp_survivors *survivors = gp_calloc(1, sizeof(*survivors));
     gp_record record = { .workers = 0 };
-    gp_buffer own; /* surroundings of the first scheduler of a pool */
+    gp_buffer own; /* attributes of the first scheduler of a pool */
     gp_shell_options options = { .places = &places,
                                  .hold = &hold,
                                  .worker_program = program,
@@ -207,7 +210,8 @@ static gp_status serve(const arguments *given, gp_error *err)
 
 /* ---- detaching ---- */
 
-/* Pass the line that the child writes to `from` on to ready_fd.  False: the child wrote none. */
+/* Forward the status line that the child writes to `from` to ready_fd. False: the child wrote
+ * none. */
 static bool line_forward(int from, int ready_fd)
 {
     char line[GP_ERROR_MESSAGE_MAX + 16];
@@ -222,8 +226,8 @@ static bool line_forward(int from, int ready_fd)
     return used > 0 && write(ready_fd, line, used) == (ssize_t)used;
 }
 
-/* Continue in a child, which is no child of the starter: a program that starts a pool through the library has no process
- * to wait for while the pool runs.  The parent reports how the start ends, then exits, and does not return from here. */
+/* Continue in a child process, so that a program that starts a pool through the library has no
+ * child to wait for. The parent reports the result of the start, then exits; it does not return. */
 static gp_status detach(arguments *given, gp_error *err)
 {
     int fds[2], state = 0;

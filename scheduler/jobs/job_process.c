@@ -63,7 +63,7 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
     fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
     if (fd < 0)
         return false;
-    if (gp_supervise_start_time(job->pid) != job->start_time) { /* the descriptor is of another process */
+    if (gp_supervise_start_time(job->pid) != job->start_time) { /* the pid has been reused */
         close(fd);
         return false;
     }
@@ -79,7 +79,7 @@ bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job)
 
 /* ---- spawning ---- */
 
-/* The variables that are ours to set; the submitter's of these names are left out. */
+/* Return whether the scheduler sets this variable. The submitter's value is dropped. */
 static bool is_ours(const char *variable)
 {
     static const char *const names[] = { "GRADPOOL_POOL=", "GRADPOOL_RUNTIME_DIR=", "GRADPOOL_STATE_DIR=" };
@@ -93,7 +93,11 @@ static bool is_ours(const char *variable)
     return false;
 }
 
-/* Texts with a NUL each as a list; `room` more entries stay free at its end.  Freed with gp_free(). */
+/* Split NUL-terminated strings into a list. Free the list with gp_free(); the strings are borrowed.
+ *   before     entries to leave free at the start
+ *   room       entries to leave free at the end
+ *   variables  skip the variables that the scheduler sets
+ *   count      set to `before` plus the number of strings */
 static char **split_texts(char *texts, size_t bytes, size_t before, size_t room, bool variables,
                           size_t *count)
 {
@@ -111,6 +115,7 @@ static char **split_texts(char *texts, size_t bytes, size_t before, size_t room,
     return list;
 }
 
+/* Create the job folder. From the second attempt on, write a separator into the log. */
 static gp_status make_folder(const gp_places *places, uint64_t job, uint32_t attempt, char *folder,
                              size_t bytes, gp_error *err)
 {
@@ -148,18 +153,19 @@ static int spawn_with(pid_t *pid, const char *program, const char *folder, const
         posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS);
     posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS + 1 : SECRETS);
     posix_spawn_file_actions_addchdir_np(&actions, directory);
-    /* A session of its own: a job that is stopped outlives its scheduler too. */
+    /* Start a new session, so that a suspended job also survives the scheduler. */
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
-/* Start the child and watch it.  GP_EIO: the message has the reason. */
+/* Spawn the child and open a pidfd. GP_EIO: cannot spawn; the message has the reason. */
 static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
                        char **arguments, char **environment, gp_error *err)
 {
     int ends[2] = { -1, -1 }, problem = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
 
     if (problem == 0)
-        problem = gp_spawn_raise(&ends[0], GATE); /* dup2() of GATE itself would leave it close-on-exec */
+        /* dup2() onto the same number would keep close-on-exec set */
+        problem = gp_spawn_raise(&ends[0], GATE);
     if (problem == 0)
         problem = spawn_with(&out->pid, program, folder, directory, ends[0], arguments, environment);
     if (ends[0] >= 0)
@@ -238,7 +244,7 @@ void gp_job_go(gp_job_process *process)
 void gp_job_signal(const gp_job_process *process, int number, bool group)
 {
     if (group)
-        kill(-process->pid, number); /* it leads a group of that number for as long as it is not reaped */
+        kill(-process->pid, number); /* the process leads a group with its pid until it is reaped */
     syscall(SYS_pidfd_send_signal, process->pidfd, number, NULL, 0);
 }
 
@@ -254,6 +260,7 @@ void gp_job_drop(gp_job_process *process)
 
 static const char unknown[] = "died, signal unknown";
 
+/* Read and parse job.json. NULL: missing, too large or malformed. */
 static gp_json *read_record(const gp_places *places, uint64_t job)
 {
     char folder[GP_TEXT_FOLDER], path[GP_TEXT_FOLDER + 16];
@@ -279,7 +286,7 @@ static gp_json *read_record(const gp_places *places, uint64_t job)
     return json;
 }
 
-/* Errors that are of the pool's death, not of the job. */
+/* Return whether the error name means that the pool failed, not the job. */
 static bool is_pool_lost(const char *error)
 {
     return strcmp(error, "GP_EPEER") == 0 || strcmp(error, "GP_ENOPOOL") == 0 ||
@@ -314,13 +321,14 @@ void gp_job_process_deinit(gp_job_process *process)
     *process = (gp_job_process){ .pidfd = -1, .gate = -1 };
 }
 
+/* Complete the result with the exit status from the kernel. */
 static void describe(const siginfo_t *info, gp_job_end *end)
 {
     end->exit = info->si_code == CLD_EXITED ? GP_JOBS_EXIT_CODE : GP_JOBS_EXIT_SIGNAL;
     end->number = info->si_status;
     if (info->si_code == CLD_EXITED) {
         if (strcmp(end->text, unknown) == 0)
-            end->text[0] = '\0'; /* it left no sentence; its exit code is shown anyway */
+            end->text[0] = '\0'; /* no message; status shows the exit code */
         return;
     }
     end->pool_lost = false;
@@ -332,14 +340,17 @@ bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *e
 {
     siginfo_t info = { .si_pid = 0 };
 
-    if (process->adopted) { /* its pidfd is readable, and that is all that can be known from the kernel */
+    /* the pidfd was readable; the kernel reports nothing else to a process that is not the
+     * parent */
+    if (process->adopted) {
         gp_job_read_end(places, process->job, process->attempt, end);
         gp_job_process_deinit(process);
         return true;
     }
     if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
         return false;
-    kill(-process->pid, SIGKILL); /* what it started goes with it; unreaped, so the number is still its own */
+    /* Kill the job's children too. The job is not reaped yet, so the process group still exists. */
+    kill(-process->pid, SIGKILL);
     waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
     gp_job_read_end(places, process->job, process->attempt, end);
     describe(&info, end);

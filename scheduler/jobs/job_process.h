@@ -1,8 +1,10 @@
-/* job_process.h -- the process of a job: spawned at a gate, watched through a pidfd, found again by a later scheduler.
+/* The process of a job: spawn it behind a gate, watch it through a pidfd, and find it again after a
+ * scheduler restart.
  *
- * The child is the `gradpool` command with the job's words, in the job's directory, with the submitter's variables and
- * a few of ours; before anything else it reads one byte from descriptor 3.  End of file there means that its pid never
- * became durable, and it ends without having done anything.  How it ended it writes itself into job.json in its folder:
+ * The child runs the `gradpool` command with the job's arguments, in the job's directory, with the
+ * submitter's environment and a few variables from the scheduler. First it reads one byte from
+ * descriptor 3. End of file there means that the journal never stored the pid, so the child exits
+ * without doing anything. The child writes its exit status to job.json in the job folder, because
  * the scheduler that started it may be gone by then. */
 #ifndef GP_JOB_PROCESS_H
 #define GP_JOB_PROCESS_H
@@ -17,39 +19,46 @@
 #include "scheduler/jobs/journal.h"
 
 typedef struct gp_job_process {
-    uint64_t job; /* 0 = none */
+    uint64_t job; /* job id; 0: none */
     uint32_t attempt;
     pid_t pid;
     uint64_t start_time;
-    int pidfd;    /* readable when it has ended */
-    int gate;     /* write end; -1 = opened, or not ours */
-    bool adopted; /* not our child */
+    int pidfd;    /* readable after the process has exited */
+    int gate;     /* write end of the gate pipe; -1: opened, or started by an earlier scheduler */
+    bool adopted; /* started by an earlier scheduler, so not a child */
 } gp_job_process;
 
-/* The folder of a job: <state>/<host>/<pool>/jobs/<id>. */
+/* Write the job folder's path, <state>/<host>/<pool>/jobs/<id>, to path. */
 void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t bytes);
 
-/* gp_job_spawn -- at the gate, in a process group of its own, standard input from /dev/null, both outputs appended to
- * `log` in the job's folder, which is made.
- * GP_ENOENT: the command, or the job's directory, is not there.  GP_EIO, GP_ENOMEM. */
+/* Spawn a job process behind the gate, in a new session. Standard input is /dev/null. Both outputs
+ * are appended to `log` in the job folder, which is created.
+ *   out      set to the new process
+ *   job      job id
+ *   attempt  attempt number, from 1
+ *   words    command, environment and directory
+ *   GP_ENOENT: the command or the job's directory does not exist
+ *   GP_EIO, GP_ENOMEM: cannot spawn */
 gp_status gp_job_spawn(gp_job_process *out, const gp_places *places, uint64_t job, uint32_t attempt,
                        const gp_journal_words *words, gp_error *err);
 
-/* Let it begin. */
+/* Open the gate: the process starts to work. */
 void gp_job_go(gp_job_process *process);
 
-/* It is not wanted: the gate closes, and it is killed. */
+/* Discard a process at the gate: close the gate and kill the process. */
 void gp_job_drop(gp_job_process *process);
 
-/* gp_job_adopt -- the process that a row names, if it is alive: same pid, same start time, same boot. */
+/* Find the process of a journal row. True: a process with the recorded pid, start time and boot id
+ * is alive. */
 bool gp_job_adopt(gp_job_process *out, const gp_jobs_job *job);
 
-/* The boot id of this machine; zeros = not known. */
+/* Get the boot id of this machine. All zeros: not available. */
 void gp_job_boot(uint8_t out[16]);
 
+/* Send a signal to the process, or to the whole process group. */
 void gp_job_signal(const gp_job_process *process, int number, bool group);
 
-/* How an attempt ended. */
+/* Result of an attempt. */
 typedef struct gp_job_end {
     gp_jobs_exit exit;
     int32_t number;
@@ -57,13 +66,13 @@ typedef struct gp_job_end {
     char text[GP_JOBS_REASON_BYTES];
 } gp_job_end;
 
-/* gp_job_reap -- true: it has ended; *process is empty afterwards. */
+/* Collect a process that has exited, and empty *process. False: the process is still running. */
 bool gp_job_reap(gp_job_process *process, const gp_places *places, gp_job_end *end);
 
-/* gp_job_read_end -- what an attempt that nobody watched says of its end; GP_JOBS_EXIT_UNKNOWN if nothing. */
+/* Read the result of an attempt from job.json. GP_JOBS_EXIT_UNKNOWN: the attempt left no result. */
 void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp_job_end *end);
 
-/* Close what is open, touch no process. */
+/* Close all descriptors without signalling the process. */
 void gp_job_process_deinit(gp_job_process *process);
 
 #endif

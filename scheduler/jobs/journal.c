@@ -1,5 +1,5 @@
-/* journal.c -- see journal.h.  It stays whole, though it is long: what is here touches SQLite or its thread, and SQLite
- * has one home. */
+/* Job journal on SQLite; journal.h describes the interface. All code that touches SQLite or the
+ * writer thread is in this file, because a foreign library has one home. */
 #include "scheduler/jobs/journal.h"
 
 #include <assert.h>
@@ -25,7 +25,7 @@
 enum {
     APPLICATION_ID = 0x47504a31, /* "GPJ1" */
     FORMAT = 1,
-    BATCH_MAX = 8192, /* operations of one commit */
+    BATCH_MAX = 8192, /* maximum operations per commit */
     FOLDER_DESCRIPTORS = 8,
 };
 
@@ -39,8 +39,8 @@ typedef struct operation {
     uint64_t number;
     uint32_t attempt;
     gp_jobs_job job;
-    gp_journal_words words; /* of INSERT */
-    char *folder;           /* of DELETE */
+    gp_journal_words words; /* only for INSERT */
+    char *folder;           /* only for DELETE */
     size_t bytes;
 } operation;
 
@@ -57,15 +57,15 @@ struct gp_journal {
     sqlite3_stmt *statements[STATEMENTS];
     pthread_t thread;
     bool started;
-    int event; /* eventfd: reports wait */
+    int event; /* eventfd: reports are pending */
     pthread_mutex_t lock;
     pthread_cond_t asked;
-    /* Under the lock. */
+    /* The lock protects all fields from here on. */
     operation *first, **last;
     size_t waiting_bytes;
     bool closing;
     report *reports, **reports_last;
-    gp_journal_report persisted; /* merged: only the largest number counts */
+    gp_journal_report persisted; /* merged: only the largest number matters */
     bool failed;
     gp_error failure;
     bool failure_told;
@@ -82,6 +82,7 @@ void gp_journal_words_deinit(gp_journal_words *words)
 
 /* ---- errors ---- */
 
+/* Translate an SQLite error into a gp_status and a message with a remedy. */
 static gp_status database_fail(gp_journal *journal, int code, gp_error *err)
 {
     const char *why = journal->database != NULL ? sqlite3_errmsg(journal->database) : sqlite3_errstr(code);
@@ -141,7 +142,7 @@ static gp_status read_number(gp_journal *journal, const char *sql, int64_t *out,
 
 /* ---- opening ---- */
 
-/* An fsync there may mean nothing, and locks may not be locks. */
+/* Refuse network file systems: fsync and locks may have no effect there. */
 static gp_status refuse_network(const char *directory, gp_error *err)
 {
     static const struct {
@@ -169,7 +170,8 @@ static gp_status refuse_network(const char *directory, gp_error *err)
 
 static const char schema[] =
     "CREATE TABLE jobs ("
-    "  id INTEGER PRIMARY KEY AUTOINCREMENT," /* its counter outlives the rows: no id comes twice */
+    /* AUTOINCREMENT: ids are never reused, even after all rows are deleted */
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT,"
     "  submitter BLOB NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, command TEXT NOT NULL,"
     "  priority INTEGER NOT NULL, state INTEGER NOT NULL, attempts INTEGER NOT NULL, cancel INTEGER NOT NULL,"
     "  pid INTEGER NOT NULL, start_time INTEGER NOT NULL, boot BLOB NOT NULL,"
@@ -178,6 +180,8 @@ static const char schema[] =
     "  words BLOB NOT NULL, environment BLOB NOT NULL, directory TEXT NOT NULL, umask INTEGER NOT NULL,"
     "  UNIQUE (submitter, seq));";
 
+/* Create the schema in an empty database, or check the format of an existing one.
+ *   GP_EVERSION: the file belongs to another program or version */
 static gp_status check_format(gp_journal *journal, gp_error *err)
 {
     int64_t application = 0, version = 0, tables = 0;
@@ -251,13 +255,14 @@ static gp_status open_database(gp_journal *journal, gp_error *err)
 
     if (status == GP_OK)
         sqlite3_extended_result_codes(journal->database, 1);
-    if (status == GP_OK) /* exclusive first: the log then needs no shared memory */
+    if (status == GP_OK) /* EXCLUSIVE first: then the write-ahead log needs no shared memory */
         status = run_sql(journal,
                          "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; "
                          "PRAGMA synchronous=FULL; PRAGMA trusted_schema=OFF",
                          err);
     if (status == GP_OK)
-        status = run_sql(journal, "BEGIN EXCLUSIVE; COMMIT", err); /* takes the lock for life */
+        /* takes the lock until the connection closes */
+        status = run_sql(journal, "BEGIN EXCLUSIVE; COMMIT", err);
     if (status == GP_OK)
         status = check_format(journal, err);
     return status == GP_OK ? prepare_statements(journal, err) : status;
@@ -303,7 +308,7 @@ static void bind_row(sqlite3_stmt *statement, const gp_jobs_job *job)
     sqlite3_bind_text(statement, 4, job->name, -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 5, job->command, -1, SQLITE_STATIC);
     sqlite3_bind_int(statement, 6, job->priority);
-    /* At the gate counts as running: see jobs.h. */
+    /* A job at the gate is stored as running, see jobs.h. */
     sqlite3_bind_int(statement, 7, job->state == GP_JOBS_STARTING ? GP_JOBS_RUNNING : job->state);
     sqlite3_bind_int64(statement, 8, job->attempts);
     sqlite3_bind_int(statement, 9, job->cancel);
@@ -430,7 +435,7 @@ static int apply(gp_journal *journal, const operation *op)
     return step_and_reset(statement);
 }
 
-/* A copy of a blob, never NULL but without memory. */
+/* Copy a blob. Never NULL, except when out of memory. */
 static char *copy_column(sqlite3_stmt *statement, int column, size_t *bytes)
 {
     const void *data = sqlite3_column_blob(statement, column);
@@ -455,7 +460,8 @@ static void push_report(gp_journal *journal, report *made)
     (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
 }
 
-/* GP_OK: a report is on its way, of words or of why not. */
+/* Read a job's command and push a report: the words, or why they are missing. Return an SQLite
+ * error code. */
 static int fetch(gp_journal *journal, const operation *op)
 {
     sqlite3_stmt *statement = journal->statements[STATEMENT_FETCH];
@@ -524,6 +530,7 @@ static void free_operations(operation *op)
     }
 }
 
+/* Log an SQLite error and end the journal. */
 static void fail(gp_journal *journal, int code)
 {
     gp_error error;
@@ -531,7 +538,7 @@ static void fail(gp_journal *journal, int code)
     database_fail(journal, code, &error);
     gp_log(GP_LOG_ERROR, "journal-failed", "%s", error.message);
     sqlite3_exec(journal->database, "ROLLBACK", NULL, NULL, NULL);
-    /* What is on the disk stays as it is: closing must not carry the log into the database. */
+    /* Keep the files as they are: closing must not copy the log into the database. */
     sqlite3_db_config(journal->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     pthread_mutex_lock(&journal->lock);
     journal->failed = true;
@@ -540,14 +547,14 @@ static void fail(gp_journal *journal, int code)
     (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
 }
 
-/* One commit of all that waits. */
+/* Apply a batch of operations in one commit, then remove the folders of deleted jobs. */
 static void write_batch(gp_journal *journal, const operation *batch)
 {
     uint64_t number = 0, rows = 0;
     int code = SQLITE_OK;
 
     for (const operation *op = batch; op != NULL && code == SQLITE_OK; op = op->next) {
-        if (op->kind == FETCH) { /* its row is of an earlier commit, or of this one */
+        if (op->kind == FETCH) { /* the row belongs to an earlier commit, or to this one */
             code = fetch(journal, op);
             continue;
         }
@@ -575,7 +582,7 @@ static void write_batch(gp_journal *journal, const operation *batch)
     }
 }
 
-/* Up to BATCH_MAX operations, cut from the queue. */
+/* Take up to BATCH_MAX operations from the queue. */
 static operation *take_batch(gp_journal *journal)
 {
     operation *batch = journal->first, **end = &journal->first;
@@ -656,6 +663,7 @@ void gp_journal_close(gp_journal *journal)
 
 /* ---- asking ---- */
 
+/* Queue an operation and wake the writer thread. op NULL: out of memory. */
 static gp_status ask(gp_journal *journal, operation *op, gp_error *err)
 {
     if (op == NULL)
@@ -729,7 +737,7 @@ gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, 
     operation *op = new_operation(DELETE, number, job);
 
     if (op != NULL && folder != NULL)
-        op->folder = gp_strdup(folder); /* without memory the folder stays, which hurts nobody */
+        op->folder = gp_strdup(folder); /* out of memory: the folder remains, which does no harm */
     return ask(journal, op, err);
 }
 
@@ -766,7 +774,7 @@ void gp_journal_next(gp_journal *journal, gp_journal_report *out)
     *out = (gp_journal_report){ .kind = GP_JOURNAL_NOTHING };
     pthread_mutex_lock(&journal->lock);
     first = journal->reports;
-    if (journal->persisted.kind != GP_JOURNAL_NOTHING) { /* before what was fetched later */
+    if (journal->persisted.kind != GP_JOURNAL_NOTHING) { /* before rows that were fetched later */
         *out = journal->persisted;
         journal->persisted.kind = GP_JOURNAL_NOTHING;
     } else if (first != NULL) {
@@ -779,7 +787,7 @@ void gp_journal_next(gp_journal *journal, gp_journal_report *out)
         journal->failure_told = true;
         out->kind = GP_JOURNAL_FAILED;
         out->error = journal->failure;
-    } else { /* under the lock: what is pushed from now on wakes again */
+    } else { /* under the lock: a later push wakes the reader again */
         (void)!read(journal->event, &ignored, sizeof(ignored));
     }
     pthread_mutex_unlock(&journal->lock);

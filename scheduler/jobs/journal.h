@@ -1,11 +1,14 @@
-/* journal.h -- jobs on disk: an SQLite file of its own thread.  The only file that knows SQLite is journal.c.
+/* Job journal: jobs in an SQLite database, written by a separate thread. Only journal.c uses
+ * SQLite.
  *
- * `<directory>/jobs.db`, one connection, exclusive lock, write-ahead log, synchronous=FULL.  A commit costs an fsync
- * (milliseconds), so whatever is asked while one commit is under way shares the next: group commit without a timer.
+ * The database is `<directory>/jobs.db`, with one connection, an exclusive lock, a write-ahead log
+ * and synchronous=FULL. A commit costs an fsync, which takes milliseconds. Requests that arrive
+ * during a commit share the next one: group commit without a timer.
  *
- * The thread that opened it asks (gp_journal_insert, ...) and, when gp_journal_fd() is readable, takes reports
- * (gp_journal_next).  The first error of the file ends the journal: nothing is tried again, because after a failed
- * fsync nobody knows what is on the disk; the file keeps the state that was last acknowledged. */
+ * The thread that opened the journal queues operations with gp_journal_insert() and so on. When
+ * gp_journal_fd() is readable, it collects reports with gp_journal_next(). The first I/O error ends
+ * the journal without retries, because the state of the disk after a failed fsync is unknown. The
+ * file keeps the state that was last acknowledged. */
 #ifndef GP_JOURNAL_H
 #define GP_JOURNAL_H
 
@@ -18,51 +21,58 @@
 
 typedef struct gp_journal gp_journal;
 
-/* What a job's process is made of.  Words and variables end with a NUL each, one behind the other. */
+/* Command line, environment and directory of a job's process. Arguments and variables are
+ * NUL-terminated strings, stored one after the other. */
 typedef struct gp_journal_words {
-    char *words, *environment, *directory; /* owned; directory is one text */
+    char *words, *environment, *directory; /* owned by this struct; directory is a single string */
     size_t words_bytes, environment_bytes;
     uint32_t umask;
 } gp_journal_words;
 
 void gp_journal_words_deinit(gp_journal_words *words);
 
-/* gp_journal_open -- the database in that directory, made if it is missing.
- *   out  released with gp_journal_close()
- * GP_EUNSUPPORTED: the directory is on a network file system.  GP_EBUSY: another process has it open.  GP_ECORRUPT:
- * damaged.  GP_EVERSION: not ours, or of a newer version.  GP_EIO.  Each names the file and the fix; nothing is
- * deleted. */
+/* Open the database in a directory; create it if it is missing. Nothing is ever deleted. Close *out
+ * with gp_journal_close().
+ *   GP_EUNSUPPORTED: the directory is on a network file system
+ *   GP_EBUSY: another process has the database open
+ *   GP_ECORRUPT: the database is damaged
+ *   GP_EVERSION: the file has another format or a newer version
+ *   GP_EIO: cannot read or write */
 gp_status gp_journal_open(gp_journal **out, const char *directory, gp_error *err);
 
-/* gp_journal_load -- every job, in the order of ids, and the next id; before gp_journal_start(). */
+/* Call `each` for every job in id order, and set *next_id to the next free id. Call this before
+ * gp_journal_start(). */
 gp_status gp_journal_load(gp_journal *journal,
                           gp_status (*each)(void *context, const gp_jobs_job *row, gp_error *err),
                           void *context, uint64_t *next_id, gp_error *err);
 
-/* gp_journal_start -- the thread. */
+/* Start the writer thread. */
 gp_status gp_journal_start(gp_journal *journal, gp_error *err);
 
-/* gp_journal_close -- what was asked is done first.  Accepts NULL. */
+/* Finish the queued operations and close the database. NULL is allowed. */
 void gp_journal_close(gp_journal *journal);
 
-/* Queue an operation; its data is copied, and numbers never decrease. The queue has no limit of its own: callers refuse
- * new jobs while gp_journal_full(), and updates and deletes of known jobs are always queued.  GP_ENOMEM. */
+/* Queue an operation; the data is copied, and numbers never decrease. The queue itself has no
+ * limit: callers refuse new jobs while gp_journal_full(), and always queue updates and deletes of
+ * known jobs. GP_ENOMEM: out of memory. */
 gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,
                             const gp_journal_words *words, gp_error *err);
 gp_status gp_journal_update(gp_journal *journal, uint64_t number, const gp_jobs_job *job, gp_error *err);
-/* Also removes the folder, if it is not NULL, once the row is gone for good. */
+
+/* Queue a row deletion. After it is durable, also remove `folder`, unless NULL. */
 gp_status gp_journal_delete(gp_journal *journal, uint64_t number, uint64_t job, const char *folder,
                             gp_error *err);
-/* Answered by a report with the words. */
+
+/* Queue a read of a job's command. The reply is a report with the words. */
 gp_status gp_journal_fetch(gp_journal *journal, uint64_t job, uint32_t attempt, gp_error *err);
 
-/* So many bytes wait to be written that no insert is taken. */
+/* Return whether too many bytes are queued to accept another insert. */
 bool gp_journal_full(gp_journal *journal);
 
 typedef enum gp_journal_report_kind {
     GP_JOURNAL_NOTHING,
-    GP_JOURNAL_PERSISTED, /* number: it and all before it are on the disk */
-    GP_JOURNAL_FETCHED,   /* job, attempt, words (the receiver's now) */
+    GP_JOURNAL_PERSISTED, /* number: this operation and all earlier ones are durable */
+    GP_JOURNAL_FETCHED,   /* job, attempt, words (owned by the receiver) */
     GP_JOURNAL_UNFETCHED, /* job, attempt, error */
     GP_JOURNAL_FAILED,    /* error; the last report */
 } gp_journal_report_kind;
@@ -75,7 +85,9 @@ typedef struct gp_journal_report {
     gp_error error;
 } gp_journal_report;
 
-int gp_journal_fd(const gp_journal *journal); /* POLLIN: reports wait */
+int gp_journal_fd(const gp_journal *journal); /* readable: reports are pending */
+
+/* Get the next report. GP_JOURNAL_NOTHING: no report is pending. */
 void gp_journal_next(gp_journal *journal, gp_journal_report *out);
 
 /* Commits and rows written since the start, for the log and the benchmarks. */

@@ -13,7 +13,8 @@
 
 /* ---- cores ---- */
 
-/* The lowest hyperthread of the core that this one is a part of: equal for all of them. */
+/* Return the lowest hyperthread on the same physical core. All hyperthreads of a core have the same
+ * result. */
 static uint16_t first_sibling(uint16_t core)
 {
     char path[96], text[128];
@@ -78,7 +79,8 @@ char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint
 
 /* ---- slots ---- */
 
-/* Worker s of count gets an equal share of the cores; more workers than cores share them all. */
+/* Assign worker s of count an equal share of the cores. If there are more workers than cores, all
+ * workers share all cores. */
 static void give_cores(gp_core_slot_config *slot, uint32_t s, uint32_t count, const gp_plan_cores *cores)
 {
     uint32_t each = cores->count / count;
@@ -109,6 +111,7 @@ static void fill_gpu(gp_core_slot_config *slot, const gp_device *device)
     snprintf(slot->label, sizeof(slot->label), "GPU %u, %.40s", device->index, device->name);
 }
 
+/* Find a GPU by index, "cuda:N" or UUID. NULL: no such GPU. */
 static const gp_device *find_gpu(const gp_device_list *devices, const char *name)
 {
     for (uint32_t i = 0; i < devices->count; i++) {
@@ -124,7 +127,10 @@ static const gp_device *find_gpu(const gp_device_list *devices, const char *name
     return NULL;
 }
 
-/* The GPUs of the request, in its order; none for "cpu" and for auto where none can be used. */
+/* Find the requested GPUs, in request order. The result is empty for "cpu", and for "auto" on a
+ * machine without usable GPU.
+ *   GP_ENODEV: unknown or unusable device
+ *   GP_EINVAL: duplicate device, too many devices or an empty list */
 static gp_status choose_gpus(const gp_device *chosen[GP_CORE_SLOTS_MAX], uint32_t *count,
                              const gp_plan_request *request, const gp_device_list *devices, gp_error *err)
 {

@@ -22,9 +22,10 @@
 
 extern char **environ;
 
-enum { SECRETS_FD = 3 }; /* a worker's */
+enum { SECRETS_FD = 3 }; /* descriptor number in the worker */
 
-/* What the variable names, else a program of that name in one of the folders seen from our own. */
+/* Find an executable: the path in an environment variable, or else a file in one of the folders
+ * relative to this executable. */
 static gp_status find_program(char *path, size_t bytes, const char *name, const char *variable,
                               const char *const *folders, gp_error *err)
 {
@@ -62,7 +63,8 @@ gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err)
                         (const char *const[]){ "", "../bin/", "../../bin/", NULL }, err);
 }
 
-/* Our environment, with the GPU chosen where it is one.  The array is the caller's to free; texts are borrowed. */
+/* Build the worker environment: the environment of this process without hidden secrets, plus the
+ * GPU selection. The caller frees the array; the strings are borrowed. */
 static char **make_environment(const gp_core_slot_config *config, char *visible, char *order, char *secrets)
 {
     size_t count = 0, kept = 0;
@@ -89,6 +91,7 @@ static char **make_environment(const gp_core_slot_config *config, char *visible,
     return list;
 }
 
+/* Spawn with standard input from /dev/null and both outputs appended to the log. */
 static int spawn_with(pid_t *pid, const char *program, const char *log, char **arguments, char **environment)
 {
     posix_spawn_file_actions_t actions;
@@ -98,14 +101,15 @@ static int spawn_with(pid_t *pid, const char *program, const char *log, char **a
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    /* Ours are close-on-exec, but ZeroMQ's threads make some without asking us. */
+    /* Descriptors of this process are close-on-exec, but the ZeroMQ threads create some that are
+     * not. */
     if (gp_secrets_fd() >= 0)
         posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS_FD);
     posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
-/* posix_spawn() promises not to write to its arguments, and asks for char * even so. */
+/* posix_spawn() does not modify the arguments, but the prototype takes char *. */
 static char *text(const char *constant)
 {
     return (char *)(uintptr_t)constant;
@@ -152,13 +156,13 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
     problem = spawn_with(&out->pid, program, config->log, arguments, environment);
     gp_free(environment);
     if (problem == 0) {
-        out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* close-on-exec by itself */
+        out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* pidfds are close-on-exec */
         if (out->pidfd >= 0) {
             gp_memory_kills_begin(&out->kills, (uint32_t)out->pid);
             return GP_OK;
         }
         problem = errno;
-        kill(out->pid, SIGKILL); /* a child that cannot be watched is no worker */
+        kill(out->pid, SIGKILL); /* a worker that cannot be watched is useless */
         waitpid(out->pid, NULL, 0);
     }
     out->pid = 0;
@@ -178,14 +182,17 @@ void gp_supervise_kill(const gp_child *child)
     if (child->pid == 0)
         return;
     if (child->adopted) {
-        syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0); /* fails only when it is dead */
+        /* fails only if the process has exited */
+        syscall(SYS_pidfd_send_signal, child->pidfd, SIGKILL, NULL, 0);
         return;
     }
     kill(-child->pid, SIGKILL);
-    kill(child->pid, SIGKILL); /* should it have left its group; unreaped, so the pid is still its own */
+    /* in case it left the group; it is not reaped yet, so the pid is still valid */
+    kill(child->pid, SIGKILL);
 }
 
-/* The exit status goes to the child's parent; the kernel's count of kills is all that is left to see here. */
+/* Collect a worker started by an earlier scheduler. Only the parent receives the exit status. The
+ * out-of-memory kill counter is the only hint available here. */
 static bool reap_adopted(gp_child *child, gp_core_event *event)
 {
     struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
@@ -208,7 +215,9 @@ bool gp_supervise_reap(gp_child *child, gp_core_event *event)
     if (child->pid == 0 || waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return false;
-    kill(-child->pid, SIGKILL); /* what it started goes with it; unreaped, so the number is still its own */
+    /* Kill the worker's children too. The worker is not reaped yet, so the process group still
+     * exists. */
+    kill(-child->pid, SIGKILL);
     waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
     event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
     event->number = info.si_status;

@@ -1,4 +1,5 @@
-/* supervise.h -- worker processes: spawned, watched through a pidfd, killed, and asked what they died of. */
+/* Worker processes: spawn them, watch them through pidfds, kill them and find out why they
+ * exited. */
 #ifndef GP_SUPERVISE_H
 #define GP_SUPERVISE_H
 
@@ -11,37 +12,41 @@
 #include "scheduler/core/core.h"
 
 typedef struct gp_child {
-    pid_t pid; /* 0 = none */
-    int pidfd; /* readable when it has ended; -1 = none */
+    pid_t pid; /* process id; 0: no process */
+    int pidfd; /* readable after the process has exited; -1: none */
     uint32_t incarnation;
-    bool adopted;          /* a child of an earlier scheduler: the signal that it dies of cannot be known */
-    gp_memory_kills kills; /* watched with each beat of a worker */
+    bool adopted;          /* started by an earlier scheduler, so the exit status is not available here */
+    gp_memory_kills kills; /* out-of-memory kill counter of the cgroup, sampled at each heartbeat */
 } gp_child;
 
-/* gp_supervise_program -- the worker's executable: $GRADPOOL_WORKER, or gradpool-worker beside our own, or in
- * ../libexec/gradpool.  GP_ENOENT names where it was looked for. */
+/* Find the worker executable: $GRADPOOL_WORKER, or gradpool-worker next to this executable or in
+ * ../libexec/gradpool.
+ *   GP_ENOENT: not found; the message lists the places searched */
 gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err);
 
-/* gp_supervise_client -- the command that jobs run: $GRADPOOL_CLIENT, or gradpool beside us or in ../bin. */
+/* Find the command that runs jobs: $GRADPOOL_CLIENT, or gradpool next to this executable or in
+ * ../bin. */
 gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err);
 
-/* gp_supervise_spawn -- a worker in its own process group, all signals at their defaults, no descriptor of ours, its
- * output appended to config->log.
- *   index  of the slot, from 0
- * GP_EIO; errno stays set. */
+/* Spawn a worker in a new session with default signal handlers. It inherits no descriptor except
+ * the pool secrets. Its output is appended to config->log.
+ *   index        slot number, from 0
+ *   incarnation  number of this process in the slot
+ *   GP_EIO: cannot spawn; errno is set */
 gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *pool,
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
                              gp_error *err);
 
-/* Field 22 of /proc/PID/stat, in clock ticks since boot: with the pid it names a process for ever.  0 = there is none. */
+/* Return field 22 of /proc/PID/stat: the start time in clock ticks since boot. With the pid, it
+ * identifies a process uniquely. 0: no such process. */
 uint64_t gp_supervise_start_time(pid_t pid);
 
-/* SIGKILL to the process and its group; of an adopted one to the process alone: what it started ends with it by itself,
- * and the number of its group may be another's by now. */
+/* Send SIGKILL to the worker and its process group. An adopted worker is killed alone: its children
+ * exit by themselves, and the group number may have been reused. */
 void gp_supervise_kill(const gp_child *child);
 
-/* gp_supervise_reap -- set event->death, ->number and ->out_of_memory to the cause of its end; *child is empty
- * afterwards.  False: it has not ended. */
+/* Collect an exited worker: set event->death, number and out_of_memory, and empty *child. False:
+ * the worker has not exited. */
 bool gp_supervise_reap(gp_child *child, gp_core_event *event);
 
 #endif

@@ -24,7 +24,8 @@ extern char **environ;
 
 /* ---- always the same ---- */
 
-/* The leader of a process group, who cannot have a session of its own, gives up the terminal alone. */
+/* Detach from the terminal. The leader of a process group cannot start a session, so it only gives
+ * up the terminal. */
 static void leave_terminal(void)
 {
     int terminal = setsid() >= 0 ? -1 : open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -45,10 +46,10 @@ void gp_surroundings_detach(void)
     if (chdir("/") != 0)
         gp_log(GP_LOG_WARN, "start-note", "cannot leave the working directory: %s", strerror(errno));
     for (int number = 1; number < NSIG;
-         number++) /* SIGCHLD above all: children of who ignores it cannot be waited for */
+         number++) /* especially SIGCHLD: a process that ignores it cannot wait for children */
         signal(number, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write over the limit of file sizes is an error like others */
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the file size limit then fails with an error */
     gp_daemon_signals(&set);
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
@@ -57,7 +58,7 @@ void gp_surroundings_detach(void)
 
 enum { LIMITS = 9, CORES_TEXT = 8192 };
 
-/* Named as by prlimit(1). */
+/* Names as in prlimit(1). */
 static const struct limit {
     const char *name;
     __rlimit_resource_t resource;
@@ -67,14 +68,15 @@ static const struct limit {
     { "nofile", RLIMIT_NOFILE }, { "nproc", RLIMIT_NPROC }, { "stack", RLIMIT_STACK },
 };
 
-/* What the loader, the libraries of workers and the daemons look at; one that ends with _ stands for all that begin so. */
+/* Environment variables that the loader, the worker libraries and the daemons read. A name that
+ * ends with _ is a prefix. */
 static const char *const kept[] = {
     "PATH",       "HOME",    "LANG",  "LC_",    "TZ",      "TMPDIR",   "LD_LIBRARY_PATH",
     "LD_PRELOAD", "OMP_",    "GOMP_", "KMP_",   "ONEDNN_", "DNNL_",    "OPENBLAS_",
     "CUDA_",      "NVIDIA_", "NCCL_", "CUDNN_", "XDG_",    "GRADPOOL_"
 };
 
-/* Of those: what is said anew at each start. */
+/* Exceptions: variables that each start sets again. */
 static const char *const own[] = { "GRADPOOL_FAULT", "GRADPOOL_FAULT_TOLD", "GRADPOOL_POOL",
                                    GP_SECRETS_FD_VARIABLE };
 
@@ -90,6 +92,7 @@ static bool is_named(const char *variable, const char *const *names, size_t coun
     return false;
 }
 
+/* Return whether a variable is recorded for the next scheduler. */
 static bool is_kept(const char *variable)
 {
     return is_named(variable, kept, sizeof(kept) / sizeof(kept[0]), true) &&
@@ -108,7 +111,7 @@ static int oom_score(void)
     return got > 0 ? atoi(text) : 0;
 }
 
-/* "0-3,8", as the kernel writes it; false: not told. */
+/* Read the allowed cores, such as "0-3,8", from /proc. False: not available. */
 static bool allowed_cores(char *text, size_t bytes)
 {
     static const char name[] = "Cpus_allowed_list:\t";
@@ -149,7 +152,7 @@ gp_status gp_surroundings_write(gp_buffer *out, gp_error *err)
     return status;
 }
 
-/* Bits of a list "0-3,8". */
+/* Parse a core list such as "0-3,8" into a CPU set. False: malformed list. */
 static bool cores_parse(cpu_set_t *set, size_t bytes, const char *list)
 {
     CPU_ZERO_S(bytes, set);
@@ -225,7 +228,7 @@ static void restore_limit(const char *line)
     }
 }
 
-/* Variables that the first one did not have go, too. */
+/* Unset all kept variables, so that those missing from the record do not remain. */
 static void forget_variables(void)
 {
     for (char **variable = environ; *variable != NULL;) {
@@ -237,7 +240,7 @@ static void forget_variables(void)
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)length, *variable);
-        unsetenv(name); /* the next one stands here now */
+        unsetenv(name); /* the next variable moves to this position */
     }
 }
 

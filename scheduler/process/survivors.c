@@ -15,7 +15,8 @@
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 
-/* A connection to the door and the pid of its listener; -1 with errno: nobody of ours. */
+/* Connect to a control socket and get the listener's pid. -1 with errno set: no process of this
+ * user listens. */
 static int knock(const char *path, pid_t *pid)
 {
     struct sockaddr_un address;
@@ -39,6 +40,7 @@ static int knock(const char *path, pid_t *pid)
     return -1;
 }
 
+/* Return whether the peer has closed the connection. */
 static bool hung_up(int fd)
 {
     struct pollfd entry = { .fd = fd, .events = POLLRDHUP };
@@ -46,7 +48,8 @@ static bool hung_up(int fd)
     return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
 }
 
-/* The pidfd is opened while the connection stands, so it is of the process that listens, whoever gets the pid later. */
+/* Connect to a worker and open its pidfd. The connection is checked again afterwards: if it is
+ * still open, the pid was not reused before the pidfd was opened. */
 static bool hold(gp_survivor *out, const char *path)
 {
     pid_t pid = 0;
@@ -76,7 +79,8 @@ static void forget(gp_survivor *survivor)
     survivor->door = survivor->child.pidfd = -1;
 }
 
-/* Of two in a slot the younger counts; the other is called too, is refused, and ends. */
+/* Add a worker. If two workers claim one slot, the higher incarnation wins and the other is
+ * killed. */
 static void keep(gp_survivors *survivors, gp_survivor *found)
 {
     for (uint32_t i = 0; i < survivors->count; i++) {
@@ -92,9 +96,11 @@ static void keep(gp_survivors *survivors, gp_survivor *found)
         forget(found);
         return;
     }
-    survivors->workers[survivors->count++] = *found; /* slots are fewer than places */
+    survivors->workers[survivors->count++] = *found; /* cannot overflow: one entry per slot */
 }
 
+/* Check one directory entry: add the worker behind a control socket, or remove the sockets if no
+ * process listens. */
 static void look_at(gp_survivors *survivors, const gp_places *places, const char *name)
 {
     gp_survivor found = { .door = -1, .child = { .pidfd = -1, .adopted = true } };
@@ -107,7 +113,7 @@ static void look_at(gp_survivors *survivors, const gp_places *places, const char
         return;
     gp_places_worker_door(places, index, incarnation, path);
     if (strcmp(path + strlen(path) - strlen(name), name) != 0)
-        return; /* "w01.1.door" is no name of ours */
+        return; /* not a canonical name, such as "w01.1.door" */
     found.slot = index - 1;
     found.child.incarnation = incarnation;
     if (hold(&found, path)) {

@@ -1,7 +1,7 @@
-/* survivors.h -- the workers that a scheduler which died has left: found, held by a pidfd, called.
+/* Workers left by a scheduler that crashed: find them, hold a pidfd for each and call them.
  *
- * A worker is known by its door in the pool's directory.  Who listens there is the kernel's word (SO_PEERCRED), and the
- * connection is kept: as long as it stands, the pid is that process's. */
+ * Each worker has a control socket in the pool directory. SO_PEERCRED reports the process that
+ * listens there. The connection stays open, so the pid cannot be reused meanwhile. */
 #ifndef GP_SURVIVORS_H
 #define GP_SURVIVORS_H
 
@@ -9,24 +9,26 @@
 #include "scheduler/process/supervise.h"
 
 typedef struct gp_survivor {
-    uint32_t slot; /* from 0 */
+    uint32_t slot; /* slot number, from 0 */
     gp_child child;
     uint64_t start_time;
-    int door; /* a connection to its door, on which nothing was said yet; -1 = none */
+    int door; /* open connection to the worker's control socket, nothing sent yet; -1: none */
 } gp_survivor;
 
 typedef struct gp_survivors {
-    uint32_t count; /* at most one for each slot */
+    uint32_t count; /* at most one worker per slot */
     gp_survivor workers[GP_CORE_SLOTS_MAX];
 } gp_survivors;
 
-/* gp_survivors_find -- knock at every worker's door in places->pool_dir; sockets of dead workers are removed.  Only for
- * the holder of the pool's lock.  Released by gp_survivors_free(), which closes what is left in it. */
+/* Connect to each worker control socket in places->pool_dir, and remove the sockets of workers that
+ * have exited. Only the holder of the pool lock may call this. Release *out with
+ * gp_survivors_free(), which closes the connections that are still there. */
 void gp_survivors_find(gp_survivors *out, const gp_places *places);
 void gp_survivors_free(gp_survivors *survivors);
 
-/* gp_survivor_call -- tell the worker that a new scheduler, of that epoch, answers now: it dials at once, even if it still
- * has a link to an older one, but not if it has found this one before. */
+/* Tell a worker that a new scheduler with this epoch is ready. The worker connects at once, even if
+ * it still has a link to an older scheduler. It ignores the call if it has already found this
+ * one. */
 void gp_survivor_call(const gp_survivor *survivor, uint64_t epoch);
 
 #endif
