@@ -1,4 +1,5 @@
-/* graph.c -- shapes, parameters and their places; lower.c makes the ops. */
+/* Compile a network: infer shapes, lay out parameters, and find losses and targets. lower.c then
+ * creates the operations. */
 #include "common/model/graph/graph.h"
 
 #include <assert.h>
@@ -10,9 +11,10 @@
 #include "common/base/memory/hash.h"
 #include "common/model/graph/lower.h"
 
-#define ELEMENTS_MAX   ((int64_t)1 << 28)   /* of one sample's activation */
-#define PARAMETERS_MAX ((int64_t)INT32_MAX) /* of a network: 8 GiB */
+#define ELEMENTS_MAX   ((int64_t)1 << 28)   /* activation elements per sample */
+#define PARAMETERS_MAX ((int64_t)INT32_MAX) /* parameters per network: 8 GiB */
 
+/* Prefix the error message with the layer's name and kind, if the layer caused the error. */
 static gp_status layer_fail(const gp_layer *layer, gp_status status, gp_error *err)
 {
     if (status == GP_EINVAL || status == GP_ELIMIT)
@@ -20,6 +22,8 @@ static gp_status layer_fail(const gp_layer *layer, gp_status status, gp_error *e
     return status;
 }
 
+/* Check that the network ends in a loss, that no layer reads a loss, and that every other layer is
+ * read. */
 static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
 {
     if (spec->layer_count == 0)
@@ -49,6 +53,7 @@ static gp_status graph_check_ends(const gp_netspec *spec, gp_error *err)
     return GP_OK;
 }
 
+/* Reject learn-rate and L2 factors for a layer without parameters. */
 static gp_status graph_check_factors(const gp_layer *layer, gp_error *err)
 {
     for (const gp_param *param = gp_layer_factors_table; param->type != GP_PARAM_NONE; param++)
@@ -57,6 +62,7 @@ static gp_status graph_check_factors(const gp_layer *layer, gp_error *err)
     return GP_OK;
 }
 
+/* Append a layer's parameters, with a value for each parameter and each gradient. */
 static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
     const gp_layer *layer = &graph->spec->layers[index];
@@ -104,7 +110,8 @@ static gp_status graph_add_parameters(gp_graph *graph, uint32_t index, const gp_
     return GP_OK;
 }
 
-/* The target of the loss that is named, or one of its own. */
+/* Assign a target to a loss: the target that the earlier loss `of` uses, or a new one if `of` is
+ * NULL or "". */
 static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of, gp_error *err)
 {
     char mine[64], other[64];
@@ -128,7 +135,8 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
     }
     if (of != NULL && *of != '\0')
         return gp_fail(err, GP_EINVAL, "target-of %s: there is no loss of that name before it", of);
-    if (end->target.dtype == 0) /* a loss of the user's sees to its own */
+    /* A user-defined loss manages its own target. */
+    if (end->target.dtype == 0)
         return GP_OK;
     end->target_index = graph->target_count;
     graph->targets[graph->target_count++] = end->target;
@@ -136,8 +144,9 @@ static gp_status graph_share_target(gp_graph *graph, gp_end *end, const char *of
     return GP_OK;
 }
 
-/* Set the meaning of an end's scores. Where the network itself ends in probabilities of a sample's classes, the loss must
- * not take their softmax for the scores. Scores of pixels are always softmaxes: tiled inference averages these. */
+/* Determine the meaning of an end's scores. If the network itself ends in class probabilities for a
+ * sample, scores must not be their softmax. Pixel scores are always softmaxes, which tiled
+ * inference averages. */
 static void end_set_score_type(const gp_graph *graph, gp_end *end)
 {
     const uint32_t last = gp_netspec_before_reshapes(graph->spec, graph->spec->layers[end->layer].inputs[0]);
@@ -152,6 +161,7 @@ static void end_set_score_type(const gp_graph *graph, gp_end *end)
                                                       : GP_SCORE_DISTRIBUTION;
 }
 
+/* Append a loss to graph->ends. */
 static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *infer, gp_error *err)
 {
     if (graph->end_count == GP_ENDS_MAX)
@@ -177,6 +187,7 @@ static gp_status graph_add_end(gp_graph *graph, uint32_t index, const gp_infer *
     return GP_OK;
 }
 
+/* Infer a layer's output shape and parameters. */
 static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *err)
 {
     const gp_layer *layer = &graph->spec->layers[index];
@@ -206,7 +217,7 @@ static gp_status graph_infer_layer(gp_graph *graph, uint32_t index, gp_error *er
     return graph_add_parameters(graph, index, &infer, err);
 }
 
-/* The blob holds the last layer first; within a layer the weight stands before the bias. */
+/* Assign blob offsets: the last layer first; within a layer, weights before biases. */
 static void graph_place_parameters(gp_graph *graph)
 {
     size_t offset = 0;
@@ -225,6 +236,8 @@ static void graph_place_parameters(gp_graph *graph)
     assert(offset == graph->blob_count);
 }
 
+/* Create the values for input, sums, targets and scores. Losses with the same target share its
+ * value. */
 static gp_status graph_add_ends(gp_graph *graph, gp_error *err)
 {
     const gp_shape sums = gp_shape1(GP_SUMS);

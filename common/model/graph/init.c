@@ -1,7 +1,7 @@
-/* init.c -- first values of the parameters.
+/* Initialize parameters.
  *
- * Element e of a tensor comes from word e % 4 of the draw (seed; INIT and layer, 0, tensor within the layer,
- * e / 4), so a tensor's values depend on nothing but its own place. */
+ * Element e in a tensor uses word e % 4 from the draw (seed; INIT and layer, 0, tensor within the
+ * layer, e / 4). Values therefore only depend on the tensor's position, not on other tensors. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +42,7 @@ gp_status gp_init_rule_parse(gp_init_rule *out, const char *text, gp_error *err)
     return GP_OK;
 }
 
+/* A tensor to initialize, and its random stream. */
 typedef struct init_tensor {
     uint64_t seed;
     uint32_t stream, tensor;
@@ -49,6 +50,7 @@ typedef struct init_tensor {
     int64_t count;
 } init_tensor;
 
+/* Fill a tensor with uniform values in [-bound, bound). */
 static void init_uniform(const init_tensor *init, double bound)
 {
     uint32_t words[4];
@@ -60,6 +62,7 @@ static void init_uniform(const init_tensor *init, double bound)
     }
 }
 
+/* Fill a tensor with normal values. */
 static void init_normal(const init_tensor *init, double sigma)
 {
     double normals[4];
@@ -78,7 +81,7 @@ static void init_normal(const init_tensor *init, double sigma)
 
 static void init_parameter(const gp_parameter *parameter, gp_init_rule rule, const init_tensor *init)
 {
-    bool fixed = parameter->statistic != GP_STATISTIC_NONE; /* no rule reaches it */
+    bool fixed = parameter->statistic != GP_STATISTIC_NONE; /* rules do not apply to statistics */
 
     if (parameter->initializer == GP_INIT_ONES) {
         for (int64_t e = 0; e < init->count; e++)
@@ -87,9 +90,11 @@ static void init_parameter(const gp_parameter *parameter, gp_init_rule rule, con
         init_normal(init, rule.sigma);
     } else if (parameter->initializer == GP_INIT_ZEROS) {
         memset(init->values, 0, (size_t)init->count * sizeof(float));
-    } else if (rule.kind == GP_INIT_GLOROT) { /* Glorot & Bengio, AISTATS 2010 */
+    } else if (rule.kind == GP_INIT_GLOROT) {
+        /* Glorot & Bengio, AISTATS 2010 */
         init_uniform(init, sqrt(6.0 / (double)(parameter->fan_in + parameter->fan_out)));
-    } else { /* He et al., ICCV 2015 */
+    } else {
+        /* He et al., ICCV 2015 */
         init_normal(init, sqrt(2.0 / (double)parameter->fan_in));
     }
 }

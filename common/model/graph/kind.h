@@ -1,7 +1,8 @@
-/* kind.h -- what a layer kind is: a table, how shapes follow, and how it lowers to primitive ops.
+/* Layer kind interface: settings, shape inference, and lowering to primitive operations.
  *
- * A kind says what it is, never how it runs.  One file <kind>.c defines `const gp_kind gp_kind_<name>`,
- * one line GP_KIND(name) in kinds.def lists it; parsing, help, JSON, checks and tests come from there. */
+ * A kind describes a layer but never executes it. The file <kind>.c defines `const gp_kind
+ * gp_kind_<name>`, and a line GP_KIND(name) in kinds.def lists it. Parsing, help, JSON, checks and
+ * tests use this list. */
 #ifndef GP_KIND_H
 #define GP_KIND_H
 
@@ -12,57 +13,63 @@
 
 enum {
     GP_LAYER_INPUTS_MAX = 8,
-    GP_LAYER_PARAMETERS_MAX = 4,    /* learnable tensors of one layer */
+    GP_LAYER_PARAMETERS_MAX = 4,    /* learnable tensors per layer */
     GP_LAYER_SAVED_MAX = 2,         /* values kept from forward to backward */
-    GP_LAYER_SETTINGS_BYTES = 4096, /* the weights of 254 classes are the longest */
+    GP_LAYER_SETTINGS_BYTES = 4096, /* the longest setting holds 254 class weights */
 };
 
+/* Kind properties, a bit mask. */
 typedef enum gp_kind_flag {
-    GP_KIND_LOSS = 1,            /* an end of the network: compares its input with a target (loss.h) */
-    GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank's share must run as one call */
-    GP_KIND_RESHAPES = 4,        /* inference returns the numbers of the input in the same order */
-    GP_KIND_DISTRIBUTION = 8,    /* outputs are probabilities that add up to 1 over the channels */
-    GP_KIND_PROBABILITIES = 16,  /* each output is a probability of its own */
+    GP_KIND_LOSS = 1,            /* network end: compares its input with a target (loss.h) */
+    GP_KIND_COUPLES_SAMPLES = 2, /* batch norm: a rank must process its slice in one call */
+    GP_KIND_RESHAPES = 4,        /* inference returns the input's numbers in the same order */
+    GP_KIND_DISTRIBUTION = 8,    /* outputs are probabilities that sum to 1 over the channels */
+    GP_KIND_PROBABILITIES = 16,  /* each output is an independent probability */
 } gp_kind_flag;
 
 typedef enum gp_initializer { GP_INIT_WEIGHTS, GP_INIT_ZEROS, GP_INIT_ONES } gp_initializer;
 
-/* Running statistics stand in the blob among the parameters but are not learned: where a parameter has its gradient,
- * they have the step's sums about the running mean (ops.def, batchnorm), and the commit moves them by `rate` towards
- * the moments of the whole step. */
+/* Running statistics, stored in the blob between parameters but not learned. In place of a gradient
+ * they have the step's sums about the running mean (ops.def, batchnorm). A step's commit moves them
+ * by `rate` toward the whole step's moments. */
 typedef enum gp_statistic {
-    GP_STATISTIC_NONE,     /* a parameter */
-    GP_STATISTIC_MEAN,     /* the variance is the next parameter of the layer */
-    GP_STATISTIC_VARIANCE, /* of the population: n / (n - 1) times the step's */
+    GP_STATISTIC_NONE,     /* learned parameter */
+    GP_STATISTIC_MEAN,     /* the layer's next parameter is the variance */
+    GP_STATISTIC_VARIANCE, /* population variance: n / (n - 1) times the step's variance */
 } gp_statistic;
 
+/* A parameter tensor that a layer requires. */
 typedef struct gp_parameter_need {
-    const char *role; /* the second half of the tensor's name; factors called weight-... are those of "weight"
-                       * and "scale", factors called bias-... of all others */
-    gp_shape shape;   /* logical: OIHW for a convolution, [outputs, inputs] for a fully connected layer */
+    /* Second part of the tensor name. Factors named weight-... apply to "weight" and "scale",
+     * factors named bias-... to all other roles. */
+    const char *role;
+    /* logical: OIHW for convolution, [outputs, inputs] for fully connected layers */
+    gp_shape shape;
     int64_t fan_in, fan_out;
     gp_initializer initializer;
     gp_statistic statistic;
-    double rate;        /* of a statistic */
-    int64_t per_sample; /* of a statistic: numbers that one sample adds to each sum */
+    double rate;        /* statistic: see gp_statistic */
+    int64_t per_sample; /* statistic: numbers that one sample adds to each sum */
 } gp_parameter_need;
 
-/* What infer is given and what it fills.  Shapes are those of one sample: [C, H, W] or [F]. */
+/* Input and output for infer(). Shapes are for one sample: [C, H, W] or [F]. */
 typedef struct gp_infer {
     const struct gp_kind *kind;
     uint32_t input_count;
     gp_shape inputs[GP_LAYER_INPUTS_MAX];
     const void *settings; /* the kind's settings struct */
-    gp_shape output;      /* out; a loss: the shape of its scores */
+    gp_shape output;      /* result; loss: score shape */
     uint32_t parameter_count;
     gp_parameter_need parameters[GP_LAYER_PARAMETERS_MAX];
-    /* A loss: */
-    gp_target target;      /* what it compares one sample's scores with */
-    const char *target_of; /* the loss whose target that is; NULL or "": its own */
-    double weight;         /* of a sample of which nothing is ignored, when all weights of classes are 1 */
+    /* Loss only: ground truth that one sample's scores are compared with. */
+    gp_target target;
+    const char *target_of; /* loss: earlier loss with the same target; NULL or "": own target */
+    /* loss: a sample's weight without ignored parts, if all class weights are 1 */
+    double weight;
 } gp_infer;
 
-/* What lower is given.  Values are indices into the graph's table; GP_NO_VALUE where there is none. */
+/* Input for forward() and backward(). Values are indexes into the graph's value table; GP_NO_VALUE:
+ * absent. */
 typedef struct gp_lowering {
     struct gp_graph *graph; /* graph.h */
     gp_phase phase;
@@ -70,52 +77,57 @@ typedef struct gp_lowering {
     const void *settings;
     uint32_t input_count;
     uint32_t x[GP_LAYER_INPUTS_MAX]; /* inputs */
-    uint32_t y;                      /* output, to be written forward */
+    uint32_t y;                      /* output, written by forward */
     uint32_t parameters[GP_LAYER_PARAMETERS_MAX];
-    uint32_t target, sums, scores, dlogits; /* loss kinds only; dlogits and scores may be GP_NO_VALUE */
+    uint32_t target, sums, scores, dlogits; /* loss only; dlogits and scores may be GP_NO_VALUE */
     gp_op_loss loss;
-    uint32_t saved[GP_LAYER_SAVED_MAX]; /* made forward by gp_lowering_save(), read backward */
-    /* Backward only: */
-    uint32_t dy;                                 /* gradient of the loss sum with respect to y, complete */
-    uint32_t dx[GP_LAYER_INPUTS_MAX];            /* to be written; GP_NO_VALUE: nobody needs it */
-    uint32_t gradients[GP_LAYER_PARAMETERS_MAX]; /* to be accumulated into */
+    /* created in forward by gp_lowering_save(), read in backward */
+    uint32_t saved[GP_LAYER_SAVED_MAX];
+    /* Backward only: complete gradient of the loss sum with respect to y. */
+    uint32_t dy;
+    /* backward: to be written; GP_NO_VALUE: not needed */
+    uint32_t dx[GP_LAYER_INPUTS_MAX];
+    uint32_t gradients[GP_LAYER_PARAMETERS_MAX]; /* backward: to be accumulated into */
 } gp_lowering;
 
-/* Append an op to the phase's list; in and out arrays are copied. */
+/* Append an operation to the current phase's list. *op is copied. Operations that only compute
+ * frozen parameters' gradients are omitted. */
 gp_status gp_lowering_emit(gp_lowering *lowering, const gp_op *op, gp_error *err);
 
-/* Make a value that lives from forward to backward, as saved[slot]. */
+/* Create a value that is kept from forward to backward, as saved[slot]. The shape is per sample. */
 gp_status gp_lowering_save(gp_lowering *lowering, uint32_t slot, gp_dtype dtype, const gp_shape *shape,
                            gp_error *err);
 
-/* The same for a value that the samples of a call have in common: no implicit N. */
+/* Like gp_lowering_save() for a float32 value shared by all samples in a call. */
 gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_shape *shape, gp_error *err);
 
-/* One case that tests/common/model/test_kinds.c tries: settings as "key=value;key=value". */
+/* A test case for tests/common/model/test_kinds.c. */
 typedef struct gp_kind_check {
     gp_shape input;
-    const char *settings; /* NULL = defaults */
-    uint32_t samples;
-    bool no_differences; /* a kink (pooling ties) or a random mask: compare with the oracle only */
+    const char *settings; /* "key=value;key=value"; NULL: defaults */
+    uint32_t samples;     /* 0 ends a list */
+    bool no_differences;  /* kink (pooling ties) or random mask: only compare with the oracle */
 } gp_kind_check;
 
+/* A layer kind. */
 typedef struct gp_kind {
-    const char *name; /* "conv2d": in JSON and on command lines */
+    const char *name; /* "conv2d", in JSON and on command lines */
     const char *onnx; /* ONNX operator */
     const char *help; /* one line */
-    unsigned flags;   /* of gp_kind_flag */
+    unsigned flags;   /* gp_kind_flag */
     uint32_t inputs_min, inputs_max;
-    const gp_param *settings_table; /* { 0 }-ended; may be empty */
+    const gp_param *settings_table; /* terminated by { 0 }; may be empty */
     size_t settings_bytes;          /* <= GP_LAYER_SETTINGS_BYTES */
-    const gp_kind_check *checks;    /* ended by .samples == 0 */
+    const gp_kind_check *checks;    /* terminated by .samples == 0 */
     gp_status (*infer)(gp_infer *infer, gp_error *err);
     gp_status (*forward)(gp_lowering *lowering, gp_error *err);
     gp_status (*backward)(gp_lowering *lowering, gp_error *err);
 } gp_kind;
 
-/* Also among those that were added (own.h).  NULL when there is none. */
+/* Return the kind with a name, including user-defined kinds (own.h). NULL: not found. */
 const gp_kind *gp_kind_find(const char *name);
-/* All kinds, NULL-terminated, in the order of kinds.def. */
+
+/* All built-in kinds, NULL-terminated, in kinds.def order. */
 extern const gp_kind *const gp_kinds[];
 
 #endif

@@ -1,3 +1,4 @@
+/* Implement loss.h. */
 #include "common/model/graph/loss.h"
 
 #include <inttypes.h>
@@ -43,7 +44,8 @@ const gp_param gp_xent_params[] = {
     { 0 },
 };
 
-/* The numbers of a text into weights (room for count, or NULL to count only); GP_EINVAL unless there are `count`. */
+/* Parse class weights. GP_EINVAL: malformed, or not exactly `count` numbers.
+ *   weights  [count]; NULL: only check */
 static gp_status weights_parse(const char *text, double *weights, int64_t count, gp_error *err)
 {
     int64_t found = 0;
@@ -84,8 +86,9 @@ gp_status gp_xent_infer(gp_infer *infer, gp_error *err)
     return settings->weights[0] == '\0' ? GP_OK : weights_parse(settings->weights, NULL, x->dim[0], err);
 }
 
-/* Return whether GP_OP_SOFTMAX_XENT, which has fast kernels, computes this loss: the only one, a class per sample, no class
- * weights, ignored label or smoothing, and scores that are the softmax of its input. */
+/* Return whether GP_OP_SOFTMAX_XENT, which has fast kernels, can compute this loss. Conditions: it
+ * is the only loss, with one class per sample; no class weights, ignored label or smoothing; scores
+ * are its input's softmax. */
 static bool is_plain(const gp_lowering *lowering)
 {
     const gp_xent_settings *settings = lowering->settings;

@@ -1,7 +1,8 @@
-/* loss.h -- what the loss kinds have in common.
+/* Functions shared by all loss kinds.
  *
- * A loss is a sum over samples, and so is the weight that it is divided by, once, after all ranks' sums are added.
- * What the weight counts is the kind's: 1 per sample, per pixel with a class, per value; what is ignored has none. */
+ * A loss is a sum over samples. The same holds for the total weight, by which the loss is divided
+ * once, after the sums of all ranks are added. The kind defines the weight: 1 per sample, per pixel
+ * with a class, or per value. Ignored parts have weight 0. */
 #ifndef GP_LOSS_H
 #define GP_LOSS_H
 
@@ -9,12 +10,13 @@
 
 #include "common/model/graph/graph.h"
 
-/* First in the settings of every loss. */
+/* Common settings, the first member in every loss's settings. */
 typedef struct gp_loss_settings {
-    double factor;
-    char target_of[GP_NAME_MAX]; /* the loss before it whose target it compares with; "": it has its own */
+    double factor;               /* relative importance among several losses */
+    char target_of[GP_NAME_MAX]; /* earlier loss that shares its target; "": own target */
 } gp_loss_settings;
 
+/* Table entries for gp_loss_settings. */
 #define GP_LOSS_PARAMS                                                                                       \
     { "loss-factor",   NULL,       GP_PARAM_F64, offsetof(gp_loss_settings, factor),                         \
       .fallback = 1.0, .min = 0.0, .max = 1e6,   .help = "what this loss counts among several" },            \
@@ -23,27 +25,35 @@ typedef struct gp_loss_settings {
             .count = GP_NAME_MAX, .help = "a loss before it: both compare with the same target"              \
     }
 
-/* The op of a loss with its input, target and outputs; the kind adds its own numbers and emits it. */
+/* Return an operation with the loss's input, target and outputs. The kind adds its own numbers and
+ * emits it. */
 gp_op gp_loss_op(const gp_lowering *lowering, gp_opcode code);
 
-/* A loss's gradient is a by-product of its forward op, so there is no backward op. */
+/* Do nothing: a loss's forward operation also computes the gradient. */
 gp_status gp_loss_backward(gp_lowering *lowering, gp_error *err);
 
-/* Classes by softmax and cross-entropy, of a vector or of each pixel: crossentropy.c, pixelclassification.c. */
-enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 - GP_NAME_MAX }; /* of their text */
+/* text limit for class weights */
+enum { GP_XENT_WEIGHTS_BYTES = GP_LAYER_SETTINGS_BYTES - 64 - GP_NAME_MAX };
 
+/* Settings for softmax cross-entropy, for a vector (crossentropy.c) or for each pixel
+ * (pixelclassification.c). */
 typedef struct gp_xent_settings {
     gp_loss_settings loss;
-    double smoothing;
-    int64_t ignored;
-    char weights[GP_XENT_WEIGHTS_BYTES];
+    double smoothing;                    /* label fraction that is spread over all classes */
+    int64_t ignored;                     /* label without weight; -1: none besides -1 itself */
+    char weights[GP_XENT_WEIGHTS_BYTES]; /* numbers separated by spaces; "": all 1 */
 } gp_xent_settings;
 
+/* Table for gp_xent_settings. */
 extern const gp_param gp_xent_params[];
-gp_status gp_xent_infer(gp_infer *infer, gp_error *err); /* of an input whose shape is right */
+
+/* Infer output and target. The kind must have checked the input's rank. */
+gp_status gp_xent_infer(gp_infer *infer, gp_error *err);
+
+/* Emit the forward operation. */
 gp_status gp_xent_forward(gp_lowering *lowering, gp_error *err);
 
-/* Values: mse.c, huber.c. */
+/* Infer output and target for losses that compare numbers: mse.c, huber.c. */
 gp_status gp_values_infer(gp_infer *infer, gp_error *err);
 
 #endif

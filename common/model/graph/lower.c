@@ -1,11 +1,13 @@
-/* lower.c -- layers become primitive ops.
+/* Lower layers to primitive operations.
  *
- * Forward goes through the layers in order, backward in reverse.  The gradient of a layer's output is built
- * while its readers are lowered backward: the first reader's dx is it, each further one is met by GP_OP_ADD.
- * All readers stand behind the layer, so the gradient is complete when its turn comes.  Layers with nothing
- * that learns in or before them (`trained` is false) have no gradient at all: backward stops at the first
- * layer that learns, and a frozen layer behind that one passes its gradient on but computes none for its
- * weights. */
+ * The forward pass visits the layers in order, the backward pass in reverse order. An output's
+ * gradient is complete when the backward pass reaches the layer, because all readers come later in
+ * the network. The dx of the first reader is the gradient; GP_OP_ADD adds the dx from each further
+ * reader.
+ *
+ * Layers without learning parameters in or before them (`trained` is false) have no gradient. The
+ * backward pass therefore stops at the first layer that learns. A frozen layer after that one
+ * passes the gradient on, but computes no gradients for its weights. */
 #include "common/model/graph/lower.h"
 
 #include <assert.h>
@@ -13,18 +15,19 @@
 
 #include "common/base/memory/alloc.h"
 
+/* Per-layer state during lowering. */
 typedef struct lower_layer {
-    bool trained;      /* the loss depends on parameters that learn through its output */
-    uint32_t y;        /* value of its output */
-    uint32_t gradient; /* of y, as far as readers have contributed; GP_NO_VALUE */
+    bool trained;      /* its output depends on parameters that learn */
+    uint32_t y;        /* output value */
+    uint32_t gradient; /* sum over y's readers so far; GP_NO_VALUE: no reader yet */
     uint32_t saved[GP_LAYER_SAVED_MAX];
-    uint32_t parameter_first, parameter_count; /* into graph->parameters */
+    uint32_t parameter_first, parameter_count; /* range in graph->parameters */
 } lower_layer;
 
 gp_status gp_graph_add_value(gp_graph *graph, gp_value_role role, gp_dtype dtype, const gp_shape *shape,
                              uint32_t layer, uint32_t *index, gp_error *err)
 {
-    /* Made before the table moves: shape may point into it. */
+    /* Copy *shape before the table moves: it may point into the table. */
     const gp_value value = {
         .role = role, .dtype = dtype, .shape = *shape, .layer = layer, .parameter = GP_NO_VALUE
     };
@@ -49,7 +52,7 @@ gp_status gp_graph_add_weights(gp_graph *graph, uint32_t layer, size_t count, do
     return GP_OK;
 }
 
-/* Whether all that a backward op computes is gradients of frozen parameters. */
+/* Return whether a backward operation computes only frozen parameters' gradients. */
 static bool op_is_idle(const gp_lowering *lowering, const gp_op *op)
 {
     const gp_graph *graph = lowering->graph;
@@ -102,18 +105,20 @@ gp_status gp_lowering_save_call(gp_lowering *lowering, uint32_t slot, const gp_s
                               &lowering->saved[slot], err);
 }
 
+/* Return a layer's output value, or the network's input. */
 static uint32_t layer_output(const gp_graph *graph, const lower_layer *layers, uint32_t input)
 {
     return input == GP_INPUT_LAYER ? graph->input : layers[input].y;
 }
 
-/* What forward and backward of layer i have in common. */
+/* Fill in everything common to forward and backward for layer i. */
 static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_layer *layers, gp_phase phase,
                           uint32_t i)
 {
     const gp_layer *layer = &graph->spec->layers[i];
 
-    memset(lowering, 0xff, sizeof(*lowering)); /* every value GP_NO_VALUE */
+    /* Set every value to GP_NO_VALUE. */
+    memset(lowering, 0xff, sizeof(*lowering));
     lowering->graph = graph;
     lowering->phase = phase;
     lowering->layer = i;
@@ -131,6 +136,7 @@ static void lowering_init(gp_lowering *lowering, gp_graph *graph, const lower_la
     memcpy(lowering->saved, layers[i].saved, sizeof(lowering->saved));
 }
 
+/* Return the end that belongs to a loss layer. */
 static gp_end *layer_end(const gp_graph *graph, uint32_t layer)
 {
     gp_end *end = graph->ends;
@@ -140,8 +146,9 @@ static gp_end *layer_end(const gp_graph *graph, uint32_t layer)
     return end;
 }
 
-/* Several losses count as the mean of each: a sample of which nothing is ignored has the weight that the first loss
- * gives it, and the total weight is the mean of theirs.  With one loss both numbers are exactly 1. */
+/* Fill in everything specific to losses. With several losses, each counts as its own mean: the
+ * total weight is the mean over all losses, and a sample without ignored parts has the weight that
+ * the first loss gives it. With one loss, factor and weight are exactly 1. */
 static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
 {
     const gp_graph *graph = lowering->graph;
@@ -161,7 +168,7 @@ static void lowering_init_loss(gp_lowering *lowering, gp_phase phase)
                                    .weight = relative / graph->end_count };
 }
 
-/* Another reader of `input` has computed its part of the gradient. */
+/* Add another reader's contribution to the gradient for `input`. */
 static gp_status gradient_meet(gp_lowering *lowering, lower_layer *input, uint32_t contribution,
                                gp_error *err)
 {
@@ -184,7 +191,7 @@ static gp_status gradient_meet(gp_lowering *lowering, lower_layer *input, uint32
     return gp_lowering_emit(lowering, &op, err);
 }
 
-/* A value for the gradient of input k of the layer; GP_NO_VALUE where nothing that learns lies behind. */
+/* Create a gradient value for input k. GP_NO_VALUE: no layer before it learns. */
 static gp_status gradient_value(gp_graph *graph, const lower_layer *layers, const gp_layer *layer, uint32_t k,
                                 uint32_t *out, gp_error *err)
 {
@@ -197,6 +204,7 @@ static gp_status gradient_value(gp_graph *graph, const lower_layer *layers, cons
                               err);
 }
 
+/* Emit forward operations for all layers. */
 static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase phase, gp_error *err)
 {
     for (uint32_t i = 0; i < graph->spec->layer_count; i++) {
@@ -206,7 +214,8 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
         gp_lowering lowering;
 
         lowering_init(&lowering, graph, layers, phase, i);
-        memset(lowering.saved, 0xff, sizeof(lowering.saved)); /* each phase has its own */
+        /* Each phase has separate saved values. */
+        memset(lowering.saved, 0xff, sizeof(lowering.saved));
         if (loss && phase == GP_PHASE_TRAIN)
             status = gradient_value(graph, layers, layer, 0, &lowering.dlogits, err);
         if (loss)
@@ -225,6 +234,8 @@ static gp_status lower_forward(gp_graph *graph, lower_layer *layers, gp_phase ph
     return GP_OK;
 }
 
+/* Emit the backward operations. Losses are skipped, as their forward operations compute
+ * gradients. */
 static gp_status lower_backward(gp_graph *graph, lower_layer *layers, gp_error *err)
 {
     for (uint32_t i = graph->spec->layer_count; i-- > 0;) {
@@ -250,7 +261,7 @@ static gp_status lower_backward(gp_graph *graph, lower_layer *layers, gp_error *
     return GP_OK;
 }
 
-/* Which layers are trained, where their parameters are, and a value for each output. */
+/* Find trained layers and their parameters, and create a value for each output. */
 static gp_status layers_init(lower_layer *layers, gp_graph *graph, gp_error *err)
 {
     uint32_t parameter = 0;

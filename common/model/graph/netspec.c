@@ -1,3 +1,4 @@
+/* Implement netspec.h, except for JSON (netspec_json.c) and the zoo. */
 #include "common/model/graph/netspec.h"
 
 #include <inttypes.h>
@@ -30,7 +31,8 @@ const gp_param gp_layer_factors_table[] = {
     { 0 },
 };
 
-/* Names go into error messages, file formats and tables: visible ASCII, nothing that needs quoting. */
+/* Check a name: visible ASCII without characters that need quoting, because names appear in error
+ * messages, file formats and tables. */
 static gp_status name_check(const char *what, const char *name, gp_error *err)
 {
     size_t bytes = strlen(name);
@@ -94,7 +96,7 @@ gp_status gp_netspec_copy(gp_netspec **out, const gp_netspec *spec, gp_error *er
     gp_netspec *copy = gp_calloc(1, sizeof(*copy));
     uint32_t capacity = 16;
 
-    while (capacity < spec->layer_count) /* as gp_array_grow() allocates */
+    while (capacity < spec->layer_count) /* capacity must match gp_array_grow() */
         capacity *= 2;
     gp_layer *layers = gp_calloc(capacity, sizeof(*layers));
 
@@ -128,7 +130,7 @@ gp_status gp_netspec_normalize(gp_netspec *spec, const double *scale, const doub
     spec->scale_unknown = false;
     for (size_t i = 0; i < count; i++) {
         spec->scale[i] = scale[i];
-        spec->offset[i] = offset[i] + 0.0; /* -0 becomes 0: equal networks, equal bytes */
+        spec->offset[i] = offset[i] + 0.0; /* -0 becomes 0: equal networks produce equal bytes */
     }
     return GP_OK;
 }
@@ -157,6 +159,7 @@ uint32_t gp_netspec_find(const gp_netspec *spec, const char *name)
     return i;
 }
 
+/* Fail with a message that suggests the nearest kind and lists the known ones. */
 static gp_status kind_unknown(const char *name, gp_error *err)
 {
     const char *near = NULL;
@@ -175,6 +178,7 @@ static gp_status kind_unknown(const char *name, gp_error *err)
     return gp_fail(err, GP_EINVAL, "unknown kind '%.64s'; known: %s", name, known);
 }
 
+/* Fail with a message that suggests the nearest setting or lists all. */
 static gp_status setting_unknown(const gp_kind *kind, const char *name, gp_error *err)
 {
     const gp_param *const tables[] = { kind->settings_table, gp_layer_factors_table };
@@ -197,7 +201,9 @@ static gp_status setting_unknown(const gp_kind *kind, const char *name, gp_error
                    known[0] == '\0' ? "none" : known);
 }
 
-/* The parameter of that name and the struct it lives in. */
+/* Find a setting or factor by name.
+ *   param   set to the table entry
+ *   values  set to the struct that contains the value */
 static gp_status setting_find(gp_layer *layer, const char *name, const gp_param **param, void **values,
                               gp_error *err)
 {
@@ -225,7 +231,7 @@ static gp_status netspec_grow(gp_netspec *spec, gp_error *err)
     return GP_OK;
 }
 
-/* Append a layer with default settings that reads the layer before it. */
+/* Append a layer with default settings that reads the previous layer. */
 static gp_status netspec_append(gp_netspec *spec, const char *name, const char *kind_name, gp_error *err)
 {
     const gp_kind *kind = gp_kind_find(kind_name);
@@ -262,7 +268,7 @@ gp_status gp_layer_set(gp_layer *layer, const char *name, const char *value, gp_
     return status == GP_OK ? gp_params_set(param, values, value, err) : status;
 }
 
-/* "name=value", not ended by a NUL. */
+/* Parse and apply "name=value", a text with `bytes` bytes and no NUL. */
 static gp_status layer_set_text(gp_layer *layer, const char *text, size_t bytes, gp_error *err)
 {
     char setting[512], *value;
@@ -298,13 +304,15 @@ gp_status gp_netspec_add(gp_netspec *spec, const char *name, const char *kind, c
         status = layer_set_text(&spec->layers[spec->layer_count - 1], at, bytes, err);
         if (status != GP_OK) {
             gp_error_prefix(err, "%s (%s)", name, kind);
-            spec->layer_count--; /* as if it had not been called */
+            /* Undo the append. */
+            spec->layer_count--;
         }
         at += bytes + (at[bytes] == ';');
     }
     return status;
 }
 
+/* Fail with a message that suggests the nearest earlier layer. */
 static gp_status input_unknown(const gp_netspec *spec, const char *name, gp_error *err)
 {
     const char *near = NULL;

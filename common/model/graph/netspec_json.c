@@ -1,4 +1,4 @@
-/* netspec_json.c -- a network from and to canonical JSON (netspec.h shows the form). */
+/* Read and write a network's canonical JSON form, described in netspec.h. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,9 +8,11 @@
 #include "common/base/text/spell.h"
 #include "common/model/graph/netspec.h"
 
-/* jansson gives UTF-8 that may hold any byte but NUL; an error shows at most this much of it. */
+/* Error messages show at most this much of a string: jansson accepts any length and any byte except
+ * NUL. */
 #define SHOWN "%.64s"
 
+/* Reject unknown network members; callback for gp_json_each(). */
 static gp_status key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
     static const char *const keys[] = { "name",          "input",   "inputs", "scale",   "offset",
@@ -44,7 +46,7 @@ static gp_status read_shape(gp_shape *out, const gp_json *value, gp_error *err)
     return GP_OK;
 }
 
-/* One number, or a list of them; *count stays 0 when the member is missing. */
+/* Read a number or a number list. *count is 0 if the member is missing. */
 static gp_status read_numbers(double *out, size_t *count, const gp_json *document, const char *key,
                               gp_error *err)
 {
@@ -68,6 +70,7 @@ static gp_status read_numbers(double *out, size_t *count, const gp_json *documen
     return GP_OK;
 }
 
+/* Read "scale", "offset" and "scale_unknown". */
 static gp_status read_normalization(gp_netspec *spec, const gp_json *document, gp_error *err)
 {
     const gp_json *unknown = gp_json_member(document, "scale_unknown");
@@ -95,6 +98,7 @@ static gp_status read_normalization(gp_netspec *spec, const gp_json *document, g
     return status;
 }
 
+/* Read the last layer's "inputs". */
 static gp_status read_inputs(gp_netspec *spec, const gp_json *value, gp_error *err)
 {
     const char *names[GP_LAYER_INPUTS_MAX];
@@ -112,6 +116,7 @@ static gp_status read_inputs(gp_netspec *spec, const gp_json *value, gp_error *e
     return gp_netspec_connect(spec, names, count, err);
 }
 
+/* Read one layer member; callback for gp_json_each(). */
 static gp_status read_member(void *context, const char *key, const gp_json *value, gp_error *err)
 {
     gp_netspec *spec = context;
@@ -141,14 +146,16 @@ static gp_status read_layer(gp_netspec *spec, const gp_json *value, gp_error *er
     return status == GP_OK ? gp_json_each(value, read_member, spec, err) : status;
 }
 
-/* ---- several inputs, packed ---- */
+/* ---- packed inputs ---- */
 
+/* One element in the network's "inputs". */
 typedef struct packed_input {
     const char *name;
     gp_shape shape;
     double scale;
 } packed_input;
 
+/* Reject unknown input members; callback for gp_json_each(). */
 static gp_status packed_key_check(void *context, const char *key, const gp_json *value, gp_error *err)
 {
     (void)value;
@@ -185,7 +192,8 @@ static gp_status packed_read(packed_input *out, const gp_json *value, size_t ind
     return status == GP_OK ? gp_shape_check(&out->shape, INT32_MAX, err) : status;
 }
 
-/* Taken out of the packed sample from number `first` on, scaled and brought into shape; the last layer has its name. */
+/* Append layers that extract an input from the packed sample, beginning with number `first`, then
+ * scale and reshape it. The last of these layers has the input's name. */
 static gp_status packed_add(gp_netspec *spec, const packed_input *input, int64_t first, gp_error *err)
 {
     static const char *const whole = "input";
@@ -210,6 +218,7 @@ static gp_status packed_add(gp_netspec *spec, const packed_input *input, int64_t
                                   : gp_netspec_add(spec, input->name, "reshape", settings, err);
 }
 
+/* Create a network from an input list. */
 static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *document, gp_error *err)
 {
     const gp_json *list = gp_json_member(document, "inputs");
@@ -247,6 +256,7 @@ static gp_status read_packed(gp_netspec **out, const char *name, const gp_json *
     return GP_OK;
 }
 
+/* Read "windows", "fitted" and "resized". */
 static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *err)
 {
     const gp_json *value = gp_json_member(document, "windows"), *fitted = gp_json_member(document, "fitted");
@@ -279,6 +289,7 @@ static gp_status read_view(gp_netspec *spec, const gp_json *document, gp_error *
     return GP_OK;
 }
 
+/* Read a network; layers come last, because they refer to inputs by name. */
 static gp_status read_network(gp_netspec **out, const gp_json *document, gp_error *err)
 {
     const gp_json *layers = gp_json_member(document, "layers");
@@ -350,7 +361,8 @@ static void write_layer(gp_json_writer *writer, const gp_netspec *spec, uint32_t
     gp_json_begin_object(writer, NULL);
     gp_json_put_text(writer, "name", layer->name);
     gp_json_put_text(writer, "kind", layer->kind->name);
-    if (layer->input_count != 1 || layer->inputs[0] != index - 1) { /* index 0: 0 - 1 is GP_INPUT_LAYER */
+    /* For index 0, index - 1 equals GP_INPUT_LAYER. */
+    if (layer->input_count != 1 || layer->inputs[0] != index - 1) {
         gp_json_begin_array(writer, "inputs");
         for (uint32_t k = 0; k < layer->input_count; k++)
             gp_json_put_text(writer, NULL,

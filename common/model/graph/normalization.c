@@ -1,3 +1,4 @@
+/* Implement normalization.h. */
 #include "common/model/graph/normalization.h"
 
 #include <inttypes.h>
@@ -8,16 +9,17 @@
 
 #define BYTE_MAX 255.0
 
-/* Means and standard deviations of the channels of ImageNet's training images, in units of pixel / 255. */
+/* ImageNet training images: channel means and standard deviations, as pixel / 255. */
 static const double imagenet_mean[] = { 0.485, 0.456, 0.406 };
 static const double imagenet_std[] = { 0.229, 0.224, 0.225 };
 
+/* Parsed normalization: network input = pixel * scale + offset. */
 typedef struct normalization {
-    size_t count;
+    size_t count; /* 1, or one per channel */
     double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
 } normalization;
 
-/* (pixel / 255 - mean) / std as a scale and an offset. */
+/* Append (pixel / 255 - mean) / std, converted to scale and offset. */
 static void channel_put(normalization *out, double mean, double std)
 {
     out->scale[out->count] = 1.0 / (BYTE_MAX * std);
@@ -25,7 +27,9 @@ static void channel_put(normalization *out, double mean, double std)
     out->count++;
 }
 
-/* Parse numbers with colons between them, up to `end`. Return how many; 0: malformed or too many. */
+/* Parse numbers separated by colons, up to the character `end`.
+ *   behind  set to the position after `end`, or to the terminating NUL
+ * Return the count; 0: malformed or too many. */
 static size_t numbers_parse(const char *text, char end, double numbers[GP_NORMALIZE_MAX], const char **behind)
 {
     for (size_t count = 0; count < GP_NORMALIZE_MAX; text++) {
@@ -45,6 +49,7 @@ static size_t numbers_parse(const char *text, char end, double numbers[GP_NORMAL
     return 0;
 }
 
+/* Parse "MEAN,STD". */
 static gp_status mean_std_parse(normalization *out, const char *text, gp_error *err)
 {
     double mean[GP_NORMALIZE_MAX], std[GP_NORMALIZE_MAX];
@@ -97,12 +102,13 @@ static gp_status parse(normalization *out, const char *text, gp_error *err)
     return mean_std_parse(out, text, err);
 }
 
-/* Equal but for the rounding of a file that stores float32 or a few digits. */
+/* Compare with a tolerance: files store float32, or only some digits. */
 static bool numbers_equal(double a, double b)
 {
     return fabs(a - b) <= 1e-5 * fmax(fabs(a), fabs(b)) + 1e-7;
 }
 
+/* Return whether the network has this normalization. */
 static bool states(const gp_netspec *spec, const normalization *wanted)
 {
     const size_t count = spec->normalize_count > wanted->count ? spec->normalize_count : wanted->count;
@@ -151,7 +157,8 @@ gp_status gp_normalization_apply(gp_netspec *spec, const char *text, bool traine
                    text, spec->name, gp_normalization_format(spec, own), text);
 }
 
-/* Write one number of each channel, with colons, or one number if all are equal. Return the bytes written. */
+/* Write one number per channel, separated by colons, or a single number if all are equal. Return
+ * the byte count. */
 static size_t numbers_format(char *text, size_t bytes, const double *numbers, uint32_t count)
 {
     size_t used = 0;
@@ -177,7 +184,8 @@ char *gp_normalization_format(const gp_netspec *spec, char text[GP_NORMALIZATION
             return strcpy(text, words[i]);
     for (uint32_t i = 0; i < spec->normalize_count; i++) {
         std[i] = 1.0 / (BYTE_MAX * spec->scale[i]);
-        mean[i] = -spec->offset[i] * std[i] + 0.0; /* -0 becomes 0 */
+        /* Adding 0.0 converts -0 to 0. */
+        mean[i] = -spec->offset[i] * std[i] + 0.0;
     }
     size_t used = numbers_format(text, GP_NORMALIZATION_TEXT - 1, mean, spec->normalize_count);
 

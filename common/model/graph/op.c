@@ -1,3 +1,4 @@
+/* Implement op.h. */
 #include "common/model/graph/op.h"
 
 gp_op gp_op_init(gp_opcode code)

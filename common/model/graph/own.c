@@ -1,5 +1,5 @@
-/* own.c -- a layer kind of the user's becomes a kind like those of kinds.def: its settings a table of numbers, its
- * functions what two ops carry. */
+/* Convert user-defined layer kinds to gp_kind: a parameter table for the settings, and two
+ * operations that carry the user's functions. */
 #include "common/model/graph/own.h"
 
 #include <inttypes.h>
@@ -9,16 +9,18 @@
 #include "common/base/memory/alloc.h"
 #include "common/model/graph/graph.h"
 
+/* A registered kind. */
 typedef struct own_kind {
-    gp_kind kind; /* first: a gp_kind of ours is an own_kind */
-    gp_layer_kind given;
-    gp_param table[GP_LAYER_KIND_SETTINGS + 1];
+    gp_kind kind;                               /* must be the first member, see own_of() */
+    gp_layer_kind given;                        /* copied user description */
+    gp_param table[GP_LAYER_KIND_SETTINGS + 1]; /* settings */
 } own_kind;
 
-/* Kinds stay where they are: networks point at them. */
+/* Registered kinds, each allocated separately: networks point to them. */
 static own_kind *added[GP_LAYER_KINDS_MAX];
 static uint32_t added_count;
 
+/* Convert a gp_kind with infer == own_infer. */
 static const own_kind *own_of(const gp_kind *kind)
 {
     return (const own_kind *)(const void *)kind;
@@ -34,6 +36,7 @@ gp_layer_dims gp_own_dims(const gp_shape *shape)
 
 /* ---- shapes ---- */
 
+/* Check and convert dimensions from infer(). what: noun for error messages. */
 static gp_status shape_of(gp_shape *out, const gp_layer_dims *dims, const char *what, gp_error *err)
 {
     if (dims->rank > GP_LAYER_KIND_DIMS)
@@ -48,6 +51,7 @@ static gp_status shape_of(gp_shape *out, const gp_layer_dims *dims, const char *
     return GP_OK;
 }
 
+/* Check and convert a parameter from infer(). */
 static gp_status parameter_of(gp_parameter_need *out, const gp_layer_parameter *parameter, gp_error *err)
 {
     static const gp_initializer starts[] = { [GP_LAYER_START_WEIGHTS] = GP_INIT_WEIGHTS,
@@ -70,6 +74,7 @@ static gp_status parameter_of(gp_parameter_need *out, const gp_layer_parameter *
     return shape_of(&out->shape, &parameter->dims, parameter->role, err);
 }
 
+/* Call the user's infer() and check the limits. */
 static gp_status own_plan(const own_kind *own, const gp_infer *infer, gp_layer_plan *plan, gp_error *err)
 {
     *plan = (gp_layer_plan){ .input_count = infer->input_count, .settings = infer->settings };
@@ -101,6 +106,7 @@ static gp_status own_infer(gp_infer *infer, gp_error *err)
 
 /* ---- ops ---- */
 
+/* Build an operation with the inputs common to forward and backward. */
 static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
 {
     gp_op op = gp_op_init(code);
@@ -115,6 +121,8 @@ static gp_op own_op(const gp_lowering *lowering, gp_opcode code)
     return op;
 }
 
+/* Create the saved value, if infer() requests one. infer() is called again, because lowering does
+ * not keep its result. */
 static gp_status own_save(gp_lowering *lowering, gp_error *err)
 {
     const gp_graph *graph = lowering->graph;
@@ -167,6 +175,7 @@ static gp_status name_check(const char *name, gp_error *err)
     return GP_OK;
 }
 
+/* Check the settings and convert them to a parameter table. */
 static gp_status settings_check(own_kind *own, gp_error *err)
 {
     const gp_layer_setting *settings = own->given.settings;
@@ -190,6 +199,7 @@ static gp_status settings_check(own_kind *own, gp_error *err)
     return GP_OK;
 }
 
+/* User-defined kinds have no test cases. */
 static const gp_kind_check no_checks[] = { { .samples = 0 } };
 
 static gp_status own_new(own_kind **out, const gp_layer_kind *kind, gp_error *err)
@@ -259,23 +269,24 @@ gp_status gp_layer_kind_add(const gp_layer_kind *kind, gp_error *err)
     return status;
 }
 
-/* ---- a loss of the user's ---- */
+/* ---- user-defined losses ---- */
 
 typedef struct ownloss_settings {
     bool parallel;
 } ownloss_settings;
 
-static const gp_param ownloss_params[] = { { 0 } }; /* nobody sets them by name */
+/* The only setting cannot be set by name. */
+static const gp_param ownloss_params[] = { { 0 } };
 
 static gp_status ownloss_infer(gp_infer *infer, gp_error *err)
 {
     (void)err;
     infer->output = infer->inputs[0];
-    infer->weight = 1.0; /* and no target that the network knows */
+    infer->weight = 1.0; /* and no target: the network does not know it */
     return GP_OK;
 }
 
-/* As of the losses: the gradient of its input is a by-product. */
+/* Like other losses, compute the input gradient in the forward operation. */
 static gp_status ownloss_forward(gp_lowering *lowering, gp_error *err)
 {
     gp_op op = gp_op_init(GP_OP_OWN_LOSS);
@@ -315,8 +326,8 @@ gp_status gp_own_loss_end(gp_netspec *spec, bool parallel, gp_error *err)
     gp_layer *last = spec->layer_count == 0 ? NULL : &spec->layers[spec->layer_count - 1];
     gp_status status = GP_OK;
 
-    if (last == NULL ||
-        !(last->kind->flags & GP_KIND_LOSS)) /* one more layer, which has that kind for a moment only */
+    /* Append a loss; its kind is replaced below. */
+    if (last == NULL || !(last->kind->flags & GP_KIND_LOSS))
         status = gp_netspec_add(spec, "own-loss", "crossentropy", NULL, err);
     if (status != GP_OK)
         return status;
