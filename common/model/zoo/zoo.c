@@ -1,35 +1,38 @@
-/* zoo.c -- networks by name: chains as tables here, others built by rule (zoo_*.c).
+/* Look up and build networks by name. Simple chains are tables in this file; zoo_*.c build all
+ * other networks.
  *
- * A name may bring settings, from the network's own table: "deeplabv3plus:backbone=resnet50,output-stride=8". */
+ * A name can be followed by settings: "deeplabv3plus:backbone=resnet50,output-stride=8". */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/text/spell.h"
 #include "common/model/zoo/zoo.h"
 
+/* A layer in a chain. */
 typedef struct zoo_layer {
-    const char *name, *kind, *settings; /* "outputs=%u": the number of classes */
+    const char *name, *kind, *settings; /* "outputs=%u" is replaced by the class count */
 } zoo_layer;
 
-/* How stored bytes become numbers about 0 and 1, where the input has three channels. */
+/* Normalization of stored bytes, for inputs with three channels. */
 typedef enum zoo_range {
-    RANGE_BYTE,     /* over 255 */
-    RANGE_IMAGENET, /* by the means and deviations of that data's channels */
-    RANGE_CENTRED,  /* from -1 to 1 */
+    RANGE_BYTE,     /* divided by 255 */
+    RANGE_IMAGENET, /* ImageNet channel means and deviations */
+    RANGE_CENTRED,  /* mapped to [-1, 1] */
 } zoo_range;
 
+/* A network in the zoo: either a chain (layers) or a builder function (build). */
 typedef struct zoo_network {
     const char *name, *about;
     int64_t input[3];
     uint32_t classes;
     zoo_range range;
-    const zoo_layer *layers; /* of a chain; ended by .name == NULL */
+    const zoo_layer *layers; /* chain, terminated by .name == NULL */
     void (*build)(gp_zoo_builder *b);
-    int depth;
-    const gp_param *settings; /* or NULL */
+    int depth;                /* passed to build() */
+    const gp_param *settings; /* NULL: none */
 } zoo_network;
 
-/* "Dive into Deep Learning" 12.5, as trained there on several GPUs. */
+/* "Dive into Deep Learning" 12.5, the variant trained there on several GPUs. */
 static const zoo_layer lenet_layers[] = {
     { "conv1", "conv2d", "channels=20;kernel=3" },
     { "relu1", "relu", NULL },
@@ -44,7 +47,8 @@ static const zoo_layer lenet_layers[] = {
     { NULL, NULL, NULL },
 };
 
-/* "One weird trick for parallelizing convolutional neural networks" (Krizhevsky, 2014), as torchvision has it. */
+/* "One weird trick for parallelizing convolutional neural networks" (Krizhevsky, 2014), as in
+ * torchvision. */
 static const zoo_layer alexnet_layers[] = {
     { "conv1", "conv2d", "channels=64;kernel=11;stride=4;padding=2" },
     { "relu1", "relu", NULL },
@@ -70,6 +74,7 @@ static const zoo_layer alexnet_layers[] = {
     { NULL, NULL, NULL },
 };
 
+/* Convolution with ReLU, and pooling, as VGG uses them. */
 #define VGG_CONV(number, channels)                                                                           \
     { "conv" number, "conv2d", "channels=" channels ";kernel=3;padding=1" },                                 \
     {                                                                                                        \
@@ -111,6 +116,7 @@ static const zoo_layer vgg16_layers[] = {
     { NULL, NULL, NULL },
 };
 
+/* Fields common to ImageNet classifiers. */
 #define IMAGENET .input = { 3, 224, 224 }, .classes = 1000, .range = RANGE_IMAGENET
 #define RESNET(n)                                                                                            \
     .name = "resnet" #n, .about = "He et al., 2016", IMAGENET, .build = gp_zoo_resnet, .depth = n
@@ -173,7 +179,8 @@ bool gp_zoo_describe(size_t index, gp_zoo_info *out)
     return true;
 }
 
-/* The network whose name ends before ':' or the end of the text. */
+/* Find the network named by the text before ':'. NULL: *err suggests the nearest name or lists
+ * all. */
 static const zoo_network *zoo_find(const char *text, gp_error *err)
 {
     const char *near = NULL;
@@ -198,6 +205,7 @@ static const zoo_network *zoo_find(const char *text, gp_error *err)
     return NULL;
 }
 
+/* Fail with a message that suggests the nearest setting or lists all. */
 static gp_status setting_unknown(const zoo_network *network, const char *name, gp_error *err)
 {
     const char *near = NULL;
@@ -218,7 +226,9 @@ static gp_status setting_unknown(const zoo_network *network, const char *name, g
     return gp_fail(err, GP_EINVAL, "%s has no setting '%s'; it has: %s", network->name, name, known);
 }
 
-/* ":a=b,c=d", or nothing, into the network's struct. */
+/* Parse settings into the network's struct, after setting the defaults.
+ *   text    ":a=b,c=d" or ""
+ *   values  GP_ZOO_SETTINGS_BYTES bytes */
 static gp_status settings_parse(const zoo_network *network, const char *text, void *values, gp_error *err)
 {
     char setting[SETTING_BYTES];
@@ -257,6 +267,7 @@ gp_status gp_zoo_check(const char *text, gp_error *err)
     return network == NULL ? GP_ENOENT : settings_parse(network, text + strlen(network->name), values, err);
 }
 
+/* Set the input normalization. Inputs without three channels are divided by 255. */
 static gp_status zoo_normalize(const zoo_network *network, gp_netspec *spec, gp_error *err)
 {
     static const double mean[] = { 0.485, 0.456, 0.406 }, deviation[] = { 0.229, 0.224, 0.225 };
@@ -273,6 +284,7 @@ static gp_status zoo_normalize(const zoo_network *network, gp_netspec *spec, gp_
     return gp_netspec_normalize(spec, scale, offset, 3, err);
 }
 
+/* Append all layers of a chain. */
 static gp_status chain_build(const zoo_layer *layer, gp_netspec *spec, uint32_t classes, gp_error *err)
 {
     gp_status status = GP_OK;

@@ -1,4 +1,4 @@
-/* zoo_blocks.c -- the blocks that networks of the zoo are built of. */
+/* Building blocks for zoo networks; zoo.h describes them. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -30,7 +30,7 @@ void gp_zoo_meet(gp_zoo_builder *b, const char *name, const char *kind, const ch
 
 const char *gp_zoo_named(char *to, const char *stem, const char *part)
 {
-    snprintf(to, GP_NAME_MAX, "%.*s_%s", GP_ZOO_STEM_MAX, stem, part); /* names here are short */
+    snprintf(to, GP_NAME_MAX, "%.*s_%s", GP_ZOO_STEM_MAX, stem, part);
     return to;
 }
 

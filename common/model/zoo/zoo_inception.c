@@ -1,20 +1,23 @@
-/* zoo_inception.c -- GoogLeNet and Inception-ResNet-v2: branches of several window sizes that are concatenated. */
+/* Build GoogLeNet and Inception-ResNet-v2. Both concatenate branches with different window
+ * sizes. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/model/zoo/zoo.h"
 
+/* Limits: branches in a block, convolutions in a branch. */
 enum { BRANCHES_MAX = 4, CONVS_MAX = 3 };
 
-/* One branch: a pooling layer (or none), then convolutions. */
+/* A branch: an optional pooling layer, then convolutions. */
 typedef struct inception_branch {
-    const char *pool_kind, *pool_settings;
-    gp_zoo_conv convs[CONVS_MAX]; /* ended by channels == 0 */
+    const char *pool_kind, *pool_settings; /* NULL: no pooling */
+    gp_zoo_conv convs[CONVS_MAX];          /* terminated by channels == 0 */
 } inception_branch;
 
 /* ---- GoogLeNet (Szegedy et al., CVPR 2015) ---- */
 
+/* Variants: torchvision uses batch norm and 3x3 windows; caffe follows the paper. */
 typedef enum googlenet_form { FORM_TORCHVISION, FORM_CAFFE } googlenet_form;
 
 typedef struct googlenet_settings {
@@ -30,7 +33,7 @@ const gp_param gp_zoo_googlenet_settings[] = {
     { 0 },
 };
 
-/* One convolution of either form, with its ReLU. */
+/* Append a convolution with ReLU; the torchvision form adds batch norm. */
 static void google_conv(gp_zoo_builder *b, const char *from, const char *stem, gp_zoo_conv conv)
 {
     char name[GP_NAME_MAX];
@@ -47,7 +50,10 @@ static void google_conv(gp_zoo_builder *b, const char *from, const char *stem, g
     gp_zoo_add(b, NULL, gp_zoo_named(name, stem, "relu"), "relu", "%s", "");
 }
 
-/* sizes: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; pool's projection -- the paper's table 1. */
+/* Append an inception block that reads the last layer.
+ *   stem   prefix for layer names
+ *   sizes  channels: 1x1; 3x3 reduce, 3x3; 5x5 reduce, 5x5; pool projection (table 1 in the paper)
+ *   five   window size in place of 5x5: 5, or 3 as in torchvision */
 static void google_inception(gp_zoo_builder *b, const char *stem, const int sizes[6], int five)
 {
     char from[GP_NAME_MAX], name[GP_NAME_MAX], ends[4][GP_NAME_MAX];
@@ -71,7 +77,7 @@ static void google_inception(gp_zoo_builder *b, const char *stem, const int size
 void gp_zoo_googlenet(gp_zoo_builder *b)
 {
     static const struct {
-        const char *name; /* "pool": of that kernel */
+        const char *name; /* inception block; "pool...": max pooling with window sizes[0] */
         int sizes[6];
     } blocks[] = {
         { "3a", { 64, 96, 128, 16, 32, 32 } },
@@ -113,9 +119,9 @@ void gp_zoo_googlenet(gp_zoo_builder *b)
     gp_zoo_add(b, NULL, "loss", "crossentropy", "%s", "");
 }
 
-/* ---- Inception-ResNet-v2 (Szegedy et al., AAAI 2017), with the widths of its authors' released code ---- */
+/* ---- Inception-ResNet-v2 (Szegedy et al., AAAI 2017), widths as in the authors' code ---- */
 
-/* What all its convolutions share. */
+/* Append a convolution with the settings that all convolutions in Inception-ResNet-v2 share. */
 static void resnet_conv(gp_zoo_builder *b, const char *from, const char *stem, gp_zoo_conv conv)
 {
     conv.epsilon = 1e-3;
@@ -123,7 +129,8 @@ static void resnet_conv(gp_zoo_builder *b, const char *from, const char *stem, g
     gp_zoo_conv_norm(b, from, stem, conv);
 }
 
-/* Branches of the last layer, concatenated as "stem_concat"; windows above 1 are dilated. */
+/* Append branches that read the last layer, and concatenate them as "stem_concat".
+ *   dilation  for windows larger than 1 */
 static void branches_add(gp_zoo_builder *b, const char *stem, const inception_branch *branches, size_t count,
                          int dilation)
 {
@@ -154,7 +161,9 @@ static void branches_add(gp_zoo_builder *b, const char *stem, const inception_br
     gp_zoo_meet(b, gp_zoo_named(name, stem, "concat"), "concat", inputs, count);
 }
 
-/* A residual block: branches, a 1x1 back to the input's channels, times `scale`, added; ReLU but for the last. */
+/* Append a residual block: branches, a 1x1 convolution back to the input's channels, multiplication
+ * by `scale`, and addition to the input.
+ *   relu  append ReLU; false only for the last block */
 static void residual_add(gp_zoo_builder *b, const char *stem, const inception_branch *branches, size_t count,
                          int dilation, int channels, double scale, bool relu)
 {
@@ -171,6 +180,7 @@ static void residual_add(gp_zoo_builder *b, const char *stem, const inception_br
 
 #define AVERAGE "avgpool", "kernel=3;stride=1;padding=1"
 
+/* Branches of the blocks, named as in the authors' code. */
 static const inception_branch mixed_5b[] = {
     { NULL, NULL, { GP_ZOO_CONV(96, 1) } },
     { NULL, NULL, { GP_ZOO_CONV(48, 1), GP_ZOO_CONV(64, 5) } },
@@ -191,7 +201,7 @@ static const inception_branch block8[] = {
     { NULL, NULL, { GP_ZOO_CONV(192, 1), GP_ZOO_CONV(224, 1, .width = 3), GP_ZOO_CONV(256, 3, .width = 1) } },
 };
 
-/* The pooling branch of a reduction, or of the stem. */
+/* Return the pooling settings for a reduction block or the stem. */
 static const char *reduction_pool(bool same, int stride)
 {
     return !same         ? "kernel=3;stride=2"
@@ -199,6 +209,7 @@ static const char *reduction_pool(bool same, int stride)
                          : "kernel=3;stride=1;padding=1";
 }
 
+/* Append the first reduction block. Its convolutions use the dilation before the reduction. */
 static void mixed_6a(gp_zoo_builder *b, bool same, gp_zoo_pace *pace)
 {
     const int before = pace->dilation, stride = gp_zoo_stride(pace, 2);
@@ -214,6 +225,7 @@ static void mixed_6a(gp_zoo_builder *b, bool same, gp_zoo_pace *pace)
     branches_add(b, "mixed_6a", branches, 3, before);
 }
 
+/* Append the second reduction block. */
 static void mixed_7a(gp_zoo_builder *b, bool same, gp_zoo_pace *pace)
 {
     const int before = pace->dilation, stride = gp_zoo_stride(pace, 2);
@@ -232,7 +244,7 @@ static void mixed_7a(gp_zoo_builder *b, bool same, gp_zoo_pace *pace)
 
 void gp_zoo_inceptionresnetv2_trunk(gp_zoo_builder *b, bool same, int output_stride, gp_zoo_taps *taps)
 {
-    gp_zoo_pace pace = { 8, output_stride, 1 }; /* the stem's 8 */
+    gp_zoo_pace pace = { 8, output_stride, 1 }; /* the stem has output stride 8 */
     char stem[GP_ZOO_STEM_MAX];
 
     resnet_conv(b, NULL, "conv_1a", (gp_zoo_conv)GP_ZOO_CONV(32, 3, .stride = 2, .valid = !same));

@@ -1,22 +1,28 @@
-/* zoo_nets.c -- networks of the zoo that are built by rule: blocks that repeat, branches that meet.  Layers are called as
- * the papers call their parts; parameters are counted in tests against the published numbers. */
+/* Build ResNet, SqueezeNet and MobileNetV2 from repeated blocks. Layer names follow the papers.
+ * Tests compare the parameter counts with the published numbers. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/model/zoo/zoo.h"
 
+/* Append a layer that reads two layers. */
 static void meet(gp_zoo_builder *b, const char *name, const char *kind, const char *left, const char *right)
 {
     gp_zoo_meet(b, name, kind, (const char *const[]){ left, right }, 2);
 }
 
+/* Copy the last layer's name to `to`. */
 static void remember(char *to, const gp_zoo_builder *b)
 {
     snprintf(to, GP_NAME_MAX, "%s", gp_zoo_here(b));
 }
 
-/* ---- ResNet (He et al., CVPR 2016; stride in the 3x3 of a bottleneck, as its authors' successors do) ---- */
+/* ---- ResNet (He et al., CVPR 2016; bottlenecks have the stride in the 3x3) ---- */
 
+/* Append a residual block that reads the last layer.
+ *   bottleneck  1x1, 3x3, 1x1 with four times the channels; false: two 3x3
+ *   stride      stride of the block, before gp_zoo_stride()
+ *   project     add a 1x1 convolution to the shortcut, because the shape changes */
 static void resnet_block(gp_zoo_builder *b, const char *stem, bool bottleneck, int channels, int stride,
                          gp_zoo_pace *pace, bool project)
 {
@@ -51,10 +57,11 @@ static void resnet_block(gp_zoo_builder *b, const char *stem, bool bottleneck, i
 
 void gp_zoo_resnet_trunk(gp_zoo_builder *b, int depth, int output_stride, gp_zoo_taps *taps)
 {
+    /* blocks per stage: depth 18; 34 and 50; 101 */
     static const int table[][4] = { { 2, 2, 2, 2 }, { 3, 4, 6, 3 }, { 3, 4, 23, 3 } };
     const int *blocks = table[depth == 18 ? 0 : depth == 101 ? 2 : 1];
     const bool bottleneck = depth >= 50;
-    gp_zoo_pace pace = { 4, output_stride, 1 }; /* the stem's 4 */
+    gp_zoo_pace pace = { 4, output_stride, 1 }; /* the stem has output stride 4 */
     char stem[GP_ZOO_STEM_MAX];
 
     gp_zoo_conv_norm(b, NULL, "stem", (gp_zoo_conv)GP_ZOO_CONV(64, 7, .stride = 2, .end = GP_ZOO_RELU));
@@ -84,6 +91,8 @@ void gp_zoo_resnet(gp_zoo_builder *b)
 
 /* ---- SqueezeNet 1.1 (Iandola et al., 2016) ---- */
 
+/* Append a fire module: a 1x1 "squeeze" convolution, then concatenated 1x1 and 3x3 "expand"
+ * convolutions. */
 static void fire(gp_zoo_builder *b, int number, int squeeze, int expand)
 {
     char stem[16], name[GP_NAME_MAX], middle[GP_NAME_MAX], left[GP_NAME_MAX];
@@ -126,6 +135,10 @@ void gp_zoo_squeezenet(gp_zoo_builder *b)
 
 /* ---- MobileNetV2 (Sandler et al., CVPR 2018) ---- */
 
+/* Append an inverted residual block: 1x1 expansion, depthwise 3x3, 1x1 projection; with a shortcut
+ * if input and output have the same shape.
+ *   in, out    channels
+ *   expansion  channel factor; 1: no expansion */
 static void inverted_residual(gp_zoo_builder *b, int number, int in, int out, int stride, gp_zoo_pace *pace,
                               int expansion)
 {
@@ -148,11 +161,10 @@ static void inverted_residual(gp_zoo_builder *b, int number, int in, int out, in
 
 void gp_zoo_mobilenetv2_trunk(gp_zoo_builder *b, int output_stride, gp_zoo_taps *taps)
 {
-    static const int stages[][4] = { /* expansion, channels, blocks, stride of the first */
-                                     { 1, 16, 1, 1 }, { 6, 24, 2, 2 },  { 6, 32, 3, 2 }, { 6, 64, 4, 2 },
-                                     { 6, 96, 3, 1 }, { 6, 160, 3, 2 }, { 6, 320, 1, 1 }
-    };
-    gp_zoo_pace pace = { 2, output_stride, 1 };
+    /* Columns: expansion, channels, blocks, stride of the first block. */
+    static const int stages[][4] = { { 1, 16, 1, 1 }, { 6, 24, 2, 2 },  { 6, 32, 3, 2 }, { 6, 64, 4, 2 },
+                                     { 6, 96, 3, 1 }, { 6, 160, 3, 2 }, { 6, 320, 1, 1 } };
+    gp_zoo_pace pace = { 2, output_stride, 1 }; /* the stem has output stride 2 */
     int channels = 32, number = 1;
 
     gp_zoo_conv_norm(b, NULL, "stem", (gp_zoo_conv)GP_ZOO_CONV(channels, 3, .stride = 2, .end = GP_ZOO_CLIP));
@@ -162,7 +174,8 @@ void gp_zoo_mobilenetv2_trunk(gp_zoo_builder *b, int output_stride, gp_zoo_taps 
                               stages[s][0]);
             channels = stages[s][1];
         }
-    strcpy(taps->low, "block4_expand_clip"); /* the widest layer of that size */
+    /* Use the layer with the most channels at this size. */
+    strcpy(taps->low, "block4_expand_clip");
     remember(taps->high, b);
     taps->high_channels = channels;
 }

@@ -1,4 +1,5 @@
-/* zoo_segment.c -- networks that score each pixel: DeepLab v3+ and U-Net.  Their loss is the cross-entropy of pixels. */
+/* Build networks that classify each pixel: DeepLab v3+ and U-Net. Both use cross-entropy per
+ * pixel. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 
 /* ---- DeepLab v3+ (Chen et al., ECCV 2018) ---- */
 
+/* Classifiers that can be the backbone, in the order of `backbones`. */
 typedef enum deeplab_backbone {
     BACKBONE_RESNET18,
     BACKBONE_RESNET50,
@@ -15,8 +17,8 @@ typedef enum deeplab_backbone {
 } deeplab_backbone;
 
 typedef struct deeplab_settings {
-    int backbone, output_stride; /* deeplab_backbone; index of output_strides */
-    bool image_pooling;
+    int backbone, output_stride; /* deeplab_backbone; index in output_strides */
+    bool image_pooling;          /* add a branch with the mean of the image */
 } deeplab_settings;
 
 static const char *const backbones[] = { "resnet18", "resnet50", "mobilenetv2", "inceptionresnetv2", NULL };
@@ -33,9 +35,13 @@ const gp_param gp_zoo_deeplabv3plus_settings[] = {
     { 0 },
 };
 
+/* channels after the pyramid and of low-level features */
 enum { PYRAMID_CHANNELS = 256, LOW_CHANNELS = 48 };
 
-/* A 3x3 of the pyramid or the decoder; behind MobileNet depthwise and pointwise. */
+/* Append a 3x3 convolution of the pyramid or decoder; with the MobileNetV2 backbone, a depthwise
+ * and a pointwise convolution.
+ *   from  layer to read; NULL: the previous layer
+ *   in    channels of that layer */
 static void deeplab_conv(gp_zoo_builder *b, const char *from, const char *stem, int in, int dilation)
 {
     char name[GP_NAME_MAX];
@@ -52,6 +58,7 @@ static void deeplab_conv(gp_zoo_builder *b, const char *from, const char *stem, 
     gp_zoo_conv_norm(b, NULL, stem, (gp_zoo_conv)GP_ZOO_CONV(PYRAMID_CHANNELS, 1, .end = GP_ZOO_RELU));
 }
 
+/* Append a resize to the input size divided by `shrunk`, rounded up. */
 static void deeplab_resize(gp_zoo_builder *b, const char *name, int64_t shrunk)
 {
     const gp_shape *input = &b->spec->input;
@@ -60,7 +67,8 @@ static void deeplab_resize(gp_zoo_builder *b, const char *name, int64_t shrunk)
                (input->dim[1] + shrunk - 1) / shrunk, (input->dim[2] + shrunk - 1) / shrunk);
 }
 
-/* Atrous spatial pyramid pooling: windows of four sizes over the trunk's end, and the mean of all of it. */
+/* Append atrous spatial pyramid pooling: four convolutions with different dilations, which read the
+ * backbone's output, and optionally the mean of that output. */
 static void deeplab_pyramid(gp_zoo_builder *b, const gp_zoo_taps *taps, int output_stride, bool image_pooling)
 {
     static const char *const inputs[] = { "aspp1_relu", "aspp2_relu", "aspp3_relu", "aspp4_relu",
@@ -111,10 +119,12 @@ void gp_zoo_deeplabv3plus(gp_zoo_builder *b)
     gp_zoo_add(b, NULL, "loss", "pixelclassification", "%s", "");
 }
 
-/* ---- U-Net (Ronneberger et al., MICCAI 2015), padded so that each pixel gets its scores ---- */
+/* ---- U-Net (Ronneberger et al., MICCAI 2015), padded so that every pixel has scores ---- */
 
+/* Limits for the settings. */
 enum { UNET_DEPTH_MAX = 8, UNET_WIDTH_MAX = 512 };
 
+/* Settings, described in gp_zoo_unet_settings. */
 typedef struct unet_settings {
     int64_t depth, width;
     double dropout;
@@ -134,7 +144,7 @@ const gp_param gp_zoo_unet_settings[] = {
     { 0 },
 };
 
-/* Two convolutions with their ReLUs: "stem_a", "stem_b". */
+/* Append two convolutions with ReLU, "stem_a" and "stem_b". */
 static void unet_double(gp_zoo_builder *b, const char *stem, int channels)
 {
     char name[GP_NAME_MAX], part[GP_NAME_MAX];
@@ -151,6 +161,8 @@ static void unet_double(gp_zoo_builder *b, const char *stem, int channels)
     }
 }
 
+/* Check that height and width are multiples of `multiple`: otherwise the sizes of skip connections
+ * would differ after upsampling. */
 static void unet_check(gp_zoo_builder *b, int64_t multiple)
 {
     const int64_t *dim = b->spec->input.dim;
