@@ -13,8 +13,9 @@
 
 #include "common/base/text/log.h"
 
-/* The last epoch; 0 when there is no file.  One that cannot be read stops us: it may hold any number.  What is damaged
- * must not bring an old number back: microseconds since 1970 are more than any counter of starts. */
+/* Read the last epoch. 0: the file does not exist. An unreadable file is an error, because it may
+ * hold any number. A damaged file must not bring back an old number: continue from the microseconds
+ * since 1970, which exceed any count of starts. */
 static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
 {
     char text[32] = "", *end;
@@ -41,7 +42,8 @@ static gp_status epoch_read(uint64_t *out, const char *path, gp_error *err)
     return GP_OK;
 }
 
-/* Written aside, synced, renamed, the directory synced: after a power loss it is the old number or the new one. */
+/* Write the epoch to a temporary file, sync it, rename it and sync the directory. After a power
+ * loss, the file has either the old number or the new one. */
 static gp_status epoch_write(const char *directory, const char *path, uint64_t epoch, gp_error *err)
 {
     char aside[GP_TEXT_PATH + 16], text[32];
@@ -52,7 +54,7 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
     fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "cannot write %s", aside);
-    errno = ENOSPC; /* a short write says nothing */
+    errno = ENOSPC; /* a short write does not set errno */
     if (write(fd, text, (size_t)length) != length || fsync(fd) != 0)
         problem = errno;
     close(fd);
@@ -70,6 +72,8 @@ static gp_status epoch_write(const char *directory, const char *path, uint64_t e
     return problem == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot write %s", path);
 }
 
+/* Open and lock the lock file, and write the pid into it. GP_EBUSY: another process holds the
+ * lock. */
 static gp_status lock_take(gp_hold *hold, const char *path, gp_error *err)
 {
     struct stat status;
@@ -100,7 +104,7 @@ gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err)
     gp_hold hold = { .fd = -1 };
     gp_status status;
 
-    do { /* the file may have been removed between open and lock */
+    do { /* the file may be removed between open() and flock() */
         gp_hold_release(&hold);
         status = lock_take(&hold, places->lock, err);
     } while (status == GP_OK && !gp_hold_valid(&hold, places));

@@ -1,4 +1,4 @@
-/* hold.h -- what makes one scheduler the only one of its pool: the lock file and the epoch. */
+/* The lock file and the epoch, which ensure that a pool has only one scheduler. */
 #ifndef GP_HOLD_H
 #define GP_HOLD_H
 
@@ -10,22 +10,27 @@
 #include "proto/local/places.h"
 
 typedef struct gp_hold {
-    int fd; /* of the lock file, locked; closed by the end of the process */
+    /* locked descriptor of the lock file; the kernel releases the lock when the process exits */
+    int fd;
     dev_t device;
     ino_t inode;
-    uint64_t epoch; /* + 1 with each scheduler of this pool on this host */
+    uint64_t epoch; /* increases by one with each scheduler of this pool on this host */
 } gp_hold;
 
-/* gp_hold_take -- lock places->lock and count the epoch up; writes our pid into the lock file, for people.
- * GP_EBUSY: another scheduler holds it.  GP_EIO.  Released by gp_hold_release() or the end of the process; the file
- * stays, because unlinking a locked name would let two hold "the" lock. */
+/* Lock places->lock and increase the epoch. Write the pid into the lock file for users. Release the
+ * lock with gp_hold_release() or by exiting. The file remains: if a locked file were unlinked, two
+ * processes could hold "the" lock.
+ *   GP_EBUSY: another scheduler holds the lock
+ *   GP_EIO: cannot read or write a file */
 gp_status gp_hold_take(gp_hold *out, const gp_places *places, gp_error *err);
 void gp_hold_release(gp_hold *hold);
 
-/* Whether the lock's path is still the file that we hold: if not, another scheduler may be there too. */
+/* Return whether the lock path still names the locked file. If not, another scheduler may be
+ * running. */
 bool gp_hold_valid(const gp_hold *hold, const gp_places *places);
 
-/* Whether a scheduler with a larger epoch has begun: this one is no longer the pool's. */
+/* Return whether a scheduler with a larger epoch has started. Then this one no longer owns the
+ * pool. */
 bool gp_hold_followed(const gp_hold *hold, const gp_places *places);
 
 #endif

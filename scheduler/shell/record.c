@@ -13,7 +13,7 @@
 
 #define MARK "\nsurroundings\n"
 
-/* The whole file, freed with gp_free(); NULL: none. */
+/* Read the whole file; free it with gp_free(). NULL: no file. */
 static char *record_text(const gp_places *places)
 {
     int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -27,7 +27,8 @@ static char *record_text(const gp_places *places)
     return text;
 }
 
-/* What a line has behind its key, which may be nothing; false: no such line.  key: with the line's end before it. */
+/* Copy the rest of a line after its key, which may be empty. False: no such line.
+ *   key  includes the preceding line end */
 static bool line_of(const char *text, const char *key, char *out, size_t bytes)
 {
     const char *line = strstr(text, key);
@@ -67,7 +68,7 @@ bool gp_record_read(gp_record *out, const gp_places *places)
     if (text == NULL)
         return false;
     if (rest != NULL) {
-        rest[1] = '\0'; /* what follows is not looked at here */
+        rest[1] = '\0'; /* the lines after the mark are not parsed here */
         rest += strlen(MARK);
     }
     known = record_parse(out, text);

@@ -1,4 +1,4 @@
-/* remote_listener.c -- the socket for clients on other hosts. */
+/* Listening socket for clients on other hosts. */
 #include "scheduler/shell/remote_listener.h"
 
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include "common/base/text/log.h"
 
 enum {
-    KEY_CHECK_MS = 250, /* how often the files of keys are examined */
+    KEY_CHECK_MS = 250, /* interval between checks of the key files */
     LISTEN_RETRY_MS = 250,
 };
 
-/* Listen at `endpoint` with the pool's key, and store in `bound` which address that became. */
+/* Listen on `endpoint` with the pool key, and store the actual address in `bound`. */
 static gp_status listen_at(remote_listener *listener, const char *key_path, const char *endpoint,
                            gp_error *err)
 {
@@ -36,7 +36,7 @@ static gp_status listen_at(remote_listener *listener, const char *key_path, cons
     return status;
 }
 
-/* Log why it does not listen, once for each reason, and try again later. */
+/* Log why listening failed, once per reason, and schedule a retry. */
 static void listen_failed(remote_listener *listener, const gp_error *why)
 {
     if (strcmp(why->message, listener->trouble) != 0)
@@ -52,13 +52,14 @@ gp_status remote_listener_open(remote_listener *listener, const gp_shell_options
 
     if (options->listen == NULL)
         return GP_OK;
-    gp_secret_guard(); /* a core dump would contain the pool's key */
+    gp_secret_guard(); /* a core dump would contain the pool key */
     status = gp_zap_open(&listener->zap, options->places->allowed, &why);
     if (status == GP_OK)
         status = listen_at(listener, options->places->server_key, options->listen, &why);
-    if (status != GP_OK && !options->follows) /* GP_EBUSY would say that another scheduler has the pool */
+    /* not GP_EBUSY, which would mean that another scheduler has the pool */
+    if (status != GP_OK && !options->follows)
         return gp_fail(err, status == GP_EBUSY ? GP_EIO : status, "%s", why.message);
-    /* The pool exists: a socket that cannot be opened for a while is no reason to end it. */
+    /* The pool already exists. A temporary failure to listen must not end it. */
     if (status != GP_OK) {
         snprintf(listener->bound, sizeof(listener->bound), "%s", options->listen);
         listen_failed(listener, &why);
@@ -83,7 +84,7 @@ bool remote_listener_ready(remote_listener *listener, const gp_shell_options *op
         return listener->channel != NULL;
     if (gp_now_ms() < listener->retry_ms)
         return false;
-    memcpy(endpoint, listener->bound, sizeof(endpoint)); /* `bound` is overwritten */
+    memcpy(endpoint, listener->bound, sizeof(endpoint)); /* listen_at() overwrites `bound` */
     if (listen_at(listener, options->places->server_key, endpoint, &err) == GP_OK)
         listener->trouble[0] = '\0';
     else
@@ -96,7 +97,7 @@ bool remote_listener_check_due(remote_listener *listener)
     if (gp_now_ms() - listener->checked_ms < KEY_CHECK_MS)
         return false;
     listener->checked_ms = gp_now_ms();
-    gp_zap_get_stats(listener->zap); /* reads the list of allowed keys if it has changed */
+    gp_zap_get_stats(listener->zap); /* reloads the list of allowed keys if it changed */
     return true;
 }
 

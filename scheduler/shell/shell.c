@@ -1,4 +1,4 @@
-/* shell.c -- opening, the poll loop, and carrying the core's actions out. */
+/* Startup, poll loop and core actions of the scheduler daemon. */
 #include "scheduler/shell/shell.h"
 
 #include <assert.h>
@@ -35,6 +35,7 @@ void shell_pend(shell *s, const gp_core_event *event)
     s->pending[s->pending_count++] = *event;
 }
 
+/* Execute one action of the core. */
 static void act(shell *s, const gp_core_action *action)
 {
     switch (action->kind) {
@@ -85,7 +86,7 @@ void shell_step(shell *s, const gp_core_event *event)
 
 void shell_flush(shell *s)
 {
-    for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow while we go */
+    for (uint32_t i = 0; i < s->pending_count; i++) { /* may grow during the loop */
         gp_core_event next = s->pending[i];
 
         step_once(s, &next);
@@ -101,7 +102,7 @@ static void hear_signals(shell *s)
     struct signalfd_siginfo info;
 
     while (read(s->signals, &info, sizeof(info)) == sizeof(info)) {
-        if (info.ssi_signo == SIGHUP) /* a terminal that closes is not ours */
+        if (info.ssi_signo == SIGHUP) /* a closing terminal does not concern a daemon */
             continue;
         gp_log_event(GP_LOG_INFO, "shutdown-asked",
                      GP_LOG_WITH({ "signal", .number = info.ssi_signo }, { "from", .number = info.ssi_pid }),
@@ -122,8 +123,9 @@ static void hear_channel(shell *s)
     }
 }
 
-/* First of all that a turn of the loop does: who was stopped while another took the pool over must not act on what it
- * thinks it has missed. */
+/* Check whether this process still holds the lock. This is the first action in each iteration of
+ * the loop: if this process was suspended and another scheduler took over the pool, it must not act
+ * on outdated state. */
 static void check_lock(shell *s)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_LOCK };
@@ -149,6 +151,7 @@ static void check_lock(shell *s)
     shell_step(s, &event);
 }
 
+/* Return the poll timeout: the time until the next deadline, at most LOCK_CHECK_MS. */
 static int patience_ms(shell *s)
 {
     int64_t left = gp_core_due(s->core) - gp_now_ms();
@@ -180,7 +183,8 @@ static void loop(shell *s)
 
         uint32_t slots[GP_CORE_SLOTS_MAX], workers = 0;
 
-        /* Those that there are: poll() refuses more entries than this process may have descriptors. */
+        /* Add only existing descriptors: poll() fails if there are more entries than the descriptor
+         * limit. */
         for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
             if (s->workers[i].child.pidfd >= 0) {
                 fds[FIRST_WORKER + workers] =
@@ -227,6 +231,8 @@ void shell_record(const shell *s, const char *devices)
 
 /* ---- opening and closing ---- */
 
+/* Plan the workers and create the core. After a crash, start with incarnations that the previous
+ * scheduler cannot have used. */
 static gp_status open_core(shell *s, gp_error *err)
 {
     const gp_shell_options *options = s->options;
@@ -256,11 +262,13 @@ static gp_status open_core(shell *s, gp_error *err)
                                                         : gp_fail(err, GP_ENOMEM, "no memory for actions");
 }
 
-/* A client takes two descriptors, a worker four; the journal, jobs and ZeroMQ's threads have theirs. */
+/* Compute the client limit from the descriptor limit. A client needs two descriptors, a worker
+ * four. OURS covers the journal, jobs and ZeroMQ threads. */
 static gp_status clients_decide(shell *s, gp_error *err)
 {
     enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
-    struct rlimit limit = { .rlim_max = RLIM_INFINITY }; /* gp_channel_bind() takes the hard one */
+    /* gp_channel_bind() raises the soft limit to the hard limit */
+    struct rlimit limit = { .rlim_max = RLIM_INFINITY };
     rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
 
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -284,7 +292,7 @@ static gp_status open_sockets(shell *s, gp_error *err)
         status = gp_daemon_signals_open(&s->signals, err);
     if (status == GP_OK)
         status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
-    if (status == GP_OK) /* last: who is let in finds the channel there */
+    if (status == GP_OK) /* last: an admitted client must find the channel */
         status = gp_door_open(&s->door, places->scheduler_door, SHELL_DOOR_MAX, err);
     return status;
 }
@@ -338,7 +346,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         status = open_sockets(s, err);
     if (status == GP_OK)
         status = shell_jobs_open(s, err);
-    if (status == GP_OK) /* last: who is let in finds all of it */
+    if (status == GP_OK) /* last: an admitted client must find everything ready */
         status = remote_listener_open(&s->listener, s->options, err);
     if (status == GP_OK) {
         gp_log_event(GP_LOG_INFO, "pool-up",
@@ -347,7 +355,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
                                  { "epoch", .number = (int64_t)options->hold->epoch }),
                      "the pool is up");
         adopts = shell_adopt(s);
-        shell_step(s, &tick); /* starts the workers */
+        shell_step(s, &tick); /* spawns the workers */
         shell_record(s, options->request.devices);
         gp_fault_point("opened");
         say_ready(s, adopts);

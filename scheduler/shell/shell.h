@@ -1,4 +1,4 @@
-/* shell.h -- the daemon around the core: sockets, processes, timers; one thread, one poll loop. */
+/* Daemon around the core: sockets, processes and timers in one thread with one poll loop. */
 #ifndef GP_SHELL_H
 #define GP_SHELL_H
 
@@ -11,7 +11,7 @@
 #include "scheduler/process/plan.h"
 #include "scheduler/process/survivors.h"
 
-/* Borrowed while the shell runs. */
+/* Options of the shell, borrowed while it runs. */
 typedef struct gp_shell_options {
     const gp_places *places;
     gp_hold *hold;
@@ -19,21 +19,26 @@ typedef struct gp_shell_options {
     const gp_device_list *devices;
     const gp_plan_cores *cores;
     gp_plan_request request;
-    int64_t idle_timeout_ms; /* 0 = never */
-    int64_t suspect_ms,
-        silence_ms;           /* a worker's silence until it is suspect, and until it is killed; 0 = never */
-    const char *surroundings; /* for those who follow (surroundings.h); NULL: not known */
-    const char *listen;       /* tcp://ADDRESS:PORT for clients on other hosts; NULL = none come in */
-    bool follows; /* one that did not end as it was told: processes of it may live that nobody has found */
-    gp_survivors *survivors; /* workers of an earlier scheduler; taken over by the shell */
-    /* Told "ready\n", or "adopted\n" when the workers of an earlier scheduler are there, once clients are served; then
-     * closed.  -1 = none. */
+    int64_t idle_timeout_ms; /* 0: never */
+    /* silence until a worker is reported as suspect, and until it is killed; 0: never */
+    int64_t suspect_ms, silence_ms;
+    /* process attributes for the next scheduler (surroundings.h); NULL: unknown */
+    const char *surroundings;
+    const char *listen; /* tcp://ADDRESS:PORT for clients on other hosts; NULL: no remote clients */
+    /* The previous scheduler crashed. Some of its worker processes may be alive without having been
+     * found. */
+    bool follows;
+    gp_survivors *survivors; /* workers from the previous scheduler; the shell takes ownership */
+    /* Receives "ready\n", or "adopted\n" if workers from the previous scheduler were found, as soon
+     * as clients are served. Closed afterwards. -1: none. */
     int ready_fd;
 } gp_shell_options;
 
-/* gp_shell_run -- open the sockets, start the workers, serve until told to end (shutdown, SIGTERM, SIGINT, idle) and
- * all workers are gone; or until a later scheduler has taken the pool over, whose the workers are then.  SIGTERM, SIGINT and SIGHUP must be blocked in the calling thread.
- * Fails only before "ready" was said; the workers are gone then too. */
+/* Open the sockets, start the workers and serve clients. Returns after a shutdown request, SIGTERM,
+ * SIGINT or the idle timeout, when all workers have exited. Also returns when a later scheduler has
+ * taken over the pool; that scheduler then owns the workers. SIGTERM, SIGINT and SIGHUP must be
+ * blocked in the calling thread. Errors are possible only before "ready"; then no worker is
+ * left. */
 gp_status gp_shell_run(const gp_shell_options *options, gp_error *err);
 
 #endif

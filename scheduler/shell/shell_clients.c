@@ -1,7 +1,8 @@
-/* shell_clients.c -- the door, and what clients say.
+/* Control socket and messages of local clients.
  *
- * A client is who stands in the door: its process's end closes the connection, whatever it was doing.  What it says
- * on the channel counts under the session with which it knocked. */
+ * A client is a process with an open control socket connection. When the process exits, the kernel
+ * closes the connection in any client state. Messages on the channel belong to the
+ * session that the client announced on the control socket. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,13 +71,15 @@ void shell_drop_client(shell *s, shell_client *client)
     shell_forget_client(s, client);
 }
 
+/* Admit or refuse a new connection on the control socket. */
 static void hear_knock(shell *s, const gp_door_event *knock)
 {
     static const gp_core_id nobody;
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = knock->pid };
     bool full = s->client_count == s->clients_max;
 
-    if (knock->hello.role == GP_ROLE_WORKER) { /* it only wants to see us end; it is known by its readiness */
+    /* a worker connects only to detect when the scheduler exits; it registers with worker_ready */
+    if (knock->hello.role == GP_ROLE_WORKER) {
         gp_door_admit(s->door, knock->id, s->core->config.epoch);
         return;
     }
@@ -88,7 +91,7 @@ static void hear_knock(shell *s, const gp_door_event *knock)
     }
     s->refusal[0] = '\0';
     gp_fault_point("knocked");
-    if (full) /* the core must not know of one who is not let in */
+    if (full) /* the core must not register a client that is refused */
         snprintf(s->refusal, sizeof(s->refusal),
                  "the pool serves %u clients already, which is its limit; try again later", s->clients_max);
     else
@@ -106,14 +109,15 @@ static void hear_gone(shell *s, uint64_t id)
 {
     shell_client *client = &s->clients[gp_door_place(id)];
 
-    if (client->door != id) /* a worker, or one that was dropped */
+    if (client->door != id) /* a worker, or a client that was dropped */
         return;
     gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
                  "a client is gone");
     shell_forget_client(s, client);
 }
 
-/* A client has new secrets for the pool; nothing else is handed to us.  The answer has the status in place of a lease. */
+/* Replace the pool secrets with those from a client. The reply carries the status in place of a
+ * lease. */
 static void hear_secrets(shell *s, const gp_door_event *event)
 {
     gp_door_request answer = { .what = GP_DOOR_SECRETS };
@@ -142,7 +146,7 @@ void shell_serve_door(shell *s)
             hear_gone(s, event.id);
         else
             hear_secrets(s, &event);
-        shell_flush(s); /* all of the pool's clients may go in one turn */
+        shell_flush(s); /* all clients may disconnect in one iteration */
     }
 }
 
@@ -250,6 +254,7 @@ static void hear_form(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
+/* Plan a new pool size and pass it to the core. If the core accepts it, update the pool record. */
 static void hear_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     static gp_core_slot_config plan[GP_CORE_SLOTS_MAX];
@@ -363,6 +368,7 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
     }
 }
 
+/* Reply to hello with welcome. The session must be known from the control socket. */
 static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 {
     gp_hello hello;

@@ -1,4 +1,4 @@
-/* shell_job_messages.c -- what clients say about jobs, and what they are told. */
+/* Client messages about jobs. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,6 +17,8 @@
 
 /* ---- rows ---- */
 
+/* Return the time between two wall clock values, limited to 0 ... GP_DURATION_MS_MAX. 0: then_ms is
+ * not set. */
 static uint64_t since(int64_t now_ms, int64_t then_ms)
 {
     int64_t span = then_ms == 0 ? 0 : now_ms - then_ms;
@@ -32,7 +34,7 @@ static int64_t wall_clock_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* As others may know it: what is not durable yet has not happened. */
+/* Fill in a row from the durable state. Changes that are not durable are not visible to clients. */
 static void fill_row(const gp_jobs_job *job, gp_job_row *row)
 {
     int64_t now = wall_clock_ms();
@@ -78,7 +80,7 @@ static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, c
     if (gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, type, message, NULL, 0,
                         &err) == GP_OK)
         return;
-    /* It waits for an answer that is lost: with its link gone it asks again. */
+    /* The client would wait for a lost reply. When the link closes, it asks again. */
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
                  "a client was not reached: %s", err.message);
     if (err.code != GP_EPEER)
@@ -93,7 +95,7 @@ static gp_core_id session_of(const gp_jobs_client *client)
     return session;
 }
 
-/* False: its queue is full. */
+/* Send a job's state to a watch. False: the client's queue is full. */
 static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job, bool missed)
 {
     shell_client *client = shell_find_client(s, &watch->session);
@@ -119,7 +121,8 @@ static void push_to_all(shell *s, const gp_jobs_job *job)
             continue;
         if (watch->missed != 0 || !push(s, watch, job, false))
             watch->missed = job->id;
-        else if (watch->job != 0 && gp_jobs_state_ended(job->durable)) /* nothing more will come */
+        /* the job sends no further changes */
+        else if (watch->job != 0 && gp_jobs_state_ended(job->durable))
             jobs->watches[i] = jobs->watches[--jobs->watch_count];
     }
 }
@@ -132,7 +135,7 @@ void shell_jobs_tell_missed(shell *s)
 
         if (watch->missed == 0)
             continue;
-        if (job == NULL) /* dropped since: any other says as well that some were missed */
+        if (job == NULL) /* deleted meanwhile: any other job can carry the `missed` flag */
             job = gp_jobs_before(s->jobs->machine, 0);
         if (job == NULL || job->durable == GP_JOBS_NONE || push(s, watch, job, true))
             watch->missed = 0;
@@ -144,7 +147,8 @@ void shell_jobs_end_watches(shell *s, gp_status status, const char *why)
     gp_error_reply error = { .code = status };
 
     COPY_TEXT(error.message, why);
-    while (s->jobs->watch_count > 0) { /* a send that fails drops the client, and with it its watches */
+    /* a failed send drops the client together with all its watches */
+    while (s->jobs->watch_count > 0) {
         shell_job_watch watch = s->jobs->watches[--s->jobs->watch_count];
 
         send_to(s, &watch.session, watch.correlation, &gp_msg_error_reply, &error);
@@ -190,7 +194,8 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
 
 /* ---- from clients ---- */
 
-/* Texts that end with a NUL each, not too many, none empty where `full`. */
+/* Check a list of NUL-terminated strings: at most bytes_max bytes and count_max strings. full: each
+ * must be NAME=value. */
 static bool texts_are_sound(const gp_frame *frame, size_t bytes_max, uint32_t count_max, bool full)
 {
     uint32_t count = 0;
@@ -201,7 +206,7 @@ static bool texts_are_sound(const gp_frame *frame, size_t bytes_max, uint32_t co
         size_t length = strlen((const char *)frame->data + at);
 
         if (full && (memchr(frame->data + at, '=', length) == NULL || frame->data[at] == '='))
-            return false; /* NAME=value */
+            return false; /* not NAME=value */
         at += length + 1;
     }
     return count <= count_max;
@@ -210,7 +215,8 @@ static bool texts_are_sound(const gp_frame *frame, size_t bytes_max, uint32_t co
 static gp_status check_words(const gp_incoming *in, gp_error *err)
 {
     const gp_frame *words = &in->payloads[0], *variables = &in->payloads[1], *directory = &in->payloads[2];
-    bool here = !in->peer.remote; /* who sees another host's files may leave the directory to us */
+    /* a client on another host may leave the choice of the directory to the scheduler */
+    bool here = !in->peer.remote;
 
     if (in->payload_count != 3)
         return gp_fail(err, GP_EPROTO, "job_put has %u payloads; it must have 3", in->payload_count);
@@ -236,7 +242,8 @@ static gp_status check_words(const gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-/* "train --network lenet", without what would spoil a terminal. */
+/* Write a command such as "train --network lenet" to out, without characters that could disturb a
+ * terminal. */
 static void summarize(char *out, size_t bytes, const gp_frame *words)
 {
     size_t used = 0;
@@ -245,7 +252,7 @@ static void summarize(char *out, size_t bytes, const gp_frame *words)
         out[used++] = words->data[i] == '\0' ? ' ' : (char)words->data[i];
     }
     while (used > 0 && used + 1 == bytes && ((uint8_t)out[used - 1] & 0x80) != 0)
-        used--; /* no half of a character at the cut */
+        used--; /* do not cut a UTF-8 character in half */
     out[used] = '\0';
     gp_printable(out);
 }
@@ -335,7 +342,7 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
         shell_reply_error(s, in, err.code, "%s", err.message);
         return;
     }
-    if (s->jobs->journal == NULL) { /* an empty list would be a lie */
+    if (s->jobs->journal == NULL) { /* an empty list would be misleading */
         shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
         return;
     }
@@ -363,7 +370,7 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
     send_to(s, session, in->envelope.correlation, &gp_msg_jobs_reply, reply);
 }
 
-/* The job that may be told of, or NULL after an error_reply. */
+/* Find a job that clients may see. NULL: an error reply was sent. */
 static const gp_jobs_job *known_job(shell *s, const gp_incoming *in, uint64_t id)
 {
     const gp_jobs_job *job = gp_jobs_find(s->jobs->machine, id);
@@ -397,6 +404,8 @@ static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
     send_to(s, session, in->envelope.correlation, &gp_msg_job_reply, &reply);
 }
 
+/* Register a watch and reply with the current state. It replaces an earlier watch by the same
+ * client on the same job. */
 static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     shell_jobs *jobs = s->jobs;
@@ -414,7 +423,7 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     for (uint32_t i = jobs->watch_count; i-- > 0;) {
         if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) != 0)
             continue;
-        if (jobs->watches[i].job == ask.job) /* the new one takes its place */
+        if (jobs->watches[i].job == ask.job) /* the new watch replaces it */
             jobs->watches[i] = jobs->watches[--jobs->watch_count];
         else
             own++;
@@ -463,7 +472,8 @@ static void job_file_path(const shell *s, const gp_job_read *ask, char *path, si
     }
 }
 
-/* A regular file of ours and nothing that it points to: the job could have put a link there. */
+/* Open a file in a job folder. -1: not a regular file of this user. Links are not followed, because
+ * the job could have created them. */
 static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *facts)
 {
     char path[GP_TEXT_FOLDER + 16];
@@ -478,7 +488,7 @@ static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *fa
     return fd;
 }
 
-/* Of a daemon: with what of it was put aside. */
+/* Read from a daemon's log, including the parts that log rotation moved aside. */
 static void log_read(const shell *s, const gp_job_read *ask, uint8_t *to, size_t *bytes, gp_job_piece *piece)
 {
     char path[GP_TEXT_FOLDER + 16];
@@ -489,6 +499,7 @@ static void log_read(const shell *s, const gp_job_read *ask, uint8_t *to, size_t
         piece->size = 0;
 }
 
+/* Send a piece of a job's file or of a daemon's log. */
 static void hear_read(shell *s, const gp_incoming *in)
 {
     static uint8_t bytes[GP_JOB_PIECE_BYTES_MAX];

@@ -1,4 +1,4 @@
-/* shell_jobs.c -- the machine of jobs.h among its journal and its processes. */
+/* Connect the job state machine (jobs.h) to the journal and the processes. */
 #include "scheduler/shell/shell_jobs.h"
 
 #include <assert.h>
@@ -32,13 +32,14 @@ static gp_job_process *find_process(shell_jobs *jobs, uint64_t job)
 
 /* ---- events ---- */
 
+/* Queue an event for the state machine, to be processed after the current step. */
 static void pend(shell *s, gp_jobs_event_kind kind, uint64_t job, uint32_t attempt, gp_status status,
                  const char *text)
 {
     shell_job_event *next = &s->jobs->pending[s->jobs->pending_count];
 
     if (s->jobs->pending_count == SHELL_JOBS_PENDING_MAX)
-        return; /* only failures of the journal can be so many, and the first of them says it all */
+        return; /* only journal failures can be this many, and the first one is sufficient */
     s->jobs->pending_count++;
     next->event = (gp_jobs_event){ .kind = kind, .job = job, .attempt = attempt, .status = status };
     snprintf(next->text, sizeof(next->text), "%s", text);
@@ -50,7 +51,7 @@ void shell_jobs_step(shell *s, gp_jobs_event *event)
 
     event->clock_ms = wall_clock_ms();
     gp_jobs_step(jobs->machine, event, gp_now_ms());
-    for (uint32_t i = 0; i < jobs->pending_count; i++) { /* may grow while we go */
+    for (uint32_t i = 0; i < jobs->pending_count; i++) { /* may grow during the loop */
         shell_job_event next = jobs->pending[i];
 
         next.event.text = next.text;
@@ -62,6 +63,7 @@ void shell_jobs_step(shell *s, gp_jobs_event *event)
 
 /* ---- actions ---- */
 
+/* Queue a row for the journal. A failure ends the journal. */
 static void write_row(shell *s, const gp_jobs_action *action)
 {
     shell_jobs *jobs = s->jobs;
@@ -70,7 +72,7 @@ static void write_row(shell *s, const gp_jobs_action *action)
     gp_error err;
 
     if (jobs->journal == NULL || gp_jobs_failure(jobs->machine) != NULL)
-        return; /* nothing is durable any more, and everybody was told */
+        return; /* the journal has failed, and all clients were notified */
     gp_job_folder(s->options->places, action->id, folder, sizeof(folder));
     if (action->kind == GP_JOBS_INSERT)
         status = gp_journal_insert(jobs->journal, action->number, action->job, jobs->submitting, &err);
@@ -85,13 +87,14 @@ static void write_row(shell *s, const gp_jobs_action *action)
 static void log_job(const gp_jobs_job *job)
 {
     if (job->durable == GP_JOBS_QUEUED && job->reason[0] == '\0')
-        return; /* thousands may come in a second */
+        return; /* thousands of jobs may arrive per second */
     gp_log_event(GP_LOG_INFO, "job-state",
                  GP_LOG_WITH({ "job", .number = (int64_t)job->id },
                              { "state", .text = gp_jobs_state_word(job->durable) }),
                  "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
 }
 
+/* Execute one action of the state machine. */
 static void act(void *context, const gp_jobs_action *action)
 {
     shell *s = context;
@@ -140,6 +143,7 @@ static void act(void *context, const gp_jobs_action *action)
 
 /* ---- what the journal and the processes say ---- */
 
+/* Spawn the job whose command the journal has fetched. */
 static void hear_words(shell *s, gp_journal_report *report)
 {
     gp_jobs_event event = { .kind = GP_JOBS_EVENT_SPAWNED, .job = report->job, .attempt = report->attempt };
@@ -201,7 +205,7 @@ static void hear_journal(shell *s)
     }
 }
 
-/* How many workers the process holds now. */
+/* Return how many workers a process holds now. */
 static uint32_t workers_of(const gp_core *core, pid_t pid)
 {
     uint32_t count = 0;
@@ -225,7 +229,8 @@ uint64_t shell_jobs_lease(const shell *s, uint64_t job)
     return 0;
 }
 
-/* What a job held at most in its last attempt: leases are seen here, when others look, and at its end. */
+/* Record the maximum number of workers that each job has held in the current attempt. Leases are
+ * sampled here: when a lease is granted, when a client asks, and when the job ends. */
 void shell_jobs_note_workers(shell *s)
 {
     for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++) {
@@ -272,7 +277,7 @@ uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX])
     return count;
 }
 
-/* What the core has decided since, and what it must know of us. */
+/* Pass changes of the core to the job state machine and vice versa. */
 static void synchronize(shell *s)
 {
     shell_jobs *jobs = s->jobs;
@@ -350,7 +355,7 @@ static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
     return gp_jobs_load(context, row, err);
 }
 
-/* What ran under an earlier scheduler: alive, or how it ended. */
+/* Find the processes of jobs that ran under an earlier scheduler, or read how they ended. */
 static void find_orphans(shell *s)
 {
     shell_jobs *jobs = s->jobs;
@@ -414,7 +419,7 @@ gp_status shell_jobs_open(shell *s, gp_error *err)
     for (int i = 0; i < SHELL_JOBS_PROCESSES_MAX; i++)
         jobs->processes[i] = (gp_job_process){ .pidfd = -1, .gate = -1 };
     gp_job_boot(jobs->boot);
-    config.capacity = 0; /* nothing begins before the loop */
+    config.capacity = 0; /* no job starts before the loop runs */
     status = gp_jobs_new(&jobs->machine, &config, act, s, err);
     if (status != GP_OK)
         return status;
@@ -425,7 +430,7 @@ gp_status shell_jobs_open(shell *s, gp_error *err)
     }
     gp_journal_close(jobs->journal);
     jobs->journal = NULL;
-    gp_jobs_free(jobs->machine); /* it may have some rows */
+    gp_jobs_free(jobs->machine); /* it may contain some rows */
     jobs->machine = NULL;
     status = gp_jobs_new(&jobs->machine, &config, act, s, err);
     if (status != GP_OK)

@@ -1,9 +1,10 @@
-/* shell_jobs.h -- inside the shell: background jobs.
+/* Background jobs inside the shell.
  *
- *   shell_jobs.c          the machine (jobs.h), its journal, its processes     shell_job_messages.c  what clients say
+ *   shell_jobs.c          state machine (jobs.h), journal and processes
+ *   shell_job_messages.c  client messages
  *
- * Without a journal (its directory is on a network file system, the file is damaged, ...) the pool serves all the same;
- * every request about jobs is answered with the sentence why. */
+ * If the journal cannot be opened (network file system, damaged file and so on), the pool runs
+ * without it. Each request about jobs then gets the error message. */
 #ifndef GP_SHELL_JOBS_H
 #define GP_SHELL_JOBS_H
 
@@ -15,7 +16,8 @@
 #include "scheduler/shell/shell_parts.h"
 
 enum {
-    SHELL_JOBS_PROCESSES_MAX = 2 * GP_CORE_SLOTS_MAX, /* those that were dropped take a moment to end */
+    /* more than the capacity: discarded processes take some time to exit */
+    SHELL_JOBS_PROCESSES_MAX = 2 * GP_CORE_SLOTS_MAX,
     SHELL_JOBS_PENDING_MAX = 256,
     SHELL_JOBS_WATCHES_MAX = 4096,
     SHELL_JOBS_CLIENT_WATCHES_MAX = 64,
@@ -23,40 +25,45 @@ enum {
 
 typedef struct shell_job_watch {
     gp_core_id session;
-    uint64_t correlation, job; /* job: 0 = all */
-    uint64_t missed;           /* a change of this job could not be sent; 0 = none */
+    uint64_t correlation, job; /* job id; 0: all jobs */
+    uint64_t missed;           /* a job whose change could not be sent; 0: none */
 } shell_job_watch;
 
-typedef struct shell_job_event { /* gp_jobs_event.text is borrowed, this one's is kept */
+typedef struct shell_job_event { /* event with a copy of the text, unlike gp_jobs_event */
     gp_jobs_event event;
     char text[GP_ERROR_MESSAGE_MAX];
 } shell_job_event;
 
 typedef struct shell_jobs {
     gp_jobs *machine;
-    gp_journal *journal;                /* NULL: there is none */
-    const gp_journal_words *submitting; /* of the submit that is being stepped */
+    gp_journal *journal; /* NULL: no journal */
+    /* command of the submit event that the state machine is processing */
+    const gp_journal_words *submitting;
     gp_job_process processes[SHELL_JOBS_PROCESSES_MAX];
-    shell_job_event pending[SHELL_JOBS_PENDING_MAX]; /* what carrying out actions led to */
+    shell_job_event pending[SHELL_JOBS_PENDING_MAX]; /* events caused by executing actions */
     uint32_t pending_count;
     shell_job_watch watches[SHELL_JOBS_WATCHES_MAX];
     uint32_t watch_count;
     uint8_t boot[16];
-    bool busy, held, stopped; /* as the core, and the machine, were last told */
+    bool busy, held, stopped; /* values last reported to the core and the state machine */
     uint32_t capacity;
-    gp_jobs_reply list; /* large; one at a time */
+    gp_jobs_reply list; /* large reply buffer, used for one reply at a time */
 } shell_jobs;
 
 /* ---- shell_jobs.c ---- */
 
+/* Pass an event to the state machine, and then all events that it caused. */
 void shell_jobs_step(shell *s, gp_jobs_event *event);
 
 /* ---- shell_job_messages.c ---- */
 
+/* Send the client message for an action of the state machine. */
 void shell_jobs_tell(shell *s, const gp_jobs_action *action);
-/* Changes that could not be sent before. */
+
+/* Retry changes that could not be sent before. */
 void shell_jobs_tell_missed(shell *s);
-/* Every watch ends with that sentence. */
+
+/* End all watches with an error reply. */
 void shell_jobs_end_watches(shell *s, gp_status status, const char *why);
 
 #endif

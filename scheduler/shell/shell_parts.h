@@ -1,9 +1,13 @@
-/* shell_parts.h -- inside the shell.
+/* Internal interface between the files of the shell.
  *
- *   shell.c         opening, the loop, carrying actions out      shell_clients.c  door, what clients say
- *   shell_workers.c what workers say; spawning, reaping          shell_send.c     actions and status as messages
- *   shell_remote.c: clients on other hosts (shell_remote.h); remote_listener.c: their socket
- *   shell_jobs.c, shell_job_messages.c: background jobs (shell_jobs.h) */
+ *   shell.c               startup, poll loop, core actions
+ *   shell_clients.c       control socket, messages from local clients
+ *   shell_workers.c       messages from workers; spawning and reaping
+ *   shell_send.c          outgoing messages, status
+ *   shell_remote.c        clients on other hosts (shell_remote.h)
+ *   remote_listener.c     listening socket for these clients
+ *   shell_jobs.c, shell_job_messages.c
+ *                         background jobs (shell_jobs.h) */
 #ifndef GP_SHELL_PARTS_H
 #define GP_SHELL_PARTS_H
 
@@ -18,32 +22,37 @@
 #include "scheduler/process/supervise.h"
 
 enum {
-    SHELL_CLIENTS_MAX = 10000, /* of this host; fewer where there are not so many descriptors */
-    SHELL_REMOTE_MAX = 128,    /* of others: they cannot take the places of ours */
+    SHELL_CLIENTS_MAX = 10000, /* local clients; fewer if descriptors are scarce */
+    /* remote clients; they have separate entries, so that they cannot displace local ones */
+    SHELL_REMOTE_MAX = 128,
     SHELL_CLIENTS_ALL = SHELL_CLIENTS_MAX + SHELL_REMOTE_MAX,
-    SHELL_DOOR_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX, /* workers stand in it too */
+    /* local clients and workers, which connect to the same control socket */
+    SHELL_DOOR_MAX = SHELL_CLIENTS_MAX + 2 * GP_CORE_SLOTS_MAX,
     SHELL_PLACES = SHELL_DOOR_MAX + SHELL_REMOTE_MAX,
-    SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* each client may be dropped in one step, once */
+    SHELL_PENDING_MAX = SHELL_CLIENTS_ALL + 256 /* in one step, each client can be dropped once */
 };
-#define SHELL_REMOTE_DOOR UINT64_MAX /* of who came in over TCP: no connection has this id */
+/* pseudo connection id of remote clients; no control socket connection has this id */
+#define SHELL_REMOTE_DOOR UINT64_MAX
 
 typedef struct shell_client {
-    uint64_t door; /* its connection; 0 = this place is free */
+    uint64_t door; /* control socket connection; 0: this entry is free */
     gp_core_id session;
     pid_t pid;
-    gp_peer peer;          /* bytes = 0 until it said hello on the channel */
-    char key[GP_KEY_TEXT]; /* of clients on other hosts; "" = of this one */
-    int64_t heard_ms;      /* the same: when it last spoke */
+    gp_peer peer;          /* bytes = 0 until the client sent hello on the channel */
+    char key[GP_KEY_TEXT]; /* key of a remote client; "": local client */
+    int64_t heard_ms;      /* remote client: time of the last message */
 } shell_client;
 
 typedef struct shell_worker {
     gp_child child;
-    gp_peer peer; /* bytes = 0 until it is ready */
-    gp_slot slot; /* as it reported itself */
+    gp_peer peer; /* bytes = 0 until the worker is ready */
+    gp_slot slot; /* description from the worker */
     int64_t spawned_ns;
-    uint64_t start_time; /* of an adopted one; 0 = not known */
-    int call;            /* the connection to its door on which an adopted one was called; -1 = none */
-    int holder; /* pidfd of the process for whom it says that it holds a lease, until that has claimed it; -1 = none */
+    uint64_t start_time; /* start time of an adopted worker; 0: unknown */
+    int call;            /* open control socket connection to an adopted worker; -1: none */
+    /* pidfd of the process for which the worker holds a lease, until that process claims the lease;
+     * -1: none */
+    int holder;
 } shell_worker;
 
 typedef struct shell {
@@ -53,20 +62,22 @@ typedef struct shell {
     gp_door *door;
     gp_channel *channel;
     int signals, ready_fd;
-    int64_t started_ms, checked_ms; /* checked_ms: when the lock was last looked at */
-    bool holds, exit, followed;     /* followed: by a later scheduler */
-    bool secrets_told; /* clients gave us new secrets, or an adopted worker those that the pool had */
+    int64_t started_ms, checked_ms; /* checked_ms: time of the last lock check */
+    bool holds, exit, followed;     /* followed: a later scheduler has taken over the pool */
+    /* the pool secrets are up to date: received from a client, or from an adopted worker */
+    bool secrets_told;
     shell_worker workers[GP_CORE_SLOTS_MAX];
-    uint32_t clients_max, client_count; /* of this host */
-    shell_client clients[SHELL_PLACES]; /* of this host, each at its place in the door, then of others */
-    gp_index sessions;                  /* of them, by session; entry n is clients[n - 1] */
+    uint32_t clients_max, client_count; /* local clients */
+    /* local clients at their control socket index, followed by remote clients */
+    shell_client clients[SHELL_PLACES];
+    gp_index sessions; /* index from session to clients; entry n is clients[n - 1] */
     remote_listener listener;
-    gp_core_id refused; /* the session that the core did not want, with why */
+    gp_core_id refused; /* session that the core refused; refusal: the reason */
     char refusal[GP_ERROR_MESSAGE_MAX];
     struct shell_jobs *jobs;
-    gp_core_event pending[SHELL_PENDING_MAX]; /* what carrying out actions led to */
+    gp_core_event pending[SHELL_PENDING_MAX]; /* events caused by executing actions */
     uint32_t pending_count;
-    /* Large messages; one at a time, so they need no stack. */
+    /* Buffers for large messages, used one at a time, to keep them off the stack. */
     gp_status_reply status;
     gp_lease_grant lease_grant;
     gp_lease_change lease_change;
@@ -75,46 +86,63 @@ typedef struct shell {
 
 /* ---- shell.c ---- */
 
-/* One event, its actions, and what those lead to. */
+/* Pass an event to the core, execute the resulting actions, and process all pending events. */
 void shell_step(shell *s, const gp_core_event *event);
+
+/* Queue an event, to be processed after the current step. */
 void shell_pend(shell *s, const gp_core_event *event);
-/* What is pending. */
+
+/* Process all pending events. */
 void shell_flush(shell *s);
 
-/* What a scheduler that follows this one must know. */
+/* Write the pool record for the next scheduler. */
 void shell_record(const shell *s, const char *devices);
 
 /* ---- shell_clients.c ---- */
 
+/* Process all events on the control socket. */
 void shell_serve_door(shell *s);
-/* A message whose sender is no worker. */
+
+/* Process a message whose sender is not a worker. */
 void shell_hear_client(shell *s, const gp_incoming *in);
 shell_client *shell_find_client(shell *s, const gp_core_id *session);
+
+/* Disconnect a client and forget it. */
 void shell_drop_client(shell *s, shell_client *client);
-/* It is let in: known by its session from now on. */
+
+/* Register an admitted client under its session. */
 void shell_keep_client(shell *s, shell_client *client, const shell_client *who);
-/* It has gone. */
+
+/* Remove a client that has disconnected. */
 void shell_forget_client(shell *s, shell_client *client);
-/* Before anybody is let in; false: no memory. */
+
+/* Create the session index before any client is admitted. False: out of memory. */
 bool shell_sessions_init(shell *s);
-/* A request of one that is in. */
+
+/* Process a request from a registered client. */
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
 
 /* ---- shell_workers.c ---- */
 
-/* Whether the message was a worker's. */
+/* Process a message from a worker. False: the sender is not a worker. */
 bool shell_hear_worker(shell *s, const gp_incoming *in);
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation);
 void shell_reap(shell *s, uint32_t slot);
-/* The core learns of the survivors, and they are called; whether there are any. */
+
+/* Report the surviving workers to the core and call them. Return whether there are any. */
 bool shell_adopt(shell *s);
+
+/* Close the descriptors that are kept only until an adopted worker reports and its lease is
+ * claimed. */
 void shell_hang_up(shell_worker *worker);
-/* Tell the core of processes that died before they claimed what adopted workers hold for them. */
+
+/* Report to the core when a process exits before it claims the lease that an adopted worker holds
+ * for it. */
 void shell_watch_holders(shell *s);
 
 /* ---- shell_send.c ---- */
 
-/* The channel that a peer is on. */
+/* Return the channel that connects to a peer. */
 gp_channel *shell_link(shell *s, const gp_peer *peer);
 
 void shell_send_to_worker(shell *s, const gp_core_action *action);
@@ -123,9 +151,11 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to);
 void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to);
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* The same envelope back, with our epoch. */
+
+/* Build a reply envelope: same session, correlation and lease, with the epoch of this scheduler. */
 gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to);
-/* A hello that is understood, of a protocol that we speak; else it is answered with what is wrong, and false. */
+
+/* Decode a hello and check the protocol version. False: an error reply was sent. */
 bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello);
 void shell_send_welcome(shell *s, const gp_incoming *in);
 
@@ -133,20 +163,26 @@ void shell_send_welcome(shell *s, const gp_incoming *in);
 
 enum { SHELL_JOBS_FDS_MAX = 1 + 2 * GP_CORE_SLOTS_MAX };
 
-/* GP_ENOMEM only: a journal that cannot be opened is told to those who ask for jobs. */
+/* Open the journal and create the job state machine. An unavailable journal is not an error here;
+ * requests about jobs report it. GP_ENOMEM: out of memory. */
 gp_status shell_jobs_open(shell *s, gp_error *err);
 void shell_jobs_close(shell *s);
-/* What to poll for; returns how many. */
+
+/* Fill in the descriptors to poll. Return their number. */
 uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX]);
 void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count);
 int64_t shell_jobs_due(const shell *s);
-/* Whether something of a job has yet to end or to be written. */
+
+/* Return whether a job process has to exit, or a row has to be written. */
 bool shell_jobs_active(const shell *s);
-/* How many workers each running job holds. */
+
+/* Record how many workers each running job holds. */
 void shell_jobs_note_workers(shell *s);
-/* The lease that the job's process holds; 0 = none. */
+
+/* Return the lease that a job's process holds. 0: none. */
 uint64_t shell_jobs_lease(const shell *s, uint64_t job);
-/* Whether the message was about jobs. */
+
+/* Process a message about jobs. False: the message has another subject. */
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session);
 void shell_jobs_forget_client(shell *s, const gp_core_id *session);
 

@@ -1,8 +1,9 @@
-/* shell_remote.c -- the door for other hosts: if it was asked for, and by key.
+/* Clients on other hosts, if the pool listens for them.
  *
- * There is no Unix door there, no kernel that says who knocks: a client is who its key says (ZAP's User-Id), and a session
- * is of the key that said its first hello.  What may be said is one table, here; the requests themselves are those of the
- * local clients.  Nothing that needs memory or descriptors of this host can be asked for: no leases. */
+ * No Unix socket and no kernel credentials exist here: the key identifies a client (ZAP User-Id),
+ * and a session belongs to the key that sent the first hello. One table lists the allowed requests;
+ * local and remote clients share the code that handles them. Requests that need memory or
+ * descriptors on this host, such as leases, are not allowed. */
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -16,12 +17,12 @@
 
 enum {
     MESSAGES_A_TURN = 64,
-    SESSION_IDLE_MS =
-        120000, /* a session that says nothing for so long is forgotten; its client says hello again */
+    /* a session is dropped after this silence; the client then sends hello again */
+    SESSION_IDLE_MS = 120000,
     KEY_SESSIONS_MAX = 16,
 };
 
-/* What may be said at this door, and whether observers may say it. */
+/* Requests that remote clients may send, and whether observers may send them, too. */
 static const struct remote_verb {
     uint32_t message;
     bool observer;
@@ -59,7 +60,7 @@ static shell_client *session_place(shell *s)
     return NULL;
 }
 
-/* NULL after an error_reply. */
+/* Create a session for a remote client. NULL: refused; an error reply was sent. */
 static shell_client *session_begin(shell *s, const gp_incoming *in)
 {
     static const gp_core_id nobody;
@@ -111,6 +112,7 @@ static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
         shell_send_welcome(s, in);
 }
 
+/* Check whether the key and the session permit a message, and process it. */
 static void hear(shell *s, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch, .correlation = in->envelope.correlation };
@@ -121,12 +123,12 @@ static void hear(shell *s, const gp_incoming *in)
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     client = shell_find_client(s, &event.session);
     if (client != NULL && strcmp(client->key, in->owner.key) != 0) {
-        s->listener.denied++; /* a session of this host, or of another key */
+        s->listener.denied++; /* the session belongs to this host or to another key */
         shell_reply_error(s, in, GP_EPERM, "this session is another's");
         return;
     }
     if (client != NULL) {
-        client->peer = in->peer; /* its link may be a new one: it is the key that says who it is */
+        client->peer = in->peer; /* the link may be new; the key identifies the client */
         client->heard_ms = gp_now_ms();
     }
     if (in->owner.role == GP_KEY_WORKER || (!is_hello && verb == NULL)) {
@@ -160,6 +162,7 @@ static void hear(shell *s, const gp_incoming *in)
     }
 }
 
+/* Forget sessions whose link has closed. */
 static void forget_gone(shell *s)
 {
     gp_peer peer;
@@ -170,6 +173,7 @@ static void forget_gone(shell *s)
                 shell_forget_client(s, &s->clients[i]);
 }
 
+/* Forget sessions that have been silent for SESSION_IDLE_MS. */
 static void forget_idle(shell *s)
 {
     for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
@@ -179,7 +183,7 @@ static void forget_idle(shell *s)
 
 /* ---- the loop's turn ---- */
 
-/* All links end; clients whose key is still allowed connect again. */
+/* Close all links. Clients whose key is still allowed reconnect. */
 static void relisten(shell *s)
 {
     for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)

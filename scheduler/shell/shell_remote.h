@@ -1,15 +1,18 @@
-/* shell_remote.h -- inside the shell: clients on other hosts. */
+/* Clients on other hosts, inside the shell. */
 #ifndef GP_SHELL_REMOTE_H
 #define GP_SHELL_REMOTE_H
 
 #include "scheduler/shell/shell_parts.h"
 
-/* What waits there, and who may not stay; in each turn of the loop. */
+/* Process pending messages from remote clients, and drop clients that may not stay. Call this in
+ * each iteration of the loop. */
 void shell_remote_serve(shell *s);
 
-/* A job's variables, NAME=value with a NUL each: those given, and of this host's what every program expects. */
+/* Build a job's environment: the given NAME=value strings, plus the variables of this host that
+ * every program expects. Each string ends with NUL. */
 gp_status shell_remote_environment(const gp_frame *given, gp_buffer *out, gp_error *err);
-/* Where a job begins whose client named no directory. */
+
+/* Return the working directory for jobs whose client named none. */
 const char *shell_remote_home(void);
 
 #endif

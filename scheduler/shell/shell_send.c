@@ -1,4 +1,4 @@
-/* shell_send.c -- the core's actions and state as messages. */
+/* Outgoing messages: core actions, replies and status. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +41,8 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
     va_start(arguments, format);
     vsnprintf(error.message, sizeof(error.message), format, arguments);
     va_end(arguments);
-    /* What other hosts say is counted: it must not fill the log. */
+    /* Errors from other hosts are counted instead of logged at WARN, so that they cannot fill the
+     * log. */
     gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "refused a message: %s",
            error.message);
     if (gp_channel_reply_error(shell_link(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
@@ -77,7 +78,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
 
 /* ---- slots ---- */
 
-/* What is known of a slot: as its worker reported it, or as it was planned. */
+/* Describe a slot: as the worker reported it, or else as planned. */
 static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
 {
     const gp_core_slot *slot = &s->core->slots[index];
@@ -142,7 +143,7 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
     gp_error err;
 
     if (worker->child.incarnation != action->incarnation || worker->peer.bytes == 0)
-        return; /* it has no link: the deadline of the answer, or its death, settles it */
+        return; /* no link: the reply deadline or the process exit handles it */
     if (action->kind == GP_CORE_REVOKE)
         gp_fault_point("revoking");
     if (action->kind == GP_CORE_GRANT)
@@ -262,7 +263,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
 
     memcpy(envelope.session, action->session.bytes, sizeof(envelope.session));
     if (client == NULL || client->peer.bytes == 0) {
-        /* Not let in yet: the door says why. */
+        /* Not admitted yet: the control socket delivers the refusal. */
         s->refused = action->session;
         snprintf(s->refusal, sizeof(s->refusal), "%s", action->text);
         return;
@@ -304,7 +305,8 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
         return;
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
                  "a client was not reached: %s", err.message);
-    /* A lost grant would be held for ever by one who does not know of it. */
+    /* The client must not miss a grant: it would hold the lease forever without knowing. Disconnect
+     * the client instead. */
     if (status != GP_EPEER && action->kind != GP_CORE_LEASE_WAIT && action->kind != GP_CORE_WORKER_SUSPECT)
         shell_drop_client(s, client);
 }
@@ -360,7 +362,8 @@ static void fill_lease_rows(const shell *s, gp_status_reply *status)
         const gp_core_ask *ask = &core->asks[i];
         gp_lease_row *row = &status->leases[status->leases_count++];
 
-        row->lease = core->lease_next + i; /* what it would get if nobody left the queue */
+        /* the id that the request gets if no client leaves the queue */
+        row->lease = core->lease_next + i;
         row->client_pid = (uint32_t)ask->pid;
         row->state = GP_LEASE_QUEUED;
         COPY_TEXT(row->purpose, ask->wish.description);
@@ -393,7 +396,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
     gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
     if (status == GP_OK) {
         *list = *s->options->devices;
-        gp_device_list_holders(list, s->options->places->device_dir); /* as it is now */
+        gp_device_list_holders(list, s->options->places->device_dir); /* current holders */
         status = gp_device_list_write(list, &text, &err);
     }
     if (status == GP_OK)

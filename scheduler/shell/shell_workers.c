@@ -1,8 +1,9 @@
-/* shell_workers.c -- worker processes, and what they say.
+/* Worker processes and their messages.
  *
- * A message counts as a worker's when its link is the one on which that very process (slot, incarnation, pid) said
- * that it is ready.  Workers of an earlier scheduler that were found (survivors.h) are such processes too; one that was
- * not, because it was still starting, is refused and ends. */
+ * A message is accepted from a worker only on the link where the current process of the slot (same
+ * slot, incarnation and pid) sent worker_ready. Surviving workers of an earlier scheduler
+ * (survivors.h) are accepted, too. A survivor that was not found because it was still starting is
+ * refused, and exits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -47,7 +48,8 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     shell_pend(s, &event);
 }
 
-/* What it listened at, or was about to, if it could not say good-bye; the names are of its incarnation alone. */
+/* Remove the sockets that a worker may leave behind if it was killed. The names include the
+ * incarnation, so no other worker uses them. */
 static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, pid_t pid)
 {
     char path[GP_TEXT_ENDPOINT];
@@ -58,7 +60,8 @@ static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, 
     gp_listener_forget(path, pid);
 }
 
-/* Why it ended itself, as it left it: printable words; "" where it left none. */
+/* Read and remove the message in which a worker recorded why it exited. Non-printable characters
+ * become spaces. "": no message. */
 static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[GP_TEXT_WORDS])
 {
     char path[GP_TEXT_PATH];
@@ -112,12 +115,14 @@ void shell_hang_up(shell_worker *worker)
     forget_holder(worker);
 }
 
-/* Its pid: the worker has just seen that it lives.  0: it does not any more. */
+/* Open a pidfd for the lease holder that the worker reported, and return the pid. The worker has
+ * just seen that process alive. 0: no holder, or it has exited. */
 static int32_t hold_holder(shell_worker *worker, const gp_worker_ready *ready)
 {
     if (!worker->child.adopted || ready->lease == 0 || ready->client_pid == 0)
         return 0;
-    worker->holder = (int)syscall(SYS_pidfd_open, (pid_t)ready->client_pid, 0); /* close-on-exec by itself */
+    /* pidfds are close-on-exec */
+    worker->holder = (int)syscall(SYS_pidfd_open, (pid_t)ready->client_pid, 0);
     return worker->holder >= 0 ? (int32_t)ready->client_pid : 0;
 }
 
@@ -132,7 +137,7 @@ void shell_watch_holders(shell *s)
 
         if (worker->holder < 0)
             continue;
-        if (s->core->slots[i].claim == 0) { /* claimed, or lost */
+        if (s->core->slots[i].claim == 0) { /* claimed, or the worker has exited */
             forget_holder(worker);
         } else if (poll(&ended, 1, 0) > 0) {
             forget_holder(worker);
@@ -141,8 +146,9 @@ void shell_watch_holders(shell *s)
     }
 }
 
-/* What an adopted worker sent on the call, before it dialled: the pool's secrets.  All of the pool's processes share one
- * piece of memory, so that new secrets reach all: ours is given up for theirs. */
+/* Receive the pool secrets that an adopted worker sent on the call. All processes of a pool share
+ * one memory object, so that new secrets reach all of them. Replace the object of this process by
+ * theirs. */
 static void take_secrets(shell *s, const shell_worker *worker)
 {
     gp_door_request request;
@@ -161,7 +167,8 @@ static void take_secrets(shell *s, const shell_worker *worker)
     close(fd);
 }
 
-/* Field 22 of /proc/PID/stat counts from the start of the machine. */
+/* Return whether a process started less than `ms` ago. start_ticks counts from boot: field 22 of
+ * /proc/PID/stat. */
 static bool is_young(uint64_t start_ticks, int64_t ms)
 {
     struct timespec now;
@@ -198,7 +205,7 @@ bool shell_adopt(shell *s)
         gp_survivor_call(found, s->core->config.epoch);
         gp_fault_point("adopting");
     }
-    survivors->count = 0; /* they are the shell's from here on */
+    survivors->count = 0; /* the shell now owns them */
     return count != 0;
 }
 
@@ -211,6 +218,8 @@ static shell_worker *find_worker(shell *s, const gp_peer *peer)
     return NULL;
 }
 
+/* Process worker_ready: check that the sender is the current process of the slot, then welcome it
+ * and inform the core. */
 static void hear_ready(shell *s, const gp_incoming *in)
 {
     gp_worker_ready ready;
@@ -257,6 +266,7 @@ static void hear_ready(shell *s, const gp_incoming *in)
     shell_step(s, &event);
 }
 
+/* Process any other message from a known worker. */
 static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch,
@@ -319,7 +329,8 @@ bool shell_hear_worker(shell *s, const gp_incoming *in)
     worker = find_worker(s, &in->peer);
     if (worker == NULL)
         return in->type != NULL &&
-               in->type->direction == GP_DIR_WORKER_TO_SCHEDULER; /* a dead one's last words */
+               /* a late message from a worker that has exited */
+               in->type->direction == GP_DIR_WORKER_TO_SCHEDULER;
     hear_known(s, worker, in);
     return true;
 }
