@@ -21,6 +21,7 @@
 /* smaller data is decoded in a few milliseconds and not cached */
 enum { GP_DECODED_BYTES_MIN = 1 << 20 };
 
+/* Decoded samples, in a mapped cache entry or on the heap. */
 typedef struct gp_decoded {
     const uint8_t *data;
     size_t bytes;

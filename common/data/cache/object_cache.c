@@ -216,6 +216,8 @@ static bool used_add(used_list *list, const char *path, const struct stat *stat_
            ++list->count < UINT32_MAX / 2;
 }
 
+/* Add all entries in a directory to the list, and remove abandoned unfinished files. Return false
+ * if memory runs out. */
 static bool folder_scan(used_list *list, const char *folder)
 {
     DIR *directory = opendir(folder);

@@ -73,6 +73,8 @@ static uint64_t bytes_most(const fetch *job)
     return job->file->bytes != 0 ? job->file->bytes : UNKNOWN_BYTES_MAX;
 }
 
+/* Append received bytes to FILE.part (curl write callback). Return 0 to abort the transfer: too
+ * many bytes, or a write error. */
 static size_t on_bytes(char *data, size_t size, size_t count, void *context)
 {
     fetch *job = context;
@@ -337,6 +339,8 @@ static gp_status part_finish(fetch *job, gp_error *err)
     return GP_OK;
 }
 
+/* Download a file unless it already exists. Retry with exponential backoff, and remove FILE.part on
+ * failure. */
 static gp_status file_fetch(fetch *job, gp_error *err)
 {
     uint64_t pause = job->options.wait_ms;

@@ -8,6 +8,7 @@
 
 #include "common/base/error.h"
 
+/* A file of a data set, as published. */
 typedef struct gp_get_file {
     const char *name;
     uint64_t bytes; /* 0: unknown */
@@ -16,6 +17,7 @@ typedef struct gp_get_file {
     const char *sum;
 } gp_get_file;
 
+/* A downloadable data set or model. */
 typedef struct gp_get_set {
     const char *name, *about; /* short name such as "fashion-mnist"; one-line description */
     const char *url;          /* base URL; each file is at url/name */

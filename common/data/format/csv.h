@@ -11,7 +11,7 @@
 
 enum { GP_CSV_FIELDS_MAX = 16, GP_CSV_BYTES_MAX = 1 << 30 };
 
-/* One row. The strings stay valid until gp_csv_close(). */
+/* A row. The strings stay valid until gp_csv_close(). */
 typedef struct gp_csv_row {
     uint32_t line;  /* line number of the first field, from 1 */
     bool first;     /* first row in the file; may hold column names */
@@ -19,6 +19,7 @@ typedef struct gp_csv_row {
     char *fields[GP_CSV_FIELDS_MAX];
 } gp_csv_row;
 
+/* Parser state for one file. */
 typedef struct gp_csv {
     const char *name; /* file name for error messages; borrowed */
     char *text;       /* file contents and a NUL; modified in place */

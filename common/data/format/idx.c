@@ -79,6 +79,7 @@ static const char *magic_meaning(uint32_t magic)
                : "not an IDX file";
 }
 
+/* Read and check the header; set rank, dimensions and size. */
 static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_error *err)
 {
     uint8_t header[HEADER_MAX];

@@ -14,6 +14,7 @@
 
 enum { GP_IDX_RANK_MAX = 3 };
 
+/* Contents of an IDX file. */
 typedef struct gp_idx {
     uint32_t rank; /* 1: labels; 3: images, as count, height, width */
     uint32_t dim[GP_IDX_RANK_MAX];

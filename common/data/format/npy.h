@@ -9,6 +9,7 @@
 
 enum { GP_NPY_HEADER_BYTES_MAX = 64 << 10 };
 
+/* An array, mapped from a file or in memory owned by the caller. */
 typedef struct gp_npy {
     gp_dtype dtype; /* GP_U8 (also for bool), GP_I32, GP_I64, GP_F32, GP_F64; little-endian */
     gp_shape shape;

@@ -32,7 +32,7 @@ struct gp_image_decoder {
 
     uint8_t *pixels; /* decoded image; grown as needed, reused by the next call */
     size_t pixels_bytes;
-    uint8_t *cmyk; /* one row, while a CMYK image is decoded */
+    uint8_t *cmyk; /* row buffer while a CMYK image is decoded */
     jmp_buf jump;
 
     struct jpeg_decompress_struct jpeg; /* created once, reused for all JPEG images */
@@ -259,6 +259,8 @@ static void jpeg_read_rows(gp_image_decoder *decoder)
     }
 }
 
+/* Read the header and, unless probing, decode a JPEG. Errors in libjpeg return through
+ * longjmp(). */
 static gp_status jpeg_guarded(gp_image_decoder *decoder)
 {
     struct jpeg_decompress_struct *jpeg = &decoder->jpeg;
@@ -399,6 +401,7 @@ static void png_read_pixels(gp_image_decoder *decoder)
                     decoder->out.width);
 }
 
+/* Read the header and, unless probing, decode a PNG. Errors in libpng return through longjmp(). */
 static gp_status png_guarded(gp_image_decoder *decoder)
 {
     int type;
@@ -514,6 +517,7 @@ static gp_status format_find(gp_image_format *format, const uint8_t *data, size_
     return GP_OK;
 }
 
+/* Detect the format, set up the decoder for this call, and run it. */
 static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t bytes, const char *name,
                              gp_error *err)
 {

@@ -72,6 +72,7 @@ uint32_t gp_image_scale(const gp_image_want *want, const gp_image_info *info);
 /* Decoder with buffers that are reused from image to image. Not thread-safe: use one per thread. */
 typedef struct gp_image_decoder gp_image_decoder;
 
+/* Create a decoder. Free it with gp_image_decoder_free(). */
 gp_status gp_image_decoder_new(gp_image_decoder **out, gp_error *err);
 void gp_image_decoder_free(gp_image_decoder *decoder); /* accepts NULL */
 

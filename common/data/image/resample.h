@@ -31,6 +31,7 @@ typedef enum gp_pixel_form {
     GP_PIXELS_FLOAT,       /* float32, CHW: byte * scale[channel] + offset[channel] */
 } gp_pixel_form;
 
+/* Destination for resized pixels. */
 typedef struct gp_pixel_out {
     void *data;
     uint32_t height, width;

@@ -33,11 +33,13 @@ typedef struct gp_row_out {
     const float *scale, *offset;
 } gp_row_out;
 
+/* Convert a weighted sum to a byte. The sum starts with one half, so truncation rounds it. */
 static inline uint8_t gp_row_round(int32_t sum)
 {
     return (uint8_t)(sum >> (GP_WEIGHT_BITS + GP_ROW_BITS));
 }
 
+/* Store value x of channel c, converted to float if the destination has floats. */
 static inline void gp_row_put(const gp_row_out *out, uint32_t x, uint32_t c, uint8_t value)
 {
     if (out->floats != NULL)
@@ -55,6 +57,7 @@ static inline void gp_row_move(gp_row_out *out, size_t values)
         out->bytes += values;
 }
 
+/* An implementation of the inner loops. */
 typedef struct gp_row_ops {
     /* Compute mixed[i] for i < count: the sum over k < taps of weight[k] * row[k * stride + i],
      * with GP_ROW_BITS fractional bits. taps is even; only the first `rows` rows are read. */

@@ -171,6 +171,7 @@ static void piece_end(gp_loader *loader, loader_slot *slot, uint32_t at, uint32_
     slots_ready(loader);
 }
 
+/* Thread function: take a piece of work, read it without the lock, repeat until shutdown. */
 static void *loader_main(void *argument)
 {
     loader_thread *thread = argument;

@@ -22,7 +22,7 @@ enum {
 
 typedef struct gp_loader gp_loader;
 
-/* One batch. The caller owns it between gp_loader_take() and gp_loader_release(). */
+/* A batch. The caller owns it between gp_loader_take() and gp_loader_release(). */
 typedef struct gp_loader_batch {
     /* count * sample_bytes, packed, in the requested pixel format, 64-byte aligned */
     void *samples;

@@ -27,8 +27,11 @@ typedef struct gp_reader_scratch {
     uint8_t *drawn; /* augmented sample before format conversion; NULL: not needed */
 } gp_reader_scratch;
 
+/* Initialize a reader and check the options. GP_EINVAL: the augmentation or pixel format does not
+ * suit the store. */
 gp_status gp_reader_init(gp_reader *reader, const gp_store *store, const gp_sampler *sampler,
                          const gp_loader_options *options, gp_error *err);
+/* Allocate the buffers that one thread needs; none if the store writes directly to the batch. */
 gp_status gp_reader_scratch_init(gp_reader_scratch *scratch, const gp_reader *reader, gp_error *err);
 void gp_reader_scratch_deinit(gp_reader_scratch *scratch);
 /* Read samples [at, at + count) of a batch into their positions in the batch. */

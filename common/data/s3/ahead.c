@@ -101,6 +101,7 @@ static ahead_slot *queue_next(gp_ahead *ahead)
     return NULL;
 }
 
+/* Thread function: fetch queued items without the lock until shutdown. */
 static void *ahead_main(void *argument)
 {
     gp_ahead *ahead = argument;

@@ -10,6 +10,7 @@
 
 #include "common/base/error.h"
 
+/* libcurl functions, looked up by name. */
 typedef struct gp_curl {
     CURLcode (*global_init)(long flags);
     CURL *(*easy_init)(void);

@@ -32,7 +32,7 @@ struct gp_s3 {
     _Atomic uint64_t requests, retries;
 };
 
-/* One request, and the response to the latest attempt. */
+/* A request, and the response to the latest attempt. */
 typedef struct s3_request {
     gp_s3 *s3;
     char url[GP_S3_URL_BYTES_MAX];
@@ -222,6 +222,8 @@ static void handle_sign(CURL *handle, s3_request *request, struct curl_slist **h
 
 /* ---- one attempt ---- */
 
+/* Append a received block to the buffer (curl write callback). Collect the body of an error
+ * response separately. Return 0 to abort the transfer. */
 static size_t on_body(char *data, size_t size, size_t count, void *context)
 {
     s3_request *request = context;
@@ -264,6 +266,7 @@ static void header_copy(char *out, size_t bytes, const char *value, size_t lengt
     snprintf(out, bytes, "%.*s", (int)(length < bytes ? length : bytes - 1), value);
 }
 
+/* Evaluate one response header line (curl header callback). */
 static size_t on_header(char *line, size_t size, size_t count, void *context)
 {
     s3_request *request = context;
@@ -330,6 +333,7 @@ static void handle_setup(CURL *handle, s3_request *request)
         curl->easy_setopt(handle, CURLOPT_RANGE, request->range);
 }
 
+/* Send a request once and store the response. The return status covers local failures only. */
 static gp_status request_try(s3_request *request, gp_error *err)
 {
     gp_s3 *s3 = request->s3;
@@ -376,6 +380,7 @@ static bool is_passing(const s3_request *request, const gp_s3_problem *problem)
            (request->code == CURLE_OK && code_is(problem, codes));
 }
 
+/* Fail with a message about rejected credentials. It names their origin, never their values. */
 static gp_status fail_refused(const s3_request *request, const gp_s3_problem *problem, gp_error *err)
 {
     static const char *const expired[] = { "ExpiredToken", "TokenRefreshRequired", "ExpiredTokenException",

@@ -35,6 +35,7 @@ typedef struct gp_s3_patience {
 gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patience *patience, gp_error *err);
 void gp_s3_close(gp_s3 *s3); /* accepts NULL; no thread may be in a call */
 
+/* Return the source with all settings filled in. */
 const gp_s3_source *gp_s3_get_source(const gp_s3 *s3);
 
 /* Call `visit` for every object whose key starts with `prefix`, in key order. A status other than
@@ -44,6 +45,7 @@ gp_status gp_s3_list(gp_s3 *s3, const char *prefix, gp_s3_visit visit, void *con
 
 #define GP_S3_REST UINT64_MAX
 
+/* Byte range of an object. Fields marked "out" are set by gp_s3_read(). */
 typedef struct gp_s3_range {
     const char *key;
     /* bytes = GP_S3_REST: everything from offset to the end, up to the buffer's limit */

@@ -10,6 +10,7 @@
 
 enum { GP_S3_TOKEN_BYTES_MAX = 8192 }; /* session tokens have about 1,000 bytes */
 
+/* S3 credentials. Wipe them with gp_secret_wipe() after use. */
 typedef struct gp_s3_credentials {
     char id[160], secret[256], token[GP_S3_TOKEN_BYTES_MAX]; /* token "": none */
     /* origin for messages; contains no secret */

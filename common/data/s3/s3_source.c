@@ -31,6 +31,8 @@ static bool text_copy(char *out, size_t bytes, const char *value)
     return true;
 }
 
+/* Set the endpoint. Return false unless it is an http or https URL with only a host and an optional
+ * port. */
 static bool endpoint_take(gp_s3_source *source, const char *value)
 {
     size_t length;

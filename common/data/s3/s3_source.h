@@ -25,6 +25,7 @@ enum { GP_S3_KEY_BYTES_MAX = 1024, GP_S3_SOURCE_BYTES_MAX = 2048, GP_S3_URL_BYTE
 
 #define GP_S3_CACHE_BYTES ((uint64_t)8 << 30)
 
+/* A parsed source. */
 typedef struct gp_s3_source {
     char bucket[64];
     char key[GP_S3_KEY_BYTES_MAX + 1]; /* key or prefix, without a trailing slash */

@@ -19,12 +19,14 @@ enum {
     GP_S3_TEXT_BYTES_MAX = 4096,
 };
 
+/* An object in a listing. */
 typedef struct gp_s3_object {
     const char *key;
     uint64_t bytes;
     uint64_t tag; /* hash of the ETag, see gp_s3_tag(); 0: none */
 } gp_s3_object;
 
+/* Receive one object, valid only during the call. A status other than GP_OK ends the listing. */
 typedef gp_status (*gp_s3_visit)(void *context, const gp_s3_object *object, gp_error *err);
 
 /* Properties of a page besides its objects. */
@@ -38,6 +40,7 @@ typedef struct gp_s3_page {
 gp_status gp_s3_page_parse(gp_s3_page *out, const char *text, size_t bytes, const char *name,
                            gp_s3_visit visit, void *context, gp_error *err);
 
+/* Fields of an S3 error document; "": not present. */
 typedef struct gp_s3_problem {
     char code[64], message[160], region[64];
 } gp_s3_problem;

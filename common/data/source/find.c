@@ -26,6 +26,7 @@ typedef struct place_list {
     size_t count;
 } place_list;
 
+/* List the directories in GRADPOOL_DATA, then the cache directory. */
 static gp_status places_list(place_list *places, gp_error *err)
 {
     const char *search = getenv("GRADPOOL_DATA");
@@ -74,6 +75,7 @@ static void place_offer(const char *place, const char *name, char *best, unsigne
         closedir(directory);
 }
 
+/* Fail with a message that lists the directories searched and suggests the nearest known name. */
 static gp_status name_not_found(const char *name, const place_list *places, gp_error *err)
 {
     char best[NAME_BYTES_MAX] = "", looked[200] = "", hint[NAME_BYTES_MAX + 32] = "";

@@ -90,6 +90,8 @@ static int name_compare(const void *left, const void *right, void *text)
     return strcmp((const char *)text + a->at, (const char *)text + b->at);
 }
 
+/* Sort names by bytes. Most comparisons use an integer key: the eight bytes after the common
+ * prefix. */
 static void name_list_sort(name_list *list)
 {
     size_t common = list->count == 0 ? 0 : strlen(name_text(list, 0));

@@ -22,6 +22,7 @@ typedef struct gp_image_kept {
     uint8_t bytes[];
 } gp_image_kept;
 
+/* The cache. All functions except init and deinit are thread-safe. */
 typedef struct gp_image_cache {
     uint32_t count;
     _Atomic uint64_t *places; /* [count]: 0: absent, 1: being filled, else offset in the arena */

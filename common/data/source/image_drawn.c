@@ -100,6 +100,7 @@ static gp_status drawn_put(const gp_drawing *drawing, gp_image_reader *r, const 
     return GP_OK;
 }
 
+/* Read one augmented sample, from the cache if the window is at full size, else from the file. */
 static gp_status drawn_read(gp_image_store *images, gp_image_reader *r, const gp_drawing *drawing,
                             uint32_t epoch, uint32_t sample, void *out, gp_error *err)
 {

@@ -138,6 +138,8 @@ static bool is_sound(const gp_image_list *list)
     return sound;
 }
 
+/* Read an index and check header, size, checksum, offsets and time stamps. Return false if it is
+ * invalid. */
 static bool index_read(gp_image_list *list, const char *directory, FILE *file)
 {
     index_header header;

@@ -32,6 +32,8 @@ static gp_status labels_from_numbers(const gp_pixel_labels *labels, const gp_ima
     return GP_OK;
 }
 
+/* Convert colours to classes. GP_ECORRUPT: a colour is not in the class file. GP_EUNSUPPORTED: the
+ * class file has no colours. */
 static gp_status labels_from_colours(const gp_pixel_labels *labels, const gp_image_reader *r,
                                      const gp_pixels *in, uint8_t *out, gp_error *err)
 {

@@ -12,6 +12,7 @@ enum { GP_IMAGE_PLACES_MAX = 1 << 24, GP_IMAGE_NAME_BYTES_MAX = 4096 };
 
 #define GP_IMAGE_NAMES_BYTES_MAX ((size_t)1 << 40)
 
+/* An image: a name below a place. */
 typedef struct gp_image_entry {
     uint64_t name : 40; /* offset of the name in `text` */
     uint64_t place : 24;
@@ -24,6 +25,7 @@ typedef struct gp_image_stamp {
     int64_t changed_ns; /* modification time in ns */
 } gp_image_stamp;
 
+/* The list. Arrays are indexed by image, place, class or stamp number. */
 typedef struct gp_image_list {
     uint32_t count, capacity;
     gp_image_entry *entries;
@@ -72,6 +74,7 @@ void gp_image_list_leave_out(gp_image_list *list, const char *sentence);
 /* Release excess capacity. Nothing may be added afterwards. */
 void gp_image_list_trim(gp_image_list *list);
 
+/* Return the text of a place, name or class, valid until the list changes. */
 const char *gp_image_list_place(const gp_image_list *list, uint32_t place);
 const char *gp_image_list_name(const gp_image_list *list, uint32_t index);
 const char *gp_image_list_class(const gp_image_list *list, uint32_t index);

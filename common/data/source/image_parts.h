@@ -16,6 +16,7 @@
  * hundred). Reduced to twice the size and then resampled, they differ by less than 0.5 (and 3). */
 enum { GP_IMAGE_SPARE = 2 };
 
+/* A store over a list of images. */
 typedef struct gp_image_store {
     gp_store store;
     gp_image_list list;

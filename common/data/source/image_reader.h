@@ -12,6 +12,7 @@
 #include "common/data/source/image_list.h"
 #include "common/data/image/resample.h"
 
+/* A reader. Only one thread uses it at a time. */
 typedef struct gp_image_reader {
     gp_image_decoder *decoder;
     gp_resampler *resampler;

@@ -170,6 +170,7 @@ static void image_expect(const gp_store *store, const uint32_t *index, uint32_t 
     labels_expect(images, index, count);
 }
 
+/* Read samples and targets. Announce them first, so that remote images arrive in parallel. */
 static gp_status image_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                             void *targets, gp_error *err)
 {
@@ -219,6 +220,7 @@ static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whol
     return GP_OK;
 }
 
+/* Decode one image and its label image at an individual size. */
 static gp_status whole_decode(const gp_image_store *images, gp_image_reader *r, uint32_t index,
                               const gp_whole_size *size, gp_whole *whole, gp_error *err)
 {

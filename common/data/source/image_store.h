@@ -69,7 +69,9 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
                             gp_error *err);
 
 struct gp_tar_entry;
+/* Add one archive entry to an index; a gp_tar_member callback. */
 gp_status gp_tar_index_take(void *index, const struct gp_tar_entry *entry, gp_error *err);
+/* List the members for a role in archives read by `fill`. */
 gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
                            void *context, gp_error *err);
 
@@ -102,6 +104,8 @@ typedef struct gp_pixels_place {
     size_t member_root; /* archives: length of each member name's prefix before the folder */
 } gp_pixels_place;
 
+/* Open, recognize, or read the class file of images with label images at any place; see
+ * gp_pixels_open() and gp_pixels_classes(). */
 gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
                             const gp_store_options *options, gp_error *err);
 bool gp_pixels_is_at(const gp_pixels_place *place);

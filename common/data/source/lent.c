@@ -64,6 +64,7 @@ static lent_places places_of(const gp_store_info *info, uint64_t names_bytes)
     return at;
 }
 
+/* Check a description against the limits. GP_ELIMIT: a size is out of range. */
 static gp_status info_check(const gp_store_info *info, gp_error *err)
 {
     const gp_shape *target = &info->targets[0].shape;
@@ -131,6 +132,7 @@ static gp_status nothing_write(int fd, uint64_t at, uint64_t bytes, gp_error *er
     return status;
 }
 
+/* Write header, class names, samples and targets to the file, then seal it. */
 static gp_status lent_write(int fd, const lent_header *header, const gp_store_info *info, const void *samples,
                             const void *targets, gp_error *err)
 {
@@ -228,6 +230,8 @@ static void lent_close(gp_store *store)
 
 static const gp_store_ops lent_ops = { .read = lent_read, .close = lent_close };
 
+/* Open the file of a source: ask the owner for the descriptor, or else use /proc. GP_EPERM: the
+ * file belongs to another user. */
 static gp_status lent_open_file(int *out, const char *source, uint64_t *token, gp_error *err)
 {
     unsigned pid, descriptor;
@@ -346,6 +350,7 @@ static gp_status labels_check(const lent_store *lent, const gp_store_info *info,
     return GP_OK;
 }
 
+/* Map the file, check its contents, and initialize the store. */
 static gp_status lent_build(lent_store *lent, const char *source, int fd, uint64_t token, gp_error *err)
 {
     gp_store_info info = { .source = source, .kind = "arrays" };

@@ -24,10 +24,12 @@ enum { GP_LENT_SOURCE_BYTES = 80 };
 gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_store_info *info,
                        const void *samples, const void *targets, gp_error *err);
 
+/* Thread that passes the descriptor of shared arrays to other processes. */
+typedef struct gp_lender gp_lender;
+
 /* Pass the descriptor to each process of this user that asks for the source's token (lent_serve.c),
  * on a thread, until gp_lent_serve_end(). The caller keeps fd and closes it afterwards. GP_ELIMIT:
  * no descriptor or thread available. */
-typedef struct gp_lender gp_lender;
 gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *err);
 void gp_lent_serve_end(gp_lender *lender); /* accepts NULL */
 

@@ -46,6 +46,7 @@ static bool is_ours(int fd)
 
 /* ---- owner ---- */
 
+/* Thread function: send the descriptor to each client until `stop` is signalled. */
 static void *lender_main(void *argument)
 {
     gp_lender *lender = argument;

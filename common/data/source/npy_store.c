@@ -212,6 +212,7 @@ static bool is_colour(int64_t side)
     return side == 1 || side == 3 || side == 4;
 }
 
+/* Derive the sample shape and layout from the array's shape. */
 static gp_status samples_describe(npy_store *npy, gp_store_info *info, const char *path, gp_error *err)
 {
     const int64_t *dim = npy->x.shape.dim;
@@ -313,6 +314,7 @@ static gp_status other_part_count(gp_store_info *info, const gp_npy_files *files
     return status;
 }
 
+/* Open the arrays for samples and targets, and describe them. */
 static gp_status npy_describe(npy_store *npy, gp_store_info *info, const gp_npy_files *files,
                               const char *path, const char *directory, gp_data_role role, gp_error *err)
 {

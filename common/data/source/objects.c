@@ -214,6 +214,7 @@ static gp_status object_learn(gp_objects *objects, object_facts *facts, const ch
     return GP_OK;
 }
 
+/* Fetch an image through the cache; from an archive, only the member's bytes. */
 static gp_status object_fetch(gp_objects *objects, uint32_t index, uint64_t bytes_max, gp_buffer *out,
                               gp_error *err)
 {

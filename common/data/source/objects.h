@@ -8,6 +8,7 @@
 #include "common/data/cache/object_cache.h"
 #include "common/data/s3/s3.h"
 
+/* Objects in one bucket, with their recorded sizes and tags. */
 typedef struct gp_objects gp_objects;
 
 /* Prepare access to a bucket, without contacting the server. GP_EPERM: no credentials. */

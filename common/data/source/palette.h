@@ -10,6 +10,7 @@
 
 enum { GP_PALETTE_CLASSES_MAX = 254, GP_PALETTE_VALUES_MAX = 256, GP_PALETTE_NAME_MAX = 128 };
 
+/* Mapping from classes to numbers and colours. */
 typedef struct gp_palette {
     uint32_t class_count;
     uint8_t

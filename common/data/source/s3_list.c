@@ -249,6 +249,7 @@ static gp_status pixels_list(void *context, gp_image_list *list, const char *fol
     return status;
 }
 
+/* Read a CSV file below the prefix; see gp_pixels_place. */
 static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
 {
     const s3_listing *listing = context;
@@ -402,6 +403,7 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
 
 /* ---- CSV files ---- */
 
+/* List the images in a CSV file in S3. Paths are relative to the file's directory. */
 static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
 {
     gp_s3_range range = { .key = listing->source.key, .bytes = GP_S3_REST };

@@ -24,6 +24,7 @@ static bool is_hidden(const char *name)
 
 enum { REPORT_EACH = 100 };
 
+/* Add an object to the listing, unless the name is hidden. */
 static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
 {
     s3_listing *listing = context;

@@ -5,6 +5,7 @@
 #include "common/base/memory/buffer.h"
 #include "common/data/source/objects.h"
 
+/* An object in the listing. */
 typedef struct s3_entry {
     uint64_t name; /* offset in `text` of the name below the prefix */
     uint64_t bytes, tag;
@@ -22,6 +23,8 @@ typedef struct s3_listing {
     const gp_progress *progress; /* receives progress from s3_listing_read(); NULL: no reports */
 } s3_listing;
 
+/* Initialize an empty listing and prepare access to the bucket. Release with s3_listing_close(),
+ * even after a failure. */
 gp_status s3_listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err);
 void s3_listing_close(s3_listing *listing); /* accepts an all-zero struct */
 

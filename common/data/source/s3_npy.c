@@ -105,6 +105,7 @@ static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_erro
     return status;
 }
 
+/* Fetch an array into a cached file, or into memory if it cannot be cached, and map it. */
 static gp_status object_open(void *context, gp_npy *out, const char *path, gp_error *err)
 {
     const npy_objects *from = context;

@@ -44,6 +44,7 @@ static gp_status tar_block_take(tar_object *tar, uint64_t block, gp_error *err)
     return status;
 }
 
+/* Read bytes of the archive, block by block; see gp_tar_source. */
 static gp_status tar_object_read(void *context, uint64_t at, void *to, size_t bytes, gp_error *err)
 {
     tar_object *tar = context;

@@ -285,6 +285,7 @@ static bool changes_colors(const gp_augment *augment)
            augment->hue[1] != 0;
 }
 
+/* Check that every target can follow the image: a single number, or an index per pixel. */
 static gp_status check_targets(const gp_store_info *store, gp_error *err)
 {
     char text[200];
@@ -391,6 +392,7 @@ typedef struct crop_window {
     double x, y, width, height;
 } crop_window;
 
+/* Choose the crop window for one sample. */
 static crop_window crop_draw(const gp_augment *augment, const gp_store_info *store, const float *draws)
 {
     const double width = store->width, height = store->height;

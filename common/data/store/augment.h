@@ -21,6 +21,7 @@
 #include "common/data/image/resample.h"
 #include "common/data/store/store.h"
 
+/* Crop mode. */
 typedef enum gp_crop {
     GP_CROP_NONE,
     GP_CROP_CENTER, /* a window in the middle */
@@ -34,6 +35,7 @@ typedef enum gp_crop {
 
 enum { GP_AUGMENT_TEXT_MAX = 512, GP_PATCHES_MAX = 1 << 20 };
 
+/* Augmentation settings. A range [low, high] is drawn uniformly; equal ends give a fixed value. */
 typedef struct gp_augment {
     int crop;             /* a gp_crop value */
     int64_t crop_size[2]; /* output height and width; 0, 0: as stored */

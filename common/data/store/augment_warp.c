@@ -26,6 +26,7 @@ static inline bool look_up(const gp_augment_draw *draw, const gp_store_info *sto
     return *x >= 0 && *y >= 0 && *x < store->width && *y < store->height;
 }
 
+/* Compute neighbours and weights for an output pixel. */
 static inline warp_place place_of(const gp_augment_draw *draw, const gp_store_info *store, uint32_t row,
                                   uint32_t column)
 {

@@ -7,6 +7,7 @@
 
 #include "common/data/store/store.h"
 
+/* Weighting rule. */
 typedef enum gp_balance {
     /* Median class frequency, divided by the class's frequency. A class's frequency is its pixel
      * count, divided by the pixel count of all images with that class (Eigen and Fergus,

@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+/* Shuffle mode. */
 typedef enum gp_shuffle {
     GP_SHUFFLE_NEVER, /* stored order */
     GP_SHUFFLE_ONCE,  /* every epoch uses epoch 0's order */

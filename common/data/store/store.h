@@ -26,6 +26,7 @@ enum {
 
 #define GP_STORE_CACHE_BYTES ((uint64_t)512 << 20)
 
+/* Part of the data to open. */
 typedef enum gp_data_role {
     GP_DATA_TRAIN,
     GP_DATA_TEST, /* data for validation: of class folders "val", else "test" */
@@ -34,6 +35,7 @@ typedef enum gp_data_role {
     GP_DATA_GIVEN,
 } gp_data_role;
 
+/* Treatment of unreadable images. */
 typedef enum gp_on_bad {
     GP_BAD_ERROR, /* an unreadable image makes the read fail */
     /* an unreadable image is logged by name and counted; its class becomes -1, which every loss
@@ -163,6 +165,7 @@ gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *
 
 void gp_store_close(gp_store *store); /* store may be NULL */
 
+/* Return the description, valid until the store is closed. */
 const gp_store_info *gp_store_get_info(const gp_store *store);
 
 /* Return whether each sample has exactly one target, a class. */
@@ -177,7 +180,7 @@ bool gp_store_has_class(const gp_store_info *info);
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                         void *targets, gp_error *err);
 
-/* One sample at an individual size. All zero before the first read. */
+/* A sample at an individual size. All zero before the first read. */
 typedef struct gp_whole {
     uint32_t height, width;           /* image size in the file */
     uint32_t read_height, read_width; /* size as read below */
@@ -203,6 +206,7 @@ typedef struct gp_whole_size {
  * An unreadable image fails under GP_BAD_SKIP too; ask gp_store_is_skipped() whether to skip it. */
 gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err);
+/* Grow the buffers in `whole` to at least these sizes in bytes. GP_ENOMEM: out of memory. */
 gp_status gp_whole_reserve(gp_whole *whole, size_t sample_bytes, size_t label_bytes, gp_error *err);
 void gp_whole_deinit(gp_whole *whole);
 
@@ -232,9 +236,11 @@ gp_status gp_store_count_missing(const gp_store *store, uint64_t *missing, gp_er
 /* Return how many samples were unreadable so far (GP_BAD_SKIP). */
 uint64_t gp_store_skipped(const gp_store *store);
 
+/* Number of unreadable samples whose indices are kept. */
+enum { GP_SKIPPED_TOLD = 8 };
+
 /* Get the first unreadable samples, at most GP_SKIPPED_TOLD. Return their count; 0 for stores that
  * never skip. */
-enum { GP_SKIPPED_TOLD = 8 };
 uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
 
 /* Format a message about info->left_out, truncated to fit. "": nothing was excluded. Return

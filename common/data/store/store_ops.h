@@ -6,6 +6,7 @@
 #include "common/data/cache/decoded.h"
 #include "common/data/store/store.h"
 
+/* Functions of a store implementation. */
 typedef struct gp_store_ops {
     /* Read samples and targets. All indices are valid. Called from several threads at once. */
     gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -33,7 +34,7 @@ struct gp_store {
     const gp_store_ops *ops;
     gp_store_info info;
     char *source;
-    const char **class_names; /* one block that includes the names */
+    const char **class_names; /* single block, names included */
     bool *class_empty;        /* [class_count]: true for classes without samples; NULL: unknown */
     int32_t *renumber;        /* [classes in the data]: new label numbers; NULL: labels are kept */
 };
@@ -51,6 +52,7 @@ gp_status gp_store_seal(gp_store *store, gp_error *err);
  * fingerprint does not depend on the options. */
 gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err);
 
+/* Free everything that gp_store_init() and gp_store_renumber() allocated. */
 void gp_store_deinit(gp_store *store);
 
 /* Open a store over decoded samples, one byte per value.
@@ -68,6 +70,7 @@ typedef struct gp_npy_files {
     void *context;
 } gp_npy_files;
 
+/* Open arrays in a directory, or one array file, through `files`; see gp_store_open_npy(). */
 gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role role,
                                   const gp_npy_files *files, gp_error *err);
 
