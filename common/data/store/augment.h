@@ -135,8 +135,8 @@ typedef struct gp_drawing {
  * (gp_augment_is_window()). */
 bool gp_store_draws(const gp_store *store, const gp_augment *augment);
 
-/* Read augmented samples; otherwise like gp_store_read(). Indices refer to drawing->shape, so with
- * patches they count patches. */
+/* Read augmented samples; otherwise like gp_store_read(), but samples and targets are required.
+ * Indices refer to drawing->shape, so with patches they count patches. */
 gp_status gp_store_read_drawn(const gp_store *store, const gp_drawing *drawing, uint32_t epoch,
                               const uint32_t *index, uint32_t count, void *samples, void *targets,
                               gp_error *err);
