@@ -57,7 +57,7 @@ enum { GP_SECRETS_ASSIGNMENT_BYTES = 32 };
 const char *gp_secrets_assignment(char text[GP_SECRETS_ASSIGNMENT_BYTES], int fd);
 
 /* Copy the environment of this process for a daemon, without secret variables.
- *   names  comma-separated names to omit, in addition to gp_secrets_hide()
+ *   names  comma-separated names to omit, besides those that gp_secrets_hide() selects
  *   more   assignment to add; NULL: none
  * Free the array with gp_free(); the strings are borrowed. NULL: no memory. */
 char **gp_secrets_environment(const char *names, char *more);

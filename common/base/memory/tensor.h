@@ -44,7 +44,7 @@ static inline gp_shape gp_shape4(int64_t a, int64_t b, int64_t c, int64_t d)
  *   BF16  activations, their gradients and packed weights have 8 significant bits and float32's
  *         exponent range
  *   TF32  like F32, but factors in products may be rounded to 11 significant bits
- *   F16   like BF16 with 11 significant bits and largest value 65504; gradients of activations
+ *   F16   like BF16 with 11 significant bits and largest value 65504; activation gradients
  *         therefore belong to a scaled loss
  * The numbers appear in the network protocol. */
 typedef enum gp_precision {

@@ -63,7 +63,7 @@ typedef enum gp_layer_start {
 /* A layer's parameter tensor. */
 typedef struct gp_layer_parameter {
     /* Second part of the tensor name LAYER.ROLE, 1 to 15 bytes. The layer's weight factors apply to
-     * "weight" and "scale", the bias factors to all others */
+     * "weight" and "scale", the bias factors to all others. */
     const char *role;
     gp_layer_dims dims;
     gp_layer_start start;

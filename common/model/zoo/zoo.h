@@ -86,9 +86,9 @@ typedef struct gp_zoo_taps {
 void gp_zoo_resnet_trunk(gp_zoo_builder *b, int depth, int output_stride, gp_zoo_taps *taps);
 void gp_zoo_mobilenetv2_trunk(gp_zoo_builder *b, int output_stride, gp_zoo_taps *taps);
 
-/* Like the other backbones.
- *   same  pad so that each stride halves the size, rounded up; false: padding as in the paper, for
- *         299 x 299 */
+/* Append the Inception-ResNet-v2 backbone. Parameters as above, and:
+ *   same  true: pad so that each stride halves the size, rounded up;
+ *         false: pad as in the paper, for inputs of 299 x 299 */
 void gp_zoo_inceptionresnetv2_trunk(gp_zoo_builder *b, bool same, int output_stride, gp_zoo_taps *taps);
 
 /* Builder functions. Some networks have a settings table. */
