@@ -188,7 +188,7 @@ static void row_narrow(const gp_row_out *out, uint32_t c, const gp_axis *a, cons
     }
 }
 
-/* Return the input row or column for position i, if no scaling is needed. */
+/* Return the input row or column that output position i shows when nothing is scaled. */
 static size_t place_of(uint32_t i, uint32_t first, uint32_t count, bool mirror)
 {
     return first + (mirror ? count - 1 - i : i);

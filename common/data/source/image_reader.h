@@ -48,7 +48,7 @@ void gp_image_reader_give(gp_image_readers *readers, gp_image_reader *reader);
 gp_status gp_image_reader_load(gp_image_reader *reader, const gp_image_list *list, uint32_t index,
                                size_t bytes_max, size_t *bytes, gp_error *err);
 
-/* Grow a buffer to at least `bytes` bytes. Its contents are lost. */
+/* Grow a buffer to at least `bytes` bytes. If it grows, the contents are lost. */
 gp_status gp_image_reader_room(gp_image_reader *reader, uint8_t **data, size_t *taken, size_t bytes,
                                gp_error *err);
 
