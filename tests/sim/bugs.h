@@ -1,4 +1,4 @@
-/* bugs.h -- which bug of bugs.def is planted in the simulation. */
+/* Selection of the bug from bugs.def that the simulation plants. */
 #ifndef GP_SIM_BUGS_H
 #define GP_SIM_BUGS_H
 
@@ -22,7 +22,7 @@ extern sim_bug sim_planted;
 
 #define PLANTED(id) (sim_planted == SIM_BUG_##id)
 
-/* SIM_BUG_NONE: there is no bug of that name. */
+/* Find a bug by name. SIM_BUG_NONE: no such bug. */
 static inline sim_bug sim_find_bug(const char *name)
 {
     for (int bug = 1; bug < SIM_BUG_COUNT; bug++)

@@ -1,7 +1,8 @@
-/* calls.c -- a client's team: the real dispatch, invented rings, workers that take calls and answer.
+/* A client's team: the real dispatch with simulated rings and workers.
  *
- * The ring is the client's memory: what a worker had answered before it died is still there.  A worker says that it
- * takes a call, commits its answer, and gives the call's place free: three happenings, between any of which it may die. */
+ * The ring is in the client's memory, so replies of a worker remain there after the worker exits. A
+ * worker takes a call, commits the reply and frees the ring entry in three separate events, and may
+ * be killed between them. */
 #include <string.h>
 
 #include "tests/sim/cluster.h"
@@ -80,7 +81,7 @@ static void hook_stop(void *context, uint32_t worker, team_unit *unit)
     ((sim_client *)context)->lanes[worker - 1].stop = unit->call.id;
 }
 
-/* The world has one: the hooks' context has no room for it. */
+/* The running simulation. The hooks' context has no room for it. */
 static sim *world;
 
 static void hook_replace(void *context, uint32_t worker, team_unit *unit)
@@ -163,7 +164,7 @@ void sim_answers(sim *s, sim_process *process, uint32_t serial)
     gp_status status = GP_OK;
 
     if (lane == NULL || !process->busy || lane->call_count == 0 || call_at(lane, 0)->answered)
-        return; /* it was told to end, and has */
+        return; /* the call was canceled and has ended */
     client = &s->clients[process->client - 1];
     call = call_at(lane, 0);
     if (lane->answer_count == SIM_RING) {
@@ -215,7 +216,7 @@ void sim_seat_leave(sim *s, sim_process *process)
 
 /* ---- results ---- */
 
-/* False: its client died of it. */
+/* Record the end of a call. False: the client was killed by it. */
 static bool task_ends(sim *s, sim_client *client, team_unit *unit, gp_status status)
 {
     sim_task *task = (sim_task *)unit;
@@ -253,7 +254,7 @@ static bool read_answers(sim *s, sim_client *client, uint32_t rank)
         lane->answer_count--;
         if (dispatch_answered(client->calls, rank + 1, answer.id, status, answer.ran_us * 1000,
                               s->now_us * 1000, &unit) != GP_OK)
-            continue; /* tried again; or nobody waits for it any more */
+            continue; /* retried, or the caller has gone */
         if (status != GP_OK && unit->canceled)
             status = GP_ECANCELED;
         if (!task_ends(s, client, unit, status))
@@ -272,7 +273,8 @@ static void ring_clear(sim_lane *lane)
     lane->stop = 0;
 }
 
-/* Its worker is gone: what it answered counts, what it had not begun goes elsewhere.  False: the client died. */
+/* Handle a lost worker: the replies count, and calls that it had not started go to other workers.
+ * False: the client was killed. */
 static bool lane_down(sim *s, sim_client *client, uint32_t rank)
 {
     sim_lane *lane = &client->lanes[rank];
@@ -281,7 +283,7 @@ static bool lane_down(sim *s, sim_client *client, uint32_t rank)
     if (!PLANTED(UNREAD_ANSWERS) && !read_answers(s, client, rank))
         return false;
     if (process->client == number_of(s, client) + 1 && process->serial == lane->serial) {
-        process->client = 0; /* the link is closed on our side */
+        process->client = 0; /* the client closes the link */
         process->busy = false;
     }
     dispatch_worker_down(client->calls, rank + 1, s->now_us * 1000);
@@ -319,7 +321,7 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
         return;
     process = sim_find_process(s, lane->member.slot, lane->member.incarnation);
     if (process == NULL || !process->alive)
-        return; /* the next grant names another */
+        return; /* the next grant names another process */
     if (process->lease != client->lease || process->generation != client->generation ||
         process->gate.until_us > s->now_us) {
         dial(s, client, rank, 100 * MS);
@@ -337,7 +339,7 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
 
 /* ---- the team ---- */
 
-/* The worker looks into its ring once more before it sees that the door is closed. */
+/* Let the worker read the ring once more before it detects the closed control socket. */
 static void last_look(sim *s, sim_client *client, sim_lane *lane)
 {
     for (uint32_t i = 0; i < lane->call_count; i++) {
@@ -376,7 +378,7 @@ void sim_team_close(sim *s, sim_client *client, gp_status status)
 
     if (client->calls == NULL)
         return;
-    client->fuse = 0; /* not in the middle of this */
+    client->fuse = 0; /* do not kill the client during the close */
     dispatch_over_all(client->calls, status);
     end_over(s, client);
     client->fuse = fuse;
@@ -390,7 +392,8 @@ void sim_team_dies(sim *s, sim_client *client)
     if (client->calls == NULL)
         return;
     client->state = SIM_AWAY;
-    dispatch_over_all(client->calls, GP_EPEER); /* nobody is told: but its memory is given back */
+    /* no result is delivered, but the memory is freed */
+    dispatch_over_all(client->calls, GP_EPEER);
     for (team_unit *unit; (unit = dispatch_next_over(client->calls)) != NULL;)
         dispatch_settle(client->calls, unit, GP_EPEER);
     team_part(s, client);
@@ -423,7 +426,7 @@ static void team_open(sim *s, sim_client *client, uint32_t size)
         client->lanes[rank].member = (gp_core_member){ .slot = UINT32_MAX };
 }
 
-/* The members of the new generation: who is the same keeps its link. */
+/* Adopt the members of a new generation. Unchanged members keep their links. */
 void sim_team_granted(sim *s, sim_client *client)
 {
     if (client->calls != NULL && client->size != client->claim.member_count)
@@ -498,7 +501,7 @@ static void submit(sim *s, sim_client *client)
         dispatch_over(client->calls, unit, GP_ECANCELED);
 }
 
-/* Calls were put into rings, or are told to end: workers look. */
+/* Wake up the workers: calls were added to the rings or canceled. */
 static void rouse(sim *s, sim_client *client)
 {
     for (uint32_t rank = 0; rank < client->size; rank++) {
@@ -532,7 +535,7 @@ void sim_pumps(sim *s, sim_client *client)
     int64_t now_ns = s->now_us * 1000, next_ns;
 
     if (client->pump_us > s->now_us)
-        return; /* that one will do */
+        return; /* an earlier pump is already scheduled */
     client->pump_us = 0;
     if (client->calls == NULL)
         return;

@@ -1,9 +1,9 @@
-/* check.c -- the promises, checked against what the invented processes really hold. */
+/* Checks that compare the core with the real state of the simulated processes. */
 #include <string.h>
 
 #include "tests/sim/cluster.h"
 
-/* Nobody who asked before is passed over. */
+/* Check that no earlier request was overtaken. */
 static void check_order(sim *s, const gp_core_action *action)
 {
     const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
@@ -21,7 +21,7 @@ static void check_order(sim *s, const gp_core_action *action)
     }
 }
 
-/* A worker is granted a lease: generations only grow, ids are new, nobody is overtaken. */
+/* Check a grant to a worker: generations increase, ids are new, and no request is overtaken. */
 static void check_grant(sim *s, const gp_core_action *action)
 {
     uint32_t entry = action->lease & 63;
@@ -40,7 +40,7 @@ static void check_grant(sim *s, const gp_core_action *action)
     s->generation_last[entry] = action->generation;
 }
 
-/* The client is told: every member really holds this formation, or is dead and nobody knows yet. */
+/* Check a grant to a client: each member really holds this formation, or has exited unnoticed. */
 static void check_gang(sim *s, const gp_core_action *action)
 {
     if (action->member_count == 0)
@@ -62,7 +62,8 @@ static void check_gang(sim *s, const gp_core_action *action)
     s->tally.grants++;
 }
 
-/* A silence is no reason to kill what runs code of its user, and a lease's end is one. */
+/* Check a kill: silence is no reason to kill a worker that runs user code, but the end of a lease
+ * is. */
 static void check_kill(sim *s, const gp_core_action *action)
 {
     const gp_core_slot *slot = &s->core->slots[action->slot];
@@ -100,14 +101,15 @@ static void check_member(sim *s, const gp_core_lease *lease, uint32_t slot)
                  (unsigned long long)lease->id, lease->generation, slot + 1);
 }
 
-/* No slot in two leases; each member knows its lease; the queue is bounded; the dead hold nothing. */
+/* Check that no slot is in two leases, each member knows its lease, the queue is bounded, and
+ * exited processes hold nothing. */
 void sim_check_state(sim *s)
 {
     const gp_core *core = s->core;
     uint64_t taken = 0;
 
     for (uint32_t i = 0; i < SIM_SLOTS + 1;
-         i++) { /* a lease takes the first free entry, and has a slot of its own */
+         i++) { /* each lease takes the first free entry and has a slot of its own */
         const gp_core_lease *lease = &core->leases[i];
 
         if (lease->id == 0)
@@ -142,7 +144,7 @@ void sim_check_state(sim *s)
         sim_fail(s, "bounds", "%u clients, the limit is %u", core->client_count, core->config.clients_max);
 }
 
-/* Who holds what, for the sentence. */
+/* Describe the lease holders for an error message. */
 static void tell_leases(const sim *s, char *text, size_t bytes)
 {
     size_t used = 0;

@@ -1,4 +1,4 @@
-/* clients.c -- invented users: they ask for workers, hold them, give them back, or die. */
+/* Simulated users: they request workers, hold and release them, or exit. */
 #include <string.h>
 
 #include "tests/sim/cluster.h"
@@ -45,7 +45,7 @@ bool sim_lease_is_whole(sim *s, const sim_client *client)
             process->generation != client->generation)
             return false;
     }
-    if (client->floor != 0) /* an elastic one may ask for another formation */
+    if (client->floor != 0) /* an elastic lease may request another formation */
         return false;
     return client->state == SIM_HOLDING && !client->broken && client->gate.until_us <= s->now_us &&
            client->fuse == 0 && client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
@@ -101,11 +101,13 @@ void sim_client_leaves(sim *s, sim_client *client)
     client->fuse = 0;
     sim_gate_open(&client->gate);
     if (s->up &&
-        client->epoch == s->epoch) /* else this scheduler never saw it; may overtake what it said last */
+        /* otherwise this scheduler never knew the client; the event may overtake earlier
+         * messages */
+        client->epoch == s->epoch)
         sim_push(s, sim_draw(&client->dice, 60 * MS), SIM_TO_CORE, 0)->core.event = gone;
 }
 
-/* The door: the shell's own word. */
+/* Report a new client, as the control socket of the real shell does. */
 static void connect_to_core(sim *s, const sim_client *client, const gp_core_event *connected)
 {
     sim_happening *h = sim_push(s, 0, SIM_TO_CORE, 0);
@@ -136,7 +138,7 @@ static void client_connects(sim *s, sim_client *client)
     client->out_us = s->now_us + MS;
 }
 
-/* One run in three is of trainings that last, and are resized. */
+/* Return whether the run consists mainly of long trainings that are resized: one run in three. */
 bool sim_trains_mostly(const sim *s)
 {
     return s->script.seed % 3 == 1;
@@ -173,7 +175,7 @@ static void client_asks(sim *s, sim_client *client)
     }
     client->trains = sim_chance(dice, sim_trains_mostly(s) ? 90 : 30);
     client->floor = 0;
-    if (client->trains && sim_chance(dice, 80)) /* elastic */
+    if (client->trains && sim_chance(dice, 80)) /* elastic lease */
         client->floor = wish.floor = wish.max == 0 ? 1 + sim_draw(dice, 2) : 1 + sim_draw(dice, wish.max);
     client->state = SIM_WAITING;
     client->correlation = ask.correlation;
@@ -194,7 +196,8 @@ static void client_releases(sim *s, sim_client *client)
     client_says(s, client, &release, NULL);
 }
 
-/* A worker of its lease, or one that it only thinks is: the core must tell them apart. */
+/* Ask to replace a worker of the client's lease, or one that the client wrongly believes to be a
+ * member. The core must distinguish them. */
 void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t incarnation)
 {
     gp_core_event replace = { .kind = GP_CORE_EVENT_WORKER_REPLACE,
@@ -205,7 +208,8 @@ void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t inc
                               .reason = "its task does not end" };
 
     client->whole = false;
-    sim_client_posts(s, client, &replace); /* asked for from within the dispatch: nobody dies here */
+    /* called from within the dispatch, so the client must not be killed here */
+    sim_client_posts(s, client, &replace);
 }
 
 static void client_replaces_any(sim *s, sim_client *client)
@@ -218,7 +222,7 @@ static void client_replaces_any(sim *s, sim_client *client)
 
 /* ---- acting ---- */
 
-/* Anybody may resize anybody's training. */
+/* Resize a training of any client. */
 static void client_resizes(sim *s, sim_client *client)
 {
     const sim_client *other =
@@ -261,7 +265,8 @@ static void client_holds(sim *s, sim_client *client)
     else if (!sim_calm(s) && sim_trains_mostly(s) && sim_chance(dice, 10))
         client_resizes(s, client);
     else if (client->repairing
-                 ? !sim_calm(s) && sim_chance(dice, 10) /* in calm it waits until it is whole again */
+                 /* without faults, wait until the lease is complete again */
+                 ? !sim_calm(s) && sim_chance(dice, 10)
                  : client_is_idle(client) ||
                        (!sim_calm(s) && sim_chance(dice, sim_trains_mostly(s) && client->trains ? 1 : 8)))
         client_releases(s, client);
@@ -275,7 +280,7 @@ void sim_client_acts(sim *s, sim_client *client)
     if (!s->up || (client->state != SIM_AWAY && client->epoch != s->epoch)) {
         if (client->state != SIM_AWAY && !sim_calm(s) && sim_chance(&client->dice, 3))
             sim_client_leaves(s, client);
-        return; /* it has yet to dial */
+        return; /* not connected yet */
     }
     switch (client->state) {
     case SIM_AWAY:
@@ -299,7 +304,7 @@ void sim_client_acts(sim *s, sim_client *client)
 
 /* ---- dialling ---- */
 
-/* It knows the scheduler and is known there. */
+/* Register with the scheduler after connecting. */
 static void client_dialled(sim *s, sim_client *client)
 {
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED, .pid = 1000, .session = client->session };
@@ -326,7 +331,8 @@ void sim_client_dials(sim *s, sim_client *client, uint64_t epoch)
         client_dialled(s, client);
 }
 
-/* To the scheduler its client is gone, then somebody with the same session is there who claims a lease that has ended. */
+/* Break the link. The scheduler sees the client leave. Then a client with the same session claims a
+ * lease that has ended. */
 void sim_client_breaks(sim *s, sim_client *client)
 {
     gp_core_event gone = { .kind = GP_CORE_EVENT_CLIENT_GONE, .session = client->session };
@@ -343,7 +349,7 @@ void sim_client_breaks(sim *s, sim_client *client)
 static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
 {
     if (letter->correlation == 0 && (client->state != SIM_HOLDING || letter->lease != client->lease))
-        return; /* a new formation of a lease that it has just given back */
+        return; /* a new formation of a lease that was just released */
     if (letter->correlation == 0 && letter->generation <= client->generation)
         sim_fail(s, "client-generation", "a client was told generation %u of lease %llu after %u",
                  letter->generation, (unsigned long long)letter->lease, client->generation);
@@ -381,7 +387,8 @@ static void client_loses(sim *s, sim_client *client)
     client->state = SIM_THINKING;
 }
 
-/* Nobody but its user ends what a worker runs for a user; this one does where it will never go on. */
+/* Let the user decide about a suspect worker that runs user code: the simulated user replaces it if
+ * it would never resume. */
 static void client_suspects(sim *s, sim_client *client, const sim_letter *letter)
 {
     enum { FOR_EVER_US = 60 * 1000 * MS };
@@ -424,7 +431,7 @@ void sim_client_hears(sim *s, sim_client *client, const sim_letter *letter)
             client->state = SIM_THINKING;
         break;
     case GP_CORE_ERROR:
-        if (letter->correlation == 0) /* the pool has too many clients: it was not let in */
+        if (letter->correlation == 0) /* the pool has too many clients: connection refused */
             sim_client_leaves(s, client);
         else if (client->state == SIM_WAITING && letter->correlation == client->correlation)
             client->state = SIM_THINKING;

@@ -1,16 +1,20 @@
-/* cluster.h -- a pool in one thread: the real machines, an invented world around them.
+/* A pool simulated in one thread: real state machines in a simulated world.
  *
- *   real       the scheduler's core (leases, adoption, supervision), the jobs' machine, the clients' dispatch of calls,
- *              their window of submits, and what makes a training leave one group for the next
- *   invented   worker processes, rings of calls, job processes, the journal's disk, links, clocks, users
+ *   real       scheduler core (leases, adoption, supervision), job state machine, call dispatch
+ *              and submit window of the clients, group membership of trainings
+ *   simulated  worker processes, call rings, job processes, the journal disk, links, clocks,
+ *              users
  *
- * One queue of happenings ordered by simulated time; what goes wrong and when is the script's (engine.h).  Invented
- * actors are honest to the protocol but may die, stop, be cut off or lose their link at any moment, also between two
- * things that belong together.  What a dead process had sent may be lost or arrive late, what it was sent is lost;
- * between two live ones messages arrive in order.  When the scheduler is killed the others live on, dial the next one and
- * say what they hold.  Files: world.c time and the scheduler's life, faults.c; workers.c, clients.c, calls.c, training.c, jobs.c the actors;
- * check.c the promises that are checked against what each invented process really holds; history.c those about what was
- * asked, begun, ended and seen. */
+ * One queue holds all events, ordered by simulated time. The script (engine.h) decides which faults
+ * occur, and when. Simulated actors obey the protocol, but at any moment they may be killed,
+ * suspended, cut off or disconnected, also between two related actions. Messages from a killed
+ * process may be lost or late; messages to it are lost. Between live processes, messages arrive in
+ * order. If the scheduler is killed, the other processes continue, connect to the next one and
+ * report what they hold.
+ *
+ * Files: world.c (time and scheduler), faults.c, the actors in workers.c, clients.c, calls.c,
+ * training.c and jobs.c. check.c compares the core with the real state of each simulated process;
+ * history.c checks requests and results. */
 #ifndef GP_SIM_CLUSTER_H
 #define GP_SIM_CLUSTER_H
 
@@ -31,47 +35,48 @@ enum {
     SIM_PROCESSES = 4096,
     SIM_QUEUE = 8192,
     SIM_RING = 32,
-    SIM_CALLS = 48,  /* of a team */
-    SIM_JOBS = 1024, /* ids of one run */
+    SIM_CALLS = 48,  /* calls per team */
+    SIM_JOBS = 1024, /* job ids per run */
     SIM_JOB_PROCESSES = 4096,
     SIM_WRITES = 1024,
     SIM_STARTS = 64,
-    SIM_BATCH = 12, /* submits of one call */
+    SIM_BATCH = 12, /* submits per batch */
     MS = 1000,      /* simulated time is in us */
 };
 
-/* SIGSTOP: what comes meanwhile waits, in its order. */
+/* SIGSTOP: a suspended process receives messages later, in order. */
 typedef struct sim_gate {
     int64_t until_us;
-    uint32_t held, serial; /* serial: what waited at an older gate of this place waits no more */
+    uint32_t held, serial; /* serial: invalidates events that wait at an earlier suspension */
 } sim_gate;
 
-/* An invented worker process.  The index in sim->processes is its pid - 1. */
+/* Simulated worker process. Its pid is the index in sim->processes plus 1. */
 typedef struct sim_process {
     sim_dice dice;
     uint32_t slot, incarnation;
-    uint64_t epoch;   /* of the scheduler it serves: has dialled */
-    uint64_t watched; /* epoch of the scheduler that hears of its death */
+    uint64_t epoch;   /* epoch of the connected scheduler */
+    uint64_t watched; /* epoch of the scheduler that is notified when it exits */
     bool alive, ready;
-    bool claims; /* holds the slot's device */
+    bool claims; /* owns the slot's device */
     uint64_t lease;
     uint32_t generation;
     gp_core_id token;
     sim_gate gate;
-    int64_t out_us, in_us; /* when the last message from it, to it arrives: the next comes after that */
-    uint32_t link;         /* counts links to the scheduler: what was sent on an older one is lost */
-    uint32_t peer;         /* the link on which the scheduler answers */
-    uint32_t fuse;         /* it dies after so many things that it does; 0 = does not */
-    uint32_t twice;        /* so many of its next answers arrive twice */
-    /* The ring that it serves. */
-    uint32_t client, rank; /* client from 1; 0 = none */
+    /* arrival times of the last message from and to it; later messages arrive after these */
+    int64_t out_us, in_us;
+    uint32_t link;  /* number of the link to the scheduler; messages on older links are lost */
+    uint32_t peer;  /* link that the scheduler uses for replies */
+    uint32_t fuse;  /* remaining actions until it is killed; 0: unlimited */
+    uint32_t twice; /* number of replies that will be duplicated */
+    /* Ring that the worker serves. */
+    uint32_t client, rank; /* client number from 1; 0: none */
     uint32_t serial;
     bool busy;
-    /* Of a training: what it has committed, and keeps for the next generation of the lease.  The truth is what it has
-     * committed, whatever it keeps. */
+    /* Training: state committed and kept for the next generation of the lease. true_* is the
+     * committed state, even if the process loses kept_*. */
     uint64_t kept_lease, kept_step, true_lease, true_step;
-    uint64_t prepared_lease; /* it has what a rank of that lease's training needs */
-    gp_core_work told_work;  /* with its last sign of life */
+    uint64_t prepared_lease; /* lease whose training data it has prepared */
+    gp_core_work told_work;  /* work reported in the last heartbeat */
 } sim_process;
 
 typedef struct sim_call {
@@ -87,25 +92,25 @@ typedef struct sim_answer {
     int64_t ran_us;
 } sim_answer;
 
-/* A client's ring to a worker: memory that outlives the worker. */
+/* Ring from a client to a worker. The memory outlives the worker. */
 typedef struct sim_lane {
     gp_core_member member;
-    uint32_t process; /* number + 1; 0 = not linked */
-    uint32_t serial;  /* counts links; what belongs to an older one is void */
+    uint32_t process; /* process number + 1; 0: not connected */
+    uint32_t serial;  /* link number; events of older links are void */
     sim_call calls[SIM_RING];
     sim_answer answers[SIM_RING];
     uint32_t call_first, call_count, answer_first, answer_count;
-    uint64_t stop; /* the call that should end */
+    uint64_t stop; /* call that should be canceled */
 } sim_lane;
 
 typedef struct sim_task {
-    team_unit unit; /* first */
+    team_unit unit; /* must be the first member */
     bool used, ended;
     gp_status status;
     uint32_t after[2], after_count;
 } sim_task;
 
-/* The parts of an action that an invented process reads. */
+/* Fields of a core action that simulated processes read. */
 typedef struct sim_letter {
     gp_core_action_kind kind;
     uint64_t lease, correlation;
@@ -117,35 +122,35 @@ typedef struct sim_letter {
     gp_core_member members[SIM_SLOTS];
 } sim_letter;
 
-/* Who will join a training, as its client was told. */
+/* Worker that will join a training, as reported to the client. */
 typedef struct sim_newcomer {
     gp_core_member member;
-    bool asked, prepared; /* prepared: the client has heard so */
+    bool asked, prepared; /* prepared: the client was notified */
 } sim_newcomer;
 
-/* One group of a client's training after the other. */
+/* A client's training: consecutive groups. */
 typedef struct sim_training {
     reform r;
     sim_newcomer newcomers[SIM_SLOTS];
     uint32_t newcomer_count;
-    sim_letter change; /* that was told last, and is to be taken */
+    sim_letter change; /* last change notification, not applied yet */
     bool change_due;
-    /* What the client has heard, counted beside the machine. */
+    /* Events that the client received, counted independently of the state machine. */
     bool heard_end[SIM_SLOTS], finished, broke;
-    uint32_t heard_ready, row; /* row: groups that broke, without a step between */
+    uint32_t heard_ready, row; /* row: consecutive groups that failed without a completed step */
     uint64_t heard_step, began_step;
-    uint64_t goal;   /* its last step */
-    uint32_t serial; /* of the group; 0 = there was none yet */
+    uint64_t goal;   /* last step of the training */
+    uint32_t serial; /* group number; 0: no group yet */
     uint32_t generation, world;
-    uint32_t process[SIM_SLOTS]; /* by rank: number + 1 */
+    uint32_t process[SIM_SLOTS]; /* by rank: process number + 1 */
     bool begun[SIM_SLOTS], ended[SIM_SLOTS];
     uint32_t begun_count, committing;
-    uint64_t step;                        /* that all have committed */
-    uint64_t furthest;                    /* when the group began: of anybody who held the lease */
-    bool pause;                           /* at the next step boundary */
-    bool regranted, begin_due, lost_told; /* what gp_run.state of train_run.h says */
+    uint64_t step;                        /* step that all ranks have committed */
+    uint64_t furthest;                    /* furthest step of any lease holder when the group started */
+    bool pause;                           /* pause at the next step boundary */
+    bool regranted, begin_due, lost_told; /* as gp_run.state in train_run.h */
     uint32_t alarms;
-    int64_t news_us; /* when the last news arrives */
+    int64_t news_us; /* arrival time of the last notification */
 } sim_training;
 
 typedef enum sim_client_state { SIM_AWAY, SIM_THINKING, SIM_WAITING, SIM_HOLDING } sim_client_state;
@@ -154,59 +159,59 @@ typedef struct sim_client {
     sim_dice dice;
     sim_client_state state;
     gp_core_id session;
-    uint64_t serial;      /* of the session: in histories */
-    uint64_t correlation; /* of the ask it waits for */
-    uint64_t asked;       /* sequence of its ask in the order of arrival, 0 = has not arrived */
+    uint64_t serial;      /* session number in histories */
+    uint64_t correlation; /* correlation of the pending lease request */
+    uint64_t asked;       /* arrival order of the request; 0: not arrived yet */
     uint64_t lease;
     uint32_t generation;
-    bool repairing; /* a member died: the next formation is awaited */
-    bool leaving;   /* said that it does not want to wait any longer */
-    bool whole;     /* nothing has happened to its lease but the scheduler's death: it must go on as it is */
-    bool broken;    /* its link was, and its lease may have ended of it */
-    uint64_t epoch; /* of the scheduler it has dialled */
-    gp_core_claim claim; /* its lease, as it was last told of it */
+    bool repairing;      /* a member failed; the client waits for the next formation */
+    bool leaving;        /* the client has asked to leave the queue */
+    bool whole;          /* only scheduler crashes have affected the lease, so it must continue unchanged */
+    bool broken;         /* the link broke, which may have ended the lease */
+    uint64_t epoch;      /* epoch of the connected scheduler */
+    gp_core_claim claim; /* the lease as last granted */
     sim_gate gate;
     int64_t out_us, in_us;
     uint32_t link, peer, fuse;
-    /* Its team. */
+    /* Team of the client. */
     dispatch *calls;
     uint32_t size;
     sim_lane lanes[SIM_SLOTS];
     sim_task tasks[SIM_CALLS];
     uint32_t task_count, task_goal;
     uint64_t unit_id;
-    int64_t pump_us; /* the earliest pump that is on its way; 0 = none */
-    /* Or its training. */
+    int64_t pump_us; /* earliest scheduled pump; 0: none */
+    /* Training of the client, instead of a team. */
     bool trains;
     uint32_t floor;
     sim_training training;
 } sim_client;
 
-/* Who submits jobs. */
+/* User who submits jobs. */
 typedef struct sim_submitter {
     sim_dice dice;
-    uint64_t epoch; /* of the scheduler it has dialled; 0 = none */
+    uint64_t epoch; /* epoch of the connected scheduler; 0: none */
     uint32_t link;
     sim_gate gate;
     int64_t out_us, in_us;
     bool busy;
-    int64_t quiet_us; /* it submits nothing before */
+    int64_t quiet_us; /* no submits before this time */
     submits window;
     uint64_t jobs[SIM_BATCH];
-    uint64_t base; /* number of the batch's first submit, less one */
-    uint64_t told; /* numbers that were submitted so far */
+    uint64_t base; /* number before the batch's first submit */
+    uint64_t told; /* numbers submitted so far */
     uint64_t key;
-    uint64_t correlation, first; /* the last one; that of what was sent first */
+    uint64_t correlation, first; /* correlation: last request; first: oldest unanswered request */
 } sim_submitter;
 
 typedef struct sim_job_process {
     uint64_t job;
     uint32_t attempt;
-    bool alive, works; /* works: through the gate */
-    bool ours;         /* the present scheduler spawned it */
-    bool watched;      /* the present scheduler knows of it */
+    bool alive, works; /* works: passed the gate */
+    bool ours;         /* spawned by the present scheduler */
+    bool watched;      /* known to the present scheduler */
     bool term;
-    bool record; /* it wrote how it ended */
+    bool record; /* wrote an exit record */
     gp_jobs_exit exit;
     int32_t number;
 } sim_job_process;
@@ -217,55 +222,56 @@ typedef struct sim_write {
     gp_jobs_job row;
 } sim_write;
 
-typedef struct sim_fact { /* what the world knows of an id */
+typedef struct sim_fact { /* true state of a job id */
     bool durable, deleted, succeeded, failed_by_itself;
-    uint32_t last_process; /* number + 1 */
-    gp_jobs_job row;       /* as it is on the disk */
+    uint32_t last_process; /* process number + 1 */
+    gp_jobs_job row;       /* row on the disk */
 } sim_fact;
 
 typedef enum sim_what {
     SIM_TO_CORE,     /* core */
-    SIM_TO_PROCESS,  /* letter, for process number */
-    SIM_TO_CLIENT,   /* letter, for client number */
-    SIM_SPAWN_DONE,  /* process number says it is ready, or that it has no device, or dies */
-    SIM_CLIENT_ACTS, /* client number decides what to do */
-    SIM_STRIKES,     /* fault number of the script */
+    SIM_TO_PROCESS,  /* letter, for process `number` */
+    SIM_TO_CLIENT,   /* letter, for client `number` */
+    SIM_SPAWN_DONE,  /* process `number` reports ready or no device, or exits */
+    SIM_CLIENT_ACTS, /* client `number` chooses an action */
+    SIM_STRIKES,     /* fault `number` of the script */
     SIM_BEATS,
-    SIM_WORKER_DIALS, /* process number dials the scheduler that followed its own */
-    SIM_CLIENT_DIALS, /* and client number */
+    SIM_WORKER_DIALS, /* process `number` connects to the next scheduler */
+    SIM_CLIENT_DIALS, /* client `number` connects to the next scheduler */
     SIM_SCHEDULER_IS_UP,
-    SIM_SHELL_ALARM,  /* the scheduler's own timer */
-    SIM_LANE_DIALS,   /* client number, rank: a link to its worker */
-    SIM_LANE_ENDS,    /* client number, rank: its worker's door is at its end */
-    SIM_TAKES,        /* process number looks into its ring */
-    SIM_ANSWERS,      /* process number has run the call */
-    SIM_DROPS,        /* and gives its place free */
-    SIM_PUMPS,        /* client number reads answers, sends calls */
+    SIM_SHELL_ALARM,  /* timer of the scheduler */
+    SIM_LANE_DIALS,   /* client `number`, rank: connect to the worker */
+    SIM_LANE_ENDS,    /* client `number`, rank: the worker's control socket is closed */
+    SIM_TAKES,        /* process `number` reads the ring */
+    SIM_ANSWERS,      /* process `number` has run the call */
+    SIM_DROPS,        /* process `number` frees the ring entry */
+    SIM_PUMPS,        /* client `number` reads replies and sends calls */
     SIM_TO_JOBS,      /* jobs */
-    SIM_COMMITS,      /* the disk: what was asked until `detail` */
-    SIM_TO_SUBMITTER, /* jobs' answer for submitter number */
+    SIM_COMMITS,      /* the disk completes the first `detail` writes */
+    SIM_TO_SUBMITTER, /* reply to submitter `number` */
     SIM_SUBMITTER_ACTS,
     SIM_SUBMITTER_DIALS,
     SIM_JOB_SPAWNS,
-    SIM_JOB_ENDS, /* job process number */
+    SIM_JOB_ENDS, /* job process `number` */
     SIM_JOB_REAPED,
-    SIM_TRAIN_ATTACHES, /* client number: to the group that is formed */
-    SIM_TRAIN_HEARS,    /* client number: train */
+    SIM_TRAIN_ATTACHES, /* client `number`: attach to the new group */
+    SIM_TRAIN_HEARS,    /* client `number`: train */
     SIM_TRAIN_ALARM,
-    SIM_RANK_BEGINS,       /* client number, rank */
-    SIM_RANK_COMMITS,      /* client number, rank */
-    SIM_GROUP_STEPS,       /* client number */
-    SIM_GROUP_PAUSES,      /* client number */
-    SIM_NEWCOMER_PREPARES, /* client number: train.workers is the slot, train.rank the incarnation */
-    SIM_NEWCOMER_TELLS,    /* the same, to the client */
-    SIM_OPERATOR,          /* the disk was repaired: the pool is taken down and up */
+    SIM_RANK_BEGINS,  /* client `number`, rank */
+    SIM_RANK_COMMITS, /* client `number`, rank */
+    SIM_GROUP_STEPS,  /* client `number` */
+    SIM_GROUP_PAUSES, /* client `number` */
+    /* client `number`: train.workers is the slot, train.rank the incarnation */
+    SIM_NEWCOMER_PREPARES,
+    SIM_NEWCOMER_TELLS, /* the same fields, notification to the client */
+    SIM_OPERATOR,       /* the disk was repaired: restart the pool */
 } sim_what;
 
 typedef struct sim_happening {
     sim_what what;
     uint32_t number, detail, link;
-    uint32_t waited; /* at a gate: its serial + 1 */
-    uint64_t epoch;  /* of the scheduler meant; others never get it */
+    uint32_t waited; /* suspension serial + 1, if the event has waited for one */
+    uint64_t epoch;  /* epoch of the receiving scheduler; other schedulers ignore the event */
     gp_core_id session;
     union {
         struct {
@@ -285,9 +291,9 @@ typedef struct sim_happening {
     };
 } sim_happening;
 
-typedef struct sim_tally { /* how much was tried */
-    uint64_t events;       /* happenings: messages, ends, alarms, answers, ... */
-    uint64_t steps;        /* of the scheduler's machines */
+typedef struct sim_tally { /* statistics of a run */
+    uint64_t events;       /* all events: messages, exits, timers, replies */
+    uint64_t steps;        /* steps of the scheduler's state machines */
     uint64_t faults, grants, deaths, restarts, claims, calls, reruns, jobs, crashes, commits;
     uint64_t train_steps, regroups, prepared, gave_up;
     uint64_t of[SIM_FAULT_KINDS];
@@ -297,47 +303,47 @@ typedef struct sim {
     sim_script script;
     sim_queue *queue;
     history *calls, *jobs;
-    FILE *out; /* the trace, or NULL */
+    FILE *out; /* trace output; NULL: none */
     uint64_t trace;
     sim_tally tally;
     int64_t now_us, calm_us;
-    uint32_t ticks_here; /* alarms at this same time */
+    uint32_t ticks_here; /* timer events at the current time */
     sim_dice network, disk_dice;
     int64_t slow_until_us, slow_us, disk_slow_until_us, disk_slow_us;
-    int64_t wall_ms; /* of the wall clock, beside the monotonic */
+    int64_t wall_ms; /* wall clock, which may jump; now_us is monotonic */
 
-    /* The scheduler. */
+    /* State of the scheduler. */
     gp_core *core;
     gp_core_action *actions;
     gp_jobs *machine;
     bool up, dying, downed;
-    bool ending; /* the run: what is still on its way to the journal is not read any more */
+    bool ending; /* the run is ending: pending journal writes are not read any more */
     sim_gate gate;
-    int64_t alarm_us; /* the alarm that is on its way */
-    uint32_t fuse;    /* it dies after so many actions; 0 = does not */
-    uint32_t fuse_ms; /* and the next comes so much later */
+    int64_t alarm_us; /* time of the scheduled timer event */
+    uint32_t fuse;    /* remaining actions until it is killed; 0: unlimited */
+    uint32_t fuse_ms; /* delay until the next scheduler starts */
     uint64_t epoch;
     bool exited;
     gp_core_slot_config plan[SIM_SLOTS];
     uint64_t asks;
-    uint64_t lease_last;          /* the largest id seen in this epoch */
-    uint32_t generation_last[64]; /* of lease id & 63 */
+    uint64_t lease_last;          /* largest id seen in this epoch */
+    uint32_t generation_last[64]; /* last generation per (lease id & 63) */
     uint64_t generation_of[64];
-    uint32_t process_at[SIM_SLOTS]; /* the youngest of each slot: number + 1 */
+    uint32_t process_at[SIM_SLOTS]; /* newest process per slot: number + 1 */
 
     sim_process processes[SIM_PROCESSES];
     uint32_t process_count;
     sim_client clients[SIM_CLIENTS];
     uint64_t sessions;
-    uint32_t groups; /* of trainings, so far */
+    uint32_t groups; /* groups of trainings so far */
     sim_submitter submitters[SIM_SUBMITTERS];
 
-    /* Jobs: the disk and the processes. */
+    /* Jobs: disk and processes. */
     sim_fact facts[SIM_JOBS];
-    uint64_t next_id; /* the counter on the disk */
+    uint64_t next_id; /* id counter on the disk */
     bool disk_failed;
-    uint32_t disk_keeps; /* of what is written when it fails, in percent */
-    bool disk_fails;     /* the next commit does */
+    uint32_t disk_keeps; /* percentage of the pending writes that survives a disk failure */
+    bool disk_fails;     /* the next commit fails */
     bool committing;
     sim_write writes[SIM_WRITES];
     uint32_t write_count;
@@ -349,29 +355,37 @@ typedef struct sim {
     sim_outcome outcome;
 } sim;
 
-/* All memory that runs need.  NULL: there is none. */
+/* Allocate the memory for all runs. NULL: out of memory. */
 sim *sim_new(void);
 void sim_free(sim *s);
 
-/* One run of a script: faults until calm, then until all is well or the patience is over, then the pool is shut down.
- * context: the sim.  Fits sim_run_fn. */
+/* Run a script: inject faults until calm_ms, wait until all actors have settled or PATIENCE_MS have
+ * passed, then shut down the pool. Matches sim_run_fn.
+ *   context  the sim
+ *   script   seed and faults
+ *   out      set to the result */
 void sim_run(void *context, const sim_script *script, sim_outcome *out);
 
 /* ---- world.c ---- */
 
 sim_happening *sim_push(sim *s, int64_t after_us, sim_what what, uint32_t number);
 sim_happening *sim_push_at(sim *s, int64_t at_us, sim_what what, uint32_t number);
-/* Whether the happening waits until the gate opens; it is pushed again then. */
+
+/* Return whether the event must wait for the end of a suspension. If so, it is queued again for
+ * that time. */
 bool sim_waits(sim *s, sim_gate *gate, sim_happening *happening);
-void sim_gate_open(sim_gate *gate); /* at once, for whoever comes now */
+void sim_gate_open(sim_gate *gate); /* end the suspension now */
 void sim_note(sim *s, const char *word, uint64_t a, uint64_t b, uint64_t c);
-int64_t sim_transit(sim *s); /* how long a message is on its way */
+int64_t sim_transit(sim *s); /* draw the transit time of a message, in us */
 bool sim_calm(const sim *s);
 void sim_step_core(sim *s, const gp_core_event *event);
-/* What the shell does after each step. */
+
+/* Do what the real shell does after each step. */
 void sim_turn(sim *s);
 void sim_kill_scheduler(sim *s, uint32_t after_ms);
-/* One more action of the scheduler's; true: it was its last, what follows is not done. */
+
+/* Count one action of the scheduler. True: it was the last one before a kill; the caller must
+ * stop. */
 bool sim_burns(sim *s);
 void sim_fail(sim *s, const char *check, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void sim_record(sim *s, history *h, history_entry entry);
@@ -379,11 +393,11 @@ void sim_record(sim *s, history *h, history_entry entry);
 /* ---- faults.c ---- */
 
 void sim_strike(sim *s, const sim_fault *fault);
-void sim_take_down(sim *s, bool when_idle, uint32_t after_ms); /* `gradpool down`, and up again */
+void sim_take_down(sim *s, bool when_idle, uint32_t after_ms); /* `gradpool down`, then up again */
 
 /* ---- workers.c ---- */
 
-/* What it says that it does: the calls of a team are code of their user. */
+/* Return the work that the process reports. Team calls count as user code. */
 gp_core_work sim_work_of(const sim *s, const sim_process *process);
 sim_process *sim_find_process(sim *s, uint32_t slot, uint32_t incarnation);
 void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation);
@@ -392,9 +406,11 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter);
 void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, int number);
 void sim_process_breaks(sim *s, sim_process *process);
 void sim_worker_dials(sim *s, sim_process *process, uint64_t epoch);
-/* It has done something; true: that was the last thing. */
+
+/* Count one action of the process. True: it was the last one before a kill. */
 bool sim_process_burns(sim *s, sim_process *process);
-/* The present process of a slot, alive; NULL. */
+
+/* Return the live process in a slot. NULL: none. */
 sim_process *sim_process_in(sim *s, uint32_t slot);
 
 /* ---- clients.c ---- */
@@ -409,9 +425,11 @@ void sim_client_breaks(sim *s, sim_client *client);
 bool sim_client_burns(sim *s, sim_client *client);
 void sim_client_replaces(sim *s, sim_client *client, uint32_t slot, uint32_t incarnation);
 void sim_lease_hurt(sim *s, uint64_t lease);
-/* To the scheduler, if the client has dialled it; nobody dies of it. */
+
+/* Send an event to the scheduler, if the client is connected. Never kills the client. */
 void sim_client_posts(sim *s, sim_client *client, const gp_core_event *event);
-/* Whether all that a client was told of its lease is so. */
+
+/* Return whether everything that the client knows about its lease is true. */
 bool sim_lease_is_whole(sim *s, const sim_client *client);
 
 /* ---- calls.c ---- */
@@ -419,13 +437,17 @@ bool sim_lease_is_whole(sim *s, const sim_client *client);
 void sim_team_granted(sim *s, sim_client *client);
 void sim_team_close(sim *s, sim_client *client, gp_status status);
 bool sim_team_idle(const sim_client *client);
-/* Its client is dead, with all that it had. */
+
+/* Kill the client's team together with the client. */
 void sim_team_dies(sim *s, sim_client *client);
 void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
 void sim_lane_ends(sim *s, sim_client *client, uint32_t rank, uint32_t serial);
-/* The process serves no ring any more: its client sees that. */
+
+/* Disconnect the process from the ring that it serves; the client notices. */
 void sim_seat_leave(sim *s, sim_process *process);
-/* The scheduler learns of clients that died before they claimed what adopted workers hold for them. */
+
+/* Notify the scheduler of clients that exited before they claimed leases held by adopted
+ * workers. */
 void sim_watch_holders(sim *s);
 void sim_takes(sim *s, sim_process *process, uint32_t serial);
 void sim_answers(sim *s, sim_process *process, uint32_t serial);
@@ -435,10 +457,12 @@ void sim_pumps(sim *s, sim_client *client);
 /* ---- training.c ---- */
 
 void sim_training_granted(sim *s, sim_client *client, bool first);
-void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter); /* of the scheduler */
+/* from the scheduler */
+void sim_training_hears(sim *s, sim_client *client, const sim_letter *letter);
 void sim_training_reunited(sim *s, sim_client *client);
 bool sim_training_over(const sim_client *client);
-/* The process leaves the group that it is in, if any. */
+
+/* Remove the process from the training group, if any. */
 void sim_rank_breaks(sim *s, const sim_process *process);
 void sim_train_attaches(sim *s, sim_client *client, uint32_t serial);
 void sim_train_hears(sim *s, sim_client *client, const sim_happening *happening);
@@ -452,7 +476,7 @@ void sim_newcomer_tells(sim *s, sim_client *client, const sim_happening *happeni
 
 /* ---- jobs.c ---- */
 
-bool sim_jobs_begin(sim *s); /* a scheduler's machine, from the disk */
+bool sim_jobs_begin(sim *s); /* create the job state machine from the disk */
 void sim_jobs_crash(sim *s, bool machine_too);
 void sim_jobs_step(sim *s, gp_jobs_event event);
 void sim_jobs_hears(sim *s, sim_happening *happening);
@@ -465,15 +489,17 @@ void sim_submitter_acts(sim *s, sim_submitter *submitter);
 void sim_submitter_hears(sim *s, sim_submitter *submitter, const sim_happening *happening);
 void sim_submitter_dials(sim *s, sim_submitter *submitter, uint64_t epoch);
 void sim_submitter_breaks(sim *s, sim_submitter *submitter);
-/* Whether all jobs have ended. */
+
+/* Return whether all jobs have ended. */
 bool sim_jobs_settled(const sim *s, char why[480]);
 
 /* ---- check.c ---- */
 
-/* Called for each action before it is carried out, and after each step. */
+/* Check each core action before it is executed, and the core state after each step. */
 void sim_check_action(sim *s, const gp_core_action *action);
 void sim_check_state(sim *s);
-/* Whether everybody got an answer and all slots are back. */
+
+/* Return whether all requests were answered and all slots are free again. */
 bool sim_settled(const sim *s, char why[480]);
 
 #endif

@@ -1,4 +1,4 @@
-/* engine.c -- scripts, shrinking, the queue.  engine.h is the manual. */
+/* Scripts, shrinking and the event queue. engine.h describes the interface. */
 #include "tests/sim/engine.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ static sim_fault draw_fault(sim_dice *dice, int64_t at_ms)
     case SIM_CUT_CLIENT:
         fault.amount = sim_draw(dice, sim_chance(dice, 20) ? 20000 : 1500);
         if (fault.kind == SIM_STOP_WORKER && sim_chance(dice, 20))
-            fault.amount = 1000000; /* it hangs for ever */
+            fault.amount = 1000000; /* hangs forever */
         break;
     case SIM_SLOW_NETWORK:
     case SIM_SLOW_DISK:
@@ -83,7 +83,8 @@ void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate)
     sim_dice dice = sim_dice_of(seed, ACTOR_SCRIPT, 0);
     int64_t at_ms = 0;
 
-    if (rate > 0) /* from a fault now and then, between which work gets done, to a hail of them */
+    /* the rate varies from rare faults, between which work completes, to many at once */
+    if (rate > 0)
         rate = sim_chance(&dice, 50) ? 1 + sim_draw(&dice, 1 + rate / 3)
                                      : 1 + rate / 2 + sim_draw(&dice, 3 * rate);
     *out = (sim_script){ .seed = seed,
@@ -91,7 +92,7 @@ void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate)
                          .clients = 1 + sim_draw(&dice, 8),
                          .submitters = sim_draw(&dice, 4),
                          .calm_ms = 10000 };
-    while (out->count < SIM_FAULTS_MAX) { /* troubles come in bursts */
+    while (out->count < SIM_FAULTS_MAX) { /* faults come in bursts */
         uint32_t usual = 2000 / (rate == 0 ? 1 : rate);
 
         at_ms += sim_chance(&dice, 40) ? sim_draw(&dice, 1 + usual / 8) : sim_draw(&dice, 1 + 3 * usual / 2);
@@ -162,14 +163,14 @@ typedef struct shrinking {
     sim_run_fn run;
     void *context;
     uint32_t runs;
-    uint32_t seeds; /* tried for each smaller script */
+    uint32_t seeds; /* seeds to try per smaller script */
 } shrinking;
 
-/* Run the script that is tried; take it as the best one if the same check fails.
+/* Run the candidate script; keep it if the same check fails.
  *
- * A fault that is left out also shifts all random numbers that its actors draw later. So a fault can look
- * necessary only because of those numbers, and other seeds are tried too. They differ by even numbers: the
- * parity of a seed selects a kind of run (world.c). */
+ * Removing a fault also shifts all later random numbers of its actors. A fault can therefore look
+ * necessary only because of those numbers, so other seeds are tried as well. They differ by even
+ * numbers, because the parity of a seed selects the kind of run (world.c). */
 static bool still_fails(shrinking *s)
 {
     for (uint32_t i = 0; i < s->seeds; i++) {
@@ -195,7 +196,7 @@ static void without(shrinking *s, uint32_t from, uint32_t count)
     s->tried.count -= count;
 }
 
-/* Ever smaller pieces are taken out, until no single fault can be. */
+/* Remove faults in ever smaller pieces, until no single fault can be removed. */
 static bool shrink_faults(shrinking *s)
 {
     uint32_t before = s->best.count;
@@ -246,7 +247,7 @@ uint32_t sim_shrink(sim_script *script, sim_outcome *outcome, sim_run_fn run, vo
     s->run = run;
     s->context = context;
     s->seeds = 1;
-    s->tried = s->best; /* what would have come after the failure */
+    s->tried = s->best; /* drop all faults after the failure */
     if (s->outcome.at_ms + 1 < s->best.calm_ms) {
         s->tried.calm_ms = s->outcome.at_ms + 1;
         while (s->tried.count > 0 && s->tried.faults[s->tried.count - 1].at_ms > s->outcome.at_ms)
@@ -319,7 +320,7 @@ void sim_queue_clear(sim_queue *queue)
     queue->order = 0;
     queue->free_count = queue->room;
     for (uint32_t i = 0; i < queue->room; i++)
-        queue->free[i] = queue->room - 1 - i; /* the same places in every run */
+        queue->free[i] = queue->room - 1 - i; /* the same entries in every run */
 }
 
 static bool before(const place *a, const place *b)

@@ -1,10 +1,10 @@
-/* engine.h -- the bones of a simulation: chance, a queue of happenings, faults as data, a trace.
+/* Simulation engine: random numbers, event queue, fault scripts and shrinking.
  *
- * What a run does depends on its script alone: a seed, the size of the world, and a list of faults.  Chance comes from
- * one stream for each actor (a worker, a client, the disk, a fault), drawn from the seed and the actor's name.  So a
- * fault that is taken out of the list changes what follows from it and nothing else, and a script that fails can be
- * shrunk: faults are taken out as long as the same promise is broken (sim_shrink).  Scripts are one line of text, to be
- * pasted into found.def. */
+ * The script alone determines a run: a seed, the world size and a list of faults. Each actor (a
+ * worker, a client, the disk, a fault) has its own random stream, derived from the seed and the
+ * actor's name. Removing a fault from the list therefore changes only what follows from it, so a
+ * failing script can be shrunk: sim_shrink() removes faults as long as the same promise is broken.
+ * A script is one line of text, to be pasted into found.def. */
 #ifndef GP_SIM_ENGINE_H
 #define GP_SIM_ENGINE_H
 
@@ -59,7 +59,7 @@ typedef enum sim_fault_kind {
 typedef struct sim_fault {
     int64_t at_ms;
     sim_fault_kind kind;
-    uint32_t target, amount; /* by kind: faults.def */
+    uint32_t target, amount; /* depends on kind, see faults.def */
 } sim_fault;
 
 enum { SIM_FAULTS_MAX = 400, SIM_SCRIPT_BYTES = 64 + 40 * SIM_FAULTS_MAX };
@@ -67,34 +67,39 @@ enum { SIM_FAULTS_MAX = 400, SIM_SCRIPT_BYTES = 64 + 40 * SIM_FAULTS_MAX };
 typedef struct sim_script {
     uint64_t seed;
     uint32_t slots, clients, submitters;
-    int64_t calm_ms; /* when the faults, and new work, end */
+    int64_t calm_ms; /* time when faults and new work stop */
     uint32_t count;
-    sim_fault faults[SIM_FAULTS_MAX]; /* by time */
+    sim_fault faults[SIM_FAULTS_MAX]; /* sorted by time */
 } sim_script;
 
-/* sim_script_draw -- the world and the faults of a seed: about `rate` faults a simulated second on average;
- * seeds differ in it. */
+/* Draw the world and the faults for a seed. `rate` is the average number of faults per simulated
+ * second; it varies between seeds. */
 void sim_script_draw(sim_script *out, uint64_t seed, uint32_t rate);
 
-/* "seed 7 slots 3 clients 2 submitters 1 calm 900: 120 kill-worker 1 0, 400 kill-scheduler 0 0" */
+/* Write a script as text, for example "seed 7 slots 3 clients 2 submitters 1 calm 900: 120
+ * kill-worker 1 0, 400 kill-scheduler 0 0". */
 void sim_script_print(const sim_script *script, char text[SIM_SCRIPT_BYTES]);
-/* False: text is no script; why says where. */
+
+/* Parse a script. False: malformed; `why` names the position. */
 bool sim_script_parse(sim_script *out, const char *text, char why[120]);
 
-/* How a run ended. */
+/* Result of a run. */
 typedef struct sim_outcome {
-    bool kept;      /* all promises */
-    char check[32]; /* else the name of the one that was broken, */
-    char why[480];  /* the sentence, */
-    int64_t at_ms;  /* and when */
+    bool kept;      /* all promises were kept */
+    char check[32]; /* if not: name of the broken promise */
+    char why[480];  /* error message */
+    int64_t at_ms;  /* time of the failure */
     uint64_t events, trace;
 } sim_outcome;
 
 typedef void (*sim_run_fn)(void *context, const sim_script *script, sim_outcome *out);
 
-/* sim_shrink -- as few faults and actors as break the same promise (delta debugging, Zeller and Hildebrandt 2002).
- *   script  fails with `outcome`; both are replaced by the smallest that were found
- * Returns the number of runs. */
+/* Shrink a failing script by delta debugging (Zeller and Hildebrandt 2002): remove faults and
+ * actors while the same promise is broken. Return the number of runs.
+ *   script   failing script; replaced by the smallest one found
+ *   outcome  result of that script; replaced as well
+ *   run      function that runs a script
+ *   context  passed to run */
 uint32_t sim_shrink(sim_script *script, sim_outcome *outcome, sim_run_fn run, void *context);
 
 /* ---- the queue ---- */
@@ -104,12 +109,16 @@ typedef struct sim_queue sim_queue;
 sim_queue *sim_queue_new(size_t happening_bytes, uint32_t room);
 void sim_queue_free(sim_queue *queue);
 void sim_queue_clear(sim_queue *queue);
-/* A new happening, to be filled in; NULL: there is no room.  Equal times come in the order of pushing. */
+
+/* Add an event and return it, to be filled in. NULL: the queue is full. Events at the same time
+ * keep their order. */
 void *sim_queue_push(sim_queue *queue, int64_t at_us);
-int64_t sim_queue_at(const sim_queue *queue); /* of the next; INT64_MAX = none */
-/* The next, which is valid until sim_queue_drop() or sim_queue_again(). */
+int64_t sim_queue_at(const sim_queue *queue); /* time of the next event; INT64_MAX: none */
+
+/* Remove and return the next event. It is valid until sim_queue_drop() or sim_queue_again(). */
 void *sim_queue_pop(sim_queue *queue);
 void sim_queue_drop(sim_queue *queue);
-void sim_queue_again(sim_queue *queue, int64_t at_us); /* the one popped last is pushed once more */
+/* add the last popped event again, at another time */
+void sim_queue_again(sim_queue *queue, int64_t at_us);
 
 #endif

@@ -1,4 +1,4 @@
-/* faults.c -- what each fault of a script does.  faults.def lists them. */
+/* Effects of the faults in a script. faults.def lists them. */
 #include "tests/sim/cluster.h"
 
 static void kill_machine(sim *s, uint32_t after_ms)
@@ -32,7 +32,7 @@ void sim_take_down(sim *s, bool when_idle, uint32_t after_ms)
 
 static void stop(sim *s, sim_gate *gate, uint32_t ms)
 {
-    if (gate->until_us <= s->now_us) /* one that is stopped already goes on as it would */
+    if (gate->until_us <= s->now_us) /* a process that is already suspended resumes as planned */
         gate->until_us = s->now_us + (int64_t)ms * MS;
 }
 

@@ -1,4 +1,5 @@
-/* history.c -- see history.h.  Two tables of open addressing: operations by (session, seq), things by id. */
+/* Implementation of history.h with two open-addressing tables: operations by (session, seq) and
+ * things by id. */
 #include "tests/sim/history.h"
 
 #include <errno.h>
@@ -12,8 +13,9 @@
 #include <unistd.h>
 
 typedef struct operation {
-    uint64_t session, seq, id;         /* seq 0: of the session itself, id = the largest seq */
-    bool used, accepted, result, dead; /* dead: of the session itself */
+    /* seq 0: entry for the session itself, with the largest seq in `id` */
+    uint64_t session, seq, id;
+    bool used, accepted, result, dead; /* dead: the session itself has ended */
 } operation;
 
 typedef struct thing {
@@ -27,7 +29,7 @@ struct history {
     history_rules rules;
     operation *operations;
     thing *things;
-    uint32_t operation_count, operation_room, thing_count, thing_room; /* rooms are powers of two */
+    uint32_t operation_count, operation_room, thing_count, thing_room; /* powers of two */
     history_counts counts;
     char check[32], failure[400];
 };
@@ -249,7 +251,7 @@ static void on_finish(history *h, const history_entry *e)
     t->finished = t->finished || e->outcome == 0;
 }
 
-/* Told to anybody. */
+/* Record an end that a client was notified of. */
 static void end_thing(history *h, thing *t, int32_t outcome)
 {
     if (t->ended && t->outcome != outcome)

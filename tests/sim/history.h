@@ -1,23 +1,27 @@
-/* history.h -- what was asked, begun, ended and seen, one entry after the other, and whether that may be.
+/* Record operations and check that their history is valid.
  *
- * The same checks for simulated and for real runs.  An *operation* is a submit: (session, seq); what it became is a
- * *thing* with an id (a job's number, a call of a team).  Entries come in the order in which they happened:
+ * Simulated and real runs use the same checks. An *operation* is a submit, identified by (session,
+ * seq). It creates a *thing* with an id: a job or a team call. Entries are added in chronological
+ * order:
  *
- *   submit   session seq              somebody asked; again with the same seq after an answer was lost
- *   accept   session seq id [limit]   acknowledged as that thing; it may be begun `limit` times (0 = no limit said)
- *   start    id attempt               it is begun
- *   finish   id attempt outcome       the attempt has come to its end (0 = well) and has said so
- *   cancel   id                       somebody asked for its end
- *   end      id outcome               somebody was told that it has ended, and how (jobs: the state; tasks: gp_status)
- *   result   session seq id outcome   its owner has the result
- *   missing  id                       somebody looked, and it was not there
- *   forget   id                       it ended long ago, and by the rule it may be forgotten
- *   void     session                  its owner died, and by the rule what it had asked for with it
+ *   submit   session seq              a client sent a request; repeated after a lost reply
+ *   accept   session seq id [limit]   the request was acknowledged as thing `id`, which may
+ *            start `limit` times (0: unlimited)
+ *   start    id attempt               an attempt started
+ *   finish   id attempt outcome       an attempt finished and reported it (0: success)
+ *   cancel   id                       a client requested cancellation
+ *   end      id outcome               a client was notified of the end (jobs: the state; tasks:
+ *            gp_status)
+ *   result   session seq id outcome   the owner received the result
+ *   missing  id                       a client asked for the thing, and it did not exist
+ *   forget   id                       the thing ended long ago and may be deleted
+ *   void     session                  the owner exited; pending requests of the session may be
+ *            lost
  *
- * The checks: what is acknowledged stays there and, when all is over, has ended; one submit is one thing and a number is
- * never used again; a session's numbers come without a gap; nothing is begun after its end was told, after it
- * finished well, or more often than it may; an end never changes; a result is seen once, and a good one only of what
- * finished well. */
+ * Checks: an acknowledged thing remains and finally ends. One submit creates one thing, and ids are
+ * never reused. Sequence numbers of a session have no gaps. No attempt starts after a notified end,
+ * after success, or beyond the limit. An end never changes. The owner receives each result once,
+ * and a success only for a thing that finished well. */
 #ifndef GP_HISTORY_H
 #define GP_HISTORY_H
 
@@ -41,19 +45,20 @@ typedef enum history_kind {
 
 typedef struct history_entry {
     history_kind kind;
-    int64_t at_ns; /* CLOCK_MONOTONIC of the machine, or simulated; for sorting and sentences */
+    int64_t at_ns; /* CLOCK_MONOTONIC or simulated time; used for sorting and messages */
     uint64_t session, seq, id;
-    uint32_t attempt; /* start, finish; of accept: the limit */
+    uint32_t attempt; /* start, finish: attempt number; accept: limit */
     int32_t outcome;
 } history_entry;
 
 typedef struct history_rules {
-    bool attempts_grow; /* each start of a thing has a larger attempt; else at least not a smaller one */
-    bool gapless;       /* a session's first submits are numbered one by one */
-    bool
-        finish_binds; /* finish is what the service has recorded: nothing is begun after a good one.  False: it is what
-                         * the work itself says, which may be killed before that is recorded */
-    int32_t good; /* the outcome of an end or a result that says that it went well */
+    /* each start has a larger attempt number; if false, at least not a smaller one */
+    bool attempts_grow;
+    bool gapless; /* the first submits of a session have consecutive numbers */
+    /* true: a finish entry is recorded by the service, so nothing may start after a successful one.
+     * false: it comes from the work itself, which may be killed before the service records it */
+    bool finish_binds;
+    int32_t good; /* outcome value that means success */
 } history_rules;
 
 typedef struct history history;
@@ -62,25 +67,30 @@ history *history_new(const history_rules *rules);
 void history_free(history *h);
 void history_clear(history *h);
 
-/* history_add -- one more.  False: it must not be; history_failure() has the sentence, and nothing is checked any more. */
+/* Add an entry and check it. False: invalid; history_failure() has the message, and all checks
+ * stop. */
 bool history_add(history *h, const history_entry *entry);
-/* All is over: what was acknowledged has ended, or was forgotten.  False as above. */
+
+/* Check that all acknowledged things have ended or were deleted. False: invalid, as for
+ * history_add(). */
 bool history_close(history *h);
 const char *history_failure(const history *h);
-/* The name of the check that failed, "" = none. */
+
+/* Return the name of the failed check. "": none. */
 const char *history_check(const history *h);
 
 typedef struct history_counts {
     uint64_t of[HISTORY_KINDS];
-    uint64_t again; /* starts beyond the first */
+    uint64_t again; /* starts after the first one of a thing */
 } history_counts;
 history_counts history_get_counts(const history *h);
 
 /* ---- real runs: a line for each entry, in a file that many processes append to ---- */
 
-/* One write; at_ns is filled in if it is 0.  False: errno. */
+/* Append an entry to a file with one write. at_ns is set if it is 0. False: failed, see errno. */
 bool history_append(const char *path, history_entry entry);
-/* All lines, sorted by time, through history_add().  False as there, or the file cannot be read. */
+
+/* Add all entries of a file, sorted by time. False: invalid history, or the file cannot be read. */
 bool history_read(history *h, const char *path);
 
 #endif

@@ -1,11 +1,12 @@
-/* jobs.c -- background jobs: the real machine and window of submits, an invented journal, invented processes and users. */
+/* Background jobs: the real state machine and submit window with a simulated journal, processes and
+ * users. */
 #include <string.h>
 
 #include "tests/sim/cluster.h"
 
 enum { REPEAT_MS = 3000, PATIENCE_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64 };
 
-/* Nobody repeats a submit so late that its job may be forgotten by then. */
+/* A submit must not be repeated after the job may have been deleted. */
 _Static_assert(PATIENCE_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps what may be asked for again");
 
 /* ---- processes ---- */
@@ -175,7 +176,7 @@ static void apply(sim *s, const sim_write *write)
             sim_fail(s, "reused-id", "the id %llu is used again", (unsigned long long)write->row.id);
         s->next_id = write->row.id + 1;
         sim_record(s, s->jobs,
-                   (history_entry){ .kind = HISTORY_ACCEPT, /* whether anybody hears of it or not */
+                   (history_entry){ .kind = HISTORY_ACCEPT, /* recorded even if the reply is lost */
                                     .session = write->row.submitter[0],
                                     .seq = write->row.seq & UINT32_MAX,
                                     .id = write->row.id });
@@ -188,7 +189,7 @@ static void apply(sim *s, const sim_write *write)
         fact->row.state = GP_JOBS_RUNNING;
 }
 
-/* The first `count` writes become durable. */
+/* Make the first `count` writes durable. */
 static uint64_t make_durable(sim *s, uint32_t count)
 {
     uint64_t number = count > 0 ? s->writes[count - 1].number : 0;
@@ -207,7 +208,7 @@ static void tell_machine(sim *s, int64_t after_us, const gp_jobs_event *event)
     h->jobs.event = *event;
 }
 
-/* Whatever is asked while a commit is under way shares the next. */
+/* Start a commit. Requests that arrive meanwhile share the next one. */
 static void commit_begins(sim *s)
 {
     int64_t us = MS + sim_draw(&s->disk_dice, 8 * MS);
@@ -232,7 +233,7 @@ void sim_commits(sim *s, sim_happening *h)
         return;
     s->committing = false;
     s->tally.commits++;
-    if (s->disk_fails) { /* ENOSPC, EIO: nobody knows how much of it is there */
+    if (s->disk_fails) { /* ENOSPC or EIO: an unknown part of the writes is on the disk */
         make_durable(s, h->detail * s->disk_keeps / 100);
         s->disk_failed = true;
         s->write_count = 0;
@@ -300,7 +301,7 @@ static void act(void *context, const gp_jobs_action *action)
     sim_happening *h;
 
     if (s->dying)
-        return; /* it died after an action before this one */
+        return; /* the scheduler was killed after an earlier action */
     if (fact == NULL || s->write_count == SIM_WRITES) {
         sim_fail(s, "flood", "the simulation is too small for these jobs");
         return;
@@ -433,7 +434,7 @@ bool sim_jobs_begin(sim *s)
             sim_fail(s, "row", "a row was refused: %s", err.message);
         if (!fact->durable && !fact->deleted)
             sim_record(s, s->jobs, (history_entry){ .kind = HISTORY_MISSING, .id = id });
-        if (fact->durable && gp_jobs_state_ended(fact->row.state)) /* whoever looks sees it */
+        if (fact->durable && gp_jobs_state_ended(fact->row.state)) /* visible to every client */
             sim_record(s, s->jobs,
                        (history_entry){ .kind = HISTORY_END, .id = id, .outcome = (int32_t)fact->row.state });
     }
@@ -444,8 +445,8 @@ bool sim_jobs_begin(sim *s)
     return true;
 }
 
-/* Any part of what was being written may be on the disk, all of it when the end was in order.  Who stands at the gate
- * goes home. */
+/* Crash the scheduler or the machine. Any part of the pending writes may reach the disk; after an
+ * orderly end all of them do. Processes at the gate exit. */
 void sim_jobs_crash(sim *s, bool machine_too)
 {
     if (s->machine != NULL && !s->disk_failed)
@@ -540,7 +541,7 @@ void sim_submitter_acts(sim *s, sim_submitter *submitter)
     sim_push(s, 5 * MS + sim_draw(dice, sim_chance(dice, 10) ? 1500 * MS : 150 * MS), SIM_SUBMITTER_ACTS,
              index_of(s, submitter));
     if (submitter->busy && submits_late(&submitter->window, s->now_us / MS))
-        submitter->busy = false; /* whether the rest was recorded is not known to it */
+        submitter->busy = false; /* the submitter does not know whether the rest was recorded */
     if (!s->up || submitter->epoch != s->epoch)
         return;
     if (!submitter->busy && !sim_calm(s) && s->now_us >= submitter->quiet_us &&
@@ -571,13 +572,12 @@ void sim_submitter_hears(sim *s, sim_submitter *submitter, const sim_happening *
                                     .id = h->reply.job });
         submits_answered(window, place, h->reply.job, s->now_us / MS);
         submitter->busy = !submits_done(window);
-        if (!submitter->busy &&
-            sim_chance(&submitter->dice, 30)) /* long enough for all of it to be forgotten */
+        if (!submitter->busy && sim_chance(&submitter->dice, 30)) /* long enough for all jobs to be deleted */
             submitter->quiet_us = s->now_us + sim_draw(&submitter->dice, 6000 * MS);
     }
 }
 
-/* To this scheduler, on a new link: what was not answered is sent once more. */
+/* Connect to this scheduler on a new link and resend unanswered requests. */
 static void submitter_dialled(sim *s, sim_submitter *submitter)
 {
     submitter->epoch = s->epoch;
@@ -602,7 +602,7 @@ void sim_submitter_breaks(sim *s, sim_submitter *submitter)
 {
     if (!s->up || submitter->epoch != s->epoch)
         return;
-    submitter->link++; /* nothing gets through until it has dialled */
+    submitter->link++; /* messages are lost until it reconnects */
     submitter->epoch = 0;
     sim_push(s, sim_draw(&submitter->dice, DIALS_MS * MS), SIM_SUBMITTER_DIALS, index_of(s, submitter));
 }

@@ -1,4 +1,4 @@
-/* run.c -- simulated faults by the million.  `tests/sim/run --help`. */
+/* Run millions of simulated faults. See `tests/sim/run --help`. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>

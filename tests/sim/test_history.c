@@ -1,4 +1,4 @@
-/* test_history.c -- the checker itself: a history that may be, and for each check one that may not. */
+/* Test the history checker: one valid history, and an invalid one for each check. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ static const history_rules rules = {
         .kind = HISTORY_##k, .id = i                                                                         \
     }
 
-/* The name of the check that it fails; "" = none. */
+/* Return the name of the check that a history fails. "": none. */
 static const char *check_of(const history_entry *entries, size_t count)
 {
     static char check[32];
@@ -58,14 +58,14 @@ static const char *check_of(const history_entry *entries, size_t count)
         CHECK_TEXT(expected, check_of(entries_, sizeof(entries_) / sizeof(entries_[0])));                    \
     } while (0)
 
-TEST(a_submit_that_is_repeated_begun_again_after_a_death_and_ended_may_be)
+TEST(repeated_and_restarted_submits_are_valid)
 {
     CHECK_HISTORY("", SUBMIT(7, 1), SUBMIT(7, 2), ACCEPT(7, 1, 10), SUBMIT(7, 2), ACCEPT(7, 2, 11),
                   ACCEPT(7, 2, 11), START(10, 1), START(10, 2), FINISH(10, 2, 0), END(10, 5), END(10, 5),
                   RESULT(7, 1, 10, 5), PLAIN(CANCEL, 11), END(11, 7), PLAIN(FORGET, 10), PLAIN(MISSING, 10));
 }
 
-TEST(what_was_acknowledged_and_is_gone_is_lost)
+TEST(missing_acknowledged_jobs_are_reported_as_lost)
 {
     CHECK_HISTORY("lost", SUBMIT(7, 1), ACCEPT(7, 1, 10), PLAIN(MISSING, 10));
     CHECK_HISTORY("lost", SUBMIT(7, 1), ACCEPT(7, 1, 10), START(10, 1), PLAIN(FORGET, 10));
@@ -73,14 +73,14 @@ TEST(what_was_acknowledged_and_is_gone_is_lost)
     CHECK_HISTORY("", SUBMIT(7, 1), PLAIN(MISSING, 10));
 }
 
-TEST(one_submit_is_one_thing_and_a_number_is_never_used_again)
+TEST(submits_create_one_thing_and_ids_are_never_reused)
 {
     CHECK_HISTORY("two-for-one", SUBMIT(7, 1), ACCEPT(7, 1, 10), SUBMIT(7, 1), ACCEPT(7, 1, 11));
     CHECK_HISTORY("reused-id", SUBMIT(7, 1), ACCEPT(7, 1, 10), SUBMIT(8, 1), ACCEPT(8, 1, 10));
     CHECK_HISTORY("sequence", SUBMIT(7, 1), SUBMIT(7, 3));
 }
 
-TEST(nothing_is_begun_after_its_end_or_too_often)
+TEST(starts_after_the_end_or_beyond_the_limit_are_invalid)
 {
     CHECK_HISTORY("runs-after-end", SUBMIT(7, 1), ACCEPT(7, 1, 10), START(10, 1), END(10, 6), START(10, 2));
     CHECK_HISTORY("runs-again", START(10, 1), FINISH(10, 1, 0), START(10, 2));
@@ -90,7 +90,7 @@ TEST(nothing_is_begun_after_its_end_or_too_often)
                   START(10, 1), START(10, 2), START(10, 3));
 }
 
-TEST(a_result_is_seen_once_and_an_end_stays)
+TEST(results_are_unique_and_ends_are_final)
 {
     CHECK_HISTORY("result-twice", SUBMIT(7, 1), ACCEPT(7, 1, 10), START(10, 1), FINISH(10, 1, 0),
                   RESULT(7, 1, 10, 5), RESULT(7, 1, 10, 5));
@@ -101,12 +101,12 @@ TEST(a_result_is_seen_once_and_an_end_stays)
     CHECK_HISTORY("stray-result", SUBMIT(7, 1), ACCEPT(7, 1, 10), RESULT(7, 1, 11, 6));
 }
 
-TEST(what_a_dead_client_had_in_hand_need_not_end)
+TEST(requests_of_an_exited_client_need_not_end)
 {
     CHECK_HISTORY("", SUBMIT(7, 1), ACCEPT(7, 1, 10), START(10, 1), { .kind = HISTORY_VOID, .session = 7 });
 }
 
-TEST(thousands_are_told_apart)
+TEST(history_distinguishes_thousands_of_things)
 {
     history *h = history_new(&rules);
     uint64_t wrong = 0;
@@ -126,7 +126,7 @@ TEST(thousands_are_told_apart)
     history_free(h);
 }
 
-TEST(lines_of_many_processes_are_read_in_the_order_of_their_times)
+TEST(lines_of_several_processes_are_sorted_by_time)
 {
     char path[] = "/tmp/gp-history-XXXXXX";
     int fd = mkstemp(path);
@@ -146,7 +146,8 @@ TEST(lines_of_many_processes_are_read_in_the_order_of_their_times)
     CHECK(history_append(
         path, (history_entry){ .kind = HISTORY_ACCEPT, .at_ns = 20, .session = 7, .seq = 1, .id = 10 }));
     CHECK(history_read(h, path) && history_close(h));
-    CHECK(history_append(path, (history_entry){ .kind = HISTORY_START, .id = 10, .attempt = 2 })); /* now */
+    /* appended at the current time */
+    CHECK(history_append(path, (history_entry){ .kind = HISTORY_START, .id = 10, .attempt = 2 }));
     history_clear(h);
     CHECK(!history_read(h, path));
     CHECK_TEXT("runs-after-end", history_check(h));

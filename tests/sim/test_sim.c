@@ -1,4 +1,5 @@
-/* test_sim.c -- the promises under faults, and proof that breaking them shows.  tests/sim/run does the same for longer. */
+/* Check the promises under simulated faults, and prove that planted bugs are found. tests/sim/run
+ * does the same for longer. */
 #include "tests/gp_test.h"
 #include "tests/sim/cluster.h"
 
@@ -14,7 +15,7 @@ static bool world_there(void)
     return world != NULL;
 }
 
-/* The line for found.def. */
+/* Fail with a line for found.def. */
 static void fail_with(sim_script *script, sim_outcome *outcome)
 {
     static char text[SIM_SCRIPT_BYTES];
@@ -25,7 +26,7 @@ static void fail_with(sim_script *script, sim_outcome *outcome)
                  outcome->check, outcome->why, (long long)outcome->at_ms, runs, outcome->why, text);
 }
 
-TEST(every_promise_holds_under_faults_of_every_kind)
+TEST(promises_hold_under_all_kinds_of_faults)
 {
     sim_tally sum = { 0 };
     sim_script script;
@@ -65,7 +66,7 @@ TEST(every_promise_holds_under_faults_of_every_kind)
         CHECK(sum.of[kind] > 0);
 }
 
-TEST(the_same_script_is_the_same_run_to_the_last_event)
+TEST(scripts_reproduce_runs_exactly)
 {
     sim_script script, again;
     sim_outcome first, second, other;
@@ -76,7 +77,7 @@ TEST(the_same_script_is_the_same_run_to_the_last_event)
     sim_run(world, &script, &first);
     sim_script_draw(&again, 78, RATE);
     sim_run(world, &again, &other);
-    sim_script_print(&script, text); /* and also when it went through text */
+    sim_script_print(&script, text); /* including a round trip through text */
     REQUIRE(sim_script_parse(&again, text, why));
     sim_run(world, &again, &second);
     CHECK(first.kept && second.kept);
@@ -84,7 +85,7 @@ TEST(the_same_script_is_the_same_run_to_the_last_event)
     CHECK(first.trace == second.trace && first.trace != other.trace);
 }
 
-TEST(what_is_no_script_is_refused_in_words)
+TEST(malformed_scripts_are_refused_with_a_message)
 {
     sim_script script;
     char why[120] = "";
@@ -98,7 +99,7 @@ TEST(what_is_no_script_is_refused_in_words)
     CHECK_CONTAINS(why, "MS FAULT TARGET AMOUNT");
 }
 
-TEST(what_was_found_once_is_not_found_again)
+TEST(known_failing_scripts_pass)
 {
     static const struct {
         const char *was, *script;
@@ -123,7 +124,7 @@ TEST(what_was_found_once_is_not_found_again)
     }
 }
 
-TEST(every_planted_bug_is_found)
+TEST(simulation_finds_every_planted_bug)
 {
     sim_script script;
     sim_outcome outcome;
@@ -146,8 +147,9 @@ TEST(every_planted_bug_is_found)
     sim_planted = SIM_BUG_NONE;
 }
 
-/* Of hundreds of faults those few are left that matter, and the script alone makes it happen again. */
-TEST(a_failing_run_is_shrunk_to_what_matters)
+/* A failing script must shrink from hundreds of faults to the few that matter and still reproduce
+ * the failure. */
+TEST(failing_scripts_are_shrunk_to_the_relevant_faults)
 {
     static const char *const bugs[] = { "unread-answers", "amnesia", "kept-claim" };
     sim_script script;
@@ -173,7 +175,7 @@ TEST(a_failing_run_is_shrunk_to_what_matters)
         sim_run(world, &script, &again);
         CHECK(!again.kept && again.trace == outcome.trace);
         CHECK_TEXT(outcome.why, again.why);
-        sim_planted = SIM_BUG_NONE; /* and without the bug it does not */
+        sim_planted = SIM_BUG_NONE; /* without the bug, the script passes */
         sim_run(world, &script, &again);
         CHECK(again.kept);
     }

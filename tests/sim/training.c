@@ -1,7 +1,9 @@
-/* training.c -- a client's training: the real machine that leaves one group for the next (client/train/reform.h), invented ranks.
+/* A client's training: the real membership state machine (client/train/reform.h) with simulated
+ * ranks.
  *
- * A step is computed by all ranks together and committed by each alone, so two ranks are never more than one step apart.  A
- * rank keeps its state from one generation of its lease to the next; those of the next group agree on the furthest. */
+ * All ranks compute a step together, and each one commits alone, so two ranks differ by one step at
+ * most. A rank keeps its state from one lease generation to the next. The ranks of the next group
+ * agree on the furthest state. */
 #include <string.h>
 
 #include "tests/sim/cluster.h"
@@ -28,13 +30,12 @@ static sim_happening *push_for(sim *s, const sim_client *client, int64_t after_u
     return h;
 }
 
-/* News of a rank, straight to the client. */
+/* Send a notification from a rank to the client. */
 static void tell(sim *s, sim_client *client, reform_event event)
 {
     sim_training *t = &client->training;
     bool last = event.kind == REFORM_ENDED && event.end == REFORM_FINISHED;
-    uint32_t late_ms =
-        sim_chance(&client->dice, last ? 30 : 2) ? 1500 : 3 /* its link is busy */; /* its link is busy */
+    uint32_t late_ms = sim_chance(&client->dice, last ? 30 : 2) ? 1500 : 3; /* the link is congested */
     int64_t at_us = s->now_us + 50 + sim_draw(&client->dice, late_ms * MS);
 
     if (at_us < t->news_us)
@@ -73,12 +74,12 @@ void sim_rank_breaks(sim *s, const sim_process *process)
             if (rank_of(s, t, rank) == process && !t->ended[rank]) {
                 rank_leaves(s, client, rank, REFORM_FAILED);
                 push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS,
-                         0); /* its peers notice */
+                         0); /* the peers detect the loss */
             }
     }
 }
 
-/* Who of the group is stopped; 0: nobody, else until when. */
+/* Return until when a rank in the group is suspended. 0: no rank is suspended. */
 static int64_t stopped_until(sim *s, const sim_training *t)
 {
     int64_t until_us = 0;
@@ -100,7 +101,7 @@ static bool group_is_whole(sim *s, const sim_training *t)
     return true;
 }
 
-/* Of all who live and hold the lease, whether in the group or not. */
+/* Return the furthest step of all live lease holders, whether in the group or not. */
 static uint64_t furthest_of(const sim *s, uint64_t lease)
 {
     uint64_t step = 0;
@@ -115,7 +116,7 @@ static uint64_t furthest_of(const sim *s, uint64_t lease)
     return step;
 }
 
-/* They have all begun: the furthest state of any of them is the group's. */
+/* Choose the furthest state of any rank after all ranks have started. */
 static void agree(sim *s, sim_client *client)
 {
     sim_training *t = &client->training;
@@ -159,7 +160,8 @@ void sim_rank_begins(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
         push_for(s, client, process->gate.until_us - s->now_us, SIM_RANK_BEGINS, rank);
         return;
     }
-    if (process->lease != client->lease || process->generation != t->generation) { /* it refuses */
+    /* refused: another lease or generation */
+    if (process->lease != client->lease || process->generation != t->generation) {
         rank_leaves(s, client, rank, REFORM_FAILED);
         push_for(s, client, sim_draw(&client->dice, 20 * MS), SIM_GROUP_STEPS, 0);
         return;
@@ -181,7 +183,7 @@ void sim_rank_commits(sim *s, sim_client *client, uint32_t rank, uint32_t serial
         push_for(s, client, process->gate.until_us - s->now_us, SIM_RANK_COMMITS, rank);
         return;
     }
-    if (process->alive && !t->ended[rank]) { /* needs no peer */
+    if (process->alive && !t->ended[rank]) { /* needs no other rank */
         process->kept_step = process->true_step = t->step + 1;
         s->tally.train_steps++;
         if (rank == 0)
@@ -206,7 +208,7 @@ void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
         return;
     }
     if (t->begun_count < t->world || t->committing > 0)
-        return; /* one more look than is needed */
+        return; /* more events than necessary are harmless */
     until_us = stopped_until(s, t);
     if (until_us != 0) {
         push_for(s, client, until_us - s->now_us, SIM_GROUP_STEPS, 0);
@@ -231,7 +233,7 @@ static sim_newcomer *newcomer_of(sim_training *t, uint32_t slot, uint32_t incarn
     return NULL;
 }
 
-/* Those that were there stay what they are. */
+/* Update the list of joining workers. Unchanged ones keep their state. */
 static void take_newcomers(sim_training *t, const sim_letter *letter)
 {
     sim_newcomer now[SIM_SLOTS];
@@ -290,7 +292,7 @@ void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *h)
         return;
     }
     if (process->lease != client->lease || process->generation != client->training.generation)
-        return; /* it is granted the next one, and the client is told of it again */
+        return; /* the worker receives the next generation, and the client is notified again */
     if (sim_chance(&client->dice, 8)) {
         event.kind = REFORM_UNFIT;
     } else {
@@ -301,7 +303,7 @@ void sim_newcomer_prepares(sim *s, sim_client *client, const sim_happening *h)
     sim_process_burns(s, process);
 }
 
-/* One that prepares must be there to be waited for, and who has prepared is not kept waiting. */
+/* Check that workers that prepare still exist, and that prepared workers are not kept waiting. */
 static void check_newcomers(sim *s, const sim_training *t)
 {
     uint64_t mask;
@@ -314,7 +316,7 @@ static void check_newcomers(sim *s, const sim_training *t)
                  t->r.world, prepared, t->newcomer_count);
 }
 
-/* They stop for those who will join: as many as that have prepared, or died since. */
+/* Check a pause for joining workers: they have prepared, or have exited since. */
 static void check_pause(sim *s, const sim_client *client)
 {
     const sim_training *t = &client->training;
@@ -334,7 +336,7 @@ static void check_pause(sim *s, const sim_client *client)
 
 /* ---- the client ---- */
 
-/* Whether every rank that lives has said how it ended. */
+/* Return whether every live rank has reported the end. */
 static bool all_have_said(const sim *s, const sim_training *t)
 {
     for (uint32_t rank = 0; rank < t->world; rank++)
@@ -343,7 +345,8 @@ static bool all_have_said(const sim *s, const sim_training *t)
     return true;
 }
 
-/* The next group: of another generation, after the last words of all who could say some, never after the end. */
+/* Check the start of a group: a new generation, after all final reports from the old one, and never
+ * after the training ended. */
 static void check_begin(sim *s, const sim_client *client, reform_event_kind because)
 {
     const sim_training *t = &client->training;
@@ -369,12 +372,12 @@ static void check_go_on(sim *s, const sim_training *t, uint64_t step)
 {
     if (t->heard_ready < t->world)
         sim_fail(s, "not-ready", "a group of %u goes on when %u are ready", t->world, t->heard_ready);
-    if (step + 1 < t->heard_step) /* the last one may be that of a dead rank alone */
+    if (step + 1 < t->heard_step) /* the last step may belong to a failed rank alone */
         sim_fail(s, "lost-step", "a training goes on from step %llu, and step %llu was told",
                  (unsigned long long)step, (unsigned long long)t->heard_step);
 }
 
-/* What the client hears, before its machine does. */
+/* Count an event before the state machine receives it. */
 static void note_heard(sim_training *t, const reform_event *event)
 {
     switch (event->kind) {
@@ -480,7 +483,7 @@ static void steps(sim *s, sim_client *client, reform_event event)
         steps(s, client, (reform_event){ .kind = REFORM_GRANT, .workers = client->claim.member_count });
 }
 
-/* Of the group that the client is attached to, or will be. */
+/* Apply a change to the group that the client is attached to, or will be. */
 static void take_change(sim *s, sim_client *client)
 {
     sim_training *t = &client->training;
@@ -541,7 +544,7 @@ void sim_training_granted(sim *s, sim_client *client, bool first)
         push_for(s, client, sim_draw(&client->dice, 3 * MS), SIM_TRAIN_ATTACHES, 0);
         return;
     }
-    if (t->serial == 0 || t->r.phase == REFORM_OVER) /* it attaches to the latest */
+    if (t->serial == 0 || t->r.phase == REFORM_OVER) /* attaches to the latest one */
         return;
     t->regranted = true;
     if (!t->r.granted && !t->begin_due)

@@ -1,4 +1,4 @@
-/* workers.c -- invented worker processes, as the scheduler and its supervision see them. */
+/* Simulated worker processes, as seen by the scheduler. */
 #include "tests/sim/cluster.h"
 
 enum { ACTOR_PROCESS = 20, TRIES_AGAIN_MS = 200 };
@@ -50,7 +50,8 @@ static uint32_t number_of(const sim *s, const sim_process *process)
     return (uint32_t)(process - s->processes);
 }
 
-/* The shell's own word (spawned, died): not lost, not from the wire. */
+/* Send an event that the shell itself creates (spawned, died). Such events do not use a link and
+ * cannot be lost. */
 static void tell_core(sim *s, int64_t after_us, const gp_core_event *event)
 {
     sim_push(s, after_us, SIM_TO_CORE, 0)->core.event = *event;
@@ -101,7 +102,7 @@ void sim_process_dies(sim *s, sim_process *process, gp_core_death_kind death, in
     sim_lease_hurt(s, process->lease);
     sim_seat_leave(s, process);
     sim_rank_breaks(s, process);
-    if (s->up && process->watched == s->epoch) /* else nobody saw it */
+    if (s->up && process->watched == s->epoch) /* otherwise no scheduler watches it */
         tell_core(s, sim_draw(&process->dice, 50 * MS), &died);
 }
 
@@ -145,7 +146,9 @@ void sim_spawn_done(sim *s, sim_process *process)
         sim_push(s, TRIES_AGAIN_MS * MS, SIM_SPAWN_DONE, number_of(s, process));
         return;
     }
-    if (process->epoch != s->epoch) { /* it was not there yet when the next one looked: refused, it ends */
+    /* it was not running yet when the next scheduler looked for workers, so it is refused and
+     * exits */
+    if (process->epoch != s->epoch) {
         sim_process_dies(s, process, GP_CORE_DIED_EXIT, 1);
         return;
     }
@@ -168,7 +171,7 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
                              .lease = letter->lease,
                              .generation = letter->generation };
     int64_t after_us =
-        process->lease == 0 ? 0 : sim_draw(&process->dice, 800 * MS); /* it ends a step first */
+        process->lease == 0 ? 0 : sim_draw(&process->dice, 800 * MS); /* finishes a step first */
 
     if (!process->ready || !process->claims)
         sim_fail(s, "early-grant", "worker %u was granted lease %llu before it was ready", process->slot + 1,
@@ -179,7 +182,7 @@ static void hear_grant(sim *s, sim_process *process, const sim_letter *letter)
     if (process->lease == letter->lease && process->generation >= letter->generation)
         sim_fail(s, "generation", "worker %u was granted generation %u after %u", process->slot + 1,
                  letter->generation, process->generation);
-    sim_rank_breaks(s, process); /* it acknowledges when it has left the old formation */
+    sim_rank_breaks(s, process); /* acknowledges after it has left the old formation */
     if (process->lease != letter->lease)
         process->kept_lease = process->true_lease = process->prepared_lease = 0;
     else if (PLANTED(FORGOTTEN_STATE) && sim_chance(&process->dice, 50))
@@ -224,7 +227,7 @@ void sim_process_hears(sim *s, sim_process *process, const sim_letter *letter)
     }
 }
 
-/* Who has the lease, knows it and lives, as the worker's pidfd says. */
+/* Return the live client that holds a lease, as the worker's pidfd would report. NULL: none. */
 static const sim_client *holder_of(const sim *s, uint64_t lease)
 {
     for (uint32_t i = 0; i < SIM_CLIENTS && lease != 0; i++)
@@ -267,7 +270,7 @@ static void report(sim *s, sim_process *process)
     process_says(s, process, sim_transit(s), ready);
 }
 
-/* The next scheduler: what it is told counts from here on. */
+/* Connect to the next scheduler and report the held lease. */
 void sim_worker_dials(sim *s, sim_process *process, uint64_t epoch)
 {
     if (!process->alive || !s->up || epoch != s->epoch || process->epoch == s->epoch)
@@ -277,7 +280,7 @@ void sim_worker_dials(sim *s, sim_process *process, uint64_t epoch)
     report(s, process);
 }
 
-/* The same scheduler on another link: what was on the way on the old one is lost, both ways. */
+/* Replace the link to the same scheduler. Messages on the old link are lost in both directions. */
 void sim_process_breaks(sim *s, sim_process *process)
 {
     if (!s->up || process->epoch != s->epoch || !process->ready)

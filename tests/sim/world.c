@@ -1,5 +1,5 @@
-/* world.c -- simulated time and the life of the scheduler.  cluster.h is the manual.  It stays whole, though it is long: the
- * loop, and what each happening calls, are read together. */
+/* Simulated time and the life cycle of the scheduler. cluster.h describes the interface. The file
+ * is long because the loop and the functions that it calls are read together. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 #include "tests/sim/cluster.h"
 
 enum {
-    PATIENCE_MS = 120000, /* after the last fault all must be well by then */
-    END_MS = 8000,        /* told to end, it does */
+    PATIENCE_MS = 120000, /* after the last fault, all actors must settle within this time */
+    END_MS = 8000,        /* time limit for a shutdown */
     BEAT_MS = 2000,
-    EVENTS_MAX = 4000000, /* of one run: more is a storm */
+    EVENTS_MAX = 4000000, /* per run; more indicates an endless loop */
     ACTOR_NETWORK = 10,
     ACTOR_DISK,
     ACTOR_CLIENT,
@@ -35,7 +35,8 @@ sim *sim_new(void)
     s->queue = sim_queue_new(sizeof(sim_happening), SIM_QUEUE);
     s->calls = history_new(&calls);
     s->jobs = history_new(&jobs);
-    s->actions = malloc(1024 * sizeof(*s->actions)); /* the bound with the configuration below is less */
+    /* more than the bound for the configuration below */
+    s->actions = malloc(1024 * sizeof(*s->actions));
     if (s->queue == NULL || s->calls == NULL || s->jobs == NULL || s->actions == NULL) {
         sim_free(s);
         return NULL;
@@ -95,7 +96,7 @@ bool sim_calm(const sim *s)
     return s->now_us >= s->calm_us;
 }
 
-/* Mostly short, at times as long as a busy machine makes it. */
+/* Draw a transit time: mostly short, sometimes as long as on a busy machine. */
 int64_t sim_transit(sim *s)
 {
     int64_t us =
@@ -126,7 +127,7 @@ sim_happening *sim_push(sim *s, int64_t after_us, sim_what what, uint32_t number
     return sim_push_at(s, s->now_us + after_us, what, number);
 }
 
-/* What waited comes before what arrives as the gate opens. */
+/* Events that waited come before those that arrive when the suspension ends. */
 bool sim_waits(sim *s, sim_gate *gate, sim_happening *h)
 {
     bool waited = h->waited == gate->serial + 1;
@@ -156,7 +157,7 @@ bool sim_burns(sim *s)
     return s->dying;
 }
 
-/* When its timer rings next. */
+/* Schedule the next timer event. */
 static void arm(sim *s)
 {
     int64_t due_ms = gp_core_due(s->core), other_ms = gp_jobs_due(s->machine), at_us;
@@ -170,7 +171,7 @@ static void arm(sim *s)
     sim_push_at(s, at_us, SIM_SHELL_ALARM, 0);
 }
 
-/* What the shell does after each turn of its loop. */
+/* Do what the shell does after each iteration of its loop. */
 void sim_turn(sim *s)
 {
     if (!s->up)
@@ -183,7 +184,7 @@ void sim_turn(sim *s)
         s->job_capacity = s->core->slot_count;
         sim_jobs_step(s,
                       (gp_jobs_event){ .kind = GP_JOBS_EVENT_CAPACITY, .count = (uint32_t)s->job_capacity });
-        return; /* it ended with a turn */
+        return; /* the run ended in this iteration */
     }
     if (s->downed && s->exited && gp_jobs_active(s->machine) == 0) {
         sim_kill_scheduler(s, s->fuse_ms);
@@ -201,7 +202,7 @@ static void deliver(sim *s, const gp_core_action *action)
     sim_happening *h;
 
     if (client == NULL && process == NULL)
-        return; /* gone, or it could not be spawned */
+        return; /* the receiver has gone, or was never spawned */
     in_us = client != NULL ? &client->in_us : &process->in_us;
     if (*in_us < at_us)
         *in_us = at_us;
@@ -276,7 +277,7 @@ static bool core_begin(sim *s)
     config.clients_max = SIM_CLIENTS - 1;
     config.idle_ms = 0;
     config.start_ms = 5000;
-    if (s->script.seed % 2 == 0) { /* silences end before something else does */
+    if (s->script.seed % 2 == 0) { /* silences end before other timeouts */
         config.suspect_ms = 1200;
         config.beat_ms = 4000;
     }
@@ -319,8 +320,9 @@ static void scheduler_begins(sim *s)
         sim_client *client = &s->clients[i];
         int64_t after_us = sim_draw(&client->dice, sim_chance(&client->dice, 30) ? 5000 * MS : 800 * MS);
 
-        client->whole = client->whole && sim_lease_is_whole(s, client); /* however late it looks */
-        if (client->state == SIM_HOLDING) { /* its id goes on: see check_grant() */
+        /* however late the client checks */
+        client->whole = client->whole && sim_lease_is_whole(s, client);
+        if (client->state == SIM_HOLDING) { /* the lease id continues: see check_grant() */
             s->generation_of[client->lease & 63] = client->lease;
             s->generation_last[client->lease & 63] = 0;
         }
@@ -361,10 +363,10 @@ static void to_core(sim *s, sim_happening *h)
     if (wire && PLANTED(NO_FENCE))
         event->epoch = s->epoch;
     else if (h->epoch != s->epoch && (!wire || sim_chance(&s->network, 50)))
-        return; /* what was on its way to a dead scheduler mostly dies with it */
+        return; /* messages to an exited scheduler are mostly lost */
     if (worker) {
         if (lost || (!process->alive && sim_chance(&s->network, 50)))
-            return; /* and what a dead worker had said, or one whose link broke */
+            return; /* messages from an exited worker or a broken link may be lost too */
         if (event->kind == GP_CORE_EVENT_WORKER_READY)
             process->peer = h->link;
     } else if (client != NULL) {
@@ -414,7 +416,7 @@ static void alarm_rings(sim *s, sim_happening *h)
     gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
 
     if (!s->up || h->epoch != s->epoch || s->alarm_us > s->now_us)
-        return; /* of another one, or there was an earlier one since */
+        return; /* the timer belongs to another scheduler, or an earlier one replaced it */
     if (sim_waits(s, &s->gate, h))
         return;
     s->alarm_us = 0;
@@ -429,7 +431,7 @@ static void alarm_rings(sim *s, sim_happening *h)
         sim_watch_holders(s);
 }
 
-/* Which gate it has to pass; NULL: none. */
+/* Return the suspension that can delay an event. NULL: none. */
 static sim_gate *gate_of(sim *s, const sim_happening *h)
 {
     switch (h->what) {
@@ -581,7 +583,7 @@ static void happen(sim *s, sim_happening *h)
             sim_take_down(s, false, 20);
         break;
     case SIM_SHELL_ALARM:
-        break; /* alarm_rings() */
+        break; /* handled by alarm_rings() */
     }
 }
 
@@ -653,7 +655,7 @@ static void begin(sim *s, const sim_script *script)
 {
     sim_dice dice = sim_dice_of(script->seed, ACTOR_PLAN, 0);
 
-    /* The larger arrays are cleared as far as they were used. */
+    /* Clear the larger arrays only as far as they were used. */
     memset(s->processes, 0, s->process_count * sizeof(s->processes[0]));
     memset(s->job_processes, 0, s->job_process_count * sizeof(s->job_processes[0]));
     memset(s->facts, 0, sizeof(s->facts));
@@ -693,7 +695,7 @@ static void begin(sim *s, const sim_script *script)
     }
 }
 
-/* What was to die after so many things, and has not done them, lives on. */
+/* Disarm all pending kills that count actions. */
 static void disarm(sim *s)
 {
     s->fuse = 0;
@@ -738,7 +740,7 @@ void sim_run(void *context, const sim_script *script, sim_outcome *out)
     begin(s, script);
     live(s);
     for (uint32_t i = 0; i < SIM_CLIENTS; i++)
-        sim_team_dies(s, &s->clients[i]); /* where the run ended early */
+        sim_team_dies(s, &s->clients[i]); /* needed if the run ended early */
     for (uint32_t i = 0; i < SIM_SUBMITTERS; i++)
         submits_deinit(&s->submitters[i].window);
     gp_core_free(s->core);
