@@ -80,6 +80,7 @@ typedef struct gp_peer {
     bool remote; /* peer of a channel that gp_channel_listen() opened */
 } gp_peer;
 
+/* Return whether both values name the same connection. */
 bool gp_peer_equal(const gp_peer *a, const gp_peer *b);
 
 /* Listen on a new local socket at `path` (without "ipc://", at most 100 bytes), mode 0600.
@@ -204,6 +205,7 @@ gp_status gp_channel_receive(gp_channel *channel, gp_incoming *in, gp_error *err
  * GP_EPROTO: malformed body. */
 gp_status gp_incoming_decode(const gp_incoming *in, void *message, gp_error *err);
 
+/* Release a received message and close its descriptor. */
 void gp_incoming_close(gp_incoming *in);
 
 /* Move a message. *to may be uninitialized. *from is closed, and closing it again has no effect. */

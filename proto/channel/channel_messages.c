@@ -31,6 +31,7 @@ static void payload_release(const gp_payload *payload)
         payload->release((void *)(uintptr_t)payload->data, payload->hint);
 }
 
+/* Append a frame with a copy of the bytes. */
 static gp_status frame_copy(outgoing *out, const void *data, size_t bytes, gp_error *err)
 {
     zmq_msg_t *frame = &out->frames[out->count];

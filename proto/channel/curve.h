@@ -100,6 +100,8 @@ gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, 
 
 /* Return the entry with this name; NULL: not found. */
 gp_allowed *gp_allow_find(gp_allow_list *list, const char *name);
+
+/* Remove the entry with this name. Return false if there is no such entry. */
 bool gp_allow_remove(gp_allow_list *list, const char *name);
 
 /* Parse the text of a key file or key list. `path` appears in error messages only. */

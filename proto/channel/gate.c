@@ -265,6 +265,7 @@ static void accept_log(gp_gate *gate, int problem)
     gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s", strerror(problem));
 }
 
+/* Update the connection table for one monitor event. */
 static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
 {
     gate_link *link;

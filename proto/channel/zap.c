@@ -244,6 +244,7 @@ static void *serve(void *context)
 
 /* ---- opening ---- */
 
+/* Bind the ZAP endpoint. GP_EBUSY: this process already has a gp_zap. */
 static gp_status zap_bind(gp_zap *zap, gp_error *err)
 {
     int none = 0;

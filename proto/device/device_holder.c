@@ -34,6 +34,7 @@ int gp_device_claim_write(char record[GP_DEVICE_CLAIM_RECORD], const gp_device_h
                     holder->pid, holder->worker, holder->pool);
 }
 
+/* Read a small file into `text` and return its length; 0: empty or unreadable. */
 static size_t file_read(int folder, const char *path, char *text, size_t bytes)
 {
     int fd = openat(folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);

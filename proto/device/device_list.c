@@ -112,6 +112,7 @@ static gp_compute_mode read_mode(const char *name)
     return (gp_compute_mode)mode;
 }
 
+/* Read one device. GP_EPROTO: no uuid, no index, or a number out of range. */
 static gp_status device_read(gp_device *device, const gp_json *object, gp_error *err)
 {
     gp_status status;

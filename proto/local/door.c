@@ -80,6 +80,7 @@ static bool door_watch(gp_door *door, int fd, uint64_t tag)
     return epoll_ctl(door->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
+/* Create epoll, timer, reserve descriptor and listener. On failure the caller closes them. */
 static gp_status door_make_fds(gp_door *door, const char *path, gp_error *err)
 {
     door->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -181,6 +182,7 @@ static void connection_close(gp_door *door, connection *peer)
     door->stats.peers--;
 }
 
+/* Send a reply to a hello; never blocks. */
 static void reply_send(int fd, gp_status status, uint32_t protocol, uint64_t epoch, const char *text)
 {
     gp_door_reply reply = { .magic = GP_DOOR_MAGIC, .status = status, .protocol = protocol, .epoch = epoch };
@@ -344,6 +346,7 @@ static void connection_accept(gp_door *door, int fd)
         timer_set(door, peer->deadline_ms);
 }
 
+/* Accept one pending connection. */
 static void door_accept(gp_door *door)
 {
     int fd = accept4(door->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -404,6 +407,7 @@ static bool hello_read(gp_door *door, connection *peer, gp_door_event *event)
     return true;
 }
 
+/* Close a connection and report it as GONE. */
 static bool peer_gone(gp_door *door, connection *peer, gp_door_event *event)
 {
     *event = (gp_door_event){ .kind = GP_DOOR_GONE, .id = peer->id, .pid = peer->pid, .fd = -1 };

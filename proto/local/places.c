@@ -74,6 +74,7 @@ static bool user_lingers(uid_t uid)
     return access(path, F_OK) == 0;
 }
 
+/* Return whether /run/user/UID is a private directory of this user that survives logout. */
 static bool run_user_usable(const char *path, uid_t uid)
 {
     struct stat seen;
@@ -248,6 +249,8 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
 
 /* ---- directories ---- */
 
+/* Check an existing directory. GP_EPERM: a symbolic link, no directory, another owner, or open to
+ * others. */
 static gp_status directory_check(const char *path, gp_error *err)
 {
     struct stat seen;

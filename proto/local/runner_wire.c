@@ -43,6 +43,8 @@ static gp_status words_append(gp_buffer *buffer, const char *const *words, uint3
     return status;
 }
 
+/* Append a spec to the buffer. The head is written twice: as a placeholder, and at the end with the
+ * counts. */
 static gp_status spec_encode(gp_buffer *buffer, const gp_runner_spec *spec, gp_error *err)
 {
     spec_head head = { .magic = GP_RUNNER_MAGIC, .mask = spec->mask, .files_max = spec->files_max };

@@ -47,6 +47,7 @@ static void text_pack(msgpack_packer *packer, const char *text, size_t length)
     msgpack_pack_str_body(packer, text, length);
 }
 
+/* Encode a text. GP_EINVAL: not terminated, or not UTF-8 in a field that is not prose. */
 static gp_status text_encode(msgpack_packer *packer, const gp_field *field, const char *text, gp_error *err)
 {
     size_t length = strnlen(text, field->size);
@@ -89,6 +90,7 @@ static gp_status list_encode(msgpack_packer *packer, const gp_field *field, cons
     return status;
 }
 
+/* Check and encode one member of the struct at `base`. */
 static gp_status value_encode(msgpack_packer *packer, const gp_field *field, const void *base, gp_error *err)
 {
     const void *at = gp_value_at(base, field->offset);
@@ -219,6 +221,7 @@ static gp_status type_fail(const gp_field *field, const gp_item *item, const cha
                    expected);
 }
 
+/* Check an unsigned item and store it at `at`, in the width of the field. */
 static gp_status unsigned_decode(const gp_field *field, const gp_item *item, void *at, gp_error *err)
 {
     if (item->kind != GP_ITEM_UNSIGNED)
@@ -269,6 +272,7 @@ static gp_status float_decode(const gp_field *field, const gp_item *item, double
     return status;
 }
 
+/* Copy a text to `at`. GP_EPROTO: too long for the field, or a NUL inside. */
 static gp_status text_decode(const gp_field *field, const gp_item *item, char *at, gp_error *err)
 {
     if (item->kind != GP_ITEM_TEXT)
@@ -285,6 +289,7 @@ static gp_status text_decode(const gp_field *field, const gp_item *item, char *a
 static gp_status fields_decode(gp_cursor *cursor, const gp_item *map, const gp_field *fields, void *base,
                                gp_error *err);
 
+/* Decode the elements of an array whose head has been read, and set the element counter. */
 static gp_status list_decode(gp_cursor *cursor, const gp_item *array, const gp_field *field, void *base,
                              gp_error *err)
 {
@@ -325,6 +330,7 @@ static gp_status struct_decode(gp_cursor *cursor, const gp_item *map, const gp_f
     return status;
 }
 
+/* Read the next value and store it in the member that `field` describes. */
 static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *base, gp_error *err)
 {
     void *at = (char *)base + field->offset;

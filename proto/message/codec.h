@@ -44,7 +44,11 @@ typedef enum gp_field_special { GP_FINITE, GP_OR_NAN, GP_ANY_FLOAT } gp_field_sp
 typedef struct gp_field {
     const char *name;
     gp_field_kind kind;
+
+    /* Position of the member in the struct, and size of the member, or of one element for LIST. */
     size_t offset, size;
+
+    /* Allowed range, by kind: unsigned, signed or floating point. */
     uint64_t umin, umax;
     int64_t imin, imax;
     double fmin, fmax;
@@ -131,6 +135,9 @@ typedef struct gp_envelope {
     uint64_t lease;
     uint32_t generation;
     uint8_t session[16]; /* client session; all zeros: none */
+
+    /* Request number in the session, from 1, and highest number received without a gap; 0:
+     * unused. */
     uint64_t seq, ack;
 } gp_envelope;
 

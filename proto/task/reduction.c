@@ -196,6 +196,7 @@ void gp_tree_free(gp_tree *tree)
     gp_free(tree);
 }
 
+/* Double the capacity for entries and spare accumulators. */
 static gp_status tree_grow(gp_tree *tree, gp_error *err)
 {
     size_t capacity = tree->capacity == 0 ? 16 : tree->capacity * 2;
