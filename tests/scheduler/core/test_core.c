@@ -1,4 +1,4 @@
-/* test_core.c -- the rules of leases, queue, formations and worker lives, one sentence each. */
+/* Test the rules for leases, the queue, formations and worker processes. */
 #include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
 
@@ -14,7 +14,7 @@ static void say(gp_core_event event)
     action_count = gp_core_step(core, actions, &event, now);
 }
 
-/* Time goes by in steps that a live scheduler would take; actions of the last one stay. */
+/* Advance the time in steps, as a running scheduler does. Keeps the actions of the last step. */
 static void wait_ms(int64_t ms)
 {
     for (int64_t end = now + ms; now < end;) {
@@ -125,8 +125,8 @@ static void ask(uint8_t client, uint32_t min, uint32_t max)
     ask_wish(client, &wish);
 }
 
-/* Before its first tick. */
-static uint32_t pool_follows; /* incarnation_base of the next one */
+/* Create a pool before the first tick. */
+static uint32_t pool_follows; /* incarnation_base of the next pool */
 
 static bool pool_make(gp_core_device_kind kind, uint32_t workers)
 {
@@ -170,7 +170,7 @@ static void pool_free(void)
     actions = NULL;
 }
 
-/* A pool whose client 1 holds all workers as lease 1. */
+/* Create a pool whose client 1 holds all workers as lease 1. */
 static bool pool_held(uint32_t workers)
 {
     if (!pool_new(GP_CORE_CPU, workers, true))
@@ -184,7 +184,7 @@ static bool pool_held(uint32_t workers)
 
 /* ---- leases ---- */
 
-TEST(the_first_tick_starts_a_worker_in_each_slot)
+TEST(first_tick_starts_a_worker_in_each_slot)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 3, false));
     CHECK_INT(3, count_of(GP_CORE_SPAWN));
@@ -192,7 +192,7 @@ TEST(the_first_tick_starts_a_worker_in_each_slot)
     pool_free();
 }
 
-TEST(an_ask_without_numbers_gets_every_worker_and_the_client_hears_last)
+TEST(request_without_numbers_gets_all_workers)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     connect(1);
@@ -211,13 +211,14 @@ TEST(an_ask_without_numbers_gets_every_worker_and_the_client_hears_last)
     pool_free();
 }
 
-TEST(an_ask_waits_for_workers_that_are_starting)
+TEST(request_waits_for_starting_workers)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, false));
     connect(1);
     ready(0);
     ask(1, 0, 0);
-    CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* a start is usually over before the reason is worth reading */
+    /* a start is usually over before the user can read the reason */
+    CHECK(find(GP_CORE_LEASE_WAIT) == NULL);
     wait_ms(1999);
     CHECK(find(GP_CORE_LEASE_WAIT) == NULL);
     wait_ms(1);
@@ -228,7 +229,7 @@ TEST(an_ask_waits_for_workers_that_are_starting)
     pool_free();
 }
 
-TEST(min_to_max_takes_what_is_free_once_min_is)
+TEST(request_with_a_range_takes_free_workers_up_to_the_maximum)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 4, true));
     connect(1);
@@ -242,7 +243,7 @@ TEST(min_to_max_takes_what_is_free_once_min_is)
     pool_free();
 }
 
-TEST(who_waits_is_told_his_place_and_who_holds_what_for_how_long)
+TEST(waiting_client_learns_its_position_and_the_holders)
 {
     REQUIRE(pool_held(2));
     connect(2);
@@ -258,7 +259,7 @@ TEST(who_waits_is_told_his_place_and_who_holds_what_for_how_long)
     pool_free();
 }
 
-TEST(nobody_overtakes_the_head_of_the_queue)
+TEST(requests_do_not_overtake_the_head_of_the_queue)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     connect(1);
@@ -266,7 +267,7 @@ TEST(nobody_overtakes_the_head_of_the_queue)
     connect(3);
     ask(1, 1, 1);
     ask(2, 2, 2);
-    ask(3, 1, 1); /* one worker is free, but client 2 asked before */
+    ask(3, 1, 1); /* one worker is free, but client 2 has asked first */
     CHECK_INT(0, count_of(GP_CORE_GRANT));
     CHECK_INT(2, core->ask_count);
     acked(0, 1, 1);
@@ -278,7 +279,7 @@ TEST(nobody_overtakes_the_head_of_the_queue)
     pool_free();
 }
 
-TEST(a_worker_with_code_of_a_lease_in_it_is_started_afresh_before_the_next_lease)
+TEST(worker_with_user_code_is_restarted_before_the_next_lease)
 {
     gp_core_event given_back;
 
@@ -293,13 +294,13 @@ TEST(a_worker_with_code_of_a_lease_in_it_is_started_afresh_before_the_next_lease
     given_back.recycle = true;
     say(given_back);
     CHECK(find(GP_CORE_QUIT) != NULL);
-    ask(2, 1, 1); /* it waits as for a worker that starts */
+    ask(2, 1, 1); /* the request waits as for a starting worker */
     CHECK(find(GP_CORE_ERROR) == NULL);
     CHECK_INT(0, count_of(GP_CORE_GRANT));
     given_back = of_worker(GP_CORE_EVENT_WORKER_DIED, 0);
     given_back.death = GP_CORE_DIED_EXIT;
     say(given_back);
-    CHECK(find(GP_CORE_SPAWN) != NULL); /* at once */
+    CHECK(find(GP_CORE_SPAWN) != NULL); /* respawned at once */
     CHECK_INT(0, core->slots[0].deaths);
     CHECK_INT(2, core->slots[0].incarnation);
     spawned(0, 900);
@@ -309,7 +310,7 @@ TEST(a_worker_with_code_of_a_lease_in_it_is_started_afresh_before_the_next_lease
     pool_free();
 }
 
-TEST(an_ask_of_higher_priority_goes_first)
+TEST(higher_priority_requests_are_served_first)
 {
     gp_core_wish wish = { .min = 1, .max = 1, .priority = 5 };
 
@@ -322,7 +323,7 @@ TEST(an_ask_of_higher_priority_goes_first)
     pool_free();
 }
 
-TEST(more_workers_than_the_pool_has_are_refused_with_its_size_and_the_fix)
+TEST(oversized_requests_are_refused_with_the_pool_size)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     connect(1);
@@ -335,7 +336,7 @@ TEST(more_workers_than_the_pool_has_are_refused_with_its_size_and_the_fix)
     pool_free();
 }
 
-TEST(a_gpu_is_refused_in_words_where_there_is_none)
+TEST(gpu_requests_are_refused_without_a_gpu)
 {
     gp_core_wish wish = { .environment = GP_CORE_ONLY_GPU };
 
@@ -348,7 +349,7 @@ TEST(a_gpu_is_refused_in_words_where_there_is_none)
     pool_free();
 }
 
-TEST(named_devices_are_exactly_those_or_an_error)
+TEST(named_devices_are_granted_exactly_or_refused)
 {
     gp_core_wish named = { .devices = "cuda:2,1" }, missing = { .devices = "cuda:9" };
 
@@ -364,7 +365,7 @@ TEST(named_devices_are_exactly_those_or_an_error)
     pool_free();
 }
 
-TEST(who_does_not_want_to_wait_is_told_busy)
+TEST(requests_without_waiting_fail_with_busy)
 {
     gp_core_wish wish = { .no_wait = true };
 
@@ -378,7 +379,7 @@ TEST(who_does_not_want_to_wait_is_told_busy)
     pool_free();
 }
 
-TEST(the_queue_is_bounded)
+TEST(queue_length_is_bounded)
 {
     REQUIRE(pool_held(1));
     connect(2);
@@ -392,7 +393,7 @@ TEST(the_queue_is_bounded)
     pool_free();
 }
 
-TEST(the_end_of_a_client_frees_its_workers_and_serves_the_next)
+TEST(client_exit_frees_workers_for_the_next_request)
 {
     REQUIRE(pool_held(2));
     connect(2);
@@ -407,7 +408,7 @@ TEST(the_end_of_a_client_frees_its_workers_and_serves_the_next)
     pool_free();
 }
 
-TEST(what_a_dead_client_had_said_makes_no_lease)
+TEST(requests_of_an_exited_client_create_no_lease)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     connect(1);
@@ -418,7 +419,7 @@ TEST(what_a_dead_client_had_said_makes_no_lease)
     pool_free();
 }
 
-TEST(leaving_the_queue_gives_back_what_was_being_prepared)
+TEST(leaving_the_queue_releases_a_lease_in_preparation)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     connect(1);
@@ -430,7 +431,7 @@ TEST(leaving_the_queue_gives_back_what_was_being_prepared)
     pool_free();
 }
 
-TEST(another_session_cannot_release_a_lease)
+TEST(other_sessions_cannot_release_a_lease)
 {
     REQUIRE(pool_held(1));
     connect(2);
@@ -441,7 +442,7 @@ TEST(another_session_cannot_release_a_lease)
     pool_free();
 }
 
-TEST(the_client_learns_that_memory_ran_out)
+TEST(client_learns_that_memory_ran_out)
 {
     gp_core_event event;
     const gp_core_action *lost;
@@ -458,7 +459,7 @@ TEST(the_client_learns_that_memory_ran_out)
     pool_free();
 }
 
-TEST(lease_ids_are_never_used_again)
+TEST(lease_ids_are_never_reused)
 {
     REQUIRE(pool_held(1));
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
@@ -471,7 +472,7 @@ TEST(lease_ids_are_never_used_again)
 
 /* ---- deaths ---- */
 
-TEST(a_death_is_told_to_peers_and_client_in_words_and_the_lease_is_whole_again)
+TEST(worker_failure_is_reported_and_the_lease_restored)
 {
     gp_core_event beat;
     const gp_core_action *lost;
@@ -516,7 +517,7 @@ static void beats(uint32_t slot, gp_core_work work, int64_t stretch_ms, int64_t 
     say(beat);
 }
 
-/* Until so long after its last word, while the others beat. */
+/* Advance until a worker has been silent for `ms`, while the others send heartbeats. */
 static void silent_until(uint32_t slot, int64_t ms, uint32_t workers)
 {
     for (int64_t end = core->slots[slot].beat_ms + ms; now < end;) {
@@ -527,7 +528,7 @@ static void silent_until(uint32_t slot, int64_t ms, uint32_t workers)
     }
 }
 
-TEST(a_silent_worker_is_suspect_after_5_s_and_its_client_is_told_once_and_again_when_it_is_well)
+TEST(silent_worker_is_suspect_after_5_s_and_its_client_is_notified)
 {
     const gp_core_action *told;
 
@@ -547,7 +548,8 @@ TEST(a_silent_worker_is_suspect_after_5_s_and_its_client_is_told_once_and_again_
                "its step "
                "may take",
                told->text);
-    CHECK_TEXT("busy", gp_core_slot_word(&core->slots[1])); /* beside it, not instead */
+    /* the suspicion does not replace the state */
+    CHECK_TEXT("busy", gp_core_slot_word(&core->slots[1]));
     silent_until(1, 9000, 2);
     CHECK(find(GP_CORE_WORKER_SUSPECT) == NULL);
     beats(1, GP_CORE_TRAINING, 0, 40);
@@ -561,7 +563,7 @@ TEST(a_silent_worker_is_suspect_after_5_s_and_its_client_is_told_once_and_again_
     pool_free();
 }
 
-TEST(a_silent_worker_in_a_training_is_killed_after_15_s_and_what_it_says_then_is_dropped)
+TEST(silent_training_worker_is_killed_after_15_s)
 {
     REQUIRE(pool_held(2));
     beats(1, GP_CORE_TRAINING, 0, 40);
@@ -573,7 +575,7 @@ TEST(a_silent_worker_in_a_training_is_killed_after_15_s_and_what_it_says_then_is
     CHECK(!core->slots[1].suspect);
     uint64_t stale = core->stale;
 
-    beats(1, GP_CORE_TRAINING, 0, 40); /* it was continued before the signal came */
+    beats(1, GP_CORE_TRAINING, 0, 40); /* the worker resumed before SIGKILL arrived */
     CHECK_INT(stale + 1, core->stale);
     died(1, 9);
     REQUIRE(find(GP_CORE_WORKER_LOST) != NULL);
@@ -581,7 +583,7 @@ TEST(a_silent_worker_in_a_training_is_killed_after_15_s_and_what_it_says_then_is
     pool_free();
 }
 
-TEST(a_training_whose_steps_are_long_has_ten_times_as_long_to_be_silent)
+TEST(training_may_be_silent_for_ten_times_its_longest_stretch)
 {
     REQUIRE(pool_held(2));
     beats(1, GP_CORE_TRAINING, 0, 4000);
@@ -592,7 +594,7 @@ TEST(a_training_whose_steps_are_long_has_ten_times_as_long_to_be_silent)
     pool_free();
 }
 
-TEST(a_worker_that_runs_code_of_its_user_is_suspect_and_never_killed_for_its_silence)
+TEST(silent_worker_with_user_code_is_suspect_but_never_killed)
 {
     REQUIRE(pool_held(2));
     beats(1, GP_CORE_USERS, 0, 0);
@@ -604,7 +606,8 @@ TEST(a_worker_that_runs_code_of_its_user_is_suspect_and_never_killed_for_its_sil
     CHECK(core->slots[1].process == GP_CORE_READY && core->slots[1].suspect);
     beats(1, GP_CORE_USERS, 0, 0);
     CHECK(!core->slots[1].suspect);
-    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1); /* the end of its lease is another matter */
+    /* the end of a lease is a separate reason to kill it */
+    of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
     wait_ms(core->config.answer_ms / 2);
     beats(1, GP_CORE_USERS, 0, 0);
     wait_ms(core->config.answer_ms / 2);
@@ -612,29 +615,30 @@ TEST(a_worker_that_runs_code_of_its_user_is_suspect_and_never_killed_for_its_sil
     pool_free();
 }
 
-TEST(an_idle_worker_that_is_silent_is_replaced_after_15_s)
+TEST(silent_idle_worker_is_replaced_after_15_s)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     silent_until(1, 5000, 2);
     CHECK(core->slots[1].suspect);
-    CHECK(find(GP_CORE_SUSPECT) != NULL && find(GP_CORE_WORKER_SUSPECT) == NULL); /* nobody's */
+    /* no client holds the worker */
+    CHECK(find(GP_CORE_SUSPECT) != NULL && find(GP_CORE_WORKER_SUSPECT) == NULL);
     silent_until(1, 15000, 2);
     CHECK(core->slots[1].process == GP_CORE_DYING);
     pool_free();
 }
 
-TEST(a_training_that_beats_and_stays_in_one_stretch_of_a_step_is_suspect_and_then_killed)
+TEST(training_stuck_in_a_step_is_suspect_and_then_killed)
 {
     REQUIRE(pool_held(2));
     for (int64_t ms = 1; ms < 5000; ms += 500) {
         beats(1, GP_CORE_TRAINING, ms, 40);
-        beats(0, GP_CORE_TRAINING, 0, 40); /* it waits for the other */
+        beats(0, GP_CORE_TRAINING, 0, 40); /* this worker waits for the other one */
         wait_ms(500);
     }
     CHECK(core->slots[1].suspect && !core->slots[0].suspect);
     for (int64_t ms = 5001; ms < 14500; ms += 500) {
         beats(1, GP_CORE_TRAINING, ms, 40);
-        CHECK(core->slots[1].suspect); /* a beat alone does not make it well */
+        CHECK(core->slots[1].suspect); /* a heartbeat alone does not end the suspicion */
         beats(0, GP_CORE_TRAINING, 0, 40);
         wait_ms(500);
     }
@@ -648,11 +652,12 @@ TEST(a_training_that_beats_and_stays_in_one_stretch_of_a_step_is_suspect_and_the
     pool_free();
 }
 
-TEST(a_stretch_is_measured_by_the_longest_before_and_the_first_one_may_last)
+TEST(first_stretch_of_a_training_has_no_time_limit)
 {
     REQUIRE(pool_held(1));
     for (int64_t ms = 1; ms < 100000; ms += 500) {
-        beats(0, GP_CORE_TRAINING, ms, 0); /* none has ended: it compiles, perhaps */
+        /* no stretch has ended yet: the worker may be compiling */
+        beats(0, GP_CORE_TRAINING, ms, 0);
         wait_ms(500);
     }
     CHECK(!core->slots[0].suspect && core->slots[0].process == GP_CORE_READY);
@@ -663,22 +668,22 @@ TEST(a_stretch_is_measured_by_the_longest_before_and_the_first_one_may_last)
     CHECK(!core->slots[0].suspect);
     beats(0, GP_CORE_TRAINING, 9501, 2000);
     wait_ms(499);
-    CHECK(core->slots[0].suspect); /* after five times the longest */
+    CHECK(core->slots[0].suspect); /* after five times the longest stretch */
     pool_free();
 }
 
-TEST(a_scheduler_that_was_stopped_suspects_nobody)
+TEST(resumed_scheduler_suspects_no_worker)
 {
     REQUIRE(pool_held(2));
     beats(1, GP_CORE_TRAINING, 0, 40);
-    now += 20000; /* no step between */
+    now += 20000; /* one long gap between steps */
     say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
     CHECK(!core->slots[0].suspect && !core->slots[1].suspect && find(GP_CORE_KILL) == NULL);
     pool_free();
 }
 
-/* The machine stood still for longer than a worker has for giving a lease back. */
-TEST(a_scheduler_that_was_stopped_for_a_second_leaves_workers_their_time_to_answer)
+/* The machine was suspended for longer than a worker may take to give back a lease. */
+TEST(resumed_scheduler_extends_reply_deadlines)
 {
     REQUIRE(pool_held(1));
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
@@ -692,7 +697,7 @@ TEST(a_scheduler_that_was_stopped_for_a_second_leaves_workers_their_time_to_answ
     pool_free();
 }
 
-TEST(without_limits_nobody_is_suspect_or_killed)
+TEST(disabled_limits_suspect_and_kill_no_worker)
 {
     REQUIRE(pool_held(1));
     core->config.suspect_ms = core->config.beat_ms = 0;
@@ -701,18 +706,18 @@ TEST(without_limits_nobody_is_suspect_or_killed)
     pool_free();
 }
 
-TEST(a_death_while_the_lease_is_offered_starts_the_offer_again)
+TEST(worker_failure_during_an_offer_restarts_the_offer)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     connect(1);
     ask(1, 2, 2);
     acked(0, 1, 1);
     died(1, 11);
-    CHECK(find(GP_CORE_WORKER_LOST) == NULL); /* the client knows of nothing yet */
+    CHECK(find(GP_CORE_WORKER_LOST) == NULL); /* the client has not received a grant yet */
     ready(1);
     CHECK_INT(2, count_of(GP_CORE_GRANT));
     acked(1, 1, 2);
-    acked(0, 1, 1); /* late: of the old generation */
+    acked(0, 1, 1); /* late acknowledgement of the old generation */
     CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
     acked(0, 1, 2);
     CHECK(find(GP_CORE_LEASE_GRANT) != NULL);
@@ -720,7 +725,7 @@ TEST(a_death_while_the_lease_is_offered_starts_the_offer_again)
     pool_free();
 }
 
-TEST(what_an_older_incarnation_says_is_dropped)
+TEST(messages_from_older_incarnations_are_dropped)
 {
     gp_core_event late;
 
@@ -734,7 +739,7 @@ TEST(what_an_older_incarnation_says_is_dropped)
     pool_free();
 }
 
-TEST(messages_of_another_epoch_are_dropped)
+TEST(messages_from_other_epochs_are_dropped)
 {
     gp_core_event event;
 
@@ -748,7 +753,7 @@ TEST(messages_of_another_epoch_are_dropped)
     pool_free();
 }
 
-TEST(a_worker_that_beats_and_does_not_give_back_is_killed_after_a_second_and_replaced)
+TEST(live_worker_that_keeps_a_revoked_lease_is_killed_after_1_s)
 {
     REQUIRE(pool_held(1));
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 1);
@@ -766,8 +771,9 @@ TEST(a_worker_that_beats_and_does_not_give_back_is_killed_after_a_second_and_rep
     pool_free();
 }
 
-/* Stopped, or without a core: it has not been asked yet. */
-TEST(a_worker_that_stands_still_has_its_second_to_give_back_when_it_goes_on_and_five_until_then)
+/* A worker without heartbeats is suspended or has no core, so it has not received the revoke
+ * yet. */
+TEST(suspended_worker_gets_more_time_to_give_back_a_lease)
 {
     for (int goes_on = 0; goes_on < 2; goes_on++) {
         REQUIRE(pool_held(1));
@@ -791,7 +797,7 @@ TEST(a_worker_that_stands_still_has_its_second_to_give_back_when_it_goes_on_and_
     }
 }
 
-TEST(a_worker_without_a_sign_of_life_for_15_s_is_replaced)
+TEST(worker_without_heartbeat_for_15_s_is_replaced)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     wait_ms(14000);
@@ -801,7 +807,7 @@ TEST(a_worker_without_a_sign_of_life_for_15_s_is_replaced)
     pool_free();
 }
 
-TEST(a_scheduler_that_was_stopped_for_an_hour_blames_nobody)
+TEST(scheduler_resumed_after_an_hour_kills_no_worker)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     now += 3600 * 1000;
@@ -811,7 +817,7 @@ TEST(a_scheduler_that_was_stopped_for_an_hour_blames_nobody)
     pool_free();
 }
 
-TEST(five_deaths_while_starting_condemn_a_slot_until_up)
+TEST(five_failed_starts_condemn_a_slot_until_the_next_up)
 {
     gp_core_event resize = {
         .kind = GP_CORE_EVENT_RESIZE, .session = session(1), .plan_count = 1, .idle_ms = 0
@@ -829,7 +835,7 @@ TEST(five_deaths_while_starting_condemn_a_slot_until_up)
     died(0, 11);
     CHECK_TEXT("dead", gp_core_slot_word(&core->slots[0]));
     CHECK_CONTAINS(core->slots[0].reason, "Segmentation fault");
-    REQUIRE(find(GP_CORE_ERROR) != NULL); /* the one who waited need wait no longer */
+    REQUIRE(find(GP_CORE_ERROR) != NULL); /* the request that waited for the worker is refused */
     CHECK_INT(GP_ENODEV, find(GP_CORE_ERROR)->status);
     wait_ms(60000);
     CHECK(core->slots[0].process == GP_CORE_ABSENT);
@@ -840,7 +846,7 @@ TEST(five_deaths_while_starting_condemn_a_slot_until_up)
     pool_free();
 }
 
-TEST(a_lease_shrinks_to_its_minimum_and_ends_below)
+TEST(lease_shrinks_to_its_minimum_and_ends_below)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 2, true));
     connect(1);
@@ -865,7 +871,7 @@ TEST(a_lease_shrinks_to_its_minimum_and_ends_below)
     pool_free();
 }
 
-TEST(an_excluded_worker_is_never_granted_and_tried_again)
+TEST(excluded_worker_is_retried_but_never_granted)
 {
     gp_core_event excluded;
 
@@ -875,7 +881,7 @@ TEST(an_excluded_worker_is_never_granted_and_tried_again)
     say(excluded);
     CHECK_TEXT("excluded", gp_core_slot_word(&core->slots[0]));
     connect(1);
-    ask(1, 1, 1); /* it may come free soon */
+    ask(1, 1, 1); /* the device may become free soon */
     CHECK(find(GP_CORE_GRANT) == NULL);
     wait_ms(250);
     CHECK(find(GP_CORE_QUIT) != NULL);
@@ -886,7 +892,7 @@ TEST(an_excluded_worker_is_never_granted_and_tried_again)
     pool_free();
 }
 
-TEST(who_waits_for_a_device_that_stays_taken_is_told_by_whom)
+TEST(request_for_a_used_device_reports_the_user)
 {
     gp_core_event excluded;
 
@@ -907,7 +913,7 @@ TEST(who_waits_for_a_device_that_stays_taken_is_told_by_whom)
     pool_free();
 }
 
-TEST(a_worker_that_returns_without_its_lease_is_replaced)
+TEST(worker_that_returns_without_its_lease_is_replaced)
 {
     REQUIRE(pool_held(1));
     ready(0);
@@ -917,7 +923,7 @@ TEST(a_worker_that_returns_without_its_lease_is_replaced)
 
 /* ---- size and end of the pool ---- */
 
-TEST(a_resize_that_changes_nothing_is_accepted_and_restarts_no_worker)
+TEST(resize_without_changes_restarts_no_worker)
 {
     gp_core_slot_config plan[2];
 
@@ -932,7 +938,7 @@ TEST(a_resize_that_changes_nothing_is_accepted_and_restarts_no_worker)
     pool_free();
 }
 
-TEST(an_idle_pool_is_resized_and_a_busy_one_names_its_leases)
+TEST(busy_pool_refuses_a_resize_and_names_its_leases)
 {
     gp_core_slot_config plan[3] = { { .threads = 1 }, { .threads = 1 }, { .threads = 1 } };
     gp_core_event resize = {
@@ -949,7 +955,7 @@ TEST(an_idle_pool_is_resized_and_a_busy_one_names_its_leases)
     revoked(1, 1);
     say(resize);
     CHECK(find(GP_CORE_RESIZED) != NULL);
-    CHECK_INT(2, count_of(GP_CORE_QUIT)); /* their cores changed */
+    CHECK_INT(2, count_of(GP_CORE_QUIT)); /* the core assignment changed */
     CHECK_INT(1, count_of(GP_CORE_SPAWN));
     died(0, 15);
     CHECK(find(GP_CORE_SPAWN) != NULL);
@@ -957,7 +963,7 @@ TEST(an_idle_pool_is_resized_and_a_busy_one_names_its_leases)
     pool_free();
 }
 
-TEST(shutdown_ends_leases_and_workers_and_then_the_scheduler)
+TEST(shutdown_ends_leases_then_workers_then_the_scheduler)
 {
     REQUIRE(pool_held(2));
     connect(2);
@@ -968,13 +974,13 @@ TEST(shutdown_ends_leases_and_workers_and_then_the_scheduler)
     died(0, 0);
     CHECK(find(GP_CORE_EXIT) == NULL && find(GP_CORE_SPAWN) == NULL);
     wait_ms(1000);
-    REQUIRE(find(GP_CORE_KILL) != NULL); /* worker 2 did not go by itself */
+    REQUIRE(find(GP_CORE_KILL) != NULL); /* worker 2 did not exit by itself */
     died(1, 9);
     CHECK(find(GP_CORE_EXIT) != NULL);
     pool_free();
 }
 
-TEST(shutdown_when_idle_waits_for_leases_and_refuses_new_asks)
+TEST(shutdown_when_idle_waits_for_leases_and_refuses_requests)
 {
     gp_core_event shutdown = { .kind = GP_CORE_EVENT_SHUTDOWN, .session = session(2), .when_idle = true };
 
@@ -990,7 +996,7 @@ TEST(shutdown_when_idle_waits_for_leases_and_refuses_new_asks)
     pool_free();
 }
 
-TEST(a_pool_that_nobody_uses_ends_itself_and_says_so)
+TEST(unused_pool_shuts_down_with_a_log_message)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     for (int minute = 0; minute < 29; minute++) {
@@ -1012,7 +1018,7 @@ TEST(a_pool_that_nobody_uses_ends_itself_and_says_so)
     pool_free();
 }
 
-TEST(without_its_lock_file_a_scheduler_grants_nothing)
+TEST(scheduler_without_its_lock_file_grants_no_lease)
 {
     REQUIRE(pool_new(GP_CORE_CPU, 1, true));
     connect(1);
@@ -1026,7 +1032,7 @@ TEST(without_its_lock_file_a_scheduler_grants_nothing)
     pool_free();
 }
 
-TEST(a_core_without_memory_is_refused_and_leaks_nothing)
+TEST(core_creation_fails_cleanly_without_memory)
 {
     gp_core_config config = gp_core_config_default();
     gp_core_slot_config plan[1] = { { .threads = 1 } };
@@ -1049,7 +1055,7 @@ static void replace(uint8_t client, uint64_t lease, uint32_t slot, uint32_t inca
                          .reason = "task 12 did not end" });
 }
 
-TEST(a_client_can_have_a_worker_of_its_lease_replaced)
+TEST(client_can_replace_a_worker_of_its_lease)
 {
     REQUIRE(pool_held(2));
     replace(1, 1, 1, 1);
@@ -1070,24 +1076,24 @@ TEST(a_client_can_have_a_worker_of_its_lease_replaced)
     pool_free();
 }
 
-TEST(nobody_can_have_another_s_worker_replaced_nor_an_incarnation_that_is_gone)
+TEST(client_cannot_replace_other_workers_or_incarnations)
 {
     REQUIRE(pool_held(2));
     connect(2);
-    replace(2, 1, 1, 1); /* not its lease */
+    replace(2, 1, 1, 1); /* lease of another session */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
-    replace(1, 1, 1, 2); /* a process that is not there yet */
+    replace(1, 1, 1, 2); /* incarnation that does not exist yet */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     replace(1, 7, 1, 1); /* no such lease */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     CHECK(find(GP_CORE_KILL) == NULL);
     replace(1, 1, 1, 1);
-    replace(1, 1, 1, 1); /* it is being killed already */
+    replace(1, 1, 1, 1); /* already being killed */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     pool_free();
 }
 
-TEST(a_pool_with_background_jobs_is_not_idle)
+TEST(pool_with_background_jobs_is_not_idle)
 {
     gp_core_event shutdown = { .kind = GP_CORE_EVENT_SHUTDOWN, .session = session(2), .when_idle = true };
     gp_core_event jobs = { .kind = GP_CORE_EVENT_JOBS, .holds = true };
@@ -1121,7 +1127,7 @@ static void claim(uint8_t client, uint64_t lease, const gp_core_claim *of)
                          .claim = of });
 }
 
-TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
+TEST(lease_survives_the_loss_of_all_workers_and_the_scheduler)
 {
     gp_core_claim of = { .token = session(77), .min = 2, .member_count = 2 };
 
@@ -1137,7 +1143,7 @@ TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
     uint32_t generation = find(GP_CORE_GRANT)->generation;
 
     CHECK(generation > 3);
-    claim(2, 10, &of); /* somebody else, for the same workers */
+    claim(2, 10, &of); /* another client claims the same workers */
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     acked(0, 9, generation);
@@ -1145,15 +1151,17 @@ TEST(a_lease_whose_workers_all_died_with_the_scheduler_goes_on_with_others)
     REQUIRE(find(GP_CORE_LEASE_GRANT) != NULL);
     CHECK_INT(9, find(GP_CORE_LEASE_GRANT)->lease);
     of_client(GP_CORE_EVENT_LEASE_RELEASE, 1, 9);
-    claim(1, 9, &of); /* it has ended: an id is never used again */
+    claim(1, 9, &of); /* the lease has ended, and ids are never reused */
     REQUIRE(find(GP_CORE_ERROR) != NULL);
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     pool_free();
 }
 
-enum { FOUND = 4000, HOLDER = 812 }; /* incarnation of adopted workers; pid of a client */
+/* FOUND: incarnation of adopted workers; HOLDER: pid of a client */
+enum { FOUND = 4000, HOLDER = 812 };
 
-/* The scheduler before died and left `workers` workers, which have not reported. */
+/* Create a pool whose previous scheduler crashed and left `workers` workers, which have not
+ * reported. */
 static bool pool_found(uint32_t workers)
 {
     if (!pool_make(GP_CORE_CPU, workers))
@@ -1165,7 +1173,7 @@ static bool pool_found(uint32_t workers)
     return count_of(GP_CORE_SPAWN) == 0;
 }
 
-/* It serves lease 9 in generation 3, for that process. */
+/* Report that a worker serves a lease in generation 3, held by process `pid`. */
 static void reports(uint32_t slot, uint64_t lease, int32_t pid)
 {
     gp_core_event event = of_worker(GP_CORE_EVENT_WORKER_READY, slot);
@@ -1188,7 +1196,7 @@ static gp_core_claim claim_of(uint32_t members)
     return of;
 }
 
-/* With signs of life. */
+/* Advance the time while all workers send heartbeats. */
 static void beats_for(int64_t ms, uint32_t workers)
 {
     for (int64_t end = now + ms; now < end;) {
@@ -1198,7 +1206,7 @@ static void beats_for(int64_t ms, uint32_t workers)
     }
 }
 
-TEST(a_worker_that_does_not_report_to_the_next_scheduler_is_replaced_when_the_time_of_reports_is_over)
+TEST(worker_that_misses_the_report_period_is_replaced)
 {
     REQUIRE(pool_found(2));
     reports(0, 0, 0);
@@ -1218,7 +1226,7 @@ TEST(a_worker_that_does_not_report_to_the_next_scheduler_is_replaced_when_the_ti
     pool_free();
 }
 
-TEST(a_lease_is_kept_for_a_client_that_lives_and_looks_late_and_goes_on_in_its_generation)
+TEST(lease_is_kept_for_a_live_client_that_claims_late)
 {
     gp_core_claim of = claim_of(2);
 
@@ -1245,7 +1253,7 @@ TEST(a_lease_is_kept_for_a_client_that_lives_and_looks_late_and_goes_on_in_its_g
     pool_free();
 }
 
-TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_and_nobody_else_is_delayed)
+TEST(slot_of_a_lost_worker_is_briefly_reserved_for_its_client)
 {
     gp_core_slot_config plan[2] = { { .threads = 1 }, { .threads = 1 } };
     gp_core_claim of = claim_of(2);
@@ -1275,7 +1283,8 @@ TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_a
     pool_free();
 
     REQUIRE(
-        pool_make(GP_CORE_CPU, 1)); /* two schedulers died, one after the other: its replacement is as good */
+        /* two schedulers crashed in succession: the replacement is equally suitable */
+        pool_make(GP_CORE_CPU, 1));
     say((gp_core_event){ .kind = GP_CORE_EVENT_WORKER_FOUND,
                          .slot = 0,
                          .incarnation = FOUND + 1,
@@ -1292,14 +1301,14 @@ TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_a
     CHECK_INT(1, count_of(GP_CORE_GRANT));
     pool_free();
 
-    REQUIRE(pool_make(GP_CORE_CPU, 1)); /* nobody comes */
+    REQUIRE(pool_make(GP_CORE_CPU, 1)); /* no client claims the worker */
     say((gp_core_event){ .kind = GP_CORE_EVENT_TICK });
     spawned(0, 5000);
     ready(0);
     connect(2);
     ask(2, 1, 1);
     CHECK(find(GP_CORE_GRANT) == NULL);
-    CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* so short a wait is not reported */
+    CHECK(find(GP_CORE_LEASE_WAIT) == NULL); /* a short wait is not reported */
     wait_ms(core->config.keep_ms - 1);
     say((gp_core_event){
         .kind = GP_CORE_EVENT_RESIZE, .session = session(2), .plan = plan, .plan_count = 2 });
@@ -1312,7 +1321,7 @@ TEST(a_worker_that_died_with_the_scheduler_is_kept_for_its_client_for_a_moment_a
     pool_follows = 0;
 }
 
-TEST(a_client_that_asks_for_a_lease_has_none_to_claim_and_one_that_never_came_to_the_workers_knows_of_none)
+TEST(client_that_requests_a_lease_gives_up_its_claim)
 {
     gp_core_claim of = claim_of(2);
 
@@ -1333,12 +1342,12 @@ TEST(a_client_that_asks_for_a_lease_has_none_to_claim_and_one_that_never_came_to
     reports(1, 9, HOLDER);
     beats_for(3000, 2);
     connect(1);
-    ask(1, 2, 2); /* later */
+    ask(1, 2, 2); /* after the report period */
     CHECK_INT(2, count_of(GP_CORE_REVOKE));
     pool_free();
 
     REQUIRE(pool_found(2));
-    reports(0, 9, 0); /* its client had come to the other one only */
+    reports(0, 9, 0); /* the client had attached to the other worker only */
     reports(1, 9, HOLDER);
     beats_for(3000, 2);
     CHECK(core->slots[0].claim == 9);
@@ -1348,14 +1357,14 @@ TEST(a_client_that_asks_for_a_lease_has_none_to_claim_and_one_that_never_came_to
     pool_free();
 }
 
-TEST(a_lease_that_nobody_claims_is_revoked_when_its_client_is_dead)
+TEST(unclaimed_lease_is_revoked_when_its_client_exits)
 {
     REQUIRE(pool_found(2));
     reports(0, 9, HOLDER);
     reports(1, 9, HOLDER);
     beats_for(3000, 2);
     say(of_worker(GP_CORE_EVENT_WORKER_UNHELD, 0));
-    CHECK_INT(2, count_of(GP_CORE_REVOKE)); /* the other one was told of the same process */
+    CHECK_INT(2, count_of(GP_CORE_REVOKE)); /* both workers named the same process */
     CHECK_INT(9, find(GP_CORE_REVOKE)->lease);
     say(of_worker(GP_CORE_EVENT_WORKER_UNHELD, 1));
     CHECK_INT(0, count_of(GP_CORE_REVOKE));
@@ -1366,14 +1375,14 @@ TEST(a_lease_that_nobody_claims_is_revoked_when_its_client_is_dead)
     CHECK_INT(2, count_of(GP_CORE_GRANT));
     pool_free();
 
-    REQUIRE(pool_found(1)); /* dead before the workers reported */
+    REQUIRE(pool_found(1)); /* the holder exited before the workers reported */
     reports(0, 9, 0);
     wait_ms(core->config.adopt_ms);
     REQUIRE(find(GP_CORE_REVOKE) != NULL);
     pool_free();
 }
 
-TEST(a_late_claim_of_which_a_member_died_is_formed_anew_and_one_that_is_refused_frees_the_others)
+TEST(late_claims_with_a_lost_member_form_again_or_are_refused)
 {
     gp_core_claim of = claim_of(2);
 
@@ -1399,7 +1408,7 @@ TEST(a_late_claim_of_which_a_member_died_is_formed_anew_and_one_that_is_refused_
     spawned(1, 5000);
     ready(1);
     connect(2);
-    ask(2, 1, 1); /* the replacement is nobody's */
+    ask(2, 1, 1); /* the replacement has no lease */
     REQUIRE(find(GP_CORE_GRANT) != NULL);
     connect(1);
     claim(1, 9, &of);
@@ -1410,7 +1419,7 @@ TEST(a_late_claim_of_which_a_member_died_is_formed_anew_and_one_that_is_refused_
     pool_free();
 }
 
-TEST(fewer_named_devices_than_the_lease_needs_at_least_are_refused_not_waited_for)
+TEST(requests_with_too_few_named_devices_are_refused)
 {
     gp_core_wish wish = { .devices = "1,1", .floor = 2 };
 
@@ -1423,7 +1432,7 @@ TEST(fewer_named_devices_than_the_lease_needs_at_least_are_refused_not_waited_fo
     pool_free();
 }
 
-TEST(a_claim_of_a_worker_that_lives_and_served_no_such_lease_is_refused)
+TEST(claims_contradicted_by_a_live_worker_are_refused)
 {
     gp_core_claim of = { .token = session(77), .min = 1, .member_count = 1 };
 
@@ -1438,7 +1447,10 @@ TEST(a_claim_of_a_worker_that_lives_and_served_no_such_lease_is_refused)
 
 /* ---- elastic leases (resize.c) ---- */
 
-/* A pool of which client 1 holds the first `held` workers as lease 1, and goes on with `floor` of them. */
+/* Create a pool in which client 1 holds the first `held` workers as elastic lease 1.
+ *   workers  size of the pool
+ *   most     maximum members of the lease
+ *   floor    minimum members of the lease */
 static bool pool_elastic(uint32_t workers, uint32_t held, uint32_t most, uint32_t floor)
 {
     gp_core_wish wish = {
@@ -1475,7 +1487,7 @@ static void form(uint8_t client, uint32_t generation)
                          .joining = UINT64_MAX });
 }
 
-TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_own)
+TEST(elastic_lease_continues_at_once_after_a_worker_failure)
 {
     REQUIRE(pool_elastic(3, 3, 3, 1));
     died(1, 9);
@@ -1490,12 +1502,12 @@ TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_
     CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->member_count);
     CHECK_INT(2, find(GP_CORE_LEASE_GRANT)->members[1].slot);
     ask(2, 1, 1);
-    ready(1); /* the replacement: not for client 2, who waits */
+    ready(1); /* the replacement belongs to lease 1, not to client 2, which waits */
     REQUIRE(count_of(GP_CORE_GRANT) == 1);
     CHECK_INT(1, find(GP_CORE_GRANT)->slot);
     CHECK_INT(1, find(GP_CORE_GRANT)->lease);
     CHECK_INT(2, find(GP_CORE_GRANT)->generation);
-    CHECK_INT(1, find(GP_CORE_GRANT)->member_count); /* alone: it prepares */
+    CHECK_INT(1, find(GP_CORE_GRANT)->member_count); /* granted alone, to prepare */
     CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
     acked(1, 1, 2);
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
@@ -1504,14 +1516,14 @@ TEST(when_a_member_dies_an_elastic_lease_goes_on_at_once_and_the_slot_stays_its_
     CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->members[0].slot);
     CHECK(!find(GP_CORE_LEASE_CHANGE)->asked);
     wait_ms(50);
-    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* told once */
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* notified only once */
     form(1, 2);
     CHECK_INT(3, count_of(GP_CORE_GRANT));
     CHECK_INT(3, find(GP_CORE_GRANT)->generation);
     pool_free();
 }
 
-TEST(an_elastic_lease_waits_for_a_replacement_when_too_few_live)
+TEST(elastic_lease_below_its_minimum_waits_for_a_replacement)
 {
     REQUIRE(pool_elastic(2, 2, 2, 2));
     died(1, 9);
@@ -1521,7 +1533,7 @@ TEST(an_elastic_lease_waits_for_a_replacement_when_too_few_live)
     pool_free();
 }
 
-TEST(who_dies_before_the_others_have_acknowledged_is_left_out_as_well)
+TEST(second_failure_before_acknowledgement_also_excludes_the_worker)
 {
     REQUIRE(pool_elastic(3, 3, 3, 1));
     died(1, 9);
@@ -1529,18 +1541,18 @@ TEST(who_dies_before_the_others_have_acknowledged_is_left_out_as_well)
     died(2, 9);
     REQUIRE(count_of(GP_CORE_GRANT) == 1);
     CHECK_INT(3, find(GP_CORE_GRANT)->generation);
-    acked(0, 1, 2); /* of the one before: void */
+    acked(0, 1, 2); /* acknowledgement of the previous generation: ignored */
     CHECK(find(GP_CORE_LEASE_GRANT) == NULL);
     acked(0, 1, 3);
     CHECK(find(GP_CORE_LEASE_GRANT) != NULL);
-    died(0, 9); /* nobody is left: whoever comes first */
+    died(0, 9); /* no member is left: the first ready worker forms the group */
     ready(2);
     REQUIRE(count_of(GP_CORE_GRANT) == 1);
     CHECK_INT(2, find(GP_CORE_GRANT)->slot);
     pool_free();
 }
 
-TEST(the_death_of_a_replacement_that_has_not_joined_is_no_affair_of_the_formation)
+TEST(failure_of_an_unjoined_replacement_keeps_the_formation)
 {
     REQUIRE(pool_elastic(2, 2, 2, 1));
     died(1, 9);
@@ -1550,11 +1562,11 @@ TEST(the_death_of_a_replacement_that_has_not_joined_is_no_affair_of_the_formatio
     died(1, 9);
     CHECK_INT(0, count_of(GP_CORE_WORKER_LOST) + count_of(GP_CORE_PEER_LOST));
     CHECK(core->leases[0].phase == GP_CORE_HELD);
-    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->workers); /* what was offered is gone */
+    CHECK_INT(1, find(GP_CORE_LEASE_CHANGE)->workers); /* the previous offer is void */
     pool_free();
 }
 
-TEST(workers_that_are_let_go_go_to_who_waits)
+TEST(released_workers_serve_the_next_request)
 {
     REQUIRE(pool_elastic(3, 3, 3, 1));
     ask(2, 1, 1);
@@ -1562,7 +1574,7 @@ TEST(workers_that_are_let_go_go_to_who_waits)
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL && find(GP_CORE_OK) != NULL);
     CHECK_INT(2, find(GP_CORE_LEASE_CHANGE)->workers);
     CHECK(find(GP_CORE_LEASE_CHANGE)->asked);
-    CHECK_INT(0, count_of(GP_CORE_REVOKE)); /* it is still in use */
+    CHECK_INT(0, count_of(GP_CORE_REVOKE)); /* the worker is still in use */
     form(1, 1);
     CHECK_INT(1, count_of(GP_CORE_REVOKE));
     CHECK_INT(2, find(GP_CORE_REVOKE)->slot);
@@ -1573,26 +1585,26 @@ TEST(workers_that_are_let_go_go_to_who_waits)
     pool_free();
 }
 
-TEST(free_workers_are_offered_when_nobody_waits_and_never_above_what_is_wanted)
+TEST(free_workers_are_offered_to_elastic_leases_up_to_their_maximum)
 {
     REQUIRE(pool_elastic(4, 1, 3, 1));
     ask(2, 4, 4);
     wait_ms(1);
-    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* another one waits for them */
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* another client waits for the free workers */
     CHECK_INT(1, core->leases[0].members);
     of_client(GP_CORE_EVENT_LEASE_LEAVE, 2, 0);
     CHECK_INT(2, count_of(GP_CORE_GRANT));
     acked(1, 1, 1);
-    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* both are one change */
+    CHECK(find(GP_CORE_LEASE_CHANGE) == NULL); /* both workers are reported as one change */
     acked(2, 1, 1);
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
     CHECK_INT(3, find(GP_CORE_LEASE_CHANGE)->workers);
     CHECK_INT(2, find(GP_CORE_LEASE_CHANGE)->member_count);
-    ask(2, 2, 2); /* too late for these: they prepare */
+    ask(2, 2, 2); /* too late for these workers: they already prepare */
     CHECK_INT(0, count_of(GP_CORE_REVOKE));
-    form(1, 7); /* of another generation */
+    form(1, 7); /* another generation */
     CHECK_INT(0, count_of(GP_CORE_GRANT));
-    form(2, 2); /* not its lease */
+    form(2, 2); /* lease of another session */
     CHECK_INT(GP_ESTALE, find(GP_CORE_ERROR)->status);
     form(1, 1);
     CHECK_INT(3, count_of(GP_CORE_GRANT));
@@ -1611,26 +1623,26 @@ static void form_with(uint64_t joining)
                          .joining = joining });
 }
 
-TEST(who_has_not_prepared_is_in_no_formation_and_is_told_again_in_the_next)
+TEST(unprepared_workers_join_no_formation_and_are_invited_again)
 {
     REQUIRE(pool_elastic(4, 2, 4, 1));
     wait_ms(1);
     acked(2, 1, 1);
     acked(3, 1, 1);
     CHECK_INT(4, find(GP_CORE_LEASE_CHANGE)->workers);
-    form_with(1 << 2); /* worker 4 prepares yet */
+    form_with(1 << 2); /* worker 4 is still preparing */
     REQUIRE(count_of(GP_CORE_GRANT) == 3);
     CHECK_INT(3, find(GP_CORE_GRANT)->member_count);
     for (uint32_t s = 0; s < 3; s++)
         acked(s, 1, 2);
     CHECK_INT(3, find(GP_CORE_LEASE_GRANT)->member_count);
-    REQUIRE(count_of(GP_CORE_GRANT) == 1); /* alone again, of the generation that is now */
+    REQUIRE(count_of(GP_CORE_GRANT) == 1); /* granted alone again, in the present generation */
     CHECK_INT(3, find(GP_CORE_GRANT)->slot);
     CHECK_INT(2, find(GP_CORE_GRANT)->generation);
     core->config.beat_ms = 0;
-    wait_ms(60000); /* it may take its time */
+    wait_ms(60000); /* preparation has no time limit */
     CHECK_INT(0, count_of(GP_CORE_KILL));
-    acked(3, 1, 1); /* of the one before: void */
+    acked(3, 1, 1); /* acknowledgement of the previous generation: ignored */
     CHECK(find(GP_CORE_LEASE_CHANGE) == NULL);
     acked(3, 1, 2);
     REQUIRE(find(GP_CORE_LEASE_CHANGE) != NULL);
@@ -1638,7 +1650,7 @@ TEST(who_has_not_prepared_is_in_no_formation_and_is_told_again_in_the_next)
     pool_free();
 }
 
-TEST(a_death_while_others_prepare_forms_the_next_generation_without_them)
+TEST(worker_failure_forms_a_generation_without_preparing_workers)
 {
     REQUIRE(pool_elastic(4, 2, 4, 1));
     wait_ms(1);
@@ -1649,9 +1661,9 @@ TEST(a_death_while_others_prepare_forms_the_next_generation_without_them)
     CHECK_INT(1, find(GP_CORE_GRANT)->slot);
     acked(1, 1, 2);
     CHECK_INT(1, find(GP_CORE_LEASE_GRANT)->member_count);
-    CHECK_INT(2, count_of(GP_CORE_GRANT)); /* those who prepare, each alone */
+    CHECK_INT(2, count_of(GP_CORE_GRANT)); /* the preparing workers, each alone */
     pool_free();
-    /* Where too few would be left they are in it. */
+    /* Too few members would remain, so the preparing worker joins. */
     REQUIRE(pool_elastic(3, 2, 3, 2));
     wait_ms(1);
     acked(2, 1, 1);
@@ -1661,7 +1673,7 @@ TEST(a_death_while_others_prepare_forms_the_next_generation_without_them)
     pool_free();
 }
 
-TEST(who_prepares_is_let_go_when_fewer_are_wanted_and_when_the_lease_ends)
+TEST(preparing_workers_are_released_with_a_smaller_size_or_lease_end)
 {
     REQUIRE(pool_elastic(4, 2, 4, 1));
     wait_ms(1);
@@ -1678,7 +1690,7 @@ TEST(who_prepares_is_let_go_when_fewer_are_wanted_and_when_the_lease_ends)
     pool_free();
 }
 
-TEST(a_slot_that_is_not_wanted_any_more_is_let_go_when_the_formation_stands)
+TEST(surplus_slot_is_released_after_the_formation)
 {
     REQUIRE(pool_elastic(3, 3, 3, 1));
     died(2, 9);
@@ -1694,7 +1706,7 @@ TEST(a_slot_that_is_not_wanted_any_more_is_let_go_when_the_formation_stands)
     pool_free();
 }
 
-TEST(a_size_that_cannot_be_is_refused_in_words)
+TEST(impossible_sizes_are_refused_with_a_message)
 {
     REQUIRE(pool_elastic(3, 3, 3, 2));
     resize_lease(2, 1, 1);
@@ -1713,7 +1725,7 @@ TEST(a_size_that_cannot_be_is_refused_in_words)
     pool_free();
 }
 
-TEST(a_member_that_cannot_be_replaced_is_let_go_and_the_formation_stays)
+TEST(irreplaceable_member_is_released_and_the_formation_remains)
 {
     REQUIRE(pool_elastic(2, 2, 2, 1));
     died(1, 9);

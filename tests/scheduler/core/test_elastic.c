@@ -1,9 +1,10 @@
-/* test_elastic.c -- one training against the scheduler's core: reform.c decides for it, resize.c and group.c for its lease,
- * invented workers die and come back, somebody else resizes it, and messages arrive in any order that links allow.
+/* Test one training against the scheduler core: reform.c controls the training, resize.c and
+ * group.c its lease. Simulated workers fail and return, another client resizes the lease, and
+ * messages arrive in any order that the links allow.
  *
- * Promises, checked at every step of the training: its group is one formation of the lease, no other lease has a worker of
- * it, its state is never older than a step that was told, it never waits for a worker that has not prepared, and in the
- * end it has all the workers that there are. */
+ * Checked at each training step: the group equals one formation of the lease, no other lease has
+ * its workers, the state is never older than a reported step, and the group never waits for an
+ * unprepared worker. Finally the training has all workers. */
 #include "client/train/reform.h"
 #include "scheduler/core/core_parts.h"
 #include "tests/gp_test.h"
@@ -12,10 +13,10 @@ enum { SLOTS = 4, QUEUE = 512, CHAOS = 400, CALM = 6000 };
 
 typedef struct process {
     bool alive;
-    uint32_t incarnation, generation; /* of lease 1; 0 = it serves none */
-    uint32_t begun;                   /* generation whose train_begin it has; 0 = none */
+    uint32_t incarnation, generation; /* generation of lease 1; 0: none */
+    uint32_t begun;                   /* generation of the received train_begin; 0: none */
     bool ready, pause, prepared;
-    int64_t state; /* step of the state it has; -1 = none */
+    int64_t state; /* step of the worker's state; -1: no state */
 } process;
 
 typedef enum letter_kind { TO_CORE, FROM_CORE, TO_WORKER, FROM_WORKER } letter_kind;
@@ -23,7 +24,7 @@ typedef enum letter_kind { TO_CORE, FROM_CORE, TO_WORKER, FROM_WORKER } letter_k
 typedef struct letter {
     letter_kind kind;
     gp_core_event event;   /* to the core */
-    gp_core_action action; /* from it to client or worker */
+    gp_core_action action; /* from the core to a client or worker */
     reform_event said;     /* to the client */
     uint32_t slot, incarnation, generation;
 } letter;
@@ -33,7 +34,8 @@ typedef struct link {
     uint32_t first, count;
 } link;
 
-/* One link each way of each pair: 0 client and core, 1.. core and workers, then workers and client. */
+/* A link per direction and pair: client and core, core and each worker, each worker and
+ * client. */
 enum {
     CLIENT_CORE,
     CORE_CLIENT,
@@ -53,17 +55,19 @@ typedef struct world {
     link links[LINKS];
     reform r;
     bool alarm, failed;
-    gp_core_action granted; /* the last grant that came, and the one that is attached to */
+    /* granted: last grant received; group: grant that the client is attached to */
+    gp_core_action granted;
     gp_core_action group;
     bool regranted, begin_due;
-    uint32_t lost; /* slot + 1 of the first member that was told lost since */
+    uint32_t lost; /* slot + 1 of the first member reported lost since then; 0: none */
     bool lost_told;
     uint32_t change;
     bool change_asked;
-    gp_core_action changed;   /* that told it: who would join */
-    uint64_t asked, prepared; /* of them, by slot */
-    uint32_t named[SLOTS];    /* incarnation of who was named in the last lease_form */
-    int64_t told;             /* step */
+    gp_core_action changed; /* notification with the joining workers */
+    /* masks of joining workers that were asked to prepare, and that are prepared */
+    uint64_t asked, prepared;
+    uint32_t named[SLOTS]; /* incarnations of the workers named in the last lease_form */
+    int64_t told;          /* last reported step */
     uint32_t kills, regroups;
 } world;
 
@@ -116,7 +120,7 @@ static uint32_t rank_in(const gp_core_action *group, uint32_t slot)
     return rank;
 }
 
-/* What it was in ends; its state stays. */
+/* End the worker's part in the group. The worker keeps the state. */
 static void worker_ends(world *w, uint32_t slot, reform_end end)
 {
     process *p = &w->processes[slot];
@@ -135,7 +139,7 @@ static void worker_hears(world *w, const letter *l)
 
     if (!p->alive || p->incarnation != l->incarnation)
         return;
-    if (l->kind == TO_WORKER) { /* of the client */
+    if (l->kind == TO_WORKER) { /* from the client */
         if (l->generation != p->generation)
             return; /* refused */
         if (l->said.kind == REFORM_CHANGE) {
@@ -261,7 +265,8 @@ static void client_watches(world *w)
     if (w->regranted && !w->r.granted && !w->begin_due)
         client_does(w, &(reform_event){ .kind = REFORM_GRANT, .workers = w->granted.member_count });
     if (w->change != 0 && !w->regranted) {
-        for (uint32_t s = 0; s < SLOTS; s++) /* links to those that are named no more are closed */
+        /* close the links to workers that are no longer named */
+        for (uint32_t s = 0; s < SLOTS; s++)
             if ((w->asked & ~newcomers(w)) >> s & 1)
                 w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
         w->asked &= newcomers(w);
@@ -278,7 +283,7 @@ static void client_watches(world *w)
     w->lost = 0;
     w->asked = w->prepared = 0;
     w->group = w->granted;
-    for (uint32_t s = 0; s < SLOTS; s++) /* its old links are closed */
+    for (uint32_t s = 0; s < SLOTS; s++) /* close the old links */
         w->links[WORKER_CLIENT + s].count = w->links[CLIENT_WORKER + s].count = 0;
     client_does(w, &(reform_event){ .kind = REFORM_ATTACHED, .workers = w->group.member_count });
     for (uint32_t rank = 0; rank < w->group.member_count; rank++)
@@ -356,7 +361,8 @@ static void core_hears(world *w, const gp_core_event *event)
 
 /* ---- what happens ---- */
 
-/* The ranks of the group, if all are in it; they agree on the furthest state, which no step that was told is beyond. */
+/* Return whether all ranks are in the group. They agree on the furthest state, which must not be
+ * older than a reported step. */
 static bool group_meets(world *w, bool *pauses)
 {
     int64_t furthest = 0;
@@ -377,7 +383,7 @@ static bool group_meets(world *w, bool *pauses)
 
         if (w->processes[slot].ready)
             continue;
-        /* But for the successor of one that died since it was named. */
+        /* Except the successor of a worker that exited after it was named. */
         if (w->processes[slot].state < 0 && !w->processes[slot].prepared && furthest > 0 &&
             (w->named[slot] == 0 || w->named[slot] == w->processes[slot].incarnation))
             GP_TEST_FAIL("worker %u joined at step %d and had not prepared", slot + 1, (int)furthest);
@@ -412,7 +418,7 @@ static void take_step(world *w)
     }
 }
 
-/* Never the last one that has the state. */
+/* Kill a worker, but never the last one with the state. */
 static void kill_one(world *w)
 {
     uint32_t slot = draw(w, SLOTS), having = 0;
@@ -483,13 +489,13 @@ static void happen(world *w, bool chaos)
         if (w->group.member_count == 0 || !group_meets(w, &pauses)) {
             w->now = gp_core_due(w->core);
             core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_TICK });
-            for (uint32_t s = 0; s < SLOTS; s++) /* they live */
+            for (uint32_t s = 0; s < SLOTS; s++) /* all workers are alive */
                 core_hears(w, &(gp_core_event){ .kind = GP_CORE_EVENT_WORKER_BEAT,
                                                 .slot = s,
                                                 .incarnation = w->core->slots[s].incarnation });
             if (w->alarm && draw(w, 4) == 0) {
                 w->alarm = false;
-                if (w->r.granted) /* the time for the next generation is never over here */
+                if (w->r.granted) /* here, the next generation never times out */
                     client_does(w, &(reform_event){ .kind = REFORM_LATE });
             }
         }
@@ -549,7 +555,7 @@ static void world_run(uint64_t seed)
     gp_free(w);
 }
 
-TEST(whatever_dies_and_whoever_resizes_it_the_training_goes_on_from_where_it_was)
+TEST(training_survives_worker_failures_and_resizes)
 {
     const char *one = getenv("GP_ELASTIC_SEED");
 

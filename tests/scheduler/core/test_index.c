@@ -1,4 +1,5 @@
-/* test_index.c -- an index against a plain array, with hashes that collide, through every size that it comes to. */
+/* Compare the index with a plain array, with colliding hashes, through all sizes up to the
+ * maximum. */
 #include "scheduler/core/index.h"
 
 #include "common/base/rng.h"
@@ -9,7 +10,7 @@ enum { ENTRIES = 3000 };
 static uint64_t keys[ENTRIES + 1];
 static bool there[ENTRIES + 1];
 
-/* Entries of one hash, and hashes side by side: their runs meet and go around the end. */
+/* Hash that produces collisions and adjacent runs, including runs that wrap around the end. */
 static uint64_t hash_of(uint64_t key)
 {
     return key % 50 == 0 ? UINT64_MAX : key / 3;
@@ -34,7 +35,7 @@ static void check_all(const gp_index *index, uint32_t count)
         }
 }
 
-TEST(what_was_added_is_found_and_what_was_removed_is_not)
+TEST(index_finds_added_entries_and_no_removed_ones)
 {
     gp_index index = { .owner = keys, .hash = hash, .is = is };
     uint32_t count = 0, drawn[4];
@@ -45,7 +46,8 @@ TEST(what_was_added_is_found_and_what_was_removed_is_not)
     for (int turn = 0; turn < 40000 && gp_test_failures == 0; turn++) {
         gp_rng_draw(drawn, 7, 0, 0, (uint32_t)turn, 0);
         uint32_t entry = 1 + drawn[0] % ENTRIES;
-        bool grows = drawn[1] % 100 < (turn < 20000 ? 80 : 20); /* to nearly all, then to few */
+        /* up to nearly full, then down to a few entries */
+        bool grows = drawn[1] % 100 < (turn < 20000 ? 80 : 20);
 
         if (grows == there[entry])
             continue;

@@ -1,4 +1,4 @@
-/* test_jobs_core.c -- the jobs' machine, event by event; tests/sim has it under random ones. */
+/* Test the job state machine event by event. tests/sim runs it with random events. */
 #include "scheduler/core/jobs.h"
 
 #include <unistd.h>
@@ -9,10 +9,10 @@ enum { ACTIONS_MAX = 512 };
 
 static gp_jobs *jobs;
 static gp_jobs_action actions[ACTIONS_MAX];
-static gp_jobs_state states[ACTIONS_MAX]; /* of the job, as it was then */
+static gp_jobs_state states[ACTIONS_MAX]; /* state of the job at the time of the action */
 static char texts[ACTIONS_MAX][GP_ERROR_MESSAGE_MAX];
 static uint32_t action_count;
-static uint64_t written; /* the largest number seen */
+static uint64_t written; /* largest action number seen */
 static int64_t now_ms, clock_ms;
 
 static void collect(void *context, const gp_jobs_action *action)
@@ -96,7 +96,7 @@ static uint32_t ended(uint64_t job, uint32_t attempt, gp_jobs_exit kind, int32_t
         .kind = GP_JOBS_EVENT_ENDED, .job = job, .attempt = attempt, .exit = kind, .number = number });
 }
 
-/* The first action of that kind in the last step, or NULL. */
+/* Return the first action with this kind in the last step. NULL: none. */
 static const gp_jobs_action *seen(gp_jobs_action_kind kind)
 {
     for (uint32_t i = 0; i < action_count; i++) {
@@ -118,7 +118,7 @@ static gp_jobs_state state_of(uint64_t job)
     return found == NULL ? GP_JOBS_NONE : found->state;
 }
 
-/* A job that runs. */
+/* Submit a job and advance it until it runs. */
 static void run_one(uint64_t seq)
 {
     submit_as(seq, 0);
@@ -127,7 +127,7 @@ static void run_one(uint64_t seq)
     persisted();
 }
 
-TEST(a_submit_is_acknowledged_when_it_is_durable_and_not_before)
+TEST(submit_is_acknowledged_only_when_durable)
 {
     begin(1);
     submit_as(1, 0);
@@ -144,7 +144,7 @@ TEST(a_submit_is_acknowledged_when_it_is_durable_and_not_before)
     end();
 }
 
-TEST(a_process_does_nothing_before_its_pid_is_durable)
+TEST(process_runs_only_after_its_pid_is_durable)
 {
     begin(1);
     submit_as(1, 0);
@@ -159,7 +159,7 @@ TEST(a_process_does_nothing_before_its_pid_is_durable)
     end();
 }
 
-TEST(an_end_is_told_when_it_is_durable)
+TEST(job_end_is_reported_only_when_durable)
 {
     begin(1);
     run_one(1);
@@ -173,7 +173,7 @@ TEST(an_end_is_told_when_it_is_durable)
     end();
 }
 
-TEST(a_job_that_failed_by_itself_is_not_started_again)
+TEST(failed_job_is_not_restarted)
 {
     begin(1);
     run_one(1);
@@ -185,18 +185,18 @@ TEST(a_job_that_failed_by_itself_is_not_started_again)
     end();
 }
 
-TEST(a_repeated_submit_finds_the_same_job)
+TEST(repeated_submit_finds_the_same_job)
 {
     begin(1);
     submit_as(1, 0);
-    submit_as(1, 0); /* before the first is durable */
+    submit_as(1, 0); /* before the first one is durable */
     CHECK(seen(GP_JOBS_INSERT) == NULL && seen(GP_JOBS_ACCEPTED) == NULL);
     persisted();
     CHECK_INT(GP_JOBS_ACCEPTED, actions[0].kind);
     CHECK_INT(GP_JOBS_ACCEPTED, actions[1].kind);
     CHECK_INT(1, actions[1].id);
     CHECK(actions[1].known);
-    submit_as(1, 0); /* and long after */
+    submit_as(1, 0); /* also long after the job ended */
     REQUIRE(seen(GP_JOBS_ACCEPTED) != NULL);
     CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
     submit_as(2, 0);
@@ -205,7 +205,7 @@ TEST(a_repeated_submit_finds_the_same_job)
     end();
 }
 
-TEST(higher_priority_begins_first_and_equal_ones_in_order)
+TEST(jobs_start_by_priority_then_by_age)
 {
     uint64_t order[4];
 
@@ -228,7 +228,7 @@ TEST(higher_priority_begins_first_and_equal_ones_in_order)
     end();
 }
 
-TEST(no_more_run_at_once_than_the_pool_has_workers)
+TEST(running_jobs_do_not_exceed_the_number_of_workers)
 {
     begin(2);
     for (uint64_t seq = 1; seq <= 5; seq++)
@@ -245,7 +245,7 @@ TEST(no_more_run_at_once_than_the_pool_has_workers)
     end();
 }
 
-TEST(a_queued_job_is_canceled_without_ever_beginning)
+TEST(canceled_queued_job_never_starts)
 {
     begin(1);
     submit_as(1, 0);
@@ -257,7 +257,7 @@ TEST(a_queued_job_is_canceled_without_ever_beginning)
     REQUIRE(seen(GP_JOBS_CANCELING) != NULL);
     CHECK_INT(1, seen(GP_JOBS_CANCELING)->count);
     CHECK_INT(GP_JOBS_CANCELED, state_of(2));
-    cancel(2); /* again: nothing left to do, and no error */
+    cancel(2); /* a second cancel finds nothing to do and is no error */
     REQUIRE(seen(GP_JOBS_CANCELING) != NULL);
     CHECK_INT(0, seen(GP_JOBS_CANCELING)->count);
     cancel(77);
@@ -265,12 +265,12 @@ TEST(a_queued_job_is_canceled_without_ever_beginning)
     end();
 }
 
-TEST(a_running_job_is_told_to_end_and_killed_when_it_does_not)
+TEST(canceled_running_job_is_terminated_then_killed)
 {
     begin(1);
     run_one(1);
     cancel(1);
-    CHECK(seen(GP_JOBS_TERM) == NULL); /* not before it is durable */
+    CHECK(seen(GP_JOBS_TERM) == NULL); /* not before the cancel is durable */
     persisted();
     CHECK(seen(GP_JOBS_TERM) != NULL);
     CHECK_INT(GP_JOBS_STOPPING, state_of(1));
@@ -285,7 +285,7 @@ TEST(a_running_job_is_told_to_end_and_killed_when_it_does_not)
     end();
 }
 
-TEST(a_job_that_finished_before_the_cancel_reached_it_is_done)
+TEST(job_that_finishes_before_a_cancel_is_done)
 {
     begin(1);
     run_one(1);
@@ -297,14 +297,14 @@ TEST(a_job_that_finished_before_the_cancel_reached_it_is_done)
     end();
 }
 
-TEST(a_job_canceled_at_the_gate_never_goes)
+TEST(job_canceled_at_the_gate_never_runs)
 {
     begin(1);
     submit_as(1, 0);
     persisted();
     cancel(1);
     CHECK(seen(GP_JOBS_DROP) != NULL);
-    spawned(1, 1); /* the spawn was under way */
+    spawned(1, 1); /* the spawn was already in progress */
     CHECK(seen(GP_JOBS_DROP) != NULL);
     persisted();
     CHECK(seen(GP_JOBS_GO) == NULL);
@@ -312,7 +312,7 @@ TEST(a_job_canceled_at_the_gate_never_goes)
     end();
 }
 
-/* A row as an earlier scheduler left it. */
+/* Return a row as an earlier scheduler left it. */
 static gp_jobs_job row_of(uint64_t id, gp_jobs_state state, uint32_t attempts)
 {
     return (gp_jobs_job){ .id = id,
@@ -330,7 +330,7 @@ static void load(gp_jobs_job row)
     CHECK_STATUS(GP_OK, gp_jobs_load(jobs, &row, &err));
 }
 
-TEST(what_ended_with_its_scheduler_is_started_again_three_times_at_most)
+TEST(job_lost_with_its_scheduler_runs_at_most_three_times)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
@@ -349,12 +349,12 @@ TEST(what_ended_with_its_scheduler_is_started_again_three_times_at_most)
     ended(2, 3, GP_JOBS_EXIT_UNKNOWN, 0);
     CHECK_INT(GP_JOBS_LOST, state_of(2));
     CHECK_CONTAINS(gp_jobs_find(jobs, 2)->reason, "3 attempts");
-    ended(3, 1, GP_JOBS_EXIT_CODE, 1); /* its record says why: it failed by itself */
+    ended(3, 1, GP_JOBS_EXIT_CODE, 1); /* the exit record shows that the job failed by itself */
     CHECK_INT(GP_JOBS_FAILED, state_of(3));
     end();
 }
 
-TEST(an_adopted_job_is_watched_and_not_started_again)
+TEST(adopted_job_is_not_restarted)
 {
     begin(1);
     gp_jobs_free(jobs);
@@ -372,11 +372,11 @@ TEST(an_adopted_job_is_watched_and_not_started_again)
                           .exit = GP_JOBS_EXIT_CODE,
                           .number = 1,
                           .pool_lost = true });
-    CHECK_INT(GP_JOBS_QUEUED, state_of(5)); /* its pool was gone: not its own fault */
+    CHECK_INT(GP_JOBS_QUEUED, state_of(5)); /* the pool was gone, so the job is not at fault */
     end();
 }
 
-TEST(ids_are_never_used_again)
+TEST(job_ids_are_never_reused)
 {
     begin_with(gp_jobs_config_default());
     load(row_of(4, GP_JOBS_DONE, 1));
@@ -386,7 +386,7 @@ TEST(ids_are_never_used_again)
     end();
 }
 
-TEST(rows_that_make_no_sense_are_refused)
+TEST(invalid_rows_are_refused)
 {
     gp_jobs_job row = row_of(4, GP_JOBS_STARTING, 1);
     gp_error err;
@@ -399,7 +399,7 @@ TEST(rows_that_make_no_sense_are_refused)
     end();
 }
 
-TEST(when_the_journal_fails_everything_is_refused_in_words)
+TEST(journal_failure_refuses_all_requests_with_the_reason)
 {
     begin(1);
     run_one(1);
@@ -416,14 +416,14 @@ TEST(when_the_journal_fails_everything_is_refused_in_words)
     submit_as(3, 0);
     CHECK_CONTAINS(text_of(seen(GP_JOBS_ERROR)), "the disk is full");
     CHECK_INT(1, action_count);
-    CHECK(gp_jobs_busy(jobs)); /* what runs goes on */
+    CHECK(gp_jobs_busy(jobs)); /* the running job continues */
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     CHECK(!gp_jobs_busy(jobs));
     CHECK_INT(GP_JOBS_RUNNING, gp_jobs_find(jobs, 1)->durable);
     end();
 }
 
-TEST(a_job_at_the_gate_when_the_journal_fails_is_dropped)
+TEST(journal_failure_drops_jobs_at_the_gate)
 {
     begin(1);
     submit_as(1, 0);
@@ -436,12 +436,12 @@ TEST(a_job_at_the_gate_when_the_journal_fails_is_dropped)
     end();
 }
 
-TEST(the_end_of_the_pool_stops_what_runs_and_queues_it_again)
+TEST(pool_shutdown_stops_and_requeues_running_jobs)
 {
     begin(2);
     run_one(1);
     submit_as(2, 0);
-    persisted(); /* 2 is being spawned */
+    persisted(); /* job 2 is being spawned */
     submit_as(3, 0);
     persisted();
     step((gp_jobs_event){ .kind = GP_JOBS_EVENT_STOP });
@@ -461,7 +461,7 @@ TEST(the_end_of_the_pool_stops_what_runs_and_queues_it_again)
     end();
 }
 
-TEST(holding_lets_what_runs_end_and_begins_no_more)
+TEST(hold_lets_running_jobs_finish_and_starts_no_others)
 {
     begin(1);
     run_one(1);
@@ -476,7 +476,7 @@ TEST(holding_lets_what_runs_end_and_begins_no_more)
     end();
 }
 
-/* Time as it goes by where nobody is stopped. */
+/* Advance the time in steps, as for a scheduler that is not suspended. */
 static void wait_ms(int64_t ms)
 {
     for (; ms > 0; ms -= 500) {
@@ -485,7 +485,7 @@ static void wait_ms(int64_t ms)
     }
 }
 
-TEST(finished_jobs_are_dropped_by_count_and_by_age)
+TEST(finished_jobs_are_deleted_by_count_and_age)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
@@ -510,7 +510,7 @@ TEST(finished_jobs_are_dropped_by_count_and_by_age)
     end();
 }
 
-TEST(a_job_is_kept_for_as_long_as_its_submit_may_be_repeated)
+TEST(job_is_kept_while_its_submit_may_be_repeated)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
@@ -521,12 +521,12 @@ TEST(a_job_is_kept_for_as_long_as_its_submit_may_be_repeated)
     run_one(1);
     ended(1, 1, GP_JOBS_EXIT_CODE, 0);
     persisted();
-    clock_ms += 400ll * 24 * 3600 * 1000; /* the wall clock jumps: it is not asked */
+    clock_ms += 400ll * 24 * 3600 * 1000; /* the wall clock jumps; the monotonic clock decides */
     wait_ms(9000);
     submit_as(1, 0);
     CHECK_INT(1, seen(GP_JOBS_ACCEPTED)->id);
     CHECK(seen(GP_JOBS_ACCEPTED)->known);
-    now_ms += 60000; /* stopped for a minute: what was sent meanwhile is only read now */
+    now_ms += 60000; /* suspended for a minute: messages sent meanwhile are read only now */
     step((gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
     CHECK(gp_jobs_find(jobs, 1) != NULL);
     wait_ms(11000);
@@ -534,7 +534,7 @@ TEST(a_job_is_kept_for_as_long_as_its_submit_may_be_repeated)
     end();
 }
 
-TEST(a_submit_over_the_ceiling_is_refused_and_one_after_the_end_is_not)
+TEST(submits_over_the_limit_are_refused_until_a_job_ends)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
@@ -551,7 +551,7 @@ TEST(a_submit_over_the_ceiling_is_refused_and_one_after_the_end_is_not)
     end();
 }
 
-TEST(twenty_thousand_jobs_are_listed_in_order_both_ways)
+TEST(large_job_lists_are_ordered_in_both_directions)
 {
     gp_jobs_config config = gp_jobs_config_default();
     uint64_t previous = 0;
@@ -585,8 +585,8 @@ static long resident_kib(void)
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* The room for a hundred thousand is there, and only what is used of it takes memory. */
-TEST(a_thousand_remembered_jobs_take_less_than_a_mebibyte)
+/* Memory for 100,000 jobs is reserved, but only used pages count. */
+TEST(thousand_jobs_use_less_than_one_mebibyte)
 {
     gp_jobs_config config = gp_jobs_config_default();
 
@@ -598,7 +598,7 @@ TEST(a_thousand_remembered_jobs_take_less_than_a_mebibyte)
     for (uint64_t id = 1; id <= 1000; id++) {
         gp_jobs_job row = row_of(id, GP_JOBS_DONE, 1);
 
-        for (int i = 0; i < 16; i++) /* each client's is its own */
+        for (int i = 0; i < 16; i++) /* each client has a distinct id */
             row.submitter[i] = (uint8_t)((id * 0x9e3779b97f4a7c15ull) >> (3 * i + 8));
         load(row);
     }
@@ -610,7 +610,7 @@ TEST(a_thousand_remembered_jobs_take_less_than_a_mebibyte)
     end();
 }
 
-TEST(no_allocation_that_fails_leaks)
+TEST(failed_allocations_do_not_leak)
 {
     gp_jobs_config config = gp_jobs_config_default();
     gp_error err;

@@ -17,12 +17,12 @@ typedef enum event_kind { CREATE, UNLINK, WRITE, TRUNCATE, SYNC, SYNC_FOLDER, MA
 typedef struct event {
     event_kind kind;
     uint32_t file, name;
-    size_t at, bytes; /* of WRITE; bytes: of TRUNCATE too */
+    size_t at, bytes; /* data of WRITE; bytes: also the size of TRUNCATE */
     uint8_t *data;
 } event;
 
 typedef struct content {
-    uint8_t *data; /* FILE_BYTES_MAX, zero beyond `bytes` */
+    uint8_t *data; /* FILE_BYTES_MAX bytes, zero beyond `bytes` */
     size_t bytes;
 } content;
 
@@ -33,7 +33,7 @@ static struct {
     int marks;
     event events[DISK_EVENTS_MAX];
     uint32_t count, last_mark;
-    ino_t inodes[FILES_MAX]; /* the youngest that has it counts */
+    ino_t inodes[FILES_MAX]; /* the newest file with an inode number counts */
     uint32_t files;
     char names[NAMES_MAX][40];
     uint32_t name_count;
@@ -70,7 +70,7 @@ static bool watched(const char *path)
     return bytes > 0 && strncmp(path, disk_log.folder, bytes) == 0 && path[bytes] == '/';
 }
 
-/* The file's number + 1; 0: not one of the folder's. */
+/* Return the file number + 1. 0: not a file in the watched folder. */
 static uint32_t file_of(int fd)
 {
     struct stat facts;
@@ -161,7 +161,7 @@ static int sync_recorded(int fd)
     else if (disk_log.folder[0] != '\0' && fstat(fd, &facts) == 0 && facts.st_ino == disk_log.folder_inode)
         event_new(SYNC_FOLDER);
     pthread_mutex_unlock(&disk_log.lock);
-    return 0; /* nobody pulls the plug here */
+    return 0; /* no real sync: power does not fail while the test runs */
 }
 
 /* ---- before the C library ---- */
@@ -290,7 +290,7 @@ bool disk_log_is_mark(uint32_t i)
 
 static struct {
     content files[FILES_MAX], made[FILES_MAX];
-    uint32_t names[NAMES_MAX], made_names[NAMES_MAX]; /* file + 1; 0 = no such file */
+    uint32_t names[NAMES_MAX], made_names[NAMES_MAX]; /* file + 1; 0: no such file */
     uint32_t pending[DISK_PENDING_MAX], pending_count, gone;
 } disk;
 
@@ -313,7 +313,7 @@ static void content_write(content *to, const uint8_t *data, size_t at, size_t by
         to->bytes = at + bytes;
 }
 
-/* sectors: of a write, which of them; all ones = all. */
+/* Apply an event to the disk. sectors: mask of the sectors written; all ones: all sectors. */
 static void apply(content *files, uint32_t *names, const event *e, uint64_t sectors)
 {
     content *file = &files[e->file];
@@ -342,7 +342,7 @@ static void apply(content *files, uint32_t *names, const event *e, uint64_t sect
     }
 }
 
-/* Those that the sync covers are on the disk. */
+/* Move the events covered by a sync to the durable state. */
 static void settle(const event *sync)
 {
     uint32_t left = 0;
@@ -410,7 +410,8 @@ uint64_t disk_log_image(const disk_image *image)
         const content *file = disk.made_names[n] == 0 ? NULL : &disk.made[disk.made_names[n] - 1];
 
         sum = (sum ^ (file == NULL ? n + 1 : 1000 + file->bytes)) * 0x100000001b3;
-        for (size_t i = 0; file != NULL && i < file->bytes; i += sizeof(uint64_t)) { /* zero beyond its end */
+        /* zero beyond the end of the file */
+        for (size_t i = 0; file != NULL && i < file->bytes; i += sizeof(uint64_t)) {
             uint64_t word;
 
             memcpy(&word, file->data + i, sizeof(word));

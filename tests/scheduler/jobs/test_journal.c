@@ -1,4 +1,4 @@
-/* test_journal.c -- the journal on a real disk, and on one that fails at its n-th write or fsync. */
+/* Test the journal on a real disk, and on a disk that fails at the n-th write or fsync. */
 #include "scheduler/jobs/journal.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static gp_error err;
 
 static struct {
     sqlite3_vfs *real;
-    int countdown; /* of writes and syncs; 0 = off; fails for ever once it has reached 1 */
+    int countdown; /* writes and syncs until the disk fails permanently; 0: no failure */
     int calls;
 } disk;
 
@@ -83,7 +83,7 @@ static int faulty_Sync(sqlite3_file *file, int flags)
     return real_of(file)->pMethods->xSync(real_of(file), flags);
 }
 
-/* Version 1: no shared memory, as the journal promises to need none. */
+/* Version 1 has no shared memory methods: the journal must not need them. */
 static const sqlite3_io_methods faulty_methods = { 1,
                                                    faulty_Close,
                                                    faulty_Read,
@@ -207,7 +207,7 @@ static const gp_journal_words words = { .words = text_words,
                                         .directory = text_directory,
                                         .umask = 027 };
 
-/* The next report that is one, waiting for it. */
+/* Wait for the next report and return it. */
 static gp_journal_report await_report(void)
 {
     gp_journal_report report = { .kind = GP_JOURNAL_NOTHING };
@@ -233,7 +233,7 @@ static bool await_persisted(uint64_t number)
     }
 }
 
-TEST(rows_come_back_as_they_were_written)
+TEST(rows_are_read_back_unchanged)
 {
     gp_jobs_job job = job_of(1);
 
@@ -243,7 +243,7 @@ TEST(rows_come_back_as_they_were_written)
     CHECK_INT(1, next_id);
     REQUIRE_OK(gp_journal_insert(journal, 1, &job, &words, &err), err);
     CHECK(await_persisted(1));
-    job.state = GP_JOBS_STARTING; /* at the gate: a row says running */
+    job.state = GP_JOBS_STARTING; /* at the gate: the row says running */
     job.attempts = 2;
     job.pid = 4711;
     job.start_time = 0xfedcba9876543210ull;
@@ -265,7 +265,7 @@ TEST(rows_come_back_as_they_were_written)
     stage_end();
 }
 
-TEST(the_words_of_a_job_come_back_byte_by_byte)
+TEST(job_commands_are_read_back_unchanged)
 {
     gp_jobs_job job = job_of(3);
     gp_journal_report report;
@@ -292,7 +292,7 @@ TEST(the_words_of_a_job_come_back_byte_by_byte)
     stage_end();
 }
 
-TEST(an_id_is_not_used_again_although_all_rows_are_gone)
+TEST(ids_are_not_reused_after_all_rows_are_deleted)
 {
     gp_jobs_job job = job_of(41);
     char folder[100];
@@ -311,7 +311,7 @@ TEST(an_id_is_not_used_again_although_all_rows_are_gone)
     stage_end();
 }
 
-TEST(what_waits_shares_a_commit)
+TEST(pending_operations_share_a_commit)
 {
     stage_begin();
     REQUIRE_OK(reopen(), err);
@@ -334,14 +334,14 @@ TEST(what_waits_shares_a_commit)
     stage_end();
 }
 
-TEST(a_second_one_on_the_same_file_is_refused)
+TEST(second_journal_on_the_same_file_is_refused)
 {
     gp_journal *second = NULL;
 
     stage_begin();
     REQUIRE_OK(reopen(), err);
     fflush(stdout);
-    pid_t child = fork(); /* locks are between processes */
+    pid_t child = fork(); /* locks work between processes only */
 
     if (child == 0)
         _exit(gp_journal_open(&second, directory, &err) == GP_EBUSY &&
@@ -381,7 +381,7 @@ static void alter(const char *sql)
     sqlite3_close(database);
 }
 
-TEST(a_file_that_is_no_journal_is_named_and_kept)
+TEST(foreign_files_are_named_and_kept)
 {
     char path[100], text[40] = "";
 
@@ -400,7 +400,7 @@ TEST(a_file_that_is_no_journal_is_named_and_kept)
     stage_end();
 }
 
-TEST(a_journal_of_another_version_or_program_is_refused)
+TEST(journals_of_other_versions_or_programs_are_refused)
 {
     stage_begin();
     REQUIRE_OK(reopen(), err);
@@ -413,7 +413,7 @@ TEST(a_journal_of_another_version_or_program_is_refused)
     stage_end();
 }
 
-TEST(a_row_that_makes_no_sense_is_an_error_that_names_it)
+TEST(invalid_rows_are_reported_with_their_id)
 {
     gp_jobs_job job = job_of(6);
 
@@ -427,8 +427,8 @@ TEST(a_row_that_makes_no_sense_is_an_error_that_names_it)
     stage_end();
 }
 
-/* One job is acknowledged; then the n-th write or fsync fails while a second is written: the journal says so once,
- * says nothing more, and what was acknowledged is there afterwards. */
+/* Let the n-th write or fsync fail while a second job is written. The journal must report the
+ * failure once and nothing after it, and the first job, which was acknowledged, must survive. */
 static bool fail_at(int n)
 {
     gp_jobs_job first = job_of(1), second = job_of(2), third = job_of(3);
@@ -447,7 +447,7 @@ static bool fail_at(int n)
         CHECK_STATUS(GP_EIO, report.error.code);
         CHECK_CONTAINS(report.error.message, "jobs.db");
         CHECK_CONTAINS(report.error.message, "no job is taken");
-        disk.countdown = 0; /* the disk is well again, yet nothing is tried any more */
+        disk.countdown = 0; /* the disk works again, but the journal must not retry */
         gp_journal_insert(journal, 3, &third, &words, &err);
         gp_sleep_ms(2);
         gp_journal_next(journal, &report);
@@ -463,7 +463,7 @@ static bool fail_at(int n)
     return failed;
 }
 
-TEST(when_the_disk_fails_at_any_write_or_fsync_nothing_acknowledged_is_lost)
+TEST(disk_failures_lose_no_acknowledged_job)
 {
     int n = 1;
 
@@ -473,7 +473,7 @@ TEST(when_the_disk_fails_at_any_write_or_fsync_nothing_acknowledged_is_lost)
     CHECK(n > 2 && n < 100);
 }
 
-TEST(a_disk_that_is_full_is_said_to_be)
+TEST(full_disk_is_reported)
 {
     gp_jobs_job job = job_of(1);
     gp_journal_report report = { .kind = GP_JOURNAL_NOTHING };
@@ -500,8 +500,8 @@ TEST(a_disk_that_is_full_is_said_to_be)
     stage_end();
 }
 
-/* The child acknowledges into a pipe, as a scheduler does to its clients, and is killed somewhere. */
-TEST(what_was_acknowledged_before_a_kill_is_there_afterwards)
+/* A child process acknowledges jobs through a pipe and is killed at a random moment. */
+TEST(acknowledged_jobs_survive_a_kill)
 {
     stage_begin();
     for (int round = 0; round < 10; round++) {
@@ -547,7 +547,7 @@ TEST(what_was_acknowledged_before_a_kill_is_there_afterwards)
     stage_end();
 }
 
-TEST(no_allocation_that_fails_leaks)
+TEST(failed_allocations_do_not_leak)
 {
     stage_begin();
     CHECK_EVERY_ALLOCATION(gp_journal_open(&journal, directory, &err), {

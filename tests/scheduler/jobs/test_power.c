@@ -1,8 +1,10 @@
-/* test_power.c -- power fails after any write that the journal makes: what was acknowledged is there, nothing twice, nothing that never was.
+/* Test power failures after each journal write: all acknowledged jobs must survive, once, and no
+ * unknown job may appear.
  *
- * One run of submits, starts, ends and deletions is recorded call by call (disk_log.h).  Then, for every point of it, disks are made
- * as they may be after a loss of power there, and the journal is opened on each.  What it finds must be what there was after
- * the first n of the operations, in their order, where n is not less than what had been acknowledged. */
+ * A run of submits, starts, ends and deletions is recorded call by call (disk_log.h). For each
+ * point of the run, the test constructs the disk states that a power failure may leave, and opens
+ * the journal on each. The result must equal the state after the first n operations, where n is at
+ * least the number of acknowledged ones. */
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -20,12 +22,13 @@ int journal_bug;
 enum {
     JOBS = 16,
     STEPS_MAX = 64,
-    WORDS_BYTES = 9000,   /* a row of several pages */
-    CROWD_BYTES = 500000, /* eight of them fill the log, which is carried into the database then */
-    WHOLE_SUBSETS = 5,    /* so many writes on their way: every subset of them */
-    SINGLE_SUBSETS = 64,  /* each alone, each missing, all before each; of more some are drawn */
+    WORDS_BYTES = 9000,   /* a row that spans several pages */
+    CROWD_BYTES = 500000, /* eight rows with this size fill the log and cause a checkpoint */
+    WHOLE_SUBSETS = 5,    /* up to this many pending writes, all subsets are tried */
+    /* up to this many, each write alone, each missing and each prefix; beyond, random subsets */
+    SINGLE_SUBSETS = 64,
     DRAWN_SUBSETS = 8,
-    STRIDE = 64, /* of points where the log is large, and a disk is megabytes */
+    STRIDE = 64, /* check every 64th point while the log is large and each disk has megabytes */
     PATIENCE_MS = 60000,
 };
 
@@ -38,17 +41,18 @@ typedef struct row {
 } row;
 
 typedef struct step {
-    row rows[JOBS]; /* after it; by id */
+    row rows[JOBS]; /* state after the step, by id */
     uint64_t next_id;
-    uint32_t asked,
-        acked; /* events before it was asked for, and when it was acknowledged (UINT32_MAX: never) */
+    /* asked: events before the request; acked: events before the acknowledgement, UINT32_MAX: never
+     * acknowledged */
+    uint32_t asked, acked;
 } step;
 
-static step steps[STEPS_MAX]; /* steps[0]: nothing */
+static step steps[STEPS_MAX]; /* steps[0]: empty journal */
 static uint32_t step_count;
 static gp_journal *journal;
 static gp_error err;
-static char seen_path[200]; /* where disks are put together */
+static char seen_path[200]; /* folder for constructed disks */
 static uint64_t random_state;
 
 /* ---- what is done ---- */
@@ -119,7 +123,7 @@ static void forget(uint64_t id)
         GP_TEST_FAIL("%s", err.message);
 }
 
-/* Until all that was asked for is acknowledged: then its acknowledgement is the last mark. */
+/* Wait until all requests are acknowledged. The last mark is then their acknowledgement. */
 static void acknowledged(void)
 {
     uint32_t told = step_count;
@@ -169,7 +173,7 @@ static void end(void)
     journal = NULL;
 }
 
-/* Jobs that come one by one and in crowds, run, end and are forgotten, under two schedulers. */
+/* Submit jobs one by one and in groups, run, end and delete them, under two schedulers. */
 static bool jobs_come_and_go(void)
 {
     for (uint64_t id = 1; id <= 3; id++) {
@@ -178,16 +182,16 @@ static bool jobs_come_and_go(void)
     }
     put(1, GP_JOBS_RUNNING, 1, "");
     acknowledged();
-    for (uint64_t id = 4; id <= 6; id++) /* one commit, or two or three */
+    for (uint64_t id = 4; id <= 6; id++) /* up to three commits */
         put(id, GP_JOBS_QUEUED, 0, "");
     put(2, GP_JOBS_RUNNING, 1, "");
     acknowledged();
     put(1, GP_JOBS_DONE, 1, "");
     acknowledged();
     put(2, GP_JOBS_FAILED, 1, "exit code 3");
-    forget(6); /* the largest: its id must not come again */
+    forget(6); /* the largest id, which must not be reused */
     acknowledged();
-    end(); /* the log is carried into the database, and goes */
+    end(); /* closing checkpoints and removes the log */
     if (!begin())
         return false;
     put(7, GP_JOBS_QUEUED, 0, "");
@@ -203,9 +207,9 @@ static bool jobs_come_and_go(void)
     return true;
 }
 
-static uint32_t interesting; /* points before it are not looked at */
+static uint32_t interesting; /* points before this one are skipped */
 
-/* So much that the log is carried into the database while the journal is open, and begun anew. */
+/* Write enough rows to cause a checkpoint and a restart of the log while the journal is open. */
 static bool log_is_full(void)
 {
     for (uint64_t id = 1; id <= 7; id++) {
@@ -270,7 +274,7 @@ static bool step_is(const step *of, const found *disk, uint64_t next_id)
     return of->next_id == next_id;
 }
 
-/* What is wrong with the disk that was put there; "" = nothing. */
+/* Check the journal on the constructed disk. "": correct; otherwise the error. */
 static const char *look(uint32_t acked, uint32_t asked)
 {
     static char why[400];
@@ -305,9 +309,9 @@ static const char *look(uint32_t acked, uint32_t asked)
 enum { SUMS = 1 << 16 };
 
 static struct {
-    uint64_t sums[SUMS]; /* of disks that were looked at, with what was known then */
+    uint64_t sums[SUMS]; /* hashes of disks already checked with the same requirements */
     uint32_t disks, points;
-    char why[500]; /* the first that was wrong */
+    char why[500]; /* first error */
 } tried;
 
 static bool known(uint64_t sum)
@@ -342,7 +346,8 @@ static void try_torn(disk_image *image, uint32_t i, uint32_t point, uint32_t ack
     uint32_t sectors = disk_log_sectors(i);
 
     image->torn = i;
-    for (uint32_t n = 0; sectors > 1 && n < 3; n++) { /* its beginning, its end, and some of it */
+    /* the beginning, the end, and random sectors */
+    for (uint32_t n = 0; sectors > 1 && n < 3; n++) {
         image->sectors = n == 0   ? 1
                          : n == 1 ? ~UINT64_C(1)
                                   : (uint64_t)draw(UINT32_MAX / 2) << 32 | draw(UINT32_MAX / 2);
@@ -351,7 +356,8 @@ static void try_torn(disk_image *image, uint32_t i, uint32_t point, uint32_t ack
     image->torn = UINT32_MAX;
 }
 
-/* Of all that is on its way: everything, nothing, each alone, each missing, all before each; every subset, or some. */
+/* Try subsets of the pending operations: all, none, each alone, each missing, each prefix; and all
+ * subsets, or random ones. */
 static void try_subsets(uint32_t point, uint32_t acked, uint32_t asked)
 {
     uint32_t pending = disk_log_pending(), singles = pending <= SINGLE_SUBSETS ? pending : DRAWN_SUBSETS;
@@ -384,8 +390,9 @@ static void try_subsets(uint32_t point, uint32_t acked, uint32_t asked)
         try_torn(&image, pending <= SINGLE_SUBSETS ? n : draw(pending), point, acked, asked);
 }
 
-/* Every prefix of what was written, and there what may be missing of it.  A disk without some of the writes before a sync is the
- * same whenever power fails before that sync, so subsets are made where most is on its way: before each sync, and when something was acknowledged. */
+/* Try all prefixes of the events. A disk without some writes before a sync is the same for each
+ * failure before that sync. So subsets are tried only where most operations are pending: before
+ * each sync, and at each acknowledgement. */
 static void try_all(void)
 {
     uint32_t count = disk_log_count();
@@ -415,7 +422,7 @@ static void try_all(void)
     }
 }
 
-/* What was wrong, or "". */
+/* Run and check a scenario. Return the first error, or "". */
 static const char *replay(bool (*run)(void))
 {
     folder_make();
@@ -430,7 +437,7 @@ static const char *replay(bool (*run)(void))
     return tried.why;
 }
 
-TEST(whenever_power_fails_what_was_acknowledged_is_there_once_and_the_rest_is_what_was_asked_for_or_not)
+TEST(acknowledged_jobs_survive_a_power_failure_at_any_point)
 {
     const char *why = replay(jobs_come_and_go);
 
@@ -440,7 +447,7 @@ TEST(whenever_power_fails_what_was_acknowledged_is_there_once_and_the_rest_is_wh
     CHECK(tried.points > 100 && tried.disks > 500);
 }
 
-TEST(whenever_power_fails_while_the_log_is_carried_into_the_database_nothing_of_it_is_lost)
+TEST(acknowledged_jobs_survive_a_power_failure_during_a_checkpoint)
 {
     const char *why = replay(log_is_full);
 
@@ -450,7 +457,7 @@ TEST(whenever_power_fails_while_the_log_is_carried_into_the_database_nothing_of_
     CHECK(tried.points > 30 && tried.disks > 150);
 }
 
-TEST(every_planted_bug_is_found)
+TEST(power_failures_reveal_every_planted_bug)
 {
     static const char *const names[] = { [BUG_NO_SYNC] = "no-sync",
                                          [BUG_RARE_SYNC] = "rare-sync",

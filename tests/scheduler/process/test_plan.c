@@ -1,4 +1,4 @@
-/* test_plan.c -- which workers a pool has; the lock and the epoch. */
+/* Test the worker plan, the pool lock and the epoch. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ static void two_gpus(void)
     }
 }
 
-TEST(cpu_workers_share_the_cores_equally)
+TEST(cpu_workers_get_equal_shares_of_the_cores)
 {
     uint32_t count;
     gp_error err;
@@ -57,7 +57,7 @@ TEST(cpu_workers_share_the_cores_equally)
     CHECK_TEXT("4-5", slots[2].cores);
 }
 
-TEST(without_a_number_there_is_a_worker_per_core_and_16_at_most)
+TEST(default_pool_has_one_worker_per_core_up_to_16)
 {
     uint32_t count;
     gp_error err;
@@ -70,7 +70,7 @@ TEST(without_a_number_there_is_a_worker_per_core_and_16_at_most)
     CHECK_TEXT("60-63", slots[15].cores);
 }
 
-TEST(more_workers_than_cores_are_shared_and_pinned_nowhere)
+TEST(workers_are_unpinned_if_there_are_too_few_cores)
 {
     uint32_t count;
     gp_error err;
@@ -81,7 +81,7 @@ TEST(more_workers_than_cores_are_shared_and_pinned_nowhere)
     CHECK_TEXT("", slots[2].cores);
 }
 
-TEST(there_is_one_worker_per_gpu_unless_cpu_is_asked)
+TEST(default_pool_has_one_worker_per_gpu)
 {
     uint32_t count;
     gp_error err;
@@ -99,7 +99,7 @@ TEST(there_is_one_worker_per_gpu_unless_cpu_is_asked)
     CHECK_INT(GP_CORE_CPU, slots[0].kind);
 }
 
-TEST(auto_does_without_gpus_that_cannot_compute_that_others_use_or_that_drive_a_display)
+TEST(auto_excludes_unusable_busy_and_display_gpus)
 {
     uint32_t count;
     gp_error err;
@@ -113,12 +113,12 @@ TEST(auto_does_without_gpus_that_cannot_compute_that_others_use_or_that_drive_a_
     CHECK_TEXT("GPU-1", slots[0].uuid);
     CHECK_STATUS(GP_ENODEV, plan(&count, 0, "1", 8, &err));
     CHECK_CONTAINS(err.message, "device 1 (NVIDIA H200) cannot be used: its compute mode is Prohibited");
-    devices.devices[1].display = true; /* the only one that is left */
+    devices.devices[1].display = true; /* the only remaining GPU */
     REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
     CHECK_INT(GP_CORE_GPU, slots[0].kind);
     devices.devices[1].process_count = 1;
     devices.devices[1].pids[0] = (uint32_t)getppid();
-    devices.devices[1].memory_used = 1ull << 30; /* little: it is taken all the same */
+    devices.devices[1].memory_used = 1ull << 30; /* little memory in use: the GPU is used anyway */
     REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
     CHECK_INT(GP_CORE_GPU, slots[0].kind);
     devices.devices[1].memory_used = 8ull << 30;
@@ -131,11 +131,11 @@ TEST(auto_does_without_gpus_that_cannot_compute_that_others_use_or_that_drive_a_
     gp_device_judge(&devices.devices[0]);
     devices.devices[1].process_count = 0;
     REQUIRE_OK(plan(&count, 0, "auto", 8, &err), err);
-    REQUIRE(count == 1); /* the display's is not needed */
+    REQUIRE(count == 1); /* the GPU with the display is not needed */
     CHECK_TEXT("GPU-0", slots[0].uuid);
 }
 
-TEST(what_is_not_there_is_refused_with_what_is)
+TEST(missing_devices_are_refused_with_the_available_ones)
 {
     uint32_t count;
     gp_error err;
@@ -150,7 +150,7 @@ TEST(what_is_not_there_is_refused_with_what_is)
     CHECK_STATUS(GP_EINVAL, plan(&count, GP_CORE_SLOTS_MAX + 1, "cpu", 8, &err));
 }
 
-TEST(this_machine_has_cores)
+TEST(core_detection_finds_at_least_one_core)
 {
     static gp_plan_cores cores;
 
@@ -159,7 +159,7 @@ TEST(this_machine_has_cores)
     CHECK(cores.count <= (uint32_t)sysconf(_SC_NPROCESSORS_CONF));
 }
 
-TEST(lists_of_cores_are_sorted_and_cut_where_they_do_not_fit)
+TEST(core_lists_are_sorted_and_truncated)
 {
     uint16_t cores[] = { 9, 0, 1, 2, 5 };
     char text[32], small[8];
@@ -191,7 +191,7 @@ static void remove_place(const char *directory)
         printf("    %s was not removed\n", directory);
 }
 
-TEST(one_pool_has_one_holder_and_each_gets_a_later_epoch)
+TEST(pool_has_one_lock_holder_and_epochs_increase)
 {
     char directory[64];
     gp_hold first, second;
@@ -208,7 +208,7 @@ TEST(one_pool_has_one_holder_and_each_gets_a_later_epoch)
     remove_place(directory);
 }
 
-TEST(a_lock_file_that_was_replaced_is_noticed)
+TEST(replaced_lock_file_is_detected)
 {
     char directory[64];
     gp_hold hold;
@@ -223,7 +223,7 @@ TEST(a_lock_file_that_was_replaced_is_noticed)
     remove_place(directory);
 }
 
-TEST(a_damaged_epoch_file_never_brings_an_old_epoch_back)
+TEST(damaged_epoch_file_does_not_restore_an_old_epoch)
 {
     char directory[64], path[300];
     gp_hold hold;
@@ -234,7 +234,7 @@ TEST(a_damaged_epoch_file_never_brings_an_old_epoch_back)
     snprintf(path, sizeof(path), "%s/epoch", places.state_dir);
     file = fopen(path, "w");
     REQUIRE(file != NULL);
-    fputs("12", file); /* torn: the newline is missing */
+    fputs("12", file); /* torn write: the newline is missing */
     fclose(file);
     REQUIRE_OK(gp_hold_take(&hold, &places, &err), err);
     CHECK(hold.epoch > 1700000000);

@@ -1,4 +1,5 @@
-/* test_service.c -- real daemons: gradpool-scheduler with gradpool-worker processes; this program is the clients. */
+/* Test real daemons: gradpool-scheduler with gradpool-worker processes. The test program acts as
+ * the clients. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -17,7 +18,7 @@
 
 extern char **environ;
 
-enum { PATIENCE_MS = 300000 }; /* nothing is judged by it: a hang ends as a failure */
+enum { PATIENCE_MS = 300000 }; /* only to detect a hang; results do not depend on it */
 
 static char directory[64];
 static gp_places places;
@@ -27,7 +28,7 @@ static gp_lease_grant grant;
 /* ---- the scheduler as a process ---- */
 
 static pid_t scheduler;
-static char first_line[512]; /* what it said on its readiness descriptor */
+static char first_line[512]; /* status line from the readiness descriptor */
 
 static bool stage_open(void)
 {
@@ -80,7 +81,7 @@ static bool pool_up(const char *workers)
     return scheduler != 0 && strcmp(first_line, "ready\n") == 0;
 }
 
-/* Wait for the end of a child; its wait status, or -1. */
+/* Wait until a child exits. Return the wait status; -1: timeout. */
 static int wait_end(pid_t pid)
 {
     int code = -1;
@@ -152,7 +153,7 @@ static bool tell(client *c, const gp_message_type *type, const void *message)
     return false;
 }
 
-/* The next message of that type; others are passed over, an error_reply ends the wait. */
+/* Wait for the next message with this type and skip others. False: timeout or error_reply. */
 static bool await(client *c, const gp_message_type *type, void *message)
 {
     for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 1)) {
@@ -221,7 +222,7 @@ static bool get_status(client *c)
     return tell(c, &gp_msg_status_get, &(gp_status_get){ 0 }) && await(c, &gp_msg_status_reply, &status);
 }
 
-/* Until that many workers are idle. */
+/* Wait until this many workers are idle. */
 static bool await_idle(client *c, uint32_t count)
 {
     for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; poll(NULL, 0, 5)) {
@@ -246,7 +247,7 @@ static bool lease(client *c)
 
 /* ---- the tests ---- */
 
-TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
+TEST(pool_starts_and_shuts_down_cleanly)
 {
     client c;
 
@@ -259,8 +260,7 @@ TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
         CHECK(status.workers[1].slot.pid != 0 && status.workers[1].slot.endpoint[0] != '\0');
         CHECK_CONTAINS(status.workers[1].slot.log, directory);
         CHECK(tell(&c, &gp_msg_shutdown, &(gp_shutdown){ .when_idle = false }));
-        int code =
-            wait_end(scheduler); /* its answer may be lost with the link, as gp_pool_shutdown() knows */
+        int code = wait_end(scheduler); /* the reply may be lost with the link, see gp_pool_shutdown() */
 
         CHECK(WIFEXITED(code) && WEXITSTATUS(code) == 0);
         scheduler = 0;
@@ -274,7 +274,7 @@ TEST(a_pool_comes_up_and_shutdown_leaves_nothing_behind)
     stage_close();
 }
 
-TEST(a_second_scheduler_of_a_pool_ends_with_75)
+TEST(second_scheduler_exits_with_75)
 {
     REQUIRE(pool_up("1"));
     pid_t second = spawn_scheduler("1");
@@ -285,7 +285,7 @@ TEST(a_second_scheduler_of_a_pool_ends_with_75)
     stage_close();
 }
 
-TEST(a_scheduler_that_cannot_start_says_why)
+TEST(failed_start_reports_the_reason)
 {
     REQUIRE(stage_open());
     pid_t pid = spawn_scheduler("1000");
@@ -296,7 +296,7 @@ TEST(a_scheduler_that_cannot_start_says_why)
     stage_close();
 }
 
-TEST(a_leased_worker_that_is_killed_is_replaced_and_its_client_told)
+TEST(killed_worker_is_replaced_and_the_client_notified)
 {
     client c;
     gp_worker_lost lost;
@@ -325,14 +325,14 @@ TEST(a_leased_worker_that_is_killed_is_replaced_and_its_client_told)
     stage_close();
 }
 
-TEST(a_client_that_is_killed_frees_its_lease)
+TEST(killed_client_releases_its_lease)
 {
     int ends[2];
     char byte;
     client c;
 
     REQUIRE(pool_up("2") && pipe(ends) == 0);
-    pid_t holder = fork(); /* no channel is open in this process now */
+    pid_t holder = fork(); /* no channel is open in this process yet */
 
     if (holder == 0) {
         close(ends[0]);
@@ -362,7 +362,7 @@ TEST(a_client_that_is_killed_frees_its_lease)
     stage_close();
 }
 
-TEST(a_stopped_worker_that_does_not_give_back_is_replaced)
+TEST(suspended_worker_that_keeps_its_lease_is_replaced)
 {
     client c;
     gp_ok_reply ok;
@@ -384,7 +384,7 @@ TEST(a_stopped_worker_that_does_not_give_back_is_replaced)
     stage_close();
 }
 
-TEST(after_kill_9_of_the_scheduler_its_workers_end_and_the_next_one_is_whole)
+TEST(pool_recovers_after_a_scheduler_is_killed)
 {
     client c;
     pid_t old[2];
@@ -408,7 +408,7 @@ TEST(after_kill_9_of_the_scheduler_its_workers_end_and_the_next_one_is_whole)
     stage_close();
 }
 
-TEST(an_idle_pool_is_resized)
+TEST(idle_pool_can_be_resized)
 {
     gp_resize resize = { .workers = 1, .idle_timeout_ms = 0 };
     client c;
@@ -425,7 +425,7 @@ TEST(an_idle_pool_is_resized)
     stage_close();
 }
 
-TEST(whoever_did_not_knock_is_refused)
+TEST(messages_without_a_control_socket_connection_are_refused)
 {
     client c;
 
