@@ -1,4 +1,5 @@
-/* comm.c -- checks and counts before the transport is called; the arena's ranges. */
+/* Implements comm.h on top of a transport: checks arguments, maintains counters and allocates arena
+ * ranges. */
 #include "worker/comm/sealed.h"
 #include "worker/comm/transport.h"
 
@@ -47,7 +48,7 @@ gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_e
     if (status != GP_OK)
         return status;
     status = comm->ops->form(comm, rendezvous, err);
-    /* To wait for members that are not there yet is no part of any operation. */
+    /* Exclude the wait for members that have not joined yet: it belongs to no operation. */
     atomic_store_explicit(&comm->wait_ns, waited_ns, memory_order_relaxed);
     return status;
 }
@@ -79,7 +80,8 @@ static gp_status check_formed(const gp_comm *comm, gp_error *err)
     return GP_OK;
 }
 
-/* The next `bytes` of all arenas; taken here if `ours`. */
+/* Allocate the next `bytes` in all arenas. If `ours`, also commit the memory of a sparse arena
+ * here. */
 static gp_status arena_next(gp_comm *comm, size_t bytes, bool ours, size_t *offset, gp_error *err)
 {
     size_t left = comm->arena_bytes - comm->arena_used;
@@ -135,7 +137,7 @@ void gp_comm_arena_reset(gp_comm *comm)
 void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t rank, size_t *first,
                    size_t *last)
 {
-    /* Whole cache lines, so that two owners never write to one. */
+    /* Round up to whole cache lines, so that two owners never write to the same line. */
     size_t line = ALIGNMENT / gp_dtype_bytes(type);
     size_t share = (count / comm->world + (count % comm->world != 0) + line - 1) / line * line;
 
@@ -143,7 +145,8 @@ void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t ra
     *last = share < count - *first ? *first + share : count;
 }
 
-/* Fills in the offset.  U8 is what broadcasts call themselves; it cannot be reduced. */
+/* Check the arguments of a collective and set call->offset if the buffer must be in the arena.
+ * Accepts GP_U8, the type used by broadcasts, which cannot be reduced. */
 static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_arena, gp_error *err)
 {
     gp_status status = check_formed(comm, err);
@@ -177,13 +180,14 @@ static gp_status check_reducible(gp_dtype type, gp_error *err)
     return GP_OK;
 }
 
-/* Counts have one writer, so that a plain load and store suffice. */
+/* Add to a counter. Each counter has a single writer, so a plain load and store are enough. */
 static void add(_Atomic uint64_t *total, uint64_t more)
 {
     atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + more,
                           memory_order_relaxed);
 }
 
+/* Update the counters after a successful operation; return `status`. */
 static gp_status finish(gp_comm *comm, gp_status status, size_t bytes, int64_t began_ns)
 {
     if (status == GP_OK) {
@@ -196,6 +200,7 @@ static gp_status finish(gp_comm *comm, gp_status status, size_t bytes, int64_t b
 
 typedef gp_status (*collective)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
 
+/* Check and execute one reduction or gather. */
 static gp_status run(gp_comm *comm, collective operation, gp_comm_call *call, bool in_arena, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();

@@ -1,28 +1,30 @@
-/* comm.h -- the only path from worker to worker: collectives and tagged messages within one group.
+/* Communication between the workers of a group: collectives and tagged messages.
  *
- * A gp_comm is one process's place in a group.  gp_comm_new() makes it without a group; gp_comm_form()
- * joins a *generation*: an ordered list of processes in which ours has a rank.  When a member dies,
- * every operation of the survivors ends with GP_EPEER and they form the next generation without it; the
- * same call lets members join later.
+ * A gp_comm holds the membership of one process. gp_comm_new() creates it without a group, and
+ * gp_comm_form() joins a generation: an ordered list of processes in which this process has a rank.
+ * After a worker failure, every operation of the surviving ranks fails with GP_EPEER, and they form
+ * the next generation without the failed worker. New members join in the same way.
  *
- * Each rank owns an *arena*: memory that its peers map too, so that buckets in it are reduced without a
- * copy.  Ranges come from gp_comm_arena_alloc(), which all ranks call in the same order with the same
- * sizes and which therefore yields the same offset on each.  The arena, its contents and its ranges
- * outlive generations.
+ * Each rank owns an arena: memory that all peers map, so that collectives on it need no copies.
+ * gp_comm_arena_alloc() allocates ranges from the arena. All ranks call it in the same order with
+ * the same sizes, so a range has the same offset on every rank. The arena, its contents and its
+ * ranges survive a change of generation.
  *
- * Operations are collective unless said otherwise: every rank calls them in the same order with equal
- * arguments (another order is noticed and fails with GP_ESTATE).  They block, and they all fail with
- *   GP_EPEER      a member died, or left by gp_comm_free(); the message names it
- *   GP_ECANCELED  gp_comm_abort() was called on some rank
+ * Operations are collective unless stated otherwise: every rank calls them in the same order with
+ * equal arguments. A call that differs between ranks fails with GP_ESTATE. Operations block, and
+ * all fail with:
+ *   GP_EPEER      a member exited, or left with gp_comm_free(); the message names it
+ *   GP_ECANCELED  some rank called gp_comm_abort()
  *   GP_ESTATE     no group is formed
- * after which the group is of no use until the next gp_comm_form(), and buffers of the failed operation
- * hold anything.  A death is a fact from the kernel, never a time-out: a stopped peer only delays.  A
- * collective that returned GP_OK on one rank returns GP_OK on all ranks that live.
+ * After such a failure the group is unusable until the next gp_comm_form(), and the buffers of the
+ * failed operation have undefined contents. The kernel reports failed members; no timeout is
+ * involved, so a stopped peer only causes a delay. If a collective returns GP_OK on one rank, it
+ * returns GP_OK on all live ranks.
  *
- * Reductions combine the ranks' values in the order 0, 1, 2 ...: results are bit-equal on all ranks and
- * from run to run.
+ * Reductions combine the values in rank order 0, 1, 2, ...: the results are bitwise identical on
+ * all ranks and in every run.
  *
- * Threads: one thread at a time, except where "any thread" is said. */
+ * At most one thread at a time may use a gp_comm, except for functions marked "any thread". */
 #ifndef GP_COMM_H
 #define GP_COMM_H
 
@@ -34,193 +36,234 @@
 #include "common/base/error.h"
 #include "common/base/memory/tensor.h"
 
+/* Opaque; each transport extends it. */
 typedef struct gp_comm gp_comm;
-typedef struct gp_comm_ops gp_comm_ops; /* a transport; see transport.h */
+typedef struct gp_comm_ops gp_comm_ops; /* function table of a transport, see transport.h */
 
-/* Shared memory between processes of one host. */
+/* Transport over shared memory between processes of one host. */
 extern const gp_comm_ops gp_comm_shm;
 
+/* maximum number of ranks in a group */
 enum { GP_COMM_WORLD_MAX = 64 };
 
+/* Limits in bytes: arena size, message size, and messages that arrived but were not received
+ * yet. */
 #define GP_COMM_ARENA_BYTES_MAX   ((size_t)1 << 38)
 #define GP_COMM_MESSAGE_BYTES_MAX ((size_t)256 << 20)
-#define GP_COMM_QUEUE_BYTES_MAX   ((size_t)1 << 30) /* messages that arrived and were not yet received */
-#define GP_COMM_ANY               UINT32_MAX        /* any rank, any tag */
+#define GP_COMM_QUEUE_BYTES_MAX   ((size_t)1 << 30)
+#define GP_COMM_ANY               UINT32_MAX /* any rank or any tag */
 
 /* ---- forming a group ---- */
 
+/* A process that belongs to a group. PID and start time together identify a process uniquely. */
 typedef struct gp_comm_member {
-    uint32_t index; /* of the worker in its pool, for messages */
+    uint32_t index; /* worker number in the pool, used in messages */
     pid_t pid;
-    uint64_t start_time; /* field 22 of /proc/PID/stat: with the pid it names one process for ever */
+    uint64_t start_time; /* clock ticks since boot, field 22 of /proc/PID/stat */
 } gp_comm_member;
 
+/* Kind of a file descriptor that the ranks exchange. */
 typedef enum gp_comm_what { GP_COMM_WHAT_ARENA = 1, GP_COMM_WHAT_CONTROL = 2 } gp_comm_what;
 
-/* How descriptors travel: in the daemons over door sockets.  A context belongs to one generation. */
+/* Exchange of file descriptors between the ranks; the worker daemon uses control sockets. One
+ * context serves one generation. */
 typedef struct gp_comm_rendezvous_ops {
-    /* Offer our descriptor to all members of this generation.  It stays ours; keep a dup if it is needed
-     * after the call.  Must not wait for a peer. */
+    /* Offer a descriptor to all members of this generation. The caller keeps ownership, so the
+     * implementation must dup() it if needed after the call. Must not wait for a peer. */
     gp_status (*publish)(void *context, gp_comm_what what, int fd, gp_error *err);
-    /* What `rank` published, as a new descriptor that the caller closes.  GP_ETIMEDOUT: not there within
-     * timeout_ms; comm looks whether the peer lives and asks again. */
+    /* Get the descriptor that `rank` published, as a new descriptor that the caller closes.
+     * GP_ETIMEDOUT: not published within timeout_ms; the transport checks that the peer is alive,
+     * then retries. */
     gp_status (*fetch)(void *context, uint32_t rank, gp_comm_what what, uint32_t timeout_ms, int *fd,
                        gp_error *err);
 } gp_comm_rendezvous_ops;
 
+/* Arguments of gp_comm_form(). */
 typedef struct gp_comm_rendezvous {
+    /* lease id; equal on all ranks */
     uint64_t lease;
-    uint32_t generation; /* from 1; grows with every attempt to form */
+    uint32_t generation; /* starts at 1; incremented for every attempt to form a group */
+    /* own rank, and number of ranks */
     uint32_t rank, world;
     const gp_comm_member *members; /* [world], in rank order; read during the call */
-    size_t arena_bytes;            /* what gp_comm_arena_alloc() can give out; equal on all ranks */
-    bool sparse; /* the arena is addresses only: each range takes its memory when it is given
-                                        * out, and a reset gives all back */
-    bool spin;   /* may wait busily: each rank has a core of its own */
-    const gp_comm_rendezvous_ops *ops; /* may be NULL when world is 1 */
+    size_t arena_bytes;            /* capacity for gp_comm_arena_alloc(); equal on all ranks */
+    /* reserve only addresses: each allocation commits its own memory, and a reset returns all
+     * memory */
+    bool sparse;
+    bool spin;                         /* may busy-wait, because each rank has its own core */
+    const gp_comm_rendezvous_ops *ops; /* may be NULL if world is 1 */
+    /* passed to `ops` */
     void *context;
 } gp_comm_rendezvous;
 
-/* gp_comm_new -- a gp_comm without a group, so that it can be aborted while it forms one.
- *   out  released with gp_comm_free() */
+/* Create a gp_comm without a group. Separate from gp_comm_form(), so that another thread can abort
+ * the forming.
+ *   out  release with gp_comm_free() */
 gp_status gp_comm_new(gp_comm **out, const gp_comm_ops *transport, gp_error *err);
 
-/* gp_comm_free -- leave the group and release everything.  Peers that still wait for this rank get
- * GP_EPEER.  Accepts NULL. */
+/* Leave the group and release everything. Peers that wait for this rank fail with GP_EPEER. Accepts
+ * NULL. */
 void gp_comm_free(gp_comm *comm);
 
-/* gp_comm_form -- join a generation; returns when all its members have joined.
- * The first time, or again after the members changed.  Members known from before (same process) keep
- * their arenas and mappings; messages not yet received are dropped.  Every process of the last generation
- * that is left out must be dead, or must have left by gp_comm_free(): a process that is merely slow could
- * still store into an arena.  A larger arena_bytes than before makes a new arena on every rank, ranges and
- * contents are gone then; a smaller one is GP_EINVAL.
- * These change nothing:
- *   GP_ESTATE     a left-out process is alive (the message names it)
- *   GP_ESTALE     the generation is not newer than the last one tried
- * After these there is no group; what survivors share is kept, and the next generation can be formed:
- *   GP_EPEER      a member is dead
+/* Join a generation and return after all its members joined.
+ *
+ * Members that also belonged to the previous generation (same process) keep their arenas and
+ * mappings. Messages that were not received are dropped. Every process of the previous generation
+ * that is no longer a member must have exited, or left with gp_comm_free(): a slow process could
+ * still write to an arena. A larger arena_bytes than before replaces the arena on every rank and
+ * discards its contents.
+ *
+ * Errors that change nothing:
+ *   GP_ESTATE     an excluded process is still alive; the message names it
+ *   GP_ESTALE     the generation is not newer than the last attempt
+ *   GP_EINVAL     arena_bytes is smaller than before, or another argument is invalid
+ * Errors that leave this rank without a group; surviving ranks keep their mappings and can form the
+ * next generation:
+ *   GP_EPEER      a member exited
  *   GP_EPROTO     a member's memory is not sealed or too short
- *   GP_ECANCELED  aborted, or another rank could not form */
+ *   GP_ECANCELED  aborted, or another rank failed to form */
 gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err);
 
-/* gp_comm_abort -- end all operations of generations up to and including `generation`, on all ranks:
- * those now waiting return GP_ECANCELED within milliseconds, and so does a gp_comm_form() of such a
- * generation, now or later.  Any thread, also while another forms or waits; not during gp_comm_free(). */
+/* Abort all operations of generations up to and including `generation`, on all ranks. Waiting
+ * operations fail with GP_ECANCELED within milliseconds. A gp_comm_form() for such a generation
+ * fails in the same way, even if called later. Any thread, also while another thread forms or
+ * waits; not during gp_comm_free(). */
 void gp_comm_abort(gp_comm *comm, uint32_t generation);
 
-/* Of the formed group; 0, 0 and 0 when there is none. */
+/* Return a property of the current group. 0: no group is formed. */
 uint32_t gp_comm_rank(const gp_comm *comm);
 uint32_t gp_comm_world(const gp_comm *comm);
 uint32_t gp_comm_generation(const gp_comm *comm);
 
-/* ---- the arena (not collective in time, but in order and sizes) ---- */
+/* ---- the arena (all ranks allocate in the same order, but need not do so at the same time)
+ * ---- */
 
-/* A range of `bytes`, 64-byte aligned and zero at first, valid until the arena is reset, replaced by a larger
- * one or the comm is freed.  GP_ELIMIT: the arena is used up.  GP_ENOMEM: sparse, and the machine has not that much. */
+/* Allocate a range of the arena: 64-byte aligned, initially zero. It stays valid until the arena is
+ * reset or replaced, or the gp_comm is freed. GP_ELIMIT: the arena is full. GP_ENOMEM: the arena is
+ * sparse and the host is out of memory. */
 gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error *err);
 
-/* The same, but the range is the one of rank `owner`, for all ranks to read and write: *out is where it lies here.  Its
- * memory is taken on that rank alone, if the arena is sparse: others touch it after a collective that follows.  GP_ESTATE:
- * no group is formed.  GP_EINVAL: no such rank.  Valid until the next gp_comm_form(), also after the group failed. */
+/* Allocate a range in the arena of rank `owner`, which all ranks may read and write.
+ *   owner  for a sparse arena, only this rank commits memory; other ranks must not touch the range
+ *          before the next collective
+ *   bytes  size of the range
+ *   out    address in this process; valid until the next gp_comm_form(), even if the group fails
+ * GP_ESTATE: no group is formed. GP_EINVAL: no such rank. */
 gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err);
 
-/* Where that rank's copy of one of our ranges lies here; what is read and when is the callers' to agree on, by
- * collectives.  A group must be formed; valid as above. */
+/* Return the address in this process of another rank's copy of a range. A group must be formed.
+ * Callers synchronise access by collectives. Valid until the next gp_comm_form(). */
 void *gp_comm_arena_copy(const gp_comm *comm, uint32_t rank, const void *range);
 
-/* Take all ranges back; contents stay as they are, but those of a sparse arena are gone. */
+/* Free all ranges. The contents remain, except in a sparse arena. */
 void gp_comm_arena_reset(gp_comm *comm);
 
 /* ---- collectives ---- */
 
-/* Integers add modulo 2^n; MAX of anything and NaN is NaN. */
+/* Operators of reductions. Integer sums wrap modulo 2^n; the maximum of any value and NaN is
+ * NaN. */
 typedef enum gp_comm_reduction { GP_COMM_SUM = 1, GP_COMM_MAX = 2 } gp_comm_reduction;
 
-/* `buffer` (in the arena, same offset on all ranks; count elements of f32, f64, i32 or i64) := the
- * combination over all ranks, on all ranks.  GP_EINVAL: not within the arena, or another type. */
+/* Combine a buffer element by element over all ranks and store the result on all ranks.
+ *   buffer  in the arena, at the same offset on all ranks
+ *   count   elements
+ *   type    GP_F32, GP_F64, GP_I32 or GP_I64
+ * GP_EINVAL: the buffer is outside the arena, or the type is not supported. */
 gp_status gp_comm_all_reduce(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_comm_reduction how,
                              gp_error *err);
 
-/* The same for memory anywhere; copies through staging, so 4-5 times slower when large. */
+/* Perform an all-reduce on memory outside the arena. Copies through staging buffers, so large
+ * buffers take 4 to 5 times as long as in the arena. */
 gp_status gp_comm_all_reduce_private(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
                                      gp_comm_reduction how, gp_error *err);
 
-/* The part of `count` elements of which `rank` is the owner: [*first, *last).  Any thread. */
+/* Compute the slice of `count` elements that `rank` owns: [*first, *last). Any thread. */
 void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t rank, size_t *first,
                    size_t *last);
 
-/* As all_reduce, but only our own slice of our buffer is written. */
+/* Combine a buffer as gp_comm_all_reduce() does, but store only the own slice, in the own
+ * buffer. */
 gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
                                  gp_comm_reduction how, gp_error *err);
 
-/* Every rank's own slice reaches all ranks: reduce_scatter + all_gather = all_reduce, bit for bit. */
+/* Copy every rank's own slice to all ranks. After gp_comm_reduce_scatter() the result is bitwise
+ * identical to that of gp_comm_all_reduce(). */
 gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_error *err);
 
-/* root's bytes reach all ranks; in the arena, and anywhere. */
+/* Copy a buffer from rank `root` to all ranks. The private variant accepts memory outside the
+ * arena. */
 gp_status gp_comm_broadcast(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
 gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, uint32_t root, gp_error *err);
 
-/* Every rank's part reaches all ranks: `all` (anywhere) holds rank k's at [parts[k], parts[k + 1]); ours is there
- * already.  parts: world + 1 offsets from 0 on, the same on all ranks. */
+/* Gather one part from every rank on all ranks.
+ *   all    receives all parts, anywhere in memory; the own part is already in place
+ *   parts  world + 1 offsets in bytes, starting at 0 and equal on all ranks; the part of rank k is
+ *          [parts[k], parts[k + 1]) */
 gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err);
 
-/* Returns when all ranks have called it. */
+/* Wait until all ranks have called this function. */
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err);
 
-/* gp_comm_look -- whether a collective that were begun now could still succeed: fails as it would where a member died or
- * the group was ended, and ends it for all.  Does not wait; for who waits for peers in another way.
- *   *left  a member has left in good order: it lacks nothing, but it answers nothing either */
+/* Check without waiting whether a collective could still succeed. Fails as the collective would if
+ * a member exited or the group was ended, and then ends the group for all ranks. For callers that
+ * wait for peers by other means.
+ *   left  set to true if a member left with gp_comm_free(): not an error, but it will not reply */
 gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err);
 
 /* ---- tagged messages between two ranks (not collective) ---- */
 
+/* Sender, tag and size of a received message. */
 typedef struct gp_comm_message {
-    uint32_t rank; /* of the sender */
+    uint32_t rank; /* rank of the sender */
     uint32_t tag;
     size_t bytes;
 } gp_comm_message;
 
-/* gp_comm_send -- returns when `data` may be reused, which for a large message is when the receiver has
- * taken most of it; messages to us are taken in meanwhile, so two ranks may send to each other first and
- * receive afterwards.  To our own rank: kept until received.
- *   tag    below GP_COMM_ANY
- *   bytes  0 .. GP_COMM_MESSAGE_BYTES_MAX; more is GP_ELIMIT */
+/* Send a message and return when `data` may be reused. For a large message, that is after the
+ * receiver has taken most of it. While waiting, the call stores incoming messages, so two ranks may
+ * both send first and receive afterwards. A message to the own rank is stored until received.
+ *   tag    less than GP_COMM_ANY
+ *   bytes  0 .. GP_COMM_MESSAGE_BYTES_MAX; more: GP_ELIMIT */
 gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err);
 
-/* gp_comm_receive -- the oldest message of that rank and tag (each may be GP_COMM_ANY); those of one sender
- * with one tag arrive in the order sent.
- *   message  who sent what and how long it is
- * GP_ELIMIT: it is longer than `capacity` (*message is set; it can be received again with more room), or more
- * than GP_COMM_QUEUE_BYTES_MAX of other messages wait. */
+/* Receive the oldest message that matches. Messages from one sender with one tag arrive in order.
+ *   rank, tag  GP_COMM_ANY: any
+ *   message    set to sender, tag and size
+ * GP_ELIMIT: the message is longer than `capacity` (*message is set, and the message remains
+ * available), or more than GP_COMM_QUEUE_BYTES_MAX bytes of other messages are pending. */
 gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
                           gp_comm_message *message, gp_error *err);
 
-/* gp_comm_probe -- whether gp_comm_receive() would find one now; *message is set when *found.  Does not
- * wait. */
+/* Check without waiting whether gp_comm_receive() would find a message; set *message if *found is
+ * true. */
 gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                         gp_error *err);
 
 /* ---- sections: work that each rank begins and ends in its own time (not collective) ---- */
 
-/* gp_comm_enter -- what follows belongs to the section of that number: the same on all ranks, from 1, growing.
- * gp_comm_leave -- this rank calls nothing more in it.  Who waits for it within that section waits in vain and gets
- * GP_ESTATE, naming both, after some milliseconds, and the group ends as after other failures.  What was sent or
- * begun before still arrives: nothing that could have succeeded fails. */
+/* Begin a section: work that each rank begins and ends at its own pace. The number starts at 1,
+ * grows, and is the same on all ranks. */
 void gp_comm_enter(gp_comm *comm, uint64_t section);
+
+/* End the section: this rank makes no more calls in it. If another rank, still in the section,
+ * waits for this rank, its operation fails with GP_ESTATE after some milliseconds and the group
+ * ends; the message names both ranks. Messages sent before the end still arrive, so no operation
+ * fails that could succeed. */
 void gp_comm_leave(gp_comm *comm);
 
 /* ---- what happened ---- */
 
+/* Counters since gp_comm_new(). */
 typedef struct gp_comm_stats {
-    uint64_t operations; /* collectives completed since gp_comm_new() */
-    uint64_t bytes;      /* of their buffers */
-    uint64_t wait_ns;    /* of it, waiting for other ranks */
-    uint64_t work_ns;    /* and copying and adding */
+    uint64_t operations; /* completed collectives */
+    uint64_t bytes;      /* total buffer size of these collectives */
+    uint64_t wait_ns;    /* time spent waiting for other ranks */
+    uint64_t work_ns;    /* time spent copying and reducing */
 } gp_comm_stats;
 
-/* Any thread; a fault test kills "between two buckets" by watching `operations`. */
+/* Return the counters. Any thread: fault tests poll `operations` to kill a worker between two
+ * buckets. */
 gp_comm_stats gp_comm_get_stats(const gp_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
-/* process.c -- pidfds.  The order "pidfd first, start time second" leaves no gap for a reused pid: if the
- * start time is right after the pidfd was opened, the pidfd is of that process. */
+/* Pidfds. A PID can be reused before pidfd_open(). The start time is therefore checked after the
+ * pidfd was opened: if it matches, the pidfd refers to the right process. */
 #include "worker/comm/process.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* process.h -- naming a process for ever, and knowing that it is dead. */
+/* Identifies processes uniquely and detects their exit, with pidfds. */
 #ifndef GP_COMM_PROCESS_H
 #define GP_COMM_PROCESS_H
 
@@ -8,15 +8,16 @@
 
 #include "common/base/error.h"
 
-/* Field 22 of /proc/PID/stat: clock ticks since boot.  GP_EPEER: there is no such process. */
+/* Read the start time of a process in clock ticks since boot (field 22 of /proc/PID/stat).
+ * GP_EPEER: no such process. */
 gp_status gp_process_start_time(pid_t pid, uint64_t *ticks, gp_error *err);
 
-/* A pidfd of the process with that pid and start time, closed by the caller.  GP_EPEER: it is gone (another
- * process may have its pid now). */
+/* Open a pidfd for the process with this PID and start time; the caller closes it. GP_EPEER: the
+ * process exited, and another one may have its PID. */
 gp_status gp_process_open(pid_t pid, uint64_t start_time, int *pidfd, gp_error *err);
 
-/* Dead means that its address space is gone, reaped or not: the kernel releases the memory before it
- * reports the pidfd readable. */
+/* Return true if the process exited, whether or not it was reaped. Its memory is gone by then: the
+ * kernel releases the address space before the pidfd becomes readable. */
 bool gp_process_dead(int pidfd);
 
 #endif

@@ -1,11 +1,12 @@
-/* reduce.c -- one set of kernels per (type, reduction), chosen by a table. */
+/* Reduction kernels for each element type and operator, selected from a table. */
 #include "worker/comm/reduce.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* Reductions stream: the widest vectors matter while a bucket is in a cache.  The clones are chosen by the
- * loader, before sanitizers are ready for that. */
+/* Reductions are limited by memory bandwidth, so the widest vectors pay off while a bucket is in
+ * cache. The dynamic loader selects the clone before the sanitizer runtimes are initialised, so
+ * sanitizer builds use none. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__) && !defined(__clang__) &&             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define KERNEL __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -15,7 +16,7 @@
 
 #define SUM(a, b)     ((a) + (b))
 #define MAX(a, b)     ((a) > (b) ? (a) : (b))
-#define MAX_NAN(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* a NaN on either side wins */
+#define MAX_NAN(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN in either operand wins */
 
 #define T             float
 #define COMBINE(a, b) SUM(a, b)
@@ -50,13 +51,16 @@
 #define NAME(kernel)  i64_max_##kernel
 #include "worker/comm/reduce_kernels.inc"
 
-enum { BLOCK_BYTES = 8192 }; /* the running sum stays in the first-level cache */
+enum { BLOCK_BYTES = 8192 }; /* block size that keeps the partial sum in the L1 cache */
 
+/* Kernels for one element type and operator. */
 typedef struct kernels {
     void (*block)(void *sum, void *const *ranks, uint32_t world, size_t from, size_t count);
-    void (*all)(void *const *ranks, uint32_t world, size_t from, size_t count); /* worlds 2 and 4 */
+    /* only for 2 or 4 ranks */
+    void (*all)(void *const *ranks, uint32_t world, size_t from, size_t count);
 } kernels;
 
+/* Return the kernels for a type and an operator. The combination must exist. */
 static const kernels *find_kernels(gp_dtype type, gp_comm_reduction how)
 {
     static const kernels sum[] = { [GP_F32] = { f32_sum_block, f32_sum_all },

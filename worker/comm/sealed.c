@@ -1,4 +1,4 @@
-/* sealed.c -- sealed memfds. */
+/* Sealed memfds for shared memory. */
 #include "worker/comm/sealed.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23 /* added in Linux 5.14 */
 #endif
 
 enum { PAGE = 4096, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
@@ -43,7 +43,7 @@ gp_status gp_sealed_take(uint8_t *map, size_t bytes, gp_error *err)
 {
     uint8_t *from = page_of(map), *to = page_of(map + bytes + PAGE - 1);
 
-    /* Before Linux 5.14 (EINVAL) pages come when touched. */
+    /* Linux before 5.14 returns EINVAL; pages are then allocated on first access. */
     if (madvise(from, (size_t)(to - from), MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
         return gp_fail_errno(err, GP_ENOMEM, "no memory for %zu shared bytes", bytes);
     return GP_OK;
@@ -95,7 +95,7 @@ gp_status gp_sealed_map(int fd, size_t bytes, uint8_t **map, gp_error *err)
 
 void gp_sealed_populate(uint8_t *map, size_t bytes)
 {
-    (void)madvise(map, bytes, MADV_POPULATE_WRITE); /* only saves time */
+    (void)madvise(map, bytes, MADV_POPULATE_WRITE); /* only saves time; failure is harmless */
 }
 
 void gp_sealed_unmap(uint8_t *map, size_t bytes)

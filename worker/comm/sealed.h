@@ -1,7 +1,7 @@
-/* sealed.h -- memory shared between processes: a memfd that nobody can resize any more.
+/* Shared memory between processes: memfds sealed against resizing.
  *
- * A mapping of a file that its owner may cut is a SIGBUS waiting to happen, so a peer's descriptor is mapped
- * only after its seals and its size were seen. */
+ * If the owner truncates a mapped file, an access causes SIGBUS. A peer's descriptor is therefore
+ * mapped only after checking its seals and size. */
 #ifndef GP_COMM_SEALED_H
 #define GP_COMM_SEALED_H
 
@@ -10,22 +10,25 @@
 
 #include "common/base/error.h"
 
-/* A sealed memfd of `bytes`, zeroed, mapped and with all its pages present.  The caller closes and unmaps.
- * GP_ENOMEM: the machine has not that much. */
+/* Create a sealed, zeroed memfd and map it with all pages present. The caller closes `fd` and
+ * unmaps `map`. GP_ENOMEM: not enough memory. */
 gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err);
 
-/* The same without touching the pages: for sparse use. */
+/* Create a sealed memfd and map it without allocating pages, for sparse use. */
 gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err);
 
-/* Map the first `bytes` of a peer's memfd.  The descriptor stays the caller's.  GP_EPROTO: not sealed against
- * resizing, or shorter. */
+/* Map the first `bytes` of a peer's memfd. The caller keeps the descriptor. GP_EPROTO: not sealed
+ * against resizing, or shorter than `bytes`. */
 gp_status gp_sealed_map(int fd, size_t bytes, uint8_t **map, gp_error *err);
 
-/* Take page faults now, not within a step. */
+/* Allocate the pages now, so that no page fault occurs within a step. Failures are ignored. */
 void gp_sealed_populate(uint8_t *map, size_t bytes);
 
-/* The pages of a range of a sparse map, whole ones at least; and back, which makes them zero for all who map them. */
+/* Allocate the pages of a range in a sparse mapping, rounded outwards to whole pages. GP_ENOMEM:
+ * not enough memory. */
 gp_status gp_sealed_take(uint8_t *map, size_t bytes, gp_error *err);
+
+/* Release the pages of a range; all processes that map them then read zeros. */
 void gp_sealed_give_back(uint8_t *map, size_t bytes);
 
 void gp_sealed_unmap(uint8_t *map, size_t bytes); /* accepts NULL */

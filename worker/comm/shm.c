@@ -1,13 +1,14 @@
-/* shm.c -- forming a generation: who is in it, whose memory is mapped, and the join.
+/* Forms the groups of the shared-memory transport: members, mappings and the join.
  *
- *   checks (nothing changes when they fail)   newer; left-out processes dead
- *   -> members adopted by identity, arenas kept or made, published
- *   -> rank 0 makes the control segment; the others fetch it first, so that a failure can be told to all
- *   -> arenas fetched; those that are new are checked and mapped
- *   -> one barrier: nobody returns before all have joined
+ *   1. Check the arguments; failures change nothing. The generation is newer, and excluded processes exited.
+ *   2. Match members with the previous generation, keep or create the own arena, publish it.
+ *   3. Rank 0 creates the control segment. The others fetch it before anything else, so that a later
+ *      failure can be reported to all ranks.
+ *   4. Fetch the peers' arenas; check and map new ones.
+ *   5. Pass one barrier: no rank returns before all ranks have joined.
  *
- * The left-out rule is what makes arenas safe to keep: an old member that is only slow would finish its
- * stores into our arena whenever it wakes up, whatever generation we are in. */
+ * Arenas can be kept only because excluded processes must have exited: a slow process would
+ * otherwise complete its stores to an arena at any later time, in any generation. */
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,8 +18,11 @@
 #include "worker/comm/sealed.h"
 #include "worker/comm/shm.h"
 
+/* MOVED_ON and UNMAPPED are values of shm_line.left. FETCH_SLICE_MS is the interval, in
+ * milliseconds, between checks for failed members. */
 enum { PAGE = 4096, FETCH_SLICE_MS = 20, MOVED_ON = 1, UNMAPPED = 2 };
 
+/* first word of the control segment: "gpmmocs1" in ASCII */
 #define MAGIC UINT64_C(0x67706d6d6f637331)
 
 static shm_group *shm_of(gp_comm *comm)
@@ -56,7 +60,7 @@ static void peer_release(shm_peer *peer)
     *peer = no_peer;
 }
 
-/* Our own entry has our arena, which it does not own. */
+/* Clear the own entry's mapping, which belongs to arena_map and must not be unmapped twice. */
 static void forget_own_map(shm_group *shm)
 {
     for (uint32_t k = 0; k < shm->peer_count; k++) {
@@ -74,6 +78,8 @@ static bool is_member(const gp_comm_rendezvous *rendezvous, const gp_comm_member
     return false;
 }
 
+/* Check that every member of the previous generation that is not in the new one cannot write to
+ * arenas: it exited, or left with gp_comm_free(). GP_ESTATE: one is still alive. */
 static gp_status check_left_out(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     for (uint32_t k = 0; k < shm->peer_count; k++) {
@@ -92,6 +98,7 @@ static gp_status check_left_out(const shm_group *shm, const gp_comm_rendezvous *
     return GP_OK;
 }
 
+/* Check the arguments of gp_comm_form(). Failures change nothing. */
 static gp_status check_rendezvous(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     const gp_comm_member *self = &rendezvous->members[rendezvous->rank];
@@ -108,6 +115,8 @@ static gp_status check_rendezvous(const shm_group *shm, const gp_comm_rendezvous
     return check_left_out(shm, rendezvous, err);
 }
 
+/* Replace the peer list by the members of the new generation. Processes that were members before
+ * keep pidfd and mapping; a pidfd is opened for the others. GP_EPEER: a member exited. */
 static gp_status adopt_members(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     shm_peer next[GP_COMM_WORLD_MAX];
@@ -141,7 +150,7 @@ static gp_status adopt_members(shm_group *shm, const gp_comm_rendezvous *rendezv
     return GP_OK;
 }
 
-/* ---- memory ---- */
+/* ---- arena and control segment ---- */
 
 static size_t map_bytes_of(size_t arena_bytes)
 {
@@ -160,6 +169,7 @@ static void arena_release(shm_group *shm)
     shm->base.arena_bytes = shm->base.arena_used = 0;
 }
 
+/* Create the own arena. A sparse arena allocates only the staging slots. */
 static gp_status arena_new(shm_group *shm, size_t bytes, gp_error *err)
 {
     gp_status status;
@@ -172,6 +182,7 @@ static gp_status arena_new(shm_group *shm, size_t bytes, gp_error *err)
     return status == GP_OK ? gp_sealed_take(shm->arena_map, STAGING_BYTES, err) : status;
 }
 
+/* Ensure that the own arena has the requested size; a larger size replaces the arena. */
 static gp_status arena_grow(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t arena_bytes = rendezvous->arena_bytes, bytes = map_bytes_of(arena_bytes);
@@ -190,6 +201,7 @@ static gp_status arena_grow(shm_group *shm, const gp_comm_rendezvous *rendezvous
     return GP_OK;
 }
 
+/* Offset of the pipes in the control segment. */
 static size_t pipes_offset(uint32_t world)
 {
     return sizeof(shm_control) + world * sizeof(shm_line);
@@ -200,7 +212,7 @@ static size_t control_bytes_of(uint32_t world)
     return (pipes_offset(world) + (size_t)world * world * sizeof(shm_pipe) + PAGE - 1) / PAGE * PAGE;
 }
 
-/* From here on gp_comm_abort() reaches this generation. */
+/* Make the control segment current. From now on, gp_comm_abort() affects this generation. */
 static void control_install(shm_group *shm, uint8_t *map, size_t bytes, const gp_comm_rendezvous *rendezvous)
 {
     pthread_mutex_lock(&shm->lock);
@@ -212,7 +224,8 @@ static void control_install(shm_group *shm, uint8_t *map, size_t bytes, const gp
     pthread_mutex_unlock(&shm->lock);
 }
 
-/* `left`: what peers that still wait in it shall know of us. */
+/* Leave the current control segment. `left`: value for shm_line.left, which peers that still wait
+ * can read. */
 static void control_drop(shm_group *shm, uint32_t left)
 {
     shm_control *control;
@@ -230,8 +243,9 @@ static void control_drop(shm_group *shm, uint32_t left)
     gp_shm_messages_clear(shm);
 }
 
-/* ---- the exchange ---- */
+/* ---- joining ---- */
 
+/* Check whether forming can still succeed. GP_ECANCELED: aborted. GP_EPEER: a member exited. */
 static gp_status check_forming(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     if (atomic_load(&shm->aborted_through) >= rendezvous->generation)
@@ -248,6 +262,7 @@ static gp_status check_forming(shm_group *shm, const gp_comm_rendezvous *rendezv
     return GP_OK;
 }
 
+/* Fetch a peer's descriptor; check for aborts and failed members after each FETCH_SLICE_MS. */
 static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uint32_t rank, gp_comm_what what,
                        int *fd, gp_error *err)
 {
@@ -262,6 +277,7 @@ static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uin
     }
 }
 
+/* Map memory of a peer; add the worker to the error message. */
 static gp_status map_from(const shm_group *shm, uint32_t rank, int fd, size_t bytes, uint8_t **map,
                           gp_error *err)
 {
@@ -273,6 +289,7 @@ static gp_status map_from(const shm_group *shm, uint32_t rank, int fd, size_t by
     return status;
 }
 
+/* Create the control segment on rank 0 and publish it. */
 static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t bytes = control_bytes_of(rendezvous->world);
@@ -295,6 +312,7 @@ static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvo
     return status;
 }
 
+/* Fetch the control segment from rank 0 and check that it belongs to this group. */
 static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t bytes = control_bytes_of(rendezvous->world);
@@ -325,6 +343,8 @@ static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezv
     return GP_OK;
 }
 
+/* Map the arena of a peer, unless the existing mapping shows the same memory and is large
+ * enough. */
 static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, gp_error *err)
 {
     shm_peer *peer = &shm->peers[rank];
@@ -346,8 +366,8 @@ static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, 
     return GP_OK;
 }
 
-/* Descriptors are asked for every time: that is cheap, and the only proof that a peer's arena is still the
- * one we have mapped. */
+/* Map the arenas of all peers. Descriptors are fetched in every generation: that is cheap, and only
+ * the inode shows whether the peer's arena is still the mapped one. */
 static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     for (uint32_t k = 0; k < rendezvous->world; k++) {
@@ -370,7 +390,7 @@ static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous
     return GP_OK;
 }
 
-/* All that may fail after the old generation is gone. */
+/* Perform all steps of a join that can fail after the old generation was left. */
 static gp_status join(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     gp_status status = adopt_members(shm, rendezvous, err);
@@ -385,7 +405,8 @@ static gp_status join(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_e
     if (status == GP_OK)
         status = map_arenas(shm, rendezvous, err);
     if (status == GP_OK)
-        status = check_forming(shm, rendezvous, err); /* an abort before the control segment was installed */
+        /* catches an abort before control_install() */
+        status = check_forming(shm, rendezvous, err);
     if (status == GP_OK)
         status = gp_shm_sync(shm, rendezvous->arena_bytes, err);
     return status;
@@ -435,7 +456,9 @@ static void shm_close(gp_comm *comm)
     forget_own_map(shm);
     for (uint32_t k = 0; k < shm->peer_count; k++)
         peer_release(&shm->peers[k]);
-    control_drop(shm, UNMAPPED); /* after the peers' arenas: it says that we store no more */
+    /* after the peers' arenas are unmapped: UNMAPPED promises that this process writes to no
+     * arena */
+    control_drop(shm, UNMAPPED);
     arena_release(shm);
     pthread_mutex_destroy(&shm->lock);
     gp_free(shm);

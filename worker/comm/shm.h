@@ -1,18 +1,20 @@
-/* shm.h -- the parts of the shared-memory transport see each other here; nobody else includes this.
+/* Internals of the shared-memory transport, private to the shm*.c files.
  *
  *   arena memfd, one per rank, kept across generations, mapped by all peers:
- *       [ staging: SLOTS x SLOT_BYTES | what gp_comm_arena_alloc() gives out ]
- *   control memfd, one per generation, made by rank 0:
+ *       [ staging: SLOTS x SLOT_BYTES | memory for gp_comm_arena_alloc() ]
+ *   control memfd, one per generation, created by rank 0:
  *       [ header | verdict | arrived | lines[world] | pipes[world][world] ]
  *
- * Barrier number b (from 0) is complete when `arrived` has counted (b + 1) * world arrivals.  Data written
- * before arriving is read after the barrier: arriving is a sequentially consistent addition, which is all
- * the ordering that collectives need.  The end of the group sets a bit of the same word, SHM_CLOSED, and
- * nobody arrives after that: the ranks cannot differ about whether the last barrier was complete.
+ * Barrier b (counted from 0) is complete when `arrived` has counted (b + 1) * world arrivals. A
+ * rank reads data after the barrier that its peers wrote before they arrived. Arrivals are
+ * sequentially consistent additions, and collectives need no other memory ordering. When the group
+ * ends, a rank sets the SHM_CLOSED bit in the same word, and no rank can arrive afterwards. All
+ * ranks therefore agree on whether the last barrier completed.
  *
- * Each word that is waited for has a count of sleepers beside it, so that nobody pays a system call to wake
- * nobody: the waiter adds itself, then looks at the word again; the poster changes the word, then looks for
- * sleepers; in the total order of these four one sees the other. */
+ * Every word that a rank can wait for has a count of sleepers next to it, so that posting costs a
+ * system call only if another rank sleeps. The waiter increments the count, then reads the word
+ * again. The poster changes the word, then reads the count. These four operations are totally
+ * ordered, so one side notices the other. */
 #ifndef GP_COMM_SHM_H
 #define GP_COMM_SHM_H
 
@@ -22,51 +24,67 @@
 #include "worker/comm/transport.h"
 
 enum {
-    SLOTS = 3, /* see stage_next() in shm_collectives.c */
+    SLOTS = 3, /* number of staging slots per rank; see stage_next() in shm_collectives.c */
     SLOT_BYTES = 256 << 10,
     STAGING_BYTES = SLOTS * SLOT_BYTES,
-    PIPE_BYTES = 64 << 10, /* a power of two */
+    PIPE_BYTES = 64 << 10, /* capacity of a pipe; a power of two */
+    /* number of recent barriers whose call fingerprints are kept */
     CALLS = 4,
 };
 
-#define SHM_CLOSED 0x80000000u /* in `arrived`; counts run on modulo 2^31 below it */
+#define SHM_CLOSED 0x80000000u /* flag in `arrived`; the counter below it wraps modulo 2^31 */
 
+/* A futex word and the number of processes that sleep on it. */
 typedef struct shm_word {
     _Atomic uint32_t value, sleepers;
 } shm_word;
 
-/* What one rank shows to all. */
+/* State that one rank publishes to all others. */
 typedef struct shm_line {
-    _Alignas(64) shm_word bell;         /* rung when its pipes moved: bytes for it, or room for it */
-    _Alignas(64) _Atomic uint32_t left; /* it stores into nobody's arena any more */
-    _Atomic uint64_t calls[CALLS];      /* fingerprint of its call at barrier b, at b % CALLS */
-    _Atomic uint64_t over;              /* the last section that it has left */
+    /* wakeup counter: incremented when a pipe has new data or new room for this rank */
+    _Alignas(64) shm_word bell;
+    _Alignas(64) _Atomic uint32_t left; /* nonzero: this rank no longer writes to any arena */
+    _Atomic uint64_t calls[CALLS];      /* fingerprint of the call at barrier b, in entry b % CALLS */
+    _Atomic uint64_t over;              /* number of the last section that this rank left; 0: none */
 } shm_line;
 
-/* Bytes from one rank to another; both counts run on modulo 2^32. */
+/* Ring buffer for bytes from one rank to another. Both counters wrap modulo 2^32. */
 typedef struct shm_pipe {
+    /* total bytes written by the sender */
     _Alignas(64) _Atomic uint32_t written;
+    /* total bytes read by the receiver */
     _Alignas(64) _Atomic uint32_t taken;
     _Alignas(64) uint8_t data[PIPE_BYTES];
 } shm_pipe;
 
+/* Header of the control segment. */
 typedef struct shm_control {
+    /* identify the group; checked by every rank that maps the segment */
     uint64_t magic, lease;
     uint32_t generation, world;
-    uint32_t spin; /* rank 0 may wait busily: decides for all which way small sums go */
-    _Alignas(64) _Atomic uint32_t verdict; /* 0 while the group works, then its first end; see shm_wait.c */
+    /* rank 0 may busy-wait. All ranks follow this flag when they select the method for small
+     * sums. */
+    uint32_t spin;
+    /* 0: the group works; otherwise the first reason why it ended, see control_end() in
+     * shm_wait.c */
+    _Alignas(64) _Atomic uint32_t verdict;
+    /* total number of barrier arrivals */
     _Alignas(64) shm_word arrived;
     shm_line lines[];
 } shm_control;
 
+/* A member of the last attempted generation. */
 typedef struct shm_peer {
     gp_comm_member member;
-    int pidfd;    /* -1: not open */
-    uint8_t *map; /* its arena with the staging in front; ours for ourselves; NULL: not mapped */
+    int pidfd; /* -1: not open */
+    /* address of its arena mapping, which starts with the staging slots; the own arena for the own
+     * rank; NULL: not mapped */
+    uint8_t *map;
     size_t bytes;
-    uint64_t inode; /* of the memory mapped: a peer that came back with a new arena is noticed */
+    uint64_t inode; /* inode of the mapped memfd; detects that a peer created a new arena */
 } shm_peer;
 
+/* A complete or partly received message in local memory. */
 typedef struct shm_message {
     struct shm_message *next;
     uint32_t rank, tag;
@@ -74,59 +92,72 @@ typedef struct shm_message {
     uint8_t data[];
 } shm_message;
 
+/* Header in front of every message in a pipe. */
 typedef struct shm_head {
     uint32_t tag, zero;
     uint64_t bytes;
 } shm_head;
 
-/* What has been taken from one pipe and is not yet a whole message. */
+/* A message that was partly read from a pipe. */
 typedef struct shm_inbound {
     shm_head head;
+    /* bytes read so far: header, payload */
     size_t head_got, got;
+    /* NULL: the header is not complete */
     shm_message *message;
 } shm_inbound;
 
+/* A gp_comm of this transport. */
 typedef struct shm_group {
     gp_comm base;
-    pthread_mutex_t lock; /* of control against gp_comm_abort() of other threads */
+    pthread_mutex_t lock; /* protects `control` against gp_comm_abort() in other threads */
     shm_control *control; /* NULL: no group; written under the lock */
     size_t control_bytes;
-    shm_pipe *pipes;                  /* in control */
-    _Atomic uint32_t aborted_through; /* the newest generation that gp_comm_abort() ended */
+    shm_pipe *pipes;                  /* points into `control` */
+    _Atomic uint32_t aborted_through; /* newest generation that gp_comm_abort() ended */
     int arena_fd;                     /* -1: none */
-    uint8_t *arena_map;               /* with the staging in front */
+    uint8_t *arena_map;               /* own arena, which starts with the staging slots */
     size_t arena_map_bytes;
-    shm_peer peers[GP_COMM_WORLD_MAX]; /* of the last generation attempted, in rank order */
+    shm_peer peers[GP_COMM_WORLD_MAX]; /* members of the last attempted generation, in rank order */
     uint32_t peer_count;
+    /* this rank may busy-wait */
     bool spin;
-    uint64_t barriers, staged; /* completed in this generation; slots used in it */
-    uint64_t section;          /* that we are in; 0 = none */
+    uint64_t barriers, staged; /* barriers completed and staging slots used in this generation */
+    uint64_t section;          /* number of the current section; 0: none */
     shm_inbound inbound[GP_COMM_WORLD_MAX];
-    shm_message *first, **last; /* whole messages in order of arrival */
+    shm_message *first, **last; /* queue of complete messages in order of arrival */
+    /* size of the queue and of all partly received messages */
     size_t queue_bytes;
 } shm_group;
 
-#define SHM_ALL (GP_COMM_ANY - 1) /* awaits every rank */
+#define SHM_ALL (GP_COMM_ANY - 1) /* wait that needs every rank */
 
 /* shm_wait.c */
 
-/* Wait until `word` has reached `target` (modulo 2^31).  `awaited`: the rank without which that cannot
- * happen, SHM_ALL, or GP_COMM_ANY for at least one of them. */
+/* Wait until `word` has reached a count.
+ *   target   the count, modulo 2^31
+ *   awaited  rank that must act first. SHM_ALL: every rank; GP_COMM_ANY: at least one other rank */
 gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
-void gp_shm_post(shm_word *word); /* adds one and wakes */
+void gp_shm_post(shm_word *word); /* increment the word and wake its sleepers */
 
-/* A barrier, and proof that the neighbour is at the same call: fingerprints must be equal. */
+/* Wait at a barrier and check that the next rank makes the same call.
+ *   fingerprint  hash of the call; GP_ESTATE: it differs between ranks */
 gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err);
 
+/* Reason why a group ended. */
 typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MALFORMED, SHM_OVER } shm_end;
 
-/* End the group for all ranks, unless it has ended; wakes everybody. */
+/* End the group for all ranks and wake them. No effect if the group has already ended. */
 void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
-/* GP_OK while the group works, else why it ended. */
+
+/* Return GP_OK while the group works, otherwise an error with the reason why it ended. */
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
-/* Look for dead members and end the group if there is one; what `awaited` means is said above.  waits: that we do not
- * go on without it, so that a member that has left our section matters too.  One that went after it had brought `word`
- * to `target` is not missed. */
+
+/* Check for exited members and end the group if the wait cannot succeed.
+ *   word, target  condition of the wait; a member that left after its part was done causes no failure
+ *   awaited       as for gp_shm_wait()
+ *   waits         the caller blocks, so a member that left the current section also ends the
+ * group */
 void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
 gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err);
 void gp_shm_section(gp_comm *comm, uint64_t section, bool over);

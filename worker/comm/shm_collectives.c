@@ -1,38 +1,43 @@
-/* shm_collectives.c -- collectives on mapped arenas and through staging.
+/* Collectives on mapped arenas, and through staging slots.
  *
- * In the arena a collective is: barrier (all inputs are there), the owner of a slice reads it from all ranks
- * and stores the result to all, barrier (all slices are there).  No copy; at two ranks two loads and two
- * stores per element.  Private memory goes through staging.  So do small arena sums where ranks sleep in
- * barriers: one barrier instead of two.  (Spinning, 2 ranks, 4 KB: 0.44 us in the arena, 0.84 staged; 4 ranks
- * on 2 cores: 69 and 22 us.) */
+ * A collective in the arena has three phases: a barrier (all inputs are complete), each owner reads
+ * its slice from all ranks and stores the result to all ranks, and a second barrier (all slices are
+ * complete). No data is copied: two ranks need two loads and two stores per element. Private memory
+ * is copied through the staging slots. Small arena sums also use staging if the ranks sleep in
+ * barriers, because staging needs one barrier instead of two. Measured at 4 KB: 0.44 us in the
+ * arena and 0.84 us staged for 2 spinning ranks; 69 us and 22 us for 4 ranks on 2 cores. */
 #include <string.h>
 
 #include "worker/comm/reduce.h"
 #include "worker/comm/shm.h"
 
-enum { SMALL_BYTES = 8192 }; /* up to here one barrier and `world` reads per rank win over two barriers */
+/* up to this size, one barrier and `world` reads per rank are faster than two barriers */
+enum { SMALL_BYTES = 8192 };
 
 static shm_group *shm_of(gp_comm *comm)
 {
     return (shm_group *)comm;
 }
 
-/* Where rank's copy of our arena's `offset` is. */
+/* Return the address of the arena of `rank` at `offset`. */
 static uint8_t *arena_at(shm_group *shm, uint32_t rank, size_t offset)
 {
     return shm->peers[rank].map + STAGING_BYTES + offset;
 }
 
-/* The bases of all ranks' buffers: in the arena, or in a staging slot. */
+/* Set buffers[k] to the address of the call's buffer in the arena of rank k. */
 static void buffers_in_arena(shm_group *shm, const gp_comm_call *call, void **buffers)
 {
     for (uint32_t k = 0; k < shm->base.world; k++)
         buffers[k] = arena_at(shm, k, call->offset);
 }
 
-/* The slot of every rank for the next stage.  A stage is: write to our slot, one barrier, read peers'
- * slots, and read them again in the next stage only after that one's barrier was entered by us.  So whoever
- * writes slot s + SLOTS has passed barrier s + 2, which everyone entered after the last read of slot s. */
+/* Advance to the next staging slot and set slots[k] to the slot of rank k.
+ *
+ * In one stage, each rank writes its own slot, passes a barrier, and reads its peers' slots. A rank
+ * enters the barrier of the next stage only after these reads. The slot is written again SLOTS
+ * stages later. The writer has then passed a barrier that every rank entered after its last read of
+ * the slot. */
 static void stage_next(shm_group *shm, void **slots)
 {
     size_t offset = (size_t)(shm->staged++ % SLOTS) * SLOT_BYTES;
@@ -41,6 +46,7 @@ static void stage_next(shm_group *shm, void **slots)
         slots[k] = shm->peers[k].map + offset;
 }
 
+/* Kind of a collective; part of the fingerprint. */
 typedef enum operation {
     ALL_REDUCE = 1,
     STAGED_REDUCE,
@@ -52,7 +58,8 @@ typedef enum operation {
     BARRIER
 } operation;
 
-/* Mixes what all ranks must agree on (splitmix64's finaliser between fields). */
+/* Hash the arguments that must be equal on all ranks, with the splitmix64 finaliser between
+ * fields. */
 static uint64_t fingerprint(operation kind, const gp_comm_call *call, uint32_t root)
 {
     uint64_t fields[] = { kind, call->offset, call->count, (uint64_t)call->type << 8 | call->how, root };
@@ -73,7 +80,7 @@ gp_status gp_shm_barrier(gp_comm *comm, gp_error *err)
     return gp_shm_sync(shm_of(comm), fingerprint(BARRIER, &nothing, 0), err);
 }
 
-/* One stage: everybody adds up everything. */
+/* Reduce a small buffer in one stage: every rank adds up all inputs. */
 static gp_status reduce_small(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
 {
     void *slots[GP_COMM_WORLD_MAX];
@@ -123,7 +130,7 @@ gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_erro
     gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
     gp_reduce_into((uint8_t *)call->buffer + first * gp_dtype_bytes(call->type), buffers, comm->world, first,
                    last, call->type, call->how);
-    /* Others read the rest of our buffer until here. */
+    /* Until this barrier, peers read the rest of the buffer. */
     return gp_shm_sync(shm, print, err);
 }
 
@@ -137,7 +144,8 @@ gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *e
     if (status != GP_OK || comm->world == 1)
         return status;
     for (uint32_t step = 1; step < comm->world; step++) {
-        uint32_t k = (comm->rank + step) % comm->world; /* not all from the same rank at once */
+        /* start with different ranks, to spread the load */
+        uint32_t k = (comm->rank + step) % comm->world;
 
         gp_comm_slice(comm, call->count, call->type, k, &first, &last);
         memcpy((uint8_t *)call->buffer + first * size, arena_at(shm, k, call->offset) + first * size,
@@ -161,9 +169,9 @@ gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t roo
 
 /* ---- through staging ---- */
 
-/* The pieces of a private buffer: each fills a slot, but for the last. */
+/* A private buffer divided into pieces. Each piece fills a staging slot, except the last. */
 typedef struct cutting {
-    size_t count, each, total; /* pieces, elements in one, elements */
+    size_t count, each, total; /* number of pieces; elements per piece; elements in total */
 } cutting;
 
 static cutting cut(const gp_comm_call *call)
@@ -182,7 +190,7 @@ static size_t piece_elements(const cutting *pieces, size_t k)
     return left < pieces->each ? left : pieces->each;
 }
 
-/* The reduced slices of piece k, each from its owner's slot. */
+/* Copy the reduced slices of piece k from their owners' slots into the buffer. */
 static void gather_piece(shm_group *shm, const gp_comm_call *call, const cutting *pieces, size_t k,
                          void *const *slots)
 {
@@ -195,8 +203,11 @@ static void gather_piece(shm_group *shm, const gp_comm_call *call, const cutting
     }
 }
 
-/* Stage k copies piece k in and, after the barrier, reduces our slice of it within our slot and copies piece
- * k - 1 out, whose slices were all reduced before that barrier.  The last stage only copies out. */
+/* Reduce a private buffer piece by piece.
+ *
+ * Stage k copies piece k into the own slot. After the barrier, this rank reduces its slice of piece
+ * k in place, and copies piece k - 1 out, whose slices were all reduced before that barrier. The
+ * last stage only copies out. */
 static gp_status reduce_pieces(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
 {
     cutting pieces = cut(call);
@@ -231,7 +242,7 @@ gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *given, gp
     gp_comm_call call = *given;
     uint64_t print;
 
-    call.offset = 0; /* means nothing here, and must not differ between ranks */
+    call.offset = 0; /* no arena offset; the fingerprint must be equal on all ranks */
     print = fingerprint(STAGED_REDUCE, &call, 0);
     if (comm->world == 1 || call.count == 0)
         return gp_shm_sync(shm, print, err);
@@ -268,7 +279,10 @@ gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uin
     return GP_OK;
 }
 
-/* The piece from `at` on of rank's part, into its slot or out of it. */
+/* Copy one slot-sized piece of a rank's part.
+ *   parts  see gp_comm_gather_private()
+ *   at     offset of the piece in the part; nothing is copied beyond the end of the part
+ *   in     true: from `all` to the slot; false: from the slot to `all` */
 static void stage_part(void *slot, void *all, const size_t *parts, uint32_t rank, size_t at, bool in)
 {
     size_t bytes = parts[rank + 1] - parts[rank];
@@ -293,7 +307,7 @@ gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, g
 
     for (uint32_t k = 0; k < comm->world; k++) {
         longest = parts[k + 1] - parts[k] > longest ? parts[k + 1] - parts[k] : longest;
-        call.offset = call.offset * 31 + parts[k + 1]; /* all ranks must agree on all of them */
+        call.offset = call.offset * 31 + parts[k + 1]; /* include all sizes in the fingerprint */
     }
     uint64_t print = fingerprint(STAGED_GATHER, &call, 0);
 

@@ -1,8 +1,10 @@
-/* shm_messages.c -- tagged messages: one pipe of bytes per ordered pair of ranks, a queue behind them.
+/* Tagged messages: one pipe per ordered pair of ranks, and a receive queue.
  *
- * A message is a head and its bytes, in pieces as the pipe has room.  Whoever waits here, to send or to
- * receive, takes in what its peers send, so that a cycle of senders cannot lock up.  A rank waits on one
- * bell, which is rung by who put bytes into a pipe to it and by who made room in a pipe from it. */
+ * A message consists of a header and a payload, written in pieces as the pipe has room. A rank that
+ * waits here, to send or to receive, also reads incoming messages into its queue, so a cycle of
+ * senders cannot deadlock. Each rank waits on a single wakeup counter. A peer increments the
+ * counter when it writes to a pipe to this rank, and when it makes room in a pipe from this
+ * rank. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -18,7 +20,7 @@ static shm_word *bell_of(const shm_group *shm, uint32_t rank)
     return &shm->control->lines[rank].bell;
 }
 
-/* Copies `bytes` to or from the ring, which wraps. */
+/* Copy `bytes` into the ring buffer at counter `at`. */
 static void ring_write(shm_pipe *pipe, uint32_t at, const uint8_t *data, size_t bytes)
 {
     size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
@@ -27,6 +29,7 @@ static void ring_write(shm_pipe *pipe, uint32_t at, const uint8_t *data, size_t 
     memcpy(pipe->data, data + part, bytes - part);
 }
 
+/* Copy `bytes` out of the ring buffer at counter `at`. */
 static void ring_read(const shm_pipe *pipe, uint32_t at, uint8_t *data, size_t bytes)
 {
     size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
@@ -35,7 +38,8 @@ static void ring_read(const shm_pipe *pipe, uint32_t at, uint8_t *data, size_t b
     memcpy(data + part, pipe->data, bytes - part);
 }
 
-/* How much of data went in; 0 when the pipe is full, and when the peer's count makes no sense. */
+/* Write as much of `data` as the pipe has room for and return the number of bytes. 0: the pipe is
+ * full, or the peer's counter is invalid; in that case the group ends. */
 static size_t pipe_put(shm_group *shm, uint32_t to, const uint8_t *data, size_t bytes)
 {
     shm_pipe *pipe = pipe_between(shm, shm->base.rank, to);
@@ -55,6 +59,8 @@ static size_t pipe_put(shm_group *shm, uint32_t to, const uint8_t *data, size_t 
     return bytes;
 }
 
+/* Read up to `bytes` from the pipe and return the number of bytes. 0: the pipe is empty, or the
+ * peer's counter is invalid; in that case the group ends. */
 static size_t pipe_take(shm_group *shm, uint32_t from, uint8_t *data, size_t bytes)
 {
     shm_pipe *pipe = pipe_between(shm, from, shm->base.rank);
@@ -75,7 +81,7 @@ static size_t pipe_take(shm_group *shm, uint32_t from, uint8_t *data, size_t byt
     return bytes;
 }
 
-/* ---- the queue of messages that arrived ---- */
+/* ---- receive queue ---- */
 
 static shm_message *message_new(shm_group *shm, uint32_t rank, uint32_t tag, size_t bytes)
 {
@@ -100,7 +106,7 @@ static void queue_append(shm_group *shm, shm_message *message)
     shm->last = &message->next;
 }
 
-/* The link to the oldest that fits, which is NULL when none does. */
+/* Return the link to the oldest matching message. *link is NULL if none matches. */
 static shm_message **queue_find(shm_group *shm, uint32_t rank, uint32_t tag)
 {
     shm_message **link = &shm->first;
@@ -121,6 +127,7 @@ static void queue_remove(shm_group *shm, shm_message **link)
     message_free(shm, message);
 }
 
+/* Return true if the queue accepts another message. An empty queue accepts any size. */
 static bool queue_has_room(const shm_group *shm, size_t bytes)
 {
     return shm->queue_bytes == 0 || shm->queue_bytes + sizeof(shm_message) + bytes <= GP_COMM_QUEUE_BYTES_MAX;
@@ -139,15 +146,17 @@ void gp_shm_messages_clear(shm_group *shm)
     shm->last = &shm->first;
 }
 
-/* ---- taking in ---- */
+/* ---- reading from pipes ---- */
 
+/* Result of reading from pipes. */
 typedef struct shm_intake {
-    bool moved; /* something was taken from a pipe */
-    bool full;  /* a message of the rank of interest was left there because the queue is full */
-    bool poor;  /* ... because memory is out */
+    bool moved; /* some bytes were read */
+    bool full;  /* a message from the rank of interest stays in the pipe because the queue is full */
+    bool poor;  /* a message stays in the pipe because memory allocation failed */
 } shm_intake;
 
-/* Begin a message when its head is there. */
+/* Read a message header and allocate the message. Return false if the header is incomplete or
+ * malformed, or if the queue or memory is full. */
 static bool inbound_begin(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
 {
     shm_inbound *in = &shm->inbound[from];
@@ -171,6 +180,8 @@ static bool inbound_begin(shm_group *shm, uint32_t from, uint32_t interest, shm_
     return in->message != NULL;
 }
 
+/* Read complete messages from one rank into the queue, until the pipe is empty or the queue is
+ * full. */
 static void take_in_from(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
 {
     shm_inbound *in = &shm->inbound[from];
@@ -188,6 +199,8 @@ static void take_in_from(shm_group *shm, uint32_t from, uint32_t interest, shm_i
     }
 }
 
+/* Read messages from all ranks into the queue.
+ *   interest  rank that the caller waits for, or GP_COMM_ANY; see shm_intake.full */
 static shm_intake take_in(shm_group *shm, uint32_t interest)
 {
     shm_intake intake = { .moved = false };
@@ -199,9 +212,10 @@ static shm_intake take_in(shm_group *shm, uint32_t interest)
     return intake;
 }
 
-/* ---- the operations ---- */
+/* ---- sending and receiving ---- */
 
-/* A message that has begun must be finished: only the end of the group stops this. */
+/* Write all bytes to a pipe. A started message must be completed, so only the end of the group
+ * interrupts this function. */
 static gp_status put_all(shm_group *shm, uint32_t to, const void *data, size_t bytes, gp_error *err)
 {
     const uint8_t *at = data;
@@ -256,6 +270,8 @@ static gp_comm_message describe(const shm_message *message)
     return (gp_comm_message){ .rank = message->rank, .tag = message->tag, .bytes = message->bytes };
 }
 
+/* Copy a message to the caller and remove it from the queue. GP_ELIMIT: the buffer is too small;
+ * the message stays in the queue. */
 static gp_status deliver(shm_group *shm, shm_message **link, void *buffer, size_t capacity,
                          gp_comm_message *message, gp_error *err)
 {
@@ -310,7 +326,7 @@ gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, 
     take_in(shm, rank);
     oldest = *queue_find(shm, rank, tag);
     if (oldest == NULL)
-        /* Who probes in a loop never waits, and must learn of a death here. */
+        /* Detect exited members here, because a caller that polls never enters gp_shm_wait(). */
         gp_shm_look(shm, bell, rung + 1, rank, false);
     status = gp_shm_verdict(shm, err);
     if (status != GP_OK)

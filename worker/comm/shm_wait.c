@@ -1,12 +1,14 @@
-/* shm_wait.c -- waiting without missing a death, and ending a group for all.
+/* Waits that detect failed members, and the end of a group.
  *
- * A wait spins for some microseconds where that harms nobody, then sleeps in slices of SLICE_NS.  After a
- * slice in which nothing came it asks the kernel who has died.  The first to know writes the verdict into
- * the control segment and wakes all; whatever else happens later, all ranks read the same cause.
+ * A wait spins for some microseconds if every rank has its own core, then sleeps in slices of
+ * SLICE_NS. After a slice without progress it checks which members have exited. The first rank that
+ * detects a failure writes the verdict into the control segment and wakes all ranks. The verdict
+ * never changes afterwards, so all ranks report the same cause.
  *
- * What was reached counts as reached even if the group ended meanwhile (each wait looks once more after it
- * saw the end), and who sees the end of a group closes its barrier before that last look: so a barrier that
- * let one rank through lets all living ranks through, and one that turned a rank away turns all away. */
+ * A count that was reached stays valid even if the group ends at the same time: each wait checks
+ * the word once more after it has read the verdict. A rank closes the barrier before that last
+ * check. Therefore, if a barrier lets one rank pass, it lets all live ranks pass; if it rejects
+ * one, it rejects all. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -16,6 +18,7 @@
 #include "worker/comm/process.h"
 #include "worker/comm/shm.h"
 
+/* busy-wait iterations before sleeping, and sleep time in nanoseconds */
 enum { SPINS = 4000, SLICE_NS = 5000000 };
 
 static void wake(shm_word *word)
@@ -23,15 +26,16 @@ static void wake(shm_word *word)
     syscall(SYS_futex, &word->value, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* ---- the end of a group ---- */
+/* ---- ending a group ---- */
 
-/* From now on nobody arrives: all who look read the same count of those who had. */
+/* Forbid further arrivals, so that all ranks read the same arrival count. */
 static void close_barrier(shm_control *control)
 {
     atomic_fetch_or(&control->arrived.value, SHM_CLOSED);
 }
 
-/* The verdict in one word: end, the rank that it is about, and the rank that waited for it. */
+/* Write the verdict unless there is one, close the barrier and wake all ranks. The verdict word
+ * holds the reason, the rank concerned and the rank that waited for it. */
 static void control_end(shm_control *control, shm_end end, uint32_t rank, uint32_t waiter)
 {
     uint32_t none = 0;
@@ -51,7 +55,8 @@ void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
 {
     uint32_t verdict = atomic_load(&shm->control->verdict);
-    uint32_t rank = (verdict & 0xff) < shm->base.world ? (verdict & 0xff) : 0; /* a peer wrote it */
+    /* a peer wrote this value, so check the range */
+    uint32_t rank = (verdict & 0xff) < shm->base.world ? (verdict & 0xff) : 0;
     uint32_t waiter = verdict >> 16 < shm->base.world ? verdict >> 16 : 0;
     const gp_comm_member *member = &shm->peers[rank].member;
 
@@ -85,6 +90,7 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
     }
 }
 
+/* Enter a section, or leave it if `over`. */
 void gp_shm_section(gp_comm *comm, uint64_t section, bool over)
 {
     shm_group *shm = (shm_group *)comm;
@@ -93,17 +99,19 @@ void gp_shm_section(gp_comm *comm, uint64_t section, bool over)
         shm->section = section;
         return;
     }
-    /* After all that was sent and posted in it: who sees this sees that too. */
+    /* This store follows all messages and arrivals of the section, so a rank that reads it also
+     * sees those. */
     atomic_store(&shm->control->lines[comm->rank].over, shm->section);
     shm->section = 0;
 }
 
+/* Return true if `rank` has left the current section of this rank. */
 static bool section_over(const shm_group *shm, uint32_t rank)
 {
     return shm->section != 0 && atomic_load(&shm->control->lines[rank].over) >= shm->section;
 }
 
-/* Whether a count is at or past another one, modulo 2^31: the highest bit is no part of it. */
+/* Return true if `value` has reached `target`. Both wrap modulo 2^31; bit 31 is SHM_CLOSED. */
 static bool is_at(uint32_t value, uint32_t target)
 {
     return (int32_t)((value - target) << 1) >= 0;
@@ -126,7 +134,8 @@ void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t
             continue;
         others++;
         if (!left && gp_process_dead(shm->peers[k].pidfd)) {
-            /* It may have left between the two looks; dying afterwards is no fault then. */
+            /* The member may have left the group between the two checks. Its exit is then no
+             * failure. */
             left = atomic_load(&shm->control->lines[k].left) != 0;
             if (!left) {
                 gp_shm_end(shm->control, SHM_DIED, k);
@@ -141,13 +150,15 @@ void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t
                 break;
         }
     }
-    /* One that is not missed: it had done its part before it went, perhaps since we last looked at the word. */
+    /* The awaited member may have done its part before it left, after the last check of the
+     * word. */
     if (gone == 0 || reached(word, target))
         return;
     if (awaited == gone_rank || awaited == SHM_ALL || (awaited == GP_COMM_ANY && gone == others))
         control_end(shm->control, how, gone_rank, shm->base.rank);
 }
 
+/* Implement gp_comm_look(): end the group if a member exited, and report members that left. */
 gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err)
 {
     shm_group *shm = (shm_group *)comm;
@@ -170,7 +181,7 @@ gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err)
 
 /* ---- waiting ---- */
 
-/* Sleep for a slice at most; returns whether it passed with nothing happening. */
+/* Sleep for at most one slice. Return true if the slice passed without a wakeup. */
 static bool sleep_slice(shm_word *word, uint32_t target)
 {
     struct timespec slice = { .tv_nsec = SLICE_NS };
@@ -187,6 +198,7 @@ static bool sleep_slice(shm_word *word, uint32_t target)
     return result != 0;
 }
 
+/* Wait in sleep slices, and check for failed members after each slice without a wakeup. */
 static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
 {
     for (;;) {
@@ -197,7 +209,8 @@ static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, ui
             return GP_OK;
         status = gp_shm_verdict(shm, err);
         if (status != GP_OK) {
-            close_barrier(shm->control); /* whoever ended the group may not have come to that yet */
+            /* the rank that ended the group may not have closed the barrier yet */
+            close_barrier(shm->control);
             return reached(word, target) ? GP_OK : status;
         }
         idle = sleep_slice(word, target);
@@ -235,10 +248,14 @@ void gp_shm_post(shm_word *word)
         wake(word);
 }
 
-/* Counts us as one of `world` who arrive at a barrier that is complete at `target`; false: the group has ended. */
+/* Count this rank as arrived at a barrier. Return false if the group has ended.
+ *   world   number of ranks
+ *   target  value of `arrived` when the barrier is complete
+ *   last    set to true if this rank completes the barrier */
 static bool arrive(shm_control *control, uint32_t world, uint32_t target, bool *last)
 {
-    uint32_t count = (target - world) & ~SHM_CLOSED; /* if we are the first; else we are told */
+    /* expected value for the first arrival; the exchange below corrects it */
+    uint32_t count = (target - world) & ~SHM_CLOSED;
 
     while (!atomic_compare_exchange_weak(&control->arrived.value, &count, (count + 1) & ~SHM_CLOSED))
         if ((count & SHM_CLOSED) != 0)
@@ -260,10 +277,11 @@ gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
         return status;
     atomic_store_explicit(&control->lines[shm->base.rank].calls[at], fingerprint, memory_order_relaxed);
     if (!arrive(control, world, target, &last)) {
-        gp_shm_end(control, SHM_MALFORMED, shm->base.rank); /* unless there is a verdict, as there must be */
+        /* no effect, because a closed barrier implies a verdict */
+        gp_shm_end(control, SHM_MALFORMED, shm->base.rank);
         return gp_shm_verdict(shm, err);
     }
-    /* Nobody sleeps for less than everybody: only the last one wakes. */
+    /* Only the last rank wakes the others: no rank can proceed earlier. */
     if (last) {
         if (atomic_load(&control->arrived.sleepers) != 0)
             wake(&control->arrived);
@@ -273,7 +291,8 @@ gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
             return status;
     }
     shm->barriers++;
-    /* The neighbour cannot overwrite this before it passed barrier + CALLS - 1, for which it needs us. */
+    /* The neighbour cannot have overwritten this entry: it would first have to pass barrier + CALLS
+     * - 1, which this rank has not entered. */
     if (atomic_load_explicit(&control->lines[neighbour].calls[at], memory_order_relaxed) != fingerprint) {
         gp_shm_end(control, SHM_MIXED_UP, shm->base.rank);
         return gp_shm_verdict(shm, err);

@@ -1,5 +1,6 @@
-/* transport.h -- what a transport of comm.h implements.  comm.c checks arguments and keeps the counts, so a
- * slot sees only calls that make sense within a formed group. */
+/* The interface that a transport implements for comm.h. comm.c checks all arguments and maintains
+ * the counters, so a slot is called only with valid arguments and, except for form(), within a
+ * formed group. */
 #ifndef GP_COMM_TRANSPORT_H
 #define GP_COMM_TRANSPORT_H
 
@@ -7,23 +8,25 @@
 
 #include "worker/comm/comm.h"
 
-/* The arguments of a collective on elements. */
+/* Arguments of a collective on elements. */
 typedef struct gp_comm_call {
     void *buffer;
-    size_t offset; /* of buffer in the arena, where it must be in it */
+    size_t offset; /* buffer offset in the arena, if the buffer must be in the arena */
+    /* elements */
     size_t count;
     gp_dtype type;
     gp_comm_reduction how;
 } gp_comm_call;
 
-/* All slots required. */
+/* Function table of a transport. All slots are required. */
 struct gp_comm_ops {
     const char *name;
     gp_status (*open)(gp_comm **out, gp_error *err);
     void (*close)(gp_comm *comm);
     gp_status (*form)(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err);
     void (*abort)(gp_comm *comm, uint32_t generation);
-    uint8_t *(*arena)(const gp_comm *comm, uint32_t rank); /* that rank's arena, as it is mapped here */
+    /* address in this process of the arena of `rank` */
+    uint8_t *(*arena)(const gp_comm *comm, uint32_t rank);
     gp_status (*all_reduce)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
     gp_status (*all_reduce_private)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
     gp_status (*reduce_scatter)(gp_comm *comm, const gp_comm_call *call, gp_error *err);
@@ -39,17 +42,21 @@ struct gp_comm_ops {
                          gp_comm_message *message, gp_error *err);
     gp_status (*probe)(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
                        gp_error *err);
+    /* enter (`over` false) or leave a section */
     void (*section)(gp_comm *comm, uint64_t section, bool over);
 };
 
-/* A transport's own struct begins with this.  Written by form() only, but for the counts. */
+/* Common first member of every transport's struct. Only form() writes it, except for the
+ * counters. */
 struct gp_comm {
     const gp_comm_ops *ops;
     uint32_t rank, world, generation; /* world 0: no group */
-    uint8_t *arena;                   /* ours; the transport's */
+    uint8_t *arena;                   /* own arena, owned by the transport */
+    /* capacity and allocated bytes */
     size_t arena_bytes, arena_used;
-    bool sparse; /* the arena's memory comes and goes with its ranges */
-    _Atomic uint64_t operations, bytes, wait_ns, total_ns; /* written by the operating thread only */
+    bool sparse; /* ranges commit memory on allocation */
+    /* counters, written only by the thread that runs operations */
+    _Atomic uint64_t operations, bytes, wait_ns, total_ns;
 };
 
 #endif
