@@ -1,11 +1,14 @@
-/* backend.h -- a device is one vtable.
+/* The interface of a compute backend: one function table per kind of device.
  *
- * graph -> compile -> plan -> run, run, ... .  A plan is built for a micro-batch shape and a phase; a rank
- * runs its share of a batch as several calls plus one tail call, accumulating into the exchange arena.
- * Samples of a micro-batch beyond batch->count have weight 0: they are computed or skipped, but reach no
- * gradient, loss or metric.  So accumulation, shrinking groups and memory limits are one mechanism.
+ * A backend compiles a graph into a plan, then runs the plan many times. A plan is built for one
+ * phase and one micro-batch size. In a training step, each rank processes its slice of the
+ * mini-batch in several calls plus a smaller last call. All calls add their gradients to the
+ * exchange arena. Samples beyond batch->count have weight 0: the backend may compute or skip them,
+ * but they change no gradient, loss or metric. Gradient accumulation, shrinking groups and memory
+ * limits all use this mechanism.
  *
- * All memory is taken by compile(); run() allocates nothing.  One thread at a time drives a backend. */
+ * compile() allocates all memory; run() allocates none. At most one thread at a time uses a
+ * backend. */
 #ifndef GP_BACKEND_H
 #define GP_BACKEND_H
 
@@ -15,13 +18,16 @@
 #include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
+/* Opaque; each backend defines both structs. */
 typedef struct gp_backend gp_backend;
 typedef struct gp_plan gp_plan;
 
-/* Libraries can compute the same thing in several ways; which of them plans take is a choice.  A compile() with a tuning takes
- * those of its choices that are of what it computes, times what else there is while time is left, and leaves the rest to the rule:
- * the libraries' own order.  What was taken is among the choices then, so a plan that is made with these and no time,
- * by the same libraries on the same kind of device, computes the same bits. */
+/* Algorithm choices. Libraries such as cuDNN offer several algorithms for the same operation, and a
+ * tuning records the algorithm in use for each. compile() first takes the recorded choices. It then
+ * times the candidates for other operations until the time budget is used up, and applies the
+ * library's default order to the rest. It records everything that it chose. A plan compiled with a
+ * complete tuning and no time budget, with the same libraries on the same kind of device, computes
+ * bitwise identical results. */
 enum {
     GP_CHOICES_MAX = 1024,
     GP_CHOICE_WHAT_BYTES = 160,
@@ -29,235 +35,302 @@ enum {
     GP_LIBRARIES_BYTES = 240
 };
 
+/* One recorded algorithm choice. */
 typedef struct gp_choice {
-    char what[GP_CHOICE_WHAT_BYTES]; /* is computed: "conv forward 256 x 64x56x56 ..." */
-    char how[GP_CHOICE_HOW_BYTES];   /* "whole 62-5d3aa1c0": with what follows, or "alone"; then the engine */
-    double us;                       /* that it took; 0: it was not timed */
-    bool used;                       /* by plans that were compiled with this tuning */
+    char what[GP_CHOICE_WHAT_BYTES]; /* operation and shape: "conv forward 256 x 64x56x56 ..." */
+    /* algorithm, for example "whole 62-5d3aa1c0": "whole" if fused with the next operation,
+     * otherwise "alone", then the engine */
+    char how[GP_CHOICE_HOW_BYTES];
+    double us; /* measured run time in microseconds; 0: not timed */
+    bool used; /* some plan compiled with this tuning uses the choice */
 } gp_choice;
 
+/* Recorded choices and the time budget for further measurements. The caller owns it. */
 typedef struct gp_tuning {
-    gp_choice *choices; /* [GP_CHOICES_MAX]; when all are there, the rest is by rule and not noted */
+    /* [GP_CHOICES_MAX]; once full, further operations take the default and are not recorded */
+    gp_choice *choices;
     uint32_t count;
-    int64_t left_ns; /* for timing; compile() takes off what it used, and ends one engine late at most */
-    const _Atomic uint32_t *stop; /* not 0: nothing more is timed; NULL: only the time counts */
-    /* Told, of what was not known: */
-    uint32_t timed;   /* had more than one way, and were timed */
-    uint32_t untimed; /* would have been, but for the time */
-    uint32_t unknown; /* known, but in a way that the library does not have here: by rule */
+    /* time budget for measurements; compile() subtracts the time used and exceeds it by at most one
+     * engine */
+    int64_t left_ns;
+    const _Atomic uint32_t *stop; /* nonzero: stop measuring; NULL: only left_ns limits it */
+    /* Counters of operations without a recorded choice: */
+    uint32_t timed;   /* several candidates, measured */
+    uint32_t untimed; /* several candidates, not measured because the time budget was used up */
+    uint32_t unknown; /* recorded algorithm missing in this library version; the default is used */
 } gp_tuning;
 
+/* Settings of gp_backend_ops.open(). */
 typedef struct gp_backend_options {
-    uint32_t threads;     /* compute threads, >= 1 */
-    const int *cores;     /* core per thread to pin to, or NULL: do not pin */
-    const char *kernels;  /* NULL = chosen by rule; "lanes", "onednn", or an instruction set of the lanes
-                          * kernels ("baseline", "avx2", "avx512"): for tests and benchmarks */
-    const char *compiled; /* a directory for what takes seconds to compile, or NULL: nothing is kept */
+    uint32_t threads; /* compute threads, at least 1 */
+    const int *cores; /* core to pin each thread to; NULL: no pinning */
+    /* NULL: chosen by rule. Tests and benchmarks pass "lanes", "onednn", or an instruction set for
+     * the lanes kernels ("baseline", "avx2", "avx512"). */
+    const char *kernels;
+    /* cache directory for compiled kernels, which take seconds to build; NULL: no cache */
+    const char *compiled;
 } gp_backend_options;
 
+/* Settings of gp_backend_ops.compile(). */
 typedef struct gp_plan_options {
     gp_phase phase;
-    uint32_t micro_batch;  /* samples per call, at most */
-    gp_dtype sample_dtype; /* of batch->samples: GP_U8 or GP_F32 */
-    uint32_t threads;      /* that a call is computed by; 0 = all of the backend's */
-    /* At least: kernels that are no faster in less (small networks, a processor without bf16 or tf32) compute in float32.
-     * The CPU refuses fp16 (GP_EUNSUPPORTED). */
+    uint32_t micro_batch;  /* maximum number of samples per call */
+    gp_dtype sample_dtype; /* type of batch->samples: GP_U8 or GP_F32 */
+    uint32_t threads;      /* compute threads per call; 0: all threads of the backend */
+    /* Lowest precision allowed. Kernels that would not run faster in it compute in float32: small
+     * networks, or processors without bf16 or tf32. The CPU backend rejects fp16
+     * (GP_EUNSUPPORTED). */
     gp_precision precision;
-    gp_tuning *tuning; /* NULL: by rule, nothing is noted */
+    gp_tuning *tuning; /* NULL: take library defaults and record nothing */
 } gp_plan_options;
 
-/* A loss that is not the network's (GP_OP_OWN_LOSS), called between the passes of some samples of a call: of all at once
- * on the driving thread, or, where the op says that it may be (number[0]), of parts on several threads.  Such a one keeps
- * its failures to itself: nobody looks at what it returns. */
+/* Arguments of a custom loss function (GP_OP_OWN_LOSS). The backend calls the function between the
+ * forward and the backward pass. By default it passes all samples of a call at once, on the thread
+ * that runs the plan. If the op allows parallel calls (number[0]), several threads each pass a
+ * range of the samples. A parallel loss function must record failures itself, because the backend
+ * ignores the return value. */
 typedef struct gp_plan_loss_call {
     uint32_t first, count; /* samples [first, first + count) of the call */
-    const float *scores;   /* [count, elements]: what the last layer gave */
-    float *gradient;       /* the same, zero at first: of the SUM of the losses */
-    double *sums;          /* [GP_SUMS], to be added to */
+    const float *scores;   /* [count, elements]: output of the last layer */
+    /* [count, elements], zero on entry: receives the gradient of the summed (not the mean) loss */
+    float *gradient;
+    double *sums; /* [GP_SUMS]: the function adds to these */
 } gp_plan_loss_call;
 
+/* Compute the loss and the gradient of the samples in `call`. */
 typedef gp_status (*gp_plan_loss_fn)(void *context, const gp_plan_loss_call *call, gp_error *err);
 
-struct gp_factor; /* cpu/factors.h */
+struct gp_factor; /* defined in cpu/factors.h */
 
-/* Memory that outlives the plan and belongs to the caller. */
+/* Memory that the caller owns and that outlives the plan. */
 typedef struct gp_plan_memory {
-    const float *parameters; /* the blob (graph.h), read */
-    float *gradients;     /* the same layout, in the arena; TRAIN only.  Frozen layers' may stay untouched */
+    const float *parameters; /* parameter blob (layout: graph.h), read only */
+    /* same layout, in the arena; TRAIN only. Entries of frozen layers may stay unwritten. */
+    float *gradients;
     double *sums;         /* [GP_SUMS], in the arena */
     float *scores;        /* [micro_batch, graph->score_count]; INFER only; may be NULL */
-    gp_plan_loss_fn loss; /* of networks that end in GP_OP_OWN_LOSS; TRAIN only */
+    gp_plan_loss_fn loss; /* for networks that end in GP_OP_OWN_LOSS; TRAIN only */
     void *loss_context;
-    /* Weights whose gradient the plan leaves to the caller as what it is the product of: their place in `gradients` stays
-     * untouched.  TRAIN only, of backends that can rebind; their ops stand last (gp_graph_put_last). */
+    /* Weights whose gradient the plan stores as two factor matrices instead of their product. The
+     * plan does not write the corresponding ranges of `gradients`. TRAIN only, and only for
+     * backends that can rebind; the ops must be last in the op list (gp_graph_put_last). */
     const struct gp_factor *factors;
     uint32_t factor_count;
 } gp_plan_memory;
 
-/* How the moments of batch norm become those of all ranks' samples (synchronised batch norm): every rank comes to each
- * batch norm once forward and once backward, one without samples with zeros. */
+/* Callback for synchronised batch norm: computes batch-norm moments over the samples of all ranks.
+ * Every rank calls it once per batch norm and direction (forward, backward); a rank without samples
+ * contributes zeros. */
 typedef struct gp_coupling {
-    double *sums; /* [2 * channels of the widest batch norm + 1]: ours on entry, of all ranks on return */
-    gp_status (*reduce)(void *context, size_t count,
-                        gp_error *err); /* adds sums[0, count) up over the ranks */
+    /* [2 * channels of the widest batch norm + 1]: on entry the local sums, on return the global
+     * sums */
+    double *sums;
+    /* Add sums[0, count) over all ranks. */
+    gp_status (*reduce)(void *context, size_t count, gp_error *err);
     void *context;
 } gp_coupling;
 
+/* Samples and flags of one run() call. */
 typedef struct gp_batch {
-    const void *samples; /* [count, C, H, W] packed, stored values (before normalisation) */
-    const void *targets; /* [count, graph->target_bytes]; NULL in INFER: sums are not touched */
-    uint32_t count;      /* 0 .. micro_batch; 0 with first = write zeros (a rank without samples) */
+    const void *samples; /* [count, C, H, W], packed, as stored (before normalisation) */
+    const void *targets; /* [count, graph->target_bytes]; NULL in INFER: leave the sums unchanged */
+    uint32_t count;      /* 0 .. micro_batch. 0 with `first`: write zeros (a rank without samples) */
     bool first;          /* first call of the step: parameters may have changed, outputs are overwritten */
-    bool unchanged;      /* INFER: parameters are those of the call before, even in a first call */
-    bool last;           /* last call of the step: gradients are final afterwards */
-    bool forward_only;  /* TRAIN: of the outputs only sums and statistics are wanted; a backend may do more */
-    bool backward_only; /* TRAIN, GP_OP_OWN_LOSS: goes on behind a call that was forward_only, same samples */
-    uint64_t seed, step; /* of dropout */
-    uint64_t position;   /* of samples[0] in the global batch */
-    /* TRAIN in fp16: gradients of activations are of a loss so many times as large, those of parameters are as ever; where one
-     * of these is not finite, GP_SUM_BAD says so behind the step's last call.  0 is 1.  Of a training that stays on a device which
-     * keeps the scale (gp_keep): times that one. */
+    /* INFER: the parameters are those of the previous call, even if `first` is set */
+    bool unchanged;
+    bool last; /* last call of the step: gradients are final afterwards */
+    /* TRAIN: the caller needs only sums and statistics; a backend may compute more */
+    bool forward_only;
+    /* TRAIN with GP_OP_OWN_LOSS: backward pass for the samples of a preceding forward_only call */
+    bool backward_only;
+    uint64_t seed, step; /* random seed and step number for dropout */
+    uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */
+    /* Loss scale for fp16 training; 0 means 1. Activation gradients are multiplied by this factor,
+     * parameter gradients are not. After the last call of a step, GP_SUM_BAD counts parameter
+     * gradients that are not finite. If the device maintains the loss scale (gp_keep), the total
+     * factor is the product of both. */
     double loss_scale;
-    const gp_coupling *coupling; /* TRAIN; NULL: batch norm's moments are those of this call */
+    const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses the moments of this call only */
 } gp_batch;
 
-/* Told on the last call, from the driving thread: gradients [0, count) of the blob are final. */
+/* Callback during the last call of a step, on the thread that runs the plan: gradients [0, count)
+ * of the blob are final. */
 typedef gp_status (*gp_ready_fn)(void *context, size_t count, gp_error *err);
 
 typedef struct gp_plan_times {
-    int64_t forward_ns, backward_ns; /* wall time of the calls since the last take_times() */
+    int64_t forward_ns, backward_ns; /* wall time of all calls since the last take_times() */
 } gp_plan_times;
 
-/* A training whose parameters, solver's state and exchange stay on the device.  The host's blobs are what they were at
- * keep() until fetch().  One step: launch() of its calls, of which the last sums gradients and header over the ranks and
- * commits; what became of it is asked of told(), when the next step may be under way already. */
+/* Device-resident training: parameters, optimizer state and gradient exchange stay on the device.
+ * After keep(), the host copies are out of date until fetch(). The host launches all calls of a
+ * step. The last call all-reduces gradients and step header and then commits, that is, runs the
+ * optimizer. told() returns the result of a step; by then the next step may already be running. */
 enum { GP_GROUP_ID_BYTES = 128 };
 
+/* A range of the parameter blob. */
 typedef struct gp_range {
-    size_t first, count; /* float32 elements of the blob */
+    size_t first, count; /* float32 elements */
 } gp_range;
 
-/* Training data that the device may hold, if they fit, and take its samples from by itself. */
+/* Training data that the device caches if it fits, and then reads without the host. */
 typedef struct gp_resident {
-    const struct gp_sampler *sampler; /* the order of the samples of an epoch */
-    uint32_t count, patches;          /* stored samples; samples that are drawn of each */
+    const struct gp_sampler *sampler; /* sample order of each epoch */
+    uint32_t count, patches;          /* stored samples; augmented samples drawn from each */
+    /* bytes of one stored sample and one target */
     size_t sample_bytes, target_bytes;
-    uint32_t channels, height, width; /* as stored */
-    bool drawn;                       /* bytes, and each call brings what was drawn for its samples */
+    uint32_t channels, height, width; /* stored size */
+    bool drawn;                       /* samples are bytes, and each call passes the augmentation draws */
+    /* pixel value outside the stored image */
     float fill;
+    /* Copy stored samples [first, first + count) and their targets to host memory. */
     gp_status (*read)(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
                       gp_error *err);
     void *context;
 } gp_resident;
 
+/* Arguments of gp_backend_steps.keep(). */
 typedef struct gp_keep {
-    const gp_train_options *options; /* solver, its numbers, clipping; must outlive the plan */
-    const float *state;              /* [state_blobs][blob_count], read now */
+    /* optimizer, hyperparameters and gradient clipping; must outlive the plan */
+    const gp_train_options *options;
+    const float *state; /* optimizer state, [state_blobs][blob_count]; copied by keep() */
     uint32_t state_blobs;
-    uint64_t solved; /* steps of the solver so far */
-    /* In fp16: the scale of the mean loss, which moves by the options' rule (worker/backend/loss_scale_rule.h) behind each step that counts, and
-     * how many good ones it has had.  0: calls bring their own. */
+    uint64_t solved; /* optimizer steps so far */
+    /* Initial loss scale of the mean loss for fp16, and the number of good steps since it changed.
+     * The device updates both after each counted step (loss_scale_rule.h). 0: every call passes a
+     * scale. */
     double loss_scale;
     uint32_t loss_scale_good;
-    const gp_range *buckets; /* what the ranks add up, in the order in which it is complete; read now */
+    /* ranges to all-reduce, in the order in which the backward pass completes them; copied by
+     * keep() */
+    const gp_range *buckets;
     uint32_t bucket_count;
-    const gp_resident *resident; /* NULL: calls bring their samples; must outlive the plan */
+    const gp_resident *resident; /* NULL: calls pass their samples; must outlive the plan */
 } gp_keep;
 
+/* One call of a device-resident step. */
 typedef struct gp_step_call {
-    gp_batch batch;                      /* samples and targets are copied; NULL where they are resident */
-    uint32_t epoch, at;                  /* resident: positions [at, at + count) of that epoch's order */
-    const struct gp_augment_draw *draws; /* resident and drawn: [count], copied */
-    /* Of the last call of a step: */
+    gp_batch batch; /* launch() copies samples and targets; both NULL if the data is resident */
+    /* resident data: samples at positions [at, at + count) of the epoch's order */
+    uint32_t epoch, at;
+    /* resident and augmented data: [count]; copied by launch() */
+    const struct gp_augment_draw *draws;
+    /* Valid in the last call of a step: */
     double learn_rate;
-    uint32_t samples; /* of all its calls */
-    bool stop, pause; /* this rank was asked to */
+    uint32_t samples; /* samples of all calls of this rank in the step */
+    bool stop, pause; /* this rank requests a stop or pause */
 } gp_step_call;
 
+/* Result of a device-resident step. */
 typedef struct gp_step_told {
-    double sums[GP_SUMS], samples; /* of all ranks */
-    double loss_scale;             /* that the device kept for it; 0: none */
-    bool stop, pause;              /* some rank was asked to */
-    bool counts;    /* false: its loss is no number, or a step's before it was; or it was halted */
-    bool committed; /* and it had weight: parameters moved */
-    int64_t forward_ns, backward_ns, exchange_ns, commit_ns; /* exchange: as far as nothing hides it */
+    double sums[GP_SUMS], samples; /* sums over all ranks */
+    double loss_scale;             /* loss scale used in this step; 0: none */
+    bool stop, pause;              /* at least one rank requested a stop or pause */
+    /* false: the loss of this or an earlier step is not finite, or the training was halted */
+    bool counts;
+    bool committed; /* the step counts and had samples: the parameters changed */
+    /* exchange_ns: only the part that does not overlap with computation */
+    int64_t forward_ns, backward_ns, exchange_ns, commit_ns;
 } gp_step_told;
 
+/* Membership of a device communicator. */
 typedef struct gp_group {
-    uint8_t id[GP_GROUP_ID_BYTES]; /* of group_id(), the same on all ranks */
+    uint8_t id[GP_GROUP_ID_BYTES]; /* from group_id(), the same on all ranks */
     uint32_t rank, world;
-    /* Asked while the device waits for peers, some times a millisecond: GP_OK, or why waiting is in vain. */
+    /* Polled several times per millisecond while the device waits for peers. GP_OK: keep waiting.
+     * Anything else: the wait is aborted with this error. */
     gp_status (*check)(void *context, gp_error *err);
     void *context;
 } gp_group;
 
-enum { GP_STEPS_AHEAD = 2 }; /* launched, and not yet asked for */
+enum { GP_STEPS_AHEAD = 2 }; /* maximum number of launched steps whose result is pending */
 
-typedef struct gp_backend_steps { /* all slots required */
-    /* *resident: the device holds the data. */
+/* Operations for device-resident training. All slots are required. */
+typedef struct gp_backend_steps {
+    /* Copy the training state to the device. *resident: the device caches the data as well. */
     gp_status (*keep)(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err);
-    /* Returns before it is done.  Statistics, clipping and the solver's step come behind the last call, on all ranks or
-     * on none that lives. */
+    /* Launch one call and return before it completes. After the last call of a step, the device
+     * computes statistics, clips the gradients and runs the optimizer, either on all live ranks or
+     * on none. */
     gp_status (*launch)(gp_plan *plan, const gp_step_call *call, gp_error *err);
-    /* Waits for the oldest step that was not told of.  Fails with what check() said, or with what is wrong with the
-     * device: then comes halt(). */
+    /* Wait for the oldest pending step. Fails with the error of gp_group.check() or with a device
+     * error; the caller must then call halt(). */
     gp_status (*told)(gp_plan *plan, gp_step_told *told, gp_error *err);
-    /* Nothing more is launched or committed, and the device is at rest.  told() has the steps under way still: those that
-     * count were committed before.  On failure the device's state is lost. */
+    /* Stop launching and committing, and wait until the device is idle. told() still returns the
+     * pending steps; a step that counts was committed before the halt. If halt() fails, the device
+     * state is lost. */
     gp_status (*halt)(gp_plan *plan, gp_error *err);
-    /* With no step under way. */
+    /* Copy parameters and optimizer state to the host. No step may be pending. */
     gp_status (*fetch)(gp_plan *plan, float *parameters, float *state, gp_error *err);
-    /* Ranks that add up.  GP_EUNSUPPORTED: this device cannot, such as two ranks on one. */
+    /* Create the id for a new group of ranks. GP_EUNSUPPORTED: the device cannot form one, for
+     * example because two ranks share it. */
     gp_status (*group_id)(uint8_t id[GP_GROUP_ID_BYTES], gp_error *err);
+    /* Join the group; all ranks must call this. */
     gp_status (*join)(gp_backend *backend, const gp_group *group, gp_error *err);
-    void (*leave)(gp_backend *backend); /* when plans that were kept in it are freed, or none was kept */
+    /* Leave the group. No plan that keep() was called for may exist. */
+    void (*leave)(gp_backend *backend);
 } gp_backend_steps;
 
-/* Predictions of which the next is launched before the answers of the one before are looked at: its samples travel, and the
- * answers of the one before, while the device computes.  Of plans for INFER; not mixed with run() while some are under way. */
-enum { GP_PREDICTIONS_AHEAD = 2 }; /* launched, and not yet taken */
+/* Pipelined prediction: the caller launches the next batch before it takes the scores of the
+ * previous one. Copies to and from the device then overlap with computation. Only for INFER plans;
+ * run() must not be called while predictions are pending. */
+enum { GP_PREDICTIONS_AHEAD = 2 }; /* maximum number of launched batches whose scores are pending */
 
-typedef struct gp_backend_predictions { /* all slots required */
-    /* Samples and targets are copied; returns before it is done. */
+/* Operations for pipelined prediction. All slots are required. */
+typedef struct gp_backend_predictions {
+    /* Copy samples and targets, start the computation and return before it completes. */
     gp_status (*launch)(gp_plan *plan, const gp_batch *batch, gp_error *err);
-    /* Waits for the oldest that was not taken, GP_ETIMEDOUT: for longer than a device that is well takes.  *scores: of its samples, as gp_plan_memory has them, until that many more
-     * were launched; the plan's sums are those up to it.  After a failure of either, all that is left is free(). */
+    /* Wait for the oldest pending batch. The plan's sums then include all batches up to this one.
+     *   scores  scores of the batch, laid out as in gp_plan_memory; valid until the caller has
+     *           launched GP_PREDICTIONS_AHEAD more batches
+     * GP_ETIMEDOUT: the device took longer than a working device can. After a failed launch() or
+     * take(), the caller must free the plan. */
     gp_status (*take)(gp_plan *plan, const float **scores, gp_error *err);
-    /* Why each is many launches instead of one; "" where it is one, or nobody knows yet. */
+    /* Return the reason why a batch takes many launches instead of one captured graph. "": it takes
+     * one, or the plan does not know yet. */
     const char *(*pieces)(const gp_plan *plan);
 } gp_backend_predictions;
 
-typedef struct gp_backend_ops { /* all slots but the last four required */
-    const char *name;           /* "cpu", "cuda" */
-    bool
-        cools; /* open, it holds what others could use (a context on a GPU): a worker without work closes it */
+/* Function table of a backend. All slots except the last four are required. */
+typedef struct gp_backend_ops {
+    const char *name; /* "cpu", "cuda" */
+    /* An open backend holds resources that other processes could use (a GPU context). An idle worker
+     * closes it. */
+    bool cools;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
-    /* The longest run starting at ops[0] that this backend runs as one segment; 0 if it cannot run ops[0]. */
+    /* Return the length of the longest run starting at ops[0] that this backend executes as one
+     * segment. 0: it cannot execute ops[0]. */
     size_t (*claim)(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count);
+    /* Compile one phase of the graph and allocate all memory. */
     gp_status (*compile)(gp_plan **out, gp_backend *backend, const gp_graph *graph,
                          const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err);
     void (*free)(gp_plan *plan);
+    /* Execute one call. If `ready` is not NULL, call it whenever more gradients are final. */
     gp_status (*run)(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context, gp_error *err);
-    gp_status (*sync)(gp_backend *backend, gp_error *err); /* all that run() started is done */
+    /* Wait until everything started by run() is complete. */
+    gp_status (*sync)(gp_backend *backend, gp_error *err);
+    /* Return the times since the last call and reset them. */
     gp_plan_times (*take_times)(gp_plan *plan);
     size_t (*memory_bytes)(const gp_plan *plan);
-    /* What runs where, one line per segment ("lanes-avx2: conv1 .. loss, 24 ops"), into text. */
+    /* Describe which kernels run which ops, one line per segment ("lanes-avx2: conv1 .. loss, 24
+     * ops"). */
     void (*describe)(const gp_plan *plan, char *text, size_t bytes);
-    /* The parameters lie elsewhere from the next step on, another blob of the same layout.  Cheap; cannot fail.  NULL: plans
-     * keep to the blob that they were compiled for. */
+    /* Use another parameter blob with the same layout from the next step on. Cheap; cannot fail.
+     * NULL: plans always use the blob that they were compiled with. */
     void (*rebind)(gp_plan *plan, const float *parameters);
-    /* Versions of the libraries and the kind of device, on one line: choices are good where it is the same.  NULL: there
-     * is nothing to choose. */
+    /* Describe library versions and device kind on one line. Recorded choices are valid if this
+     * line is the same. NULL: the backend has no choices to make. */
     gp_status (*libraries)(gp_backend *backend, char text[GP_LIBRARIES_BYTES], gp_error *err);
-    const gp_backend_steps *steps;             /* NULL: the host commits and exchanges */
-    const gp_backend_predictions *predictions; /* NULL: run() one by one */
+    const gp_backend_steps *steps; /* NULL: the host commits and exchanges gradients */
+    /* NULL: predictions use run(), one batch at a time */
+    const gp_backend_predictions *predictions;
 } gp_backend_ops;
 
 extern const gp_backend_ops gp_backend_cpu;
 
-/* Where a value of a CPU plan stands after run(): dense, its dtype, a row for each sample; NULL where it has no memory
- * of its own.  For diagnosis: with the kernels "lanes,split" every value that is read again has one. */
+/* Return the buffer of a value after run(): dense, in the value's dtype, one row per sample. NULL:
+ * the value has no memory of its own. For debugging: with the kernels "lanes,split", every value
+ * that an op reads has a buffer. */
 const void *gp_cpu_peek(const gp_plan *plan, uint32_t value);
 
 #endif

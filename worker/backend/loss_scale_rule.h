@@ -1,5 +1,6 @@
-/* loss_scale_rule.h -- how the loss scale moves behind a step (loss_scale.h): the host's and, where a training stays on its device,
- * the device's.  Double precision and multiplications only, so that both come to the same bits. */
+/* Updates the loss scale after a training step (see loss_scale.h). The host and the CUDA kernels
+ * both compile this code. It uses only double-precision multiplications and comparisons, so that
+ * host and device compute bitwise identical scales. */
 #ifndef GP_LOSS_SCALE_RULE_H
 #define GP_LOSS_SCALE_RULE_H
 
@@ -13,12 +14,17 @@
 #define GP_LOSS_SCALE_RULE static inline
 #endif
 
+/* Constants of the rule. */
 typedef struct gp_loss_scale_rule {
     double growth, backoff;
-    int64_t interval; /* 0: it never grows */
+    int64_t interval; /* Steps without overflow before the scale grows. 0: the scale never grows. */
 } gp_loss_scale_rule;
 
-/* bad: gradients that are not finite; good: steps since it changed.  Returns whether the step is to be skipped. */
+/* Update the loss scale after one step. Return 1 if the step must be skipped, otherwise 0.
+ *   scale  loss scale, at most GP_LOSS_SCALE_MAX
+ *   good   consecutive steps without overflow since the last change
+ *   rule   growth and backoff factors
+ *   bad    number of gradients that are not finite; above 0: reduce the scale and skip the step */
 GP_LOSS_SCALE_RULE int gp_loss_scale_move(double *scale, uint32_t *good, const gp_loss_scale_rule *rule,
                                           double bad)
 {

@@ -10,7 +10,8 @@
 
 #define PLUGIN_FILE "libgradpool_cuda.so"
 
-/* ../lib beside the executable where the file is there, else the bare name for the loader to find. */
+/* Store the path of ../lib/libgradpool_cuda.so beside the executable if that file is readable.
+ * Otherwise store the bare file name, which dlopen() searches in the library path. */
 static void plugin_default_path(char *path, size_t bytes)
 {
     char self[PATH_MAX];
@@ -32,6 +33,8 @@ static void plugin_default_path(char *path, size_t bytes)
         snprintf(path, bytes, "%s", beside);
 }
 
+/* Return true if every required slot of the table is set. Only the last four backend slots are
+ * optional. */
 static bool plugin_complete(const gp_plugin *plugin)
 {
     const gp_backend_ops *ops = plugin->backend;

@@ -1,8 +1,10 @@
-/* plugin.h -- the seam behind which a GPU's libraries stay out of the daemon.
+/* Loads the GPU plugin, which keeps the CUDA libraries out of the worker daemon.
  *
- * The daemon links no CUDA library.  Where a driver and a device are, it loads `libgradpool_cuda.so` (from
- * GRADPOOL_CUDA_PLUGIN, else ../lib beside the executable, else the library path), which links cuDNN, cuBLASLt,
- * NCCL and the CUDA runtime, and takes one table from it.  Anything else is one clear log line and the CPU. */
+ * The worker links no CUDA library. On hosts with a driver and a device it loads
+ * `libgradpool_cuda.so`, which links cuDNN, cuBLASLt, NCCL and the CUDA runtime and exports one
+ * function table. The search order is the GRADPOOL_CUDA_PLUGIN variable, then ../lib beside the
+ * executable, then the library path. If loading fails, the worker logs one line and computes on the
+ * CPU. */
 #ifndef GP_PLUGIN_H
 #define GP_PLUGIN_H
 
@@ -13,7 +15,8 @@
 #include "common/base/error.h"
 #include "worker/backend/backend.h"
 
-/* Grows with every change of a struct that crosses the seam. */
+/* Version number of the plugin interface. Increment it whenever a struct that the worker and the
+ * plugin share changes. */
 #define GP_PLUGIN_ABI    5u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
 
@@ -21,45 +24,57 @@ enum { GP_PLUGIN_GROUP_ID_BYTES = GP_GROUP_ID_BYTES };
 
 typedef struct gp_plugin_device {
     uint32_t ordinal;
+    /* device name and UUID as the driver reports them */
     char name[96], uuid[96];
     uint32_t major, minor;              /* compute capability */
     uint64_t memory_total, memory_free; /* bytes */
 } gp_plugin_device;
 
-/* From one device to another. */
+/* Copy path between two devices. */
 typedef struct gp_plugin_peer {
-    bool direct;             /* without a detour through the host's memory */
-    double bytes_per_second; /* of large copies, measured */
+    bool direct;             /* peer access, without a copy through host memory */
+    double bytes_per_second; /* measured with large copies */
 } gp_plugin_peer;
 
-typedef struct gp_plugin { /* all slots required; checked on loading */
+/* Function table of a plugin. All slots are required; gp_plugin_load() checks them. */
+typedef struct gp_plugin {
     uint32_t abi;
-    const char *name;     /* "cuda" */
-    const char *versions; /* "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.1.0, NCCL 2.28.9": as linked */
+    const char *name; /* "cuda" */
+    /* versions in use, for example "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.1.0, NCCL 2.28.9" */
+    const char *versions;
     const gp_backend_ops *backend;
-    /* CUDA's versions, 13000 for 13.0: the newest that the driver takes (0: there is no driver), and the one that the
-     * plugin was built with.  Touches no device. */
+    /* Report two CUDA versions, as 13000 for 13.0, without touching a device.
+     *   driver   newest version that the driver supports; 0: no driver
+     *   runtime  version that the plugin was built with */
     gp_status (*driver)(uint32_t *driver, uint32_t *runtime, gp_error *err);
-    /* GP_ENODEV: no driver, one that is too old, or no device; in words. */
+    /* Count the usable devices. GP_ENODEV: no driver, a driver that is too old, or no device; the
+     * message says which. */
     gp_status (*device_count)(uint32_t *count, gp_error *err);
+    /* Describe device `ordinal`. */
     gp_status (*device)(uint32_t ordinal, gp_plugin_device *out, gp_error *err);
-    /* Run a kernel and compare with the host; GP_EINTERNAL when they differ. */
+    /* Run a kernel on the device and compare the result with the host's. GP_EINTERNAL: the results
+     * differ. */
     gp_status (*self_test)(uint32_t ordinal, gp_error *err);
-    /* Takes 2 x 64 MiB for some milliseconds. */
+    /* Measure the copy path between two devices. Allocates 64 MiB on each for a few
+     * milliseconds. */
     gp_status (*peer)(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err);
-    /* What the ranks of an NCCL communicator share. */
+    /* Create the id that all ranks pass when they form one NCCL communicator. */
     gp_status (*group_id)(uint8_t id[GP_PLUGIN_GROUP_ID_BYTES], gp_error *err);
 } gp_plugin;
 
-/* The one symbol a plugin exports. */
+/* Type of the only symbol that a plugin exports. */
 typedef const gp_plugin *(*gp_plugin_entry_fn)(void);
 
-/* gp_plugin_load -- load and check; never unloaded.  path NULL = the places above.
- * GP_ENOENT: no such library, or one it needs is missing (the loader's words).  GP_EVERSION: another ABI; both named.
- * GP_EPROTO: not a plugin of ours, or a slot is empty. */
+/* Load the plugin and check its version and function table. The library is never unloaded. `path`
+ * NULL: search as described above.
+ *
+ * GP_ENOENT:   the library or one of its dependencies is missing; the message quotes dlerror()
+ * GP_EVERSION: the plugin has another GP_PLUGIN_ABI; the message names both numbers
+ * GP_EPROTO:   not a gradpool plugin, or a slot of the table is empty */
 gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err);
 
-/* gp_plugin_load_device -- load, and require at least one device. */
+/* Load the plugin as gp_plugin_load() does and require at least one device. GP_ENODEV: the driver
+ * shows no device. */
 gp_status gp_plugin_load_device(const gp_plugin **out, const char *path, gp_error *err);
 
 #endif
