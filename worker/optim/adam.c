@@ -1,13 +1,13 @@
-/* adam.c -- Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2):
+/* Adam (Kingma and Ba, 2015, algorithm 1) and AdamW (Loshchilov and Hutter, 2019, algorithm 2):
  *   m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,   w <- w - rate * m' / (sqrt(v') + epsilon)
- * where m' and v' are m and v without the bias of their start at zero.  Adam has the L2 term in g; AdamW takes
- * rate * l2 * w off the weight instead.  As PyTorch's Adam and AdamW. */
+ * m' and v' are bias-corrected: m and v start at zero. Adam adds the L2 term to g; AdamW subtracts
+ * rate * l2 * w from the weight. Both match the PyTorch optimizers with the same names. */
 #include <math.h>
 
 #include "worker/backend/cpu/base/clones.h"
 #include "worker/optim/optim.h"
 
-/* decoupled is a constant in each caller, so that two loops are compiled. */
+/* `decoupled` is a constant in both callers, so the compiler generates two specialised loops. */
 LOOP_INLINE void adam_loop(const gp_update *update, bool decoupled)
 {
     const float *w = update->parameters, *m = update->state, *v = update->state + update->state_stride;

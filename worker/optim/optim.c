@@ -10,25 +10,27 @@
 #include "worker/backend/cpu/base/clones.h"
 #include "worker/backend/cpu/base/threads.h"
 
-/* Numbers below which waking a team costs more than the work; numbers of a cache line, which threads do not share. */
+/* SHARED_MIN: below this number of elements, waking the OpenMP team takes longer than the work.
+ * LINE: floats per cache line; threads never write to the same line. */
 enum { SHARED_MIN = 65536, LINE = 16 };
 
-/* Of a pass to other blobs: what is updated at once, in the first-level cache. */
+/* BLOCK: elements that an update into other blobs computes at once, in the L1 cache. */
 enum { BLOCK = 1024, STATE_BLOBS_MAX = 2 };
 
 extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
 
-/* In the order of gp_solver. */
+/* Update rules, indexed by gp_solver. */
 static const gp_optim_rule *const rules[] = { &gp_optim_sgdm, &gp_optim_adam, &gp_optim_adamw,
                                               &gp_optim_rmsprop };
 
+/* An optimizer and its state. */
 struct gp_optim {
     const gp_optim_rule *rule;
     const gp_graph *graph;
     const gp_train_options *options;
-    uint64_t step; /* taken */
+    uint64_t step; /* completed steps */
     float *state;  /* rule->state_blobs blobs */
-    bool placed;   /* the state is somebody else's memory */
+    bool placed;   /* the caller owns the state memory */
 };
 
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err)
@@ -76,9 +78,9 @@ float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step)
     return optim->state;
 }
 
-/* ---- clipping: of the gradient of the whole mini-batch, which is the sum divided by the weight ---- */
+/* ---- gradient clipping (on the sum, so the threshold is multiplied by the weight) ---- */
 
-/* In a fixed order, so that all ranks come to the same bits. */
+/* Sum the squares in a fixed order, so that all ranks compute bitwise identical norms. */
 static double sum_of_squares(const float *values, size_t count)
 {
     enum { LANES = 8 };
@@ -95,6 +97,7 @@ static double sum_of_squares(const float *values, size_t count)
     return sum;
 }
 
+/* Scale the values if their norm exceeds the limit. */
 static void scale(float *values, size_t count, double norm, double limit)
 {
     const float factor = (float)(limit / norm);
@@ -113,7 +116,8 @@ static void clamp(float *values, size_t count, double limit)
         values[i] = values[i] > most ? most : values[i] < -most ? -most : values[i];
 }
 
-/* Frozen tensors have no part in the norm; running statistics have sums in that place. */
+/* Clip the gradient by the selected method. Skips frozen tensors and running statistics; the latter
+ * store sums instead of gradients. */
 static void clip(const gp_optim *optim, float *gradients, double weight)
 {
     const gp_graph *graph = optim->graph;
@@ -165,7 +169,8 @@ void gp_optim_begin(gp_optim_pass *pass, const gp_optim *optim, float *parameter
     };
 }
 
-/* A copy that leaves the caches to what is read next, and does not read what it overwrites. */
+/* Copy with non-temporal stores: keeps other data in the caches and does not read the
+ * destination. */
 LOOP_CLONES static void stream(float *to, const float *from, size_t count)
 {
     size_t i = 0;
@@ -187,7 +192,8 @@ void gp_optim_flush(void)
 #endif
 }
 
-/* What comes out goes through the first-level cache, a block at a time, from where it is streamed. */
+/* Update a range into other blobs: compute each block in the L1 cache, then stream it to its
+ * destination. */
 static void update_elsewhere(const gp_optim_pass *pass, gp_update *update, size_t at, size_t count,
                              const float *gradients)
 {
@@ -240,12 +246,14 @@ void gp_optim_end(gp_optim *optim)
     optim->step++;
 }
 
+/* Context of the threads in gp_optim_step(). */
 typedef struct step_call {
     gp_optim_pass pass;
     const float *gradients;
 } step_call;
 
-/* A share of every tensor: memory is what limits this, and each number is updated by itself. */
+/* Update one thread's slice of every tensor. The update is limited by memory bandwidth, and
+ * elements are independent. */
 static void step_share(void *context, uint32_t thread, uint32_t threads)
 {
     const step_call *call = context;

@@ -1,8 +1,9 @@
-/* optim.h -- update rules: the commit phase of a step.
+/* Optimizers: they update the parameters at the end of a step (the commit).
  *
- * A rule sees dense blobs in the layout of graph.h.  It reads the summed gradient, divides by the step's
- * total weight once, and updates parameters and state in place; it needs no peer and allocates nothing, so
- * a rank's state is that of step s or of step s + 1 and never a mixture. */
+ * A rule processes dense blobs in the layout of graph.h. It reads the summed gradient, divides it
+ * by the total weight of the step, and updates parameters and state in place. It needs no peer and
+ * allocates nothing. The state of a rank therefore belongs to step s or to step s + 1, never to a
+ * mixture. */
 #ifndef GP_OPTIM_H
 #define GP_OPTIM_H
 
@@ -10,76 +11,95 @@
 #include "common/model/graph/graph.h"
 #include "common/model/train_options.h"
 
+/* Opaque; see optim.c. */
 typedef struct gp_optim gp_optim;
 
-/* One parameter tensor's update: count elements, from blobs to the same ones or to others. */
+/* One update of `count` elements in one parameter tensor, in place or into other blobs. */
 typedef struct gp_update {
-    const float *parameters,
-        *state; /* state: the rule's blobs, one after the other with stride state_stride */
+    /* current values; `state` holds all blobs of the rule, state_stride elements apart */
+    const float *parameters, *state;
+    /* destination; may be the same memory */
     float *next_parameters, *next_state;
+    /* elements between state blobs */
     size_t state_stride, next_stride;
     const float *gradients;
+    /* elements */
     size_t count;
     float gradient_scale; /* 1 / total weight of the step */
-    float learn_rate, l2; /* the layer's factors are in them */
+    float learn_rate, l2; /* include the factors of the layer */
     float momentum;
-    float decay, squared_decay, epsilon; /* of the mean gradient, of the mean squared gradient */
-    /* 1 / (1 - decay^t) and the same of squared_decay: the means began at zero (t: steps of this optimiser, from 1). */
+    /* decay rates of the mean gradient and of the mean squared gradient */
+    float decay, squared_decay, epsilon;
+    /* Bias corrections 1 / (1 - decay^t) and 1 / (1 - squared_decay^t), because the means start at
+     * zero. t: step number of this optimizer, from 1. */
     float correction, squared_correction;
 } gp_update;
 
+/* An update rule. */
 typedef struct gp_optim_rule {
     const char *name;     /* as in gp_train_options */
-    uint32_t state_blobs; /* float32 state per parameter */
+    uint32_t state_blobs; /* float32 state values per parameter */
     void (*update)(const gp_update *update);
 } gp_optim_rule;
 
-/* The rule of options->solver over the graph's parameters; state starts at zero.
- * graph and options must outlive it. */
+/* Create the optimizer selected by options->solver; its state starts at zero. `graph` and `options`
+ * must outlive it. */
 gp_status gp_optim_new(gp_optim **out, const gp_graph *graph, const gp_train_options *options, gp_error *err);
 void gp_optim_free(gp_optim *optim);
 
-/* The state that a checkpoint holds: rule->state_blobs blobs one after the other, and the number of steps. Borrowed, may be
- * written. blobs, step: may be NULL. */
+/* Return the state for a checkpoint: rule->state_blobs blobs, one after the other. The optimizer
+ * keeps ownership; the caller may write to the state.
+ *   blobs  set to the number of blobs; may be NULL
+ *   step   set to the address of the step counter; may be NULL */
 float *gp_optim_state(gp_optim *optim, uint32_t *blobs, uint64_t **step);
 
-/* The state lies in blobs of the caller's from now on, which hold what it is: the optimiser's own are freed. */
+/* Use the caller's memory for the state from now on and free the own memory. The caller has stored
+ * the current state there. */
 void gp_optim_place_state(gp_optim *optim, float *state);
 
-/* Update all parameters for one step.  Gradients above the threshold are clipped in place first.
- *   gradients  summed over all ranks      weight  the reduced total weight, > 0 */
+/* Update all parameters for one step. Clips gradients in place if options->gradient_threshold is
+ * set.
+ *   gradients   summed over all ranks
+ *   weight      total weight of all samples, above 0
+ *   learn_rate  before the factors of the layers */
 void gp_optim_step(gp_optim *optim, float *parameters, float *gradients, double weight, double learn_rate);
 
-/* ---- a step in parts, without clipping: by several threads or processes, from one place to another ---- */
+/* ---- one step in parts, without clipping: by several threads or processes, also into other blobs
+ * ---- */
 
+/* State of one update in parts. The caller may change the four pointers after gp_optim_begin(). */
 typedef struct gp_optim_pass {
     const gp_optim *optim;
-    const float *parameters, *state;     /* blobs, of the step before */
-    float *next_parameters, *next_state; /* where they go: other blobs, or the same ones */
-    gp_update update;                    /* what is the same for all parameters */
+    const float *parameters, *state;     /* blobs before the step */
+    float *next_parameters, *next_state; /* destination blobs; may be the same memory */
+    gp_update update;                    /* terms that are the same for all parameters */
     double learn_rate;
 } gp_optim_pass;
 
-/* A pass over the optimiser's own state, in place until the caller says otherwise.  Nothing of the optimiser changes. */
+/* Prepare an update of the optimizer's own state in place. Does not change the optimizer. */
 void gp_optim_begin(gp_optim_pass *pass, const gp_optim *optim, float *parameters, double weight,
                     double learn_rate);
 
-/* Elements [first, first + count) of a tensor, whose gradient is gradients[0, count).  The same bits, however the tensor is
- * cut.  Other blobs are written past the caches. */
+/* Update elements [first, first + count) of a tensor. Results are bitwise identical however the
+ * tensor is divided. Updates into other blobs bypass the caches; see gp_optim_flush().
+ *   parameter  tensor index
+ *   gradients  gradient of these elements, [count] */
 void gp_optim_update(const gp_optim_pass *pass, uint32_t parameter, size_t first, size_t count,
                      const float *gradients);
 
-/* What gp_optim_update() wrote past the caches is there for others to see. */
+/* Make the writes of gp_optim_update() that bypassed the caches visible to other threads and
+ * processes. */
 void gp_optim_flush(void);
 
-/* All parts are done everywhere: the step counts. */
+/* Count the step, after all parts are done on all ranks. */
 void gp_optim_end(gp_optim *optim);
 
-/* Move running statistics towards the moments of a step of that many samples, all ranks' together.  gradients: the
- * reduced blob, with the statistics' sums where parameters have gradients. */
+/* Move the running statistics towards the moments of a step.
+ *   gradients  summed over all ranks; holds sums of x - mean and (x - mean)^2 in place of gradients
+ *   samples    samples of all ranks in the step */
 void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples);
 
-/* Replace them by the moments of that many samples. */
+/* Replace the running statistics by the moments of these samples. */
 void gp_statistics_set(const gp_graph *graph, float *parameters, const float *gradients, double samples);
 
 #endif

@@ -1,6 +1,6 @@
-/* rmsprop.c -- RMSProp (Tieleman and Hinton, 2012, lecture 6.5), in the form of MATLAB's trainingOptions("rmsprop")
- * and of PyTorch without momentum:
- *   v <- b v + (1 - b) g^2,   w <- w - rate * g / (sqrt(v) + epsilon),   g with the L2 term */
+/* RMSProp (Tieleman and Hinton, 2012, lecture 6.5), as in MATLAB's trainingOptions("rmsprop") and
+ * in PyTorch without momentum:
+ *   v <- b v + (1 - b) g^2,   w <- w - rate * g / (sqrt(v) + epsilon),   g includes the L2 term */
 #include <math.h>
 
 #include "worker/backend/cpu/base/clones.h"

@@ -1,6 +1,7 @@
-/* sgdm.c -- stochastic gradient descent with momentum, in the form of MATLAB's trainingOptions("sgdm"):
+/* Stochastic gradient descent with momentum, as in MATLAB's trainingOptions("sgdm"):
  *   v <- momentum * v - learn_rate * (gradient + l2 * w),   w <- w + v
- * so the learning rate of a step stays in the velocity; with a constant rate it equals PyTorch's SGD. */
+ * The velocity includes the learning rate of its step. With a constant rate the result equals
+ * PyTorch's SGD. */
 #include "worker/optim/optim.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ LOOP_CLONES static void sgdm_update(const gp_update *update)
     const float scale = update->gradient_scale, rate = update->learn_rate, momentum = update->momentum;
     const float l2 = update->l2;
 
-    if (momentum == 0.0f) { /* the velocity is not carried: one blob less through the cache */
+    /* Without momentum the velocity is unused; skipping it saves memory bandwidth. */
+    if (momentum == 0.0f) {
         if (next_v != v)
             memcpy(next_v, v, update->count * sizeof(*v));
 #pragma GCC ivdep

@@ -1,13 +1,16 @@
-/* statistics.c -- the commit of running statistics: not learned, but moved towards the moments of the step.
+/* Updates running statistics (batch norm) at the end of a step, from the moments of the step's
+ * samples.
  *
- * The reduced sums are about the running mean that the step began with: s = sum of x - r, q = sum of (x - r)^2 over the
- * n numbers of all ranks.  Their mean is r + s / n, their variance q / n - (s / n)^2: that of the whole batch, the
- * differences between the ranks' means in it, though each rank normalised by its own.  The running variance is the
- * estimate of the population's, n / (n - 1) times that. */
+ * The reduced sums are relative to the running mean r at the start of the step: s = sum of x - r,
+ * and q = sum of (x - r)^2, over n values of all ranks. The mean is r + s / n and the variance is q
+ * / n - (s / n)^2. This variance covers the whole mini-batch, including differences between ranks,
+ * although each rank normalised with its own moments. The running variance is the unbiased
+ * estimate, n / (n - 1) times larger. */
 #include "worker/optim/optim.h"
 
 #include <assert.h>
 
+/* Move the statistics at their own rate. `whole`: replace them. */
 static void statistics_move(const gp_graph *graph, float *parameters, const float *gradients, double samples,
                             bool whole)
 {
