@@ -15,14 +15,17 @@
 #include "common/base/system/proc_stat.h"
 #include "worker/comm/process.h"
 
-/* Rounds of gp_descendants_end(): at least ROUNDS_MIN, however long one takes. */
+/* Interval between rounds of gp_descendants_end(), and minimum number of rounds even if each takes
+ * long. */
 enum { ROUND_MS = 1, ROUNDS_MIN = 10 };
 
+/* A process as shown in /proc. */
 typedef struct process {
     pid_t pid, parent, group;
     uint64_t start_time;
 } process;
 
+/* Snapshot of /proc, sorted by PID. */
 typedef struct census {
     process *list;
     size_t count;
@@ -56,7 +59,7 @@ static int process_order(const void *a, const void *b)
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Sorted by pid. */
+/* Read all processes from /proc. */
 static census census_take(void)
 {
     census c = { 0 };
@@ -82,8 +85,8 @@ static const process *census_find(const census *c, pid_t pid)
     return bsearch(&(process){ .pid = pid }, c->list, c->count, sizeof(*c->list), process_order);
 }
 
-/* Up from each to the root or to the top.  The list was not read in one moment: a number taken again may close a
- * ring, so no way is longer than the list. */
+/* Return true if `p` is a descendant of `root`. /proc is not read atomically: a reused PID may form
+ * a cycle, so the walk is limited to the length of the list. */
 static bool census_below(const census *c, const process *p, pid_t root)
 {
     for (size_t steps = 0; p != NULL && steps <= c->count; steps++) {
@@ -94,7 +97,8 @@ static bool census_below(const census *c, const process *p, pid_t root)
     return false;
 }
 
-/* Through a pidfd whose start time was compared: never one that has taken the number meanwhile. */
+/* Send a signal through a pidfd after comparing the start time, so that a process with a reused PID
+ * never receives it. */
 static void process_signal(const process *p, int number)
 {
     int pidfd;
@@ -105,7 +109,7 @@ static void process_signal(const process *p, int number)
     close(pidfd);
 }
 
-/* Those of `spared` (a group; 0 = none) are left out. */
+/* Signal all descendants of `root`, except members of the group `spared` (0: none). */
 static void census_signal(const census *c, pid_t root, pid_t spared, int number)
 {
     for (size_t i = 0; i < c->count; i++)
@@ -123,16 +127,18 @@ void gp_descendants_signal(pid_t root, int number)
 
 void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int number)
 {
-    census c = census_take(); /* before anyone dies: an orphan is no longer below its leader */
+    /* take the snapshot first, because the children of a process that exits get another parent */
+    census c = census_take();
 
     for (size_t i = 0; i < count; i++)
-        kill(-leaders[i], number); /* at once, so that a shell does not go on with its next command */
+        /* signal the whole group at once, so that a shell does not start its next command */
+        kill(-leaders[i], number);
     for (size_t i = 0; i < count; i++)
         census_signal(&c, leaders[i], leaders[i], number);
     gp_free(c.list);
 }
 
-/* Whether any child is left. */
+/* Reap all children that exited. Return true if any child is left. */
 static bool children_reap(void (*each)(void *context, pid_t pid, int status), void *context)
 {
     for (;;) {

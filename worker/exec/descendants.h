@@ -1,7 +1,8 @@
-/* descendants.h -- what a process has started, however far down, and the end of all of it.
+/* Finds and kills all descendants of a process.
  *
- * A subreaper (PR_SET_CHILD_SUBREAPER) becomes the parent of every descendant whose own parent has died, so none
- * can leave by forking twice or by a session of its own, and "no child is left" means that no descendant is. */
+ * A subreaper (PR_SET_CHILD_SUBREAPER) becomes the parent of every descendant whose own parent
+ * exited. A descendant therefore cannot escape by forking twice or by starting a session, and a
+ * subreaper without children has no descendants. */
 #ifndef GP_DESCENDANTS_H
 #define GP_DESCENDANTS_H
 
@@ -9,17 +10,19 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* gp_descendants_signal -- send signal to every descendant of root (root itself is left out) that /proc shows now.
- * One that is born meanwhile can be missed: SIGKILL is sent again until none is left. */
+/* Send a signal to every descendant of `root` that /proc shows now, but not to `root`. A process
+ * that starts meanwhile can be missed, so callers repeat SIGKILL until no descendant is left. */
 void gp_descendants_signal(pid_t root, int signal);
 
-/* gp_descendants_signal_trees -- the same for `count` leaders of groups: first each one's whole group, then those below
- * them that have left the group; each once.  /proc is read once for all. */
+/* Send a signal to `count` process groups and to all descendants of their leaders that left the
+ * group. Each process receives the signal once. Reads /proc once for all leaders. */
 void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int signal);
 
-/* gp_descendants_end -- SIGKILL all descendants of the calling process, a subreaper, and reap them.
- * each (may be NULL) hears of every child that is reaped.  false: some are left after timeout_ms (one in an
- * uninterruptible wait; its end is certain, its time is not). */
+/* Kill all descendants of the calling process, which must be a subreaper, with SIGKILL and reap
+ * them.
+ *   timeout_ms  time limit; a process in an uninterruptible wait can exceed it
+ *   each        called for every reaped child; may be NULL
+ * false: some descendants are left. */
 bool gp_descendants_end(int timeout_ms, void (*each)(void *context, pid_t pid, int status), void *context);
 
 #endif

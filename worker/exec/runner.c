@@ -22,31 +22,34 @@
 #include "worker/exec/runner_start.h"
 
 enum {
-    ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED of each, and refusals */
-    END_PATIENCE_MS = 60000,                  /* for what sleeps in the kernel */
-    TELL_MS = 1000,                           /* for a client that lives to take the last answers */
+    ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED for each job, and refusals */
+    END_PATIENCE_MS = 60000,                  /* wait for processes that sleep in the kernel */
+    TELL_MS = 1000,                           /* wait for a live client to receive the last replies */
     EXIT_FAILED = 1,
 };
 
+/* A running command. */
 typedef struct job {
-    uint64_t id; /* 0 = the place is free */
+    uint64_t id; /* 0: free slot */
     pid_t pid;
     int64_t started_ns;
-    bool killed;     /* KILL came: what is left of its group goes with it */
-    int64_t kill_ms; /* when SIGTERM becomes SIGKILL; 0 = not */
-    int signal;      /* to be sent; 0 = none */
+    /* the client requested a kill; other members of the group are killed when the command exits */
+    bool killed;
+    int64_t kill_ms; /* when SIGKILL follows SIGTERM; 0: never */
+    int signal;      /* signal to send; 0: none */
 } job;
 
-/* The process has one of these. */
+/* State of the runner process. */
 typedef struct runner {
     int client, worker, signals;
     job jobs[GP_RUNNER_JOBS_MAX];
     uint32_t running;
-    gp_runner_answer answers[ANSWERS_MAX]; /* a ring: what the client has not taken yet */
+    /* ring buffer of replies that the client has not received yet */
+    gp_runner_answer answers[ANSWERS_MAX];
     uint32_t answer_first, answer_count;
 } runner;
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static gp_runner_answer *answer_add(runner *r, gp_runner_news kind, uint64_t id)
 {
@@ -57,13 +60,14 @@ static gp_runner_answer *answer_add(runner *r, gp_runner_news kind, uint64_t id)
     return answer;
 }
 
-/* Each request can add one answer now and one when its command ends. */
+/* Return true if another request can be accepted. Each request adds at most one reply now and one
+ * when its command exits. */
 static bool answers_have_room(const runner *r)
 {
     return r->answer_count + r->running + 2 <= ANSWERS_MAX;
 }
 
-/* false: the client is gone. */
+/* Send queued replies until the socket is full. false: the client disconnected. */
 static bool answers_send(runner *r)
 {
     while (r->answer_count > 0) {
@@ -89,6 +93,7 @@ static job *job_find(runner *r, uint64_t id)
     return NULL;
 }
 
+/* Queue a FAILED reply. */
 static void job_fail(runner *r, uint64_t id, int exit_code, const gp_error *why)
 {
     gp_runner_answer *answer = answer_add(r, GP_RUNNER_FAILED, id);
@@ -98,6 +103,8 @@ static void job_fail(runner *r, uint64_t id, int exit_code, const gp_error *why)
     snprintf(answer->text, sizeof(answer->text), "%.*s", (int)sizeof(answer->text) - 1, why->message);
 }
 
+/* Start a command and queue a STARTED reply. On failure, *exit_code is the exit code that a shell
+ * would report. */
 static gp_status job_start(runner *r, const gp_runner_request *request, const int fds[GP_RUNNER_FDS],
                            int *exit_code, gp_error *err)
 {
@@ -129,6 +136,8 @@ static gp_status job_start(runner *r, const gp_runner_request *request, const in
     return status;
 }
 
+/* Schedule the signals that kill a job: SIGTERM, then SIGKILL after grace_ms. 0: SIGKILL at
+ * once. */
 static void job_kill(job *j, uint32_t grace_ms)
 {
     j->killed = true;
@@ -136,7 +145,8 @@ static void job_kill(job *j, uint32_t grace_ms)
     j->signal = grace_ms > 0 ? SIGTERM : SIGKILL;
 }
 
-/* To all that are due, together.  They are not reaped, so the numbers are their own. */
+/* Send `number` to all jobs that are due, with one snapshot of /proc. The jobs are not reaped yet,
+ * so their PIDs cannot be reused. */
 static void jobs_signal(runner *r, int number)
 {
     pid_t leaders[GP_RUNNER_JOBS_MAX];
@@ -151,7 +161,7 @@ static void jobs_signal(runner *r, int number)
         return;
     gp_descendants_signal_trees(leaders, count, number);
     for (size_t i = 0; i < count; i++)
-        kill(-leaders[i], SIGCONT); /* one that is stopped hears nothing */
+        kill(-leaders[i], SIGCONT); /* a stopped process handles no signal before it continues */
 }
 
 static double timeval_seconds(struct timeval t)
@@ -159,6 +169,7 @@ static double timeval_seconds(struct timeval t)
     return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
+/* Queue an ENDED reply and free the slot. */
 static void job_end(runner *r, job *j, int status, const struct rusage *usage)
 {
     gp_runner_answer *answer = answer_add(r, GP_RUNNER_ENDED, j->id);
@@ -176,7 +187,7 @@ static void job_end(runner *r, job *j, int status, const struct rusage *usage)
     r->running--;
 }
 
-/* Everyone that has ended: commands, and orphans of theirs that nobody asks for. */
+/* Reap all children that exited: commands, and orphaned descendants of commands. */
 static void jobs_reap(runner *r)
 {
     for (;;) {
@@ -191,7 +202,9 @@ static void jobs_reap(runner *r)
             if (r->jobs[i].id != 0 && r->jobs[i].pid == info.si_pid)
                 j = &r->jobs[i];
         if (j != NULL && j->killed)
-            kill(-j->pid, SIGKILL); /* what did not heed SIGTERM; not reaped, so the number is its own */
+            /* Kill group members that ignored SIGTERM. The leader is not reaped yet, so the group
+             * ID cannot be reused. */
+            kill(-j->pid, SIGKILL);
         if (wait4(info.si_pid, &status, 0, &usage) != info.si_pid)
             return;
         if (j != NULL)
@@ -208,6 +221,7 @@ static void jobs_kill_due(runner *r)
             job_kill(&r->jobs[i], 0);
 }
 
+/* Return the time until the next SIGKILL is due, in milliseconds. -1: none. */
 static int jobs_patience_ms(const runner *r)
 {
     int64_t now = gp_now_ms(), least = -1;
@@ -224,7 +238,7 @@ static int jobs_patience_ms(const runner *r)
 
 /* ---- requests ---- */
 
-/* false: the client is gone, or sends what is no request. */
+/* Serve pending requests. false: the client disconnected or sent a malformed request. */
 static bool requests_serve(runner *r)
 {
     while (answers_have_room(r)) {
@@ -245,7 +259,7 @@ static bool requests_serve(runner *r)
         if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK)
             job_fail(r, request.job, exit_code, &err);
         j = request.kind == GP_RUNNER_KILL ? job_find(r, request.job) : NULL;
-        if (j != NULL) /* else it has just ended */
+        if (j != NULL) /* NULL: the job has just ended */
             job_kill(j, request.grace_ms);
         for (uint32_t i = 0; i < fd_count; i++)
             close(fds[i]);
@@ -253,7 +267,7 @@ static bool requests_serve(runner *r)
     return true;
 }
 
-/* ---- the process ---- */
+/* ---- process ---- */
 
 static bool runner_open(runner *r)
 {
@@ -274,7 +288,7 @@ static bool runner_open(runner *r)
     return true;
 }
 
-/* Whether SIGTERM came. */
+/* Read pending signals. Return true if SIGTERM was among them. */
 static bool signals_read(runner *r)
 {
     struct signalfd_siginfo info;
@@ -308,7 +322,8 @@ static void runner_loop(runner *r)
     }
 }
 
-/* One that had ended by itself when the end came is told: it is not done a second time elsewhere. */
+/* Report a command that exited before the runner killed it, so that the client does not repeat it
+ * elsewhere. */
 static void end_reaped(void *context, pid_t pid, int status)
 {
     runner *r = context;
@@ -319,12 +334,14 @@ static void end_reaped(void *context, pid_t pid, int status)
             job_end(r, &r->jobs[i], status, &none);
 }
 
-/* The client's socket stays open until all is over: its end of file says that nothing runs here any more. */
+/* Kill all descendants and send the last replies. The client's socket stays open until then: its
+ * end of file tells the client that no process is left. */
 static void runner_end(runner *r)
 {
     int64_t deadline;
 
-    /* The commands themselves first: a shell whose child is killed would go on, or end as if by itself. */
+    /* Kill the commands first: a shell whose child is killed would continue with its next command
+     * or exit normally. */
     for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
         if (r->jobs[i].id != 0)
             kill(-r->jobs[i].pid, SIGKILL);

@@ -1,19 +1,23 @@
-/* runner.h -- the process that starts a client's commands: `gradpool-worker --run FD`.
+/* The process that starts the commands of a client: `gradpool-worker --run FD`.
  *
- *   client ===SEQPACKET (runner_wire.h)===> runner ---fork, exec---> commands, and whatever they start
+ *   client ===SEQPACKET (runner_wire.h)===> runner ---fork, exec---> commands and their descendants
  *   worker ---pipe, never written---------> runner
  *
- * One runner a worker and lease, one thread, no ZeroMQ.  It is a child subreaper.  End of file from the client (it
- * died, or is done) or from the worker (it died, or the lease ended): every descendant is killed and the runner
- * ends.  Nothing that a command started outlives the worker, the lease or the client.
+ * A worker has one runner per lease. The runner has a single thread, does not use ZeroMQ, and is a
+ * child subreaper. End of file from the client (it exited or is done) or from the worker (it exited
+ * or the lease ended) makes the runner kill all descendants and exit. No process started by a
+ * command outlives the worker, the lease or the client.
  *
- * A command gets exactly the directory, umask, environment and descriptors that the client sent, a process group of
- * its own, all signals at their defaults, and the worker's cores.  The worker is not on the way of its output. */
+ * A command gets the directory, umask, environment and descriptors sent by the client, its own
+ * process group, default signal handling, and the CPU cores of the worker. Output does not pass
+ * through the worker. */
 #ifndef GP_RUNNER_H
 #define GP_RUNNER_H
 
-/* gp_runner_main -- serve the client at descriptor `client` until it or the worker at descriptor `worker` is gone;
- * returns the exit code.  For a process of its own that has a single thread and no child. */
+/* Serve the client until the client or the worker closes its end, and return the exit code. The
+ * calling process must have a single thread and no children.
+ *   client  socket to the client
+ *   worker  read end of the pipe from the worker */
 int gp_runner_main(int client, int worker);
 
 #endif

@@ -13,19 +13,20 @@
 #include "worker/comm/process.h"
 #include "worker/exec/descendants.h"
 
+/* Time limit in milliseconds for killing the orphans of a killed runner. */
 enum { ORPHANS_MS = 200 };
 
 struct gp_runner_link {
     pid_t pid;
     int pidfd;
-    int pipe;   /* its write end: closed = end */
-    int client; /* the client's end, until it is fetched */
+    int pipe;   /* write end; closing it makes the runner exit */
+    int client; /* client's end of the socket; -1: taken */
     bool reaped;
 };
 
 static gp_status link_start(gp_runner_link *runner, uint32_t index, gp_error *err)
 {
-    static uint32_t runners; /* only the control thread starts them */
+    static uint32_t runners; /* only the control thread starts runners */
     int problem =
         gp_runner_spawn(&runner->pid, &runner->client, &runner->pipe, "/proc/self/exe", index, ++runners);
 
@@ -44,7 +45,8 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
     if (runner == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a runner of commands");
     runner->pidfd = runner->pipe = runner->client = -1;
-    prctl(PR_SET_CHILD_SUBREAPER, 1); /* orphans of a runner that is killed come to us, not to init */
+    /* orphans of a killed runner become children of this process, not of init */
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     gp_status status = link_start(runner, index, err);
 
     if (status != GP_OK) {

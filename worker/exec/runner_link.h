@@ -1,4 +1,5 @@
-/* runner_link.h -- a worker's side of its runner: the process and the two descriptors that tie it to us. */
+/* The worker's side of a runner: the process and the two descriptors that connect it with the
+ * worker. */
 #ifndef GP_RUNNER_LINK_H
 #define GP_RUNNER_LINK_H
 
@@ -7,27 +8,30 @@
 
 #include "common/base/error.h"
 
+/* Opaque; see runner_link.c. */
 typedef struct gp_runner_link gp_runner_link;
 
-/* gp_runner_link_open -- start a runner: this executable with --run.  index: the worker's, for its log lines. */
+/* Start a runner: this executable with --run. `index`: number of the worker, used in log lines. */
 gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *err);
 
-/* Readable when the runner has ended. */
+/* Return a descriptor that becomes readable when the runner exits. */
 int gp_runner_link_fd(const gp_runner_link *runner);
 
-/* Whether the client's end of the socket has not been fetched yet. */
+/* Return true if gp_runner_link_take() has not been called yet. */
 bool gp_runner_link_fresh(const gp_runner_link *runner);
 
-/* The client's end of the socket, given away once: -1 afterwards. */
+/* Return the client's end of the socket and transfer ownership to the caller. -1: already taken. */
 int gp_runner_link_take(gp_runner_link *runner);
 
-/* Tell it to kill all that its commands started and to end. */
+/* Make the runner kill all descendants and exit. */
 void gp_runner_link_end(gp_runner_link *runner);
 
-/* Whether it has ended; reaps it.  One that was killed leaves orphans, which are ours then: they are killed here. */
+/* Return true if the runner exited, and reap it. If it was killed, its orphaned descendants became
+ * children of this process; they are killed here. */
 bool gp_runner_link_gone(gp_runner_link *runner);
 
-/* After gone, or at the end of the process (the runner then ends by itself); accepts NULL. */
+/* Release the link after gp_runner_link_gone() returned true, or before this process exits; the
+ * runner then exits by itself. Accepts NULL. */
 void gp_runner_link_close(gp_runner_link *runner);
 
 #endif

@@ -1,5 +1,5 @@
-/* runner_start.c -- vfork and exec: the child borrows our memory until it has become the command, so it tells what
- * went wrong by writing it there, and a start costs no copy of page tables. */
+/* Starts commands with vfork() and exec. The child shares the runner's memory until exec, so it
+ * reports errors by writing to that memory, and no page tables are copied. */
 #include "worker/exec/runner_start.h"
 
 #include <errno.h>
@@ -16,17 +16,21 @@
 
 enum { PATH_BYTES_MAX = 4096 };
 
+/* Step of starting a command, for error messages. */
 typedef enum launch_stage { STAGE_SETUP, STAGE_DIRECTORY, STAGE_EXEC } launch_stage;
 
-/* All that the child needs, made before it is there: it may call nothing that takes locks or memory. */
+/* All data that the child needs, prepared before vfork(): the child must not call functions that
+ * allocate or lock. */
 typedef struct launch {
     const gp_runner_spec *spec;
     const int *fds;
-    const char *path;    /* PATH of the spec's environment */
-    const char **script; /* {"/bin/sh", file, arguments...}: for a file that the kernel does not know */
+    const char *path; /* PATH from the spec's environment */
+    /* {"/bin/sh", file, arguments...}, for files without a known executable format */
+    const char **script;
     char file[PATH_BYTES_MAX];
     pid_t parent;
-    launch_stage stage; /* what went wrong, with its errno; 0 = nothing */
+    launch_stage stage; /* stage that failed */
+    /* errno of the failure; 0: none */
     int error;
 } launch;
 
@@ -47,12 +51,14 @@ static void signals_default(void)
     sigset_t none;
 
     for (int number = 1; number < NSIG; number++)
-        signal(number, SIG_DFL); /* refused for SIGKILL, SIGSTOP and libc's own: they are so already */
+        /* fails for SIGKILL, SIGSTOP and signals reserved by libc, which have default handling
+         * anyway */
+        signal(number, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* exec one file; a text file without "#!" is the shell's, as execvp() has it. */
+/* Execute a file. A text file without "#!" is passed to the shell, as execvp() does. */
 static void launch_try(launch *l, const char *file)
 {
     char *const *arguments = (char *const *)(uintptr_t)l->spec->arguments;
@@ -65,7 +71,8 @@ static void launch_try(launch *l, const char *file)
     execve(l->script[0], (char *const *)(uintptr_t)l->script, environment);
 }
 
-/* The search of a shell: relative entries of PATH belong to the command's directory, where we are. */
+/* Search PATH like a shell. Relative entries refer to the command's directory, which is the current
+ * one. */
 static void launch_search(launch *l)
 {
     const char *name = l->spec->arguments[0], *at = l->path;
@@ -86,7 +93,7 @@ static void launch_search(launch *l)
         refused |= errno == EACCES;
         if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ENAMETOOLONG &&
             errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
-            return; /* it is there and cannot be run: the shell stops here too */
+            return; /* the file exists but cannot be executed; a shell also stops here */
         if (at[length] == '\0')
             break;
         at += length + 1;
@@ -94,11 +101,12 @@ static void launch_search(launch *l)
     errno = refused ? EACCES : ENOENT;
 }
 
+/* Prepare the process and execute the command. Returns only on failure. */
 static void launch_child(launch *l)
 {
     struct rlimit files;
 
-    /* The group first: who kills it must find it. */
+    /* Create the group first, so that a kill of the group finds this process. */
     if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != l->parent) {
         l->error = errno != 0 ? errno : ECHILD;
         return;
@@ -122,7 +130,7 @@ static void launch_child(launch *l)
     l->error = errno;
 }
 
-/* Apart, so that nothing of the caller's lives in registers across vfork(). */
+/* A separate function, so that no variable of the caller is kept in a register across vfork(). */
 static __attribute__((noinline)) pid_t launch_fork(launch *l)
 {
     pid_t pid = vfork();
@@ -137,6 +145,7 @@ static __attribute__((noinline)) pid_t launch_fork(launch *l)
 
 /* ---- in the runner ---- */
 
+/* Convert the failure of a child to an error and an exit code. */
 static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
 {
     const char *name = l->spec->arguments[0];
@@ -176,7 +185,8 @@ gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec
     if (l.script == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to start '%.100s'", spec->arguments[0]);
     l.script[0] = "/bin/sh";
-    memcpy(l.script + 2, spec->arguments + 1, count * sizeof(*l.script)); /* with the NULL at their end */
+    /* includes the terminating NULL */
+    memcpy(l.script + 2, spec->arguments + 1, count * sizeof(*l.script));
     pid_t child = launch_fork(&l);
 
     gp_free(l.script);
@@ -184,7 +194,7 @@ gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec
         return gp_fail_errno(err, errno == EAGAIN ? GP_ELIMIT : GP_ENOMEM,
                              "cannot make a process for '%.100s'", spec->arguments[0]);
     if (l.error != 0)
-        return launch_explain(&l, exit_code, err); /* the child is reaped like any other */
+        return launch_explain(&l, exit_code, err); /* jobs_reap() reaps the child */
     *pid = child;
     return GP_OK;
 }

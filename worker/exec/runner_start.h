@@ -1,4 +1,4 @@
-/* runner_start.h -- one command as a process. */
+/* Starts one command as a process. */
 #ifndef GP_RUNNER_START_H
 #define GP_RUNNER_START_H
 
@@ -6,9 +6,10 @@
 
 #include "proto/local/runner_wire.h"
 
-/* gp_runner_start -- start spec with standard input, output and error fds[0..2], which stay the caller's.
- * *exit_code: on failure what a shell would end with (126 cannot be run, 127 not found).  The caller has one thread
- * and has blocked all signals; the command has none blocked.  It dies with the caller. */
+/* Start a command. The caller has a single thread and has blocked all signals; the command has none
+ * blocked. The kernel kills the command if the caller exits.
+ *   exit_code  on failure, the exit code that a shell would report (126: cannot be executed, 127: not found)
+ *   fds        standard input, output and error; the caller keeps them */
 gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec, const int fds[3],
                           gp_error *err);
 
