@@ -1,9 +1,11 @@
-/* cpu.c -- the CPU as a backend: cuts a graph into segments, gives values that cross a border a buffer, runs the
- * segments in turn.
+/* The CPU backend: divides a graph into segments, allocates buffers for values that cross segment
+ * borders, and runs the segments in order.
  *
- * Which kernels run what is a fixed rule: a small network (gp_lanes_suits) is one lanes segment; of any other,
- * oneDNN takes the runs that it claims and the lanes kernels the rest.  Without the oneDNN module everything is
- * lanes: right, but slow for large networks, so it is logged.  What the lanes kernels do not know is plain loops. */
+ * A fixed rule selects the kernels. A small network (gp_lanes_suits) is one lanes segment. In any
+ * other network, oneDNN executes the ops that it claims and the lanes kernels execute the rest.
+ * Plain loops execute ops that the lanes kernels lack. Without the oneDNN module, the lanes kernels
+ * replace oneDNN: results are correct but large networks are slow, so the backend logs a
+ * warning. */
 #include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -24,26 +26,32 @@
 enum { CPU_THREADS_MAX = 1024, CPU_MICRO_BATCH_MAX = 1 << 20, CPU_KERNELS_BYTES = 32 };
 static const int64_t CPU_VALUE_BYTES_MAX = (int64_t)1 << 40;
 
+/* The backend and its settings. */
 struct gp_backend {
     uint32_t threads;
     int *cores;                      /* owned; NULL: not pinned */
-    char kernels[CPU_KERNELS_BYTES]; /* "" : by rule */
+    char kernels[CPU_KERNELS_BYTES]; /* "": selected by rule */
+    /* lanes segment for the selected instruction set */
     const gp_segment_ops *lanes;
-    const gp_segment_ops *onednn; /* NULL until loaded */
+    const gp_segment_ops *onednn; /* NULL: not loaded */
+    /* the module was searched for, with or without success */
     bool onednn_sought;
+    /* restrictions by gp_backend_options.kernels */
     bool only_lanes, only_onednn;
-    bool split;       /* a segment per op: for tests of what crosses */
-    bool prepared;    /* driver's team is pinned and flushes denormals */
-    pthread_t driver; /* valid when prepared */
+    bool split;       /* one segment per op, for tests of buffers between segments */
+    bool prepared;    /* the driver's team is pinned and flushes denormals */
+    pthread_t driver; /* thread that runs plans; valid if `prepared` */
 };
 
+/* One segment of a plan. */
 typedef struct cut {
     const gp_segment_ops *ops;
     gp_segment *segment;
     uint32_t first, count;
-    size_t ready; /* gradients [0, ready) of the blob are final once it has run */
+    size_t ready; /* after this segment, gradients [0, ready) of the blob are final */
 } cut;
 
+/* A compiled plan. */
 struct gp_plan {
     gp_backend *backend;
     const gp_graph *graph;
@@ -51,9 +59,11 @@ struct gp_plan {
     gp_plan_memory memory;
     cut *cuts;
     uint32_t cut_count;
-    void **values; /* per value: its buffer, owned, or NULL */
+    void **values; /* per value: its buffer (owned); NULL: no buffer */
     size_t value_bytes;
-    float *input; /* the normalised input, one of values; NULL when all segments read samples */
+    /* buffer of the normalised input, one of `values`; NULL: all segments read samples
+     * themselves */
+    float *input;
     gp_plan_times times;
 };
 
@@ -67,7 +77,7 @@ static void cpu_close(gp_backend *backend)
     gp_free(backend);
 }
 
-/* "avx2", or "avx2,unfused" and "avx2,split" for tests. */
+/* Parse the kernels option: "avx2", or for tests "avx2,unfused" and "avx2,split". */
 static gp_status read_kernels(gp_backend *backend, const char *kernels, gp_error *err)
 {
     const lanes_isa *isa;
@@ -118,7 +128,8 @@ static gp_status cpu_open(gp_backend **out, const gp_backend_options *options, g
 
 /* -- the oneDNN module ------------------------------------------------------------------------------------ */
 
-/* Beside the program, or in the lib folder next to its own. */
+/* Open the oneDNN module beside the executable, in ../lib or in ../lib/gradpool. NULL: not found or
+ * not loadable; `error` says why. */
 static void *open_module(char *error, size_t bytes)
 {
     static const char *const places[] = { "/../lib/", "/", "/../lib/gradpool/" };
@@ -143,7 +154,8 @@ static void *open_module(char *error, size_t bytes)
     return module;
 }
 
-/* Loaded at most once per backend and never unloaded: its OpenMP threads live on. */
+/* Return the oneDNN segment. NULL: not available. The module is loaded at most once per backend and
+ * never unloaded, because its OpenMP threads keep running. */
 static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
 {
     char reason[256];
@@ -169,6 +181,7 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
 
 /* -- cutting ---------------------------------------------------------------------------------------------- */
 
+/* Return the phase that an op belongs to. */
 static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
 {
     const gp_ops *train = &graph->ops[GP_PHASE_TRAIN];
@@ -176,7 +189,7 @@ static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
     return ops >= train->op && ops < train->op + train->count ? GP_PHASE_TRAIN : GP_PHASE_INFER;
 }
 
-/* The next segment without oneDNN. */
+/* Find the next segment without oneDNN, and return its length. 0: no kernel exists for ops[0]. */
 static size_t own_segment(const gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
                           const gp_segment_ops **who, gp_error *err)
 {
@@ -193,7 +206,9 @@ static size_t own_segment(const gp_backend *backend, const gp_graph *graph, cons
     return claimed != 0 && backend->split ? 1 : claimed;
 }
 
-/* The next segment from ops[0] on: whose, and how long.  0: nobody can run it, *err says why. */
+/* Find the next segment from ops[0] on, and return its length. 0: no implementation can execute it;
+ * *err says why.
+ *   who  set to the implementation */
 static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
                            const gp_segment_ops **who, gp_error *err)
 {
@@ -232,7 +247,7 @@ static bool is_factor(const gp_plan *plan, const gp_op *op)
     return gp_factor_of(&plan->memory, plan->graph, op) != NULL;
 }
 
-/* How many ops from ops[0] on have gradients that are somebody else's to make, as it has, or have not. */
+/* Return the number of ops from ops[0] on that are all factor ops, or all not. */
 static size_t alike(const gp_plan *plan, const gp_op *ops, size_t count)
 {
     size_t n = 1;
@@ -242,6 +257,7 @@ static size_t alike(const gp_plan *plan, const gp_op *ops, size_t count)
     return n;
 }
 
+/* Divide the op list of the phase into segments. */
 static gp_status make_cuts(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -271,12 +287,14 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
     return GP_OK;
 }
 
+/* Return true if values with this role need a buffer when they cross a segment border. */
 static bool lives_in_buffers(gp_value_role role)
 {
     return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_SAVED ||
            role == GP_VALUE_CALL || role == GP_VALUE_ACTIVATION_GRADIENT;
 }
 
+/* Allocate the buffer of a value unless it has one. */
 static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
 {
     const gp_value *v = &plan->graph->values[value];
@@ -295,11 +313,13 @@ static gp_status value_cross(gp_plan *plan, uint32_t value, gp_error *err)
     return GP_OK;
 }
 
-/* Give a buffer to every value that is read in another segment than the one that writes it, and to all of a loop's. */
+/* Allocate a buffer for every value that one segment writes and another reads, and for all values
+ * of loops. */
 static gp_status make_values(gp_plan *plan, gp_error *err)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
-    uint32_t *writer = gp_calloc(plan->graph->value_count, sizeof(*writer)); /* cut + 1; 0: none */
+    /* segment index + 1; 0: none */
+    uint32_t *writer = gp_calloc(plan->graph->value_count, sizeof(*writer));
     gp_status status = GP_OK;
 
     plan->values = gp_calloc(plan->graph->value_count, sizeof(*plan->values));
@@ -322,7 +342,7 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
                 if (out == GP_NO_VALUE)
                     continue;
                 writer[out] = c + 1;
-                /* A loop has no memory of its own, not even for what nobody reads. */
+                /* Loops have no memory of their own, so even unread outputs need a buffer. */
                 if (plan->cuts[c].ops == &gp_segment_loops && lives_in_buffers(plan->graph->values[out].role))
                     status = value_cross(plan, out, err);
             }
@@ -334,7 +354,8 @@ static gp_status make_values(gp_plan *plan, gp_error *err)
     return status;
 }
 
-/* How much of the blob is final after each segment: up to the first gradient that a later one still writes. */
+/* Compute the final range of the gradient blob after each segment. It ends at the first gradient
+ * that a later segment still writes. */
 static void find_ready(gp_plan *plan)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
@@ -439,6 +460,7 @@ typedef struct input_call {
     const gp_batch *batch;
 } input_call;
 
+/* Normalise one thread's slice of the samples into the input buffer. */
 static void normalize_share(void *context, uint32_t thread, uint32_t threads)
 {
     const input_call *call = context;
@@ -465,6 +487,7 @@ static void normalize_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
+/* Configure the OpenMP team, once per thread that runs plans. */
 static void prepare_threads(gp_backend *backend)
 {
     if (backend->prepared && pthread_equal(backend->driver, pthread_self()))
@@ -474,7 +497,8 @@ static void prepare_threads(gp_backend *backend)
     backend->prepared = true;
 }
 
-/* A rank without samples takes part where the others add their moments up. */
+/* Take part in the batch-norm reductions of the other ranks with zeros, on a rank without
+ * samples. */
 static gp_status couple_nothing(const gp_plan *plan, const cut *at, const gp_batch *batch, gp_error *err)
 {
     const gp_op *ops = plan->graph->ops[plan->options.phase].op;

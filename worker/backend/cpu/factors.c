@@ -9,7 +9,7 @@
 
 enum { ROWS = GP_FACTOR_ROWS, COLUMNS = GP_FACTOR_COLUMNS };
 
-/* Numbers below which waking a team costs more than the work. */
+/* Below this number of elements, waking the OpenMP team takes longer than the work. */
 enum { SHARED_MIN = 65536 };
 
 static size_t panels_of(const gp_factor *factor)
@@ -56,7 +56,7 @@ typedef struct write_call {
     const float *x, *dy;
 } write_call;
 
-/* Panels of x, blocks of dy. */
+/* Copy one thread's slice: some panels of X and some blocks of dY. */
 static void write_share(void *context, uint32_t thread, uint32_t threads)
 {
     const write_call *call = context;
@@ -90,10 +90,10 @@ void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float
 
 /* --- the product ------------------------------------------------------------------------------------- */
 
-/* One panel: out[r][c] = sum over s of dy[s][r] x[s][c]. */
+/* Compute one tile of a panel: out[r][c] = sum over s of dy[s][r] * x[s][c]. */
 typedef void (*tile_fn)(const float *dy, const float *x, size_t samples, float *out, size_t stride);
 
-/* A row at a time: its sums stay in the nearest cache. */
+/* Compute one row at a time; its sums stay in the L1 cache. */
 static void tile_plain(const float *dy, const float *x, size_t samples, float *out, size_t stride)
 {
     for (size_t r = 0; r < ROWS; r++) {
@@ -108,7 +108,7 @@ static void tile_plain(const float *dy, const float *x, size_t samples, float *o
 
 #if defined(__x86_64__)
 
-/* All rows at once: the sums of as many columns as there are registers for, 24 of 16 numbers or 12 of 8. */
+/* Compute all rows at once, with the sums in registers: 24 vectors of 16 floats, or 12 of 8. */
 #define TILE_IN(name, instructions, lanes, vectors)                                                          \
     typedef float name##_vector __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));            \
                                                                                                              \
@@ -132,6 +132,7 @@ static void tile_plain(const float *dy, const float *x, size_t samples, float *o
 TILE_IN(tile_avx512, "arch=skylake-avx512", 16, 4)
 TILE_IN(tile_avx2, "arch=haswell", 8, 2)
 
+/* Select the fastest tile function for this CPU. */
 static tile_fn tile_choose(void)
 {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
@@ -161,8 +162,8 @@ void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, si
 
 typedef struct factor_source {
     const gp_factor *factor;
-    const float *x, *dy; /* of a call: rows of one sample, dense */
-    float *bias;         /* gradient; NULL: none */
+    const float *x, *dy; /* rows of a call, one per sample, dense */
+    float *bias;         /* bias gradient; NULL: the layer has none */
 } factor_source;
 
 struct gp_segment {
@@ -239,7 +240,7 @@ static gp_status factors_run(gp_segment *segment, const gp_batch *batch, gp_plan
 
 static void factors_rebind(gp_segment *segment, const float *parameters)
 {
-    (void)segment, (void)parameters; /* it reads none */
+    (void)segment, (void)parameters; /* reads no parameters */
 }
 
 static size_t factors_memory_bytes(const gp_segment *segment)

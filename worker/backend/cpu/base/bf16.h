@@ -1,4 +1,5 @@
-/* bf16.h -- bfloat16 (the upper half of a float32) from and to float32, in a form that compilers vectorise. */
+/* Conversions between bfloat16 (the upper half of a float32) and float32, in a form that compilers
+ * vectorise. */
 #ifndef GP_CPU_BF16_H
 #define GP_CPU_BF16_H
 
@@ -14,7 +15,8 @@ static inline __attribute__((always_inline)) float bf16_float(uint16_t narrow)
     return value;
 }
 
-/* The nearest, the even one of two equally near; NaN stays NaN (rounding would carry some into the sign). */
+/* Round to the nearest bfloat16, ties to even. NaN remains NaN: it is handled separately, because
+ * rounding could carry into the sign bit. */
 static inline __attribute__((always_inline)) uint16_t bf16_of(float value)
 {
     uint32_t bits, rounded;
@@ -24,7 +26,8 @@ static inline __attribute__((always_inline)) uint16_t bf16_of(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded);
 }
 
-/* The same of what arithmetic made, whose NaNs have nothing but zeros in the lower half. */
+/* Round the result of an arithmetic operation. Faster than bf16_of(): NaNs from arithmetic have a
+ * zero lower half, so they need no special case. */
 static inline __attribute__((always_inline)) uint16_t bf16_of_result(float value)
 {
     uint32_t bits;

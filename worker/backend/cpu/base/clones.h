@@ -1,8 +1,9 @@
-/* clones.h -- how plain loops become code for several instruction sets. */
+/* Function attributes that compile plain loops for several instruction sets. */
 #ifndef GP_CPU_CLONES_H
 #define GP_CPU_CLONES_H
 
-/* A function per instruction set, chosen when the program starts.  Sanitizers cannot instrument the choice. */
+/* Compile a function for AVX-512, AVX2 and the baseline; the program selects one when it starts.
+ * Sanitizers cannot instrument the selection code. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define LOOP_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
 #else

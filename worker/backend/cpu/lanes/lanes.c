@@ -1,4 +1,4 @@
-/* lanes.c -- the lanes segment: its memory, one call of it, and which instruction set runs it. */
+/* The lanes segment: selection of the instruction set, memory, and execution of a call. */
 #include "worker/backend/cpu/lanes/lanes.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 #include "common/base/clock.h"
 #include "worker/backend/cpu/base/threads.h"
 
-/* -- choosing --------------------------------------------------------------------------------------------- */
+/* ---- selection ---- */
 
 static bool isa_supported(const lanes_isa *isa)
 {
@@ -49,23 +49,29 @@ gp_status gp_lanes_choose(const lanes_isa **out, lanes_effort *effort, const cha
                    kernels);
 }
 
-/* Which networks are small.  A block's scratch should stay in the level-2 cache with what streams past it: 64 KiB
- * a lane are 512 KiB with AVX2 and 1 MiB with AVX-512, what such CPUs have (LeNet needs 53 KiB).  A convolution's
- * weight sums, one float per weight and thread, and its two packed copies stream by once per block: beyond 100,000
- * weights that is more than the block itself, and channels are then plenty for oneDNN's layouts.  Fully connected
- * weights stream by twice per block: a million are 4 MiB, a core's share of the last cache.
- * With ops that are not ours, activations stand in buffers between the passes: less is fused, and a block needs up to
- * four times as much, which is still better than oneDNN's layouts (LeNet with a loss of the user's: 18 against 24 ms). */
+/* Limits of a small network. Blocks should stay in the L2 cache together with the data that streams
+ * through it. 64 KiB per lane are 512 KiB with AVX2 and 1 MiB with AVX-512, which such CPUs have;
+ * LeNet needs 53 KiB.
+ *
+ * The weight sums of a convolution (one float per weight and thread) and its two packed copies are
+ * read once per block. Beyond 100,000 weights they exceed the block itself, and such layers have
+ * enough channels for the layouts of oneDNN. The weights of fully connected layers are read twice
+ * per block: one million take 4 MiB, about one core's part of the L3 cache.
+ *
+ * Custom ops need buffers for activations between passes. Fewer ops are fused and a block may take
+ * up to CROSSING times as much memory, but this is still faster than oneDNN: 18 ms against 24 ms
+ * for LeNet with a custom loss. */
 enum { SCRATCH_PER_LANE_MAX = 64 << 10, CONV_WEIGHTS_MAX = 100000, FC_WEIGHTS_MAX = 1000000, CROSSING = 4 };
 
-/* An op that is not ours and that no kernel here runs. */
+/* Return true for a custom op that no lanes kernel executes. */
 static bool is_own(const gp_graph *graph, const gp_op *op)
 {
     return (op->code == GP_OP_OWN || op->code == GP_OP_OWN_BACKWARD || op->code == GP_OP_OWN_LOSS) &&
            !gp_lanes_knows(graph, op);
 }
 
-/* The part of the ops between own ones that ops[i] is in; an own op is a part by itself. */
+/* Return the number of the part that the op belongs to. Custom ops separate the parts; each is a
+ * part by itself. */
 static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
 {
     uint32_t part = 0;
@@ -75,7 +81,7 @@ static uint32_t part_of(const gp_segment_request *whole, uint32_t op)
     return part;
 }
 
-/* Marks, by any address, the values that are written in one part and read in another. */
+/* Mark the values that one part writes and another reads with a non-NULL address. */
 static void values_cross(void **values, const gp_segment_request *whole)
 {
     for (uint32_t i = 0; i < whole->count; i++)
@@ -89,7 +95,7 @@ static void values_cross(void **values, const gp_segment_request *whole)
         }
 }
 
-/* The largest scratch of the segments between ops that are not ours. */
+/* Compute the largest scratch memory of the segments between custom ops. */
 static gp_status scratch_around(size_t *out, const gp_segment_request *whole, gp_error *err)
 {
     void **values = gp_calloc(whole->graph->value_count, sizeof(*values));
@@ -144,7 +150,7 @@ gp_status gp_lanes_suits(bool *out, const gp_graph *graph, gp_phase phase, gp_er
     return status;
 }
 
-/* -- memory ----------------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static void lanes_free(gp_segment *base)
 {
@@ -165,6 +171,7 @@ static void lanes_free(gp_segment *base)
     gp_free(segment);
 }
 
+/* Allocate the memory of all threads. */
 static gp_status take_memory(lanes_segment *segment, gp_error *err)
 {
     size_t thread_floats = segment->scratch_floats + segment->sum_floats;
@@ -190,6 +197,7 @@ fail:
                    segment->threads, thread_floats * sizeof(float), segment->panel_floats * sizeof(float));
 }
 
+/* Compute normalisation factors per input channel. */
 static gp_status set_normalization(lanes_segment *segment, gp_error *err)
 {
     const gp_netspec *spec = segment->graph->spec;
@@ -222,7 +230,7 @@ static float *gradient_at(const lanes_segment *segment, uint32_t parameter)
                                    : segment->memory.gradients + segment->graph->parameters[parameter].offset;
 }
 
-/* Now that all memory stands where it will stay, turn places into pointers. */
+/* Convert offsets to pointers, after all memory has been allocated. */
 static void bind(lanes_segment *segment)
 {
     for (uint32_t i = 0; i < segment->pack_count; i++) {
@@ -258,9 +266,9 @@ static gp_status lanes_compile(gp_segment **out, const gp_segment_request *reque
     lanes_effort effort;
     gp_status status = gp_lanes_choose(&chosen, &effort, request->kernels, NULL);
 
-    (void)chosen; /* by who took this vtable */
+    (void)chosen; /* the caller selected it by this function table */
     if (status != GP_OK)
-        effort = LANES_WHOLE; /* kernels that are not ours to read */
+        effort = LANES_WHOLE; /* the kernels option names another implementation */
     if (segment == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a lanes segment");
     segment->isa = isa;
@@ -303,12 +311,13 @@ static size_t lanes_memory_bytes(const gp_segment *base)
                             segment->threads * (segment->scratch_floats + segment->sum_floats));
 }
 
-/* -- one call --------------------------------------------------------------------------------------------- */
+/* ---- execution ---- */
 
+/* Arguments of the threads in lanes_run(). */
 typedef struct lanes_call {
     lanes_segment *segment;
     const gp_batch *batch;
-    int64_t forward_ns; /* of thread 0 */
+    int64_t forward_ns; /* measured on thread 0 */
 } lanes_call;
 
 static void share_pack(void *context, uint32_t thread, uint32_t threads)
@@ -325,7 +334,8 @@ static void run_steps(const lanes_segment *segment, const lanes_block *block, ui
         segment->isa->step[segment->steps[i].kind](&segment->steps[i], block);
 }
 
-/* Blocks thread, thread + threads, ...: which thread computes a block depends on nothing else. */
+/* Process blocks thread, thread + threads, ... of the call. The assignment depends on nothing else,
+ * so results are reproducible. */
 static void share_blocks(void *context, uint32_t thread, uint32_t threads)
 {
     lanes_call *call = context;
@@ -403,7 +413,7 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
     return GP_OK;
 }
 
-/* -- vtables ---------------------------------------------------------------------------------------------- */
+/* ---- function tables ---- */
 
 static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
 {

@@ -1,8 +1,9 @@
-/* lanes_conv.h -- the fast convolutions: square kernels of edge 1, 3, 5, 7 at stride 1; part of lanes_kernels.c.
+/* Fast convolutions: square kernels with edges 1, 3, 5, 7 at stride 1; part of lanes_kernels.c.
  *
- * Each is an always-inlined tile with constant arguments, so that accumulators are registers: at most 12 of
- * AVX2's 16 and 24 of AVX-512's 32, the rest hold weights and one operand.  Tiles read each input once per two
- * or more multiply-adds; anything less is bound by loads. */
+ * Each step is an always-inlined tile with constant arguments, so that accumulators stay in
+ * registers: at most 12 of 16 with AVX2 and 24 of 32 with AVX-512. The other registers hold weights
+ * and one operand. Tiles use each loaded input in at least two multiply-adds; with fewer, loads
+ * would limit the speed. */
 #ifndef GP_LANES_CONV_H
 #define GP_LANES_CONV_H
 
@@ -14,12 +15,13 @@ enum { WEIGHTS_OUTPUTS_1 = 16, WEIGHTS_OUTPUTS_3 = 8, WEIGHTS_OUTPUTS_5 = 5, WEI
 #elif LANES == 8
 enum { FORWARD_OUTPUTS = 3, DATA_INPUTS = 2, DATA_COLUMNS = 6 };
 enum { WEIGHTS_OUTPUTS_1 = 8, WEIGHTS_OUTPUTS_3 = 4, WEIGHTS_OUTPUTS_5 = 2, WEIGHTS_OUTPUTS_7 = 1 };
-#else /* no fused multiply-add: products need a register too */
+#else /* without fused multiply-add, products need a register as well */
 enum { FORWARD_OUTPUTS = 2, DATA_INPUTS = 1, DATA_COLUMNS = 6 };
 enum { WEIGHTS_OUTPUTS_1 = 8, WEIGHTS_OUTPUTS_3 = 3, WEIGHTS_OUTPUTS_5 = 2, WEIGHTS_OUTPUTS_7 = 1 };
 #endif
 
-/* acc[t][pixel] += weights of `outputs` channels times a patch of rows x columns pixels, over all inputs. */
+/* Add the contribution of all inputs to acc[t][pixel], for a tile of `outputs` channels and rows x
+ * columns pixels. */
 INLINE void conv_tile(V *acc, const float *in, ptrdiff_t row, ptrdiff_t plane, int inputs,
                       const float *weight, const int kernel, const int outputs, const int rows,
                       const int columns)
@@ -64,7 +66,7 @@ INLINE void conv_begin(V *acc, const float *bias, int first, const int outputs, 
     }
 }
 
-/* Top left corner of the padded input. */
+/* Return the top left corner of the padded input. */
 INLINE const float *conv_corner(const lanes_step *step, const lanes_block *block)
 {
     return at(&step->x, block) - step->window.padding[0] * step->x.row - step->window.padding[1] * LANES;
@@ -102,7 +104,8 @@ INLINE void conv_outputs(const lanes_step *step, const lanes_block *block, int f
                 conv_columns(step, in + x * LANES, out + x * LANES, first, weight, kernel, outputs, 1);
             continue;
         }
-        for (int x = 0; x < width; x += 4) { /* the last tile overlaps rather than being narrow */
+        /* the last tile overlaps the previous one instead of being narrower */
+        for (int x = 0; x < width; x += 4) {
             int from = x + 4 <= width ? x : width - 4;
 
             conv_columns(step, in + from * LANES, out + from * LANES, first, weight, kernel, outputs, 4);
@@ -116,7 +119,7 @@ INLINE mask_bits *mask_at(const lanes_step *step, const lanes_block *block, int 
     return (mask_bits *)at(&step->mask, block) + 4 * ((ptrdiff_t)channel * pixels + pixel);
 }
 
-/* Four pixels of a pooling window -> the pooled value; mask[i]: lanes where pixel i has a gradient. */
+/* Pool four pixels and return the result. mask[i]: lanes in which pixel i receives a gradient. */
 INLINE V pool_window(const V *v, gp_pool_kind kind, mask_bits *mask)
 {
     V top;
@@ -170,9 +173,12 @@ INLINE void conv_pool_outputs(const lanes_step *step, const lanes_block *block, 
     }
 }
 
-/* Gradients of `inputs` channels x `columns` pixels of one row.  The tile is in the middle of the row (all taps
- * reach dy), at its left end or at its right end, where only exact taps are taken: kx <= j, or kx >= j + kernel -
- * columns.  d points at the dy of output row 0 under the tile's first column. */
+/* Compute the gradient of `inputs` channels x `columns` pixels of one row.
+ *
+ * A tile in the middle of the row uses all taps. At the left end only taps with kx <= j reach dy;
+ * at the right end only taps with kx >= j + kernel - columns.
+ *   d      dy in output row 0 below the first column of the tile
+ *   place  MIDDLE, LEFT or RIGHT */
 enum { MIDDLE, LEFT, RIGHT };
 INLINE void conv_data_tile(const lanes_step *step, const float *d, float *out, int row, const float *weight,
                            const int kernel, const int inputs, const int columns, const int place)
@@ -240,13 +246,14 @@ INLINE void conv_data_inputs(const lanes_step *step, const lanes_block *block, i
     }
 }
 
-/* Room of one tile in the thread's sums: whole groups of four. */
+/* Return the floats that one tile takes in the thread's sums: a multiple of four. */
 INLINE int weights_group(const int kernel, const int outputs)
 {
     return (kernel * outputs + 3) & ~3;
 }
 
-/* One row of taps of `outputs` channels against one input channel: dy lies `plane` apart per channel. */
+/* Accumulate the gradients for one row of taps, between `outputs` channels of dy (`plane` floats
+ * apart) and one input channel. */
 INLINE void conv_weights_tile(const float *in, ptrdiff_t in_row, const float *d, ptrdiff_t row,
                               ptrdiff_t plane, int height, int width, float *sums, const int kernel,
                               const int outputs)
@@ -281,7 +288,9 @@ INLINE void conv_weights_tile(const float *in, ptrdiff_t in_row, const float *d,
         *(V4_unaligned *)(sums + i) += sum_lanes4(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]);
 }
 
-/* All taps of channels [first, first + outputs), which are tile `tile`; d points at the first one's dy. */
+/* Accumulate the gradients for all taps of channels [first, first + outputs), which form tile
+ * `tile`.
+ *   d  dy of the first of these channels */
 INLINE void conv_weights_outputs(const lanes_step *step, const lanes_block *block, const float *d,
                                  ptrdiff_t row, ptrdiff_t plane, int height, int width, int tile,
                                  const int kernel, const int outputs, const int tile_outputs)
@@ -307,7 +316,8 @@ INLINE void conv_weights_plain(const lanes_step *step, const lanes_block *block,
                          dy->width, tile, kernel, outputs, tile_outputs);
 }
 
-/* Spread the pool's gradient of one channel over the pixels that had a share in it; returns their sum. */
+/* Spread the pool's gradient of one channel over the pixels marked in the mask, and return their
+ * sum. */
 INLINE V unpool_channel(const lanes_step *step, const lanes_block *block, const lanes_view *pooled,
                         int channel, float *out, ptrdiff_t row)
 {
@@ -331,7 +341,8 @@ INLINE V unpool_channel(const lanes_step *step, const lanes_block *block, const 
     return sum;
 }
 
-/* The same when dy is still pooled: a strip of a few channels is spread out at a time and stays cached. */
+/* Accumulate the gradients from the pool's gradient: spread a few channels at a time into scratch
+ * memory that stays in the cache. */
 INLINE void conv_weights_pool_outputs(const lanes_step *step, const lanes_block *block, int first, int tile,
                                       const int kernel, const int outputs, const int tile_outputs)
 {
@@ -353,8 +364,9 @@ static void step_unpool(const lanes_step *step, const lanes_block *block)
         unpool_channel(step, block, &step->x, c, at(&step->y, block) + c * step->y.plane, step->y.row);
 }
 
-/* Define a step for one edge of the kernel: `tile` computes some channels of it. The rest that fills no tile is taken in
- * tiles of 2 (forward) and 1; pack_conv() in lanes_dense.h lays weights out in the same tiles. */
+/* Define a step for one kernel edge. Channels are processed in tiles of `tile`, the remainder in
+ * tiles of 2 (forward only) and 1. pack_conv() in lanes_dense.h uses the same tiles for the
+ * weights. */
 #define OUTPUTS_FUNCTION(name, tile, K)                                                                      \
     static void name##_##K(const lanes_step *step, const lanes_block *block)                                 \
     {                                                                                                        \
@@ -388,7 +400,7 @@ static void step_unpool(const lanes_step *step, const lanes_block *block)
             tile(step, block, o, index++, K, 1, WEIGHTS_OUTPUTS_##K);                                        \
     }
 
-/* Define a step for all edges of the kernel. */
+/* Define a step for all kernel edges. */
 #define CONV_STEP(FUNCTION, name, tile)                                                                      \
     FUNCTION(name, tile, 1)                                                                                  \
     FUNCTION(name, tile, 3)                                                                                  \

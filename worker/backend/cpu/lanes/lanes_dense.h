@@ -1,4 +1,4 @@
-/* lanes_dense.h -- samples in and out, fully connected layers, the loss, and the end of a call; part of
+/* Loading and storing samples, fully connected layers, losses, and the end of a call; part of
  * lanes_kernels.c. */
 #ifndef GP_LANES_DENSE_H
 #define GP_LANES_DENSE_H
@@ -20,7 +20,9 @@ enum { PANEL_INPUTS = 2 * LANES };
 
 typedef uint8_t B __attribute__((vector_size(LANES)));
 
-/* `count` consecutive pixels of L samples -> count vectors.  src[l] points at sample l's first of them. */
+/* Load `count` consecutive pixels of L samples as `count` vectors.
+ *   src   address of each sample
+ *   from  index of the first pixel */
 static void load_pixels(const unsigned char *const *src, gp_dtype dtype, ptrdiff_t from, int count, V scale,
                         V offset, float *to)
 {
@@ -51,8 +53,8 @@ static void load_pixels(const unsigned char *const *src, gp_dtype dtype, ptrdiff
     }
 }
 
-/* Lanes beyond the batch repeat its first sample of the block: their values are harmless, and nothing reads
- * them. */
+/* Set the address of each lane's sample. Lanes beyond the batch repeat the first sample of the
+ * block; no step uses their results. */
 static void sample_pointers(const unsigned char **src, const lanes_block *block, const void *base,
                             size_t bytes)
 {
@@ -84,7 +86,8 @@ static void step_load_samples(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* Words are moved, never computed with: an index passes too. */
+/* Load a value from a plan buffer. Moves 32-bit words without arithmetic, so it also loads
+ * indices. */
 static void step_load(const lanes_step *step, const lanes_block *block)
 {
     const lanes_view *y = &step->y;
@@ -162,8 +165,8 @@ static void step_fc(const lanes_step *step, const lanes_block *block)
         fc_tile(step, in, out, o, inputs, outputs, 1);
 }
 
-/* x -> [input / PANEL_INPUTS][sample][PANEL_INPUTS], dy -> [output / PANEL_OUTPUTS][sample][PANEL_OUTPUTS]; what
- * fills up the last panels was zeroed when they were made. */
+/* Copy x to panels [input / PANEL_INPUTS][sample][PANEL_INPUTS] and dy to panels [output /
+ * PANEL_OUTPUTS][sample][PANEL_OUTPUTS]. The padding of the last panels is zero from allocation. */
 static void step_fc_weights(const lanes_step *step, const lanes_block *block)
 {
     const float *x = at(&step->x, block), *dy = at(&step->z, block);
@@ -190,7 +193,7 @@ static void step_fc_weights(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* One lane's share in loss and accuracy. */
+/* Add the loss and accuracy of one lane to the metrics. */
 static void xent_metrics(const lanes_block *block, const float *x, int classes, V sum, V top, I best,
                          uint32_t lane, int32_t label)
 {
@@ -240,7 +243,8 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* The driver's function gets rows of samples; it sees those that are there, the others' gradient is zero. */
+/* Call the custom loss function with rows of samples. It gets only samples of the batch; the
+ * gradients of the other lanes are zero. */
 static void step_own_loss(const lanes_step *step, const lanes_block *block)
 {
     const gp_plan_memory *memory = &block->segment->memory;
@@ -270,7 +274,8 @@ static void step_own_loss(const lanes_step *step, const lanes_block *block)
             at(&step->y, block)[k * LANES + l] = l < (int)block->count ? gradient[l * size + k] : 0.0f;
 }
 
-/* [o][c][k] -> per tile of `tile` outputs: [c][k][tile], or of inputs: [o][k][tile]. */
+/* Pack the weights [o][c][k] of one tile: [c][k][tile] for tiles of outputs, [o][k][tile] for tiles
+ * of inputs. */
 static void pack_tile(const lanes_pack *pack, int first, int tile)
 {
     int area = pack->kernel * pack->kernel,
@@ -300,7 +305,7 @@ static void pack_conv(const lanes_pack *pack, uint32_t thread, uint32_t threads)
     }
 }
 
-/* [o][i] -> [i][o], in squares that stay in the level-1 cache. */
+/* Transpose a matrix from [o][i] to [i][o], in squares that fit into the L1 cache. */
 static void pack_transpose(const lanes_pack *pack, uint32_t thread, uint32_t threads)
 {
     enum { EDGE = 16 };
@@ -346,7 +351,8 @@ static int weights_tile(int kernel)
                          : WEIGHTS_OUTPUTS_7;
 }
 
-/* The rows of one output channel out of conv_weights_outputs()' tiles. */
+/* Sum the gradient of one output channel over all threads, from the tile layout of
+ * conv_weights_outputs(). */
 static void finish_conv_output(const lanes_finish *finish, const lanes_share *share, int o)
 {
     int kernel = finish->kernel, wide = weights_tile(kernel), group = weights_group(kernel, wide);
@@ -392,7 +398,8 @@ INLINE void finish_put_vector(float *to, V v, int count, bool first)
         finish_put(to + i, v[i], first);
 }
 
-/* dweight[o .. o + PANEL_OUTPUTS)[i .. i + PANEL_INPUTS) = sum over samples of dy times x. */
+/* Compute one tile of a weight gradient: dweight[o .. o + PANEL_OUTPUTS)[i .. i + PANEL_INPUTS) is
+ * the sum of dy times x over all samples. */
 static void finish_fc_tile(const lanes_finish *finish, const lanes_share *share, int o, int i)
 {
     const float *x = finish->panel_x + (size_t)(i / PANEL_INPUTS) * share->sample_rows * PANEL_INPUTS;

@@ -1,14 +1,17 @@
-/* lanes_fuse.c -- which ops become one step, and what nobody reads.
+/* Decides which ops are merged into one step, and which values are never read.
  *
- * Fused (each tested against the same ops unfused):
- *   conv, relu, 2x2 pool        one step that keeps, instead of two full-size activations, 4 bits per pooled pixel:
- *                               which of its pixels get a gradient
- *   pool backward, relu backward  one step that spreads by those bits; where only weight gradients follow (the first
- *                               layer), not even that: a strip of a few channels at a time
- *   conv, relu                  one step
- * Of the first, averages of many channels take Winograd's algorithm (lanes_winograd.h).
- * Dead: rows and columns of an activation that no window reaches are not computed, and neither are their
- * gradients, which are zero (LeNet: pooling 9 to 4 never reads row 8 of conv2, so nobody needs row 12 of pool1). */
+ * Fused ops (tests compare each with the unfused ops):
+ *   conv, relu, 2x2 pool         one step. Instead of two full-size activations it keeps 4 bits per pooled
+ *                                pixel, which mark the pixels that receive a gradient.
+ *   pool backward, relu backward one step that spreads the gradient by these bits. If only weight gradients
+ *                                follow (first layer), a few channels are spread at a time.
+ *   conv, relu                   one step
+ * Average pools after convolutions with many channels use the Winograd algorithm
+ * (lanes_winograd.h).
+ *
+ * Dead rows and columns: if no window reaches some rows or columns of an activation, neither they
+ * nor their gradients, which are zero, are computed. In LeNet, pooling from 9 to 4 never reads row
+ * 8 of conv2, so row 12 of pool1 is not needed. */
 #include "worker/backend/cpu/lanes/lanes_planner.h"
 
 #include <assert.h>
@@ -38,6 +41,7 @@ bool gp_lanes_crosses(const lanes_planner *p, uint32_t value)
     return p->request->values != NULL && p->request->values[value] != NULL;
 }
 
+/* Initialise the properties of a value. */
 void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index)
 {
     const gp_shape *shape = &value->shape;
@@ -55,7 +59,7 @@ void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index)
         at->partner = LANES_NONE;
 }
 
-/* The forward op of a backward op's layer. */
+/* Return the forward op of a backward op's layer. */
 static const gp_op *forward_of(const lanes_planner *p, const gp_op *backward, gp_opcode code)
 {
     for (uint32_t i = 0; i < p->count; i++)
@@ -64,6 +68,7 @@ static const gp_op *forward_of(const lanes_planner *p, const gp_op *backward, gp
     return NULL;
 }
 
+/* Record that dx and dy of a backward op belong to the input and output of its forward op. */
 static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy, uint32_t dx)
 {
     const gp_op *forward = forward_of(p, op, code);
@@ -75,7 +80,7 @@ static void pair(lanes_planner *p, const gp_op *op, gp_opcode code, uint32_t dy,
         p->places[dx].partner = forward->in[0];
 }
 
-/* Which gradient is of which value. */
+/* Record for each gradient the value that it belongs to. */
 static void find_partners(lanes_planner *p)
 {
     for (uint32_t i = 0; i < p->count; i++) {
@@ -112,6 +117,7 @@ static void find_partners(lanes_planner *p)
     }
 }
 
+/* Extend the live part of a value. */
 static void need(lanes_place *at, int32_t height, int32_t width, bool *changed)
 {
     height = height > at->height ? at->height : height < 1 ? 1 : height;
@@ -131,6 +137,7 @@ static void need_all(lanes_place *at, bool *changed)
     need(at, at->height, at->width, changed);
 }
 
+/* Mark the part of a window op's input that its live outputs read. */
 static void need_window(lanes_planner *p, const gp_op *op, bool *changed)
 {
     const lanes_place *y = &p->places[op->out[0]];
@@ -142,7 +149,7 @@ static void need_window(lanes_planner *p, const gp_op *op, bool *changed)
          changed);
 }
 
-/* Element-wise: input and output are alive in the same places. */
+/* Element-wise ops: make input and output equally live. */
 static void need_same(lanes_planner *p, uint32_t a, uint32_t b, bool *changed)
 {
     need(&p->places[a], p->places[b].live_height, p->places[b].live_width, changed);
@@ -182,6 +189,7 @@ static void need_by_op(lanes_planner *p, const gp_op *op, bool *changed)
     }
 }
 
+/* Return true for ops that read their input as one vector. */
 static bool reads_vector(gp_opcode code)
 {
     return code == GP_OP_FC || code == GP_OP_FC_BACKWARD_DATA || code == GP_OP_FC_BACKWARD_WEIGHTS ||
@@ -189,7 +197,8 @@ static bool reads_vector(gp_opcode code)
            code == GP_OP_SOFTMAX_XENT || code == GP_OP_OWN_LOSS;
 }
 
-/* Everything that is not reached from what leaves the segment or is read as a vector is dead. */
+/* Find the live part of each value. Values are live if they leave the segment, if an op reads them
+ * as a vector, or if a live value depends on them. */
 static void find_live(lanes_planner *p)
 {
     bool changed = true;
@@ -245,7 +254,7 @@ static void find_dense(lanes_planner *p)
             p->places[v].readers++;
 }
 
-/* Whether the fast kernels know the window at all. */
+/* Return true if the fast kernels support the window. */
 static bool window_is_fast(const gp_window *w)
 {
     int32_t k = w->kernel[0];
@@ -263,12 +272,14 @@ static bool window_is_padded(const gp_window *w)
     return (w->padding[0] | w->padding[1] | w->padding[2] | w->padding[3]) != 0;
 }
 
-/* The input of a padded fast convolution has zeros around it, which a vector cannot have. */
+/* A padded fast convolution needs zeros around its input; a value that is read as a vector has
+ * none. */
 bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x)
 {
     return p->fuse && window_is_fast(window) && !(window_is_padded(window) && p->places[x].dense);
 }
 
+/* Make room for the padding of a convolution. */
 static void widen_border(lanes_place *at, const gp_window *window)
 {
     for (int k = 0; k < 4; k++)
@@ -289,7 +300,8 @@ static void find_borders(lanes_planner *p)
     }
 }
 
-/* The only op that reads a value; count when there are several or none, or when it crosses. */
+/* Return the index of the only op that reads a value. p->count: there are several or none, its code
+ * is not `code`, or the value crosses the segment border. */
 static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode code)
 {
     if (p->places[value].readers != 1)
@@ -301,6 +313,7 @@ static uint32_t only_reader(const lanes_planner *p, uint32_t value, gp_opcode co
     return p->count;
 }
 
+/* Return the index of an op that reads the value in `slot`, or p->count. */
 static uint32_t reader_with(const lanes_planner *p, uint32_t value, gp_opcode code, uint32_t slot)
 {
     for (uint32_t i = 0; i < p->count; i++)
@@ -309,6 +322,7 @@ static uint32_t reader_with(const lanes_planner *p, uint32_t value, gp_opcode co
     return p->count;
 }
 
+/* Return true if the fused kernels support the pool: 2x2 windows at stride 2 without padding. */
 static bool pool_is_fast(const gp_op *op)
 {
     const gp_window *w = &op->window;
@@ -319,7 +333,8 @@ static bool pool_is_fast(const gp_op *op)
     return fast;
 }
 
-/* The fast kernels write every pixel that their taps reach, and no other. */
+/* Return true if the fast backward data step can compute dx. The step writes exactly the pixels that
+ * live pixels of dy reach. These must cover the live part of dx and stay within its border. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
 {
     const lanes_place *dy = &p->places[op->in[0]], *dx = &p->places[op->out[0]];
@@ -332,9 +347,10 @@ bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
            width <= dx->live_width + dx->border[3];
 }
 
-/* Transforms are paid once per channel, products per pair of channels: few channels are faster directly.  Not before
- * a maximum: equal patches (the background of an image) give pixels that differ in the last bit, so that the first
- * of them would not be the one chosen. */
+/* Winograd transforms cost time per channel and save time per pair of channels, so direct
+ * convolution is faster for few channels. Winograd is never used before a maximum pool: its results
+ * for equal patches, such as the background of an image, differ in the last bit. The pool would
+ * then not select the first of several equal pixels. */
 enum { WINOGRAD_CHANNELS_MIN = 8 };
 
 static bool conv_is_winograd(const lanes_planner *p, uint32_t conv, uint32_t pool)
@@ -348,7 +364,8 @@ static bool conv_is_winograd(const lanes_planner *p, uint32_t conv, uint32_t poo
            p->places[op->out[0]].channels >= WINOGRAD_CHANNELS_MIN;
 }
 
-/* All that read the convolution's gradient dy must be able to make it themselves. */
+/* Winograd: check that all readers of the convolution gradient dy can compute it from the pool's
+ * gradient. */
 static bool fuse_winograd_backward(lanes_planner *p, uint32_t conv, uint32_t dy, uint32_t pool_backward)
 {
     uint32_t readers[2] = { p->count, p->count }, found = 0;
@@ -371,7 +388,8 @@ static bool fuse_winograd_backward(lanes_planner *p, uint32_t conv, uint32_t dy,
     return true;
 }
 
-/* Backward of a fused pool: both ops must be here, and nobody else may read what lies between them. */
+/* Fuse the backward ops of a pool. Both ops must be in this segment, and no other op may read the
+ * value between them. */
 static bool fuse_pool_backward(lanes_planner *p, uint32_t conv, uint32_t pool, uint32_t relu_backward)
 {
     const gp_op *op = &p->ops[relu_backward];
@@ -400,6 +418,7 @@ static bool fuse_pool_backward(lanes_planner *p, uint32_t conv, uint32_t pool, u
     return true;
 }
 
+/* Fuse a convolution with the relu and the pool that follow it, if possible. */
 static void fuse_conv(lanes_planner *p, uint32_t conv)
 {
     const gp_op *op = &p->ops[conv];

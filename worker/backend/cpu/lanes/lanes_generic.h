@@ -1,13 +1,16 @@
-/* lanes_generic.h -- every op in any shape, stride, dilation, padding and grouping; part of lanes_kernels.c.
+/* Steps for all ops with any shape, stride, dilation, padding and grouping; part of
+ * lanes_kernels.c.
  *
- * For correctness first: these run what no fast kernel covers, and are what fused steps are tested against. */
+ * They favour correctness over speed. They execute ops that no fast kernel supports, and tests
+ * compare fused steps with them. */
 #ifndef GP_LANES_GENERIC_H
 #define GP_LANES_GENERIC_H
 
 #include "common/base/rng.h"
 #include "worker/backend/cpu/lanes/lanes_vector.h"
 
-/* Input position of tap k at output position o; the caller checks that it lies within the input. */
+/* Return the input position of tap k at output position o. The caller checks that it lies within
+ * the input. */
 INLINE int window_position(const gp_window *window, int axis, int o, int k)
 {
     return o * window->stride[axis] + k * window->dilation[axis] - window->padding[axis];
@@ -53,7 +56,7 @@ static void step_conv_any(const lanes_step *step, const lanes_block *block)
             }
 }
 
-/* The output position whose tap k reads input position i along an axis; -1 when there is none. */
+/* Return the output position whose tap k reads input position i along an axis. -1: none. */
 INLINE int window_output(const gp_window *window, int axis, int i, int k, int outputs)
 {
     int distance = i + window->padding[axis] - k * window->dilation[axis];
@@ -140,7 +143,8 @@ static void step_conv_weights_any(const lanes_step *step, const lanes_block *blo
                     *sums++ += conv_weight_sum(step, block, o, c, ky, kx);
 }
 
-/* Pixels of the window at (y, x) that lie in the input, or all of them where padding counts. */
+/* Return the number of window pixels within the input, or of all window pixels if padding
+ * counts. */
 INLINE float pool_area(const lanes_step *step, const lanes_view *input, int y, int x)
 {
     int rows = 0, columns = 0;
@@ -208,7 +212,7 @@ static void clear_view(const lanes_view *view, const lanes_block *block)
             memset(row_at(view, block, c, y), 0, (size_t)view->width * LANES * sizeof(float));
 }
 
-/* Each lane's gradient goes where that lane's maximum was. */
+/* Add the gradient of each lane to the position of that lane's maximum. */
 static void unpool_maximum(const lanes_step *step, const lanes_block *block, int c, int y, int x)
 {
     const float *d = row_at(&step->x, block, c, y) + x * LANES;
@@ -254,7 +258,8 @@ static void step_pool_backward(const lanes_step *step, const lanes_block *block)
             }
 }
 
-/* Whole rows at a time; views of element-wise ops agree in size. */
+/* Define an element-wise step. It processes whole rows, because all its views have the same
+ * size. */
 #define ELEMENTWISE(name, expression)                                                                        \
     static void name(const lanes_step *step, const lanes_block *block)                                       \
     {                                                                                                        \
@@ -299,7 +304,8 @@ static void step_border(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* Philox4x32-10 in all lanes, which are samples: counter words 0, 1, 3 and the key are shared. */
+/* Draw random numbers with Philox4x32-10 in all lanes. Lanes are samples: counter words 0, 1, 3 and
+ * the key are equal in all lanes. */
 static void draw_lanes(U out[4], uint64_t seed, uint32_t stream, uint32_t when, const uint32_t *positions,
                        uint32_t element)
 {

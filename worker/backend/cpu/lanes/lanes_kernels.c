@@ -1,7 +1,8 @@
-/* lanes_kernels.c -- the arithmetic of the lanes segment, compiled once per instruction set.
+/* Arithmetic of the lanes segment, compiled once per instruction set.
  *
- * worker/backend/CMakeLists.txt builds three objects of this file: GP_LANES_ISA is the name, the compiler's flags
- * say what it may use.  Code of one object must not leak into another, so everything is static and inlined. */
+ * worker/backend/CMakeLists.txt builds three objects from this file. GP_LANES_ISA is the name of
+ * the instruction set, and compiler flags enable it. All functions are static and inlined, so that
+ * the linker cannot use code from one object in another. */
 #include "worker/backend/cpu/lanes/lanes.h"
 
 #include "worker/backend/cpu/lanes/lanes_dense.h"

@@ -1,5 +1,5 @@
-/* lanes_place.c -- where values live in a thread's scratch: views, steps that bring values in and out, and first fit
- * over the steps in which a buffer lives. */
+/* Places values in scratch memory: views, steps that load and store values, and first-fit
+ * allocation of buffers by lifetime. */
 #include "worker/backend/cpu/lanes/lanes_planner.h"
 
 #include <assert.h>
@@ -24,6 +24,7 @@ static lanes_view no_view(void)
     return (lanes_view){ .buffer = LANES_NONE };
 }
 
+/* Return the view of a value, without its padding. */
 static lanes_view view_of(const lanes_planner *p, uint32_t value)
 {
     const lanes_place *at = &p->places[value];
@@ -40,6 +41,7 @@ static lanes_view view_of(const lanes_planner *p, uint32_t value)
                          .plane = plane };
 }
 
+/* Append a step. */
 static gp_status step_add(lanes_planner *p, lanes_step_kind kind, uint32_t op, lanes_step **out,
                           gp_error *err)
 {
@@ -69,7 +71,6 @@ static gp_status step_add(lanes_planner *p, lanes_step_kind kind, uint32_t op, l
     return GP_OK;
 }
 
-/* A value's buffer, and zeros around it if a convolution will read them. */
 gp_status gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err)
 {
     lanes_place *at = &p->places[value];
@@ -89,7 +90,6 @@ gp_status gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op, gp_
     return status;
 }
 
-/* Make sure that a value is in the scratch: those from outside are brought in where first read. */
 gp_status gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err)
 {
     bool input = p->graph->values[value].role == GP_VALUE_INPUT;
@@ -127,7 +127,6 @@ gp_status gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op, gp
     return GP_OK;
 }
 
-/* A step that reads x and z and writes y, any of which may be GP_NO_VALUE. */
 gp_status gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
                              uint32_t y, lanes_step **out, gp_error *err)
 {
@@ -152,6 +151,7 @@ gp_status gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op
     return GP_OK;
 }
 
+/* Extend the lifetime of a buffer to a step. */
 static void buffer_use(lanes_planner *p, const lanes_view *view, uint32_t step)
 {
     lanes_buffer *b;
@@ -164,7 +164,8 @@ static void buffer_use(lanes_planner *p, const lanes_view *view, uint32_t step)
     b->last = step;
 }
 
-/* First fit: the lowest place that no buffer alive at the same time has. */
+/* First fit: choose the lowest offset that does not overlap a buffer with an overlapping
+ * lifetime. */
 static void buffer_place(lanes_planner *p, uint32_t index)
 {
     lanes_buffer *b = &p->buffers[index];

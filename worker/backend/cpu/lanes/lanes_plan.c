@@ -1,5 +1,5 @@
-/* lanes_plan.c -- from ops to steps: a step for each op that lanes_fuse.c has not merged into another, the weights it
- * wants packed, the sums it leaves to the end of a call. */
+/* Converts ops to steps: one step for each op that lanes_fuse.c has not merged, plus the packed
+ * weights and the final sums that the steps need. */
 #include "worker/backend/cpu/lanes/lanes_planner.h"
 
 #include <assert.h>
@@ -12,6 +12,7 @@ static uint32_t parameter_of(const lanes_planner *p, uint32_t value)
     return value == GP_NO_VALUE ? LANES_NONE : p->graph->values[value].parameter;
 }
 
+/* Add a pack and return its index. */
 static uint32_t pack_add(lanes_planner *p, int kind, uint32_t parameter, int32_t outputs, int32_t inputs,
                          int32_t kernel)
 {
@@ -30,6 +31,7 @@ static uint32_t pack_add(lanes_planner *p, int kind, uint32_t parameter, int32_t
     return segment->pack_count++;
 }
 
+/* Reserve floats in the sums of each thread, and return their offset. */
 static size_t sums_add(lanes_planner *p, size_t floats)
 {
     size_t at = p->segment->sum_floats;
@@ -38,7 +40,7 @@ static size_t sums_add(lanes_planner *p, size_t floats)
     return at;
 }
 
-/* Scratch of the Winograd steps: all N^2 positions of rows x columns vectors. */
+/* Allocate scratch memory for a Winograd step: rows x columns vectors for all N^2 positions. */
 static gp_status winograd_buffer(lanes_planner *p, int32_t kernel, int32_t rows, int32_t columns,
                                  lanes_view *view, gp_error *err)
 {
@@ -53,7 +55,7 @@ static int32_t to_fours(int32_t count)
     return (count + 3) / 4 * 4;
 }
 
-/* Where the bits of a fused pool go, and with Winograd what else its forward step writes. */
+/* Allocate the mask of a fused pool and, for Winograd, the transformed input and scratch memory. */
 static gp_status plan_conv_pool(lanes_planner *p, uint32_t i, lanes_step *step, gp_error *err)
 {
     int32_t pixels = step->y.height * step->y.width, kernel = step->window.kernel[0];
@@ -69,6 +71,7 @@ static gp_status plan_conv_pool(lanes_planner *p, uint32_t i, lanes_step *step, 
     return status == GP_OK ? winograd_buffer(p, kernel, step->y.channels, 4, &step->t, err) : status;
 }
 
+/* Plan a convolution, possibly fused with relu and pool. */
 static gp_status plan_conv(lanes_planner *p, uint32_t i, gp_error *err)
 {
     const gp_op *op = &p->ops[i];
@@ -97,7 +100,8 @@ static gp_status plan_conv(lanes_planner *p, uint32_t i, gp_error *err)
     return status == GP_OK ? gp_lanes_value_store(p, y, i, err) : status;
 }
 
-/* What steps that read a pool's gradient in place of the convolution's need to spread it out. */
+/* Give a step the operands that spread the pool's gradient, if the step reads it instead of the
+ * convolution's. */
 static void use_pool_gradient(const lanes_planner *p, uint32_t i, lanes_step *step)
 {
     uint32_t pool_backward = p->mates[i];
@@ -147,7 +151,8 @@ static gp_status plan_conv_data(lanes_planner *p, uint32_t i, gp_error *err)
     return gp_lanes_value_store(p, op->out[0], i, err);
 }
 
-/* Floats of a thread's sums for one convolution's weights, laid out as its kind of step likes. */
+/* Return the number of floats in a thread's sums for the weights of one convolution, in the layout
+ * of its step. */
 static size_t weight_sum_floats(const lanes_planner *p, const lanes_step *step, size_t weight_count)
 {
     int32_t kernel = step->window.kernel[0], tile, tiles;
@@ -162,7 +167,7 @@ static size_t weight_sum_floats(const lanes_planner *p, const lanes_step *step, 
     return (size_t)tiles * (size_t)(step->x.channels * kernel * to_fours(kernel * tile));
 }
 
-/* Scratch of the steps that read the pool's gradient. */
+/* Allocate scratch memory for weight steps that read the pool's gradient. */
 static gp_status weights_buffers(lanes_planner *p, uint32_t i, lanes_step *step, gp_error *err)
 {
     int32_t lanes = p->segment->isa->lanes, kernel = step->window.kernel[0];
@@ -260,6 +265,7 @@ static gp_status plan_fc(lanes_planner *p, uint32_t i, gp_error *err)
     return gp_lanes_value_store(p, op->out[0], i, err);
 }
 
+/* Reserve a panel for `count` rows of samples, and return its offset. */
 static size_t panels_add(lanes_planner *p, int32_t count, int32_t width)
 {
     lanes_segment *segment = p->segment;
@@ -392,8 +398,8 @@ static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
                    (int)op->code);
 }
 
-/* Every op has a loop or a lanes step, and a loss of the user's has both: lanes run it block by block, so only where the
- * op allows that. */
+/* Custom losses also have a loop, so the lanes kernels execute them only if the op allows calls per
+ * block. */
 bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
 {
     if (op->code == GP_OP_OWN_LOSS)
@@ -421,6 +427,7 @@ static gp_status planner_init(lanes_planner *p, gp_error *err)
     return GP_OK;
 }
 
+/* Plan the whole segment. */
 gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, lanes_effort effort,
                         gp_error *err)
 {

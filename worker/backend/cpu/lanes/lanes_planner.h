@@ -1,27 +1,32 @@
-/* lanes_planner.h -- what the parts of planning share: lanes_fuse.c (what is merged and what is dead), lanes_place.c
- * (buffers, views, steps), lanes_plan.c (a step for each op). */
+/* State of planning, shared by lanes_fuse.c (merged and dead ops), lanes_place.c (buffers, views,
+ * steps) and lanes_plan.c (steps for all ops). */
 #ifndef GP_LANES_PLANNER_H
 #define GP_LANES_PLANNER_H
 
 #include "worker/backend/cpu/lanes/lanes.h"
 
-/* What is known of a value while planning. */
+/* Properties of a value during planning. */
 typedef struct lanes_place {
-    int32_t channels, height, width; /* whole */
+    int32_t channels, height, width; /* full shape */
+    /* size of the part that is read */
     int32_t live_height, live_width;
-    int32_t border[4]; /* top, left, bottom, right: room for a convolution's padding */
-    uint32_t root;     /* the value whose buffer it shares (reshape) */
-    uint32_t partner;  /* of a gradient: the value it is of; else itself; LANES_NONE: not in this segment */
-    uint32_t buffer;   /* of a root; LANES_NONE until written or loaded */
-    uint32_t readers;  /* ops that read it, plus one if it crosses */
-    bool dense;        /* read as one vector: no border, nothing dead */
+    int32_t border[4]; /* padding for convolutions: top, left, bottom, right */
+    uint32_t root;     /* value whose buffer this value shares (reshape) */
+    /* for a gradient: the value that it belongs to; otherwise itself; LANES_NONE: not in this
+     * segment */
+    uint32_t partner;
+    uint32_t buffer;  /* valid for roots; LANES_NONE: not yet written or loaded */
+    uint32_t readers; /* ops that read the value, plus one if it crosses the segment border */
+    bool dense;       /* some op reads it as one vector: no padding, no dead rows */
 } lanes_place;
 
+/* A buffer in scratch memory and its lifetime. */
 typedef struct lanes_buffer {
     size_t floats, offset;
-    uint32_t first, last; /* steps */
+    uint32_t first, last; /* first and last step that use it */
 } lanes_buffer;
 
+/* Role of an op after fusion. */
 typedef enum lanes_note {
     LANES_NOTE_PLAIN,
     LANES_NOTE_MERGED,
@@ -31,6 +36,7 @@ typedef enum lanes_note {
     LANES_NOTE_WINOGRAD
 } lanes_note;
 
+/* State of planning one segment. */
 typedef struct lanes_planner {
     lanes_segment *segment;
     const gp_segment_request *request;
@@ -40,40 +46,48 @@ typedef struct lanes_planner {
     bool fuse, winograd;
     lanes_place *places;
     lanes_note *notes; /* per op */
-    uint32_t *
-        mates; /* per op: LANES_NOTE_RELU, LANES_NOTE_POOL: the conv's relu or pool op; of a backward op, the conv op */
-    uint32_t *masks; /* per op: of a fused conv, the buffer of its bits */
-    uint32_t *kept;  /* per op: of a Winograd conv, the buffer of its transformed input */
+    /* per op. For a conv with a fused relu or pool: index of that op; for a backward op: index
+     * of the conv op. */
+    uint32_t *mates;
+    uint32_t *masks; /* per op: for a fused conv, the buffer of its mask */
+    uint32_t *kept;  /* per op: for a Winograd conv, the buffer of its transformed input */
     lanes_buffer *buffers;
     uint32_t buffer_count;
 } lanes_planner;
 
 void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index);
 
-/* Fills places and, when p->fuse, notes and mates. */
+/* Fill in the places and, if p->fuse is set, the notes and mates. */
 void gp_lanes_fuse(lanes_planner *p);
 
-/* Whether a value has a buffer of the plan, because another segment reads or writes it. */
+/* Return true if another segment reads or writes the value, so that it has a plan buffer. */
 bool gp_lanes_crosses(const lanes_planner *p, uint32_t value);
 
-/* Whether the fast kernels can run a convolution whose input (or the gradient of it) is x. */
+/* Return true if the fast kernels support a convolution with this window, whose input or input
+ * gradient is x. */
 bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint32_t x);
+
+/* Return true if the fast backward data step writes every pixel of dx; see lanes_fuse.c. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op);
 
-/* A buffer of the scratch, placed by gp_lanes_place_buffers() over the steps whose views name it. */
+/* Add a scratch buffer. gp_lanes_place_buffers() assigns its offset later. */
 gp_status gp_lanes_buffer_add(lanes_planner *p, size_t floats, uint32_t *out, gp_error *err);
+
+/* Assign offsets to all buffers, from the lifetimes implied by the steps. */
 void gp_lanes_place_buffers(lanes_planner *p);
 
-/* A value's buffer, and zeros around it if a convolution will read them. */
+/* Give a value a buffer, with zeros around it if a convolution reads them. */
 gp_status gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
 
-/* Make sure that a value is in the scratch: those from outside are brought in where first read. */
+/* Ensure that a value is in scratch memory; load values from outside the segment at their first
+ * use. */
 gp_status gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
 
-/* Bring a value that crosses out, once it is written. */
+/* Store a value to its plan buffer if it crosses the segment border. */
 gp_status gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
 
-/* A step that reads x and z and writes y, any of which may be GP_NO_VALUE.  *out is valid until the next one. */
+/* Append a step that reads x and z and writes y. Any of them may be GP_NO_VALUE. *out is valid
+ * until the next step is appended. */
 gp_status gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
                              uint32_t y, lanes_step **out, gp_error *err);
 

@@ -1,6 +1,7 @@
-/* lanes_vector.h -- the vector of this object's instruction set; part of lanes_kernels.c only.
+/* Vector type and operations for one instruction set; only for lanes_kernels.c.
  *
- * GCC's vector extensions say nearly everything; the few intrinsics turn comparisons into bits and back. */
+ * Most operations use GCC vector extensions. Intrinsics convert between comparison results and
+ * bits. */
 #ifndef GP_LANES_VECTOR_H
 #define GP_LANES_VECTOR_H
 
@@ -20,7 +21,7 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#if defined(GP_LANES_ROLLED) /* sanitizers: quick to compile */
+#if defined(GP_LANES_ROLLED) /* sanitizer builds, for fast compilation */
 #define UNROLL
 #elif defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -67,11 +68,13 @@ typedef uint8_t mask_bits;
     }
 #endif
 
-/* acc + a * b in the innermost tiles, in the order written.  Tiles fill the register file to the last register;
- * left to itself the compiler moves loads up and spills accumulators (measured: half the speed). */
+/* Compute acc + a * b in the innermost tiles, in exactly this order. Tiles use all registers;
+ * otherwise the compiler would move loads up and spill accumulators, at half the speed
+ * (measured). */
 #if defined(__AVX512F__) || defined(__FMA__)
 #define MULTIPLY_ADD(acc, a, b) __asm__ volatile("vfmadd231ps %2, %1, %0" : "+v"(acc) : "v"(a), "v"(b))
-#define FORGET_LOADS()          __asm__ volatile("" ::: "memory") /* or it keeps them for the next taps */
+/* prevents the compiler from keeping loaded values for the next taps */
+#define FORGET_LOADS() __asm__ volatile("" ::: "memory")
 #else
 #define MULTIPLY_ADD(acc, a, b) ((acc) += (a) * (b))
 #define FORGET_LOADS()          ((void)0)
@@ -102,7 +105,7 @@ INLINE V zero(void)
     return (V){ 0 };
 }
 
-/* v where the comparison m holds, else 0. */
+/* Return v where the comparison m holds, otherwise 0. */
 INLINE V keep(I m, V v)
 {
     return (V)((I)v & m);
@@ -113,7 +116,8 @@ INLINE V choose(I m, V yes, V no)
     return (V)(((I)yes & m) | ((I)no & ~m));
 }
 
-/* Not "v > 0": a NaN must stay one, or a diverged training looks healthy. */
+/* Written as !(v <= 0), so that NaN counts as positive. Otherwise the NaN of a diverged training
+ * would vanish. */
 INLINE I positive(V v)
 {
     return ~(v <= zero());
@@ -124,7 +128,7 @@ INLINE V maximum(V a, V b)
     return choose(~(a <= b), a, b);
 }
 
-/* A comparison as one bit per lane, and back. */
+/* Convert a comparison to one bit per lane. */
 INLINE uint32_t bits_of(I m)
 {
 #if defined(__AVX512F__)
@@ -181,7 +185,7 @@ INLINE V keep_bits(uint32_t bits, V v)
 #define PAIRS_HIGH(a, b)      __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
 
-/* The sums over lanes of four vectors. */
+/* Return the sums over the lanes of four vectors. */
 INLINE V4 sum_lanes4(V a, V b, V c, V d)
 {
     V ab = UNPACK_LOW(a, b) + UNPACK_HIGH(a, b);
@@ -204,7 +208,7 @@ INLINE float sum_lanes(V v)
     return sum_lanes4(v, zero(), zero(), zero())[0];
 }
 
-/* Rows become columns: log2(LANES) perfect shuffles. */
+/* Transpose a square of vectors with log2(LANES) shuffles. */
 INLINE void transpose(V r[LANES])
 {
     UNROLL
@@ -222,11 +226,12 @@ INLINE void transpose(V r[LANES])
     }
 }
 
-/* exp(x) for x <= 0, to about one unit in the last place: x = n ln 2 + r, a polynomial in r, n into the
- * exponent.  Results below 2^-126 are flushed to about that. */
+/* Compute exp(x) for x <= 0 with an error of about 1 ulp: x = n ln 2 + r, a polynomial in r, and n
+ * as exponent. Results below 2^-126 become approximately 2^-126. */
 INLINE V exp_negative(V x)
 {
-    const float round = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    const float round = 12582912.0f;
     V n, r, p;
     I exponent;
 
@@ -243,10 +248,10 @@ INLINE V exp_negative(V x)
     p = p * r + splat(1.6666665459e-1f);
     p = p * r + splat(5.0000001201e-1f);
     p = p * (r * r) + r + splat(1.0f);
-    return (V)((I)p + exponent); /* the low bits of n were n, in two's complement */
+    return (V)((I)p + exponent); /* the low bits of the sum are n in two's complement */
 }
 
-/* Where a view's element is in this thread's scratch. */
+/* Return the address of a view in this thread's scratch memory. */
 INLINE float *at(const lanes_view *view, const lanes_block *block)
 {
     return block->scratch + view->offset;

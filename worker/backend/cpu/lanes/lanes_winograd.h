@@ -1,19 +1,22 @@
-/* lanes_winograd.h -- conv, relu, 2x2 pool by Winograd's minimal filtering; part of lanes_kernels.c.
+/* Convolution, relu and 2x2 pool with Winograd's minimal filtering; part of lanes_kernels.c.
  *
- * A pooling window of 2x2 outputs of a KxK convolution, K 3 or 5, is one tile: with N = K + 1,
- *     y = At [sum over c of (G w Gt) * (Bt x B)] A       * element by element, N^2 products instead of 4 K^2
- * so 5x5 kernels take 36 products where direct ones take 100 (Winograd, Arithmetic Complexity of Computations (1980);
- * Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016)).  Backward is the transposed algorithm:
+ * A pooling window of 2x2 outputs of a KxK convolution (K is 3 or 5) is one tile. With N = K + 1,
+ *     y = At [sum over c of (G w Gt) * (Bt x B)] A       * is element-wise: N^2 products instead of 4 K^2
+ * A 5x5 kernel takes 36 products instead of 100 (Winograd, Arithmetic Complexity of Computations
+ * (1980); Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (2016)). The backward
+ * pass is the transposed algorithm:
  *     dm = A dy At,   dx += B [sum over o of (G w Gt) * dm] Bt,   dw = Gt [sum over tiles of dm * (Bt x B)] G
- * and the gradient of the convolution is never spread out: dy is made from the pool's gradient and its bits.
+ * The gradient of the convolution is never stored: dy is computed from the pool's gradient and mask
+ * bits.
  *
- * The points are 0, 1, -1, 1/2, -2 and infinity: in float32 the relative error of LeNet's second layer is 6e-7
- * forward, 1.1e-6 for dx and 6e-7 for dw (direct: 3e-7); with 2 and -2 it is half as large again.
+ * The interpolation points are 0, 1, -1, 1/2, -2 and infinity. In float32, the relative error of
+ * LeNet's second layer is 6e-7 forward, 1.1e-6 for dx and 6e-7 for dw (direct convolution: 3e-7).
+ * With points 2 and -2 it is 1.5 times as large.
  *
- * In lanes the products for one of the N^2 positions are a matrix product over channels, [outputs][inputs] times
- * [inputs][tiles] vectors.  Tiles are taken by fours and output channels in chunks, so that what lies between
- * transforms stays in the level-2 cache; strides are an odd number of cache lines, or all positions would fall into
- * the same sets. */
+ * In lanes, the products for one of the N^2 positions form a matrix product over channels,
+ * [outputs][inputs] times [inputs][tiles] vectors. Tiles are processed in groups of four and output
+ * channels in chunks, so that intermediate results stay in the L2 cache. Strides are an odd number
+ * of cache lines; otherwise all positions would map to the same cache sets. */
 #ifndef GP_LANES_WINOGRAD_H
 #define GP_LANES_WINOGRAD_H
 
@@ -40,7 +43,7 @@ static const float winograd_g3[4][3] = {
     { -1, 0, 0 }, { 0.5f, 0.5f, 0.5f }, { 0.5f, -0.5f, 0.5f }, { 0, 0, 1 }
 };
 
-/* Entries of At, Bt and G; with constant arguments they are constants. */
+/* Return an entry of At, Bt or G. Constant arguments give a constant. */
 INLINE float at_of(const int kernel, int i, int j)
 {
     return kernel == 5 ? winograd_a5[i][j] : winograd_a3[i][j];
@@ -56,7 +59,7 @@ INLINE float g_of(const int kernel, int i, int j)
     return kernel == 5 ? winograd_g5[i][j] : winograd_g3[i][j];
 }
 
-/* sum + factor * v, where factor is a constant and empty says that nothing was added yet. */
+/* Return sum + factor * v for a constant factor. `empty`: the sum has no terms yet. */
 INLINE V combine(V sum, bool empty, float factor, V v)
 {
     if (factor == 0)
@@ -70,7 +73,7 @@ INLINE V combine(V sum, bool empty, float factor, V v)
     return v;
 }
 
-/* to[i] = sum over j of the matrix's [i][j] (or [j][i]) times from[j]. */
+/* Matrix of transform(); the BACK variants are transposed. */
 typedef enum matrix { MATRIX_A, MATRIX_A_BACK, MATRIX_B, MATRIX_B_BACK, MATRIX_G, MATRIX_G_BACK } matrix;
 
 INLINE float entry(const matrix m, const int kernel, int i, int j)
@@ -102,7 +105,7 @@ INLINE void apply(V *to, int to_stride, const V *from, const matrix m, const int
     }
 }
 
-/* to [rows][rows] = M from [columns][columns] Mt. */
+/* Compute to [rows][rows] = M from [columns][columns] Mt. */
 INLINE void transform(V *to, const V *from, const matrix m, const int kernel, const int rows,
                       const int columns)
 {
@@ -120,11 +123,11 @@ INLINE void transform(V *to, const V *from, const matrix m, const int kernel, co
         apply(to + i * rows, 1, half + i * columns, m, kernel, rows, columns);
 }
 
-/* What a step's arrays look like, in floats. */
+/* Array layout of a step, in floats. */
 typedef struct winograd {
     int inputs, outputs, tiles, tile_columns;
-    int inputs4, tiles4;                         /* rounded up to fours; what is added is zero */
-    size_t v_plane, chunk_outputs, chunk_inputs; /* from one position to the next */
+    int inputs4, tiles4;                         /* rounded up to multiples of four, zero-padded */
+    size_t v_plane, chunk_outputs, chunk_inputs; /* distance between positions */
 } winograd;
 
 INLINE winograd winograd_of(int inputs, int outputs, const lanes_view *pooled)
@@ -140,7 +143,8 @@ INLINE winograd winograd_of(int inputs, int outputs, const lanes_view *pooled)
     return w;
 }
 
-/* m[t][0..4) = sum over k of weight[k][t] times v[k][0..4): one tile of a position's matrix product. */
+/* Compute one tile of the matrix product for a position: m[t][0..4) = sum over k of weight[k][t] *
+ * v[k][0..4). */
 INLINE void winograd_tile(float *m, const float *weight, const float *v, ptrdiff_t v_row, int depth,
                           const int wide)
 {
@@ -170,7 +174,7 @@ INLINE void winograd_tile(float *m, const float *weight, const float *v, ptrdiff
         store(m + i * LANES, acc[i]);
 }
 
-/* m[count][4] = weight [count][depth], packed in tiles, times v [depth][4]. */
+/* Compute m[count][4] = weight [count][depth] (packed in tiles) times v [depth][4]. */
 static void winograd_product(float *m, const float *weight, const float *v, ptrdiff_t v_row, int count,
                              int depth)
 {
@@ -184,7 +188,7 @@ static void winograd_product(float *m, const float *weight, const float *v, ptrd
         winograd_tile(m + i * 4 * LANES, weight + (ptrdiff_t)i * depth, v, v_row, depth, 1);
 }
 
-/* v[position][channel][tile] = Bt x B. */
+/* Transform the input: v[position][channel][tile] = Bt x B. */
 INLINE void winograd_inputs(const lanes_step *step, const lanes_block *block, const winograd *w,
                             const int kernel)
 {
@@ -248,7 +252,8 @@ INLINE void winograd_forward(const lanes_step *step, const lanes_block *block, c
     }
 }
 
-/* to[position], `plane` apart, = A dy At of one tile; returns the sum of dy. */
+/* Compute A dy At for one tile and store its positions `plane` floats apart. Return the sum of
+ * dy. */
 INLINE V winograd_gradient(const lanes_step *step, const lanes_block *block, const lanes_view *pooled,
                            int channel, int tile, float *to, size_t plane, const int kernel)
 {
@@ -273,7 +278,7 @@ static void winograd_nothing(float *to, size_t plane, int edge)
         store(to + (size_t)f * plane, zero());
 }
 
-/* dx += B dv Bt of one tile; v holds its positions `plane` apart. */
+/* Add B dv Bt of one tile to dx. v holds the positions of the tile, `plane` floats apart. */
 INLINE void winograd_scatter(float *corner, ptrdiff_t row, const float *v, size_t plane, const int kernel)
 {
     const int edge = kernel + 1;
@@ -322,7 +327,7 @@ INLINE void winograd_data(const lanes_step *step, const lanes_block *block, cons
     }
 }
 
-/* sums[o][c .. c + 4) += over tiles and lanes dm[o][tile] times v[c][tile]. */
+/* Add dm[o][tile] * v[c][tile], summed over tiles and lanes, to sums[o][c .. c + 4). */
 INLINE void winograd_weights_tile(float *sums, ptrdiff_t sums_row, const float *m, const float *v, int tiles,
                                   const int wide)
 {
@@ -353,7 +358,7 @@ INLINE void winograd_weights_tile(float *sums, ptrdiff_t sums_row, const float *
             sum_lanes4(acc[4 * k], acc[4 * k + 1], acc[4 * k + 2], acc[4 * k + 3]);
 }
 
-/* One position: sums [count][inputs4] of a chunk of output channels. */
+/* Update the sums [count][inputs4] of one position for a chunk of output channels. */
 static void winograd_weights_product(float *sums, const float *m, const float *v, int count, int inputs4,
                                      int tiles)
 {
@@ -401,7 +406,7 @@ INLINE void winograd_weights(const lanes_step *step, const lanes_block *block, c
     }
 }
 
-/* G w Gt of LANES input channels at a time, into the tiles of winograd_product(). */
+/* Compute G w Gt for LANES input channels at a time, in the tile layout of winograd_product(). */
 INLINE void winograd_pack_output(const lanes_pack *pack, int o, const int kernel)
 {
     const int edge = kernel + 1, area = kernel * kernel;
@@ -430,7 +435,7 @@ INLINE void winograd_pack_output(const lanes_pack *pack, int o, const int kernel
     }
 }
 
-/* dw = Gt du G of one output channel, from all threads' sums. */
+/* Compute dw = Gt du G for one output channel from the sums of all threads. */
 INLINE void winograd_finish_output(const lanes_finish *finish, const lanes_share *share, int o,
                                    const int kernel)
 {

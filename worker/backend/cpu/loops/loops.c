@@ -1,4 +1,4 @@
-/* loops.c -- the table of loops, the element-wise ones, and the segment that runs a loop by itself. */
+/* The table of loops, the element-wise loops, and the segment that executes one loop. */
 #include "worker/backend/cpu/loops/loops_inside.h"
 
 #include <assert.h>
@@ -7,13 +7,14 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-/* --- element by element ------------------------------------------------------------------------------ */
+/* ---- element-wise loops ---- */
 
 static size_t element_count(const gp_loop_call *call)
 {
     return (size_t)gp_shape_count(&call->out[0].shape) * call->rows;
 }
 
+/* Clamp x to [0, 1]. */
 LOOP_INLINE float cut_to_unit(float x)
 {
     float raised = x > 0.0f ? x : 0.0f;
@@ -21,13 +22,15 @@ LOOP_INLINE float cut_to_unit(float x)
     return raised < 1.0f ? raised : 1.0f;
 }
 
-/* e^x of x <= 0 by operations that the compiler vectorises; expf(), erff() and tanhf() are calls. x = n ln 2 + r with
- * |r| <= ln 2 / 2, and e^r by its series up to r^7 / 7!: the relative error is below 2e-7. NaN stays NaN. */
+/* Compute e^x for x <= 0 with operations that the compiler vectorises, unlike the calls expf(),
+ * erff() and tanhf(). x = n ln 2 + r with |r| <= ln 2 / 2; e^r is a series up to r^7 / 7!. The
+ * relative error is below 2e-7. NaN stays NaN. */
 LOOP_INLINE float exp_below_zero(float x)
 {
-    const float rounds = 12582912.0f; /* 1.5 * 2^23: a sum with it is a whole number in its lowest bits */
+    /* 1.5 * 2^23: adding it rounds to an integer, stored in the low bits */
+    const float rounds = 12582912.0f;
     const float low = x < -87.0f ? -87.0f : x, sum = low * 1.44269504f + rounds, n = sum - rounds;
-    const float r = (low - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 in two parts */
+    const float r = (low - n * 0.693359375f) + n * 2.12194440e-4f; /* ln 2 as a sum of two floats */
     float series = 1.0f / 720.0f + r / 5040.0f, power;
     uint32_t bits;
 
@@ -39,13 +42,14 @@ LOOP_INLINE float exp_below_zero(float x)
     return series * power;
 }
 
-/* The density of the standard normal distribution at x. */
+/* Return the density of the standard normal distribution at x. */
 LOOP_INLINE float normal_density(float x)
 {
     return 0.39894228f * exp_below_zero(-0.5f * x * x);
 }
 
-/* The probability that a standard normal number is below x, to 1e-7 (Abramowitz & Stegun, 1964, formula 26.2.17). */
+/* Return the probability that a standard normal variable is below x, with an error of at most 1e-7
+ * (Abramowitz and Stegun, 1964, formula 26.2.17). */
 LOOP_INLINE float normal_below(float x, float density)
 {
     const float t = 1.0f / (1.0f + 0.2316419f * fabsf(x));
@@ -56,7 +60,7 @@ LOOP_INLINE float normal_below(float x, float density)
     return x > 0.0f ? 1.0f - tail : tail;
 }
 
-/* tanh(sqrt(2 / pi) * (x + 0.044715 x^3)) */
+/* Compute tanh(sqrt(2 / pi) * (x + 0.044715 x^3)), the approximation of erf() in GELU. */
 LOOP_INLINE float gelu_tanh(float x)
 {
     const float u = 0.79788456f * (x + 0.044715f * x * x * x), e = exp_below_zero(-2.0f * fabsf(u));
@@ -149,7 +153,7 @@ LOOP_CLONES static void activation_backward_share(void *context, uint32_t thread
         for (size_t i = range.first; i < range.end; i++)
             dx[i] = (y[i] > 0.0f) & (y[i] < 1.0f) ? low * dy[i] : 0.0f;
         break;
-    case GP_ACTIVATION_HARD_SWISH: /* y is x here and below */
+    case GP_ACTIVATION_HARD_SWISH: /* from here on, `y` holds x, the input of the activation */
         for (size_t i = range.first; i < range.end; i++) {
             float slope = y[i] > 3.0f ? 1.0f : y[i] * (1.0f / 3.0f) + 0.5f;
 
@@ -219,7 +223,7 @@ static void multiply_sum_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* --- the table --------------------------------------------------------------------------------------- */
+/* ---- table of loops ---- */
 
 static const gp_loop activation = { .share = activation_share, .in_place = true };
 static const gp_loop activation_backward = { .share = activation_backward_share, .in_place = true };
@@ -264,6 +268,7 @@ const gp_loop *gp_loop_find(gp_opcode code)
     return loops[code];
 }
 
+/* Execute a call on all threads, or by the loop's own run function. */
 gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_error *err)
 {
     int64_t in, out;
@@ -276,8 +281,9 @@ gp_status gp_loop_compute(const gp_loop *loop, const gp_loop_call *call, gp_erro
     return GP_OK;
 }
 
-/* --- a segment ---------------------------------------------------------------------------------------- */
+/* ---- segment ---- */
 
+/* A segment with one op. */
 struct gp_segment {
     gp_loop_call call;
     const gp_loop *loop;
@@ -342,7 +348,7 @@ static void loops_free(gp_segment *segment)
     gp_free(segment);
 }
 
-/* A rank without samples still takes part in the sum. */
+/* Zero the gradients on a rank without samples, which takes part in the reduction. */
 static void gradients_clear(const gp_segment *segment)
 {
     const gp_op *op = segment->call.op;
@@ -362,7 +368,7 @@ static gp_status loops_run(gp_segment *segment, const gp_batch *batch, gp_plan_t
     segment->call.batch = batch;
     if (batch->count == 0 && batch->first)
         gradients_clear(segment);
-    /* What stands in rows that are no samples is finite: it is never read as one. */
+    /* Rows beyond the batch are never used as samples, but their contents must be finite. */
     for (int i = 0; i < GP_OP_VALUES_MAX && batch->count != 0; i++) {
         uint32_t in = segment->call.op->in[i];
 

@@ -1,15 +1,16 @@
-/* loops_group.c -- normalisations within a sample: over groups of channels, over the channels of each pixel, and over
- * neighbouring channels. */
+/* Normalisations within a sample: over groups of channels, over the channels of each pixel, and
+ * over neighbouring channels. */
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_strip.h"
 
-/* --- group norm -------------------------------------------------------------------------------------- */
+/* ---- group norm ---- */
 
-/* Walks the channels of a sample in order: groups are closed one after the other. */
+/* State of a walk over the channels of a sample in order, one group after the other. */
 typedef struct group_walk {
-    size_t channels; /* of one group */
-    double n;        /* numbers in it */
+    size_t channels; /* channels per group */
+    double n;        /* elements per group */
+    /* sums over the current group */
     double first, second;
 } group_walk;
 
@@ -20,7 +21,8 @@ static group_walk group_walk_of(const gp_loop_call *call, const loop_image *x)
     return (group_walk){ .channels = channels, .n = (double)(channels * x->pixels) };
 }
 
-/* Sums of x - a and its square, a being each channel's first pixel, of channels [c, c + width) of sample i. */
+/* Sum x - a and its square over channels [c, c + width) of sample i, where a is the first pixel of
+ * each channel. */
 LOOP_INLINE void group_sums(const gp_loop_call *call, const loop_image *x, size_t i, size_t c, size_t width,
                             strip_terms *terms, strip_sums *sums)
 {
@@ -35,7 +37,7 @@ LOOP_INLINE void group_sums(const gp_loop_call *call, const loop_image *x, size_
     sums_fold(sums, call->packed);
 }
 
-/* Mean and inverse deviation of each group of sample i, into its moments [2, groups]. */
+/* Compute mean and 1 / standard deviation of each group of sample i, into `moments` [2, groups]. */
 LOOP_INLINE void group_moments(const gp_loop_call *call, const loop_image *x, size_t i)
 {
     group_walk walk = group_walk_of(call, x);
@@ -66,6 +68,7 @@ LOOP_INLINE void group_moments(const gp_loop_call *call, const loop_image *x, si
     }
 }
 
+/* Normalise and scale sample i with its moments. */
 LOOP_INLINE void group_scale(const gp_loop_call *call, const loop_image *x, size_t i)
 {
     const group_walk walk = group_walk_of(call, x);
@@ -111,10 +114,11 @@ static size_t call_elements(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
 }
 
-/* --- layer norm over the channels of each pixel --- */
+/* ---- layer norm over the channels of each pixel ---- */
 
-/* Return how many pixels a layer norm computes at once: a strip where the order is dense, one where it is packed. A packed
- * pixel has its channels side by side, so each of LOOP_LANES sums takes every LOOP_LANES-th channel. */
+/* Return the number of pixels that a layer norm computes together: a strip in dense order, one in
+ * packed order. The channels of a packed pixel are contiguous, so each of LOOP_LANES sums adds
+ * every LOOP_LANES-th channel. */
 LOOP_INLINE size_t pixels_width(const gp_loop_call *call, const loop_image *x, size_t pixel)
 {
     size_t left = x->pixels - pixel;
@@ -122,8 +126,8 @@ LOOP_INLINE size_t pixels_width(const gp_loop_call *call, const loop_image *x, s
     return call->packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
 }
 
-/* Compute mean and inverse deviation of the channels of `width` pixels. Two passes: one pass over the squares would lose
- * the differences of numbers far from 0. */
+/* Compute mean and 1 / standard deviation over the channels of `width` pixels. Needs two passes: a
+ * single pass over squares would cancel for values far from 0. */
 LOOP_INLINE void pixel_moments(const gp_loop_call *call, const loop_image *x, const float *from, size_t width,
                                float *mean, float *inverse)
 {
@@ -198,7 +202,7 @@ static gp_status groupnorm_run(const gp_loop_call *call, gp_error *err)
 
 const gp_loop gp_loop_groupnorm = { .run = groupnorm_run };
 
-/* Per channel of sample i: the sums of dy and of dy * normalised x, into `sums` [2, C]. */
+/* Sum dy and dy * normalised x over each channel of sample i, into `to` [2, C]. */
 LOOP_INLINE void group_project(const gp_loop_call *call, const loop_image *x, size_t i, float *to)
 {
     const group_walk walk = group_walk_of(call, x);
@@ -230,7 +234,8 @@ LOOP_INLINE void group_project(const gp_loop_call *call, const loop_image *x, si
     }
 }
 
-/* dx of one sample from its sums: each group's means of dy * scale and of its projection are taken away. */
+/* Compute dx of one sample from its sums: subtract the group means of dy * scale and of its
+ * projection. */
 LOOP_INLINE void group_backward(const gp_loop_call *call, const loop_image *x, size_t i, const float *sums)
 {
     const group_walk walk = group_walk_of(call, x);
@@ -289,13 +294,13 @@ LOOP_CLONES static void groupnorm_backward_share(void *context, uint32_t thread,
     }
 }
 
-/* Operands of the backward pass of a layer norm: pixels_width() pixels of one sample. */
+/* Operands for the backward pass of a layer norm, for pixels_width() pixels of one sample. */
 typedef struct pixel_back {
     const float *x, *dy, *scale;
     const float *mean, *inverse;
-    float *dx;            /* NULL: nobody reads it */
-    float *sums;          /* [2, C] of the sample, added to */
-    size_t stride, width; /* stride: numbers between neighbouring channels */
+    float *dx;            /* NULL: not requested */
+    float *sums;          /* [2, C] for the sample, added to */
+    size_t stride, width; /* stride: elements between channels */
 } pixel_back;
 
 LOOP_INLINE void pixels_backward_dense(const pixel_back *b, size_t channels)
@@ -384,7 +389,7 @@ LOOP_CLONES static void layernorm_backward_share(void *context, uint32_t thread,
     }
 }
 
-/* Samples are added up in their order, by one thread. */
+/* Add up the parameter gradients of all samples, in order and on one thread. */
 static void groupnorm_gradients(const gp_loop_call *call)
 {
     const size_t channels = (size_t)gp_shape_count(&call->in[2].shape);
@@ -411,9 +416,14 @@ static gp_status groupnorm_backward_run(const gp_loop_call *call, gp_error *err)
 
 const gp_loop gp_loop_groupnorm_backward = { .run = groupnorm_backward_run };
 
-/* --- local response norm ----------------------------------------------------------------------------- */
+/* ---- local response norm ---- */
 
-/* to[c] += factor * f(c + o) for all o of the window, over `rows` channels of `step` numbers each. */
+/* Compute to[c] += factor * sum of f(c + o) over the window.
+ *   square  f is the square of `from`, otherwise `from`
+ *   before  number of channels in the window before c
+ *   behind  number of channels in the window after c
+ *   rows    number of channels
+ *   step    elements per channel */
 LOOP_INLINE void window_add(float *to, const float *from, bool square, float factor, ptrdiff_t before,
                             ptrdiff_t behind, ptrdiff_t rows, ptrdiff_t step)
 {
@@ -428,7 +438,7 @@ LOOP_INLINE void window_add(float *to, const float *from, bool square, float fac
     }
 }
 
-/* d ^ -beta; LRN's usual beta needs no logarithm. */
+/* Return d ^ -beta. The usual beta of 0.75 needs no logarithm. */
 LOOP_INLINE float inverse_power(float d, float beta)
 {
     return beta == 0.75f ? 1.0f / sqrtf(d * sqrtf(d)) : powf(d, -beta);

@@ -1,4 +1,4 @@
-/* loops_inside.h -- what the loops share; private to loops*.c. */
+/* Helpers shared by the loops*.c files. */
 #ifndef GP_CPU_LOOPS_INSIDE_H
 #define GP_CPU_LOOPS_INSIDE_H
 
@@ -9,18 +9,22 @@
 #include "worker/backend/cpu/base/threads.h"
 
 enum {
-    LOOP_LANES = 32,              /* numbers that a strip takes side by side */
-    LOOP_SHARED_MIN = 16384,      /* elements below which waking a team costs more than the work */
-    LOOP_ROWS_MAX = 64,           /* rows summed in float32 before their sum goes into a float64 */
-    LOOP_CHANNELS_ALIGNMENT = 16, /* threads do not share a cache line of packed channels */
+    LOOP_LANES = 32, /* elements per row of a strip (loops_strip.h) */
+    /* below this number of elements, waking the OpenMP team takes longer than the work */
+    LOOP_SHARED_MIN = 16384,
+    LOOP_ROWS_MAX = 64, /* rows summed in float32 before the sum is added to a float64 */
+    /* channels per cache line in packed order; threads never share a line */
+    LOOP_CHANNELS_ALIGNMENT = 16,
 };
 
-/* An activation as samples of channels of pixels; a vector's elements are channels of one pixel. */
+/* View of an activation as samples, channels and pixels. The elements of a vector are channels of
+ * one pixel. */
 typedef struct loop_image {
     float *data;
     size_t channels, pixels, channel_stride, pixel_stride, sample_stride;
 } loop_image;
 
+/* Return the view of an operand in the order of the call. */
 static inline loop_image loop_image_of(const gp_loop_call *call, const gp_loop_operand *operand)
 {
     loop_image image = { .data = operand->data, .channels = 1, .pixels = 1 };
@@ -35,10 +39,12 @@ static inline loop_image loop_image_of(const gp_loop_call *call, const gp_loop_o
     return image;
 }
 
+/* Indices [first, end). */
 typedef struct loop_range {
     size_t first, end;
 } loop_range;
 
+/* Return the slice of [0, count) for one thread. Slices start at multiples of `alignment`. */
 static inline loop_range loop_range_of(size_t count, size_t alignment, uint32_t thread, uint32_t threads)
 {
     size_t units = (count + alignment - 1) / alignment;
@@ -51,12 +57,14 @@ static inline loop_range loop_range_of(size_t count, size_t alignment, uint32_t 
     return range;
 }
 
+/* Call `share` on all threads of the call, or only on the calling thread if there are few
+ * elements. */
 static inline void loop_shares_run(const gp_loop_call *call, size_t elements, gp_share_fn share)
 {
     gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : call->threads, share, (void *)(uintptr_t)call);
 }
 
-/* Zeros in the rows that are no samples: what a gradient must have there. */
+/* Fill the rows beyond the batch with zeros, as required for gradients. */
 static inline void loop_clear_rest(const gp_loop_call *call, const gp_loop_operand *operand)
 {
     size_t each = (size_t)gp_shape_count(&operand->shape);
@@ -66,7 +74,7 @@ static inline void loop_clear_rest(const gp_loop_call *call, const gp_loop_opera
                (call->rows - call->batch->count) * each * sizeof(float));
 }
 
-/* --- the loops of each file; loops.c maps opcodes to them ---------------------------------------------- */
+/* ---- loops by file; loops.c maps opcodes to them ---- */
 
 extern const gp_loop gp_loop_batchnorm, gp_loop_batchnorm_backward, gp_loop_batchnorm_infer, gp_loop_softmax,
     gp_loop_softmax_backward;

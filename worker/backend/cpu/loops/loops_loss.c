@@ -1,30 +1,34 @@
-/* loops_loss.c -- the losses but plain cross-entropy: of classes of samples or pixels, and of values.
+/* All losses except plain cross-entropy: for classes of samples or pixels, and for values.
  *
- * The positions (pixels of samples; a vector is one pixel) are cut into a fixed number of chunks, whatever the number of
- * threads; each chunk's sums are taken by one thread in order, and the chunks' are added in order.  So equal calls give
- * equal bits on any number of threads.  Dice's chunks are whole samples. */
+ * The positions (pixels of samples; a vector has one pixel) are divided into a fixed number of
+ * chunks. One thread sums each chunk in order, and the chunk sums are added in order. Equal calls
+ * therefore give bitwise identical results with any number of threads. For Dice, chunks consist of
+ * whole samples. */
 #include <assert.h>
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_inside.h"
 
+/* number of chunks, independent of the number of threads */
 enum { LOSS_CHUNKS = 64 };
 
 typedef struct loss_job loss_job;
 
-/* One chunk: positions, or samples, [range.first, range.end). */
+/* Compute one chunk: positions, or samples, [range.first, range.end). */
 typedef void (*loss_fn)(const loss_job *job, loop_range range, double sums[GP_SUMS]);
 
+/* One call of a loss. */
 struct loss_job {
     const gp_loop_call *call;
     loss_fn run;
-    loop_image x, dx;      /* dx.data may be NULL */
-    const int32_t *labels; /* of the first sample, or NULL; one of these two */
-    const float *values;   /* likewise */
-    size_t target_stride;  /* from sample to sample */
-    float *scores;         /* of the first sample, or NULL */
+    loop_image x, dx;      /* logits, and their gradient (dx.data may be NULL) */
+    const int32_t *labels; /* class targets, from the first sample on; NULL: no targets */
+    /* value targets at the same address; the op determines which pointer is used */
+    const float *values;
+    size_t target_stride; /* elements between samples in the targets */
+    float *scores;        /* scores from the first sample on; NULL: not requested */
     size_t score_stride, units;
-    double total; /* of all weights of classes */
+    double total; /* sum of all class weights */
     double part[LOSS_CHUNKS][GP_SUMS];
 };
 
@@ -74,12 +78,12 @@ static void loss_job_run(loss_job *job)
                                                                    : 1.0);
 }
 
-/* Where position `unit` stands. */
+/* Addresses of one position. */
 typedef struct loss_place {
     size_t sample, pixel;
     const float *x;
-    float *dx;     /* or NULL */
-    float *scores; /* or NULL; channels lie x.pixels apart */
+    float *dx;     /* NULL: not requested */
+    float *scores; /* NULL: not requested; channels are x.pixels elements apart */
 } loss_place;
 
 static loss_place place_of(const loss_job *job, size_t unit)
@@ -93,9 +97,9 @@ static loss_place place_of(const loss_job *job, size_t unit)
     return place;
 }
 
-/* ---- classes ---------------------------------------------------------------------------------------- */
+/* ---- classes ---- */
 
-/* -1 where nothing is to be compared. */
+/* Return the label at a position. -1: none, the position is ignored. */
 static int64_t label_at(const loss_job *job, const loss_place *place)
 {
     int64_t label = job->labels == NULL ? -1 : job->labels[place->sample * job->target_stride + place->pixel];
@@ -103,6 +107,7 @@ static int64_t label_at(const loss_job *job, const loss_place *place)
     return label == job->call->op->number[0] ? -1 : label;
 }
 
+/* Check that all labels are valid classes or the ignored label. */
 static gp_status labels_check(const loss_job *job, gp_error *err)
 {
     const size_t count = job->labels == NULL ? 0 : job->call->batch->count * job->x.pixels;
@@ -138,7 +143,8 @@ static size_t largest_of(const float *x, size_t classes, size_t stride)
     return largest;
 }
 
-/* A position without a label has weight 0: no loss, no gradient. */
+/* Add one position to the weighted cross-entropy. A position without a label has weight 0: no loss,
+ * no gradient. */
 static void xent_place(const loss_job *job, const loss_place *place, double sums[GP_SUMS])
 {
     const size_t classes = job->x.channels, stride = job->x.channel_stride;
@@ -196,14 +202,15 @@ static gp_status weighted_xent_run(const gp_loop_call *call, gp_error *err)
 
 const gp_loop gp_loop_weighted_xent = { .run = weighted_xent_run };
 
-/* ---- Dice ------------------------------------------------------------------------------------------- */
+/* ---- Dice ---- */
 
-/* Of each class, over the pixels of a sample that count. */
+/* Sums per class over the labelled pixels of one sample. */
 typedef struct dice_sums {
     double overlap[GP_DICE_CLASSES_MAX], predicted[GP_DICE_CLASSES_MAX], truth[GP_DICE_CLASSES_MAX];
 } dice_sums;
 
-/* Number of pixels that count. */
+/* Sum the overlap, prediction and target of each class over a sample. Return the number of labelled
+ * pixels. */
 static size_t dice_add(const loss_job *job, size_t sample, dice_sums *of, double sums[GP_SUMS])
 {
     const size_t classes = job->x.channels, stride = job->x.channel_stride;
@@ -230,7 +237,8 @@ static size_t dice_add(const loss_job *job, size_t sample, dice_sums *of, double
     return counted;
 }
 
-/* d loss / d p[k] = 2 w[k] (A - B t[k]) / B^2, A = sum w overlap, B = sum w (predicted + truth). */
+/* Compute the gradient of a sample: d loss / d p[k] = 2 w[k] (A - B t[k]) / B^2, where A = sum w
+ * overlap and B = sum w (predicted + truth). */
 static void dice_gradient(const loss_job *job, size_t sample, const double *weight, double a, double b)
 {
     const size_t classes = job->x.channels, stride = job->x.channel_stride;
@@ -253,7 +261,8 @@ static void dice_chunk(const loss_job *job, loop_range range, double sums[GP_SUM
 
     for (size_t sample = range.first; sample < range.end; sample++) {
         size_t counted = dice_add(job, sample, &of, sums);
-        double a = 0.0, b = 0.0, *weight = of.overlap; /* which is added to `a` before it goes */
+        /* overwrites `overlap` after adding it to `a` */
+        double a = 0.0, b = 0.0, *weight = of.overlap;
 
         for (size_t k = 0; k < classes; k++) {
             double w = of.truth[k] == 0.0 ? 0.0 : pow(of.truth[k], -job->call->op->factor[0]);
@@ -266,7 +275,7 @@ static void dice_chunk(const loss_job *job, loop_range range, double sums[GP_SUM
             sums[GP_SUM_LOSS] += 1.0 - 2.0 * a / b;
             sums[GP_SUM_WEIGHT] += 1.0;
         }
-        if (job->dx.data != NULL) /* without a pixel that counts every label is -1 */
+        if (job->dx.data != NULL) /* without labelled pixels, every label is -1 */
             dice_gradient(job, sample, weight, a, counted == 0 ? 1.0 : b);
     }
 }
@@ -286,9 +295,9 @@ static gp_status dice_run(const gp_loop_call *call, gp_error *err)
 
 const gp_loop gp_loop_dice = { .run = dice_run };
 
-/* ---- values ----------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
-/* Loss of an error, and its derivative. */
+/* Return the squared or Huber loss of an error and its derivative. */
 LOOP_INLINE double error_loss(double error, bool huber, double delta, double *slope)
 {
     if (!huber) {
@@ -338,7 +347,7 @@ static void values_chunk(const loss_job *job, loop_range range, double sums[GP_S
     }
 }
 
-/* Compute the mean squared error, or the Huber loss where that is the op. */
+/* Compute the mean squared error, or the Huber loss if the op is GP_OP_HUBER. */
 static gp_status value_loss_run(const gp_loop_call *call, gp_error *err)
 {
     loss_job job = loss_job_of(call, values_chunk);

@@ -1,19 +1,22 @@
-/* loops_norm.c -- batch norm and softmax: what couples the samples of a call, or the channels of a pixel. */
+/* Batch norm and softmax: ops that combine the samples of a call, or the channels of a pixel. */
 #include <math.h>
 #include <string.h>
 
 #include "worker/backend/cpu/loops/loops_strip.h"
 
-/* --- batch norm -------------------------------------------------------------------------------------- */
+/* ---- batch norm ---- */
 
-/* Where the moments come from is the same in three phases: ours are summed, channel by channel; with a coupling the sums
- * of all ranks are added up; then channels are scaled by what came out.  Without a coupling the first and the last phase
- * are one pass over a channel's strip, which is then still in the cache. */
+/* One pass over the channels. Batch norm has three phases: sum the moments of each channel over the
+ * local samples; with a coupling, add the sums of all ranks; then scale the channels. Without a
+ * coupling, the first and the last phase are one pass, so that a channel is still in the cache when
+ * it is scaled. */
 typedef struct norm_pass {
     const gp_loop_call *call;
+    /* phases in this pass */
     bool sums, apply;
 } norm_pass;
 
+/* Add to channel c of output `slot`, which is overwritten if batch->first is set. */
 static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double value)
 {
     float *to = call->out[slot].data + c;
@@ -21,6 +24,7 @@ static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double va
     *to = (float)((call->batch->first ? 0.0 : (double)*to) + value);
 }
 
+/* Run the phases: one pass without a coupling, otherwise two with a reduction between them. */
 static gp_status passes_run(const gp_loop_call *call, gp_share_fn share, gp_error *err)
 {
     const gp_coupling *coupling = call->batch->coupling;
@@ -43,7 +47,8 @@ static gp_status passes_run(const gp_loop_call *call, gp_share_fn share, gp_erro
     return status;
 }
 
-/* Moments of channels [c, c + width) of this call, and what they add to the running statistics' sums. */
+/* Compute the moments of channels [c, c + width) over this call, and update the sums for running
+ * statistics. */
 LOOP_INLINE void batchnorm_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
 {
     const double n = (double)call->batch->count * (double)x->pixels;
@@ -66,7 +71,7 @@ LOOP_INLINE void batchnorm_moments(const gp_loop_call *call, const loop_image *x
     }
 }
 
-/* The same of all ranks' samples, from the sums about the running mean. */
+/* Compute the moments over the samples of all ranks, from sums relative to the running mean. */
 static void batchnorm_coupled_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
 {
     const double *sums = call->batch->coupling->sums, n = sums[2 * x->channels];
@@ -81,6 +86,7 @@ static void batchnorm_coupled_moments(const gp_loop_call *call, const loop_image
     }
 }
 
+/* Normalise and scale channels [c, c + width) of all samples. */
 LOOP_INLINE void batchnorm_scale(const gp_loop_call *call, const loop_image *x, float *y, size_t c,
                                  size_t width, const float *mean, const float *factor)
 {
@@ -146,7 +152,8 @@ LOOP_CLONES static void batchnorm_infer_share(void *context, uint32_t thread, ui
 
 const gp_loop gp_loop_batchnorm_infer = { .share = batchnorm_infer_share, .in_place = true };
 
-/* Sums of dy and of dy * normalised x of channels [c, c + width), into the gradients. */
+/* Sum dy and dy * normalised x over channels [c, c + width), and add the sums to the parameter
+ * gradients. */
 LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
                                    strip_sums *sums)
 {
@@ -163,7 +170,9 @@ LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x
     }
 }
 
-/* What channels [c, c + width) are computed with, from the sums over n numbers. */
+/* Compute the constants of the backward pass for channels [c, c + width).
+ *   sums  sums of dy and of dy * normalised x
+ *   n     number of elements in each sum */
 LOOP_INLINE void batchnorm_back(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
                                 const strip_sums *sums, double n, strip_back *back)
 {
@@ -229,7 +238,7 @@ static gp_status batchnorm_backward_run(const gp_loop_call *call, gp_error *err)
 
 const gp_loop gp_loop_batchnorm_backward = { .run = batchnorm_backward_run };
 
-/* --- softmax over channels --------------------------------------------------------------------------- */
+/* ---- softmax over channels ---- */
 
 LOOP_CLONES static void softmax_share(void *context, uint32_t thread, uint32_t threads)
 {

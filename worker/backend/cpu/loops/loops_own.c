@@ -1,25 +1,27 @@
-/* loops_own.c -- layer kinds and losses that are not ours. */
+/* Layer kinds and losses defined by users. */
 #include <pthread.h>
 
 #include "common/model/graph/own.h"
 #include "worker/backend/cpu/loops/loops_inside.h"
 
-/* A call of a kind's function, in parts that threads take. */
+/* A call of a user function, divided into parts for several threads. */
 typedef struct own_run {
-    gp_layer_call call; /* of all samples */
+    gp_layer_call call; /* all samples */
     const gp_loop_call *loop;
     gp_status (*function)(const gp_layer_call *call, gp_error *err);
     size_t saved_size;
     pthread_mutex_t lock;
-    gp_status status; /* of the first part that failed */
+    gp_status status; /* error of the first part that failed */
     gp_error error;
 } own_run;
 
+/* Return the number of elements per sample. 0: the operand is absent. */
 static size_t size_of(const gp_loop_operand *operand)
 {
     return operand->data == NULL ? 0 : (size_t)gp_shape_count(&operand->shape);
 }
 
+/* Fill in the arguments that forward and backward calls share. */
 static void run_init(own_run *run, const gp_loop_call *loop)
 {
     const gp_op *op = loop->op;
@@ -43,11 +45,13 @@ static void run_init(own_run *run, const gp_loop_call *loop)
         call->parameters[k] = loop->in[GP_OWN_PARAMETERS + k].data;
 }
 
+/* Return the address of sample `first`, or NULL for an absent operand. */
 static float *rows(float *data, size_t first, size_t size)
 {
     return data == NULL ? NULL : data + first * size;
 }
 
+/* Call the user function on one thread's samples and record the first error. */
 static void own_share(void *context, uint32_t thread, uint32_t threads)
 {
     own_run *run = context;
@@ -78,6 +82,8 @@ static void own_share(void *context, uint32_t thread, uint32_t threads)
     pthread_mutex_unlock(&run->lock);
 }
 
+/* Call the user function, on several threads if `parallel`. Returns the first error, prefixed with
+ * the layer kind. */
 static gp_status own_call(own_run *run, bool parallel, gp_error *err)
 {
     size_t elements = run->call.count * run->call.output_size;

@@ -1,14 +1,14 @@
-/* loops_shape.c -- ops that move numbers and compute none: boxes of three axes copied from one place to another. */
+/* Ops that move elements without arithmetic: they copy three-dimensional boxes. */
 #include "worker/backend/cpu/loops/loops_inside.h"
 
 #include <assert.h>
 
-/* A value of one sample as a box; a vector is a box of one pixel. */
+/* View of one sample as a three-dimensional box. A vector is a box with one pixel. */
 typedef struct box {
     char *data;
-    size_t bytes;                /* of a number */
-    size_t extent[3], stride[3]; /* channels, height, width; in numbers */
-    size_t sample;               /* numbers from one sample to the next */
+    size_t bytes;                /* element size */
+    size_t extent[3], stride[3]; /* extent and stride of channels, height and width, in elements */
+    size_t sample;               /* elements between samples */
 } box;
 
 static box box_of(const gp_loop_call *call, const gp_loop_operand *operand)
@@ -27,6 +27,7 @@ static box box_of(const gp_loop_call *call, const gp_loop_operand *operand)
     return b;
 }
 
+/* Return the offset of an element in elements. */
 static size_t box_offset(const box *b, const int32_t start[3])
 {
     return (size_t)start[0] * b->stride[0] + (size_t)start[1] * b->stride[1] +
@@ -38,7 +39,7 @@ static char *box_at(const box *b, size_t offset)
     return b->data + offset * b->bytes;
 }
 
-/* The innermost loop is over the axis along which `to` is dense. */
+/* Copy a box. The innermost loop runs over the axis along which `to` is dense. */
 LOOP_INLINE void box_copy(char *to, const size_t to_stride[3], const char *from, const size_t from_stride[3],
                           const size_t extent[3], bool packed, size_t bytes)
 {
@@ -58,7 +59,7 @@ LOOP_INLINE void box_copy(char *to, const size_t to_stride[3], const char *from,
         }
 }
 
-/* With a size that the compiler knows. */
+/* Copy a box with an element size that the compiler knows. */
 static void box_move(const gp_loop_call *call, char *to, const size_t to_stride[3], const char *from,
                      const size_t from_stride[3], const size_t extent[3])
 {
@@ -68,7 +69,7 @@ static void box_move(const gp_loop_call *call, char *to, const size_t to_stride[
         box_copy(to, to_stride, from, from_stride, extent, call->packed, sizeof(float));
 }
 
-/* --- concat ------------------------------------------------------------------------------------------ */
+/* ---- concat ---- */
 
 static void concat_share(void *context, uint32_t thread, uint32_t threads)
 {
@@ -90,7 +91,7 @@ static void concat_share(void *context, uint32_t thread, uint32_t threads)
 
 const gp_loop gp_loop_concat = { .share = concat_share, .narrow = true };
 
-/* --- slice, pad, transpose --------------------------------------------------------------------------- */
+/* ---- slice, pad, transpose ---- */
 
 static void slice_share(void *context, uint32_t thread, uint32_t threads)
 {

@@ -1,11 +1,14 @@
-/* loops_strip.h -- what normalisations are written over: strips of up to LOOP_LANES numbers side by side, row after
- * row.  In packed order the lanes are channels and the rows are pixels; in dense order lanes and rows are the pixels of
- * one channel, and the lanes' sums are added up at the end. */
+/* Strips: the basic loops of normalisations.
+ *
+ * A strip has rows of up to LOOP_LANES neighbouring elements (lanes). In packed order, lanes are
+ * channels and rows are pixels. In dense order, lanes and rows are pixels of one channel, and the
+ * sums of all lanes are added at the end. */
 #ifndef GP_CPU_LOOPS_STRIP_H
 #define GP_CPU_LOOPS_STRIP_H
 
 #include "worker/backend/cpu/loops/loops_inside.h"
 
+/* Rows of `lanes` elements, `stride` elements apart. */
 typedef struct strip {
     size_t rows, stride, lanes;
 } strip;
@@ -15,12 +18,12 @@ typedef struct strip_sums {
     double first[LOOP_LANES], second[LOOP_LANES];
 } strip_sums;
 
-/* Per lane, what a strip is computed with. */
+/* Constants per lane; the meaning depends on the function. */
 typedef struct strip_terms {
     float a[LOOP_LANES], b[LOOP_LANES], c[LOOP_LANES];
 } strip_terms;
 
-/* first += x - a, second += (x - a)^2. */
+/* Add x - a to the first sum and (x - a)^2 to the second. */
 LOOP_INLINE void strip_square(const strip *s, size_t lanes, const float *x, const strip_terms *terms,
                               strip_sums *sums)
 {
@@ -42,7 +45,7 @@ LOOP_INLINE void strip_square(const strip *s, size_t lanes, const float *x, cons
     }
 }
 
-/* first += dy, second += dy * (x - a) * b. */
+/* Add dy to the first sum and dy * (x - a) * b to the second. */
 LOOP_INLINE void strip_project(const strip *s, size_t lanes, const float *x, const float *dy,
                                const strip_terms *terms, strip_sums *sums)
 {
@@ -64,7 +67,7 @@ LOOP_INLINE void strip_project(const strip *s, size_t lanes, const float *x, con
     }
 }
 
-/* y = (x - a) * b + c. */
+/* Compute y = (x - a) * b + c. */
 LOOP_INLINE void strip_scale(const strip *s, size_t lanes, const float *x, float *y, const strip_terms *terms)
 {
     for (size_t r = 0; r < s->rows; r++)
@@ -72,12 +75,12 @@ LOOP_INLINE void strip_scale(const strip *s, size_t lanes, const float *x, float
             y[r * s->stride + l] = (x[r * s->stride + l] - terms->a[l]) * terms->b[l] + terms->c[l];
 }
 
-/* What the backward pass of a normalisation multiplies and subtracts, per lane. */
+/* Constants per lane for the backward pass of a normalisation. */
 typedef struct strip_back {
     float mean[LOOP_LANES], inverse[LOOP_LANES], scale[LOOP_LANES], dy[LOOP_LANES], projection[LOOP_LANES];
 } strip_back;
 
-/* dx = scale * dy - dy's part - normalised x * projection. */
+/* Compute dx = scale * dy - b->dy - normalised x * projection. */
 LOOP_INLINE void strip_backward(const strip *s, size_t lanes, const float *x, const float *dy, float *dx,
                                 const strip_back *b)
 {
@@ -90,7 +93,8 @@ LOOP_INLINE void strip_backward(const strip *s, size_t lanes, const float *x, co
         }
 }
 
-/* Full strips have a number of lanes that the compiler knows. */
+/* Call a strip function with a constant lane count for full strips, so that the compiler unrolls
+ * it. */
 #define STRIP_CALL(function, s, ...)                                                                         \
     do {                                                                                                     \
         if ((s)->lanes == LOOP_LANES)                                                                        \
@@ -99,7 +103,8 @@ LOOP_INLINE void strip_backward(const strip *s, size_t lanes, const float *x, co
             function((s), (s)->lanes, __VA_ARGS__);                                                          \
     } while (0)
 
-/* The strips of channels [c, c + width) of one sample: at most two (the pixels that fill no row of lanes). */
+/* Divide channels [c, c + width) of one sample into strips, and return how many: at most two. The
+ * second strip holds the pixels that do not fill a row. */
 LOOP_INLINE size_t image_strips(const loop_image *image, bool packed, size_t width, strip strips[2],
                                 size_t offsets[2])
 {
@@ -118,7 +123,8 @@ LOOP_INLINE size_t image_strips(const loop_image *image, bool packed, size_t wid
     return count;
 }
 
-/* Channels that go together: a strip's lanes, or one. */
+/* Return the number of channels processed together: up to LOOP_LANES in packed order, one in dense
+ * order. */
 LOOP_INLINE size_t channel_width(bool packed, size_t c, size_t end)
 {
     size_t left = end - c;
@@ -126,7 +132,7 @@ LOOP_INLINE size_t channel_width(bool packed, size_t c, size_t end)
     return !packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
 }
 
-/* In dense order the lanes are pixels of one channel: their sums belong together. */
+/* Add the sums of all lanes in dense order, where they belong to one channel. */
 LOOP_INLINE void sums_fold(strip_sums *sums, bool packed)
 {
     for (size_t l = 1; l < LOOP_LANES && !packed; l++) {
@@ -135,15 +141,15 @@ LOOP_INLINE void sums_fold(strip_sums *sums, bool packed)
     }
 }
 
-/* The value for channel c + l, or for all lanes where they are one channel. */
+/* Fill the lanes with values of channels c + l, or with one value in dense order. */
 LOOP_INLINE void lanes_fill(float *lanes, const float *values, bool packed, size_t width)
 {
     for (size_t l = 0; l < LOOP_LANES; l++)
         lanes[l] = values[packed && l < width ? l : 0];
 }
 
-/* Mean and biased variance of channels [c, c + width) over the call's samples: relative to the first pixel, so that
- * squares do not cancel. */
+/* Compute mean and biased variance of channels [c, c + width) over the samples of the call. The
+ * sums are relative to the first pixel, to avoid cancellation. */
 LOOP_INLINE void strip_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
                                double *mean, double *variance)
 {
@@ -167,7 +173,8 @@ LOOP_INLINE void strip_moments(const gp_loop_call *call, const loop_image *x, si
     }
 }
 
-/* Sums of dy and of dy * normalised x of channels [c, c + width); moments: mean[C], then 1 / deviation[C]. */
+/* Sum dy and dy * normalised x over channels [c, c + width).
+ *   moments  mean[C], then 1 / standard deviation[C] */
 LOOP_INLINE void strip_projections(const gp_loop_call *call, const loop_image *x, const float *dy,
                                    const float *moments, size_t c, size_t width, strip_sums *sums)
 {

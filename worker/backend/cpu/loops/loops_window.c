@@ -1,11 +1,13 @@
-/* loops_window.c -- transposed convolution and resizing, in plain nests of loops: oneDNN has the first as the backward pass
- * of a convolution (onednn_ops.c), so speed here matters only where there is no oneDNN. */
+/* Transposed convolution and resizing as plain loop nests. oneDNN computes transposed convolutions
+ * as the backward pass of a convolution (onednn_ops.c), so their speed matters here only without
+ * oneDNN. */
 #include <math.h>
 
 #include "worker/backend/cpu/loops/loops_inside.h"
 
-/* --- transposed convolution: a convolution whose input is y and whose output is x --------------------- */
+/* ---- transposed convolution: a convolution with input y and output x ---- */
 
+/* An activation with height and width. */
 typedef struct plane {
     size_t height, width;
     loop_image image;
@@ -17,12 +19,13 @@ static plane plane_of(const gp_loop_call *call, const gp_loop_operand *operand)
                     loop_image_of(call, operand) };
 }
 
+/* Return the address of one channel of a sample. */
 static float *plane_at(const plane *p, size_t sample, size_t channel)
 {
     return p->image.data + sample * p->image.sample_stride + channel * p->image.channel_stride;
 }
 
-/* Where tap (ky, kx) of pixel i of x falls in y; false: outside. */
+/* Compute the offset in y of tap (ky, kx) for pixel i of x. Return false if it lies outside y. */
 static bool tap_falls(const gp_window *w, const plane *x, const plane *y, size_t i, int ky, int kx,
                       size_t *at)
 {
@@ -35,9 +38,10 @@ static bool tap_falls(const gp_window *w, const plane *x, const plane *y, size_t
     return true;
 }
 
-/* One channel of x against one of y, all pixels and taps: x or y is written, or the taps' weights. */
+/* Operand that transconv_pair() computes from the other two. */
 typedef enum transconv_want { WANT_Y, WANT_X, WANT_WEIGHTS } transconv_want;
 
+/* Process one channel of x and one of y, over all pixels and taps. */
 LOOP_INLINE void transconv_pair(const gp_window *w, const plane *x, const plane *y, float *xc, float *yc,
                                 const float *weight, float *sums, transconv_want want)
 {
@@ -137,8 +141,9 @@ static gp_status transconv2d_backward_weights_run(const gp_loop_call *call, gp_e
 
 const gp_loop gp_loop_transconv2d_backward_weights = { .run = transconv2d_backward_weights_run };
 
-/* --- a number per channel ----------------------------------------------------------------------------- */
+/* ---- bias: one number per channel ---- */
 
+/* Arguments of the bias loops. */
 typedef struct bias_call {
     const gp_loop_call *call;
     loop_image image;
@@ -188,14 +193,17 @@ void gp_loop_bias_gradient(const gp_loop_call *call, const gp_loop_operand *dy, 
     gp_threads_run(call->threads, bias_gradient_share, &b);
 }
 
-/* --- resize ------------------------------------------------------------------------------------------- */
+/* ---- resize ---- */
 
-/* Output o of an axis is (1 - share) * input first + share * input second. */
+/* Interpolation of one output position along an axis: (1 - share) * input first + share * input
+ * second. */
 typedef struct resize_source {
     size_t first, second;
     float share;
 } resize_source;
 
+/* Return the interpolation for output position `o`.
+ *   from, to  input and output size of the axis */
 static resize_source source_of(gp_resize_mode mode, int64_t o, int64_t from, int64_t to)
 {
     double ratio = (double)from / (double)to, at = 0.0;
@@ -214,7 +222,8 @@ static resize_source source_of(gp_resize_mode mode, int64_t o, int64_t from, int
                             (float)(at - (double)first) };
 }
 
-/* Forward, y = the mix of four pixels of x; backward, the four get their part of dy. */
+/* Resize one sample. Forward: each pixel of y is a weighted sum of four pixels of x. Backward: add
+ * the weighted dy to these four pixels of x. */
 LOOP_INLINE void resize_sample(const gp_loop_call *call, const plane *x, const plane *y, size_t n,
                                bool forward)
 {

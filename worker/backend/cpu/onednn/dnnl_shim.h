@@ -1,12 +1,12 @@
-/* dnnl_shim.h -- one spelling for the C API of oneDNN 2.6 (Debian 12) and 3.x.
+/* A common interface to the C APIs of oneDNN 2.6 (Debian 12) and 3.x.
  *
- * The two differ in three ways that matter here: a memory descriptor is a struct in v2 and an object behind a
- * pointer in v3; a primitive descriptor is made from an op descriptor in v2 and at once in v3; and some
- * arguments moved.  This is the only file that may ask for DNNL_VERSION_MAJOR.
+ * Three differences matter here. A memory descriptor is a struct in v2 and an opaque pointer in v3.
+ * A primitive descriptor is created from an op descriptor in v2 and directly in v3. Some arguments
+ * have other positions. Only this file may test DNNL_VERSION_MAJOR.
  *
- * Descriptors are shim_md (owned, released by shim_md_free) and shim_cmd (borrowed).  All dims arrays are
- * dnnl_dims_t, since v3 declares its parameters so and gcc warns about shorter ones.  Dilations are counted as
- * oneDNN does: 0 is a dense window. */
+ * Descriptors are shim_md (owned, released by shim_md_free) and shim_cmd (borrowed). All arrays of
+ * dimensions are dnnl_dims_t: v3 declares its parameters with this type, and gcc warns about
+ * shorter arrays. Dilations follow oneDNN: 0 is a dense window. */
 #ifndef GP_DNNL_SHIM_H
 #define GP_DNNL_SHIM_H
 
@@ -16,7 +16,7 @@
 
 #include "common/base/memory/alloc.h"
 
-/* A convolution's or a pooling's window, in height, width. */
+/* Window of a convolution or pooling; entries are height, width. */
 typedef struct shim_window {
     dnnl_dims_t kernel, stride, dilation, before, after;
 } shim_window;
@@ -225,7 +225,7 @@ static inline dnnl_status_t shim_fc_weights(dnnl_primitive_desc_t *out, dnnl_eng
     return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
 }
 
-/* v2's plain pooling has the fast kernels and no dilation; its "pooling_v2" has dilation. */
+/* The plain pooling of v2 has the fast kernels but no dilation; "pooling_v2" supports dilation. */
 static inline bool shim_window_dilated(const shim_window *w)
 {
     return w->dilation[0] != 0 || w->dilation[1] != 0;
@@ -286,7 +286,8 @@ static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)
 
 #endif
 
-/* Whether the library that was loaded is the one these headers describe, and threads as we do. */
+/* Return true if the loaded library has the version of these headers and uses the OpenMP thread
+ * pool. */
 static inline bool shim_library_fits(void)
 {
     const dnnl_version_t *loaded = dnnl_version();

@@ -1,7 +1,9 @@
-/* onednn.c -- the module gradpool_onednn.so: a segment whose convolutions, products and pooling are oneDNN's.
+/* The module gradpool_onednn.so: a segment that computes convolutions, products and pooling with
+ * oneDNN.
  *
- * Everything is made by compile(); run() walks the steps.  Samples beyond the batch's count are computed with
- * zero inputs and zero gradients, so that one set of primitives serves every count. */
+ * compile() creates all primitives, and run() executes the steps in order. Samples beyond the batch
+ * are computed with zero inputs and zero gradients, so that the same primitives work for every
+ * batch size. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 
 #include <assert.h>
@@ -12,7 +14,8 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-/* oneDNN asks OpenMP for the number of threads, when a primitive is made and when it runs. */
+/* Set the OpenMP thread count, which oneDNN reads when it creates and executes a primitive. Return
+ * the old count. */
 static int threads_enter(uint32_t threads)
 {
     int before = omp_get_max_threads();
@@ -26,9 +29,9 @@ static void threads_leave(int before)
     omp_set_num_threads(before);
 }
 
-/* --- claim ------------------------------------------------------------------------------------------ */
+/* ---- claim ---- */
 
-/* Return whether the segment runs the op: as a loop, or, where an op has none, as oneDNN's primitive. */
+/* Return true if the segment can execute the op, as a loop or as a oneDNN primitive. */
 static bool op_known(const gp_op *op)
 {
     const gp_loop *loop = gp_loop_find(op->code);
@@ -36,8 +39,8 @@ static bool op_known(const gp_op *op)
     return loop == NULL || !loop->alone;
 }
 
-/* Whether the indices that ops[i] makes or reads stay within ops[0 .. count): oneDNN keeps them in a layout of its
- * own. */
+/* Return true if all pool indices that ops[i] writes or reads stay within ops[0 .. count). oneDNN
+ * stores indices in a private layout. */
 static bool index_stays(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count, size_t i)
 {
     const gp_ops *all = &graph->ops[phase];
@@ -75,7 +78,8 @@ static size_t onednn_claim(const gp_graph *graph, gp_phase phase, const gp_op *o
     return known;
 }
 
-/* Whether this processor multiplies bfloat16; without, oneDNN's kernels for it are none or slower than float32. */
+/* Return true if this CPU has bfloat16 multiplication. Otherwise oneDNN's bfloat16 kernels do not
+ * exist or are slower than float32. */
 static bool bf16_kernels(void)
 {
     unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
@@ -83,7 +87,7 @@ static bool bf16_kernels(void)
     return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
-/* --- compile ---------------------------------------------------------------------------------------- */
+/* ---- compile ---- */
 
 static void onednn_free(gp_segment *segment)
 {
@@ -165,7 +169,7 @@ static gp_status onednn_compile(gp_segment **out, const gp_segment_request *requ
     return GP_OK;
 }
 
-/* --- run -------------------------------------------------------------------------------------------- */
+/* ---- run ---- */
 
 static int64_t profile_now(void)
 {
@@ -175,6 +179,7 @@ static int64_t profile_now(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
+/* Execute the steps [first, end) and measure them if requested. */
 static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t end, gp_error *err)
 {
     const gp_segment *segment = run->segment;
@@ -201,7 +206,7 @@ static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t en
     return status;
 }
 
-/* A rank without samples still takes part in the sum. */
+/* Zero the gradients on a rank without samples, which takes part in the reduction. */
 static void zeros_write(const gp_segment *segment)
 {
     for (uint32_t i = 0; i < segment->gradient_list.count; i++)

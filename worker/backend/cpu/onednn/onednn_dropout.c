@@ -1,7 +1,8 @@
-/* onednn_dropout.c -- dropout of activations in either order.
+/* Dropout of activations in either order.
  *
- * Elements are numbered in logical order, whatever order they lie in, so that what is dropped does not depend on the
- * kernels.  Of packed activations 16 channels are drawn over a run of pixels, turned, and applied pixel by pixel. */
+ * Elements are numbered in logical order, independent of their order in memory, so that the dropped
+ * elements do not depend on the kernels. For packed activations, decisions for 16 channels and a
+ * run of pixels are drawn, transposed and applied pixel by pixel. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
 
@@ -14,12 +15,13 @@
 enum {
     DRAWS = GP_WIDE_KEPT / 4,
     DRAWN = GP_WIDE_KEPT,
-    SIDE = 16,              /* channels side by side */
-    RUN_PIXELS = DRAWN - 4, /* a run may begin within a draw of four */
+    SIDE = 16,              /* channels drawn together */
+    RUN_PIXELS = DRAWN - 4, /* pixels per run; a run may start within a draw of four */
 };
 
-/* Whether elements [first, first + DRAWN) of a sample are kept (1) or dropped (0); first is a multiple of 4: gp_rng_draw() of DRAWS counters side by side (Philox4x32-10;
- * Salmon et al., SC 2011), and a comparison of the 24 bits that make the uniform number. */
+/* Draw dropout decisions for elements [first, first + DRAWN) of a sample: 1 to keep, 0 to drop.
+ * `first` is a multiple of 4. Computes gp_rng_draw() for DRAWS counters in parallel (Philox4x32-10;
+ * Salmon et al., SC 2011) and compares the 24 bits that form the uniform number. */
 LOOP_CLONES static void kept_draw(uint8_t kept[DRAWN], uint64_t seed, uint32_t stream, uint32_t when,
                                   uint32_t position, uint32_t first, uint32_t least)
 {
@@ -57,7 +59,7 @@ static void draw(uint8_t kept[DRAWN], const gp_onednn_step *step, const gp_onedn
     const gp_batch *batch = run->batch;
     const uint32_t stream = gp_rng_stream(GP_RNG_DROPOUT, step->layer), when = (uint32_t)batch->step;
     const uint32_t position = (uint32_t)(batch->position + sample);
-    const uint32_t least = (uint32_t)ceil(step->rate * 0x1p24); /* of 24 bits */
+    const uint32_t least = (uint32_t)ceil(step->rate * 0x1p24); /* threshold for 24 bits */
 
     if (gp_wide_usable())
         gp_wide_kept(kept, batch->seed, stream, when, position, (uint32_t)first, least);
@@ -65,7 +67,7 @@ static void draw(uint8_t kept[DRAWN], const gp_onednn_step *step, const gp_onedn
         kept_draw(kept, batch->seed, stream, when, position, (uint32_t)first, least);
 }
 
-/* y = x * scale where kept, else 0. */
+/* Compute y = x * scale for kept elements, 0 for dropped ones. */
 LOOP_INLINE void apply(const void *x, void *y, size_t at, const uint8_t *kept, size_t count, float scale,
                        const bool narrow)
 {
@@ -88,7 +90,7 @@ LOOP_INLINE void apply(const void *x, void *y, size_t at, const uint8_t *kept, s
         }
 }
 
-/* `pixels` of `channels` side by side. */
+/* Apply decisions to `pixels` pixels with `channels` neighbouring channels. */
 LOOP_INLINE void apply_turned(const void *x, void *y, size_t at, size_t stride, const uint8_t *kept,
                               size_t pixels, size_t channels, float scale, const bool narrow)
 {

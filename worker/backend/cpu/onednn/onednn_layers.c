@@ -1,15 +1,16 @@
-/* onednn_layers.c -- convolutions and fully connected layers as steps of a segment. */
+/* Translates convolutions and fully connected layers into steps. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
 
 #include <math.h>
 
-/* The descriptors that the three primitives of a layer with weights share. */
+/* Descriptors of a layer, shared by its three primitives. */
 typedef struct layer_mds {
-    shim_md x, y, weight, weight_wanted, bias; /* bias may be NULL; weight is the blob's layout */
-    shim_md gradient;                          /* of the weights, as is best made */
-    shim_window window;                        /* of convolutions */
-    bool wide, fits;                           /* fits: oneDNN has it in this width, so far */
+    /* bias may be NULL; weight has the layout of the blob */
+    shim_md x, y, weight, weight_wanted, bias;
+    shim_md gradient;   /* weight gradient in the best layout for its primitive */
+    shim_window window; /* for convolutions */
+    bool wide, fits;    /* fits: oneDNN supports the layer in this width, as far as known */
     dnnl_primitive_desc_t forward;
 } layer_mds;
 
@@ -55,7 +56,7 @@ static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias
     mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
 }
 
-/* The op that is the only reader of a value, by its index; request->count: there are more, or none. */
+/* Return the index of the only op that reads a value. request->count: several or none. */
 static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
 {
     const gp_segment_request *request = t->request;
@@ -70,6 +71,7 @@ static uint32_t reader_of(const gp_onednn_translator *t, uint32_t value)
     return request->count;
 }
 
+/* Mark an op as part of the current primitive, and continue after it. */
 static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *next)
 {
     t->folded[*next] = true;
@@ -77,7 +79,7 @@ static void tail_fold(gp_onednn_translator *t, gp_onednn_tail *tail, uint32_t *n
     *next = reader_of(t, tail->y);
 }
 
-/* What is added to tail->y by an op, if it is there already. */
+/* Return the value that the op adds to `y` if it already exists, otherwise GP_NO_VALUE. */
 static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
 {
     uint32_t a, b, other;
@@ -90,6 +92,7 @@ static uint32_t added_by(gp_onednn_translator *t, const gp_op *op, uint32_t y)
     return t->pending[other].count != 0 || lies_in(t, other, PACKED) ? other : GP_NO_VALUE;
 }
 
+/* Return true if the op clamps its input, and store the limits. */
 static bool cut_by(const gp_op *op, gp_onednn_tail *tail)
 {
     bool clip = op->code == GP_OP_ACTIVATION && op->function == GP_ACTIVATION_CLIP;
@@ -102,12 +105,14 @@ static bool cut_by(const gp_op *op, gp_onednn_tail *tail)
     return true;
 }
 
+/* Return true if the clamp is a plain relu. */
 static bool cuts_as_relu(const gp_onednn_tail *tail)
 {
     return tail->low == 0.0f && tail->high == INFINITY;
 }
 
-/* In training batch norm comes between a convolution and the rest (onednn_pending.c). */
+/* Collect the ops after a layer that its primitive can include. In training, batch norm separates a
+ * convolution from these ops (onednn_pending.c). */
 static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
 {
     const gp_segment_request *request = t->request;
@@ -129,7 +134,7 @@ static gp_onednn_tail tail_take(gp_onednn_translator *t, const gp_op *op)
     return tail;
 }
 
-/* tail may be NULL. */
+/* Create the primitive attributes for a tail. `tail` may be NULL. */
 static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_tail *tail, bool wide)
 {
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
@@ -155,8 +160,8 @@ static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_
     return attr;
 }
 
-/* x and y may be gradients: the shapes are the same.  The forward primitive descriptor serves backward ones
- * as their hint. */
+/* Describe a convolution. x and y may be gradients, which have the same shapes. The descriptor of
+ * the forward primitive also serves as hint for backward primitives. */
 static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
                           uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {
@@ -185,7 +190,7 @@ static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *
     dnnl_primitive_attr_destroy(attr);
 }
 
-/* Whether a loss reads the value: it wants float32. */
+/* Return true if a loss reads the value and therefore needs float32. */
 static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
 {
     const gp_segment_request *request = t->request;
@@ -198,8 +203,8 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
     return false;
 }
 
-/* Weights stay as they are in the blob, or as they are but in bfloat16: a private copy of a large matrix costs more
- * passes over memory than the packed product saves. */
+/* Describe a fully connected layer. Weights keep the layout of the blob, possibly converted to
+ * bfloat16: packing a large matrix costs more memory traffic than the packed product saves. */
 static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
                         uint32_t y, const gp_onednn_tail *tail)
 {
@@ -220,7 +225,7 @@ static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uin
     dnnl_primitive_attr_destroy(attr);
 }
 
-/* Whether a convolution multiplies every pixel by the same matrix. */
+/* Return true for a convolution that multiplies every pixel by the same matrix. */
 static bool is_pointwise(const gp_op *op)
 {
     const gp_window *window = &op->window;
@@ -234,8 +239,9 @@ static bool is_pointwise(const gp_op *op)
     return true;
 }
 
-/* As a product over the pixels of all samples: of the gradients of such weights oneDNN's product is faster than its
- * convolution, and they come out as the arena has them. */
+/* Describe a pointwise convolution as a product over the pixels of all samples. For weight
+ * gradients, oneDNN's product is faster than its convolution, and the result has the layout of the
+ * arena. */
 static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight,
                             uint32_t bias, uint32_t y)
 {
@@ -259,14 +265,15 @@ static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x,
     dnnl_primitive_attr_destroy(attr);
 }
 
-/* A value's tensor by another descriptor. */
+/* Return a tensor for the same buffer with another descriptor. */
 static uint32_t tensor_view(gp_onednn_translator *t, uint32_t tensor, shim_cmd md)
 {
     return going(t) ? gp_onednn_tensor_new(t, gp_onednn_md_copy(t, md), t->segment->tensors[tensor].buffer)
                     : ONEDNN_NONE;
 }
 
-/* The bias of a transposed convolution, which its primitive does not know: bias to image, or image to its gradient. */
+/* Emit the bias of a transposed convolution, which the primitive does not support: add it to the
+ * image, or sum the image into the bias gradient. */
 static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bias, uint32_t image,
                       bool gradient)
 {
@@ -282,7 +289,7 @@ static void bias_emit(gp_onednn_translator *t, gp_onednn_loop loop, uint32_t bia
     gp_onednn_step_emit(t, &step);
 }
 
-/* A product that keeps the weights where they are, with a kernel of ours. */
+/* Emit a product with the AVX-512 kernel, which reads the weights from the blob. */
 static void product_emit(gp_onednn_translator *t, const gp_op *op, uint32_t y, bool relu)
 {
     gp_onednn_step step = { .loop = gp_onednn_loop_product,
@@ -325,7 +332,7 @@ void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp
     gp_onednn_step_emit(t, &step);
 }
 
-/* The weights and the bias that a layer multiplies with and adds, in the layout that it wants. */
+/* Add the weights and the bias of a layer to a step, in the required layout. */
 static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const gp_op *op,
                           const gp_onednn_tail *tail, const layer_mds *mds)
 {
@@ -351,12 +358,12 @@ static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const g
     step_argument(step, DNNL_ARG_BIAS, bias);
 }
 
-/* The three passes of a layer with weights: in bfloat16 where that is asked for and oneDNN has it (false: it has
- * not), else in float32. */
+/* Emit the forward pass of a layer with weights. The three functions below emit one pass each, in
+ * bfloat16 or (`wide`) float32. Return false if oneDNN does not support bfloat16 here. */
 static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail, bool wide)
 {
-    bool conv = op->code != GP_OP_FC; /* or the gradient of a transposed one's input */
-    /* A batch norm in the weights makes a bias where there is none; its offset has the shape. */
+    bool conv = op->code != GP_OP_FC; /* or backward data of a transposed convolution */
+    /* A folded batch norm adds a bias if the layer has none; its offset has the right shape. */
     uint32_t bias = tail->norm == NULL ? op->in[2] : tail->norm->in[2];
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
@@ -390,7 +397,8 @@ static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn
 
 static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
-    bool conv = op->code != GP_OP_FC_BACKWARD_DATA; /* or a transposed one forward */
+    /* or the forward pass of a transposed convolution */
+    bool conv = op->code != GP_OP_FC_BACKWARD_DATA;
     uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
     const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
@@ -474,7 +482,8 @@ static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool w
     return mds.fits;
 }
 
-/* The loops that add a transposed convolution's bias know float32 only. */
+/* Return true if the layer must use float32: the bias loops of transposed convolutions do not
+ * support bfloat16. */
 static bool layer_is_wide(const gp_onednn_translator *t, const gp_op *op)
 {
     return !t->segment->narrow || op->code == GP_OP_TRANSCONV2D ||

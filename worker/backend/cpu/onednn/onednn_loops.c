@@ -1,7 +1,7 @@
-/* onednn_loops.c -- the steps that oneDNN has no primitive for, or not one with our meaning.
+/* Loops for steps without a suitable oneDNN primitive.
  *
- * Work is split by element or by sample into as many shares as there are threads; every output element is
- * written by one share, and sums over samples are taken by one thread in sample order. */
+ * Work is divided by element or by sample into one slice per thread. One slice writes each output
+ * element, and one thread adds sums over samples in order. */
 #include "common/model/kinds/norm_fold.h"
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
@@ -17,7 +17,7 @@ enum { SHARE_ALIGNMENT = 16 };
 typedef struct loop_call {
     const gp_onednn_step *step;
     const gp_onednn_run *run;
-    size_t count; /* elements, or samples */
+    size_t count; /* elements or samples */
 } loop_call;
 
 static loop_range share_of(const loop_call *call, uint32_t thread, uint32_t threads, size_t alignment)
@@ -33,7 +33,8 @@ static void shares_run(const gp_onednn_step *step, const gp_onednn_run *run, siz
     gp_threads_run(elements < LOOP_SHARED_MIN ? 1 : run->segment->threads, share, &call);
 }
 
-/* Over all elements of the micro-batch: rows beyond the batch's count are finite and reach nothing. */
+/* Run a loop over all elements of the micro-batch. Rows beyond the batch are finite and affect no
+ * result. */
 static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *run, gp_share_fn share)
 {
     size_t count = step->count * run->segment->micro_batch;
@@ -42,7 +43,7 @@ static gp_status elements_run(const gp_onednn_step *step, const gp_onednn_run *r
     return GP_OK;
 }
 
-/* Store the i-th number of x, in bfloat16 where `narrow`. */
+/* Store element i of x, as bfloat16 if `narrow`. */
 LOOP_INLINE void sample_put(void *x, size_t i, float value, const bool narrow)
 {
     if (narrow)
@@ -104,7 +105,7 @@ static void copy_share(void *context, uint32_t thread, uint32_t threads)
     const float *x = call->step->data[0];
     float *y = call->step->data[1];
 
-    if (y != x) /* an in-place copy is none */
+    if (y != x) /* an in-place copy needs no work */
         memcpy(y + range.first, x + range.first, (range.end - range.first) * sizeof(*y));
 }
 
@@ -151,7 +152,7 @@ gp_status gp_onednn_loop_product(const gp_onednn_step *step, const gp_onednn_run
     return GP_OK;
 }
 
-/* What the loops of loops.h read of a call, and the image that step->channels and step->pixels say. */
+/* Convert a step to a call of a loop in loops.h; the image has step->channels and step->pixels. */
 static gp_loop_call bias_call_of(const gp_onednn_step *step, const gp_onednn_run *run, gp_loop_operand *image,
                                  void *data)
 {
@@ -206,7 +207,7 @@ gp_status gp_onednn_loop_plain(const gp_onednn_step *step, const gp_onednn_run *
     return gp_loop_compute(step->plain, &call, err);
 }
 
-/* One sample: its loss in nats, and whether its largest logit is the label's. */
+/* Compute the loss of one sample in nats, and whether the largest logit is that of the label. */
 static void softmax_row(const gp_segment *segment, size_t sample, const float *logits, size_t classes,
                         int32_t label, float *dlogits)
 {

@@ -1,3 +1,4 @@
+/* Memory of a oneDNN segment: arrays, the arena, and binding of arguments. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 
 #include <assert.h>
@@ -80,7 +81,7 @@ gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp
     return GP_OK;
 }
 
-/* Buffers that occupy the arena at the step being laid out, by offset. */
+/* Buffers in the arena at the current step, sorted by offset. */
 typedef struct live_set {
     uint32_t *buffers;
     uint32_t count;
@@ -91,7 +92,8 @@ static size_t buffer_room(const gp_onednn_buffer *buffer)
     return (buffer->bytes + ONEDNN_ALIGNMENT - 1) / ONEDNN_ALIGNMENT * ONEDNN_ALIGNMENT;
 }
 
-/* The lowest gap that is wide enough: what was just freed is used again while it is in the cache. */
+/* Place a buffer in the lowest gap that is large enough, so that recently freed memory is reused
+ * while it is in the cache. */
 static void live_insert(live_set *live, gp_segment *segment, uint32_t index)
 {
     gp_onednn_buffer *buffer = &segment->buffers[index];
@@ -124,7 +126,8 @@ static void live_expire(live_set *live, const gp_segment *segment, uint32_t step
     live->count = kept;
 }
 
-/* Let the output of an in-place step take over its input's room, if the input ends there. */
+/* Let the output of an in-place step replace its input, if the input's lifetime ends with this
+ * step. */
 static bool live_take_over(live_set *live, gp_segment *segment, const gp_onednn_step *step, uint32_t now)
 {
     uint32_t from = segment->tensors[step->tensors[0]].buffer;
@@ -165,7 +168,7 @@ static gp_status arena_lay_out(gp_segment *segment, gp_error *err)
                 continue;
             if (i + 1 != step->argument_count || !live_take_over(&live, segment, step, now))
                 live_insert(&live, segment, index);
-            buffer->first = UINT32_MAX; /* placed */
+            buffer->first = UINT32_MAX; /* marks the buffer as placed */
         }
     }
     gp_free(live.buffers);
@@ -220,7 +223,8 @@ void gp_onednn_rebind(gp_segment *segment, const float *parameters)
     for (uint32_t i = 0; i < segment->buffer_list.count; i++) {
         gp_onednn_buffer *buffer = &segment->buffers[i];
 
-        if (buffer->life == LIFE_FOREIGN && (uintptr_t)buffer->data - from < bytes) /* also false below */
+        /* the subtraction wraps for addresses below `from`, so the test is false for them */
+        if (buffer->life == LIFE_FOREIGN && (uintptr_t)buffer->data - from < bytes)
             buffer->data = (void *)((uintptr_t)parameters + ((uintptr_t)buffer->data - from));
     }
     for (uint32_t i = 0; i < segment->tensor_list.count; i++) {

@@ -1,12 +1,13 @@
-/* onednn_norm.c -- batch norm of packed activations, and the sums, cuts and masks that are done in one pass with it.
+/* Batch norm of packed activations, with sums, clamps and masks in the same pass.
  *
- * An activation is `rows` rows (pixels of all samples) of `channels` numbers.  Sums over rows are taken in chunks whose
- * size depends on the segment's shape alone, and the chunks are added up in order: the same bits with any number of
- * threads.  In a chunk a block of rows is summed in float32, the blocks in float64.
+ * An activation has `rows` rows (pixels of all samples) with `channels` elements. Sums over rows
+ * are taken in chunks whose size depends only on the segment's shape, and the chunks are added in
+ * order, so results are bitwise identical with any number of threads. Within a chunk, blocks of
+ * rows are summed in float32 and the block sums in float64.
  *
- * One source, three times: onednn_norm_narrow.c includes it for activations in bfloat16, onednn_norm_wide.c for
- * float32 compiled for AVX-512 as a whole.  (The clones do not vectorise as well: their backward pass takes three
- * times as long.) */
+ * This file is compiled three times. onednn_norm_narrow.c includes it for bfloat16 activations, and
+ * onednn_norm_wide.c for float32 with AVX-512 enabled for the whole file. Function clones do not
+ * vectorise as well: their backward pass takes three times as long. */
 #include "worker/backend/cpu/onednn/onednn_segment.h"
 
 #include <math.h>
@@ -37,21 +38,22 @@ typedef float number;
 
 enum { BLOCK_NUMBERS = 16384, BLOCK_ROWS_MIN = 8, WIDTH_MAX = 32 };
 
-/* What a mix reads, and where it puts it. */
+/* Inputs and layout of a mix. */
 typedef struct mix_source {
     const number *a, *b, *mask; /* b and mask may be NULL */
     size_t a_stride, b_stride, channels;
     float low, high;
 } mix_source;
 
+/* A running loop. */
 typedef struct norm_call {
     const gp_onednn_step *step;
     mix_source dy;
     const number *x;
-    number *out, *kept; /* kept may be NULL: nobody else reads dy */
-    size_t rows;        /* there are, of batch->count samples */
+    number *out, *kept; /* kept may be NULL: no other op reads dy */
+    size_t rows;        /* rows of the batch->count samples */
     double *partials;   /* per chunk: [2][channels] */
-    float *terms;       /* [3][channels] of the backward pass */
+    float *terms;       /* [3][channels], for the backward pass */
 } norm_call;
 
 static mix_source source_of(const gp_onednn_step *step)
@@ -76,7 +78,7 @@ static size_t block_rows(size_t channels)
     return rows > LOOP_ROWS_MAX ? LOOP_ROWS_MAX : rows < BLOCK_ROWS_MIN ? BLOCK_ROWS_MIN : rows;
 }
 
-/* Call with a number of channels that the compiler knows, as far as possible. */
+/* Call a function with a constant channel count if possible. */
 #define WIDTH_CALL(function, width, ...)                                                                     \
     do {                                                                                                     \
         if ((width) == 32)                                                                                   \
@@ -96,9 +98,10 @@ static size_t width_at(size_t c, size_t channels)
     return left >= 32 ? 32 : left >= 16 ? 16 : left >= 8 ? 8 : left;
 }
 
-/* --- moments ----------------------------------------------------------------------------------------- */
+/* ---- moments ---- */
 
-/* first += x - origin, second += (x - origin)^2, over a block of rows of `width` channels. */
+/* Add x - origin to the first sum and (x - origin)^2 to the second, over a block of rows with
+ * `width` channels. */
 LOOP_INLINE void square_block(size_t width, const number *x, size_t rows, size_t stride, const number *origin,
                               double *first, double *second)
 {
@@ -152,7 +155,7 @@ LOOP_CLONES static void moments_share(void *context, uint32_t thread, uint32_t t
     }
 }
 
-/* The chunks' sums, added up in order, in those of the first. */
+/* Add the sums of all chunks in order, into those of the first chunk. */
 static void partials_fold(const norm_call *call)
 {
     const size_t numbers = 2 * call->step->channels, chunks = chunk_count(call);
@@ -172,7 +175,8 @@ static void shares_run(const gp_onednn_run *run, const norm_call *call, size_t n
     gp_threads_run(numbers < LOOP_SHARED_MIN ? 1 : run->segment->threads, share, (void *)(uintptr_t)call);
 }
 
-/* All ranks' sums in place of ours, where batch norm is synchronised; *n becomes the numbers they are over. */
+/* Replace the local sums by the sums of all ranks if batch norm is synchronised. *n becomes the
+ * number of elements over all ranks. */
 static gp_status sums_couple(const gp_onednn_run *run, double *sums, size_t channels, double *n,
                              gp_error *err)
 {
@@ -206,7 +210,8 @@ gp_status NORM_LOOP(gp_onednn_loop_moments)(const gp_onednn_step *step, const gp
 
     shares_run(run, &call, call.rows * channels, moments_share);
     partials_fold(&call);
-    /* Sums were taken about the first pixel, so that squares do not cancel; they are told about the running mean. */
+    /* The sums are relative to the first pixel, to avoid cancellation; convert them to sums
+     * relative to the running mean. */
     for (size_t c = 0; c < channels; c++) {
         double m = first[c] / n, v = second[c] / n - m * m,
                shift = (double)READ(call.x[c]) + m - (double)running[c];
@@ -227,16 +232,16 @@ gp_status NORM_LOOP(gp_onednn_loop_moments)(const gp_onednn_step *step, const gp
     return status;
 }
 
-/* --- mixes ------------------------------------------------------------------------------------------- */
+/* ---- mixes ---- */
 
-/* y = (x - a) * b + c */
+/* Normalisation y = (x - a) * b + c. */
 typedef struct mix_norm {
     const float *a, *b, *c;
 } mix_norm;
 
 typedef enum mix_post { MIX_PLAIN, MIX_BOUNDED, MIX_MASKED } mix_post;
 
-/* out = post(first + second) row by row.  The flags are known where this is called. */
+/* Compute out = post(first + second) row by row. The flags are constants in all callers. */
 LOOP_INLINE void mix_rows(const mix_source *s, number *out, loop_range rows, bool norm, bool two,
                           bool norm_two, mix_post post, const mix_norm norms[2])
 {
@@ -328,7 +333,8 @@ gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_one
 
     (void)err;
     call.post = call.source.mask != NULL ? MIX_MASKED : step->mix.bounded ? MIX_BOUNDED : MIX_PLAIN;
-    /* Where rows are all there is, one long one does: it need not be of one sample. */
+    /* If the values are contiguous, process them as one long row, which may span several
+     * samples. */
     if (call.norms[0].a == NULL && call.source.a_stride == step->channels &&
         (call.source.b == NULL || call.source.b_stride == step->channels)) {
         call.source.channels = call.source.a_stride = call.source.b_stride = 64;
@@ -342,9 +348,9 @@ gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_one
     return GP_OK;
 }
 
-/* --- backward ---------------------------------------------------------------------------------------- */
+/* ---- backward ---- */
 
-/* dy of a row, which may be a mix by itself. */
+/* Read dy of a row, which may itself be a mix. */
 #define GRADIENT(g, s, two, masked, ra, rb, rm, l)                                                           \
     float g = READ((ra)[l]);                                                                                 \
     if (two)                                                                                                 \
@@ -352,7 +358,8 @@ gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_one
     if (masked)                                                                                              \
     g = (READ((rm)[l]) > (s)->low) & (READ((rm)[l]) < (s)->high) ? g : 0.0f
 
-/* first += dy, second += dy * (x - mean) * inverse over a block of rows; kept = dy. */
+/* Add dy to the first sum and dy * (x - mean) * inverse to the second, over a block of rows. Store
+ * dy in `kept`. */
 LOOP_INLINE void project_block(size_t width, const mix_source *s, bool two, bool masked, bool keep,
                                size_t row, size_t rows, size_t c, const number *x, const float *mean,
                                const float *inverse, number *kept, double *first, double *second)
@@ -424,7 +431,7 @@ LOOP_CLONES static void project_share(void *context, uint32_t thread, uint32_t t
 #undef PROJECT
 }
 
-/* dx = factor * dy - (x - mean) * slope - level, row by row. */
+/* Compute dx = factor * dy - (x - mean) * slope - level row by row. */
 LOOP_INLINE void gradient_rows(const norm_call *call, bool two, bool masked, loop_range rows)
 {
     const size_t channels = call->step->channels;
@@ -460,7 +467,7 @@ LOOP_CLONES static void gradient_share(void *context, uint32_t thread, uint32_t 
         gradient_rows(call, true, true, rows);
 }
 
-/* A gradient is zero in the rows that are no samples. */
+/* Zero the rows beyond the batch, as required for gradients. */
 static void rest_clear(const gp_onednn_run *run, const norm_call *call, number *values)
 {
     const size_t channels = call->step->channels, all = run->segment->micro_batch * call->step->pixels;

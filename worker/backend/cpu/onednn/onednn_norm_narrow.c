@@ -1,4 +1,4 @@
-/* onednn_norm_narrow.c -- batch norm, sums, cuts and masks of activations in bfloat16.  Where those are used there is
- * AVX-512, for which this file is compiled as a whole. */
+/* Batch norm, sums, clamps and masks for activations in bfloat16. bfloat16 is used only on CPUs
+ * with AVX-512, for which the build compiles this whole file. */
 #define NORM_NARROW
 #include "worker/backend/cpu/onednn/onednn_norm.c"

@@ -1,4 +1,4 @@
-/* onednn_norm_wide.c -- batch norm, sums, cuts and masks of float32 activations where gp_wide_usable(): this file is
- * compiled for AVX-512 as a whole. */
+/* Batch norm, sums, clamps and masks for float32 activations on CPUs where gp_wide_usable() is
+ * true. The build compiles this whole file for AVX-512. */
 #define NORM_WIDE
 #include "worker/backend/cpu/onednn/onednn_norm.c"

@@ -1,4 +1,4 @@
-/* onednn_ops.c -- ops of a graph to steps of a segment: those that are loops of ours, and which op is whose. */
+/* Translates ops into steps: ops that are loops, and the dispatch to the other files. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 #include <math.h>
@@ -6,9 +6,10 @@
 
 #include "common/base/memory/alloc.h"
 
-/* --- ops that are loops of ours --------------------------------------------------------------------- */
+/* ---- ops that are loops ---- */
 
-/* b may be GP_NO_VALUE.  The first input's buffer becomes the output's where nobody reads it later. */
+/* Emit a loop with inputs a and b (b may be GP_NO_VALUE). The output replaces the first input in
+ * its buffer if no later step reads the input. */
 static void loop_emit(gp_onednn_translator *t, gp_onednn_loop loop, const gp_op *op, uint32_t a, uint32_t b,
                       uint32_t out)
 {
@@ -37,7 +38,7 @@ static void loop_emit(gp_onednn_translator *t, gp_onednn_loop loop, const gp_op 
     gp_onednn_value_written(t, out);
 }
 
-/* Whether a value lies as activations do: per sample, in one form or the other. */
+/* Return true if the value is stored per sample, in dense or packed order. */
 static bool is_activation(const gp_onednn_translator *t, uint32_t value)
 {
     gp_value_role role = t->request->graph->values[value].role;
@@ -45,7 +46,8 @@ static bool is_activation(const gp_onednn_translator *t, uint32_t value)
     return role == GP_VALUE_INPUT || role == GP_VALUE_ACTIVATION || role == GP_VALUE_ACTIVATION_GRADIENT;
 }
 
-/* Packed where that saves a reorder, or where nothing speaks for the other. */
+/* Choose the form for a plain loop: packed if that saves a reorder or if no input has another
+ * form. */
 static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
 {
     bool packed = false, dense = false;
@@ -61,7 +63,8 @@ static gp_onednn_form plain_form(const gp_onednn_translator *t, const gp_op *op)
     return packed || !dense ? PACKED : DENSE;
 }
 
-/* ONEDNN_NONE: targets, scores and sums, which a loop finds in its call. */
+/* Return the tensor of a loop operand. ONEDNN_NONE: targets, scores and sums, which the loop finds
+ * in its call. */
 static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, bool output)
 {
     switch (t->request->graph->values[value].role) {
@@ -81,7 +84,8 @@ static uint32_t plain_operand(gp_onednn_translator *t, uint32_t value, gp_onednn
     }
 }
 
-/* The first output stands last: it may take over the first input's memory. */
+/* Emit a loop from loops.h. The first output is the last argument, so that it can replace the first
+ * input. */
 static void translate_plain(gp_onednn_translator *t, const gp_op *op)
 {
     const gp_loop *loop = gp_loop_find(op->code);
@@ -114,7 +118,8 @@ static void translate_plain(gp_onednn_translator *t, const gp_op *op)
             gp_onednn_value_written(t, op->out[i]);
 }
 
-/* Another shape on the same bytes: no step at all, but where the bytes are to cross, or are in nhwc order. */
+/* Translate a reshape. Needs no step unless the value crosses the segment border or is stored in
+ * nhwc order. */
 static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
 {
     uint32_t x = op->in[0], y = op->out[0];
@@ -123,12 +128,12 @@ static void translate_reshape(gp_onednn_translator *t, const gp_op *op)
     uint32_t from;
 
     if (t->roots[t->op->out[0]] != t->op->out[0])
-        return; /* another name */
+        return; /* an alias of its input */
     if (same) {
         loop_emit(t, gp_onednn_loop_copy, op, x, GP_NO_VALUE, y);
         return;
     }
-    /* In the width that is there; what crosses is float32. */
+    /* Use the existing width; values at segment borders are float32. */
     if (t->request->values[y] != NULL || (lies_in(t, x, form) && t->forms[x][form] == ONEDNN_NONE))
         form = wide_of(form);
     from = gp_onednn_value_read(t, x, form);
@@ -239,7 +244,8 @@ static void translate_op(gp_onednn_translator *t, const gp_op *original)
     }
 }
 
-/* A reshape to the shape that is there already gives a value another name, unless that crosses. */
+/* Find aliases and count readers. A reshape to the same shape creates an alias, unless the value
+ * crosses the segment border. */
 static void readers_find(gp_onednn_translator *t)
 {
     const gp_segment_request *request = t->request;

@@ -1,4 +1,4 @@
-/* onednn_parameters.c -- parameters as tensors: in the blob or packed, and how their gradients reach the arena. */
+/* Parameters as tensors, in the blob or packed, and storage of their gradients in the arena. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 static const gp_parameter *parameter_of(const gp_onednn_translator *t, uint32_t value)
@@ -9,7 +9,7 @@ static const gp_parameter *parameter_of(const gp_onednn_translator *t, uint32_t 
 uint32_t gp_onednn_parameter_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd md)
 {
     const gp_parameter *parameter = parameter_of(t, value);
-    /* Read only: oneDNN's memory objects know no const. */
+    /* Read only; oneDNN memory objects have no const variant. */
     void *data = (float *)(uintptr_t)(t->segment->memory.parameters + parameter->offset);
 
     return gp_onednn_tensor_new(

@@ -1,9 +1,12 @@
-/* onednn_pending.c -- values that wait to be made: normalised, added, cut, masked or sliced, all in one pass.
+/* Deferred ops: normalisation, addition, clamping, masking and slicing are combined into single
+ * passes.
  *
- * Such an op makes no step.  Its output becomes an expression over values that are there, and goes on into the
- * expression of the next such op if that is its only reader; the first other reader makes it be computed.  So
- *     conv -> batchnorm -> add -> relu -> conv            is  conv, moments, mix, conv
- *     add (of gradients) -> relu_backward -> batchnorm_backward     is one step of two passes. */
+ * A deferred op emits no step. Its output is an expression over existing values. The next op of
+ * this kind extends the expression if it is the only reader; any other reader forces the
+ * computation. Examples:
+ *     conv -> batchnorm -> add -> relu -> conv            becomes  conv, moments, mix, conv
+ *     add (of gradients) -> relu_backward -> batchnorm_backward     becomes one step with two
+ * passes */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
 
@@ -27,8 +30,8 @@ static gp_onednn_pending pending_of(uint32_t value)
     };
 }
 
-/* What an op that is to go on with `value` begins with: its expression if nobody else reads it and it is a mere sum of
- * at most `terms`, else the value. */
+/* Return the expression that an op continues: the pending expression of `value` if it has no other
+ * reader and is a plain sum with at most `terms` terms, otherwise the value itself. */
 static gp_onednn_pending pending_take(gp_onednn_translator *t, uint32_t value, uint32_t terms)
 {
     gp_onednn_pending taken = t->pending[value];
@@ -51,7 +54,7 @@ static bool is_norm(const gp_onednn_term *term)
     return term->moments != ONEDNN_NONE;
 }
 
-/* Rows of channels, as the loops of onednn_norm.c see a value in that form. */
+/* Set the row size of a step, as the loops of onednn_norm.c see the value in this form. */
 static void step_rows(const gp_onednn_translator *t, gp_onednn_step *step, uint32_t value,
                       gp_onednn_form form)
 {
@@ -65,7 +68,7 @@ static void step_rows(const gp_onednn_translator *t, gp_onednn_step *step, uint3
     }
 }
 
-/* Dense where all that is read is there so and only so. */
+/* Return the form for a computation: dense if all inputs exist only in dense order. */
 static gp_onednn_form pending_form(const gp_onednn_translator *t, const gp_onednn_pending *p)
 {
     for (uint32_t i = 0; i <= p->count; i++) {
@@ -81,7 +84,8 @@ static gp_onednn_form pending_form(const gp_onednn_translator *t, const gp_onedn
     return DENSE;
 }
 
-/* The terms and the mask, the first term first: the result may take over its memory. */
+/* Add the terms and the mask as arguments. The first term comes first, so that the result can
+ * replace it. */
 static void step_terms(gp_onednn_translator *t, gp_onednn_step *step, const gp_onednn_pending *p,
                        gp_onednn_form form)
 {
@@ -131,7 +135,7 @@ void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value)
     gp_onednn_value_written(t, value);
 }
 
-/* --- the ops ----------------------------------------------------------------------------------------- */
+/* ---- ops ---- */
 
 void gp_onednn_translate_cut(gp_onednn_translator *t, const gp_op *op, double low, double high)
 {
@@ -158,7 +162,8 @@ void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t
 void gp_onednn_translate_add(gp_onednn_translator *t, const gp_op *op)
 {
     gp_onednn_pending a = pending_take(t, op->in[0], 1), b = pending_take(t, op->in[1], 1);
-    gp_onednn_pending sum = is_norm(&b.term[0]) && !is_norm(&a.term[0]) ? b : a; /* normalised ones first */
+    /* put the normalised term first */
+    gp_onednn_pending sum = is_norm(&b.term[0]) && !is_norm(&a.term[0]) ? b : a;
 
     sum.term[1] = is_norm(&b.term[0]) && !is_norm(&a.term[0]) ? a.term[0] : b.term[0];
     sum.count = 2;
@@ -181,7 +186,7 @@ bool gp_onednn_translate_slice(gp_onednn_translator *t, const gp_op *op)
     return true;
 }
 
-/* Room for `count` numbers that live from the step that names it first to the last one. */
+/* Return a tensor for `count` floats whose lifetime ends with the last step that uses it. */
 static uint32_t numbers_make(gp_onednn_translator *t, size_t count)
 {
     dnnl_dims_t dims = { (dnnl_dim_t)count };
@@ -189,7 +194,8 @@ static uint32_t numbers_make(gp_onednn_translator *t, size_t count)
     return gp_onednn_tensor_make(t, gp_onednn_md_new(t, 1, dims, dnnl_a), LIFE_RUN);
 }
 
-/* How sums over rows are taken, and room for them: float64 per chunk, then `more` numbers per channel. */
+/* Choose the chunks for sums over rows, and add memory for them: float64 per chunk, then `more`
+ * floats per channel. */
 static void step_chunks(gp_onednn_translator *t, gp_onednn_step *step, size_t more)
 {
     size_t rows = t->segment->micro_batch * step->pixels, chunk = (rows + CHUNKS_MAX - 1) / CHUNKS_MAX;

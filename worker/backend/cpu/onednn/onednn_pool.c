@@ -1,4 +1,4 @@
-/* onednn_pool.c -- pooling as steps of a segment. */
+/* Translates pooling into steps. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 static dnnl_alg_kind_t pool_kind(const gp_op *op)
@@ -14,12 +14,12 @@ static dnnl_alg_kind_t pool_kind(const gp_op *op)
     return dnnl_pooling_avg_include_padding;
 }
 
-/* The descriptors of a pooling's passes. */
+/* Descriptors of the pooling passes. */
 typedef struct pool_mds {
     shim_md x, y;
     shim_window window;
     bool wide;
-    dnnl_primitive_desc_t forward, backward; /* backward may be NULL */
+    dnnl_primitive_desc_t forward, backward; /* `backward` may be NULL */
 } pool_mds;
 
 static void pool_mds_deinit(pool_mds *mds)
@@ -31,10 +31,12 @@ static void pool_mds_deinit(pool_mds *mds)
     *mds = (pool_mds){ .x = NULL };
 }
 
+/* Create the descriptors in one width. Return false if oneDNN does not support it. */
 static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y, bool wide,
                      pool_mds *mds)
 {
-    /* With a workspace, where the maximum was found; average pooling's backward wants a training hint too. */
+    /* The workspace stores the index of each maximum. Backward average pooling also needs a
+     * training hint. */
     uint32_t index = op->code == GP_OP_POOL ? op->out[1] : op->in[1];
     bool train = t->segment->phase == GP_PHASE_TRAIN && (op->pool != GP_POOL_MAX || index != GP_NO_VALUE);
     dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
@@ -57,8 +59,9 @@ static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint3
     return fits;
 }
 
-/* x and y, or their gradients.  Both passes are in one width, as they share our index value in a layout of oneDNN's
- * own, which is why it cannot leave the segment. */
+/* Describe both passes, where x and y may be gradients. Both passes use the same width, because
+ * they share the index value in a private oneDNN layout. For the same reason the index must not
+ * leave the segment. */
 static bool pool_describe(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y, pool_mds *mds)
 {
     bool wide = !t->segment->narrow, fits = pool_try(t, op, x, y, wide, mds);

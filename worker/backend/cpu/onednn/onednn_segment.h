@@ -1,20 +1,21 @@
-/* onednn_segment.h -- the parts of a segment that runs on oneDNN; private to onednn*.c.
+/* Internals of a oneDNN segment, private to the onednn*.c files.
  *
  *   ops --onednn_translate.h--> steps over tensors in buffers --onednn_memory.c--> one arena, memory objects
  *
- * A step is a primitive of oneDNN or a loop of ours (onednn_loops.c), with the tensors it reads and writes; a
- * run is one pass over the steps.  A tensor is a descriptor on a buffer; several tensors may lie on one buffer
- * (a flattened activation).  Buffers whose contents need not outlive a run share the arena by their lifetimes,
- * counted in steps.
+ * A step is a oneDNN primitive or a loop (onednn_loops.c), with the tensors that it reads and
+ * writes; a run executes all steps in order. A tensor is a descriptor for a buffer; several tensors
+ * may use the same buffer (a flattened activation). Buffers whose contents need not survive a run
+ * share the arena according to their lifetimes, counted in steps.
  *
- * A value of the graph has up to two forms: DENSE, logical order, what crosses segment borders and what a
- * fully connected layer multiplies; and PACKED, nhwc, what convolutions and pooling want.  A form that is asked
- * for and not there is made from another by a reorder, once.  Where both orders are the same bytes
- * (one channel, one pixel, or a vector) the forms share a buffer.
+ * A graph value has up to two forms. DENSE is the logical order, used at segment borders and by
+ * fully connected layers. PACKED is nhwc, used by convolutions and pooling. If an op needs a form
+ * that does not exist yet, one reorder creates it from another form. If both orders are the same
+ * bytes (one channel, one pixel, or a vector), the forms share a buffer.
  *
- * A narrow segment keeps activations and their gradients in bfloat16, and packs weights so.  Then either order has a
- * wide form too, float32: of what crosses, and for the loops and primitives that know no bfloat16.  In other segments
- * the wide forms are the same as the plain ones. */
+ * A narrow segment stores activations and their gradients in bfloat16, and packs weights in
+ * bfloat16. In such a segment, each order also has a wide form in float32, for values at segment
+ * borders and for loops and primitives without bfloat16 support. In other segments the wide forms
+ * are the same as the plain forms. */
 #ifndef GP_ONEDNN_SEGMENT_H
 #define GP_ONEDNN_SEGMENT_H
 
@@ -26,94 +27,101 @@
 typedef enum gp_onednn_form { DENSE, PACKED, WIDE_DENSE, WIDE_PACKED, FORMS } gp_onednn_form;
 
 enum { ONEDNN_ARGUMENTS_MAX = 2 * GP_OP_VALUES_MAX, ONEDNN_ALIGNMENT = 64 };
-#define ONEDNN_NONE UINT32_MAX /* no such tensor, buffer, primitive */
+#define ONEDNN_NONE UINT32_MAX /* no tensor, buffer or primitive */
 
+/* Lifetime and owner of a buffer. */
 typedef enum gp_onednn_life {
-    LIFE_FOREIGN, /* somebody else's memory: blob, arena of the exchange, crossing values */
-    LIFE_KEPT,    /* ours from run to run: packed weights */
-    LIFE_RUN,     /* ours from the first step that names it to the last */
+    LIFE_FOREIGN, /* memory outside the segment: blob, exchange arena, values at segment borders */
+    LIFE_KEPT,    /* kept between runs: packed weights */
+    LIFE_RUN,     /* from the first to the last step that uses the buffer */
 } gp_onednn_life;
 
+/* A buffer. */
 typedef struct gp_onednn_buffer {
     gp_onednn_life life;
-    void *data; /* NULL until placed, but for FOREIGN */
+    void *data; /* NULL until placed, except for LIFE_FOREIGN */
     size_t bytes, offset;
-    uint32_t first, last; /* steps */
+    uint32_t first, last; /* first and last step that use the buffer */
 } gp_onednn_buffer;
 
+/* A tensor: a typed view of a buffer. */
 typedef struct gp_onednn_tensor {
     shim_md md; /* owned */
     uint32_t buffer;
-    dnnl_memory_t memory; /* owned; made when buffers are placed */
+    dnnl_memory_t memory; /* owned; created by gp_onednn_place() */
 } gp_onednn_tensor;
 
-/* A parameter gradient is overwritten by the first call of a step and added to by later ones, and packed
- * weights are refreshed by the first: some steps belong to one sort of call only. */
+/* Calls of a training step in which a step of the segment runs. The first call overwrites parameter
+ * gradients and refreshes packed weights; later calls add to the gradients. */
 typedef enum gp_onednn_when { WHEN_ALWAYS, WHEN_FIRST, WHEN_LATER } gp_onednn_when;
 
-/* Of a loop of onednn_norm.c: an argument's role. */
+/* Role of an argument of the loops in onednn_norm.c. */
 typedef enum gp_onednn_slot {
-    SLOT_A, /* the terms of a mix: activations, or gradients of them */
+    SLOT_A, /* terms of a mix: activations or their gradients */
     SLOT_B,
     SLOT_MASK,
     SLOT_X,
     SLOT_RUNNING,
     SLOT_SCALE,
-    SLOT_SUMS, /* gradients of parameters, or the sums of statistics in their place */
+    SLOT_SUMS, /* parameter gradients, or sums for running statistics in their place */
     SLOT_SQUARES,
-    SLOT_MOMENTS, /* of term A, or of x: mean, then inverse deviation */
-    SLOT_FACTOR,  /* scale times inverse deviation */
+    SLOT_MOMENTS, /* for term A or x: mean, then 1 / standard deviation */
+    SLOT_FACTOR,  /* scale / standard deviation */
     SLOT_OFFSET,
     SLOT_MOMENTS_B,
     SLOT_FACTOR_B,
     SLOT_OFFSET_B,
     SLOT_PARTIALS,
     SLOT_OUT,
-    SLOT_KEPT, /* the mix of a gradient, where somebody else reads it too */
+    SLOT_KEPT, /* mix of a gradient that another op reads too */
 } gp_onednn_slot;
 
-/* A + B, normalised or channels of something wider; then cut to [low, high], or 0 where the mask does not lie
- * between them. */
+/* A mix: the sum of terms A and B, each optionally normalised or a slice of channels. The result is
+ * clamped to [low, high], or set to 0 where the mask is not between low and high. */
 typedef struct gp_onednn_mix {
-    size_t stride[2], channel[2]; /* of a term: numbers of a pixel, the first of them that is meant */
+    size_t stride[2], channel[2]; /* per term: elements per pixel, and first channel used */
     bool bounded;
     float low, high;
     double epsilon;
-    size_t chunk_rows, chunks; /* of sums over rows */
+    size_t chunk_rows, chunks; /* rows per chunk and number of chunks, for sums over rows */
 } gp_onednn_mix;
 
 typedef struct gp_onednn_step gp_onednn_step;
 typedef struct gp_onednn_run gp_onednn_run;
-/* Returns GP_OK, or what the batch is wrong in. */
+
+/* Execute a step. Returns GP_OK or an error in the batch. */
 typedef gp_status (*gp_onednn_loop)(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err);
 
+/* One step. */
 struct gp_onednn_step {
     gp_onednn_when when;
-    const char *what; /* of a profile */
+    const char *what; /* name in profiles */
     uint32_t layer;
-    dnnl_primitive_t primitive; /* borrowed from the segment; NULL: a loop */
+    dnnl_primitive_t primitive; /* owned by the segment; NULL: the step is a loop */
     gp_onednn_loop loop;
     uint32_t argument_count;
-    int roles
-        [ONEDNN_ARGUMENTS_MAX]; /* DNNL_ARG_...; of a plain loop, its slot: outputs from GP_OP_VALUES_MAX on */
+    /* DNNL_ARG_...; for a plain loop the operand index, with outputs from GP_OP_VALUES_MAX on */
+    int roles[ONEDNN_ARGUMENTS_MAX];
     uint32_t tensors[ONEDNN_ARGUMENTS_MAX];
-    bool in_place; /* the last tensor may lie on the first one's buffer if nobody reads that later */
-    dnnl_exec_arg_t arguments[ONEDNN_ARGUMENTS_MAX]; /* filled when buffers are placed, as is data */
+    /* the last tensor may replace the first in its buffer, unless a later step reads the first */
+    bool in_place;
+    dnnl_exec_arg_t arguments[ONEDNN_ARGUMENTS_MAX]; /* filled by gp_onednn_place(), as is `data` */
     void *data[ONEDNN_ARGUMENTS_MAX];
-    /* Of loops: */
-    size_t count;            /* elements of one sample, or of a parameter */
-    size_t channels, pixels; /* of dropout and samples: element channel * pixels + pixel lies at
-                              * pixel * channels + channel; channels = 1 where the order is dense */
+    /* For loops only: */
+    size_t count; /* elements per sample, or of a parameter */
+    /* For dropout and samples: element channel * pixels + pixel is stored at pixel * channels +
+     * channel. channels is 1 in dense order. */
+    size_t channels, pixels;
     double rate;
     gp_onednn_mix mix;
     gp_winograd winograd;
-    const gp_loop *plain; /* of loops.h, with the op and the order of its activations */
+    const gp_loop *plain; /* loop from loops.h, with its op and order of activations */
     const gp_op *op;
     bool packed;
-    bool narrow; /* its activations are bfloat16 */
+    bool narrow; /* activations are bfloat16 */
 };
 
-/* An argument by its slot; NULL: there is none. */
+/* Return the argument in a slot. NULL: the step has none. */
 static inline void *gp_onednn_data(const gp_onednn_step *step, gp_onednn_slot slot)
 {
     for (uint32_t i = 0; i < step->argument_count; i++)
@@ -122,27 +130,31 @@ static inline void *gp_onednn_data(const gp_onednn_step *step, gp_onednn_slot sl
     return NULL;
 }
 
-/* What a loop is given beside its step. */
+/* Context of a running loop. */
 struct gp_onednn_run {
     const gp_segment *segment;
     const gp_batch *batch;
 };
 
-/* Crossing values whose rows beyond batch->count may hold anything: made zero before they are read, so that
- * zero gradients meet finite activations. */
+/* A value from another segment. Rows beyond batch->count have undefined contents; they are set to
+ * zero before any step reads them, so that zero gradients are multiplied with finite
+ * activations. */
 typedef struct gp_onednn_entry {
     float *data;
-    size_t count; /* elements of one sample */
+    size_t count; /* elements per sample */
 } gp_onednn_entry;
 
+/* A range of the parameter blob. */
 typedef struct gp_onednn_range {
-    size_t offset, count; /* float32 elements of the blob */
+    size_t offset, count; /* float32 elements */
 } gp_onednn_range;
 
+/* Size of a growing array. */
 typedef struct gp_onednn_list {
     uint32_t count, capacity;
 } gp_onednn_list;
 
+/* A compiled segment. */
 struct gp_segment {
     const gp_graph *graph;
     gp_plan_memory memory;
@@ -160,69 +172,87 @@ struct gp_segment {
     gp_onednn_list primitive_list;
     gp_onednn_step *steps;
     gp_onednn_list step_list;
-    int64_t *step_ns; /* [step_list.count] spent in each; NULL: nobody asked */
+    int64_t *step_ns; /* [step_list.count]: time spent in each step; NULL: not measured */
     gp_onednn_entry *entries;
     gp_onednn_list entry_list;
-    gp_onednn_range *gradients; /* written here: zeroed for a rank without samples */
+    /* gradients written by this segment; zeroed on a rank without samples */
+    gp_onednn_range *gradients;
     gp_onednn_list gradient_list;
-    uint32_t forward_steps; /* steps[0 .. forward_steps) are of the forward pass */
-    uint32_t scratch;       /* buffer of all primitives' scratchpads; they run one after the other */
-    double *losses;         /* [micro_batch] nats of each sample, summed in sample order by one thread */
-    bool *hits;             /* [micro_batch] whether its largest logit is the label's */
+    uint32_t forward_steps; /* steps[0 .. forward_steps) belong to the forward pass */
+    /* buffer for the scratchpads of all primitives, which run one after the other */
+    uint32_t scratch;
+    double *losses; /* [micro_batch]: loss of each sample in nats; one thread adds them in order */
+    bool *hits;     /* [micro_batch]: true if the largest logit is that of the label */
     unsigned char *arena;
     size_t arena_bytes;
 };
 
-/* --- onednn_memory.c -------------------------------------------------------------------------------- */
+/* ---- onednn_memory.c ---- */
 
-/* Room for one more element: *array grows; returns false when memory is out. */
+/* Make room for one more element in *array. Return false if out of memory. */
 bool gp_onednn_grow(void **array, gp_onednn_list *list, size_t size);
 
+/* Add a buffer. */
 gp_status gp_onednn_buffer_add(gp_segment *segment, uint32_t *out, gp_onednn_life life, void *data,
                                size_t bytes, gp_error *err);
-/* A tensor on a buffer.  Takes md, also on failure. */
+
+/* Add a tensor in a buffer. Takes ownership of `md`, even on failure. */
 gp_status gp_onednn_tensor_add(gp_segment *segment, uint32_t *out, shim_md md, uint32_t buffer,
                                gp_error *err);
-/* The step is copied; its tensors' buffers live at least until it. */
+
+/* Append a copy of the step and extend the lifetimes of its buffers. */
 gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp_error *err);
-/* After the last step: lay out the arena, take it, make memory objects, fill steps' arguments. */
+
+/* Finish the segment after the last step: lay out and allocate the arena, create memory objects,
+ * bind arguments. */
 gp_status gp_onednn_place(gp_segment *segment, gp_error *err);
 
-/* Tensors that lie in the blob of parameters lie in that one. */
+/* Move all tensors in the parameter blob to another blob. */
 void gp_onednn_rebind(gp_segment *segment, const float *parameters);
 
-/* A failed call of oneDNN as an error of ours; GP_OK for dnnl_success. */
+/* Convert an oneDNN status to an error. GP_OK: dnnl_success. */
 gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err);
 
-/* --- onednn_ops.c ----------------------------------------------------------------------------------- */
+/* ---- onednn_ops.c ---- */
 
 /* Translate all ops of the request into steps. */
 gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *request, gp_error *err);
 
-/* --- onednn_loops.c --------------------------------------------------------------------------------- */
+/* ---- onednn_loops.c ---- */
 
-/* tensors: in declaration order below; `count` elements per sample, micro_batch samples. */
-gp_status gp_onednn_loop_samples(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* -> x packed */
-gp_status gp_onednn_loop_copy(const gp_onednn_step *, const gp_onednn_run *, gp_error *);    /* x -> y */
+/* Loops. The comments list the tensors in argument order; `count` elements per sample, micro_batch
+ * samples. */
+/* samples of the batch -> x in packed order */
+gp_status gp_onednn_loop_samples(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+/* x -> y */
+gp_status gp_onednn_loop_copy(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 gp_status gp_onednn_loop_dropout(const gp_onednn_step *, const gp_onednn_run *,
-                                 gp_error *); /* x -> y; also backward */
+                                 gp_error *); /* x -> y; also used for the backward pass */
 gp_status gp_onednn_loop_accumulate(const gp_onednn_step *, const gp_onednn_run *,
-                                    gp_error *); /* part -> gradient */
+                                    gp_error *); /* part -> added to gradient */
 gp_status gp_onednn_loop_bias(const gp_onednn_step *, const gp_onednn_run *,
-                              gp_error *); /* bias -> y, added */
+                              gp_error *); /* bias -> added to y */
 gp_status gp_onednn_loop_bias_gradient(const gp_onednn_step *, const gp_onednn_run *,
-                                       gp_error *);                                        /* dy -> dbias */
-gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *); /* step->plain */
-/* X [rows, count], SCALE [channels, count], OFFSET [channels] or none -> OUT [rows, channels], cut at 0 if
- * mix.bounded; arguments by slots */
+                                       gp_error *); /* dy -> dbias */
+/* executes step->plain */
+gp_status gp_onednn_loop_plain(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
+
+/* By slots: X [rows, count], SCALE [channels, count], optional OFFSET [channels] -> OUT [rows,
+ * channels], at least 0 if mix.bounded is set. */
 gp_status gp_onednn_loop_product(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
-/* by slots: X (weights), A (bias, or none), SCALE, OFFSET, RUNNING (mean), SQUARES (variance) -> OUT (weights), KEPT (bias) */
+
+/* By slots: X (weights), A (optional bias), SCALE, OFFSET, RUNNING (mean), SQUARES (variance) ->
+ * OUT (weights), KEPT (bias). */
 gp_status gp_onednn_loop_norm_fold(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
-/* logits -> dlogits (or no second tensor); sums and scores go to the plan's memory. */
+
+/* logits -> dlogits (optional second tensor). Adds sums and stores scores in the plan's memory. */
 gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 
-/* --- onednn_norm.c: arguments by slots, activations packed (a mix without norms: in either form).  Each thrice: plain
- * float32, float32 where gp_wide_usable(), bfloat16 --------------------------------------------------- */
+/* ---- onednn_norm.c ----
+ *
+ * Arguments by slots; activations in packed order (a mix without norms accepts either order). Each
+ * loop has three variants: float32, float32 for CPUs where gp_wide_usable() is true, and
+ * bfloat16. */
 
 #define GP_ONEDNN_NORM_LOOP(name)                                                                            \
     gp_status name(const gp_onednn_step *, const gp_onednn_run *, gp_error *);                               \
@@ -231,9 +261,11 @@ gp_status gp_onednn_loop_softmax_xent(const gp_onednn_step *, const gp_onednn_ru
 
 /* X, SCALE, RUNNING -> MOMENTS, FACTOR, SUMS, SQUARES */
 GP_ONEDNN_NORM_LOOP(gp_onednn_loop_moments);
-/* the mix -> OUT */
+
+/* mix -> OUT */
 GP_ONEDNN_NORM_LOOP(gp_onednn_loop_mix);
-/* the mix (dy), X, SCALE, MOMENTS -> OUT (or none), KEPT (or none), SUMS (dscale), SQUARES (doffset) */
+
+/* mix (dy), X, SCALE, MOMENTS -> optional OUT, optional KEPT, SUMS (dscale), SQUARES (doffset) */
 GP_ONEDNN_NORM_LOOP(gp_onednn_loop_norm_backward);
 
 #endif

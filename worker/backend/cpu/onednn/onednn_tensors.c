@@ -1,4 +1,4 @@
-/* onednn_tensors.c -- descriptors, tensors and steps of a translation, and the forms of values. */
+/* Descriptors, tensors and steps of a translation, and the forms of values. */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ bool gp_onednn_done(gp_onednn_translator *t, dnnl_status_t status, const char *w
     return going(t);
 }
 
-/* --- descriptors and tensors ------------------------------------------------------------------------ */
+/* ---- descriptors and tensors ---- */
 
 shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag)
 {
@@ -184,9 +184,9 @@ void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to,
     dnnl_primitive_attr_destroy(attr);
 }
 
-/* --- values ----------------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
-/* Without bfloat16 there is one width. */
+/* Map a wide form to the plain form in segments with a single width. */
 static gp_onednn_form form_of(const gp_onednn_translator *t, gp_onednn_form form)
 {
     return t->segment->narrow ? form : form & PACKED;
@@ -237,7 +237,7 @@ static void samples_emit(gp_onednn_translator *t, uint32_t value)
     gp_onednn_step_emit(t, &step);
 }
 
-/* A value that this segment has not made: the samples, or one that another segment left. */
+/* Create the first form of a value that another segment wrote, or of the samples. */
 static void value_enter(gp_onednn_translator *t, uint32_t value)
 {
     gp_segment *segment = t->segment;
@@ -255,7 +255,7 @@ static void value_enter(gp_onednn_translator *t, uint32_t value)
     }
 }
 
-/* A value's tensor as a reorder takes it: images as images, whatever their order. */
+/* Return a tensor suitable for a reorder: images keep rank 4 in any order. */
 static uint32_t form_view(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
     uint32_t tensor = t->forms[value][form];
@@ -273,7 +273,7 @@ static bool is_there(const gp_onednn_translator *t, uint32_t value)
 
 uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
-    /* Another order, another width, both. */
+    /* candidates to reorder from: another order, another width, both */
     static const unsigned others[] = { PACKED, WIDE_DENSE, WIDE_PACKED };
     uint32_t i = 0, from;
 
@@ -293,7 +293,6 @@ uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn
     return t->forms[value][form];
 }
 
-/* The tensor an op is to write; gp_onednn_value_written() follows the step. */
 uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
     if (going(t) && is_there(t, value))

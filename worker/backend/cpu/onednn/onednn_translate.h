@@ -1,9 +1,10 @@
-/* onednn_translate.h -- what the parts of a translation of ops to steps share: onednn_tensors.c (descriptors, tensors,
- * steps, values), onednn_parameters.c (weights and gradients), onednn_layers.c (convolution, fully connected),
- * onednn_pool.c, onednn_pending.c (normalisation and element by element), onednn_ops.c (the rest, and which op is whose).
+/* Translation of ops into steps. The parts are onednn_tensors.c (descriptors, tensors, steps,
+ * values), onednn_parameters.c (weights and gradients), onednn_layers.c (convolution, fully
+ * connected), onednn_pool.c, onednn_pending.c (normalisation and element-wise ops), and
+ * onednn_ops.c (all other ops, and the dispatch).
  *
- * The first failure sticks in the translator: functions do nothing after it, so the translation of an op reads as the
- * list of what it makes. */
+ * The translator stores the first error; all functions do nothing afterwards. The translation of an
+ * op is therefore a plain list of calls without error checks. */
 #ifndef GP_ONEDNN_TRANSLATE_H
 #define GP_ONEDNN_TRANSLATE_H
 
@@ -11,46 +12,55 @@
 
 #include <assert.h>
 
+/* A packed copy of a weight. */
 typedef struct gp_onednn_packed {
     uint32_t value, tensor;
 } gp_onednn_packed;
 
+/* maximum number of terms in a pending sum */
 enum { PENDING_TERMS = 2 };
 
-/* One of a sum: a value as it is, its normalisation (moments, factor, offset: tensors), or some of its channels. */
+/* Term of a pending sum: a value, its normalisation (moments, factor and offset are tensors), or
+ * some of its channels. */
 typedef struct gp_onednn_term {
     uint32_t value;
-    uint32_t moments, factor, offset; /* ONEDNN_NONE: as it is */
+    uint32_t moments, factor, offset; /* ONEDNN_NONE: not normalised */
     bool sliced;
-    size_t channel; /* the first one */
+    size_t channel; /* first channel */
 } gp_onednn_term;
 
-/* A value that is not there yet. */
+/* A value whose computation is deferred. */
 typedef struct gp_onednn_pending {
-    uint32_t count; /* of terms; 0: nothing waits */
+    uint32_t count; /* number of terms; 0: not deferred */
     gp_onednn_term term[PENDING_TERMS];
-    bool bounded;  /* cut to [low, high] */
-    uint32_t mask; /* GP_NO_VALUE, or what must lie between low and high; elsewhere the sum counts 0 */
+    bool bounded; /* clamp to [low, high] */
+    /* GP_NO_VALUE, or a value; the sum is 0 where that value is not between low and high */
+    uint32_t mask;
     float low, high;
 } gp_onednn_pending;
 
+/* State of a translation. */
 typedef struct gp_onednn_translator {
     gp_segment *segment;
     const gp_segment_request *request;
     gp_status status;
     gp_error *err;
-    const gp_op *op;            /* being translated */
-    uint32_t (*forms)[FORMS];   /* [value_count] tensors, ONEDNN_NONE where a form is not there (yet) */
-    uint32_t *roots;            /* [value_count] the value that one is another name of, or itself */
-    uint32_t *readers;          /* [value_count] ops that read a root or another name of it */
+    const gp_op *op; /* current op */
+    /* [value_count]: tensors by form; ONEDNN_NONE: does not exist (yet) */
+    uint32_t (*forms)[FORMS];
+    uint32_t *roots;            /* [value_count]: root of an alias, or the value itself */
+    uint32_t *readers;          /* [value_count]: ops that read a root value or its aliases */
     gp_onednn_pending *pending; /* [value_count] */
-    bool *folded;               /* [request->count] ops that an earlier op's primitive does as well */
-    gp_onednn_packed *packed;   /* forward and backward-data share a copy where they like the same layout */
+    bool *folded;               /* [request->count]: ops that the primitive of an earlier op includes */
+    /* packed weights; forward and backward data share a copy if they use the same layout */
+    gp_onednn_packed *packed;
     gp_onednn_list packed_list;
 } gp_onednn_translator;
 
+/* Operation that a primitive applies to its result: none, or add it to the destination. */
 typedef enum gp_onednn_post { POST_NONE, POST_SUM } gp_onednn_post;
 
+/* Return true if no error has occurred. */
 static inline bool going(const gp_onednn_translator *t)
 {
     return t->status == GP_OK;
@@ -66,29 +76,31 @@ static inline size_t count_of(const gp_onednn_translator *t, uint32_t value)
     return (size_t)gp_shape_count(shape_of(t, value));
 }
 
-/* The float32 form of the same order. */
+/* Return the float32 form in the same order. */
 static inline gp_onednn_form wide_of(gp_onednn_form form)
 {
     return form | WIDE_DENSE;
 }
 
+/* Return the data type of activations. */
 static inline dnnl_data_type_t type_of(const gp_onednn_translator *t, bool wide)
 {
     return wide || !t->segment->narrow ? dnnl_f32 : dnnl_bf16;
 }
 
-/* Whether a value is there in the order of `form`, in whatever width. */
+/* Return true if the value exists in the order of `form`, in either width. */
 static inline bool lies_in(const gp_onednn_translator *t, uint32_t value, gp_onednn_form form)
 {
     return t->forms[value][form & PACKED] != ONEDNN_NONE || t->forms[value][wide_of(form)] != ONEDNN_NONE;
 }
 
-/* Whether logical order and nhwc are the same bytes. */
+/* Return true if dense order and nhwc are the same bytes. */
 static inline bool one_order(const gp_shape *shape)
 {
     return shape->rank != 3 || shape->dim[0] == 1 || shape->dim[1] * shape->dim[2] == 1;
 }
 
+/* Append an argument to a step. */
 static inline void step_argument(gp_onednn_step *step, int role, uint32_t tensor)
 {
     assert(step->argument_count < ONEDNN_ARGUMENTS_MAX);
@@ -96,98 +108,125 @@ static inline void step_argument(gp_onednn_step *step, int role, uint32_t tensor
     step->tensors[step->argument_count++] = tensor;
 }
 
-/* --- onednn_tensors.c -------------------------------------------------------------------------------- */
+/* ---- onednn_tensors.c ---- */
 
+/* Fail with an error about an invalid value. */
 void gp_onednn_fail_invalid(gp_onednn_translator *t, const char *what, uint32_t value);
-/* Whether all went well so far, this call of oneDNN included. */
+
+/* Record the result of a oneDNN call; return true if no error has occurred so far. */
 bool gp_onednn_done(gp_onednn_translator *t, dnnl_status_t status, const char *what);
 
-shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims,
-                         dnnl_format_tag_t tag); /* float32 */
+/* Create a descriptor; `gp_onednn_md_new` creates a float32 one. */
+shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag);
 shim_md gp_onednn_md_typed(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
                            dnnl_format_tag_t tag);
 shim_md gp_onednn_md_copy(gp_onednn_translator *t, shim_cmd other);
-/* [micro_batch, C, H, W] of a rank-3 value. */
+
+/* Create a descriptor of a rank-3 value as [micro_batch, C, H, W]. */
 shim_md gp_onednn_md_image(gp_onednn_translator *t, uint32_t value, bool wide, dnnl_format_tag_t tag);
-/* [micro_batch, F] of any value. */
+
+/* Create a descriptor of any value as [micro_batch, F]. */
 shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide);
-/* Whether a primitive is there for its descriptor, and no mere reference code: where it is not, a wide one is tried.
- * Other failures stick. */
+
+/* Return true if a primitive exists and is not reference code. If it is missing and `wide` is
+ * false, the caller tries a wide one. Other failures are recorded. */
 bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
                               bool wide, const char *what);
 
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes);
-/* Takes md. */
+
+/* Create a tensor in a buffer. Takes ownership of `md`. */
 uint32_t gp_onednn_tensor_new(gp_onednn_translator *t, shim_md md, uint32_t buffer);
-/* A tensor of its own. */
+
+/* Create a tensor with its own buffer. */
 uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_life life);
 
-/* A step says whose it is by itself: what, if not said, and the layer are the op's. */
+/* Append a step. Fills in the layer and, if not set, the name from the current op. */
 void gp_onednn_step_emit(gp_onednn_translator *t, const gp_onednn_step *step);
 dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post post);
-/* Make the primitive of a descriptor the step's, and give it its part of the common scratchpad. */
+
+/* Create the primitive of a step and reserve its part of the common scratchpad. */
 void gp_onednn_step_primitive(gp_onednn_translator *t, gp_onednn_step *step, const_dnnl_primitive_desc_t pd,
                               const char *what);
 void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to, gp_onednn_when when,
                             bool add);
 
-/* Give a value a form that lies on that buffer; both forms where they are one. */
+/* Set the tensor of a form to a buffer; of both forms if they are the same. */
 void gp_onednn_form_attach(gp_onednn_translator *t, uint32_t value, gp_onednn_form form, uint32_t buffer);
+
+/* Return the tensor of a value in this form, after any necessary reorder. */
 uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn_form form);
-/* The tensor an op is to write; value_written() follows the step. */
+
+/* Return the tensor that an op writes. Call gp_onednn_value_written() after the step. */
 uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onednn_form form);
 void gp_onednn_value_written(gp_onednn_translator *t, uint32_t value);
-/* The form in which an element-wise op reads its inputs: one that all have, else nhwc. */
+
+/* Return the form in which an element-wise op reads its inputs: one that all inputs have, otherwise
+ * nhwc. */
 gp_onednn_form gp_onednn_common_form(gp_onednn_translator *t, uint32_t a, uint32_t b);
 
-/* A value that one layer keeps for its own backward pass, in the order its loop likes. */
+/* Return a tensor for a value that a layer keeps for its own backward pass, in the order that its
+ * loop prefers. */
 uint32_t gp_onednn_kept_tensor(gp_onednn_translator *t, uint32_t value);
 
-/* --- onednn_pending.c -------------------------------------------------------------------------------- */
+/* ---- onednn_pending.c ---- */
 
-/* Compute a value that waits. */
+/* Compute a deferred value. */
 void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value);
-/* y = x cut to [low, high];  dx = dy where low < y < high. */
+
+/* Translate y = clamp(x, low, high), or dx = dy where low < y < high. */
 void gp_onednn_translate_cut(gp_onednn_translator *t, const gp_op *op, double low, double high);
 void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t y, uint32_t dy, double low,
                               double high);
 void gp_onednn_translate_add(gp_onednn_translator *t, const gp_op *op);
-/* false: not a slice of channels, nothing done. */
+
+/* Translate a slice of channels. Return false and do nothing for other slices. */
 bool gp_onednn_translate_slice(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op *op);
 
-/* --- onednn_parameters.c ----------------------------------------------------------------------------- */
+/* ---- onednn_parameters.c ---- */
 
-/* The parameter's own memory in the blob. */
+/* Return a tensor for the parameter in the blob. */
 uint32_t gp_onednn_parameter_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd md);
-/* The parameter, or its gradient, as one row of numbers. */
+
+/* Return the parameter or its gradient as a vector. */
 uint32_t gp_onednn_flat_parameter(gp_onednn_translator *t, uint32_t value, bool gradient);
-/* The parameter in the layout `wanted`: the blob's own memory, or a private copy that the first call of each
- * step refreshes. */
+
+/* Return the parameter in the layout `wanted`: the memory in the blob, or a private copy that the
+ * first call of each training step refreshes. */
 uint32_t gp_onednn_weight_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd plain, shim_cmd wanted);
-/* Backward-weights primitives overwrite.  `step` is one without its outputs: here it becomes two, for the
- * first call of a step and for later ones, with what carries the result into the arena.  dbias may be
- * GP_NO_VALUE. */
+
+/* Emit a backward-weights step and store its result in the gradients.
+ *
+ * Backward-weights primitives overwrite their outputs. The step therefore becomes two steps, for
+ * the first call of a training step and for later calls, with a step that adds the result to the
+ * arena.
+ *   step   the step without its outputs
+ *   dbias  GP_NO_VALUE: none
+ *   plain  layout of the gradient in the blob
+ *   made   layout that the primitive produces
+ *   bias   layout of the bias gradient */
 void gp_onednn_gradient_emit(gp_onednn_translator *t, const gp_onednn_step *step, uint32_t dweight,
                              uint32_t dbias, shim_cmd plain, shim_cmd made, shim_cmd bias);
 
-/* What a layer's primitive does to its sums at once. */
+/* Operations that a layer's primitive applies to its result. */
 typedef struct gp_onednn_tail {
-    uint32_t y;        /* the value that comes out behind it all */
-    const gp_op *norm; /* batch norm by running statistics, which goes into the weights; or NULL */
-    uint32_t other;    /* what is added; GP_NO_VALUE */
-    bool bounded;      /* then cut to [low, high] */
+    uint32_t y;        /* final value after all operations */
+    const gp_op *norm; /* batch norm with running statistics, folded into the weights; NULL: none */
+    uint32_t other;    /* value to add; GP_NO_VALUE: none */
+    bool bounded;      /* finally clamp to [low, high] */
     float low, high;
 } gp_onednn_tail;
 
-/* --- onednn_layers.c, onednn_pool.c ------------------------------------------------------------------ */
+/* ---- onednn_layers.c, onednn_pool.c ---- */
 
-/* A window in oneDNN's terms. */
+/* Convert a window to oneDNN conventions. */
 shim_window gp_onednn_window_of(const gp_window *window);
 
-/* Weights and bias with a batch norm in them: weight' = weight * f, bias' = (bias - mean) * f + offset, f = scale /
- * sqrt(variance + epsilon), made by the first call of a step. */
+/* Emit a step that folds a batch norm into weights and bias, in the first call of each training
+ * step: weight' = weight * f, bias' = (bias - mean) * f + offset, f = scale / sqrt(variance +
+ * epsilon). */
 void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
                               gp_onednn_life life, uint32_t *weight, uint32_t *bias);
 
@@ -197,9 +236,10 @@ void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *
 void gp_onednn_translate_pool(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_pool_backward(gp_onednn_translator *t, const gp_op *op);
 
-/* --- onednn_winograd.c ------------------------------------------------------------------------------- */
+/* ---- onednn_winograd.c ---- */
 
-/* A layer's pass on kernels of ours; false: not one for them, nothing done. */
+/* Translate a layer to the Winograd kernels. Return false and do nothing if they do not suit the
+ * layer. */
 bool gp_onednn_winograd_forward(gp_onednn_translator *t, const gp_op *op, const gp_onednn_tail *tail);
 bool gp_onednn_winograd_backward_data(gp_onednn_translator *t, const gp_op *op);
 bool gp_onednn_winograd_backward_weights(gp_onednn_translator *t, const gp_op *op);

@@ -6,7 +6,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* 16 numbers at any address. */
+/* 16 floats at any address. */
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 
 enum { WIDE = 16, ROWS = 4, COLUMNS = 6, PANEL_NUMBERS = 131072, DEPTH_MIN = 256, DEPTH_MAX = 4096 };
@@ -27,7 +27,7 @@ INLINE float wide_sum(wide v)
     return sum;
 }
 
-/* A tile of y: rows x columns dot products over [0, depth), added to what is there. */
+/* Compute a tile of y: rows x columns dot products over [0, depth), added to y. */
 INLINE void product_tile(const float *x, const float *w, size_t k, size_t depth, float *y, size_t stride,
                          const int rows, const int columns)
 {
@@ -77,7 +77,7 @@ INLINE void product_columns(const float *x, size_t rows, const float *w, size_t 
 void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size_t first, size_t end,
                      const float *bias, bool relu, float *y, size_t stride)
 {
-    size_t panel = PANEL_NUMBERS / rows / WIDE * WIDE; /* of x, to stay in the second-level cache */
+    size_t panel = PANEL_NUMBERS / rows / WIDE * WIDE; /* panel of x that fits into the L2 cache */
 
     panel = panel < DEPTH_MIN ? DEPTH_MIN : panel > DEPTH_MAX ? DEPTH_MAX : panel;
     for (size_t m = 0; m < rows; m++)
@@ -96,7 +96,7 @@ void gp_wide_product(const float *x, size_t rows, size_t k, const float *w, size
             y[m * stride + n] = y[m * stride + n] > 0.0f ? y[m * stride + n] : 0.0f;
 }
 
-/* The upper and the lower halves of 16 products. */
+/* Compute the high and low halves of 16 products. */
 INLINE void multiply(__m512i x, uint32_t by, __m512i *high, __m512i *low)
 {
     const __mmask16 odd = 0xaaaa;
@@ -107,7 +107,7 @@ INLINE void multiply(__m512i x, uint32_t by, __m512i *high, __m512i *low)
     *high = _mm512_mask_blend_epi32(odd, _mm512_srli_epi64(even, 32), others);
 }
 
-/* Philox4x32-10 of 16 counters (Salmon et al., SC 2011). */
+/* Run Philox4x32-10 on 16 counters (Salmon et al., SC 2011). */
 void gp_wide_kept(uint8_t kept[GP_WIDE_KEPT], uint64_t seed, uint32_t stream, uint32_t when,
                   uint32_t position, uint32_t first, uint32_t least)
 {

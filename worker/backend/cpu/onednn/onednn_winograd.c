@@ -1,12 +1,13 @@
-/* onednn_winograd.c -- 3x3 convolutions of stride 1 as steps of a segment that run on kernels of ours (winograd.h). */
+/* Translates 3x3 convolutions with stride 1 into steps that use the Winograd kernels
+ * (winograd.h). */
 #include "worker/backend/cpu/onednn/onednn_translate.h"
 #include "worker/backend/cpu/onednn/onednn_wide.h"
 
-/* Tiles of 4x4 outputs, of an image and, where nothing hides it, of a call, below which transforming the weights costs
- * more than it saves. */
+/* Minimum number of 4x4 output tiles, per image and per call (unless other work hides the cost).
+ * With fewer tiles, transforming the weights takes longer than the saved products. */
 enum { TILES_MIN = 4, CALL_TILES_MIN = 64, EDGE = 4 };
 
-/* --- loops ------------------------------------------------------------------------------------------ */
+/* ---- loops ---- */
 
 static gp_status loop_winograd(const gp_onednn_step *step, const gp_onednn_run *run, gp_error *err)
 {
@@ -41,11 +42,12 @@ static gp_status loop_winograd_gradient(const gp_onednn_step *step, const gp_one
     return GP_OK;
 }
 
-/* --- steps ------------------------------------------------------------------------------------------ */
+/* ---- steps ---- */
 
-/* Where activations are bfloat16, what competes multiplies twice as fast, or on tiles of a matrix unit.  A direct sum takes 9
- * such products a pair of channels and pixel, these kernels 36 of float32 a tile of 16 pixels, and for each channel what 100
- * products take: measured on a Zen 5, SqueezeNet's and ResNet's layers. */
+/* Return true if Winograd in float32 beats direct convolution in bfloat16. The latter multiplies
+ * twice as fast, or in tiles of a matrix unit, and takes 9 products per pixel and pair of channels.
+ * Winograd takes 36 float32 products per tile of 16 pixels, plus the cost of about 100 products per
+ * channel. Measured on Zen 5 with layers of SqueezeNet and ResNet. */
 static bool beats_bf16(const gp_winograd *w, size_t tiles)
 {
     const double waste = (double)(tiles * EDGE * EDGE) / (double)(w->out_height * w->out_width);
@@ -56,8 +58,8 @@ static bool beats_bf16(const gp_winograd *w, size_t tiles)
                100.0 * (double)(w->inputs + w->outputs);
 }
 
-/* Whether it pays.  In training that must not depend on how many samples a call has: a step is the same on any number
- * of workers. */
+/* Return true if Winograd is faster. In training, the decision must not depend on the samples per
+ * call, because a step must give the same result with any number of workers. */
 static bool is_worth_it(const gp_onednn_translator *t, const gp_winograd *w)
 {
     size_t tiles = (w->out_height + EDGE - 1) / EDGE * ((w->out_width + EDGE - 1) / EDGE);
@@ -67,7 +69,7 @@ static bool is_worth_it(const gp_onednn_translator *t, const gp_winograd *w)
            (!w->narrow || beats_bf16(w, tiles));
 }
 
-/* The convolution of x with weights to y; false: not one for these kernels. */
+/* Describe the convolution of x to y. Return false if the kernels do not support it. */
 static bool winograd_of(const gp_onednn_translator *t, const gp_op *op, uint32_t x, uint32_t y,
                         gp_winograd *out)
 {
@@ -94,7 +96,7 @@ static bool winograd_of(const gp_onednn_translator *t, const gp_op *op, uint32_t
     return is_worth_it(t, out);
 }
 
-/* Room that all such steps and primitives share, as they run one after another. */
+/* Add the scratch memory that all such steps and primitives share; they run one after the other. */
 static void room_argue(gp_onednn_translator *t, gp_onednn_step *step, size_t count)
 {
     dnnl_dims_t dims = { (dnnl_dim_t)count };

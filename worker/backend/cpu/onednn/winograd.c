@@ -19,7 +19,8 @@ gp_winograd gp_winograd_turned(const gp_winograd *w)
                           .narrow = w->narrow };
 }
 
-/* Tiles that are transformed, multiplied and transformed back while they are in the cache. */
+/* Return the number of tiles per block. A block is transformed, multiplied and transformed back
+ * while it is in the cache. */
 static size_t forward_block(const gp_winograd *w)
 {
     size_t tiles = FORWARD_NUMBERS / POINTS / (w->inputs + w->outputs) / ROWS * ROWS;
@@ -29,8 +30,8 @@ static size_t forward_block(const gp_winograd *w)
                                        : tiles;
 }
 
-/* Whether a convolution has more weights than pixels: then all of its inputs are transformed first, and the weights
- * panel by panel while they are in the cache. */
+/* Return true for a convolution with more weights than pixels. It transforms all inputs first, and
+ * then the weights panel by panel while each panel is in the cache. */
 static bool weighty(const gp_winograd *w, uint32_t threads)
 {
     return w->outputs > tiles_of(w) && w->outputs / (PANEL * LANES) >= threads;
@@ -41,7 +42,7 @@ static size_t common_room(const gp_winograd *w, uint32_t threads)
     return weighty(w, threads) ? POINTS * points_stride(tiles_of(w), w->inputs) : POINTS * weights_stride(w);
 }
 
-/* Of one thread. */
+/* Return the scratch memory of one thread in floats. */
 static size_t own_room(const gp_winograd *w, uint32_t threads)
 {
     size_t tiles = forward_block(w), rest = POINTS * points_stride(tiles, w->outputs);
@@ -58,14 +59,16 @@ size_t gp_winograd_forward_room(const gp_winograd *w, uint32_t threads)
     return common_room(w, threads) + threads * own_room(w, threads);
 }
 
-/* The nine taps of 16 outputs from `k` and 16 inputs from `c`, outputs side by side. */
+/* Load the nine taps for 16 outputs from `k` and 16 inputs from `c`, with outputs in vector
+ * lanes. */
 static void taps_take(const gp_winograd *w, const float *weight, size_t c, size_t k, wide taps[LANES][9])
 {
     wide v[LANES];
 
     if (w->turned) {
         for (size_t i = 0; i < LANES; i++) {
-            float some[9 * LANES + LANES]; /* read a little beyond */
+            /* with padding, because vector loads read beyond the taps */
+            float some[9 * LANES + LANES];
 
             memcpy(some, weight + ((c + i) * w->outputs + k) * 9, 9 * LANES * sizeof(float));
             memset(some + 9 * LANES, 0, LANES * sizeof(float));
@@ -86,7 +89,8 @@ static void taps_take(const gp_winograd *w, const float *weight, size_t c, size_
     }
 }
 
-/* u = G w Gt of 16 outputs.  to: where weights_at() of those is. */
+/* Compute u = G w Gt for 16 outputs.
+ *   to  address of these outputs, as given by weights_at() */
 static void weights_transform(const gp_winograd *w, const float *weight, size_t k, float *to, size_t step,
                               size_t stride)
 {
@@ -110,7 +114,7 @@ static void weights_transform(const gp_winograd *w, const float *weight, size_t 
     }
 }
 
-/* 16 channels of a tile's outputs from its sums. */
+/* Compute 16 channels of a tile's outputs from its sums. */
 LOOP_INLINE void tile_outputs(const gp_winograd *w, const float *m, size_t stride, place at, size_t k,
                               const gp_winograd_tail *tail, void *y, const bool narrow)
 {
@@ -156,7 +160,7 @@ LOOP_INLINE void tile_outputs(const gp_winograd *w, const float *m, size_t strid
     }
 }
 
-/* The outputs [k, end) of tiles, from sums whose rows are `row` long. */
+/* Compute outputs [k, end) of a range of tiles. `row` is the row length of the sums. */
 static void outputs_transform(const gp_winograd *w, const float *m, size_t stride, size_t row, range tiles,
                               size_t k, size_t end, const gp_winograd_tail *tail, void *y)
 {
@@ -168,7 +172,7 @@ static void outputs_transform(const gp_winograd *w, const float *m, size_t strid
                 tile_outputs(w, m + (at - k), stride, place_of(w, t), at, tail, y, false);
 }
 
-/* Transform the weights, or, of a weighty convolution, the inputs. */
+/* Transform the weights; for a convolution with more weights than pixels, transform the inputs. */
 static void begin_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_winograd_call *call = context;
@@ -191,7 +195,7 @@ static void begin_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* Panels of outputs, of all tiles. */
+/* Compute some panels of outputs for all tiles. */
 static void panels_share(const gp_winograd *w, const float *weight, const gp_winograd_tail *tail, void *y,
                          const float *v, float *u, range panels)
 {
@@ -213,7 +217,7 @@ static void panels_share(const gp_winograd *w, const float *weight, const gp_win
     }
 }
 
-/* Tiles, of all outputs. */
+/* Compute all outputs for some tiles. */
 static void tiles_share(const gp_winograd *w, const void *x, const gp_winograd_tail *tail, void *y,
                         const float *u, float *v, float *border, range tiles)
 {

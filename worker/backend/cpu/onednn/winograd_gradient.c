@@ -1,17 +1,18 @@
-/* winograd_gradient.c -- the gradients of weights and bias, block of tiles by block. */
+/* Winograd gradients of weights and bias, one block of tiles after the other. */
 #include "worker/backend/cpu/onednn/winograd_inside.h"
 
 #include "worker/backend/cpu/base/threads.h"
 
 enum {
     GRADIENT_TILES = 128,
-    SUMS_INPUTS = 48, /* that are summed at a time: their numbers of one tile share cache lines */
-    BIAS_PIXELS = 64, /* summed in float32 before their sum goes into a float64 */
+    /* inputs summed together, because their values for one tile share cache lines */
+    SUMS_INPUTS = 48,
+    BIAS_PIXELS = 64, /* pixels summed in float32 before the sum is added to a float64 */
 };
 
 typedef double doubles __attribute__((vector_size(128)));
 
-/* A call, and the block of tiles that its threads work on. */
+/* A call and the current block of tiles. */
 typedef struct gradient_stage {
     const gp_winograd_call *call;
     size_t block;
@@ -41,7 +42,8 @@ static size_t gradient_blocks(const gp_winograd *w)
     return (tiles_of(w) + block - 1) / block;
 }
 
-/* Sums that are finished as soon as they are made, where one block is all: some inputs of a panel. */
+/* Return the scratch memory for sums of some inputs and a panel, which are finished at once if
+ * there is only one block. */
 static size_t sums_own_room(void)
 {
     return POINTS * points_stride(SUMS_INPUTS, PANEL * LANES);
@@ -58,7 +60,7 @@ size_t gp_winograd_gradient_room(const gp_winograd *w, uint32_t threads)
            threads * border_room(w);
 }
 
-/* The 16 channels from `k` of a tile's gradient, spread to 6x6. */
+/* Transform 16 channels from `k` of a tile's gradient to 6x6. */
 LOOP_INLINE void tile_gradients(patch from, size_t channels, size_t k, float *to, size_t stride,
                                 const bool narrow)
 {
@@ -87,7 +89,7 @@ LOOP_INLINE void tile_gradients(patch from, size_t channels, size_t k, float *to
     }
 }
 
-/* Into panels of outputs, in each the tiles: the `t`-th of `count`. */
+/* Transform a tile's gradients into panels of outputs, as tile `t` of `count`. */
 LOOP_INLINE void gradients_of(const gp_winograd *w, const void *dy, place at, float *to, size_t stride,
                               size_t t, size_t count, float *room, const bool narrow)
 {
@@ -125,7 +127,7 @@ static void transform_share(void *context, uint32_t thread, uint32_t threads)
                          points_stride(gradient_block(w), w->outputs), t, count, border, false);
 }
 
-/* Sums over the tiles of a block at one point, of some inputs (those that lie together) and a panel of outputs. */
+/* Sum over the tiles of a block at one point, for contiguous inputs and one panel of outputs. */
 static void sums_make(const gp_winograd *w, const float *room, size_t count, size_t point, size_t c, size_t k,
                       bool add, float *to)
 {
@@ -153,7 +155,7 @@ static void products_share(void *context, uint32_t thread, uint32_t threads)
                           sums + point * weights_stride(w) + weights_at(w, c, k));
 }
 
-/* The nine taps of 16 outputs from `k` and 16 inputs from `c` to their places. */
+/* Store the nine taps for 16 outputs from `k` and 16 inputs from `c`. */
 static void taps_give(const gp_winograd *w, const wide taps[LANES][9], size_t c, size_t k, float *dweight,
                       bool add)
 {
@@ -173,7 +175,8 @@ static void taps_give(const gp_winograd *w, const wide taps[LANES][9], size_t c,
     }
 }
 
-/* dw = Gt sums G of 16 outputs.  from: where the sums of the first input are. */
+/* Compute dw = Gt sums G for 16 outputs.
+ *   from  sums of the first input */
 static void sums_finish(const gp_winograd *w, const float *from, size_t step, size_t stride, range inputs,
                         size_t k, float *dweight, bool add)
 {
@@ -203,7 +206,7 @@ static void sums_finish(const gp_winograd *w, const float *from, size_t step, si
     }
 }
 
-/* Transform the sums of the weights' gradient back. */
+/* Transform the summed weight gradients back. */
 static void finish_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_winograd_call *call = context;

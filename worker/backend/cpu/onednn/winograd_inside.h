@@ -1,5 +1,5 @@
-/* winograd_inside.h -- what the two halves of winograd.h share: transforms of tiles, products, where things lie.  Private
- * to winograd*.c. */
+/* Helpers of winograd.c and winograd_gradient.c: tile transforms, products and memory layout.
+ * Private to winograd*.c. */
 #ifndef GP_WINOGRAD_INSIDE_H
 #define GP_WINOGRAD_INSIDE_H
 
@@ -11,18 +11,18 @@
 enum {
     LANES = GP_WINOGRAD_LANES,
     POINTS = 36,
-    EDGE = 6,  /* of a tile of inputs */
-    TILE = 4,  /* of outputs */
-    ROWS = 6,  /* of a product's tile in registers */
-    PANEL = 4, /* vectors of one */
+    EDGE = 6,  /* edge length of an input tile */
+    TILE = 4,  /* edge length of an output tile */
+    ROWS = 6,  /* rows of a product tile in registers */
+    PANEL = 4, /* vectors per row of a product tile */
 };
 
-/* 16 numbers at any address, and as their bits. */
+/* 16 floats at any address, as 32-bit words, and 16 bfloat16 values. */
 typedef float wide __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(64)));
 typedef uint16_t halves __attribute__((vector_size(32), aligned(2), may_alias));
 
-/* --- where things lie ------------------------------------------------------------------------------- */
+/* ---- memory layout ---- */
 
 static inline size_t least(size_t a, size_t b)
 {
@@ -44,8 +44,8 @@ static inline size_t tiles_of(const gp_winograd *w)
     return w->images * tiles_down(w) * tiles_across(w);
 }
 
-/* Numbers from one of the 36 matrices to the next: an odd number of cache lines, or all would fall into the same
- * sets. */
+/* Return the distance between the 36 matrices in floats: an odd number of cache lines, so that they
+ * do not map to the same cache sets. */
 static inline size_t points_stride(size_t tiles, size_t channels)
 {
     return (tiles * channels / LANES | 1) * LANES;
@@ -56,7 +56,7 @@ static inline size_t weights_stride(const gp_winograd *w)
     return points_stride(w->inputs, w->outputs);
 }
 
-/* Of a tile at the border of an image, with zeros around. */
+/* Return the size of a zero-padded tile at an image border, in floats. */
 static inline size_t border_room(const gp_winograd *w)
 {
     return EDGE * EDGE * (w->inputs > w->outputs ? w->inputs : w->outputs);
@@ -76,8 +76,8 @@ static inline range share(size_t count, uint32_t thread, uint32_t threads)
     return (range){ count * thread / threads, count * (thread + 1) / threads };
 }
 
-/* Where 16 outputs of an input channel lie among the transformed weights of one point: panels of outputs, in each
- * the inputs. */
+/* Return the offset of 16 outputs for an input channel among the transformed weights of one point.
+ * The layout is panels of outputs, each with all inputs. */
 static inline size_t weights_at(const gp_winograd *w, size_t c, size_t k)
 {
     size_t panel = k / (PANEL * LANES) * (PANEL * LANES);
@@ -85,7 +85,7 @@ static inline size_t weights_at(const gp_winograd *w, size_t c, size_t k)
     return panel * w->inputs + c * panel_width(panel, w->outputs) + (k - panel);
 }
 
-/* --- vectors ---------------------------------------------------------------------------------------- */
+/* ---- vectors ---- */
 
 LOOP_INLINE wide splat(float value)
 {
@@ -107,7 +107,7 @@ LOOP_INLINE wide choose(words which, wide yes, wide no)
     return (wide)((which & (words)yes) | (~which & (words)no));
 }
 
-/* To bfloat16 by rounding to the nearest, the even one of two equally near. */
+/* Store a vector, as bfloat16 if `narrow`: rounded to nearest, ties to even. */
 LOOP_INLINE void store(void *data, size_t at, wide value, const bool narrow)
 {
     words bits = (words)value;
@@ -121,7 +121,7 @@ LOOP_INLINE void store(void *data, size_t at, wide value, const bool narrow)
 
 typedef int32_t places __attribute__((vector_size(64)));
 
-/* Two rows of a transposition: what is `apart` lanes off the diagonal changes sides. */
+/* Exchange blocks of two rows in a transposition: lanes that are `apart` lanes off the diagonal. */
 LOOP_INLINE void exchange(wide *a, wide *b, const int apart)
 {
     places first, second;
@@ -136,7 +136,7 @@ LOOP_INLINE void exchange(wide *a, wide *b, const int apart)
     *b = __builtin_shuffle(x, y, second);
 }
 
-/* v[i][j] becomes v[j][i]. */
+/* Transpose a 16x16 matrix. */
 LOOP_INLINE void transpose(wide v[LANES])
 {
 #pragma GCC unroll 4
@@ -147,11 +147,12 @@ LOOP_INLINE void transpose(wide v[LANES])
                 exchange(&v[i], &v[i + apart], apart);
 }
 
-/* --- transforms of a row: of Bt, At, A, G and Gt ----------------------------------------------------- */
+/* ---- transforms of a row by Bt, At, A, G and Gt ---- */
 
 static const float P = 0.625f, Q = 1.5f, PP = 0.390625f, QQ = 2.25f, PPQQ = 0.87890625f,
                    PP_AND_QQ = 2.640625f;
-/* 1 / the product of a point's distances from the others. */
+
+/* 1 / product of a point's distances from the other points */
 static const float AT_0 = (float)(1 / 0.87890625), AT_P = (float)(1 / (2 * 0.390625 * (0.390625 - 2.25))),
                    AT_Q = (float)(1 / (2 * 2.25 * (2.25 - 0.390625)));
 
@@ -214,9 +215,9 @@ LOOP_INLINE void row_g_back(const wide s[EDGE], wide to[3])
     to[2] = PP * sum + QQ * sum_q + s[5];
 }
 
-/* --- tiles ------------------------------------------------------------------------------------------ */
+/* ---- tiles ---- */
 
-/* A tile: of which image, and its first output. */
+/* Position of a tile: image and first output. */
 typedef struct place {
     size_t image, row, column;
 } place;
@@ -228,14 +229,14 @@ static inline place place_of(const gp_winograd *w, size_t tile)
     return (place){ tile / each, tile % each / across * TILE, tile % across * TILE };
 }
 
-/* An image's part under a tile: pixels from `data + at` on, `row` numbers from one row to the next. */
+/* Input pixels of a tile: they start at data + at, with `row` elements between rows. */
 typedef struct patch {
     const void *data;
     size_t at, row;
 } patch;
 
-/* The part of `edge` x `edge` pixels from row, column on (which may lie before the first, and wrap).  At the border it
- * is a copy with zeros in `room`. */
+/* Return the patch of `edge` x `edge` pixels from (row, column), which may be negative and wrap
+ * around. At the image border, the patch is a zero-padded copy in `room`. */
 LOOP_INLINE patch patch_of(const void *image, size_t height, size_t width, size_t channels, size_t row,
                            size_t column, const size_t edge, float *room, const bool narrow)
 {
@@ -260,7 +261,7 @@ LOOP_INLINE const void *image_at(const void *images, size_t numbers, const bool 
     return (const char *)images + numbers * (narrow ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* The 16 channels from `c` of a tile's inputs, transformed. */
+/* Transform 16 channels from `c` of a tile's inputs. */
 LOOP_INLINE void tile_inputs(patch from, size_t channels, size_t c, float *to, size_t stride,
                              const bool narrow)
 {
@@ -289,10 +290,10 @@ LOOP_INLINE void tile_inputs(patch from, size_t channels, size_t c, float *to, s
     }
 }
 
-/* Where the transformed inputs of tiles go: `panel` channels of all `count` tiles, the next ... */
+/* Layout of transformed inputs: panels of channels, each with all `count` tiles. */
 typedef struct inputs_layout {
     float *to;
-    size_t stride, panel, count; /* count may be 0 where one panel is all */
+    size_t stride, panel, count; /* count may be 0 if there is only one panel */
 } inputs_layout;
 
 LOOP_INLINE void inputs_of(const gp_winograd *w, const void *x, place at, const inputs_layout *l, size_t t,
@@ -310,7 +311,7 @@ LOOP_INLINE void inputs_of(const gp_winograd *w, const void *x, place at, const 
     }
 }
 
-/* Transform the inputs of tiles, the first of which is the `t`-th in its place. */
+/* Transform the inputs of some tiles. `t` is the index of the first tile in the destination. */
 static inline void inputs_transform(const gp_winograd *w, const void *x, range tiles, size_t t,
                                     inputs_layout layout, float *border)
 {
@@ -321,9 +322,10 @@ static inline void inputs_transform(const gp_winograd *w, const void *x, range t
             inputs_of(w, x, place_of(w, tile), &layout, t, border, false);
 }
 
-/* --- products --------------------------------------------------------------------------------------- */
+/* ---- products ---- */
 
-/* to[r][.] = (add: +) sum over d of a[r * a_row + d * a_step] * b[d][.], `columns` vectors wide. */
+/* Compute to[r][.] = sum over d of a[r * a_row + d * a_step] * b[d][.], `columns` vectors wide.
+ * `add`: add to `to`. */
 LOOP_INLINE void product_tile(const float *a, size_t a_row, size_t a_step, const float *b, size_t depth,
                               float *to, size_t to_row, bool add, const int rows, const int columns)
 {
@@ -356,7 +358,7 @@ LOOP_INLINE void product_tile(const float *a, size_t a_row, size_t a_step, const
             *(wide *)(to + (size_t)r * to_row + (size_t)n * LANES) = acc[r][n];
 }
 
-/* All rows of one panel. */
+/* Compute all rows of one panel. */
 LOOP_INLINE void product_panel(const float *a, size_t a_row, size_t a_step, const float *b, size_t depth,
                                float *to, size_t to_row, size_t rows, bool add, const int columns)
 {
