@@ -1,18 +1,23 @@
-/* bodies.h -- one work item of each kernel, as C that nvcc compiles for the device and a C compiler for the host.
+/* Kernel bodies: the code of one work item, which nvcc compiles for the device and a C compiler for
+ * the host.
  *
- * There is no shared memory and no atomic here: an item computes what it writes from what was written before, and a sum
- * over many numbers is parts in a fixed order and then their sum.  So the same source run in a loop on the host
- * (tests/fake/device.c) gives what a device gives, to rounding, and index arithmetic is proven without one; and equal
- * calls give equal bits.
+ * Bodies use neither shared memory nor atomics. An item reads only data that earlier kernels wrote.
+ * A large sum is computed as partial sums in a fixed order, which a second kernel adds. The same
+ * source in a loop on the host (tests/fake/device.c) therefore gives the results of a device, up to
+ * rounding, so tests without a device check all index arithmetic. Equal calls give bitwise
+ * identical results.
  *
- *   bodies.h       reading and writing activations, element-wise ops, packing of weights
+ *   bodies.h       access to activations, element-wise ops, packing of weights
  *   bodies_conv.h  convolution, fully connected layers, pooling
  *   bodies_norm.h  batch, group and local response norm
  *   bodies_wide.h  some of these for eight channels at once
  *   bodies_move.h  boxes, resizing, softmax
  *   bodies_loss.h  losses
- *   bodies_step.h  the end of a step: the latch, the optimiser over the blob
- *   bodies_feed.h  where samples come from */
+ *   bodies_step.h  end of a step: latch, optimizer
+ *   bodies_feed.h  sources of samples
+ *
+ * The comment of a body lists its inputs and outputs as fields of gp_kernel_args, and the meaning
+ * of its items. */
 #ifndef GP_CUDA_BODIES_H
 #define GP_CUDA_BODIES_H
 
@@ -41,7 +46,7 @@ BODY float bf16_wide(uint16_t bits)
     return value;
 }
 
-/* To the nearest, ties to even; a NaN stays one. */
+/* Round to nearest, ties to even; NaN stays NaN. */
 BODY uint16_t bf16_narrow(float value)
 {
     uint32_t word;
@@ -52,7 +57,8 @@ BODY uint16_t bf16_narrow(float value)
     return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
-/* fp16: 5 bits of exponent, 11 significant ones; a device has instructions for it. */
+/* Convert fp16 (5 exponent bits, 11 significant bits) to float32. Devices have an instruction for
+ * it. */
 BODY float f16_wide(uint16_t bits)
 {
 #ifdef __CUDA_ARCH__
@@ -60,7 +66,7 @@ BODY float f16_wide(uint16_t bits)
 #else
     uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 0x3ffu;
     uint32_t word = sign | (exponent + 112) << 23 | fraction << 13;
-    float value = (float)fraction * (1.0f / 16777216.0f); /* without exponent: units of 2^-24 */
+    float value = (float)fraction * (1.0f / 16777216.0f); /* subnormal: units of 2^-24 */
 
     if (exponent == 0)
         return sign != 0 ? -value : value;
@@ -71,7 +77,7 @@ BODY float f16_wide(uint16_t bits)
 #endif
 }
 
-/* To the nearest, ties to even; from 65520 on infinite. */
+/* Round to nearest, ties to even. Values from 65520 on become infinite. */
 BODY uint16_t f16_narrow(float value)
 {
 #ifdef __CUDA_ARCH__
@@ -87,8 +93,7 @@ BODY uint16_t f16_narrow(float value)
         return (uint16_t)(sign | 0x7e00u);
     if (word >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (word <
-        0x38800000u) { /* below 2^-14: units of 2^-24, rounded by adding what leaves no bits below them */
+    if (word < 0x38800000u) { /* below 2^-14: units of 2^-24; the addition rounds the lower bits away */
         memcpy(&units, &word, sizeof(units));
         units = units * 16777216.0f + 8388608.0f;
         memcpy(&word, &units, sizeof(word));
@@ -123,7 +128,8 @@ BODY void image_put(const gp_kernel_image *image, size_t at, float value)
         ((float *)image->data)[at] = value;
 }
 
-/* What follows a sum, where lower*.c says so: x[7] is added, and negative numbers are cut; a NaN stays. */
+/* Apply the operations after a sum, as selected by lower*.c: add x[7], then replace negative
+ * numbers by 0. NaN stays NaN. */
 BODY float followed(const gp_kernel_args *a, size_t i, float value)
 {
     if (a->x[7].data != NULL)
@@ -131,13 +137,13 @@ BODY float followed(const gp_kernel_args *a, size_t i, float value)
     return a->relu && value <= 0.0f ? 0.0f : value;
 }
 
-/* On the way back: x[7] is the output of a ReLU. */
+/* Mask a gradient: x[7] is the output of a relu. */
 BODY float masked(const gp_kernel_args *a, size_t i, float value)
 {
     return a->x[7].data != NULL && !(image_get(&a->x[7], i) > 0.0f) ? 0.0f : value;
 }
 
-/* Sample, channel and pixel of the element at `i` in memory order. */
+/* Sample, channel and pixel of an element. */
 typedef struct place {
     uint32_t n, c, p;
 } place;
@@ -163,7 +169,7 @@ BODY size_t image_at(const gp_kernel_image *image, uint32_t n, uint32_t c, uint3
     return (size_t)n * image->sample + (size_t)c * image->channel_stride + (size_t)p * image->pixel_stride;
 }
 
-/* Where element e of a sample lies, counted in CHW order. */
+/* Return the index of element e of a sample, counted in CHW order. */
 BODY size_t image_chw(const gp_kernel_image *image, uint32_t n, uint32_t e)
 {
     return image_at(image, n, e / image->pixels, e % image->pixels);
@@ -171,9 +177,12 @@ BODY size_t image_chw(const gp_kernel_image *image, uint32_t n, uint32_t e)
 
 /* ---- input ---- */
 
-/* bytes: samples, [count][C][H][W], kind 1: uint8, 0: float32.  y[0] = value * scale + offset, n[0] scales; of its channels
- * n[1] are in the samples, and the rest are zeros.
- * count: bytes from one slot of the input to the next; index: which samples of all that are there, NULL: the first. */
+/* Normalise samples: y[0] = value * scale + offset.
+ *   bytes   samples, [count][C][H][W]; kind 1: uint8, kind 0: float32
+ *   n[0]    number of scales
+ *   n[1]    channels in the samples; the other channels of y[0] are zero
+ *   count   bytes between input slots
+ *   index   which resident samples to read; NULL: the first ones */
 BODY void body_normalize(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -191,7 +200,7 @@ BODY void body_normalize(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, value);
 }
 
-/* f[0] = 0, or d[0] where there is one. */
+/* Set f[0] to 0, or d[0] if it is not NULL. */
 BODY void body_clear(const gp_kernel_args *a, uint32_t i)
 {
     if (a->d[0] != NULL)
@@ -200,7 +209,7 @@ BODY void body_clear(const gp_kernel_args *a, uint32_t i)
         a->f[0][i] = 0.0f;
 }
 
-/* ---- element by element ---- */
+/* ---- element-wise ops ---- */
 
 BODY void body_relu(const gp_kernel_args *a, uint32_t i)
 {
@@ -219,7 +228,7 @@ BODY void body_add(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, masked(a, i, image_get(&a->x[0], i) + image_get(&a->x[1], i)));
 }
 
-/* kind: gp_activation. */
+/* Apply an activation function. kind: gp_activation. */
 BODY void body_activation(const gp_kernel_args *a, uint32_t i)
 {
     float x = image_get(&a->x[0], i), low = a->factor[0], high = a->factor[1], y = 0.0f;
@@ -257,7 +266,7 @@ BODY void body_activation(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, y);
 }
 
-/* The derivative of the GELU by its tanh approximation. */
+/* Return the derivative of GELU in its tanh approximation. */
 BODY float gelu_tanh_slope(float x)
 {
     float t = tanhf(0.79788456f * (x + 0.044715f * x * x * x));
@@ -265,7 +274,8 @@ BODY float gelu_tanh_slope(float x)
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.79788456f * (1.0f + 0.134145f * x * x);
 }
 
-/* x[0]: y of forward, or x where gp_activation_reads_input(). */
+/* Compute an activation's gradient. x[0]: output of the forward pass, or input if
+ * gp_activation_reads_input(). */
 BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
 {
     float y = image_get(&a->x[0], i), dy = image_get(&a->x[1], i), low = a->factor[0], high = a->factor[1];
@@ -275,7 +285,7 @@ BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
     case 0:
         dx = y > 0.0f ? dy : low * dy;
         break;
-    case 1: /* y was rounded, and a bound with it */
+    case 1: /* y was rounded, and so were the bounds */
         if (a->x[0].narrow) {
             low = number_wide(a->x[0].narrow, number_narrow(a->x[0].narrow, low));
             high = number_wide(a->x[0].narrow, number_narrow(a->x[0].narrow, high));
@@ -294,7 +304,7 @@ BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
     case 5:
         dx = y > 0.0f && y < 1.0f ? low * dy : 0.0f;
         break;
-    case 6: /* y is x here and below */
+    case 6: /* from here on, y holds x */
         dx = y < -3.0f ? 0.0f : y > 3.0f ? dy : dy * (y * (1.0f / 3.0f) + 0.5f);
         break;
     case 7:
@@ -307,7 +317,7 @@ BODY void body_activation_backward(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, dx);
 }
 
-/* x[1]: of x[0]'s shape, or [C, 1, 1]. */
+/* Multiply x[0] by x[1], which has the same shape or [C, 1, 1]. */
 BODY void body_multiply(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->x[0], i);
@@ -316,7 +326,7 @@ BODY void body_multiply(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, image_get(&a->x[0], i) * image_get(&a->x[1], by));
 }
 
-/* Items: (sample, channel) of y[0]. */
+/* Sum a product over pixels. Items: (sample, channel) of y[0]. */
 BODY void body_multiply_sum(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -330,7 +340,7 @@ BODY void body_multiply_sum(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, (float)sum);
 }
 
-/* The same elements in CHW order, whatever the shapes. */
+/* Copy elements in CHW order between different shapes. */
 BODY void body_reshape(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -339,9 +349,9 @@ BODY void body_reshape(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, image_get(&a->x[0], image_chw(&a->x[0], at.n, e)));
 }
 
-/* ---- random ---- */
+/* ---- random numbers ---- */
 
-/* Philox4x32-10 (common/base/rng.h). */
+/* Compute Philox4x32-10 (common/base/rng.h). */
 BODY void philox(uint32_t out[4], uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint64_t seed)
 {
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
@@ -363,7 +373,8 @@ BODY void philox(uint32_t out[4], uint32_t c0, uint32_t c1, uint32_t c2, uint32_
     out[3] = c3;
 }
 
-/* Forward and backward.  Items: (sample, four elements in CHW order), n[1] of these a sample; n[0]: the stream. */
+/* Dropout, forward and backward. Items: (sample, four elements in CHW order), n[1] per sample.
+ * n[0]: random stream. */
 BODY void body_dropout(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t n = i / a->n[1], quad = i % a->n[1], words[4];
@@ -378,15 +389,16 @@ BODY void body_dropout(const gp_kernel_args *a, uint32_t i)
     }
 }
 
-/* ---- parts of sums ---- */
+/* ---- partial sums ---- */
 
-/* A gradient of a parameter (+)= what a call gives it: of a scaled loss, brought back. */
+/* Store a parameter gradient: overwrite in the first call, otherwise add. Removes the loss
+ * scale. */
 BODY void gradient_add(const gp_kernel_args *a, float *gradient, double sum)
 {
     *gradient = (float)((a->call->first ? 0.0 : (double)*gradient) + sum * (double)a->call->unscale);
 }
 
-/* f[0][i] (+)= the sum over chunks of f[1][chunk * count + i]. */
+/* Add the sum over chunks of f[1][chunk * count + i] to gradient f[0][i]. */
 BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
 {
     double sum = 0.0;
@@ -396,13 +408,15 @@ BODY void body_parts_add(const gp_kernel_args *a, uint32_t i)
     gradient_add(a, &a->f[0][i], sum);
 }
 
-/* cuDNN has added up the moments of all rows, f[4], and all of them count: no parts are needed. */
+/* Return true if cuDNN computed the moments of all rows in f[4] and all rows count, so that no
+ * partial sums are needed. */
 BODY int moments_known(const gp_kernel_args *a)
 {
     return a->f[4] != NULL && a->call->count == a->rows;
 }
 
-/* d[0] parts [chunks][n[0]] -> d[1] fewer of them, [n[1]][n[0]].  Items: (part, number). */
+/* Reduce the partial sums d[0] [chunks][n[0]] to fewer, d[1] [n[1]][n[0]]. Items: (part,
+ * number). */
 BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
 {
     double sum = 0.0;
@@ -414,16 +428,18 @@ BODY void body_parts_fold(const gp_kernel_args *a, uint32_t i)
     a->d[1][i] = sum;
 }
 
-/* ---- weights in the order that a library wants: [O][I][P] <-> [O][P][I], P pixels of a kernel or of an image ---- */
+/* ---- weights in library layouts: [O][I][P] <-> [O][P][I], P pixels of a kernel or an image
+ * ---- */
 
-/* The factor that batch norm of inference puts on output o: f[1] scale, f[4] variance, number64[0] epsilon. */
+/* Return the factor of an inference batch norm for output o. f[1]: scale, f[4]: variance,
+ * number64[0]: epsilon. */
 BODY double norm_factor(const gp_kernel_args *a, uint32_t o)
 {
     return a->f[1] == NULL ? 1.0 : gp_norm_factor(a->f[1][o], a->f[4][o], a->number64[0]);
 }
 
-/* Item: element of y[0] (a vector of them), from f[0]; n[0] inputs are stored, of which n[2] have weights and the rest are 0;
- * n[1] = P. */
+/* Pack weights from f[0]. Items: elements (or vectors of elements) of y[0]. n[0]: stored inputs,
+ * n[1]: P, n[2]: inputs with weights; the other inputs are 0. */
 BODY void body_weights_pack(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t in = i % a->n[0], rest = i / a->n[0], p = rest % a->n[1], o = rest / a->n[1];
@@ -433,6 +449,9 @@ BODY void body_weights_pack(const gp_kernel_args *a, uint32_t i)
 }
 
 /* f[0] bias or NULL; of batch norm, where f[1] is there, f[2] offset, f[3] mean -> y[0], what is added to output i. */
+
+/* Pack the bias of output i into y[0]. f[0]: bias or NULL; with batch norm, f[1] is not NULL, f[2]:
+ * offset, f[3]: mean. */
 BODY void body_vector_pack(const gp_kernel_args *a, uint32_t i)
 {
     float bias = a->f[0] == NULL ? 0.0f : a->f[0][i];
@@ -441,7 +460,8 @@ BODY void body_vector_pack(const gp_kernel_args *a, uint32_t i)
               a->f[1] == NULL ? bias : (float)gp_norm_level(norm_factor(a, i), bias, a->f[3][i], a->f[2][i]));
 }
 
-/* f[0] (+)= x[0], the way back; item: element of f[0]; n[0] inputs, n[1] = P, n[2] stored. */
+/* Unpack a weight gradient x[0] and add it to f[0]. Items: elements of f[0]. n[0]: inputs, n[1]: P,
+ * n[2]: stored inputs. */
 BODY void body_weights_unpack(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t p = i % a->n[1], rest = i / a->n[1], in = rest % a->n[0], o = rest / a->n[0];

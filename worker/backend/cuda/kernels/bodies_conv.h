@@ -1,9 +1,10 @@
-/* bodies_conv.h -- convolution, fully connected layers, biases, pooling.  Part of bodies.h.
+/* Convolution, fully connected layers, biases and pooling. Part of bodies.h.
  *
- * Right for every shape and slow for large ones: what runs where cuDNN and cuBLASLt refuse, and the oracle of both on the
- * device.  A transposed convolution is the same bodies with the roles of x and y exchanged. */
+ * These bodies are correct for every shape but slow for large ones. They run where cuDNN and
+ * cuBLASLt have no plan, and serve as reference for both on the device. A transposed convolution
+ * uses the same bodies with x and y exchanged. */
 
-/* x[0] [C,H,W], f[0] weight [O, C / groups, KH, KW], f[1] bias or NULL -> y[0]. */
+/* Convolution: x[0] [C,H,W], f[0] weight [O, C / groups, KH, KW], f[1] bias or NULL -> y[0]. */
 BODY void body_conv(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
@@ -33,7 +34,8 @@ BODY void body_conv(const gp_kernel_args *a, uint32_t i)
     image_put(y, i, followed(a, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f)));
 }
 
-/* x[0] dy, f[0] weight, f[1] bias or NULL -> y[0] dx: the windows that saw the pixel. */
+/* Convolution, input gradient: x[0] dy, f[0] weight, f[1] bias or NULL -> y[0] dx. Sums over the
+ * windows that contain the pixel. */
 BODY void body_conv_data(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *dy = &a->x[0], *dx = &a->y[0];
@@ -62,7 +64,8 @@ BODY void body_conv_data(const gp_kernel_args *a, uint32_t i)
     image_put(dx, i, masked(a, i, sum + (a->f[1] != NULL ? a->f[1][at.c] : 0.0f)));
 }
 
-/* x[0] x, x[1] dy -> f[1] parts.  Items: (chunk, weight), weights first; units of a chunk are rows of dy. */
+/* Convolution, weight gradient: x[0] x, x[1] dy -> f[1] partial sums. Items: (chunk, weight),
+ * weights first. A chunk consists of rows of dy. */
 BODY void body_conv_weights(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *dy = &a->x[1];
@@ -94,7 +97,8 @@ BODY void body_conv_weights(const gp_kernel_args *a, uint32_t i)
     a->f[1][i] = sum;
 }
 
-/* x[0] of any shape, read in CHW order; f[0] weight [O, F], f[1] bias or NULL -> y[0] [O]. */
+/* Fully connected: x[0] of any shape, read in CHW order; f[0] weight [O, F], f[1] bias or NULL ->
+ * y[0] [O]. */
 BODY void body_fc(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -108,7 +112,7 @@ BODY void body_fc(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, followed(a, i, sum + (a->f[1] != NULL ? a->f[1][o] : 0.0f)));
 }
 
-/* x[0] dy [O], f[0] weight -> y[0] dx. */
+/* Fully connected, input gradient: x[0] dy [O], f[0] weight -> y[0] dx. */
 BODY void body_fc_data(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -120,7 +124,8 @@ BODY void body_fc_data(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, masked(a, i, sum));
 }
 
-/* x[0] x, x[1] dy -> f[1] parts.  Items: (chunk, weight); units of a chunk are samples. */
+/* Fully connected, weight gradient: x[0] x, x[1] dy -> f[1] partial sums. Items: (chunk, weight). A
+ * chunk consists of samples. */
 BODY void body_fc_weights(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t chunk = i / (uint32_t)a->count, w = i % (uint32_t)a->count;
@@ -133,7 +138,8 @@ BODY void body_fc_weights(const gp_kernel_args *a, uint32_t i)
     a->f[1][i] = sum;
 }
 
-/* What a library has left undone: y[0] += f[0], where it is there, channel by channel, and what follows. */
+/* Complete the result of a library call: add f[0] to each channel of y[0] if not NULL, then apply
+ * followed(). */
 BODY void body_finish(const gp_kernel_args *a, uint32_t i)
 {
     float bias = a->f[0] == NULL ? 0.0f : a->f[0][image_place(&a->y[0], i).c];
@@ -141,7 +147,8 @@ BODY void body_finish(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, followed(a, i, image_get(&a->y[0], i) + bias));
 }
 
-/* x[0] dy -> f[1] parts.  Items: (chunk, channel); units of a chunk are pixels of all samples. */
+/* Bias gradient: x[0] dy -> f[1] partial sums. Items: (chunk, channel). A chunk consists of pixels
+ * of all samples. */
 BODY void body_bias_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *dy = &a->x[0];
@@ -155,7 +162,7 @@ BODY void body_bias_part(const gp_kernel_args *a, uint32_t i)
 
 /* ---- pooling; kind: gp_pool_kind ---- */
 
-/* The pixels of an image that window (oy, ox) covers: [top, bottom) x [left, right) in steps of the dilation. */
+/* Pixels covered by a window: [top, bottom) x [left, right), in steps of the dilation. */
 typedef struct window_box {
     int32_t top, bottom, left, right;
 } window_box;
@@ -187,7 +194,7 @@ BODY int32_t window_pixels(const gp_kernel_args *a, const window_box *box)
     return a->kind == 2 ? a->kernel[0] * a->kernel[1] : rows * columns;
 }
 
-/* x[0] -> y[0]; bytes: int32 index in y's order, or NULL. */
+/* Pooling: x[0] -> y[0]; bytes: int32 index in the order of y, or NULL. */
 BODY void body_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -212,7 +219,8 @@ BODY void body_pool(const gp_kernel_args *a, uint32_t i)
         ((int32_t *)(uintptr_t)a->bytes)[i] = index;
 }
 
-/* x[0] dy, bytes: index of forward -> y[0] dx: what the windows that saw the pixel give it. */
+/* Pooling, gradient: x[0] dy, bytes: index from forward -> y[0] dx. Sums over the windows that
+ * contain the pixel. */
 BODY void body_pool_backward(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *dy = &a->x[0], *dx = &a->y[0];

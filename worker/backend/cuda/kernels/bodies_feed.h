@@ -1,16 +1,18 @@
-/* bodies_feed.h -- where the samples of a call come from, in a training that stays on the device and in predictions, whose answers
- * go out the same way.  Part of bodies.h.
+/* Sources of samples in device-resident training and in predictions, and the results of
+ * predictions. Part of bodies.h.
  *
- *   fed        the host has filled a slot: call, targets, samples
- *   resident   all data lie here: the call says which positions of the epoch's order it takes, the sampler's permutation
- *              (common/data/store/sampler.c) says which samples these are, and what was drawn for each comes in the slot
+ *   fed        the host has filled a slot with the call, targets and samples
+ *   resident   the device holds all data. The call gives positions in the epoch's order, the sampler's permutation
+ *              (common/data/store/sampler.c) gives the samples, and the slot contains the augmentation draws
  *
- * Permutation and warp are those of the loader bit for bit: whole numbers; and for bytes the same float64 and float32
- * operations in the same order, none of them fused. */
+ * Permutation and warp are bitwise identical to those of the loader: the permutation uses integers,
+ * and the warp of bytes uses the same float64 and float32 operations in the same order without
+ * fused operations. */
 
-/* ---- the call ---- */
+/* ---- call ---- */
 
-/* One item.  bytes: the slots, count bytes each, in number[0] turns; y[0].data: the call; d[1], n[0]: sums of the step. */
+/* Copy the call from the next slot. One item. bytes: the slots, count bytes each, number[0] of
+ * them; y[0].data: destination; d[1], n[0]: sums of the step, to be cleared. */
 BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
@@ -18,7 +20,8 @@ BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
     gp_kernel_call *call = (gp_kernel_call *)a->y[0].data;
 
     (void)i;
-    /* From place to place, by words: by bytes and through a copy it is more than registers hold. */
+    /* Copies words directly. A bytewise copy or a local variable would need more registers than are
+     * available. */
     *call = *(const gp_kernel_call *)(const void *)((const char *)a->bytes + slot * a->count);
     call->slot = slot;
     if (kept->loss_scale > 0.0) {
@@ -35,14 +38,16 @@ BODY void body_feed_turn(const gp_kernel_args *a, uint32_t i)
         a->d[1][k] = 0.0;
 }
 
-/* y[0].data[i] = word i of the slot's targets; bytes: those of slot 0, count: from slot to slot. */
+/* Copy word i of the slot's targets to y[0].data. bytes: targets of slot 0; count: bytes between
+ * slots. */
 BODY void body_feed_targets(const gp_kernel_args *a, uint32_t i)
 {
     ((uint32_t *)a->y[0].data)[i] =
         ((const uint32_t *)(const void *)((const char *)a->bytes + a->call->slot * a->count))[i];
 }
 
-/* What a prediction gives: y[0].data[slot][count bytes] = scores f[2], n[1] of a sample; bytes[slot], likewise, = n[0] sums. */
+/* Store the result of a prediction: y[0].data[slot][count bytes] = scores f[2] (n[1] per sample),
+ * bytes[slot] = n[0] sums. */
 BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 {
     const size_t at = a->call->slot * a->count;
@@ -55,8 +60,8 @@ BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 
 /* ---- resident data ---- */
 
-/* y[0].data[row] = the sample at position at + row, as an image; n: samples, the two sides,
- * patches of an image; kind: gp_shuffle; count: the seed. */
+/* Compute the index of the sample for each row: position at + row of the epoch's order. n: number
+ * of samples, both factors of the permutation, patches per image; kind: gp_shuffle; count: seed. */
 BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
 {
     uint32_t cell = row < a->call->count ? a->call->at + row : 0;
@@ -77,14 +82,14 @@ BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
     out[row] = cell / a->n[3];
 }
 
-/* Word i of the targets of the rows, n[0] words each. */
+/* Copy word i of the targets of all rows, n[0] words per row. */
 BODY void body_feed_rows(const gp_kernel_args *a, uint32_t i)
 {
     ((uint32_t *)a->y[0].data)[i] =
         ((const uint32_t *)a->bytes)[(uint64_t)a->index[i / a->n[0]] * a->n[0] + i % a->n[0]];
 }
 
-/* Operations that no compiler fuses. */
+/* Arithmetic that the compiler must not fuse. */
 #ifdef __CUDA_ARCH__
 BODY double exact_mul(double x, double y)
 {
@@ -127,7 +132,8 @@ BODY float exact_addf(float x, float y)
 }
 #endif
 
-/* x[0]: a stored image, x[1].data: the draws of slot 0, count: from slot to slot. */
+/* Return the draw for row n. x[0]: stored image; x[1].data: draws of slot 0; count: bytes between
+ * slots. */
 BODY const gp_kernel_draw *draw_of(const gp_kernel_args *a, uint32_t n)
 {
     return (const gp_kernel_draw *)(const void *)((const char *)a->x[1].data + a->call->slot * a->count) + n;
@@ -138,7 +144,7 @@ BODY const uint8_t *stored_of(const gp_kernel_args *a, uint32_t n)
     return (const uint8_t *)a->bytes + (uint64_t)a->index[n] * a->x[0].sample;
 }
 
-/* d[0][item] = the sum of a channel of a stored image, exact.  Items: (sample, channel). */
+/* Compute d[0][item], the exact sum of a channel of a stored image. Items: (sample, channel). */
 BODY void body_feed_mean(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -153,7 +159,7 @@ BODY void body_feed_mean(const gp_kernel_args *a, uint32_t i)
     a->d[0][i] = (double)sum;
 }
 
-/* As color_mean() of augment_warp.c. */
+/* Return the mean colour after recolouring, as color_mean() in augment_warp.c does. */
 BODY float draw_mean(const gp_kernel_args *a, const gp_kernel_draw *draw, uint32_t n)
 {
     const double luma[3] = { 0.299, 0.587, 0.114 };
@@ -190,7 +196,8 @@ BODY float draw_channel(const gp_kernel_draw *draw, const float *in, uint32_t ch
     return exact_addf(exact_mulf(draw->contrast, sum), offset);
 }
 
-/* A pixel of all channels of y[0], bytes, as warp() of augment_warp.c; factor[0]: fill.  Items: (sample, pixel). */
+/* Compute one pixel in all channels of y[0] (bytes), as warp() in augment_warp.c does. factor[0]:
+ * fill value. Items: (sample, pixel). */
 BODY void body_feed_warp(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0], *y = &a->y[0];
@@ -233,7 +240,8 @@ BODY void body_feed_warp(const gp_kernel_args *a, uint32_t i)
     recolor = draw->recolor != 0;
     if (recolor && draw->contrast != 1.0f)
         mean = draw_mean(a, draw, n);
-    /* Colours mix three channels, or each is by itself: a few at a time. */
+    /* Recolouring mixes three channels; otherwise channels are independent. Processes three at a
+     * time. */
     for (uint32_t first = 0; first < x->channels; first += 3) {
         uint32_t some = x->channels - first < 3 ? x->channels - first : 3;
 

@@ -1,7 +1,9 @@
-/* bodies_loss.h -- losses: gradients, scores, and parts of the sums that a step adds up.  Part of bodies.h.
+/* Losses: gradients, scores, and partial sums of a step. Part of bodies.h.
  *
- *   bytes  targets, words of 4 bytes: of sample n from n * n[1] + n[0] on      f[2]  scores or NULL, dense, likewise n[3], n[2]
- *   number64[0] factor of loss and gradient, [1] of weights                    d[0]  parts, BODY_SUMS an item; d[1] sums */
+ *   bytes        targets, 4-byte words; those of sample n start at n * n[1] + n[0]
+ *   f[2]         scores or NULL, dense; those of sample n start at n * n[3] + n[2]
+ *   number64     [0] factor of loss and gradient, [1] factor of weights
+ *   d[0], d[1]   partial sums, BODY_SUMS per item; sums */
 
 enum {
     BODY_LOSS,
@@ -12,9 +14,10 @@ enum {
     BODY_VALUES,
     BODY_BAD,
     BODY_SUMS
-}; /* as GP_SUM_* */
+}; /* same values as GP_SUM_* */
 
-/* What the slopes of a loss are multiplied with: its factor, and the scale that keeps small ones from vanishing in fp16. */
+/* Return the factor for gradients: the loss factor times the loss scale, which prevents underflow
+ * in fp16. */
 BODY float loss_slope(const gp_kernel_args *a)
 {
     return (float)a->number64[0] * a->call->scale;
@@ -35,7 +38,7 @@ BODY void score_put(const gp_kernel_args *a, uint32_t n, uint32_t e, float value
         a->f[2][(size_t)n * a->n[3] + a->n[2] + e] = value;
 }
 
-/* Softmax cross-entropy of one pixel; sums are added to. */
+/* Add the softmax cross-entropy of one pixel to the sums, and compute its gradient. */
 BODY void xent_pixel(const gp_kernel_args *a, uint32_t n, uint32_t p, double sums[BODY_SUMS])
 {
     const gp_kernel_image *x = &a->x[0];
@@ -86,8 +89,9 @@ BODY void parts_put(const gp_kernel_args *a, uint32_t i, const double sums[BODY_
         a->d[0][(size_t)i * BODY_SUMS + (size_t)k] = sums[k];
 }
 
-/* x[0] logits, f[3] weights of classes or NULL, factor[0] share of all classes, factor[1] share * their mean weight ->
- * y[0] dlogits or NULL.  Items: chunks; units are pixels of all rows. */
+/* Softmax cross-entropy: x[0] logits, f[3] class weights or NULL, factor[0] label smoothing,
+ * factor[1] smoothing times the mean class weight -> y[0] dlogits or NULL. Items: chunks of pixels
+ * of all rows. */
 BODY void body_xent(const gp_kernel_args *a, uint32_t i)
 {
     double sums[BODY_SUMS] = { 0 };
@@ -97,7 +101,8 @@ BODY void body_xent(const gp_kernel_args *a, uint32_t i)
     parts_put(a, i, sums);
 }
 
-/* kind 0: squared errors, 1: Huber's with factor[0].  x[0] -> y[0] or NULL.  Items: chunks; units are elements. */
+/* Loss of values: x[0] -> y[0] gradient or NULL. kind 0: squared error; kind 1: Huber loss with
+ * delta factor[0]. Items: chunks of elements. */
 BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
 {
     double sums[BODY_SUMS] = { 0 };
@@ -132,7 +137,8 @@ BODY void body_values_loss(const gp_kernel_args *a, uint32_t i)
     parts_put(a, i, sums);
 }
 
-/* d[0] parts -> kind 0: d[1] fewer parts, n[0] of them; kind 1: d[1] += all.  Items: (part, which of the sums). */
+/* Reduce partial sums d[0]. kind 0: to n[0] partial sums d[1]; kind 1: add all to d[1]. Items:
+ * (part, index of the sum). */
 BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t part = i / BODY_SUMS, k = i % BODY_SUMS;
@@ -146,9 +152,10 @@ BODY void body_loss_sums(const gp_kernel_args *a, uint32_t i)
         a->d[1][i] = sum;
 }
 
-/* ---- generalised Dice: sums of each class of each sample, of each sample, then the gradient ---- */
+/* ---- generalised Dice: sums per sample and class, sums per sample, gradient ---- */
 
-/* x[0] p -> f[4] parts [n][chunk][K][3]: pixels of the class, p over them, p over all that count.  Items: (n, chunk, K). */
+/* x[0] p -> f[4] partial sums [n][chunk][K][3]: labelled pixels of the class, sum of p over them,
+ * sum of p over all labelled pixels. Items: (n, chunk, K). */
 BODY void body_dice_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -172,8 +179,8 @@ BODY void body_dice_part(const gp_kernel_args *a, uint32_t i)
     a->f[4][(size_t)i * 3 + 2] = all;
 }
 
-/* f[4] parts -> f[5] [n][K + 2]: weights of classes, overlap, sizes; d[0] parts of the sums.  Items: samples.
- * number64[2]: the exponent. */
+/* f[4] partial sums -> f[5] [n][K + 2]: class weights, overlap, sizes; d[0] partial sums. Items:
+ * samples. number64[2]: exponent. */
 BODY void body_dice_sum(const gp_kernel_args *a, uint32_t n)
 {
     const uint32_t classes = a->x[0].channels;
@@ -204,7 +211,8 @@ BODY void body_dice_sum(const gp_kernel_args *a, uint32_t n)
     parts_put(a, n, sums);
 }
 
-/* f[5] -> y[0] dp or NULL, scores; d[0] parts, behind those of dice_sum.  Items: n[4] of them; units are pixels. */
+/* f[5] -> y[0] dp or NULL, scores; d[0] partial sums after those of dice_sum. Items: n[4] chunks of
+ * pixels. */
 BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -238,7 +246,7 @@ BODY void body_dice_apply(const gp_kernel_args *a, uint32_t i)
     parts_put(a, a->rows + i, sums);
 }
 
-/* x[0] -> f[2]: what a loss outside of the network is given.  Items: elements in CHW order. */
+/* Copy x[0] to f[2] for a custom loss. Items: elements in CHW order. */
 BODY void body_scores_copy(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->x[0], i);
@@ -246,7 +254,7 @@ BODY void body_scores_copy(const gp_kernel_args *a, uint32_t i)
     score_put(a, at.n, at.c * a->x[0].pixels + at.p, image_get(&a->x[0], i));
 }
 
-/* x[0], dense, what such a loss gave -> y[0]. */
+/* Copy the gradient of a custom loss, x[0] (dense), to y[0]. */
 BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -255,9 +263,9 @@ BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
               a->call->scale * image_get(&a->x[0], image_chw(&a->x[0], at.n, at.c * a->y[0].pixels + at.p)));
 }
 
-/* ---- numbers of gradients that are not finite: of the last call of a step ---- */
+/* ---- number of gradients that are not finite, in the last call of a step ---- */
 
-/* f[1] gradients [count] -> d[0] parts.  Items: chunks. */
+/* Count over f[1] gradients [count] -> d[0] partial sums. Items: chunks. */
 BODY void body_bad_part(const gp_kernel_args *a, uint32_t i)
 {
     double bad = 0.0;
@@ -267,7 +275,7 @@ BODY void body_bad_part(const gp_kernel_args *a, uint32_t i)
     a->d[0][i] = bad;
 }
 
-/* d[0] parts [chunks]: their sum is added to d[1], sums of a step.  One item. */
+/* Add the sum of d[0] [chunks] to the step's sums d[1]. One item. */
 BODY void body_bad_sum(const gp_kernel_args *a, uint32_t i)
 {
     double bad = 0.0;

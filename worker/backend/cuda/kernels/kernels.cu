@@ -1,4 +1,4 @@
-/* kernels.cu -- a grid around each body of bodies.h. */
+/* Wraps each body of bodies.h in a CUDA kernel. */
 #include "worker/backend/cuda/kernels/kernels.h"
 
 #include "worker/backend/cuda/kernels/bodies.h"

@@ -1,4 +1,4 @@
-/* kernels.h -- the kernels of kernels.cu, one call for all. */
+/* Launches the kernels of kernels.cu. */
 #ifndef GP_CUDA_KERNELS_H
 #define GP_CUDA_KERNELS_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* gp_kernel_launch -- body_<kernel>(args, i) for i in [0, count), asynchronous on the stream.  args are copied. */
+/* Run body_<kernel>(args, i) for i in [0, count), asynchronously on the stream. Copies `args`. */
 cudaError_t gp_kernel_launch(gp_kernel kernel, const gp_kernel_args *args, uint32_t count,
                              cudaStream_t stream);
 
