@@ -1,4 +1,4 @@
-/* check.h -- CUDA's results become ours by an expression: the cause first, as long sentences lose their end. */
+/* Converts CUDA results to errors. The cause comes first, because long messages are truncated. */
 #ifndef GP_CUDA_CHECK_H
 #define GP_CUDA_CHECK_H
 
@@ -6,7 +6,7 @@
 
 #include "common/base/error.h"
 
-/* what: the call; an error of work that was queued may be older than it. */
+/* Convert a result. `what`: name of the call. The error may come from earlier asynchronous work. */
 static inline gp_status gp_cuda_check(cudaError_t code, const char *what, gp_error *err)
 {
     if (code == cudaSuccess)

@@ -13,7 +13,8 @@
 
 static const char head_word[] = "gradpool-compiled 1";
 
-/* Others of the same name are told apart by what stands in them. */
+/* Compute the path of a plan's file. Different plans may share a name; the file contents
+ * distinguish them. */
 static bool path_of(const gp_compiled *kept, const char *what, char path[PATH_MAX])
 {
     int length = kept == NULL || kept->directory == NULL
@@ -25,7 +26,7 @@ static bool path_of(const gp_compiled *kept, const char *what, char path[PATH_MA
     return length > 0 && length < PATH_MAX;
 }
 
-/* Where what follows the line begins; NULL: it is another. */
+/* Return the text after the expected line. NULL: the file has another line. */
 static char *line_pass(char *text, const char *line)
 {
     size_t length = strlen(line);

@@ -1,8 +1,9 @@
-/* compiled.h -- plans of cuDNN that took seconds to compile, on disk, for the next process.
+/* Disk cache of cuDNN plans that took seconds to compile, for later processes.
  *
- * cuDNN writes a plan as JSON, with its kernel in it if it was compiled, and reads that back in milliseconds (asked of 9.19
- * for an H200: 10 s and 9 ms).  A file of a cache (common/base/system/cached.h) for each: the libraries and the kind of device, what the plan
- * computes and by which engine, a line each, and the JSON, which is good for nothing else. */
+ * cuDNN serialises a plan as JSON, including a compiled kernel, and loads it in milliseconds (9.19
+ * on H200: 10 s to compile, 9 ms to load). Each plan is a file in a cache
+ * (common/base/system/cached.h): one line with the libraries and the device kind, one line with
+ * operation and engine, then the JSON. */
 #ifndef GP_CUDA_COMPILED_H
 #define GP_CUDA_COMPILED_H
 
@@ -10,16 +11,21 @@
 
 enum { GP_COMPILED_BYTES_MAX = 4 << 20, GP_COMPILED_FILES_MAX = 512, GP_COMPILED_WHAT_BYTES = 320 };
 
+/* A cache of compiled plans. */
 typedef struct gp_compiled {
-    const char *directory; /* NULL: nothing is kept */
-    const char *libraries; /* a line */
+    const char *directory; /* NULL: no cache */
+    const char *libraries; /* one line */
 } gp_compiled;
 
-/* NULL: there is none, or none that holds; freed with gp_free().  what: a line. */
+/* Read a plan. `what`: operation and engine, one line. The caller frees the result with gp_free().
+ * NULL: missing or invalid. */
 char *gp_compiled_read(const gp_compiled *kept, const char *what, size_t *bytes);
-/* The oldest go.  That it cannot be written costs the next process its time, and nothing else. */
+
+/* Write a plan; the oldest files are deleted. Failures are ignored, because they only cost time
+ * later. */
 void gp_compiled_write(const gp_compiled *kept, const char *what, const char *json, size_t bytes);
-/* It was read, and does not run. */
+
+/* Delete a plan that cuDNN could not load. */
 void gp_compiled_forget(const gp_compiled *kept, const char *what);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An entry of the pool. */
 typedef struct pooled {
     char what[GP_COMPILED_WHAT_BYTES]; /* "": free */
     gp_cudnn_conv *conv;
@@ -37,7 +38,7 @@ bool gp_conv_pool_take(gp_conv_pool *pool, const char *what, gp_cudnn_conv **con
             continue;
         *conv = at->conv;
         *workspace = at->workspace;
-        if (at->conv != NULL) /* that there is none is no less known for it */
+        if (at->conv != NULL) /* the knowledge that no plan exists stays in the pool */
             *at = (pooled){ .conv = NULL };
         return true;
     }

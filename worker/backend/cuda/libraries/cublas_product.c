@@ -13,9 +13,9 @@ struct gp_cublas_product {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
-    char name[GP_ENGINE_NAME_BYTES]; /* of it */
+    char name[GP_ENGINE_NAME_BYTES]; /* name of the algorithm */
     size_t workspace;
-    bool vector, mask; /* of operands that it wants */
+    bool vector, mask; /* operands used */
 };
 
 static cudaDataType_t number_type(int32_t narrow)
@@ -25,7 +25,7 @@ static cudaDataType_t number_type(int32_t narrow)
 
 static cublasLtEpilogue_t epilogue_of(const gp_product_request *r)
 {
-    if (r->sums) /* over k, of our a, which is its B */
+    if (r->sums) /* sums over k of a, which is B for cuBLASLt */
         return CUBLASLT_EPILOGUE_BGRADB;
     if (r->mask_in)
         return CUBLASLT_EPILOGUE_DRELU;
@@ -56,7 +56,7 @@ static cublasStatus_t pointers_set(gp_cublas_product *product, const void *vecto
 
 static cublasStatus_t product_follow(gp_cublas_product *product, const gp_product_request *r)
 {
-    /* Some address, aligned as all of ours are: heuristics look at it. */
+    /* Any address with the usual alignment, which the heuristics inspect. */
     static const uintptr_t somewhere = 0x10000;
     const cublasLtEpilogue_t epilogue = epilogue_of(r);
     const int64_t mask_row = (int64_t)gp_product_mask_row(r->m) * 8;
@@ -99,11 +99,11 @@ static cublasStatus_t product_describe(gp_cublas_product *product, const gp_prod
     return code;
 }
 
-/* What heuristics find, best guess first. */
+/* Ask the heuristics for algorithms, best first. */
 static cublasStatus_t algorithms_find(const gp_cublas_product *product, cublasLtHandle_t handle,
                                       cublasLtMatmulHeuristicResult_t found[ALGORITHMS_MAX], int *count)
 {
-    /* In-place partial sums depend on who comes first; those in a workspace do not. */
+    /* Exclude in-place partial sums, whose order varies; sums in a workspace are deterministic. */
     const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const size_t most = PRODUCT_WORKSPACE;
     cublasLtMatmulPreference_t preference = NULL;
@@ -125,8 +125,8 @@ static cublasStatus_t algorithms_find(const gp_cublas_product *product, cublasLt
     return code;
 }
 
-/* An algorithm is 64 bytes that mean something to cuBLASLt alone: their checksum names it, and nobody else's bytes are
- * ever given to it. */
+/* Name an algorithm by the checksum of its 64 opaque bytes. Only bytes from cuBLASLt itself are
+ * ever passed to cuBLASLt. */
 static void algorithm_name(const cublasLtMatmulAlgo_t *algorithm, char name[GP_ENGINE_NAME_BYTES])
 {
     snprintf(name, GP_ENGINE_NAME_BYTES, "%08" PRIx32, gp_crc32c(0, algorithm, sizeof(*algorithm)));

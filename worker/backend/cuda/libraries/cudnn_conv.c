@@ -8,19 +8,22 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
 
-/* GRAPH: counts up when make_graph() makes another graph of the same request. */
+/* Version of make_graph(). Increment it when make_graph() builds another graph for the same
+ * request. */
 enum { GRAPH = 1 };
 enum { DESCRIPTORS_MAX = 40, GRAPH_OPS_MAX = 5, CONFIGS_MAX = 64, KNOBS_MAX = 48, WORKSPACE_MAX = 1 << 30 };
 
+/* A plan. */
 struct gp_cudnn_conv {
     cudnnBackendDescriptor_t plan, pack;
     gp_cudnn_engine engine;
-    const gp_compiled *kept; /* of a plan that was read, as `what` */
+    const gp_compiled *kept; /* for a plan that was read from the cache as `what` */
     char what[GP_COMPILED_WHAT_BYTES];
-    void *packed[GP_CUDNN_POINTERS + 1]; /* what pack was finalised with: the pointers, then the workspace */
+    /* pointers with which the variant pack was finalised, then the workspace */
+    void *packed[GP_CUDNN_POINTERS + 1];
 };
 
-/* Descriptors of one graph under construction; the first failure stays. */
+/* Descriptors of a graph under construction. Stores the first error. */
 typedef struct builder {
     cudnnBackendDescriptor_t owned[DESCRIPTORS_MAX];
     int count;
@@ -57,7 +60,7 @@ static void builder_deinit(builder *b)
         cudnnBackendDestroyDescriptor(b->owned[--b->count]);
 }
 
-/* ---- the graph ---- */
+/* ---- graph ---- */
 
 static cudnnBackendDescriptor_t make_tensor(builder *b, int64_t id, cudnnDataType_t type,
                                             const int64_t dim[4], bool packed, bool is_virtual)
@@ -85,7 +88,7 @@ static cudnnDataType_t number_type(const gp_kernel_image *image)
                                             : CUDNN_DATA_FLOAT;
 }
 
-/* What pointers are of; then those that are in no memory. */
+/* Tensor ids: those with a pointer first, then virtual tensors. */
 enum { CONV_X, CONV_W, CONV_Y, CONV_VECTOR, CONV_IMAGE, CONV_SUMS, CONV_SQUARES, CONV_VIRTUAL };
 
 typedef struct shapes {
@@ -126,7 +129,7 @@ static cudnnBackendDescriptor_t make_window(builder *b, const gp_conv_request *r
     return d;
 }
 
-/* Names of x, weights, y, window, alpha and beta in each pass. */
+/* Attribute names of x, weights, y, window, alpha and beta in each pass. */
 typedef struct pass_names {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t name[6];
@@ -156,23 +159,23 @@ static const pass_names passes[] = {
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA } },
 };
 
-/* Newer versions neither need nor list the handle among the attributes. */
+/* Set the handle attribute, which newer versions neither need nor list. */
 static void set_handle(builder *b, cudnnBackendDescriptor_t d, int name, cudnnHandle_t handle)
 {
     if (handle != NULL)
         set(b, d, (cudnnBackendAttributeName_t)name, CUDNN_TYPE_HANDLE, 1, &handle);
 }
 
-/* A graph under construction: its operations, and the tensor that the last of them writes. */
+/* A graph under construction: its operations and the output tensor of the last one. */
 typedef struct chain {
     builder *b;
     shapes at;
-    const int64_t *dim; /* of what is passed on */
+    const int64_t *dim; /* dimensions of the tensor passed from one operation to the next */
     cudnnBackendDescriptor_t ops[GRAPH_OPS_MAX], head;
-    int count, left; /* operations that are still to come */
+    int count, left; /* left: number of operations to come */
 } chain;
 
-/* Where the next operation writes: the pass's output if it is the last. */
+/* Return the output tensor of the next operation: the output of the pass if it is the last one. */
 static cudnnBackendDescriptor_t chain_next(chain *c, int64_t output)
 {
     c->left--;
@@ -182,7 +185,9 @@ static cudnnBackendDescriptor_t chain_next(chain *c, int64_t output)
     return c->head;
 }
 
-/* x: what was there; with: the second operand or NULL; names of both and of the output. */
+/* Append a pointwise operation on the current tensor.
+ *   output  attribute name of the output
+ *   with    second operand; NULL: none */
 static void chain_point(chain *c, cudnnPointwiseMode_t mode, int64_t output, cudnnBackendDescriptor_t with,
                         const cudnnBackendAttributeName_t names[3])
 {
@@ -229,7 +234,7 @@ static void chain_conv(chain *c, const gp_conv_request *r)
     c->ops[c->count++] = op;
 }
 
-/* Besides what the last operation writes. */
+/* Append the sums of squares and values, in addition to the output. */
 static void chain_sums(chain *c)
 {
     const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
@@ -283,7 +288,7 @@ static cudnnBackendDescriptor_t make_graph(builder *b, cudnnHandle_t handle, con
 
 /* ---- engines ---- */
 
-/* How the knobs of a configuration stand: heuristics name the same engine more than once. */
+/* Return a checksum of an engine's knobs, because heuristics list the same engine several times. */
 static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
 {
     cudnnBackendDescriptor_t choices[KNOBS_MAX];
@@ -318,7 +323,8 @@ static uint32_t knobs_sum(cudnnBackendDescriptor_t config)
     return sum;
 }
 
-/* Equal bits always; in strict float32 no products of fewer bits. */
+/* Check the numerical notes of an engine: results must be reproducible, and strict float32 excludes
+ * reduced precision. */
 static bool notes_fit(cudnnBackendDescriptor_t engine, const gp_conv_request *r, bool *tensor_cores)
 {
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -355,7 +361,7 @@ static bool is_compiled(cudnnBackendDescriptor_t engine)
     return false;
 }
 
-/* false: it is none for that request. */
+/* Read the properties of an engine. Return false if it does not suit the request. */
 static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, const gp_conv_request *r)
 {
     cudnnBackendDescriptor_t engine = NULL;
@@ -380,7 +386,7 @@ static bool engine_look(gp_cudnn_engine *out, cudnnBackendDescriptor_t config, c
 
 enum { PLAN_HANDLE = 400 };
 
-/* One that was finalised; false: it was not, or wants too much memory. */
+/* Use a finalised plan. Return false if it failed or needs too much workspace. */
 static bool plan_take(gp_cudnn_conv *conv, builder *b, cudnnBackendDescriptor_t plan, size_t *workspace)
 {
     int64_t bytes = 0, got = 0;
@@ -409,14 +415,14 @@ static bool plan_try(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDesc
         set(&b, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
     finalize(&b, plan);
     if (properties != NULL && b.status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER) {
-        builder_deinit(&b); /* compiled for the device, which is not there */
+        builder_deinit(&b); /* compiled for a device that is not present */
         *workspace = 0;
         return true;
     }
     return plan_take(conv, &b, plan, workspace);
 }
 
-/* ---- plans that were compiled by another process ---- */
+/* ---- plans compiled by other processes ---- */
 
 void gp_cudnn_conv_describe(const gp_conv_request *r, const char *engine, char what[GP_COMPILED_WHAT_BYTES])
 {
@@ -432,7 +438,7 @@ void gp_cudnn_conv_describe(const gp_conv_request *r, const char *engine, char w
              r->masked ? " mask" : "", r->sums ? " moments" : "", engine == NULL ? "by rule" : engine);
 }
 
-/* false: there is none on disk, or cuDNN does not take it. */
+/* Restore a plan from disk. Return false if there is none or cuDNN rejects it. */
 static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
                          const gp_compiled *kept, const char *what, size_t *workspace)
 {
@@ -471,17 +477,17 @@ static void plan_keep(const gp_cudnn_conv *conv, const gp_compiled *kept, const 
     gp_free(json);
 }
 
-/* ---- what heuristics name ---- */
+/* ---- heuristics ---- */
 
-/* One walk through it, for a graph. */
+/* State of a walk through the engines for a graph. */
 typedef struct walk {
     builder b;
     cudnnHandle_t handle;
-    cudnnBackendDescriptor_t properties, graph; /* properties NULL: the handle's device */
+    cudnnBackendDescriptor_t properties, graph; /* properties NULL: use the handle's device */
     const gp_conv_request *request;
 } walk;
 
-/* true: the walk is over. */
+/* Visit an engine. Return true to end the walk. */
 typedef bool (*walk_fn)(void *context, const walk *w, const gp_cudnn_engine *engine,
                         cudnnBackendDescriptor_t config);
 
@@ -513,7 +519,7 @@ static bool walk_list(walk *w, cudnnBackendHeurMode_t mode, walk_fn visit, void 
     return over;
 }
 
-/* Best guesses first, then what is slow and sure. */
+/* Visit the engines of all heuristic modes: best guesses first, then slow but reliable engines. */
 static bool walk_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
                          walk_fn visit, void *context)
 {
@@ -631,7 +637,8 @@ const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv)
     return &conv->engine;
 }
 
-/* Pointers are those of the run before, mostly: their pack is kept. */
+/* Create the variant pack. It is reused while the pointers stay the same, which is the usual
+ * case. */
 static cudnnStatus_t pack_make(gp_cudnn_conv *conv, void *const pointers[GP_CUDNN_POINTERS], void *workspace)
 {
     builder b = { .status = CUDNN_STATUS_SUCCESS };

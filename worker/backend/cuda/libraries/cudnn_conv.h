@@ -1,8 +1,10 @@
-/* cudnn_conv.h -- a convolution, with what follows it, as a plan of cuDNN's backend graph interface (only: cudnn.h).
+/* Convolutions with fused operations as plans of the cuDNN backend graph API. Only this module
+ * includes cudnn.h.
  *
- * Heuristics name engines in their order; of those that keep what was asked for (strict float32, equal bits) the first
- * whose plan finalises is taken, or one that is asked for by its name.  Plans can be made without a device, from the properties of one: so a test proves that those
- * of the zoo's networks exist. */
+ * Heuristics list engines in order. Engines that do not meet the requirements (strict float32,
+ * reproducible results) are excluded; then the first engine with a working plan is used, or the one
+ * requested by name. Plans can be created without a device, from device properties, so a test
+ * checks that plans exist for all networks of the zoo. */
 #ifndef GP_CUDNN_CONV_H
 #define GP_CUDNN_CONV_H
 
@@ -13,20 +15,27 @@
 
 typedef struct gp_cudnn_conv gp_cudnn_conv;
 
-/* x, weights, y, vector, image, sums, those of squares; NULL where the request has none. */
+/* Number of pointers: x, weights, y, vector, image, sums, sums of squares. NULL: not in the
+ * request. */
 enum { GP_CUDNN_POINTERS = 7 };
 
-/* What is known of an engine before it has a plan: its number, and of its name also a checksum of how its knobs stand. */
+/* Properties of an engine that are known before it has a plan. The name contains the engine number
+ * and a checksum of its knobs. */
 typedef struct gp_cudnn_engine {
     int64_t index;
     bool tensor_cores, compiled;
-    bool read; /* its plan was compiled by another process */
+    bool read; /* the plan was compiled by another process and read from the cache */
     char name[GP_ENGINE_NAME_BYTES];
 } gp_cudnn_engine;
 
-/* handle NULL: for the device that `properties` describes (JSON), which cannot run it; an engine whose kernel was compiled
- * and only lacks the device to be loaded on counts as a plan then.  kept: where compiled plans are kept, or NULL.  engine: a
- * name, or NULL: the first that has a plan.  *workspace in bytes.  GP_EUNSUPPORTED: no engine; the message has cuDNN's last words. */
+/* Create a plan. GP_EUNSUPPORTED: no engine has one; the message includes the last error from
+ * cuDNN.
+ *   handle      NULL: plan for the device that `properties` describes, which cannot be executed. An engine whose
+ *               kernel compiles and only lacks the device counts as having a plan.
+ *   properties  JSON; used if handle is NULL
+ *   kept        cache of compiled plans; NULL: none
+ *   engine      name; NULL: the first engine that has a plan
+ *   workspace   set to the required bytes */
 gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
                             const gp_compiled *kept, const gp_conv_request *request, const char *engine,
                             size_t *workspace, gp_error *err);
@@ -37,11 +46,11 @@ gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
 
 const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv);
 
-/* Those that heuristics name and that keep what was asked for, each once, in their order. */
+/* List the engines from heuristics that meet the requirements, each once, in order. */
 uint32_t gp_cudnn_conv_engines(cudnnHandle_t handle, const char *properties, const gp_conv_request *request,
                                gp_engine *engines, uint32_t most);
 
-/* All that a plan is made from, on a line of less than GP_COMPILED_WHAT_BYTES, with the engine's name or "by rule". */
+/* Describe everything that determines a plan on one line, with the engine name or "by rule". */
 void gp_cudnn_conv_describe(const gp_conv_request *request, const char *engine,
                             char what[GP_COMPILED_WHAT_BYTES]);
 

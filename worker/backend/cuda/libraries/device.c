@@ -1,4 +1,4 @@
-/* device.c -- a CUDA device: a stream for each lane, events and marks, and the libraries' handles. */
+/* A CUDA device: one stream per lane, events, marks and library handles. */
 #include "worker/backend/cuda/libraries/device_state.h"
 
 #include <stdatomic.h>
@@ -20,16 +20,17 @@ struct gp_device_graph {
 struct gp_device_work {
     gp_cudnn_conv *conv; /* NULL: a product */
     gp_conv_pass pass;
-    uint32_t channels; /* of y */
+    uint32_t channels; /* channels of y */
     size_t workspace;
-    gp_conv_pool *pool; /* that it goes back to, as: */
+    gp_conv_pool *pool; /* pool and description under which the plan is returned */
     char what[GP_COMPILED_WHAT_BYTES];
     gp_cublas_product *product;
 };
 
 /* ---- opening ---- */
 
-static atomic_uint device_count; /* that are open in the process; the last one takes the context with it */
+/* open devices in this process; the last gp_device_close() also releases the CUDA context */
+static atomic_uint device_count;
 
 void gp_device_close(gp_device *device)
 {
@@ -51,12 +52,13 @@ void gp_device_close(gp_device *device)
         if (device->lanes[i] != NULL)
             cudaStreamDestroy(device->lanes[i]);
     if (atomic_fetch_sub(&device_count, 1) == 1)
-        cudaDeviceReset(); /* some hundred MiB that a worker without work need not hold */
+        cudaDeviceReset(); /* frees several hundred MiB that an idle worker does not need */
     free(device->directory);
     free(device);
 }
 
-/* Sums go ahead of what computes: the ranks wait for each other. */
+/* Create the lanes. Sums over ranks get a higher priority than computation, because ranks wait for
+ * each other. */
 static gp_status lanes_open(gp_device *device, gp_error *err)
 {
     int least = 0, greatest = 0;
@@ -80,7 +82,7 @@ static int64_t patience_ms(void)
     return 1000 * (seconds < 1 ? PATIENCE_S : seconds > PATIENCE_MAX_S ? PATIENCE_MAX_S : seconds);
 }
 
-/* The process sees one device: CUDA_VISIBLE_DEVICES was set to its UUID. */
+/* CUDA_VISIBLE_DEVICES contains the UUID of the device, so the process sees only one. */
 gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err)
 {
     gp_device *device = calloc(1, sizeof(*device));
@@ -125,7 +127,7 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
     cudaError_t code = cudaMalloc(&block, bytes);
 
     if (code == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* it is told here: the next call must not report it again */
+        cudaGetLastError(); /* clear the error, so that the next call does not report it again */
         cudaMemGetInfo(&available, &total);
         return gp_fail(err, GP_ENOMEM,
                        "%.2f GiB are needed on the GPU and %.2f of its %.2f GiB are free; use a smaller "
@@ -232,12 +234,13 @@ gp_status gp_device_passed(gp_device *device, uint32_t event, bool *passed, gp_e
     *passed = code == cudaSuccess;
     if (code != cudaErrorNotReady)
         return gp_cuda_check(code, "cudaEventQuery", err);
-    cudaGetLastError(); /* not ready is no error */
+    cudaGetLastError(); /* clear the "not ready" result */
     return GP_OK;
 }
 
-/* Of memory that is not pinned CUDA promises nothing: it "might" be read before the call is back, and is where the driver stages it,
- * but not where the device reads such memory by itself (HMM, Grace Hopper).  So it is waited for. */
+/* Waits for the copy. CUDA does not guarantee that unpinned memory was read when the call returns.
+ * That holds where the driver stages the copy, but not where the device reads such memory directly
+ * (HMM, Grace Hopper). */
 gp_status gp_device_upload(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err)
 {
     gp_status status = GP_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device->stream), err);
@@ -331,9 +334,10 @@ void gp_device_graph_free(gp_device_graph *graph)
     free(graph);
 }
 
-/* ---- the libraries ---- */
+/* ---- libraries ---- */
 
-/* What the device fails with, whoever asks.  Libraries have a runtime of their own, whose last error ours does not know. */
+/* Return the pending error of the device. Libraries contain their own CUDA runtime, so the last
+ * error of this runtime may not show it. */
 static cudaError_t device_error(gp_device *device)
 {
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -341,7 +345,7 @@ static cudaError_t device_error(gp_device *device)
 
     if (code == cudaSuccess && capture == cudaStreamCaptureStatusNone)
         code = cudaStreamQuery(device->stream);
-    cudaGetLastError(); /* it is told here: the next call must not report it again */
+    cudaGetLastError(); /* clear the error, so that the next call does not report it again */
     return code == cudaErrorNotReady ? cudaSuccess : code;
 }
 
@@ -394,7 +398,7 @@ const char *gp_device_work_engine(const gp_device_work *work)
 
 /* ---- cuDNN ---- */
 
-/* Of its own kind in the pool, or made. */
+/* Take a matching plan from the pool, or create one. */
 static gp_status conv_get(gp_device_work *work, gp_device *device, const gp_conv_request *request,
                           const char *engine, gp_error *err)
 {
@@ -452,7 +456,7 @@ gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_d
 
     if (status == GP_OK)
         return GP_OK;
-    work->pool = NULL; /* nobody else shall have it */
+    work->pool = NULL; /* after a failure, do not return the plan to the pool */
     return gp_device_fail(device, status, &why, err);
 }
 

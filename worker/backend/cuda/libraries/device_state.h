@@ -1,4 +1,4 @@
-/* device_state.h -- what device.c and nccl.c share. */
+/* State shared by device.c and nccl.c. */
 #ifndef GP_CUDA_DEVICE_STATE_H
 #define GP_CUDA_DEVICE_STATE_H
 
@@ -12,8 +12,9 @@
 
 enum { GP_DEVICE_REGISTERED_MAX = 4 };
 
+/* An open CUDA device. */
 struct gp_device {
-    cudaStream_t stream; /* the main lane */
+    cudaStream_t stream; /* main lane */
     cudaStream_t lanes[GP_LANES];
     cudaEvent_t events[GP_EVENTS];
     cudaEvent_t marks[GP_DEVICE_MARKS];
@@ -23,8 +24,8 @@ struct gp_device {
     gp_compiled kept;
     gp_conv_pool *convs;
     int64_t patience_ms;
-    struct ncclComm *group; /* NULL: alone */
-    bool aborted;           /* the group: a thread is about to end it */
+    struct ncclComm *group; /* NULL: not in a group */
+    bool aborted;           /* a thread is aborting the group */
     pthread_t abort_thread;
     void *registered[GP_DEVICE_REGISTERED_MAX];
     uint32_t registered_count;
@@ -32,8 +33,8 @@ struct gp_device {
     void *check_context;
 };
 
-/* A library's failure, in its own words; but where CUDA has an error, that is what the library met: it is said first, and the status
- * is its own.  Of a failure within a capture nothing is asked that would end the capture. */
+/* Report a library failure. If CUDA has an error, it is the cause: its text comes first and its
+ * status is returned. During a capture, nothing is queried that would end the capture. */
 gp_status gp_device_fail(gp_device *device, gp_status status, const gp_error *words, gp_error *err);
 
 #endif

@@ -1,15 +1,16 @@
-/* nccl.c -- the ranks of a training on GPUs: a non-blocking communicator, one for each generation (only: nccl.h).
+/* Ranks on GPUs: one non-blocking NCCL communicator per generation. Only this file includes nccl.h.
  *
- * NCCL tells of a dead peer only where its transport notices; over NVLink and shared memory its kernel waits for ever.  So
- * nothing here waits without gp_device_look(), which asks the caller too: it hears of deaths from the kernel and the
- * scheduler.
+ * NCCL reports a failed peer only if the transport notices; over NVLink and shared memory, its
+ * kernels wait forever. Every wait in this file therefore polls gp_device_look(), which also asks
+ * the caller. The caller learns about failed workers from the kernel and the scheduler.
  *
- * A communicator lives until the graphs that it was recorded into are gone: NCCL waits for that in its end.  So an abort
- * is begun by a thread of its own; the lanes come to rest, the caller frees its graphs, and gp_device_leave() waits for
- * the thread, for a while.
+ * NCCL destroys a communicator only after the graphs that it was recorded into are freed. An abort
+ * therefore runs in its own thread: the lanes become idle, the caller frees its graphs, and
+ * gp_device_leave() waits a limited time for the thread.
  *
- * Sums are ncclSum over memory that is registered, not over symmetric windows: all ranks must get the same bits, which
- * NCCL's ring, tree and switch algorithms give (one rank, or the switch, makes a sum, and all get a copy). */
+ * Sums use ncclSum on registered memory, not on symmetric windows. All ranks must get bitwise
+ * identical results, and the ring, tree and switch algorithms guarantee that: one rank, or the
+ * switch, computes a sum, and all ranks get a copy. */
 #include <errno.h>
 #include <nccl.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 #include "worker/backend/cuda/libraries/check.h"
 #include "worker/backend/cuda/libraries/device_state.h"
 
-/* device: whose error it may be; NULL: none's. */
+/* Convert an NCCL result to an error. `device`: a CUDA error of this device takes precedence; NULL:
+ * none. */
 static gp_status nccl_fail(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
 {
     gp_error words;
@@ -36,8 +38,9 @@ static gp_status nccl_fail(gp_device *device, ncclResult_t code, const char *wha
     return gp_fail(err, status, "%s", words.message);
 }
 
-/* Ranks that share a GPU, in tests: NCCL refuses two of one host on one device, and believes what it is told of hosts.
- * With time-sliced contexts few, small collectives are all that can be hoped for. */
+/* Allow several ranks on one GPU, for tests. NCCL rejects two ranks with the same host and device,
+ * so each process reports another host name. Only small collectives are reliable with time-sliced
+ * contexts. */
 static void share_one_gpu(void)
 {
     static const char *const settings[][2] = {
@@ -50,8 +53,8 @@ static void share_one_gpu(void)
 
     if (getenv("GRADPOOL_NCCL_SHARED_GPU") == NULL)
         return;
-    snprintf(host, sizeof(host), "w%d",
-             (int)getpid()); /* not by rank: NCCL reads it once, and ranks change */
+    /* contains the PID instead of the rank: NCCL reads the name once, and ranks change */
+    snprintf(host, sizeof(host), "w%d", (int)getpid());
     setenv("NCCL_HOSTID", host, 0);
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         setenv(settings[i][0], settings[i][1], 0);
@@ -63,7 +66,7 @@ gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err
     ncclResult_t code;
 
     _Static_assert(sizeof(unique) == GP_DEVICE_GROUP_ID_BYTES, "NCCL's id has another size");
-    share_one_gpu(); /* the first call reads where to listen */
+    share_one_gpu(); /* the first NCCL call reads the listen address */
     code = ncclGetUniqueId(&unique);
     if (code != ncclSuccess)
         return nccl_fail(NULL, code, "ncclGetUniqueId", err);
@@ -78,7 +81,7 @@ static void pause_briefly(void)
     nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
 }
 
-/* ---- the end of a group ---- */
+/* ---- ending a group ---- */
 
 static void *abort_main(void *group)
 {
@@ -93,7 +96,7 @@ static void abort_begin(gp_device *device)
     if (pthread_create(&device->abort_thread, NULL, abort_main, device->group) == 0)
         device->aborted = true;
     else
-        ncclCommAbort(device->group); /* right where nothing was recorded */
+        ncclCommAbort(device->group); /* direct call: nothing was recorded */
     device->group = NULL;
 }
 
@@ -117,7 +120,8 @@ gp_status gp_device_abort(gp_device *device, gp_error *err)
     return GP_OK;
 }
 
-/* All that this rank has sent is with its peers, unless one of them is gone. */
+/* Wait until peers have received everything that this rank sent, unless a peer failed. Return true
+ * on success. */
 static bool group_finalize(gp_device *device)
 {
     gp_timeout timeout = gp_timeout_in(FINALIZE_MS);
@@ -135,8 +139,8 @@ static bool group_finalize(gp_device *device)
     return code == ncclSuccess;
 }
 
-/* NCCL may wait for ranks that are gone, to free what they share (its issue 863): then it does so for itself, with what it
- * holds, and nobody waits for it. */
+/* Release an aborted communicator. NCCL may wait for failed ranks to free shared resources (NCCL
+ * issue 863). After a time limit, the thread and its resources are abandoned. */
 static void abort_end(gp_device *device)
 {
     gp_timeout timeout = gp_device_timeout(device, false, 0);
@@ -167,7 +171,7 @@ void gp_device_leave(gp_device *device)
     device->check = NULL;
 }
 
-/* ---- its life ---- */
+/* ---- joining and summing ---- */
 
 static gp_status group_look(gp_device *device, ncclResult_t *code, const char *what, gp_error *err)
 {
@@ -180,7 +184,7 @@ static gp_status group_look(gp_device *device, ncclResult_t *code, const char *w
     return *code == ncclSuccess || *code == ncclInProgress ? GP_OK : nccl_fail(device, *code, what, err);
 }
 
-/* What was begun is under way; also while a graph is recorded, so nothing is asked of the streams. */
+/* Wait until NCCL has started an operation. Works during recording, so it queries no stream. */
 static gp_status group_settle(gp_device *device, ncclResult_t code, const char *what, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -289,6 +293,6 @@ gp_status gp_device_look(gp_device *device, gp_error *err)
         if (now != cudaSuccess && now != cudaErrorNotReady)
             return gp_cuda_check(now, "cudaStreamQuery", err);
     }
-    cudaGetLastError(); /* not ready is no error */
+    cudaGetLastError(); /* clear the "not ready" result */
     return device->group == NULL ? GP_OK : group_look(device, &code, "NCCL's exchange", err);
 }
