@@ -1,6 +1,6 @@
-/* bodies_move.h -- what moves numbers: boxes, resizing; and softmax.  Part of bodies.h. */
+/* Moving elements: boxes, resizing; and softmax. Part of bodies.h. */
 
-/* Element of an image by the three axes of a box. */
+/* Return the index of an element of an image, given by the three axes of a box. */
 BODY size_t box_at(const gp_kernel_image *image, uint32_t n, const uint32_t at[3])
 {
     return image_at(image, n, at[0], at[1] * image->width + at[2]);
@@ -13,7 +13,8 @@ BODY void box_of(const gp_kernel_image *image, place at, uint32_t box[3])
     box[2] = at.p % image->width;
 }
 
-/* The smaller box moves: kind 0, y[0] is the part of x[0] from number on; kind 1, x[0] goes into y[0] from number on. */
+/* Copy a box with the smaller extent. kind 0: y[0] is the part of x[0] at `number`; kind 1: x[0] is
+ * copied into y[0] at `number`. */
 BODY void body_copy_box(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *small = a->kind == 0 ? &a->y[0] : &a->x[0];
@@ -31,7 +32,7 @@ BODY void body_copy_box(const gp_kernel_args *a, uint32_t i)
         image_put(&a->y[0], large, image_get(&a->x[0], i));
 }
 
-/* y[0]: zeros, and x[0] from number on. */
+/* Pad: y[0] is zero except for x[0] at `number`. */
 BODY void body_pad(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -47,7 +48,7 @@ BODY void body_pad(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, inside ? image_get(x, box_at(x, at.n, box)) : 0.0f);
 }
 
-/* y's axis k is x's axis number[k]. */
+/* Transpose: axis k of y is axis number[k] of x. */
 BODY void body_transpose(const gp_kernel_args *a, uint32_t i)
 {
     place at = image_place(&a->y[0], i);
@@ -59,9 +60,10 @@ BODY void body_transpose(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, image_get(&a->x[0], box_at(&a->x[0], at.n, from)));
 }
 
-/* ---- resizing; kind: gp_resize_mode; number64: inputs per output along height and width ---- */
+/* ---- resizing; kind: gp_resize_mode; number64: ratio of inputs to outputs in height and width
+ * ---- */
 
-/* Where output o lies between inputs: the lower one and the share of the next. */
+/* Interpolation of an output: lower input and weight of the next one. */
 typedef struct between {
     uint32_t low, high;
     float share;
@@ -103,7 +105,7 @@ BODY float resize_weight(int32_t mode, double ratio, uint32_t i, uint32_t o, uin
 {
     const uint64_t there = (uint64_t)o * from;
 
-    if (mode == 0) /* as resize_of() has it, without a division */
+    if (mode == 0) /* as in resize_of(), without a division */
         return there >= (uint64_t)i * to && there < ((uint64_t)i + 1) * to ? 1.0f : 0.0f;
 
     between at = resize_of(mode, ratio, o, from, to);
@@ -112,14 +114,14 @@ BODY float resize_weight(int32_t mode, double ratio, uint32_t i, uint32_t o, uin
     return i == at.high ? weight + at.share : weight;
 }
 
-/* Outputs that may read input i: two inputs to either side and some more, which holds for all modes. */
+/* Compute a range that contains all outputs which read input i, in all modes. */
 BODY void resize_readers(uint32_t i, uint32_t from, uint32_t to, uint32_t *first, uint32_t *end)
 {
     uint32_t low = i > 2 ? (i - 2) * to / from : 0, high = (i + 2) * to / from + 3;
 
     *first = low > 2 ? low - 2 : 0;
     *end = high < to ? high : to;
-    /* Beyond the edges lies the last pixel, which all of them read. */
+    /* Outputs beyond the edges all read the border pixel. */
     if (i == 0)
         *first = 0;
     if (i + 1 == from)
@@ -171,7 +173,7 @@ BODY void body_softmax(const gp_kernel_args *a, uint32_t i)
                   expf(image_get(x, first + (size_t)c * x->channel_stride) - largest) / sum);
 }
 
-/* x[0] y, x[1] dy -> y[0] dx. */
+/* Softmax, gradient: x[0] y, x[1] dy -> y[0] dx. */
 BODY void body_softmax_backward(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *y = &a->x[0];

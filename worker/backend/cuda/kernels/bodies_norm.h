@@ -1,10 +1,10 @@
-/* bodies_norm.h -- batch norm, group norm, local response norm.  Part of bodies.h.
+/* Batch norm, group norm, local response norm. Part of bodies.h.
  *
- * Batch norm is four kernels: parts of the sums about the running mean, their sum, the moments from it (between the two a
- * synchronised batch norm adds up over the ranks), and the scaling.  Sums are float64: the running mean may be far from
- * the call's, and squares about it then cancel. */
+ * Batch norm consists of four kernels: partial sums relative to the running mean, their sum, the
+ * moments, and the scaling. Synchronised batch norm adds the sums of all ranks before the moments.
+ * Sums are float64, because squares cancel if the running mean is far from the mean of the call. */
 
-/* x[0], f[0] running mean -> d[0] parts [chunk][2][C].  Items: (chunk, channel). */
+/* x[0], f[0] running mean -> d[0] partial sums [chunk][2][C]. Items: (chunk, channel). */
 BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -25,9 +25,9 @@ BODY void body_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = squares;
 }
 
-/* d[0] parts -> d[1] sums [2 C + 1], the last the count; f[1], f[2] (or NULL) (+)= them.  f[4], or NULL: sums of x and of its
- * squares [2][C], which take the place of the parts where moments_known(), about f[0] the running mean; zeros afterwards.
- * Items: channels. */
+/* d[0] partial sums -> d[1] sums [2 C + 1], the last being the count; added to f[1] and f[2] (or
+ * NULL). If moments_known(), f[4] [2][C] (sums of x and its squares) replaces the partial sums; it
+ * is converted to sums relative to the running mean f[0] and cleared. Items: channels. */
 BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
 {
     const uint32_t channels = a->x[0].channels;
@@ -55,7 +55,7 @@ BODY void body_batchnorm_sum(const gp_kernel_args *a, uint32_t c)
         a->f[4][c] = a->f[4][channels + c] = 0.0f;
 }
 
-/* d[1] sums, f[0] running mean -> f[3] moments [2][C].  Items: channels. */
+/* d[1] sums, f[0] running mean -> f[3] moments [2][C]. Items: channels. */
 BODY void body_batchnorm_moments(const gp_kernel_args *a, uint32_t c)
 {
     const uint32_t channels = a->x[0].channels;
@@ -67,14 +67,16 @@ BODY void body_batchnorm_moments(const gp_kernel_args *a, uint32_t c)
     a->f[3][channels + c] = (float)(1.0 / sqrt(variance + a->number64[0]));
 }
 
-/* What batch norm makes of x in channel c, of all that write it and of all that find out again whether a ReLU cut it. */
+/* Return the batch norm output for x in channel c. All kernels that write the output, or recompute
+ * whether a relu clamped it, use this function. */
 BODY float batchnorm_value(const float *moments, uint32_t channels, const float *scale, const float *offset,
                            uint32_t c, float x)
 {
     return (x - moments[c]) * (moments[channels + c] * scale[c]) + offset[c];
 }
 
-/* Above 0 as it is written: half of fp16's least number, and all below, are 0 there. */
+/* Return true if the value is above 0 after rounding to its type. In fp16, half of the smallest
+ * number and everything below is 0. */
 BODY int is_above_0(int32_t narrow, float value)
 {
     return value > (narrow == GP_NARROW_F16 ? 1.0f / 33554432.0f : 0.0f);
@@ -91,7 +93,8 @@ BODY void body_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
                  batchnorm_value(a->f[3], a->x[0].channels, a->f[1], a->f[2], c, image_get(&a->x[0], i))));
 }
 
-/* The same and max pooling of its ReLU: items are elements of y[0]; bytes: int32 index in y's order. */
+/* Batch norm, relu and max pooling. Items: elements of y[0]; bytes: int32 index in the order of
+ * y. */
 BODY void body_batchnorm_pool(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -127,7 +130,8 @@ BODY void body_batchnorm_infer(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, followed(a, i, (image_get(&a->x[0], i) - a->f[0][c]) * factor + a->f[2][c]));
 }
 
-/* A gradient behind the ReLU that follows batch norm, where it is found out again: f[0] scale, f[5] offset. */
+/* Apply the gradient of a relu after batch norm by recomputing its input. f[0]: scale, f[5]:
+ * offset. */
 BODY float cut(const gp_kernel_args *a, uint32_t c, float x, float dy)
 {
     return a->relu && !is_above_0(a->x[0].narrow,
@@ -136,7 +140,7 @@ BODY float cut(const gp_kernel_args *a, uint32_t c, float x, float dy)
                : dy;
 }
 
-/* x[0], x[1] dy, f[3] moments -> d[0] parts [chunk][2][C] of dy and of dy times normalised x. */
+/* x[0], x[1] dy, f[3] moments -> d[0] partial sums [chunk][2][C] of dy and of dy * normalised x. */
 BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -155,7 +159,7 @@ BODY void body_batchnorm_backward_part(const gp_kernel_args *a, uint32_t i)
     a->d[0][((size_t)chunk * 2 + 1) * x->channels + c] = product;
 }
 
-/* d[0] parts -> d[1] sums [2 C + 1]; f[1] dscale, f[2] doffset (or NULL) (+)= them. */
+/* d[0] partial sums -> d[1] sums [2 C + 1]; added to f[1] dscale and f[2] doffset (or NULL). */
 BODY void body_batchnorm_backward_sum(const gp_kernel_args *a, uint32_t c)
 {
     const uint32_t channels = a->x[0].channels;
@@ -189,7 +193,7 @@ BODY void body_batchnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, at.n < a->call->count ? dx : 0.0f);
 }
 
-/* ---- group norm; number[0] groups of channels, or with number[1] a group per pixel ---- */
+/* ---- group norm; number[0]: groups of channels; number[1] nonzero: one group per pixel ---- */
 
 BODY uint32_t groupnorm_groups(const gp_kernel_args *a)
 {
@@ -201,7 +205,7 @@ BODY uint32_t groupnorm_group(const gp_kernel_args *a, place at)
     return a->number[1] ? at.p : at.c / (a->x[0].channels / (uint32_t)a->number[0]);
 }
 
-/* The channels and pixels of a group: from first to before end. */
+/* Channels and pixels of a group, as [first, end). */
 typedef struct groupnorm_range {
     uint32_t channel_first, channel_end, pixel_first, pixel_end;
 } groupnorm_range;
@@ -218,13 +222,13 @@ BODY groupnorm_range groupnorm_range_of(const gp_kernel_args *a, uint32_t g)
     return range;
 }
 
-/* Numbers of one group. */
+/* Return the number of elements in a group. */
 BODY double groupnorm_count(const gp_kernel_args *a)
 {
     return (double)a->x[0].channels * (double)a->x[0].pixels / (double)groupnorm_groups(a);
 }
 
-/* x[0] -> f[3] moments [n][2][groups].  Items: (sample, group). */
+/* x[0] -> f[3] moments [n][2][groups]. Items: (sample, group). */
 BODY void body_groupnorm_moments(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -262,7 +266,7 @@ BODY void body_groupnorm_apply(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, groupnorm_normal(a, at, i) * a->f[1][at.c] + a->f[2][at.c]);
 }
 
-/* x[0], x[1] dy, f[3] moments -> f[4] sums [n][2][C].  Items: (sample, channel). */
+/* x[0], x[1] dy, f[3] moments -> f[4] sums [n][2][C]. Items: (sample, channel). */
 BODY void body_groupnorm_backward_channels(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -282,8 +286,8 @@ BODY void body_groupnorm_backward_channels(const gp_kernel_args *a, uint32_t i)
     a->f[4][((size_t)at.n * 2 + 1) * x->channels + at.c] = (float)product;
 }
 
-/* x[0], x[1] dy, f[0] scale, f[3] moments; f[4] sums where a group is of channels -> f[5] means [n][2][groups] of what
- * reaches normalised x.  Items: (sample, group). */
+/* x[0], x[1] dy, f[0] scale, f[3] moments; f[4] sums for groups of channels -> f[5] means
+ * [n][2][groups] of the gradient of normalised x. Items: (sample, group). */
 BODY void body_groupnorm_backward_groups(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -312,7 +316,7 @@ BODY void body_groupnorm_backward_groups(const gp_kernel_args *a, uint32_t i)
     a->f[5][((size_t)n * 2 + 1) * groups + g] = (float)(product / count);
 }
 
-/* f[4] sums -> f[1] dscale, f[2] doffset (or NULL).  Items: channels. */
+/* f[4] sums -> f[1] dscale, f[2] doffset (or NULL). Items: channels. */
 BODY void body_groupnorm_backward_parameters(const gp_kernel_args *a, uint32_t c)
 {
     for (uint32_t which = 0; which < 2; which++) {
@@ -340,7 +344,7 @@ BODY void body_groupnorm_backward_apply(const gp_kernel_args *a, uint32_t i)
                          groupnorm_normal(a, at, i) * means[groups]));
 }
 
-/* ---- local response norm: number[0] channels, factor alpha, beta, k ---- */
+/* ---- local response norm; number[0]: window size in channels; factor: alpha, beta, k ---- */
 
 /* x[0] -> y[0], y[1] d. */
 BODY void body_lrn(const gp_kernel_args *a, uint32_t i)
@@ -368,7 +372,8 @@ BODY void body_lrn_terms(const gp_kernel_args *a, uint32_t i)
                   powf(image_get(&a->x[2], i), -a->factor[1] - 1.0f));
 }
 
-/* x[0], x[1] dy, x[2] d, x[3] terms -> y[0] dx: channel j's window has c when c - n / 2 <= j <= c + (n - 1) / 2. */
+/* x[0], x[1] dy, x[2] d, x[3] terms -> y[0] dx. The window of channel j contains c if c - n / 2 <=
+ * j <= c + (n - 1) / 2. */
 BODY void body_lrn_backward(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];

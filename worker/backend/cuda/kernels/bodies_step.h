@@ -1,19 +1,21 @@
-/* bodies_step.h -- the end of a step: its sums, the latch, the commit over the blob, and what the host is told.
- * Part of bodies.h.
+/* End of a step: sums, the latch, the commit over the blob, and the result for the host. Part of
+ * bodies.h.
  *
- *   sums over the ranks -> latch -> statistics, clipping, the solvers of worker/optim -> tell
+ *   sums over the ranks -> latch -> statistics, clipping, the optimizers of worker/optim -> tell
  *
- * Commit is of f[0] parameters   f[1] gradients   f[2], f[3] the rule's state   d[1] the reduced sums, then the samples
- *   tensors [n[0]], by offset          count: of the blob.  Items: elements of the blob
+ * Arguments of the commit kernels: f[0] parameters, f[1] gradients, f[2] and f[3] optimizer state,
+ * d[1] reduced sums followed by the samples, tensors [n[0]] sorted by offset, count: elements of
+ * the blob. Items: elements of the blob.
  *
- * The latch decides once for all kernels behind it, so that a step is committed whole or not at all: not when the host
- * has ended it (sums hold anything then, which is why the host says so before it ends them), not without weight, not
- * when a gradient is not finite (of fp16: the loss scale is too large), and not when the loss is no number, after which no
- * step counts. */
+ * The latch decides once for all later kernels, so a step is committed completely or not at all. A
+ * step is not committed if the host halted the training (sums may then be undefined, so the host
+ * writes `go` before it aborts them), if it has no samples, if a gradient is not finite (in fp16
+ * the loss scale is then too large), or if the loss is not finite. In the last case, no later step
+ * counts. */
 
-enum { STEP_STATISTIC_MEAN = 1 }; /* as GP_STATISTIC_MEAN */
+enum { STEP_STATISTIC_MEAN = 1 }; /* same value as GP_STATISTIC_MEAN */
 
-/* As the header of a step lies behind its sums. */
+/* Position of the step header after the sums. */
 enum { STEP_SAMPLES = BODY_SUMS, STEP_STOP, STEP_PAUSE, STEP_SUMS };
 
 BODY int step_commits(const gp_kernel_args *a)
@@ -36,7 +38,8 @@ BODY uint64_t step_now_ns(void)
 #endif
 }
 
-/* One item.  kind 0: the way forward ends here; 1: the way back; 2: that of the last call, whose header is written. */
+/* Take the time at the end of a pass. One item. kind 0: forward pass; 1: backward pass; 2: backward
+ * pass of the last call, which also writes the step header. */
 BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
 {
     uint64_t now = step_now_ns();
@@ -55,7 +58,7 @@ BODY void body_stamp(const gp_kernel_args *a, uint32_t i)
     *(volatile uint64_t *)&a->mail->computed = a->kept->steps + 1;
 }
 
-/* One item. */
+/* Decide whether the step is committed. One item. */
 BODY void body_latch(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
@@ -77,7 +80,8 @@ BODY void body_latch(const gp_kernel_args *a, uint32_t i)
     kept->rule.squared_correction = (float)(1.0 / (1.0 - pow(kept->rule.wide_squared_decay, t)));
 }
 
-/* One item; n[0] sums.  The loss scale moves on: the next step may be launched already, and finds it here. */
+/* Write the result for the host and update the loss scale, which the next step (possibly launched
+ * already) reads. One item; n[0] sums. */
 BODY void body_tell(const gp_kernel_args *a, uint32_t i)
 {
     gp_kernel_kept *kept = a->kept;
@@ -122,7 +126,7 @@ BODY const gp_kernel_tensor *tensor_of(const gp_kernel_args *a, uint32_t i)
     return &a->tensors[low];
 }
 
-/* d[0] parts [tensor][chunk] of the squares of gradients.  Items: (tensor, chunk). */
+/* d[0] partial sums [tensor][chunk] of squared gradients. Items: (tensor, chunk). */
 BODY void body_squares_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = &a->tensors[i / a->chunks];
@@ -133,7 +137,8 @@ BODY void body_squares_part(const gp_kernel_args *a, uint32_t i)
     a->d[0][i] = sum;
 }
 
-/* d[0] parts -> behind them, the sum of each tensor; item n[0]: of all. */
+/* d[0] partial sums -> the sum for each tensor, stored after them; item n[0]: the sum over all
+ * tensors. */
 BODY void body_squares_sum(const gp_kernel_args *a, uint32_t i)
 {
     uint64_t first = i == a->n[0] ? 0 : (uint64_t)i * a->chunks,
@@ -145,7 +150,7 @@ BODY void body_squares_sum(const gp_kernel_args *a, uint32_t i)
     a->d[0][(uint64_t)a->n[0] * a->chunks + i] = sum;
 }
 
-/* kind: gp_clip.  Thresholds are of the mean gradient, gradients are sums. */
+/* Clip gradients. kind: gp_clip. Thresholds apply to the mean gradient; f[1] contains sums. */
 BODY void body_clip(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
@@ -179,7 +184,7 @@ BODY void body_sgdm(const gp_kernel_args *a, uint32_t i)
     a->f[0][i] = w + v;
 }
 
-/* kind 1: AdamW. */
+/* Adam; kind 1: AdamW. */
 BODY void body_adam(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);
@@ -212,7 +217,7 @@ BODY void body_rmsprop(const gp_kernel_args *a, uint32_t i)
     a->f[0][i] = w - rate * g / (sqrtf(v) + rule->epsilon);
 }
 
-/* Running means and variances move towards the moments of the step (optim/statistics.c). */
+/* Move running means and variances towards the moments of the step (optim/statistics.c). */
 BODY void body_statistics(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_tensor *t = tensor_of(a, i);

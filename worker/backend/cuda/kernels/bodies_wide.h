@@ -1,8 +1,9 @@
-/* bodies_wide.h -- the element-wise kernels that a network with batch norm spends its time in, for packed numbers of 2 bytes whose
- * channels come in eights: an item is eight neighbours, 16 bytes, read and written at once.  Part of bodies.h.
+/* Wide variants of element-wise kernels that dominate networks with batch norm. They require packed
+ * 2-byte types and channel counts that are multiples of 8. An item processes eight neighbouring
+ * elements, reading and writing 16 bytes at once. Part of bodies.h.
  *
- * These move memory and nothing else, so bytes in flight are what counts; lower.c takes them where they fit and the plain
- * bodies, which say what they mean, elsewhere. */
+ * These kernels are limited by memory bandwidth. lower.c uses them where possible and the plain
+ * bodies elsewhere; the plain bodies define the meaning. */
 
 #ifdef __CUDACC__
 #define EIGHT_ALIGNED __align__(16)
@@ -24,7 +25,8 @@ BODY void wide_put(const gp_kernel_image *image, size_t i, eight value)
     ((eight *)image->data)[i] = value;
 }
 
-/* Bits of what is above 0, a byte an item (bytes), where lower*.c keeps them; else x[7] is the output of the ReLU. */
+/* Return the mask bits of eight elements that are above 0. bytes: mask with one byte per item;
+ * NULL: read x[7], the output of the relu. */
 BODY uint32_t wide_mask(const gp_kernel_args *a, uint32_t i)
 {
     uint32_t bits = 255;
@@ -46,7 +48,7 @@ BODY void body_wide_relu(const gp_kernel_args *a, uint32_t i)
     const uint32_t infinite = a->x[0].narrow == GP_NARROW_F16 ? 0x7c00u : 0x7f80u;
     eight x = wide_get(&a->x[0], i);
 
-    for (int k = 0; k < 8; k++) /* negative numbers and minus zero; a NaN stays */
+    for (int k = 0; k < 8; k++) /* replace negative numbers and minus zero; NaN stays NaN */
         x.of[k] = (uint16_t)((x.of[k] & 0x8000u) != 0 && (x.of[k] & 0x7fffu) <= infinite ? 0 : x.of[k]);
     wide_put(&a->y[0], i, x);
 }
@@ -82,7 +84,8 @@ BODY void body_wide_add(const gp_kernel_args *a, uint32_t i)
     wide_put(&a->y[0], i, x);
 }
 
-/* As batchnorm_part and batchnorm_backward_part (kind 1), eight channels an item.  Items: (chunk, channels / 8). */
+/* batchnorm_part (kind 0) or batchnorm_backward_part (kind 1) for eight channels per item. Items:
+ * (chunk, channels / 8). */
 BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
 {
     const gp_kernel_image *x = &a->x[0];
@@ -97,7 +100,7 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
         return;
     for (int k = 0; k < 8; k++)
         near[k] = origin[k];
-    /* Sixteen rows in float32, then their sum in float64. */
+    /* Sum sixteen rows in float32, then add the sum in float64. */
     for (uint32_t row = chunk; row < rows;) {
         for (int k = 0; k < 8; k++)
             part[k] = square[k] = 0.0f;
@@ -135,7 +138,7 @@ BODY void body_wide_batchnorm_part(const gp_kernel_args *a, uint32_t i)
     }
 }
 
-/* As batchnorm_apply, with what follows; bytes: its mask, or NULL. */
+/* batchnorm_apply, then the operations after it. bytes: mask to write, or NULL. */
 BODY void body_wide_batchnorm_apply(const gp_kernel_args *a, uint32_t i)
 {
     const uint32_t channels = a->x[0].channels, first = 8 * (i % (channels / 8));
