@@ -214,7 +214,7 @@ static void client_gone(gp_core *core, const gp_core_event *event)
     gp_core_queue_serve(core);
 }
 
-/* ---- size and end of the pool ---- */
+/* ---- resize and shutdown ---- */
 
 /* Return whether slot s already matches the plan. */
 static bool resize_keeps(const gp_core *core, const gp_core_event *event, uint32_t s)
@@ -328,7 +328,7 @@ static void settle(gp_core *core)
     }
 }
 
-/* ---- one step ---- */
+/* ---- event dispatch ---- */
 
 /* Extend all deadlines by the time for which the scheduler itself was suspended (Ctrl-Z, a closed
  * laptop lid). Messages sent meanwhile are still unread, so no deadline has truly passed. */

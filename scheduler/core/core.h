@@ -392,6 +392,8 @@ gp_core_config gp_core_config_default(void);
  *   GP_ENOMEM: out of memory */
 gp_status gp_core_new(gp_core **out, const gp_core_config *config, const gp_core_slot_config *plan,
                       uint32_t plan_count, int64_t now_ms, gp_error *err);
+
+/* Free a core. NULL is allowed. */
 void gp_core_free(gp_core *core);
 
 /* Return the maximum number of actions that one step can emit. */

@@ -18,23 +18,44 @@
 
 /* Append an action to the running step and return it. All fields except kind are zero. */
 gp_core_action *gp_core_emit(gp_core *core, gp_core_action_kind kind);
+
+/* Append an action for the present process in a slot. */
 gp_core_action *gp_core_emit_to_worker(gp_core *core, gp_core_action_kind kind, uint32_t slot);
+
+/* Append an action for a client session. correlation 0: not a reply. */
 gp_core_action *gp_core_emit_to_client(gp_core *core, gp_core_action_kind kind, const gp_core_id *session,
                                        uint64_t correlation);
+
+/* Append an error reply with a formatted message. */
 void gp_core_emit_error(gp_core *core, const gp_core_id *session, uint64_t correlation, gp_status status,
                         const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+/* Append a warning for the log. */
 void gp_core_emit_log(gp_core *core, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 bool gp_core_id_equal(const gp_core_id *a, const gp_core_id *b);
 
 /* ---- slot.c ---- */
 
+/* Record the pid of a spawned worker. */
 void gp_core_slot_spawned(gp_core *core, const gp_core_event *event);
+
+/* Process worker_ready: the worker is ready, excluded, or adopted. */
 void gp_core_slot_ready(gp_core *core, const gp_core_event *event);
+
+/* Process the exit of a worker: repair the lease, and schedule the next spawn. */
 void gp_core_slot_died(gp_core *core, const gp_core_event *event);
+
+/* Process a heartbeat. */
 void gp_core_slot_beat(gp_core *core, const gp_core_event *event);
+
+/* Act on the deadlines of a slot: spawn, quit, kill or suspect the worker. */
 void gp_core_slot_tick(gp_core *core, uint32_t slot);
+
+/* Spawn the next incarnation. */
 void gp_core_slot_spawn(gp_core *core, uint32_t slot);
+
+/* Kill the worker; repeat after config.answer_ms until it has exited. */
 void gp_core_slot_kill(gp_core *core, uint32_t slot);
 /* Kill a member on request from the client. */
 void gp_core_slot_replace(gp_core *core, const gp_core_event *event);
@@ -55,6 +76,7 @@ bool gp_core_slot_usable(const gp_core_slot *slot);
 
 /* ---- queue.c ---- */
 
+/* Validate a lease request and queue it by priority. Serve the queue at once. */
 void gp_core_queue_ask(gp_core *core, const gp_core_event *event);
 
 /* Return the mask of slots compatible with a request, whether free or not, usable or not.
@@ -66,16 +88,25 @@ uint32_t gp_core_queue_leave(gp_core *core, const gp_core_id *session);
 
 /* Grant all requests that can be granted, refuse impossible ones, and notify waiting clients. */
 void gp_core_queue_serve(gp_core *core);
+
+/* Refuse all queued requests. */
 void gp_core_queue_refuse_all(gp_core *core, gp_status status, const char *why);
+
+/* Return when to report a wait next; INT64_MAX: never. */
 int64_t gp_core_queue_due(const gp_core *core);
 
 /* ---- lease.c ---- */
 
+/* Create a lease for a request and start the first formation. */
 void gp_core_lease_begin(gp_core *core, const gp_core_ask *ask, uint64_t members);
 
 /* Revoke all members and forget the lease. Notify the client unless reason is NULL. */
 void gp_core_lease_end(gp_core *core, gp_core_lease *lease, gp_status status, const char *reason);
+
+/* Process a release by the holder. An error reply if the session does not hold the lease. */
 void gp_core_lease_release(gp_core *core, const gp_core_event *event);
+
+/* Process the acknowledgement of a revoke: the slot is free again. */
 void gp_core_lease_revoked(gp_core *core, const gp_core_event *event);
 
 /* Tell one slot's worker to give back a lease. */
@@ -88,6 +119,8 @@ uint32_t gp_core_lease_count(const gp_core *core);
 
 /* Advance the formation to the next phase whose condition is met. */
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease);
+
+/* Process the acknowledgement of a grant. */
 void gp_core_group_acked(gp_core *core, const gp_core_event *event);
 
 /* Abort the formation after the process in a member slot exited; event holds the cause. The slot
@@ -103,7 +136,11 @@ void gp_core_group_shrink(gp_core *core, gp_core_lease *lease, uint32_t slot);
 /* Return the members for the next formation, provided they are ready. For an elastic lease, return
  * the live members if there are enough. */
 uint64_t gp_core_resize_form(const gp_core *core, const gp_core_lease *lease);
+
+/* Process a resize request for an elastic lease, from any client. */
 void gp_core_resize_asked(gp_core *core, const gp_core_event *event);
+
+/* Process lease_form: form the next generation with the workers that the client named. */
 void gp_core_resize_go(gp_core *core, const gp_core_event *event);
 
 /* Record that a member outside the formation acknowledged a separate grant. */
@@ -114,6 +151,7 @@ void gp_core_resize_tell(gp_core *core);
 
 /* ---- adopt.c ---- */
 
+/* Mark a slot as awaited: a worker from an earlier scheduler is alive. */
 void gp_core_adopt_found(gp_core *core, const gp_core_event *event);
 
 /* Process the report of an awaited worker. */
@@ -127,6 +165,8 @@ uint32_t gp_core_adopt_claims(const gp_core *core);
 
 /* Process the exit of the process that held the slot's claimed lease. */
 void gp_core_adopt_unheld(gp_core *core, const gp_core_event *event);
+
+/* Process a client's claim: restore the lease, or refuse the claim. */
 void gp_core_adopt_claim(gp_core *core, const gp_core_event *event);
 
 /* End the report period once the deadline has passed or all reports have arrived. */

@@ -1,3 +1,4 @@
+/* Hash table with linear probing. index.h describes the interface. */
 #include "scheduler/core/index.h"
 
 #include <assert.h>

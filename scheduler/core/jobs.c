@@ -129,7 +129,7 @@ static void drop_job(gp_jobs *jobs, gp_jobs_job *job)
     jobs_give(jobs, job);
 }
 
-/* ---- what begins ---- */
+/* ---- starting jobs ---- */
 
 static bool may_begin(const gp_jobs *jobs)
 {
@@ -152,7 +152,7 @@ static void begin_some(gp_jobs *jobs)
     }
 }
 
-/* ---- what ends ---- */
+/* ---- ending and deleting jobs ---- */
 
 /* Move a job to an end state and write the row. */
 static void end_job(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state, const char *reason)
@@ -405,7 +405,7 @@ static void hear_adopted(gp_jobs *jobs, const gp_jobs_event *event)
         tell_to_end(jobs, job, jobs->config.cancel_ms);
 }
 
-/* ---- the journal's answers ---- */
+/* ---- journal reports ---- */
 
 /* Act on a row that is now durable. */
 static void settle_job(gp_jobs *jobs, gp_jobs_job *job)
@@ -475,7 +475,7 @@ static void hear_journal_failed(gp_jobs *jobs, const gp_jobs_event *event)
     jobs->act(jobs->context, &broken);
 }
 
-/* ---- time, the end of the pool ---- */
+/* ---- timers and shutdown ---- */
 
 /* Stop all processes for a shutdown of the pool. Starting jobs return to the queue without a
  * counted attempt. */
@@ -539,7 +539,7 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
     return jobs->alarm_ms < due ? jobs->alarm_ms : due;
 }
 
-/* ---- one step ---- */
+/* ---- event dispatch ---- */
 
 void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
 {

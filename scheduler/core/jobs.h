@@ -217,6 +217,8 @@ gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err);
 /* Finish loading. New jobs get ids from next_id on. Then send ADOPTED or ENDED for each job for
  * which gp_jobs_orphaned() returns true. */
 void gp_jobs_begin(gp_jobs *jobs, uint64_t next_id);
+
+/* Return whether a row belongs to a job that had a process under an earlier scheduler. */
 bool gp_jobs_orphaned(const gp_jobs_job *job);
 
 /* Process one event. now_ms is monotonic and never decreases. */

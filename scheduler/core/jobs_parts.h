@@ -81,9 +81,12 @@ gp_jobs_job *jobs_take(gp_jobs *jobs, uint64_t id, const uint8_t submitter[16], 
 
 /* Free an entry and remove it from all lists, indices and the heap. */
 void jobs_give(gp_jobs *jobs, gp_jobs_job *job);
+
+/* Find a job by id, or by submitter and sequence number. NULL: no such job. */
 gp_jobs_job *jobs_find_id(const gp_jobs *jobs, uint64_t id);
 gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], uint64_t seq);
 
+/* Change the state and update the counts per state. */
 void jobs_set_state(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_state state);
 
 /* Move the job to the end of the GP_JOBS_WRITTEN list. */
@@ -95,6 +98,7 @@ void jobs_clean(gp_jobs *jobs, gp_jobs_job *job);
 /* Append the job to the GP_JOBS_ENDED list. */
 void jobs_done(gp_jobs *jobs, gp_jobs_job *job);
 
+/* Add a queued job to the heap, unless it is there already. */
 void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job);
 /* Remove a job from the heap, if it is queued there. */
 void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job);

@@ -20,7 +20,7 @@ const char *gp_jobs_state_word(gp_jobs_state state)
     return state < GP_JOBS_STATES ? words[state] : "unknown";
 }
 
-/* ---- the journal's rows at the start ---- */
+/* ---- loading journal rows ---- */
 
 gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
 {
@@ -96,7 +96,7 @@ bool gp_jobs_orphaned(const gp_jobs_job *job)
     return job->state == GP_JOBS_RUNNING || job->state == GP_JOBS_STOPPING;
 }
 
-/* ---- looking ---- */
+/* ---- read access ---- */
 
 const gp_jobs_job *gp_jobs_find(const gp_jobs *jobs, uint64_t id)
 {

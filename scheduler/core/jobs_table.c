@@ -5,7 +5,7 @@
 
 #include "scheduler/core/jobs_parts.h"
 
-/* ---- finding ---- */
+/* ---- lookup by id and submit ---- */
 
 typedef struct submit_key {
     const uint8_t *submitter;
@@ -64,7 +64,7 @@ gp_jobs_job *jobs_find_submit(const gp_jobs *jobs, const uint8_t submitter[16], 
     return jobs_found(jobs, gp_index_find(&jobs->submits, hash_submit(submitter, seq), &key));
 }
 
-/* ---- lists through the entries ---- */
+/* ---- linked lists and entries ---- */
 
 static gp_jobs_links *links_at(gp_jobs *jobs, gp_jobs_list list, uint32_t entry)
 {
@@ -166,7 +166,7 @@ void jobs_done(gp_jobs *jobs, gp_jobs_job *job)
     list_append(jobs, GP_JOBS_ENDED, jobs_entry(jobs, job));
 }
 
-/* ---- the heap of those that wait: higher priority first, then the older one ---- */
+/* ---- heap of queued jobs: higher priority first, then older jobs ---- */
 
 /* Return whether job a starts before job b. */
 static bool heap_before(const jobs_wait *a, const jobs_wait *b)

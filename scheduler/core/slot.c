@@ -146,7 +146,7 @@ void gp_core_slot_replace(gp_core *core, const gp_core_event *event)
     kill_because(core, event->slot, event->reason);
 }
 
-/* ---- the silent ---- */
+/* ---- silent workers ---- */
 
 static int64_t longer_of(int64_t a, int64_t b)
 {

@@ -1,3 +1,5 @@
+/* Job processes: spawn behind a gate, adopt, signal and reap. job_process.h describes the
+ * interface. */
 #include "scheduler/jobs/job_process.h"
 
 #include <errno.h>
@@ -30,7 +32,7 @@ void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t byt
     snprintf(path, bytes, "%s/jobs/%" PRIu64, places->state_dir, job);
 }
 
-/* ---- who a process is ---- */
+/* ---- process identity ---- */
 
 void gp_job_boot(uint8_t out[16])
 {
@@ -256,7 +258,7 @@ void gp_job_drop(gp_job_process *process)
     gp_job_signal(process, SIGKILL, true);
 }
 
-/* ---- the end ---- */
+/* ---- signals and exit ---- */
 
 static const char unknown[] = "died, signal unknown";
 

@@ -400,7 +400,7 @@ gp_status gp_journal_load(gp_journal *journal,
     return status;
 }
 
-/* ---- the thread ---- */
+/* ---- writer thread ---- */
 
 static int step_and_reset(sqlite3_stmt *statement)
 {
@@ -661,7 +661,7 @@ void gp_journal_close(gp_journal *journal)
     gp_free(journal);
 }
 
-/* ---- asking ---- */
+/* ---- queueing operations ---- */
 
 /* Queue an operation and wake the writer thread. op NULL: out of memory. */
 static gp_status ask(gp_journal *journal, operation *op, gp_error *err)

@@ -1,3 +1,4 @@
+/* Worker planning: core detection, device selection and slot configurations. */
 #include "scheduler/process/plan.h"
 
 #include <ctype.h>
@@ -77,7 +78,7 @@ char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint
     return gp_ranges_text(text, bytes, sorted, count);
 }
 
-/* ---- slots ---- */
+/* ---- worker slots ---- */
 
 /* Assign worker s of count an equal share of the cores. If there are more workers than cores, all
  * workers share all cores. */

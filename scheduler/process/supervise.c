@@ -1,3 +1,4 @@
+/* Worker processes: spawn, kill and reap. supervise.h describes the interface. */
 #include "scheduler/process/supervise.h"
 
 #include <errno.h>

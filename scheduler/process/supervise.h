@@ -28,8 +28,8 @@ gp_status gp_supervise_program(char *path, size_t bytes, gp_error *err);
  * ../bin. */
 gp_status gp_supervise_client(char *path, size_t bytes, gp_error *err);
 
-/* Spawn a worker in a new session with default signal handlers. It inherits no descriptor except
- * the pool secrets. Its output is appended to config->log.
+/* Spawn a worker in a new session with default signal handlers. It inherits only the
+ * pool secrets and descriptors 0 to 2. The worker output is appended to config->log.
  *   index        slot number, from 0
  *   incarnation  number of this process in the slot
  *   GP_EIO: cannot spawn; errno is set */

@@ -1,3 +1,4 @@
+/* Inherited process attributes: detach, record and restore. surroundings.h lists them. */
 #include "scheduler/process/surroundings.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 
 extern char **environ;
 
-/* ---- always the same ---- */
+/* ---- fixed attributes ---- */
 
 /* Detach from the terminal. The leader of a process group cannot start a session, so it only gives
  * up the terminal. */
@@ -54,7 +55,7 @@ void gp_surroundings_detach(void)
     sigprocmask(SIG_SETMASK, &set, NULL);
 }
 
-/* ---- as the first's ---- */
+/* ---- attributes from the first scheduler ---- */
 
 enum { LIMITS = 9, CORES_TEXT = 8192 };
 

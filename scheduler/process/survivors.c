@@ -1,3 +1,4 @@
+/* Search for workers of an earlier scheduler, through their control sockets. */
 #include "scheduler/process/survivors.h"
 
 #include <dirent.h>

@@ -24,6 +24,8 @@ typedef struct gp_survivors {
  * have exited. Only the holder of the pool lock may call this. Release *out with
  * gp_survivors_free(), which closes the connections that are still there. */
 void gp_survivors_find(gp_survivors *out, const gp_places *places);
+
+/* Close all connections and pidfds that the caller has not taken over. */
 void gp_survivors_free(gp_survivors *survivors);
 
 /* Tell a worker that a new scheduler with this epoch is ready. The worker connects at once, even if

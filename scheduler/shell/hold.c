@@ -1,3 +1,4 @@
+/* Pool lock and epoch files. */
 #include "scheduler/shell/hold.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Pool record: a text file with one setting per line, followed by the process attributes. */
 #include "scheduler/shell/record.h"
 
 #include <errno.h>

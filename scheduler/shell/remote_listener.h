@@ -27,6 +27,8 @@ typedef struct remote_listener {
 /* Listen if options->listen names an address. A failure is an error for a new pool; a scheduler
  * that follows another one retries instead. */
 gp_status remote_listener_open(remote_listener *listener, const gp_shell_options *options, gp_error *err);
+
+/* Stop listening. Wait up to drain_ms for queued messages to be sent. */
 void remote_listener_close(remote_listener *listener, int drain_ms);
 
 /* Return whether the socket listens. If a retry is due, try to listen again. */
@@ -44,6 +46,8 @@ void remote_listener_restart(remote_listener *listener);
 
 /* Return the time until the listener needs attention, in ms; -1: not listening. */
 int remote_listener_due_ms(remote_listener *listener);
+
+/* Return the current connections and the counts since the start. */
 remote_counts remote_listener_count(remote_listener *listener);
 
 #endif

@@ -94,7 +94,7 @@ void shell_flush(shell *s)
     s->pending_count = 0;
 }
 
-/* ---- the loop ---- */
+/* ---- poll loop ---- */
 
 static void hear_signals(shell *s)
 {
@@ -229,7 +229,7 @@ void shell_record(const shell *s, const char *devices)
                "a scheduler that follows this one would not know its pool: %s", err.message);
 }
 
-/* ---- opening and closing ---- */
+/* ---- startup and shutdown ---- */
 
 /* Plan the workers and create the core. After a crash, start with incarnations that the previous
  * scheduler cannot have used. */

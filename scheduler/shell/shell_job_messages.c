@@ -65,7 +65,7 @@ static void fill_row(const gp_jobs_job *job, gp_job_row *row)
     COPY_TEXT(row->reason, job->reason);
 }
 
-/* ---- to clients ---- */
+/* ---- messages to clients ---- */
 
 static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
                     const void *message)
@@ -192,7 +192,7 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
     }
 }
 
-/* ---- from clients ---- */
+/* ---- requests from clients ---- */
 
 /* Check a list of NUL-terminated strings: at most bytes_max bytes and count_max strings. full: each
  * must be NAME=value. */

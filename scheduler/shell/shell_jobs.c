@@ -141,7 +141,7 @@ static void act(void *context, const gp_jobs_action *action)
     }
 }
 
-/* ---- what the journal and the processes say ---- */
+/* ---- journal and process events ---- */
 
 /* Spawn the job whose command the journal has fetched. */
 static void hear_words(shell *s, gp_journal_report *report)
@@ -261,7 +261,7 @@ static void reap(shell *s, gp_job_process *process)
     shell_jobs_step(s, &event);
 }
 
-/* ---- in the loop ---- */
+/* ---- poll loop ---- */
 
 uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX])
 {
@@ -348,7 +348,7 @@ bool shell_jobs_active(const shell *s)
     return gp_jobs_busy(s->jobs->machine);
 }
 
-/* ---- opening and closing ---- */
+/* ---- startup and shutdown ---- */
 
 static gp_status load_row(void *context, const gp_jobs_job *row, gp_error *err)
 {

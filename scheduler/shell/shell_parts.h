@@ -105,6 +105,8 @@ void shell_serve_door(shell *s);
 
 /* Process a message whose sender is not a worker. */
 void shell_hear_client(shell *s, const gp_incoming *in);
+
+/* Find a client by session. NULL: no such client. */
 shell_client *shell_find_client(shell *s, const gp_core_id *session);
 
 /* Disconnect a client and forget it. */
@@ -126,7 +128,11 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
 
 /* Process a message from a worker. False: the sender is not a worker. */
 bool shell_hear_worker(shell *s, const gp_incoming *in);
+
+/* Spawn a worker and report the result to the core. */
 void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation);
+
+/* Collect an exited worker, remove its sockets and report the exit to the core. */
 void shell_reap(shell *s, uint32_t slot);
 
 /* Report the surviving workers to the core and call them. Return whether there are any. */
@@ -145,10 +151,19 @@ void shell_watch_holders(shell *s);
 /* Return the channel that connects to a peer. */
 gp_channel *shell_link(shell *s, const gp_peer *peer);
 
+/* Send a core action to a worker. Does nothing if the worker has no link. */
 void shell_send_to_worker(shell *s, const gp_core_action *action);
+
+/* Send a core action to a client. A client that cannot be reached is disconnected. */
 void shell_send_to_client(shell *s, const gp_core_action *action);
+
+/* Reply with the pool status. */
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to);
+
+/* Reply with the devices of this host and the processes that use them. */
 void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to);
+
+/* Reply with a formatted error message, and log it. */
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
@@ -170,6 +185,8 @@ void shell_jobs_close(shell *s);
 
 /* Fill in the descriptors to poll. Return their number. */
 uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX]);
+
+/* Process journal reports, exited job processes and due timers. */
 void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count);
 int64_t shell_jobs_due(const shell *s);
 
@@ -184,6 +201,8 @@ uint64_t shell_jobs_lease(const shell *s, uint64_t job);
 
 /* Process a message about jobs. False: the message has another subject. */
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session);
+
+/* Remove all watches of a client. */
 void shell_jobs_forget_client(shell *s, const gp_core_id *session);
 
 #endif

@@ -181,7 +181,7 @@ static void forget_idle(shell *s)
             shell_forget_client(s, &s->clients[i]);
 }
 
-/* ---- the loop's turn ---- */
+/* ---- poll loop ---- */
 
 /* Close all links. Clients whose key is still allowed reconnect. */
 static void relisten(shell *s)
@@ -212,7 +212,7 @@ void shell_remote_serve(shell *s)
     shell_flush(s);
 }
 
-/* ---- jobs of other hosts ---- */
+/* ---- jobs from other hosts ---- */
 
 static bool has_variable(const gp_frame *given, const char *name)
 {

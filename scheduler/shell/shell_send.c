@@ -76,7 +76,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
         gp_log(GP_LOG_WARN, "message-unsent", "welcome was not sent: %s", err.message);
 }
 
-/* ---- slots ---- */
+/* ---- slot descriptions ---- */
 
 /* Describe a slot: as the worker reported it, or else as planned. */
 static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
@@ -103,7 +103,7 @@ static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
     COPY_TEXT(out->log, config->log);
 }
 
-/* ---- to workers ---- */
+/* ---- messages to workers ---- */
 
 static gp_status send_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
                             const gp_peer *peer, gp_error *err)
@@ -163,7 +163,7 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
                      "a worker was not reached: %s", err.message);
 }
 
-/* ---- to clients ---- */
+/* ---- messages to clients ---- */
 
 static gp_status send_lease_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
                                   const gp_peer *peer, gp_error *err)

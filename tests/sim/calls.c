@@ -93,7 +93,7 @@ static void hook_replace(void *context, uint32_t worker, team_unit *unit)
     sim_client_replaces(world, client, member->slot, member->incarnation);
 }
 
-/* ---- what workers do ---- */
+/* ---- workers ---- */
 
 static int64_t run_us(sim_dice *dice)
 {
@@ -337,7 +337,7 @@ void sim_lane_dials(sim *s, sim_client *client, uint32_t rank, uint32_t serial)
     wake(s, client, 1);
 }
 
-/* ---- the team ---- */
+/* ---- team ---- */
 
 /* Let the worker read the ring once more before it detects the closed control socket. */
 static void last_look(sim *s, sim_client *client, sim_lane *lane)
@@ -448,7 +448,7 @@ void sim_team_granted(sim *s, sim_client *client)
     }
 }
 
-/* ---- driving ---- */
+/* ---- events ---- */
 
 static void submit(sim *s, sim_client *client)
 {

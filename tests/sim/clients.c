@@ -51,7 +51,7 @@ bool sim_lease_is_whole(sim *s, const sim_client *client)
            client->fuse == 0 && client->out_us <= s->now_us + 500 * MS && s->now_us >= s->slow_until_us;
 }
 
-/* ---- saying ---- */
+/* ---- messages to the scheduler ---- */
 
 static void client_posts(sim *s, sim_client *client, const gp_core_event *event, const gp_core_wish *wish)
 {
@@ -220,7 +220,7 @@ static void client_replaces_any(sim *s, sim_client *client)
                         s->core->slots[slot].incarnation - (sim_chance(&client->dice, 25) ? 1 : 0));
 }
 
-/* ---- acting ---- */
+/* ---- user actions ---- */
 
 /* Resize a training of any client. */
 static void client_resizes(sim *s, sim_client *client)
@@ -302,7 +302,7 @@ void sim_client_acts(sim *s, sim_client *client)
     }
 }
 
-/* ---- dialling ---- */
+/* ---- connections ---- */
 
 /* Register with the scheduler after connecting. */
 static void client_dialled(sim *s, sim_client *client)
@@ -344,7 +344,7 @@ void sim_client_breaks(sim *s, sim_client *client)
     client_dialled(s, client);
 }
 
-/* ---- hearing ---- */
+/* ---- messages from the scheduler ---- */
 
 static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
 {

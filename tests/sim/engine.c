@@ -268,7 +268,7 @@ uint32_t sim_shrink(sim_script *script, sim_outcome *outcome, sim_run_fn run, vo
     return runs;
 }
 
-/* ---- the queue: a binary heap of places in a pool ---- */
+/* ---- queue: a binary heap of pool entries ---- */
 
 typedef struct place {
     int64_t at_us;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* ---- chance: splitmix64 (Steele, Lea, Flood 2014) ---- */
+/* ---- random numbers: splitmix64 (Steele, Lea, Flood 2014) ---- */
 
 typedef struct sim_dice {
     uint64_t state;
@@ -102,10 +102,11 @@ typedef void (*sim_run_fn)(void *context, const sim_script *script, sim_outcome 
  *   context  passed to run */
 uint32_t sim_shrink(sim_script *script, sim_outcome *outcome, sim_run_fn run, void *context);
 
-/* ---- the queue ---- */
+/* ---- event queue ---- */
 
 typedef struct sim_queue sim_queue;
 
+/* Create a queue with room for `room` events. NULL: out of memory. */
 sim_queue *sim_queue_new(size_t happening_bytes, uint32_t room);
 void sim_queue_free(sim_queue *queue);
 void sim_queue_clear(sim_queue *queue);

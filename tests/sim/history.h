@@ -63,6 +63,7 @@ typedef struct history_rules {
 
 typedef struct history history;
 
+/* Create an empty history. NULL: out of memory. */
 history *history_new(const history_rules *rules);
 void history_free(history *h);
 void history_clear(history *h);
@@ -74,6 +75,8 @@ bool history_add(history *h, const history_entry *entry);
 /* Check that all acknowledged things have ended or were deleted. False: invalid, as for
  * history_add(). */
 bool history_close(history *h);
+
+/* Return the message of the failed check. "": none. */
 const char *history_failure(const history *h);
 
 /* Return the name of the failed check. "": none. */
@@ -85,7 +88,7 @@ typedef struct history_counts {
 } history_counts;
 history_counts history_get_counts(const history *h);
 
-/* ---- real runs: a line for each entry, in a file that many processes append to ---- */
+/* ---- real runs: a file with one line per entry, shared by several processes ---- */
 
 /* Append an entry to a file with one write. at_ns is set if it is 0. False: failed, see errno. */
 bool history_append(const char *path, history_entry entry);

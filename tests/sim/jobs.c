@@ -153,7 +153,7 @@ void sim_job_reaped(sim *s, sim_happening *h)
     sim_jobs_step(s, event);
 }
 
-/* ---- the disk ---- */
+/* ---- disk ---- */
 
 static void apply(sim *s, const sim_write *write)
 {
@@ -249,7 +249,7 @@ void sim_commits(sim *s, sim_happening *h)
     commit_begins(s);
 }
 
-/* ---- the machine's actions ---- */
+/* ---- actions of the state machine ---- */
 
 static void reply(sim *s, const gp_jobs_action *action)
 {
@@ -387,7 +387,7 @@ void sim_jobs_hears(sim *s, sim_happening *h)
     sim_jobs_step(s, *event);
 }
 
-/* ---- schedulers come and go ---- */
+/* ---- scheduler start and crash ---- */
 
 static void find_orphans(sim *s)
 {

@@ -223,7 +223,7 @@ void sim_group_steps(sim *s, sim_client *client, uint32_t serial)
     }
 }
 
-/* ---- who will join ---- */
+/* ---- joining workers ---- */
 
 static sim_newcomer *newcomer_of(sim_training *t, uint32_t slot, uint32_t incarnation)
 {
@@ -334,7 +334,7 @@ static void check_pause(sim *s, const sim_client *client)
                  t->r.world, t->r.wanted - t->r.world, fit);
 }
 
-/* ---- the client ---- */
+/* ---- client ---- */
 
 /* Return whether every live rank has reported the end. */
 static bool all_have_said(const sim *s, const sim_training *t)

@@ -55,7 +55,7 @@ void sim_free(sim *s)
     free(s);
 }
 
-/* ---- small things ---- */
+/* ---- helpers ---- */
 
 void sim_fail(sim *s, const char *check, const char *format, ...)
 {
@@ -148,7 +148,7 @@ void sim_gate_open(sim_gate *gate)
     *gate = (sim_gate){ .serial = gate->serial + 1 };
 }
 
-/* ---- the scheduler's steps ---- */
+/* ---- scheduler steps ---- */
 
 bool sim_burns(sim *s)
 {
@@ -265,7 +265,7 @@ void sim_step_core(sim *s, const gp_core_event *event)
     sim_turn(s);
 }
 
-/* ---- the scheduler's life ---- */
+/* ---- scheduler start and exit ---- */
 
 static bool core_begin(sim *s)
 {
@@ -348,7 +348,7 @@ void sim_kill_scheduler(sim *s, uint32_t after_ms)
     sim_push(s, 1 + (int64_t)after_ms * MS, SIM_SCHEDULER_IS_UP, 0);
 }
 
-/* ---- happenings ---- */
+/* ---- events ---- */
 
 static void to_core(sim *s, sim_happening *h)
 {
@@ -616,7 +616,7 @@ static void advance(sim *s)
     sim_queue_drop(s->queue);
 }
 
-/* ---- a run ---- */
+/* ---- running a script ---- */
 
 static bool settled(sim *s, char why[480])
 {

@@ -7,7 +7,7 @@ static gp_core_action *actions;
 static size_t action_count;
 static int64_t now;
 
-/* ---- a pool on stage ---- */
+/* ---- fixture: a pool ---- */
 
 static void say(gp_core_event event)
 {
@@ -125,9 +125,9 @@ static void ask(uint8_t client, uint32_t min, uint32_t max)
     ask_wish(client, &wish);
 }
 
-/* Create a pool before the first tick. */
 static uint32_t pool_follows; /* incarnation_base of the next pool */
 
+/* Create a pool before the first tick. */
 static bool pool_make(gp_core_device_kind kind, uint32_t workers)
 {
     gp_core_config config = gp_core_config_default();
@@ -470,7 +470,7 @@ TEST(lease_ids_are_never_reused)
     pool_free();
 }
 
-/* ---- deaths ---- */
+/* ---- worker failures ---- */
 
 TEST(worker_failure_is_reported_and_the_lease_restored)
 {
@@ -505,7 +505,7 @@ TEST(worker_failure_is_reported_and_the_lease_restored)
     pool_free();
 }
 
-/* ---- the silent ---- */
+/* ---- silent workers ---- */
 
 static void beats(uint32_t slot, gp_core_work work, int64_t stretch_ms, int64_t stretch_max_ms)
 {
@@ -921,7 +921,7 @@ TEST(worker_that_returns_without_its_lease_is_replaced)
     pool_free();
 }
 
-/* ---- size and end of the pool ---- */
+/* ---- resize and shutdown ---- */
 
 TEST(resize_without_changes_restarts_no_worker)
 {
@@ -1115,7 +1115,7 @@ TEST(pool_with_background_jobs_is_not_idle)
     pool_free();
 }
 
-/* ---- after a scheduler that died ---- */
+/* ---- recovery after a scheduler crash ---- */
 
 static void claim(uint8_t client, uint64_t lease, const gp_core_claim *of)
 {

@@ -175,7 +175,7 @@ static void worker_hears(world *w, const letter *l)
     worker_says(w, l->slot, GP_CORE_EVENT_WORKER_GRANTED, l->action.lease, l->action.generation);
 }
 
-/* ---- the client, as train_again.c has it ---- */
+/* ---- the client, like train_again.c ---- */
 
 static uint64_t newcomers(const world *w)
 {
@@ -359,7 +359,7 @@ static void core_hears(world *w, const gp_core_event *event)
         shell_does(w, &w->actions[i]);
 }
 
-/* ---- what happens ---- */
+/* ---- events ---- */
 
 /* Return whether all ranks are in the group. They agree on the furthest state, which must not be
  * older than a reported step. */

@@ -164,7 +164,7 @@ static int sync_recorded(int fd)
     return 0; /* no real sync: power does not fail while the test runs */
 }
 
-/* ---- before the C library ---- */
+/* ---- interposed C library calls ---- */
 
 int open(const char *path, int flags, ...)
 {
@@ -236,7 +236,7 @@ int unlink(const char *path)
     return failed;
 }
 
-/* ---- what was recorded ---- */
+/* ---- recorded events ---- */
 
 void disk_log_watch(const char *folder)
 {
@@ -286,7 +286,7 @@ bool disk_log_is_mark(uint32_t i)
     return disk_log.events[i].kind == MARK;
 }
 
-/* ---- the disk ---- */
+/* ---- disk model ---- */
 
 static struct {
     content files[FILES_MAX], made[FILES_MAX];

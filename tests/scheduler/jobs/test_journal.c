@@ -21,7 +21,7 @@ static char directory[64];
 static gp_journal *journal;
 static gp_error err;
 
-/* ---- a disk that fails: SQLite's own, with one call of ours in between ---- */
+/* ---- failing disk: an SQLite VFS that wraps the default one ---- */
 
 static struct {
     sqlite3_vfs *real;
@@ -131,7 +131,7 @@ static void disk_install(void)
     sqlite3_vfs_register(&vfs, 1);
 }
 
-/* ---- the stage ---- */
+/* ---- fixture ---- */
 
 static int remove_entry(const char *path, const struct stat *facts, int kind, struct FTW *at)
 {
@@ -158,7 +158,7 @@ static void stage_end(void)
     nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* ---- what is in it ---- */
+/* ---- contents ---- */
 
 static gp_jobs_job rows[300];
 static uint32_t row_count;

@@ -55,7 +55,7 @@ static gp_error err;
 static char seen_path[200]; /* folder for constructed disks */
 static uint64_t random_state;
 
-/* ---- what is done ---- */
+/* ---- scenarios ---- */
 
 static uint32_t draw(uint32_t below)
 {
@@ -242,7 +242,7 @@ static bool run_recorded(bool (*run)(void))
     return done && gp_test_failures == 0;
 }
 
-/* ---- what must be found ---- */
+/* ---- expected results ---- */
 
 typedef struct found {
     row rows[JOBS];
@@ -304,7 +304,7 @@ static const char *look(uint32_t acked, uint32_t asked)
     return why;
 }
 
-/* ---- every disk ---- */
+/* ---- disk states ---- */
 
 enum { SUMS = 1 << 16 };
 

@@ -168,7 +168,7 @@ TEST(core_lists_are_sorted_and_truncated)
     CHECK_TEXT("0-2...", gp_plan_format_cores(small, sizeof(small), cores, 5));
 }
 
-/* ---- the lock and the epoch ---- */
+/* ---- lock and epoch ---- */
 
 static bool in_a_new_place(char directory[64])
 {

@@ -25,7 +25,7 @@ static gp_places places;
 static gp_status_reply status;
 static gp_lease_grant grant;
 
-/* ---- the scheduler as a process ---- */
+/* ---- scheduler process ---- */
 
 static pid_t scheduler;
 static char first_line[512]; /* status line from the readiness descriptor */
@@ -245,7 +245,7 @@ static bool lease(client *c)
     return tell(c, &gp_msg_lease_ask, &ask) && await(c, &gp_msg_lease_grant, &grant);
 }
 
-/* ---- the tests ---- */
+/* ---- tests ---- */
 
 TEST(pool_starts_and_shuts_down_cleanly)
 {
