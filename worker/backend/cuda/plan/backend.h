@@ -1,12 +1,13 @@
-/* backend.h -- the backend of plan.c: of a CUDA device in the plugin, of the host that stands in for one in tests.
+/* The backend of plan.c, for a CUDA device in the plugin or for the host implementation in tests.
  *
- * gp_backend_options.kernels, or GRADPOOL_CUDA_KERNELS where that is NULL, are words with commas between them:
- *   dense, packed   the order of activations, which is otherwise chosen by precision
- *   own             neither cuDNN nor cuBLASLt
- *   eager           steps are launched one by one, not as graphs
- *   fed             data that would fit on the device are fed to it all the same
- *   apart           each op by itself, none fused with the next
- *   tf32            products of float32 are rounded to TF32 */
+ * gp_backend_options.kernels, or GRADPOOL_CUDA_KERNELS if that is NULL, contains words separated by
+ * commas:
+ *   dense, packed   order of activations; by default the precision determines it
+ *   own             use neither cuDNN nor cuBLASLt
+ *   eager           launch steps one by one, without graphs
+ *   fed             feed data from the host even if it would fit on the device
+ *   apart           do not fuse ops
+ *   tf32            round products of float32 to TF32 */
 #ifndef GP_CUDA_BACKEND_H
 #define GP_CUDA_BACKEND_H
 

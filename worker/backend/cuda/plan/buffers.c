@@ -1,15 +1,15 @@
-/* buffers.c -- what every call of a plan reads and writes on the device besides activations. */
+/* Device memory that every call of a plan reads and writes, other than activations. */
 #include "worker/backend/cuda/plan/buffers.h"
 
 #include "common/base/memory/alloc.h"
 
-/* Return the number of classes that a loss has weights for. */
+/* Return the number of class weights of a loss. */
 static size_t classes_of(const gp_graph *graph, const gp_op *op)
 {
     return op->weights == NULL ? 0 : (size_t)graph->values[op->in[0]].shape.dim[0];
 }
 
-/* Return the same of all ops before `end` together. */
+/* Return the total number of class weights of all ops before `end`. */
 static size_t classes_before(const gp_graph *graph, const gp_ops *ops, uint32_t end)
 {
     size_t count = 0;

@@ -1,13 +1,15 @@
-/* choose.c -- in which way a library does what an op asks of it: with all that follows or alone, and by which engine.
+/* Selects the way in which a library executes an op: whole (with all operations after the op) or
+ * alone, and the engine.
  *
- *   asked           the op is lowered once without the library, which only lists its ways
- *   known           a choice of the tuning says how
- *   raced           not known, there are several ways and time is left: the op is lowered in each of them, its steps are run and
- *                   timed where they will be, and taken back
- *   by rule         else: whole if there is a plan for it, and the first engine in the library's order
+ *   list       lower the op once without the library, to list its ways
+ *   recorded   if the tuning has a choice, use it
+ *   measured   otherwise, if there are several ways and time is left: lower the op in each way, execute and measure its steps in
+ *              their final place, and undo the lowering
+ *   default    otherwise use `whole` if a plan exists, and the first engine in the library's order
  *
- * What is timed is all steps of the op, so that a convolution with a bias is compared with one without it and the kernel of ours
- * that adds it.  Ways that fail are passed over.  What was taken is noted among the tuning's choices. */
+ * A measurement covers all steps of an op. It compares, for example, a convolution with bias
+ * against one without bias followed by the kernel that adds it. Ways that fail are skipped. The way
+ * used is recorded in the tuning. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,11 +17,14 @@
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 /* RECORDED: runs in one graph, of which one replay is timed; where a run takes longer than SLOW_NS, one. */
+
+/* RECORDED: runs in the measured graph. If a run takes longer than SLOW_NS, a single run is
+ * measured instead. */
 enum { LISTED_MAX = 24, QUICK_MAX = 4, COMPILED_MAX = 2, RECORDED = 8, REPLAYS = 3, SLOW_NS = 500000 };
 
 static const char whole_word[] = "whole ", alone_word[] = "alone ";
 
-/* ---- what an op asks ---- */
+/* ---- library requests ---- */
 
 static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
 {
@@ -29,7 +34,7 @@ static gp_choice *choice_find(const gp_tuning *tuning, const char *what)
     return NULL;
 }
 
-/* List the library's first engines, and fewer of those that have to be compiled. */
+/* List the first engines of the library; the limit is lower for engines that must be compiled. */
 static void ways_list(const lowering *l, step_kind kind, const void *request, const char *word)
 {
     gp_device *device = l->plan->backend->device;
@@ -63,7 +68,7 @@ static gp_status library_ask(const lowering *l, step_kind kind, const void *requ
     return gp_lower_granted(status, &why, work, err);
 }
 
-/* Ask for the whole, then without what follows. */
+/* Ask for the whole request, then for the op alone. */
 static gp_status ask_by_rule(const lowering *l, const plan_question *question, gp_device_work **work,
                              size_t *workspace, gp_error *err)
 {
@@ -108,11 +113,11 @@ gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *w
     return ask_by_rule(l, question, work, workspace, err);
 }
 
-/* ---- lowering that can be taken back ---- */
+/* ---- lowering that can be undone ---- */
 
 typedef struct marks {
     uint32_t index, steps, prepare, copies;
-    size_t bytes[REGIONS]; /* reserved */
+    size_t bytes[REGIONS]; /* reserved bytes */
 } marks;
 
 static marks plan_mark(const gp_plan *plan, uint32_t index)
@@ -139,24 +144,25 @@ static void plan_take_back(gp_plan *plan, const marks *m)
         plan->values[written].product_mask = NULL;
 }
 
-/* how NULL: in the way that a choice of the tuning says, or by rule. */
+/* Lower an op. how NULL: as the tuning says, or the default. */
 static gp_status lower_as(gp_plan *plan, uint32_t index, const char *how, plan_site *site, gp_error *err)
 {
     *site = (plan_site){ .how = how };
     return gp_lower_op(plan, index, site, err);
 }
 
-/* ---- the race ---- */
+/* ---- measurements ---- */
 
 typedef struct race {
     gp_plan *plan;
-    bool timing; /* there was time for it */
+    bool timing; /* the time budget allows measurements */
     bool began;
-    plan_region room[REGIONS]; /* allocated: at least what was needed so far */
-    int64_t compiled_left_ns;  /* at most half of the time is for engines that are compiled first */
+    plan_region room[REGIONS]; /* allocated memory, at least as large as any way needed so far */
+    int64_t compiled_left_ns;  /* engines that must be compiled get at most half of the time */
 } race;
 
-/* Numbers that are no zeros, which some devices multiply faster: as 2 bytes or 4 of any type, small and finite. */
+/* Fill memory with nonzero data, because some devices multiply zeros faster. As 2-byte or 4-byte
+ * values of any type, the data is small and finite. */
 static gp_status numbers_fill(gp_device *device, void *to, size_t bytes, gp_error *err)
 {
     uint16_t numbers[1024];
@@ -189,7 +195,7 @@ static gp_status race_begin(race *r, gp_error *err)
                            : status;
 }
 
-/* Undo what the race wrote: the plan's memory is zeros again. */
+/* End the measurements and clear the memory that they wrote to. */
 static gp_status race_end(race *r, gp_status status, gp_error *err)
 {
     gp_plan *plan = r->plan;
@@ -210,7 +216,7 @@ static gp_status race_end(race *r, gp_status status, gp_error *err)
     return status == GP_OK ? gp_device_clear(device, buffers->call, sizeof(*buffers->call), err) : status;
 }
 
-/* GP_ENOMEM: there is not enough left on the device. */
+/* Allocate memory for the current way. GP_ENOMEM: the device has not enough. */
 static gp_status race_make_room(race *r, gp_error *err)
 {
     gp_device *device = r->plan->backend->device;
@@ -245,7 +251,7 @@ static gp_status steps_run(gp_plan *plan, const marks *m, int times, gp_error *e
     return status;
 }
 
-/* graph NULL: the steps, once. */
+/* Measure one run. graph NULL: launch the steps once. */
 static gp_status time_once(gp_plan *plan, const marks *m, gp_device_graph *graph, int64_t *ns, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -262,7 +268,8 @@ static gp_status time_once(gp_plan *plan, const marks *m, gp_device_graph *graph
     return status;
 }
 
-/* As they will be run: out of a graph.  The first run loads kernels.  Who is far behind the best is not timed again. */
+/* Measure the steps of a way in a graph, as in normal use. The first run loads kernels. A way that
+ * is much slower than the best is measured only once. */
 static gp_status steps_time(race *r, const marks *m, double best_ns, double *out, gp_error *err)
 {
     gp_plan *plan = r->plan;
@@ -290,7 +297,7 @@ static gp_status steps_time(race *r, const marks *m, double best_ns, double *out
     return status;
 }
 
-/* *ns 0: that way failed, or there is no memory to try it. */
+/* Measure one way. *ns 0: it failed, or there is no memory for it. */
 static gp_status way_time(race *r, const marks *m, const plan_way *way, double best_ns, double *ns,
                           gp_error *err)
 {
@@ -306,7 +313,7 @@ static gp_status way_time(race *r, const marks *m, const plan_way *way, double b
             gp_step_move(&plan->steps, m->steps, plan->regions);
             status = steps_time(r, m, best_ns, ns, &why);
         }
-        if (status != GP_OK) { /* of that way; but a device that is lost is lost */
+        if (status != GP_OK) { /* a failure of this way is ignored, but a lost device is an error */
             *ns = 0.0;
             status = gp_device_sync(plan->backend->device, err);
         }
@@ -320,7 +327,7 @@ static bool is_over(const gp_tuning *tuning)
     return tuning->left_ns <= 0 || (tuning->stop != NULL && atomic_load(tuning->stop) != 0);
 }
 
-/* *winner NULL: none was timed. */
+/* Measure all ways. *winner NULL: none was measured. */
 static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
                           double *best_ns, gp_error *err)
 {
@@ -329,7 +336,7 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
 
     *winner = NULL;
     *best_ns = 0.0;
-    for (int compiled = 0; compiled < 2; compiled++) /* what need not be compiled comes first */
+    for (int compiled = 0; compiled < 2; compiled++) /* ways without compilation first */
         for (uint32_t i = 0; i < listed->way_count && status == GP_OK; i++) {
             const plan_way *way = &listed->ways[i];
             int64_t begin_ns = gp_now_ns(), spent_ns;
@@ -350,9 +357,9 @@ static gp_status race_run(race *r, const marks *m, const plan_site *listed, cons
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- lowering of all ops ---- */
 
-/* What was taken, whoever chose it. */
+/* Record the way used, however it was selected. */
 static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, double us)
 {
     gp_tuning *tuning = plan->options.tuning;
@@ -378,7 +385,7 @@ static void choice_note(gp_plan *plan, const marks *m, const plan_site *site, do
     choice->used = true;
 }
 
-/* The ways of an op that nothing is known of. */
+/* List the ways of an op without a recorded choice. */
 static void ways_of(gp_plan *plan, const marks *m, plan_site *out)
 {
     gp_error ignored;

@@ -1,4 +1,5 @@
-/* entry.c -- the plugin's table: devices, libraries, the backend (plan.c), and one kernel that proves the tool chain. */
+/* The plugin's function table: devices, libraries, the backend (plan.c), and a kernel that tests
+ * the tool chain. */
 #include <cublasLt.h>
 #include <cudnn.h>
 #include <inttypes.h>
@@ -79,7 +80,7 @@ static gp_status test_run(float *device, const float *values, float *back, gp_er
     return status == GP_OK ? GP_CUDA(cudaMemcpy(back, device, bytes, cudaMemcpyDeviceToHost), err) : status;
 }
 
-/* Leaky ReLU in place. */
+/* Test the device with a leaky relu in place. */
 static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
 {
     float values[TEST_COUNT], back[TEST_COUNT], *device = NULL;
@@ -103,11 +104,11 @@ static gp_status plugin_self_test(uint32_t ordinal, gp_error *err)
     return status;
 }
 
-/* ---- from device to device ---- */
+/* ---- copies between devices ---- */
 
 enum { PEER_BYTES = 64 << 20, PEER_COPIES = 8 };
 
-/* The first copy opens the way and is not timed. */
+/* Measure a copy. The first copy sets up the path and is not measured. */
 static gp_status peer_time(void *to, int to_device, const void *from, int from_device, double *seconds,
                            gp_error *err)
 {
@@ -148,7 +149,9 @@ static gp_status plugin_peer(uint32_t from, uint32_t to, gp_plugin_peer *out, gp
     if (status == GP_OK)
         status = GP_CUDA(cudaMalloc(&target, PEER_BYTES), err);
     if (status == GP_OK && direct != 0 && cudaDeviceEnablePeerAccess((int)from, 0) != cudaSuccess)
-        cudaGetLastError(); /* it was enabled before, or the copy takes the detour and its time tells */
+        /* already enabled, or unavailable: the copy then goes through host memory and takes
+         * longer */
+        cudaGetLastError();
     if (status == GP_OK)
         status = GP_CUDA(cudaSetDevice((int)from), err);
     if (status == GP_OK)

@@ -1,11 +1,13 @@
-/* feed.c -- where the samples of a call come from.
+/* Sources of samples for a device-resident training.
  *
- *   fed        host: loader's batch -> pinned slot -> (input lane) -> slot on the device -> normalize reads it there
- *   resident   host: the call, and what was drawn for its samples -> ... -> index -> normalize reads the data through it,
+ *   fed        host: loader batch -> pinned slot -> (input lane) -> device slot, which normalize reads
+ *   resident   host: call and augmentation draws -> ... -> index -> normalize reads the data through it,
  *              or warp -> normalize
  *
- * There are two slots, and a call's copy waits for the call two before it only: it overlaps the call before. */
-#include "worker/backend/cuda/kernels/bodies.h" /* first: what it calls `place` is no value's */
+ * There are two slots. The copy of a call waits only for the call two positions earlier, so it
+ * overlaps with the previous call. */
+/* included first, because its `place` conflicts with another name */
+#include "worker/backend/cuda/kernels/bodies.h"
 
 #include <time.h>
 
@@ -26,7 +28,7 @@ void gp_feed_close(gp_plan *plan)
 
 /* ---- memory ---- */
 
-/* Whether all samples fit beside what the training has, with something to spare for the libraries. */
+/* Return true if all samples fit in free memory, with a reserve for the libraries. */
 static bool data_fit(gp_plan *plan, const gp_resident *resident)
 {
     size_t available = gp_device_available(plan->backend->device);
@@ -109,7 +111,7 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
         return status;
     input->index = NULL;
     input->count = 0;
-    input->bytes = plan->buffers.samples; /* where a warp leaves them */
+    input->bytes = plan->buffers.samples; /* destination of the warp */
     if (resident == NULL) {
         input->bytes = feed->slots.mirrors + feed->samples_at;
         input->count = feed->slots.bytes;
@@ -120,9 +122,10 @@ gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err
     return GP_OK;
 }
 
-/* ---- a call ---- */
+/* ---- filling a slot ---- */
 
-/* Until the copy that was in the pinned slot has left it: two calls ago, so mostly at once. */
+/* Wait until the earlier copy from the pinned slot is complete. It belongs to the call two
+ * positions earlier, so there is usually no wait. */
 static gp_status slot_wait(gp_device *device, uint32_t slot, gp_error *err)
 {
     bool passed;
@@ -198,7 +201,7 @@ gp_status gp_feed_used(gp_plan *plan, gp_error *err)
     return gp_device_note(plan->backend->device, GP_EVENT_USED + slot, GP_LANE_MAIN, err);
 }
 
-/* ---- its kernels ---- */
+/* ---- kernels ---- */
 
 static gp_status launch_index(gp_plan *plan, gp_kernel_args args, gp_error *err)
 {

@@ -1,20 +1,22 @@
-/* fuse.c -- which ops one step does together.
+/* Decides which ops are fused into one step.
  *
- * The plan has a copy of the graph's ops.  Where nobody else reads what lies between two, the first takes the second: it
- * writes what the second wrote, reads what that read besides, and the second is left empty.
+ * The plan has its own copy of the ops. If no other op reads the value between two ops, the first
+ * op can include the second: it writes the second op's output, reads the second op's other input,
+ * and the second op becomes empty.
  *
- *   forward   conv [ -> batch norm, in inference ] [ -> add ] [ -> relu ]     fc [ -> relu ]     batch norm [ -> add ] [ -> relu ]
- *             batch norm -> relu -> max pool, in training: the way back finds out again where the ReLU cut
- *             conv ( -> sums of the batch norm behind it ), in training, in numbers of 2 bytes
- *   back      relu's -> batch norm's            conv's, fc's, pool's, or a sum of gradients -> relu's
+ *   forward   conv [ -> batch norm, in inference ] [ -> add ] [ -> relu ]
+ *             fc [ -> relu ]     batch norm [ -> add ] [ -> relu ]
+ *             batch norm -> relu -> max pool, in training: the backward pass recomputes the relu
+ *             conv ( -> sums of the following batch norm ), in training, with 2-byte types
+ *   backward  relu into batch norm;     conv, fc, pool, or a sum of gradients into relu
  *
- * The second operand of a sum, or the output of the ReLU, is in[PLAN_WITH]. */
+ * in[PLAN_WITH] is the second operand of the addition, or the output of the relu. */
 #include "common/base/memory/alloc.h"
 #include "worker/backend/cuda/plan/plan.h"
 
-/* Who writes a value, and who reads it. */
+/* Writer and readers of a value. */
 typedef struct link {
-    uint32_t writer, reader, readers; /* ops; reader: the last of them */
+    uint32_t writer, reader, readers; /* ops; `reader` is the last of `readers` */
 } link;
 
 typedef struct fusing {
@@ -47,7 +49,7 @@ static void links_make(fusing *f)
         }
 }
 
-/* The op that is the only one to read a value, if it has that code. */
+/* Return the only op that reads a value if it has this code. */
 static uint32_t next_of(const fusing *f, uint32_t value, gp_opcode code)
 {
     const link *at = &f->links[value];
@@ -55,7 +57,7 @@ static uint32_t next_of(const fusing *f, uint32_t value, gp_opcode code)
     return at->readers == 1 && f->plan->ops[at->reader].code == code ? at->reader : NONE;
 }
 
-/* Op `index` is done by another from now on. */
+/* Mark op `index` as included in another op. */
 static void take(fusing *f, uint32_t index)
 {
     gp_op *op = &f->plan->ops[index];
@@ -80,7 +82,7 @@ static void take_norm(fusing *f, uint32_t index)
     take(f, norm);
 }
 
-/* What is added must be there when the op runs. */
+/* Fuse an addition. Its other operand must exist when the fused op runs. */
 static void take_sum(fusing *f, uint32_t index)
 {
     gp_op *op = &f->plan->ops[index];
@@ -108,8 +110,9 @@ static void take_relu(fusing *f, uint32_t index)
     take(f, relu);
 }
 
-/* The output of such a ReLU, the largest there is behind a stem, is never there: the pool has its maxima and where they
- * were, and batch norm's way back has what the ReLU was given. */
+/* Fuse relu and max pool after batch norm. The output of this relu, the largest activation of
+ * networks with a stem, is then never stored: the pool has the maxima and their positions, and the
+ * backward pass of batch norm has the input of the relu. */
 static void take_pool(fusing *f, uint32_t index)
 {
     gp_op *op = &f->plan->ops[index];
@@ -144,7 +147,8 @@ static void take_pool(fusing *f, uint32_t index)
     take(f, relu);
 }
 
-/* Moments of a convolution's output are made with it, where cuDNN may have an engine for that.  The output stays. */
+/* Compute the moments of a convolution's output together with the convolution, where cuDNN may have
+ * an engine for that. The output is still stored. */
 static void see_moments(fusing *f, uint32_t index)
 {
     const gp_op *op = &f->plan->ops[index];
@@ -182,7 +186,8 @@ static void fuse_forward(fusing *f, uint32_t index)
     }
 }
 
-/* A ReLU's way back goes to the batch norm behind it, else to what made the gradient. */
+/* Fuse the backward pass of a relu with the batch norm before it, otherwise with the op that
+ * computes the gradient. */
 static void fuse_back(fusing *f, uint32_t index)
 {
     const gp_op relu = f->plan->ops[index];
@@ -216,7 +221,8 @@ static void fuse_back(fusing *f, uint32_t index)
             f->plan->follows[i].mask_wanted = true;
 }
 
-/* Tensor cores want eights of channels; the input has three, or one.  Only convolutions know how to pass over the rest. */
+/* Return true if the input should be padded to a multiple of 8 channels, as tensor cores need. It
+ * has three channels or one, and only convolutions can skip the padding. */
 static bool input_is_spread(const gp_plan *plan)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];

@@ -1,4 +1,4 @@
-/* heap.c -- the device memory of one plan. */
+/* The device memory of one plan. */
 #include "worker/backend/cuda/plan/heap.h"
 
 #include <assert.h>

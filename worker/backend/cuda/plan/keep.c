@@ -1,5 +1,4 @@
-/* keep.c -- a training that stays on the device: its parameters, the solver's state, the buckets that its gradients are
- * summed in, and the commit. */
+/* Device-resident training: parameters, optimizer state, gradient buckets and the commit. */
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/memory/alloc.h"
@@ -12,7 +11,8 @@ _Static_assert((int)GP_CLIP_L2NORM == 0 && (int)GP_CLIP_GLOBAL_L2NORM == 1 && (i
 _Static_assert((int)STEP_SUMS == (int)PLAN_SUMS && (int)PLAN_SUMS <= (int)GP_KERNEL_TOLD_SUMS,
                "the sums of a step");
 
-/* Graphs first, then the group that they are in; the memory that is registered with it is freed by the heap. */
+/* Frees the graphs first, then leaves the group that they use. The heap frees the memory registered
+ * with the group. */
 void gp_kept_free(gp_plan *plan)
 {
     gp_kept *kept = plan->kept;
@@ -29,7 +29,8 @@ void gp_kept_free(gp_plan *plan)
     plan->kept = NULL;
 }
 
-/* Parameters are in layer order, and the blob runs the other way within and between layers: sorted here. */
+/* Fill in the tensors sorted by offset. Parameters are in layer order, and the blob has the reverse
+ * order. */
 static void tensors_fill(const gp_graph *graph, gp_kernel_tensor *tensors)
 {
     for (uint32_t i = 0; i < graph->parameter_count; i++) {
@@ -65,7 +66,7 @@ static const gp_parameter *parameter_at(const gp_graph *graph, size_t element)
     return NULL;
 }
 
-/* last[parameter]: the last step that touches its gradient, by what its op says and by where its pointers lead. */
+/* Set last[parameter] to the last step that uses the gradient at `pointer`. */
 static void touch(const gp_plan *plan, uint32_t *last, const void *pointer, uint32_t at)
 {
     const char *begin = (const char *)plan->buffers.gradients, *where = pointer;
@@ -83,7 +84,8 @@ static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
     const step *s = &plan->steps.step[at];
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];
 
-    if (s->kernel == GP_KERNEL_bad_part) /* it counts what is not finite: a sum over the ranks is that too */
+    /* only counts values that are not finite, which a sum over the ranks preserves */
+    if (s->kernel == GP_KERNEL_bad_part)
         return;
     for (int k = 0; k < GP_KERNEL_FLOATS; k++)
         touch(plan, last, s->args.f[k], at);
@@ -101,7 +103,8 @@ static void step_touch(const gp_plan *plan, uint32_t *last, uint32_t at)
     }
 }
 
-/* Sums are launched in the order of the buckets on every rank: a bucket is not before the one before it. */
+/* Set the step after which each bucket is complete. All ranks sum the buckets in the same order, so
+ * a bucket is never complete before the previous one. */
 static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err)
 {
     const gp_graph *graph = plan->graph;
@@ -114,7 +117,7 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
         return gp_fail(err, GP_ENOMEM, "no memory for %u buckets", keep->bucket_count);
     }
     for (uint32_t p = 0; p < graph->parameter_count; p++)
-        last[p] = UINT32_MAX; /* nobody known: at the end */
+        last[p] = UINT32_MAX; /* unknown: complete at the end */
     for (uint32_t i = 0; i < plan->steps.count; i++)
         step_touch(plan, last, i);
     for (uint32_t b = 0; b < keep->bucket_count; b++) {
@@ -135,7 +138,7 @@ static gp_status buckets_place(gp_plan *plan, const gp_keep *keep, gp_error *err
     return GP_OK;
 }
 
-/* ---- what is kept ---- */
+/* ---- state on the device ---- */
 
 static gp_kernel_rule rule_of(const gp_train_options *options)
 {
@@ -205,7 +208,7 @@ static gp_status state_take(gp_plan *plan, const gp_keep *keep, gp_error *err)
     if (status == GP_OK)
         status = mail_take(plan, keep, err);
     if (status == GP_OK)
-        status = gp_device_sync(device, err); /* tables were uploaded from here */
+        status = gp_device_sync(device, err); /* wait for the uploads from local tables */
     gp_free(tensors);
     return status;
 }

@@ -1,68 +1,79 @@
-/* keep.h -- a training that stays on the device.  Private to this folder.
+/* Device-resident training. Private to this folder.
  *
- *   keep.c    what it keeps there; buckets; the commit
- *   feed.c    where the samples of a call come from
- *   steps.c   a call, or a whole step, as one graph; what the host is told of it; the end
+ *   keep.c    state on the device; gradient buckets; the commit
+ *   feed.c    sources of samples
+ *   steps.c   calls and steps as graphs; results for the host; halting
  *
- * A call is one graph, and the last call of a step has all that follows in it:
+ * Each call is one graph. The graph of a step's last call includes the exchange and the commit:
  *
  *   main   turn, feed | forward | backward ...........................| latch | commit | tell
  *   peers                            bucket 0   bucket 1 ...   header |
  *
- * Nothing in it is the host's to decide, so that the host launches the next step while this one runs. */
+ * The graph contains no decision of the host, so the host launches the next step while this one
+ * runs. */
 #ifndef GP_CUDA_KEEP_H
 #define GP_CUDA_KEEP_H
 
 #include "worker/backend/cuda/plan/slots.h"
 
-/* A slot: [call | targets | draws | samples], each where it is not empty. */
+/* Sources of samples. A slot contains [call | targets | draws | samples]; parts may be empty. */
 typedef struct gp_feed {
     gp_slots slots;
-    size_t targets_at, draws_at, samples_at; /* in a slot */
+    size_t targets_at, draws_at, samples_at; /* offsets in a slot */
     uint64_t calls;
-    const gp_resident *resident; /* NULL: samples are fed */
-    char *data, *data_targets;   /* of all samples */
+    const gp_resident *resident; /* NULL: the host feeds samples */
+    char *data, *data_targets;   /* all resident samples and targets */
     uint32_t *index;
     double *means;
 } gp_feed;
 
+/* A part of the gradient blob that is summed over the ranks. */
 typedef struct kept_bucket {
     size_t first, count; /* float32 elements of the blob */
-    uint32_t after;      /* the step of the plan behind which it is complete */
+    uint32_t after;      /* step of the plan after which the bucket is complete */
 } kept_bucket;
 
+/* State of a device-resident training. */
 typedef struct gp_kept {
     const gp_train_options *options;
     float *state;
     uint32_t state_blobs, tensor_count;
-    gp_kernel_tensor *tensors; /* by offset */
+    gp_kernel_tensor *tensors; /* sorted by offset */
     double *squares;
     gp_kernel_kept *kept;
-    gp_kernel_mail *mail, *mail_there; /* the same memory, as the host and the device see it */
+    /* the same memory at its host address and its device address */
+    gp_kernel_mail *mail, *mail_there;
     gp_feed feed;
     kept_bucket *buckets;
     uint32_t bucket_count;
-    gp_device_graph *graphs[2][2]; /* of a call that is the first of its step or not, and the last or not */
-    uint64_t launched, told;       /* steps */
-    bool over;                     /* the host has ended it */
-    int64_t launched_ns[GP_KERNEL_TOLD], told_ns, longest_ns; /* when; and of a step from then to its mail */
+    gp_device_graph *graphs[2][2]; /* graphs by call: first of its step or not, last or not */
+    uint64_t launched, told;       /* steps launched, and steps whose result was returned */
+    bool over;                     /* the host halted the training */
+    /* launch times by step; time of the last result; longest time from launch to result */
+    int64_t launched_ns[GP_KERNEL_TOLD], told_ns, longest_ns;
 } gp_kept;
 
 extern const gp_backend_steps gp_plan_steps;
 
-void gp_kept_free(gp_plan *plan); /* its part of a plan, if any */
-/* Kernels of the commit, the tell included. */
+void gp_kept_free(gp_plan *plan); /* Free the training state of a plan, if any. */
+
+/* Launch the commit kernels, including the one that reports the result. */
 gp_status gp_kept_commit(gp_plan *plan, gp_error *err);
 
-/* Memory of the slots, or of the data if there are any and they fit; changes the plan's first step. */
+/* Allocate the slots, or memory for all data if `resident` is given and the data fits. Changes the
+ * first step of the plan. */
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err);
 void gp_feed_close(gp_plan *plan);
-/* The call into the next slot, which the main lane is going to wait for; waits while both are in use. */
-gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err);
-gp_status gp_feed_used(gp_plan *plan, gp_error *err);   /* all that reads the slot is launched */
-gp_status gp_feed_launch(gp_plan *plan, gp_error *err); /* the kernels before the plan's own */
 
-/* steps.c */
+/* Write a call to the next slot and make the main lane wait for it. Blocks while both slots are in
+ * use. */
+gp_status gp_feed_fill(gp_plan *plan, const gp_step_call *call, gp_error *err);
+/* call after launching everything that reads the slot */
+gp_status gp_feed_used(gp_plan *plan, gp_error *err);
+/* launch the kernels before the plan's own steps */
+gp_status gp_feed_launch(gp_plan *plan, gp_error *err);
+
+/* See gp_backend_steps for the contracts of these functions (steps.c). */
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err);
 gp_status gp_steps_told(gp_plan *plan, gp_step_told *told, gp_error *err);
 gp_status gp_steps_halt(gp_plan *plan, gp_error *err);

@@ -1,10 +1,11 @@
-/* lower.c -- each op as kernels.
+/* Lowers each op to kernels.
  *
- * Convolutions and fully connected layers go to cuDNN and cuBLASLt where these have a plan.  Their weights are copies in
- * the order and type of the activations, packed anew when parameters have changed (plan->prepare); their weights' gradients
- * come out the same way and are added to the blob's.  Everything else, and what the libraries refuse, is bodies of our own.
+ * Convolutions and fully connected layers use cuDNN and cuBLASLt where these have a plan. The
+ * libraries get copies of the weights in the order and type of the activations, updated when
+ * parameters change (plan->prepare). Weight gradients have the same format and are added to the
+ * blob's. All other ops, and requests without a library plan, use the kernels in bodies*.h.
  *
- * Pointers into regions (region.h) are placeholders until plan.c moves the steps. */
+ * Pointers into regions (region.h) are placeholders until plan.c replaces them. */
 #include <string.h>
 
 #include "worker/backend/cuda/plan/lower_inside.h"
@@ -89,7 +90,7 @@ gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_ker
                            gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1), err);
 }
 
-/* ---- the table ---- */
+/* ---- lowering functions ---- */
 
 typedef gp_status (*lower_fn)(lowering *l, gp_error *err);
 
@@ -153,7 +154,7 @@ bool gp_plan_asks(gp_opcode code)
     return lower_find(code) == gp_lower_conv || lower_find(code) == gp_lower_fc;
 }
 
-/* Roles whose values are images: not parameters, not targets. */
+/* Return the image of an operand. Parameters and targets have none. */
 static gp_kernel_image operand_image(const gp_plan *plan, uint32_t value)
 {
     gp_value_role role = value == GP_NO_VALUE ? GP_VALUE_PARAMETER : plan->graph->values[value].role;

@@ -1,17 +1,18 @@
-/* lower_conv.c -- convolutions, transposed ones too.
+/* Lowers convolutions, including transposed ones.
  *
- * cuDNN does what follows as well where it has a plan for all of it, else the convolution alone and a kernel of ours the
- * rest; where it has none at all, a body of ours does everything. */
+ * If cuDNN has a plan for the convolution and all operations after it, it executes everything.
+ * Otherwise it executes the convolution and a kernel executes the rest. Without any plan, a kernel
+ * executes everything. */
 #include <stdio.h>
 #include <string.h>
 
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-/* A pass over x and y of the window, whichever op it stands for. */
+/* One pass of a convolution from x to y, independent of the op that it belongs to. */
 typedef struct conv_pass {
     gp_conv_pass pass;
     const gp_kernel_image *x, *y;
-    float *weights; /* their gradient, of WEIGHTS */
+    float *weights; /* for WEIGHTS: the gradient */
     float *bias;
 } conv_pass;
 
@@ -42,7 +43,7 @@ static gp_conv_request request_of(const lowering *l, const conv_pass *p)
     return request;
 }
 
-/* All that an engine's time, and whether it can do it, depends on. */
+/* Describe everything that determines the speed and the support of an engine. */
 static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYTES])
 {
     static const char *const passes[] = {
@@ -60,7 +61,7 @@ static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYT
         r->sums ? " moments" : "");
 }
 
-/* With all that follows, or alone: *whole says which.  *work NULL: the library has no plan. */
+/* Ask cuDNN for the whole request or for the convolution alone. *work NULL: no plan. */
 static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
                           bool *whole, gp_error *err)
 {
@@ -80,7 +81,7 @@ static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work
     }
     *whole = request.bias || request.added || request.relu || request.masked || request.sums;
     conv_describe(&request, what);
-    /* Moments in cuDNN's engines are worth what they cost only where that was measured. */
+    /* Moments in cuDNN engines are used only if a measurement showed that they are faster. */
     status = gp_lower_ask(l,
                           &(plan_question){ .kind = STEP_CONV,
                                             .whole = *whole ? &request : NULL,
@@ -104,7 +105,7 @@ static gp_status conv_gradient(lowering *l, const conv_pass *p, gp_device_work *
                            : status;
 }
 
-/* *done: the library has a plan. */
+/* Append library steps. *done: the library has a plan. */
 static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_error *err)
 {
     const gp_weights_shape shape = weights_shape(l, p);
@@ -156,7 +157,7 @@ static gp_status conv_values(lowering *l, const conv_pass *p, gp_error *err)
     bool done, forward = p->pass == GP_CONV_FORWARD;
     const gp_kernel_image *from = forward ? p->x : p->y, *to = forward ? p->y : p->x;
     gp_kernel_args args = l->args;
-    gp_kernel_image plain = { .channel_stride = 2 }; /* the blob's order and type */
+    gp_kernel_image plain = { .channel_stride = 2 }; /* order and type of the blob */
     void *packed = NULL, *bias;
     gp_status status = library_conv(l, p, &done, err);
 
@@ -223,7 +224,7 @@ gp_status gp_lower_conv(lowering *l, gp_error *err)
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:
         status = conv_weights(l, &l->args.x[0], &l->args.x[1], gp_plan_data(l->plan, op->out[0]), err);
         break;
-    default: /* transposed: dy is the convolution's x */
+    default: /* transposed: dy is the x of the convolution */
         status = conv_weights(l, &l->args.x[1], &l->args.x[0], gp_plan_data(l->plan, op->out[0]), err);
         break;
     }

@@ -1,17 +1,17 @@
-/* lower_fc.c -- fully connected layers: products of cuBLASLt with what follows them, or bodies of ours.
+/* Lowers fully connected layers: products by cuBLASLt with fused operations, or kernels.
  *
- *   y = x W' + b, ReLU      which leaves a mask where y is above 0, if the way back asks for it
- *   dx = dy W               0 where that mask, of the layer before, says so
- *   dW = dy' x              and the sums of dy: the bias's gradient */
+ *   y = x W' + b, relu     stores a mask of y > 0 if the backward pass needs it
+ *   dx = dy W              0 where the mask of the previous layer is not set
+ *   dW = dy' x             and the sums of dy, which are the bias gradient */
 #include <stdio.h>
 
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-/* x [rows][F], y [rows][O] as the op's images; weights of the blob, or their gradient. */
+/* One pass of a layer: x [rows][F] and y [rows][O] as images, and the weights. */
 typedef struct fc_pass {
     gp_conv_pass pass;
     const gp_kernel_image *x, *y;
-    float *weights, *bias; /* of WEIGHTS the gradients of both */
+    float *weights, *bias; /* for WEIGHTS: the gradients of both */
 } fc_pass;
 
 static gp_weights_shape weights_shape(const fc_pass *p)
@@ -56,7 +56,8 @@ static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WH
              r->mask_out ? " bits" : "", r->mask_in ? " mask" : "", r->sums ? " sums" : "");
 }
 
-/* *r alone on entry; what was granted on return.  *work NULL: cuBLASLt has no algorithm. */
+/* Ask cuBLASLt. *r: on entry the product alone, on return the granted request. *work NULL: no
+ * algorithm. */
 static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
                              gp_device_work **work, size_t *workspace, gp_error *err)
 {
@@ -103,7 +104,7 @@ static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_e
                   : gp_lower_bias_gradient(l, p->y, p->bias, err);
 }
 
-/* Where y is above 0, for who asks later. */
+/* Reserve the mask of y > 0 for later ops. */
 static void *mask_take(lowering *l, const gp_product_request *r)
 {
     void *mask = gp_lower_lasting(l, gp_product_mask_row(r->m) * r->n);
@@ -155,7 +156,7 @@ static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_er
     return forward ? gp_lower_finish(l, out, vector, err) : gp_lower_mask(l, out, err);
 }
 
-/* The gradient of a loss is wide: where the layer's own numbers are not, a copy of it that has their type. */
+/* Convert the float32 gradient of a loss to the type of the layer, if they differ. */
 static gp_status slope_narrow(lowering *l, gp_kernel_image *dy, const gp_kernel_image *like, gp_error *err)
 {
     gp_kernel_args args = l->args;

@@ -1,4 +1,4 @@
-/* lower_loss.c -- losses, and what they add to the sums of a step. */
+/* Lowers losses, and adds their partial sums to the sums of a step. */
 #include "worker/backend/cuda/kernels/bodies.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 
@@ -12,7 +12,8 @@ static uint32_t smaller(uint64_t a, uint32_t b)
     return a < b ? (uint32_t)a : b;
 }
 
-/* Parts in args->d[0], `parts` of them, are added to the sums; many by way of fewer. */
+/* Append kernels that add `parts` partial sums in args->d[0] to the sums. Many parts are reduced to
+ * fewer first. */
 static gp_status loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts, gp_error *err)
 {
     enum { FEW = 64 };
@@ -48,7 +49,7 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
     args->number64[1] = op->loss.weight;
     args->number64[2] = op->factor[0];
     if (op->code == GP_OP_SOFTMAX_XENT) {
-        args->number[0] = -1; /* nothing else is ignored */
+        args->number[0] = -1; /* no label is ignored */
         args->factor[0] = 0.0f;
     }
     for (uint32_t k = 0; k < args->x[0].channels; k++)
@@ -108,7 +109,8 @@ gp_status gp_lower_dice(lowering *l, gp_error *err)
     return status == GP_OK ? loss_sums_add(l, args, args.rows + parts, err) : status;
 }
 
-/* Scores go to the host in CHW order; the gradient comes back the same way and is put in order here. */
+/* Scores are copied to the host in CHW order. The gradient is uploaded in CHW order and converted
+ * here. */
 gp_status gp_lower_own_loss(lowering *l, gp_error *err)
 {
     gp_kernel_args args = l->args;

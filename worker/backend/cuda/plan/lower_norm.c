@@ -1,4 +1,4 @@
-/* lower_norm.c -- batch, group and local response norm. */
+/* Lowers batch, group and local response norm. */
 #include "worker/backend/cuda/plan/lower_inside.h"
 
 static gp_status couple_add(lowering *l, double *sums, size_t doubles, gp_error *err)
@@ -12,7 +12,8 @@ static gp_status couple_add(lowering *l, double *sums, size_t doubles, gp_error 
     return GP_OK;
 }
 
-/* A ReLU behind batch norm, eight channels an item, leaves a bit for each number: the way back reads that instead of y. */
+/* Reserve the mask bits of a relu after batch norm, which processes eight channels per item. The
+ * backward pass reads the mask instead of y. */
 static void *mask_take(lowering *l)
 {
     uint32_t y = l->op->out[0];
@@ -25,7 +26,8 @@ static void *mask_take(lowering *l)
 
 enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
 
-/* Parts of the sums, fewer of them, and the sums in args->d[1]: of x, or of the way back. */
+/* Append the kernels for partial sums, fewer partial sums, and the sums in args->d[1]; for the
+ * forward or the backward pass. */
 static gp_status sums_add(lowering *l, gp_kernel_args *args, bool forward, gp_error *err)
 {
     const uint32_t channels = args->x[0].channels;
@@ -42,7 +44,7 @@ static gp_status sums_add(lowering *l, gp_kernel_args *args, bool forward, gp_er
                              : forward ? GP_KERNEL_batchnorm_part
                                        : GP_KERNEL_batchnorm_backward_part,
                              args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)), err);
-    if (args->chunks > 2 * PARTS_FEW && status == GP_OK) { /* one item would add for too long */
+    if (args->chunks > 2 * PARTS_FEW && status == GP_OK) { /* a single item would take too long */
         gp_kernel_args fold = *args;
 
         fold.n[0] = 2 * channels;
@@ -58,7 +60,7 @@ static gp_status sums_add(lowering *l, gp_kernel_args *args, bool forward, gp_er
     return status;
 }
 
-/* What forward kernels of batch norm begin with: the sums go to f[1] and f[2]. */
+/* Return the initial arguments of forward kernels. The sums are stored in f[1] and f[2]. */
 static gp_kernel_args forward_args(const lowering *l)
 {
     gp_kernel_args args = l->args;

@@ -1,4 +1,4 @@
-/* lower_simple.c -- ops that are one kernel each, mostly: element by element, boxes, resizing, pooling. */
+/* Lowers ops that are mostly one kernel each: element-wise ops, boxes, resizing, pooling. */
 #include <string.h>
 
 #include "common/base/rng.h"

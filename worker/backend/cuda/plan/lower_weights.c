@@ -1,9 +1,9 @@
-/* lower_weights.c -- what layers with weights share: copies of weights for the libraries, gradients, biases. */
+/* Lowering helpers for layers with weights: weight copies for libraries, gradients, biases. */
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-enum { LIBRARY_ALIGNMENT = 256 }; /* bytes; cuBLASLt's wish, cuDNN's is 16 */
+enum { LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requires 16) */
 
-/* ---- gradients of parameters: parts, then their sum ---- */
+/* ---- parameter gradients: partial sums, then their sum ---- */
 
 gp_status gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
                          uint64_t units, gp_error *err)
@@ -51,7 +51,7 @@ gp_status gp_lower_mask(lowering *l, const gp_kernel_image *dx, gp_error *err)
     return gp_lower_kernel(l, GP_KERNEL_relu_backward, &args, gp_lower_elements(l, dx), err);
 }
 
-/* ---- copies of weights, made anew when parameters have changed ---- */
+/* ---- weight copies, updated when parameters change ---- */
 
 static gp_kernel_image vector_image(void *data, uint64_t count, int32_t narrow)
 {
@@ -77,7 +77,7 @@ static gp_status prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args
     return status;
 }
 
-/* Batch norm's numbers as kernels of bodies.h want them. */
+/* Add the parameters of a folded batch norm to the arguments. */
 static void norm_args(const lowering *l, gp_kernel_args *args)
 {
     if (!l->follow->norm)
@@ -101,7 +101,8 @@ static plan_copy *copy_find(gp_plan *plan, const plan_copy *wanted)
     return NULL;
 }
 
-/* The blob's tensors lie one behind the other; libraries count on more. */
+/* Return true if the parameter is sufficiently aligned for libraries. Tensors in the blob are
+ * contiguous and may not be. */
 static bool is_aligned(const lowering *l, const float *parameter)
 {
     return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
@@ -135,7 +136,7 @@ gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_sh
     args.f[0] = weights;
     norm_args(l, &args);
     args.n[0] = copy.same_order ? shape->pixels * shape->inputs : shape->stored;
-    args.n[1] = copy.same_order ? 1 : shape->pixels; /* in the same order: a change of type alone */
+    args.n[1] = copy.same_order ? 1 : shape->pixels; /* same order: converts only the type */
     args.n[2] = copy.same_order ? args.n[0] : shape->inputs;
     return prepare_add(l, GP_KERNEL_weights_pack, &args, count, err);
 }

@@ -1,4 +1,4 @@
-/* own_loss.c -- losses that the host computes. */
+/* Losses that the host computes. */
 #include "worker/backend/cuda/plan/own_loss.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* place.c -- memory of activations: a value is alive from the op that writes it to the last that reads it, and two that
- * are never alive together may lie in the same place.  The largest is placed first, each as low as it fits. */
+/* Memory of activations. A value is alive from the op that writes it to the last op that reads it;
+ * values with disjoint lifetimes may share memory. Values are placed in order of decreasing size,
+ * each at the lowest free offset. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,8 @@ void *gp_plan_data(const gp_plan *plan, uint32_t value)
     }
 }
 
-/* The bytes lie in CHW order: a copy to another such shape is no copy. */
+/* Return true if the value is stored in CHW order, so that a reshape to another such shape needs no
+ * copy. */
 static bool value_is_plain(const gp_plan *plan, uint32_t value)
 {
     gp_kernel_image image = gp_plan_image(plan, value);
@@ -118,7 +120,8 @@ static int larger_first(const void *a, const void *b, void *context)
     return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
 }
 
-/* placed: the values placed before, by offset; inserted in order. */
+/* Place a value and insert it into `placed`, the already placed values sorted by offset. Return its
+ * offset. */
 static size_t value_insert(const plan_value *values, uint32_t *placed, uint32_t count, uint32_t value)
 {
     const plan_value *mine = &values[value];
@@ -143,7 +146,7 @@ static size_t value_insert(const plan_value *values, uint32_t *placed, uint32_t 
     return offset;
 }
 
-/* Losses compare wide numbers: what they read and write is float32 in every precision. */
+/* Choose the type of each value. Losses read and write float32 in every precision. */
 static void values_choose(gp_plan *plan)
 {
     const gp_ops *ops = &plan->graph->ops[plan->options.phase];

@@ -1,8 +1,9 @@
-/* plan.c -- a graph becomes steps on the device, and a call becomes: samples there, stretches replayed, sums back.
+/* Compiles a graph to steps on the device, and runs calls: upload the samples, replay the
+ * stretches, download the sums.
  *
- * The host's blobs are the truth between calls: parameters go to the device with the first call of a step, gradients and
- * sums come back with the last.  So the trainer, checkpoints, the exchange between workers and `reproducible` are those
- * of a CPU worker. */
+ * Between calls, the host's blobs are authoritative. Parameters are uploaded in the first call of a
+ * step; gradients and sums are downloaded after the last. Trainer, checkpoints, the exchange
+ * between workers and `reproducible` therefore work as on a CPU worker. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@
 
 enum { MICRO_BATCH_MAX = 1 << 20 };
 
-/* ---- the backend ---- */
+/* ---- backend ---- */
 
 static bool words_have(const char *words, const char *word)
 {
@@ -89,7 +90,8 @@ static void plan_free(gp_plan *plan)
     gp_free(plan);
 }
 
-/* Take the memory whose size is known only after lowering, and let the steps point to it. */
+/* Allocate the regions, whose sizes are known after lowering, and replace the placeholders in the
+ * steps. */
 static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 {
     plan_region *regions = plan->regions, *lasting = &regions[REGION_LASTING];
@@ -97,7 +99,8 @@ static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 
     for (int i = 0; i < REGIONS && status == GP_OK; i++)
         status = gp_heap_take(&plan->heap, &regions[i].at, regions[i].bytes, err);
-    if (status == GP_OK && lasting->bytes > 0) /* some of it is added to */
+    /* some of it accumulates, so it must start at zero */
+    if (status == GP_OK && lasting->bytes > 0)
         status = gp_device_clear(plan->backend->device, lasting->at, lasting->bytes, err);
     if (status != GP_OK)
         return status;
@@ -108,7 +111,7 @@ static gp_status plan_take_regions(gp_plan *plan, gp_error *err)
 
 /* ---- compile ---- */
 
-/* The input is not an op's: it is written before the first. */
+/* Append the step that writes the input, which belongs to no op. */
 static gp_status lower_input(gp_plan *plan, gp_error *err)
 {
     const gp_netspec *spec = plan->graph->spec;
@@ -121,7 +124,7 @@ static gp_status lower_input(gp_plan *plan, gp_error *err)
                    "a kernel takes fewer scales than a network has");
     args.y[0] = gp_plan_image(plan, plan->graph->input);
     args.n[1] = args.y[0].channels;
-    if (plan->spread_input) /* zeros are written too */
+    if (plan->spread_input) /* includes the zero padding */
         args.y[0].channels = PLAN_INPUT_CHANNELS;
     args.kind = plan->options.sample_dtype == GP_U8;
     args.n[0] = spec->normalize_count;
@@ -186,7 +189,7 @@ static gp_status plan_compile(gp_plan **out, gp_backend *backend, const gp_graph
     plan->graph = graph;
     plan->options = *options;
     plan->memory = *memory;
-    /* Tensor cores want packed activations; cuDNN's kernels for strict float32 are for dense ones. */
+    /* Tensor cores need packed activations; cuDNN's strict float32 kernels need dense ones. */
     plan->tf32 = backend->tf32 || options->precision == GP_PRECISION_TF32;
     plan->narrow = options->precision == GP_PRECISION_BF16  ? GP_NARROW_BF16
                    : options->precision == GP_PRECISION_F16 ? GP_NARROW_F16
@@ -346,7 +349,7 @@ static gp_status plan_end(gp_plan *plan, gp_error *err)
     return status == GP_OK ? gp_device_sync(device, err) : status;
 }
 
-/* The time between marks that were passed is added up. */
+/* Add the times between the marks of this call. */
 static void plan_measure(gp_plan *plan)
 {
     gp_device *device = plan->backend->device;
@@ -355,8 +358,8 @@ static void plan_measure(gp_plan *plan)
     plan->times.backward_ns += gp_device_between_ns(device, 1, 2);
 }
 
-/* Synchronous: gradients, sums and scores are in the host's memory when it is back.  A training that is kept goes by
- * steps.c, a prediction by predict.c. */
+/* Run a call synchronously: gradients, sums and scores are in host memory on return.
+ * Device-resident trainings use steps.c and predictions use predict.c instead. */
 static gp_status plan_run(gp_plan *plan, const gp_batch *batch, gp_ready_fn ready, void *context,
                           gp_error *err)
 {

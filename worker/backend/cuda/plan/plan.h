@@ -1,16 +1,18 @@
-/* plan.h -- a graph's ops as steps on a device.  Private to this folder.
+/* A compiled plan: the ops of a graph as steps on a device. Private to this folder.
  *
- *   fuse.c    which ops one step does together
- *   place.c   which values lie where, from when each is alive
- *   lower*.c  an op becomes one to four kernels, or a library's convolution or product with own kernels around it
- *   choose.c  of several ways in which libraries do that, which
+ *   fuse.c    merges ops into one step
+ *   place.c   assigns memory to values by lifetime
+ *   lower*.c  converts an op to kernels, or to a library call with kernels before and after it
+ *   choose.c  selects among the ways in which libraries can execute an op
  *   plan.c    compile and run
- *   predict.c, keep.c  predictions and trainings that stay on the device
+ *   predict.c, keep.c  predictions and device-resident trainings
  *
- * Parts of a plan, each with a header: steps (step.h), runs of them (stretch.h), device memory that is known before
- * lowering (buffers.h) and after it (region.h), where it comes from (heap.h), and losses of the host (own_loss.h).
+ * A plan consists of steps (step.h), step sequences recorded as graphs (stretch.h), device memory
+ * allocated before lowering (buffers.h) and after it (region.h), both from one heap (heap.h), and
+ * custom losses computed on the host (own_loss.h).
  *
- * What changes from call to call lies in device memory, because stretches are replayed. */
+ * Values that change from call to call are stored in device memory, because stretches are
+ * replayed. */
 #ifndef GP_CUDA_PLAN_H
 #define GP_CUDA_PLAN_H
 
@@ -18,101 +20,119 @@
 #include "worker/backend/cuda/plan/own_loss.h"
 #include "worker/backend/cuda/plan/stretch.h"
 
-/* Where a fused op has what the ops that it took read: scale, offset, mean and variance of a batch norm, and the second
- * operand of a sum or the output of a ReLU; and a pool's index among the outputs. */
+/* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
+ * operand of an addition or the output of a relu; the pool's index among the outputs.
+ * PLAN_INPUT_CHANNELS: padded channel count of the input. */
 enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INDEX = 4, PLAN_INPUT_CHANNELS = 8 };
 
+/* maximum number of chunks of a sum */
 enum { PLAN_CHUNKS_MAX = 512 };
 
+/* Memory and lifetime of a value. */
 typedef struct plan_value {
-    size_t offset, bytes; /* in the arena; bytes 0: none of its own */
-    uint32_t first, last; /* ops between which it is alive */
-    uint32_t root;        /* the value whose memory it shares; itself, mostly */
+    size_t offset, bytes; /* position in the arena; bytes 0: no memory of its own */
+    uint32_t first, last; /* first and last op that use the value */
+    uint32_t root;        /* value whose memory this one shares; usually itself */
     int32_t narrow;       /* gp_narrow */
-    void *mask; /* a bit for each number, set where it is above 0, written by a ReLU of batch norm; or NULL */
-    void *product_mask; /* the same as a matrix product writes it (gp_product_request); or NULL */
+    /* one bit per element, set if it is above 0, written by a relu after batch norm; NULL: none */
+    void *mask;
+    /* the same bits in the layout of a matrix product (gp_product_request); NULL: none */
+    void *product_mask;
 } plan_value;
 
-/* What an op does besides itself (fuse.c). */
+/* Ops that are fused into an op (fuse.c). */
 typedef struct plan_follow {
-    bool taken; /* nothing: another does it */
-    bool norm;  /* batch norm of inference in its weights, with: */
+    bool taken; /* another op includes this one; nothing to do */
+    bool norm;  /* an inference batch norm is folded into the weights */
     double epsilon;
-    bool relu;   /* after what is added, in[PLAN_WITH], if it is there; of batch norm's way back: before it */
-    bool pooled; /* batch norm: then max pooling, with the index in out[PLAN_INDEX] */
-    bool masked; /* of the way back: 0 where in[PLAN_WITH] is not above 0 */
-    uint32_t
-        moments;  /* conv: the batch norm whose sums it leaves, by itself or by a kernel behind it; 0: none */
-    double *sums; /* and of that: where they are, if the convolution has left them */
-    bool mask_wanted; /* fc, relu: some product on the way back wants to know where y is above 0 */
+    /* after the addition of in[PLAN_WITH], if present; in the backward pass of batch norm: before
+     * it */
+    bool relu;
+    bool pooled; /* batch norm: max pooling follows, with the index in out[PLAN_INDEX] */
+    bool masked; /* backward pass: the result is 0 where in[PLAN_WITH] is not above 0 */
+    /* conv: the batch norm op whose sums it computes, in the library or by a kernel; 0: none */
+    uint32_t moments;
+    double *sums;     /* the batch norm's sums, if the convolution computed them */
+    bool mask_wanted; /* fc with relu: a product of the backward pass needs the mask bits */
 } plan_follow;
 
-/* Weights in the order and type of a library. */
+/* A copy of weights in the order and type that a library needs. */
 typedef struct plan_copy {
     const float *of;
     int32_t narrow;
-    uint32_t stored; /* inputs, with those that are zeros */
+    uint32_t stored; /* inputs including zero padding */
     bool same_order, normed;
     void *at;
 } plan_copy;
 
+/* An open device. */
 struct gp_backend {
     gp_device *device;
-    bool dense, packed, own, eager, tf32, fed, apart, moments; /* words of `kernels` (backend.h) */
+    /* words of the `kernels` option, see backend.h */
+    bool dense, packed, own, eager, tf32, fed, apart, moments;
 };
 
+/* A compiled plan. */
 struct gp_plan {
     gp_backend *backend;
     const gp_graph *graph;
     gp_plan_options options;
-    gp_plan_memory memory; /* of the host */
-    bool packed;           /* the order of activations: [H][W][C], else [C][H][W] */
-    bool tf32;             /* products of float32 may be rounded to TF32 */
-    int32_t narrow;        /* gp_narrow: of activations and of weights' copies */
-    bool spread_input;     /* the input's pixels are PLAN_INPUT_CHANNELS apart */
-    gp_op *ops;            /* of the phase, as they are run; as many as the graph has */
-    plan_follow *follows;  /* of each op */
-    plan_value *values;    /* of each value of the graph */
-    plan_copy *copies;     /* at most one for each op */
+    gp_plan_memory memory; /* host memory */
+    bool packed;           /* order of activations: [H][W][C], otherwise [C][H][W] */
+    bool tf32;             /* float32 products may be rounded to TF32 */
+    int32_t narrow;        /* gp_narrow: type of activations and weight copies */
+    bool spread_input;     /* input pixels are PLAN_INPUT_CHANNELS elements apart */
+    gp_op *ops;            /* ops of the phase after fusion, as many as the graph has */
+    plan_follow *follows;  /* per op */
+    plan_value *values;    /* per value of the graph */
+    plan_copy *copies;     /* at most one per op */
     uint32_t copy_count;
-    step_list prepare; /* run when parameters may have changed, before the others: copies of weights */
+    /* run before the others if parameters may have changed: creates the weight copies */
+    step_list prepare;
     step_list steps;
-    stretch_table stretches; /* of both lists; empty: a plan for inference */
-    plan_heap heap;          /* all device memory of the plan, of keep.c and of predict.c */
-    plan_region arena;       /* of activations */
+    stretch_table stretches; /* both lists divided into stretches; empty for inference */
+    plan_heap heap;          /* all device memory of the plan, including keep.c and predict.c */
+    plan_region arena;       /* activations */
     plan_region regions[REGIONS];
     plan_buffers buffers;
     plan_own_loss own_loss;
-    gp_batch batch;             /* of the present run */
+    gp_batch batch;             /* current call */
     struct gp_kept *kept;       /* keep.c; NULL: the host commits */
     struct gp_predict *predict; /* predict.c; NULL: a plan for training */
     gp_plan_times times;
 };
 
-/* fuse.c */
+/* Fuse ops (fuse.c). */
 gp_status gp_plan_fuse(gp_plan *plan, gp_error *err);
 
-/* place.c */
+/* Assign memory to values (place.c). */
 gp_status gp_plan_place(gp_plan *plan, gp_error *err);
+
+/* Return the address of a value in device memory. */
 void *gp_plan_data(const gp_plan *plan, uint32_t value);
-gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value); /* data NULL: absent */
+/* Return a value as kernel image; data NULL: absent. */
+gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value);
 
-/* lower.c: behind all ops, at the end of the way back: count gradients that are not finite. */
+/* Append steps after the backward pass that count gradients which are not finite (lower.c). */
 gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err);
-bool gp_plan_can(gp_opcode code);
-bool gp_plan_asks(gp_opcode code); /* a library, where it has a plan */
 
-/* choose.c: append the steps of all ops, each lowered in the way that was chosen. */
+/* Return true if the backend supports the op. */
+bool gp_plan_can(gp_opcode code);
+bool gp_plan_asks(gp_opcode code); /* Return true if the op uses a library where it has a plan. */
+
+/* Append the steps of all ops, each lowered in the chosen way (choose.c). */
 gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
-/* plan.c */
 /* Return the arguments of the first step, which reads the samples of a call. */
 gp_kernel_args *gp_plan_input(gp_plan *plan);
-/* Return what kernels are given of a call. */
+
+/* Return the call parameters for kernels. */
 gp_kernel_call gp_plan_call(const gp_batch *batch);
-/* Launch `count` steps of a list, from `first` on. */
+
+/* Launch `count` steps of a list, starting at `first`. */
 gp_status gp_plan_launch(gp_plan *plan, const step_list *list, uint32_t first, uint32_t count, gp_error *err);
-/* End a recording.  status: of what was launched into it; the recording ends even if that failed. */
+
+/* End a recording. `status`: result of the launches; the recording ends even if they failed. */
 gp_status gp_plan_recorded(gp_plan *plan, gp_device_graph **out, gp_status status, gp_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* predict.c -- samples to the device, one graph over them, scores and sums back. */
+/* Pipelined predictions: samples to the device, one graph, results back. */
 #include "worker/backend/cuda/plan/predict.h"
 
 #include <stdio.h>
@@ -117,7 +117,7 @@ static gp_status pass_record(gp_plan *plan, gp_error *err)
     return gp_plan_recorded(plan, &plan->predict->graph, pass_launch(plan, err), err);
 }
 
-/* What cannot be recorded is launched piece by piece: slower, and otherwise the same. */
+/* Run the pass. If it cannot be recorded, launch each step: slower but otherwise equivalent. */
 static gp_status pass_run(gp_plan *plan, gp_error *err)
 {
     gp_predict *predict = plan->predict;
@@ -131,9 +131,9 @@ static gp_status pass_run(gp_plan *plan, gp_error *err)
                                   : pass_launch(plan, err);
 }
 
-/* ---- begin and end ---- */
+/* ---- launch and take ---- */
 
-/* Parameters that may have changed, and what is made of them. */
+/* Upload the parameters if they may have changed, and update the weight copies. */
 static gp_status parameters_put(gp_plan *plan, gp_error *err)
 {
     gp_status status = gp_buffers_put_parameters(&plan->buffers, plan->backend->device, plan->graph,
@@ -183,7 +183,8 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     if (batch->first && !batch->unchanged)
         status = parameters_put(plan, err);
     if (status == GP_OK)
-        status = samples_put(plan, batch, slot, err); /* what was in the slots before was taken */
+        /* the slot is free: its previous result was taken */
+        status = samples_put(plan, batch, slot, err);
     if (status == GP_OK)
         status = pass_run(plan, err);
     if (status == GP_OK)
@@ -198,7 +199,7 @@ static gp_status predict_launch(gp_plan *plan, const gp_batch *batch, gp_error *
     return GP_OK;
 }
 
-/* Small networks are heard of at once. */
+/* Wait for a result. Sleeps only briefly at first, so that small networks have a low latency. */
 static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -211,7 +212,7 @@ static gp_status answer_wait(gp_plan *plan, uint32_t slot, gp_error *err)
 
     for (uint32_t i = 0; status == GP_OK && !passed; i++) {
         int64_t sleep_ns = waited_ns / 16,
-                left_ms = gp_timeout_left(timeout); /* before the device is asked */
+                left_ms = gp_timeout_left(timeout); /* read before the device is queried */
 
         waited_ns = gp_now_ns() - begin_ns;
         status = gp_device_passed(device, GP_EVENT_OUT + slot, &passed, err);

@@ -1,38 +1,41 @@
-/* predict.h -- predictions on the device, of which two are under way at a time.  Private to this folder.
+/* Pipelined predictions on the device, with at most two in progress. Private to this folder.
  *
  *   input    samples of k+1 |
  *   main     turn, samples, layers, losses, scores and sums into a slot of k
- *   output                  | those of k-1 to the host
+ *   output                  | results of k-1 to the host
  *
- * A plan has one shape: a smaller batch runs the same pass and is told apart by its count, so that a sample's scores have the
- * same bits in whichever batch it comes.  The pass is launched piece by piece the first time, because libraries load their
- * kernels then, recorded when it comes again, and replayed from then on; one graph for both slots, as it reads from memory
- * which is whose turn. */
+ * A plan has a fixed shape. A smaller batch runs the same pass with another count, so the scores of
+ * a sample are bitwise identical in every batch. The first pass launches each step, because
+ * libraries load their kernels at that time. The second pass is recorded, and later passes replay
+ * the recording. One graph serves both slots, because it reads the current slot number from device
+ * memory. */
 #ifndef GP_CUDA_PREDICT_H
 #define GP_CUDA_PREDICT_H
 
 #include "worker/backend/cuda/plan/slots.h"
 
-/* A slot in: [call | targets | samples]; a slot out: [sums | scores]. */
+/* State of predictions. A slot for input contains [call | targets | samples], a slot for output
+ * [sums | scores]. */
 typedef struct gp_predict {
     gp_slots calls, answers;
-    size_t targets_at, samples_at, scores_at; /* in a slot */
-    gp_kernel_kept *kept;                     /* whose turn it is */
-    gp_device_graph *graph;                   /* NULL: not recorded yet, or never */
-    bool warm;                                /* ran once */
-    bool over;                                /* something failed: nothing more is begun */
-    char pieces[200];                         /* why it is not recorded; "" = it is, or will be */
+    size_t targets_at, samples_at, scores_at; /* offsets in a slot */
+    gp_kernel_kept *kept;                     /* device state that selects the slot */
+    gp_device_graph *graph;                   /* NULL: not recorded yet, or recording is impossible */
+    bool warm;                                /* one pass has run */
+    bool over;                                /* a failure occurred; nothing more is launched */
+    char pieces[200];                         /* reason why the pass cannot be recorded; "": it can */
     uint64_t launched, taken;
-    int64_t longest_ns;                  /* that one was waited for */
-    bool compared[GP_PREDICTIONS_AHEAD]; /* targets came with it */
+    int64_t longest_ns;                  /* longest wait for a result so far */
+    bool compared[GP_PREDICTIONS_AHEAD]; /* per slot: targets were given */
 } gp_predict;
 
 extern const gp_backend_predictions gp_plan_predictions;
 
-/* Of a plan for inference whose steps are there; changes its first. */
+/* Prepare predictions for a lowered inference plan. Changes the first step of the plan. */
 gp_status gp_predict_open(gp_plan *plan, gp_error *err);
-void gp_predict_close(gp_plan *plan); /* waits */
-/* One, and its scores and sums in the plan's memory. */
+void gp_predict_close(gp_plan *plan); /* Wait for the device, then free everything. */
+
+/* Run one prediction synchronously; scores and sums are then in the plan's memory. */
 gp_status gp_predict_run(gp_plan *plan, const gp_batch *batch, gp_error *err);
 
 #endif

@@ -1,9 +1,10 @@
-/* region.c -- device memory that ops reserve before it is allocated. */
+/* Device memory that ops reserve before it is allocated. */
 #include "worker/backend/cuda/plan/region.h"
 
 #include <assert.h>
 
-/* Placeholders are no addresses of any memory.  Those of region `which` begin at (which + 1) << BASE_SHIFT. */
+/* Placeholders are outside the address space. Those of region `which` start at (which + 1) <<
+ * BASE_SHIFT. */
 enum { BASE_SHIFT = 60, ALIGNMENT = 256 };
 
 void *gp_region_reserve(plan_region regions[REGIONS], int which, size_t *offset, size_t bytes)

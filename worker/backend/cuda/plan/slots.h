@@ -1,5 +1,6 @@
-/* slots.h -- calls and answers that wait on the device: pinned memory of the host, a copy of it on the
- * device, and the kernel that takes the next call.  Of feed.c (trainings) and predict.c.  Private to this folder. */
+/* Slots for calls and results that wait on the device: pinned host memory, a copy on the device,
+ * and the kernel that selects the next call. Used by feed.c (training) and predict.c. Private to
+ * this folder. */
 #ifndef GP_CUDA_SLOTS_H
 #define GP_CUDA_SLOTS_H
 
@@ -7,9 +8,10 @@
 
 enum { GP_SLOTS = 2, GP_SLOT_ALIGNMENT = 256 };
 
+/* Slots of one kind. */
 typedef struct gp_slots {
-    size_t bytes;  /* of one slot */
-    char *pinned;  /* [GP_SLOTS], of the host; gp_slots_free() */
+    size_t bytes;  /* size of one slot */
+    char *pinned;  /* host memory for GP_SLOTS slots, freed by gp_slots_free() */
     char *mirrors; /* the same on the device; a block of the plan's heap */
 } gp_slots;
 
@@ -33,7 +35,7 @@ static inline gp_status gp_slots_take(gp_slots *slots, plan_heap *heap, size_t b
     return status == GP_OK ? gp_heap_take(heap, &slots->mirrors, GP_SLOTS * bytes, err) : status;
 }
 
-/* Free the pinned memory; the device must have finished with it. */
+/* Free the pinned memory. The device must have finished using it. */
 static inline void gp_slots_free(gp_slots *slots, gp_device *device)
 {
     gp_device_free_host(device, slots->pinned);
@@ -49,7 +51,7 @@ static inline char *gp_slot_mirror(const gp_slots *slots, uint32_t slot)
     return slots->mirrors + slot * slots->bytes;
 }
 
-/* Copy the first bytes of a pinned slot to the device; the main lane waits for them. */
+/* Copy the first bytes of a pinned slot to the device, and make the main lane wait for the copy. */
 static inline gp_status gp_slot_put(const gp_slots *slots, gp_device *device, uint32_t slot, size_t bytes,
                                     gp_error *err)
 {
@@ -60,7 +62,7 @@ static inline gp_status gp_slot_put(const gp_slots *slots, gp_device *device, ui
                            : status;
 }
 
-/* Make the call of the next slot the plan's, and its sums 0. */
+/* Launch the kernel that makes the next slot's call the current one and clears the sums. */
 static inline gp_status gp_slot_turn(gp_plan *plan, gp_kernel_kept *kept, const gp_slots *slots,
                                      gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* step.c -- lists of steps. */
+/* Lists of steps. */
 #include "worker/backend/cuda/plan/step.h"
 
 #include "common/base/memory/alloc.h"

@@ -1,11 +1,13 @@
-/* steps.c -- a call as one graph, a step's last call with all that follows in it, and what the host is told.
+/* Calls as graphs, the last call of a step with exchange and commit, and results for the host.
  *
- * The first step of a training is launched piece by piece, because libraries load their kernels when first used and NCCL
- * connects its ranks; on every rank alike, because a sum must be in a graph on all ranks or on none.  From the second
- * on, each kind of call is recorded when it first comes, and replayed: what changes from call to call lies in the slot.
+ * All ranks launch the first step of a training without graphs: libraries load kernels at their
+ * first use, NCCL connects the ranks, and a sum must be part of a graph on all ranks or on none.
+ * From the second step on, each kind of call is recorded when it first occurs and replayed later.
+ * Values that change from call to call are stored in the slot.
  *
- * An abort: the host takes `go` back and only then ends the sums that are under way.  So whoever's latch has seen `go`
- * had whole sums: it is at the step after, and all others are at it or at the one before. */
+ * Aborting: the host clears `go` before it aborts running sums. If the latch of a rank read `go` as
+ * set, all sums of that step were complete on this rank. That rank has committed the step; all
+ * other ranks have committed either this step or the previous one. */
 #include "worker/backend/cuda/kernels/bodies.h"
 
 #include "common/base/clock.h"
@@ -13,7 +15,7 @@
 
 enum { WAIT_SPINS = 20000, WAIT_LEAST_NS = 20000, WAIT_MOST_NS = 300000, LOOK_NS = 1000000 };
 
-/* ---- the mail ---- */
+/* ---- results from the device ---- */
 
 static bool mail_came(const gp_kernel_told *told, uint64_t number)
 {
@@ -25,7 +27,7 @@ static const gp_kernel_told *mail_of(const gp_kept *kept, uint64_t number)
     return &kept->mail->told[(number - 1) % GP_KERNEL_TOLD];
 }
 
-/* From when on the device could work at it. */
+/* Return the earliest time at which the device could start the step. */
 static int64_t step_since(const gp_kept *kept, uint64_t number)
 {
     int64_t launched_ns = kept->launched_ns[(number - 1) % GP_KERNEL_TOLD];
@@ -33,7 +35,8 @@ static int64_t step_since(const gp_kept *kept, uint64_t number)
     return launched_ns > kept->told_ns ? launched_ns : kept->told_ns;
 }
 
-/* For peers it waits as long as they live.  At its own share of a step a device that is well takes as long as ever. */
+/* Check for a hung device. A wait for peers has no time limit while they are alive, but the
+ * device's own part of a step must complete within the timeout. */
 static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout timeout, gp_error *err)
 {
     const gp_kept *kept = plan->kept;
@@ -47,8 +50,9 @@ static gp_status device_stands(const gp_plan *plan, uint64_t number, gp_timeout 
         (double)taken_ns * 1e-9, (double)kept->longest_ns * 1e-9);
 }
 
-/* Until the device has told of that step.  Short steps are heard of at once; what else may have happened is asked for once
- * in a millisecond, because each answer takes locks of the driver that launches take too. */
+/* Wait for the result of a step. Results of short steps are read at once. Other conditions are
+ * checked once per millisecond, because each check takes driver locks that launches need as
+ * well. */
 static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
 {
     const gp_kernel_told *told = mail_of(plan->kept, number);
@@ -80,10 +84,11 @@ static gp_status mail_wait(gp_plan *plan, uint64_t number, gp_error *err)
         if (status == GP_OK)
             nanosleep(&(struct timespec){ .tv_nsec = sleep_ns }, NULL);
     }
-    return mail_came(told, number) ? GP_OK : status; /* perhaps while we looked */
+    /* the result may have arrived during the last check */
+    return mail_came(told, number) ? GP_OK : status;
 }
 
-/* ---- a call ---- */
+/* ---- launching a call ---- */
 
 static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
 {
@@ -95,7 +100,8 @@ static gp_status stamp(gp_plan *plan, int32_t kind, gp_error *err)
     return gp_device_launch(plan->backend->device, GP_KERNEL_stamp, &args, 1, err);
 }
 
-/* Buckets that are complete after step `at` of the plan begin to be summed while the main lane goes on. */
+/* Start summing the buckets that are complete after step `at` of the plan, while the main lane
+ * continues. */
 static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_error *err)
 {
     const gp_kept *kept = plan->kept;
@@ -115,7 +121,7 @@ static gp_status buckets_sum(gp_plan *plan, uint32_t *next, uint32_t at, gp_erro
     return status;
 }
 
-/* The header follows the last bucket, and the main lane both. */
+/* Sum the header after the last bucket, and make the main lane wait for both. */
 static gp_status header_sum(gp_plan *plan, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -145,7 +151,8 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
         if (status == GP_OK)
             status = gp_plan_launch(plan, steps, i, 1, err);
         if (status == GP_OK && i + 1 == steps->count)
-            status = stamp(plan, last ? 2 : 1, err); /* before sums that nothing hides */
+            /* before sums that do not overlap with computation */
+            status = stamp(plan, last ? 2 : 1, err);
         if (status == GP_OK && sums)
             status = buckets_sum(plan, &next, i, err);
     }
@@ -154,7 +161,8 @@ static gp_status call_pass(gp_plan *plan, bool first, bool last, gp_error *err)
     return status == GP_OK && last ? gp_kept_commit(plan, err) : status;
 }
 
-/* The lane of the sums takes part in what is recorded, and must have nothing else in it then. */
+/* Wait until the peers lane is idle. It takes part in the recording and must not contain other
+ * work. */
 static gp_status peers_rest(gp_plan *plan, gp_error *err)
 {
     gp_device *device = plan->backend->device;
@@ -211,7 +219,7 @@ void gp_steps_free_graphs(gp_plan *plan)
     }
 }
 
-/* ---- what became of a step ---- */
+/* ---- results for the caller, and halting ---- */
 
 gp_status gp_steps_told(gp_plan *plan, gp_step_told *out, gp_error *err)
 {

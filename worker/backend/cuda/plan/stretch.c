@@ -1,4 +1,4 @@
-/* stretch.c -- steps of a plan that run without the host in between. */
+/* Sequences of steps that run without the host. */
 #include "worker/backend/cuda/plan/stretch.h"
 
 gp_status gp_stretches_cut(stretch_table *table, const step_list *prepare, const step_list *steps,
