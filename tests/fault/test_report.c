@@ -160,16 +160,45 @@ static int count_lines(const char *pattern, const char *path)
     return WEXITSTATUS(system(command));
 }
 
+/* Wait until the scheduler knows of this or a later process of a worker, and of this training step. Return the pid of
+ * the process; 0: the deadline passed. */
+static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
+{
+    gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
+    gp_status_reply *reply;
+    gp_pool *pool;
+    pid_t pid = 0;
+
+    if (gp_pool_open(&pool, &(gp_pool_options){ .attach_only = true }, NULL) != GP_OK)
+        return 0;
+    while (pid == 0 && gp_timeout_left(timeout) > 0 && pool_status(pool, &reply, NULL) == GP_OK) {
+        for (uint32_t i = 0; i < reply->workers_count; i++)
+            if (reply->workers[i].slot.index == index && reply->workers[i].slot.incarnation >= incarnation &&
+                reply->workers[i].step >= step)
+                pid = (pid_t)reply->workers[i].slot.pid;
+        gp_free(reply);
+        gp_sleep_ms(2);
+    }
+    gp_pool_close(pool);
+    return pid;
+}
+
 /* The client reads that one worker exited and the other one finished before it reads that both were ready. Nothing is
- * reported before the run folder is open, and nothing is lost: 30 steps, and a validation after each of the 3 epochs. */
+ * reported before the run folder is open, and nothing is lost: 30 steps, and a validation after each of the 3 epochs.
+ * Worker 2 exits after worker 1 has taken all steps: a client that reads of an exit while worker 1 still trains stops the
+ * training, because --max-restarts is 0. */
 TEST(a_suspended_client_reports_all_steps_and_validations)
 {
     static const char *const words[] = { TRAIN, "--metrics", "m.jsonl", "--out", "m.onnx", NULL };
-    pid_t client;
+    pid_t client, worker;
 
     stage_begin();
-    client = start_held_up(words, "done:1:kill@2.1", "done kill");
-    gp_sleep_ms(300); /* in which the other ends as well; where it does not, its client has an easier time */
+    client = start_held_up(words, "done:1:hang@2.1", "done hang");
+    CHECK(await_worker(1, 1, 30) > 0);
+    worker = await_worker(2, 1, 0);
+    REQUIRE(worker > 0);
+    kill(worker, SIGKILL);
+    CHECK(await_worker(2, 2, 0) > 0);
     kill(client, SIGCONT);
     CHECK_INT(0, stage_finish(client, 0));
     CHECK_INT(33, count_lines("\"step\"", in_root("w/m.jsonl")));
