@@ -157,7 +157,7 @@ typedef struct gp_train_step {
     bool skipped;      /* a gradient was not finite at that scale: the step changed nothing */
 } gp_train_step;
 
-typedef struct gp_train_check { /* one validation, over all workers, each sample once */
+typedef struct gp_train_validation_result { /* one validation, over all workers, each sample once */
     uint64_t step;
     uint32_t epoch;
     double loss, accuracy; /* means over count */
@@ -166,13 +166,13 @@ typedef struct gp_train_check { /* one validation, over all workers, each sample
     double seconds;
     uint64_t
         excluded; /* classes (of samples or pixels) or values that are missing in the data: in no metric */
-} gp_train_check;
+} gp_train_validation_result;
 
-typedef struct gp_train_check_progress { /* of a validation that takes longer than two seconds */
-    uint64_t step;                       /* after which it is made */
+typedef struct gp_train_validation_progress { /* of a validation that takes longer than two seconds */
+    uint64_t step;                            /* after which it is made */
     uint64_t done, count; /* samples over all workers; done is estimated from the first worker */
     double seconds;       /* since it began */
-} gp_train_check_progress;
+} gp_train_validation_progress;
 
 typedef struct gp_train_facts { /* known before the first step */
     uint32_t workers;
@@ -215,7 +215,7 @@ typedef struct gp_train_regroup {
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */
     void (*begin)(void *context, const gp_train_facts *facts);
     void (*step)(void *context, const gp_train_step *step);
-    void (*check)(void *context, const gp_train_check *check);
+    void (*check)(void *context, const gp_train_validation_result *check);
     void *context;
     /* By gp_training_new(): what a transfer did, one call a layer; what else is worth telling.  Texts are lent. */
     void (*change)(void *context, const gp_layer_change *change);
@@ -226,7 +226,7 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
      * NULL: the sentence goes to the pool's note. */
     void (*warning)(void *context, const char *sentence);
     /* Progress of a validation, twice a second after its first two seconds. */
-    void (*check_progress)(void *context, const gp_train_check_progress *progress);
+    void (*check_progress)(void *context, const gp_train_validation_progress *progress);
 } gp_train_events;
 
 /* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this

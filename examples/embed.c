@@ -17,7 +17,7 @@ static void on_step(void *context, const gp_train_step *step)
         printf("step %5llu  loss %.4f\n", (unsigned long long)step->step, step->loss);
 }
 
-static void on_check(void *context, const gp_train_check *check)
+static void on_check(void *context, const gp_train_validation_result *check)
 {
     (void)context;
     printf("epoch %u  validation accuracy %.4f\n", check->epoch, check->accuracy);

@@ -77,7 +77,7 @@ struct gp_view {
     const gp_glyphs *glyphs;
     gp_train_facts facts;
     gp_train_step last; /* of rank 0 */
-    gp_train_check check;
+    gp_train_validation_result check;
     bool checked, headed;
     bool held; /* last has a table line that waits for the validation after the same step */
     bool ended;
@@ -212,7 +212,7 @@ static void table_time(double seconds, char text[16])
              fmod(seconds, 60.0));
 }
 
-static void table_line(FILE *out, const gp_train_step *step, const gp_train_check *check)
+static void table_line(FILE *out, const gp_train_step *step, const gp_train_validation_result *check)
 {
     char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
 
@@ -259,7 +259,7 @@ static void progress_clear(gp_view *view)
 }
 
 /* To the log always, to the terminal when there is no picture. */
-static void table_show(gp_view *view, const gp_train_step *step, const gp_train_check *check)
+static void table_show(gp_view *view, const gp_train_step *step, const gp_train_validation_result *check)
 {
     FILE *outs[] = { view->options.live ? NULL : view->options.out, view->options.log };
     bool head = !view->headed;
@@ -660,7 +660,7 @@ void view_step(gp_view *view, const gp_train_step *step)
     draw(view, false);
 }
 
-void view_check_progress(gp_view *view, const gp_train_check_progress *progress)
+void view_check_progress(gp_view *view, const gp_train_validation_progress *progress)
 {
     const double rate = progress->seconds > 0 ? (double)progress->done / progress->seconds : 0;
     char words[120];
@@ -675,7 +675,7 @@ void view_check_progress(gp_view *view, const gp_train_check_progress *progress)
     draw(view, true);
 }
 
-void view_check(gp_view *view, const gp_train_check *check)
+void view_check(gp_view *view, const gp_train_validation_result *check)
 {
     view->validating[0] = '\0';
     view->check = *check;

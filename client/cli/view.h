@@ -24,9 +24,9 @@ gp_view *view_new(const view_options *options); /* NULL: no memory */
 void view_free(gp_view *view);                  /* leaves the last picture standing; accepts NULL */
 void view_begin(gp_view *view, const gp_train_facts *facts);
 void view_step(gp_view *view, const gp_train_step *step);
-void view_check(gp_view *view, const gp_train_check *check);
+void view_check(gp_view *view, const gp_train_validation_result *check);
 /* Show the progress of a validation in the picture, or in a terminal's line of progress, until view_check(). */
-void view_check_progress(gp_view *view, const gp_train_check_progress *progress);
+void view_check_progress(gp_view *view, const gp_train_validation_progress *progress);
 /* Other workers from here on. */
 void view_regroup(gp_view *view, const gp_train_regroup *regroup);
 /* A word for the state line: "stopping at the next step; press Ctrl-C again to stop at once". */

@@ -168,7 +168,7 @@ static void report_validation(gp_train_report *report, const gp_train_validation
     }
     if (report->events->check == NULL)
         return;
-    gp_train_check check = { .excluded = report->excluded };
+    gp_train_validation_result check = { .excluded = report->excluded };
 
 #define GP_METRIC(type, name, ...) check.name = v->name;
 #include "proto/message/validation_fields.def"
@@ -190,10 +190,11 @@ void gp_report_validating(gp_train_report *report, const gp_train_validating *va
     if (validating->done == validating->count)
         report->excluded = validating->excluded;
     else if (!early && events->check_progress != NULL)
-        events->check_progress(events->context, &(gp_train_check_progress){ .step = validating->step,
-                                                                            .done = validating->done,
-                                                                            .count = validating->count,
-                                                                            .seconds = validating->seconds });
+        events->check_progress(events->context,
+                               &(gp_train_validation_progress){ .step = validating->step,
+                                                                .done = validating->done,
+                                                                .count = validating->count,
+                                                                .seconds = validating->seconds });
 }
 
 uint64_t gp_report_pending(gp_train_report *report, gp_pending_list *list)

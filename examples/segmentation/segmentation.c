@@ -14,7 +14,7 @@ static void on_note(void *context, const char *sentence)
     fprintf(stderr, "%s\n", sentence);
 }
 
-static void on_check(void *context, const gp_train_check *check)
+static void on_check(void *context, const gp_train_validation_result *check)
 {
     (void)context;
     printf("epoch %2u  validation accuracy %.4f, loss %.4f\n", check->epoch, check->accuracy, check->loss);

@@ -20,7 +20,7 @@ static void on_change(void *context, const gp_layer_change *change)
     printf("%s %s (%s)\n", change->action, change->layer, change->settings);
 }
 
-static void on_check(void *context, const gp_train_check *check)
+static void on_check(void *context, const gp_train_validation_result *check)
 {
     (void)context;
     printf("epoch %2u  validation accuracy %.4f, loss %.4f\n", check->epoch, check->accuracy, check->loss);

@@ -91,7 +91,7 @@ static void watch_regroup(void *context, const gp_train_regroup *regroup)
         kill_all(o);
 }
 
-static void watch_check(void *context, const gp_train_check *check)
+static void watch_check(void *context, const gp_train_validation_result *check)
 {
     outcome *o = context;
 

@@ -192,7 +192,7 @@ static void resume_suspended(int signal_number)
 
 typedef struct progress_seen {
     gp_pool *pool;
-    gp_train_check_progress last;
+    gp_train_validation_progress last;
     int reports, checks;
     bool late; /* progress was reported after the validation */
 } progress_seen;
@@ -203,7 +203,7 @@ static void find_worker(void *context, const gp_train_facts *facts)
     suspended = (pid_t)((progress_seen *)context)->pool->grant.slots[0].pid;
 }
 
-static void take_progress(void *context, const gp_train_check_progress *progress)
+static void take_progress(void *context, const gp_train_validation_progress *progress)
 {
     progress_seen *s = context;
 
@@ -212,7 +212,7 @@ static void take_progress(void *context, const gp_train_check_progress *progress
     s->late = s->late || s->checks > 0;
 }
 
-static void take_check(void *context, const gp_train_check *check)
+static void take_check(void *context, const gp_train_validation_result *check)
 {
     (void)check;
     ((progress_seen *)context)->checks++;

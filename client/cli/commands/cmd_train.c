@@ -267,7 +267,7 @@ static void train_step_event(void *context, const gp_train_step *step)
     }
 }
 
-static void train_check_event(void *context, const gp_train_check *check)
+static void train_check_event(void *context, const gp_train_validation_result *check)
 {
     gp_session *session = context;
 
@@ -280,7 +280,7 @@ static void train_check_event(void *context, const gp_train_check *check)
     session->excluded_noted = session->excluded_noted || check->excluded > 0;
 }
 
-static void train_check_progress_event(void *context, const gp_train_check_progress *progress)
+static void train_check_progress_event(void *context, const gp_train_validation_progress *progress)
 {
     const gp_session *session = context;
 

@@ -88,7 +88,7 @@ static void show_step(job_view *view, const gp_json *json)
 
 static void show_check(job_view *view, const gp_json *json)
 {
-    gp_train_check check = { 0 };
+    gp_train_validation_result check = { 0 };
 
     metrics_get(&check, metrics_of_validation, json);
     view_check(view->picture, &check);

@@ -37,7 +37,8 @@ static const metric step_metrics[] = {
 };
 
 static const metric validation_metrics[] = {
-#define GP_METRIC(type, name, place, key, form, ...) METRIC(gp_train_check, name, place, key, form)
+#define GP_METRIC(type, name, place, key, form, ...)                                                         \
+    METRIC(gp_train_validation_result, name, place, key, form)
 #include "proto/message/validation_fields.def"
     { .key = NULL },
 };

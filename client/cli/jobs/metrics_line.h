@@ -10,7 +10,7 @@
 typedef struct metric metric;
 
 extern const metric *const metrics_of_step;       /* of a gp_train_step */
-extern const metric *const metrics_of_validation; /* of a gp_train_check */
+extern const metric *const metrics_of_validation; /* of a gp_train_validation_result */
 
 /* Write the record as one object. */
 void metrics_put(gp_json_writer *writer, const metric *table, const void *record);

@@ -249,7 +249,7 @@ void run_folder_step(run_folder *folder, const gp_train_step *step)
     folder_metrics(folder, metrics_of_step, step);
 }
 
-void run_folder_check(run_folder *folder, const gp_train_check *check)
+void run_folder_check(run_folder *folder, const gp_train_validation_result *check)
 {
     folder_metrics(folder, metrics_of_validation, check);
 }

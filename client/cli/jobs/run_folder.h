@@ -46,7 +46,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
 void run_folder_facts(run_folder *folder, const gp_train_facts *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
-void run_folder_check(run_folder *folder, const gp_train_check *check);
+void run_folder_check(run_folder *folder, const gp_train_validation_result *check);
 void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup);
 /* Write the members of a finished training that end.json and `train --json` share. */
 void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary);

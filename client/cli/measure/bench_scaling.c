@@ -89,7 +89,7 @@ static void on_step(void *context, const gp_train_step *step)
     run->skip = false;
 }
 
-static void on_check(void *context, const gp_train_check *check)
+static void on_check(void *context, const gp_train_validation_result *check)
 {
     scaling_run *run = context;
 

@@ -74,7 +74,7 @@ TEST(the_line_of_a_step_has_these_bytes)
 
 TEST(the_line_of_a_validation_has_these_bytes)
 {
-    gp_train_check check = {
+    gp_train_validation_result check = {
         .step = 20, .epoch = 1, .loss = 0.3, .accuracy = 0.5, .rmse = NAN, .count = 10000, .seconds = 2.5
     };
 
@@ -92,8 +92,8 @@ TEST(the_line_of_a_validation_has_these_bytes)
 TEST(a_line_reads_back_as_its_record)
 {
     gp_train_step step = step_of_classes, step_read = { .rank = 1 };
-    gp_train_check check = { .step = 20, .epoch = 1, .loss = 0.3, .accuracy = NAN, .rmse = 1.5 },
-                   check_read = { 0 };
+    gp_train_validation_result check = { .step = 20, .epoch = 1, .loss = 0.3, .accuracy = NAN, .rmse = 1.5 },
+                               check_read = { 0 };
     char line[1000];
 
     check.count = 1ull << 50;

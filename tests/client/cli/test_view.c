@@ -39,11 +39,11 @@ static void draw_run(bool live, uint32_t frequency, uint32_t workers, uint64_t v
                                               .forward_ms = 60,
                                               .backward_ms = 40 });
         if (step % 20 == 0 && validation_samples > 0)
-            view_check(view, &(gp_train_check){ .step = step,
-                                                .epoch = step / 20,
-                                                .seconds = 0.1 * step,
-                                                .loss = 0.5,
-                                                .accuracy = 0.875 });
+            view_check(view, &(gp_train_validation_result){ .step = step,
+                                                            .epoch = step / 20,
+                                                            .seconds = 0.1 * step,
+                                                            .loss = 0.5,
+                                                            .accuracy = 0.875 });
     }
     view_free(view);
     rewind(file);
@@ -153,7 +153,7 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
                                           .epoch = 1 + (step - 1) / 20,
                                           .loss = step == 30 ? 70 : 2.3 - step * 0.02,
                                           .accuracy = step / 80.0 });
-    view_check(view, &(gp_train_check){ .step = 40, .loss = 1.5, .accuracy = 0.5 });
+    view_check(view, &(gp_train_validation_result){ .step = 40, .loss = 1.5, .accuracy = 0.5 });
     view_free(view);
     rewind(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
@@ -186,8 +186,9 @@ TEST(a_long_validation_shows_its_progress_until_it_ends)
         view_begin(view, &facts);
         view_step(view, &step);
         view_check_progress(
-            view, &(gp_train_check_progress){ .step = 10, .done = 1000, .count = 4000, .seconds = 2.5 });
-        view_check(view, &(gp_train_check){ .step = 10, .epoch = 1, .loss = 0.5, .accuracy = 0.875 });
+            view, &(gp_train_validation_progress){ .step = 10, .done = 1000, .count = 4000, .seconds = 2.5 });
+        view_check(view,
+                   &(gp_train_validation_result){ .step = 10, .epoch = 1, .loss = 0.5, .accuracy = 0.875 });
         view_free(view);
         rewind(file);
         text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
