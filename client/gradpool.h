@@ -174,7 +174,7 @@ typedef struct gp_train_validation_progress { /* of a validation that takes long
     double seconds;       /* since it began */
 } gp_train_validation_progress;
 
-typedef struct gp_train_facts { /* known before the first step */
+typedef struct gp_train_info { /* known before the first step */
     uint32_t workers;
     uint32_t worker_index[64]; /* of each rank */
     uint32_t batch_rank[64];   /* samples of each rank in a full batch */
@@ -190,7 +190,7 @@ typedef struct gp_train_facts { /* known before the first step */
     uint64_t lease;            /* the first lease of the training, as in `gradpool status` and the logs */
     bool pixels;               /* the targets are classes of pixels */
     uint64_t excluded;         /* as training_excluded of the summary */
-} gp_train_facts;
+} gp_train_info;
 
 /* What became of one layer of a network that a training begins with (docs/transfer.md). */
 typedef struct gp_layer_change {
@@ -213,7 +213,7 @@ typedef struct gp_train_regroup {
 } gp_train_regroup;
 
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */
-    void (*begin)(void *context, const gp_train_facts *facts);
+    void (*begin)(void *context, const gp_train_info *facts);
     void (*step)(void *context, const gp_train_step *step);
     void (*check)(void *context, const gp_train_validation_result *check);
     void *context;

@@ -75,7 +75,7 @@ static const gp_glyphs glyphs_ascii = {
 struct gp_view {
     view_options options;
     const gp_glyphs *glyphs;
-    gp_train_facts facts;
+    gp_train_info facts;
     gp_train_step last; /* of rank 0 */
     gp_train_validation_result check;
     bool checked, headed;
@@ -619,7 +619,7 @@ void view_free(gp_view *view)
     gp_free(view);
 }
 
-void view_begin(gp_view *view, const gp_train_facts *facts)
+void view_begin(gp_view *view, const gp_train_info *facts)
 {
     view->facts = *facts;
     view->printed_ms = gp_now_ms();

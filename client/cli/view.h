@@ -22,7 +22,7 @@ typedef struct view_options {
 
 gp_view *view_new(const view_options *options); /* NULL: no memory */
 void view_free(gp_view *view);                  /* leaves the last picture standing; accepts NULL */
-void view_begin(gp_view *view, const gp_train_facts *facts);
+void view_begin(gp_view *view, const gp_train_info *facts);
 void view_step(gp_view *view, const gp_train_step *step);
 void view_check(gp_view *view, const gp_train_validation_result *check);
 /* Show the progress of a validation in the picture, or in a terminal's line of progress, until view_check(). */

@@ -176,7 +176,7 @@ void gp_run_reform(gp_run *run, const reform_event *event)
 static void watch_lost(gp_run *run)
 {
     const gp_worker_lost *lost = &run->pool->lost;
-    const gp_train_facts *facts = &run->report.facts;
+    const gp_train_info *facts = &run->report.facts;
     uint32_t rank = 0;
 
     if (lost->index == 0 || (run->state != GP_RUN_WORKING && run->state != GP_RUN_SUSPECT))

@@ -27,7 +27,7 @@ void gp_report_deinit(gp_train_report *report)
 
 void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t world)
 {
-    gp_train_facts *facts = &report->facts;
+    gp_train_info *facts = &report->facts;
 
     report->group_validated = 0;
     facts->initial_learn_rate = report->options->initial_learn_rate;
@@ -39,7 +39,7 @@ void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t 
 
 void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_ready *ready)
 {
-    gp_train_facts *facts = &report->facts;
+    gp_train_info *facts = &report->facts;
 
     facts->batch_rank[rank] = ready->batch_rank;
     facts->ready_ms = fmax(facts->ready_ms, ready->ready_ms);

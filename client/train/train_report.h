@@ -30,7 +30,7 @@ typedef struct gp_train_report {
     const gp_train_events *events;   /* of the request */
     const gp_train_options *options; /* of the run */
     gp_training_summary *summary;    /* of the training */
-    gp_train_facts facts;            /* of the present group */
+    gp_train_info facts;             /* of the present group */
     bool begun;                      /* the begin event was reported */
     uint64_t validated;              /* step of the last reported validation */
     uint64_t group_validated;        /* step of the last validation that the present group sent; 0: none */

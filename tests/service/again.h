@@ -74,7 +74,7 @@ static void watch_step(void *context, const gp_train_step *step)
         kill_all_saved(o);
 }
 
-static void watch_begin(void *context, const gp_train_facts *facts)
+static void watch_begin(void *context, const gp_train_info *facts)
 {
     (void)facts;
     ((outcome *)context)->begun = true;

@@ -43,7 +43,7 @@ static uint32_t draw(story *s, uint32_t below)
     return (uint32_t)(s->random >> 33) % below;
 }
 
-static void on_begin(void *context, const gp_train_facts *facts)
+static void on_begin(void *context, const gp_train_info *facts)
 {
     ((story *)context)->world = facts->workers;
 }

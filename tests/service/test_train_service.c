@@ -197,7 +197,7 @@ typedef struct progress_seen {
     bool late; /* progress was reported after the validation */
 } progress_seen;
 
-static void find_worker(void *context, const gp_train_facts *facts)
+static void find_worker(void *context, const gp_train_info *facts)
 {
     (void)facts;
     suspended = (pid_t)((progress_seen *)context)->pool->grant.slots[0].pid;

@@ -400,7 +400,7 @@ static void seen_change(void *context, const gp_layer_change *change)
     strcpy(s->order, "change");
 }
 
-static void seen_begin(void *context, const gp_train_facts *facts)
+static void seen_begin(void *context, const gp_train_info *facts)
 {
     seen *s = context;
 

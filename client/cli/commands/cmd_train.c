@@ -191,7 +191,7 @@ static void train_say_excluded(const gp_session *session, const char *part, uint
 }
 
 /* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop the training. */
-static void train_begin_event(void *context, const gp_train_facts *facts)
+static void train_begin_event(void *context, const gp_train_info *facts)
 {
     gp_session *session = context;
     const train_options *options = session->options;

@@ -28,7 +28,7 @@ static uint64_t whole(const gp_json *object, const char *key)
     return value < 0 ? 0 : (uint64_t)value;
 }
 
-static bool read_facts(const char *folder, gp_train_facts *facts)
+static bool read_facts(const char *folder, gp_train_info *facts)
 {
     char path[300];
     gp_json *json = NULL;
@@ -44,14 +44,14 @@ static bool read_facts(const char *folder, gp_train_facts *facts)
     if (json == NULL)
         return false;
     /* The metrics are those of the first rank. */
-    *facts = (gp_train_facts){ .workers = 1,
-                               .batch = (uint32_t)whole(json, "batch"),
-                               .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
-                               .epochs = (uint32_t)whole(json, "epochs"),
-                               .samples = whole(json, "samples"),
-                               .validation_samples = whole(json, "validation_samples"),
-                               .parameters = whole(json, "parameters"),
-                               .classes = (uint32_t)whole(json, "classes") };
+    *facts = (gp_train_info){ .workers = 1,
+                              .batch = (uint32_t)whole(json, "batch"),
+                              .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
+                              .epochs = (uint32_t)whole(json, "epochs"),
+                              .samples = whole(json, "samples"),
+                              .validation_samples = whole(json, "validation_samples"),
+                              .parameters = whole(json, "parameters"),
+                              .classes = (uint32_t)whole(json, "classes") };
     facts->worker_index[0] =
         (uint32_t)gp_json_integer(gp_json_element(gp_json_member(json, "worker_index"), 0), 1);
     gp_json_free(json);
@@ -60,7 +60,7 @@ static bool read_facts(const char *folder, gp_train_facts *facts)
 
 job_view *job_view_new(const char *folder, FILE *out)
 {
-    gp_train_facts facts;
+    gp_train_info facts;
     job_view *view = NULL;
 
     if (read_facts(folder, &facts))

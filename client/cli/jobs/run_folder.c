@@ -168,7 +168,7 @@ void run_folder_start(run_folder *folder)
 
 static void write_facts(const run_folder *folder)
 {
-    const gp_train_facts *facts = &folder->facts;
+    const gp_train_info *facts = &folder->facts;
     json_document json;
     char path[600];
 
@@ -209,7 +209,7 @@ static bool add_lease(run_folder *folder, uint64_t lease)
     return true;
 }
 
-void run_folder_facts(run_folder *folder, const gp_train_facts *facts)
+void run_folder_facts(run_folder *folder, const gp_train_info *facts)
 {
     folder->facts = *facts;
     add_lease(folder, facts->lease);

@@ -24,9 +24,9 @@ enum { RUN_FOLDER_LEASES_MAX = 16 };
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
-    FILE *copy;           /* of metrics, where --metrics asks for one; may be NULL */
-    char began[32];       /* time of the command, as in logs */
-    gp_train_facts facts; /* as last written */
+    FILE *copy;          /* of metrics, where --metrics asks for one; may be NULL */
+    char began[32];      /* time of the command, as in logs */
+    gp_train_info facts; /* as last written */
     uint64_t leases[RUN_FOLDER_LEASES_MAX];
     uint32_t lease_count;
     uint64_t lost; /* lines of metrics that could not be written, the last because of problem (errno) */
@@ -43,7 +43,7 @@ void run_folder_start(run_folder *folder);
 gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
                           const gp_train_options *options, const char *metrics_copy, gp_error *err);
 /* Write facts.json, which is known before the first step: viewers in other terminals draw with it. */
-void run_folder_facts(run_folder *folder, const gp_train_facts *facts);
+void run_folder_facts(run_folder *folder, const gp_train_info *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_validation_result *check);

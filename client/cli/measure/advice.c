@@ -253,7 +253,7 @@ gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err)
 /* ---- a training beside what was advised for it ---- */
 
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
-                        const char *const *options, const gp_train_facts *facts, char *text, size_t bytes)
+                        const char *const *options, const gp_train_info *facts, char *text, size_t bytes)
 {
     *watch = (advice_watch){ .known = false };
     advice_key_of(&watch->key, network, data, options);

@@ -98,7 +98,7 @@ typedef struct advice_result {
 
 /* Before the first step.  Returns whether text (a sentence) is worth telling: fewer workers are as fast. */
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
-                        const char *const *options, const gp_train_facts *facts, char *text, size_t bytes);
+                        const char *const *options, const gp_train_info *facts, char *text, size_t bytes);
 void advice_watch_step(advice_watch *watch, const gp_train_step *step);
 void advice_watch_check(advice_watch *watch);
 /* Compare the training with the advice; false: there is no advice, or the training took too few steps.

@@ -61,7 +61,7 @@ static void epoch_end(scaling_run *run)
     run->epoch_steps = 0;
 }
 
-static void on_begin(void *context, const gp_train_facts *facts)
+static void on_begin(void *context, const gp_train_info *facts)
 {
     scaling_run *run = context;
 

@@ -38,7 +38,7 @@ typedef struct probe {
     bool enough;                        /* cli_stop was set here, and not by Ctrl-C */
 } probe;
 
-static void on_begin(void *context, const gp_train_facts *facts)
+static void on_begin(void *context, const gp_train_info *facts)
 {
     probe *p = context;
 

@@ -8,7 +8,7 @@
 
 enum { LINE_COLUMNS = 79, SHARES_SHOWN = 8, RATES_SHOWN = 6, VALUE_SHOWN = 512 };
 
-void train_text_options(const cli_call *call, const gp_train_facts *facts, gp_train_options *options)
+void train_text_options(const cli_call *call, const gp_train_info *facts, gp_train_options *options)
 {
     gp_train_options_from_checked(options, call->train);
     gp_train_options_resolve(options);
@@ -17,7 +17,7 @@ void train_text_options(const cli_call *call, const gp_train_facts *facts, gp_tr
 }
 
 /* Print the learning rate of the first epoch, and of each later one that differs by 1 % from the last one printed. */
-static void print_rates(const gp_train_options *options, const gp_train_facts *facts)
+static void print_rates(const gp_train_options *options, const gp_train_info *facts)
 {
     gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
     double printed = NAN;
@@ -78,7 +78,7 @@ static void print_options(const cli_call *call, const gp_train_options *options,
 }
 
 /* "data 250 ms, network 20 ms": the parts of the preparation that took longest on any worker. */
-static void print_ready(const gp_train_facts *facts)
+static void print_ready(const gp_train_info *facts)
 {
     printf("ready in %.0f ms", facts->ready_ms);
     if (facts->data_ms + facts->network_ms >= 1)
@@ -86,7 +86,7 @@ static void print_ready(const gp_train_facts *facts)
     printf("\n");
 }
 
-void train_text_begin(const cli_call *call, const gp_train_facts *facts, bool all_options, const char *folder)
+void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder)
 {
     gp_train_options options;
     char memory[40];

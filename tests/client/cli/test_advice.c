@@ -157,9 +157,9 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
     cache_begin();
     advice_key_of(&key, "lenet", "digits", sgdm);
     REQUIRE_OK(advice_save(&key, &model, &err), err);
-    CHECK(!advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 2 }, text,
+    CHECK(!advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 2 }, text,
                               sizeof(text)));
-    CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 4 }, text,
+    CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 4 }, text,
                              sizeof(text)));
     CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
     for (int i = 1; i <= 11; i++) { /* 10 ms a step; a validation of a second before the sixth */
@@ -175,13 +175,12 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
     CHECK(result.fresh);
     CHECK_CONTAINS(result.text, "advise expected 13,333 images/s; this run reached 10,000 (75 %)");
     /* Only the first training after the advice is compared in text. */
-    advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_facts){ .workers = 2 }, text,
-                       sizeof(text));
+    advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 2 }, text, sizeof(text));
     for (int i = 1; i <= 3; i++)
         advice_watch_step(&watch, &(gp_train_step){ .rank = 0, .seconds = i, .data_ms = 900 });
     CHECK(advice_watch_end(&watch, &result) && !result.fresh);
     CHECK_CONTAINS(result.text, ": each step waited 900.00 ms for data");
-    CHECK(!advice_watch_begin(&watch, "vgg16", "digits", sgdm, &(gp_train_facts){ .workers = 4 }, text,
+    CHECK(!advice_watch_begin(&watch, "vgg16", "digits", sgdm, &(gp_train_info){ .workers = 4 }, text,
                               sizeof(text)));
     CHECK(!advice_watch_end(&watch, &result));
     cache_end();

@@ -18,7 +18,7 @@ static void draw_run(bool live, uint32_t frequency, uint32_t workers, uint64_t v
     FILE *file = tmpfile();
     gp_view *view =
         view_new(&(view_options){ .out = file, .log = NULL, .live = live, .frequency = frequency });
-    gp_train_facts facts = {
+    gp_train_info facts = {
         .workers = workers, .steps_per_epoch = 20, .epochs = 2, .validation_samples = validation_samples
     };
 
@@ -146,7 +146,7 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
 
     setenv("LC_ALL", "C", 1);
     view = view_new(&(view_options){ .out = file, .live = true, .frequency = 1 });
-    view_begin(view, &(gp_train_facts){
+    view_begin(view, &(gp_train_info){
                          .workers = 1, .steps_per_epoch = 20, .epochs = 4, .validation_samples = 100 });
     for (uint32_t step = 1; step <= 40; step++)
         view_step(view, &(gp_train_step){ .step = step,
@@ -176,11 +176,11 @@ TEST(a_long_validation_shows_its_progress_until_it_ends)
         FILE *file = tmpfile();
         gp_view *view =
             view_new(&(view_options){ .out = file, .live = live, .terminal = true, .frequency = 10 });
-        gp_train_facts facts = { .workers = 1,
-                                 .worker_index = { 1 },
-                                 .steps_per_epoch = 10,
-                                 .epochs = 2,
-                                 .validation_samples = 4000 };
+        gp_train_info facts = { .workers = 1,
+                                .worker_index = { 1 },
+                                .steps_per_epoch = 10,
+                                .epochs = 2,
+                                .validation_samples = 4000 };
         gp_train_step step = { .worker = 1, .step = 10, .epoch = 1, .samples = 100, .loss = 1, .seconds = 1 };
 
         view_begin(view, &facts);
@@ -291,7 +291,7 @@ static void capture_end(void)
 static void print_begin(bool all_options)
 {
     const cli_call call = { .train = { "max-epochs=4", "solver=adam" }, .train_count = 2 };
-    const gp_train_facts facts = {
+    const gp_train_info facts = {
         .workers = 1, .batch = 100, .batch_rank = { 100 }, .epochs = 4, .steps_per_epoch = 1, .samples = 100
     };
 
