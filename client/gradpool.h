@@ -202,7 +202,7 @@ typedef struct gp_layer_change {
 } gp_layer_change;
 
 /* A training has left its group of workers for another one. */
-typedef struct gp_train_regroup {
+typedef struct gp_train_rescale {
     uint32_t workers_before, workers;
     uint32_t worker_index[64]; /* of each rank */
     uint64_t step;             /* the last one of the group before */
@@ -210,7 +210,7 @@ typedef struct gp_train_regroup {
     uint64_t lease;            /* changes when the training is restarted */
     bool died;                 /* a worker died; false: it was resized, by whom or for what */
     const char *cause;
-} gp_train_regroup;
+} gp_train_rescale;
 
 typedef struct gp_train_events { /* each may be NULL; called on the calling thread */
     void (*begin)(void *context, const gp_train_info *facts);
@@ -221,7 +221,7 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
     void (*change)(void *context, const gp_layer_change *change);
     void (*note)(void *context, const char *sentence);
     /* Its number of workers changed, or one of them was replaced.  A sentence about it goes to the pool's note as well. */
-    void (*regroup)(void *context, const gp_train_regroup *regroup);
+    void (*regroup)(void *context, const gp_train_rescale *regroup);
     /* A failure that does not end the training: a checkpoint that cannot be written, or a damaged one that was skipped.
      * NULL: the sentence goes to the pool's note. */
     void (*warning)(void *context, const char *sentence);

@@ -687,7 +687,7 @@ void view_check(gp_view *view, const gp_train_validation_result *check)
     draw(view, true);
 }
 
-void view_regroup(gp_view *view, const gp_train_regroup *regroup)
+void view_regroup(gp_view *view, const gp_train_rescale *regroup)
 {
     double seconds = view->last.seconds;
 

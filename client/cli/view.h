@@ -28,7 +28,7 @@ void view_check(gp_view *view, const gp_train_validation_result *check);
 /* Show the progress of a validation in the picture, or in a terminal's line of progress, until view_check(). */
 void view_check_progress(gp_view *view, const gp_train_validation_progress *progress);
 /* Other workers from here on. */
-void view_regroup(gp_view *view, const gp_train_regroup *regroup);
+void view_regroup(gp_view *view, const gp_train_rescale *regroup);
 /* A word for the state line: "stopping at the next step; press Ctrl-C again to stop at once". */
 void view_say(gp_view *view, const char *sentence);
 /* The same, but the picture shows the sentence for ten seconds only. */

@@ -70,7 +70,7 @@ static void fail(gp_run *run, reform_why why)
 void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
 {
     gp_training_summary *summary = &run->training->summary;
-    gp_train_regroup regroup = { .workers_before = before,
+    gp_train_rescale regroup = { .workers_before = before,
                                  .workers = run->reform.world,
                                  .step = step,
                                  .seconds = (double)(gp_now_ms() - run->paused_ms) * 1e-3,

@@ -80,7 +80,7 @@ static void watch_begin(void *context, const gp_train_info *facts)
     ((outcome *)context)->begun = true;
 }
 
-static void watch_regroup(void *context, const gp_train_regroup *regroup)
+static void watch_regroup(void *context, const gp_train_rescale *regroup)
 {
     outcome *o = context;
 

@@ -67,7 +67,7 @@ static void on_step(void *context, const gp_train_step *step)
         s->stop = 1;
 }
 
-static void on_regroup(void *context, const gp_train_regroup *regroup)
+static void on_regroup(void *context, const gp_train_rescale *regroup)
 {
     story *s = context;
 

@@ -288,7 +288,7 @@ static void train_check_progress_event(void *context, const gp_train_validation_
         view_check_progress(session->view, progress);
 }
 
-static void train_regroup_event(void *context, const gp_train_regroup *regroup)
+static void train_regroup_event(void *context, const gp_train_rescale *regroup)
 {
     gp_session *session = context;
 

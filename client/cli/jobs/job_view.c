@@ -97,7 +97,7 @@ static void show_check(job_view *view, const gp_json *json)
 static void show_regroup(job_view *view, const gp_json *json)
 {
     const gp_json *index = gp_json_member(json, "worker_index");
-    gp_train_regroup regroup = { .workers_before = (uint32_t)whole(json, "workers_before"),
+    gp_train_rescale regroup = { .workers_before = (uint32_t)whole(json, "workers_before"),
                                  .workers = (uint32_t)whole(json, "workers"),
                                  .step = whole(json, "step"),
                                  .seconds = gp_json_number(gp_json_member(json, "paused_seconds"), NAN),

@@ -254,7 +254,7 @@ void run_folder_check(run_folder *folder, const gp_train_validation_result *chec
     folder_metrics(folder, metrics_of_validation, check);
 }
 
-void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup)
+void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
 {
     json_document json;
     gp_json_writer *writer = show_json_object(&json, false);

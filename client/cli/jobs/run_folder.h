@@ -47,7 +47,7 @@ void run_folder_facts(run_folder *folder, const gp_train_info *facts);
 /* Each writes one line and flushes: a viewer reads by offset. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_validation_result *check);
-void run_folder_regroup(run_folder *folder, const gp_train_regroup *regroup);
+void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup);
 /* Write the members of a finished training that end.json and `train --json` share. */
 void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary);
 /* Write how it ended (when summary or failure is given) and close the files. */
