@@ -116,7 +116,7 @@ GP_API gp_status gp_data_split(const char *source, const double *sizes, const ch
                                gp_error *err);
 
 /* What a source has. */
-typedef struct gp_data_facts {
+typedef struct gp_dataset_info {
     const char *kind; /* "folder", "csv", "tar", "pixels", "npy", "idx", ... */
     uint32_t samples;
     uint32_t channels, height, width; /* of a sample */
@@ -125,17 +125,17 @@ typedef struct gp_data_facts {
     uint32_t class_count;             /* 0: its targets are values */
     const char *const *class_names;   /* [class_count], in the order of the labels */
     const uint64_t *counts; /* [class_count + 1]: samples (pixels) of each class; the last: of none */
-} gp_data_facts;
+} gp_dataset_info;
 
-/* gp_data_count -- look at a source (docs/data.md) and count what each class has.  All labels are read: of label images that is all
+/* gp_dataset_inspect -- look at a source (docs/data.md) and count what each class has.  All labels are read: of label images that is all
  * of them, of other images none is decoded.
  *   test  its test part (of a training that is validation), else its training part
- *   out   released with gp_data_counts_free()
+ *   out   released with gp_dataset_free()
  * GP_ENOENT: no such source, or part.  Else as a training on it. */
-typedef struct gp_data_counts gp_data_counts;
-GP_API gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_error *err);
-GP_API const gp_data_facts *gp_data_counts_get(const gp_data_counts *counts); /* as long as counts lives */
-GP_API void gp_data_counts_free(gp_data_counts *counts);                      /* accepts NULL */
+typedef struct gp_dataset gp_dataset;
+GP_API gp_status gp_dataset_inspect(gp_dataset **out, const char *source, bool test, gp_error *err);
+GP_API const gp_dataset_info *gp_dataset_get_info(const gp_dataset *counts); /* as long as counts lives */
+GP_API void gp_dataset_free(gp_dataset *counts);                             /* accepts NULL */
 
 /* ---- training ---- */
 

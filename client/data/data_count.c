@@ -4,36 +4,36 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/store/subset.h"
 
-struct gp_data_counts {
-    gp_data_facts facts;
+struct gp_dataset {
+    gp_dataset_info facts;
     gp_store *store; /* its names and texts are handed out */
     uint64_t *counts;
 };
 
-static gp_status counts_fill(gp_data_counts *c, gp_error *err)
+static gp_status counts_fill(gp_dataset *c, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(c->store);
 
     c->counts = gp_calloc((size_t)info->class_count + 1, sizeof(*c->counts));
     if (c->counts == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to count %u classes", info->class_count);
-    c->facts = (gp_data_facts){ .kind = info->kind,
-                                .samples = info->count,
-                                .channels = info->channels,
-                                .height = info->height,
-                                .width = info->width,
-                                .sizes_differ = info->sizes_differ,
-                                .pixel_labels = info->class_count > 0 && !gp_store_has_class(info),
-                                .class_count = info->class_count,
-                                .class_names = info->class_names,
-                                .counts = c->counts };
+    c->facts = (gp_dataset_info){ .kind = info->kind,
+                                  .samples = info->count,
+                                  .channels = info->channels,
+                                  .height = info->height,
+                                  .width = info->width,
+                                  .sizes_differ = info->sizes_differ,
+                                  .pixel_labels = info->class_count > 0 && !gp_store_has_class(info),
+                                  .class_count = info->class_count,
+                                  .class_names = info->class_names,
+                                  .counts = c->counts };
     return gp_store_count_classes(c->store, c->counts, NULL, err);
 }
 
-gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_error *err)
+gp_status gp_dataset_inspect(gp_dataset **out, const char *source, bool test, gp_error *err)
 {
     const gp_store_options options = { .any_size = true, .cache_bytes = 1 };
-    gp_data_counts *c = gp_calloc(1, sizeof(*c));
+    gp_dataset *c = gp_calloc(1, sizeof(*c));
     gp_status status;
 
     if (c == NULL)
@@ -42,19 +42,19 @@ gp_status gp_data_count(gp_data_counts **out, const char *source, bool test, gp_
     if (status == GP_OK)
         status = counts_fill(c, err);
     if (status != GP_OK) {
-        gp_data_counts_free(c);
+        gp_dataset_free(c);
         return status;
     }
     *out = c;
     return GP_OK;
 }
 
-const gp_data_facts *gp_data_counts_get(const gp_data_counts *counts)
+const gp_dataset_info *gp_dataset_get_info(const gp_dataset *counts)
 {
     return &counts->facts;
 }
 
-void gp_data_counts_free(gp_data_counts *counts)
+void gp_dataset_free(gp_dataset *counts)
 {
     if (counts == NULL)
         return;

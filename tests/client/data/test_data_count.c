@@ -18,8 +18,8 @@ static void tile_put(const char *name)
 
 TEST(the_samples_of_each_class_are_counted)
 {
-    gp_data_counts *counts;
-    const gp_data_facts *facts;
+    gp_dataset *counts;
+    const gp_dataset_info *facts;
     char name[64];
     gp_error err;
 
@@ -29,8 +29,8 @@ TEST(the_samples_of_each_class_are_counted)
         tile_put(name);
     }
     tile_put("test/dog/a.png");
-    REQUIRE_OK(gp_data_count(&counts, folder, false, &err), err);
-    facts = gp_data_counts_get(counts);
+    REQUIRE_OK(gp_dataset_inspect(&counts, folder, false, &err), err);
+    facts = gp_dataset_get_info(counts);
     CHECK_TEXT("folder", facts->kind);
     CHECK_INT(7, facts->samples);
     CHECK_INT(2, facts->class_count);
@@ -39,13 +39,13 @@ TEST(the_samples_of_each_class_are_counted)
     CHECK_INT(2, facts->counts[1]);
     CHECK_INT(0, facts->counts[2]);
     CHECK(!facts->pixel_labels && !facts->sizes_differ && facts->height == 4);
-    gp_data_counts_free(counts);
-    REQUIRE_OK(gp_data_count(&counts, folder, true, &err), err);
-    CHECK_INT(0, gp_data_counts_get(counts)->counts[0]);
-    CHECK_INT(1, gp_data_counts_get(counts)->counts[1]);
-    gp_data_counts_free(counts);
-    CHECK_STATUS(GP_ENOENT, gp_data_count(&counts, "digits-of-nobody", false, &err));
-    CHECK_EVERY_ALLOCATION(gp_data_count(&counts, folder, true, &err), gp_data_counts_free(counts));
+    gp_dataset_free(counts);
+    REQUIRE_OK(gp_dataset_inspect(&counts, folder, true, &err), err);
+    CHECK_INT(0, gp_dataset_get_info(counts)->counts[0]);
+    CHECK_INT(1, gp_dataset_get_info(counts)->counts[1]);
+    gp_dataset_free(counts);
+    CHECK_STATUS(GP_ENOENT, gp_dataset_inspect(&counts, "digits-of-nobody", false, &err));
+    CHECK_EVERY_ALLOCATION(gp_dataset_inspect(&counts, folder, true, &err), gp_dataset_free(counts));
     folder_remove();
 }
 
@@ -55,7 +55,7 @@ TEST(a_source_is_divided_into_lists_by_shares_and_by_numbers)
     char paths[3][96];
     uint32_t samples[3];
     progress_seen seen = { 0 };
-    gp_data_counts *counts;
+    gp_dataset *counts;
     char name[64];
     gp_error err;
 
@@ -75,10 +75,10 @@ TEST(a_source_is_divided_into_lists_by_shares_and_by_numbers)
     CHECK_PROGRESS(&seen, "writing lists", "samples", 20, 20);
     CHECK_INT(12, samples[0]);
     CHECK_INT(8, samples[1]);
-    REQUIRE_OK(gp_data_count(&counts, paths[0], false, &err), err);
-    CHECK_INT(6, gp_data_counts_get(counts)->counts[0]);
-    CHECK_INT(6, gp_data_counts_get(counts)->counts[1]);
-    gp_data_counts_free(counts);
+    REQUIRE_OK(gp_dataset_inspect(&counts, paths[0], false, &err), err);
+    CHECK_INT(6, gp_dataset_get_info(counts)->counts[0]);
+    CHECK_INT(6, gp_dataset_get_info(counts)->counts[1]);
+    gp_dataset_free(counts);
     REQUIRE_OK(gp_data_split(in_folder("photos"), numbers, lists, 3, 1, samples, NULL, &err), err);
     CHECK_INT(2, samples[0]);
     CHECK_INT(4, samples[1]);
