@@ -35,7 +35,7 @@ typedef struct gp_pool gp_pool;
 
 /* Told what is worth telling while a call waits: "started pool default with 2 workers", "waiting: lease 3 (train
  * lenet, pid 812) holds 2 workers for 3 m 20 s".  Must not call back into the pool. */
-typedef void (*gp_note_fn)(void *context, const char *sentence);
+typedef void (*gp_message_fn)(void *context, const char *sentence);
 
 /* Zero-initialise; zero means the default everywhere. */
 typedef struct gp_pool_options {
@@ -48,7 +48,7 @@ typedef struct gp_pool_options {
     /* Variables of the environment, "A,B", whose values the pool is told for its life, a running one in place of those that
      * it has; NULL: a pool that is started is told AWS_ACCESS_KEY_ID and what belongs to it, if they are set. */
     const char *secret_env;
-    gp_note_fn note;
+    gp_message_fn note;
     void *context; /* of note */
     /* Of a pool that must be started: where other hosts reach it, "tcp://ADDRESS:PORT"; NULL = nowhere. */
     const char *listen;
