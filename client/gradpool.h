@@ -410,7 +410,7 @@ typedef struct gp_predict_request {
     const char *on_bad;
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
-    bool (*each)(void *context, const gp_prediction *prediction);
+    bool (*on_result)(void *context, const gp_prediction *prediction);
     /* Once per image that was passed over, in the order of the data, those of a part before its results.  NULL = none. */
     void (*skip)(void *context, uint64_t index, const char *name);
     void (*progress)(void *context, uint64_t done, uint64_t count); /* done: with what was passed over */
@@ -727,7 +727,7 @@ typedef struct gp_parfor_request {
      * called on this thread: while it waits for something, results wait too. */
     bool (*next)(void *context, void *item);
     /* What gp_task_result() gave, in the order of the range, or as finished; returning false ends the loop (GP_OK). */
-    bool (*each)(void *context, int64_t iteration, const void *data, size_t bytes);
+    bool (*on_result)(void *context, int64_t iteration, const void *data, size_t bytes);
     bool unordered;
     void *context;
 
@@ -759,7 +759,7 @@ typedef struct gp_queue_options {
     uint32_t depth;   /* items kept here; 0 = 1024.  A full queue makes its senders wait */
     bool keep_newest; /* a full queue drops its oldest item instead, and counts it */
     /* Called for each item instead of keeping it; NULL = gp_queue_next().  data: 16-byte aligned, valid in the call. */
-    void (*each)(void *context, uint32_t worker, const void *data, size_t bytes);
+    void (*on_item)(void *context, uint32_t worker, const void *data, size_t bytes);
     void *context;
 } gp_queue_options;
 
@@ -841,7 +841,7 @@ GP_API gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_
 GP_API gp_status gp_job_get(gp_job_info *out, gp_pool *pool, uint64_t job, gp_error *err);
 
 /* gp_job_list -- the newest first, until each() returns false; all: also those that have ended. */
-GP_API gp_status gp_job_list(gp_pool *pool, bool all, bool (*each)(void *context, const gp_job_info *job),
+GP_API gp_status gp_job_list(gp_pool *pool, bool all, bool (*on_job)(void *context, const gp_job_info *job),
                              void *context, gp_error *err);
 
 /* gp_job_cancel -- job 0: all that have not ended.  *count: how many this canceled.  A running job is asked to stop

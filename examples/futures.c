@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     if (status == GP_OK)
         status = gp_team_open(&team, pool, NULL, &err);
     if (status == GP_OK)
-        status = gp_queue_open(&queue, team, "progress", &(gp_queue_options){ .each = on_progress }, &err);
+        status = gp_queue_open(&queue, team, "progress", &(gp_queue_options){ .on_item = on_progress }, &err);
     snprintf(name, sizeof(name), "%s:make_table", argc > 1 ? argv[1] : "futures_tasks.so");
     if (status == GP_OK)
         status = gp_function_find(&make.function, team, name, &err);

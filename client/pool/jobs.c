@@ -346,7 +346,7 @@ gp_status pool_jobs_glance(gp_pool *pool, uint32_t states, uint32_t count, gp_jo
     return GP_OK;
 }
 
-gp_status gp_job_list(gp_pool *pool, bool all, bool (*each)(void *context, const gp_job_info *job),
+gp_status gp_job_list(gp_pool *pool, bool all, bool (*on_job)(void *context, const gp_job_info *job),
                       void *context, gp_error *err)
 {
     uint64_t before = 0;
@@ -365,7 +365,7 @@ gp_status gp_job_list(gp_pool *pool, bool all, bool (*each)(void *context, const
 
             pool_job_info(&info, &page->rows[i]);
             before = info.id;
-            if (!each(context, &info)) {
+            if (!on_job(context, &info)) {
                 more = false;
                 break;
             }

@@ -371,7 +371,7 @@ static bool take_each(void *context, const gp_fan_part *part)
     const char *name = part->names;
     const uint8_t *row = part->scores;
 
-    for (uint32_t i = 0; i < part->sums.count && p->request->each != NULL; i++) {
+    for (uint32_t i = 0; i < part->sums.count && p->request->on_result != NULL; i++) {
         gp_prediction one = { .index = part->sums.first + i,
                               .label = part->labels != NULL ? part->labels[i] : -1 };
         char number[24];
@@ -386,7 +386,7 @@ static bool take_each(void *context, const gp_fan_part *part)
             prediction_fill(p, &one, row + i * p->plan.row_bytes);
         else if (!image_fill(p, &one, &row))
             return false;
-        if (!skipped && !p->request->each(p->request->context, &one))
+        if (!skipped && !p->request->on_result(p->request->context, &one))
             return false;
         if (name != NULL)
             name += strlen(name) + 1;
@@ -441,7 +441,7 @@ gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request
     gp_status status = predicting_init(&p, request, err);
 
     if (status == GP_OK)
-        status = answer_choose(&p, request->each != NULL, false, err);
+        status = answer_choose(&p, request->on_result != NULL, false, err);
     p.plan.take = take_each;
     p.plan.context = &p;
     if (status == GP_OK)

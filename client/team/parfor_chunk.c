@@ -9,9 +9,9 @@
 void parfor_begin(parfor *loop)
 {
     const gp_parfor_request *request = loop->request;
-    bool bounded = request->next != NULL || request->each != NULL;
+    bool bounded = request->next != NULL || request->on_result != NULL;
 
-    loop->ordered = request->each != NULL && !request->unordered;
+    loop->ordered = request->on_result != NULL && !request->unordered;
     loop->plan = (parfor_plan){
         .total = request->next != NULL ? UINT64_MAX : loop->wire.total,
         .workers = gp_team_size(loop->team),
@@ -187,7 +187,7 @@ static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, g
                outcome->data, outputs);
     bytes -= outputs;
     status = take_accumulators(loop, chunk, (const unsigned char *)outcome->data + outputs, &bytes, err);
-    if (status != GP_OK || loop->request->each == NULL || bytes == 0)
+    if (status != GP_OK || loop->request->on_result == NULL || bytes == 0)
         return status;
     chunk->items_begin = outputs;
     chunk->items_end = outputs + bytes;
@@ -306,9 +306,9 @@ static void chunk_deliver(parfor *loop, const parfor_chunk *chunk)
             loop_fail(loop, chunk->piece.first, GP_EPROTO, "a worker's results make no sense");
             break;
         }
-        if (!loop->request->each(loop->request->context,
-                                 parfor_iteration(loop, chunk->piece.first + item.iteration), data,
-                                 item.bytes))
+        if (!loop->request->on_result(loop->request->context,
+                                      parfor_iteration(loop, chunk->piece.first + item.iteration), data,
+                                      item.bytes))
             loop->stopped = loop->ending = true;
     }
     team_callback_end(before);

@@ -36,7 +36,7 @@ bool queue_blocks(const gp_team *team, const char *name)
 {
     const gp_queue *queue = queue_find(team, name);
 
-    return queue != NULL && queue->options.each == NULL && !queue->options.keep_newest &&
+    return queue != NULL && queue->options.on_item == NULL && !queue->options.keep_newest &&
            queue->count >= queue->options.depth;
 }
 
@@ -62,14 +62,14 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
         team->info.log_dropped++;
         return;
     }
-    if (queue->options.each != NULL) {
+    if (queue->options.on_item != NULL) {
         const gp_team *before = team_callback_begin(team);
         _Alignas(16) unsigned char copy[GP_LINK_INLINE_MAX];
 
         /* Behind its name in a record it lies anywhere; what is larger is a page of its own. */
         if ((uintptr_t)data % 16 != 0 && bytes <= sizeof(copy))
             data = memcpy(copy, data, bytes);
-        queue->options.each(queue->options.context, worker, data, bytes);
+        queue->options.on_item(queue->options.context, worker, data, bytes);
         team_callback_end(before);
         return;
     }

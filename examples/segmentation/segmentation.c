@@ -79,7 +79,7 @@ static gp_status learn(gp_pool *pool, const char *const *argv, gp_error *err)
 static gp_status count(gp_pool *pool, const char *source, gp_error *err)
 {
     gp_predict_request request = {
-        .model = "model.onnx", .data = source, .pixel_classes = true, .each = on_prediction
+        .model = "model.onnx", .data = source, .pixel_classes = true, .on_result = on_prediction
     };
     gp_confusion *confusion = NULL;
     gp_evaluation result;

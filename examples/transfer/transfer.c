@@ -70,7 +70,7 @@ static gp_status classify(gp_pool *pool, gp_error *err)
 {
     unsigned shown = 0;
     gp_predict_request request = {
-        .model = "model.onnx", .data = "test.csv", .each = on_prediction, .context = &shown
+        .model = "model.onnx", .data = "test.csv", .on_result = on_prediction, .context = &shown
     };
     gp_evaluation result;
     gp_confusion *confusion = NULL;

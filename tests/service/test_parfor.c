@@ -167,7 +167,7 @@ TEST(results_come_in_order_or_as_finished_each_once)
         REQUIRE_OK(loop((gp_parfor_request){ .function = function("tell"),
                                              .first = 1,
                                              .last = 20000,
-                                             .each = hear,
+                                             .on_result = hear,
                                              .unordered = !l.ordered,
                                              .context = &l,
                                              .in_flight = round < 2 ? 0 : 50 }),
@@ -184,10 +184,11 @@ TEST(a_listener_that_has_enough_ends_the_loop)
     listener l = { .ordered = true, .stop_at = 100 };
 
     REQUIRE(team_begin(2, NULL));
-    CHECK_STATUS(
-        GP_OK,
-        loop((gp_parfor_request){
-            .function = function("tell"), .first = 1, .last = 1000000000, .each = hear, .context = &l }));
+    CHECK_STATUS(GP_OK, loop((gp_parfor_request){ .function = function("tell"),
+                                                  .first = 1,
+                                                  .last = 1000000000,
+                                                  .on_result = hear,
+                                                  .context = &l }));
     CHECK_INT(100, l.count);
     CHECK_INT(0, l.wrong);
     team_end_all();
@@ -219,9 +220,10 @@ TEST(large_results_come_whole_and_who_hears_them_may_make_calls)
 
     REQUIRE(team_begin(2, NULL));
     function("nothing");
-    REQUIRE_OK(loop((gp_parfor_request){
-                   .function = function("big"), .first = 1, .last = 40, .each = hear_big, .context = &c }),
-               err);
+    REQUIRE_OK(
+        loop((gp_parfor_request){
+            .function = function("big"), .first = 1, .last = 40, .on_result = hear_big, .context = &c }),
+        err);
     CHECK_INT(40, c.count);
     CHECK_INT(0, c.wrong);
     for (int k = 0; k < 40; k++) {
@@ -275,7 +277,7 @@ TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
                                   .bytes = sizeof(pause),
                                   .next = source_next,
                                   .input_bytes = sizeof(int64_t),
-                                  .each = source_each,
+                                  .on_result = source_each,
                                   .context = &s,
                                   .in_flight = 64 };
 
@@ -319,7 +321,7 @@ TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
                                   .bytes = sizeof(pause),
                                   .next = source_next,
                                   .input_bytes = sizeof(int64_t),
-                                  .each = slow_each,
+                                  .on_result = slow_each,
                                   .unordered = true,
                                   .context = &s,
                                   .in_flight = 5 };

@@ -79,7 +79,7 @@ TEST(a_trained_model_predicts_every_sample_once_and_in_order)
     REQUIRE_OK(gp_training_save(training, model, &err), err);
     gp_training_free(training);
     gp_predict_request request = {
-        .model = model, .data = "digits:6000", .each = take_prediction, .context = &s
+        .model = model, .data = "digits:6000", .on_result = take_prediction, .context = &s
     };
 
     REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);
@@ -464,7 +464,7 @@ TEST(predictions_are_complete_although_a_worker_dies)
     REQUIRE_OK(gp_training_save(training, model, &err), err);
     gp_training_free(training);
     gp_predict_request request = {
-        .model = model, .data = "synthetic:28x28x1:10:5000", .each = take_prediction, .context = &s
+        .model = model, .data = "synthetic:28x28x1:10:5000", .on_result = take_prediction, .context = &s
     };
 
     REQUIRE_OK(gp_predict(&result, pool, &request, &err), err);

@@ -147,7 +147,7 @@ static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *res
 
     if (status != GP_OK)
         return status;
-    run->each = draw_one;
+    run->on_result = draw_one;
     run->context = &sink;
     run->pixel_classes = true;
     return pixels_close(&sink, prediction_run(run, pool, result, NULL, err), err);
@@ -168,7 +168,7 @@ static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, 
         return status;
     if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->input.data, NULL) != GP_OK)
         sink.absolute[0] = '\0';
-    run->each = predict_row;
+    run->on_result = predict_row;
     run->context = &sink;
     run->pixel_classes = form == ROWS_ARRAY;
     status = prediction_run(run, pool, result, NULL, err);

@@ -34,7 +34,7 @@ static bool on_each(void *context, const gp_prediction *one)
 {
     const prediction *run = context;
 
-    return run->each(run->context, one);
+    return run->on_result(run->context, one);
 }
 
 static void on_progress(void *context, uint64_t done, uint64_t count)
@@ -75,7 +75,7 @@ gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, 
                                    .overlap = (uint32_t)input->overlap,
                                    .on_bad = gp_on_bad_words[input->on_bad],
                                    .pixel_classes = run->pixel_classes,
-                                   .each = run->each != NULL ? on_each : NULL,
+                                   .on_result = run->on_result != NULL ? on_each : NULL,
                                    .skip = on_skip,
                                    .progress = on_progress,
                                    .note = ((const cli_common *)run->call->options)->quiet ? NULL : on_note,

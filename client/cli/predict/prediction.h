@@ -57,11 +57,11 @@ enum { PREDICTION_NAMES_BYTES_MAX = 16 << 20 };
 typedef struct prediction {
     const cli_call *call;
     const prediction_options *input;
-    bool (*each)(void *context, const gp_prediction *prediction); /* as in gp_predict_request */
-    void *context;                                                /* of each() */
-    bool pixel_classes, ignore_labels;                            /* as in gp_predict_request */
-    uint64_t skipped;                                             /* images that could not be read */
-    gp_buffer skipped_names;                                      /* each with its NUL */
+    bool (*on_result)(void *context, const gp_prediction *prediction); /* as in gp_predict_request */
+    void *context;                                                     /* of each() */
+    bool pixel_classes, ignore_labels;                                 /* as in gp_predict_request */
+    uint64_t skipped;                                                  /* images that could not be read */
+    gp_buffer skipped_names;                                           /* each with its NUL */
     cli_progress progress;
 } prediction;
 

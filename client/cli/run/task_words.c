@@ -447,7 +447,7 @@ int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool uno
                                   .bytes = argument == NULL ? 0 : strlen(argument) + 1,
                                   .seed = (uint64_t)task->seed,
                                   .chunk = (uint32_t)task->chunk,
-                                  .each = loop_each,
+                                  .on_result = loop_each,
                                   .unordered = unordered,
                                   .context = &p,
                                   .progress = progress ? loop_progress : NULL };

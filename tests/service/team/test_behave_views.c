@@ -40,13 +40,14 @@ TEST(a_loop_gives_its_results_in_order_although_they_end_out_of_order)
 {
     memset(&s, 0, sizeof(s));
     BEGIN(2);
-    REQUIRE_OK(
-        gp_parfor(
-            team,
-            &(gp_parfor_request){
-                .function = find("give_iteration"), .first = 1, .last = 200, .chunk = 1, .each = take_value },
-            &err),
-        err);
+    REQUIRE_OK(gp_parfor(team,
+                         &(gp_parfor_request){ .function = find("give_iteration"),
+                                               .first = 1,
+                                               .last = 200,
+                                               .chunk = 1,
+                                               .on_result = take_value },
+                         &err),
+               err);
     CHECK_INT(200, s.count);
     for (int i = 0; i < 200; i++)
         CHECK_INT(i + 1, s.values[i]);
@@ -64,7 +65,7 @@ TEST(a_loop_without_order_gives_each_result_once)
                                                .first = 1,
                                                .last = 200,
                                                .unordered = true,
-                                               .each = take_value },
+                                               .on_result = take_value },
                          &err),
                err);
     CHECK_INT(200, s.count);
@@ -94,7 +95,7 @@ TEST(short_and_empty_loops_and_those_with_steps_run_as_often_as_they_say)
                                                    .first = loops[i].first,
                                                    .last = loops[i].last,
                                                    .step = loops[i].step,
-                                                   .each = take_value },
+                                                   .on_result = take_value },
                              &err),
                    err);
         CHECK_INT(loops[i].count, s.count);
@@ -113,7 +114,7 @@ TEST(a_loop_over_an_endless_source_takes_no_more_than_it_may_have_in_flight)
                          &(gp_parfor_request){ .function = find("give_input"),
                                                .next = give_next,
                                                .input_bytes = sizeof(int64_t),
-                                               .each = take_value,
+                                               .on_result = take_value,
                                                .in_flight = 8 },
                          &err),
                err);
@@ -134,7 +135,7 @@ TEST(a_loop_over_a_source_that_ends_gives_all_of_it)
                          &(gp_parfor_request){ .function = find("give_input"),
                                                .next = give_next,
                                                .input_bytes = sizeof(int64_t),
-                                               .each = take_value },
+                                               .on_result = take_value },
                          &err),
                err);
     CHECK_INT(1000, s.count);
@@ -207,7 +208,7 @@ TEST(a_loop_can_reduce_and_give_large_results_at_once)
                                                .first = 1,
                                                .last = 400,
                                                .chunk = 200,
-                                               .each = take_value,
+                                               .on_result = take_value,
                                                .reduction = GP_REDUCTION_SUM_I64,
                                                .reduced = &count,
                                                .reduced_bytes = sizeof(count) },

@@ -1168,7 +1168,7 @@ TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
     CHECK_INT(93, gp_queue_dropped(queue));
     gp_queue_close(queue);
     REQUIRE_OK(gp_queue_open(&queue, f.team, "numbers",
-                             &(gp_queue_options){ .each = count_item, .context = &items }, &f.err),
+                             &(gp_queue_options){ .on_item = count_item, .context = &items }, &f.err),
                f.err);
     future = call(&f, (gp_parfeval_request){ .function = counter, .argument = &n, .bytes = sizeof(n) });
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
@@ -1201,7 +1201,8 @@ static void check_queued_worker(fixture *f)
     size_t bytes;
 
     for (int i = 0; i < 2; i++) {
-        const gp_queue_options options = { .each = i == 0 ? NULL : keep_item_worker, .context = &workers[i] };
+        const gp_queue_options options = { .on_item = i == 0 ? NULL : keep_item_worker,
+                                           .context = &workers[i] };
 
         REQUIRE_OK(gp_queue_open(&queue, f->team, "numbers", &options, &f->err), f->err);
         gp_future *future =
