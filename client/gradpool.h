@@ -670,7 +670,7 @@ GP_API void gp_team_get_info(gp_team *team, gp_team_info *out);
 
 /* ---- spmd: one function on several workers at once, which may talk to each other ---- */
 
-typedef struct gp_block gp_block; /* what a block leaves: a result on each worker */
+typedef struct gp_spmd_result gp_spmd_result; /* what a block leaves: a result on each worker */
 
 typedef struct gp_spmd_request {
     const gp_function *function;
@@ -684,17 +684,18 @@ typedef struct gp_spmd_request {
 } gp_spmd_request;
 
 /* gp_spmd -- run a block and wait for all its workers.  Large results stay on the workers until they are fetched.
- *   out  released with gp_block_free(); set also when the block failed, so that all errors can be read
+ *   out  released with gp_spmd_result_free(); set also when the block failed, so that all errors can be read
  * When one fails the others are told to end, at once where they wait for each other, by gp_task_canceled() elsewhere;
  * one that has not ended 1 s later is replaced.  Returned is the first failure in time, with its worker.
  * GP_EINVAL: more workers than the team has.  GP_ECANCELED: stop was set.  GP_EPEER: a worker died. */
-GP_API gp_status gp_spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err);
-GP_API uint32_t gp_block_size(const gp_block *block);
+GP_API gp_status gp_spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err);
+GP_API uint32_t gp_spmd_result_size(const gp_spmd_result *block);
 
-/* The result of index 1 .. size (valid until gp_block_free()), or its error. */
-GP_API gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, size_t *bytes,
-                                 gp_error *err);
-GP_API void gp_block_free(gp_block *block); /* accepts NULL; frees the results on the workers too */
+/* The result of index 1 .. size (valid until gp_spmd_result_free()), or its error. */
+GP_API gp_status gp_spmd_result_get(gp_spmd_result *block, uint32_t index, const void **data, size_t *bytes,
+                                    gp_error *err);
+GP_API void gp_spmd_result_free(
+    gp_spmd_result *block); /* accepts NULL; frees the results on the workers too */
 
 /* ---- parfor: a loop whose iterations go to whoever is free ---- */
 

@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     gp_spmd_request request = { .argument = &slices, .bytes = sizeof(slices) };
     gp_pool *pool = NULL;
     gp_team *team = NULL;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const double *pi;
     size_t bytes;
     gp_error err = { 0 };
@@ -28,14 +28,14 @@ int main(int argc, char **argv)
         status = gp_function_find(&request.function, team, argc > 1 ? argv[1] : "spmd_tasks.so:pi", &err);
     if (status == GP_OK)
         status = gp_spmd(&block, team, &request, &err);
-    for (uint32_t index = 1; status == GP_OK && index <= gp_block_size(block); index++) {
-        status = gp_block_result(block, index, (const void **)&pi, &bytes, &err);
+    for (uint32_t index = 1; status == GP_OK && index <= gp_spmd_result_size(block); index++) {
+        status = gp_spmd_result_get(block, index, (const void **)&pi, &bytes, &err);
         if (status == GP_OK)
             printf("index %u says %.15f\n", index, *pi);
     }
     if (status != GP_OK)
         fprintf(stderr, "spmd: %s\n", err.message);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     gp_team_close(team);
     gp_pool_close(pool);
     return status == GP_OK ? 0 : 1;

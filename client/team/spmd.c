@@ -28,7 +28,7 @@ typedef enum rank_cause {
 } rank_cause;
 
 typedef struct block_rank {
-    gp_block *block;
+    gp_spmd_result *block;
     team_unit *unit; /* NULL: ended, or never submitted */
     rank_cause cause;
     bool kept;      /* the result is still on the worker */
@@ -38,7 +38,7 @@ typedef struct block_rank {
     team_bytes result;
 } block_rank;
 
-struct gp_block {
+struct gp_spmd_result {
     gp_team *team;
     uint64_t id;
     uint32_t size, running;
@@ -53,7 +53,7 @@ struct gp_block {
 
 /* ---- the end of a rank ---- */
 
-static void block_stop(gp_block *block)
+static void block_stop(gp_spmd_result *block)
 {
     block->stopping = true;
     for (uint32_t k = 0; k < block->size; k++)
@@ -63,7 +63,7 @@ static void block_stop(gp_block *block)
 
 static void rank_take(block_rank *rank, const team_outcome *outcome)
 {
-    gp_block *block = rank->block;
+    gp_spmd_result *block = rank->block;
 
     block->balance += outcome->answer->count;
     if (outcome->answer->flags & GP_ANSWER_BROKEN)
@@ -91,7 +91,7 @@ static rank_cause cause_of(const team_outcome *outcome)
 static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 {
     block_rank *rank = context;
-    gp_block *block = rank->block;
+    gp_spmd_result *block = rank->block;
     char name[TEAM_NAME_BYTES];
 
     rank->unit = NULL;
@@ -124,14 +124,14 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 
 static bool block_ended(void *context)
 {
-    const gp_block *block = context;
+    const gp_spmd_result *block = context;
 
     return block->running == 0;
 }
 
 static bool block_ended_or_complained(void *context)
 {
-    const gp_block *block = context;
+    const gp_spmd_result *block = context;
 
     return block->running == 0 || (block->complained && !block->stopping);
 }
@@ -159,7 +159,7 @@ static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *re
 
 static bool workers_up(void *context)
 {
-    const gp_block *block = context;
+    const gp_spmd_result *block = context;
 
     for (uint32_t w = 1; w <= block->size; w++)
         if (!team_worker_up(block->team, w))
@@ -178,7 +178,7 @@ static uint32_t group_number(spmd_group *group, uint32_t world, uint32_t generat
     return group->number;
 }
 
-static gp_status block_submit(gp_block *block, const gp_spmd_request *request, gp_shared *argument,
+static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *request, gp_shared *argument,
                               gp_error *err)
 {
     gp_team *team = block->team;
@@ -211,7 +211,7 @@ static gp_status block_submit(gp_block *block, const gp_spmd_request *request, g
 }
 
 /* The rank whose error is the cause of the failure: among those that explain most, the first in time. */
-static const block_rank *block_first_failure(const gp_block *block)
+static const block_rank *block_first_failure(const gp_spmd_result *block)
 {
     const block_rank *first = NULL;
 
@@ -228,7 +228,7 @@ static const block_rank *block_first_failure(const gp_block *block)
 }
 
 /* Give the ranks that ended because of another rank's failure that failure as their error. */
-static void block_explain(gp_block *block, const block_rank *first)
+static void block_explain(gp_spmd_result *block, const block_rank *first)
 {
     for (uint32_t k = 0; k < block->size; k++) {
         block_rank *rank = &block->ranks[k];
@@ -243,7 +243,7 @@ static void block_explain(gp_block *block, const block_rank *first)
 }
 
 /* Until all have ended; the error is why they did not do so by themselves. */
-static gp_status block_wait(gp_block *block, gp_error *err)
+static gp_status block_wait(gp_spmd_result *block, gp_error *err)
 {
     gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
 
@@ -260,7 +260,7 @@ static gp_status block_wait(gp_block *block, gp_error *err)
     return status;
 }
 
-static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_error *err)
+static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
     gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
@@ -287,7 +287,7 @@ static gp_status block_run(gp_block *block, const gp_spmd_request *request, gp_e
 }
 
 /* As it was before it ran. */
-static void block_reset(gp_block *block)
+static void block_reset(gp_spmd_result *block)
 {
     block->id = team_new_id(block->team);
     block->balance = 0;
@@ -301,14 +301,14 @@ static void block_reset(gp_block *block)
 
 static bool generation_changed(void *context)
 {
-    const gp_block *block = context;
+    const gp_spmd_result *block = context;
 
     return team_generation(block->team) != team_spmd_group(block->team)->generation;
 }
 
 /* A worker that died a moment ago, perhaps one that does not take part, has changed the lease: once more then, for no
  * rank has begun. */
-static gp_status block_run_again(gp_block *block, const gp_spmd_request *request, gp_error *err)
+static gp_status block_run_again(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
     gp_status status = block_run(block, request, err);
 
@@ -321,9 +321,9 @@ static gp_status block_run_again(gp_block *block, const gp_spmd_request *request
     return status;
 }
 
-static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_error *err)
+static gp_status block_new(gp_spmd_result **out, gp_team *team, uint32_t size, gp_error *err)
 {
-    gp_block *block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
+    gp_spmd_result *block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
 
     if (block == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a block on %u workers", size);
@@ -334,10 +334,10 @@ static gp_status block_new(gp_block **out, gp_team *team, uint32_t size, gp_erro
     return GP_OK;
 }
 
-static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
+static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
     const block_rank *failed;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     uint32_t size = 0;
     gp_status status;
 
@@ -358,7 +358,7 @@ static gp_status spmd(gp_block **out, gp_team *team, const gp_spmd_request *requ
     return status;
 }
 
-gp_status gp_spmd(gp_block **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
+gp_status gp_spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
     gp_status status;
 
@@ -371,7 +371,7 @@ gp_status gp_spmd(gp_block **out, gp_team *team, const gp_spmd_request *request,
 
 /* ---- what a block leaves ---- */
 
-uint32_t gp_block_size(const gp_block *block)
+uint32_t gp_spmd_result_size(const gp_spmd_result *block)
 {
     return block->size;
 }
@@ -397,7 +397,8 @@ static gp_status rank_fetch(block_rank *rank, uint32_t worker, gp_error *err)
     return status;
 }
 
-gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, size_t *bytes, gp_error *err)
+gp_status gp_spmd_result_get(gp_spmd_result *block, uint32_t index, const void **data, size_t *bytes,
+                             gp_error *err)
 {
     block_rank *rank;
     gp_status status;
@@ -416,7 +417,7 @@ gp_status gp_block_result(gp_block *block, uint32_t index, const void **data, si
     return GP_OK;
 }
 
-void gp_block_free(gp_block *block)
+void gp_spmd_result_free(gp_spmd_result *block)
 {
     if (block == NULL)
         return;

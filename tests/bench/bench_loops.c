@@ -76,7 +76,7 @@ static double loop(const bench *b, bool own_loss, double *cpu_ms)
     loop_request asked = { .batch = b->batch, .steps = b->steps, .own_loss = own_loss };
     gp_spmd_request request = { .argument = &asked, .bytes = sizeof(asked) };
     gp_team *team;
-    gp_block *block;
+    gp_spmd_result *block;
     const loop_times *times;
     size_t bytes;
     double rate;
@@ -87,11 +87,11 @@ static double loop(const bench *b, bool own_loss, double *cpu_ms)
     if (gp_team_open(&team, b->pool, NULL, &err) != GP_OK ||
         gp_function_find(&request.function, team, LOOP_TASKS ":loop", &err) != GP_OK ||
         gp_spmd(&block, team, &request, &err) != GP_OK ||
-        gp_block_result(block, 1, (const void **)&times, &bytes, &err) != GP_OK)
+        gp_spmd_result_get(block, 1, (const void **)&times, &bytes, &err) != GP_OK)
         die("loop", &err);
     rate = (asked.steps - 1) / times->seconds;
     *cpu_ms = times->cpu * 1e3 / (asked.steps - 1);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     gp_team_close(team);
     return rate;
 }

@@ -199,12 +199,12 @@ void team_spmd(team_bench *bench, int64_t *ns, int count)
 {
     for (int i = 0; i < count; i++) {
         int64_t began = gp_now_ns();
-        gp_block *block;
+        gp_spmd_result *block;
         gp_error err;
 
         check("spmd", gp_spmd(&block, bench->team, &(gp_spmd_request){ .function = bench->nothing }, &err),
               &err);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
         ns[i] = gp_now_ns() - began;
     }
 }
@@ -256,7 +256,7 @@ double team_bulk(team_bench *bench, size_t bytes)
 {
     gp_spmd_request request = { .function = bench->stamp };
     gp_shared *shared;
-    gp_block *block;
+    gp_spmd_result *block;
     uint64_t seen = 0;
     gp_error err;
 
@@ -271,16 +271,16 @@ double team_bulk(team_bench *bench, size_t bytes)
     check("shared", gp_shared_new(&shared, bench->bulk, bytes, &err), &err);
     request.shared = shared;
     check("spmd", gp_spmd(&block, bench->team, &request, &err), &err);
-    for (uint32_t index = 1; index <= gp_block_size(block); index++) {
+    for (uint32_t index = 1; index <= gp_spmd_result_size(block); index++) {
         const void *data;
         size_t got;
 
-        check("result", gp_block_result(block, index, &data, &got, &err), &err);
+        check("result", gp_spmd_result_get(block, index, &data, &got, &err), &err);
         expect("size of a payload", got == bytes);
         for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += PAGE)
             seen += *(const uint64_t *)(const void *)((const unsigned char *)data + at) & 0xff;
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     gp_shared_free(shared);
     double seconds = (double)(gp_now_ns() - began) * 1e-9;
 

@@ -61,7 +61,8 @@ static const gp_function *function(const char *name)
     return found;
 }
 
-static gp_status block_on(gp_block **block, uint32_t ranks, const char *name, const custom_request *asked)
+static gp_status block_on(gp_spmd_result **block, uint32_t ranks, const char *name,
+                          const custom_request *asked)
 {
     err.message[0] = '\0';
     return gp_spmd(block, team,
@@ -76,17 +77,17 @@ static gp_status block_on(gp_block **block, uint32_t ranks, const char *name, co
 /* The task on so many ranks, which must succeed on all of them. */
 static void pass(uint32_t ranks, const char *name, const custom_request *asked)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
 
     if (block_on(&block, ranks, name, asked) != GP_OK)
         GP_TEST_FAIL("%s on %u ranks: %s", name, ranks, err.message);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
 }
 
 /* The numbers that index 1 gave, all ranks the same ones; freed by the caller. */
 static float *numbers_of(uint32_t ranks, const char *name, const custom_request *asked, size_t *count)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
     float *numbers = NULL;
@@ -96,7 +97,7 @@ static float *numbers_of(uint32_t ranks, const char *name, const custom_request 
         return NULL;
     }
     for (uint32_t index = 1; index <= ranks; index++) {
-        if (gp_block_result(block, index, &data, &bytes, &err) != GP_OK) {
+        if (gp_spmd_result_get(block, index, &data, &bytes, &err) != GP_OK) {
             GP_TEST_FAIL("result %u: %s", index, err.message);
             break;
         }
@@ -108,7 +109,7 @@ static float *numbers_of(uint32_t ranks, const char *name, const custom_request 
             CHECK(bytes == *count * sizeof(float) && memcmp(numbers, data, bytes) == 0);
         }
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     return numbers;
 }
 
@@ -212,7 +213,7 @@ TEST(synchronised_batch_norm_sees_the_samples_of_all_ranks)
 {
     float *alone, *together;
     size_t count = 0;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     custom_request norm = lenet, apart;
 
     if (!begin(WORKERS) || !team_open())
@@ -233,7 +234,7 @@ TEST(synchronised_batch_norm_sees_the_samples_of_all_ranks)
     strcpy(norm.network, "lenet");
     CHECK_STATUS(GP_EINVAL, block_on(&block, 1, "gradient", &norm));
     CHECK_CONTAINS(err.message, "no batch norm");
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     end();
 }
 
@@ -276,7 +277,7 @@ TEST(a_model_leaves_a_task_as_onnx_and_comes_back)
 {
     custom_request small = lenet;
     gp_network network = { 0 };
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
@@ -285,12 +286,12 @@ TEST(a_model_leaves_a_task_as_onnx_and_comes_back)
     small.batch = 60;
     small.epochs = 1;
     if (block_on(&block, 2, "export_model", &small) != GP_OK ||
-        gp_block_result(block, 1, &data, &bytes, &err) != GP_OK ||
+        gp_spmd_result_get(block, 1, &data, &bytes, &err) != GP_OK ||
         gp_network_read(&network, data, bytes, &err) != GP_OK)
         GP_TEST_FAIL("%s", err.message);
     CHECK_INT(10, network.class_count);
     gp_network_deinit(&network);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     end();
 }
 
@@ -312,16 +313,16 @@ TEST(what_makes_no_sense_is_refused_in_one_sentence)
 static custom_footprint footprint(void)
 {
     custom_footprint here = { 0 };
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
     if (block_on(&block, 2, "footprint", NULL) != GP_OK ||
-        gp_block_result(block, 2, &data, &bytes, &err) != GP_OK || bytes != sizeof(here))
+        gp_spmd_result_get(block, 2, &data, &bytes, &err) != GP_OK || bytes != sizeof(here))
         GP_TEST_FAIL("%s", err.message);
     else
         memcpy(&here, data, bytes);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     return here;
 }
 
@@ -338,18 +339,18 @@ TEST(a_task_that_ends_in_the_middle_leaves_nothing)
     if (!begin(2) || !team_open())
         return;
     for (int times = 0; times < 4; times++) {
-        gp_block *block = NULL;
+        gp_spmd_result *block = NULL;
 
         (void)block_on(&block, 2, "abandon", &lenet);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     before = footprint();
     for (int times = 0; times < 20; times++) {
-        gp_block *block = NULL;
+        gp_spmd_result *block = NULL;
         gp_status status = block_on(&block, 2, "abandon", &lenet);
 
         CHECK_STATUS(times % 2 == 0 ? GP_OK : GP_EINVAL, status);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     after = footprint();
     CHECK(after.descriptors < before.descriptors + 5); /* a connection may come or go */
@@ -374,7 +375,7 @@ TEST(steps_take_no_memory)
 TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
 {
     custom_request many = lenet;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
@@ -384,12 +385,12 @@ TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
     CHECK_STATUS(GP_EPEER, block_on(&block, WORKERS, "crash", &many));
     CHECK_CONTAINS(err.message, "Aborted");
     for (uint32_t index = 1; block != NULL && index <= 3; index += 2) {
-        gp_status status = gp_block_result(block, index, &data, &bytes, &err);
+        gp_status status = gp_spmd_result_get(block, index, &data, &bytes, &err);
 
         CHECK(status == GP_EPEER ||
               status == GP_ECANCELED); /* whoever was first: the exchange, or the client */
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     pass(WORKERS, "sharded", &lenet); /* the worker was replaced */
     end();
 }

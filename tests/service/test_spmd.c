@@ -49,7 +49,8 @@ static const gp_function *function(const char *name)
     return found;
 }
 
-static gp_status block_on(gp_block **block, const char *name, uint32_t n, const char *argument, gp_error *err)
+static gp_status block_on(gp_spmd_result **block, const char *name, uint32_t n, const char *argument,
+                          gp_error *err)
 {
     gp_spmd_request request = { .function = function(name),
                                 .argument = argument,
@@ -63,10 +64,10 @@ static gp_status block_on(gp_block **block, const char *name, uint32_t n, const 
 
 static gp_status block_ends(const char *name, uint32_t n, const char *argument, gp_error *err)
 {
-    gp_block *block;
+    gp_spmd_result *block;
     gp_status status = block_on(&block, name, n, argument, err);
 
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     return status;
 }
 
@@ -75,32 +76,32 @@ static void check_whole(uint32_t size)
 {
     const void *data;
     size_t bytes;
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     CHECK_STATUS(GP_OK, block_on(&block, "sum", 0, NULL, &err));
     if (err.message[0] != '\0')
         GP_TEST_FAIL("%s", err.message);
-    CHECK_INT(size, block == NULL ? 0 : gp_block_size(block));
+    CHECK_INT(size, block == NULL ? 0 : gp_spmd_result_size(block));
     for (uint32_t index = 1; block != NULL && index <= size; index++) {
-        CHECK_STATUS(GP_OK, gp_block_result(block, index, &data, &bytes, &err));
+        CHECK_STATUS(GP_OK, gp_spmd_result_get(block, index, &data, &bytes, &err));
         CHECK_NEAR(size * (size + 1) / 2.0, *(const double *)data, 0);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
 }
 
-static bool index_is_refused(gp_block *block, uint32_t index)
+static bool index_is_refused(gp_spmd_result *block, uint32_t index)
 {
     const void *data;
     size_t bytes;
 
-    return gp_block_result(block, index, &data, &bytes, NULL) == GP_EINVAL;
+    return gp_spmd_result_get(block, index, &data, &bytes, NULL) == GP_EINVAL;
 }
 
 TEST(all_or_some_workers_take_part_and_each_gives_its_result)
 {
     uint64_t random[3] = { 0 };
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     REQUIRE(team_begin(3, NULL));
@@ -111,9 +112,9 @@ TEST(all_or_some_workers_take_part_and_each_gives_its_result)
         size_t bytes;
 
         CHECK_STATUS(GP_OK, block_on(&block, "about", n, "abc", &err));
-        REQUIRE(block != NULL && gp_block_size(block) == n);
+        REQUIRE(block != NULL && gp_spmd_result_size(block) == n);
         for (uint32_t index = 1; index <= n; index++) {
-            CHECK_STATUS(GP_OK, gp_block_result(block, index, &data, &bytes, &err));
+            CHECK_STATUS(GP_OK, gp_spmd_result_get(block, index, &data, &bytes, &err));
             facts = data;
             CHECK_INT(index, facts[0]);
             CHECK_INT(n, facts[1]);
@@ -122,7 +123,7 @@ TEST(all_or_some_workers_take_part_and_each_gives_its_result)
             random[index - 1] = facts[3];
         }
         CHECK(index_is_refused(block, n + 1));
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     CHECK(random[0] != random[1] && random[1] != random[2]);
     check_whole(3);
@@ -132,14 +133,14 @@ TEST(all_or_some_workers_take_part_and_each_gives_its_result)
 TEST(a_range_of_workers_takes_as_many_as_there_are_and_too_many_are_refused)
 {
     gp_spmd_request request = { .workers_min = 2, .workers_max = 10 };
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     request.function = function("empty");
     CHECK_STATUS(GP_OK, gp_spmd(&block, team, &request, &err));
-    CHECK_INT(3, gp_block_size(block));
-    gp_block_free(block);
+    CHECK_INT(3, gp_spmd_result_size(block));
+    gp_spmd_result_free(block);
     request.workers_min = 4;
     CHECK_STATUS(GP_EINVAL, gp_spmd(&block, team, &request, &err));
     CHECK(block == NULL);
@@ -154,7 +155,7 @@ TEST(a_range_of_workers_takes_as_many_as_there_are_and_too_many_are_refused)
 
 TEST(large_results_stay_on_the_workers_until_they_are_fetched)
 {
-    gp_block *blocks[5];
+    gp_spmd_result *blocks[5];
     gp_error err;
 
     REQUIRE(team_begin(2, NULL));
@@ -166,16 +167,16 @@ TEST(large_results_stay_on_the_workers_until_they_are_fetched)
             const void *data, *again;
             size_t bytes;
 
-            REQUIRE_OK(gp_block_result(blocks[k], index, &data, &bytes, &err), err);
+            REQUIRE_OK(gp_spmd_result_get(blocks[k], index, &data, &bytes, &err), err);
             content = data;
             CHECK_INT(1 << 20, bytes);
             CHECK(content[0] == index && content[bytes - 1] == index);
-            REQUIRE_OK(gp_block_result(blocks[k], index, &again, &bytes, &err), err);
+            REQUIRE_OK(gp_spmd_result_get(blocks[k], index, &again, &bytes, &err), err);
             CHECK(data == again);
         }
     }
     for (int k = 0; k < 5; k++)
-        gp_block_free(blocks[k]);
+        gp_spmd_result_free(blocks[k]);
     check_whole(2);
     team_end_all();
 }
@@ -187,7 +188,7 @@ TEST(a_large_argument_reaches_all_ranks)
     const uint64_t *facts;
     const void *data;
     gp_shared *shared;
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     REQUIRE(argument != NULL && team_begin(2, NULL));
@@ -201,11 +202,11 @@ TEST(a_large_argument_reaches_all_ranks)
         }
         CHECK_STATUS(GP_OK, gp_spmd(&block, team, &request, &err));
         for (uint32_t index = 1; index <= 2; index++) {
-            REQUIRE_OK(gp_block_result(block, index, &data, &got, &err), err);
+            REQUIRE_OK(gp_spmd_result_get(block, index, &data, &got, &err), err);
             facts = data;
             CHECK(facts[2] == (bytes << 8 | 9));
         }
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     gp_shared_free(shared);
     gp_free(argument);
@@ -214,7 +215,7 @@ TEST(a_large_argument_reaches_all_ranks)
 
 TEST(one_failure_ends_the_block_and_is_told_first)
 {
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err, own;
     const void *data;
     size_t bytes;
@@ -225,11 +226,11 @@ TEST(one_failure_ends_the_block_and_is_told_first)
     CHECK_CONTAINS(err.message, "worker 2");
     CHECK_CONTAINS(err.message, "the second rank found nothing");
     REQUIRE(block != NULL);
-    CHECK(gp_block_result(block, 1, &data, &bytes, &own) != GP_OK);
-    CHECK_STATUS(GP_ENOENT, gp_block_result(block, 2, &data, &bytes, &own));
-    CHECK_STATUS(GP_ECANCELED, gp_block_result(block, 3, &data, &bytes, &own));
+    CHECK(gp_spmd_result_get(block, 1, &data, &bytes, &own) != GP_OK);
+    CHECK_STATUS(GP_ENOENT, gp_spmd_result_get(block, 2, &data, &bytes, &own));
+    CHECK_STATUS(GP_ECANCELED, gp_spmd_result_get(block, 3, &data, &bytes, &own));
     CHECK_CONTAINS(own.message, "worker 3");
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     check_whole(3);
 
     CHECK_STATUS(GP_EINVAL, block_on(&block, "all_fail", 0, NULL, &err));
@@ -238,10 +239,10 @@ TEST(one_failure_ends_the_block_and_is_told_first)
         char words[40];
 
         snprintf(words, sizeof(words), "rank %u fails", index);
-        CHECK_STATUS(GP_EINVAL, gp_block_result(block, index, &data, &bytes, &own));
+        CHECK_STATUS(GP_EINVAL, gp_spmd_result_get(block, index, &data, &bytes, &own));
         CHECK_CONTAINS(own.message, words);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     check_whole(3);
     team_end_all();
 }
@@ -348,14 +349,14 @@ static void set_stop(int number)
 TEST(stop_and_a_time_limit_end_a_block)
 {
     gp_spmd_request request = { .run_ms_max = 100 };
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     stop = 0;
     REQUIRE(team_begin(2, &stop));
     request.function = function("nap");
     CHECK(gp_spmd(&block, team, &request, &err) != GP_OK);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     check_whole(2);
 
     signal(SIGALRM, set_stop);
@@ -395,7 +396,7 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
     long memory[3] = { 0 };
     gp_status_reply *rows;
     pid_t pids[3] = { getpid() };
-    gp_block *block;
+    gp_spmd_result *block;
     gp_error err;
 
     REQUIRE(team_begin(2, NULL));
@@ -407,7 +408,7 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
     request.function = function("empty");
     for (int round = 0; round < 10000; round++) {
         REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
         for (int k = 0; k < 3 && round == 1000; k++) {
             descriptors[k] = descriptors_of(pids[k]);
             memory[k] = pools_own_kib(pids[k]);

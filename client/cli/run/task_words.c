@@ -339,15 +339,15 @@ static int task_exit(const cli_call *call, gp_status status, const gp_error *err
 /* ---- spmd ---- */
 
 /* Results to standard output, errors to standard error, each in index order. */
-static gp_status block_print(const cli_call *call, gp_block *block, const printer *p, gp_error *err)
+static gp_status block_print(const cli_call *call, gp_spmd_result *block, const printer *p, gp_error *err)
 {
     gp_status first = GP_OK;
 
-    for (uint32_t index = 1; index <= gp_block_size(block); index++) {
+    for (uint32_t index = 1; index <= gp_spmd_result_size(block); index++) {
         const void *data;
         size_t bytes;
         gp_error own;
-        gp_status status = gp_block_result(block, index, &data, &bytes, &own);
+        gp_status status = gp_spmd_result_get(block, index, &data, &bytes, &own);
 
         if (status != GP_OK)
             fprintf(stderr, "gradpool %s: index %" PRIu32 ": %s\n", call->command->name, index, own.message);
@@ -369,7 +369,7 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
                                 .seed = (uint64_t)task->seed,
                                 .run_ms_max = (int64_t)(timeout_s * 1e3) };
     printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     gp_team *team;
     gp_pool *pool;
     gp_error err;
@@ -379,12 +379,12 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
         return cli_fail(call, &err);
     gp_status status = gp_spmd(&block, team, &request, &err);
 
-    if (block != NULL && (status == GP_OK || gp_block_size(block) > 1)) {
+    if (block != NULL && (status == GP_OK || gp_spmd_result_size(block) > 1)) {
         gp_status printed = block_print(call, block, &p, status == GP_OK ? &err : NULL);
 
         status = status == GP_OK ? printed : status;
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     gp_team_close(team);
     gp_pool_close(pool);
     return task_exit(call, status, &err);

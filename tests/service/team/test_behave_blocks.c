@@ -1,7 +1,7 @@
 /* test_behave_blocks.c -- spmd: ranks that talk, results that stay, errors that end the others, blocks without end. */
 #include "tests/service/team/behave.h"
 
-static gp_status run_block(gp_block **block, const char *name, const void *argument, size_t bytes)
+static gp_status run_block(gp_spmd_result **block, const char *name, const void *argument, size_t bytes)
 {
     return gp_spmd(block, team,
                    &(gp_spmd_request){ .function = find(name), .argument = argument, .bytes = bytes }, &err);
@@ -9,86 +9,86 @@ static gp_status run_block(gp_block **block, const char *name, const void *argum
 
 TEST(ranks_are_numbered_from_one_and_send_to_each_other)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const int64_t *number;
     size_t bytes;
 
     BEGIN(3);
     REQUIRE_OK(run_block(&block, "ring", NULL, 0), err);
-    CHECK_INT(3, gp_block_size(block));
+    CHECK_INT(3, gp_spmd_result_size(block));
     for (uint32_t index = 1; index <= 3; index++) {
-        REQUIRE_OK(gp_block_result(block, index, (const void **)&number, &bytes, &err), err);
+        REQUIRE_OK(gp_spmd_result_get(block, index, (const void **)&number, &bytes, &err), err);
         CHECK_INT(100 * index + 3, *number);
     }
-    CHECK_STATUS(GP_EINVAL, gp_block_result(block, 4, (const void **)&number, &bytes, &err));
-    gp_block_free(block);
+    CHECK_STATUS(GP_EINVAL, gp_spmd_result_get(block, 4, (const void **)&number, &bytes, &err));
+    gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "probe_tags", NULL, 0), err);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(collectives_work_in_index_order)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
     BEGIN(3);
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
     for (uint32_t index = 1; index <= 3; index++) {
-        REQUIRE_OK(gp_block_result(block, index, &data, &bytes, &err), err);
+        REQUIRE_OK(gp_spmd_result_get(block, index, &data, &bytes, &err), err);
         CHECK(bytes == 6 && memcmp(data, "\1\2\2\3\3\3", 6) == 0);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "join_in_order", NULL, 0), err);
-    REQUIRE_OK(gp_block_result(block, 2, &data, &bytes, &err), err);
+    REQUIRE_OK(gp_spmd_result_get(block, 2, &data, &bytes, &err), err);
     CHECK(bytes == 3 && memcmp(data, "abc", 3) == 0);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(large_results_stay_on_the_workers_until_they_are_fetched)
 {
     int64_t length = 3 << 20;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const unsigned char *data;
     size_t bytes;
 
     BEGIN(2);
     REQUIRE_OK(run_block(&block, "make_bytes", &length, sizeof(length)), err);
     for (uint32_t index = 2; index >= 1; index--) {
-        REQUIRE_OK(gp_block_result(block, index, (const void **)&data, &bytes, &err), err);
+        REQUIRE_OK(gp_spmd_result_get(block, index, (const void **)&data, &bytes, &err), err);
         REQUIRE(bytes == (size_t)length);
         CHECK(data[0] == 0 && data[250] == 250 && data[length - 1] == (length - 1) % 251);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(a_block_of_n_or_of_a_range_has_that_many_ranks)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     gp_spmd_request request = { .workers_min = 1, .workers_max = 8 };
 
     BEGIN(3);
     request.function = find("ring");
     REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
-    CHECK_INT(3, gp_block_size(block));
-    gp_block_free(block);
+    CHECK_INT(3, gp_spmd_result_size(block));
+    gp_spmd_result_free(block);
     request.workers_min = request.workers_max = 2;
     REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
-    CHECK_INT(2, gp_block_size(block));
-    gp_block_free(block);
+    CHECK_INT(2, gp_spmd_result_size(block));
+    gp_spmd_result_free(block);
     request.workers_min = request.workers_max = 1;
     REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 /* ---- errors ---- */
 
 /* A block of three in which rank 2 does something that the others wait for without end. */
-static gp_status run_one_of_many(gp_block **block, const char *does, const char *others)
+static gp_status run_one_of_many(gp_spmd_result **block, const char *does, const char *others)
 {
     behave_one one = { .rank = 2 };
 
@@ -99,13 +99,13 @@ static gp_status run_one_of_many(gp_block **block, const char *does, const char 
 }
 
 /* Check that a rank reports the failure of another one as the cause of its own. */
-static void check_ended_by_another(gp_block *block, uint32_t index, const char *cause)
+static void check_ended_by_another(gp_spmd_result *block, uint32_t index, const char *cause)
 {
     const void *data;
     size_t bytes;
     char own[20];
 
-    CHECK_STATUS(GP_ECANCELED, gp_block_result(block, index, &data, &bytes, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_spmd_result_get(block, index, &data, &bytes, &err));
     snprintf(own, sizeof(own), "worker %u: ", index);
     CHECK_CONTAINS(err.message, own);
     CHECK_CONTAINS(err.message, cause);
@@ -114,7 +114,7 @@ static void check_ended_by_another(gp_block *block, uint32_t index, const char *
 TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };
-    gp_block *block;
+    gp_spmd_result *block;
     const void *data;
     size_t bytes;
 
@@ -130,33 +130,33 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
         CHECK_CONTAINS(err.message, "2");
         REQUIRE(block != NULL);
         check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
-        CHECK_STATUS(GP_ECORRUPT, gp_block_result(block, 2, &data, &bytes, &err));
+        CHECK_STATUS(GP_ECORRUPT, gp_spmd_result_get(block, 2, &data, &bytes, &err));
         check_ended_by_another(block, 3, "another rank: worker 2: rank 2 gives up");
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is whole */
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 /* Here the collective always fails first; above, that depends on timing. */
 TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
 
     BEGIN(3);
     CHECK_STATUS(GP_ECORRUPT, run_block(&block, "missed_barrier", NULL, 0));
     CHECK_CONTAINS(err.message, "worker 2: rank 2 gives up");
     REQUIRE(block != NULL);
     check_ended_by_another(block, 1, "another rank: worker 2: rank 2 gives up");
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };
-    gp_block *block;
+    gp_spmd_result *block;
     const void *data;
     size_t bytes;
 
@@ -165,12 +165,12 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
         CHECK_STATUS(GP_EPEER, run_one_of_many(&block, "kill", others[i]));
         CHECK_CONTAINS(err.message, "signal 9");
         REQUIRE(block != NULL);
-        CHECK_STATUS(GP_EPEER, gp_block_result(block, 2, &data, &bytes, &err));
+        CHECK_STATUS(GP_EPEER, gp_spmd_result_get(block, 2, &data, &bytes, &err));
         check_ended_by_another(block, 1, "another rank: worker 2 (pid ");
         check_ended_by_another(block, 3, "signal 9");
-        gp_block_free(block);
+        gp_spmd_result_free(block);
         REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
     }
     CHECK_INT(3, team_info().worker_deaths);
     CHECK_INT(3, workers_alive());
@@ -179,23 +179,23 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
 
 TEST(a_rank_that_leaves_early_does_not_leave_the_others_waiting)
 {
-    gp_block *block;
+    gp_spmd_result *block;
 
     BEGIN(3);
     CHECK(run_one_of_many(&block, "leave", "receive") != GP_OK);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     CHECK(run_one_of_many(&block, "leave", "barrier") != GP_OK);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     CHECK_STATUS(GP_ESTATE, run_block(&block, "disagree", NULL, 0));
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
@@ -207,17 +207,17 @@ TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
         char own[40];
 
         snprintf(own, sizeof(own), "rank %u has its own reason", index);
-        CHECK_STATUS(GP_EINVAL, gp_block_result(block, index, &data, &bytes, &err));
+        CHECK_STATUS(GP_EINVAL, gp_spmd_result_get(block, index, &data, &bytes, &err));
         CHECK_CONTAINS(err.message, own);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
 TEST(a_block_that_runs_too_long_is_ended)
 {
     int64_t ms = 1 << 30; /* days */
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     gp_spmd_request request = { .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 50 };
     gp_status status;
 
@@ -230,10 +230,10 @@ TEST(a_block_that_runs_too_long_is_ended)
         const void *data;
         size_t bytes;
 
-        CHECK(gp_block_result(block, index, &data, &bytes, &err) != GP_OK);
+        CHECK(gp_spmd_result_get(block, index, &data, &bytes, &err) != GP_OK);
         CHECK_CONTAINS(err.message, "longer than its time limit of 50 ms");
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     CHECK_INT(25, number_of(call("square", 5)));
     team_end();
 }
@@ -241,7 +241,7 @@ TEST(a_block_that_runs_too_long_is_ended)
 TEST(results_on_a_worker_that_died_are_gone_and_say_so_the_others_are_kept)
 {
     int64_t length = 1 << 20;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data;
     size_t bytes;
 
@@ -250,30 +250,30 @@ TEST(results_on_a_worker_that_died_are_gone_and_say_so_the_others_are_kept)
     gp_future *death = call_with((gp_parfeval_request){ .worker = 1, .attempts = 1 }, "die", "kill", 4);
 
     CHECK_STATUS(GP_EPEER, end_of(death));
-    CHECK_STATUS(GP_ENOENT, gp_block_result(block, 1, &data, &bytes, &err));
+    CHECK_STATUS(GP_ENOENT, gp_spmd_result_get(block, 1, &data, &bytes, &err));
     CHECK_CONTAINS(err.message, "worker 1");
-    CHECK_STATUS(GP_OK, gp_block_result(block, 2, &data, &bytes, &err));
+    CHECK_STATUS(GP_OK, gp_spmd_result_get(block, 2, &data, &bytes, &err));
     CHECK_INT(length, bytes);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     gp_future_free(death);
     team_end();
 }
 
 TEST(values_stay_on_the_workers_from_block_to_block)
 {
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     const void *data = NULL;
     size_t bytes = 0;
 
     BEGIN(2);
     REQUIRE_OK(run_block(&block, "put_value", "season=spring", 13), err);
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     REQUIRE_OK(run_block(&block, "get_value", "season", 6), err);
     for (uint32_t index = 1; index <= 2; index++) {
-        REQUIRE_OK(gp_block_result(block, index, &data, &bytes, &err), err);
+        REQUIRE_OK(gp_spmd_result_get(block, index, &data, &bytes, &err), err);
         CHECK(bytes == 6 && memcmp(data, "spring", 6) == 0);
     }
-    gp_block_free(block);
+    gp_spmd_result_free(block);
     team_end();
 }
 
@@ -289,7 +289,7 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
     pid_t pids[3] = { getpid(), 0, 0 };
     int files[3] = { 0 };
     long kib[3] = { 0 };
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     gp_spmd_request request = { 0 };
 
     BEGIN(2);
@@ -302,7 +302,7 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
     }
     for (int i = 0; i < BLOCKS; i++) {
         REQUIRE_OK(gp_spmd(&block, team, &request, &err), err);
-        gp_block_free(block);
+        gp_spmd_result_free(block);
         for (int p = 0; p < 3 && i == WARM; p++) {
             files[p] = descriptors_of(pids[p]);
             kib[p] = pools_own_kib(pids[p]);

@@ -603,7 +603,7 @@ TEST(an_object_that_others_may_write_is_refused)
 TEST(what_the_team_or_the_pool_can_never_give_is_refused_at_once_and_says_what_there_is)
 {
     gp_future *future = NULL;
-    gp_block *block = NULL;
+    gp_spmd_result *block = NULL;
     gp_team *more = NULL;
     gp_team_options nine = { .lease = { .workers_min = 9, .workers_max = 9 } };
 
