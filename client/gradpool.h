@@ -562,11 +562,11 @@ GP_API gp_status gp_team_gather(gp_team *team, const char *name, void **data, si
 
 /* Bytes that many calls share: copied once, mapped by each worker of the host.  As argument of any call; freed at any
  * time after the calls that use it were made. */
-typedef struct gp_shared gp_shared;
-GP_API gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_error *err);
+typedef struct gp_broadcast gp_broadcast;
+GP_API gp_status gp_broadcast_new(gp_broadcast **out, const void *data, size_t bytes, gp_error *err);
 /* The same, to be written by the caller before its first use; *data is valid until then. */
-GP_API gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *err);
-GP_API void gp_shared_free(gp_shared *shared);
+GP_API gp_status gp_broadcast_map(gp_broadcast **out, void **data, size_t bytes, gp_error *err);
+GP_API void gp_broadcast_free(gp_broadcast *shared);
 
 /* ---- parfeval: one call on one worker, its future ---- */
 
@@ -584,14 +584,14 @@ typedef struct gp_parfeval_request {
     const gp_function *function;
     const void *argument; /* copied */
     size_t bytes;
-    const gp_shared *shared; /* instead of argument */
-    int32_t priority;        /* -1000 to 1000; of the calls that have not begun the highest is next */
-    uint32_t worker;         /* only on this one (1 .. size); 0 = any */
-    gp_needs needs;          /* of the worker's device */
-    uint32_t attempts;       /* begun at most so often when workers die; 0 = 3, 1 = never again */
-    uint32_t retries;        /* after an error of its own; 0 = none */
-    int64_t start_within_ms; /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
-    int64_t run_ms_max;      /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
+    const gp_broadcast *shared; /* instead of argument */
+    int32_t priority;           /* -1000 to 1000; of the calls that have not begun the highest is next */
+    uint32_t worker;            /* only on this one (1 .. size); 0 = any */
+    gp_needs needs;             /* of the worker's device */
+    uint32_t attempts;          /* begun at most so often when workers die; 0 = 3, 1 = never again */
+    uint32_t retries;           /* after an error of its own; 0 = none */
+    int64_t start_within_ms;    /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
+    int64_t run_ms_max;         /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
     gp_future *const
         *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
     uint32_t after_count;
@@ -676,7 +676,7 @@ typedef struct gp_spmd_request {
     const gp_function *function;
     const void *argument; /* the same for all */
     size_t bytes;
-    const gp_shared *shared; /* instead */
+    const gp_broadcast *shared; /* instead */
     uint32_t workers_min,
         workers_max;    /* 0, 0 = all of the team; n, n = n; as many as there are within [min, max] */
     uint64_t seed;      /* of the ranks' random streams */
@@ -716,7 +716,7 @@ typedef struct gp_parfor_request {
     const gp_function *function;
     const void *argument; /* broadcast: the same for all iterations, sent once per worker */
     size_t bytes;
-    const gp_shared *shared; /* instead */
+    const gp_broadcast *shared; /* instead */
 
     int64_t first, last, step; /* first, first + step, ... while not beyond last; step 0 = 1 */
     const void *input;         /* sliced: input_bytes per iteration; each worker gets what it needs */

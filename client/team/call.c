@@ -6,9 +6,9 @@
 #include "common/base/memory/alloc.h"
 
 /* The counters and seals of a payload change, its bytes never do. */
-static gp_shared *shared_of(const team_call *call)
+static gp_broadcast *shared_of(const team_call *call)
 {
-    return (gp_shared *)(uintptr_t)call->shared;
+    return (gp_broadcast *)(uintptr_t)call->shared;
 }
 
 /* Give the copy a payload of its own. */
@@ -31,8 +31,8 @@ static gp_status payload_copy(team_call *copy, void *in_place, gp_error *err)
 
 static gp_status move_to_file(team_call *copy, gp_error *err)
 {
-    gp_shared *shared;
-    gp_status status = gp_shared_new(&shared, copy->payload, copy->bytes, err);
+    gp_broadcast *shared;
+    gp_status status = gp_broadcast_new(&shared, copy->payload, copy->bytes, err);
 
     if (status != GP_OK)
         return status;

@@ -19,8 +19,8 @@ typedef struct team_call {
     uint64_t id; /* 0: a new one; of a block: the same for all its ranks, from team_new_id() */
     uint64_t value;
     const void *payload;
-    size_t bytes;            /* more than GP_LINK_INLINE_MAX become a blob, unless `shared` is set */
-    const gp_shared *shared; /* the blob, kept alive by copies of the call; NULL: none */
+    size_t bytes;               /* more than GP_LINK_INLINE_MAX become a blob, unless `shared` is set */
+    const gp_broadcast *shared; /* the blob, kept alive by copies of the call; NULL: none */
 } team_call;
 
 /* call_copy -- copy a call with its payload; *out is released with call_free().

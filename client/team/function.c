@@ -258,7 +258,7 @@ static gp_status object_check_owner(const struct stat *facts, const char *path, 
     return GP_OK;
 }
 
-static gp_status object_ship(gp_team *team, struct team_object *object, gp_shared *shared, gp_error *err)
+static gp_status object_ship(gp_team *team, struct team_object *object, gp_broadcast *shared, gp_error *err)
 {
     unsigned char payload[sizeof(gp_task_object) + PATH_SAID_MAX];
     gp_task_object head = { .bytes = shared->bytes };
@@ -276,7 +276,7 @@ static gp_status object_ship(gp_team *team, struct team_object *object, gp_share
     return team_broadcast_run(&object->broadcast, team, &call, err);
 }
 
-static gp_status object_add(gp_team *team, const image *file, gp_shared *shared, struct team_object **out,
+static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shared, struct team_object **out,
                             gp_error *err)
 {
     struct team_object *object;
@@ -319,7 +319,7 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
                              struct team_object **out, gp_error *err)
 {
     struct stat facts;
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_status status;
 
     if (fstat(fd, &facts) != 0)
@@ -343,7 +343,7 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
             status = object_add(team, &file, shared, out, err);
         munmap(memory, shared->bytes);
     }
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     return status;
 }
 

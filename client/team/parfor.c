@@ -134,14 +134,14 @@ static void combine_native(void *context, void *into, const void *from, size_t b
 static gp_status loop_open(parfor *loop, gp_error *err)
 {
     const gp_parfor_request *request = loop->request;
-    gp_shared *shared = (gp_shared *)(uintptr_t)request->shared, *own = NULL;
+    gp_broadcast *shared = (gp_broadcast *)(uintptr_t)request->shared, *own = NULL;
     unsigned char payload[GP_LINK_INLINE_MAX];
     size_t bytes = sizeof(loop->wire);
     gp_status status = GP_OK;
 
     memcpy(payload, &loop->wire, sizeof(loop->wire));
     if (shared == NULL && request->bytes > sizeof(payload) - bytes) {
-        status = gp_shared_new(&own, request->argument, request->bytes, err);
+        status = gp_broadcast_new(&own, request->argument, request->bytes, err);
         shared = own;
     } else if (shared == NULL && request->bytes > 0) {
         memcpy(payload + bytes, request->argument, request->bytes);

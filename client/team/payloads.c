@@ -13,7 +13,7 @@ static uint64_t bit_of(const team_worker *worker)
 }
 
 /* Return the payload's entry, adding it if necessary.  NULL: out of memory. */
-static payload_entry *entry_find(team_payloads *payloads, gp_shared *shared)
+static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
 {
     for (uint32_t i = payloads->count; i > 0; i--)
         if (payloads->entries[i - 1].shared == shared)
@@ -67,7 +67,7 @@ static void oldest_release(team_payloads *payloads, team_worker *worker)
         }
 }
 
-bool payloads_send(team_payloads *payloads, team_worker *worker, gp_shared *shared)
+bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *shared)
 {
     const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
     payload_entry *entry = entry_find(payloads, shared);

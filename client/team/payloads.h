@@ -12,7 +12,7 @@
 #include "client/team/worker.h"
 
 typedef struct payload_entry {
-    gp_shared *shared;
+    gp_broadcast *shared;
     uint64_t workers;   /* bit w - 1: worker w has it */
     uint64_t releasing; /* bit w - 1: worker w may still have it; its release is in the ring */
 } payload_entry;
@@ -25,7 +25,7 @@ typedef struct team_payloads {
 } team_payloads;
 
 /* Make sure that the worker has the payload before a record names it.  False: impossible now. */
-bool payloads_send(team_payloads *payloads, team_worker *worker, gp_shared *shared);
+bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *shared);
 /* Record that the worker has no payload: its process is new. */
 void payloads_forget(team_payloads *payloads, const team_worker *worker);
 /* Return whether a payload has lost its last user since payloads_release_unused(). */

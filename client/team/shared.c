@@ -30,9 +30,9 @@ uint64_t shared_left_count(void)
     return atomic_load_explicit(&left, memory_order_relaxed);
 }
 
-static gp_status shared_new(gp_shared **out, size_t bytes, gp_error *err)
+static gp_status shared_new(gp_broadcast **out, size_t bytes, gp_error *err)
 {
-    gp_shared *shared;
+    gp_broadcast *shared;
 
     if (bytes > GP_LINK_BLOB_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%zu bytes are more than the %llu that one payload can have", bytes,
@@ -55,7 +55,7 @@ static gp_status shared_new(gp_shared **out, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-static void shared_free(gp_shared *shared)
+static void shared_free(gp_broadcast *shared)
 {
     if (shared->writing != NULL)
         munmap(shared->writing, shared->bytes);
@@ -64,7 +64,7 @@ static void shared_free(gp_shared *shared)
 }
 
 /* Seal a payload that was written with that status, or free it. */
-static gp_status shared_finish(gp_shared **out, gp_shared *shared, gp_status status, gp_error *err)
+static gp_status shared_finish(gp_broadcast **out, gp_broadcast *shared, gp_status status, gp_error *err)
 {
     if (status == GP_OK)
         status = shared_seal(shared, err);
@@ -75,9 +75,9 @@ static gp_status shared_finish(gp_shared **out, gp_shared *shared, gp_status sta
     return status;
 }
 
-gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_error *err)
+gp_status gp_broadcast_new(gp_broadcast **out, const void *data, size_t bytes, gp_error *err)
 {
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_status status = shared_new(&shared, bytes, err);
 
     if (status != GP_OK)
@@ -88,9 +88,9 @@ gp_status gp_shared_new(gp_shared **out, const void *data, size_t bytes, gp_erro
     return shared_finish(out, shared, status, err);
 }
 
-gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *err)
+gp_status gp_broadcast_map(gp_broadcast **out, void **data, size_t bytes, gp_error *err)
 {
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_status status = shared_new(&shared, bytes, err);
 
     if (status != GP_OK)
@@ -113,9 +113,9 @@ gp_status gp_shared_map(gp_shared **out, void **data, size_t bytes, gp_error *er
     return GP_OK;
 }
 
-gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path, gp_error *err)
+gp_status shared_from_fd(gp_broadcast **out, int fd, size_t bytes, const char *path, gp_error *err)
 {
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_status status = shared_new(&shared, bytes, err);
 
     if (status != GP_OK)
@@ -133,7 +133,7 @@ gp_status shared_from_fd(gp_shared **out, int fd, size_t bytes, const char *path
     return shared_finish(out, shared, status, err);
 }
 
-gp_status shared_seal(gp_shared *shared, gp_error *err)
+gp_status shared_seal(gp_broadcast *shared, gp_error *err)
 {
     int seals = fcntl(shared->fd, F_GET_SEALS);
 
@@ -147,23 +147,23 @@ gp_status shared_seal(gp_shared *shared, gp_error *err)
                : gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
 }
 
-void shared_keep(gp_shared *shared)
+void shared_keep(gp_broadcast *shared)
 {
     atomic_fetch_add(&shared->references, 1);
 }
 
-void shared_drop(gp_shared *shared)
+void shared_drop(gp_broadcast *shared)
 {
     if (atomic_fetch_sub(&shared->references, 1) == 1)
         shared_free(shared);
 }
 
-void shared_use(gp_shared *shared)
+void shared_use(gp_broadcast *shared)
 {
     atomic_fetch_add(&shared->users, 1);
 }
 
-void shared_leave(gp_shared *shared)
+void shared_leave(gp_broadcast *shared)
 {
     if (shared == NULL || atomic_fetch_sub(&shared->users, 1) != 1)
         return;
@@ -207,7 +207,7 @@ void shared_unwatch(int fd)
 }
 
 /* Teams release on their workers what no call uses any more.  One that makes no call is woken to do so. */
-void gp_shared_free(gp_shared *shared)
+void gp_broadcast_free(gp_broadcast *shared)
 {
     uint64_t before = shared_left_count();
 

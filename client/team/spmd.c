@@ -178,7 +178,7 @@ static uint32_t group_number(spmd_group *group, uint32_t world, uint32_t generat
     return group->number;
 }
 
-static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *request, gp_shared *argument,
+static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *request, gp_broadcast *argument,
                               gp_error *err)
 {
     gp_team *team = block->team;
@@ -262,14 +262,14 @@ static gp_status block_wait(gp_spmd_result *block, gp_error *err)
 
 static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
-    gp_shared *own = NULL, *argument = (gp_shared *)(uintptr_t)request->shared;
+    gp_broadcast *own = NULL, *argument = (gp_broadcast *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
 
     team_refresh(block->team, LOOKED_NS);
     if (status == GP_OK)
         status = team_drive_patient(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
-        status = gp_shared_new(&own, request->argument, request->bytes, err); /* once for all ranks */
+        status = gp_broadcast_new(&own, request->argument, request->bytes, err); /* once for all ranks */
         argument = own;
     }
     if (status == GP_OK)

@@ -26,7 +26,7 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
 
     if (worker->corrupt || !call_share(from) ||
         (from->shared != NULL &&
-         !payloads_send(&team->payloads, worker, (gp_shared *)(uintptr_t)from->shared)))
+         !payloads_send(&team->payloads, worker, (gp_broadcast *)(uintptr_t)from->shared)))
         return false;
     call = gp_link_reserve(worker->link, from->bytes + (from->shared != NULL && from->bytes > 0));
     if (call == NULL)

@@ -68,13 +68,13 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
     size_t length = strlen(name) + 1;
     team_call call = { .kind = GP_CALL_PUT };
     unsigned char *joined = NULL;
-    gp_shared *shared = NULL;
+    gp_broadcast *shared = NULL;
     gp_status status = team_check_worker(team, worker, err);
 
     if (status != GP_OK)
         return status;
     if (length + bytes > GP_LINK_INLINE_MAX) {
-        status = gp_shared_new(&shared, data, bytes, err);
+        status = gp_broadcast_new(&shared, data, bytes, err);
         call.payload = name;
         call.bytes = length - 1;
         call.shared = shared;
@@ -92,7 +92,7 @@ static gp_status value_put(gp_team *team, uint32_t worker, const char *name, con
     if (status == GP_OK)
         status = value_set(team, worker, name, &call, err);
     gp_free(joined);
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     return status;
 }
 
@@ -218,7 +218,7 @@ gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *b
 gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_error *err)
 {
     struct stat facts;
-    gp_shared *shared = NULL;
+    gp_broadcast *shared = NULL;
     gp_status status = name_check(name, err);
     int fd;
 
@@ -241,6 +241,6 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
         status = value_set(team, GP_EVERY_WORKER, name, &call, err);
         team_leave(team);
     }
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     return status;
 }

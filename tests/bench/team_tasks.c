@@ -255,7 +255,7 @@ double team_loop(team_bench *bench, uint64_t count, uint64_t turns)
 double team_bulk(team_bench *bench, size_t bytes)
 {
     gp_spmd_request request = { .function = bench->stamp };
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_spmd_result *block;
     uint64_t seen = 0;
     gp_error err;
@@ -268,7 +268,7 @@ double team_bulk(team_bench *bench, size_t bytes)
     }
     int64_t began = gp_now_ns();
 
-    check("shared", gp_shared_new(&shared, bench->bulk, bytes, &err), &err);
+    check("shared", gp_broadcast_new(&shared, bench->bulk, bytes, &err), &err);
     request.shared = shared;
     check("spmd", gp_spmd(&block, bench->team, &request, &err), &err);
     for (uint32_t index = 1; index <= gp_spmd_result_size(block); index++) {
@@ -281,7 +281,7 @@ double team_bulk(team_bench *bench, size_t bytes)
             seen += *(const uint64_t *)(const void *)((const unsigned char *)data + at) & 0xff;
     }
     gp_spmd_result_free(block);
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     double seconds = (double)(gp_now_ns() - began) * 1e-9;
 
     expect("the stamps of a payload", seen == (bytes + PAGE - 1) / PAGE * 2 * gp_team_size(bench->team));

@@ -187,7 +187,7 @@ TEST(a_large_argument_reaches_all_ranks)
     char *argument = gp_malloc(bytes);
     const uint64_t *facts;
     const void *data;
-    gp_shared *shared;
+    gp_broadcast *shared;
     gp_spmd_result *block;
     gp_error err;
 
@@ -197,7 +197,7 @@ TEST(a_large_argument_reaches_all_ranks)
         gp_spmd_request request = { .function = function("about"), .argument = argument, .bytes = bytes };
 
         if (round == 1) {
-            REQUIRE_OK(gp_shared_new(&shared, argument, bytes, &err), err);
+            REQUIRE_OK(gp_broadcast_new(&shared, argument, bytes, &err), err);
             request = (gp_spmd_request){ .function = function("about"), .shared = shared };
         }
         CHECK_STATUS(GP_OK, gp_spmd(&block, team, &request, &err));
@@ -208,7 +208,7 @@ TEST(a_large_argument_reaches_all_ranks)
         }
         gp_spmd_result_free(block);
     }
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     gp_free(argument);
     team_end_all();
 }

@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 
 #include "tests/service/team/behave.h"
-static gp_future *echo_shared(gp_shared *shared)
+static gp_future *echo_shared(gp_broadcast *shared)
 {
     return call_with((gp_parfeval_request){ .shared = shared }, "echo", NULL, 0);
 }
@@ -20,12 +20,12 @@ static bool gives(gp_future *future, const char *text)
 
 TEST(shared_bytes_can_be_used_in_any_order_and_again_after_a_death)
 {
-    gp_shared *first = NULL, *second = NULL;
+    gp_broadcast *first = NULL, *second = NULL;
     void *data;
 
     BEGIN(2);
-    REQUIRE_OK(gp_shared_new(&first, "first", 6, &err), err);
-    REQUIRE_OK(gp_shared_map(&second, &data, 7, &err), err);
+    REQUIRE_OK(gp_broadcast_new(&first, "first", 6, &err), err);
+    REQUIRE_OK(gp_broadcast_map(&second, &data, 7, &err), err);
     memcpy(data, "second", 7);
     for (int i = 0; i < 4; i++) {
         CHECK(gives(echo_shared(second), "second"));
@@ -35,9 +35,9 @@ TEST(shared_bytes_can_be_used_in_any_order_and_again_after_a_death)
     for (uint32_t worker = 1; worker <= 2; worker++)
         gp_future_free(call_with((gp_parfeval_request){ .worker = worker, .attempts = 1 }, "die", "kill", 4));
     CHECK(gives(echo_shared(first), "first"));
-    gp_shared_free(first); /* at any time after the calls that use it were made */
+    gp_broadcast_free(first); /* at any time after the calls that use it were made */
     CHECK(gives(echo_shared(second), "second"));
-    gp_shared_free(second);
+    gp_broadcast_free(second);
     CHECK_INT(2, team_info().worker_deaths);
     team_end();
 }
@@ -56,7 +56,7 @@ static bool may_open(rlim_t count)
 TEST(more_shared_bytes_than_a_worker_keeps_at_once_are_given_again_when_needed)
 {
     enum { SHARED = 1300 };
-    static gp_shared *shared[SHARED];
+    static gp_broadcast *shared[SHARED];
 
     if (!may_open(SHARED + 200))
         SKIP("too few files may be open");
@@ -67,12 +67,12 @@ TEST(more_shared_bytes_than_a_worker_keeps_at_once_are_given_again_when_needed)
 
             snprintf(text, sizeof(text), "%d", i);
             if (shared[i] == NULL)
-                REQUIRE_OK(gp_shared_new(&shared[i], text, strlen(text) + 1, &err), err);
+                REQUIRE_OK(gp_broadcast_new(&shared[i], text, strlen(text) + 1, &err), err);
             if (!gives(echo_shared(shared[i]), text))
                 REQUIRE(!"another text came back");
         }
     for (int i = 0; i < SHARED; i++)
-        gp_shared_free(shared[i]);
+        gp_broadcast_free(shared[i]);
     CHECK_INT(0, team_info().worker_deaths);
     team_end();
 }

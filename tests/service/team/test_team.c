@@ -274,18 +274,18 @@ TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
 TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
 {
     fixture f;
-    gp_shared *shared;
+    gp_broadcast *shared;
     void *memory;
     gp_future *futures[20];
 
     REQUIRE(begin(&f, 2));
     const gp_function *sum = function(&f, "sum");
 
-    REQUIRE_OK(gp_shared_map(&shared, &memory, 5 * MIB, &f.err), f.err);
+    REQUIRE_OK(gp_broadcast_map(&shared, &memory, 5 * MIB, &f.err), f.err);
     memset(memory, 1, 5 * MIB);
     for (int i = 0; i < 20; i++)
         futures[i] = call(&f, (gp_parfeval_request){ .function = sum, .shared = shared });
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     for (int i = 0; i < 20; i++) {
         const void *data = NULL;
         size_t bytes;
@@ -335,7 +335,7 @@ static bool await_parked(gp_team *team)
 TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
 {
     fixture f;
-    gp_shared *shared;
+    gp_broadcast *shared;
     void *memory;
     pid_t pids[2];
     int64_t deadline_ms;
@@ -345,7 +345,7 @@ TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
     int before = descriptors();
 
     REQUIRE(worker_pids(&f, pids, 2) == 2);
-    REQUIRE_OK(gp_shared_map(&shared, &memory, 8 * MIB, &f.err), f.err);
+    REQUIRE_OK(gp_broadcast_map(&shared, &memory, 8 * MIB, &f.err), f.err);
     memset(memory, 1, 8 * MIB);
     for (uint32_t w = 1; w <= 2; w++) {
         gp_future *future = call(&f, (gp_parfeval_request){ .function = sum, .shared = shared, .worker = w });
@@ -356,7 +356,7 @@ TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
     for (int w = 0; w < 2; w++)
         CHECK(shared_mapped(pids[w]) >= 8 * MIB);
     CHECK(await_parked(f.team));
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS / 12;
     while (
         (shared_mapped(pids[0]) >= 8 * MIB || shared_mapped(pids[1]) >= 8 * MIB || descriptors() > before) &&
@@ -1037,13 +1037,13 @@ TEST(a_large_payload_cut_by_a_kill_comes_whole_in_the_next_attempt)
     fixture f;
     pid_t pids[2];
     uint64_t count = BYTES;
-    gp_shared *shared;
+    gp_broadcast *shared;
     void *memory;
 
     REQUIRE(begin(&f, 2));
     const gp_function *large = function(&f, "large"), *sum = function(&f, "sum");
 
-    REQUIRE_OK(gp_shared_map(&shared, &memory, BYTES, &f.err), f.err);
+    REQUIRE_OK(gp_broadcast_map(&shared, &memory, BYTES, &f.err), f.err);
     memset(memory, 3, BYTES);
     for (int round = 0; round < 3; round++) {
         gp_future *down =
@@ -1062,7 +1062,7 @@ TEST(a_large_payload_cut_by_a_kill_comes_whole_in_the_next_attempt)
         gp_future_free(down);
         gp_future_free(up);
     }
-    gp_shared_free(shared);
+    gp_broadcast_free(shared);
     end(&f);
 }
 
