@@ -231,9 +231,9 @@ typedef struct gp_train_events { /* each may be NULL; called on the calling thre
 
 /* Arrays of the program as data of a training: given once, they lie in memory once, whatever the number of workers on this
  * machine that read them. */
-typedef struct gp_arrays gp_arrays;
+typedef struct gp_array_dataset gp_array_dataset;
 
-typedef struct gp_arrays_info {
+typedef struct gp_array_dataset_info {
     uint32_t count, channels, height, width; /* samples are packed [count, channels, height, width] */
     bool floats;                             /* float32, used as they are; else uint8, divided by 255 */
     /* Targets are int32 classes 0 to class_count - 1, -1 = none: one for each sample or, with pixel_labels, [height,
@@ -242,19 +242,19 @@ typedef struct gp_arrays_info {
     const char *const *class_names;
     bool pixel_labels;
     uint32_t values;
-} gp_arrays_info;
+} gp_array_dataset_info;
 
-/* gp_arrays_new -- copies what it is given; the caller's arrays may go.
+/* gp_array_dataset_new -- copies what it is given; the caller's arrays may go.
  * GP_EINVAL, GP_ELIMIT: info, with what is possible.  GP_ENOMEM: the machine has not so much. */
-GP_API gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *info, const void *samples,
-                               const void *targets, gp_error *err);
+GP_API gp_status gp_array_dataset_new(gp_array_dataset **out, const gp_array_dataset_info *info,
+                                      const void *samples, const void *targets, gp_error *err);
 
-/* gp_arrays_source -- the SOURCE to give as data or validation_data (they have no test split: name the validation data, or
+/* gp_array_dataset_source -- the SOURCE to give as data or validation_data (they have no test split: name the validation data, or
  * "none"); lives as long as the arrays.  For this machine, this user and this process's life. */
-GP_API const char *gp_arrays_source(const gp_arrays *arrays);
+GP_API const char *gp_array_dataset_source(const gp_array_dataset *arrays);
 
-/* gp_arrays_free -- accepts NULL.  Workers that are at it keep them until their training ends, then the memory is free. */
-GP_API void gp_arrays_free(gp_arrays *arrays);
+/* gp_array_dataset_free -- accepts NULL.  Workers that are at it keep them until their training ends, then the memory is free. */
+GP_API void gp_array_dataset_free(gp_array_dataset *arrays);
 
 typedef struct gp_train_request {
     const char *network;         /* "lenet", FILE.onnx, FILE.json; NULL where pretrained is given */

@@ -25,21 +25,21 @@ int main(void)
     static unsigned char pictures[COUNT * SIDE * SIDE];
     static int labels[COUNT];
     static const char *const names[] = { "left", "right" }, *const options[] = { "max-epochs=2", NULL };
-    const gp_arrays_info info = {
+    const gp_array_dataset_info info = {
         .count = COUNT, .channels = 1, .height = SIDE, .width = SIDE, .class_count = 2, .class_names = names
     };
     gp_train_request request = { .network = "lenet", .options = options };
     gp_training_summary summary;
     gp_training *training = NULL;
-    gp_arrays *arrays = NULL;
+    gp_array_dataset *arrays = NULL;
     gp_pool *pool = NULL;
     gp_error err;
 
     draw(pictures, labels);
-    gp_status status = gp_arrays_new(&arrays, &info, pictures, labels, &err);
+    gp_status status = gp_array_dataset_new(&arrays, &info, pictures, labels, &err);
 
     if (status == GP_OK) {
-        request.data = request.validation_data = gp_arrays_source(arrays);
+        request.data = request.validation_data = gp_array_dataset_source(arrays);
         status = gp_pool_open(&pool, NULL, &err);
     }
     if (status == GP_OK)
@@ -52,6 +52,6 @@ int main(void)
     }
     gp_training_free(training);
     gp_pool_close(pool);
-    gp_arrays_free(arrays);
+    gp_array_dataset_free(arrays);
     return status == GP_OK ? 0 : 1;
 }

@@ -6,13 +6,13 @@
 #include "common/base/memory/alloc.h"
 #include "common/data/source/lent.h"
 
-struct gp_arrays {
+struct gp_array_dataset {
     int fd;
     gp_lender *lender;
     char source[GP_LENT_SOURCE_BYTES];
 };
 
-static gp_status info_of(gp_store_info *out, const gp_arrays_info *given, gp_error *err)
+static gp_status info_of(gp_store_info *out, const gp_array_dataset_info *given, gp_error *err)
 {
     *out = (gp_store_info){ .source = "arrays",
                             .kind = "arrays",
@@ -38,10 +38,10 @@ static gp_status info_of(gp_store_info *out, const gp_arrays_info *given, gp_err
     return GP_OK;
 }
 
-gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *given, const void *samples,
-                        const void *targets, gp_error *err)
+gp_status gp_array_dataset_new(gp_array_dataset **out, const gp_array_dataset_info *given,
+                               const void *samples, const void *targets, gp_error *err)
 {
-    gp_arrays *arrays;
+    gp_array_dataset *arrays;
     gp_store_info info;
     gp_status status = info_of(&info, given, err);
 
@@ -57,19 +57,19 @@ gp_status gp_arrays_new(gp_arrays **out, const gp_arrays_info *given, const void
     if (status == GP_OK)
         status = gp_lent_serve(&arrays->lender, arrays->fd, arrays->source, err);
     if (status != GP_OK) {
-        gp_arrays_free(arrays);
+        gp_array_dataset_free(arrays);
         return status;
     }
     *out = arrays;
     return GP_OK;
 }
 
-const char *gp_arrays_source(const gp_arrays *arrays)
+const char *gp_array_dataset_source(const gp_array_dataset *arrays)
 {
     return arrays->source;
 }
 
-void gp_arrays_free(gp_arrays *arrays)
+void gp_array_dataset_free(gp_array_dataset *arrays)
 {
     if (arrays == NULL)
         return;

@@ -116,10 +116,10 @@ static int mappers_of_a_training(gp_pool *pool, const char *source)
 
 TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behind)
 {
-    const gp_arrays_info info = {
+    const gp_array_dataset_info info = {
         .count = COUNT, .channels = 1, .height = 28, .width = 28, .class_count = 10
     };
-    gp_arrays *arrays;
+    gp_array_dataset *arrays;
     gp_pool *pool;
     gp_error err;
     double expected;
@@ -128,15 +128,16 @@ TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behin
     digits_read();
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
     expected = train_loss(pool, "digits:600");
-    REQUIRE_OK(gp_arrays_new(&arrays, &info, samples, labels, &err), err);
+    REQUIRE_OK(gp_array_dataset_new(&arrays, &info, samples, labels, &err), err);
     memset(samples, 0, sizeof(samples)); /* they are copied */
-    CHECK(expected == train_loss(pool, gp_arrays_source(arrays)));
-    CHECK_INT(2, mappers_of_a_training(pool, gp_arrays_source(arrays))); /* both workers map the one file */
-    CHECK_INT(0, mappers_become(gp_arrays_source(arrays), 0));           /* and let it go with the training */
+    CHECK(expected == train_loss(pool, gp_array_dataset_source(arrays)));
+    CHECK_INT(
+        2, mappers_of_a_training(pool, gp_array_dataset_source(arrays))); /* both workers map the one file */
+    CHECK_INT(0, mappers_become(gp_array_dataset_source(arrays), 0)); /* and let it go with the training */
     char source[200];
 
-    snprintf(source, sizeof(source), "%s", gp_arrays_source(arrays));
-    gp_arrays_free(arrays);
+    snprintf(source, sizeof(source), "%s", gp_array_dataset_source(arrays));
+    gp_array_dataset_free(arrays);
     const gp_train_request request = { .network = "lenet", .data = source, .validation_data = "none" };
     gp_training *training;
 
@@ -148,15 +149,15 @@ TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behin
 
 TEST(arrays_that_cannot_be_are_refused_in_words)
 {
-    gp_arrays_info info = { .count = COUNT, .channels = 1, .height = 28, .width = 28 };
-    gp_arrays *arrays;
+    gp_array_dataset_info info = { .count = COUNT, .channels = 1, .height = 28, .width = 28 };
+    gp_array_dataset *arrays;
     gp_error err;
 
-    CHECK_STATUS(GP_EINVAL, gp_arrays_new(&arrays, &info, samples, labels, &err));
+    CHECK_STATUS(GP_EINVAL, gp_array_dataset_new(&arrays, &info, samples, labels, &err));
     CHECK_CONTAINS(err.message, "0 classes and 0 values");
     info.class_count = 10;
-    CHECK_STATUS(GP_EINVAL, gp_arrays_new(&arrays, &info, samples, NULL, &err));
+    CHECK_STATUS(GP_EINVAL, gp_array_dataset_new(&arrays, &info, samples, NULL, &err));
     info.height = 1 << 20;
-    CHECK_STATUS(GP_ELIMIT, gp_arrays_new(&arrays, &info, samples, labels, &err));
-    gp_arrays_free(NULL);
+    CHECK_STATUS(GP_ELIMIT, gp_array_dataset_new(&arrays, &info, samples, labels, &err));
+    gp_array_dataset_free(NULL);
 }

@@ -240,7 +240,8 @@ static gp_status lent_open_file(int *out, const char *source, uint64_t *token, g
     int fd;
 
     if (sscanf(source, "arrays:%u:%u:%" SCNx64 "%c", &pid, &descriptor, token, &end) != 3)
-        return gp_fail(err, GP_EINVAL, "\"%s\" names no arrays; it is what gp_arrays_source() gives", source);
+        return gp_fail(err, GP_EINVAL, "\"%s\" names no arrays; it is what gp_array_dataset_source() gives",
+                       source);
     fd = gp_lent_ask(pid, *token);
     snprintf(path, sizeof(path), "/proc/%u/fd/%u", pid, descriptor);
     if (fd < 0)
