@@ -578,7 +578,7 @@ typedef enum gp_future_state {
     GP_FUTURE_DONE,    /* ended: with a result, an error, or canceled */
 } gp_future_state;
 
-typedef enum gp_needs { GP_NEEDS_NOTHING, GP_NEEDS_CPU, GP_NEEDS_GPU } gp_needs;
+typedef enum gp_resources { GP_RESOURCES_ANY, GP_RESOURCES_CPU, GP_RESOURCES_GPU } gp_resources;
 
 typedef struct gp_parfeval_request {
     const gp_function *function;
@@ -587,7 +587,7 @@ typedef struct gp_parfeval_request {
     const gp_broadcast *shared; /* instead of argument */
     int32_t priority;           /* -1000 to 1000; of the calls that have not begun the highest is next */
     uint32_t worker;            /* only on this one (1 .. size); 0 = any */
-    gp_needs needs;             /* of the worker's device */
+    gp_resources needs;         /* of the worker's device */
     uint32_t attempts;          /* begun at most so often when workers die; 0 = 3, 1 = never again */
     uint32_t retries;           /* after an error of its own; 0 = none */
     int64_t start_within_ms;    /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */

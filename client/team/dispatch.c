@@ -40,9 +40,9 @@ static unit_queue *queue_of(dispatch *d, const team_unit *unit)
 {
     if (unit->wish != 0)
         return &d->queues[QUEUE_WORKER + unit->wish - 1];
-    return &d->queues[unit->needs == GP_NEEDS_GPU   ? QUEUE_GPU
-                      : unit->needs == GP_NEEDS_CPU ? QUEUE_CPU
-                                                    : QUEUE_ANY];
+    return &d->queues[unit->needs == GP_RESOURCES_GPU   ? QUEUE_GPU
+                      : unit->needs == GP_RESOURCES_CPU ? QUEUE_CPU
+                                                        : QUEUE_ANY];
 }
 
 /* front: it was in here before, and keeps its place in the order. */
@@ -320,7 +320,7 @@ static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
 static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
 {
     return unit->wish == 0 && !unit->canceled &&
-           (unit->needs == GP_NEEDS_NOTHING || (unit->needs == GP_NEEDS_GPU) == has_gpu(d, to));
+           (unit->needs == GP_RESOURCES_ANY || (unit->needs == GP_RESOURCES_GPU) == has_gpu(d, to));
 }
 
 static uint64_t lanes_up(const dispatch *d, uint32_t *count)

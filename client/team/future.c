@@ -235,9 +235,9 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
 
 static gp_status needs_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
-    bool gpu = request->needs == GP_NEEDS_GPU;
+    bool gpu = request->needs == GP_RESOURCES_GPU;
 
-    if (request->needs == GP_NEEDS_NOTHING)
+    if (request->needs == GP_RESOURCES_ANY)
         return GP_OK;
     for (uint32_t w = 1; w <= team->size; w++)
         if ((request->worker == 0 || request->worker == w) &&
@@ -270,11 +270,11 @@ static gp_status follow_check(const gp_team *team, const gp_parfeval_request *re
                          "the call follows one that may run on any worker, and is to run on worker %" PRIu32
                          "; leave out `worker`, or give it to both",
                          request->worker);
-    if (request->needs != GP_NEEDS_NOTHING && worker == 0 && before->unit.needs != request->needs)
+    if (request->needs != GP_RESOURCES_ANY && worker == 0 && before->unit.needs != request->needs)
         return gp_fail(err, GP_EINVAL,
                        "the call needs a %s and follows one that does not; give `needs` to both",
-                       request->needs == GP_NEEDS_GPU ? "GPU" : "CPU");
-    if (worker == 0 || request->needs == GP_NEEDS_NOTHING)
+                       request->needs == GP_RESOURCES_GPU ? "GPU" : "CPU");
+    if (worker == 0 || request->needs == GP_RESOURCES_ANY)
         return GP_OK;
     return needs_check(team, &(gp_parfeval_request){ .worker = worker, .needs = request->needs }, err);
 }
@@ -306,7 +306,7 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
                              .bytes = request->argument != NULL ? request->bytes : 0,
                              .shared = request->shared };
     const team_terms terms = { .worker = request->worker,
-                               .needs = request->worker != 0 ? GP_NEEDS_NOTHING : request->needs,
+                               .needs = request->worker != 0 ? GP_RESOURCES_ANY : request->needs,
                                .priority = request->priority,
                                .attempts = request->attempts,
                                .retries = request->retries,

@@ -226,8 +226,8 @@ TEST(wishes_and_needs_are_kept_and_never_moved)
     world_begin(&w, 3, 2); /* worker 2 has a GPU */
     team_unit *gpu = unit_new(&w), *cpu = unit_new(&w), *third = unit_new(&w), *third_too = unit_new(&w);
 
-    gpu->needs = GP_NEEDS_GPU;
-    cpu->needs = GP_NEEDS_CPU;
+    gpu->needs = GP_RESOURCES_GPU;
+    cpu->needs = GP_RESOURCES_CPU;
     third->wish = third_too->wish = 3;
     submit(&w, gpu);
     submit(&w, third);

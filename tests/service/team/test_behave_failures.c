@@ -608,7 +608,7 @@ TEST(what_the_team_or_the_pool_can_never_give_is_refused_at_once_and_says_what_t
     gp_team_options nine = { .lease = { .workers_min = 9, .workers_max = 9 } };
 
     BEGIN(2);
-    gp_parfeval_request request = { .needs = GP_NEEDS_GPU };
+    gp_parfeval_request request = { .needs = GP_RESOURCES_GPU };
     gp_spmd_request spmd = { .workers_min = 3, .workers_max = 3 };
 
     request.function = spmd.function = find("nothing");

@@ -381,7 +381,8 @@ TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
     CHECK_CONTAINS(f.err.message, "no worker 3; the team has 2");
     CHECK_STATUS(GP_EINVAL,
                  gp_parfeval(&future, f.team,
-                             &(gp_parfeval_request){ .function = nothing, .needs = GP_NEEDS_GPU }, &f.err));
+                             &(gp_parfeval_request){ .function = nothing, .needs = GP_RESOURCES_GPU },
+                             &f.err));
     CHECK_CONTAINS(f.err.message, "none of the 2 workers has a GPU");
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &(gp_parfeval_request){ 0 }, &f.err));
     CHECK_STATUS(GP_EINVAL,
