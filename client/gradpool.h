@@ -648,11 +648,11 @@ typedef enum gp_wait_for { GP_WAIT_ALL, GP_WAIT_ANY, GP_WAIT_FIRST_ERROR } gp_wa
 GP_API gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
                                  gp_error *err);
 
-/* gp_team_next -- the next future of the team that has ended and was not given yet, in the order of ending.
+/* gp_team_as_completed -- the next future of the team that has ended and was not given yet, in the order of ending.
  *   timeout_ms   0: takes what has ended, without waiting; -1: as long as it takes
  * GP_ENOENT: none will come: all have been given, or were freed, whatever else the team still does.  GP_ETIMEDOUT: one will,
  * and has not ended. */
-GP_API gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err);
+GP_API gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, gp_error *err);
 
 /* Cancel all futures of the team. */
 GP_API void gp_team_cancel(gp_team *team);

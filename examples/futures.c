@@ -47,7 +47,7 @@ int main(int argc, char **argv)
         search.follow = table;
         status = gp_parfeval(&next, team, &search, &err);
     }
-    while (status == GP_OK && gp_team_next(team, &next, -1, &err) == GP_OK)
+    while (status == GP_OK && gp_team_as_completed(team, &next, -1, &err) == GP_OK)
         if ((status = gp_future_result(next, (const void **)&longest, &bytes, &err)) == GP_OK &&
             next != table)
             printf("from %u it takes %u steps\n", longest[0], longest[1]);

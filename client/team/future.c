@@ -542,7 +542,7 @@ static bool next_is_there(void *context)
     return team->futures.ended.first != NULL || team->futures.coming == 0;
 }
 
-gp_status gp_team_next(gp_team *team, gp_future **out, int timeout_ms, gp_error *err)
+gp_status gp_team_as_completed(gp_team *team, gp_future **out, int timeout_ms, gp_error *err)
 {
     gp_status status;
 

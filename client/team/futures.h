@@ -1,4 +1,4 @@
-/* futures.h -- the futures of a team: their memory, and those that have ended and wait for gp_team_next(). */
+/* futures.h -- the futures of a team: their memory, and those that have ended and wait for gp_team_as_completed(). */
 #ifndef GP_TEAM_FUTURES_H
 #define GP_TEAM_FUTURES_H
 
@@ -10,8 +10,8 @@ typedef struct future_slab future_slab;
 typedef struct team_futures {
     future_slab *slabs;
     team_unit *free; /* units of unused futures, linked by `next` */
-    unit_list ended; /* and neither given by gp_team_next() nor freed */
-    uint64_t coming; /* futures that have not ended and that gp_team_next() will give */
+    unit_list ended; /* and neither given by gp_team_as_completed() nor freed */
+    uint64_t coming; /* futures that have not ended and that gp_team_as_completed() will give */
 } team_futures;
 
 /* Keep the result of a unit that is a future, and run its callback. */

@@ -56,7 +56,7 @@ static gp_status take_result(gp_team *team, int count, gp_error *err)
     const void *data;
     size_t bytes;
     int number = 1;
-    gp_status status = gp_team_next(team, &future, -1, err);
+    gp_status status = gp_team_as_completed(team, &future, -1, err);
 
     if (status != GP_OK)
         return status;

@@ -150,13 +150,13 @@ TEST(futures_are_given_once_each_as_they_end)
     int64_t last_ns = 0;
 
     BEGIN(2);
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
     for (int i = 0; i < MANY; i++)
         futures[i] = i % 10 == 9 ? call_text("fail", "on purpose") : call("nap", i % 3);
     for (int n = 0; n < MANY; n++) {
         int i = 0;
 
-        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
         while (i < MANY && futures[i] != next)
             i++;
         REQUIRE(i < MANY);
@@ -166,7 +166,7 @@ TEST(futures_are_given_once_each_as_they_end)
         CHECK(info_of(next).ended_ns >= last_ns || info_of(next).worker != 1);
         last_ns = info_of(next).worker == 1 ? info_of(next).ended_ns : last_ns;
     }
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
     free_all(futures, MANY);
     team_end();
 }
@@ -178,18 +178,18 @@ TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
     BEGIN(1);
     gp_future *slow = call_held(), *freed = call("nap", 1);
 
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
     gp_future_free(freed);
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
     gp_future_free(slow); /* both run, or will: nobody gets them */
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, -1, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, -1, &err));
     let_go();
     gp_future *last = call("nap", 1);
 
-    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == last);
-    CHECK_STATUS(GP_ENOENT, gp_team_next(team, &next, 0, &err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
     gp_future_free(last);
     team_end();
 }
@@ -201,10 +201,10 @@ TEST(the_next_future_is_waited_for_no_longer_than_asked)
     BEGIN(1);
     gp_future *slow = call_held();
 
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 0, &err));
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(team, &next, 5, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 5, &err));
     let_go();
-    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == slow);
     gp_future_free(slow);
     team_end();
@@ -397,7 +397,7 @@ TEST(a_stop_ends_the_waiting_not_the_call)
     stop = 1;
     CHECK_STATUS(GP_ECANCELED, gp_future_wait(slow, -1, &err));
     CHECK_STATUS(GP_ECANCELED, gp_futures_wait(&slow, 1, GP_WAIT_ALL, -1, &err));
-    CHECK_STATUS(GP_ECANCELED, gp_team_next(team, &next, -1, &err));
+    CHECK_STATUS(GP_ECANCELED, gp_team_as_completed(team, &next, -1, &err));
     CHECK_INT(GP_FUTURE_RUNNING, info_of(slow).state);
     stop = 0;
     let_go();

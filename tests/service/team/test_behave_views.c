@@ -418,10 +418,10 @@ TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
     for (int i = 0; i < 10; i++)
         after[i] = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
     let_go();
-    REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+    REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == first);
     for (int i = 0; i < 10; i++) {
-        REQUIRE_OK(gp_team_next(team, &next, POOLS_PATIENCE_MS, &err), err);
+        REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
         CHECK(next == after[i]);
     }
     for (int i = 0; i < 10; i++)

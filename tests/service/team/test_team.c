@@ -485,18 +485,18 @@ TEST(next_gives_each_future_once_in_the_order_of_ending)
 
     for (int i = 0; i < 3; i++)
         futures[i] = held(&f, holder, names[i], 0);
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(f.team, &got, 0, &f.err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(f.team, &got, 0, &f.err));
     int64_t last = 0;
 
     for (int i = 0; i < 3; i++) {
         let_go(names[order[i]]);
-        REQUIRE_OK(gp_team_next(f.team, &got, -1, &f.err), f.err);
+        REQUIRE_OK(gp_team_as_completed(f.team, &got, -1, &f.err), f.err);
         CHECK(got == futures[order[i]]);
         CHECK(info(got).ended_ns >= last);
         last = info(got).ended_ns;
         gp_future_free(got);
     }
-    CHECK_STATUS(GP_ENOENT, gp_team_next(f.team, &got, -1, &f.err));
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(f.team, &got, -1, &f.err));
     end(&f);
 }
 
@@ -1289,7 +1289,7 @@ TEST(a_team_that_closes_gives_back_workers_that_run)
     REQUIRE(begin(&f, 2));
     for (int k = 0; k < 10; k++)
         held(&f, function(&f, "sleep_deaf"), "begun", 0);
-    CHECK_STATUS(GP_ETIMEDOUT, gp_team_next(f.team, &(gp_future *){ NULL }, 30, &f.err));
+    CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(f.team, &(gp_future *){ NULL }, 30, &f.err));
     CHECK(await_bytes("begun", 2));
     gp_team_close(f.team);
     REQUIRE_OK(gp_team_open(&f.team, f.pool, NULL, &f.err), f.err);
