@@ -373,32 +373,32 @@ typedef struct gp_prediction {
     uint32_t rank;
     uint64_t dims[4];
     const char *const *class_names; /* [classes]; their numbers from 0 where they have no names */
-    /* [H, W]: the class of each, with pixel_classes; else NULL.  H and W are the image's own, but with GP_FIT_INPUT. */
+    /* [H, W]: the class of each, with pixel_classes; else NULL.  H and W are the image's own, but with GP_IMAGE_FIT_INPUT. */
     const int32_t *pixels;
 } gp_prediction;
 
 /* What of images the network is shown.  The first line is of networks that give one class (or values) for a sample, the second of
  * those that give a class for each pixel, where only classes are wanted (pixel_classes, gp_evaluate()): they are given at the
  * image's own size, and compared there.  Else those are as the first. */
-typedef enum gp_fit {
-    /* As the model was trained (with no crop: GP_FIT_INPUT, and images of another size are refused unless it was trained
+typedef enum gp_image_fit {
+    /* As the model was trained (with no crop: GP_IMAGE_FIT_INPUT, and images of another size are refused unless it was trained
      * with an image-size; with crop=center or random: the middle of the images as they
-     * are, or were brought to image-size; with crop=fit or resized: GP_FIT_CROP).
-     * The same with GP_FIT_RESIZE; GP_FIT_WINDOWS; GP_FIT_CROP. */
-    GP_FIT_MODEL,
+     * are, or were brought to image-size; with crop=fit or resized: GP_IMAGE_FIT_CROP).
+     * The same with GP_IMAGE_FIT_RESIZE; GP_IMAGE_FIT_WINDOWS; GP_IMAGE_FIT_CROP. */
+    GP_IMAGE_FIT_MODEL,
     /* All of the image, brought to the network's size; with image_size the middle of what it was brought to.
      * The same; classes and labels have that size too. */
-    GP_FIT_INPUT,
+    GP_IMAGE_FIT_INPUT,
     /* All of the image, brought to the network's size.
      * The same, and the scores back to the image's. */
-    GP_FIT_RESIZE,
+    GP_IMAGE_FIT_RESIZE,
     /* GP_EINVAL.
      * Overlapping windows of the network's size (docs/segmentation.md). */
-    GP_FIT_WINDOWS,
+    GP_IMAGE_FIT_WINDOWS,
     /* The largest middle with the network's proportions, scaled to its size.
      * Overlapping windows of the image at that scale. */
-    GP_FIT_CROP
-} gp_fit;
+    GP_IMAGE_FIT_CROP
+} gp_image_fit;
 
 typedef struct gp_predict_request {
     const char *model;     /* FILE.onnx, or a name that `gradpool net get` has fetched */
@@ -428,7 +428,7 @@ typedef struct gp_predict_request {
     /* Height and width that images are brought to before their middle of the network's size is taken or windows of it are cut.
      * 0, 0 = as fit says. */
     uint32_t image_size[2];
-    gp_fit fit;
+    gp_image_fit fit;
     uint32_t overlap; /* pixels that neighbouring windows share at least; 0: a quarter of the smaller side */
     const char *image_normalization; /* as in gp_train_request; also for `samples` of bytes */
     bool ignore_labels;              /* predict whatever classes the data have; nothing is compared */

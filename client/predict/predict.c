@@ -125,18 +125,18 @@ static view view_of_request(const gp_predict_request *request, const view *model
 
     memcpy(v.size, request->image_size, sizeof(v.size));
     switch (request->fit) {
-    case GP_FIT_MODEL:
+    case GP_IMAGE_FIT_MODEL:
         return sized ? v : *model;
-    case GP_FIT_WINDOWS:
+    case GP_IMAGE_FIT_WINDOWS:
         if (!sized && model->crop == GP_PREDICT_MIDDLE)
             return *model;
         v.crop = GP_PREDICT_MIDDLE;
         break;
-    case GP_FIT_CROP:
+    case GP_IMAGE_FIT_CROP:
         v.crop = GP_PREDICT_FIT;
         break;
-    case GP_FIT_RESIZE:
-    case GP_FIT_INPUT:
+    case GP_IMAGE_FIT_RESIZE:
+    case GP_IMAGE_FIT_INPUT:
         break;
     }
     return v;
@@ -183,17 +183,17 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
 
     if (request->data == NULL)
         return GP_OK;
-    if (!p->by_pixel && request->fit == GP_FIT_WINDOWS)
+    if (!p->by_pixel && request->fit == GP_IMAGE_FIT_WINDOWS)
         return gp_fail(
             err, GP_EINVAL,
             "windows are of networks that score each pixel; %s does not. Give fit model, resize or "
             "crop",
             request->model);
-    p->plan.whole = whole && p->by_pixel && request->fit != GP_FIT_INPUT;
+    p->plan.whole = whole && p->by_pixel && request->fit != GP_IMAGE_FIT_INPUT;
     p->plan.crop = (uint32_t)asked.crop;
     memcpy(p->plan.image_size, asked.size, sizeof(asked.size));
     p->plan.exact_size =
-        request->fit == GP_FIT_MODEL && asked.crop == GP_PREDICT_ALL && !p->network.spec->resized;
+        request->fit == GP_IMAGE_FIT_MODEL && asked.crop == GP_PREDICT_ALL && !p->network.spec->resized;
     view_note(p, &asked, &model);
     if (!p->plan.whole || asked.crop == GP_PREDICT_FIT || asked.crop == GP_PREDICT_MIDDLE) {
         p->plan.overlap = !p->plan.whole ? 0

@@ -194,7 +194,7 @@ static int predict_check(cli_call *call)
         return cli_usage(call, "--class-file is of pictures; give --out FOLDER/ or --overlays FOLDER");
     if (predict_form(&form, options, &err) != GP_OK)
         return cli_usage(call, "%s", err.message);
-    if (form != ROWS_ARRAY && (options->input.fit == GP_FIT_WINDOWS || cli_given(call, "overlap")))
+    if (form != ROWS_ARRAY && (options->input.fit == GP_IMAGE_FIT_WINDOWS || cli_given(call, "overlap")))
         return cli_usage(call,
                          "windows are of pictures; give --out FOLDER/, --overlays FOLDER or --out FILE.npy");
     return prediction_check(call, &options->input);

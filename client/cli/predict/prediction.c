@@ -8,11 +8,11 @@ const char *const fit_words[] = { "model", "input", "resize", "windows", "crop",
 
 int prediction_check(cli_call *call, const prediction_options *input)
 {
-    bool resize = input->fit == GP_FIT_RESIZE;
+    bool resize = input->fit == GP_IMAGE_FIT_RESIZE;
 
-    if ((resize || input->fit == GP_FIT_CROP) && input->image_size[0] != 0)
+    if ((resize || input->fit == GP_IMAGE_FIT_CROP) && input->image_size[0] != 0)
         return cli_usage(call, "--image-size is of windows and middles; --fit is %s", fit_words[input->fit]);
-    if ((resize || input->fit == GP_FIT_INPUT) && input->overlap != 0)
+    if ((resize || input->fit == GP_IMAGE_FIT_INPUT) && input->overlap != 0)
         return cli_usage(call, "--overlap is of windows; --fit is %s", fit_words[input->fit]);
     return CLI_OK;
 }
@@ -71,7 +71,7 @@ gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, 
                                    .precision = gp_precision_names[input->precision],
                                    .image_size = { (uint32_t)input->image_size[0],
                                                    (uint32_t)input->image_size[1] },
-                                   .fit = (gp_fit)input->fit,
+                                   .fit = (gp_image_fit)input->fit,
                                    .overlap = (uint32_t)input->overlap,
                                    .on_bad = gp_on_bad_words[input->on_bad],
                                    .pixel_classes = run->pixel_classes,

@@ -12,12 +12,12 @@ typedef struct prediction_options {
     char model[512], data[512], image_normalization[160];
     int64_t image_size[2]; /* height, width */
     int64_t overlap;       /* of windows, in pixels */
-    int fit;               /* gp_fit */
+    int fit;               /* gp_image_fit */
     int precision;         /* gp_precision */
     int on_bad;            /* index of gp_on_bad_words */
 } prediction_options;
 
-extern const char *const fit_words[]; /* in the order of gp_fit */
+extern const char *const fit_words[]; /* in the order of gp_image_fit */
 
 /* Options of commands whose struct has a prediction_options `input`, without --model and --data. */
 #define CLI_PREDICTION_PARAMS(options_type)                                                                  \
