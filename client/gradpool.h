@@ -320,7 +320,7 @@ GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *requ
  *   lease  which workers
  * When a worker dies the others go on from the last step that any of them had taken, at once if they are `min-workers`,
  * else when it is replaced, at most `max-restarts` times in a row without a step between; a note says so.  Workers that
- * are replaced or come free join at a step boundary, up to the lease's workers_max, and gp_training_set_workers() changes
+ * are replaced or come free join at a step boundary, up to the lease's workers_max, and gp_training_resize() changes
  * the number, unless max-restarts is 0 or worker-load is given.  When nobody is left that has the state it begins anew in
  * another lease, after its newest checkpoint if it wrote one, as often; steps and validations are told once all the same.
  * GP_EPEER: workers died more often than that, or max-restarts is 0: which, how, in which step and its log are in the sentence.
@@ -329,13 +329,13 @@ GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *requ
 GP_API gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_request *lease,
                                  gp_error *err);
 
-/* gp_training_set_workers -- let a training of this pool, of any client, go on with that many workers, fewer or more than
+/* gp_training_resize -- let a training of this pool, of any client, go on with that many workers, fewer or more than
  * now, from a step boundary soon, or when so many are free.
  *   lease  its number in the pool's status; 0: it is that of the background job
  * Returns when it was asked for.  GP_ESTALE: no such lease or job holds workers.  GP_EINVAL: it cannot change, or was told
  * `min-workers` above that.  GP_ENODEV: the pool has fewer. */
-GP_API gp_status gp_training_set_workers(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers,
-                                         gp_error *err);
+GP_API gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers,
+                                    gp_error *err);
 
 /* gp_train -- both, with request->lease. */
 GP_API gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err);

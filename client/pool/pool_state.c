@@ -36,8 +36,7 @@ gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err)
     return GP_OK;
 }
 
-gp_status gp_training_set_workers(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers,
-                                  gp_error *err)
+gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job, uint32_t workers, gp_error *err)
 {
     gp_lease_resize resize = { .lease = lease, .job = job, .workers = workers };
     gp_ok_reply ok;

@@ -144,7 +144,7 @@ static void run(story *s, uint32_t workers, const gp_lease_request *lease, const
 
 static gp_status ask(story *s, uint32_t workers, gp_error *e)
 {
-    return gp_training_set_workers(s->other, s->pool->lease, 0, workers, e);
+    return gp_training_resize(s->other, s->pool->lease, 0, workers, e);
 }
 
 static void check_went_well(const story *s)
@@ -463,8 +463,8 @@ static void ask_wrongly(story *s)
     CHECK_STATUS(GP_EINVAL, ask(s, 1, &e));
     CHECK_CONTAINS(e.message, "min-workers");
     CHECK_STATUS(GP_EINVAL, ask(s, 0, &e));
-    CHECK_STATUS(GP_ESTALE, gp_training_set_workers(s->other, s->pool->lease + 7, 0, 1, &e));
-    CHECK_STATUS(GP_ESTALE, gp_training_set_workers(s->other, 0, 12, 1, &e));
+    CHECK_STATUS(GP_ESTALE, gp_training_resize(s->other, s->pool->lease + 7, 0, 1, &e));
+    CHECK_STATUS(GP_ESTALE, gp_training_resize(s->other, 0, 12, 1, &e));
     CHECK_CONTAINS(e.message, "job 12");
 }
 

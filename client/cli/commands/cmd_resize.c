@@ -64,7 +64,7 @@ static int resize_run(cli_call *call)
     if (status == GP_OK)
         status = cli_open(call, true, &pool, &err);
     if (status == GP_OK)
-        status = gp_training_set_workers(pool, what.lease, what.job, what.workers, &err);
+        status = gp_training_resize(pool, what.lease, what.job, what.workers, &err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return cli_fail(call, &err);
