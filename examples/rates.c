@@ -25,7 +25,7 @@ static gp_status test(gp_task *task, gp_model *model, gp_data *data, gp_model_su
         sums[2] += part.correct;
     }
     if (status == GP_OK)
-        status = gp_task_reduce(task, sums, sizeof(sums), gp_combine_sum_f64, NULL, err);
+        status = gp_task_all_reduce(task, sums, sizeof(sums), gp_combine_sum_f64, NULL, err);
     *total = (gp_model_sums){ .loss = sums[0], .weight = sums[1], .correct = sums[2] };
     return status;
 }

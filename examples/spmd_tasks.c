@@ -16,6 +16,6 @@ GP_TASK gp_status pi(gp_task *task, gp_error *err)
         sum += 4.0 / (1.0 + x * x) / (double)*slices;
     }
     gp_task_log(task, "index %u of %u: my part is %.6f", gp_task_index(task), gp_task_size(task), sum);
-    status = gp_task_reduce(task, &sum, sizeof(sum), gp_combine_sum_f64, NULL, err);
+    status = gp_task_all_reduce(task, &sum, sizeof(sum), gp_combine_sum_f64, NULL, err);
     return status == GP_OK ? gp_task_result(task, &sum, sizeof(sum), err) : status;
 }

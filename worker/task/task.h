@@ -144,8 +144,8 @@ typedef void (*gp_combine_fn)(void *into, const void *from, size_t bytes, void *
 
 /* Combine the ranks' data in index order; every rank gets the result in place, the same bits.  combine: one of yours,
  * or gp_combine_sum_f64 and its kin. */
-gp_status gp_task_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
-                         gp_error *err);
+gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
+                             gp_error *err);
 
 /* The ranks' data, which may differ in length, one after the other in index order, on every rank.
  *   parts  may be NULL; else room for gp_task_size() + 1 offsets: the part of index i is [parts[i - 1], parts[i]) */

@@ -257,8 +257,8 @@ static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, 
     return status;
 }
 
-gp_status gp_task_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
-                         gp_error *err)
+gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
+                             gp_error *err)
 {
     gp_comm_reduction how;
     gp_task_group *group = NULL;

@@ -645,7 +645,7 @@ GP_TASK gp_status frugal(gp_task *task, gp_error *err)
             continue;
         now = mallinfo2();
         same = now.uordblks == before.uordblks && now.hblks == before.hblks;
-        TRY(gp_task_reduce(task, &same, sizeof(same), gp_combine_min_f64, NULL, err));
+        TRY(gp_task_all_reduce(task, &same, sizeof(same), gp_combine_min_f64, NULL, err));
     }
     EXPECT(same == 1);
     return GP_OK;

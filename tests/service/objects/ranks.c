@@ -46,7 +46,7 @@ GP_TASK gp_status sum(gp_task *task, gp_error *err)
     uint32_t index = gp_task_index(task), size = gp_task_size(task);
     double total = index;
     int64_t ring = index, here = index;
-    gp_status status = gp_task_reduce(task, &total, sizeof(total), gp_combine_sum_f64, NULL, err);
+    gp_status status = gp_task_all_reduce(task, &total, sizeof(total), gp_combine_sum_f64, NULL, err);
 
     for (uint32_t step = 1; status == GP_OK && step < size; step++) {
         gp_task_message message = { .data = NULL };

@@ -113,7 +113,7 @@ static void composing(rank_place *place, size_t count)
         for (size_t i = 0; i < count && k == place->slot; i++)
             maps[i] = map;
     }
-    REQUIRE_OK(gp_task_reduce(&here.task, maps, count * sizeof(*maps), compose, &combined, &err), err);
+    REQUIRE_OK(gp_task_all_reduce(&here.task, maps, count * sizeof(*maps), compose, &combined, &err), err);
     CHECK_INT(place->slots - 1, combined);
     for (size_t i = 0; i < count; i += count < 100 ? 1 : 1001) {
         CHECK_INT(expected.factor, maps[i].factor);
@@ -154,15 +154,15 @@ static void collecting(rank_place *place)
     REQUIRE(seat_begin(&here, place));
     for (int k = 0; k < 3; k++)
         sums[k] = 0.1 * (place->slot + 1) + k;
-    REQUIRE_OK(gp_task_reduce(&here.task, sums, sizeof(sums), gp_combine_sum_f64, NULL, &err), err);
+    REQUIRE_OK(gp_task_all_reduce(&here.task, sums, sizeof(sums), gp_combine_sum_f64, NULL, &err), err);
     CHECK(sums[0] == 0.1 + 0.2 + 0.1 * 3); /* in that order */
-    REQUIRE_OK(gp_task_reduce(&here.task, &low, sizeof(low), gp_combine_min_f64, NULL, &err), err);
+    REQUIRE_OK(gp_task_all_reduce(&here.task, &low, sizeof(low), gp_combine_min_f64, NULL, &err), err);
     CHECK_NEAR(11.0 - place->slots, low, 0);
-    REQUIRE_OK(gp_task_reduce(&here.task, &high, sizeof(high), gp_combine_max_f64, NULL, &err), err);
+    REQUIRE_OK(gp_task_all_reduce(&here.task, &high, sizeof(high), gp_combine_max_f64, NULL, &err), err);
     CHECK(isnan(high));
-    REQUIRE_OK(gp_task_reduce(&here.task, &least, sizeof(least), gp_combine_min_i64, NULL, &err), err);
+    REQUIRE_OK(gp_task_all_reduce(&here.task, &least, sizeof(least), gp_combine_min_i64, NULL, &err), err);
     CHECK_INT(1 - (int)place->slots, least);
-    CHECK_STATUS(GP_EINVAL, gp_task_reduce(&here.task, &product, 7, gp_combine_sum_i64, NULL, &err));
+    CHECK_STATUS(GP_EINVAL, gp_task_all_reduce(&here.task, &product, 7, gp_combine_sum_i64, NULL, &err));
 
     memset(text, 'a' + (int)place->slot, place->slot);
     REQUIRE_OK(gp_task_cat(&here.task, text, place->slot, &all, &bytes, parts, &err), err);

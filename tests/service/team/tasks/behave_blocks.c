@@ -85,7 +85,7 @@ GP_TASK gp_status collectives(gp_task *task, gp_error *err)
     if (status == GP_OK && strcmp(word, "hello") != 0)
         return gp_fail(err, GP_EINTERNAL, "the broadcast gave %.8s", word);
     if (status == GP_OK)
-        status = gp_task_reduce(task, sums, sizeof(sums), gp_combine_sum_f64, NULL, err);
+        status = gp_task_all_reduce(task, sums, sizeof(sums), gp_combine_sum_f64, NULL, err);
     if (status == GP_OK && (sums[0] != size * (size + 1) / 2.0 || sums[1] != size))
         return gp_fail(err, GP_EINTERNAL, "the sums are %g and %g", sums[0], sums[1]);
     memset(own, (int)index, sizeof(own));
@@ -108,7 +108,7 @@ static void join_text(void *into, const void *from, size_t bytes, void *context)
 GP_TASK gp_status join_in_order(gp_task *task, gp_error *err)
 {
     char text[64] = { (char)('a' + gp_task_index(task) - 1) };
-    gp_status status = gp_task_reduce(task, text, sizeof(text), join_text, NULL, err);
+    gp_status status = gp_task_all_reduce(task, text, sizeof(text), join_text, NULL, err);
 
     return status == GP_OK ? gp_task_result(task, text, strlen(text), err) : status;
 }
@@ -119,7 +119,7 @@ GP_TASK gp_status disagree(gp_task *task, gp_error *err)
     double x = 1;
 
     return gp_task_index(task) == 1 ? gp_task_barrier(task, err)
-                                    : gp_task_reduce(task, &x, sizeof(x), gp_combine_sum_f64, NULL, err);
+                                    : gp_task_all_reduce(task, &x, sizeof(x), gp_combine_sum_f64, NULL, err);
 }
 
 static void end_by(const char *how)
