@@ -34,7 +34,7 @@ static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
     size_t count = gp_model_count(model), bytes, parts[65];
     const float *parameters = gp_model_parameters(model);
     const void *all;
-    gp_status status = gp_task_cat(task, parameters, count * sizeof(float), &all, &bytes, parts, err);
+    gp_status status = gp_task_all_gather(task, parameters, count * sizeof(float), &all, &bytes, parts, err);
 
     for (uint32_t k = 1; status == GP_OK && k < gp_task_size(task); k++)
         if (memcmp(all, (const char *)all + parts[k], count * sizeof(float)) != 0)

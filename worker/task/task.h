@@ -149,8 +149,8 @@ gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine
 
 /* The ranks' data, which may differ in length, one after the other in index order, on every rank.
  *   parts  may be NULL; else room for gp_task_size() + 1 offsets: the part of index i is [parts[i - 1], parts[i]) */
-gp_status gp_task_cat(gp_task *task, const void *data, size_t bytes, const void **all, size_t *all_bytes,
-                      size_t *parts, gp_error *err);
+gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, const void **all,
+                             size_t *all_bytes, size_t *parts, gp_error *err);
 
 /* Elementwise over arrays of the type; bytes is a multiple of its size. */
 void gp_combine_sum_f64(void *into, const void *from, size_t bytes, void *context);

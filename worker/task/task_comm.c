@@ -284,8 +284,8 @@ gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine
     return group_result(group, status);
 }
 
-gp_status gp_task_cat(gp_task *task, const void *data, size_t bytes, const void **all, size_t *all_bytes,
-                      size_t *parts, gp_error *err)
+gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, const void **all,
+                             size_t *all_bytes, size_t *parts, gp_error *err)
 {
     uint64_t lengths[GP_COMM_WORLD_MAX];
     size_t at[GP_COMM_WORLD_MAX + 1];

@@ -165,7 +165,7 @@ static void collecting(rank_place *place)
     CHECK_STATUS(GP_EINVAL, gp_task_all_reduce(&here.task, &product, 7, gp_combine_sum_i64, NULL, &err));
 
     memset(text, 'a' + (int)place->slot, place->slot);
-    REQUIRE_OK(gp_task_cat(&here.task, text, place->slot, &all, &bytes, parts, &err), err);
+    REQUIRE_OK(gp_task_all_gather(&here.task, text, place->slot, &all, &bytes, parts, &err), err);
     CHECK_INT(3, bytes);
     CHECK(memcmp(all, "bcc", 3) == 0);
     CHECK_INT(1, parts[2]);

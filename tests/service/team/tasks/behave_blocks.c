@@ -90,7 +90,7 @@ GP_TASK gp_status collectives(gp_task *task, gp_error *err)
         return gp_fail(err, GP_EINTERNAL, "the sums are %g and %g", sums[0], sums[1]);
     memset(own, (int)index, sizeof(own));
     if (status == GP_OK)
-        status = gp_task_cat(task, own, index, &all, &bytes, parts, err);
+        status = gp_task_all_gather(task, own, index, &all, &bytes, parts, err);
     if (status == GP_OK && (parts[index] - parts[index - 1] != index || parts[size] != bytes))
         return gp_fail(err, GP_EINTERNAL, "part %u has %zu bytes", index, parts[index] - parts[index - 1]);
     return status == GP_OK ? gp_task_result(task, all, bytes, err) : status;
