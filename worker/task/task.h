@@ -172,8 +172,8 @@ gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t 
 /* Something of yours by name: built by the first task that asks, kept for all later ones, and dropped (drop may be
  * NULL) when the lease ends in order.  One name has one build function. */
 typedef gp_status (*gp_build_fn)(gp_task *task, void **out, gp_error *err);
-gp_status gp_task_constant(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
-                           void **out, gp_error *err);
+gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
+                         void **out, gp_error *err);
 
 /* The path under which an attached file (gp_team_attach) can be opened; NULL when none has that name. */
 const char *gp_task_file(const gp_task *task, const char *name);

@@ -291,8 +291,8 @@ gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t 
     return status;
 }
 
-gp_status gp_task_constant(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
-                           void **out, gp_error *err)
+gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
+                         void **out, gp_error *err)
 {
     const gp_kept *known = gp_names_find(task->tasks->constants, name);
     gp_kept kept = { .fd = -1, .drop = drop };

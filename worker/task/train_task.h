@@ -141,7 +141,7 @@ typedef struct gp_model_options {
                          * some of the samples: then small networks are computed in one pass.  No gp_model_forward() */
     size_t target_bytes; /* of one sample's target, with `loss`; 0: the data's, or 4 */
     bool train_only;     /* no gp_model_scores(): saves the memory of a second plan */
-    bool keep; /* does not end with the task: for gp_task_constant().  Close it yourself.  Its exchange costs
+    bool keep; /* does not end with the task: for gp_task_cached().  Close it yourself.  Its exchange costs
                           * copies, because its memory is not shared with the other ranks */
 } gp_model_options;
 

@@ -711,7 +711,7 @@ GP_TASK gp_status kept(gp_task *task, gp_error *err)
     void *model;
     int64_t steps;
 
-    TRY(gp_task_constant(task, "model", build_model, drop_model, &model, err));
+    TRY(gp_task_cached(task, "model", build_model, drop_model, &model, err));
     TRY(gp_model_compute(model, &batch, err));
     TRY(gp_model_commit(model, 0.1, err));
     steps = (int64_t)gp_model_step(model);

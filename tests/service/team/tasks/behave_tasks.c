@@ -420,7 +420,7 @@ static gp_status build_counter(gp_task *task, void **out, gp_error *err)
 GP_TASK gp_status count_builds(gp_task *task, gp_error *err)
 {
     void *value;
-    gp_status status = gp_task_constant(task, "counter", build_counter, NULL, &value, err);
+    gp_status status = gp_task_cached(task, "counter", build_counter, NULL, &value, err);
 
     return status == GP_OK ? gp_task_result(task, value, sizeof(int64_t), err) : status;
 }

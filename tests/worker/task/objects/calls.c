@@ -160,8 +160,8 @@ GP_TASK gp_status constant(gp_task *task, gp_error *err)
 
     if (bytes == sizeof(*fd))
         dropped_file = *fd;
-    if (gp_task_constant(task, "c", build, drop, &value, err) != GP_OK ||
-        gp_task_constant(task, "c", build, drop, &again, err) != GP_OK)
+    if (gp_task_cached(task, "c", build, drop, &value, err) != GP_OK ||
+        gp_task_cached(task, "c", build, drop, &again, err) != GP_OK)
         return err->code;
     return value == again ? gp_task_result(task, &built, sizeof(built), err)
                           : gp_fail(err, GP_EINTERNAL, "two of them");
