@@ -20,7 +20,7 @@ static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint
 
     /* 2. and 3. Each device computes loss and gradients of its part with its own copy of the parameters. */
     if (status == GP_OK)
-        status = gp_model_compute(model, &share, err);
+        status = gp_model_forward_backward(model, &share, err);
     /* 4. The gradients are added up, and every device gets the sum. */
     if (status == GP_OK)
         status = gp_model_all_reduce(model, task, err);

@@ -80,7 +80,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status == GP_OK && gp_model_step(model) == 0 && gp_task_index(task) == 1)
             gp_task_log(task, "gradients are right; furthest off by %.1e: %s", check.error, check.worst);
         if (status == GP_OK)
-            status = gp_model_compute(model, &batch, err);
+            status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)

@@ -45,7 +45,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     if (status == GP_OK)
         status = gp_model_open(&model, task, &options, err);
     while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
-        status = gp_model_compute(model, &batch, err);
+        status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)

@@ -47,7 +47,7 @@ static gp_status train(gp_task *task, const char *source, double rate, gp_model_
             &model, task, &(gp_model_options){ .network = "lenet", .data = data, .options = "momentum=0" },
             err);
     while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
-        status = gp_model_compute(model, &batch, err);
+        status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)

@@ -24,7 +24,7 @@ static gp_status step_whole(gp_task *task, gp_model *model, float *velocity, con
                             gp_error *err)
 {
     gp_model_sums sums;
-    gp_status status = gp_model_compute(model, batch, err);
+    gp_status status = gp_model_forward_backward(model, batch, err);
 
     if (status == GP_OK)
         status = gp_model_all_reduce(model, task, err);
@@ -42,7 +42,7 @@ static gp_status step_sharded(gp_task *task, gp_model *model, float *velocity, c
 {
     gp_model_sums sums;
     size_t first, count;
-    gp_status status = gp_model_compute(model, batch, err);
+    gp_status status = gp_model_forward_backward(model, batch, err);
 
     if (status == GP_OK)
         status = gp_model_reduce_scatter(model, task, err);

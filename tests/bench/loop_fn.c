@@ -57,7 +57,7 @@ GP_TASK gp_status loop(gp_task *task, gp_error *err)
     for (uint32_t step = 1; status == GP_OK && step <= asked->steps; step++) {
         status = gp_data_next(data, &batch, err);
         if (status == GP_OK)
-            status = gp_model_compute(model, &batch, err);
+            status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)

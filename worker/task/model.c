@@ -137,7 +137,7 @@ static gp_status samples_run(gp_model *model, const gp_samples *samples, bool fo
     return status == GP_OK ? gp_custom_loss_result(&model->loss, err) : status;
 }
 
-gp_status gp_model_compute(gp_model *model, const gp_samples *samples, gp_error *err)
+gp_status gp_model_forward_backward(gp_model *model, const gp_samples *samples, gp_error *err)
 {
     gp_status status = samples_check(model, samples, model->loss.function == NULL, err);
 

@@ -12,7 +12,7 @@
  *         if (status == GP_OK)
  *             status = gp_model_open(&model, task, &(gp_model_options){ .network = "lenet", .data = data }, err);
  *         while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
- *             status = gp_model_compute(model, &batch, err);          forward and backward of our share
+ *             status = gp_model_forward_backward(model, &batch, err);          forward and backward of our share
  *             if (status == GP_OK)
  *                 status = gp_model_all_reduce(model, task, err);       sums over all ranks
  *             if (status == GP_OK)
@@ -175,9 +175,9 @@ gp_status gp_model_find_tensor(gp_model *model, const char *name, gp_model_tenso
 
 /* ---- a step ---- */
 
-/* gp_model_compute -- forward, loss and backward of some samples.  The first call of a step begins the gradients and
+/* gp_model_forward_backward -- forward, loss and backward of some samples.  The first call of a step begins the gradients and
  * sums, later ones add to them. */
-gp_status gp_model_compute(gp_model *model, const gp_samples *samples, gp_error *err);
+gp_status gp_model_forward_backward(gp_model *model, const gp_samples *samples, gp_error *err);
 
 /* The same in two halves, for models with a `loss`, which is not called: what it would do is done between the two.
  *   scores, gradient  [count][gp_model_outputs()], of the model; gradient is zero at first

@@ -69,7 +69,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         TRY(gp_data_next(data, &batch, err));
         if (batch.ended)
             break;
-        TRY(gp_model_compute(model, &batch, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_all_reduce(model, task, err));
         TRY(gp_model_commit(model, asked(task)->rate, err));
     }
@@ -86,7 +86,7 @@ GP_TASK gp_status gradient(gp_task *task, gp_error *err)
 
     TRY(open_both(task, &data, &model, err));
     TRY(gp_data_next(data, &batch, err));
-    TRY(gp_model_compute(model, &batch, err));
+    TRY(gp_model_forward_backward(model, &batch, err));
     TRY(gp_model_all_reduce(model, task, err));
     gp_model_get_sums(model, &sums);
     EXPECT(sums.samples == batch.batch && sums.weight == batch.batch);
@@ -134,8 +134,8 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
         gp_model_sums sums;
 
         TRY(gp_data_next(data, &batch, err));
-        TRY(gp_model_compute(whole, &batch, err));
-        TRY(gp_model_compute(cut, &batch, err));
+        TRY(gp_model_forward_backward(whole, &batch, err));
+        TRY(gp_model_forward_backward(cut, &batch, err));
         TRY(gp_model_all_reduce(whole, task, err));
         TRY(gp_model_reduce_scatter(cut, task, err));
         gp_model_get_sums(cut, &sums);
@@ -235,7 +235,7 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
     gp_error why;
 
     TRY(gp_model_open(&fused, task, &options, err));
-    TRY(gp_model_compute(fused, batch, err));
+    TRY(gp_model_forward_backward(fused, batch, err));
     EXPECT(distance(gp_model_gradients(theirs), gp_model_gradients(fused), gp_model_count(fused)) < 1e-6);
     gp_model_get_sums(theirs, &a);
     gp_model_get_sums(fused, &b);
@@ -250,7 +250,7 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
         options.loss = broken_loss;
         options.loss_parallel = parallel;
         TRY(gp_model_open(&broken, task, &options, err));
-        EXPECT(gp_model_compute(broken, batch, &why) == GP_EUNSUPPORTED);
+        EXPECT(gp_model_forward_backward(broken, batch, &why) == GP_EUNSUPPORTED);
         EXPECT(strstr(why.message, "samples today") != NULL);
         EXPECT(gp_model_commit(broken, 0.1, &why) == GP_ESTATE);
         gp_model_close(broken);
@@ -282,8 +282,8 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     size_t count = gp_model_count(mine);
 
     TRY(gp_data_next(data, &batch, err));
-    TRY(gp_model_compute(theirs, &batch, err));
-    TRY(gp_model_compute(mine, &batch, err));
+    TRY(gp_model_forward_backward(theirs, &batch, err));
+    TRY(gp_model_forward_backward(mine, &batch, err));
     gp_model_get_sums(theirs, &a);
     gp_model_get_sums(mine, &b);
     EXPECT(fabs(a.loss - b.loss) < 1e-5 * a.loss && a.weight == b.weight);
@@ -304,7 +304,7 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
         half.count =
             batch.count - first < asked(task)->micro_batch ? batch.count - first : asked(task)->micro_batch;
         TRY(gp_model_forward(mine, &half, &scores, &gradient, err));
-        EXPECT(gp_model_compute(mine, &batch, NULL) == GP_ESTATE);
+        EXPECT(gp_model_forward_backward(mine, &batch, NULL) == GP_ESTATE);
         loss = 0.0;
         for (uint32_t n = 0; n < half.count; n++)
             row_loss(scores + n * 10, ((const int32_t *)half.targets)[n], 10, gradient + n * 10, &loss);
@@ -457,7 +457,7 @@ GP_TASK gp_status kinds(gp_task *task, gp_error *err)
     TRY(gp_model_check_gradients(model, &batch, &check, err));
     EXPECT(check.error <= 0.02 && check.worst[0] != '\0');
     for (int step = 0; step < 40; step++) { /* and it learns */
-        TRY(gp_model_compute(model, &batch, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_commit(model, 0.01, err));
     }
     gp_model_sums sums;
@@ -494,7 +494,7 @@ GP_TASK gp_status export_model(gp_task *task, gp_error *err)
     TRY(open_both(task, &data, &model, err));
     TRY(gp_data_next(data, &batch, err));
     EXPECT(batch.count <= 30 && gp_model_outputs(model) == 10);
-    TRY(gp_model_compute(model, &batch, err));
+    TRY(gp_model_forward_backward(model, &batch, err));
     TRY(gp_model_commit(model, 0.05, err));
     TRY(gp_model_onnx(model, &onnx, &bytes, err));
     TRY(gp_task_result(task, onnx, bytes, err));
@@ -519,9 +519,9 @@ GP_TASK gp_status misuse(gp_task *task, gp_error *err)
 
     TRY(gp_model_open(&model, task, &options, err));
     EXPECT(gp_model_commit(model, 0.1, &why) == GP_ESTATE && strstr(why.message, "step 1") != NULL);
-    EXPECT(gp_model_compute(model, &nothing, &why) == GP_EINVAL);
+    EXPECT(gp_model_forward_backward(model, &nothing, &why) == GP_EINVAL);
     nothing.count = 0;
-    TRY(gp_model_compute(model, &nothing, err));
+    TRY(gp_model_forward_backward(model, &nothing, err));
     EXPECT(gp_model_commit(model, 0.1, &why) == GP_ESTATE && strstr(why.message, "weight is 0") != NULL);
     EXPECT(gp_model_all_reduce(model, task, &why) == GP_ESTATE && strstr(why.message, "block") != NULL);
     options.options = "solvr=adam";
@@ -569,7 +569,7 @@ GP_TASK gp_status statistics(gp_task *task, gp_error *err)
                                            .width = 32,
                                            .classes = 10 },
                       err));
-    TRY(gp_model_compute(model, &none, err));
+    TRY(gp_model_forward_backward(model, &none, err));
     EXPECT(gp_model_reduce_scatter(model, task, &why) == GP_EUNSUPPORTED);
     return GP_OK;
 }
@@ -587,7 +587,7 @@ GP_TASK gp_status abandon(gp_task *task, gp_error *err)
     TRY(open_both(task, &data, &model, err));
     TRY(gp_model_open(&second, task, &(gp_model_options){ .network = "lenet", .micro_batch = 16 }, err));
     TRY(gp_data_next(data, &batch, err));
-    TRY(gp_model_compute(model, &batch, err));
+    TRY(gp_model_forward_backward(model, &batch, err));
     TRY(gp_model_all_reduce(model, task, err));
     gp_model_close(second);
     return ++times % 2 == 0 ? gp_fail(err, GP_EINVAL, "abandoned in the middle") : GP_OK;
@@ -636,7 +636,7 @@ GP_TASK gp_status frugal(gp_task *task, gp_error *err)
     for (int step = 0; step < 20 * 110 && same == 0; step++) {
         TRY(gp_data_next(data, &batch, err));
         EXPECT(!batch.ended);
-        TRY(gp_model_compute(model, &batch, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_all_reduce(model, task, err));
         TRY(gp_model_commit(model, 0.01, err));
         if (step % 110 == 9)
@@ -661,7 +661,7 @@ GP_TASK gp_status crash(gp_task *task, gp_error *err)
     TRY(open_both(task, &data, &model, err));
     for (int step = 1;; step++) {
         TRY(gp_data_next(data, &batch, err));
-        TRY(gp_model_compute(model, &batch, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
         if (step == 3 && gp_task_index(task) == 2)
             abort();
         TRY(gp_model_all_reduce(model, task, err));
@@ -680,7 +680,7 @@ GP_TASK gp_status endless(gp_task *task, gp_error *err)
     gp_task_log(task, "begun");
     TRY(gp_data_next(data, &batch, err));
     for (;;) {
-        TRY(gp_model_compute(model, &batch, err));
+        TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_commit(model, 0.0, err));
     }
 }
@@ -712,7 +712,7 @@ GP_TASK gp_status kept(gp_task *task, gp_error *err)
     int64_t steps;
 
     TRY(gp_task_cached(task, "model", build_model, drop_model, &model, err));
-    TRY(gp_model_compute(model, &batch, err));
+    TRY(gp_model_forward_backward(model, &batch, err));
     TRY(gp_model_commit(model, 0.1, err));
     steps = (int64_t)gp_model_step(model);
     return gp_task_result(task, &steps, sizeof(steps), err);
