@@ -25,7 +25,7 @@ static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint
     if (status == GP_OK)
         status = gp_model_all_reduce(model, task, err);
     /* 5. Each device updates its copy: they stay the same. */
-    return status == GP_OK ? gp_model_commit(model, 0.3, err) : status;
+    return status == GP_OK ? gp_model_optimizer_step(model, 0.3, err) : status;
 }
 
 /* What rank 1 has, all others have to the bit. */

@@ -49,7 +49,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)
-            status = gp_model_commit(model, 0.002, err);
+            status = gp_model_optimizer_step(model, 0.002, err);
         if (status == GP_OK && batch.last && gp_task_index(task) == 1) {
             gp_model_sums sums;
 

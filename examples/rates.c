@@ -51,7 +51,7 @@ static gp_status train(gp_task *task, const char *source, double rate, gp_model_
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)
-            status = gp_model_commit(model, rate, err);
+            status = gp_model_optimizer_step(model, rate, err);
     }
     if (status == GP_OK)
         status = test(task, model, held_out, out, err);

@@ -61,7 +61,7 @@ GP_TASK gp_status loop(gp_task *task, gp_error *err)
         if (status == GP_OK)
             status = gp_model_all_reduce(model, task, err);
         if (status == GP_OK)
-            status = gp_model_commit(model, 0.01, err);
+            status = gp_model_optimizer_step(model, 0.01, err);
         if (step == 1)
             times = (loop_times){ -now(CLOCK_MONOTONIC), -now(CLOCK_THREAD_CPUTIME_ID) };
     }

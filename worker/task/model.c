@@ -253,7 +253,7 @@ void gp_model_next_step(gp_model *model)
     model->loss.forward.count = 0;
 }
 
-gp_status gp_model_commit(gp_model *model, double learn_rate, gp_error *err)
+gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *err)
 {
     double loss = model->sums[GP_SUM_LOSS], weight = model->sums[GP_SUM_WEIGHT];
 

@@ -16,7 +16,7 @@
  *             if (status == GP_OK)
  *                 status = gp_model_all_reduce(model, task, err);       sums over all ranks
  *             if (status == GP_OK)
- *                 status = gp_model_commit(model, 0.1, err);            the same update on each rank
+ *                 status = gp_model_optimizer_step(model, 0.1, err);            the same update on each rank
  *         }
  *         ...
  *     }
@@ -152,7 +152,7 @@ gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *o
 void gp_model_close(gp_model *model); /* accepts NULL */
 
 /* All parameters, float32, one after the other, and their gradients in the same places; until the model is closed.  Running
- * statistics (batch norm) stand among them; nothing may be added to those but by gp_model_commit() or
+ * statistics (batch norm) stand among them; nothing may be added to those but by gp_model_optimizer_step() or
  * gp_model_next_step(). */
 size_t gp_model_count(const gp_model *model); /* numbers in each of the two */
 float *gp_model_parameters(gp_model *model);
@@ -200,10 +200,10 @@ typedef struct gp_model_sums {
 
 void gp_model_get_sums(const gp_model *model, gp_model_sums *out);
 
-/* gp_model_commit -- update all parameters by the solver, with gradients / weight and this learning rate (layers' own
+/* gp_model_optimizer_step -- update all parameters by the solver, with gradients / weight and this learning rate (layers' own
  * factors, L2 and clipping as in `gradpool train`), move running statistics, and begin the next step.
  * GP_ESTATE: nothing was collected.  GP_EDIVERGED: loss or weight are not finite; nothing is changed. */
-gp_status gp_model_commit(gp_model *model, double learn_rate, gp_error *err);
+gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *err);
 
 /* gp_model_next_step -- after an update of your own: moves running statistics and begins the next step.  Without it
  * gradients would go on adding up, and the new parameters might not be seen. */

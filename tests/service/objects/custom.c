@@ -71,7 +71,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
             break;
         TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_all_reduce(model, task, err));
-        TRY(gp_model_commit(model, asked(task)->rate, err));
+        TRY(gp_model_optimizer_step(model, asked(task)->rate, err));
     }
     return gp_task_result(task, gp_model_parameters(model), gp_model_count(model) * sizeof(float), err);
 }
@@ -252,7 +252,7 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
         TRY(gp_model_open(&broken, task, &options, err));
         EXPECT(gp_model_forward_backward(broken, batch, &why) == GP_EUNSUPPORTED);
         EXPECT(strstr(why.message, "samples today") != NULL);
-        EXPECT(gp_model_commit(broken, 0.1, &why) == GP_ESTATE);
+        EXPECT(gp_model_optimizer_step(broken, 0.1, &why) == GP_ESTATE);
         gp_model_close(broken);
     }
     return GP_OK;
@@ -315,8 +315,8 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     EXPECT(gp_model_forward(theirs, &batch, &scores, &gradient, NULL) == GP_ESTATE);
     gp_model_get_sums(mine, &b);
     EXPECT(fabs(a.loss - b.loss) < 1e-5 * a.loss);
-    TRY(gp_model_commit(theirs, 0.1, err));
-    return gp_model_commit(mine, 0.1, err);
+    TRY(gp_model_optimizer_step(theirs, 0.1, err));
+    return gp_model_optimizer_step(mine, 0.1, err);
 }
 
 /* ---- kinds of one's own ---- */
@@ -458,7 +458,7 @@ GP_TASK gp_status kinds(gp_task *task, gp_error *err)
     EXPECT(check.error <= 0.02 && check.worst[0] != '\0');
     for (int step = 0; step < 40; step++) { /* and it learns */
         TRY(gp_model_forward_backward(model, &batch, err));
-        TRY(gp_model_commit(model, 0.01, err));
+        TRY(gp_model_optimizer_step(model, 0.01, err));
     }
     gp_model_sums sums;
 
@@ -495,7 +495,7 @@ GP_TASK gp_status export_model(gp_task *task, gp_error *err)
     TRY(gp_data_next(data, &batch, err));
     EXPECT(batch.count <= 30 && gp_model_outputs(model) == 10);
     TRY(gp_model_forward_backward(model, &batch, err));
-    TRY(gp_model_commit(model, 0.05, err));
+    TRY(gp_model_optimizer_step(model, 0.05, err));
     TRY(gp_model_onnx(model, &onnx, &bytes, err));
     TRY(gp_task_result(task, onnx, bytes, err));
     TRY(gp_model_open(&again, task,
@@ -518,11 +518,12 @@ GP_TASK gp_status misuse(gp_task *task, gp_error *err)
     gp_error why;
 
     TRY(gp_model_open(&model, task, &options, err));
-    EXPECT(gp_model_commit(model, 0.1, &why) == GP_ESTATE && strstr(why.message, "step 1") != NULL);
+    EXPECT(gp_model_optimizer_step(model, 0.1, &why) == GP_ESTATE && strstr(why.message, "step 1") != NULL);
     EXPECT(gp_model_forward_backward(model, &nothing, &why) == GP_EINVAL);
     nothing.count = 0;
     TRY(gp_model_forward_backward(model, &nothing, err));
-    EXPECT(gp_model_commit(model, 0.1, &why) == GP_ESTATE && strstr(why.message, "weight is 0") != NULL);
+    EXPECT(gp_model_optimizer_step(model, 0.1, &why) == GP_ESTATE &&
+           strstr(why.message, "weight is 0") != NULL);
     EXPECT(gp_model_all_reduce(model, task, &why) == GP_ESTATE && strstr(why.message, "block") != NULL);
     options.options = "solvr=adam";
     EXPECT(gp_model_open(&none, task, &options, &why) == GP_EINVAL && strstr(why.message, "solver") != NULL);
@@ -638,7 +639,7 @@ GP_TASK gp_status frugal(gp_task *task, gp_error *err)
         EXPECT(!batch.ended);
         TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_all_reduce(model, task, err));
-        TRY(gp_model_commit(model, 0.01, err));
+        TRY(gp_model_optimizer_step(model, 0.01, err));
         if (step % 110 == 9)
             before = mallinfo2();
         if (step % 110 != 109)
@@ -665,7 +666,7 @@ GP_TASK gp_status crash(gp_task *task, gp_error *err)
         if (step == 3 && gp_task_index(task) == 2)
             abort();
         TRY(gp_model_all_reduce(model, task, err));
-        TRY(gp_model_commit(model, 0.01, err));
+        TRY(gp_model_optimizer_step(model, 0.01, err));
     }
 }
 
@@ -681,7 +682,7 @@ GP_TASK gp_status endless(gp_task *task, gp_error *err)
     TRY(gp_data_next(data, &batch, err));
     for (;;) {
         TRY(gp_model_forward_backward(model, &batch, err));
-        TRY(gp_model_commit(model, 0.0, err));
+        TRY(gp_model_optimizer_step(model, 0.0, err));
     }
 }
 
@@ -713,7 +714,7 @@ GP_TASK gp_status kept(gp_task *task, gp_error *err)
 
     TRY(gp_task_cached(task, "model", build_model, drop_model, &model, err));
     TRY(gp_model_forward_backward(model, &batch, err));
-    TRY(gp_model_commit(model, 0.1, err));
+    TRY(gp_model_optimizer_step(model, 0.1, err));
     steps = (int64_t)gp_model_step(model);
     return gp_task_result(task, &steps, sizeof(steps), err);
 }
