@@ -75,9 +75,9 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         gp_gradient_check check = { .seed = 1 };
         gp_model_tensor beta;
 
-        if (gp_model_step(model) == 0) /* once: is backward the gradient of forward? */
+        if (gp_model_step_count(model) == 0) /* once: is backward the gradient of forward? */
             status = gp_model_check_gradients(model, &batch, &check, err);
-        if (status == GP_OK && gp_model_step(model) == 0 && gp_task_index(task) == 1)
+        if (status == GP_OK && gp_model_step_count(model) == 0 && gp_task_index(task) == 1)
             gp_task_log(task, "gradients are right; furthest off by %.1e: %s", check.error, check.worst);
         if (status == GP_OK)
             status = gp_model_forward_backward(model, &batch, err);

@@ -92,7 +92,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     }
     if (status == GP_OK)
         gp_task_log(task, "the same bits after %d steps; momentum here: %zu of %zu numbers",
-                    (int)gp_model_step(whole), mine, count);
+                    (int)gp_model_step_count(whole), mine, count);
     free(all_velocity);
     free(own_velocity);
     return status;

@@ -233,7 +233,7 @@ void gp_model_get_sums(const gp_model *model, gp_model_sums *out)
     *out = sums_of(model->sums, model->sums[MODEL_SAMPLES]);
 }
 
-uint64_t gp_model_step(const gp_model *model)
+uint64_t gp_model_step_count(const gp_model *model)
 {
     return model->step;
 }

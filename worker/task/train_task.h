@@ -210,7 +210,7 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
 void gp_model_next_step(gp_model *model);
 
 /* Steps that were begun before this one; may be set, to go on with a training. */
-uint64_t gp_model_step(const gp_model *model);
+uint64_t gp_model_step_count(const gp_model *model);
 void gp_model_set_step(gp_model *model, uint64_t step);
 
 /* ---- between the ranks of a block: all of them call it.  Errors as in task.h; GP_ESTATE outside of a block ---- */

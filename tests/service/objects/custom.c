@@ -145,7 +145,7 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
         gp_model_next_step(whole);
         gp_model_next_step(cut);
         EXPECT(memcmp(a, b, count * sizeof(float)) == 0);
-        EXPECT(gp_model_step(cut) == (uint64_t)step + 1);
+        EXPECT(gp_model_step_count(cut) == (uint64_t)step + 1);
     }
     free(momentum[0]);
     free(momentum[1]);
@@ -715,6 +715,6 @@ GP_TASK gp_status kept(gp_task *task, gp_error *err)
     TRY(gp_task_cached(task, "model", build_model, drop_model, &model, err));
     TRY(gp_model_forward_backward(model, &batch, err));
     TRY(gp_model_optimizer_step(model, 0.1, err));
-    steps = (int64_t)gp_model_step(model);
+    steps = (int64_t)gp_model_step_count(model);
     return gp_task_result(task, &steps, sizeof(steps), err);
 }
