@@ -743,7 +743,7 @@ typedef struct gp_parfor_request {
     uint64_t seed;  /* of the iterations' random streams */
     uint32_t chunk; /* iterations sent together; 0 = by measured duration */
     /* Iterations at most that were given out, or whose results `each` has not seen; 0: bounded by the library. */
-    uint32_t in_flight;
+    uint32_t max_in_flight;
     uint32_t attempts;                                              /* as in parfeval */
     void (*progress)(void *context, uint64_t done, uint64_t total); /* total 0 = not known */
 } gp_parfor_request;

@@ -17,9 +17,9 @@ void parfor_begin(parfor *loop)
         .workers = gp_team_size(loop->team),
         .block = loop->wire.reduce_bytes != 0 ? loop->wire.reduce_block : 1,
         .chunk = request->chunk,
-        .in_flight = request->in_flight != 0 ? request->in_flight
-                     : bounded               ? PARFOR_WINDOW
-                                             : 0,
+        .max_in_flight = request->max_in_flight != 0 ? request->max_in_flight
+                         : bounded                   ? PARFOR_WINDOW
+                                                     : 0,
         .bytes = request->input_bytes > request->output_bytes ? request->input_bytes : request->output_bytes,
     };
     if (loop->tree != NULL && request->next == NULL)

@@ -23,10 +23,10 @@ static uint64_t size_by_duration(const parfor_plan *plan)
 static uint64_t window_room(const parfor_plan *plan)
 {
     /* A group must fit, or nothing would ever be given out. */
-    uint64_t window = plan->in_flight > plan->block ? plan->in_flight : plan->block;
+    uint64_t window = plan->max_in_flight > plan->block ? plan->max_in_flight : plan->block;
     uint64_t used = plan->next - plan->settled;
 
-    if (plan->in_flight == 0)
+    if (plan->max_in_flight == 0)
         return UINT64_MAX;
     return used < window ? window - used : 0;
 }

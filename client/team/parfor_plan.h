@@ -28,11 +28,12 @@ typedef struct parfor_piece {
 
 typedef struct parfor_plan {
     /* Set before use; the rest is zero. */
-    uint64_t total;     /* iterations; UINT64_MAX = not known yet */
-    uint32_t workers;   /* at least 1 */
-    uint32_t block;     /* chunks are multiples of it, but for the last; at least 1 */
-    uint32_t chunk;     /* iterations of each; 0 = by measured duration */
-    uint64_t in_flight; /* iterations between the first that is not settled and the last given out; 0 = any */
+    uint64_t total;   /* iterations; UINT64_MAX = not known yet */
+    uint32_t workers; /* at least 1 */
+    uint32_t block;   /* chunks are multiples of it, but for the last; at least 1 */
+    uint32_t chunk;   /* iterations of each; 0 = by measured duration */
+    uint64_t
+        max_in_flight; /* iterations between the first that is not settled and the last given out; 0 = any */
     size_t bytes; /* that an iteration brings or takes through a link; chunks stay below GP_LINK_INLINE_MAX */
 
     uint64_t next;                        /* the first that was never given out */

@@ -170,7 +170,7 @@ TEST(results_come_in_order_or_as_finished_each_once)
                                              .on_result = hear,
                                              .unordered = !l.ordered,
                                              .context = &l,
-                                             .in_flight = round < 2 ? 0 : 50 }),
+                                             .max_in_flight = round < 2 ? 0 : 50 }),
                    err);
         CHECK_INT(0, l.wrong);
         CHECK_INT(16000, l.count);
@@ -279,7 +279,7 @@ TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
                                   .input_bytes = sizeof(int64_t),
                                   .on_result = source_each,
                                   .context = &s,
-                                  .in_flight = 64 };
+                                  .max_in_flight = 64 };
 
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(5000, s.taken);
@@ -288,7 +288,7 @@ TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
 
     s = (source){ .limit = 3000 };
     pause = 200; /* the first takes long: the others wait for their turn */
-    request.in_flight = 0;
+    request.max_in_flight = 0;
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(3000, s.taken);
     CHECK_INT(0, s.wrong);
@@ -324,7 +324,7 @@ TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
                                   .on_result = slow_each,
                                   .unordered = true,
                                   .context = &s,
-                                  .in_flight = 5 };
+                                  .max_in_flight = 5 };
 
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(60, s.taken);
@@ -355,7 +355,7 @@ TEST(a_source_may_be_reduced)
     REQUIRE_OK(loop(request), err);
     s = (source){ .limit = 1003 };
     request.reduced = again;
-    request.in_flight = 30;
+    request.max_in_flight = 30;
     REQUIRE_OK(loop(request), err);
     CHECK(memcmp(once, again, sizeof(once)) == 0);
     team_end_all();

@@ -170,7 +170,7 @@ TEST(every_iteration_is_given_out_once_whatever_the_loop_is_like)
 
         w->plan.block = 1u << random_next() % 6;
         if (round % 3 == 0)
-            w->plan.in_flight = 1 + random_next() % 500;
+            w->plan.max_in_flight = 1 + random_next() % 500;
         if (round % 5 == 0)
             w->plan.chunk = 1 + (uint32_t)(random_next() % 90);
         world_run(w, total);
@@ -226,7 +226,7 @@ TEST(no_more_is_in_flight_than_was_asked_for)
     for (int ordered = 0; ordered < 2; ordered++) {
         world *w = world_new(20000, 3, cost_none);
 
-        w->plan.in_flight = 100;
+        w->plan.max_in_flight = 100;
         while (world_step(w, ordered != 0))
             CHECK(w->plan.next - w->plan.settled <= 100);
         CHECK(parfor_plan_ended(&w->plan));
@@ -239,7 +239,7 @@ TEST(a_window_smaller_than_a_group_still_moves)
 {
     world *w = world_new(1000, 3, cost_none);
 
-    w->plan.in_flight = 3;
+    w->plan.max_in_flight = 3;
     w->plan.block = 16;
     world_run(w, 1000);
     CHECK_INT(16, w->sizes_max);
@@ -261,7 +261,7 @@ TEST(what_travels_with_iterations_fits_into_a_record)
 
 TEST(a_source_gives_what_it_has_and_ends_when_it_ends)
 {
-    parfor_plan plan = { .total = UINT64_MAX, .workers = 2, .block = 4, .in_flight = 64 };
+    parfor_plan plan = { .total = UINT64_MAX, .workers = 2, .block = 4, .max_in_flight = 64 };
     parfor_piece piece;
     uint64_t first = 0;
 

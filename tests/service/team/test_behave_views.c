@@ -115,7 +115,7 @@ TEST(a_loop_over_an_endless_source_takes_no_more_than_it_may_have_in_flight)
                                                .next = give_next,
                                                .input_bytes = sizeof(int64_t),
                                                .on_result = take_value,
-                                               .in_flight = 8 },
+                                               .max_in_flight = 8 },
                          &err),
                err);
     CHECK_INT(300, s.count); /* not called again after it said false */
