@@ -590,7 +590,7 @@ typedef struct gp_parfeval_request {
     gp_resources needs;         /* of the worker's device */
     uint32_t attempts;          /* begun at most so often when workers die; 0 = 3, 1 = never again */
     uint32_t retries;           /* after an error of its own; 0 = none */
-    int64_t start_within_ms;    /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
+    int64_t queue_timeout_ms;   /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
     int64_t run_ms_max;         /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
     gp_future *const
         *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */

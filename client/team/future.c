@@ -225,9 +225,9 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
                        request->shared == NULL ? "no address" : "two places: argument and shared");
     if (request->after == NULL && request->after_count != 0)
         return gp_fail(err, GP_EINVAL, "after_count is %" PRIu32 " and after is NULL", request->after_count);
-    if (request->start_within_ms < 0 || request->run_ms_max < 0)
+    if (request->queue_timeout_ms < 0 || request->run_ms_max < 0)
         return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
-                       request->start_within_ms < 0 ? request->start_within_ms : request->run_ms_max);
+                       request->queue_timeout_ms < 0 ? request->queue_timeout_ms : request->run_ms_max);
     if (dispatch_get_counts(team->dispatch)->live >= GP_FUTURES_MAX)
         return gp_fail(err, GP_ELIMIT, "%d calls wait already; wait for some of them first", GP_FUTURES_MAX);
     return GP_OK;
@@ -315,7 +315,7 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
     gp_status status = unit_fill(team, unit, &call, &terms, err);
 
     unit->start_ms_max =
-        request->start_within_ms < UINT32_MAX ? (uint32_t)request->start_within_ms : UINT32_MAX;
+        request->queue_timeout_ms < UINT32_MAX ? (uint32_t)request->queue_timeout_ms : UINT32_MAX;
     future->done = request->done;
     future->context = request->context;
     future->submitted_ns = team->now_ns;
@@ -347,7 +347,7 @@ static gp_status submit(gp_future **out, gp_team *team, const gp_parfeval_reques
     if (status == GP_OK)
         status = dispatch_submit(
             team->dispatch, &future->unit,
-            request->start_within_ms == 0 ? 0 : team->now_ns + request->start_within_ms * 1000000, err);
+            request->queue_timeout_ms == 0 ? 0 : team->now_ns + request->queue_timeout_ms * 1000000, err);
     if (status != GP_OK) {
         future_recycle(&team->futures, future);
         return status;

@@ -430,7 +430,7 @@ TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
 
     BEGIN(1);
     gp_future *busy = call_held();
-    gp_future *late = call_with((gp_parfeval_request){ .start_within_ms = 10 }, "square", &ms, sizeof(ms));
+    gp_future *late = call_with((gp_parfeval_request){ .queue_timeout_ms = 10 }, "square", &ms, sizeof(ms));
     gp_status status = end_of(late);
 
     CHECK_STATUS(GP_ETIMEDOUT, status);

@@ -700,7 +700,7 @@ TEST(deadlines_for_beginning_and_for_running_are_kept)
     REQUIRE(begin(&f, 1));
     const gp_function *sleeper = function(&f, "sleep_ms"), *nothing = function(&f, "nothing");
     gp_future *busy = held(&f, function(&f, "hold"), "go", 0);
-    gp_future *late = call(&f, (gp_parfeval_request){ .function = nothing, .start_within_ms = 30 });
+    gp_future *late = call(&f, (gp_parfeval_request){ .function = nothing, .queue_timeout_ms = 30 });
 
     CHECK_STATUS(GP_ETIMEDOUT, gp_future_result(late, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, "not begun within its time limit of 30 ms");
