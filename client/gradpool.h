@@ -591,7 +591,7 @@ typedef struct gp_parfeval_request {
     uint32_t attempts;          /* begun at most so often when workers die; 0 = 3, 1 = never again */
     uint32_t retries;           /* after an error of its own; 0 = none */
     int64_t queue_timeout_ms;   /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
-    int64_t run_ms_max;         /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
+    int64_t timeout_ms;         /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
     gp_future *const
         *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
     uint32_t after_count;
@@ -680,7 +680,7 @@ typedef struct gp_spmd_request {
     uint32_t workers_min,
         workers_max;    /* 0, 0 = all of the team; n, n = n; as many as there are within [min, max] */
     uint64_t seed;      /* of the ranks' random streams */
-    int64_t run_ms_max; /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
+    int64_t timeout_ms; /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
 } gp_spmd_request;
 
 /* gp_spmd -- run a block and wait for all its workers.  Large results stay on the workers until they are fetched.

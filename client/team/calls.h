@@ -35,7 +35,7 @@ typedef struct team_terms {
     team_loss loss;
     uint32_t attempts; /* begun at most so often when workers die; 0 = 3 */
     uint32_t retries;  /* begun again so often after an error of its own */
-    int64_t run_ms_max;
+    int64_t timeout_ms;
 } team_terms;
 
 /* How a unit ended; valid during the callback. */

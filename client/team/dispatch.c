@@ -155,7 +155,7 @@ gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool f
 gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_error *err)
 {
     assert(unit->state == UNIT_FREE && unit->wish <= d->workers && (!unit->urgent || unit->wish != 0));
-    if (start_by_ns != 0 || unit->run_ms_max != 0) {
+    if (start_by_ns != 0 || unit->timeout_ms != 0) {
         gp_status status = unit_timers_reserve(&d->timers, err);
 
         if (status != GP_OK)
@@ -194,9 +194,9 @@ static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
     team_unit *first = l->sent.first;
 
     l->since_ns = now_ns;
-    if (first != NULL && first->run_ms_max != 0 && !first->canceled) {
+    if (first != NULL && first->timeout_ms != 0 && !first->canceled) {
         first->run_timed = true;
-        unit_timers_set(&d->timers, first, now_ns + (int64_t)first->run_ms_max * 1000000);
+        unit_timers_set(&d->timers, first, now_ns + (int64_t)first->timeout_ms * 1000000);
     }
 }
 
@@ -697,7 +697,7 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
         return;
     }
     l = &d->lanes[unit->worker - 1];
-    if (unit->run_ms_max != 0 && l->sent.first == unit) {
+    if (unit->timeout_ms != 0 && l->sent.first == unit) {
         unit->over_limit = true;
         dispatch_cancel(d, unit, DISPATCH_GRACE_MS, now_ns);
     } else if (take_back(d, unit, now_ns)) {

@@ -225,9 +225,9 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
                        request->shared == NULL ? "no address" : "two places: argument and shared");
     if (request->after == NULL && request->after_count != 0)
         return gp_fail(err, GP_EINVAL, "after_count is %" PRIu32 " and after is NULL", request->after_count);
-    if (request->queue_timeout_ms < 0 || request->run_ms_max < 0)
+    if (request->queue_timeout_ms < 0 || request->timeout_ms < 0)
         return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
-                       request->queue_timeout_ms < 0 ? request->queue_timeout_ms : request->run_ms_max);
+                       request->queue_timeout_ms < 0 ? request->queue_timeout_ms : request->timeout_ms);
     if (dispatch_get_counts(team->dispatch)->live >= GP_FUTURES_MAX)
         return gp_fail(err, GP_ELIMIT, "%d calls wait already; wait for some of them first", GP_FUTURES_MAX);
     return GP_OK;
@@ -310,7 +310,7 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
                                .priority = request->priority,
                                .attempts = request->attempts,
                                .retries = request->retries,
-                               .run_ms_max = request->run_ms_max };
+                               .timeout_ms = request->timeout_ms };
     team_unit *unit = &future->unit;
     gp_status status = unit_fill(team, unit, &call, &terms, err);
 

@@ -184,7 +184,7 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
     gp_team *team = block->team;
     uint32_t generation = team_generation(team);
     /* Another process could not take the place of a rank in the group. */
-    team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .run_ms_max = request->run_ms_max };
+    team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .timeout_ms = request->timeout_ms };
     team_call call = {
         .kind = GP_CALL_BLOCK,
         .function = request->function->number,

@@ -158,8 +158,8 @@ gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const
     unit->loss = (uint8_t)terms->loss;
     unit->attempts_max = small(terms->attempts == 0 ? DISPATCH_ATTEMPTS : terms->attempts);
     unit->retries_max = small(terms->retries);
-    unit->run_ms_max =
-        terms->run_ms_max > 0 && terms->run_ms_max < UINT32_MAX ? (uint32_t)terms->run_ms_max : 0;
+    unit->timeout_ms =
+        terms->timeout_ms > 0 && terms->timeout_ms < UINT32_MAX ? (uint32_t)terms->timeout_ms : 0;
     return GP_OK;
 }
 
@@ -239,7 +239,7 @@ static void over_words(gp_team *team, const team_unit *unit, char *text, size_t 
         snprintf(text, bytes,
                  "it ran longer than its time limit of %" PRIu32 " ms and did not end within %" PRIu32
                  " ms of the cancel: its worker was replaced",
-                 unit->run_ms_max, unit->grace_ms);
+                 unit->timeout_ms, unit->grace_ms);
     } else if (unit->canceled) {
         snprintf(text, bytes, "canceled; it did not end within %" PRIu32 " ms: its worker was replaced",
                  unit->grace_ms);

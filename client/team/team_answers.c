@@ -150,7 +150,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
             snprintf(sentence + used, sizeof(sentence) - used,
                      "it ran longer than its time limit of %" PRIu32 " ms and was canceled after %" PRId64
                      " ms",
-                     unit->run_ms_max, ran_ns / 1000000);
+                     unit->timeout_ms, ran_ns / 1000000);
         else
             snprintf(sentence + used, sizeof(sentence) - used, "canceled while it ran");
     } else if (status != GP_OK) {

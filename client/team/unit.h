@@ -40,7 +40,7 @@ struct team_unit {
     unit_edge *edges;      /* units that depend on this one, the last one first */
     uint32_t holds;        /* units that it depends on and that have not ended */
     uint32_t timer;        /* place in the heap, from 1; 0: none */
-    uint32_t run_ms_max;   /* 0: unlimited */
+    uint32_t timeout_ms;   /* 0: unlimited */
     uint32_t start_ms_max; /* time to begin in; 0: unlimited */
     uint32_t grace_ms;     /* canceled: time to end in before its worker is replaced */
     float expected_ns;     /* SENT: estimated run time */
@@ -56,9 +56,9 @@ struct team_unit {
     uint8_t loss;        /* team_loss */
     bool urgent : 1;     /* before everything else of its worker */
     bool canceled : 1;   /* asked to end while it ran */
-    bool run_timed : 1;  /* its timer is that of run_ms_max */
+    bool run_timed : 1;  /* its timer is that of timeout_ms */
     bool orphan : 1;     /* a unit that it depends on failed; the payload is a text that says so, or NULL */
-    bool over_limit : 1; /* canceled because of run_ms_max */
+    bool over_limit : 1; /* canceled because of timeout_ms */
     bool is_future : 1;  /* of type gp_future */
 };
 

@@ -408,7 +408,7 @@ TEST(a_cancel_ends_a_loop_that_does_not_look)
                            &(gp_parfeval_request){ .function = function("endless"),
                                                    .argument = &lenet,
                                                    .bytes = sizeof(lenet),
-                                                   .run_ms_max = 60000 },
+                                                   .timeout_ms = 60000 },
                            &err),
                err);
     timeout = gp_timeout_in(POOLS_PATIENCE_MS);

@@ -348,7 +348,7 @@ static void set_stop(int number)
 
 TEST(stop_and_a_time_limit_end_a_block)
 {
-    gp_spmd_request request = { .run_ms_max = 100 };
+    gp_spmd_request request = { .timeout_ms = 100 };
     gp_spmd_result *block;
     gp_error err;
 

@@ -467,7 +467,7 @@ static void submit(sim *s, sim_client *client)
     unit->wish = (uint8_t)(sim_chance(dice, 20) ? 1 + sim_draw(dice, client->size) : 0);
     unit->attempts_max = (uint16_t)(1 + sim_draw(dice, 4));
     unit->retries_max = (uint16_t)sim_draw(dice, 3);
-    unit->run_ms_max = sim_chance(dice, 10) ? 1 + sim_draw(dice, 20) : 0;
+    unit->timeout_ms = sim_chance(dice, 10) ? 1 + sim_draw(dice, 20) : 0;
     if (unit->wish != 0 && sim_chance(dice, 20)) {
         unit->urgent = true;
         unit->loss = TEAM_LOSS_STALE;

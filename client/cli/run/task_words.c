@@ -367,7 +367,7 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
     gp_spmd_request request = { .argument = argument,
                                 .bytes = argument == NULL ? 0 : strlen(argument) + 1,
                                 .seed = (uint64_t)task->seed,
-                                .run_ms_max = (int64_t)(timeout_s * 1e3) };
+                                .timeout_ms = (int64_t)(timeout_s * 1e3) };
     printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
     gp_spmd_result *block = NULL;
     gp_team *team;

@@ -350,7 +350,7 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     world_begin(&w, 1, 0);
     team_unit *running = unit_new(&w), *inside = unit_new(&w), *waits = unit_new(&w);
 
-    running->run_ms_max = 50;
+    running->timeout_ms = 50;
     submit(&w, running);
     let_begin(&w, 1);
     CHECK_STATUS(GP_OK, dispatch_submit(w.d, inside, w.now + 20 * MS, &err));

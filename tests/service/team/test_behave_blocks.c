@@ -218,7 +218,7 @@ TEST(a_block_that_runs_too_long_is_ended)
 {
     int64_t ms = 1 << 30; /* days */
     gp_spmd_result *block = NULL;
-    gp_spmd_request request = { .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 50 };
+    gp_spmd_request request = { .argument = &ms, .bytes = sizeof(ms), .timeout_ms = 50 };
     gp_status status;
 
     BEGIN(2);

@@ -436,7 +436,7 @@ TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
     CHECK_STATUS(GP_ETIMEDOUT, status);
     CHECK_INT(0, info_of(late).attempts);
     let_go();
-    gp_future *slow = call_with((gp_parfeval_request){ .run_ms_max = 50 }, "nap", &ms, sizeof(ms));
+    gp_future *slow = call_with((gp_parfeval_request){ .timeout_ms = 50 }, "nap", &ms, sizeof(ms));
 
     status = end_of(slow);
     CHECK_STATUS(GP_ETIMELIMIT, status);

@@ -710,7 +710,7 @@ TEST(deadlines_for_beginning_and_for_running_are_kept)
     let_go("go");
     gp_future *running =
         call(&f, (gp_parfeval_request){
-                     .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .run_ms_max = 150 });
+                     .function = sleeper, .argument = &ms, .bytes = sizeof(ms), .timeout_ms = 150 });
 
     CHECK_STATUS(GP_ETIMELIMIT, gp_future_result(running, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message,
