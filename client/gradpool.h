@@ -592,10 +592,11 @@ typedef struct gp_parfeval_request {
     uint32_t retries;           /* after an error of its own; 0 = none */
     int64_t queue_timeout_ms;   /* GP_ETIMEDOUT when it has not been begun by then; 0: no limit */
     int64_t timeout_ms;         /* canceled when it runs longer (GP_ETIMELIMIT); 0: no limit */
-    gp_future *const
-        *after; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
-    uint32_t after_count;
-    gp_future *follow; /* also after this one, on its worker; a `worker` that contradicts this is refused */
+    gp_future *const *
+        depends_on; /* begins when these have ended with a result; one that fails fails it too (GP_ECANCELED) */
+    uint32_t depends_on_count;
+    gp_future
+        *same_worker_as; /* also after this one, on its worker; a `worker` that contradicts this is refused */
     /* Called once when it has ended; may be NULL. */
     void (*done)(void *context, gp_future *future);
     void *context;

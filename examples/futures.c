@@ -44,7 +44,7 @@ int main(int argc, char **argv)
          i++) { /* on the worker that has the table, when it has it */
         search.argument = (uint32_t[]){ i * COUNT / PARTS, (i + 1) * COUNT / PARTS };
         search.bytes = 2 * sizeof(uint32_t);
-        search.follow = table;
+        search.same_worker_as = table;
         status = gp_parfeval(&next, team, &search, &err);
     }
     while (status == GP_OK && gp_team_as_completed(team, &next, -1, &err) == GP_OK)

@@ -223,8 +223,9 @@ static gp_status request_check(const gp_team *team, const gp_parfeval_request *r
     if (request->bytes != 0 && (request->argument == NULL) == (request->shared == NULL))
         return gp_fail(err, GP_EINVAL, "the argument has %zu bytes and %s", request->bytes,
                        request->shared == NULL ? "no address" : "two places: argument and shared");
-    if (request->after == NULL && request->after_count != 0)
-        return gp_fail(err, GP_EINVAL, "after_count is %" PRIu32 " and after is NULL", request->after_count);
+    if (request->depends_on == NULL && request->depends_on_count != 0)
+        return gp_fail(err, GP_EINVAL, "depends_on_count is %" PRIu32 " and depends_on is NULL",
+                       request->depends_on_count);
     if (request->queue_timeout_ms < 0 || request->timeout_ms < 0)
         return gp_fail(err, GP_EINVAL, "a time is negative: %" PRId64 " ms",
                        request->queue_timeout_ms < 0 ? request->queue_timeout_ms : request->timeout_ms);
@@ -253,7 +254,7 @@ static gp_status needs_check(const gp_team *team, const gp_parfeval_request *req
 /* Refuse a call that is to follow another one to its worker and cannot, or may not be able to. */
 static gp_status follow_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
-    const gp_future *before = request->follow;
+    const gp_future *before = request->same_worker_as;
     uint32_t worker;
 
     if (before == NULL || before->team != team || (before->ended && before->status != GP_OK))
@@ -319,10 +320,10 @@ static gp_status future_fill(gp_team *team, gp_future *future, const gp_parfeval
     future->done = request->done;
     future->context = request->context;
     future->submitted_ns = team->now_ns;
-    for (uint32_t i = 0; status == GP_OK && i < request->after_count; i++)
-        status = depend(team, future, request->after[i], false, failed, err);
-    if (status == GP_OK && request->follow != NULL)
-        status = depend(team, future, request->follow, true, failed, err);
+    for (uint32_t i = 0; status == GP_OK && i < request->depends_on_count; i++)
+        status = depend(team, future, request->depends_on[i], false, failed, err);
+    if (status == GP_OK && request->same_worker_as != NULL)
+        status = depend(team, future, request->same_worker_as, true, failed, err);
     return status;
 }
 

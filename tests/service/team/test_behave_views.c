@@ -346,15 +346,17 @@ TEST(a_call_begins_after_those_it_depends_on_have_ended)
 
     BEGIN(2);
     gp_future *first[] = { call("nap", 30), call("nap", 10) };
-    gp_future *second = call_with((gp_parfeval_request){ .after = first, .after_count = 2 }, "nap", &ms, 8);
-    gp_future *third = call_with((gp_parfeval_request){ .after = &second, .after_count = 1 }, "nap", &ms, 8);
+    gp_future *second =
+        call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 2 }, "nap", &ms, 8);
+    gp_future *third =
+        call_with((gp_parfeval_request){ .depends_on = &second, .depends_on_count = 1 }, "nap", &ms, 8);
     gp_future *late;
 
     CHECK_STATUS(GP_OK, end_of(third));
     for (int i = 0; i < 2; i++)
         CHECK(info_of(first[i]).ended_ns <= info_of(second).started_ns);
     CHECK(info_of(second).ended_ns <= info_of(third).started_ns);
-    late = call_with((gp_parfeval_request){ .after = first, .after_count = 2 }, "square", &ms, 8);
+    late = call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 2 }, "square", &ms, 8);
     CHECK_INT(400, number_of(late)); /* after what has ended long ago */
     gp_future_free(first[0]);
     gp_future_free(first[1]);
@@ -370,11 +372,12 @@ TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
 
     BEGIN(2);
     gp_future *first[] = { call_text("fail", "the first step"), call_held() };
-    gp_future *second = call_with((gp_parfeval_request){ .after = first, .after_count = 1 }, "square", &x, 8);
+    gp_future *second =
+        call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 1 }, "square", &x, 8);
     gp_future *third =
-        call_with((gp_parfeval_request){ .after = &second, .after_count = 1 }, "square", &x, 8);
+        call_with((gp_parfeval_request){ .depends_on = &second, .depends_on_count = 1 }, "square", &x, 8);
     gp_future *other =
-        call_with((gp_parfeval_request){ .after = &first[1], .after_count = 1 }, "square", &x, 8);
+        call_with((gp_parfeval_request){ .depends_on = &first[1], .depends_on_count = 1 }, "square", &x, 8);
 
     CHECK_STATUS(GP_ECANCELED, end_of(second));
     CHECK_CONTAINS(err.message, "which it depends on, failed: worker ");
@@ -383,7 +386,8 @@ TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
     CHECK_INT(0, info_of(third).attempts);
     gp_future_cancel(first[1]);
     CHECK_STATUS(GP_ECANCELED, end_of(other));
-    gp_future *late = call_with((gp_parfeval_request){ .after = first, .after_count = 1 }, "square", &x, 8);
+    gp_future *late =
+        call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 1 }, "square", &x, 8);
 
     CHECK_STATUS(GP_ECANCELED, end_of(late)); /* after what has failed long ago */
     gp_future_free(first[0]);
@@ -400,7 +404,7 @@ TEST(a_call_that_follows_another_runs_on_its_worker)
     BEGIN(3);
     for (int i = 0; i < 12; i++) {
         gp_future *first = call("where", 0);
-        gp_future *second = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
+        gp_future *second = call_with((gp_parfeval_request){ .same_worker_as = first }, "where", "", 0);
 
         CHECK_INT(place_of(first).pid, place_of(second).pid);
         gp_future_free(first);
@@ -416,7 +420,7 @@ TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
     BEGIN(2);
     first = call_held();
     for (int i = 0; i < 10; i++)
-        after[i] = call_with((gp_parfeval_request){ .follow = first }, "where", "", 0);
+        after[i] = call_with((gp_parfeval_request){ .same_worker_as = first }, "where", "", 0);
     let_go();
     REQUIRE_OK(gp_team_as_completed(team, &next, POOLS_PATIENCE_MS, &err), err);
     CHECK(next == first);

@@ -386,14 +386,14 @@ TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
     CHECK_CONTAINS(f.err.message, "none of the 2 workers has a GPU");
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &(gp_parfeval_request){ 0 }, &f.err));
     CHECK_STATUS(GP_EINVAL,
-                 gp_parfeval(&future, f.team, &(gp_parfeval_request){ .function = nothing, .after_count = 1 },
-                             &f.err));
-    CHECK_CONTAINS(f.err.message, "after is NULL");
+                 gp_parfeval(&future, f.team,
+                             &(gp_parfeval_request){ .function = nothing, .depends_on_count = 1 }, &f.err));
+    CHECK_CONTAINS(f.err.message, "depends_on is NULL");
     CHECK_STATUS(GP_EINVAL, gp_futures_wait(&(gp_future *){ NULL }, 1, GP_WAIT_ALL, 0, &f.err));
     CHECK_CONTAINS(f.err.message, "futures[0] of 1 is NULL");
 
     gp_future *first = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 2 });
-    gp_parfeval_request follower = { .function = nothing, .follow = first, .worker = 1 };
+    gp_parfeval_request follower = { .function = nothing, .same_worker_as = first, .worker = 1 };
 
     CHECK_STATUS(GP_EINVAL, gp_parfeval(&future, f.team, &follower, &f.err));
     CHECK_CONTAINS(f.err.message, "follows one on worker 2 and is to run on worker 1");
@@ -658,14 +658,16 @@ TEST(calls_come_after_others_and_fail_with_them)
     const gp_function *holder = function(&f, "hold"), *who = function(&f, "who");
     const gp_function *fails = function(&f, "fail_until");
     gp_future *first = held(&f, holder, "go", 0);
-    gp_future *after = call(&f, (gp_parfeval_request){ .function = who, .after = &first, .after_count = 1 });
-    gp_future *follow = call(&f, (gp_parfeval_request){ .function = who, .follow = first });
+    gp_future *after =
+        call(&f, (gp_parfeval_request){ .function = who, .depends_on = &first, .depends_on_count = 1 });
+    gp_future *follow = call(&f, (gp_parfeval_request){ .function = who, .same_worker_as = first });
     gp_future *bad =
         call(&f, (gp_parfeval_request){ .function = fails, .argument = &never, .bytes = sizeof(never) });
     gp_future *both[] = { first, bad };
-    gp_future *orphan = call(&f, (gp_parfeval_request){ .function = who, .after = both, .after_count = 2 });
+    gp_future *orphan =
+        call(&f, (gp_parfeval_request){ .function = who, .depends_on = both, .depends_on_count = 2 });
     gp_future *grandchild =
-        call(&f, (gp_parfeval_request){ .function = who, .after = &orphan, .after_count = 1 });
+        call(&f, (gp_parfeval_request){ .function = who, .depends_on = &orphan, .depends_on_count = 1 });
     const void *data;
     size_t bytes;
 
@@ -685,7 +687,8 @@ TEST(calls_come_after_others_and_fail_with_them)
     CHECK_STATUS(GP_ECANCELED, gp_future_result(grandchild, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, cause); /* the call that failed, not the one between */
     CHECK_CONTAINS(f.err.message, "attempt 1 fails");
-    gp_future *late = call(&f, (gp_parfeval_request){ .function = who, .after = &bad, .after_count = 1 });
+    gp_future *late =
+        call(&f, (gp_parfeval_request){ .function = who, .depends_on = &bad, .depends_on_count = 1 });
 
     CHECK_STATUS(GP_ECANCELED, gp_future_result(late, NULL, NULL, &f.err));
     CHECK_CONTAINS(f.err.message, cause);
