@@ -407,7 +407,7 @@ typedef struct gp_predict_request {
     /* "error": an image that cannot be read ends the call.  "skip": it is passed over: no result is of it, nothing is compared
      * with it, no count knows it but `skipped`; of several, and of what was left out of the data, `pool` is told a sentence (its
      * note).  As in training options; NULL = "error". */
-    const char *on_bad;
+    const char *on_error;
     gp_lease_request lease;
     /* Once per sample in the order of the data; returning false ends the call with GP_ECANCELED.  NULL = none. */
     bool (*on_result)(void *context, const gp_prediction *prediction);
@@ -438,7 +438,7 @@ typedef struct gp_predict_request {
 
 typedef struct gp_evaluation {
     uint64_t count;        /* samples predicted */
-    uint64_t skipped;      /* images that could not be read and were passed over (on_bad), each once */
+    uint64_t skipped;      /* images that could not be read and were passed over (on_error), each once */
     uint64_t labelled;     /* of them with a label */
     uint64_t excluded;     /* labels, pixels' classes or values that are missing in the data: in no metric */
     double accuracy, loss; /* over the labelled, or their pixels; NaN = none */
@@ -450,7 +450,7 @@ typedef struct gp_evaluation {
  *   out  may be NULL
  * GP_ENOENT, GP_EINVAL: model or data, named, with what would do.  GP_ECANCELED: `each` or stop said so.  GP_EPEER: a sample
  * that no worker survives; the sentence names the part and the log.  GP_ECORRUPT: an image that cannot be read, named; with
- * on_bad "skip": none can.  Else as gp_training_run(). */
+ * on_error "skip": none can.  Else as gp_training_run(). */
 GP_API gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_request *request,
                             gp_error *err);
 
@@ -473,7 +473,7 @@ typedef struct gp_scores {
     /* [count]; with pixel_classes, of networks that score each pixel, [count, H, W]; NULL: the model gives neither. */
     int32_t *predicted;
     uint64_t *
-        index; /* [count], with on_bad "skip": which samples of the data they are, from 0; else NULL: all, in order */
+        index; /* [count], with on_error "skip": which samples of the data they are, from 0; else NULL: all, in order */
     gp_evaluation evaluation;
 } gp_scores;
 

@@ -62,11 +62,11 @@ static gp_status read_options(gp_predicting *p, gp_error *err)
     if (p->request->precision != NULL)
         status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
                                p->request->precision, err);
-    if (status == GP_OK && p->request->on_bad != NULL)
-        status = gp_params_set(gp_params_find(gp_train_options_table, "on-bad"), &options, p->request->on_bad,
-                               err);
+    if (status == GP_OK && p->request->on_error != NULL)
+        status = gp_params_set(gp_params_find(gp_train_options_table, "on-bad"), &options,
+                               p->request->on_error, err);
     p->plan.precision = (uint32_t)options.precision;
-    p->plan.on_bad = (uint32_t)options.on_bad;
+    p->plan.on_error = (uint32_t)options.on_error;
     return status;
 }
 
@@ -489,7 +489,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     const gp_predicting *p = &keeper->p;
     const size_t row = p->pixels == NULL ? p->scores * sizeof(float) : 0,
                  classes = p->pixels != NULL || p->output.rank == 1 ? p->places * sizeof(int32_t) : 0,
-                 index = p->plan.on_bad != 0 ? sizeof(*keeper->scores.index) : 0;
+                 index = p->plan.on_error != 0 ? sizeof(*keeper->scores.index) : 0;
     uint64_t capacity = keeper->capacity;
 
     while (capacity < count)

@@ -94,7 +94,7 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
                                .whole = plan->whole,
                                .overlap = plan->overlap,
                                .crop = plan->crop,
-                               .on_bad = plan->on_bad,
+                               .on_bad = plan->on_error,
                                .ignore_labels = plan->request->ignore_labels,
                                .exact_size = plan->exact_size };
     const gp_payload payloads[] = {
@@ -247,7 +247,7 @@ static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t c
 {
     if (marks == NULL)
         return true;
-    if (plan->on_bad == 0 || marks->bytes != count)
+    if (plan->on_error == 0 || marks->bytes != count)
         return false;
     for (uint32_t i = 0; i < count; i++)
         if (((const uint8_t *)marks->data)[i] > 1)

@@ -38,7 +38,7 @@ typedef struct gp_fan_plan {
     const char *class_names; /* JSON; NULL = none */
     size_t class_names_bytes;
     uint32_t precision;
-    uint32_t on_bad;
+    uint32_t on_error;
     gp_predict_answer answer;
     size_t row_bytes;     /* of an answer for one sample; 0: GP_ANSWER_SUMS */
     uint32_t score_count; /* that the model computes for a sample */

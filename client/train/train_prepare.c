@@ -75,7 +75,7 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
         memset(images.exact, 0, sizeof(images.exact));
     images.class_names = classes == NULL ? NULL : classes->class_names;
     images.class_count = classes == NULL ? 0 : classes->class_count;
-    images.on_bad = (gp_on_bad)run->options.on_bad;
+    images.on_error = (gp_on_error)run->options.on_error;
     images.cache_bytes = gp_store_cache_bytes(run->options.image_cache);
     images.progress = run->request->data_progress;
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;

@@ -79,16 +79,16 @@ typedef struct gp_train_options {
     /* tolerated consecutive worker failures without a completed step between them; 0: none */
     int64_t max_restarts;
     int64_t min_workers;           /* below this count, wait for failed workers to be replaced */
-    int on_bad;                    /* error, skip; gp_on_bad in common/data has the same order */
+    int on_error;                  /* error, skip; gp_on_error in common/data has the same order */
     int64_t image_cache;           /* decoded images cached per worker, in MiB */
     int64_t micro_batch_size;      /* samples per call on a worker; 0: the worker's whole slice */
     int64_t exchange_bucket_bytes; /* gradient bytes per all-reduce */
     double tune_seconds;           /* for timing GPU library algorithms; 0: choose by rule */
 } gp_train_options;
 
-/* Values for on-bad in trainings and predictions; gp_on_bad in common/data has the same order. */
-extern const char *const gp_on_bad_words[];
-#define GP_ON_BAD_HELP                                                                                       \
+/* Values for on-bad in trainings and predictions; gp_on_error in common/data has the same order. */
+extern const char *const gp_on_error_words[];
+#define GP_ON_ERROR_HELP                                                                                     \
     "an image that cannot be read: error, or skip (named in the worker's log, counted in no loss)"
 
 /* Table with all training options. */

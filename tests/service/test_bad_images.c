@@ -252,7 +252,7 @@ TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
     snprintf(model, sizeof(model), "%s", in_w("m.onnx"));
     snprintf(photos, sizeof(photos), "%s", in_root("photos"));
     REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
-    gp_predict_request request = { .model = model, .data = photos, .on_bad = "skip" };
+    gp_predict_request request = { .model = model, .data = photos, .on_error = "skip" };
 
     REQUIRE_OK(gp_predict_array(&scores, pool, &request, &error), error);
     CHECK_INT(GOOD, scores.count);
@@ -262,7 +262,7 @@ TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
         CHECK_INT(index[i], scores.index[i]);
     CHECK(memcmp(scores.scores, rows + 128, GOOD * 2 * sizeof(float)) == 0);
     gp_scores_deinit(&scores);
-    request.on_bad = "ignore";
+    request.on_error = "ignore";
     CHECK_STATUS(GP_EINVAL, gp_predict_array(&scores, pool, &request, &error));
     CHECK_CONTAINS(error.message, "on-bad");
     gp_pool_close(pool);

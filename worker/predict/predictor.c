@@ -220,7 +220,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         status = gp_augment_images(&images, &predictor->view, size, &predictor->spec->input, err);
     if (!begin->exact_size)
         memset(images.exact, 0, sizeof(images.exact));
-    images.on_bad = (gp_on_bad)begin->on_bad;
+    images.on_error = (gp_on_error)begin->on_bad;
     if (status == GP_OK)
         status = data_open(predictor, setup, &images, err);
     if (status != GP_OK)

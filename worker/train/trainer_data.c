@@ -45,7 +45,7 @@ static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
     if (status == GP_OK) {
         if (graph->spec->resized)
             memset(images.exact, 0, sizeof(images.exact));
-        images.on_bad = (gp_on_bad)options->on_bad;
+        images.on_error = (gp_on_error)options->on_error;
         images.cache_bytes = gp_store_cache_bytes(options->image_cache);
         images.class_names = names.names;
         images.class_count = names.count;

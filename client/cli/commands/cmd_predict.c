@@ -140,7 +140,7 @@ static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *res
                                      .labels = options->out,
                                      .overlays = options->overlays,
                                      .class_file = options->class_file,
-                                     .on_bad = (gp_on_bad)options->input.on_bad,
+                                     .on_error = (gp_on_error)options->input.on_error,
                                      .opacity = options->opacity };
     pixels_sink sink;
     gp_status status = pixels_open(&sink, &request, err);
@@ -163,7 +163,7 @@ static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, 
 
     if (status == GP_OK)
         status = rows_open(&sink.rows, path, form, (uint32_t)options->top,
-                           options->input.on_bad == GP_BAD_SKIP, err);
+                           options->input.on_error == GP_BAD_SKIP, err);
     if (status != GP_OK)
         return status;
     if (gp_source_absolute(sink.absolute, sizeof(sink.absolute), options->input.data, NULL) != GP_OK)
@@ -233,7 +233,7 @@ static int predict_run(cli_call *call)
     status = draws(options) ? predict_draw(&run, pool, &result, &err)
                             : predict_into(&run, pool, out, &result, &scores, &err);
     gp_pool_close(pool);
-    if (status == GP_OK && options->common.json && options->input.on_bad == GP_BAD_SKIP)
+    if (status == GP_OK && options->common.json && options->input.on_error == GP_BAD_SKIP)
         status = skipped_print(&run, &err);
     prediction_deinit(&run);
     if (status != GP_OK)

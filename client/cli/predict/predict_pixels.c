@@ -216,7 +216,7 @@ gp_status pixels_open(pixels_sink *out, const pixels_request *request, gp_error 
         return GP_OK;
     return gp_store_open_with(
         &out->store, request->data, GP_DATA_GIVEN,
-        &(gp_store_options){ .any_size = true, .cache_bytes = 1, .on_bad = request->on_bad }, err);
+        &(gp_store_options){ .any_size = true, .cache_bytes = 1, .on_error = request->on_error }, err);
 }
 
 gp_status pixels_close(pixels_sink *sink, gp_status status, gp_error *err)

@@ -12,7 +12,7 @@ typedef struct pixels_request {
     const char *labels;     /* directory of the label images; "" = none */
     const char *overlays;   /* directory of the overlays; "" = none */
     const char *class_file; /* numbers and colours of the classes; "" = the source's, else the default ones */
-    gp_on_bad on_bad;       /* what opening the source for overlays does with images that cannot be read */
+    gp_on_error on_error;   /* what opening the source for overlays does with images that cannot be read */
     double opacity;         /* of colours in overlays, 0 to 1 */
 } pixels_request;
 

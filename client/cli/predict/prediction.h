@@ -14,7 +14,7 @@ typedef struct prediction_options {
     int64_t overlap;       /* of windows, in pixels */
     int fit;               /* gp_image_fit */
     int precision;         /* gp_precision */
-    int on_bad;            /* index of gp_on_bad_words */
+    int on_error;          /* index of gp_on_error_words */
 } prediction_options;
 
 extern const char *const fit_words[]; /* in the order of gp_image_fit */
@@ -47,8 +47,8 @@ extern const char *const fit_words[]; /* in the order of gp_image_fit */
           .help = "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: "  \
                   "of GPUs" },                                                                               \
     {                                                                                                        \
-        .name = "on-bad", GP_PARAM_FIELD(options_type, input.on_bad), .words = gp_on_bad_words,              \
-        .help = GP_ON_BAD_HELP                                                                               \
+        .name = "on-bad", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_words,          \
+        .help = GP_ON_ERROR_HELP                                                                             \
     }
 
 enum { PREDICTION_NAMES_BYTES_MAX = 16 << 20 };

@@ -204,7 +204,7 @@ static gp_status folders_read(gp_image_list *list, name_list *folders, const cha
  * error. */
 static gp_status folder_bad(const folder_walk *walk, gp_status status, gp_error *err)
 {
-    if (walk->options->on_bad != GP_BAD_SKIP)
+    if (walk->options->on_error != GP_BAD_SKIP)
         return status;
     gp_image_list_leave_out(walk->list, err->message);
     return GP_OK;
@@ -372,7 +372,7 @@ static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
 {
     gp_error said;
 
-    if (walk->options->on_bad != GP_BAD_SKIP)
+    if (walk->options->on_error != GP_BAD_SKIP)
         return gp_fail(err, GP_ECORRUPT,
                        "class %s has no images: there is no .jpg or .png below %s/%s; fill it or remove it",
                        gp_image_list_class(walk->list, class), walk->path,

@@ -53,7 +53,7 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
         gp_image_info seen;
 
         status = image_look(images, r, index, &seen, &own);
-        if (status != GP_OK && !r->unreachable && images->options.on_bad == GP_BAD_SKIP) {
+        if (status != GP_OK && !r->unreachable && images->options.on_error == GP_BAD_SKIP) {
             status = GP_OK;
             continue;
         }

@@ -447,7 +447,7 @@ static gp_status pairs_find(gp_image_list *images, pair_search *search, size_t i
         if (label != UINT32_MAX) {
             kept[*count] = i;
             paired[(*count)++] = label;
-        } else if (options->on_bad == GP_BAD_SKIP) {
+        } else if (options->on_error == GP_BAD_SKIP) {
             gp_fail(&said, GP_ENOENT, "%s/%s has no label image", place, gp_image_list_name(images, i));
             gp_image_list_leave_out(images, said.message);
             images->others++;

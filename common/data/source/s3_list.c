@@ -140,7 +140,7 @@ static gp_status classes_check(gp_image_list *list, const s3_listing *listing, c
     for (uint32_t i = 0; i < list->class_count; i++) {
         if (counts[i] > 0)
             continue;
-        if (options->on_bad != GP_BAD_SKIP)
+        if (options->on_error != GP_BAD_SKIP)
             return gp_fail(
                 err, GP_ECORRUPT,
                 "class %s has no images: there is no .jpg or .png below it in %s; fill it or remove it",

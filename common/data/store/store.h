@@ -36,12 +36,12 @@ typedef enum gp_data_role {
 } gp_data_role;
 
 /* Treatment of unreadable images. */
-typedef enum gp_on_bad {
+typedef enum gp_on_error {
     GP_BAD_ERROR, /* an unreadable image makes the read fail */
     /* an unreadable image is logged by name and counted; its class becomes -1, which every loss
      * ignores */
     GP_BAD_SKIP,
-} gp_on_bad;
+} gp_on_error;
 
 /* Conversion of images and labels when a store is opened. All zero: no conversion. */
 typedef struct gp_store_options {
@@ -49,7 +49,7 @@ typedef struct gp_store_options {
     uint32_t height, width; /* 0: the size shared by the inspected images */
     /* the caller only inspects the data: if sizes differ, the first image decides */
     bool any_size;
-    gp_on_bad on_bad;
+    gp_on_error on_error;
 
     /* Required channels, height and width for image files; height 0: no requirement. The open
      * inspects some images and rejects a different size, or a colour image where one channel is
