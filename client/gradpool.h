@@ -288,10 +288,10 @@ typedef struct gp_training gp_training; /* what a training leaves: weights, netw
 
 typedef struct gp_training_summary {
     uint64_t steps;
-    uint32_t epochs;      /* begun */
-    bool stopped;         /* by request, before the last step */
-    double loss;          /* of the last step */
-    bool out_of_patience; /* ended by validation-patience */
+    uint32_t epochs;    /* begun */
+    bool stopped;       /* by request, before the last step */
+    double loss;        /* of the last step */
+    bool early_stopped; /* ended by validation-patience */
     /* Of the last validation, or with output-network best-validation of the weights kept; NaN = none. */
     double validation_loss, validation_accuracy, validation_rmse;
     double seconds; /* from the first step to the last */

@@ -247,5 +247,5 @@ void gp_report_done(gp_train_report *report, const gp_train_done *done)
         summary->epochs = done->epoch;
     }
     summary->stopped = done->stop_reason == GP_STOP_STOPPED;
-    summary->out_of_patience = done->stop_reason == GP_STOP_PATIENCE;
+    summary->early_stopped = done->stop_reason == GP_STOP_EARLY;
 }

@@ -475,8 +475,8 @@ typedef enum gp_stop_reason {
     GP_STOP_COMPLETED = 0,
     GP_STOP_STOPPED = 1, /* on request */
     GP_STOP_FAILED = 2,
-    GP_STOP_PATIENCE = 3, /* the validation result stopped improving */
-    GP_STOP_PAUSED = 4,   /* resumes in the lease's next group */
+    GP_STOP_EARLY = 3,  /* the validation result stopped improving */
+    GP_STOP_PAUSED = 4, /* resumes in the lease's next group */
 } gp_stop_reason;
 
 /* Training result on this rank. Payloads from rank 0 if status is GP_OK: [0] weights (only their

@@ -301,7 +301,7 @@ static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *la
         gp_trainer_report_validation(trainer, sink);
     }
     if (validated && !*ends && gp_train_progress_stops_early(progress, &trainer->options)) {
-        done->stop_reason = GP_STOP_PATIENCE;
+        done->stop_reason = GP_STOP_EARLY;
         *ends = true;
     }
     /* Without a step and not in a new group, a complete run was resumed: its checkpoint exists. */

@@ -311,7 +311,7 @@ static void train_report(const gp_session *session, const gp_training_summary *s
         gp_json_put_text(writer, "model", model);
         gp_json_put_text(writer, "folder", session->folder.path);
         gp_json_put_bool(writer, "stopped", summary->stopped);
-        gp_json_put_bool(writer, "out_of_patience", summary->out_of_patience);
+        gp_json_put_bool(writer, "early_stopped", summary->early_stopped);
         gp_json_put_integer(writer, "epochs", summary->epochs);
         gp_json_put_integer(writer, "samples", (int64_t)summary->samples_trained);
         run_folder_put_summary(writer, summary);

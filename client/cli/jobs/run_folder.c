@@ -301,10 +301,10 @@ static void folder_end(run_folder *folder, const gp_training_summary *summary, c
     gp_json_writer *writer = show_json_object(&json, true);
 
     gp_json_put_text(writer, "state",
-                     failure != NULL            ? "failed"
-                     : summary->stopped         ? "stopped"
-                     : summary->out_of_patience ? "out of patience"
-                                                : "completed");
+                     failure != NULL          ? "failed"
+                     : summary->stopped       ? "stopped"
+                     : summary->early_stopped ? "stopped early"
+                                              : "completed");
     if (failure != NULL)
         gp_json_put_text(writer, "reason", failure->message);
     time_now(ended);

@@ -135,9 +135,9 @@ void train_text_end(const gp_training_summary *summary)
     char time[40];
 
     printf("%s after %" PRIu64 " step%s, %s, %.0f images/s",
-           summary->stopped           ? "stopped"
-           : summary->out_of_patience ? "out of patience"
-                                      : "finished",
+           summary->stopped         ? "stopped"
+           : summary->early_stopped ? "stopped early"
+                                    : "finished",
            summary->steps, gp_plural(summary->steps), cli_duration(summary->seconds, time, sizeof(time)),
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0);
     if (!isnan(summary->loss)) /* no step: a complete run was resumed */

@@ -520,7 +520,7 @@ TEST(patience_ends_a_training_that_gets_no_better)
     run_ranks(2, rank_body);
     for (uint32_t rank = 0; rank < 2; rank++) {
         CHECK_STATUS(GP_OK, (gp_status)job->results[rank].done.status);
-        CHECK_INT(GP_STOP_PATIENCE, job->results[rank].done.stop_reason);
+        CHECK_INT(GP_STOP_EARLY, job->results[rank].done.stop_reason);
         CHECK_INT(3, job->results[rank].done.epoch);
         CHECK_INT(3, job->results[rank].checks);
     }
