@@ -74,9 +74,9 @@ GP_API void gp_pool_close(gp_pool *pool);
 /* Number of workers of the pool that can be leased (excluded ones are left out). */
 GP_API gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err);
 
-/* The state of the pool as the JSON of `gradpool status --json`; freed with gp_text_free(). */
+/* The state of the pool as the JSON of `gradpool status --json`; freed with gp_buffer_free(). */
 GP_API gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err);
-GP_API void gp_text_free(char *text);
+GP_API void gp_buffer_free(void *data);
 
 /* gp_pool_resize -- give an idle pool another number of workers (0 = default) or other devices (NULL = as now).
  * GP_EBUSY: leases are held; the sentence names them. */
@@ -549,13 +549,12 @@ enum { GP_EVERY_WORKER = 0 };
 /* A value by name on a worker (1 .. size) or on every one; bytes = 0 with data NULL removes it. */
 GP_API gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
                              gp_error *err);
-/* What a worker has under that name; *data is freed with gp_memory_free().  GP_ENOENT. */
+/* What a worker has under that name; *data is freed with gp_buffer_free().  GP_ENOENT. */
 GP_API gp_status gp_team_get(gp_team *team, uint32_t worker, const char *name, void **data, size_t *bytes,
                              gp_error *err);
-GP_API void gp_memory_free(void *data);
 
 /* Scatter count elements over the workers as the value `name`: floor(count / size) each, the first ones one more; gather
- * the parts in worker order (freed with gp_memory_free()). */
+ * the parts in worker order (freed with gp_buffer_free()). */
 GP_API gp_status gp_team_scatter(gp_team *team, const char *name, const void *data, size_t count,
                                  size_t element_bytes, gp_error *err);
 GP_API gp_status gp_team_gather(gp_team *team, const char *name, void **data, size_t *bytes, gp_error *err);
@@ -770,7 +769,7 @@ GP_API gp_status gp_queue_open(gp_queue **out, gp_team *team, const char *name,
                                const gp_queue_options *options, gp_error *err);
 GP_API void gp_queue_close(gp_queue *queue); /* accepts NULL */
 
-/* The oldest item: *data is freed with gp_memory_free().  GP_ETIMEDOUT. */
+/* The oldest item: *data is freed with gp_buffer_free().  GP_ETIMEDOUT. */
 GP_API gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *bytes, int timeout_ms,
                                gp_error *err);
 GP_API uint64_t gp_queue_dropped(const gp_queue *queue);

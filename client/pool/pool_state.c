@@ -236,8 +236,3 @@ gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err)
     gp_buffer_deinit(&buffer);
     return status;
 }
-
-void gp_text_free(char *text)
-{
-    gp_free(text);
-}

@@ -26,7 +26,7 @@ static gp_status save_text(const gp_confusion *matrix, const char *path, gp_conf
     if (status != GP_OK)
         return status;
     status = gp_file_write(path, text, strlen(text), err);
-    gp_text_free(text);
+    gp_buffer_free(text);
     return status;
 }
 
@@ -48,7 +48,7 @@ static gp_status save_tables(const gp_confusion *matrix, const char *path, gp_er
             status = gp_buffer_append(&file, "\n", 1, err);
         if (status == GP_OK)
             status = gp_buffer_append(&file, text, strlen(text), err);
-        gp_text_free(text);
+        gp_buffer_free(text);
     }
     if (status == GP_OK)
         status = gp_file_write(path, file.data, file.bytes, err);

@@ -10,7 +10,7 @@
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
 
-void gp_memory_free(void *data)
+void gp_buffer_free(void *data)
 {
     gp_free(data);
 }
@@ -111,7 +111,7 @@ gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const vo
     return status;
 }
 
-/* A block that gp_memory_free() takes. */
+/* A block that gp_buffer_free() takes. */
 static gp_status bytes_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err)
 {
     void *block = bytes->data;

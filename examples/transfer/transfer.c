@@ -88,7 +88,7 @@ static gp_status classify(gp_pool *pool, gp_error *err)
     if (status == GP_OK)
         printf("accuracy %.4f on %llu images\n%s", result.accuracy, (unsigned long long)result.labelled,
                text);
-    gp_text_free(text);
+    gp_buffer_free(text);
     gp_confusion_free(confusion);
     return status;
 }

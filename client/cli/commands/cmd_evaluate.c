@@ -88,7 +88,7 @@ static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
         if (status != GP_OK)
             return status;
         printf("\n%s", text);
-        gp_text_free(text);
+        gp_buffer_free(text);
     }
     return GP_OK;
 }

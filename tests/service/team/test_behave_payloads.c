@@ -100,7 +100,7 @@ TEST(more_large_values_than_a_worker_keeps_payloads_are_all_there)
         snprintf(name, sizeof(name), "v%d", i);
         REQUIRE_OK(gp_team_get(team, 2, name, &data, &bytes, &err), err);
         CHECK(bytes == BYTES && ((unsigned char *)data)[BYTES - 1] == i % 251);
-        gp_memory_free(data);
+        gp_buffer_free(data);
     }
     CHECK_INT(0, team_info().worker_deaths);
     team_end();
@@ -151,7 +151,7 @@ TEST(a_full_queue_of_large_items_makes_its_sender_wait_before_descriptors_run_ou
         REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
         if (bytes != BEHAVE_LARGE || item[0] != i % 251 || item[bytes - 1] != i % 251)
             REQUIRE(!"another item was expected");
-        gp_memory_free(item);
+        gp_buffer_free(item);
     }
     CHECK_STATUS(GP_OK, end_of(sender));
     CHECK_INT(0, team_info().worker_deaths);

@@ -478,7 +478,7 @@ static bool holds(uint32_t worker, const char *name, const char *text)
     bool same = gp_team_get(team, worker, name, &data, &bytes, &err) == GP_OK && bytes == strlen(text) &&
                 memcmp(data, text, bytes) == 0;
 
-    gp_memory_free(data);
+    gp_buffer_free(data);
     return same;
 }
 
@@ -540,7 +540,7 @@ TEST(what_is_scattered_is_gathered_in_order_also_when_it_does_not_divide)
         REQUIRE_OK(gp_team_gather(team, "part", (void **)&back, &bytes, &err), err);
         CHECK_INT(counts[n] * sizeof(values[0]), bytes);
         CHECK(bytes == 0 || memcmp(values, back, bytes) == 0);
-        gp_memory_free(back);
+        gp_buffer_free(back);
     }
     REQUIRE_OK(gp_team_scatter(team, "part", values, 101, sizeof(values[0]), &err), err);
     for (uint32_t worker = 1; worker <= 3; worker++) {
@@ -554,7 +554,7 @@ TEST(what_is_scattered_is_gathered_in_order_also_when_it_does_not_divide)
     REQUIRE(bytes == sizeof(values));
     for (int i = 0; i < 101; i++)
         CHECK_INT(2 * i, back[i]);
-    gp_memory_free(back);
+    gp_buffer_free(back);
     CHECK_STATUS(GP_ENOENT, gp_team_gather(team, "nobody", (void **)&back, &bytes, &err));
     team_end();
 }
@@ -612,7 +612,7 @@ TEST(items_of_a_queue_come_in_order_and_a_full_one_makes_its_senders_wait)
         REQUIRE_OK(gp_queue_next(queue, &worker, (void **)&item, &bytes, POOLS_PATIENCE_MS, &err), err);
         if (bytes != sizeof(*item) || *item != i || worker != 1)
             REQUIRE(!"another item was expected");
-        gp_memory_free(item);
+        gp_buffer_free(item);
     }
     CHECK_STATUS(GP_OK, end_of(sender));
     CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, (void **)&item, &bytes, 10, &err));
@@ -640,7 +640,7 @@ TEST(a_queue_that_keeps_the_newest_counts_what_it_dropped)
         CHECK(*item > last);
         last = *item;
         count++;
-        gp_memory_free(item);
+        gp_buffer_free(item);
     }
     CHECK_INT(1000, last);
     CHECK_INT(1000, count + (int64_t)gp_queue_dropped(queue));

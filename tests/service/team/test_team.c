@@ -1100,10 +1100,10 @@ TEST(values_stay_on_workers_and_reach_those_that_replace_them)
         gp_future_free(future);
         REQUIRE_OK(gp_team_get(f.team, 1, "greeting", &data, &bytes, &f.err), f.err);
         CHECK(bytes == 5 && memcmp(data, "hello", 5) == 0);
-        gp_memory_free(data);
+        gp_buffer_free(data);
         REQUIRE_OK(gp_team_gather(f.team, "squares", &data, &bytes, &f.err), f.err);
         CHECK(bytes == sizeof(elements) && memcmp(data, elements, bytes) == 0);
-        gp_memory_free(data);
+        gp_buffer_free(data);
         if (round == 0)
             kill(pids[1], SIGKILL);
     }
@@ -1131,7 +1131,7 @@ TEST(a_full_queue_makes_its_sender_wait_and_nothing_is_lost)
         REQUIRE_OK(gp_queue_next(queue, &worker, &data, &bytes, POOLS_PATIENCE_MS, &f.err), f.err);
         CHECK(bytes == sizeof(k) && memcmp(data, &k, sizeof(k)) == 0);
         CHECK_INT(1, worker);
-        gp_memory_free(data);
+        gp_buffer_free(data);
     }
     CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f.err));
     CHECK_STATUS(GP_ETIMEDOUT, gp_queue_next(queue, &worker, &data, &bytes, 10, &f.err));
@@ -1167,7 +1167,7 @@ TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
     for (uint32_t k = 94; k <= 100; k++) {
         REQUIRE_OK(gp_queue_next(queue, NULL, &data, &bytes, 0, &f.err), f.err);
         CHECK_INT(k, *(const uint32_t *)data);
-        gp_memory_free(data);
+        gp_buffer_free(data);
     }
     CHECK_INT(93, gp_queue_dropped(queue));
     gp_queue_close(queue);
@@ -1215,7 +1215,7 @@ static void check_queued_worker(fixture *f)
         CHECK_STATUS(GP_OK, gp_future_wait(future, -1, &f->err));
         if (i == 0) {
             REQUIRE_OK(gp_queue_next(queue, &workers[i], &data, &bytes, 0, &f->err), f->err);
-            gp_memory_free(data);
+            gp_buffer_free(data);
         }
         gp_queue_close(queue);
         CHECK_INT(1, workers[i]);
