@@ -270,7 +270,7 @@ typedef struct gp_train_request {
     const volatile sig_atomic_t *stop;
 
     /* Transfer learning (docs/transfer.md).  All NULL or 0: none. */
-    const char *pretrained; /* FILE.onnx, or a NAME that `net get` has fetched; then network is NULL */
+    const char *pretrained; /* FILE.onnx, or a NAME that `model get` has fetched; then network is NULL */
     /* "auto", or as many as the data has: a new head, unless the network's classes are the data's.  NULL: the old one */
     const char *classes;
     double head_learn_rate_factor[2]; /* of a new head's weights and biases; 0 = 1 */
@@ -401,7 +401,7 @@ typedef enum gp_image_fit {
 } gp_image_fit;
 
 typedef struct gp_predict_request {
-    const char *model;     /* FILE.onnx, or a name that `gradpool net get` has fetched */
+    const char *model;     /* FILE.onnx, or a name that `gradpool model get` has fetched */
     const char *data;      /* SOURCE; its test split where it has one; NULL: the samples below */
     const char *precision; /* "f32", "tf32", "bf16", "fp16", as in training options; NULL = "f32" */
     /* "error": an image that cannot be read ends the call.  "skip": it is passed over: no result is of it, nothing is compared

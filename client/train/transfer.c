@@ -24,7 +24,7 @@ gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *s
 
     if (source != NULL && data_classes == 0)
         return gp_fail(err, GP_EINVAL,
-                       "%.100s has no classes; a head for values is put on by gradpool net edit "
+                       "%.100s has no classes; a head for values is put on by gradpool model edit "
                        "--remove-last N --add ...",
                        source);
     if (automatic && source == NULL)
@@ -101,7 +101,7 @@ gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_ed
     return GP_OK;
 }
 
-/* Where `gradpool net get NAME` puts it; *known: it can be fetched. */
+/* Where `gradpool model get NAME` puts it; *known: it can be fetched. */
 static gp_status pretrained_path(char *path, size_t bytes, const char *name, bool *known, gp_error *err)
 {
     char file[300];
@@ -122,7 +122,7 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
     unsigned distance = 0;
 
     if (known)
-        return gp_fail(err, GP_ENOENT, "the trained %s is not in the cache; gradpool net get %s fetches it",
+        return gp_fail(err, GP_ENOENT, "the trained %s is not in the cache; gradpool model get %s fetches it",
                        name, name);
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
         gp_spell_offer(name, set->name, &near, &distance);
@@ -132,7 +132,7 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
     return gp_fail(
         err, GP_ENOENT,
         "no trained network is called '%.64s', and there is no %.120s; give FILE.onnx, or a name of gradpool "
-        "net list",
+        "model list",
         name, path);
 }
 
@@ -147,7 +147,7 @@ static void pretrained_normalize(gp_network *network, const char *name)
     gp_netspec_free(ours);
 }
 
-/* Return the name of the published network that `gradpool net get` has put at this path; NULL: another file. */
+/* Return the name of the published network that `gradpool model get` has put at this path; NULL: another file. */
 static const char *published_name(const char *path)
 {
     char known[PATH_MAX];

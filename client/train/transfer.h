@@ -37,7 +37,7 @@ gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *s
 /* A change as users see it; output: its shape as text. */
 gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]);
 
-/* gp_network_pretrained -- load FILE.onnx, or what `gradpool net get NAME` has put into the cache.
+/* gp_network_pretrained -- load FILE.onnx, or what `gradpool model get NAME` has put into the cache.
  * GP_ENOENT: neither; the sentence says how to get it.  GP_EINVAL: a network without weights. */
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err);
 

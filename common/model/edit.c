@@ -39,7 +39,7 @@ static gp_status layer_find(const gp_edit *edit, const char *name, uint32_t *ind
     if (near != NULL)
         return gp_fail(err, GP_EINVAL, "network %s has no layer '%.64s'; did you mean '%s'?", spec->name,
                        name, near);
-    return gp_fail(err, GP_EINVAL, "network %s has no layer '%.64s'; gradpool net show lists its %" PRIu32,
+    return gp_fail(err, GP_EINVAL, "network %s has no layer '%.64s'; gradpool model show lists its %" PRIu32,
                    spec->name, name, spec->layer_count);
 }
 
@@ -390,7 +390,7 @@ static gp_status head_missing(const gp_edit *edit, gp_error *err)
     return gp_fail(
         err, GP_EINVAL,
         "no head is found: network %.24s ends in %s, not in one fc or convolution; put one there with "
-        "gradpool net edit --remove-last N --add fc:CLASSES",
+        "gradpool model edit --remove-last N --add fc:CLASSES",
         spec->name, last);
 }
 

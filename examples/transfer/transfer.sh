@@ -12,7 +12,7 @@ mkdir -p "$out"
 
 # What the network takes, and images an eighth larger, from which training cuts at random.  Prediction takes the middle: the model
 # remembers it.
-size=$(gradpool net show "$model" --json | sed -n 's/.*"input": "[0-9]*x\([0-9]*\)x.*/\1/p')
+size=$(gradpool model show "$model" --json | sed -n 's/.*"input": "[0-9]*x\([0-9]*\)x.*/\1/p')
 larger=$((size + size / 8))
 
 # Nine of ten images of each class to learn from, the others to be asked about.

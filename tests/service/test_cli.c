@@ -159,12 +159,12 @@ static const mistake mistakes[] = {
     { 1, "did you mean 'crop'?", { LENET, "--augment", "crp=random" } },
     { 2, "unexpected word 'twice'", { "status", "twice" } },
     { 2, "--idle-timeout is 'soon'", { "up", "--idle-timeout", "soon" } },
-    { 2, "--input is '1x28'", { "net", "show", "lenet", "--input", "1x28" } },
-    { 2, "did you mean 'show'?", { "net", "shw", "lenet" } },
-    { 1, "did you mean 'form'?", { "net", "show", "googlenet:fom=caffe" } },
-    { 1, "did you mean 'resnet18'?", { "net", "get", "resnet-18" } },
-    { 1, "--sha256 is 'abc'", { "net", "get", "resnet18", "--sha256", "abc" } },
-    { 1, "does not end in the name of a file", { "net", "get", "http://127.0.0.1/" } },
+    { 2, "--input is '1x28'", { "model", "show", "lenet", "--input", "1x28" } },
+    { 2, "did you mean 'show'?", { "model", "shw", "lenet" } },
+    { 1, "did you mean 'form'?", { "model", "show", "googlenet:fom=caffe" } },
+    { 1, "did you mean 'resnet18'?", { "model", "get", "resnet-18" } },
+    { 1, "--sha256 is 'abc'", { "model", "get", "resnet18", "--sha256", "abc" } },
+    { 1, "does not end in the name of a file", { "model", "get", "http://127.0.0.1/" } },
     { 2, "unknown option --json", { "down", "--json" } },
     { 2, "--model is missing", { "predict" } },
     { 1, "did you mean 'lenet'?", { "train", "--network", "lenett", "--data", "digits:500" } },
@@ -503,20 +503,20 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
     setenv("no_proxy", "127.0.0.1", 1);
     setenv("XDG_CACHE_HOME", in_root("cache"), 1);
     snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/net.onnx", port);
-    RUN_OK("net", "get", url);
+    RUN_OK("model", "get", url);
     CHECK_CONTAINS(err, sum);
     CHECK_CONTAINS(err, "--sha256 SUM checks it");
     CHECK_CONTAINS(out, "/cache/gradpool/models/net.onnx");
-    RUN_OK("net", "get", url, "--sha256", sum, "--json");
+    RUN_OK("model", "get", url, "--sha256", sum, "--json");
     CHECK_CONTAINS(out, "\"checked\": true");
     snprintf(wrong, sizeof(wrong), "%.*s0", 63, sum);
-    RUN_CODE(1, "net", "get", url, "--sha256", wrong);
+    RUN_CODE(1, "model", "get", url, "--sha256", wrong);
     CHECK_CONTAINS(err, "is there already and is not the published file");
     snprintf(url, sizeof(url), "http://127.0.0.1:%d/models/other.onnx", port);
-    RUN_CODE(1, "net", "get", url, "--sha256", wrong);
+    RUN_CODE(1, "model", "get", url, "--sha256", wrong);
     CHECK_CONTAINS(err, "has the SHA-256 sum ba7816bf");
     snprintf(url, sizeof(url), "http://127.0.0.1:%d", port);
-    RUN_CODE(1, "net", "get", "squeezenet1.1", "--url", url);
+    RUN_CODE(1, "model", "get", "squeezenet1.1", "--url", url);
     CHECK_CONTAINS(err, "ended after 3 of 4958202 bytes");
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
@@ -632,11 +632,11 @@ static int screen_lines(const char *text)
 TEST(the_listings_in_json_are_complete)
 {
     static const char *const commands[] = { "up",      "down",     "status", "devices", "doctor",  "train",
-                                            "predict", "evaluate", "net",    "data",    "options", NULL };
+                                            "predict", "evaluate", "model",  "data",    "options", NULL };
     gp_json *json;
 
     cli_begin();
-    RUN_OK("net", "show", "lenet", "--json");
+    RUN_OK("model", "show", "lenet", "--json");
     json = pools_json(out);
     CHECK_INT(129068, gp_json_integer(gp_json_member(json, "parameters"), 0));
     CHECK_INT(26 * 26 * 20 * 9 + 9 * 9 * 50 * 20 * 25 + 800 * 128 + 128 * 10,
@@ -644,13 +644,13 @@ TEST(the_listings_in_json_are_complete)
     CHECK_INT(128, gp_json_integer(gp_json_member(gp_json_member(json, "memory_estimate"), "samples"), 0));
     CHECK_INT(10, gp_json_count(gp_json_member(json, "layers")));
     gp_json_free(json);
-    RUN_OK("net", "show", "googlenet:form=caffe", "--classes", "10", "--mini-batch-size", "8", "--solver",
+    RUN_OK("model", "show", "googlenet:form=caffe", "--classes", "10", "--mini-batch-size", "8", "--solver",
            "adam");
     CHECK_CONTAINS(out, "FLOPs to predict");
     CHECK_CONTAINS(out, "estimated for 8 samples");
-    RUN_OK("net", "list");
+    RUN_OK("model", "list");
     CHECK_CONTAINS(out, "form=torchvision|caffe [torchvision]");
-    RUN_OK("net", "list", "--json");
+    RUN_OK("model", "list", "--json");
     json = pools_json(out);
     CHECK(gp_json_count(json) >= 11);
     gp_json_free(json);

@@ -332,7 +332,7 @@ TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         two_classes_write("two.onnx", cases[i].first, cases[i].second);
         /* The same model as gradpool writes it. */
-        RUN_CODE(0, "net", "edit", "two.onnx", "--class-names", "no,yes", "-o", "ours.onnx");
+        RUN_CODE(0, "model", "edit", "two.onnx", "--class-names", "no,yes", "-o", "ours.onnx");
         for (int ours = 0; ours < 2; ours++) {
             RUN_CODE(0, "predict", "--model", ours ? "ours.onnx" : "two.onnx", "--data", "x.npy", "--json");
             gp_json *json = pools_json(out);

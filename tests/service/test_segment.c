@@ -103,7 +103,7 @@ TEST(a_u_net_learns_where_the_squares_are)
              "--out", "unet.onnx", "--json");
     CHECK(told("validation_accuracy") > 0.97); /* of pixels; all background would be about 0.87 */
     CHECK(told("loss") < 0.1);
-    RUN_CODE(0, "net", "show", "unet.onnx", "--json");
+    RUN_CODE(0, "model", "show", "unet.onnx", "--json");
     CHECK_INT(29330, (int)told("parameters"));
     RUN_CODE(0, "evaluate", "--model", "unet.onnx", "--data", "squares", "--json");
     CHECK(told("accuracy") > 0.97);
@@ -341,10 +341,10 @@ TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
              "--mini-batch-size", "16", "--class-weights", "inverse-frequency", "--out", "weighted.onnx",
              "--json");
-    RUN_CODE(0, "net", "edit", "weighted.onnx", "-o", "weighted.json");
+    RUN_CODE(0, "model", "edit", "weighted.onnx", "-o", "weighted.json");
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=2", "--data", "squares", "--epochs", "1",
              "--mini-batch-size", "16", "--class-weights", "1,4.5", "--out", "given.onnx", "--json");
-    RUN_CODE(0, "net", "edit", "given.onnx", "-o", "given.json");
+    RUN_CODE(0, "model", "edit", "given.onnx", "-o", "given.json");
     slurp(in_w("given.json"), text, sizeof(text));
     CHECK_CONTAINS(text, "\"class-weights\": \"1 4.5\"");
     slurp(in_w("weighted.json"), text, sizeof(text));

@@ -102,7 +102,7 @@ TEST(what_is_shown_can_be_chosen_and_a_mismatch_is_said)
     photos_make("sizes", true);
     same_as_validated("sizes", "crop=resized crop-size=28,28", "");
     loss = told("loss");
-    RUN_CODE(0, "net", "show", "m.onnx");
+    RUN_CODE(0, "model", "show", "m.onnx");
     CHECK_CONTAINS(out, "trained on images scaled until they just cover 28x28");
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--fit", "crop");
     CHECK_TEXT("", err);

@@ -130,7 +130,7 @@ TEST(a_name_in_the_cache_is_a_pretrained_network)
     RUN_CODE(1, "train", "--pretrained", "yours", "--data", "other");
     CHECK_CONTAINS(err, "no trained network is called 'yours'");
     RUN_CODE(1, "train", "--pretrained", "resnet18", "--data", "other");
-    CHECK_CONTAINS(err, "gradpool net get resnet18 fetches it");
+    CHECK_CONTAINS(err, "gradpool model get resnet18 fetches it");
     pools_end();
 }
 
@@ -159,8 +159,8 @@ TEST(what_does_not_fit_is_refused_before_a_pool_is_started)
     };
 
     transfer_begin();
-    RUN_CODE(0, "net", "edit", "lenet", "--remove-last", "1", "-o", "plain.json");
-    RUN_CODE(0, "net", "edit", "pre.onnx", "--remove-from", "conv2", "--add", "a=globalavgpool", "--add",
+    RUN_CODE(0, "model", "edit", "lenet", "--remove-last", "1", "-o", "plain.json");
+    RUN_CODE(0, "model", "edit", "pre.onnx", "--remove-from", "conv2", "--add", "a=globalavgpool", "--add",
              "b=globalmaxpool,inputs=relu1", "--add", "both=concat,inputs=a+b", "--add", "flatten", "-o",
              "headless.onnx");
     RUN_CODE(0, "down");
@@ -223,18 +223,18 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     CHECK(told("loss") > loss);
 
     /* A file that states it needs no option, and no training loses it. */
-    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
+    RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
     RUN_CODE(0, "evaluate", "--model", "near.onnx", UNNAMED, "--json");
     CHECK_NEAR(loss, told("loss"), 0);
-    RUN_CODE(0, "net", "show", "near.onnx");
+    RUN_CODE(0, "model", "show", "near.onnx");
     CHECK_CONTAINS(out, "image normalization: 0..1\n");
-    RUN_CODE(0, "net", "show", "far.onnx");
+    RUN_CODE(0, "model", "show", "far.onnx");
     CHECK_CONTAINS(out, "image normalization: unknown; images need --image-normalization\n");
-    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
+    RUN_CODE(0, "model", "edit", "far.onnx", "--set", "head.bias=true", "-o", "edited.onnx");
     RUN_CODE(1, "evaluate", "--model", "edited.onnx", UNNAMED);
     RUN_CODE(0, "train", "--network", "far.onnx", UNNAMED, "--image-normalization", "0.5,0.25", "--epochs",
              "1", "--batch-size", "20", "--quiet", "--out", "ours.onnx");
-    RUN_CODE(0, "net", "show", "ours.onnx");
+    RUN_CODE(0, "model", "show", "ours.onnx");
     CHECK_CONTAINS(out, "image normalization: 0.5,0.25\n");
     RUN_CODE(0, "predict", "--model", "ours.onnx", UNNAMED);
     RUN_CODE(1, "predict", "--model", "ours.onnx", UNNAMED, "--image-normalization", "0..1");
@@ -284,9 +284,9 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     CHECK_CONTAINS(err, "has 2 classes (ant, cow) and the model 3 outputs without names");
 
     /* Outputs with names, in another order than the folders. */
-    RUN_CODE(1, "net", "edit", "far.onnx", "--class-names", "cow,ant", "-o", "named.onnx");
+    RUN_CODE(1, "model", "edit", "far.onnx", "--class-names", "cow,ant", "-o", "named.onnx");
     CHECK_CONTAINS(err, "2 class names for a network of 3 classes");
-    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names",
+    RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names",
              "cow,ant,bee", "-o", "named.onnx");
     RUN_CODE(0, "predict", NAMED, "all", "--json");
     CHECK_CONTAINS(out, "\"name\": \"bee/2.png\", ");
@@ -354,7 +354,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
 {
     exec_begin();
     foreign_write("far.onnx", 2);
-    RUN_CODE(0, "net", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names", "ant,bee",
+    RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names", "ant,bee",
              "-o", "named.onnx");
     photos_write("large/ant", 2, 16);
     photos_write("large/bee", 2, 16);
@@ -370,7 +370,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "large", "--image-size", "4,4", "--epochs", "1",
              "--batch-size", "4", "--quiet", "--out", "ours.onnx");
     RUN_CODE(0, "evaluate", "--model", "ours.onnx", "--data", "large");
-    RUN_CODE(0, "net", "show", "ours.onnx");
+    RUN_CODE(0, "model", "show", "ours.onnx");
     CHECK_CONTAINS(out, "trained on images stretched to 4x4\n");
 
     RUN_CODE(1, "train", "--network", "alexnet", "--data", "large");
@@ -442,14 +442,14 @@ TEST(the_library_trains_from_a_pretrained_network_too)
     pools_end();
 }
 
-/* ---- net edit ---- */
+/* ---- model edit ---- */
 
 TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_trained)
 {
     tensors before, after;
 
     transfer_begin();
-    RUN_CODE(0, "net", "edit", "pre.onnx", "--remove-last", "2", "--add",
+    RUN_CODE(0, "model", "edit", "pre.onnx", "--remove-last", "2", "--add",
              "new=fc:12,weight-learn-rate-factor=10,bias-learn-rate-factor=20", "--add=drop=dropout:0.25",
              "--add", "fc:10", "--set", "conv1.weight-l2-factor=2", "--set", "input.offset=-0.5", "-o",
              "edited.onnx");
@@ -469,14 +469,14 @@ TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_
         tensors_free(&after);
     }
     RUN_CODE(0, "train", "--network", "edited.onnx", "--data", "digits:500", "--epochs", "1", "--quiet");
-    RUN_CODE(0, "net", "edit", "pre.onnx", "--classes", "4", "--freeze-up-to", "relu1", "--json", "-o",
+    RUN_CODE(0, "model", "edit", "pre.onnx", "--classes", "4", "--freeze-up-to", "relu1", "--json", "-o",
              "four.json");
     CHECK_CONTAINS(out, "\"classes\": 4");
     CHECK_CONTAINS(out, "\"change\": \"frozen\"");
-    RUN_CODE(0, "net", "show", "four.json");
-    RUN_CODE(0, "net", "edit", "four.json", "--unfreeze", "-o", "free.json");
+    RUN_CODE(0, "model", "show", "four.json");
+    RUN_CODE(0, "model", "edit", "four.json", "--unfreeze", "-o", "free.json");
     CHECK_CONTAINS(out, "changed  conv1 ");
-    RUN_CODE(0, "net", "edit", "pre.onnx", "--classes", "auto", "--data", "other", "-o", "named.onnx");
+    RUN_CODE(0, "model", "edit", "pre.onnx", "--classes", "auto", "--data", "other", "-o", "named.onnx");
     if (tensors_load(&after, "named.onnx")) {
         CHECK_TEXT("nine", after.network.class_names[9]);
         tensors_free(&after);
@@ -490,25 +490,25 @@ TEST(net_edit_refuses_in_words)
         int code;
         const char *message, *words[10];
     } cases[] = {
-        { 2, "--out is missing", { "net", "edit", "pre.onnx", "--classes", "4" } },
-        { 2, "it must end in .onnx or .json", { "net", "edit", "pre.onnx", "-o", "x.bin" } },
+        { 2, "--out is missing", { "model", "edit", "pre.onnx", "--classes", "4" } },
+        { 2, "it must end in .onnx or .json", { "model", "edit", "pre.onnx", "-o", "x.bin" } },
         { 2,
           "--remove-last and --remove-from",
-          { "net", "edit", "pre.onnx", "--remove-last", "1", "--remove-from", "fc1", "-o", "x.onnx" } },
+          { "model", "edit", "pre.onnx", "--remove-last", "1", "--remove-from", "fc1", "-o", "x.onnx" } },
         { 2,
           "--classes auto needs --data",
-          { "net", "edit", "pre.onnx", "--classes", "auto", "-o", "x.onnx" } },
+          { "model", "edit", "pre.onnx", "--classes", "auto", "-o", "x.onnx" } },
         { 2,
           "without --classes: the head stays",
-          { "net", "edit", "pre.onnx", "--head-learn-rate-factor", "2", "-o", "x.onnx" } },
-        { 2, "--data has no effect", { "net", "edit", "pre.onnx", "--data", "other", "-o", "x.onnx" } },
-        { 1, "lenet has no weights", { "net", "edit", "lenet", "--classes", "4", "-o", "x.onnx" } },
-        { 1, "1 class; a classification", { "net", "edit", "pre.onnx", "--classes", "1", "-o", "x.onnx" } },
-        { 1, "did you mean 'fc1'?", { "net", "edit", "pre.onnx", "--remove-from", "fc3", "-o", "x.onnx" } },
+          { "model", "edit", "pre.onnx", "--head-learn-rate-factor", "2", "-o", "x.onnx" } },
+        { 2, "--data has no effect", { "model", "edit", "pre.onnx", "--data", "other", "-o", "x.onnx" } },
+        { 1, "lenet has no weights", { "model", "edit", "lenet", "--classes", "4", "-o", "x.onnx" } },
+        { 1, "1 class; a classification", { "model", "edit", "pre.onnx", "--classes", "1", "-o", "x.onnx" } },
+        { 1, "did you mean 'fc1'?", { "model", "edit", "pre.onnx", "--remove-from", "fc3", "-o", "x.onnx" } },
         { 1,
           "nothing can stand behind the loss",
-          { "net", "edit", "pre.onnx", "--add", "fc:3", "-o", "x.onnx" } },
-        { 2, "--add needs a value", { "net", "edit", "pre.onnx", "-o", "x.onnx", "--add" } },
+          { "model", "edit", "pre.onnx", "--add", "fc:3", "-o", "x.onnx" } },
+        { 2, "--add needs a value", { "model", "edit", "pre.onnx", "-o", "x.onnx", "--add" } },
     };
 
     transfer_begin();

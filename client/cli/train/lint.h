@@ -2,7 +2,7 @@
 #ifndef GP_CLI_LINT_H
 #define GP_CLI_LINT_H
 
-#include "client/cli/net/changes.h"
+#include "client/cli/model/changes.h"
 #include "client/cli/cli.h"
 
 /* CLI_OK, or CLI_USAGE after telling what is wrong; `warn` tells and goes on. */

@@ -86,7 +86,7 @@ static gp_status match_ambiguous(const gp_store_info *info, uint32_t count, gp_e
     return gp_fail(
         err, GP_EINVAL,
         "%.100s has %u classes (%s) and the model %u outputs without names, so nothing says which "
-        "output is which class; name the outputs (net edit MODEL --class-names A,B,... -o OUT.onnx), or "
+        "output is which class; name the outputs (model edit MODEL --class-names A,B,... -o OUT.onnx), or "
         "leave the labels out (predict --ignore-labels)",
         info->source, info->class_count,
         gp_class_names_format(list, sizeof(list), info->class_names, info->class_count, NULL, 0), count);

@@ -1,5 +1,5 @@
 /* Network description: layers, settings and input, without shapes or weights. Clients send it,
- * files contain it, and `net show` prints it.
+ * files contain it, and `model show` prints it.
  *
  * Layers are in topological order: each reads earlier layers or the network's input. The canonical
  * JSON form is sent over the network and is also the format of --network FILE.json:

@@ -153,7 +153,7 @@ gp_status gp_normalization_apply(gp_netspec *spec, const char *text, bool traine
         return status;
     return gp_fail(err, GP_EINVAL,
                    "image-normalization is '%.60s', and the model of network %s states %s; leave it out, or "
-                   "change the model: gradpool net edit FILE --set input.normalization=%.60s -o OUT.onnx",
+                   "change the model: gradpool model edit FILE --set input.normalization=%.60s -o OUT.onnx",
                    text, spec->name, gp_normalization_format(spec, own), text);
 }
 
@@ -203,7 +203,8 @@ gp_status gp_netspec_check_samples(const gp_netspec *spec, const gp_shape *sampl
         return gp_fail(
             err, GP_EINVAL,
             "the samples of %.100s are %s (channels x height x width), network %s takes %s; give images in "
-            "files, which can be resized, or change the network: gradpool net edit FILE --set input.size=%s",
+            "files, which can be resized, or change the network: gradpool model edit FILE --set "
+            "input.size=%s",
             source, gp_shape_format(sample, have, sizeof(have)), spec->name,
             gp_shape_format(&spec->input, want, sizeof(want)), have);
     if (dtype != GP_U8 || !spec->scale_unknown)
@@ -213,6 +214,6 @@ gp_status gp_netspec_check_samples(const gp_netspec *spec, const gp_shape *sampl
                    "to 255; give "
                    "--image-normalization 0..1, 0..255, imagenet or MEAN,STD, as the network was trained, or "
                    "store it in "
-                   "the file: gradpool net edit FILE --set input.normalization=0..1 -o OUT.onnx",
+                   "the file: gradpool model edit FILE --set input.normalization=0..1 -o OUT.onnx",
                    spec->name, source);
 }

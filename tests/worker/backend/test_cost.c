@@ -113,7 +113,7 @@ static double plan_bytes(const gp_graph *graph, gp_phase phase, uint32_t samples
     return bytes;
 }
 
-/* The ratio that `net show` and docs/gradpool.md promise. */
+/* The ratio that `model show` and docs/gradpool.md promise. */
 static const double WITHIN = 2.0;
 
 TEST(memory_is_within_a_factor_of_two_of_what_a_plan_takes)

@@ -26,7 +26,7 @@ static gp_graph *graph_of(const gp_shape *input, const layer_line *layers)
     gp_netspec *spec = NULL;
     gp_graph *graph = NULL;
     gp_error err = { 0 };
-    gp_status status = gp_netspec_new(&spec, "net", input, &err);
+    gp_status status = gp_netspec_new(&spec, "model", input, &err);
 
     if (status == GP_OK)
         status = gp_netspec_normalize(spec, &scale, &offset, 1, &err);

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "client/cli/net/net.h"
+#include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
 #include "client/train/transfer.h"
 #include "common/model/network.h"

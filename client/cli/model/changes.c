@@ -1,4 +1,4 @@
-#include "client/cli/net/changes.h"
+#include "client/cli/model/changes.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "client/cli/net/net.h"
+#include "client/cli/model/model_verbs.h"
 #include "common/base/text/spell.h"
 
 /* In the order of gp_solver, as the option of train. */
@@ -93,27 +93,28 @@ static int net_run(cli_call *call)
     }
     if (near != NULL && strcmp(near, verb) != 0)
         return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
-    return cli_usage(call, "usage: gradpool net %s", call->command->usage);
+    return cli_usage(call, "usage: gradpool model %s", call->command->usage);
 }
 
-const cli_command cli_command_net = {
-    .name = "net",
+const cli_command cli_command_model = {
+    .name = "model",
     .summary =
         "networks: those that have names; layers, parameters, multiply-adds and memory of one; trained ones",
     .usage = "show NETWORK [--input CxHxW] [--classes N] [--mini-batch-size B] | list | get NAME|URL "
              "[--sha256 SUM] | edit NETWORK [--remove-last N] [--add LAYER] [--classes K|auto] ... -o OUT",
-    .examples = "  gradpool net list\n"
-                "  gradpool net show lenet\n"
-                "  gradpool net show googlenet:form=caffe --classes 10 --mini-batch-size 32\n"
-                "  gradpool net show model.onnx --json\n"
-                "  gradpool net get resnet18\n"
-                "  gradpool net get https://example.org/models/net.onnx --sha256 SUM\n"
-                "  gradpool net edit alexnet.onnx --remove-last 2 "
-                "--add fc:55,weight-learn-rate-factor=10,bias-learn-rate-factor=20 -o head55.onnx\n"
-                "  gradpool net edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
-                "vehicles.onnx\n"
-                "  gradpool net edit elsewhere.onnx --set input.normalization=0..1 --class-names cat,dog -o "
-                "ours.onnx\n",
+    .examples =
+        "  gradpool model list\n"
+        "  gradpool model show lenet\n"
+        "  gradpool model show googlenet:form=caffe --classes 10 --mini-batch-size 32\n"
+        "  gradpool model show model.onnx --json\n"
+        "  gradpool model get resnet18\n"
+        "  gradpool model get https://example.org/models/net.onnx --sha256 SUM\n"
+        "  gradpool model edit alexnet.onnx --remove-last 2 "
+        "--add fc:55,weight-learn-rate-factor=10,bias-learn-rate-factor=20 -o head55.onnx\n"
+        "  gradpool model edit animals.onnx --classes auto --data vehicles/ --freeze-up-to pool2 -o "
+        "vehicles.onnx\n"
+        "  gradpool model edit elsewhere.onnx --set input.normalization=0..1 --class-names cat,dog -o "
+        "ours.onnx\n",
     .options = net_params,
     .options_bytes = sizeof(net_options),
     .words_max = 2,

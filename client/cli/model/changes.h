@@ -1,4 +1,4 @@
-/* changes.h -- what became of a network's layers, as `train --pretrained` and `net edit` print it. */
+/* changes.h -- what became of a network's layers, as `train --pretrained` and `model edit` print it. */
 #ifndef GP_CLI_CHANGES_H
 #define GP_CLI_CHANGES_H
 

@@ -1,6 +1,6 @@
-/* net.h -- between the verbs of `gradpool net`: their options and functions, each in a file of its own. */
-#ifndef GP_CLI_NET_H
-#define GP_CLI_NET_H
+/* net.h -- between the verbs of `gradpool model`: their options and functions, each in a file of its own. */
+#ifndef GP_CLI_MODEL_H
+#define GP_CLI_MODEL_H
 
 #include "client/cli/cli.h"
 #include "common/model/graph/kind.h"

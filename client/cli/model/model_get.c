@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/cli/data/download.h"
-#include "client/cli/net/net.h"
+#include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
 #include "common/base/system/cached.h"
 #include "common/base/text/json.h"

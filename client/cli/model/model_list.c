@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cli/net/net.h"
+#include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
 #include "common/base/text/json.h"
 #include "common/data/download/get.h"
@@ -29,7 +29,7 @@ static void list_setting(const gp_param *param)
            gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
 }
 
-/* Whether `net get` knows it. */
+/* Whether `model get` knows it. */
 static bool is_trained(const char *name)
 {
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
@@ -46,7 +46,7 @@ static void list_text(void)
     for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
         printf("%-18s %-10s %5" PRIu32 " classes  %s%s\n", info.name,
                gp_shape_format(&info.input, shape, sizeof(shape)), info.classes, info.about,
-               is_trained(info.name) ? "; trained: net get" : "");
+               is_trained(info.name) ? "; trained: model get" : "");
         for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
             list_setting(param);
     }

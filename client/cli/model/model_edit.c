@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/cli/net/changes.h"
-#include "client/cli/net/net.h"
+#include "client/cli/model/changes.h"
+#include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
 #include "client/train/transfer.h"
 #include "common/base/memory/alloc.h"
@@ -20,7 +20,7 @@ typedef struct class_names {
     uint32_t count;
 } class_names;
 
-typedef struct net_knife {
+typedef struct model_edit {
     cli_call *call;
     const net_options *options;
     gp_network network;
@@ -29,10 +29,10 @@ typedef struct net_knife {
     gp_edited edited;
     bool head; /* a new one was put on */
     class_names named;
-} net_knife;
+} model_edit;
 
 /* Every --name on the command line, in order. */
-static gp_status each(net_knife *knife, const char *name,
+static gp_status each(model_edit *knife, const char *name,
                       gp_status (*apply)(gp_edit *edit, const char *text, gp_error *err), gp_error *err)
 {
     const size_t length = strlen(name);
@@ -52,7 +52,7 @@ static gp_status each(net_knife *knife, const char *name,
 }
 
 /* What the words alone tell. */
-static int edit_check(const net_knife *knife)
+static int edit_check(const model_edit *knife)
 {
     const net_options *options = knife->options;
     cli_call *call = knife->call;
@@ -74,7 +74,7 @@ static int edit_check(const net_knife *knife)
     return CLI_OK;
 }
 
-static gp_status edit_load(net_knife *knife, gp_error *err)
+static gp_status edit_load(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
     const char *name = knife->call->words[1];
@@ -82,7 +82,7 @@ static gp_status edit_load(net_knife *knife, gp_error *err)
 
     if (gp_network_is_file(name))
         status = gp_network_load(&knife->network, name, NULL, 0, err);
-    else if (gp_network_pretrained(&knife->network, name, NULL) == GP_OK) /* what net get has fetched */
+    else if (gp_network_pretrained(&knife->network, name, NULL) == GP_OK) /* what model get has fetched */
         status = GP_OK;
     else
         status = gp_zoo_build(&knife->network.spec, name, NULL, 0, err);
@@ -96,7 +96,7 @@ static gp_status edit_load(net_knife *knife, gp_error *err)
     return status;
 }
 
-static gp_status edit_head(net_knife *knife, gp_error *err)
+static gp_status edit_head(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
     gp_edit_head head = { .weight_learn_rate = options->head_factor[0],
@@ -116,7 +116,7 @@ static gp_status edit_head(net_knife *knife, gp_error *err)
     return status;
 }
 
-static gp_status edit_apply(net_knife *knife, gp_error *err)
+static gp_status edit_apply(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
     gp_status status = gp_edit_new(&knife->edit, knife->network.spec, knife->network.weights, err);
@@ -142,7 +142,7 @@ static gp_status edit_apply(net_knife *knife, gp_error *err)
 }
 
 /* Cut --class-names into names: between commas, or the lines of FILE.txt. */
-static gp_status names_read(net_knife *knife, gp_error *err)
+static gp_status names_read(model_edit *knife, gp_error *err)
 {
     const char *given = knife->options->class_names;
     const size_t length = strlen(given);
@@ -183,7 +183,7 @@ static gp_status names_read(net_knife *knife, gp_error *err)
     return GP_OK;
 }
 
-static gp_status names_check(const net_knife *knife, gp_error *err)
+static gp_status names_check(const model_edit *knife, gp_error *err)
 {
     const uint32_t classes = knife->edited.graph->class_count;
 
@@ -194,7 +194,7 @@ static gp_status names_check(const net_knife *knife, gp_error *err)
 }
 
 /* The names that go with the scores: those given, else of the data the head was made for, else those that it had. */
-static void edit_names(const net_knife *knife, const char *const **names, uint32_t *count)
+static void edit_names(const model_edit *knife, const char *const **names, uint32_t *count)
 {
     const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
 
@@ -214,7 +214,7 @@ static void edit_names(const net_knife *knife, const char *const **names, uint32
     }
 }
 
-static gp_status edit_write(const net_knife *knife, gp_error *err)
+static gp_status edit_write(const model_edit *knife, gp_error *err)
 {
     const gp_edited *edited = &knife->edited;
     const char *out = knife->options->out, *const * names;
@@ -237,7 +237,7 @@ static gp_status edit_write(const net_knife *knife, gp_error *err)
     return status;
 }
 
-static gp_status report_json(const net_knife *knife, const cli_changes *changes, gp_error *err)
+static gp_status report_json(const model_edit *knife, const cli_changes *changes, gp_error *err)
 {
     json_document json;
     gp_json_writer *writer = show_json_object(&json, true);
@@ -250,7 +250,7 @@ static gp_status report_json(const net_knife *knife, const cli_changes *changes,
     return show_json_print(&json, err);
 }
 
-static gp_status edit_report(const net_knife *knife, gp_error *err)
+static gp_status edit_report(const model_edit *knife, gp_error *err)
 {
     const gp_edited *edited = &knife->edited;
     cli_changes changes = { 0 };
@@ -279,7 +279,7 @@ static gp_status edit_report(const net_knife *knife, gp_error *err)
 
 int net_edit(cli_call *call)
 {
-    net_knife knife = { .call = call, .options = call->options };
+    model_edit knife = { .call = call, .options = call->options };
     gp_error err;
     gp_status status;
     int code = edit_check(&knife);
