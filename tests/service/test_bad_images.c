@@ -216,7 +216,7 @@ TEST(evaluate_counts_the_good_images_alone_although_workers_die)
     CHECK_TEXT(counts[0], counts[1]);
     /* Windows decoded straight from the files find the same. */
     mkdir(in_root("photos/emu"), 0700);
-    RUN_CODE(0, EVALUATE, "../photos", "--fit", "crop");
+    RUN_CODE(0, EVALUATE, "../photos", "--image-fit", "crop");
     CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
     CHECK_INT(GOOD, (int)told("count"));

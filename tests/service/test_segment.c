@@ -234,7 +234,8 @@ TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes/images", "--out", "bare/",
              "--class-file", "scenes/classes.csv");
     shell("cmp bare/s0.png labels/images/s0.png");
-    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "small/", "--fit", "resize");
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "small/", "--image-fit",
+             "resize");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "large/", "--image-size",
              "96,96", "--overlap", "12");
     shell("! cmp -s small/images/s0.png labels/images/s0.png && ! cmp -s large/images/s0.png "
@@ -254,30 +255,33 @@ TEST(what_pictures_cannot_be_made_of_is_said)
              "32", "--out", "lenet.onnx", "--json");
     RUN_CODE(1, "predict", "--model", "lenet.onnx", "--data", "digits:8", "--out", "d/");
     CHECK_CONTAINS(err, "does not give a class for each pixel");
-    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--fit", "resize",
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--image-fit", "resize",
              "--class-file", "none.csv");
     CHECK_CONTAINS(err, "there is no class file none.csv");
     write_file("w/other.csv", "background\nbridge\n");
-    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--fit", "resize",
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "d/", "--image-fit", "resize",
              "--class-file", "other.csv");
     CHECK_CONTAINS(err, "other.csv does not name 'square'");
-    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "windows", "--overlap", "17");
+    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "windows", "--overlap",
+             "17");
     CHECK_CONTAINS(err, "overlap by at most half");
-    RUN_CODE(2, "predict", "--model", "u.onnx", "--data", "scenes", "--fit", "windows");
+    RUN_CODE(2, "predict", "--model", "u.onnx", "--data", "scenes", "--image-fit", "windows");
     CHECK_CONTAINS(err, "give --out FOLDER/");
-    RUN_CODE(1, "evaluate", "--model", "lenet.onnx", "--data", "digits:8", "--fit", "windows");
+    RUN_CODE(1, "evaluate", "--model", "lenet.onnx", "--data", "digits:8", "--image-fit", "windows");
     CHECK_CONTAINS(err, "windows are of networks that score each pixel");
-    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "scenes.npy", "--fit", "resize");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "scenes", "--out", "scenes.npy", "--image-fit",
+             "resize");
     CHECK_CONTAINS(err, "images/s1.png is 41x64 (height x width), unlike the 70x50 before it");
-    RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "resize", "--overlap", "8");
+    RUN_CODE(2, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize", "--overlap",
+             "8");
     CHECK_CONTAINS(err, "--overlap is of windows");
     shell("mkdir twins && cp scenes/images/s0.png twins/a.png && cp scenes/images/s1.png twins/a.PNG");
-    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "twins", "--out", "d/", "--fit", "resize");
+    RUN_CODE(1, "predict", "--model", "u.onnx", "--data", "twins", "--out", "d/", "--image-fit", "resize");
     CHECK_CONTAINS(err, "two images are called a but for their endings");
     shell("cp scenes/labels/s0.png scenes/labels/s1.png");
     RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes");
     CHECK_CONTAINS(err, "is 1x70x50 (channels x height x width), and the network takes 1x32x32");
-    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--fit", "resize");
+    RUN_CODE(1, "evaluate", "--model", "u.onnx", "--data", "scenes", "--image-fit", "resize");
     CHECK_CONTAINS(err, "labels/s1.png is 70x50 (height x width), but the image that it labels is 41x64");
     pools_end();
 }

@@ -104,10 +104,10 @@ TEST(what_is_shown_can_be_chosen_and_a_mismatch_is_said)
     loss = told("loss");
     RUN_CODE(0, "model", "show", "m.onnx");
     CHECK_CONTAINS(out, "trained on images scaled until they just cover 28x28");
-    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--fit", "crop");
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "crop");
     CHECK_TEXT("", err);
     CHECK_NEAR(loss, told("loss"), 0);
-    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--fit", "resize");
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "resize");
     CHECK_CONTAINS(err,
                    "m.onnx was trained on images scaled until they just cover 28x28, and is shown images "
                    "stretched to 28x28, as was asked for");
@@ -120,10 +120,11 @@ TEST(what_is_shown_can_be_chosen_and_a_mismatch_is_said)
     same_as_validated("sizes", "crop=random crop-size=28,28", "33,36");
     RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-size", "33,36");
     CHECK_TEXT("", err);
-    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--fit", "crop");
+    RUN_CODE(0, "evaluate", "--model", "m.onnx", "--data", "sizes", "--json", "--image-fit", "crop");
     CHECK_CONTAINS(err, "was trained on images brought to 33x36 of which it sees parts of 28x28");
-    RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "sizes", "--fit", "crop", "--image-size", "33,36");
-    CHECK_CONTAINS(err, "--image-size is of windows and middles; --fit is crop");
+    RUN_CODE(2, "evaluate", "--model", "m.onnx", "--data", "sizes", "--image-fit", "crop", "--image-size",
+             "33,36");
+    CHECK_CONTAINS(err, "--image-size is of windows and middles; --image-fit is crop");
     pools_end();
 }
 
@@ -170,11 +171,11 @@ TEST(a_network_of_fitted_images_sees_whole_images_at_that_scale)
     CHECK_TEXT("", err);
     loss = told("loss");
     CHECK_INT(CHECKED * 24 * 24, (int)told("pixels"));
-    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--fit",
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit",
              "resize"); /* the same, of squares */
     CHECK_NEAR(loss, told("loss"), 0);
     CHECK_CONTAINS(err, "f.onnx was trained on images scaled until they just cover 16x16");
-    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--fit", "windows");
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit", "windows");
     CHECK(told("loss") != loss);
     pools_end();
 }
@@ -221,7 +222,7 @@ TEST(whole_images_have_the_loss_that_the_network_computes_whatever_losses_it_has
         whole = told("loss");
         CHECK_NEAR(shown, whole, 2e-6 * shown);
         CHECK_INT(CHECKED * 24 * 24 - (i == 3 ? CHECKED * 24 : 0), (int)told("pixels"));
-        RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json", "--fit", "input");
+        RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json", "--image-fit", "input");
         CHECK_NEAR(shown, told("loss"), 1e-6 * shown);
     }
     pools_end();
@@ -272,22 +273,22 @@ TEST(arrays_of_any_size_are_predicted_in_windows)
     array_write("x.npy", x, sizeof(x));
     array_write("y.npy", y, sizeof(y));
     RUN_CODE(1, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json");
-    CHECK_CONTAINS(err, "arrays of 24x48, which are not resized to 24x24; --fit windows takes them");
-    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--fit", "windows");
+    CHECK_CONTAINS(err, "arrays of 24x48, which are not resized to 24x24; --image-fit windows takes them");
+    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
     loss = told("loss");
     CHECK_INT(3 * 24 * 48, (int)told("pixels"));
-    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--fit", "windows");
+    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "windows");
     CHECK_NEAR(loss, told("loss"), 0);
     /* At the scale at which the network's input is just covered they are what they are. */
-    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--fit", "crop");
+    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "crop");
     CHECK_NEAR(loss, told("loss"), 0);
-    RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--fit",
+    RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--image-fit",
              "windows");
     snprintf(command, sizeof(command),
              "cd '%s' && grep -aq \"'shape': (3, 24, 48,)\" classes.npy && mv classes.npy y.npy",
              in_root("w"));
     CHECK_INT(0, system(command));
-    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--fit", "windows");
+    RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "x.npy", "--json", "--image-fit", "windows");
     CHECK_NEAR(1, told("accuracy"), 0);
     pools_end();
 }

@@ -361,7 +361,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     RUN_CODE(1, "evaluate", NAMED, "large");
     CHECK_CONTAINS(
         err, "is 3x16x16 (channels x height x width), and the network takes 3x4x4; give --image-size 4,4");
-    RUN_CODE(0, "evaluate", NAMED, "large", "--fit", "resize");
+    RUN_CODE(0, "evaluate", NAMED, "large", "--image-fit", "resize");
     RUN_CODE(0, "evaluate", NAMED, "large", "--image-size", "4,4");
 
     /* A model that was trained with --image-size remembers it. */

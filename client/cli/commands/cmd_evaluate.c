@@ -254,7 +254,8 @@ const cli_command cli_command_evaluate = {
         "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
         "  gradpool evaluate --model model.onnx --data photos/ --on-bad skip    damaged files are left out, "
         "and named\n"
-        "  gradpool evaluate --model elsewhere.onnx --data photos/ --fit crop    the largest middle of each "
+        "  gradpool evaluate --model elsewhere.onnx --data photos/ --image-fit crop    the largest middle of "
+        "each "
         "image, not stretched\n"
         "  gradpool evaluate --model deeplab.onnx --data camvid --per-class --confusion "
         "confusion.png,confusion.csv\n",

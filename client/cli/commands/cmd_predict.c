@@ -270,7 +270,8 @@ const cli_command cli_command_predict = {
         "standard output\n"
         "  gradpool predict --model unet.onnx --data streets/ --out classes.npy    the class of each pixel\n"
         "  gradpool predict --model deeplab.onnx --data camvid --out labels/ --overlays overlays/\n"
-        "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --fit windows --overlap 64\n"
+        "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --image-fit windows --overlap "
+        "64\n"
         "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-bad skip    damaged files "
         "have no row\n",
     .options = predict_params,

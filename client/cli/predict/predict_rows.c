@@ -316,7 +316,7 @@ static bool array_row(rows *r, const gp_prediction *p)
                 &r->error, GP_EINVAL,
                 "%s is %" PRIu64 "x%" PRIu64 " (height x width), unlike the %" PRIu64 "x%" PRIu64
                 " before it, and an array's samples have one size: give --out FOLDER/ for label images, or "
-                "--fit input for classes at the network's size",
+                "--image-fit input for classes at the network's size",
                 p->name, p->dims[1], p->dims[2], r->size[0], r->size[1]);
             return false;
         }

@@ -28,7 +28,7 @@ extern const char *const fit_words[]; /* in the order of gp_image_fit */
       .unit = "pixels",                                                                                      \
       .help = "height, width that images are brought to before their middle is taken or (networks that "     \
               "score pixels) windows are cut; 0,0: as the model was trained" },                              \
-        { .name = "fit",                                                                                     \
+        { .name = "image-fit",                                                                               \
           GP_PARAM_FIELD(options_type, input.fit),                                                           \
           .words = fit_words,                                                                                \
           .help = "what of images the network is shown; model: what it was trained on; resize: all, "        \

@@ -121,7 +121,7 @@ static gp_status shape_check(gp_image_store *images, gp_error *err)
             gp_fail(err, GP_EINVAL,
                     "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
                     "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
-                    "--fit resize or crop",
+                    "--image-fit resize or crop",
                     name, images->store.info.source, seen.channels, seen.height, seen.width, exact[0],
                     exact[1], exact[2], exact[1], exact[2]);
     }

@@ -212,7 +212,7 @@ static gp_status whole_size(const gp_whole_size *size, const char *name, gp_whol
         return gp_fail(
             err, GP_ELIMIT,
             "%s is %ux%u (height x width); %.0fx%.0f pixels would cover the network's %ux%u, and at "
-            "most %d million are taken: --fit resize stretches it",
+            "most %d million are taken: --image-fit resize stretches it",
             name, whole->height, whole->width, tall, wide, size->height, size->width,
             GP_IMAGE_PIXELS_MAX >> 20);
     whole->read_height = tall > size->height ? (uint32_t)tall : size->height;

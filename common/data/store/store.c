@@ -277,10 +277,11 @@ static gp_status whole_copy(const gp_store *store, uint32_t index, const gp_whol
 
     if ((size->height != 0 && size->height != info->height) ||
         (size->width != 0 && size->width != info->width))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "the samples of %s are arrays of %ux%u, which are not resized to %ux%u; --fit windows "
-                       "takes them as they are",
-                       info->source, info->height, info->width, size->height, size->width);
+        return gp_fail(
+            err, GP_EUNSUPPORTED,
+            "the samples of %s are arrays of %ux%u, which are not resized to %ux%u; --image-fit windows "
+            "takes them as they are",
+            info->source, info->height, info->width, size->height, size->width);
     gp_status status = gp_whole_reserve(whole, info->sample_bytes, labelled ? info->target_bytes : 0, err);
 
     if (status != GP_OK)
