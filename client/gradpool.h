@@ -296,7 +296,7 @@ typedef struct gp_training_summary {
     double validation_loss, validation_accuracy, validation_rmse;
     double seconds; /* from the first step to the last */
     uint64_t samples_trained;
-    /* Images that could not be read and were passed over (on-bad skip).  One that several workers met counts once, if it is
+    /* Images that could not be read and were passed over (on-error skip).  One that several workers met counts once, if it is
      * among the first few of each. */
     uint64_t skipped;
     uint32_t restarts;     /* deaths of workers after which it went on */

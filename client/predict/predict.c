@@ -63,7 +63,7 @@ static gp_status read_options(gp_predicting *p, gp_error *err)
         status = gp_params_set(gp_params_find(gp_train_options_table, "precision"), &options,
                                p->request->precision, err);
     if (status == GP_OK && p->request->on_error != NULL)
-        status = gp_params_set(gp_params_find(gp_train_options_table, "on-bad"), &options,
+        status = gp_params_set(gp_params_find(gp_train_options_table, "on-error"), &options,
                                p->request->on_error, err);
     p->plan.precision = (uint32_t)options.precision;
     p->plan.on_error = (uint32_t)options.on_error;

@@ -340,7 +340,7 @@ const gp_param gp_train_options_table[] = {
       .placeholder = "H,W",
       .help = "size that image files are resized to, before a crop; 0,0: their own, which must be the "
               "network's" },
-    { .name = "on-bad", AT(on_error), .words = gp_on_error_words, .help = GP_ON_ERROR_HELP },
+    { .name = "on-error", AT(on_error), .words = gp_on_error_words, .help = GP_ON_ERROR_HELP },
     { .name = "max-restarts",
       AT(max_restarts),
       .fallback = 3,

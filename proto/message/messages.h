@@ -488,7 +488,7 @@ typedef struct gp_train_done {
     uint64_t step;
     uint32_t epoch;
     double loss;             /* last step's loss; may be NaN or infinite */
-    uint64_t skipped;        /* unreadable images on this rank (on-bad skip), each counted once */
+    uint64_t skipped;        /* unreadable images on this rank (on-error skip), each counted once */
     char skipped_names[480]; /* the first names, one per line */
 } gp_train_done;
 

@@ -58,7 +58,7 @@ TEST(folders_that_are_left_out_are_counted_and_named_when_a_training_begins)
     mkdir(in_root("photos/emu"), 0700);
     RUN_CODE(1, TRAIN, "--image-size", "28,28");
     CHECK_CONTAINS(err, "class emu has no images");
-    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-bad", "skip");
+    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-error", "skip");
     CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
     pools_end();
 }
@@ -77,14 +77,14 @@ TEST(bad_images_are_an_error_by_name_or_passed_over_counted_and_named)
     bad_ones_put();
     RUN_CODE(1, TRAIN, "--image-size", "28,28");
     CHECK(strstr(err, "photos/cat/") != NULL || strstr(err, "photos/dog/") != NULL);
-    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-bad", "skip", "--json");
+    RUN_CODE(0, TRAIN, "--image-size", "28,28", "--on-error", "skip", "--json");
     CHECK_CONTAINS(out, "\"skipped\": 5");
     CHECK_CONTAINS(err, "5 images could not be read and were left out: ");
     CHECK(strstr(err, "cat/00.jpg") != NULL || strstr(err, "dog/01.jpg") != NULL ||
           strstr(err, "cat/02.jpg") != NULL || strstr(err, "wide.jpg") != NULL ||
           strstr(err, "bomb.png") != NULL);
     /* Windows decoded straight from the files find the same. */
-    RUN_CODE(0, TRAIN, "--augment", "crop=resized crop-size=28,28", "--on-bad", "skip", "--json");
+    RUN_CODE(0, TRAIN, "--augment", "crop=resized crop-size=28,28", "--on-error", "skip", "--json");
     CHECK_CONTAINS(err, "could not be read");
     pools_end();
 }
@@ -95,8 +95,8 @@ enum { GOOD = 38, BAD = 5 };
 
 /* In the order of the data. */
 #define BAD_NAMES "\"cat/00.jpg\", \"cat/02.jpg\", \"cat/bomb.png\", \"dog/01.jpg\", \"dog/wide.jpg\""
-#define PREDICT   "predict", "--model", "m.onnx", "--data", "../photos", "--on-bad", "skip"
-#define EVALUATE  "evaluate", "--model", "m.onnx", "--on-bad", "skip", "--json", "--data"
+#define PREDICT   "predict", "--model", "m.onnx", "--data", "../photos", "--on-error", "skip"
+#define EVALUATE  "evaluate", "--model", "m.onnx", "--on-error", "skip", "--json", "--data"
 
 static void shell(const char *command)
 {
@@ -264,7 +264,7 @@ TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
     gp_scores_deinit(&scores);
     request.on_error = "ignore";
     CHECK_STATUS(GP_EINVAL, gp_predict_array(&scores, pool, &request, &error));
-    CHECK_CONTAINS(error.message, "on-bad");
+    CHECK_CONTAINS(error.message, "on-error");
     gp_pool_close(pool);
     pools_end();
 }
@@ -273,7 +273,7 @@ TEST(data_of_which_nothing_can_be_read_are_an_error_with_skip_too)
 {
     predictions_begin();
     shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare");
-    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../bare", "--on-bad", "skip", "--out", "p.csv");
+    RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../bare", "--on-error", "skip", "--out", "p.csv");
     CHECK_CONTAINS(err, "none could be read, 00.jpg, ...; the workers' logs say why");
     shell("! test -e w/p.csv");
     pools_end();

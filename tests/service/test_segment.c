@@ -172,7 +172,7 @@ static void torn_scenes_check(void)
     loss = told("loss");
     pixels = told("pixels");
     slurp(in_w("counts.csv"), counts[0], sizeof(counts[0]));
-    RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "torn", "--on-bad", "skip", "--json",
+    RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "torn", "--on-error", "skip", "--json",
              "--confusion", "counts.csv");
     slurp(in_w("counts.csv"), counts[1], sizeof(counts[1]));
     CHECK_TEXT(counts[0], counts[1]);
@@ -181,7 +181,7 @@ static void torn_scenes_check(void)
     CHECK_INT((int)pixels, (int)told("pixels"));
     CHECK_INT(SCENES - 2, (int)told("count"));
     CHECK_CONTAINS(out, "\"skipped\": 2, \"skipped_names\": [\"images/s1.png\", \"images/s4.png\"]");
-    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "torn", "--on-bad", "skip", "--out",
+    RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "torn", "--on-error", "skip", "--out",
              "torn-labels/", "--overlays", "torn-over");
     CHECK_CONTAINS(err, "2 images could not be read and were left out: images/s1.png, images/s4.png; ");
     CHECK_CONTAINS(err, "3 samples in ");

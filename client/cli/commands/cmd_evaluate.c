@@ -252,7 +252,8 @@ const cli_command cli_command_evaluate = {
     .examples =
         "  gradpool evaluate --model model.onnx --data fashion-mnist --json\n"
         "  gradpool evaluate --model model.onnx --data photos/ --per-class --confusion confusion.png\n"
-        "  gradpool evaluate --model model.onnx --data photos/ --on-bad skip    damaged files are left out, "
+        "  gradpool evaluate --model model.onnx --data photos/ --on-error skip    damaged files are left "
+        "out, "
         "and named\n"
         "  gradpool evaluate --model elsewhere.onnx --data photos/ --image-fit crop    the largest middle of "
         "each "

@@ -272,7 +272,7 @@ const cli_command cli_command_predict = {
         "  gradpool predict --model deeplab.onnx --data camvid --out labels/ --overlays overlays/\n"
         "  gradpool predict --model deeplab.onnx --data drive/ --out labels/ --image-fit windows --overlap "
         "64\n"
-        "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-bad skip    damaged files "
+        "  gradpool predict --model model.onnx --data photos/ --out p.csv --on-error skip    damaged files "
         "have no row\n",
     .options = predict_params,
     .options_bytes = sizeof(predict_options),

@@ -1,5 +1,5 @@
 /* prediction.h -- what `predict` and `evaluate` share: options of the input, progress, and the images that were skipped
- * because they could not be read (--on-bad skip). */
+ * because they could not be read (--on-error skip). */
 #ifndef GP_CLI_PREDICTION_H
 #define GP_CLI_PREDICTION_H
 
@@ -47,7 +47,7 @@ extern const char *const fit_words[]; /* in the order of gp_image_fit */
           .help = "f32; bf16: activations and products in bfloat16, faster on large networks; tf32, fp16: "  \
                   "of GPUs" },                                                                               \
     {                                                                                                        \
-        .name = "on-bad", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_words,          \
+        .name = "on-error", GP_PARAM_FIELD(options_type, input.on_error), .words = gp_on_error_words,        \
         .help = GP_ON_ERROR_HELP                                                                             \
     }
 
