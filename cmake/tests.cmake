@@ -5,7 +5,7 @@
 # still for minutes (262 s were seen) or do the work of ten.
 # Engines are timed where a test is about that; what the user's own programs have put into caches is no test's.
 # Tests share their processors with others: OpenMP's threads sleep while they wait.
-set(GP_TEST_ENVIRONMENT ";GRADPOOL_TUNE_SECONDS=0;OMP_WAIT_POLICY=passive;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache")
+set(GP_TEST_ENVIRONMENT ";GRADPOOL_AUTOTUNE_SECONDS=0;OMP_WAIT_POLICY=passive;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache")
 if(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
   string(APPEND GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()

@@ -83,7 +83,7 @@ typedef struct gp_train_options {
     int64_t image_cache;           /* decoded images cached per worker, in MiB */
     int64_t micro_batch_size;      /* samples per call on a worker; 0: the worker's whole slice */
     int64_t exchange_bucket_bytes; /* gradient bytes per all-reduce */
-    double tune_seconds;           /* for timing GPU library algorithms; 0: choose by rule */
+    double autotune_seconds;       /* for timing GPU library algorithms; 0: choose by rule */
 } gp_train_options;
 
 /* Values for on-error in trainings and predictions; gp_on_error in common/data has the same order. */

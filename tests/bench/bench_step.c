@@ -5,7 +5,7 @@
  *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|tf32|bf16|fp16] [--profile kinds|steps]
  *              [--tune S]
  *
- * --tune is a training's tune-seconds (20, or GRADPOOL_TUNE_SECONDS), on a GPU: engines are taken from what trainings have
+ * --tune is a training's autotune-seconds (20, or GRADPOOL_AUTOTUNE_SECONDS), on a GPU: engines are taken from what trainings have
  * found out, else timed; 0 is by rule.  --profile tells there which were taken.
  * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
  * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
@@ -71,7 +71,7 @@ static gp_precision precision_of(const char *word)
 
 static bool read_options(bench_options *options, int count, char **arguments)
 {
-    const char *tune = getenv("GRADPOOL_TUNE_SECONDS");
+    const char *tune = getenv("GRADPOOL_AUTOTUNE_SECONDS");
 
     *options = (bench_options){
         .threads = 1, .batch = 256, .seconds = 2, .network = "lenet", .tune = tune == NULL ? 20 : atof(tune)

@@ -12,7 +12,8 @@ static void gpus_begin(const char *cards)
 {
     cards_begin(cards, FAKE_GPU_PLUGIN);
     setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
-    setenv("GRADPOOL_TUNE_SECONDS", "0", 1); /* faults come in the training, whatever was timed here before */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0",
+           1); /* faults come in the training, whatever was timed here before */
     pools_begin(NULL);
     if (mkdir(in_root("w"), 0700) != 0)
         abort();
@@ -27,11 +28,11 @@ static void gpus_begin(const char *cards)
 
 static void gpus_end(void)
 {
-    static const char *const names[] = { "FAKE_GPU_DRIVER",      "FAKE_GPU_FAULTS",
-                                         "FAKE_GPU_TRACE",       "GRADPOOL_GPU_IDLE",
-                                         "FAKE_GPU_ALIGNMENT",   "FAKE_GPU_DEVICES",
-                                         "FAKE_GPU_NCCL",        "GRADPOOL_NCCL_SHARED_GPU",
-                                         "GRADPOOL_TUNE_SECONDS" };
+    static const char *const names[] = {
+        "FAKE_GPU_DRIVER",   "FAKE_GPU_FAULTS",          "FAKE_GPU_TRACE",
+        "GRADPOOL_GPU_IDLE", "FAKE_GPU_ALIGNMENT",       "FAKE_GPU_DEVICES",
+        "FAKE_GPU_NCCL",     "GRADPOOL_NCCL_SHARED_GPU", "GRADPOOL_AUTOTUNE_SECONDS"
+    };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);
@@ -282,7 +283,7 @@ TEST(a_gpu_that_cannot_be_opened_again_is_opened_by_the_worker_that_takes_its_pl
 TEST(a_device_that_fails_for_good_ends_its_worker_wherever_it_fails)
 {
     static const char *const how[][4] = {
-        { "cudnnBackendExecute", "--tune-seconds", "2", "lost its GPU before the first step: " },
+        { "cudnnBackendExecute", "--autotune-seconds", "2", "lost its GPU before the first step: " },
         { "gp_kernel_launch", "--reproducible", "--quiet", "lost its GPU in a training: " },
     };
 

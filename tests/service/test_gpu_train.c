@@ -82,7 +82,7 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
     outcome undisturbed, got;
 
     cards_begin(TWO_CARDS, FAKE_GPU_PLUGIN);
-    setenv("GRADPOOL_TUNE_SECONDS", "0", 1); /* the same engines in all */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* the same engines in all */
     run(&undisturbed, NULL);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     CHECK_INT(0, undisturbed.summary.restarts);
@@ -99,6 +99,6 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
         free(got.model.data);
     }
     free(undisturbed.model.data);
-    unsetenv("GRADPOOL_TUNE_SECONDS");
+    unsetenv("GRADPOOL_AUTOTUNE_SECONDS");
     cards_end();
 }

@@ -7,7 +7,7 @@
  *   compile                                                          wait
  *   broadcast the choices, which go into checkpoints            ---> take them and compile
  *
- * With `reproducible`, and with tune-seconds 0, no engine is timed and no choice is stored: all ranks use the rule. */
+ * With `reproducible`, and with autotune-seconds 0, no engine is timed and no choice is stored: all ranks use the rule. */
 #include "worker/train/trainer_tuning.h"
 
 #include <stdio.h>
@@ -17,13 +17,13 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/log.h"
 
-/* Return the option if it is set, else GRADPOOL_TUNE_SECONDS, else the default of the option. */
-static double tune_seconds(const gp_train_options *options)
+/* Return the option if it is set, else GRADPOOL_AUTOTUNE_SECONDS, else the default of the option. */
+static double autotune_seconds(const gp_train_options *options)
 {
-    const gp_param *param = gp_params_find(gp_train_options_table, "tune-seconds");
-    const char *text = getenv("GRADPOOL_TUNE_SECONDS");
+    const gp_param *param = gp_params_find(gp_train_options_table, "autotune-seconds");
+    const char *text = getenv("GRADPOOL_AUTOTUNE_SECONDS");
     double seconds =
-        text == NULL || gp_params_changed(param, options) ? options->tune_seconds : strtod(text, NULL);
+        text == NULL || gp_params_changed(param, options) ? options->autotune_seconds : strtod(text, NULL);
 
     return seconds > param->max ? param->max : seconds > 0 ? seconds : 0;
 }
@@ -32,7 +32,7 @@ static double tune_seconds(const gp_train_options *options)
 static gp_status tuning_agree(gp_train_tuning *tuning, bool *wanted, gp_error *err)
 {
     enum { RANKS = GP_COMM_WORLD_MAX, CARRIED = 2 * RANKS };
-    int64_t seen[2] = { 0, !tuning->options->reproducible && tune_seconds(tuning->options) > 0 };
+    int64_t seen[2] = { 0, !tuning->options->reproducible && autotune_seconds(tuning->options) > 0 };
     gp_status status;
 
     if (tuning->document != NULL)
@@ -70,7 +70,7 @@ static void tuning_root(gp_train_tuning *tuning)
     }
     tuning_from_disk(tuning);
     if (!tuning->restarted)
-        tuning->tuning.left_ns = (int64_t)(tune_seconds(tuning->options) * 1e9);
+        tuning->tuning.left_ns = (int64_t)(autotune_seconds(tuning->options) * 1e9);
 }
 
 /* Broadcast the document of the root, which has one. */
@@ -142,7 +142,7 @@ static void tuning_describe(gp_train_tuning *tuning)
         whole += made->choices[i].used && strncmp(made->choices[i].how, "whole ", 6) == 0;
     }
     if (made->untimed > 0)
-        snprintf(late, sizeof(late), "; for %u tune-seconds were too short: by rule", made->untimed);
+        snprintf(late, sizeof(late), "; for %u autotune-seconds were too short: by rule", made->untimed);
     if (made->timed > 0 || made->untimed > 0)
         snprintf(tuning->note + said, sizeof(tuning->note) - said,
                  "%splans: %u of %u convolutions and products timed in %.1f s, %u with what follows them%s",

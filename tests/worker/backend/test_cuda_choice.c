@@ -93,8 +93,8 @@ static void train(outcome *out, const char *more)
 
     memset(out, 0, sizeof(*out));
     snprintf(options, sizeof(options), "{\"mini-batch-size\":8%s%s%s}",
-             strstr(more, "tune-seconds") != NULL ? "" : ",\"tune-seconds\":3600", more[0] == '\0' ? "" : ",",
-             more);
+             strstr(more, "autotune-seconds") != NULL ? "" : ",\"autotune-seconds\":3600",
+             more[0] == '\0' ? "" : ",", more);
     gp_train_control_init(&control);
     snprintf(compiled, sizeof(compiled), "%s/gradpool/compiled", folder);
     REQUIRE_OK(
@@ -234,7 +234,7 @@ TEST(moments_of_batch_norm_are_made_with_the_convolution_only_where_that_is_fast
 
     net = normed;
     begin("900000,900000,0,900000,900000");
-    train(&rule, "\"precision\":\"bf16\",\"tune-seconds\":0");
+    train(&rule, "\"precision\":\"bf16\",\"autotune-seconds\":0");
     end();
     for (int i = 0; i < 2; i++) {
         begin("900000,900000,0,900000,900000");
@@ -383,7 +383,7 @@ TEST(what_there_is_no_time_for_is_by_rule_and_stays_so)
     static outcome first, second;
 
     begin(three_is_fast);
-    train(&first, "\"tune-seconds\":1e-9");
+    train(&first, "\"autotune-seconds\":1e-9");
     CHECK_CONTAINS(first.told, "plans: 1 of");
     CHECK_CONTAINS(first.told, "too short");
     CHECK(first.engine[0] > 0);
@@ -397,7 +397,7 @@ TEST(what_there_is_no_time_for_is_by_rule_and_stays_so)
 
 TEST(by_rule_and_reproducible_nothing_is_timed_or_kept)
 {
-    static const char *const options[] = { "\"tune-seconds\":0", "\"reproducible\":true" };
+    static const char *const options[] = { "\"autotune-seconds\":0", "\"reproducible\":true" };
     static outcome o;
 
     for (size_t i = 0; i < 2; i++) {

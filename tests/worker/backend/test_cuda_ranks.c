@@ -211,7 +211,7 @@ static void rank_body(rank_place *place)
                place->slot % 2 == 0 ? "900000,0,0,100000,500000" : "900000,0,0,500000,100000", 1);
         setenv("XDG_CACHE_HOME", "/dev/null", 1);
     }
-    setenv("GRADPOOL_TUNE_SECONDS", shared->tunes ? "3600" : "0", 1); /* not what others left on disk */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", shared->tunes ? "3600" : "0", 1); /* not what others left on disk */
     REQUIRE_OK(gp_fault_setup(shared->fault, GP_FAULT_worker, place->slot + 1, 1, &err), err);
     gp_train_control_init(&control);
     REQUIRE_OK(

@@ -77,7 +77,7 @@ static void train_on(outcome *out, const gp_backend_ops *ops, const char *words,
     gp_error err;
 
     memset(out, 0, sizeof(*out));
-    setenv("GRADPOOL_TUNE_SECONDS", "0", 1); /* not what others left on disk */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* not what others left on disk */
     snprintf(begin.data, sizeof(begin.data), "%s", data);
     gp_train_control_init(&control);
     REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = words }, &err), err);
