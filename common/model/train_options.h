@@ -69,7 +69,7 @@ typedef struct gp_train_options {
     int batch_norm_statistics;    /* gp_statistics_from */
     bool synchronize_batch_norm;  /* compute moments over all workers' samples */
     /* choose and verify the network for NCCL (worker/train/multinode.h) */
-    bool fast_multinode;
+    bool nccl_auto_network;
     /* Class weights in the loss: one number per class, or a word from gp_balance_names that the
      * client converts to numbers. "": as in the network file, otherwise all 1. */
     char class_weights[GP_XENT_WEIGHTS_BYTES];

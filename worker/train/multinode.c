@@ -125,7 +125,7 @@ static gp_status interface_choose(gp_multinode *out, const char *root, gp_error 
     if (best < 0)
         return gp_fail(
             err, GP_ENODEV,
-            "no network interface that leads to other hosts is up; leave fast-multinode out, or name one "
+            "no network interface that leads to other hosts is up; leave nccl-auto-network out, or name one "
             "in NCCL_SOCKET_IFNAME");
     return GP_OK;
 }
@@ -209,10 +209,10 @@ void gp_multinode_describe(const gp_multinode *found, char *text, size_t bytes, 
     *warning = found->card[0] == '\0' || !found->direct;
     if (found->card[0] == '\0')
         snprintf(text, bytes,
-                 "fast-multinode: interface %s%s; no InfiniBand or RoCE card has an active port, so NCCL "
+                 "nccl-auto-network: interface %s%s; no InfiniBand or RoCE card has an active port, so NCCL "
                  "takes TCP",
                  found->interface, speed);
     else
-        snprintf(text, bytes, "fast-multinode: interface %s%s, card %s, GPUDirect RDMA is %s: %s",
+        snprintf(text, bytes, "nccl-auto-network: interface %s%s, card %s, GPUDirect RDMA is %s: %s",
                  found->interface, speed, found->card, found->direct ? "on" : "off", found->reason);
 }

@@ -45,7 +45,7 @@ static gp_status check_peers(void *context, gp_error *err)
     return gp_fail(err, GP_EPEER, "a rank left the training in step %" PRIu64, step + 1);
 }
 
-/* Set NCCL's environment from the network found here (option fast-multinode). NCCL reads it when a process first uses NCCL. */
+/* Set NCCL's environment from the network found here (option nccl-auto-network). NCCL reads it when a process first uses NCCL. */
 static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes, gp_error *err)
 {
     static bool used, set; /* by the compute thread only */
@@ -54,13 +54,13 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
     char text[300];
     bool slow;
 
-    if (pipeline->options->fast_multinode) {
+    if (pipeline->options->nccl_auto_network) {
         status = gp_multinode_look(&found, "", err);
         if (status == GP_OK && used && !set)
-            status =
-                gp_fail(err, GP_ESTATE,
-                        "this worker has used NCCL without fast-multinode, and NCCL reads its settings once; "
-                        "begin a new pool (gradpool down)");
+            status = gp_fail(
+                err, GP_ESTATE,
+                "this worker has used NCCL without nccl-auto-network, and NCCL reads its settings once; "
+                "begin a new pool (gradpool down)");
         if (status != GP_OK)
             return status;
         gp_multinode_set(&found);
@@ -92,7 +92,7 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
     status = gp_comm_all_reduce_private(comm, &failed, 1, GP_I64, GP_COMM_MAX, err);
     if (status == GP_OK && failed != 0)
         return gp_fail(err, why.message[0] == '\0' ? GP_EPEER : why.code, "%s",
-                       why.message[0] == '\0' ? "another rank's network is not fit for fast-multinode"
+                       why.message[0] == '\0' ? "another rank's network is not fit for nccl-auto-network"
                                               : why.message);
     if (status != GP_OK)
         return status;
@@ -194,9 +194,9 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_note
     uint64_t *step;
     gp_status status;
 
-    if (pipeline->options->fast_multinode && pipeline->ops == NULL)
+    if (pipeline->options->nccl_auto_network && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
-                       "fast-multinode is of NCCL between GPUs, and these are CPU workers; leave it out");
+                       "nccl-auto-network is of NCCL between GPUs, and these are CPU workers; leave it out");
     if (!pipeline_possible(pipeline)) /* the same on all ranks: options and kind of device */
         return GP_OK;
     status = pipeline_join(pipeline, notes, &joined, err);
