@@ -321,7 +321,7 @@ GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *requ
  * When a worker dies the others go on from the last step that any of them had taken, at once if they are `min-workers`,
  * else when it is replaced, at most `max-restarts` times in a row without a step between; a note says so.  Workers that
  * are replaced or come free join at a step boundary, up to the lease's workers_max, and gp_training_resize() changes
- * the number, unless max-restarts is 0 or worker-load is given.  When nobody is left that has the state it begins anew in
+ * the number, unless max-restarts is 0 or worker-weights is given.  When nobody is left that has the state it begins anew in
  * another lease, after its newest checkpoint if it wrote one, as often; steps and validations are told once all the same.
  * GP_EPEER: workers died more often than that, or max-restarts is 0: which, how, in which step and its log are in the sentence.
  * GP_ECANCELED: stop was 2.  GP_EDIVERGED: the loss is not finite.

@@ -422,7 +422,7 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
 /* Return the fewest workers that the training may continue with; 0: it needs all of the first group. */
 static uint32_t run_floor(const gp_run *run)
 {
-    if (run->options.max_restarts == 0 || run->options.worker_load[0] != '\0')
+    if (run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0')
         return 0;
     return (uint32_t)run->options.min_workers;
 }

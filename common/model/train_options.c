@@ -296,8 +296,8 @@ const gp_param gp_train_options_table[] = {
       .torch_name = "nn.init",
       .placeholder = "glorot|he|normal:S",
       .help = "glorot, he, or normal:S (weights and biases, standard deviation S)" },
-    { .name = "worker-load",
-      AT(worker_load),
+    { .name = "worker-weights",
+      AT(worker_weights),
       .seed_name = "WorkerLoad",
       .placeholder = "N,N,...",
       .help = "share of each worker in a mini-batch, as in 2,1,1; default: equal" },
@@ -485,7 +485,7 @@ gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp
 gp_status gp_train_options_loads(const gp_train_options *options, uint32_t workers, double *loads,
                                  bool *given, gp_error *err)
 {
-    const char *at = options->worker_load;
+    const char *at = options->worker_weights;
     uint32_t count = 0;
     double sum = 0;
 
@@ -499,8 +499,8 @@ gp_status gp_train_options_loads(const gp_train_options *options, uint32_t worke
         if (end == at || !(load >= 0) || load > 1e6 || (*end != '\0' && *end != ',') ||
             (*end == ',' && end[1] == '\0'))
             return gp_fail(err, GP_EINVAL,
-                           "worker-load is '%.60s'; it must be numbers from 0 to 1000000, as in 2,1,1",
-                           options->worker_load);
+                           "worker-weights is '%.60s'; it must be numbers from 0 to 1000000, as in 2,1,1",
+                           options->worker_weights);
         if (count < workers)
             loads[count] = load;
         count++;
@@ -509,12 +509,12 @@ gp_status gp_train_options_loads(const gp_train_options *options, uint32_t worke
     }
     if (*given && count != workers)
         return gp_fail(err, GP_EINVAL,
-                       "worker-load has %" PRIu32 " numbers ('%.60s') for %" PRIu32
+                       "worker-weights has %" PRIu32 " numbers ('%.60s') for %" PRIu32
                        " workers; give one for each",
-                       count, options->worker_load, workers);
+                       count, options->worker_weights, workers);
     if (*given && !(sum > 0))
-        return gp_fail(err, GP_EINVAL, "worker-load is '%.60s'; at least one number must be above 0",
-                       options->worker_load);
+        return gp_fail(err, GP_EINVAL, "worker-weights is '%.60s'; at least one number must be above 0",
+                       options->worker_weights);
     return GP_OK;
 }
 

@@ -65,7 +65,7 @@ typedef struct gp_train_options {
     int64_t loss_scale_interval;  /* steps without overflow before it grows; 0: never */
     bool reproducible;            /* bitwise identical results for any number of workers */
     char weights_initializer[32]; /* glorot, he, normal:S */
-    char worker_load[256];        /* relative mini-batch slices per worker, "2,1,1"; "": equal */
+    char worker_weights[256];     /* relative mini-batch slices per worker, "2,1,1"; "": equal */
     int batch_norm_statistics;    /* gp_statistics_from */
     bool synchronize_batch_norm;  /* compute moments over all workers' samples */
     /* choose and verify the network for NCCL (worker/train/multinode.h) */
@@ -117,7 +117,7 @@ void gp_train_options_resolve(gp_train_options *options);
  * mini-batch is too large. */
 gp_status gp_train_options_scale(gp_train_options *options, uint32_t workers, gp_error *err);
 
-/* Parse worker-load.
+/* Parse worker-weights.
  *   loads  [workers], set to the loads; all 1 if the option is empty
  *   given  set to whether the option is not empty
  * GP_EINVAL: not a list with numbers >= 0, all numbers are 0, or the count differs from

@@ -230,7 +230,7 @@ static gp_status check_asked(const gp_core *core, const gp_core_lease *lease, co
             err, GP_EINVAL,
             "lease %llu (%.80s) keeps its workers while it runs: a team, a prediction or a command has a "
             "fixed number; a training can be resized if it was begun with --max-restarts above 0 and "
-            "without --worker-load",
+            "without --worker-weights",
             (unsigned long long)lease->id, lease->description);
     for (uint32_t s = 0; s < core->slot_count; s++)
         usable += gp_core_slot_usable(&core->slots[s]) && (may >> s & 1) != 0;

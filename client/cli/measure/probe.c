@@ -23,7 +23,7 @@ static const char *const replaced[] = {
     "resume",
     "run-id",
     "output-network",
-    "worker-load",
+    "worker-weights",
     "batch-norm-statistics",
     "verbose-frequency",
     NULL,

@@ -780,8 +780,8 @@ TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange
             check_factors(ranks, heads[i], ";weight-learn-rate-factor=3;bias-learn-rate-factor=2",
                           ";weight-learn-rate-factor=0", ", \"l2-regularization\": 0.01", 1, 1e-6);
         }
-        check_factors(2, heads[i], "", "", ", \"worker-load\": \"3,1\"", 2, 1e-6);
-        check_factors(3, heads[i], ";bias=false", "", ", \"worker-load\": \"1,0,4\", \"momentum\": 0", 2,
+        check_factors(2, heads[i], "", "", ", \"worker-weights\": \"3,1\"", 2, 1e-6);
+        check_factors(3, heads[i], ";bias=false", "", ", \"worker-weights\": \"1,0,4\", \"momentum\": 0", 2,
                       1e-6);
         check_factors(2, heads[i], "", "", ", \"precision\": \"bf16\"", 2, 1e-4);
         check_factors(2, heads[i], "", "", ", \"gradient-threshold\": 1", 0, 0);
@@ -1269,7 +1269,7 @@ static void check_refused(const char *data, const char *options, gp_status statu
 
 TEST(loads_cut_the_batch_unequally_and_change_no_gradient)
 {
-    static const char *const loads[] = { "", ", \"worker-load\": \"1,3,0\"" };
+    static const char *const loads[] = { "", ", \"worker-weights\": \"1,3,0\"" };
     char options[160];
     train_job *jobs[2];
 
@@ -1283,11 +1283,11 @@ TEST(loads_cut_the_batch_unequally_and_change_no_gradient)
     CHECK_INT(13, jobs[1]->results[0].share);
     CHECK_INT(37, jobs[1]->results[1].share);
     CHECK_INT(0, jobs[1]->results[2].share);
-    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"1,2\"}", GP_EINVAL,
-                  "worker-load has 2 numbers ('1,2') for 1 workers");
-    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"x\"}", GP_EINVAL,
-                  "worker-load is 'x'");
-    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-load\": \"0\"}", GP_EINVAL, "above 0");
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-weights\": \"1,2\"}", GP_EINVAL,
+                  "worker-weights has 2 numbers ('1,2') for 1 workers");
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-weights\": \"x\"}", GP_EINVAL,
+                  "worker-weights is 'x'");
+    check_refused("digits:50", "{\"mini-batch-size\": 50, \"worker-weights\": \"0\"}", GP_EINVAL, "above 0");
     job_free(jobs[0]);
     job_free(jobs[1]);
 }
