@@ -366,7 +366,7 @@ TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by
         gpus_begin(ONE_CARD);
         snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=%s", in_root("ill"), how[i]);
         setenv("FAKE_GPU_FAULTS", rule, 1);
-        setenv("GRADPOOL_GPU_PATIENCE", "3", 1); /* the fake is a thread, and may have to wait for a core */
+        setenv("GRADPOOL_GPU_TIMEOUT", "3", 1); /* the fake is a thread, and may have to wait for a core */
         RUN_CODE(0, "up", "--quiet");
         CHECK_INT(0, TRAIN("--out", "p.onnx"));
         write_file("ill", "");
@@ -374,7 +374,7 @@ TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by
         CHECK_CONTAINS(err, "lost its GPU in a prediction: ");
         CHECK_CONTAINS(err, words[i]);
         CHECK_CONTAINS(err, "gradpool doctor");
-        unsetenv("GRADPOOL_GPU_PATIENCE");
+        unsetenv("GRADPOOL_GPU_TIMEOUT");
         gpus_end();
     }
 }

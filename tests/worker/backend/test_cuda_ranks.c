@@ -467,11 +467,11 @@ TEST(a_rank_that_is_killed_leaves_the_others_at_a_whole_step_and_they_go_on)
 
 TEST(nobody_waits_for_ever_for_a_group_that_does_not_end)
 {
-    setenv("GRADPOOL_GPU_PATIENCE", "3", 1);
+    setenv("GRADPOOL_GPU_TIMEOUT", "3", 1);
     fake_gpu_faults("ncclCommReclaim:1=hang");
     check_death("exchange:4:kill@2", "");
     fake_gpu_faults(NULL);
-    unsetenv("GRADPOOL_GPU_PATIENCE");
+    unsetenv("GRADPOOL_GPU_TIMEOUT");
 }
 
 /* Its share of a step never ends: the worker ends, which the others see.  They wait in a sum that follows their share
@@ -479,10 +479,10 @@ TEST(nobody_waits_for_ever_for_a_group_that_does_not_end)
 TEST(a_rank_whose_device_hangs_ends_and_the_others_go_on)
 {
     bucket_bytes = "1048576";
-    setenv("GRADPOOL_GPU_PATIENCE", "3",
+    setenv("GRADPOOL_GPU_TIMEOUT", "3",
            1); /* the fake of the others is a thread, and may have to wait for a core */
     check_death("", "cudaGraphLaunch:3=hang");
-    unsetenv("GRADPOOL_GPU_PATIENCE");
+    unsetenv("GRADPOOL_GPU_TIMEOUT");
     bucket_bytes = "4096";
 }
 

@@ -76,7 +76,7 @@ static gp_status lanes_open(gp_device *device, gp_error *err)
 
 static int64_t patience_ms(void)
 {
-    const char *text = getenv("GRADPOOL_GPU_PATIENCE");
+    const char *text = getenv("GRADPOOL_GPU_TIMEOUT");
     int64_t seconds = text == NULL ? 0 : atoi(text);
 
     return 1000 * (seconds < 1 ? PATIENCE_S : seconds > PATIENCE_MAX_S ? PATIENCE_MAX_S : seconds);

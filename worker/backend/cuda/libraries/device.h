@@ -41,7 +41,7 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
 void gp_device_free(gp_device *device, void *memory);
 size_t gp_device_available(gp_device *device); /* Return the free device memory in bytes. */
 
-/* Return the time in milliseconds after which a silent device counts as hung. GRADPOOL_GPU_PATIENCE
+/* Return the time in milliseconds after which a silent device counts as hung. GRADPOOL_GPU_TIMEOUT
  * sets it, in seconds. */
 int64_t gp_device_patience_ms(const gp_device *device);
 /* Return the timeout of an operation: GP_DEVICE_FIRST_PATIENCE times longer for the first one,
