@@ -261,7 +261,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     run->state = GP_RUN_WORKING;
     run->stop_sent = 0;
     run->begun_ms = gp_now_ms();
-    run->joiners.first_rank = world;
+    gp_joiners_set_group(&run->joiners, world);
     gp_report_set_group(&run->report, run->pool, world);
     for (uint32_t rank = 0; rank < world; rank++) {
         gp_error why;

@@ -2,6 +2,11 @@
 
 #include <inttypes.h>
 
+void gp_joiners_set_group(gp_joiners *joiners, uint32_t world)
+{
+    joiners->first_rank = world;
+}
+
 /* Return how many joiners the pool has links for. */
 static uint32_t place_count(const gp_joiners *joiners)
 {

@@ -28,6 +28,9 @@ typedef struct gp_joiners {
     gp_joiner joiner[GP_MEMBERS_MAX];
 } gp_joiners;
 
+/* Place the links to joiners behind those to the ranks of a new group.
+ *   world  number of ranks */
+void gp_joiners_set_group(gp_joiners *joiners, uint32_t world);
 /* Take over the names of a lease_change, and close the links to workers that it does not name. */
 void gp_joiners_change(gp_joiners *joiners, gp_pool *pool, const gp_lease_change *change);
 /* Close the links to all joiners: the group is left, or the scheduler that named them has exited. */

@@ -182,7 +182,8 @@ static gp_status data_offer(gp_pipeline *pipeline, const gp_resident **out, gp_e
 
 /* ---- the pipeline ---- */
 
-gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_notes *notes, gp_error *err)
+gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
+                           gp_error *err)
 {
     const gp_loss_scale *scale = &pipeline->progress->loss_scale;
     gp_keep keep = { .options = pipeline->options,
@@ -194,6 +195,7 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_note
     uint64_t *step;
     gp_status status;
 
+    pipeline->plan = plan;
     if (pipeline->options->nccl_auto_network && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
                        "nccl-auto-network is of NCCL between GPUs, and these are CPU workers; leave it out");

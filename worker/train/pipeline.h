@@ -35,7 +35,7 @@ typedef struct gp_pipeline {
     /* Borrowed from the trainer. */
     const gp_backend_steps *ops; /* NULL: the device cannot keep a training */
     gp_backend *backend;
-    gp_plan *plan; /* set before gp_pipeline_open() */
+    gp_plan *plan; /* borrowed from the trainer; set by gp_pipeline_open() */
     const gp_train_options *options;
     const gp_schedule *schedule;
     gp_train_data *data;
@@ -53,7 +53,8 @@ typedef struct gp_pipeline {
 } gp_pipeline;
 
 /* Move the training onto the device if it can keep it; collective. All ranks decide alike. */
-gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_optim *optim, gp_train_notes *notes, gp_error *err);
+gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
+                           gp_error *err);
 void gp_pipeline_close(gp_pipeline *pipeline); /* when the plans are freed */
 
 /* Copy parameters and state of the last committed step to the host, if the host's are older; without optim, only the

@@ -271,7 +271,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_trainer_compile(trainer, err);
     if (status == GP_OK)
-        status = gp_pipeline_open(&trainer->pipeline, trainer->optim, &trainer->notes, err);
+        status = gp_pipeline_open(&trainer->pipeline, trainer->plan, trainer->optim, &trainer->notes, err);
     built_ns[BUILT_PLANS] = gp_now_ns();
     take_times(times, begin_ns, built_ns);
     return status;

@@ -105,7 +105,7 @@ static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
     const int64_t began_ns = gp_now_ns();
 
     if (status == GP_OK && group)
-        status = gp_train_tuning_begin(&trainer->tuning, err);
+        status = gp_train_tuning_begin(&trainer->tuning, trainer->comm, err);
     options.tuning = gp_train_tuning_choices(&trainer->tuning);
     if (status == GP_OK)
         status = trainer->backend_ops->compile(&trainer->plan, trainer->backend, trainer->graph, &options,
@@ -124,14 +124,11 @@ static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
 
 gp_status gp_trainer_compile(gp_trainer *trainer, gp_error *err)
 {
-    gp_status status;
+    gp_status status = compile_plans(trainer, true, err);
 
-    trainer->tuning.comm = trainer->comm;
-    status = compile_plans(trainer, true, err);
     if (status == GP_OK)
         status = gp_train_tuning_end(&trainer->tuning, &trainer->notes, err);
     trainer->frame.plans = gp_train_tuning_document(&trainer->tuning);
-    trainer->pipeline.plan = trainer->plan;
     return status;
 }
 

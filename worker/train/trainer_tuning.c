@@ -98,12 +98,13 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     return status;
 }
 
-gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_error *err)
+gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error *err)
 {
     gp_error why;
     bool wanted;
     gp_status status;
 
+    tuning->comm = comm;
     if (tuning->backend_ops->libraries == NULL)
         return GP_OK;
     status = tuning_agree(tuning, &wanted, err);

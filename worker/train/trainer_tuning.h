@@ -12,7 +12,7 @@ typedef struct gp_train_tuning {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;
-    gp_comm *comm; /* set before gp_train_tuning_begin() */
+    gp_comm *comm; /* set by gp_train_tuning_begin() */
 
     bool restarted;   /* other ranks wait for this group: no engine is timed */
     char *document;   /* the choices as JSON (tuning.h), owned; NULL: none */
@@ -24,8 +24,9 @@ typedef struct gp_train_tuning {
     char note[480];
 } gp_train_tuning;
 
-/* Before plans are compiled; collective. The root returns at once, the others when the root has chosen. */
-gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_error *err);
+/* Prepare tuning before plans are compiled; collective. The root returns at once, the other ranks after the root has chosen.
+ *   comm  borrowed until gp_train_tuning_deinit() */
+gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error *err);
 
 /* For gp_plan_options; NULL: the libraries' own rule chooses. */
 gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning);
