@@ -118,7 +118,7 @@ typedef struct gp_plan_memory {
     uint32_t factor_count;
 } gp_plan_memory;
 
-/* Callback for synchronised batch norm: computes batch-norm moments over the samples of all ranks.
+/* Callback for synchronised batch norm: computes batch-norm moments over the samples on all ranks.
  * Every rank calls it once per batch norm and direction (forward, backward); a rank without samples
  * contributes zeros. */
 typedef struct gp_coupling {
@@ -134,11 +134,13 @@ typedef struct gp_coupling {
 typedef struct gp_batch {
     const void *samples; /* [count, C, H, W], packed, as stored (before normalisation) */
     const void *targets; /* [count, graph->target_bytes]; NULL in INFER: leave the sums unchanged */
-    uint32_t count;      /* 0 .. micro_batch. 0 with `first`: write zeros (a rank without samples) */
-    bool first;          /* first call of the step: parameters may have changed, outputs are overwritten */
+    /* 0 .. micro_batch. 0 with `first`: write zeros (a rank without samples) */
+    uint32_t count;
+    /* first call in the step: parameters may have changed, outputs are overwritten */
+    bool first;
     /* INFER: the parameters are those of the previous call, even if `first` is set */
     bool unchanged;
-    bool last; /* last call of the step: gradients are final afterwards */
+    bool last; /* last call in the step: gradients are final afterwards */
     /* TRAIN: the caller needs only sums and statistics; a backend may compute more */
     bool forward_only;
     /* TRAIN with GP_OP_OWN_LOSS: backward pass for the samples of a preceding forward_only call */
@@ -146,17 +148,18 @@ typedef struct gp_batch {
     uint64_t seed, step; /* random seed and step number for dropout */
     uint64_t position;   /* index of samples[0] in the mini-batch of all ranks */
     /* Loss scale for fp16 training; 0 means 1. Activation gradients are multiplied by this factor,
-     * parameter gradients are not. After the last call of a step, GP_SUM_BAD counts parameter
+     * parameter gradients are not. After the last call in a step, GP_SUM_BAD counts parameter
      * gradients that are not finite. If the device maintains the loss scale (gp_keep), the total
      * factor is the product of both. */
     double loss_scale;
     const gp_coupling *coupling; /* TRAIN; NULL: batch norm uses the moments of this call only */
 } gp_batch;
 
-/* Callback during the last call of a step, on the thread that runs the plan: gradients [0, count)
+/* Callback during the last call in a step, on the thread that runs the plan: gradients [0, count)
  * of the blob are final. */
 typedef gp_status (*gp_ready_fn)(void *context, size_t count, gp_error *err);
 
+/* Result of gp_backend_ops.take_times(). */
 typedef struct gp_plan_times {
     int64_t forward_ns, backward_ns; /* wall time of all calls since the last take_times() */
 } gp_plan_times;
@@ -167,7 +170,7 @@ typedef struct gp_plan_times {
  * optimizer. told() returns the result of a step; by then the next step may already be running. */
 enum { GP_GROUP_ID_BYTES = 128 };
 
-/* A range of the parameter blob. */
+/* A parameter blob range. */
 typedef struct gp_range {
     size_t first, count; /* float32 elements */
 } gp_range;
@@ -179,7 +182,8 @@ typedef struct gp_resident {
     /* bytes of one stored sample and one target */
     size_t sample_bytes, target_bytes;
     uint32_t channels, height, width; /* stored size */
-    bool drawn;                       /* samples are bytes, and each call passes the augmentation draws */
+    /* samples are bytes, and each call passes the augmentation draws */
+    bool drawn;
     /* pixel value outside the stored image */
     float fill;
     /* Copy stored samples [first, first + count) and their targets to host memory. */
@@ -214,7 +218,7 @@ typedef struct gp_step_call {
     uint32_t epoch, at;
     /* resident and augmented data: [count]; copied by launch() */
     const struct gp_augment_draw *draws;
-    /* Valid in the last call of a step: */
+    /* Valid in the last call in a step: */
     double learn_rate;
     uint32_t samples; /* samples of all calls of this rank in the step */
     bool stop, pause; /* this rank requests a stop or pause */
@@ -248,7 +252,7 @@ enum { GP_STEPS_AHEAD = 2 }; /* maximum number of launched steps whose result is
 typedef struct gp_backend_steps {
     /* Copy the training state to the device. *resident: the device caches the data as well. */
     gp_status (*keep)(gp_plan *plan, const gp_keep *keep, bool *resident, gp_error *err);
-    /* Launch one call and return before it completes. After the last call of a step, the device
+    /* Launch one call and return before it completes. After the last call in a step, the device
      * computes statistics, clips the gradients and runs the optimizer, either on all live ranks or
      * on none. */
     gp_status (*launch)(gp_plan *plan, const gp_step_call *call, gp_error *err);
@@ -293,7 +297,8 @@ typedef struct gp_backend_predictions {
 /* Function table of a backend. All slots except the last four are required. */
 typedef struct gp_backend_ops {
     const char *name; /* "cpu", "cuda" */
-    /* An open backend holds resources that other processes could use (a GPU context). An idle worker
+    /* An open backend holds resources that other processes could use (a GPU context). An idle
+     * worker
      * closes it. */
     bool cools;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);

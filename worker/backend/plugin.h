@@ -22,6 +22,7 @@
 
 enum { GP_PLUGIN_GROUP_ID_BYTES = GP_GROUP_ID_BYTES };
 
+/* Properties of a device. */
 typedef struct gp_plugin_device {
     uint32_t ordinal;
     /* device name and UUID as the driver reports them */

@@ -1,9 +1,10 @@
 /* Forms the groups of the shared-memory transport: members, mappings and the join.
  *
- *   1. Check the arguments; failures change nothing. The generation is newer, and excluded processes exited.
+ *   1. Check the arguments; failures change nothing. The generation is newer, and excluded
+ *      processes exited.
  *   2. Match members with the previous generation, keep or create the own arena, publish it.
- *   3. Rank 0 creates the control segment. The others fetch it before anything else, so that a later
- *      failure can be reported to all ranks.
+ *   3. Rank 0 creates the control segment. The others fetch it before anything else, so that a
+ *      later failure can be reported to all ranks.
  *   4. Fetch the peers' arenas; check and map new ones.
  *   5. Pass one barrier: no rank returns before all ranks have joined.
  *

@@ -44,8 +44,10 @@ typedef struct shm_line {
     /* wakeup counter: incremented when a pipe has new data or new room for this rank */
     _Alignas(64) shm_word bell;
     _Alignas(64) _Atomic uint32_t left; /* nonzero: this rank no longer writes to any arena */
-    _Atomic uint64_t calls[CALLS];      /* fingerprint of the call at barrier b, in entry b % CALLS */
-    _Atomic uint64_t over;              /* number of the last section that this rank left; 0: none */
+    /* fingerprint of the call at barrier b, in entry b % CALLS */
+    _Atomic uint64_t calls[CALLS];
+    /* number of the last section that this rank left; 0: none */
+    _Atomic uint64_t over;
 } shm_line;
 
 /* Ring buffer for bytes from one rank to another. Both counters wrap modulo 2^32. */
@@ -154,12 +156,17 @@ void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
 gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
 
 /* Check for exited members and end the group if the wait cannot succeed.
- *   word, target  condition of the wait; a member that left after its part was done causes no failure
+ *   word, target  condition of the wait; a member that left after its part was done causes no
+ *                 failure
  *   awaited       as for gp_shm_wait()
  *   waits         the caller blocks, so a member that left the current section also ends the
  * group */
 void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
+
+/* Implement gp_comm_look(). */
 gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err);
+
+/* Implement gp_comm_enter() and, with `over`, gp_comm_leave(). */
 void gp_shm_section(gp_comm *comm, uint64_t section, bool over);
 
 /* shm_messages.c */

@@ -151,8 +151,9 @@ void gp_shm_messages_clear(shm_group *shm)
 /* Result of reading from pipes. */
 typedef struct shm_intake {
     bool moved; /* some bytes were read */
-    bool full;  /* a message from the rank of interest stays in the pipe because the queue is full */
-    bool poor;  /* a message stays in the pipe because memory allocation failed */
+    /* a message from the rank of interest stays in the pipe because the queue is full */
+    bool full;
+    bool poor; /* a message stays in the pipe because memory allocation failed */
 } shm_intake;
 
 /* Read a message header and allocate the message. Return false if the header is incomplete or

@@ -24,7 +24,8 @@
 enum {
     ANSWERS_MAX = 2 * GP_RUNNER_JOBS_MAX + 8, /* STARTED and ENDED for each job, and refusals */
     END_PATIENCE_MS = 60000,                  /* wait for processes that sleep in the kernel */
-    TELL_MS = 1000,                           /* wait for a live client to receive the last replies */
+    /* wait for a live client to receive the last replies */
+    TELL_MS = 1000,
     EXIT_FAILED = 1,
 };
 

@@ -96,7 +96,7 @@ void gp_optim_end(gp_optim *optim);
 
 /* Move the running statistics towards the moments of a step.
  *   gradients  summed over all ranks; holds sums of x - mean and (x - mean)^2 in place of gradients
- *   samples    samples of all ranks in the step */
+ *   samples    samples on all ranks in the step */
 void gp_statistics_commit(const gp_graph *graph, float *parameters, const float *gradients, double samples);
 
 /* Replace the running statistics by the moments of these samples. */

@@ -67,7 +67,7 @@ struct gp_plan {
     gp_plan_times times;
 };
 
-/* -- opening ---------------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static void cpu_close(gp_backend *backend)
 {
@@ -126,7 +126,7 @@ static gp_status cpu_open(gp_backend **out, const gp_backend_options *options, g
     return GP_OK;
 }
 
-/* -- the oneDNN module ------------------------------------------------------------------------------------ */
+/* ---- the oneDNN module ---- */
 
 /* Open the oneDNN module beside the executable, in ../lib or in ../lib/gradpool. NULL: not found or
  * not loadable; `error` says why. */
@@ -179,7 +179,7 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
     return backend->onednn;
 }
 
-/* -- cutting ---------------------------------------------------------------------------------------------- */
+/* ---- cutting ---- */
 
 /* Return the phase that an op belongs to. */
 static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
@@ -453,7 +453,7 @@ static gp_status cpu_compile(gp_plan **out, gp_backend *backend, const gp_graph 
     return GP_OK;
 }
 
-/* -- running ---------------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 typedef struct input_call {
     const gp_plan *plan;

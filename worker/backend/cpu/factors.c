@@ -48,7 +48,7 @@ const gp_factor *gp_factor_of(const gp_plan_memory *memory, const gp_graph *grap
     return NULL;
 }
 
-/* --- the factors ------------------------------------------------------------------------------------- */
+/* ---- the factors ---- */
 
 typedef struct write_call {
     const gp_factor *to;
@@ -88,7 +88,7 @@ void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float
                    &call);
 }
 
-/* --- the product ------------------------------------------------------------------------------------- */
+/* ---- the product ---- */
 
 /* Compute one tile of a panel: out[r][c] = sum over s of dy[s][r] * x[s][c]. */
 typedef void (*tile_fn)(const float *dy, const float *x, size_t samples, float *out, size_t stride);
@@ -158,7 +158,7 @@ void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, si
     tile_choose()(dy, x, samples, out, stride);
 }
 
-/* --- the segment ------------------------------------------------------------------------------------- */
+/* ---- the segment ---- */
 
 typedef struct factor_source {
     const gp_factor *factor;

@@ -7,7 +7,8 @@
  * factor broadcasting (Xie et al. 2015, "Distributed machine learning via sufficient factor
  * broadcasting").
  *
- *     run():   gp_segment_factors writes rows [position, position + count) of X and dY, and the bias gradient
+ *     run():   gp_segment_factors writes rows [position, position + count) of X and dY, and the
+ *              bias gradient
  *     commit:  gp_factor_product() computes rows x columns of dW over all samples of the step
  *
  * Each element of dW is a sum over the samples in mini-batch order, independent of the rank that
@@ -45,8 +46,8 @@ void gp_factor_write(const gp_factor *factor, const gp_batch *batch, const float
 /* Compute one tile of dW over samples [0, samples).
  *   block   row block of the tile
  *   first   first column, a multiple of GP_FACTOR_COLUMNS
- *   out     [GP_FACTOR_ROWS][stride]; the first GP_FACTOR_COLUMNS elements of each row are overwritten,
- *           with zeros beyond the rows and columns of dW */
+ *   out     [GP_FACTOR_ROWS][stride]; the first GP_FACTOR_COLUMNS elements of each row are
+ *           overwritten, with zeros beyond the rows and columns of dW */
 void gp_factor_product(const gp_factor *factor, size_t samples, size_t block, size_t first, float *out,
                        size_t stride);
 

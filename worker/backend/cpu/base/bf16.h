@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Convert a bfloat16 to float32, exactly. */
 static inline __attribute__((always_inline)) float bf16_float(uint16_t narrow)
 {
     uint32_t bits = (uint32_t)narrow << 16;

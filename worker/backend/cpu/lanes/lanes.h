@@ -5,7 +5,8 @@
  * passes through the whole segment (forward, loss, backward) while its data stays in the L2 cache
  * of one core. A fixed rule assigns blocks to threads.
  *
- *   lanes_plan.c     converts ops to steps; lanes_fuse.c merges ops; lanes_place.c allocates buffers
+ *   lanes_plan.c     converts ops to steps; lanes_fuse.c merges ops; lanes_place.c allocates
+ *                    buffers
  *   lanes.c          the segment: memory, the parallel loop over blocks, the final sums
  *   lanes_kernels.c  arithmetic of the steps, compiled once per instruction set (from lanes_*.h)
  *
@@ -41,14 +42,15 @@ typedef struct lanes_view {
     ptrdiff_t row, plane;
 } lanes_view;
 
-/* Kind of a step. The comments list operands as fields of lanes_step. */
+/* Step kind. The comments list operands as fields of lanes_step. */
 typedef enum lanes_step_kind {
-    LANES_LOAD_SAMPLES,      /* batch->samples -> y, normalised */
-    LANES_LOAD,              /* crossing -> y */
-    LANES_STORE,             /* x -> crossing */
-    LANES_BORDER,            /* write zeros around y */
-    LANES_CONV,              /* x -> y, any window; optional relu */
-    LANES_CONV_FAST,         /* square odd kernel up to 7, stride 1, packed weights; optional relu */
+    LANES_LOAD_SAMPLES, /* batch->samples -> y, normalised */
+    LANES_LOAD,         /* crossing -> y */
+    LANES_STORE,        /* x -> crossing */
+    LANES_BORDER,       /* write zeros around y */
+    LANES_CONV,         /* x -> y, any window; optional relu */
+    /* square odd kernel up to 7, stride 1, packed weights; optional relu */
+    LANES_CONV_FAST,
     LANES_CONV_POOL,         /* CONV_FAST, relu, 2x2 pooling -> y, mask */
     LANES_CONV_DATA,         /* dy x -> dx y */
     LANES_CONV_DATA_FAST,    /* CONV_DATA with packed weights */
@@ -69,8 +71,8 @@ typedef enum lanes_step_kind {
     LANES_POOL,             /* x -> y; z: index of each maximum, or absent */
     LANES_POOL_BACKWARD,    /* dy x, index z or absent -> dx y */
     LANES_DROPOUT,          /* x -> y */
-    LANES_SOFTMAX_XENT,     /* x -> gradient of the logits y, or absent */
-    LANES_OWN_LOSS,         /* x -> gradient of the logits y, or absent, by a custom loss function */
+    LANES_SOFTMAX_XENT,     /* x -> logit gradient y, or absent */
+    LANES_OWN_LOSS,         /* x -> logit gradient y, or absent, by a custom loss function */
     LANES_ADD,              /* x, z -> y */
     LANES_STEP_COUNT
 } lanes_step_kind;
@@ -91,9 +93,10 @@ typedef struct lanes_step {
     uint32_t threshold; /* dropout keeps draws >= threshold * 2^-24 */
     uint32_t layer;     /* layer index for the dropout generator */
     uint32_t weight_parameter, bias_parameter,
-        pack;            /* LANES_NONE: absent. If the weights are packed, `pack` replaces the blob. */
-    const float *weight; /* [bound] weights in the blob, or packed by a lanes_pack */
-    const float *bias;   /* [bound] NULL: no bias */
+        /* LANES_NONE: absent. If the weights are packed, `pack` replaces the blob. */
+        pack;
+    const float *weight;            /* [bound] weights in the blob, or packed by a lanes_pack */
+    const float *bias;              /* [bound] NULL: no bias */
     size_t weight_sum, bias_sum;    /* offsets in the thread's sums, in floats; SIZE_MAX: no bias */
     size_t panel_x_at, panel_dy_at; /* FC_WEIGHTS: offsets in the segment's panels */
     float *panel_x, *panel_dy;      /* [bound] */
@@ -120,7 +123,8 @@ typedef struct lanes_pack {
 typedef struct lanes_finish {
     enum { LANES_FINISH_CONV, LANES_FINISH_CONV_FAST, LANES_FINISH_WINOGRAD, LANES_FINISH_FC } kind;
     uint32_t weight_parameter, bias_parameter; /* LANES_NONE: no bias */
-    float *weight, *bias;                      /* [bound] gradients in the arena; `bias` may be NULL */
+    /* [bound] gradients in the arena; `bias` may be NULL */
+    float *weight, *bias;
     int32_t outputs, inputs, kernel;
     size_t weight_count, weight_sum, bias_sum;
     size_t panel_x_at, panel_dy_at;
@@ -193,6 +197,8 @@ typedef enum lanes_effort { LANES_UNFUSED, LANES_DIRECT, LANES_WHOLE } lanes_eff
  * partial results. */
 gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, lanes_effort effort,
                         gp_error *err);
+
+/* Free everything that gp_lanes_plan() allocated. */
 void gp_lanes_plan_free(lanes_segment *segment);
 
 /* Return true if a step exists for the op. */

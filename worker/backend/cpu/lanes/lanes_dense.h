@@ -1,4 +1,4 @@
-/* Loading and storing samples, fully connected layers, losses, and the end of a call; part of
+/* Loading and storing samples, fully connected layers, losses, and call completion; part of
  * lanes_kernels.c. */
 #ifndef GP_LANES_DENSE_H
 #define GP_LANES_DENSE_H
@@ -243,7 +243,7 @@ static void step_softmax_xent(const lanes_step *step, const lanes_block *block)
     }
 }
 
-/* Call the custom loss function with rows of samples. It gets only samples of the batch; the
+/* Call the custom loss function with rows of samples. It gets only batch samples; the
  * gradients of the other lanes are zero. */
 static void step_own_loss(const lanes_step *step, const lanes_block *block)
 {
@@ -274,7 +274,7 @@ static void step_own_loss(const lanes_step *step, const lanes_block *block)
             at(&step->y, block)[k * LANES + l] = l < (int)block->count ? gradient[l * size + k] : 0.0f;
 }
 
-/* Pack the weights [o][c][k] of one tile: [c][k][tile] for tiles of outputs, [o][k][tile] for tiles
+/* Pack the weights [o][c][k] of one tile: [c][k][tile] for output tiles, [o][k][tile] for tiles
  * of inputs. */
 static void pack_tile(const lanes_pack *pack, int first, int tile)
 {

@@ -1,10 +1,11 @@
 /* Decides which ops are merged into one step, and which values are never read.
  *
  * Fused ops (tests compare each with the unfused ops):
- *   conv, relu, 2x2 pool         one step. Instead of two full-size activations it keeps 4 bits per pooled
- *                                pixel, which mark the pixels that receive a gradient.
- *   pool backward, relu backward one step that spreads the gradient by these bits. If only weight gradients
- *                                follow (first layer), a few channels are spread at a time.
+ *   conv, relu, 2x2 pool         one step. Instead of two full-size activations it keeps 4 bits
+ *                                per pooled pixel, which mark the pixels that receive a gradient.
+ *   pool backward, relu backward one step that spreads the gradient by these bits. If only
+ *                                weight gradients follow (first layer), a few channels are
+ *                                spread at a time.
  *   conv, relu                   one step
  * Average pools after convolutions with many channels use the Winograd algorithm
  * (lanes_winograd.h).
@@ -333,7 +334,8 @@ static bool pool_is_fast(const gp_op *op)
     return fast;
 }
 
-/* Return true if the fast backward data step can compute dx. The step writes exactly the pixels that
+/* Return true if the fast backward data step can compute dx. The step writes exactly the pixels
+ * that
  * live pixels of dy reach. These must cover the live part of dx and stay within its border. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op)
 {

@@ -55,6 +55,7 @@ typedef struct lanes_planner {
     uint32_t buffer_count;
 } lanes_planner;
 
+/* Initialise the properties of value `index` from its shape. */
 void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index);
 
 /* Fill in the places and, if p->fuse is set, the notes and mates. */

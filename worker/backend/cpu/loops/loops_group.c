@@ -1,4 +1,4 @@
-/* Normalisations within a sample: over groups of channels, over the channels of each pixel, and
+/* Normalisations within a sample: over groups of channels, over the channels in each pixel, and
  * over neighbouring channels. */
 #include <math.h>
 
@@ -114,7 +114,7 @@ static size_t call_elements(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
 }
 
-/* ---- layer norm over the channels of each pixel ---- */
+/* ---- layer norm over the channels in each pixel ---- */
 
 /* Return the number of pixels that a layer norm computes together: a strip in dense order, one in
  * packed order. The channels of a packed pixel are contiguous, so each of LOOP_LANES sums adds
@@ -294,7 +294,7 @@ LOOP_CLONES static void groupnorm_backward_share(void *context, uint32_t thread,
     }
 }
 
-/* Operands for the backward pass of a layer norm, for pixels_width() pixels of one sample. */
+/* Operands for the backward pass of a layer norm, for pixels_width() pixels in one sample. */
 typedef struct pixel_back {
     const float *x, *dy, *scale;
     const float *mean, *inverse;

@@ -17,7 +17,7 @@ enum {
     LOOP_CHANNELS_ALIGNMENT = 16,
 };
 
-/* View of an activation as samples, channels and pixels. The elements of a vector are channels of
+/* View of an activation as samples, channels and pixels. The vector elements are channels of
  * one pixel. */
 typedef struct loop_image {
     float *data;

@@ -28,7 +28,7 @@ struct loss_job {
     size_t target_stride; /* elements between samples in the targets */
     float *scores;        /* scores from the first sample on; NULL: not requested */
     size_t score_stride, units;
-    double total; /* sum of all class weights */
+    double total; /* total class weight */
     double part[LOSS_CHUNKS][GP_SUMS];
 };
 
@@ -204,7 +204,7 @@ const gp_loop gp_loop_weighted_xent = { .run = weighted_xent_run };
 
 /* ---- Dice ---- */
 
-/* Sums per class over the labelled pixels of one sample. */
+/* Sums per class over the labelled pixels in one sample. */
 typedef struct dice_sums {
     double overlap[GP_DICE_CLASSES_MAX], predicted[GP_DICE_CLASSES_MAX], truth[GP_DICE_CLASSES_MAX];
 } dice_sums;

@@ -1,4 +1,4 @@
-/* Batch norm and softmax: ops that combine the samples of a call, or the channels of a pixel. */
+/* Batch norm and softmax: ops that combine the samples in a call, or the channels in a pixel. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 /* ---- batch norm ---- */
 
 /* One pass over the channels. Batch norm has three phases: sum the moments of each channel over the
- * local samples; with a coupling, add the sums of all ranks; then scale the channels. Without a
+ * local samples; with a coupling, add the sums from all ranks; then scale the channels. Without a
  * coupling, the first and the last phase are one pass, so that a channel is still in the cache when
  * it is scaled. */
 typedef struct norm_pass {
@@ -71,7 +71,7 @@ LOOP_INLINE void batchnorm_moments(const gp_loop_call *call, const loop_image *x
     }
 }
 
-/* Compute the moments over the samples of all ranks, from sums relative to the running mean. */
+/* Compute the moments over the samples on all ranks, from sums relative to the running mean. */
 static void batchnorm_coupled_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
 {
     const double *sums = call->batch->coupling->sums, n = sums[2 * x->channels];

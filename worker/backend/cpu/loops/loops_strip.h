@@ -148,7 +148,7 @@ LOOP_INLINE void lanes_fill(float *lanes, const float *values, bool packed, size
         lanes[l] = values[packed && l < width ? l : 0];
 }
 
-/* Compute mean and biased variance of channels [c, c + width) over the samples of the call. The
+/* Compute mean and biased variance of channels [c, c + width) over the samples in the call. The
  * sums are relative to the first pixel, to avoid cancellation. */
 LOOP_INLINE void strip_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
                                double *mean, double *variance)

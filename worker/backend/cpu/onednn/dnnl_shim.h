@@ -286,8 +286,8 @@ static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)
 
 #endif
 
-/* Return true if the loaded library has the version of these headers and uses the OpenMP thread
- * pool. */
+/* Return true if the loaded library is compatible with these headers and uses OpenMP: same major
+ * version, at least the same minor version. */
 static inline bool shim_library_fits(void)
 {
     const dnnl_version_t *loaded = dnnl_version();

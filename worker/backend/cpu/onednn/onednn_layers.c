@@ -6,7 +6,7 @@
 
 /* Descriptors of a layer, shared by its three primitives. */
 typedef struct layer_mds {
-    /* bias may be NULL; weight has the layout of the blob */
+    /* bias may be NULL; weight has the blob layout */
     shim_md x, y, weight, weight_wanted, bias;
     shim_md gradient;   /* weight gradient in the best layout for its primitive */
     shim_window window; /* for convolutions */
@@ -203,7 +203,7 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
     return false;
 }
 
-/* Describe a fully connected layer. Weights keep the layout of the blob, possibly converted to
+/* Describe a fully connected layer. Weights keep the blob layout, possibly converted to
  * bfloat16: packing a large matrix costs more memory traffic than the packed product saves. */
 static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
                         uint32_t y, const gp_onednn_tail *tail)
@@ -239,7 +239,7 @@ static bool is_pointwise(const gp_op *op)
     return true;
 }
 
-/* Describe a pointwise convolution as a product over the pixels of all samples. For weight
+/* Describe a pointwise convolution as a product over the pixels in all samples. For weight
  * gradients, oneDNN's product is faster than its convolution, and the result has the layout of the
  * arena. */
 static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight,

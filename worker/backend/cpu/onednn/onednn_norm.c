@@ -1,6 +1,6 @@
 /* Batch norm of packed activations, with sums, clamps and masks in the same pass.
  *
- * An activation has `rows` rows (pixels of all samples) with `channels` elements. Sums over rows
+ * An activation has `rows` rows (pixels in all samples) with `channels` elements. Sums over rows
  * are taken in chunks whose size depends only on the segment's shape, and the chunks are added in
  * order, so results are bitwise identical with any number of threads. Within a chunk, blocks of
  * rows are summed in float32 and the block sums in float64.
@@ -51,7 +51,7 @@ typedef struct norm_call {
     mix_source dy;
     const number *x;
     number *out, *kept; /* kept may be NULL: no other op reads dy */
-    size_t rows;        /* rows of the batch->count samples */
+    size_t rows;        /* batch rows->count samples */
     double *partials;   /* per chunk: [2][channels] */
     float *terms;       /* [3][channels], for the backward pass */
 } norm_call;
@@ -100,7 +100,7 @@ static size_t width_at(size_t c, size_t channels)
 
 /* ---- moments ---- */
 
-/* Add x - origin to the first sum and (x - origin)^2 to the second, over a block of rows with
+/* Add x - origin to the first sum and (x - origin)^2 to the second, over a row block with
  * `width` channels. */
 LOOP_INLINE void square_block(size_t width, const number *x, size_t rows, size_t stride, const number *origin,
                               double *first, double *second)
@@ -175,7 +175,7 @@ static void shares_run(const gp_onednn_run *run, const norm_call *call, size_t n
     gp_threads_run(numbers < LOOP_SHARED_MIN ? 1 : run->segment->threads, share, (void *)(uintptr_t)call);
 }
 
-/* Replace the local sums by the sums of all ranks if batch norm is synchronised. *n becomes the
+/* Replace the local sums by the sums from all ranks if batch norm is synchronised. *n becomes the
  * number of elements over all ranks. */
 static gp_status sums_couple(const gp_onednn_run *run, double *sums, size_t channels, double *n,
                              gp_error *err)
@@ -358,7 +358,7 @@ gp_status NORM_LOOP(gp_onednn_loop_mix)(const gp_onednn_step *step, const gp_one
     if (masked)                                                                                              \
     g = (READ((rm)[l]) > (s)->low) & (READ((rm)[l]) < (s)->high) ? g : 0.0f
 
-/* Add dy to the first sum and dy * (x - mean) * inverse to the second, over a block of rows. Store
+/* Add dy to the first sum and dy * (x - mean) * inverse to the second, over a row block. Store
  * dy in `kept`. */
 LOOP_INLINE void project_block(size_t width, const mix_source *s, bool two, bool masked, bool keep,
                                size_t row, size_t rows, size_t c, const number *x, const float *mean,

@@ -1,6 +1,6 @@
 /* Internals of a oneDNN segment, private to the onednn*.c files.
  *
- *   ops --onednn_translate.h--> steps over tensors in buffers --onednn_memory.c--> one arena, memory objects
+ *   ops --onednn_translate.h--> steps over tensors in buffers --onednn_memory.c--> one arena
  *
  * A step is a oneDNN primitive or a loop (onednn_loops.c), with the tensors that it reads and
  * writes; a run executes all steps in order. A tensor is a descriptor for a buffer; several tensors
@@ -24,6 +24,7 @@
 #include "worker/backend/cpu/base/segment.h"
 #include "worker/backend/cpu/onednn/winograd.h"
 
+/* Form of a value: order and, in narrow segments, width. */
 typedef enum gp_onednn_form { DENSE, PACKED, WIDE_DENSE, WIDE_PACKED, FORMS } gp_onednn_form;
 
 enum { ONEDNN_ARGUMENTS_MAX = 2 * GP_OP_VALUES_MAX, ONEDNN_ALIGNMENT = 64 };
@@ -76,7 +77,7 @@ typedef enum gp_onednn_slot {
     SLOT_KEPT, /* mix of a gradient that another op reads too */
 } gp_onednn_slot;
 
-/* A mix: the sum of terms A and B, each optionally normalised or a slice of channels. The result is
+/* A mix: the sum of terms A and B, each optionally normalised or a channel slice. The result is
  * clamped to [low, high], or set to 0 where the mask is not between low and high. */
 typedef struct gp_onednn_mix {
     size_t stride[2], channel[2]; /* per term: elements per pixel, and first channel used */
@@ -144,7 +145,7 @@ typedef struct gp_onednn_entry {
     size_t count; /* elements per sample */
 } gp_onednn_entry;
 
-/* A range of the parameter blob. */
+/* A parameter blob range. */
 typedef struct gp_onednn_range {
     size_t offset, count; /* float32 elements */
 } gp_onednn_range;
@@ -222,7 +223,7 @@ gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *req
 
 /* Loops. The comments list the tensors in argument order; `count` elements per sample, micro_batch
  * samples. */
-/* samples of the batch -> x in packed order */
+/* batch samples -> x in packed order */
 gp_status gp_onednn_loop_samples(const gp_onednn_step *, const gp_onednn_run *, gp_error *);
 /* x -> y */
 gp_status gp_onednn_loop_copy(const gp_onednn_step *, const gp_onednn_run *, gp_error *);

@@ -51,7 +51,8 @@ typedef struct gp_onednn_translator {
     uint32_t *roots;            /* [value_count]: root of an alias, or the value itself */
     uint32_t *readers;          /* [value_count]: ops that read a root value or its aliases */
     gp_onednn_pending *pending; /* [value_count] */
-    bool *folded;               /* [request->count]: ops that the primitive of an earlier op includes */
+    /* [request->count]: ops that the primitive of an earlier op includes */
+    bool *folded;
     /* packed weights; forward and backward data share a copy if they use the same layout */
     gp_onednn_packed *packed;
     gp_onednn_list packed_list;
@@ -71,6 +72,7 @@ static inline const gp_shape *shape_of(const gp_onednn_translator *t, uint32_t v
     return &t->request->graph->values[value].shape;
 }
 
+/* Return the number of elements per sample. */
 static inline size_t count_of(const gp_onednn_translator *t, uint32_t value)
 {
     return (size_t)gp_shape_count(shape_of(t, value));
@@ -118,6 +120,8 @@ bool gp_onednn_done(gp_onednn_translator *t, dnnl_status_t status, const char *w
 
 /* Create a descriptor; `gp_onednn_md_new` creates a float32 one. */
 shim_md gp_onednn_md_new(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_format_tag_t tag);
+
+/* Create a descriptor with a given data type. */
 shim_md gp_onednn_md_typed(gp_onednn_translator *t, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
                            dnnl_format_tag_t tag);
 shim_md gp_onednn_md_copy(gp_onednn_translator *t, shim_cmd other);
@@ -133,6 +137,7 @@ shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide);
 bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
                               bool wide, const char *what);
 
+/* Create a buffer. `data`: memory of a LIFE_FOREIGN buffer, otherwise NULL. */
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes);
 
 /* Create a tensor in a buffer. Takes ownership of `md`. */
@@ -148,6 +153,8 @@ dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post
 /* Create the primitive of a step and reserve its part of the common scratchpad. */
 void gp_onednn_step_primitive(gp_onednn_translator *t, gp_onednn_step *step, const_dnnl_primitive_desc_t pd,
                               const char *what);
+
+/* Emit a step that copies a tensor to another layout. `add`: add to the destination. */
 void gp_onednn_reorder_emit(gp_onednn_translator *t, uint32_t from, uint32_t to, gp_onednn_when when,
                             bool add);
 
@@ -159,6 +166,8 @@ uint32_t gp_onednn_value_read(gp_onednn_translator *t, uint32_t value, gp_onednn
 
 /* Return the tensor that an op writes. Call gp_onednn_value_written() after the step. */
 uint32_t gp_onednn_value_write(gp_onednn_translator *t, uint32_t value, gp_onednn_form form);
+
+/* Complete a write: if the value crosses the segment border, create its dense float32 form. */
 void gp_onednn_value_written(gp_onednn_translator *t, uint32_t value);
 
 /* Return the form in which an element-wise op reads its inputs: one that all inputs have, otherwise
@@ -178,10 +187,14 @@ void gp_onednn_pending_force(gp_onednn_translator *t, uint32_t value);
 void gp_onednn_translate_cut(gp_onednn_translator *t, const gp_op *op, double low, double high);
 void gp_onednn_translate_mask(gp_onednn_translator *t, const gp_op *op, uint32_t y, uint32_t dy, double low,
                               double high);
+
+/* Translate an addition; it is deferred if possible. */
 void gp_onednn_translate_add(gp_onednn_translator *t, const gp_op *op);
 
-/* Translate a slice of channels. Return false and do nothing for other slices. */
+/* Translate a channel slice. Return false and do nothing for other slices. */
 bool gp_onednn_translate_slice(gp_onednn_translator *t, const gp_op *op);
+
+/* Translate batch norm. The moments are computed at once, the normalisation is deferred. */
 void gp_onednn_translate_batchnorm(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_batchnorm_backward(gp_onednn_translator *t, const gp_op *op);
 
@@ -194,13 +207,13 @@ uint32_t gp_onednn_parameter_tensor(gp_onednn_translator *t, uint32_t value, shi
 uint32_t gp_onednn_flat_parameter(gp_onednn_translator *t, uint32_t value, bool gradient);
 
 /* Return the parameter in the layout `wanted`: the memory in the blob, or a private copy that the
- * first call of each training step refreshes. */
+ * first call in each training step refreshes. */
 uint32_t gp_onednn_weight_tensor(gp_onednn_translator *t, uint32_t value, shim_cmd plain, shim_cmd wanted);
 
 /* Emit a backward-weights step and store its result in the gradients.
  *
  * Backward-weights primitives overwrite their outputs. The step therefore becomes two steps, for
- * the first call of a training step and for later calls, with a step that adds the result to the
+ * the first call in a training step and for later calls, with a step that adds the result to the
  * arena.
  *   step   the step without its outputs
  *   dbias  GP_NO_VALUE: none
@@ -230,6 +243,7 @@ shim_window gp_onednn_window_of(const gp_window *window);
 void gp_onednn_norm_fold_emit(gp_onednn_translator *t, const gp_op *op, const gp_op *norm, shim_cmd plain,
                               gp_onednn_life life, uint32_t *weight, uint32_t *bias);
 
+/* Translate one pass of a convolution or fully connected layer. */
 void gp_onednn_translate_forward(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_data(gp_onednn_translator *t, const gp_op *op);
 void gp_onednn_translate_backward_weights(gp_onednn_translator *t, const gp_op *op);

@@ -195,7 +195,7 @@ static void begin_share(void *context, uint32_t thread, uint32_t threads)
     }
 }
 
-/* Compute some panels of outputs for all tiles. */
+/* Compute some output panels for all tiles. */
 static void panels_share(const gp_winograd *w, const float *weight, const gp_winograd_tail *tail, void *y,
                          const float *v, float *u, range panels)
 {

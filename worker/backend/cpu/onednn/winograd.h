@@ -74,7 +74,7 @@ size_t gp_winograd_gradient_room(const gp_winograd *w, uint32_t threads);
 /* Compute y. */
 void gp_winograd_forward(const gp_winograd_call *call, uint32_t threads);
 
-/* Compute the gradients of weights and bias, one block of tiles after the other. */
+/* Compute the weight and bias gradients, one tile block after the other. */
 void gp_winograd_gradient(const gp_winograd_call *call, uint32_t threads);
 
 #endif

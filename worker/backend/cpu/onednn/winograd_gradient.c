@@ -1,4 +1,4 @@
-/* Winograd gradients of weights and bias, one block of tiles after the other. */
+/* Winograd weight and bias gradients, one tile block after the other. */
 #include "worker/backend/cpu/onednn/winograd_inside.h"
 
 #include "worker/backend/cpu/base/threads.h"
@@ -12,7 +12,7 @@ enum {
 
 typedef double doubles __attribute__((vector_size(128)));
 
-/* A call and the current block of tiles. */
+/* A call and the current tile block. */
 typedef struct gradient_stage {
     const gp_winograd_call *call;
     size_t block;
@@ -89,7 +89,7 @@ LOOP_INLINE void tile_gradients(patch from, size_t channels, size_t k, float *to
     }
 }
 
-/* Transform a tile's gradients into panels of outputs, as tile `t` of `count`. */
+/* Transform a tile's gradients into output panels, as tile `t` of `count`. */
 LOOP_INLINE void gradients_of(const gp_winograd *w, const void *dy, place at, float *to, size_t stride,
                               size_t t, size_t count, float *room, const bool narrow)
 {

@@ -11,8 +11,8 @@
 enum {
     LANES = GP_WINOGRAD_LANES,
     POINTS = 36,
-    EDGE = 6,  /* edge length of an input tile */
-    TILE = 4,  /* edge length of an output tile */
+    EDGE = 6,  /* input tile edge length */
+    TILE = 4,  /* output tile edge length */
     ROWS = 6,  /* rows of a product tile in registers */
     PANEL = 4, /* vectors per row of a product tile */
 };
@@ -77,7 +77,7 @@ static inline range share(size_t count, uint32_t thread, uint32_t threads)
 }
 
 /* Return the offset of 16 outputs for an input channel among the transformed weights of one point.
- * The layout is panels of outputs, each with all inputs. */
+ * The layout is output panels, each with all inputs. */
 static inline size_t weights_at(const gp_winograd *w, size_t c, size_t k)
 {
     size_t panel = k / (PANEL * LANES) * (PANEL * LANES);
@@ -290,7 +290,7 @@ LOOP_INLINE void tile_inputs(patch from, size_t channels, size_t c, float *to, s
     }
 }
 
-/* Layout of transformed inputs: panels of channels, each with all `count` tiles. */
+/* Layout of transformed inputs: channel panels, each with all `count` tiles. */
 typedef struct inputs_layout {
     float *to;
     size_t stride, panel, count; /* count may be 0 if there is only one panel */

@@ -93,7 +93,8 @@ BODY uint16_t f16_narrow(float value)
         return (uint16_t)(sign | 0x7e00u);
     if (word >= 0x477ff000u)
         return (uint16_t)(sign | 0x7c00u);
-    if (word < 0x38800000u) { /* below 2^-14: units of 2^-24; the addition rounds the lower bits away */
+    /* below 2^-14: units of 2^-24; the addition rounds the lower bits away */
+    if (word < 0x38800000u) {
         memcpy(&units, &word, sizeof(units));
         units = units * 16777216.0f + 8388608.0f;
         memcpy(&word, &units, sizeof(word));
@@ -137,7 +138,7 @@ BODY float followed(const gp_kernel_args *a, size_t i, float value)
     return a->relu && value <= 0.0f ? 0.0f : value;
 }
 
-/* Mask a gradient: x[7] is the output of a relu. */
+/* Mask a gradient: x[7] is the relu output. */
 BODY float masked(const gp_kernel_args *a, size_t i, float value)
 {
     return a->x[7].data != NULL && !(image_get(&a->x[7], i) > 0.0f) ? 0.0f : value;
@@ -447,8 +448,6 @@ BODY void body_weights_pack(const gp_kernel_args *a, uint32_t i)
 
     image_put(&a->y[0], i, (float)norm_factor(a, o) * value);
 }
-
-/* f[0] bias or NULL; of batch norm, where f[1] is there, f[2] offset, f[3] mean -> y[0], what is added to output i. */
 
 /* Pack the bias of output i into y[0]. f[0]: bias or NULL; with batch norm, f[1] is not NULL, f[2]:
  * offset, f[3]: mean. */

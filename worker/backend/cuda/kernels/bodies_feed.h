@@ -2,8 +2,9 @@
  * predictions. Part of bodies.h.
  *
  *   fed        the host has filled a slot with the call, targets and samples
- *   resident   the device holds all data. The call gives positions in the epoch's order, the sampler's permutation
- *              (common/data/store/sampler.c) gives the samples, and the slot contains the augmentation draws
+ *   resident   the device holds all data. The call gives positions in the epoch's order, the
+ *              sampler's permutation (common/data/store/sampler.c) gives the samples, and the slot
+ *              contains the augmentation draws
  *
  * Permutation and warp are bitwise identical to those of the loader: the permutation uses integers,
  * and the warp of bytes uses the same float64 and float32 operations in the same order without
@@ -60,7 +61,7 @@ BODY void body_predict_answer(const gp_kernel_args *a, uint32_t i)
 
 /* ---- resident data ---- */
 
-/* Compute the index of the sample for each row: position at + row of the epoch's order. n: number
+/* Compute the sample index for each row: position at + row of the epoch's order. n: number
  * of samples, both factors of the permutation, patches per image; kind: gp_shuffle; count: seed. */
 BODY void body_feed_index(const gp_kernel_args *a, uint32_t row)
 {

@@ -263,7 +263,7 @@ BODY void body_scores_slope(const gp_kernel_args *a, uint32_t i)
               a->call->scale * image_get(&a->x[0], image_chw(&a->x[0], at.n, at.c * a->y[0].pixels + at.p)));
 }
 
-/* ---- number of gradients that are not finite, in the last call of a step ---- */
+/* ---- number of gradients that are not finite, in the last call in a step ---- */
 
 /* Count over f[1] gradients [count] -> d[0] partial sums. Items: chunks. */
 BODY void body_bad_part(const gp_kernel_args *a, uint32_t i)

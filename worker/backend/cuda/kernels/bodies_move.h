@@ -153,7 +153,7 @@ BODY void body_resize_backward(const gp_kernel_args *a, uint32_t i)
     image_put(dx, i, sum);
 }
 
-/* ---- softmax over the channels of a pixel.  Items: (sample, pixel) ---- */
+/* ---- softmax over the channels in a pixel.  Items: (sample, pixel) ---- */
 
 BODY void body_softmax(const gp_kernel_args *a, uint32_t i)
 {

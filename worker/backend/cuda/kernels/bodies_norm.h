@@ -1,7 +1,8 @@
 /* Batch norm, group norm, local response norm. Part of bodies.h.
  *
  * Batch norm consists of four kernels: partial sums relative to the running mean, their sum, the
- * moments, and the scaling. Synchronised batch norm adds the sums of all ranks before the moments.
+ * moments, and the scaling. Synchronised batch norm adds the sums from all ranks before the
+ * moments.
  * Sums are float64, because squares cancel if the running mean is far from the mean of the call. */
 
 /* x[0], f[0] running mean -> d[0] partial sums [chunk][2][C]. Items: (chunk, channel). */

@@ -5,7 +5,7 @@
  *
  * Arguments of the commit kernels: f[0] parameters, f[1] gradients, f[2] and f[3] optimizer state,
  * d[1] reduced sums followed by the samples, tensors [n[0]] sorted by offset, count: elements of
- * the blob. Items: elements of the blob.
+ * the blob. Items: blob elements.
  *
  * The latch decides once for all later kernels, so a step is committed completely or not at all. A
  * step is not committed if the host halted the training (sums may then be undefined, so the host

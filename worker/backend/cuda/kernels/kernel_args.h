@@ -16,7 +16,7 @@ enum { GP_KERNEL_IMAGES = 8, GP_KERNEL_FLOATS = 8, GP_KERNEL_RATES = 16 };
 typedef enum gp_narrow { GP_WIDE, GP_NARROW_BF16, GP_NARROW_F16 } gp_narrow;
 
 /* An activation: samples, channels and pixels. Dense order is [C][H][W], packed order [H][W][C].
- * The elements of a vector are channels of one pixel, which is both. Work items follow memory
+ * The vector elements are channels in one pixel, which is both. Work items follow memory
  * order, so that neighbouring items write neighbouring elements. */
 typedef struct gp_kernel_image {
     void *data; /* NULL: absent */
@@ -30,7 +30,8 @@ typedef struct gp_kernel_image {
 typedef struct gp_kernel_call {
     uint64_t seed;
     uint32_t step, position;
-    uint32_t count;   /* samples in the batch; rows beyond have zero gradients and belong to no sum */
+    /* samples in the batch; rows beyond have zero gradients and belong to no sum */
+    uint32_t count;
     uint32_t first;   /* overwrite gradients instead of adding */
     uint32_t last;    /* gradients are final after this call */
     uint32_t targets; /* targets are present */
@@ -39,7 +40,7 @@ typedef struct gp_kernel_call {
      * maintains. */
     float scale;
     float unscale;
-    /* For device-resident training; the last four only in the last call of a step. */
+    /* For device-resident training; the last four only in the last call in a step. */
     uint32_t slot; /* input slot of this call */
     /* resident data: the call uses samples from position `at` of this epoch on */
     uint32_t epoch, at;
@@ -88,7 +89,8 @@ typedef struct gp_kernel_told {
 typedef struct gp_kernel_mail {
     uint32_t go; /* written by the host; 0: commit no further steps */
     uint32_t reserved;
-    uint64_t computed;                   /* written by the device: steps whose own gradients are complete */
+    /* written by the device: steps whose own gradients are complete */
+    uint64_t computed;
     gp_kernel_told told[GP_KERNEL_TOLD]; /* ring of results, written by the device */
 } gp_kernel_mail;
 

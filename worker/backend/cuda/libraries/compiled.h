@@ -11,7 +11,7 @@
 
 enum { GP_COMPILED_BYTES_MAX = 4 << 20, GP_COMPILED_FILES_MAX = 512, GP_COMPILED_WHAT_BYTES = 320 };
 
-/* A cache of compiled plans. */
+/* A compiled-plan cache. */
 typedef struct gp_compiled {
     const char *directory; /* NULL: no cache */
     const char *libraries; /* one line */

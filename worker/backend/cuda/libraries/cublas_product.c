@@ -13,7 +13,7 @@ struct gp_cublas_product {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, out;
     cublasLtMatmulAlgo_t algorithm;
-    char name[GP_ENGINE_NAME_BYTES]; /* name of the algorithm */
+    char name[GP_ENGINE_NAME_BYTES]; /* algorithm name */
     size_t workspace;
     bool vector, mask; /* operands used */
 };

@@ -14,16 +14,18 @@ typedef struct gp_cublas_product gp_cublas_product;
 
 /* Create a product. GP_EUNSUPPORTED: no algorithm, or not the named one.
  *   handle  NULL: only describe the product, for tests without a device
- *   engine  name of an algorithm; NULL: the first one from heuristics */
+ *   engine  algorithm name; NULL: the first one from heuristics */
 gp_status gp_cublas_product_new(gp_cublas_product **out, cublasLtHandle_t handle,
                                 const gp_product_request *request, const char *engine, size_t *workspace,
                                 gp_error *err);
 void gp_cublas_product_free(gp_cublas_product *product);
 
+/* Execute a product on the handle's stream. */
 gp_status gp_cublas_product_run(gp_cublas_product *product, cublasLtHandle_t handle,
                                 const gp_device_operands *at, void *workspace, cudaStream_t stream,
                                 gp_error *err);
 
+/* Return the algorithm name in use. */
 const char *gp_cublas_product_engine(const gp_cublas_product *product);
 
 /* List the algorithms from heuristics, best first. */

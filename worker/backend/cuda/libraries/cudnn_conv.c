@@ -438,7 +438,7 @@ void gp_cudnn_conv_describe(const gp_conv_request *r, const char *engine, char w
              r->masked ? " mask" : "", r->sums ? " moments" : "", engine == NULL ? "by rule" : engine);
 }
 
-/* Restore a plan from disk. Return false if there is none or cuDNN rejects it. */
+/* Restore a plan from disk. Return false if the file is missing or cuDNN rejects it. */
 static bool plan_restore(gp_cudnn_conv *conv, cudnnHandle_t handle, cudnnBackendDescriptor_t properties,
                          const gp_compiled *kept, const char *what, size_t *workspace)
 {

@@ -30,10 +30,11 @@ typedef struct gp_cudnn_engine {
 
 /* Create a plan. GP_EUNSUPPORTED: no engine has one; the message includes the last error from
  * cuDNN.
- *   handle      NULL: plan for the device that `properties` describes, which cannot be executed. An engine whose
- *               kernel compiles and only lacks the device counts as having a plan.
+ *   handle      NULL: plan for the device that `properties` describes, which cannot be executed.
+ *               An engine whose kernel compiles and only lacks the device counts as having a
+ *               plan.
  *   properties  JSON; used if handle is NULL
- *   kept        cache of compiled plans; NULL: none
+ *   kept        compiled-plan cache; NULL: none
  *   engine      name; NULL: the first engine that has a plan
  *   workspace   set to the required bytes */
 gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const char *properties,
@@ -41,9 +42,11 @@ gp_status gp_cudnn_conv_new(gp_cudnn_conv **out, cudnnHandle_t handle, const cha
                             size_t *workspace, gp_error *err);
 void gp_cudnn_conv_free(gp_cudnn_conv *conv);
 
+/* Execute a plan on the handle's stream. `pointers`: see GP_CUDNN_POINTERS. */
 gp_status gp_cudnn_conv_run(gp_cudnn_conv *conv, cudnnHandle_t handle,
                             void *const pointers[GP_CUDNN_POINTERS], void *workspace, gp_error *err);
 
+/* Return the engine of a plan. */
 const gp_cudnn_engine *gp_cudnn_conv_engine(const gp_cudnn_conv *conv);
 
 /* List the engines from heuristics that meet the requirements, each once, in order. */

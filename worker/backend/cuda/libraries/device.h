@@ -31,8 +31,11 @@ typedef enum gp_lane { GP_LANE_MAIN, GP_LANE_INPUT, GP_LANE_PEERS, GP_LANE_OUTPU
  * waits on it, because a lane executes in order. */
 enum { GP_EVENT_FED = 0, GP_EVENT_USED = 2, GP_EVENT_OUT = 4, GP_EVENT_FORK = 6, GP_EVENT_JOIN, GP_EVENTS };
 
-/* Open the device. `directory`: cache of compiled plans for later processes; NULL: no cache. */
+/* Open the device. `directory`: compiled-plan cache for later processes; NULL: no cache. */
 gp_status gp_device_open(gp_device **out, const char *directory, gp_error *err);
+
+/* Leave the group and close the device. Memory, graphs and plans must have been freed. Accepts
+ * NULL. */
 void gp_device_close(gp_device *device);
 
 /* Allocate zeroed device memory. GP_ENOMEM: the message contains the free memory. */
@@ -77,7 +80,11 @@ gp_status gp_device_feed(gp_device *device, void *to, const void *from, size_t b
 
 /* Download in the output lane. `to` is pinned memory. */
 gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
+
+/* Copy memory on the device. */
 gp_status gp_device_copy(gp_device *device, void *to, const void *from, size_t bytes, gp_error *err);
+
+/* Set device memory to zero. */
 gp_status gp_device_clear(gp_device *device, void *memory, size_t bytes, gp_error *err);
 
 /* Launch `count` work items of a kernel. */
@@ -119,7 +126,11 @@ gp_status gp_device_idle(gp_device *device, gp_lane lane, bool *idle, gp_error *
  * follows again; these must be idle before. gp_device_replay() executes the graph in the main lane
  * with the recorded pointers. */
 gp_status gp_device_record(gp_device *device, gp_error *err);
+
+/* End a recording and return it as a graph. */
 gp_status gp_device_recorded(gp_device *device, gp_device_graph **out, gp_error *err);
+
+/* Execute a graph in the main lane. */
 gp_status gp_device_replay(gp_device *device, gp_device_graph *graph, gp_error *err);
 void gp_device_graph_free(gp_device_graph *graph);
 
@@ -132,7 +143,7 @@ typedef struct gp_device_operands {
     const void *first, *second;
     void *out;
     const void *vector; /* bias; for a product with `sums`, the output */
-    const void *image;  /* convolution: the image to add, or the output y of a relu */
+    const void *image;  /* convolution: the image to add, or the relu output y */
     void *mask;         /* mask bits of a product */
     float *sums;        /* sums of a convolution: added to, zero before */
 } gp_device_operands;
@@ -152,7 +163,7 @@ typedef struct gp_conv_request {
     bool tf32; /* float32 products may be rounded to TF32 */
     /* Operations after the convolution, in this order. FORWARD: add bias[channel] in the images'
      * type; add an image; relu, which keeps NaN. DATA: set dx to 0 where an image shaped as x, the
-     * output of a relu, is not above 0. */
+     * relu output, is not above 0. */
     bool bias, added, relu, masked;
     /* FORWARD without these operations: per channel of y, the sum and the sum of squares,
      * [2][channels] */
@@ -181,7 +192,7 @@ enum { GP_DEVICE_LIBRARIES_BYTES = 240 };
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err);
 
 /* Create the plan of a convolution.
- *   engine     name of an algorithm; NULL: the first in the library's own order
+ *   engine     algorithm name; NULL: the first in the library's own order
  *   workspace  set to the required bytes
  * GP_EUNSUPPORTED: the library has no plan for the request, or lacks this engine. */
 gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_conv_request *request,
@@ -191,6 +202,8 @@ gp_status gp_device_conv_new(gp_device_work **out, gp_device *device, const gp_c
  * may turn out to have no plan. Each gives bitwise identical results in every run. */
 uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
                                 uint32_t most);
+
+/* Execute a convolution. `workspace` has the size reported by gp_device_conv_new(). */
 gp_status gp_device_conv_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
                              void *workspace, gp_error *err);
 
@@ -215,12 +228,19 @@ static inline size_t gp_product_mask_row(uint32_t m)
     return ((size_t)m + 127) / 128 * 16;
 }
 
+/* Create the plan of a matrix product; parameters and errors as for gp_device_conv_new(). */
 gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const gp_product_request *request,
                                 const char *engine, size_t *workspace, gp_error *err);
+
+/* List the candidate algorithms of a matrix product, as gp_device_conv_engines() does. */
 uint32_t gp_device_product_engines(gp_device *device, const gp_product_request *request, gp_engine *engines,
                                    uint32_t most);
+
+/* Execute a matrix product. */
 gp_status gp_device_product_run(gp_device *device, gp_device_work *work, const gp_device_operands *at,
                                 void *workspace, gp_error *err);
+
+/* Return the engine name in use. */
 const char *gp_device_work_engine(const gp_device_work *work);
 void gp_device_work_free(gp_device_work *work);
 
@@ -232,12 +252,15 @@ enum { GP_DEVICE_GROUP_ID_BYTES = 128 };
  * error. */
 typedef gp_status (*gp_device_check_fn)(void *context, gp_error *err);
 
+/* Create the id of a new group. */
 gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err);
 
 /* Join a group of ranks. GP_EUNSUPPORTED: NCCL refuses. Otherwise the error of check(), or an NCCL
  * error about a peer. */
 gp_status gp_device_join(gp_device *device, const uint8_t id[GP_DEVICE_GROUP_ID_BYTES], uint32_t rank,
                          uint32_t world, gp_device_check_fn check, void *context, gp_error *err);
+
+/* Return true if the device belongs to a group. */
 bool gp_device_joined(const gp_device *device);
 
 /* Register memory from gp_device_alloc_summed() for faster sums in this group. Never fails. */

@@ -11,7 +11,8 @@ enum { PLAN_SUMS = GP_SUMS + 3 };
 
 /* The buffers of a plan. */
 typedef struct plan_buffers {
-    void *samples;        /* [micro_batch], as stored; NULL: inference, where slots contain the samples */
+    /* [micro_batch], as stored; NULL: inference, where slots contain the samples */
+    void *samples;
     void *targets;        /* [micro_batch] */
     float *scores;        /* [micro_batch] */
     float *parameters;    /* parameter blob */

@@ -3,11 +3,11 @@
  *
  *   list       lower the op once without the library, to list its ways
  *   recorded   if the tuning has a choice, use it
- *   measured   otherwise, if there are several ways and time is left: lower the op in each way, execute and measure its steps in
- *              their final place, and undo the lowering
+ *   measured   otherwise, if there are several ways and time is left: lower the op in each way,
+ *              execute and measure its steps in their final place, and undo the lowering
  *   default    otherwise use `whole` if a plan exists, and the first engine in the library's order
  *
- * A measurement covers all steps of an op. It compares, for example, a convolution with bias
+ * A measurement covers all steps for an op. It compares, for example, a convolution with bias
  * against one without bias followed by the kernel that adds it. Ways that fail are skipped. The way
  * used is recorded in the tuning. */
 #include <stdio.h>
@@ -15,8 +15,6 @@
 
 #include "common/base/clock.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
-
-/* RECORDED: runs in one graph, of which one replay is timed; where a run takes longer than SLOW_NS, one. */
 
 /* RECORDED: runs in the measured graph. If a run takes longer than SLOW_NS, a single run is
  * measured instead. */
@@ -327,7 +325,7 @@ static bool is_over(const gp_tuning *tuning)
     return tuning->left_ns <= 0 || (tuning->stop != NULL && atomic_load(tuning->stop) != 0);
 }
 
-/* Measure all ways. *winner NULL: none was measured. */
+/* Measure all ways. *winner NULL: no way was measured. */
 static gp_status race_run(race *r, const marks *m, const plan_site *listed, const plan_way **winner,
                           double *best_ns, gp_error *err)
 {

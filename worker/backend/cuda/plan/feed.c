@@ -1,8 +1,9 @@
 /* Sources of samples for a device-resident training.
  *
- *   fed        host: loader batch -> pinned slot -> (input lane) -> device slot, which normalize reads
- *   resident   host: call and augmentation draws -> ... -> index -> normalize reads the data through it,
- *              or warp -> normalize
+ *   fed        host: loader batch -> pinned slot -> (input lane) -> device slot, which normalize
+ *              reads
+ *   resident   host: call and augmentation draws -> ... -> index -> normalize reads the data
+ *              through it, or warp -> normalize
  *
  * There are two slots. The copy of a call waits only for the call two positions earlier, so it
  * overlaps with the previous call. */

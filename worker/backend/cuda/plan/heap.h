@@ -31,6 +31,8 @@ gp_status gp_heap_take_summed(plan_heap *heap, void *out, size_t bytes, gp_error
 
 /* Free all blocks except the first `count`. */
 void gp_heap_cut(plan_heap *heap, uint32_t count);
+
+/* Return the size of all blocks in bytes. */
 size_t gp_heap_bytes(const plan_heap *heap);
 
 #endif

@@ -29,7 +29,7 @@ typedef struct gp_feed {
 
 /* A part of the gradient blob that is summed over the ranks. */
 typedef struct kept_bucket {
-    size_t first, count; /* float32 elements of the blob */
+    size_t first, count; /* float32 blob elements */
     uint32_t after;      /* step of the plan after which the bucket is complete */
 } kept_bucket;
 
@@ -63,6 +63,8 @@ gp_status gp_kept_commit(gp_plan *plan, gp_error *err);
 /* Allocate the slots, or memory for all data if `resident` is given and the data fits. Changes the
  * first step of the plan. */
 gp_status gp_feed_open(gp_plan *plan, const gp_resident *resident, gp_error *err);
+
+/* Free the slots. */
 void gp_feed_close(gp_plan *plan);
 
 /* Write a call to the next slot and make the main lane wait for it. Blocks while both slots are in
@@ -77,6 +79,8 @@ gp_status gp_feed_launch(gp_plan *plan, gp_error *err);
 gp_status gp_steps_launch(gp_plan *plan, const gp_step_call *call, gp_error *err);
 gp_status gp_steps_told(gp_plan *plan, gp_step_told *told, gp_error *err);
 gp_status gp_steps_halt(gp_plan *plan, gp_error *err);
+
+/* Free the recorded graphs. */
 void gp_steps_free_graphs(gp_plan *plan);
 
 #endif

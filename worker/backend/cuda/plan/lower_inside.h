@@ -5,7 +5,7 @@
 #include "worker/backend/cuda/plan/plan.h"
 
 /* Maximum number of ways in which a library can execute an op. A way is "whole " or "alone " and
- * the name of an engine. */
+ * an engine name. */
 enum { PLAN_WAYS_MAX = 12 };
 
 /* A way to execute an op. */
@@ -42,9 +42,13 @@ typedef struct lowering {
 
 /* Append the steps of op `index`, and reserve the scratch and workspace memory that they need. */
 gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *err);
+
+/* Return the initial state for lowering op `index`. */
 lowering gp_lower_begin(gp_plan *plan, uint32_t index);
 step *gp_lower_step(lowering *l, step_kind kind); /* NULL: out of memory */
 gp_status gp_lower_no_steps(gp_error *err);
+
+/* Append a kernel with `count` work items. */
 gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
                           gp_error *err);
 
@@ -52,16 +56,20 @@ gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *a
  * y[0]. */
 gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
                         const gp_kernel_args *args, gp_error *err);
+
+/* Reserve scratch memory for this op and return a placeholder. */
 void *gp_lower_scratch(lowering *l, size_t bytes);
 /* Reserve memory for the lifetime of the plan and for this op only. */
 void *gp_lower_lasting(lowering *l, size_t bytes);
+
+/* Return the number of elements of an image in all rows. */
 uint64_t gp_lower_elements(const lowering *l, const gp_kernel_image *image);
 
 /* Return true if bodies_wide.h supports the op: y[0] and the first `images` of x[] are packed
  * 2-byte images with channels in multiples of 8. Vectors count as packed in every plan. */
 bool gp_lower_is_wide(const lowering *l, uint32_t images);
 
-/* Return the name of a number type: "bf16", "f32". */
+/* Return the number type name: "bf16", "f32". */
 const char *gp_lower_number(int32_t narrow, bool tf32);
 
 /* Return the number of chunks for a sum.
@@ -75,7 +83,7 @@ uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most);
 /* Request of an op to a library, as gp_conv_request or gp_product_request (device.h). */
 typedef struct plan_question {
     step_kind kind;     /* CONV or PRODUCT */
-    const void *whole;  /* including all operations after the op; NULL: there are none */
+    const void *whole;  /* including all operations after the op; NULL: nothing follows */
     const void *alone;  /* without them */
     bool alone_by_rule; /* grant `whole` only if a recorded choice says so */
 } plan_question;
@@ -91,6 +99,8 @@ gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *w
  * NULL: not requested. */
 gp_status gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
                          uint64_t units, gp_error *err);
+
+/* Append the kernels for a bias gradient. gradient NULL: not requested. */
 gp_status gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient, gp_error *err);
 
 /* Append the kernel that completes a library's y: add the bias (NULL: none) and apply the fused
@@ -118,7 +128,7 @@ gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_sh
 gp_status gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library, void **out,
                           gp_error *err);
 
-/* Append the kernel that converts a weight gradient from `from` back to the layout of the blob. */
+/* Append the kernel that converts a weight gradient from `from` back to the blob layout. */
 gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
                                   const gp_kernel_image *like, void *from, int32_t narrow, gp_error *err);
 

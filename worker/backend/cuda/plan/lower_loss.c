@@ -1,4 +1,4 @@
-/* Lowers losses, and adds their partial sums to the sums of a step. */
+/* Lowers losses, and adds their partial sums to the step sums. */
 #include "worker/backend/cuda/kernels/bodies.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 

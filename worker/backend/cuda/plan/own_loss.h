@@ -8,12 +8,13 @@
 
 /* State of host losses. */
 typedef struct plan_own_loss {
-    bool present; /* the graph has such a loss: the host computes the sums of a step */
+    bool present; /* the graph has such a loss: the host computes the step sums */
     /* host memory [bytes]; NULL: the graph has no such loss, or the plan is for inference */
     float *scores, *gradient;
     size_t bytes;
 } plan_own_loss;
 
+/* Allocate the host memory for scores and gradient. */
 gp_status gp_own_loss_take(plan_own_loss *loss, gp_error *err);
 void gp_own_loss_free(plan_own_loss *loss);
 

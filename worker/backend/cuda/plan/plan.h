@@ -21,7 +21,7 @@
 #include "worker/backend/cuda/plan/stretch.h"
 
 /* Operand positions of a fused op: scale, offset, mean and variance of a batch norm; the second
- * operand of an addition or the output of a relu; the pool's index among the outputs.
+ * operand of an addition or the relu output; the pool's index among the outputs.
  * PLAN_INPUT_CHANNELS: padded channel count of the input. */
 enum { PLAN_NORM = 3, PLAN_WITH = 7, PLAN_INDEX = 4, PLAN_INPUT_CHANNELS = 8 };
 
@@ -36,7 +36,7 @@ typedef struct plan_value {
     int32_t narrow;       /* gp_narrow */
     /* one bit per element, set if it is above 0, written by a relu after batch norm; NULL: none */
     void *mask;
-    /* the same bits in the layout of a matrix product (gp_product_request); NULL: none */
+    /* the same mask in the layout of a matrix product (gp_product_request); NULL: none */
     void *product_mask;
 } plan_value;
 
@@ -123,7 +123,7 @@ bool gp_plan_asks(gp_opcode code); /* Return true if the op uses a library where
 /* Append the steps of all ops, each lowered in the chosen way (choose.c). */
 gp_status gp_plan_lower_all(gp_plan *plan, gp_error *err);
 
-/* Return the arguments of the first step, which reads the samples of a call. */
+/* Return the arguments of the first step, which reads the samples in a call. */
 gp_kernel_args *gp_plan_input(gp_plan *plan);
 
 /* Return the call parameters for kernels. */

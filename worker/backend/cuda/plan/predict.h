@@ -20,10 +20,12 @@ typedef struct gp_predict {
     gp_slots calls, answers;
     size_t targets_at, samples_at, scores_at; /* offsets in a slot */
     gp_kernel_kept *kept;                     /* device state that selects the slot */
-    gp_device_graph *graph;                   /* NULL: not recorded yet, or recording is impossible */
-    bool warm;                                /* one pass has run */
-    bool over;                                /* a failure occurred; nothing more is launched */
-    char pieces[200];                         /* reason why the pass cannot be recorded; "": it can */
+    /* NULL: not recorded yet, or recording is impossible */
+    gp_device_graph *graph;
+    bool warm; /* one pass has run */
+    bool over; /* a failure occurred; nothing more is launched */
+    /* reason why the pass cannot be recorded; "": it can */
+    char pieces[200];
     uint64_t launched, taken;
     int64_t longest_ns;                  /* longest wait for a result so far */
     bool compared[GP_PREDICTIONS_AHEAD]; /* per slot: targets were given */

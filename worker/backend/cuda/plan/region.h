@@ -1,6 +1,6 @@
 /* Device memory that ops reserve before it is allocated. Private to this folder.
  *
- * The memory size is known only after all ops of a plan have been lowered. Until then, a pointer
+ * The memory size is known only after all ops in a plan have been lowered. Until then, a pointer
  * into a region is a placeholder: an offset from a base outside the address space.
  * gp_region_address() replaces it. */
 #ifndef GP_CUDA_REGION_H

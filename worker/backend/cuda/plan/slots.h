@@ -10,21 +10,24 @@ enum { GP_SLOTS = 2, GP_SLOT_ALIGNMENT = 256 };
 
 /* Slots of one kind. */
 typedef struct gp_slots {
-    size_t bytes;  /* size of one slot */
+    size_t bytes;  /* slot size */
     char *pinned;  /* host memory for GP_SLOTS slots, freed by gp_slots_free() */
     char *mirrors; /* the same on the device; a block of the plan's heap */
 } gp_slots;
 
+/* Round up to the alignment of the parts of a slot. */
 static inline size_t gp_slot_aligned(size_t bytes)
 {
     return (bytes + GP_SLOT_ALIGNMENT - 1) / GP_SLOT_ALIGNMENT * GP_SLOT_ALIGNMENT;
 }
 
+/* Return the sample size in bytes. */
 static inline size_t gp_slot_sample_bytes(const gp_plan *plan)
 {
     return (size_t)gp_shape_count(&plan->graph->spec->input) * gp_dtype_bytes(plan->options.sample_dtype);
 }
 
+/* Allocate the pinned memory and its copy on the device. */
 static inline gp_status gp_slots_take(gp_slots *slots, plan_heap *heap, size_t bytes, gp_error *err)
 {
     void *pinned = NULL, *there;
@@ -41,11 +44,13 @@ static inline void gp_slots_free(gp_slots *slots, gp_device *device)
     gp_device_free_host(device, slots->pinned);
 }
 
+/* Return the host address of a slot. */
 static inline char *gp_slot_pinned(const gp_slots *slots, uint32_t slot)
 {
     return slots->pinned + slot * slots->bytes;
 }
 
+/* Return the device address of a slot. */
 static inline char *gp_slot_mirror(const gp_slots *slots, uint32_t slot)
 {
     return slots->mirrors + slot * slots->bytes;

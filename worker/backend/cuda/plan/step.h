@@ -5,7 +5,7 @@
 #include "worker/backend/cuda/libraries/device.h"
 #include "worker/backend/cuda/plan/region.h"
 
-/* Kind of a step. */
+/* Step kind. */
 typedef enum step_kind {
     STEP_KERNEL,
     STEP_CONV,

@@ -1,4 +1,4 @@
-/* Calls as graphs, the last call of a step with exchange and commit, and results for the host.
+/* Calls as graphs, the last call in a step with exchange and commit, and results for the host.
  *
  * All ranks launch the first step of a training without graphs: libraries load kernels at their
  * first use, NCCL connects the ranks, and a sum must be part of a graph on all ranks or on none.
