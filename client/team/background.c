@@ -45,11 +45,15 @@ void background_start(team_background *background, void *(*body)(void *context),
 
 void background_stop(team_background *background)
 {
-    if (background->state == BACKGROUND_NONE)
-        return;
+    bool runs;
+
     pthread_mutex_lock(&background->mutex);
-    background->state = BACKGROUND_ENDING;
+    runs = background->state != BACKGROUND_NONE;
+    if (runs)
+        background->state = BACKGROUND_ENDING;
     pthread_mutex_unlock(&background->mutex);
+    if (!runs)
+        return;
     eventfd_write(background->kick, 1);
     pthread_join(background->thread, NULL);
     background->state = BACKGROUND_NONE;
