@@ -1,7 +1,8 @@
-/* cli.h -- what a subcommand is: a table of options, a line of help, a function.
+/* The subcommand interface of gradpool: option tables, exit codes, and helpers shared by commands.
  *
- * One file cmd_<name>.c and one line in commands.def each.  Options are gp_param tables, so parsing, ranges, help
- * and "did you mean" are the same everywhere. */
+ * Each command has one file cmd_<name>.c and one line in commands.def. Options are declared in
+ * gp_param tables, so all commands parse options, check ranges, print help and suggest corrections
+ * in the same way. */
 #ifndef GP_CLI_H
 #define GP_CLI_H
 
@@ -16,30 +17,32 @@
 #include "common/base/memory/tensor.h"
 #include "common/data/s3/s3_source.h"
 
+/* Exit codes of most commands, and the limit on positional words. */
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,         /* the command line is wrong; nothing was done */
-    CLI_INTERRUPTED = 130, /* by Ctrl-C */
+    CLI_INTERRUPTED = 130, /* Ctrl-C or SIGTERM ended the command */
     CLI_WORDS_MAX = 1024,
 };
 
-/* Of every command; the first member of each command's options struct. */
+/* Options common to all commands; the first member of each command's options struct. */
 typedef struct cli_common {
     char pool[108];
-    char server_key_file[512], key_file[512]; /* of a pool on another host */
+    char server_key_file[512], key_file[512]; /* keys for a pool on another host */
     bool json, help, help_all, quiet;
 } cli_common;
 
-/* Which workers: of commands that lease. */
+/* Worker selection; options of all commands that lease workers. */
 typedef struct cli_lease {
-    char workers[24]; /* "", "N", "N:M" */
+    char workers[24]; /* worker count: "": not given, "N": exactly N, "N:M": N to M */
     char devices[256];
     int environment; /* cli_environment */
     bool no_wait;
     int64_t priority;
 } cli_lease;
 
+/* Values of --execution-environment, in the order of the words in lease.c. */
 typedef enum cli_environment {
     CLI_ENV_PARALLEL_AUTO,
     CLI_ENV_AUTO,
@@ -52,45 +55,51 @@ typedef enum cli_environment {
 
 typedef struct cli_call cli_call;
 
+/* Static description of a subcommand; one entry per line of commands.def. */
 typedef struct cli_command {
     const char *name, *summary;
-    const char *usage;    /* behind the name: "--network NET --data SOURCE [options]" */
-    const char *examples; /* lines, each a command that works */
+    const char *usage;    /* follows the name: "--network NET --data SOURCE [options]" */
+    const char *examples; /* one command line per text line; each one works as written */
     const gp_param *options;
     size_t options_bytes;
-    bool leases; /* takes --workers, --devices, --execution-environment, --no-wait */
-    bool trains; /* takes the options of gp_train_options_table */
-    const char *const
-        *sources;       /* takes the options of S3, which go into these options of its own, or into its words;
-                                 * NULL-terminated.  NULL: it does not */
-    int words_max;      /* positional words; -1 = any number */
-    bool runs;          /* words behind -- are a command of others: left alone */
-    int error_code;     /* of errors that are the command line's or the pool's; 0 = CLI_USAGE, CLI_FAILED */
-    bool rest_is_words; /* from the first word on nothing is an option: it is another command */
-    /* May be NULL.  What is wrong with the words is found here, before a pool is looked for: also of a job that is
-     * only submitted.  CLI_OK: run may be called. */
+    bool leases; /* accepts --workers, --devices, --execution-environment, --no-wait */
+    bool trains; /* accepts the options of gp_train_options_table */
+    /* Names of this command's options that can hold an s3:// source, NULL-terminated. The S3 options
+     * are merged into these sources, or else into the first s3:// word. NULL: no S3 options. */
+    const char *const *sources;
+    int words_max;  /* maximum number of positional words; -1: unlimited */
+    bool runs;      /* the words after -- are another program's command line and are not parsed */
+    int error_code; /* exit code for command line and pool errors; 0: CLI_USAGE or CLI_FAILED */
+    /* stop parsing options at the first word: the words are another gradpool command */
+    bool rest_is_words;
+    /* Check the words before any pool is opened; may be NULL. gradpool submit also runs this check
+     * for the job that it queues. CLI_OK: run() may be called. */
     int (*check)(cli_call *call);
-    int (*run)(cli_call *call);
+    int (*run)(cli_call *call); /* returns the exit code of the process */
 } cli_command;
 
+/* One parsed command line. */
 struct cli_call {
     const cli_command *command;
-    void *options; /* the command's struct; begins with cli_common */
+    void *options; /* the command's options struct, which begins with cli_common */
     cli_lease lease;
     cli_s3 s3;
-    char source[GP_S3_SOURCE_BYTES_MAX]; /* a word with the options of S3 */
+    /* buffer for the s3:// word with the S3 options merged in */
+    char source[GP_S3_SOURCE_BYTES_MAX];
     const char *words[CLI_WORDS_MAX];
     int word_count;
-    const char *const *rest; /* of commands that run others: what stands behind --; NULL = there is no -- */
+    const char *const *rest; /* words after --; NULL: there is no -- */
     int rest_count;
-    const char *train[CLI_WORDS_MAX + 1]; /* "name=value", NULL-terminated; owned */
+    /* training options as "name=value", NULL-terminated; owned */
+    const char *train[CLI_WORDS_MAX + 1];
     int train_count;
     int argc;
-    char **argv; /* as typed, for corrected command lines */
+    char **argv; /* command line as typed, for suggested corrections */
 };
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
+/* Options of every command: --pool, --quiet, --help, --help-all. */
 #define CLI_COMMON_PARAMS(options_type)                                                                      \
     { .name = "pool",                                                                                        \
       GP_PARAM_FIELD(options_type, common.pool),                                                             \
@@ -105,7 +114,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .name = "help-all", GP_PARAM_FIELD(options_type, common.help_all), .help = "show all options"        \
     }
 
-/* Of commands that work on a pool of another host too. */
+/* Key options of commands that also work on a pool on another host. */
 #define CLI_REMOTE_PARAMS(options_type)                                                                      \
     { .name = "server-key-file",                                                                             \
       GP_PARAM_FIELD(options_type, common.server_key_file),                                                  \
@@ -115,7 +124,8 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                                 \
     }
 
-/* The option of commands that read images with a model; field: its char[] in the options. */
+/* Image normalization option of commands that feed images to a model. `field` is a char array in
+ * the options struct. */
 #define CLI_NORMALIZATION_PARAM(options_type, field)                                                         \
     {                                                                                                        \
         .name = "image-normalization", GP_PARAM_FIELD(options_type, field),                                  \
@@ -124,76 +134,95 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
                 "state it"                                                                                   \
     }
 
-/* Of commands that have something to say in JSON. */
+/* The --json option of commands that can print JSON. */
 #define CLI_JSON_PARAM(options_type)                                                                         \
     {                                                                                                        \
         .name = "json", GP_PARAM_FIELD(options_type, common.json), .help = "print JSON"                      \
     }
 
-/* "gradpool train: sentence" on standard error; returns the exit code that fits. */
+/* Print "gradpool COMMAND: MESSAGE" on standard error. Return the exit code for the error. */
 int cli_fail(const cli_call *call, const gp_error *error);
+
+/* Print a formatted usage error on standard error. Return the exit code for usage errors. */
 int cli_usage(const cli_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Open the pool of --pool; notes go to standard error unless --quiet. */
+/* Open the pool selected by --pool. Progress notes go to standard error unless --quiet is given.
+ *   attach_only  true: fail if the pool is not running; false: start it */
 gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_error *err);
 
-/* Whether the pool of --pool is on another host; its keys are read, nobody is asked. */
+/* Report whether the pool selected by --pool is on another host. Reads the key files but opens no
+ * connection. */
 gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err);
 
-extern const gp_param cli_lease_options[]; /* of a cli_lease */
+extern const gp_param cli_lease_options[]; /* option table of cli_lease */
 
-/* What the words alone tell: GP_EINVAL before any pool is looked for. */
+/* Check the lease options without opening a pool. GP_EINVAL: they are malformed or contradict each
+ * other. */
 gp_status cli_lease_check(const cli_lease *lease, gp_error *err);
 
-/* --workers, --devices, --execution-environment as a lease request.  `pool` has been opened (multi-gpu looks
- * whether it has a GPU). */
+/* Convert --workers, --devices and --execution-environment to a lease request. `pool` must be open:
+ * the function asks the scheduler whether any worker has a GPU.
+ *
+ * GP_ENODEV: a GPU environment was requested and no usable worker has a GPU. */
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err);
 
-/* Whether the option stood on the command line. */
+/* Return whether the command line contains the option. */
 bool cli_given(const cli_call *call, const char *name);
 
-/* --verbose-frequency as given, or its default. */
+/* Return the value of --verbose-frequency, or its default. */
 uint32_t cli_verbose_frequency(const cli_call *call);
 
-/* argv[1] and what follows as a command that is not run: CLI_OK, or the exit code after an error was shown. */
+/* Parse and check argv[1] and the words after it as a gradpool command, without running it. CLI_OK:
+ * valid; otherwise the exit code, after printing the error. */
 int cli_check_words(int argc, char **argv);
 
-/* Stop level: 0 run, 1 stop at the next boundary, 2 stop at once. */
+/* Stop level, raised by signals: 0: run, 1: stop at the next boundary, 2: stop at once. */
 extern volatile sig_atomic_t cli_stop;
-/* Let SIGINT and SIGTERM raise cli_stop instead of ending the process. Commands that run long call
- * it once. After SIGTERM cli_stop rises a second time when the grace period ends:
- * GRADPOOL_TERM_GRACE seconds, or 8. */
+
+/* Catch SIGINT and SIGTERM: each raises cli_stop instead of ending the process. Long-running
+ * commands call this function once. After SIGTERM, cli_stop rises a second time when the grace
+ * period ends (GRADPOOL_TERM_GRACE seconds, default 8). */
 void cli_catch_interrupts(void);
-/* Raise the grace period to at least `seconds`, unless GRADPOOL_TERM_GRACE is set. */
+
+/* Raise the SIGTERM grace period to at least `seconds`, unless GRADPOOL_TERM_GRACE is set. */
 void cli_term_grace_raise(double seconds);
 
-/* A line of progress on a terminal's standard error; nothing in the first two seconds, nor with --quiet. */
+/* Progress line on standard error. Printed only on a terminal, only after the first two seconds,
+ * and not with --quiet. */
 typedef struct cli_progress {
-    const char *unit;           /* "samples"; NULL: bytes */
-    int64_t begin_ms, shown_ms; /* shown_ms 0: not yet */
-    int64_t first_ms;           /* when the first call with done > 0 came; 0: not yet */
-    uint64_t first_done;        /* rates count from there, so that the start does not spoil them */
-    bool tell;
-    char activity[64]; /* of the last report of a gp_progress; "": none */
+    const char *unit; /* unit of progress, e.g. "samples"; NULL: bytes */
+    /* time of start and of the last update; shown_ms 0: none printed yet */
+    int64_t begin_ms, shown_ms;
+    int64_t first_ms;    /* time of the first update with done > 0; 0: none yet */
+    uint64_t first_done; /* amount at first_ms; the rate excludes the startup time before */
+    bool tell;           /* false: print nothing */
+    char activity[64];   /* activity of the last gp_progress report; "": none */
 } cli_progress;
 
+/* Start a progress line; print nothing yet. */
 void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit);
-/* count: 0 = not known; name: of what is processed, or "" */
+
+/* Update the line at most every 200 ms.
+ *   name   item being processed; "": none
+ *   count  total amount; 0: unknown */
 void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, uint64_t count);
-void cli_progress_end(const cli_progress *progress); /* removes the line */
-/* Return a gp_progress whose reports go to `progress`, which has begun. Each activity has its own rate. */
+void cli_progress_end(const cli_progress *progress); /* Erase the line. */
+/* Return a gp_progress that reports to `progress`, which must have been started. The rate is
+ * measured separately for each activity. */
 gp_progress cli_progress_reports(cli_progress *progress);
 
-/* "227328 of 3000000 samples, 7 %, 14800 samples/s, 3 m 20 s left" into text, which is returned.
- *   unit     "samples"; NULL: done, count and rate are bytes
- *   count    0: not known
- *   rate     units per second; 0: not known */
+/* Format a progress message such as "227328 of 3000000 samples, 7 %, 14800 samples/s, 3 m 20 s
+ * left". Return `text`.
+ *   unit   e.g. "samples"; NULL: amounts and rate are bytes
+ *   count  total amount; 0: unknown
+ *   rate   units per second; 0: unknown */
 char *cli_progress_words(char *text, size_t bytes, const char *unit, uint64_t done, uint64_t count,
                          double rate);
 
-/* "3 m 20 s", "1.4 s", "12 ms" into text, which is returned. */
+/* Format a duration as "3 m 20 s", "1.4 s" or "12.0 ms". Return `text`. */
 char *cli_duration(double seconds, char *text, size_t bytes);
-/* "1.2 MiB" */
+
+/* Format a byte count as "1.2 MiB". Return `text`. */
 char *cli_bytes(double count, char *text, size_t bytes);
 
 #endif

@@ -1,3 +1,5 @@
+/* Print --help and --help-all from the option tables: wrap descriptions in two columns, and hide
+ * the options not marked as basic unless all are requested. */
 #include "client/cli/help.h"
 
 #include <ctype.h>
@@ -6,15 +8,15 @@
 #include "common/model/train_options.h"
 
 enum {
-    COLUMNS = 100,
-    TEXT_COLUMN = 38, /* where the description of an option begins */
-    WORDS_SHOWN = 28, /* columns of the values of an option that stand behind its name */
-    EXAMPLES_SHOWN = 3,
+    COLUMNS = 100,      /* width of the help text */
+    TEXT_COLUMN = 38,   /* first column of option descriptions */
+    WORDS_SHOWN = 28,   /* longest list of allowed values that is shown next to the option name */
+    EXAMPLES_SHOWN = 3, /* examples shown by --help; --help-all shows all */
 };
 
 /* ---- one option ---- */
 
-/* Write the values of a WORD, separated. */
+/* Join the allowed values of a WORD option with a separator. */
 static void words_join(char *text, size_t bytes, const char *const *words, const char *separator)
 {
     size_t at = 0;
@@ -24,8 +26,8 @@ static void words_join(char *text, size_t bytes, const char *const *words, const
         at += (size_t)snprintf(text + at, bytes - at, "%s%s", i == 0 ? "" : separator, words[i]);
 }
 
-/* Write what stands for the value: the table's name for it, the values themselves where they are short, or else the last part of
- * the option's name in capitals. */
+/* Choose the placeholder for an option's value: from the table, "N" for numbers, the allowed values
+ * if short, or the last part of the option name in capitals. */
 static void placeholder(char *text, size_t bytes, const gp_param *param)
 {
     const char *dash = strrchr(param->name, '-');
@@ -48,7 +50,7 @@ static void placeholder(char *text, size_t bytes, const gp_param *param)
         *text = (char)toupper((unsigned char)*text);
 }
 
-/* Whether each of the words is part of the text. */
+/* Return whether `text` contains every word of the list. */
 static bool mentions_all(const char *text, const char *const *words)
 {
     while (*words != NULL && strstr(text, *words) != NULL)
@@ -56,7 +58,8 @@ static bool mentions_all(const char *text, const char *const *words)
     return *words == NULL;
 }
 
-/* Write the description of an option: its help, the values that neither this nor `value` names, and the default. */
+/* Format an option's description: help text, allowed values not yet mentioned in the help text or
+ * in `value`, and default. */
 static void describe(char *text, size_t bytes, const gp_param *param, const char *value)
 {
     unsigned char scratch[512] = { 0 };
@@ -75,7 +78,7 @@ static void describe(char *text, size_t bytes, const gp_param *param, const char
              fallback[0] == '\0' ? "" : " [", fallback, fallback[0] == '\0' ? "" : "]");
 }
 
-/* Print text at TEXT_COLUMN, where the cursor is, in lines of COLUMNS. */
+/* Print `text` wrapped between TEXT_COLUMN and COLUMNS. The cursor must be at TEXT_COLUMN. */
 static void wrap(const char *text)
 {
     const size_t room = COLUMNS - TEXT_COLUMN;
@@ -94,6 +97,7 @@ static void wrap(const char *text)
     printf("%s\n", text);
 }
 
+/* Print one option. A long name gets a line of its own. */
 static void help_option(const gp_param *param)
 {
     char name[160], value[240] = "", text[1000];
@@ -133,8 +137,8 @@ static uint32_t table_count(const gp_param *table)
     return count;
 }
 
-/* Print a table of options; return how many were not shown. Options at offsets below `common` are of every command and always
- * shown. */
+/* Print a table of options and return how many were hidden. Options with an offset below `common`
+ * belong to every command and are always shown. */
 static uint32_t help_table(const char *title, const gp_param *table, size_t common, bool all)
 {
     bool every = all || !has_basic(table), any = false;
@@ -155,7 +159,7 @@ static uint32_t help_table(const char *title, const gp_param *table, size_t comm
 
 /* ---- a command ---- */
 
-/* Print the first lines of the examples that begin with the command's name, and the text behind the examples. */
+/* Print the first EXAMPLES_SHOWN examples (the indented lines) and all other text. */
 static void help_examples(const char *text)
 {
     int shown = 0;

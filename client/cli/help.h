@@ -1,4 +1,4 @@
-/* help.h -- the text of --help and --help-all, made from the tables of options. */
+/* Help texts (--help and --help-all), generated from the option tables. */
 #ifndef CLI_HELP_H
 #define CLI_HELP_H
 
@@ -6,10 +6,11 @@
 
 #include "client/cli/cli.h"
 
-/* Print usage, options and examples of a command. Without `all`, tables that mark basic options show only those. */
+/* Print usage, options and examples of a command.
+ *   all  false: print only basic options of tables that mark some options as basic */
 void help_command(const cli_command *command, bool all);
 
-/* Print one line for each command. */
+/* Print one line per command. */
 void help_commands(FILE *out);
 
 #endif

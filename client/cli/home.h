@@ -1,7 +1,8 @@
-/* home.h -- `gradpool` alone: the state of the pool in a few lines, and what to do next. */
+/* `gradpool` without a command. */
 #ifndef GP_CLI_HOME_H
 #define GP_CLI_HOME_H
 
+/* Print the state of the pool and suggest next commands. Return the exit code. */
 int cli_home(void);
 
 #endif

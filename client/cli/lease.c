@@ -1,4 +1,4 @@
-/* lease.c -- which workers a command takes: its options, and the request they make. */
+/* Options that select workers, and their conversion to a lease request. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ const gp_param cli_lease_options[] = {
     { 0 },
 };
 
-/* "2" and "2:4". */
+/* Parse "2" or "2:4". GP_EINVAL: malformed, zero, or more than GP_MEMBERS_MAX. */
 static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp_error *err)
 {
     char *end;
@@ -51,7 +51,8 @@ static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp
     return GP_OK;
 }
 
-/* What the words alone say. */
+/* Convert the options that need no pool. The one-worker environments (auto, cpu, gpu) exclude
+ * --workers. */
 static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
 {
     bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
@@ -71,6 +72,7 @@ gp_status cli_lease_check(const cli_lease *lease, gp_error *err)
     return lease_parse(lease, &(gp_lease_request){ 0 }, err);
 }
 
+/* Report whether the pool has a usable worker with a GPU. */
 static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
 {
     gp_status_reply *reply = NULL;

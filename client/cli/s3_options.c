@@ -1,3 +1,5 @@
+/* S3 options of commands that read data, and their merge into the s3:// sources on the command
+ * line. */
 #include "client/cli/s3_options.h"
 
 #include <stdio.h>
@@ -31,7 +33,8 @@ const gp_param cli_s3_options[] = {
     { 0 },
 };
 
-/* What the options say, as those of a source; "": nothing. */
+/* Format the given S3 options as a source query string ("region=...&anonymous=yes"); "": none
+ * given. */
 static void options_format(const cli_s3 *s3, char *text, size_t bytes)
 {
     const char *const names[] = { "endpoint", "region", "path-style", "profile", "anonymous", "cache" };
@@ -50,7 +53,8 @@ static void options_format(const cli_s3 *s3, char *text, size_t bytes)
                                      values[i]);
 }
 
-/* The source with what it does not say itself: of options that are there twice, the last counts. */
+/* Add `options` to an S3 source. Options already in the source stand later in the query string and
+ * take precedence. */
 static gp_status source_complete(char *source, size_t bytes, const char *options, gp_error *err)
 {
     char both[2 * GP_S3_SOURCE_BYTES_MAX], bare[GP_S3_SOURCE_BYTES_MAX];

@@ -1,5 +1,7 @@
-/* s3_options.h -- options of commands that read data: where it lies in S3.  They become the options of the source
- * (common/data/s3/s3_source.h), so they go wherever the source goes: to the workers, into a job, into a list that was split. */
+/* S3 options of commands that read data.
+ *
+ * The options become part of the source URL (common/data/s3/s3_source.h). They therefore reach
+ * every user of the source: workers, queued jobs, and splits of an image list. */
 #ifndef GP_CLI_S3_OPTIONS_H
 #define GP_CLI_S3_OPTIONS_H
 
@@ -7,18 +9,21 @@
 
 #include "common/base/text/params.h"
 
+/* Values of the S3 options; "": not given. */
 typedef struct cli_s3 {
     char endpoint[256], region[64], profile[64], cache[32];
-    int path_style; /* 0: not said, 1: yes, 2: no */
+    int path_style; /* 0: not given, 1: yes, 2: no */
     bool anonymous;
 } cli_s3;
 
-extern const gp_param cli_s3_options[]; /* of a cli_s3 */
+extern const gp_param cli_s3_options[]; /* option table of cli_s3 */
 
 struct cli_call;
 
-/* cli_s3_apply -- put them into the sources of the call: its command's `sources`.
- * GP_EINVAL: a malformed one, or options and no source in S3 that they could be of. */
+/* Merge the S3 options into the sources of the call: the options listed in cli_command.sources, or
+ * else the first s3:// word. Do nothing if no S3 option is given.
+ *
+ * GP_EINVAL: a source or option is malformed, or no source begins with s3://. */
 gp_status cli_s3_apply(struct cli_call *call, gp_error *err);
 
 #endif

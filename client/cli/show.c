@@ -1,3 +1,5 @@
+/* Text output for people: tables, pool status, progress lines, durations and sizes. JSON output is
+ * in show_json.c. */
 #include "client/cli/show.h"
 
 #include <inttypes.h>
@@ -16,7 +18,7 @@ enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 struct show_table {
     uint32_t columns, rows;
     int width[COLUMNS_MAX];
-    char (*cells)[CELL_BYTES]; /* rows * columns; the titles are row 0 */
+    char (*cells)[CELL_BYTES]; /* rows * columns cells; row 0 holds the titles */
 };
 
 char *show_clean(char *out, size_t bytes, const char *text)
@@ -74,7 +76,8 @@ void show_table_print_free(show_table *table)
     if (table == NULL)
         return;
     for (uint32_t row = 0; row < table->rows; row++) {
-        int gap = 0; /* blanks that stand before the next cell: none at a line's end */
+        /* padding before the next nonempty cell, so that lines have no trailing blanks */
+        int gap = 0;
 
         for (uint32_t i = 0; i < table->columns; i++) {
             const char *cell = table->cells[(size_t)row * table->columns + i];
@@ -90,6 +93,7 @@ void show_table_print_free(show_table *table)
     show_table_free(table);
 }
 
+/* Add a worker to the table of workers. */
 static void show_worker(show_table *table, const gp_worker_row *row)
 {
     char index[16], pid[16], device[200], lease[24], cores[80];
@@ -150,6 +154,7 @@ void show_status(const gp_status_reply *status)
 
 /* ---- progress ---- */
 
+/* When the progress line first appears, and the minimum interval between updates. */
 enum { PROGRESS_FIRST_MS = 2000, PROGRESS_EACH_MS = 200 };
 
 void cli_progress_begin(const cli_call *call, cli_progress *progress, const char *unit)
@@ -159,6 +164,7 @@ void cli_progress_begin(const cli_call *call, cli_progress *progress, const char
                                 .tell = isatty(2) && !((const cli_common *)call->options)->quiet };
 }
 
+/* Format an amount; unit NULL: bytes. */
 static char *amount_words(char *text, size_t bytes, const char *unit, double amount)
 {
     if (unit == NULL)
@@ -208,6 +214,7 @@ void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, 
             cli_progress_words(words, sizeof(words), progress->unit, done, count, rate));
 }
 
+/* Callback of gp_progress. A new activity restarts the rate measurement. */
 static void progress_report(void *context, const char *activity, const char *unit, uint64_t done,
                             uint64_t count)
 {

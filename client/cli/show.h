@@ -1,4 +1,4 @@
-/* show.h -- what goes to standard output: tables for people, JSON for programs. */
+/* Standard output of commands: tables for people, JSON for programs. */
 #ifndef GP_CLI_SHOW_H
 #define GP_CLI_SHOW_H
 
@@ -10,49 +10,57 @@
 #include "common/base/text/json.h"
 #include "proto/message/messages.h"
 
-/* Copy text from outside (names of jobs, classes and files, messages of other processes) into out, cut to `bytes` and
- * without characters that a terminal acts on (printable.h).  Returns out. */
+/* Copy untrusted text (job, class and file names, messages of other processes) to `out`. Truncate
+ * to `bytes` and replace characters that a terminal would interpret (printable.h). Return `out`. */
 char *show_clean(char *out, size_t bytes, const char *text);
-/* Print text from outside as one clean line. */
+
+/* Print untrusted text as one sanitized line. */
 void show_line(FILE *file, const char *text);
 
-/* A table whose columns are as wide as their widest cell.  Cells are copied, cut to 119 bytes and cleaned. */
+/* Text table; each column is as wide as its widest cell. Cells are copied, truncated to 119 bytes
+ * and sanitized. */
 typedef struct show_table show_table;
-show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: no memory */
+show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: out of memory */
+/* Append a row; `cells` has one entry per column. Without memory, or if `table` is NULL, do
+ * nothing. */
 void show_row(show_table *table, const char *const *cells);
-void show_table_print_free(show_table *table); /* to standard output; accepts NULL */
+void show_table_print_free(show_table *table); /* prints to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */
 
-/* "3 samples without a class" into text, which is returned.
- *   pixels  the targets are classes of pixels
- *   values  the targets are values */
+/* Format a count of unlabelled items, e.g. "3 samples without a class". Return `text`.
+ *   pixels  targets are classes of pixels
+ *   values  targets are numbers */
 char *show_excluded(char *text, size_t bytes, uint64_t count, bool pixels, bool values);
 
-/* Write one field of a CSV file, quoted where necessary. */
+/* Write one CSV field, quoted if necessary. */
 void show_csv_field(FILE *file, const char *text);
 
-/* A JSON document in memory: one object or one array. */
+/* JSON document in memory: one object or one array. */
 typedef struct json_document {
     gp_json_writer writer;
     gp_buffer text;
     bool array;
 } json_document;
 
-/* Open the document's object and return its writer.
- *   pretty  false: all on one line */
+/* Open a document whose root is an object, and return its writer.
+ *   pretty  false: print on one line */
 gp_json_writer *show_json_object(json_document *json, bool pretty);
+
+/* Open a pretty-printed document whose root is an array, and return its writer. */
 gp_json_writer *show_json_array(json_document *json);
-/* Close the document, then print it to standard output or write it to a file, and release it. If an earlier call of
- * the writer failed, return its error and print nothing. */
+
+/* Close the document and release it: print it to standard output, or write it to a file. If an
+ * earlier call of the writer failed, return that error and output nothing. */
 gp_status show_json_print(json_document *json, gp_error *err);
 gp_status show_json_write(json_document *json, const char *path, gp_error *err);
 
-/* The pool, its workers, its leases. */
+/* Print the pool, its workers and its leases. */
 void show_status(const gp_status_reply *status);
 
-/* "jobs: 2 running, 5 queued", if there are any. */
+/* Print "jobs: 2 running, 5 queued", if there are jobs. */
 void show_jobs_line(const gp_jobs_reply *jobs);
 
+/* Create a table of jobs; NULL: out of memory. show_job() appends a row. */
 show_table *show_jobs_new(void);
 void show_job(show_table *table, const gp_job_info *job);
 

@@ -1,3 +1,4 @@
+/* JSON documents for --json. The writer reports errors only when the document is closed. */
 #include <stdio.h>
 
 #include "client/cli/show.h"
@@ -5,7 +6,7 @@
 
 static gp_json_writer *json_open(json_document *json, bool pretty, bool array)
 {
-    gp_buffer_init(&json->text, SIZE_MAX / 2); /* a task's result may be of any size */
+    gp_buffer_init(&json->text, SIZE_MAX / 2); /* no size limit: a task result can be large */
     gp_json_writer_init(&json->writer, &json->text, pretty);
     json->array = array;
     if (array)

@@ -1,3 +1,5 @@
+/* Progress display of a training: a table of lines, or a live picture redrawn in place on a
+ * terminal. view.h describes both. */
 #include "client/cli/view.h"
 
 #include <inttypes.h>
@@ -14,54 +16,57 @@
 #include "common/base/clock.h"
 
 enum {
-    POINTS = 512,        /* parts of a curve, whatever the width of the terminal */
-    FIRST_VALUES = 5,    /* values that may raise the top of the axis */
-    ABOVE_MAX = 20,      /* smoothed values in a row above the top before the axis grows */
-    LOG_RANGE = 1000,    /* top of a logarithmic axis over its lower end */
-    LOG_BELOW = 50,      /* the axis becomes logarithmic below top / LOG_BELOW */
-    SMOOTHED_MIN = 5,    /* steps in the window of the smoothed line, at least */
-    SMOOTHED_PARTS = 50, /* windows in the whole training */
+    POINTS = 512,        /* segments per curve, at any terminal width */
+    FIRST_VALUES = 5,    /* first values, which may raise the top of the axis */
+    ABOVE_MAX = 20,      /* consecutive smoothed values above the axis before it grows */
+    LOG_RANGE = 1000,    /* ratio between top and bottom of a logarithmic axis */
+    LOG_BELOW = 50,      /* the axis becomes logarithmic for values below top / LOG_BELOW */
+    SMOOTHED_MIN = 5,    /* minimum smoothing window, in steps */
+    SMOOTHED_PARTS = 50, /* number of smoothing windows in the whole training */
 };
 enum {
-    WORKERS = 64,
-    WORKERS_SHOWN = 8,
+    WORKERS = 64,      /* ranks with timing statistics; higher ranks share entries */
+    WORKERS_SHOWN = 8, /* workers with a line of their own in the picture */
     CURVE_ROWS_MAX = 7,
     WIDTH_MAX = 110,
-    REDRAW_MS = 100,
-    PROGRESS_MS = 2000,
-    NOTE_MS = 10000
+    REDRAW_MS = 100,    /* minimum interval between redraws */
+    PROGRESS_MS = 2000, /* table age after which the progress line appears */
+    NOTE_MS = 10000     /* display time of a note in the picture */
 };
 enum { LINE_BYTES = WIDTH_MAX * 4, LABEL_COLUMNS = 8, TICKS = 6 };
 
-/* A curve over the whole training, from its first step to its planned last one, in POINTS equal parts. */
+/* Curve over the whole training, from the first to the last planned step, in POINTS equal
+ * segments. */
 typedef struct gp_curve {
     struct point {
-        double low, high; /* of the raw values; low > high: none */
-        double smooth;    /* of the last value; NaN: none */
-        double check;     /* of a validation; NaN: none */
+        double low, high; /* range of raw values; low > high: none */
+        double smooth;    /* smoothed value after the last step of the segment; NaN: none */
+        double check;     /* validation value; NaN: none */
     } points[POINTS];
     uint64_t values;
-    double ema, ema_weight; /* exponential moving average, not yet divided by its weight */
-    double top;             /* of the axis, which begins at 0; set by the first values */
-    uint32_t above;         /* values in a row with which the smoothed line was above the axis */
-    bool percent;           /* the axis is 0 to 1 */
-    bool log;               /* the axis begins at top / LOG_RANGE */
+    double ema, ema_weight; /* exponential moving average, before division by its weight */
+    double top;             /* top of the axis; the axis begins at 0; set by the first values */
+    uint32_t above;         /* consecutive smoothed values above the axis */
+    bool percent;           /* axis from 0 to 1, labelled in percent */
+    bool log;               /* logarithmic axis, from top / LOG_RANGE */
 } gp_curve;
 
+/* Throughput and time statistics of one rank. */
 typedef struct gp_rates {
     uint64_t samples;
-    double data, forward, backward, exchange, commit, wait; /* ms, over the whole run */
-    double seconds;                                         /* of the last step seen */
-    double window_seconds;                                  /* when the window began */
+    /* milliseconds per phase, summed over the run */
+    double data, forward, backward, exchange, commit, wait;
+    double seconds;        /* training time at the last step received */
+    double window_seconds; /* training time at the start of the rate window */
     uint64_t window_samples;
-    double per_second;
+    double per_second; /* rate over the last window */
 } gp_rates;
 
-/* What the terminal can show: blocks, or letters where it does not speak UTF-8. */
+/* Characters for drawing: Unicode blocks, or ASCII where the locale is not UTF-8. */
 typedef struct gp_glyphs {
-    const char *raw, *check; /* of a curve: a value, a validation */
-    const char *smooth[4];   /* none; lower half, upper half, both */
-    const char *bar[9];      /* by length */
+    const char *raw, *check; /* marks for a raw value and a validation value */
+    const char *smooth[4];   /* index: 1: lower half, 2: upper half, 3: both */
+    const char *bar[9];      /* cells of the progress bar, by eighths filled */
     const char *tick, *wall;
 } gp_glyphs;
 
@@ -76,22 +81,22 @@ struct gp_view {
     view_options options;
     const gp_glyphs *glyphs;
     gp_train_info facts;
-    gp_train_step last; /* of rank 0 */
+    gp_train_step last; /* last step of rank 0 */
     gp_train_validation_result check;
     bool checked, headed;
-    bool held; /* last has a table line that waits for the validation after the same step */
+    bool held; /* the table line of `last` is delayed until the validation after the same step */
     bool ended;
-    gp_curve loss, measure; /* measure: accuracy, or RMSE of values */
+    gp_curve loss, measure; /* measure: accuracy, or RMSE for regression */
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
-    int64_t printed_ms;   /* the table's last line; the beginning */
-    bool progress;        /* the terminal shows a line of progress */
-    int lines;            /* of the picture that stands */
-    uint32_t width;       /* when it was drawn */
-    char validating[160]; /* progress of a validation that began 2 s ago; "": there is none */
-    char sentence[160];
-    int64_t sentence_until_ms; /* 0: to the end */
+    int64_t printed_ms;        /* last table line, or start of the training */
+    bool progress;             /* a progress line is on the terminal */
+    int lines;                 /* height of the current picture; 0: none */
+    uint32_t width;            /* terminal width when the picture was drawn */
+    char validating[160];      /* progress of a running validation; "": none */
+    char sentence[160];        /* message below the picture */
+    int64_t sentence_until_ms; /* when the message disappears; 0: never */
 };
 
 /* ---- curves ---- */
@@ -103,7 +108,7 @@ static void curve_init(gp_curve *curve)
         curve->points[i] = (struct point){ .low = INFINITY, .high = -INFINITY, .smooth = NAN, .check = NAN };
 }
 
-/* The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below the value. */
+/* Round up to the next 1, 2, 2.5 or 5 times a power of ten. */
 static double round_up(double value)
 {
     static const double steps[] = { 1, 2, 2.5, 5, 10 };
@@ -115,6 +120,7 @@ static double round_up(double value)
     return 10 * power;
 }
 
+/* Return the curve segment that contains the step (from 1). */
 static struct point *curve_point(gp_curve *curve, uint64_t step, uint64_t steps_total)
 {
     const uint64_t at = steps_total == 0 ? 0 : (step == 0 ? 0 : step - 1) * POINTS / steps_total;
@@ -122,8 +128,9 @@ static struct point *curve_point(gp_curve *curve, uint64_t step, uint64_t steps_
     return &curve->points[at < POINTS ? at : POINTS - 1];
 }
 
-/* The axis is fixed by the first values. It changes when the smoothed loss stays above it, and becomes logarithmic
- * when a linear one could not show the loss any more. */
+/* Adapt the axis to a new value. The first values set the top. Later the axis grows only if the
+ * smoothed curve stays above it, and becomes logarithmic once the curve is too low to be visible on
+ * a linear axis. */
 static void curve_scale(gp_curve *curve, double value, double smooth)
 {
     if (curve->percent)
@@ -137,6 +144,7 @@ static void curve_scale(gp_curve *curve, double value, double smooth)
         curve->log = true;
 }
 
+/* Add the value of a training step. Ignore values that are not finite. */
 static void curve_add(gp_curve *curve, uint64_t step, uint64_t steps_total, double value)
 {
     const double window = fmax(SMOOTHED_MIN, (double)steps_total / SMOOTHED_PARTS), weight = 2 / (window + 1);
@@ -159,7 +167,7 @@ static void curve_check(gp_curve *curve, uint64_t step, uint64_t steps_total, do
         curve_point(curve, step, steps_total)->check = value;
 }
 
-/* The points of column x of width columns, as one. */
+/* Merge the segments shown in column x of `width` columns. */
 static struct point curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
 {
     const uint32_t from = x * POINTS / width, to = (x + 1) * POINTS / width;
@@ -178,12 +186,13 @@ static struct point curve_at(const gp_curve *curve, uint32_t x, uint32_t width)
 
 /* ---- table ---- */
 
-/* A network of values has no accuracy, but the root of the mean squared error. */
+/* Return whether the network predicts numbers. Regression has an RMSE instead of an accuracy. */
 static bool of_values(double accuracy, double rmse)
 {
     return isnan(accuracy) && !isnan(rmse);
 }
 
+/* Format the accuracy or RMSE; "": neither is known. */
 static const char *measure(double accuracy, double rmse, char text[16])
 {
     *text = '\0';
@@ -194,6 +203,7 @@ static const char *measure(double accuracy, double rmse, char text[16])
     return text;
 }
 
+/* Print the table header, in the format of MATLAB's Verbose output. */
 static void table_head(FILE *out, bool values)
 {
     const char *name = values ? "RMSE" : "accuracy";
@@ -212,6 +222,8 @@ static void table_time(double seconds, char text[16])
              fmod(seconds, 60.0));
 }
 
+/* Print a table line.
+ *   check  validation after the same step; NULL: none */
 static void table_line(FILE *out, const gp_train_step *step, const gp_train_validation_result *check)
 {
     char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
@@ -222,7 +234,7 @@ static void table_line(FILE *out, const gp_train_step *step, const gp_train_vali
         snprintf(loss, sizeof(loss), "%.4f", check->loss);
     }
     measure(step->accuracy, step->rmse, batch);
-    if (!isnan(step->loss)) /* all was ignored */
+    if (!isnan(step->loss)) /* NaN: all targets of the batch were ignored */
         snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
     fprintf(out, "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n", step->epoch,
             step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
@@ -231,7 +243,7 @@ static void table_line(FILE *out, const gp_train_step *step, const gp_train_vali
 
 /* ---- progress between two lines of the table ---- */
 
-/* Show which step it is, if the last line is older than two seconds and a person looks on. */
+/* Show the current step on a terminal, if the last table line is older than PROGRESS_MS. */
 static void progress_show(gp_view *view)
 {
     int64_t now_ms = gp_now_ms();
@@ -258,7 +270,7 @@ static void progress_clear(gp_view *view)
     view->printed_ms = gp_now_ms();
 }
 
-/* To the log always, to the terminal when there is no picture. */
+/* Print a table line to the log, and to the output if no picture is drawn there. */
 static void table_show(gp_view *view, const gp_train_step *step, const gp_train_validation_result *check)
 {
     FILE *outs[] = { view->options.live ? NULL : view->options.out, view->options.log };
@@ -292,7 +304,8 @@ static void terminal_size(FILE *out, uint32_t *width, uint32_t *height)
         *height = size.ws_row;
 }
 
-/* The locale's name tells, also where that locale is not installed. */
+/* Return whether the locale's character set is UTF-8. Check the names of the environment variables
+ * only: setlocale() fails if the locale is not installed. */
 static bool terminal_speaks_utf8(void)
 {
     const char *names[] = { getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG") };
@@ -308,7 +321,8 @@ static bool terminal_speaks_utf8(void)
     return false;
 }
 
-/* Bytes of text that fit into width columns; every character we draw is one column wide. */
+/* Return how many bytes of `text` fit into `width` columns. All characters drawn here are one
+ * column wide. */
 static int clip(const char *text, uint32_t width)
 {
     const char *at = text;
@@ -323,7 +337,8 @@ static int clip(const char *text, uint32_t width)
     return (int)(at - text);
 }
 
-/* A line that wrapped would be counted wrong when the picture is drawn over. */
+/* Draw one line of the picture, cut to the terminal width. A wrapped line would make the line count
+ * wrong, and the next redraw would start at the wrong place. */
 __attribute__((format(printf, 3, 4))) static void draw_line(gp_view *view, uint32_t width, const char *format,
                                                             ...)
 {
@@ -337,6 +352,7 @@ __attribute__((format(printf, 3, 4))) static void draw_line(gp_view *view, uint3
     view->lines++;
 }
 
+/* Draw the progress bar with the epoch and the estimated time left. */
 static void draw_bar(gp_view *view, uint32_t width)
 {
     double share = view->steps_total == 0 ? 0 : (double)view->last.step / (double)view->steps_total;
@@ -362,7 +378,7 @@ static void draw_bar(gp_view *view, uint32_t width)
               view->last.epoch, view->facts.epochs, time);
 }
 
-/* Height of a value in half rows above the axis. */
+/* Convert a value to a height above the axis, in half rows. */
 static int height_of(const gp_curve *curve, double value, int rows)
 {
     const double share =
@@ -372,12 +388,13 @@ static int height_of(const gp_curve *curve, double value, int rows)
     return height < 0 ? 0 : height >= 2 * rows ? 2 * rows - 1 : height;
 }
 
-/* Half rows that the smoothed line covers in each column. Columns without a step are interpolated, and the line is
- * continuous: a column reaches to the height of the one before. */
+/* Half rows that the smoothed line covers in one column; low > high: none. */
 typedef struct line_span {
     int low, high; /* low > high: none */
 } line_span;
 
+/* Compute the spans of the smoothed line for all columns. Columns without a step are interpolated.
+ * Each column reaches up or down to the height of the previous column, so the line has no gaps. */
 static void draw_smooth(const gp_curve *curve, line_span *spans, uint32_t columns, int rows)
 {
     int before = -1;
@@ -409,6 +426,7 @@ static void draw_smooth(const gp_curve *curve, line_span *spans, uint32_t column
     }
 }
 
+/* Choose the character for a cell: validation mark, smoothed line, raw value range, or blank. */
 static const char *cell_of(const gp_view *view, const gp_curve *curve, uint32_t x, uint32_t columns, int row,
                            int rows, const line_span *span)
 {
@@ -432,7 +450,8 @@ static uint32_t curve_columns(uint32_t width)
     return width > 24 ? width - LABEL_COLUMNS - 2 : 13;
 }
 
-/* Draw a curve in `rows` lines: the ends of the axis on the left of the first and the last line, the name between. */
+/* Draw a curve in `rows` lines. The first and the last line show the ends of the axis, the second
+ * line shows the name. */
 static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, int rows)
 {
     const uint32_t columns = curve_columns(width);
@@ -458,7 +477,7 @@ static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, u
     }
 }
 
-/* Label the axis of both curves with epochs, or with steps where there is one epoch. */
+/* Label the x axis of both curves with epochs, or with steps if there is only one epoch. */
 static void draw_axis(gp_view *view, uint32_t width)
 {
     const bool epochs = view->facts.epochs > 1;
@@ -482,6 +501,7 @@ static void draw_axis(gp_view *view, uint32_t width)
     draw_line(view, width, "%*s  %s", LABEL_COLUMNS, epochs ? "epoch" : "step", line);
 }
 
+/* Update the rates per worker and add them up. */
 static void measure_rates(gp_view *view, double *total)
 {
     *total = 0;
@@ -489,7 +509,7 @@ static void measure_rates(gp_view *view, double *total)
         gp_rates *r = &view->rates[i];
         double seconds = r->seconds - r->window_seconds;
 
-        if (seconds > 0.5) { /* a fresh window twice a second */
+        if (seconds > 0.5) { /* start a new window every half second */
             r->per_second = (double)(r->samples - r->window_samples) / seconds;
             r->window_seconds = r->seconds;
             r->window_samples = r->samples;
@@ -500,7 +520,8 @@ static void measure_rates(gp_view *view, double *total)
     }
 }
 
-/* Speed, then where the time goes: as many parts as the line holds. */
+/* Draw a worker's line: images per second, then the percentage of time per phase, as far as the
+ * line has room. */
 static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
 {
     const gp_rates *r = &view->rates[rank];
@@ -525,6 +546,7 @@ static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
     draw_line(view, width, "%s", line);
 }
 
+/* Draw the lines with the current step and the latest validation. */
 static void draw_facts(gp_view *view, uint32_t width)
 {
     const char *name = of_values(view->last.accuracy, view->last.rmse) ? "RMSE" : "accuracy";
@@ -546,7 +568,9 @@ static void draw_facts(gp_view *view, uint32_t width)
         draw_line(view, width, "no validation data: %s is of the training batches", name);
 }
 
-/* Curves get the lines that the rest leaves: a picture taller than the terminal could not be drawn over. */
+/* Redraw the picture. The curves get the lines that remain: a picture taller than the terminal
+ * could not be overwritten in place.
+ *   force  false: skip the redraw if the last one is less than REDRAW_MS old */
 static void draw(gp_view *view, bool force)
 {
     int64_t now = gp_now_ms();
@@ -562,8 +586,8 @@ static void draw(gp_view *view, bool force)
     if (rows > CURVE_ROWS_MAX)
         rows = CURVE_ROWS_MAX;
     view->drawn_ms = now;
-    if (view->lines > 0 &&
-        width != view->width) /* its lines may have wrapped: nobody knows where it begins */
+    /* After a resize, lines may have wrapped and the picture may start on any line: clear the screen. */
+    if (view->lines > 0 && width != view->width)
         fputs("\033[2J\033[H", view->options.out);
     else if (view->lines > 0)
         fprintf(view->options.out, "\033[%dA", view->lines);
@@ -644,14 +668,14 @@ void view_step(gp_view *view, const gp_train_step *step)
         return;
     if (view->held)
         table_show(view, &view->last, NULL);
-    view->validating[0] = '\0'; /* a validation that was interrupted by the end of a worker */
+    view->validating[0] = '\0'; /* a validation interrupted by a worker failure has no result */
     view->last = *step;
     view->measure.percent = !of_values(step->accuracy, step->rmse);
     curve_add(&view->loss, step->step, view->steps_total, step->loss);
     curve_add(&view->measure, step->step, view->steps_total,
               view->measure.percent ? step->accuracy : step->rmse);
     if (step->step == 1 || step->step % view->options.frequency == 0) {
-        /* A validation may follow this step: one line shows both. */
+        /* Delay the line: a validation may follow this step, and one line shows both. */
         view->held = view->facts.validation_samples > 0;
         if (!view->held)
             table_show(view, step, NULL);
@@ -693,7 +717,7 @@ void view_regroup(gp_view *view, const gp_train_rescale *regroup)
 
     view->facts.workers = regroup->workers;
     memcpy(view->facts.worker_index, regroup->worker_index, sizeof(view->facts.worker_index));
-    /* What a rank has done so far was another worker's. */
+    /* A rank may now belong to another worker: discard the statistics. */
     for (uint32_t i = 0; i < WORKERS; i++)
         view->rates[i] = (gp_rates){ .seconds = seconds, .window_seconds = seconds };
     if (view->options.log != NULL)

@@ -1,8 +1,8 @@
-/* view.h -- a training as a person sees it: a table of lines, or on a terminal a live picture.
+/* Progress display of a training: a table of lines, or a live picture on a terminal.
  *
- * The table is what MATLAB's Verbose prints.  The picture redraws in place at most ten times a second: progress
- * with the time left, loss and accuracy as curves, images per second of each worker, and where the step's time
- * goes. */
+ * The table has the format of MATLAB's Verbose output. The picture is redrawn in place at most ten
+ * times a second. It shows the progress with the time left, loss and accuracy curves, images per
+ * second of each worker, and the time per phase of a step. */
 #ifndef GP_CLI_VIEW_H
 #define GP_CLI_VIEW_H
 
@@ -12,26 +12,38 @@
 
 typedef struct gp_view gp_view;
 
+/* Settings of a view. */
 typedef struct view_options {
-    FILE *out;          /* where to draw */
-    FILE *log;          /* the table also goes here; may be NULL */
+    FILE *out;          /* where to draw; NULL: only the log is written */
+    FILE *log;          /* second destination of the table; may be NULL */
     bool live;          /* draw the picture instead of the table */
-    bool terminal;      /* out is a terminal: between the table's lines, show progress */
-    uint32_t frequency; /* steps between two lines of the table */
+    bool terminal;      /* `out` is a terminal: show progress between table lines */
+    uint32_t frequency; /* steps between two table lines */
 } view_options;
 
-gp_view *view_new(const view_options *options); /* NULL: no memory */
-void view_free(gp_view *view);                  /* leaves the last picture standing; accepts NULL */
+gp_view *view_new(const view_options *options); /* NULL: out of memory */
+void view_free(gp_view *view);                  /* keeps the last picture; accepts NULL */
+/* Initialize the view with the facts of the training; call before view_step(). */
 void view_begin(gp_view *view, const gp_train_info *facts);
+
+/* Add a step of one rank. Rank 0 provides loss and accuracy, all ranks provide timings. */
 void view_step(gp_view *view, const gp_train_step *step);
+
+/* Add a validation result. */
 void view_check(gp_view *view, const gp_train_validation_result *check);
-/* Show the progress of a validation in the picture, or in a terminal's line of progress, until view_check(). */
+
+/* Show the progress of a running validation in the picture, or on the progress line of a terminal.
+ * view_check() ends it. */
 void view_check_progress(gp_view *view, const gp_train_validation_progress *progress);
-/* Other workers from here on. */
+
+/* Handle a change of the worker group: update the worker list and reset the statistics. */
 void view_regroup(gp_view *view, const gp_train_rescale *regroup);
-/* A word for the state line: "stopping at the next step; press Ctrl-C again to stop at once". */
+
+/* Show a status message until the next message, e.g. "stopping at the next step; press Ctrl-C again
+ * to stop at once". */
 void view_say(gp_view *view, const char *sentence);
-/* The same, but the picture shows the sentence for ten seconds only. */
+
+/* Like view_say(), but the picture shows the message for ten seconds only. */
 void view_note(gp_view *view, const char *sentence);
 
 #endif
