@@ -1,18 +1,20 @@
-/* crew.c -- the life of a job:
+/* Run the jobs of parfor and spmd on the leased workers.
  *
- *   inputs ---free place-------> RUNNING ---success, last failure, CREW_LOSSES_MAX losses---> ended, printed in order
- *   retries --free place--------->  |  |
- *     ^----failed, retries left-----|  |
- *     ^----lost at most once-----------|
- *   suspects ---idle worker------> RUNNING ALONE        a job lost CREW_LOSSES_SHARED times waits in `suspects`
+ *   inputs ---free slot---> RUNNING ---success, final failure, CREW_LOSSES_MAX losses---> finished,
+ *   retries --free slot---> |  |                                                 printed in order
+ *     ^---failed, retries left  |
+ *     ^---lost at most once-----+
+ *   suspects --idle worker--> RUNNING ALONE   `suspects` were lost CREW_LOSSES_SHARED times
  *
- * When a runner exits, all jobs on its worker are lost, and nothing tells which of them caused it.  Every loss counts,
- * whether or not a start was reported, so a command that kills its runner at once is started at most CREW_LOSSES_MAX
- * times.  Running suspects alone keeps that command from taking its neighbours along a third time: they end by
- * themselves, and a loss that makes a job fail is its own.
+ * When a runner exits, all jobs on that worker are lost, and there is no way to tell which job
+ * caused the exit. Every loss counts, whether or not the runner reported a start, so a command that
+ * kills its runner at once is started at most CREW_LOSSES_MAX times. A suspect runs alone on a
+ * worker, so its third loss cannot take other jobs with it, and the job that fails is the one that
+ * caused the loss.
  *
- * One loop: give jobs to free places, wait (exec.h follows the pool), handle events.  A stop has three steps: no new
- * jobs, SIGTERM to running ones, SIGKILL. */
+ * One loop gives jobs to free slots, waits (exec.h also handles pool messages), and handles events.
+ * A run is stopped in three stages: start no new jobs, send SIGTERM to running jobs, send
+ * SIGKILL. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -23,6 +25,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
+/* Poll interval for interrupts, and progress intervals on a terminal and in a file. */
 enum { LOOK_MS = 200, PROGRESS_TTY_MS = 200, PROGRESS_FILE_MS = 10000 };
 
 /* ---- progress ---- */
@@ -36,7 +39,9 @@ void crew_wipe(void *context)
     c->line_shown = false;
 }
 
-/* Show progress: on a terminal a line that moves, in a file a line each tenth of the jobs or each 10 s. */
+/* Show progress: a line updated in place on a terminal; in a file, one line per tenth of the jobs
+ * or per 10 s.
+ *   last  print the final line, regardless of the interval */
 static void progress_show(crew *c, bool last)
 {
     uint64_t count = c->options->inputs == NULL ? gp_exec_workers(c->exec) : inputs_count(c->options->inputs);
@@ -63,6 +68,7 @@ static void progress_show(crew *c, bool last)
 
 /* ---- jobs ---- */
 
+/* Create a job; copy the input values into one allocation behind the pointer array. */
 static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *const *values, gp_error *err)
 {
     size_t bytes = (size_t)c->name_count * sizeof(char *);
@@ -89,17 +95,20 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
     return GP_OK;
 }
 
+/* Return whether the job must run alone, because its runner exited too often. */
 static bool job_is_suspect(const crew_job *job)
 {
     return job->losses >= CREW_LOSSES_SHARED;
 }
 
+/* Queue a job for another start. */
 static void job_again(crew *c, crew_job *job)
 {
     crew_queue_add(job_is_suspect(job) ? &c->suspects : &c->retries, job);
 }
 
-/* Make the next job of the inputs that the job log does not have as done; NULL: no input now. */
+/* Create a job for the next input combination that the job log does not list as done. *out is set
+ * to NULL if no input is available now, or all inputs were used. */
 static gp_status job_next(crew *c, crew_job **out, gp_error *err)
 {
     *out = NULL;
@@ -117,6 +126,7 @@ static gp_status job_next(crew *c, crew_job **out, gp_error *err)
 
 /* ---- starting ---- */
 
+/* Open the standard input of a job; default: /dev/null. */
 static gp_status stdin_open(crew *c, int *fd, gp_error *err)
 {
     const char *path = c->options->stdin_path;
@@ -127,7 +137,7 @@ static gp_status stdin_open(crew *c, int *fd, gp_error *err)
     return *fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
 }
 
-/* Its turn to be printed. */
+/* Register the job's output. With ordered output, this call fixes the position of the job. */
 static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 {
     char tag[512] = "";
@@ -141,6 +151,7 @@ static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
     return output_begin(&job->output, c->output, tag, err);
 }
 
+/* Open the output files or pipes for one attempt; register the output first if necessary. */
 static gp_status output_ready(crew *c, crew_job *job, exec_place place, int *out, int *err_fd, gp_error *err)
 {
     gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
@@ -156,12 +167,13 @@ static double wall_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
+/* Return whether a report callback or --json needs the job's command line and result. */
 static bool report_wanted(const crew *c)
 {
     return c->options->json || c->options->report != NULL;
 }
 
-/* Fill in the command of the job for that place. */
+/* Fill in the job's command line and environment for the slot. */
 static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_command *command, gp_error *err)
 {
     const char *line;
@@ -181,7 +193,8 @@ static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_com
 
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err);
 
-/* Hand a job to a place.  What is wrong with this job alone ends it; what is wrong with all is returned. */
+/* Start a job on a slot. An error that concerns only this job finishes the job and returns GP_OK;
+ * an error that concerns all jobs is returned. */
 static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *err)
 {
     exec_command command = { .spec = c->spec, .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
@@ -194,7 +207,7 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     if (status == GP_OK)
         status = command_fill(c, job, place, &command, err);
     if (status != GP_OK) {
-        job_again(c, job); /* freed with the others */
+        job_again(c, job); /* keep the job for crew_close() to free */
         goto done;
     }
     job->attempt = ++c->attempts;
@@ -205,10 +218,10 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     if (status == GP_OK) {
         c->running[place.rank * c->slots + place.slot] = job;
         c->running_count++;
-    } else if (status == GP_EPEER) { /* the place has just gone */
+    } else if (status == GP_EPEER) { /* the runner has just exited */
         job->attempts--;
         if (c->options->inputs == NULL)
-            c->ranked[place.rank] = job; /* it is of this rank and of no other */
+            c->ranked[place.rank] = job; /* an spmd job is bound to a rank */
         else
             job_again(c, job);
         status = GP_OK;
@@ -229,7 +242,7 @@ done:
     return status;
 }
 
-/* Make the jobs of spmd: one for each worker, in the workers' order. */
+/* Create the jobs of spmd, one per worker, in rank order. */
 static gp_status ranks_make(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -242,7 +255,7 @@ static gp_status ranks_make(crew *c, gp_error *err)
     return status;
 }
 
-/* Start the jobs of spmd whose workers have a free place. */
+/* Start the jobs of spmd whose workers have a free slot. */
 static gp_status crew_fill_ranks(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -262,7 +275,7 @@ static gp_status crew_fill_ranks(crew *c, gp_error *err)
     return status;
 }
 
-/* Start jobs on all free places. Suspects come first: each needs an idle worker. */
+/* Start jobs on all free slots. Suspects come first, because each one needs an idle worker. */
 static gp_status crew_fill(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -287,6 +300,7 @@ static gp_status crew_fill(crew *c, gp_error *err)
 
 /* ---- ending ---- */
 
+/* Advance to a later stop stage; never go back. */
 static void crew_stop_at(crew *c, crew_stop stop)
 {
     if (stop <= c->stop)
@@ -298,6 +312,8 @@ static void crew_stop_at(crew *c, crew_stop stop)
                          stop == STOP_TERM ? (uint32_t)c->options->grace_ms : 0);
 }
 
+/* Record a failed job for the summary line. If the command could not report the failure itself, add
+ * a line to the job's standard error. */
 static void job_tell_failure(crew *c, const crew_job *job)
 {
     char words[GP_RUNNER_TEXT_MAX], line[GP_RUNNER_TEXT_MAX + 80];
@@ -310,7 +326,7 @@ static void job_tell_failure(crew *c, const crew_job *job)
     if (c->failure_count++ < CREW_FAILURES_SHOWN)
         gp_buffer_printf(&c->failures, NULL, "%s%s", c->failures.bytes > 0 ? "; " : "", line);
     if (job->end.kind == EXEC_FAILED || job->timed_out || job->end.kind == EXEC_LOST) {
-        char said[GP_RUNNER_TEXT_MAX + 120]; /* what the command itself could not say */
+        char said[GP_RUNNER_TEXT_MAX + 120]; /* failures that the command cannot report itself */
 
         snprintf(said, sizeof(said), "gradpool %s: %s", c->options->call->command->name,
                  job->end.kind == EXEC_FAILED ? job->end.text : line);
@@ -333,7 +349,8 @@ static gp_status job_log(crew *c, const crew_job *job, gp_error *err)
     return c->options->joblog == NULL ? GP_OK : joblog_write(c->options->joblog, &line, err);
 }
 
-/* Count and log a job that will not run again, and hand it to the output if its report needs it. */
+/* Count and log a job that will not run again. If a report is wanted, the output takes ownership of
+ * the job; otherwise free the job. */
 static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
 {
     bool succeeded = crew_job_succeeded(job), ours = c->stop >= STOP_TERM && !succeeded;
@@ -348,7 +365,7 @@ static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
         if (!ours)
             job_tell_failure(c, job);
     }
-    if (!ours) /* what we ended ourselves is not done: --resume runs it */
+    if (!ours) /* keep jobs ended by a stop out of the log, so that --resume runs them again */
         status = job_log(c, job, err);
     if (report_wanted(c))
         output_subject(output, job);
@@ -361,7 +378,9 @@ static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
     return status;
 }
 
-/* Handle the end of one attempt: finish the job or queue it again. */
+/* Handle the end of one attempt: finish the job or queue it for another attempt. A lost job is
+ * retried until CREW_LOSSES_MAX losses, without using up --retries. An spmd job is not retried
+ * after a loss. */
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err)
 {
     bool again;
@@ -380,6 +399,7 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
     return output_drop(job->output, err);
 }
 
+/* Handle all events of the runners. --timeout counts from the reported start. */
 static gp_status events_take(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -401,6 +421,7 @@ static gp_status events_take(crew *c, gp_error *err)
 
 /* ---- waiting ---- */
 
+/* Kill jobs that exceeded --timeout. */
 static void deadlines_look(crew *c, int64_t now)
 {
     for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++) {
@@ -414,6 +435,7 @@ static void deadlines_look(crew *c, int64_t now)
     }
 }
 
+/* Return how long to wait: until the next job deadline, at most LOOK_MS. */
 static int crew_patience_ms(const crew *c)
 {
     int64_t now = gp_now_ms(), until = now + LOOK_MS;
@@ -424,6 +446,7 @@ static int crew_patience_ms(const crew *c)
     return until > now ? (int)(until - now) : 0;
 }
 
+/* Wait for runners, job output and input lines, and read the available output. */
 static gp_status crew_wait(crew *c, gp_error *err)
 {
     nfds_t pipes = output_fds(c->output, NULL, 0), count = pipes;
@@ -453,7 +476,8 @@ static bool crew_done(const crew *c)
             (c->source == INPUTS_END && c->retries.first == NULL && c->suspects.first == NULL));
 }
 
-/* Ctrl-C: the first asks the commands to end, the second does not ask. */
+/* Handle Ctrl-C. The first sends SIGTERM to running commands, followed by SIGKILL after the grace
+ * period; the second sends SIGKILL at once. */
 static void interrupts_look(crew *c)
 {
     if (cli_stop == 0)
@@ -487,7 +511,8 @@ static gp_status crew_loop(crew *c, gp_error *err)
     return status;
 }
 
-/* Free the jobs that a stop kept from being started (again), and close their outputs, which others wait for. */
+/* Free the jobs that were not started (again) because of a stop. Close their outputs, because
+ * ordered output waits for them. */
 static gp_status leftovers_end(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;

@@ -1,8 +1,8 @@
-/* crew.h -- many commands on a pool's workers: what spmd and parfor have in common.
+/* Run many commands on pool workers; shared by spmd and parfor.
  *
- * Jobs come from the inputs as places become free, so inputs may be endless.  A job ends when its command succeeds,
- * when it has failed `retries` + 1 times, or when it was lost CREW_LOSSES_MAX times because its runner or worker
- * exited. */
+ * Jobs are created from the inputs as slots become free, so the inputs may be endless. A job
+ * finishes when its command succeeds, when it has failed `retries` + 1 times, or when it was lost
+ * CREW_LOSSES_MAX times because the runner or worker exited. */
 #ifndef GP_CLI_CREW_H
 #define GP_CLI_CREW_H
 
@@ -13,49 +13,57 @@
 #include "client/cli/run/template.h"
 
 enum {
-    CREW_LOSSES_MAX = 3,                      /* losses until a job has failed */
-    CREW_LOSSES_SHARED = CREW_LOSSES_MAX - 1, /* losses after which a job is started alone on a worker */
-    CREW_GRACE_MS = 2000,                     /* between SIGTERM and SIGKILL, of a program */
-    CREW_SLOTS_CORES = 0,                     /* slots: as many as a worker has cores */
+    CREW_LOSSES_MAX = 3,                      /* losses after which a job has failed */
+    CREW_LOSSES_SHARED = CREW_LOSSES_MAX - 1, /* losses after which a job runs alone on a worker */
+    CREW_GRACE_MS = 2000,                     /* default delay between SIGTERM and SIGKILL */
+    CREW_SLOTS_CORES = 0,                     /* crew_options.slots: one slot per worker core */
 };
 
+/* Reaction to a failed job (--halt). */
 typedef enum crew_halt {
-    CREW_NEVER, /* all jobs run */
-    CREW_SOON,  /* after a failure no new ones */
-    CREW_NOW,   /* after a failure those that run are ended too */
+    CREW_NEVER, /* run all jobs */
+    CREW_SOON,  /* start no new jobs */
+    CREW_NOW,   /* also kill the running jobs */
 } crew_halt;
 
+/* Settings of a run. */
 typedef struct crew_options {
     const cli_call *call;
-    cli_inputs *inputs; /* NULL: one job on each worker */
+    cli_inputs *inputs; /* NULL: one job per worker (spmd) */
     cli_template *command;
-    const char *stdin_path; /* "" = nothing, "-" = our own, else a file that each job opens */
-    uint32_t slots;         /* at once on each worker, or CREW_SLOTS_CORES */
+    /* "": /dev/null, "-": standard input of this process, else a file opened for each job */
+    const char *stdin_path;
+    uint32_t slots; /* jobs at a time on each worker, or CREW_SLOTS_CORES */
     crew_halt halt;
-    int retries;
-    double timeout_s; /* of one attempt; 0 = none */
+    int retries;      /* further attempts after a failure */
+    double timeout_s; /* limit per attempt, in seconds; 0: none */
     bool lines, ordered, tagged, json, progress;
-    cli_joblog *joblog; /* NULL = none */
-    /* Commands that find workers by themselves: run here, so many at once; 0 = on leased workers. */
+    cli_joblog *joblog; /* NULL: no job log */
+    /* jobs at a time in local mode: commands run on this host without a lease, and may lease
+     * workers themselves; 0: on leased workers */
     uint32_t local;
-    int grace_ms; /* between SIGTERM and SIGKILL */
-    /* Replaces what is printed of a job (output.h); subject: its crew_job. NULL = as above. */
+    int grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
+    /* Print this text for a job instead of its output (see output.h); `subject` is a crew_job.
+     * NULL: print the output, or JSON if `json` is set. */
     gp_status (*report)(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                         gp_buffer *text, gp_error *error);
     void *report_context;
 } crew_options;
 
+/* Result of a run. */
 typedef struct crew_result {
-    uint64_t done, failed;
-    int first_code; /* what a shell would say of the first job that failed; 0 = none did */
-    bool interrupted;
+    uint64_t done, failed; /* number of finished jobs, and of those that failed */
+    int first_code;        /* shell exit code of the first failed job; 0: no failure */
+    bool interrupted;      /* the run was stopped by Ctrl-C or SIGTERM */
 } crew_result;
 
-/* crew_run -- with the workers that the call's options ask for; waits for them.  pool: NULL with `local`.  Jobs that fail are no failure of it.
- * GP_ECANCELED: interrupted before it began. */
+/* Lease workers according to the call's options and run all jobs. Failed jobs are counted in
+ * *result and are not an error. `pool` is NULL in local mode.
+ *
+ * GP_ECANCELED: interrupted while waiting for workers, or the lease ended. */
 gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err);
 
-/* crew_print -- the commands instead of running them (--dry-run). */
+/* Print the commands instead of running them (--dry-run). */
 gp_status crew_print(const crew_options *options, gp_error *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* crew_open.c -- what a run of commands begins with and leaves nothing of: the workers, and what commands inherit. */
+/* Set up and tear down a command run: lease, runners, output, and the environment that commands
+ * inherit. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include "client/cli/run/crew_parts.h"
 #include "common/base/memory/alloc.h"
 
-/* Names that are ours to give; the rest of our environment goes to the commands as it is. */
+/* Return whether gradpool sets this environment variable for commands. All other variables are
+ * inherited unchanged.
+ *   gpu  the worker has a GPU, so the CUDA variables are set too */
 static bool variable_is_ours(const char *variable, bool gpu)
 {
     static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER_INDEX=",
@@ -49,7 +52,8 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
         OWN("CUDA_VISIBLE_DEVICES=%s", slot->device_uuid);
         OWN("CUDA_DEVICE_ORDER=PCI_BUS_ID");
     }
-    /* One command on a worker sees its cores by their affinity; several share them. */
+    /* A single command per worker gets the core count from its affinity mask. Several commands
+     * share the cores. */
     if (slot != NULL && c->slots > 1 && slot->core_count > 0 && getenv("OMP_NUM_THREADS") == NULL)
         OWN("OMP_NUM_THREADS=%" PRIu32, slot->core_count > c->slots ? slot->core_count / c->slots : 1);
 #undef OWN
@@ -57,7 +61,8 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
     return c->environment;
 }
 
-/* Our descriptors hold other jobs' output: as many as we may have, which the commands do not inherit. */
+/* Raise the limit on open files: this process holds the output files of many jobs. Commands get the
+ * original limit. */
 static void files_raise(crew *c)
 {
     struct rlimit limit;
@@ -69,6 +74,8 @@ static void files_raise(crew *c)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+/* Collect everything that commands inherit: umask, open file limit, working directory,
+ * environment. */
 static gp_status inheritance_take(crew *c, gp_error *err)
 {
     size_t count = 0;
@@ -94,6 +101,7 @@ static void job_free(void *job)
     crew_job_free(job);
 }
 
+/* Create the output; it frees the jobs that it gets as report subjects. */
 static gp_status output_prepare(crew *c, gp_error *err)
 {
     const crew_options *options = c->options;
@@ -113,6 +121,7 @@ static gp_status output_prepare(crew *c, gp_error *err)
     return output_new(&c->output, &output, err);
 }
 
+/* Return the number of cores of the smallest worker. */
 static uint32_t slots_of_cores(const gp_pool *pool)
 {
     uint32_t least = EXEC_SLOTS_MAX;
@@ -123,12 +132,13 @@ static uint32_t slots_of_cores(const gp_pool *pool)
     return least > 0 ? least : 1;
 }
 
+/* Lease workers and open runners on them. */
 static gp_status workers_take(crew *c, gp_error *err)
 {
     const crew_options *options = c->options;
     const cli_call *call = options->call;
     gp_lease_request request;
-    char purpose[96]; /* for those who wait: "parfor ./simulate --seed" */
+    char purpose[96]; /* purpose shown by gradpool status, e.g. "parfor ./simulate --seed" */
     gp_status status = cli_lease_request(call, c->pool, &request, err);
 
     snprintf(purpose, sizeof(purpose), "%s %.40s%s%.40s", call->command->name, call->rest[0],

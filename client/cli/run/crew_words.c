@@ -1,3 +1,4 @@
+/* Jobs of a command run: queue, exit codes, and descriptions as text and JSON. */
 #include "client/cli/run/crew_words.h"
 
 #include <math.h>
@@ -49,7 +50,8 @@ int crew_job_code(const crew_job *job)
     return job->timed_out && job->end.exit_code == 0 ? 124 : job->end.exit_code;
 }
 
-/* Name the process that exited: a command that kills its parent takes the runner, not the worker. */
+/* Describe a lost job. Name the process that exited: a command that kills its parent kills the
+ * runner, not the worker. */
 static void lost_words(const crew_job *job, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -86,7 +88,7 @@ char *crew_job_words(const crew_job *job, char *text, size_t bytes)
 
 /* ---- JSON ---- */
 
-/* Write any bytes as JSON text: NUL and what is not UTF-8 become '?'. */
+/* Write arbitrary bytes as JSON text. Replace NUL and invalid UTF-8 by '?'. */
 static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *data, size_t bytes,
                            gp_error *err)
 {
@@ -105,6 +107,7 @@ static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *
     return GP_OK;
 }
 
+/* Write the input values as a JSON object. The key of an unnamed input is its number, from 1. */
 static gp_status put_inputs(gp_json_writer *writer, const crew_job *job, gp_error *err)
 {
     gp_status status = GP_OK;

@@ -1,4 +1,4 @@
-/* crew_words.h -- one job of a command run, and descriptions of its end: as text, exit code and JSON. */
+/* Jobs of a command run, and descriptions of their results as text, exit code and JSON. */
 #ifndef GP_CLI_CREW_WORDS_H
 #define GP_CLI_CREW_WORDS_H
 
@@ -7,28 +7,29 @@
 #include "common/base/text/json.h"
 
 enum {
-    CREW_CODE_LOST = 255, /* exit code of a job that was lost with its worker; no shell uses it */
-    CREW_FAILURES_SHOWN = 10,
+    CREW_CODE_LOST = 255,     /* exit code of a lost job; no shell uses it */
+    CREW_FAILURES_SHOWN = 10, /* failed jobs named in the summary line */
 };
 
+/* One job: a command line to run until it succeeds or finally fails. */
 typedef struct crew_job {
-    uint64_t number, attempt; /* attempt: identifies the attempt to the runner; new each time */
+    uint64_t number, attempt; /* attempt: unique id of the current attempt, sent to the runner */
     int input_count;
-    const char *const *names; /* of the inputs; "": it has none */
-    char **values;            /* of the inputs; one allocation */
-    char *line;               /* the command as one line, for logs and reports; else NULL */
-    output_job *output;
-    int attempts; /* starts handed to a runner */
-    int losses;   /* attempts that ended because the runner or worker exited */
-    bool timed_out;
-    double start;          /* of the last attempt, seconds since 1970 */
-    int64_t deadline_ms;   /* 0 = none */
-    exec_event end;        /* of the last attempt */
-    uint32_t worker;       /* index of the last attempt's worker, from 1; 0: run here */
-    struct crew_job *next; /* in a crew_queue */
+    const char *const *names; /* input names; "": unnamed */
+    char **values;            /* input values; one allocation */
+    char *line;               /* command line for logs and reports; NULL: not needed */
+    output_job *output;       /* output of all attempts; NULL: not registered yet */
+    int attempts;             /* starts accepted by a runner */
+    int losses;               /* attempts that ended because the runner or worker exited */
+    bool timed_out;           /* the last attempt exceeded --timeout */
+    double start;             /* start of the last attempt, seconds since 1970 */
+    int64_t deadline_ms;      /* end of the time limit; 0: none */
+    exec_event end;           /* result of the last attempt */
+    uint32_t worker;          /* worker index of the last attempt, from 1; 0: local mode */
+    struct crew_job *next;    /* next job in the crew_queue */
 } crew_job;
 
-/* Jobs in the order in which they are to be started again. */
+/* FIFO queue of jobs to start again. */
 typedef struct crew_queue {
     crew_job *first, *last;
 } crew_queue;
@@ -36,17 +37,23 @@ typedef struct crew_queue {
 void crew_job_free(crew_job *job); /* accepts NULL */
 
 void crew_queue_add(crew_queue *queue, crew_job *job);
-crew_job *crew_queue_take(crew_queue *queue); /* NULL: empty */
+crew_job *crew_queue_take(crew_queue *queue); /* NULL: the queue is empty */
 
+/* Return whether the last attempt exited with code 0 within the time limit. */
 bool crew_job_succeeded(const crew_job *job);
-int crew_job_code(const crew_job *job); /* as a shell's $?: 128 + a signal's number */
-/* "exit code 3", "signal 11 (Segmentation fault), core dumped", "ended after 10 s (--timeout)". */
+
+/* Return the job's exit code as a shell reports it: 128 + signal number, 124 after a timeout,
+ * CREW_CODE_LOST for a lost job. */
+int crew_job_code(const crew_job *job);
+
+/* Describe the last attempt, e.g. "exit code 3", "signal 11 (Segmentation fault), core dumped",
+ * "ended after 10 s (--timeout)". Return `text`. */
 char *crew_job_words(const crew_job *job, char *text, size_t bytes);
 
-/* Write the members of a job's JSON object, without its output. */
+/* Write the members of the job's JSON object, without the job's output. */
 gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err);
 
-/* The report of output.h with a crew_job as subject: one JSON object per line, with the job's output. */
+/* Report callback (output.h) for --json: write a crew_job with its output as one line of JSON. */
 gp_status crew_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                       gp_buffer *text, gp_error *error);
 

@@ -1,11 +1,14 @@
-/* exec.c -- the state of each worker's runner:
+/* Runners on the workers, and the slots in which they run commands. State of a runner:
  *
- *   DOWN ---run_open---> ASKED ---ok_reply, the socket through the door---> UP ---end of file---> DOWN
+ *   DOWN ---run_open---> ASKED ---ok_reply, socket received---> UP ---end of file---> DOWN
  *
- * A worker that is dead answers nothing: it stays DOWN or ASKED until its successor is granted.  Answers that were
- * sent before the end of file are always read first, so a command that ended is never taken for lost.
+ * The client asks a worker to start a runner, then fetches the runner's socket from the worker's
+ * control socket. A dead worker does not answer: its runner stays DOWN or ASKED until the scheduler
+ * grants a replacement. All answers sent before the end of file are read first, so a command that
+ * ended is never reported as lost.
  *
- * It stays whole, though it is long: all of it moves runners and places through these states. */
+ * The file is long but stays in one piece: all functions move runners and slots through these
+ * states. */
 #include "client/cli/run/exec.h"
 
 #include <errno.h>
@@ -21,55 +24,60 @@
 #include "proto/local/door.h"
 #include "proto/local/runner_spawn.h"
 
+/* Times in milliseconds, and limits. */
 enum {
-    AGAIN_MS = 20,     /* between two requests to a worker that could not open a runner */
-    ASK_MS = 1000,     /* for an answer; then it is asked again */
-    DOOR_MS = 1000,    /* for a door, which answers in microseconds */
-    FAILURES_MAX = 10, /* refused requests and runners that exited without an answer, in a row */
-    POOL_LOOK_MS = 100,
-    BEHIND_MS = 5000, /* for a runner to read its requests */
-    WAIT_MAX_MS = 3600000,
+    AGAIN_MS = 20,         /* delay before the next request to a worker without a runner */
+    ASK_MS = 1000,         /* reply timeout; the request is sent again */
+    DOOR_MS = 1000,        /* control socket timeout; a worker answers within microseconds */
+    FAILURES_MAX = 10,     /* consecutive refusals or runner exits without an answer */
+    POOL_LOOK_MS = 100,    /* maximum interval between reads of pool messages */
+    BEHIND_MS = 5000,      /* time for a runner to read pending requests */
+    WAIT_MAX_MS = 3600000, /* longest wait of gp_exec_wait() */
 };
 
 typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
 
+/* A slot of a runner. */
 typedef struct exec_running {
-    uint64_t job; /* 0 = free */
-    bool started;
-    bool kill; /* to be asked for: the runner's socket was full */
-    uint32_t grace_ms;
+    uint64_t job;      /* 0: free */
+    bool started;      /* the runner reported the start */
+    bool kill;         /* a kill request is pending, because the runner's socket was full */
+    uint32_t grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
 } exec_running;
 
+/* The runner of one worker. */
 typedef struct exec_runner {
     runner_state state;
-    int socket;            /* -1 = none */
-    pid_t worker_pid;      /* worker process that started the runner; the slot may name its successor */
-    uint64_t worker_start; /* its start time, see gp_proc_stat */
-    uint64_t correlation;  /* of the request, while ASKED */
-    int64_t again_ms;      /* when to ask (again) */
-    uint32_t failures;     /* since a runner of this worker last answered */
-    bool alone;            /* its one command admits no other */
-    uint32_t busy;         /* places taken */
-    uint32_t kills;        /* of them, to be killed and not told yet */
-    exec_running *running; /* of `slots` places */
+    int socket; /* -1: none */
+    /* worker process that started the runner; the grant may name a replacement by now */
+    pid_t worker_pid;
+    uint64_t worker_start; /* start time of worker_pid, see gp_proc_stat */
+    uint64_t correlation;  /* id of the pending request, while ASKED */
+    int64_t again_ms;      /* time of the next request */
+    uint32_t failures;     /* consecutive failures since a runner of this worker last answered */
+    bool alone;            /* the running command excludes all others */
+    uint32_t busy;         /* occupied slots */
+    uint32_t kills;        /* slots with a pending kill request */
+    exec_running *running; /* array of `slots` entries */
 } exec_runner;
 
 struct gp_exec {
-    gp_pool *pool; /* NULL: local */
-    pid_t local;   /* the runner of our own; 0 = none */
-    int leash;     /* the pipe that it watches */
+    gp_pool *pool; /* NULL: local mode */
+    pid_t local;   /* process id of the local runner; 0: none */
+    int leash;     /* pipe to the local runner, which exits when it closes; -1: none */
     uint32_t workers, slots;
     exec_runner runners[GP_MEMBERS_MAX];
     uint32_t draining;  /* rank that gets no new commands until it is idle; `workers`: none */
-    exec_event *events; /* a ring */
+    exec_event *events; /* ring buffer */
     uint32_t event_first, event_count, events_max;
     struct pollfd *fds;
     nfds_t fds_max;
-    int64_t look_ms; /* when to look after the pool, whatever poll says */
+    int64_t look_ms; /* when to read pool messages next, regardless of poll() */
 };
 
 /* ---- opening ---- */
 
+/* Allocate the runners, slots and event ring for a number of workers. */
 static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32_t slots, gp_error *err)
 {
     gp_exec *exec;
@@ -141,7 +149,8 @@ void gp_exec_close(gp_exec *exec)
     }
     if (exec->leash >= 0)
         close(exec->leash);
-    /* The runner exits when no process of its commands is left. A signal must not keep it from being reaped. */
+    /* The local runner exits when all its commands have. Retry after a signal, so that the runner
+     * is reaped. */
     while (exec->local > 0 && waitpid(exec->local, NULL, 0) < 0 && errno == EINTR)
         ;
     gp_free(exec->events);
@@ -161,6 +170,7 @@ const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank)
 
 /* ---- events ---- */
 
+/* Append an event for the slot; the caller fills in the details. */
 static exec_event *event_add(gp_exec *exec, exec_kind kind, uint32_t rank, uint32_t slot)
 {
     exec_event *event = &exec->events[(exec->event_first + exec->event_count) % exec->events_max];
@@ -182,7 +192,8 @@ bool gp_exec_next(gp_exec *exec, exec_event *event)
     return true;
 }
 
-/* A place gives STARTED and one more: with two left for each of a runner's places its answers find room. */
+/* Return whether the event ring has room for all events of a runner. Each slot produces at most
+ * two: EXEC_STARTED, then one that frees the slot. */
 static bool events_have_room(const gp_exec *exec)
 {
     return exec->event_count + 2 * exec->slots <= exec->events_max;
@@ -190,6 +201,7 @@ static bool events_have_room(const gp_exec *exec)
 
 /* ---- places ---- */
 
+/* Return whether a new command may start on the worker. */
 static bool runner_has_place(const gp_exec *exec, uint32_t rank)
 {
     const exec_runner *r = &exec->runners[rank];
@@ -230,7 +242,8 @@ bool gp_exec_find_alone(gp_exec *exec, exec_place *place)
         if (exec->runners[rank].state == RUNNER_UP && !exec->runners[rank].alone &&
             (best == exec->workers || exec->runners[rank].busy < exec->runners[best].busy))
             best = rank;
-    /* The draining worker gets no new commands, so it stays the one with the fewest while others are filled up. */
+    /* The draining worker gets no new commands. It remains the least busy worker while others are
+     * filled. */
     exec->draining = best;
     if (best == exec->workers || exec->runners[best].busy > 0)
         return false;
@@ -260,10 +273,11 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     if (status != GP_OK)
         return status;
     status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
-    /* Its socket takes more than its places are, but it may be behind, or too many descriptors may be on their way. */
+    /* The socket holds requests for all slots, but the runner may be behind, or too many
+     * descriptors may be in flight. */
     for (int64_t until = gp_now_ms() + BEHIND_MS; status == GP_EBUSY && gp_now_ms() < until;) {
         poll(&(struct pollfd){ .fd = r->socket, .events = POLLOUT }, 1, (int)(until - gp_now_ms()));
-        gp_sleep_ms(1); /* of descriptors on their way poll() knows nothing */
+        gp_sleep_ms(1); /* poll() does not consider the limit on descriptors in flight */
         status = gp_runner_ask_send(r->socket, &request, fds, GP_RUNNER_FDS, err);
     }
     close(fds[0]);
@@ -276,8 +290,8 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     }
     if (status != GP_EPEER)
         return status;
-    runner_read(exec,
-                place.rank); /* answers sent before it exited, then its end: it is DOWN and found no more */
+    /* Read the answers sent before the runner exited, then the end of file: it is DOWN now. */
+    runner_read(exec, place.rank);
     if (exec->pool != NULL && ++r->failures >= FAILURES_MAX)
         return gp_fail(
             err, GP_EIO,
@@ -287,7 +301,8 @@ gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exe
     return status;
 }
 
-/* Ask for what is to be killed, as far as the socket takes it; a runner that is gone has killed all. */
+/* Send pending kill requests until the socket is full. A runner that exited has killed all its
+ * commands, so the requests are dropped. */
 static void kills_send(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
@@ -323,8 +338,9 @@ void gp_exec_kill(gp_exec *exec, uint64_t job, uint32_t grace_ms)
         }
 }
 
-/* ---- what runners say ---- */
+/* ---- answers of runners ---- */
 
+/* Convert an answer to an event. Ignore answers for unknown jobs. */
 static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *answer)
 {
     static const exec_kind kinds[] = {
@@ -337,7 +353,7 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
     while (slot < exec->slots && (r->running[slot].job == 0 || r->running[slot].job != answer->job))
         slot++;
     if (slot == exec->slots || (answer->kind == GP_RUNNER_STARTED && r->running[slot].started))
-        return; /* of nothing that we asked for */
+        return; /* not for a running command of this process */
     r->running[slot].started = answer->kind != GP_RUNNER_FAILED;
     exec_event *event = event_add(exec, kinds[answer->kind], rank, slot);
 
@@ -354,10 +370,12 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
         place_free(exec, rank, slot);
 }
 
-/* Return whether the worker that started the runner is still alive. A runner whose worker exits first kills all
- * processes of its commands and only then closes its socket; meanwhile the lease may have been renewed with a new worker
- * process. The runner sees the exit when the worker's files are closed: the worker has no address space then, but may
- * not be a zombie yet. */
+/* Return whether the worker that started the runner is still alive.
+ *
+ * When the worker exits, the runner kills all processes of its commands and only then closes the
+ * socket. Meanwhile the lease may have been renewed with a new worker process. The runner notices
+ * the exit when the kernel closes the worker's files: at this point the worker has no address
+ * space, but may not be a zombie yet. */
 static bool worker_is_alive(const exec_runner *r)
 {
     gp_proc_stat stat;
@@ -366,6 +384,7 @@ static bool worker_is_alive(const exec_runner *r)
            stat.address_bytes != 0;
 }
 
+/* Handle the exit of a runner: report all its commands as lost and schedule a new runner. */
 static void runner_lose(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
@@ -374,7 +393,7 @@ static void runner_lose(gp_exec *exec, uint32_t rank)
     close(r->socket);
     r->socket = -1;
     r->state = RUNNER_DOWN;
-    r->again_ms = gp_now_ms() + AGAIN_MS; /* by then it is known whether the worker lives */
+    r->again_ms = gp_now_ms() + AGAIN_MS; /* by then it is known whether the worker is alive */
     for (uint32_t slot = 0; slot < exec->slots; slot++)
         if (r->running[slot].job != 0) {
             event_add(exec, EXEC_LOST, rank, slot)->worker_alive = worker_alive;
@@ -382,6 +401,7 @@ static void runner_lose(gp_exec *exec, uint32_t rank)
         }
 }
 
+/* Read all pending answers, as long as the event ring has room. */
 static void runner_read(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
@@ -395,12 +415,14 @@ static void runner_read(gp_exec *exec, uint32_t rank)
         if (status == GP_OK)
             answer_take(exec, rank, &answer);
         else
-            runner_lose(exec, rank); /* gone, or no runner of ours */
+            runner_lose(exec, rank); /* the runner exited or sent a malformed answer */
     }
 }
 
 /* ---- opening runners ---- */
 
+/* Fetch the socket of a started runner from the worker's control socket. GP_ESTALE: the worker has
+ * no runner. */
 static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
 {
     const gp_slot *slot = gp_exec_slot(exec, rank);
@@ -428,13 +450,15 @@ static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
     return status;
 }
 
+/* Handle a refused request: retry later, or return the error after FAILURES_MAX refusals. */
 static gp_status runner_refused(gp_exec *exec, uint32_t rank, const gp_error *why, gp_error *err)
 {
     exec_runner *r = &exec->runners[rank];
 
     r->state = RUNNER_DOWN;
     r->again_ms = gp_now_ms() + AGAIN_MS;
-    /* Others are of the moment: the worker is dying, is being granted anew, or ends what ran before. */
+    /* These errors are temporary: the worker is exiting, is joining a new generation, or still ends
+     * earlier commands. */
     if (why->code == GP_EBUSY || why->code == GP_ESTALE || why->code == GP_EPEER || why->code == GP_ENOPOOL ||
         ++r->failures < FAILURES_MAX)
         return GP_OK;
@@ -442,6 +466,7 @@ static gp_status runner_refused(gp_exec *exec, uint32_t rank, const gp_error *wh
                    gp_exec_slot(exec, rank)->index, why->message);
 }
 
+/* Handle a worker's reply to run_open. */
 static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming *in, gp_error *err)
 {
     exec_runner *r = &exec->runners[rank];
@@ -460,6 +485,7 @@ static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming
     return GP_OK;
 }
 
+/* Send run_open to all workers whose runner is down and whose retry is due. */
 static void runners_ask(gp_exec *exec)
 {
     int64_t now = gp_now_ms();
@@ -471,7 +497,7 @@ static void runners_ask(gp_exec *exec)
             continue;
         r->state = RUNNER_DOWN;
         r->again_ms = now + AGAIN_MS;
-        r->correlation = exec->pool->correlation + 1; /* of the message that is sent next */
+        r->correlation = exec->pool->correlation + 1; /* correlation id of the next message sent */
         if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL) == GP_OK) {
             r->state = RUNNER_ASKED;
             r->again_ms = now + ASK_MS;
@@ -481,7 +507,8 @@ static void runners_ask(gp_exec *exec)
 
 /* ---- the pool ---- */
 
-/* Survivors keep their runners and what runs there; those that are down are asked for a new one. */
+/* Attach to a new generation of the lease. Runners that are up keep their commands; all others are
+ * requested again at once. */
 static gp_status lease_renew(gp_exec *exec, gp_error *err)
 {
     gp_status status = pool_attach(exec->pool, err);
@@ -502,9 +529,10 @@ static void note_lost(const gp_exec *exec, const gp_incoming *in)
     gp_worker_lost lost;
 
     if (in->envelope.lease == exec->pool->lease && gp_incoming_decode(in, &lost, NULL) == GP_OK)
-        pool_note(exec->pool, "%s", lost.cause); /* which worker, which signal, which log */
+        pool_note(exec->pool, "%s", lost.cause); /* worker, signal and log file */
 }
 
+/* Handle all pending pool messages. GP_ECANCELED: the lease ended. */
 static gp_status pool_look(gp_exec *exec, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -544,7 +572,8 @@ static gp_status fds_reserve(gp_exec *exec, nfds_t count, gp_error *err)
     return GP_OK;
 }
 
-/* The pool's own come first; how many is returned. */
+/* Fill in the poll set: links to the pool first, then runner sockets. Return the number of
+ * links. */
 static nfds_t fds_fill(gp_exec *exec)
 {
     nfds_t count = 0, pools;
@@ -566,6 +595,8 @@ static nfds_t fds_fill(gp_exec *exec)
     return pools;
 }
 
+/* Return whether a pool message is already pending. poll() would miss it, because descriptors of
+ * ZeroMQ sockets are edge-triggered. */
 static bool pool_waits(gp_pool *pool)
 {
     bool waits = gp_channel_pending(pool->scheduler);
@@ -575,6 +606,7 @@ static bool pool_waits(gp_pool *pool)
     return waits;
 }
 
+/* Limit the timeout to the next runner request. */
 static int wait_ms(const gp_exec *exec, int timeout_ms)
 {
     int64_t now = gp_now_ms(), until = now + (timeout_ms < 0 ? WAIT_MAX_MS : timeout_ms);

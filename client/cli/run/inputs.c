@@ -1,3 +1,4 @@
+/* Inputs of parfor. Ranges use decimal fixed-point numbers, so 0:0.1:1 has exact values. */
 #include "client/cli/run/inputs.h"
 
 #include <ctype.h>
@@ -15,43 +16,46 @@
 
 enum {
     DECIMALS_MAX = 9,
-    NUMBER_BYTES_MAX = 18, /* of a number with its scale: fits 63 bits */
-    READ_BYTES = 64 << 10,
+    /* characters of a number scaled to DECIMALS_MAX decimals; fits 63 bits */
+    NUMBER_BYTES_MAX = 18,
+    READ_BYTES = 64 << 10, /* read size of the input file */
 };
 
 typedef enum source_kind { SOURCE_RANGE, SOURCE_LIST, SOURCE_FILE } source_kind;
 
+/* One source of values. */
 typedef struct source {
     source_kind kind;
     char name[INPUTS_NAME_BYTES_MAX];
-    uint64_t count, at; /* at: which value is the present one */
-    /* RANGE: first + i * step, in units of 10^-decimals */
+    uint64_t count, at; /* number of values, and index of the current value */
+    /* SOURCE_RANGE: value = first + i * step, in units of 10^-decimals */
     int64_t first, step;
     int decimals;
-    char number[48];
-    /* LIST */
-    char *text; /* the values, each with its NUL */
-    const char **list;
+    char number[48]; /* current value as text */
+    /* SOURCE_LIST */
+    char *text;        /* values, each terminated by NUL */
+    const char **list; /* pointers into `text` */
 } source;
 
 struct cli_inputs {
     source sources[INPUTS_SOURCES_MAX];
     int source_count;
-    const char *values[INPUTS_SOURCES_MAX];
-    bool begun, ended;
-    /* The file. */
+    const char *values[INPUTS_SOURCES_MAX]; /* current combination */
+    bool begun, ended; /* the first combination was returned; there are no more combinations */
+    /* SOURCE_FILE */
     int fd;
-    bool fd_ours, fd_ended;
+    bool fd_ours, fd_ended; /* fd_ours: close the descriptor; fd_ended: end of file was read */
     char separator;
-    gp_buffer read; /* bytes not yet given out, from `used` on */
-    size_t used, searched;
-    char *line; /* the present value, owned */
+    gp_buffer read;        /* bytes read but not returned yet, from offset `used` */
+    size_t used, searched; /* searched: offset up to which there is no separator */
+    char *line;            /* current value; owned */
     uint64_t line_number;
 };
 
 /* ---- ranges ---- */
 
-/* "-12.50" as digits and decimals; the end of it, or NULL. */
+/* Scan a decimal number such as "-12.50". Return the position after it; NULL: not a number.
+ *   decimals  set to the number of digits after the point */
 static const char *number_scan(const char *text, int *decimals)
 {
     const char *at = text + (*text == '-'), *point;
@@ -70,7 +74,7 @@ static const char *number_scan(const char *text, int *decimals)
     return at;
 }
 
-/* The number times 10^decimals; it has at most so many. */
+/* Return the number times 10^decimals. It must have at most `decimals` decimals. */
 static int64_t number_scale(const char *text, const char *end, int decimals)
 {
     int64_t value = 0;
@@ -89,7 +93,8 @@ static int64_t number_scale(const char *text, const char *end, int decimals)
     return negative ? -value : value;
 }
 
-/* Whether the text has the form of a range; up to three numbers between colons. */
+/* Scan a range: two or three numbers separated by colons. Return how many; 0: not a range.
+ *   decimals  set to the largest number of decimals */
 static int range_scan(const char *text, const char *begins[3], const char *ends[3], int *decimals)
 {
     const char *at = text;
@@ -114,6 +119,8 @@ static int range_scan(const char *text, const char *begins[3], const char *ends[
     return 0;
 }
 
+/* Initialize a range. GP_EINVAL: the step is 0 or has the wrong sign. GP_ELIMIT: too many
+ * digits. */
 static gp_status range_fill(source *s, const char *text, gp_error *err)
 {
     const char *begins[3], *ends[3];
@@ -139,6 +146,7 @@ static gp_status range_fill(source *s, const char *text, gp_error *err)
     return GP_OK;
 }
 
+/* Format the current value of a range, with the same number of decimals for all values. */
 static const char *range_value(source *s)
 {
     int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
@@ -179,7 +187,7 @@ static gp_status list_fill(source *s, const char *text, gp_error *err)
 
 /* ---- words ---- */
 
-/* The length of NAME in "NAME=...", 0 if it is none. */
+/* Return the length of NAME in "NAME=..."; 0: no valid name. */
 static size_t name_length(const char *word)
 {
     size_t length = 0;
@@ -191,6 +199,7 @@ static size_t name_length(const char *word)
     return word[length] == '=' ? length : 0;
 }
 
+/* Set the name of a source. GP_EINVAL: another source has the same name. */
 static gp_status name_take(const cli_inputs *inputs, source *s, const char *word, size_t length,
                            gp_error *err)
 {
@@ -204,6 +213,7 @@ static gp_status name_take(const cli_inputs *inputs, source *s, const char *word
     return GP_OK;
 }
 
+/* Parse one input word and add the source. */
 static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
 {
     source *s = &inputs->sources[inputs->source_count];
@@ -218,7 +228,7 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     status = name_take(inputs, s, word, length, err);
     if (status != GP_OK)
         return status;
-    inputs->source_count++; /* from here on it is freed with the others */
+    inputs->source_count++; /* inputs_free() frees the source from here on */
     text = length > 0 ? word + length + 1 : word;
     if (range_scan(text, begins, ends, &decimals) != 0)
         return range_fill(s, text, err);
@@ -231,6 +241,7 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     return list_fill(s, text, err);
 }
 
+/* Add a file as the first source; its values are read on demand. */
 static gp_status file_add(cli_inputs *inputs, const char *file, bool null_ended, gp_error *err)
 {
     inputs->sources[inputs->source_count++] = (source){ .kind = SOURCE_FILE };
@@ -316,7 +327,7 @@ static bool file_ready(int fd)
     return poll(&ready, 1, 0) > 0;
 }
 
-/* One read, as much as is there; it never waits, for it is asked first whether something is. */
+/* Read once, as much as is available. The caller checked with poll() that read() does not block. */
 static gp_status file_read(cli_inputs *inputs, gp_error *err)
 {
     ssize_t got;
@@ -338,7 +349,9 @@ static gp_status file_read(cli_inputs *inputs, gp_error *err)
     return GP_OK;
 }
 
-/* Whether a value is complete; it goes into line. */
+/* Take the next complete value from the read buffer into inputs->line. The last value needs no
+ * separator.
+ *   taken  set to false if the buffer holds no complete value */
 static gp_status file_take(cli_inputs *inputs, bool *taken, gp_error *err)
 {
     gp_buffer *read = &inputs->read;
@@ -373,6 +386,7 @@ static gp_status file_take(cli_inputs *inputs, bool *taken, gp_error *err)
     return GP_OK;
 }
 
+/* Get the next value of the file without blocking. */
 static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *err)
 {
     for (;;) {
@@ -392,7 +406,8 @@ static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *er
 
 /* ---- combinations ---- */
 
-/* Like a counter whose last digit moves first.  false: the first one, which may be a file, has to move. */
+/* Advance to the next combination, like a counter whose last digit moves first. false: the first
+ * source is a file, and its next line is needed. */
 static bool combination_step(cli_inputs *inputs)
 {
     for (int i = inputs->source_count; i-- > 0;) {
@@ -418,7 +433,8 @@ gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const
     if (!inputs->ended && ((inputs->begun && !combination_step(inputs)) || (!inputs->begun && file))) {
         status = file_next(inputs, state, err);
         if (status == GP_OK && *state == INPUTS_WAIT)
-            inputs->begun = false; /* the others stand at their first values: only the file is waited for */
+            /* the other sources are at their first values; only the file is pending */
+            inputs->begun = false;
     }
     if (inputs->ended)
         *state = INPUTS_END;

@@ -1,3 +1,4 @@
+/* Read and write the job log of parfor. */
 #include "client/cli/run/joblog.h"
 
 #include <errno.h>
@@ -13,10 +14,11 @@ static const char heading[] = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\t
 struct cli_joblog {
     FILE *file;
     char path[512];
-    uint8_t *done; /* a bit a job */
+    uint8_t *done; /* finished jobs, one bit each */
     size_t done_bytes;
 };
 
+/* Mark a job as done. GP_ELIMIT: the job number is too large. */
 static gp_status done_set(cli_joblog *joblog, uint64_t job, gp_error *err)
 {
     size_t at = (size_t)(job / 8);
@@ -38,16 +40,19 @@ static gp_status done_set(cli_joblog *joblog, uint64_t job, gp_error *err)
     return GP_OK;
 }
 
-/* Read job, Exitval and Signal of one line. false: it is malformed, such as a last line that a crash cut. */
+/* Parse job, Exitval and Signal of a line. false: the line is malformed, for example truncated by a
+ * crash. */
 static bool line_read(const char *line, uint64_t *job, long *exit_code, long *number)
 {
-    int command = 0; /* offset of the last column */
+    int command = 0; /* offset of the Command column */
 
     return sscanf(line, "%" SCNu64 "\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%ld\t%ld%*1[\t]%n", job,
                   exit_code, number, &command) == 3 &&
            command > 0 && *job != 0 && strchr(line, '\n') != NULL;
 }
 
+/* Read the job log of an earlier run; a missing file is an empty log.
+ *   failed_again  treat failed jobs as not done */
 static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
 {
     FILE *old = fopen(joblog->path, "re");
@@ -76,7 +81,7 @@ static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
     return status;
 }
 
-/* A crash can leave half a line; what follows begins on one of its own. */
+/* Return whether the file ends with an incomplete line, as after a crash. */
 static bool ends_inside_a_line(FILE *file)
 {
     return fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
@@ -124,7 +129,7 @@ gp_status joblog_write(cli_joblog *joblog, const joblog_line *line, gp_error *er
     for (const char *at = line->command; *at != '\0'; at++)
         fputc(*at == '\n' || *at == '\t' ? ' ' : *at, joblog->file);
     fputc('\n', joblog->file);
-    if (fflush(joblog->file) != 0) /* what is done is known after a crash, too */
+    if (fflush(joblog->file) != 0) /* flush each line, so that the log is complete after a crash */
         return gp_fail_errno(err, GP_EIO, "cannot write --joblog %s", joblog->path);
     return GP_OK;
 }

@@ -1,10 +1,10 @@
-/* joblog.h -- the file of --joblog: one line a job that has ended, in GNU parallel's columns, so that its tools and
- * habits work.
+/* Job log of parfor (--joblog): one line per finished job, in the columns of GNU parallel, so that
+ * tools for its logs work.
  *
- *   Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command            (tabs between)
+ *   Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command       (tab-separated)
  *
- * Host is "worker N".  Exitval is -1 and Signal 15 where a job was ended by --timeout, and Exitval -1 with Signal 0
- * where it was lost with its worker or never started. */
+ * Host is "worker N". After --timeout, Exitval is -1 and Signal is 15. For a lost job, Exitval is
+ * -1 and Signal is 0. */
 #ifndef GP_CLI_JOBLOG_H
 #define GP_CLI_JOBLOG_H
 
@@ -15,27 +15,38 @@
 
 typedef struct cli_joblog cli_joblog;
 
+/* Treatment of an existing job log. */
 typedef enum joblog_resume {
-    JOBLOG_FRESH,         /* an old file is overwritten */
-    JOBLOG_RESUME,        /* jobs that stand there are not run again */
-    JOBLOG_RESUME_FAILED, /* only those that succeeded are not run again */
+    JOBLOG_FRESH,         /* overwrite the file */
+    JOBLOG_RESUME,        /* skip all jobs in the log */
+    JOBLOG_RESUME_FAILED, /* skip the successful jobs in the log */
 } joblog_resume;
 
+/* One line of the job log. */
 typedef struct joblog_line {
     uint64_t job;
-    uint32_t worker;
-    double start; /* seconds since 1970 */
+    uint32_t worker; /* worker index, from 1; 0: local mode */
+    double start;    /* seconds since 1970 */
     double seconds;
-    uint64_t bytes; /* of standard output; 0 = not counted */
+    uint64_t bytes; /* bytes of standard output; 0: not counted */
     int exit_code, signal;
     const char *command;
 } joblog_line;
 
-enum { JOBLOG_JOB_MAX = 1 << 28 }; /* the highest number that is remembered from an old file */
+enum { JOBLOG_JOB_MAX = 1 << 28 }; /* highest job number that --resume supports */
 
+/* Open the job log. With `resume`, read the old lines first and append new ones.
+ *
+ * GP_EINVAL: the file is not a job log. GP_ELIMIT: a job number exceeds JOBLOG_JOB_MAX. */
 gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err);
-bool joblog_done(const cli_joblog *joblog, uint64_t job); /* NULL: false */
+
+/* Return whether an earlier run finished the job, so that this run skips it. joblog NULL: false. */
+bool joblog_done(const cli_joblog *joblog, uint64_t job);
+
+/* Append and flush one line. */
 gp_status joblog_write(cli_joblog *joblog, const joblog_line *line, gp_error *err);
-gp_status joblog_close(cli_joblog *joblog, gp_error *err); /* accepts NULL */
+
+/* Close the job log; accepts NULL. GP_EIO: the last lines could not be written. */
+gp_status joblog_close(cli_joblog *joblog, gp_error *err);
 
 #endif

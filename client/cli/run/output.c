@@ -1,3 +1,5 @@
+/* Collect the output of jobs and print it: whole outputs from temporary files, or lines from pipes.
+ * output.h describes both modes. */
 #include "client/cli/run/output.h"
 
 #include <assert.h>
@@ -13,28 +15,30 @@
 
 enum { STREAMS = 2, COPY_BYTES = 128 << 10, REPORT_BYTES_MAX = 64 << 20, SAY_BYTES = 600 };
 
-/* Of a job: its standard output or error. */
+/* Standard output or standard error of a job. */
 typedef struct stream {
-    int fd;         /* the file, or the pipe's reading end; -1 = none */
-    gp_buffer text; /* WHOLE: what the file held, when small; LINES: a line that is not complete */
-    bool broken;    /* LINES: the last piece that was written had no line's end */
+    int fd; /* temporary file, or reading end of the pipe; -1: none */
+    /* WHOLE: contents of a small file, which was closed; LINES: an incomplete line */
+    gp_buffer text;
+    bool broken; /* the last piece written did not end with a newline */
 } stream;
 
 struct output_job {
     cli_output *output;
     char *tag;
-    void *subject; /* of the report */
+    void *subject; /* subject of the report; owned; NULL: none */
     stream streams[STREAMS];
-    bool ended;
-    output_job *next; /* WHOLE, ordered: in turn; LINES: those that run */
+    bool ended;       /* output_end() was called */
+    output_job *next; /* WHOLE: jobs in print order; LINES: running jobs */
 };
 
+/* Output of a run; a queue of jobs in the order of output_begin(). */
 struct cli_output {
     output_options options;
-    output_job *first, **last; /* begun and not yet written */
+    output_job *first, **last; /* jobs not printed yet */
     uint32_t count;
-    uint32_t files; /* kept by jobs that wait for their turn */
-    char *copy;     /* COPY_BYTES */
+    uint32_t files; /* temporary files held by finished jobs that wait to be printed */
+    char *copy;     /* COPY_BYTES; scratch buffer */
 };
 
 gp_status output_new(cli_output **out, const output_options *options, gp_error *err)
@@ -53,6 +57,7 @@ gp_status output_new(cli_output **out, const output_options *options, gp_error *
     return GP_OK;
 }
 
+/* Close a stream and drop unprinted text. */
 static void stream_close(stream *s)
 {
     if (s->fd >= 0)
@@ -113,7 +118,8 @@ gp_status output_begin(output_job **out, cli_output *output, const char *tag, gp
 
 /* ---- opening ---- */
 
-/* A file without a name in $TMPDIR. */
+/* Create an unnamed file in $TMPDIR. File systems without O_TMPFILE get a named file, which is
+ * unlinked at once. */
 static int file_open(void)
 {
     const char *folder = getenv("TMPDIR");
@@ -132,6 +138,8 @@ static int file_open(void)
     return fd;
 }
 
+/* Create the file or pipe of a stream.
+ *   end  set to a new descriptor for writing; the caller closes it */
 static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *err)
 {
     int pipes[2];
@@ -143,7 +151,8 @@ static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *er
     } else if (pipe2(pipes, O_CLOEXEC) == 0) {
         s->fd = pipes[0];
         *end = pipes[1];
-        fcntl(s->fd, F_SETFL, O_NONBLOCK); /* this end's description is ours alone */
+        /* this open file description is not shared with the command */
+        fcntl(s->fd, F_SETFL, O_NONBLOCK);
     }
     if (s->fd < 0 || *end < 0)
         return gp_fail_errno(err, GP_EIO,
@@ -172,6 +181,9 @@ gp_status output_open(output_job *job, int *out, int *err, gp_error *error)
 
 /* ---- writing ---- */
 
+/* Write everything to standard output or standard error. Wait while a nonblocking descriptor is
+ * full. Ctrl-C pressed twice gives up (options.stop).
+ *   which  0: standard output, 1: standard error */
 static gp_status write_all(const cli_output *output, int which, const void *data, size_t bytes, gp_error *err)
 {
     const char *at = data;
@@ -195,7 +207,7 @@ static gp_status write_all(const cli_output *output, int which, const void *data
     return GP_OK;
 }
 
-/* Every line of the text behind its tag, in one write. */
+/* Write text in one piece, with the job's tag before each line. */
 static gp_status write_tagged(const output_job *job, int which, const char *text, size_t bytes, gp_error *err)
 {
     const stream *s = &job->streams[which];
@@ -224,7 +236,7 @@ static gp_status write_tagged(const output_job *job, int which, const char *text
     return status;
 }
 
-/* A piece of a stream; one that ends inside a line goes on there. */
+/* Write a piece of a stream. If it ends within a line, the next piece continues that line. */
 static gp_status write_piece(output_job *job, int which, const char *text, size_t bytes, gp_error *err)
 {
     gp_status status;
@@ -238,6 +250,7 @@ static gp_status write_piece(output_job *job, int which, const char *text, size_
 
 /* ---- WHOLE ---- */
 
+/* Print a whole stream: the text in memory, then the file. */
 static gp_status stream_copy(output_job *job, int which, gp_error *err)
 {
     stream *s = &job->streams[which];
@@ -258,7 +271,8 @@ static gp_status stream_copy(output_job *job, int which, gp_error *err)
     return status;
 }
 
-/* The file into memory and closed if it is small, or if it is wanted there. */
+/* Read a small file into memory and close it, to save descriptors. Larger files than `most` bytes
+ * stay open. */
 static gp_status stream_keep(stream *s, off_t most, gp_error *err)
 {
     struct stat facts;
@@ -282,6 +296,7 @@ static gp_status stream_keep(stream *s, off_t most, gp_error *err)
     return GP_OK;
 }
 
+/* Print the text that the report callback makes of a job. */
 static gp_status job_report(output_job *job, gp_error *err)
 {
     const output_options *options = &job->output->options;
@@ -300,6 +315,7 @@ static gp_status job_report(output_job *job, gp_error *err)
     return status;
 }
 
+/* Print a finished job: report, or standard output followed by standard error. */
 static gp_status job_write(output_job *job, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -311,11 +327,14 @@ static gp_status job_write(output_job *job, gp_error *err)
     return status;
 }
 
+/* Return the number of open temporary files of a job. */
 static uint32_t job_files(const output_job *job)
 {
     return (uint32_t)(job->streams[0].fd >= 0) + (uint32_t)(job->streams[1].fd >= 0);
 }
 
+/* Remove a job from the queue and free it.
+ *   at  the pointer to the job */
 static void job_unlink(cli_output *output, output_job **at)
 {
     output_job *job = *at;
@@ -327,7 +346,7 @@ static void job_unlink(cli_output *output, output_job **at)
     job_free(job);
 }
 
-/* The first of the queue, as long as it has ended. */
+/* Print finished jobs from the head of the queue, up to the first unfinished one. */
 static gp_status turns_take(cli_output *output, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -342,7 +361,9 @@ static gp_status turns_take(cli_output *output, gp_error *err)
 
 /* ---- LINES ---- */
 
-/* The complete lines of what has come; the rest stays. */
+/* Print the complete lines received so far and keep the rest. A line longer than
+ * OUTPUT_LINE_BYTES_MAX is printed in pieces.
+ *   all  print the incomplete line too */
 static gp_status lines_take(output_job *job, int which, bool all, gp_error *err)
 {
     gp_buffer *text = &job->streams[which].text;
@@ -360,7 +381,8 @@ static gp_status lines_take(output_job *job, int which, bool all, gp_error *err)
     return status;
 }
 
-/* What the pipe holds, at most so much; *ended: nothing more will come. */
+/* Read from a pipe, until it is empty or `most` bytes were read, and print complete lines.
+ *   ended  set to true at end of file */
 static gp_status stream_read(output_job *job, int which, size_t most, bool *ended, gp_error *err)
 {
     stream *s = &job->streams[which];
@@ -385,8 +407,9 @@ static gp_status stream_read(output_job *job, int which, size_t most, bool *ende
     return status;
 }
 
-/* The command has ended; what it left behind may hold the pipe open, and write, for ever: what the pipe can hold is all
- * that the command can have said. */
+/* Print the remaining output of a command that ended, and close the pipes. A background process may
+ * keep a pipe open and write forever. Therefore read at most the pipe capacity: the command cannot
+ * have left more. */
 static gp_status streams_finish(output_job *job, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -398,7 +421,7 @@ static gp_status streams_finish(output_job *job, gp_error *err)
         status = stream_read(job, i, room > 0 ? (size_t)room : 0, &ended, err);
         if (status == GP_OK)
             status = lines_take(job, i, true, err);
-        /* A last line without its end: the next line of another job must not be glued to it. */
+        /* End an incomplete line, so that another job's output starts on a new line. */
         if (status == GP_OK && job->streams[i].broken)
             status = write_all(job->output, i, "\n", 1, err);
         stream_close(&job->streams[i]);
@@ -454,7 +477,7 @@ void output_say(output_job *job, const char *line)
     int bytes = snprintf(text, sizeof(text), "%.*s\n", SAY_BYTES - 2, line);
 
     if (job->output->options.kind == OUTPUT_WHOLE && s->fd >= 0) {
-        if (write(s->fd, text, (size_t)bytes) == bytes) /* it appends */
+        if (write(s->fd, text, (size_t)bytes) == bytes) /* the file was opened with O_APPEND */
             return;
     }
     gp_buffer_append(&s->text, text, (size_t)bytes, NULL);

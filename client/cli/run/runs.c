@@ -1,3 +1,4 @@
+/* Helpers shared by spmd and parfor: shell detection, slot counts, and running jobs on a pool. */
 #include "client/cli/run/runs.h"
 
 #include <stdlib.h>

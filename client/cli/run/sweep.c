@@ -1,3 +1,5 @@
+/* Parameter sweeps: run one `gradpool train` process per input combination and collect their JSON
+ * results in a table. */
 #include "client/cli/run/sweep.h"
 
 #include <inttypes.h>
@@ -11,22 +13,24 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
 
+/* Words added to each command, rows in the table, and the longest model path shown. */
 enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
 
-/* What became of one network. */
+/* Result of one training. */
 typedef struct sweep_row {
-    uint64_t job;
-    char *inputs[INPUTS_SOURCES_MAX];
-    bool trained, stopped; /* there is a model */
+    uint64_t job;                     /* job number */
+    char *inputs[INPUTS_SOURCES_MAX]; /* input values; owned */
+    bool trained, stopped;            /* trained: there is a model; stopped: it ended early */
     int64_t epochs;
     double loss, accuracy, seconds;
-    char *place; /* the model, or why there is none */
+    char *place; /* path of the model, or the failure; owned */
 } sweep_row;
 
+/* A sweep. */
 struct cli_sweep {
     const cli_call *call;
-    char self[4096];
-    const char **words;
+    char self[4096];    /* path of this executable */
+    const char **words; /* command template: this executable, words after --, added options */
     const char *names[INPUTS_SOURCES_MAX];
     int name_count;
     bool json;
@@ -146,6 +150,7 @@ int sweep_try(const cli_call *call, cli_template *command)
 
 /* ---- results ---- */
 
+/* Append an empty row. */
 static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
 {
     if (sweep->count == ROWS_MAX)
@@ -160,7 +165,8 @@ static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
     return GP_OK;
 }
 
-/* What a training said on its way out: its own sentence, else its last line. */
+/* Extract the reason of a failure from standard error: the message of gradpool train, or else the
+ * last line. The caller frees the result. */
 static char *failure_line(const gp_buffer *err)
 {
     static const char own[] = "gradpool train: ";
@@ -180,6 +186,9 @@ static char *failure_line(const gp_buffer *err)
     return strndup(begin, bytes);
 }
 
+/* Fill in a row from the training's JSON object, or from its error output.
+ *   training  NULL: the training failed
+ *   said      standard error of the training */
 static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *training, const gp_buffer *said,
                           gp_error *err)
 {
@@ -211,7 +220,8 @@ static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *tr
     return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
 }
 
-/* Write the job's JSON object with the training's own object, or null and an error, as its last members. */
+/* Write the job's JSON object. Its last members are the training's own object (or null) and, after
+ * a failure, the error. */
 static gp_status row_print(const crew_job *job, const gp_json *training, const sweep_row *row,
                            gp_buffer *text, gp_error *err)
 {
@@ -230,6 +240,7 @@ static gp_status row_print(const crew_job *job, const gp_json *training, const s
     return status == GP_OK ? gp_buffer_append(text, "\n", 1, err) : status;
 }
 
+/* Print a line on standard error about a finished training. */
 static void row_tell(const cli_sweep *sweep, const sweep_row *row)
 {
     char time[40];
@@ -245,6 +256,7 @@ static void row_tell(const cli_sweep *sweep, const sweep_row *row)
                 cli_duration(row->seconds, time, sizeof(time)));
 }
 
+/* Report callback: add a row to the table, print JSON if requested, and print a progress line. */
 static gp_status sweep_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *said,
                               gp_buffer *text, gp_error *err)
 {
@@ -255,7 +267,7 @@ static gp_status sweep_report(void *context, const void *subject, const gp_buffe
 
     if (subject == NULL)
         return GP_OK;
-    /* A training that failed prints no object. */
+    /* A failed training prints no JSON object. */
     if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
         training = NULL;
     status = row_new(sweep, &row, err);
@@ -278,6 +290,7 @@ static int row_order(const void *a, const void *b)
     return x->job < y->job ? -1 : x->job > y->job;
 }
 
+/* Format a number for the table; NaN: "-". */
 static const char *cell_number(char *text, size_t bytes, const char *format, double value)
 {
     if (isnan(value))
@@ -308,7 +321,7 @@ static void row_show(const cli_sweep *sweep, show_table *table, const sweep_row 
     show_row(table, cells);
 }
 
-/* The most accurate on data it was not trained on; without such data nobody can say. */
+/* Return the row with the highest validation accuracy; NULL: no training had validation data. */
 static const sweep_row *row_best(const cli_sweep *sweep)
 {
     const sweep_row *best = NULL;
@@ -320,6 +333,7 @@ static const sweep_row *row_best(const cli_sweep *sweep)
     return best;
 }
 
+/* Print the table in job order, and name the best network. */
 static void sweep_show(cli_sweep *sweep)
 {
     const char *titles[INPUTS_SOURCES_MAX + 6];
@@ -350,7 +364,8 @@ static void sweep_show(cli_sweep *sweep)
 
 /* ---- running ---- */
 
-/* How many at once: a worker each. */
+/* Return how many trainings run at a time: one per worker of the pool, at most the requested
+ * workers and the number of jobs. */
 static gp_status workers_count(const crew_options *crew, uint32_t *count, gp_error *err)
 {
     uint64_t jobs = inputs_count(crew->inputs);

@@ -1,31 +1,38 @@
-/* sweep.h -- parfor INPUT... -- train ...: a network of its own for every input, each on one worker, and one table.
+/* Parameter sweeps (parfor INPUT... -- train ...): train one network per input on one worker each,
+ * and print a table of the results.
  *
- * Each is a `gradpool train ... --workers 1` of our own executable, run here; it takes its worker from the scheduler's
- * queue like anyone.  At most as many run at once as the pool has workers. */
+ * Each training is a `gradpool train ... --workers=1` process of this executable. It runs on this
+ * host and waits for a worker in the scheduler's queue. At most as many trainings run at a time as
+ * the pool has workers. */
 #ifndef GP_CLI_SWEEP_H
 #define GP_CLI_SWEEP_H
 
 #include "client/cli/run/crew.h"
 
-enum { SWEEP_GRACE_MS = 10000 }; /* for a training to stop at a step and write its model */
+/* time for a training to stop at a step and write the model, in milliseconds */
+enum { SWEEP_GRACE_MS = 10000 };
 
 typedef struct cli_sweep cli_sweep;
 
-/* Whether the command behind -- is train. */
+/* Return whether the command after -- is `train`. */
 bool sweep_asked(const cli_call *call);
 
-/* What is wrong with its words; CLI_OK = nothing. */
+/* Check the words for options that contradict a sweep. Return CLI_OK, or the exit code after
+ * printing an error. */
 int sweep_check(const cli_call *call);
 
-/* sweep_new -- *words and *count: the command to be filled for each input; valid until sweep_free(). */
+/* Create a sweep.
+ *   words, count  set to the command template; valid until sweep_free() */
 gp_status sweep_new(cli_sweep **out, const cli_call *call, const char *const **words, int *count,
                     gp_error *err);
 void sweep_free(cli_sweep *sweep); /* accepts NULL */
 
-/* sweep_try -- check the words as they are for the first input.  CLI_OK, or the exit code after an error was told. */
+/* Check the training command as filled in for the first input. Return CLI_OK, or the exit code
+ * after printing an error. */
 int sweep_try(const cli_call *call, cli_template *command);
 
-/* sweep_run -- crew: with inputs, command and what --retries, --timeout, ... say. */
+/* Run the sweep and print the table. `crew` holds the inputs, the command and the parfor options;
+ * this function adds the rest. */
 gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err);
 
 #endif

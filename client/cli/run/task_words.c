@@ -1,3 +1,5 @@
+/* Task functions on the command line: spmd and parfor with FILE.so:FUNCTION instead of a
+ * program. */
 #include "client/cli/run/task_words.h"
 
 #include <errno.h>
@@ -17,6 +19,7 @@ enum { AS_AUTO, AS_TEXT, AS_F64, AS_F32, AS_I64, AS_I32, AS_HEX };
 
 /* ---- words ---- */
 
+/* Return the first word of the form FILE.so:FUNCTION and its index; NULL: none. */
 static const char *function_word(const cli_call *call, int *at)
 {
     for (int i = 0; call->rest == NULL && i < call->word_count; i++)
@@ -34,7 +37,8 @@ bool task_words_given(const cli_call *call)
     return function_word(call, &at) != NULL;
 }
 
-/* Options that mean something to programs only. */
+/* Refuse options that apply to programs only.
+ *   meant  options that apply to functions, NULL-terminated */
 static int check_options(cli_call *call, const char *const *meant)
 {
     for (const gp_param *p = call->command->options; p->name != NULL; p++) {
@@ -74,6 +78,7 @@ int task_words_check_spmd(cli_call *call, const task_words *task)
 
 /* ---- ranges and reductions ---- */
 
+/* Parse an integer and advance *text behind it. false: no integer, or out of range. */
 static bool read_integer(const char **text, int64_t *out)
 {
     char *end;
@@ -86,7 +91,7 @@ static bool read_integer(const char **text, int64_t *out)
     return true;
 }
 
-/* "1:100", "10:-2:0". */
+/* Parse an iteration range such as "1:100" or "10:-2:0". */
 static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error *err)
 {
     const char *at = text;
@@ -110,11 +115,12 @@ static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error 
     return GP_OK;
 }
 
+/* A value of --reduce. */
 typedef struct reduction_word {
     const char *word;
     gp_reduction reduction;
-    int as;
-    size_t bytes;
+    int as;       /* print format of the result */
+    size_t bytes; /* bytes per element */
 } reduction_word;
 
 static const reduction_word reduction_words[] = {
@@ -126,7 +132,7 @@ static const reduction_word reduction_words[] = {
 
 enum { REDUCTION_WORDS = sizeof(reduction_words) / sizeof(reduction_words[0]), REDUCED_MAX = 65536 };
 
-/* "sum:f64", "sum:f64:12".  *out is NULL for "". */
+/* Parse --reduce: "sum:f64", or "sum:f64:12" for 12 values. *out is set to NULL for "". */
 static gp_status reduction_parse(const char *text, const reduction_word **out, size_t *count, gp_error *err)
 {
     *out = NULL;
@@ -176,6 +182,7 @@ int task_words_check_parfor(cli_call *call, const task_words *task)
 
 /* ---- printing ---- */
 
+/* Return whether the bytes are printable text, possibly with a final NUL. */
 static bool is_text(const unsigned char *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
@@ -184,6 +191,7 @@ static bool is_text(const unsigned char *data, size_t bytes)
     return true;
 }
 
+/* Return the element size of a print format; 0: text or hexadecimal. */
 static size_t element_bytes(int as)
 {
     return as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
@@ -215,7 +223,8 @@ static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, g
     }
 }
 
-/* The bytes as a person reads them. */
+/* Format the bytes as text, numbers or hexadecimal digits. GP_EINVAL: the size is not a multiple of
+ * the element size. */
 static gp_status put_value(gp_buffer *text, int as, const void *data, size_t bytes, gp_error *err)
 {
     const unsigned char *at = data;
@@ -238,15 +247,16 @@ static gp_status put_value(gp_buffer *text, int as, const void *data, size_t byt
     return status;
 }
 
-/* What is printed, where and how. */
+/* Settings and state of the output. */
 typedef struct printer {
-    const char *key; /* of JSON: "index", "iteration" */
+    const char *key; /* JSON key of the number: "index" or "iteration" */
     int as;
     bool tag, json;
     cli_progress progress;
-    gp_error error; /* of each(); code GP_OK: none */
+    gp_error error; /* first error of loop_each(); code GP_OK: none */
 } printer;
 
+/* Print text line by line, with the tag before each line if requested. */
 static void print_lines(const printer *p, const char *tag, const char *text, size_t bytes)
 {
     const char *end = text + bytes;
@@ -273,7 +283,9 @@ static gp_status print_json(const char *key, int64_t number, const gp_buffer *va
     return show_json_print(&json, err);
 }
 
-/* key NULL: the reduced value. */
+/* Print a result as text or JSON.
+ *   key     JSON key of `number`; NULL: the reduced value, which has no number
+ *   number  index or iteration of the result */
 static gp_status print_value(const printer *p, const char *key, int64_t number, int as, const void *data,
                              size_t bytes, gp_error *err)
 {
@@ -300,6 +312,7 @@ static void log_line(void *context, uint32_t worker, const char *line)
     fprintf(stderr, "worker %" PRIu32 ": %s\n", worker, line);
 }
 
+/* Open the pool, lease workers, and look up the function named on the command line. */
 static gp_status crew_open(cli_call *call, gp_pool **pool, gp_team **team, const gp_function **function,
                            gp_error *err)
 {
@@ -338,7 +351,8 @@ static int task_exit(const cli_call *call, gp_status status, const gp_error *err
 
 /* ---- spmd ---- */
 
-/* Results to standard output, errors to standard error, each in index order. */
+/* Print all results to standard output and all errors to standard error, in index order. Return the
+ * first error. */
 static gp_status block_print(const cli_call *call, gp_spmd_result *block, const printer *p, gp_error *err)
 {
     gp_status first = GP_OK;
@@ -392,6 +406,7 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
 
 /* ---- parfor ---- */
 
+/* Result callback of parfor. false: stop, because the output failed. */
 static bool loop_each(void *context, int64_t iteration, const void *data, size_t bytes)
 {
     printer *p = context;
@@ -406,6 +421,7 @@ static void loop_progress(void *context, uint64_t done, uint64_t total)
     cli_progress_show(&p->progress, "", done, total);
 }
 
+/* Run the loop, then print the reduced value. */
 static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team, gp_parfor_request *request,
                           printer *p, gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* task_words.h -- spmd and parfor with a function of a shared object where a command would be.
+/* spmd and parfor with a function of a shared object instead of a program.
  *
  *     gradpool spmd [-n N] tasks.so:function [ARGUMENT]
  *     gradpool parfor [-n N] FIRST:LAST tasks.so:function [ARGUMENT] */
@@ -7,15 +7,17 @@
 
 #include "client/cli/cli.h"
 
-/* Options that only this form has. */
+/* Options of this form only. */
 typedef struct task_words {
-    int as; /* index into task_words_as */
-    int64_t seed, chunk;
-    char reduce[64];
+    int as;              /* result format; index into task_words_as */
+    int64_t seed, chunk; /* random seed, and iterations per message (0: automatic) */
+    char reduce[64];     /* value of --reduce; "": none */
 } task_words;
 
+/* Result formats, the values of --as; NULL-terminated. */
 extern const char *const task_words_as[];
 
+/* Options of both commands for functions. */
 #define TASK_WORDS_PARAMS(options_type)                                                                      \
     { .name = "as",                                                                                          \
       GP_PARAM_FIELD(options_type, task.as),                                                                 \
@@ -26,6 +28,7 @@ extern const char *const task_words_as[];
         .help = "of functions: of their random numbers"                                                      \
     }
 
+/* Options of parfor for functions. */
 #define TASK_WORDS_LOOP_PARAMS(options_type)                                                                 \
     { .name = "reduce",                                                                                      \
       GP_PARAM_FIELD(options_type, task.reduce),                                                             \
@@ -36,15 +39,19 @@ extern const char *const task_words_as[];
         .help = "of functions: iterations sent together; 0 = by how long they take"                          \
     }
 
-/* Whether the words name a function. */
+/* Return whether the command line names a function. */
 bool task_words_given(const cli_call *call);
-/* What is wrong with them, in either form: CLI_OK, or the exit code after an error was shown. */
+
+/* Check the words and options of a function call. Return CLI_OK, or the exit code after printing an
+ * error. */
 int task_words_check_spmd(cli_call *call, const task_words *task);
 int task_words_check_parfor(cli_call *call, const task_words *task);
-/* With a command: that none of these options stands there. */
+
+/* Check that a command line for a program has no options for functions. Return CLI_OK, or the exit
+ * code after printing an error. */
 int task_words_check_none(cli_call *call);
 
-/* The exit code. */
+/* Run a function and print the results. Return the exit code. */
 int task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s);
 int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress);
 

@@ -1,3 +1,5 @@
+/* Command templates with GNU parallel's replacement strings. A template is parsed once into pieces
+ * and filled in for each job. */
 #include "client/cli/run/template.h"
 
 #include <ctype.h>
@@ -6,19 +8,21 @@
 
 #include "common/base/memory/alloc.h"
 
+/* Piece kinds: literal text, input value, job number, slot number. */
 typedef enum piece_kind { PIECE_TEXT, PIECE_VALUE, PIECE_JOB, PIECE_PLACE } piece_kind;
 
+/* Parts of a value: all, without extension, base name, directory. */
 typedef enum value_part { PART_ALL, PART_STEM, PART_BASE, PART_FOLDER } value_part;
 
-enum { SOURCE_EACH = -1 }; /* {}: all of them */
+enum { SOURCE_EACH = -1 }; /* source of {}: all inputs */
 
-/* A word is a run of pieces; last: the word ends behind it. */
+/* Part of a word. A word consists of one or more pieces. */
 typedef struct piece {
     piece_kind kind;
-    bool last;
-    const char *text; /* TEXT, borrowed */
+    bool last;        /* the word ends after this piece */
+    const char *text; /* PIECE_TEXT: borrowed */
     size_t bytes;
-    int source; /* VALUE */
+    int source; /* PIECE_VALUE: index of the input, or SOURCE_EACH */
     value_part part;
 } piece;
 
@@ -27,7 +31,7 @@ struct cli_template {
     int source_count;
     piece *pieces;
     size_t piece_count;
-    gp_buffer text, line; /* words with their NULs; template_line() */
+    gp_buffer text, line; /* filled words, NUL-terminated; result of template_line() */
     const char **arguments;
     size_t argument_max;
 };
@@ -45,7 +49,7 @@ static gp_status piece_add(cli_template *t, piece p, gp_error *err)
     return GP_OK;
 }
 
-/* Find the input of a {NAME} or {NUMBER}, from 0. -1: there is none. */
+/* Return the input of a {NAME} or {NUMBER}, counted from 0. -1: no such input. */
 static int source_find(const char *inside, size_t bytes, const char *const *names, int name_count)
 {
     int number = 0;
@@ -61,7 +65,7 @@ static int source_find(const char *inside, size_t bytes, const char *const *name
     return number <= name_count ? number - 1 : -1;
 }
 
-/* Read what stands between the braces. false: it is not a replacement string. */
+/* Parse the text between braces. false: not a replacement string. */
 static bool place_read(piece *out, const char *inside, size_t bytes, const char *const *names, int name_count)
 {
     static const struct {
@@ -83,7 +87,7 @@ static bool place_read(piece *out, const char *inside, size_t bytes, const char 
     return out->source >= 0;
 }
 
-/* One word in pieces; *found: whether it has a place for a value. */
+/* Split a word into pieces. *found is set to true if the word refers to an input value. */
 static gp_status word_read(cli_template *t, const char *word, const char *const *names, int name_count,
                            bool *found, gp_error *err)
 {
@@ -110,6 +114,7 @@ static gp_status word_read(cli_template *t, const char *word, const char *const 
     return status;
 }
 
+/* Split all words into pieces. If no word refers to an input, append the values to the command. */
 static gp_status words_read(cli_template *t, const char *const *words, int count, const char *const *names,
                             int name_count, gp_error *err)
 {
@@ -144,7 +149,7 @@ gp_status template_new(cli_template **out, const char *const *words, int count, 
     t->shell = shell;
     t->source_count = name_count;
     gp_buffer_init(&t->text, TEMPLATE_BYTES_MAX);
-    gp_buffer_init(&t->line, 4 * TEMPLATE_BYTES_MAX); /* quotes can lengthen it */
+    gp_buffer_init(&t->line, 4 * TEMPLATE_BYTES_MAX); /* room for quotes */
     gp_status status = words_read(t, words, count, names, name_count, err);
 
     if (status != GP_OK) {
@@ -196,7 +201,7 @@ gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err)
 
 /* ---- filling ---- */
 
-/* dirname(): what stands before the last name, "." if nothing does. */
+/* Cut a value to its directory, like dirname(); ".": the value has none. */
 static void value_folder(const char **text, size_t *bytes)
 {
     const char *value = *text;
@@ -212,7 +217,8 @@ static void value_folder(const char **text, size_t *bytes)
     *bytes = end == 0 ? 1 : end;
 }
 
-/* Cut a value to a part of it, by GNU parallel's rules, also for odd paths. */
+/* Cut a value to the requested part. The rules are those of GNU parallel, also for unusual
+ * paths. */
 static void value_cut(const char **text, size_t *bytes, value_part part)
 {
     const char *slash = strrchr(*text, '/'), *base = slash == NULL ? *text : slash + 1;
@@ -228,6 +234,7 @@ static void value_cut(const char **text, size_t *bytes, value_part part)
     }
 }
 
+/* Append the requested part of a value; quote it for the shell in shell mode. */
 static gp_status value_put(cli_template *t, const char *value, value_part part, gp_error *err)
 {
     size_t bytes = strlen(value);
@@ -247,6 +254,9 @@ static gp_status value_put(cli_template *t, const char *value, value_part part, 
     return status;
 }
 
+/* Append a piece. {} with several inputs becomes several words if it is a word of its own.
+ *   alone  the piece is a whole word
+ *   words  incremented for each word that ends within the piece */
 static gp_status piece_put(cli_template *t, const piece *p, const char *const *values, uint64_t job,
                            uint32_t place, bool alone, size_t *words, gp_error *err)
 {
@@ -277,7 +287,7 @@ static gp_status piece_put(cli_template *t, const piece *p, const char *const *v
     return status;
 }
 
-/* Pointers into the text, which moves no more. */
+/* Set up the argument vector. The pointers stay valid because the text does not grow any more. */
 static gp_status arguments_point(cli_template *t, size_t words, gp_error *err)
 {
     const char *at = gp_buffer_text(&t->text);

@@ -1,11 +1,12 @@
-/* template.h -- a command with places for values, as GNU parallel writes them.
+/* Command templates with GNU parallel's replacement strings:
  *
- *   {}   the value            {.}  without its extension     {#}  the job's number, from 1
- *   {/}  its base name        {//} its directory             {%}  the number of its place, from 1
+ *   {}   the value            {.}  without the extension     {#}  job number, from 1
+ *   {/}  base name            {//} directory                 {%}  slot number, from 1
  *   {2} {lr}  one of several inputs, by number or by name
  *
- * Where a command has no place for a value, the values are put behind it.  With several inputs a word that is just {}
- * becomes one word for each; inside a longer word they are joined by blanks.  Braces around anything else stay. */
+ * If a command does not refer to a value, the values are appended. With several inputs, {} as a
+ * word of its own becomes one word per input; inside a longer word the values are joined by blanks.
+ * Braces around anything else are literal text. */
 #ifndef GP_CLI_TEMPLATE_H
 #define GP_CLI_TEMPLATE_H
 
@@ -15,28 +16,35 @@
 #include "client/cli/run/inputs.h"
 #include "common/base/memory/buffer.h"
 
-enum { TEMPLATE_BYTES_MAX = 4 << 20 };
+enum { TEMPLATE_BYTES_MAX = 4 << 20 }; /* maximum length of a filled command */
 
 typedef struct cli_template cli_template;
 
-/* template_new -- words (borrowed until it is freed) and the inputs' names ("" = none).
- * shell: the words are one line for sh -c, and values are quoted in it. */
+/* Parse a template.
+ *   words  the command; borrowed until template_free()
+ *   names  input names; "": unnamed
+ *   shell  join the words to one line for sh -c and quote the values */
 gp_status template_new(cli_template **out, const char *const *words, int count, const char *const *names,
                        int name_count, bool shell, gp_error *err);
 void template_free(cli_template *template); /* accepts NULL */
 
-/* Whether the words say where a value goes: else it is put behind them. */
+/* Return whether the command refers to an input value. If not, values are appended. */
 bool template_has_place(const cli_template *template);
 
-/* template_fill -- the arguments for these values, NULL-terminated, valid until the next call.
- * values NULL: a template without inputs.  GP_ELIMIT: longer than TEMPLATE_BYTES_MAX. */
+/* Fill in a template for one job.
+ *   values     one per input; NULL: a template without inputs
+ *   place      slot number for {%}
+ *   arguments  set to a NULL-terminated vector, valid until the next call
+ *
+ * GP_ELIMIT: the command is longer than TEMPLATE_BYTES_MAX. */
 gp_status template_fill(cli_template *template, const char *const *values, uint64_t job, uint32_t place,
                         const char *const **arguments, gp_error *err);
 
-/* template_line -- what was filled last as a line that a shell would take; valid until the next call. */
+/* Format the command of the last template_fill() as a line for a shell; valid until the next
+ * call. */
 gp_status template_line(cli_template *template, const char **line, gp_error *err);
 
-/* A word as a shell takes it: quoted if need be. */
+/* Append a word, quoted for a shell if necessary. */
 gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err);
 
 #endif
