@@ -1,3 +1,5 @@
+/* Background job support inside the job's own process: start barrier, job folder, and the record
+ * job.json. */
 #include "client/cli/jobs/job_self.h"
 
 #include <errno.h>
@@ -11,6 +13,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 
+/* Exit code when the scheduler closes the start pipe, and the largest accepted descriptor number. */
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
 
 static struct {
@@ -19,10 +22,11 @@ static struct {
     int argc;
     char **argv;
     gp_error error;
-    gp_train_options *options; /* of a training, once it has begun; NULL: none */
+    gp_train_options *options; /* training options; NULL: not a training, or not parsed yet */
 } self;
 
-/* A variable that is for this process alone: commands that it starts are not the job. */
+/* Copy an environment variable to `text` and remove it from the environment, because child
+ * processes are not the job. NULL: not set, or too long. */
 static const char *take_variable(const char *name, char *text, size_t bytes)
 {
     const char *value = getenv(name);
@@ -33,6 +37,7 @@ static const char *take_variable(const char *name, char *text, size_t bytes)
     return text;
 }
 
+/* Take a numeric variable from the environment. -1: not set, malformed, or larger than `max`. */
 static long take_number(const char *name, int base, long max)
 {
     char text[32], *end;
@@ -42,6 +47,8 @@ static long take_number(const char *name, int base, long max)
     return value == NULL || end == value || *end != '\0' || number > max ? -1 : number;
 }
 
+/* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a byte,
+ * exit: the scheduler has no record of this process. */
 static void wait_at_gate(int gate)
 {
     char byte;
@@ -52,7 +59,7 @@ static void wait_at_gate(int gate)
     while (got < 0 && errno == EINTR);
     close(gate);
     if (got != 1)
-        _exit(EXIT_CLOSED_GATE); /* nobody knows of this process: it has done nothing */
+        _exit(EXIT_CLOSED_GATE); /* no scheduler knows this process, which has done nothing yet */
 }
 
 void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options)
@@ -73,6 +80,9 @@ void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const g
     gp_json_end_object(writer);
 }
 
+/* Write job.json; it replaces the previous version atomically.
+ *   ended  include the result of the job
+ *   code   exit code */
 static void write_record(bool ended, int code)
 {
     char path[600];
@@ -119,7 +129,7 @@ void job_self_begin(int argc, char **argv)
     self.job = getenv("GRADPOOL_JOB") != NULL ? atol(getenv("GRADPOOL_JOB")) : 0;
     self.argc = argc;
     self.argv = argv;
-    write_record(false, 0); /* before the umask: the folder is nobody else's */
+    write_record(false, 0); /* before setting the umask, because the folder is private */
     gp_fault_point("job-begun");
     if (mask >= 0)
         umask((mode_t)mask);

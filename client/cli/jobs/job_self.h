@@ -1,12 +1,14 @@
-/* job_self.h -- when this process is a background job: its gate, its folder, and the record it leaves.
+/* Background job support inside the job's own process.
  *
- * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* in its environment (scheduler/jobs/job_process.h).  This process
- * waits at the gate until its pid is on disk, takes the submitter's umask, and keeps job.json in its folder:
+ * The scheduler starts `gradpool WORDS` with GRADPOOL_JOB_* environment variables
+ * (scheduler/jobs/job_process.h). This process waits on a start pipe until the scheduler has stored
+ * the process id on disk, sets the submitter's umask, and maintains job.json in the job folder:
  *
  *     {"job": 7, "attempt": 1, ..., "pid": 4711, "state": "running"}
  *     {..., "state": "ended", "exit": {"code": 1, "error": "GP_EPEER", "message": "worker 2 ..."}}
  *
- * the second renamed over the first as the last thing it does: so its end is known although nobody may wait for it. */
+ * The last action of the process is to rename the second version over the first. The result is
+ * therefore known even if no scheduler waits for the process. */
 #ifndef GP_CLI_JOB_SELF_H
 #define GP_CLI_JOB_SELF_H
 
@@ -14,29 +16,31 @@
 
 #include "common/model/train_options.h"
 
-/* Which attempt of a job this is; 1 in no job.  Before job_self_begin(). */
+/* Return the attempt number of this job; 1: not a job. Call before job_self_begin(), which clears
+ * the variable. */
 uint32_t job_self_attempt(void);
 
-/* First in main(): waits at the gate.  Does not return when the gate closes. */
+/* Initialize the job. Call this function first in main(): it waits on the start pipe and does not
+ * return if the pipe closes. */
 void job_self_begin(int argc, char **argv);
 
-/* The job's folder; NULL: this is no job. */
+/* Return the job folder; NULL: this process is not a job. */
 const char *job_self_folder(void);
 
-/* folder/result/name; makes the folder. */
+/* Set `path` to FOLDER/result/NAME and create FOLDER/result. */
 void job_self_result(const char *name, char *path, size_t bytes);
 
-/* Write the values of all training options into the job's record. */
+/* Add the values of all training options to job.json. */
 void job_self_options(const gp_train_options *options);
 
-/* Write the members that describe this process to the JSON object of a job.json.
- *   options  NULL: not known yet */
+/* Write the members of job.json that describe this process.
+ *   options  training options; NULL: not known yet */
 void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options);
 
-/* The last error that was shown to the user. */
+/* Remember the last error shown to the user, for job.json. */
 void job_self_error(const gp_error *error);
 
-/* Last in main(). */
+/* Write the result to job.json. Call this function last in main(). */
 void job_self_end(int code);
 
 #endif

@@ -1,3 +1,4 @@
+/* Draw the live picture of a training in another process from facts.json and metrics.jsonl. */
 #include "client/cli/jobs/job_view.h"
 
 #include <fcntl.h>
@@ -13,14 +14,16 @@
 
 enum { LINE_BYTES_MAX = 4096, FACTS_BYTES_MAX = 1 << 16 };
 
+/* Reader state of one training. */
 struct job_view {
     char metrics[300];
-    int fd; /* of metrics.jsonl; -1 = it is not there yet */
+    int fd; /* descriptor of metrics.jsonl; -1: the file does not exist yet */
     gp_view *picture;
-    char line[LINE_BYTES_MAX]; /* begun, not ended */
+    char line[LINE_BYTES_MAX]; /* incomplete last line */
     size_t used;
 };
 
+/* Return a nonnegative integer member; 0: missing or negative. */
 static uint64_t whole(const gp_json *object, const char *key)
 {
     int64_t value = gp_json_integer(gp_json_member(object, key), 0);
@@ -28,6 +31,7 @@ static uint64_t whole(const gp_json *object, const char *key)
     return value < 0 ? 0 : (uint64_t)value;
 }
 
+/* Read facts.json. false: the file is missing or malformed. */
 static bool read_facts(const char *folder, gp_train_info *facts)
 {
     char path[300];
@@ -43,7 +47,7 @@ static bool read_facts(const char *folder, gp_train_info *facts)
     gp_free(data);
     if (json == NULL)
         return false;
-    /* The metrics are those of the first rank. */
+    /* metrics.jsonl contains the steps of rank 0 only */
     *facts = (gp_train_info){ .workers = 1,
                               .batch = (uint32_t)whole(json, "batch"),
                               .steps_per_epoch = (uint32_t)whole(json, "steps_per_epoch"),
@@ -110,12 +114,13 @@ static void show_regroup(job_view *view, const gp_json *json)
     view_regroup(view->picture, &regroup);
 }
 
+/* Parse one line of metrics.jsonl and show it. */
 static void take_line(job_view *view)
 {
     gp_json *json = NULL;
 
     if (gp_json_parse(&json, view->line, view->used, NULL) != GP_OK)
-        return; /* another program's line; the next may be ours */
+        return; /* a line in an unknown format: skip it */
     if (gp_json_member(json, "validation_loss") != NULL)
         show_check(view, json);
     else if (gp_json_member(json, "workers_before") != NULL)
@@ -125,6 +130,7 @@ static void take_line(job_view *view)
     gp_json_free(json);
 }
 
+/* Split bytes into lines. A longer line than LINE_BYTES_MAX is cut and does not parse. */
 static void take_bytes(job_view *view, const char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -137,7 +143,7 @@ static void take_bytes(job_view *view, const char *bytes, size_t count)
     }
 }
 
-/* A new attempt unlinks the file and makes another. */
+/* Return whether a new attempt replaced metrics.jsonl: the new attempt unlinks the old file. */
 static bool began_anew(const job_view *view)
 {
     struct stat open_one, named;

@@ -1,7 +1,8 @@
-/* job_view.h -- the picture of a training that another process runs, drawn from its folder.
+/* Live picture of a training that runs in another process, drawn from files in the run folder.
  *
- * facts.json says how many steps there will be, metrics.jsonl is read by offset, a line a step: history first, then
- * what comes.  Nothing is written and nobody is asked, so any number of terminals may look. */
+ * facts.json holds the planned number of steps. metrics.jsonl has one line per step and is read
+ * from the beginning, so the picture includes the history. Viewers only read, so any number of them
+ * can run. */
 #ifndef GP_CLI_JOB_VIEW_H
 #define GP_CLI_JOB_VIEW_H
 
@@ -10,11 +11,13 @@
 
 typedef struct job_view job_view;
 
-/* NULL: the folder has no facts (yet), or no memory. */
+/* Open a view. NULL: facts.json does not exist yet, or out of memory. */
 job_view *job_view_new(const char *folder, FILE *out);
-/* Draw what came since; true: the training began anew, and this view is over. */
+
+/* Draw all new metrics. true: a new attempt has started; free this view and open another one. */
 bool job_view_feed(job_view *view);
-/* Leaves the last picture standing; accepts NULL. */
+
+/* Free the view and leave the last picture on the screen; accepts NULL. */
 void job_view_free(job_view *view);
 
 #endif

@@ -1,3 +1,4 @@
+/* Look up and wait for jobs, across scheduler failures. */
 #include "client/cli/jobs/job_wait.h"
 
 #include "client/cli/show.h"
@@ -8,6 +9,7 @@
 
 #include "common/base/clock.h"
 
+/* Attempts to reach the next scheduler, and the delay between them. */
 enum { RETRIES = 20, RETRY_MS = 100 };
 
 gp_status job_number(const char *word, uint64_t *job, gp_error *err)
@@ -22,7 +24,8 @@ gp_status job_number(const char *word, uint64_t *job, gp_error *err)
     return GP_OK;
 }
 
-/* Whether it is worth another try: the scheduler died, the next one has the jobs. */
+/* After a scheduler failure, close the pool and return whether to try again: the next scheduler
+ * restores the jobs. */
 static bool retry(gp_pool **pool, gp_status status, int *tries)
 {
     if (status != GP_EPEER || ++*tries > RETRIES)

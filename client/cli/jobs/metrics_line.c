@@ -1,3 +1,5 @@
+/* Convert steps and validations to lines of metrics.jsonl and back. The tables are generated from
+ * step_fields.def and validation_fields.def. */
 #include "client/cli/jobs/metrics_line.h"
 
 #include <math.h>
@@ -5,13 +7,19 @@
 
 #include <gradpool/gradpool.h>
 
+/* C type of a metric. */
 typedef enum metric_type { TYPE_BOOL, TYPE_U32, TYPE_U64, TYPE_F64 } metric_type;
+
+/* Position in the line: first members, later members, or the "time" object at the end. */
 typedef enum metric_place { HEAD, BODY, TIME, PLACE_COUNT } metric_place;
+
+/* Output format and condition of a metric. */
 typedef enum metric_form { EXACT, IF_FINITE, IF_NONZERO, SECONDS, RATE, MS } metric_form;
 
-/* NULL: the shortest text that reads back as the same number */
+/* printf formats; NULL: shortest text that reads back as the same number */
 static const char *const formats[] = { [SECONDS] = "%.6f", [RATE] = "%.10g", [MS] = "%.4f" };
 
+/* One member of a line. */
 struct metric {
     const char *key; /* NULL: end of the table */
     metric_type type;
@@ -25,9 +33,10 @@ struct metric {
     _Generic((value), bool: TYPE_BOOL, uint32_t: TYPE_U32, uint64_t: TYPE_U64, double: TYPE_F64)
 #define METRIC(record, name, place, key, form) \
     { key, TYPE_OF(((record *)0)->name), place, form, offsetof(record, name) },
+
 /* clang-format on */
 
-/* A line has these members too. */
+/* Metrics that only the client computes have the same form in a line. */
 #define GP_METRIC_LOCAL(name, place, key, form) GP_METRIC(, name, place, key, form, )
 
 static const metric step_metrics[] = {
@@ -46,6 +55,7 @@ static const metric validation_metrics[] = {
 const metric *const metrics_of_step = step_metrics;
 const metric *const metrics_of_validation = validation_metrics;
 
+/* Write one metric, unless the form omits the value. */
 static void put_one(gp_json_writer *writer, const metric *m, const void *at)
 {
     const double number = m->type == TYPE_F64   ? *(const double *)at

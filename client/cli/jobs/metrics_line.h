@@ -1,7 +1,7 @@
-/* metrics_line.h -- the lines of steps and validations in metrics.jsonl.
+/* Lines of metrics.jsonl, one per step or validation.
  *
- * step_fields.def and validation_fields.def say which members a line has, in which order and form; the records are those
- * of gradpool.h. */
+ * step_fields.def and validation_fields.def list the members of a line with order and format. The
+ * records are declared in gradpool.h. */
 #ifndef GP_CLI_METRICS_LINE_H
 #define GP_CLI_METRICS_LINE_H
 
@@ -9,13 +9,14 @@
 
 typedef struct metric metric;
 
-extern const metric *const metrics_of_step;       /* of a gp_train_step */
-extern const metric *const metrics_of_validation; /* of a gp_train_validation_result */
+extern const metric *const metrics_of_step;       /* fields of gp_train_step */
+extern const metric *const metrics_of_validation; /* fields of gp_train_validation_result */
 
-/* Write the record as one object. */
+/* Write a record as one JSON object. */
 void metrics_put(gp_json_writer *writer, const metric *table, const void *record);
 
-/* Fill the members of the record that the table names. One that the line lacks, or has as null, becomes NaN or 0. */
+/* Fill in a record from a parsed line. Metrics missing in the line, or null, are set to NaN or
+ * 0. */
 void metrics_get(void *record, const metric *table, const gp_json *line);
 
 #endif

@@ -1,3 +1,5 @@
+/* Failure reports: collect the files and logs of a run in one JSON document. Logs are cut to their
+ * last lines, filtered for the run, and stripped of secrets. */
 #include "client/cli/jobs/report.h"
 
 #include <fcntl.h>
@@ -21,23 +23,25 @@
 #include "proto/message/limits.h"
 
 enum {
-    PART_BYTES = 1 << 16,          /* of job.json and others that are read whole */
-    TAIL_BYTES = 12 << 10,         /* of the run's and the scheduler's log */
-    WORKERS_TAIL_BYTES = 96 << 10, /* of all workers' logs */
-    STEPS_BYTES = 24 << 10,
-    STEPS_MAX = 32,
+    PART_BYTES = 1 << 16,          /* size limit of files read as a whole, such as job.json */
+    TAIL_BYTES = 12 << 10,         /* log and scheduler log, last bytes each */
+    WORKERS_TAIL_BYTES = 96 << 10, /* all worker logs together */
+    STEPS_BYTES = 24 << 10,        /* last bytes of metrics.jsonl */
+    STEPS_MAX = 32,                /* lines of metrics.jsonl in the report */
     LOGS_MAX = 64,
-    SECRET_BYTES_MIN = 6, /* a shorter one would blacken words */
-    LEASE_END_MS = 10000, /* for the daemons to log the end of the run's lease */
+    SECRET_BYTES_MIN = 6, /* minimum length of a secret: masking shorter values would mask words */
+    /* log lines up to 10 s after the run may still belong to the run's lease */
+    LEASE_END_MS = 10000,
 };
 
-/* By which a worker says where a training left it (worker/daemon/run.c). */
+/* Log event in which a worker reports the state of a training that ended (worker/daemon/run.c). */
 static const char exchange_event[] = "training-ended";
 
 extern char **environ;
 
 /* ---- secrets ---- */
 
+/* Return whether the variable name suggests a secret value. */
 static bool names_a_secret(const char *variable)
 {
     static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
@@ -50,6 +54,7 @@ static bool names_a_secret(const char *variable)
     return false;
 }
 
+/* Overwrite all occurrences of a secret with '*'. */
 static void blacken(char *text, const char *secret)
 {
     size_t bytes = strlen(secret);
@@ -58,13 +63,15 @@ static void blacken(char *text, const char *secret)
         memset(at, '*', bytes);
 }
 
-/* In place: no secret, and nothing that a terminal or JSON would choke on. */
+/* Sanitize a text in place: mask the values of secret environment variables, and replace control
+ * and non-ASCII characters. */
 static void clean(char *text)
 {
     for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
         const char *value = strchr(*variable, '=');
 
-        if (value != NULL && value[1] != '/' && names_a_secret(*variable)) /* a path names where it is */
+        /* a path is no secret: it only names the file */
+        if (value != NULL && value[1] != '/' && names_a_secret(*variable))
             blacken(text, value + 1);
     }
     for (char *c = text; *c != '\0'; c++)
@@ -74,13 +81,14 @@ static void clean(char *text)
 
 /* ---- files ---- */
 
+/* Access to the files of a run. */
 typedef struct reading {
     const report_source *source;
-    gp_error
-        error; /* the first: what is there could not be read, which is not the same as that nothing is there */
+    gp_error error; /* first read error; a missing file is not an error */
 } reading;
 
-/* The last bytes of a file of this host. */
+/* Read the last bytes of a local file. *size is set to the file size; UINT64_MAX: no regular
+ * file. */
 static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t *size)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -98,7 +106,7 @@ static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t
     return got > 0 ? (size_t)got : 0;
 }
 
-/* And of a daemon's log, of which a part may have been put aside. */
+/* Read the last bytes of a daemon log, including a rotated part. */
 static size_t tail_of_log(char *text, size_t bytes_max, const char *path, uint64_t *size)
 {
     gp_log_read(path, text, 0, 0, size, NULL);
@@ -107,6 +115,7 @@ static size_t tail_of_log(char *text, size_t bytes_max, const char *path, uint64
     return gp_log_read(path, text, bytes_max, *size > bytes_max ? *size - bytes_max : 0, size, NULL);
 }
 
+/* Read the last bytes of a file on the pool's host, through the scheduler. */
 static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file file, uint32_t worker,
                          uint64_t *size)
 {
@@ -115,8 +124,9 @@ static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file f
     uint64_t offset = 0;
 
     *size = UINT64_MAX;
-    for (int look = 0; look < 2 && r->error.code == GP_OK; look++) { /* how long it is, then its end */
-        gp_error why; /* what a call that succeeds leaves there says nothing */
+    /* first get the size, then read the end */
+    for (int look = 0; look < 2 && r->error.code == GP_OK; look++) {
+        gp_error why; /* separate variable, because a successful call may overwrite the message */
         gp_status status =
             pool_job_read(from->pool, from->job, file, worker, look == 0 ? INT64_MAX : offset, &piece, &why);
 
@@ -134,7 +144,8 @@ static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file f
     return bytes;
 }
 
-/* The last bytes, from the beginning of a line; NULL: there is none.  Freed with gp_free(). */
+/* Read the end of a file, starting at a line boundary, and sanitize it. NULL: the file does not
+ * exist. The caller frees the result with gp_free(). */
 static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t bytes_max, uint64_t *size)
 {
     static const char *const names[] = {
@@ -174,7 +185,8 @@ static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t byt
 
 /* ---- parts ---- */
 
-/* A file of the folder, as the member `key`; null where there is none. */
+/* Write a JSON file of the run folder as member `key`; null: missing or malformed. The caller frees
+ * the returned value. */
 static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp_job_file file)
 {
     uint64_t size = 0;
@@ -203,7 +215,7 @@ static void put_versions(gp_json_writer *writer, bool here)
     gp_json_end_object(writer);
 }
 
-/* The last lines of metrics.jsonl: steps with where their time went, by worker, and validations. */
+/* Write the last lines of metrics.jsonl: steps with their phase times, and validations. */
 static void put_steps(gp_json_writer *writer, reading *r)
 {
     char *lines[STEPS_MAX], *text;
@@ -219,7 +231,7 @@ static void put_steps(gp_json_writer *writer, reading *r)
         gp_json *step;
 
         if (gp_json_parse(&step, lines[i % STEPS_MAX], strlen(lines[i % STEPS_MAX]), NULL) != GP_OK)
-            continue; /* half a line, of a full disk */
+            continue; /* incomplete line, for example after the disk was full */
         gp_json_one_line(writer);
         gp_json_put_value(writer, NULL, step);
         gp_json_free(step);
@@ -228,14 +240,14 @@ static void put_steps(gp_json_writer *writer, reading *r)
     gp_free(text);
 }
 
-/* Which lines of the daemons' logs belong to the run. */
+/* Filter for the daemon log lines of a run. */
 typedef struct own_lines {
-    const gp_json *leases;      /* NULL: the run has no facts.json, so that all lines are taken */
-    int64_t began_ms, ended_ms; /* INT64_MAX: it has not ended */
-    int64_t job, pid;           /* of the run's process; job 0: it is no background job */
+    const gp_json *leases;      /* lease ids; NULL: no facts.json, keep all lines */
+    int64_t began_ms, ended_ms; /* start and end of the run; ended_ms INT64_MAX: not ended */
+    int64_t job, pid;           /* process id of the run; job 0: not a background job */
 } own_lines;
 
-/* Milliseconds since 1970 of a time as in the logs; -1: it is malformed. */
+/* Parse a log timestamp to milliseconds since 1970; -1: malformed. */
 static int64_t milliseconds_of(const char *text)
 {
     struct tm utc = { 0 };
@@ -246,6 +258,7 @@ static int64_t milliseconds_of(const char *text)
     return (int64_t)timegm(&utc) * 1000 + (*rest == '.' ? strtol(rest + 1, NULL, 10) : 0);
 }
 
+/* Build the filter from job.json, facts.json and end.json. */
 static own_lines own_lines_of(const gp_json *record, const gp_json *facts, const gp_json *end)
 {
     own_lines own = { .ended_ms = INT64_MAX };
@@ -265,7 +278,7 @@ static own_lines own_lines_of(const gp_json *record, const gp_json *facts, const
     return own;
 }
 
-/* Get a number from a line. */
+/* Get a numeric field of a log line. false: the line has no such field. */
 static bool number_of(const char *line, const char *key, int64_t *value)
 {
     char text[24];
@@ -276,8 +289,10 @@ static bool number_of(const char *line, const char *key, int64_t *value)
     return true;
 }
 
-/* A line belongs to the run if its time does, and if the lease, job or client that it names, if any, is the run's.
- * Lease numbers restart with each pool, so the time counts for them too; the end of a lease follows the run's. */
+/* Return whether a log line belongs to the run: the time is within the run, and the lease, job and
+ * client named in the line belong to the run. Lease ids restart with each pool, so the time matters
+ * for them too. A lease may end up to LEASE_END_MS after the run. Lines without a valid time are
+ * kept. */
 static bool is_own(const own_lines *own, const char *line)
 {
     char text[40] = "";
@@ -299,7 +314,7 @@ static bool is_own(const own_lines *own, const char *line)
     return time_ms <= own->ended_ms;
 }
 
-/* Keep the run's lines of a daemon's log, in place. */
+/* Remove all lines of other runs from a log, in place. */
 static void keep_own(char *text, const own_lines *own)
 {
     char *to = text;
@@ -319,6 +334,7 @@ static void keep_own(char *text, const own_lines *own)
     *to = '\0';
 }
 
+/* Logs of a report. */
 typedef struct log_list {
     own_lines own;
     char name[LOGS_MAX][64], *text[LOGS_MAX];
@@ -326,6 +342,7 @@ typedef struct log_list {
     uint32_t count;
 } log_list;
 
+/* Add the end of a log to the list, filtered for the run. */
 static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worker, const char *name,
                     size_t bytes_max)
 {
@@ -338,7 +355,7 @@ static void log_add(log_list *list, reading *r, gp_job_file file, uint32_t worke
         snprintf(list->name[list->count++], sizeof(list->name[0]), "%s", name);
 }
 
-/* Of the run's workers, or of all that there are. */
+/* Add the logs of the run's workers; without facts.json, of workers 1 to 8. */
 static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
 {
     const gp_json *indices = facts != NULL ? gp_json_member(facts, "worker_index") : NULL;
@@ -348,7 +365,8 @@ static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
     for (size_t i = 0; i < count && i < GP_WORKERS_MAX; i++) {
         int64_t index = indices != NULL ? gp_json_integer(gp_json_element(indices, i), 0) : (int64_t)i + 1;
 
-        if (index < 1 || index > GP_WORKERS_MAX) /* a file of the job's: it could say anything */
+        /* facts.json belongs to the job and may contain anything */
+        if (index < 1 || index > GP_WORKERS_MAX)
             continue;
         snprintf(name, sizeof(name), "worker-%" PRId64 ".log", index);
         log_add(list, r, GP_JOB_FILE_WORKER_LOG, (uint32_t)index, name,
@@ -356,7 +374,7 @@ static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
     }
 }
 
-/* The last line of that event, NULL: there is none. */
+/* Return the last log line with that event; NULL: none. */
 static const char *last_line_of(const char *log, const char *event)
 {
     const char *last = NULL;
@@ -368,6 +386,7 @@ static const char *last_line_of(const char *log, const char *event)
     return last;
 }
 
+/* Write one sentence per worker about the step in which the training ended. */
 static void put_exchange(gp_json_writer *writer, const log_list *list)
 {
     static const char *const words[] = { "step", "epoch", "rank", "generation", "exchanged" };

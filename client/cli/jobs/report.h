@@ -1,7 +1,9 @@
-/* report.h -- what is known of a run that failed, in one JSON document of bounded size: report.json of its folder.
+/* Failure reports: one JSON document of bounded size with everything known about a failed run,
+ * stored as report.json in the run folder.
  *
- * Written when a training fails, by its own process; made from what is there when somebody asks for that of a run whose
- * process could not (it was killed).  Values of variables that name a secret, a token, a password or a key are left out. */
+ * A failing training writes the report itself. If the process was killed, `gradpool report` builds
+ * the report later from the remaining files. Values of environment variables whose names suggest a
+ * secret, token, password or key are masked. */
 #ifndef GP_CLI_REPORT_H
 #define GP_CLI_REPORT_H
 
@@ -11,24 +13,30 @@
 
 enum { REPORT_BYTES_MAX = 1 << 20 };
 
-/* Where a run is read from: job.json, facts.json, end.json, metrics.jsonl, log, as far as they are there, and the logs of its
- * pool's scheduler and workers. */
+/* Location of a run's files: job.json, facts.json, end.json, metrics.jsonl and log in the run
+ * folder, and the logs of scheduler and workers. Missing files are skipped. */
 typedef struct report_source {
     const char *folder;
-    const gp_places *places; /* NULL: they are on another host, and are asked of */
+    /* paths of the pool; NULL: the pool is on another host, and files are read through `pool` */
+    const gp_places *places;
+    /* used only if places is NULL */
     gp_pool *pool;
     uint64_t job;
 } report_source;
 
-/* report_make -- the document, appended to out.
- *   failure  NULL: not known
- * Of another host, what it wrote itself is preferred: report_fetch().  GP_EPEER and others: its answer did not come. */
+/* Build a report and append it to `out`. For a run on another host, call report_fetch() first: a
+ * report written by the run itself is better.
+ *   failure  error of the run; NULL: not known
+ *
+ * GP_EPEER and other errors: the remote pool could not be read; `out` is still complete JSON. */
 gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err);
 
-/* The report.json that was written there, appended to out; nothing, if there is none. */
+/* Read report.json of a run on another host and append it to `out`. Appends nothing if the file
+ * does not exist. */
 gp_status report_fetch(gp_buffer *out, const report_source *source, gp_error *err);
 
-/* The same into the folder's report.json; whatever fails is told on standard error. */
+/* Build a report and write it to report.json in the folder. Errors are printed on standard
+ * error. */
 void report_write(const char *folder, const gp_places *places, const gp_error *failure);
 
 #endif

@@ -1,3 +1,4 @@
+/* Create run folders and write their files. run_folder.h lists the files. */
 #include "client/cli/jobs/run_folder.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include "client/cli/show.h"
 #include "common/base/text/text.h"
 
+/* Attempts to find an unused folder name, and the maximum length of a network name. */
 enum { TRIES = 1000, NAME_BYTES = 40 };
 
 static gp_status make_directory(const char *path, gp_error *err)
@@ -22,7 +24,8 @@ static gp_status make_directory(const char *path, gp_error *err)
     return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
 }
 
-/* Copy the network's base name: without directory, settings (":depth=2") and the extension of a file. */
+/* Derive a name from the network argument: the base name without settings (":depth=2") and file
+ * extension. Blanks and quotes become underscores. */
 static void name_of_network(char *name, size_t bytes, const char *network)
 {
     const char *slash = strrchr(network, '/');
@@ -38,7 +41,7 @@ static void name_of_network(char *name, size_t bytes, const char *network)
             *c = '_';
 }
 
-/* Point gradpool-runs/latest at the folder. A failure harms nothing else. */
+/* Point gradpool-runs/latest at the folder. Errors are ignored: the link is only a convenience. */
 static void link_latest(const char *path)
 {
     const char *name = strrchr(path, '/') + 1;
@@ -50,7 +53,8 @@ static void link_latest(const char *path)
         unlink(scratch);
 }
 
-/* The first free name; *err is written only when there is none. */
+/* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
+ * free. */
 static gp_status folder_make(run_folder *folder, const char *network, gp_error *err)
 {
     char stamp[32], name[NAME_BYTES];
@@ -95,8 +99,8 @@ static gp_status folder_write_job(const run_folder *folder, int argc, char **arg
     return show_json_write(&json, path, err);
 }
 
-/* A job has its folder already, with its record; its standard output is the log.  An earlier attempt's metrics are
- * unlinked, not emptied: who reads them by offset sees another file. */
+/* Use the job's own folder, which already contains job.json and log. Files of an earlier attempt
+ * are unlinked instead of truncated, so that viewers can detect the new files. */
 static gp_status folder_of_job(run_folder *folder, gp_error *err)
 {
     char path[600];
@@ -149,7 +153,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
     return status;
 }
 
-/* The time as the logs of the pool have it. */
+/* Format the current time as in the daemon logs. */
 static void time_now(char text[32])
 {
     struct timespec now;
@@ -166,13 +170,14 @@ void run_folder_start(run_folder *folder)
     time_now(folder->began);
 }
 
+/* Write facts.json. Errors are ignored. */
 static void write_facts(const run_folder *folder)
 {
     const gp_train_info *facts = &folder->facts;
     json_document json;
     char path[600];
 
-    if (folder->path[0] == '\0') /* the folder could not be opened */
+    if (folder->path[0] == '\0') /* the folder could not be created */
         return;
     gp_json_writer *writer = show_json_object(&json, true);
 
@@ -197,7 +202,7 @@ static void write_facts(const run_folder *folder)
     show_json_write(&json, path, NULL);
 }
 
-/* Note a lease of the run; the most recent ones are kept. */
+/* Record a lease of the run; keep the latest RUN_FOLDER_LEASES_MAX. false: already recorded. */
 static bool add_lease(run_folder *folder, uint64_t lease)
 {
     for (uint32_t i = 0; i < folder->lease_count; i++)
@@ -216,6 +221,7 @@ void run_folder_facts(run_folder *folder, const gp_train_info *facts)
     write_facts(folder);
 }
 
+/* Append and flush a line to metrics.jsonl and to the copy. */
 static void folder_line(run_folder *folder, const char *line)
 {
     FILE *files[] = { folder->metrics, folder->copy };
@@ -225,7 +231,7 @@ static void folder_line(run_folder *folder, const char *line)
             continue;
         if (fputs(line, files[i]) != EOF && fflush(files[i]) == 0)
             continue;
-        folder->lost++; /* told at the end; what half of it is written spoils no other line */
+        folder->lost++; /* reported at the end; a partly written line is skipped by readers */
         folder->problem = errno;
         clearerr(files[i]);
     }
@@ -294,6 +300,7 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
     gp_json_put_number(writer, "paused_seconds", summary->paused_seconds);
 }
 
+/* Write end.json: final state, reason of a failure, and summary. */
 static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
     json_document json;

@@ -1,15 +1,15 @@
-/* run_folder.h -- the folder that a run owns: nothing trained is ever lost.
+/* Run folder: the files of one training, kept after the run.
  *
  *   gradpool-runs/2026-11-21-101530-lenet/
- *     job.json        the command, and the values of all training options
- *     facts.json      workers, shares, steps: what is known before the first step
- *     end.json        how it ended
- *     metrics.jsonl   one object a step, one a validation, one a change of the workers
- *     log             what was printed for people
+ *     job.json        command line, and values of all training options
+ *     facts.json      workers, batch and steps: all facts known before the first step
+ *     end.json        final state
+ *     metrics.jsonl   one JSON object per step, validation and change of the worker group
+ *     log             text printed for the user
  *     result/         model.onnx
  *
- * In a background job it is the job's own folder, whose job.json and log are the job's.
- * A name that is taken gets "-2", "-3", ... */
+ * A background job uses the job's own folder, in which job.json and log belong to the job. If a
+ * name is taken, "-2", "-3", ... is appended. */
 #ifndef GP_CLI_RUN_FOLDER_H
 #define GP_CLI_RUN_FOLDER_H
 
@@ -21,39 +21,46 @@
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };
 
+/* Open files and state of a run folder. */
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
-    FILE *copy;          /* of metrics, where --metrics asks for one; may be NULL */
-    char began[32];      /* time of the command, as in logs */
-    gp_train_info facts; /* as last written */
+    FILE *copy;          /* second metrics file (--metrics); NULL: none */
+    char began[32];      /* start of the command, formatted as in logs */
+    gp_train_info facts; /* contents of facts.json */
+    /* latest leases of the run, oldest first */
     uint64_t leases[RUN_FOLDER_LEASES_MAX];
     uint32_t lease_count;
-    uint64_t lost; /* lines of metrics that could not be written, the last because of problem (errno) */
+    /* Lines of metrics that could not be written, and the errno of the last failure. */
+    uint64_t lost;
     int problem;
 } run_folder;
 
-/* Take the time at which the run began, before it asks for a lease. */
+/* Record the start time of the run. Call before requesting a lease. */
 void run_folder_start(run_folder *folder);
 
-/* Make the folder of a run, gradpool-runs/DATE-TIME-NAME, and point gradpool-runs/latest at it.
- *   network  as given ("lenet", "/data/net.onnx", "unet:depth=2"): its base name becomes NAME
+/* Create the folder gradpool-runs/DATE-TIME-NAME and point gradpool-runs/latest at it.
+ *   network        as given ("lenet", "/data/net.onnx", "unet:depth=2"); NAME is derived from it
  *   argv, options  written to job.json
- *   metrics_copy   where the metrics go too; NULL: nowhere else */
+ *   metrics_copy   second file for the metrics; NULL: none */
 gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
                           const gp_train_options *options, const char *metrics_copy, gp_error *err);
-/* Write facts.json, which is known before the first step: viewers in other terminals draw with it. */
+
+/* Write facts.json. Call before the first step: viewers need the planned number of steps. */
 void run_folder_facts(run_folder *folder, const gp_train_info *facts);
-/* Each writes one line and flushes: a viewer reads by offset. */
+
+/* Append one line to metrics.jsonl and flush it for viewers. */
 void run_folder_step(run_folder *folder, const gp_train_step *step);
 void run_folder_check(run_folder *folder, const gp_train_validation_result *check);
 void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup);
-/* Write the members of a finished training that end.json and `train --json` share. */
+
+/* Write the members that end.json and `train --json` have in common. */
 void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *summary);
-/* Write how it ended (when summary or failure is given) and close the files. */
+
+/* Close the files. If `summary` or `failure` is given, write end.json first. */
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure);
 
-/* path/result/model.onnx */
+/* Set `path` to the path of the trained model in the folder. */
 void run_folder_model(const run_folder *folder, char *path, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* show_jobs.c -- background jobs in tables. */
+/* Tables of background jobs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
@@ -23,7 +23,8 @@ show_table *show_jobs_new(void)
 void show_job(show_table *table, const gp_job_info *job)
 {
     char id[24], submitted[32], run[40] = "-", workers[16] = "-", attempts[16], code[24] = "-";
-    /* Not the time now less the age: that changes from one listing to the next. */
+    /* Use the submission time from the scheduler. Current time minus age would vary between
+     * listings; it is used only if the time is unknown. */
     time_t then =
         job->submitted_ms > 0 ? (time_t)(job->submitted_ms / 1000) : time(NULL) - (time_t)job->age_seconds;
     struct tm local;

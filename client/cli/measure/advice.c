@@ -1,3 +1,5 @@
+/* Performance model of a training: fit, prediction, cache file, and comparison with real trainings.
+ * advice.h describes the model. */
 #include "client/cli/measure/advice.h"
 
 #include <inttypes.h>
@@ -21,14 +23,17 @@
 #include "common/model/train_options.h"
 
 enum { BYTES_MAX = 1 << 16 };
-static const double NEAR = 0.9; /* a run that reaches this share of the expected rate needs no explanation */
+
+/* fraction of the expected rate that needs no explanation */
+static const double NEAR = 0.9;
 
 void advice_fit(advice_model *model, const advice_times *times)
 {
     const double samples = (double)times->share_b - times->share_a;
 
     model->sample_s = samples > 0 ? (times->step_b_s - times->step_a_s) / samples : 0;
-    if (model->sample_s <= 0) /* noise: all of the larger step is the samples' */
+    /* measurement noise: attribute the whole larger step to the samples */
+    if (model->sample_s <= 0)
         model->sample_s = times->step_b_s / times->share_b;
     model->fixed_s = times->step_b_s - model->sample_s * times->share_b;
     if (model->fixed_s < 0) {
@@ -41,7 +46,8 @@ void advice_fit(advice_model *model, const advice_times *times)
     model->memory_bytes = times->memory_b - model->memory_sample_bytes * times->share_b;
 }
 
-/* On the line through the neighbouring points; beyond the last, through the last two (one: through none on 1 worker). */
+/* Interpolate the exchange time for a number of workers. Beyond the last measured point,
+ * extrapolate through the last two points. With a single point, the second is (1 worker, 0 s). */
 static double exchange_of(const advice_model *model, uint32_t workers)
 {
     struct advice_point before = { 1, 0 }, after = { 1, 0 };
@@ -57,7 +63,7 @@ static double exchange_of(const advice_model *model, uint32_t workers)
     double slope = (after.exchange_s - before.exchange_s) / ((double)after.workers - before.workers);
 
     if (slope < 0 && workers > after.workers)
-        slope = 0; /* noise must not promise a free exchange */
+        slope = 0; /* noise must not predict a cheaper exchange on more workers */
     return after.exchange_s + slope * ((double)workers - after.workers);
 }
 
@@ -75,8 +81,9 @@ advice_row advice_predict(const advice_model *model, uint32_t workers)
     row.memory_bytes = model->memory_bytes + model->memory_sample_bytes * row.share;
     row.extrapolated =
         workers > 1 && (model->point_count == 0 || workers > model->points[model->point_count - 1].workers);
-    /* (fixed + sample B) / (n (fixed + sample B / n + exchange)) >= 0.8, solved for B; with a batch per worker the same
-     * for one worker's step over n's: (fixed + sample b) / (fixed + sample b + exchange) >= 0.8, and B = n b. */
+    /* Smallest batch with an efficiency of 0.8. For a fixed total batch B, solve (fixed + sample B)
+     * / (n (fixed + sample B / n + exchange)) >= 0.8 for B. For a batch b per worker, solve (fixed
+     * + sample b) / (fixed + sample b + exchange) >= 0.8; B = n b. */
     if (model->per_worker)
         row.batch_80 = n * (4 * row.exchange_s - model->fixed_s) / model->sample_s;
     else
@@ -98,8 +105,9 @@ uint32_t advice_best(const advice_model *model, uint32_t most)
     return best;
 }
 
-/* ---- kept for later trainings ---- */
+/* ---- cache file ---- */
 
+/* Append formatted text to a key. */
 static void key_add(advice_key *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void key_add(advice_key *key, const char *format, ...)
 {
@@ -120,6 +128,8 @@ uint32_t advice_batch(const char *const *options, bool *per_worker)
     return (uint32_t)(*per_worker ? values.mini_batch_size_per_worker : values.mini_batch_size);
 }
 
+/* The key lists only options that change the step time. A network file is identified by path, size
+ * and modification time. */
 void advice_key_of(advice_key *out, const char *network, const char *data, const char *const *options)
 {
     static const char *const timed[] = {
@@ -148,6 +158,7 @@ void advice_key_of(advice_key *out, const char *network, const char *data, const
     }
 }
 
+/* Return the cache path of a key; the file name is a SHA-256 prefix. */
 static gp_status key_path(const advice_key *key, char *path, size_t bytes, gp_error *err)
 {
     char digest[SHA256_DIGEST_STRING_LENGTH], name[SHA256_DIGEST_STRING_LENGTH + 8];
@@ -198,7 +209,8 @@ gp_status advice_save(const advice_key *key, const advice_model *model, gp_error
     return show_json_write(&json, path, err);
 }
 
-/* The cache is the user's own, but files are files: what makes no sense is no advice. */
+/* Read a model from the cache. false: malformed, or written for another key with the same
+ * digest. */
 static bool model_read(advice_model *model, const gp_json *json, const advice_key *key)
 {
     const gp_json *points = gp_json_member(json, "exchange");
@@ -250,7 +262,7 @@ gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err)
     return status;
 }
 
-/* ---- a training beside what was advised for it ---- */
+/* ---- comparison of a training with the advice ---- */
 
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
                         const char *const *options, const gp_train_info *facts, char *text, size_t bytes)
@@ -295,7 +307,7 @@ void advice_watch_check(advice_watch *watch)
     watch->skip = true;
 }
 
-/* "53,320" */
+/* Format a number with thousands separators, e.g. "53,320". */
 static const char *grouped(double value, char text[32])
 {
     char digits[24];
@@ -310,7 +322,7 @@ static const char *grouped(double value, char text[32])
     return text;
 }
 
-/* Say which part of a step took longer than expected: the one with the largest excess. */
+/* Describe the phase that exceeded the expected time most. */
 static void name_cause(const advice_watch *watch, char *text, size_t bytes)
 {
     const double records = (double)watch->records;
@@ -352,7 +364,8 @@ bool advice_watch_end(const advice_watch *watch, advice_result *result)
         advice_model model = watch->model;
 
         model.compared = true;
-        advice_save(&watch->key, &model, NULL); /* else the next training is compared too */
+        /* ignore errors: the next training is then compared as well */
+        advice_save(&watch->key, &model, NULL);
     }
     return true;
 }

@@ -1,11 +1,14 @@
-/* advice.h -- how long a step takes on n workers, from what was measured on one and between them.
+/* Performance model of a training step on n workers, fitted to measurements.
  *
  *     step(n) = fixed + sample * share(n) + exchange(n)
  *
- * fixed and sample come from two steps of one worker with different shares of the mini-batch (the commit and all that
- * does not depend on the share is in fixed); exchange(n) is measured with the whole gradient on n workers, with
- * what their commit takes more or less than that of one, and between measured n lies on a straight line.  Nothing of the exchange is hidden: on the CPU it runs on the cores that compute.
- * docs/advise.md says where the model is wrong. */
+ * fixed and sample come from two steps on one worker with different shares of the mini-batch. fixed
+ * includes the commit and everything else that does not depend on the share. exchange(n) is
+ * measured on n workers with the complete gradient. It includes the difference between the commit
+ * times on n workers and on one worker. Values between measured n are interpolated linearly.
+ *
+ * The model assumes no overlap between exchange and computation: on the CPU both use the same
+ * cores. docs/advise.md lists cases in which the model is wrong. */
 #ifndef GP_CLI_ADVICE_H
 #define GP_CLI_ADVICE_H
 
@@ -19,90 +22,111 @@
 
 enum { ADVICE_POINTS_MAX = 16, ADVICE_WORKERS_MAX = 4096 };
 
+/* A fitted model. */
 typedef struct advice_model {
-    uint32_t batch; /* of all workers, or of each when per_worker */
+    uint32_t batch; /* total batch, or batch per worker if per_worker is set */
     bool per_worker;
+    /* seconds per step and per sample */
     double fixed_s, sample_s;
-    double memory_bytes, memory_sample_bytes; /* of a worker: fixed, and by sample of its share */
+    /* memory of one worker: constant part, and per sample of the share */
+    double memory_bytes, memory_sample_bytes;
     double gradient_bytes;
-    bool compared; /* a training has been compared with it */
+    bool compared; /* a training was compared with this model */
     uint32_t point_count;
     struct advice_point {
         uint32_t workers;
         double exchange_s;
-    } points[ADVICE_POINTS_MAX]; /* by workers, rising; above 1 */
+    } points[ADVICE_POINTS_MAX]; /* measured exchange times, sorted by workers, all above 1 */
 } advice_model;
 
-/* Two timed steps on one worker: shares a < b. */
+/* Two measured steps on one worker, with shares a < b. */
 typedef struct advice_times {
     uint32_t share_a, share_b;
     double step_a_s, step_b_s, memory_a, memory_b;
 } advice_times;
 
-/* fixed_s, sample_s and memory of the line through both; neither is below 0. */
+/* Fit a line through both measurements and set the times and memory of the model. No parameter is
+ * negative, except the constant part of the memory. */
 void advice_fit(advice_model *model, const advice_times *times);
 
+/* Prediction for one number of workers. */
 typedef struct advice_row {
-    uint32_t workers, batch, share;  /* share: the largest of a worker */
-    double step_s, rate, efficiency; /* rate: images/s; efficiency: of as many times one worker's rate */
+    uint32_t workers, batch, share; /* share: largest share of a worker, in samples */
+    /* rate: images/s; efficiency: relative to `workers` times the rate of one worker */
+    double step_s, rate, efficiency;
+    /* exchange time, and memory per worker */
     double exchange_s, memory_bytes;
-    double batch_80;   /* the smallest batch of all workers together with an efficiency of 0.8; 1 worker: 1 */
-    bool extrapolated; /* beyond the workers that were measured */
+    double batch_80;   /* smallest total batch with an efficiency of 0.8; 1 worker: 1 */
+    bool extrapolated; /* more workers than measured */
 } advice_row;
 
+/* Predict a training on that many workers. */
 advice_row advice_predict(const advice_model *model, uint32_t workers);
 
-/* The fewest of 1 .. most workers that come within 2 % of the highest rate. */
+/* Return the smallest number of workers, at most `most`, with a rate within 2 % of the best. */
 uint32_t advice_best(const advice_model *model, uint32_t most);
 
-/* ---- kept for later trainings ---- */
+/* ---- cache file ---- */
 
-/* What a prediction is for: equal texts, equal advice. */
+/* Identity of a prediction. Equal texts have the same prediction. */
 typedef struct advice_key {
     char text[2048];
 } advice_key;
 
-/* network, data, the mini-batch and the options that change a step's time; the machine's name and cores. */
+/* Build the key from host, cores, network, data, batch, and all options that change the step
+ * time. */
 void advice_key_of(advice_key *out, const char *network, const char *data, const char *const *options);
 
-/* The mini-batch of "name=value" options: of all workers, or of each. */
+/* Return the mini-batch size from "name=value" options.
+ *   per_worker  set to true if the size is per worker instead of total */
 uint32_t advice_batch(const char *const *options, bool *per_worker);
 
-/* In the cache directory, by the key's digest.  load: GP_ENOENT when there is none. */
+/* Save to or load from the cache directory. GP_ENOENT: there is no advice for the key. GP_ECORRUPT:
+ * malformed file. */
 gp_status advice_save(const advice_key *key, const advice_model *model, gp_error *err);
 gp_status advice_load(const advice_key *key, advice_model *out, gp_error *err);
 
-/* The model as the members of an object. */
+/* Write the model as members of the current JSON object. */
 void advice_put(gp_json_writer *writer, const advice_model *model);
 
-/* ---- a training beside what was advised for it ---- */
+/* ---- comparison of a training with the advice ---- */
 
+/* State of a comparison. */
 typedef struct advice_watch {
-    bool known; /* there is advice for this network, data, batch and machine */
-    bool fresh; /* and no training has been compared with it */
+    bool known; /* the cache has advice for this network, data, batch and host */
+    bool fresh; /* no training has been compared with this advice yet */
     advice_key key;
     advice_model model;
     advice_row row;
-    double last_s, sum_s; /* time between rank 0's steps */
+    double last_s, sum_s; /* sum of the times between steps of rank 0 */
     uint64_t count;
     double data_s, compute_s, exchange_s; /* sums over the steps of all ranks */
+    /* steps of all ranks */
     uint64_t records;
-    bool skip; /* the step after a validation is longer by it */
+    bool skip; /* skip the next step: its time includes a validation */
 } advice_watch;
 
+/* Result of a comparison. */
 typedef struct advice_result {
     double expected, measured; /* images/s */
     bool fresh;
-    char text[320]; /* "advise expected 53,320 images/s; this run reached 14,978 (28 %): ..." */
+    /* e.g. "advise expected 53,320 images/s; this run reached 14,978 (28 %): ..." */
+    char text[320];
 } advice_result;
 
-/* Before the first step.  Returns whether text (a sentence) is worth telling: fewer workers are as fast. */
+/* Load the advice before the first step. true: `text` recommends fewer workers, which are as
+ * fast. */
 bool advice_watch_begin(advice_watch *watch, const char *network, const char *data,
                         const char *const *options, const gp_train_info *facts, char *text, size_t bytes);
+
+/* Add a step of one rank. */
 void advice_watch_step(advice_watch *watch, const gp_train_step *step);
+
+/* Skip the time of a validation. */
 void advice_watch_check(advice_watch *watch);
-/* Compare the training with the advice; false: there is no advice, or the training took too few steps.
- * The advice is marked, so that later trainings are not compared with it in text. */
+
+/* Compare the training with the advice. false: there is no advice, or the training was too short.
+ * Later trainings are compared too, but result->fresh is set only once. */
 bool advice_watch_end(const advice_watch *watch, advice_result *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* bench.h -- between the verbs of `gradpool bench`. */
+/* Shared declarations of the `gradpool bench` subcommands. */
 #ifndef GP_CLI_BENCH_H
 #define GP_CLI_BENCH_H
 
@@ -13,12 +13,16 @@ typedef struct bench_options {
     int64_t steps;
 } bench_options;
 
-/* "1,2,4" into counts (BENCH_COUNTS_MAX), rising; how many, or 0 after cli_usage() said what is wrong. */
+/* Parse --workers, e.g. "1,2,4", to an ascending list. Return the number of entries; 0: malformed,
+ * after printing a usage error.
+ *   counts  BENCH_COUNTS_MAX entries */
 uint32_t bench_counts(cli_call *call, uint32_t *counts);
 
-/* The first `workers` names of --devices into text; NULL where none are named. */
+/* Copy the first `workers` names of --devices to `text` and return it; NULL: no names were
+ * given. */
 const char *bench_devices(const bench_options *options, uint32_t workers, char text[256]);
 
+/* Run a benchmark and print the result. Return the exit code. */
 int bench_scaling(cli_call *call);
 int bench_allreduce(cli_call *call);
 

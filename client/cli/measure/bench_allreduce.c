@@ -1,7 +1,8 @@
-/* bench_allreduce.c -- the exchange of a training by size and number of workers.
+/* Benchmark of the gradient exchange, by gradient size and number of workers.
  *
- * What is timed is a training of one fully connected layer that has as many numbers, with one sample a worker: the same
- * arena, buckets and collective as in any training, and almost nothing else. */
+ * The benchmark times a training of one fully connected layer of the requested size, with one
+ * sample per worker. It therefore uses the same buffers, buckets and all-reduce as a real training,
+ * with little other work. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,8 @@
 enum { SIZES_MAX = 16, SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
 #define MOST_BYTES ((uint64_t)1 << 30)
 
-/* "64K,1M". */
+/* Parse --sizes, e.g. "64K,1M". Return the number of sizes; 0: malformed, after printing a usage
+ * error. */
 static uint32_t sizes_parse(cli_call *call, uint64_t *sizes)
 {
     const char *text = ((const bench_options *)call->options)->sizes;
@@ -44,7 +46,8 @@ static uint32_t sizes_parse(cli_call *call, uint64_t *sizes)
     return found;
 }
 
-/* A layer of about so many numbers, and data for it. */
+/* Write a network file with a layer of about `bytes` bytes of parameters, and choose matching
+ * synthetic data. */
 static gp_status network_write(const char *path, uint64_t bytes, char *data, size_t data_bytes,
                                uint32_t samples, gp_error *err)
 {
@@ -63,13 +66,16 @@ static gp_status network_write(const char *path, uint64_t bytes, char *data, siz
     return gp_file_write(path, text, strlen(text), err);
 }
 
+/* Result for one size and number of workers. */
 typedef struct exchange_row {
     uint32_t workers;
     uint64_t bytes;
     double seconds, wait;
 } exchange_row;
 
-/* Measure one size on one number of workers and fill in the row. `order` is "3 of 6". */
+/* Measure one row.
+ *   path   file for the network
+ *   order  position of the measurement for progress reports, e.g. "3 of 6" */
 static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const char *path, exchange_row *row,
                                   const char *order, const gp_progress *progress, gp_error *err)
 {
@@ -87,7 +93,7 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
                                         .data = data,
                                         .options = call->train,
                                         .lease = { .devices = bench_devices(options, row->workers, devices) },
-                                        /* a sum by itself, not in one pass with the update */
+                                        /* prevents fusing the all-reduce with the update */
                                         .extra = "gradient-threshold=1e30",
                                         .workers = row->workers,
                                         .batch = row->workers,
@@ -104,8 +110,9 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
     return GP_OK;
 }
 
-/* As nccl-tests define them: bytes of the buffer per second; and times 2 (n - 1) / n, what each worker must send and
- * receive at least, which is to be compared with what the links can do, for any number of workers. */
+/* Rates as defined by nccl-tests. algbw: buffer bytes per second. busbw: algbw times 2 (n - 1) / n,
+ * the minimum that each worker has to send and receive; comparable with the link bandwidth for any
+ * number of workers. */
 static double algorithm_rate(const exchange_row *row)
 {
     return (double)row->bytes / row->seconds;

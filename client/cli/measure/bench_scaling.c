@@ -1,8 +1,9 @@
-/* bench_scaling.c -- one network trained on 1, 2, 4, ... workers: accuracy over time, throughput, and how far the
- * accuracies lie apart.
+/* Scaling benchmark: train one network on 1, 2, 4, ... workers and compare accuracy over time,
+ * throughput, and final accuracy.
  *
- * The experiment of MATLAB's white paper "Deep learning with MATLAB on multiple GPUs": mini-batch and learning rate grow
- * with the number of workers, so that each computes as much in a step as one alone. */
+ * The experiment follows MATLAB's white paper "Deep learning with MATLAB on multiple GPUs":
+ * mini-batch and learning rate grow with the number of workers, so that each worker has the same
+ * work per step as a single one. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,22 +19,22 @@
 
 enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };
 
-/* One training. */
+/* One training of the benchmark. */
 typedef struct scaling_run {
     uint32_t workers, batch;
     double learn_rate;
     gp_training_summary summary;
-    double rate;                /* images/s in the steps, validations left out */
-    double *seconds, *accuracy; /* POINTS_MAX each */
+    double rate;                /* images/s, excluding validations */
+    double *seconds, *accuracy; /* accuracy over time; POINTS_MAX entries each; owned */
     size_t points;
-    /* While it runs: */
-    double last_s, steps_s, epoch_sum; /* of rank 0 */
+    /* State while the training runs; times are those of rank 0. */
+    double last_s, steps_s, epoch_sum;
     uint64_t images, pending, epoch_steps;
     uint32_t epoch;
     bool validated, skip;
     uint64_t steps_planned;
     gp_progress progress;
-    char activity[64]; /* name of the training in the reports of its steps */
+    char activity[64]; /* label of progress reports */
 } scaling_run;
 
 typedef struct scaling {
@@ -52,7 +53,7 @@ static void point_add(scaling_run *run, double seconds, double accuracy)
     run->accuracy[run->points++] = accuracy;
 }
 
-/* Where there is no validation data: the mean accuracy of each epoch's batches. */
+/* End an epoch. Without validation data, the curve shows the mean batch accuracy of each epoch. */
 static void epoch_end(scaling_run *run)
 {
     if (!run->validated && run->epoch_steps > 0)
@@ -81,7 +82,8 @@ static void on_step(void *context, const gp_train_step *step)
     run->epoch_sum += step->accuracy;
     run->epoch_steps++;
     if (run->last_s > 0 &&
-        !run->skip) { /* the first step has no beginning that is known; nor one behind a validation */
+        /* exclude the first step, and steps after a validation: their start time is unknown */
+        !run->skip) {
         run->steps_s += step->seconds - run->last_s;
         run->images += run->batch;
     }
@@ -105,6 +107,7 @@ static bool option_is(const char *option, const char *name)
     return strncmp(option, name, bytes) == 0 && option[bytes] == '=';
 }
 
+/* Train on one number of workers and collect rate, curve and summary. */
 static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error *err)
 {
     const bench_options *options = s->options;
@@ -157,12 +160,14 @@ static double final_accuracy(const scaling_run *run)
     return run->points > 0 ? run->accuracy[run->points - 1] : NAN;
 }
 
-/* Of one worker's rate; without a run on one worker, of the fewest. */
+/* Return the throughput relative to one worker. If the smallest run has several workers, divide the
+ * rate of that run by its number of workers. */
 static double speedup(const scaling *s, const scaling_run *run)
 {
     return run->rate / (s->runs[0].rate / s->runs[0].workers);
 }
 
+/* Return the difference between the best and the worst final accuracy. */
 static double accuracy_spread(const scaling *s)
 {
     double low = INFINITY, high = -INFINITY;
@@ -174,6 +179,7 @@ static double accuracy_spread(const scaling *s)
     return high - low;
 }
 
+/* Write the chart: accuracy curves and throughput bars. */
 static gp_status draw(const scaling *s, gp_error *err)
 {
     plot *picture = plot_new(1300, 560);
@@ -251,7 +257,7 @@ static void show_json(const scaling *s)
         gp_json_put_number(writer, "images_per_second", run->rate);
         gp_json_put_number(writer, "speed_up", speedup(s, run));
         gp_json_put_number(writer, "accuracy", final_accuracy(run));
-        gp_json_begin_array(writer, "curve"); /* [seconds, accuracy] */
+        gp_json_begin_array(writer, "curve"); /* pairs [seconds, accuracy] */
         for (size_t k = 0; k < run->points; k++) {
             gp_json_begin_array(writer, NULL);
             gp_json_put_number(writer, NULL, run->seconds[k]);
@@ -267,6 +273,7 @@ static void show_json(const scaling *s)
     show_json_print(&json, NULL);
 }
 
+/* Initialize the runs. Batch and learning rate grow with the workers, except with --fixed-batch. */
 static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *err)
 {
     gp_train_options base;

@@ -1,7 +1,7 @@
-/* doctor.h -- inside `gradpool doctor`: what was looked at, what was found, and how to mend it.
+/* Shared declarations of `gradpool doctor`: checks, results and suggested fixes.
  *
- *   doctor_host.c   limits, shared memory, container, clock, places: facts are read, then judged
- *   doctor_gpu.c    driver, devices, the GPU engine and its libraries, from device to device */
+ *   doctor_host.c   limits, shared memory, container, clock, directories
+ *   doctor_gpu.c    driver, devices, GPU engine and libraries, transfers between devices */
 #ifndef GP_CLI_DOCTOR_H
 #define GP_CLI_DOCTOR_H
 
@@ -15,47 +15,60 @@ typedef enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAILU
 
 enum { DOCTOR_ROWS_MAX = 256, DOCTOR_PEERS_MAX = 16 };
 
+/* Result of one check. */
 typedef struct doctor_row {
     doctor_state state;
-    char what[48], found[240], fix[240]; /* fix: "" where there is nothing to mend */
+    char what[48], found[240], fix[240]; /* fix: suggested fix; "": not needed */
 } doctor_row;
 
+/* All results. */
 typedef struct doctor {
     doctor_row rows[DOCTOR_ROWS_MAX];
     uint32_t count;
-    /* Bytes a second from device to device; 0: not measured.  By ordinal. */
+    /* transfer rates between devices in bytes/s, by ordinal; 0: not measured */
     uint32_t devices;
     double peer[DOCTOR_PEERS_MAX][DOCTOR_PEERS_MAX];
     bool direct[DOCTOR_PEERS_MAX][DOCTOR_PEERS_MAX];
     char versions[160];
 } doctor;
 
-/* A row; `fix` may be NULL. */
+/* Append a result with a formatted finding; drop it after DOCTOR_ROWS_MAX.
+ *   what  subject of the check
+ *   fix   suggested fix; NULL: none */
 void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* What is known of the host; 0 is "not known" unless said otherwise. */
+/* Facts about the host. 0: unknown, unless stated otherwise. */
 typedef struct doctor_host {
-    uint64_t shm_bytes, shm_free;                 /* of /dev/shm */
-    bool shm;                                     /* there is one */
-    uint64_t memlock, nofile, nofile_hard, nproc; /* limits; UINT64_MAX: none */
-    char container[24];                           /* "docker", ...; "": none that shows */
-    uint64_t memory, memory_limit;                /* of the machine; of the cgroup, UINT64_MAX: none */
-    uint32_t cores, cpu_quota; /* that we may use; whole cores' time a cgroup gives, UINT32_MAX: no limit */
-    int clock_synchronised;    /* -1: not known */
+    uint64_t shm_bytes, shm_free;                 /* size and free space of /dev/shm */
+    bool shm;                                     /* /dev/shm exists */
+    uint64_t memlock, nofile, nofile_hard, nproc; /* resource limits; UINT64_MAX: unlimited */
+    char container[24];                           /* e.g. "docker"; "": none detected */
+    /* memory of the machine, and cgroup limit; UINT64_MAX: no limit */
+    uint64_t memory, memory_limit;
+    /* cores: usable by this process; cpu_quota: cgroup CPU time, in cores; UINT32_MAX: no limit */
+    uint32_t cores, cpu_quota;
+    int clock_synchronised; /* -1: unknown */
     int year;
     char clocksource[32];
-    char places[240];    /* what is wrong with where pools live; "": nothing */
-    uint64_t state_free; /* bytes, where jobs and logs are kept */
+    char places[240];    /* error about the pool directories; "": no error */
+    uint64_t state_free; /* free space in the state directory, in bytes */
     char state_dir[160];
 } doctor_host;
 
-/* pool: its name, for the directories that it would use; NULL: default */
+/* Read the facts.
+ *   pool  name of the pool whose directories are checked; NULL: default */
 void doctor_host_read(doctor_host *host, const char *pool);
-/* gpus: that workers could have. */
+
+/* Judge the facts and append results.
+ *   gpus  number of GPUs available to workers */
 void doctor_host_judge(doctor *d, const doctor_host *host, uint32_t gpus);
 
-/* list: of the probe; problem: why there is none ("": there is).  examined: of gp_device_examine(), or NULL. */
+/* Judge driver, devices and GPU engine, and append results.
+ *   list          devices found by the probe
+ *   problem       why the probe failed; "": it succeeded
+ *   driver_there  an NVIDIA driver is installed
+ *   examined      result of gp_device_examine(); NULL: not run */
 void doctor_gpu_judge(doctor *d, const gp_device_list *list, const char *problem, bool driver_there,
                       bool container, const gp_json *examined);
 

@@ -1,3 +1,4 @@
+/* GPU checks of `gradpool doctor`. */
 #include "client/cli/measure/doctor.h"
 
 #include <inttypes.h>
@@ -6,9 +7,10 @@
 
 #include "proto/device/device_holder.h"
 
-#define SLOW_PEER 5e9 /* bytes a second: a detour through the host, or a slot of one lane */
+/* slower than 5 GB/s: the transfer uses host memory, or the slot has one lane */
+#define SLOW_PEER 5e9
 
-/* NVML's and the driver's ways of saying that nothing works, and what helps. */
+/* Map an error message of NVML or the driver to a suggested fix. */
 static const char *driver_fix(const char *said, bool container)
 {
     if (strstr(said, "code 18") != NULL || strstr(said, "code 803") != NULL ||
@@ -26,6 +28,7 @@ static const char *driver_fix(const char *said, bool container)
     return "install the driver of your distribution, or mend it: nvidia-smi must work";
 }
 
+/* Report each device; return the number of usable devices. */
 static uint32_t judge_devices(doctor *d, const gp_device_list *list)
 {
     uint32_t usable = 0;
@@ -50,8 +53,9 @@ static uint32_t judge_devices(doctor *d, const gp_device_list *list)
     return usable;
 }
 
-/* ---- the engine ---- */
+/* ---- GPU engine ---- */
 
+/* Compare the CUDA version of the engine with the version supported by the driver. */
 static void judge_versions(doctor *d, const gp_json *examined)
 {
     long long driver = gp_json_integer(gp_json_member(examined, "driver"), 0);
@@ -77,6 +81,7 @@ static void judge_versions(doctor *d, const gp_json *examined)
                    driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 }
 
+/* Report whether the test kernel computed correct results on each device. */
 static void judge_kernels(doctor *d, const gp_json *devices)
 {
     char what[48];
@@ -96,6 +101,7 @@ static void judge_kernels(doctor *d, const gp_json *devices)
     }
 }
 
+/* Report transfers between devices: failed, indirect, slow. */
 static void judge_peers(doctor *d, const gp_json *peers)
 {
     uint32_t slow = 0, detours = 0, failed = 0, count = 0;

@@ -1,3 +1,5 @@
+/* Host checks of `gradpool doctor`: reading facts and judging them are separate, so that tests can
+ * supply facts. */
 #include "client/cli/measure/doctor.h"
 
 #include <inttypes.h>
@@ -39,6 +41,8 @@ void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix
 
 /* ---- reading ---- */
 
+/* Return a soft resource limit; UINT64_MAX: unlimited, 0: unknown.
+ *   hard  set to the hard limit; may be NULL */
 static uint64_t limit_of(int resource, uint64_t *hard)
 {
     struct rlimit limit;
@@ -50,6 +54,7 @@ static uint64_t limit_of(int resource, uint64_t *hard)
     return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }
 
+/* Detect the container type from marker files and environment variables. */
 static void container_read(doctor_host *host)
 {
     static const struct {
@@ -89,6 +94,7 @@ static void clock_read(doctor_host *host)
                  sizeof(host->clocksource));
 }
 
+/* Create the pool directories as a pool would, and get the free space. */
 static void places_read(doctor_host *host, const char *pool)
 {
     struct statvfs facts;
@@ -133,7 +139,7 @@ static bool in_docker(const doctor_host *host)
     return strcmp(host->container, "docker") == 0 || strcmp(host->container, "podman") == 0;
 }
 
-/* NCCL's ranks of one host meet in /dev/shm; workers on cores do not need it. */
+/* NCCL ranks on one host communicate through /dev/shm. CPU workers do not need it. */
 static void judge_shm(doctor *d, const doctor_host *host, uint32_t gpus)
 {
     const uint64_t least = gpus > 1 ? GIB : 64 * MIB;

@@ -1,3 +1,4 @@
+/* Time the steps of a short training. The first steps are a warm-up and are not counted. */
 #include "client/cli/measure/probe.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 
 enum { WARM_UP = 5, STEPS_LEAST = 10, STEPS_MAX = 4096, OVERRIDES_MAX = 16 };
 
-/* What decides how long a training is, what it leaves, and how its batch is cut. */
+/* Training options that the probe replaces: run length, results, checkpoints, and batch size. */
 static const char *const replaced[] = {
     "max-epochs",
     "mini-batch-size",
@@ -29,13 +30,15 @@ static const char *const replaced[] = {
     NULL,
 };
 
+/* State of a probe. */
 typedef struct probe {
     const probe_request *request;
     probe_result *out;
-    double interval[STEPS_MAX], last_s; /* of rank 0 */
-    double parts[5][STEPS_MAX];         /* sums over ranks: compute, exchange, wait, commit, data */
-    uint32_t count;                     /* steps of rank 0 */
-    bool enough;                        /* cli_stop was set here, and not by Ctrl-C */
+    double interval[STEPS_MAX], last_s; /* step times of rank 0 */
+    /* sums over ranks, by step: compute, exchange, wait, commit, data */
+    double parts[5][STEPS_MAX];
+    uint32_t count; /* timed steps of rank 0 */
+    bool enough;    /* cli_stop was set by the probe, not by Ctrl-C */
 } probe;
 
 static void on_begin(void *context, const gp_train_info *facts)
@@ -49,6 +52,8 @@ static void on_begin(void *context, const gp_train_info *facts)
     p->out->samples = facts->samples;
 }
 
+/* Record a step after the warm-up. Stop the training after enough steps, or after enough time and
+ * at least STEPS_LEAST steps. */
 static void on_step(void *context, const gp_train_step *step)
 {
     probe *p = context;
@@ -105,6 +110,7 @@ static bool is_replaced(const char *option)
     return false;
 }
 
+/* Compute the medians. */
 static void result_fill(probe *p)
 {
     double *const fields[] = { &p->out->compute_s, &p->out->exchange_s, &p->out->wait_s, &p->out->commit_s,

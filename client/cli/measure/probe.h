@@ -1,38 +1,42 @@
-/* probe.h -- a short training whose steps are timed: what `advise` and `bench` measure with.
+/* Short training with timed steps, used by `gradpool advise` and `gradpool bench`.
  *
- * It is a real training on the pool's workers, by the same code; only its weights stand still (rate 0), and it is stopped
- * after some steps. */
+ * The probe runs a regular training on the pool's workers and stops it after some steps. The
+ * learning rate is 0, so the weights do not change. */
 #ifndef GP_CLI_PROBE_H
 #define GP_CLI_PROBE_H
 
 #include "client/cli/cli.h"
 
+/* What to measure. */
 typedef struct probe_request {
     const char *network, *data;
     const char *const
-        *options;           /* of the training, "name=value"; what decides its length and batch is replaced */
-    const char *extra;      /* one option more; or NULL */
-    gp_lease_request lease; /* workers_min and workers_max are filled in here */
-    uint32_t workers, batch;     /* batch: of all workers together */
-    uint32_t steps;              /* that are timed, at most */
-    double seconds;              /* then at least 10 are enough */
-    const gp_progress *progress; /* of opening the data, and of the timed steps */
-    const char *activity;        /* name of the measurement in the reports of its steps */
+        /* training options as "name=value"; run length, learning rate and batch size are
+         * replaced */
+        *options;
+    const char *extra;           /* one additional option; NULL: none */
+    gp_lease_request lease;      /* workers_min and workers_max are set by probe_run() */
+    uint32_t workers, batch;     /* batch: total over all workers */
+    uint32_t steps;              /* maximum number of timed steps */
+    double seconds;              /* after this time, 10 timed steps are enough */
+    const gp_progress *progress; /* progress of opening the data, and of the timed steps */
+    const char *activity;        /* label of the progress reports */
 } probe_request;
 
-/* Medians over the timed steps; times of the parts are means over the workers. */
+/* Medians over the timed steps. Times of phases are averaged over the workers. */
 typedef struct probe_result {
     uint32_t workers, batch, steps;
-    double step_s;                /* from the end of a step to the end of the next */
-    double compute_s, exchange_s; /* exchange: without waiting for the slowest */
+    double step_s;                /* time from the end of one step to the end of the next */
+    double compute_s, exchange_s; /* exchange: excludes waiting for the slowest worker */
     double wait_s, commit_s, data_s;
     uint64_t memory_bytes, parameters, samples;
 } probe_result;
 
-/* Ctrl-C ends it: GP_ECANCELED.  cli_catch_interrupts() was called. */
+/* Run the probe. The caller must have called cli_catch_interrupts(). GP_ECANCELED: Ctrl-C.
+ * GP_ESTATE: the training ended after too few steps. */
 gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *request, gp_error *err);
 
-/* The middle one; sorts them.  NaN of none. */
+/* Return the median and sort the values. NaN: no values. */
 double probe_median(double *values, size_t count);
 
 #endif
