@@ -1,3 +1,5 @@
+/* `gradpool data preview`: draw samples as stored and as augmented in the first epochs on one
+ * PNG. */
 #include "client/cli/data/data_preview.h"
 
 #include <math.h>
@@ -10,17 +12,20 @@
 #include "common/data/image/image.h"
 #include "common/data/store/sampler.h"
 
-enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 }; /* GAP: pixels between two pictures */
+/* GAP: pixels between two images. SHEET_BYTES_MAX: limit on the pixel buffer. */
+enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 };
 
+/* State of a contact sheet. */
 typedef struct sheet {
     const preview_request *request;
     gp_store *store;
     gp_augment augment;
     gp_store_info shape;
-    uint32_t cell_height, cell_width, bands; /* bands: 2 where there are pixel labels */
+    /* size of an image; bands: 2 with pixel labels, else 1 */
+    uint32_t cell_height, cell_width, bands;
     uint32_t height, width;
-    uint8_t *pixels; /* [height][width][3] */
-    uint8_t *stored, *drawn;
+    uint8_t *pixels;         /* RGB, [height][width][3]; owned */
+    uint8_t *stored, *drawn; /* buffers for one sample, as stored and as augmented */
     int32_t *stored_labels, *drawn_labels;
 } sheet;
 
@@ -29,6 +34,8 @@ static bool has_pixel_labels(const gp_store_info *info)
     return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 2;
 }
 
+/* Convert a pixel component to a byte. Floating-point images are scaled as if 0 were black and 1
+ * were white. */
 static uint8_t byte_of(const gp_store_info *info, const uint8_t *image, size_t at, uint32_t channel)
 {
     float value;
@@ -36,11 +43,12 @@ static uint8_t byte_of(const gp_store_info *info, const uint8_t *image, size_t a
     if (info->dtype == GP_U8)
         return image[at];
     memcpy(&value, image + at * sizeof(value), sizeof(value));
-    value = 255.0f *
-            (value * info->scale[channel] + info->offset[channel]); /* as if 0 to 1 were black to white */
+    value = 255.0f * (value * info->scale[channel] + info->offset[channel]);
     return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5f);
 }
 
+/* Return the first byte of a line of an image on the sheet.
+ *   band  0: image, 1: pixel labels */
 static uint8_t *sheet_at(sheet *s, uint32_t row, uint32_t column, uint32_t band, uint32_t y)
 {
     size_t line = GAP + (size_t)(row * s->bands + band) * (s->cell_height + GAP) + y;
@@ -48,6 +56,7 @@ static uint8_t *sheet_at(sheet *s, uint32_t row, uint32_t column, uint32_t band,
     return s->pixels + 3 * (line * s->width + GAP + (size_t)column * (s->cell_width + GAP));
 }
 
+/* Copy an image to the sheet; one-channel images become gray. */
 static void put_image(sheet *s, uint32_t row, uint32_t column, const gp_store_info *info,
                       const uint8_t *image)
 {
@@ -63,7 +72,8 @@ static void put_image(sheet *s, uint32_t row, uint32_t column, const gp_store_in
             }
 }
 
-/* Neighbouring classes in colours far apart: hues by the golden ratio; none is dark grey. */
+/* Draw pixel labels as colors. Hues follow the golden ratio, so adjacent classes differ clearly.
+ * Pixels without a class are dark gray. */
 static void put_labels(sheet *s, uint32_t row, uint32_t column, const gp_store_info *info,
                        const int32_t *labels)
 {
@@ -78,7 +88,7 @@ static void put_labels(sheet *s, uint32_t row, uint32_t column, const gp_store_i
         }
 }
 
-/* A row: sample `index` as it is stored, then as epochs 0, 1, ... see it. */
+/* Draw one row: a sample as stored, then as augmented in epochs 0, 1, ... */
 static gp_status sheet_row(sheet *s, uint32_t row, uint32_t index, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(s->store);
@@ -119,6 +129,7 @@ static gp_status sheet_row(sheet *s, uint32_t row, uint32_t index, gp_error *err
     return GP_OK;
 }
 
+/* Open the source and allocate the sheet. GP_ELIMIT: the sheet is too large. */
 static gp_status sheet_open(sheet *s, const preview_request *request, const gp_progress *progress,
                             gp_error *err)
 {

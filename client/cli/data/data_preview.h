@@ -1,18 +1,20 @@
-/* data_preview.h -- `gradpool data preview`: a contact sheet of what a network will see. */
+/* `gradpool data preview`: contact sheet of training samples after augmentation. */
 #ifndef GP_CLI_DATA_PREVIEW_H
 #define GP_CLI_DATA_PREVIEW_H
 
 #include "client/cli/cli.h"
 
+/* Request for a contact sheet. */
 typedef struct preview_request {
     const char *source, *out;
-    const char *augment; /* as of `train --augment` */
+    const char *augment; /* as in `train --augment` */
     int64_t image_size[2], rows, columns;
     uint64_t seed;
 } preview_request;
 
-/* A PNG of rows samples, evenly spread over the training data: each as it is stored, then in the first columns - 1 epochs of
- * that seed.  Pixel labels stand below their image, in colours.  Returns the exit code. */
+/* Write a PNG with `rows` samples, spread evenly over the training data. Each row shows the sample
+ * as stored, then as augmented in the first `columns` - 1 epochs with this seed. Pixel labels are
+ * drawn below their image. Return the exit code. */
 int data_preview(cli_call *call, const preview_request *request);
 
 #endif

@@ -1,3 +1,4 @@
+/* `gradpool data show` and `gradpool data split`. */
 #include "client/cli/data/data_show.h"
 
 #include <inttypes.h>
@@ -16,12 +17,12 @@
 
 enum { PARTS_MAX = 3 };
 
-/* One part of the source, opened; store NULL: it has none. */
+/* One part of the source; store NULL: the source has no such part. */
 typedef struct data_part {
     const char *name;
     gp_store *store;
-    uint64_t *counts;
-    double *weights; /* by median frequency */
+    uint64_t *counts; /* samples or pixels per class; the last entry counts those without a class */
+    double *weights;  /* class weights by median frequency */
 } data_part;
 
 static void part_close(data_part *part)
@@ -31,7 +32,8 @@ static void part_close(data_part *part)
     gp_free(part->weights);
 }
 
-/* Open one part of the source and count its classes. A missing part is no error, except for training. */
+/* Open one part of the source and count the classes. Only the training part is required; *part
+ * stays empty if another part does not exist. */
 static gp_status part_open(data_part *part, const char *source, gp_data_role role,
                            const gp_progress *progress, gp_error *err)
 {
@@ -57,7 +59,7 @@ static gp_status part_open(data_part *part, const char *source, gp_data_role rol
     return status;
 }
 
-/* The share of all that has a class. */
+/* Return the share of a class among all samples or pixels that have a class. */
 static double part_share(const data_part *part, uint32_t class)
 {
     const gp_store_info *info = gp_store_get_info(part->store);
@@ -114,7 +116,8 @@ static void show_json(const char *source, const data_part *parts, int count)
     show_json_print(&json, NULL);
 }
 
-/* The count of a class in a part: by name, since a part's classes may be numbered otherwise. */
+/* Format the count of a class in a part; "-": the part has no class of that name under the same
+ * number. */
 static void count_format(char text[24], const data_part *part, uint32_t class, const char *name)
 {
     const gp_store_info *info = part->store == NULL ? NULL : gp_store_get_info(part->store);
@@ -182,8 +185,8 @@ static void show_text(const data_part *parts, int count)
                    parts[i].counts[gp_store_get_info(parts[i].store)->class_count]);
 }
 
-/* Open the parts of a source: what a training reads, what it validates on, and what evaluate and predict read if that is
- * another part. */
+/* Open all parts of a source: training, validation, and test. evaluate and predict may read another
+ * part than the validation; without such a part, validation and test are the same. */
 static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *source,
                             const gp_progress *progress, gp_error *err)
 {
@@ -228,7 +231,8 @@ int data_show(cli_call *call, const char *source)
 
 /* ---- split ---- */
 
-/* Words between commas; their number, 0: too many or an empty one. */
+/* Split a list at commas, in place. Return the number of words; 0: too many words, or an empty
+ * word. */
 static uint32_t list_cut(char *text, char **words)
 {
     uint32_t count = 0;

@@ -1,4 +1,4 @@
-/* download.h -- the progress of a download on the terminal. */
+/* Progress display of a download. */
 #ifndef GP_CLI_DOWNLOAD_H
 #define GP_CLI_DOWNLOAD_H
 
@@ -7,13 +7,17 @@
 #include "client/cli/cli.h"
 #include "common/data/download/get.h"
 
+/* State of the display. */
 typedef struct download_view {
     cli_progress progress;
-    char file[128]; /* being downloaded */
+    char file[128]; /* current file */
 } download_view;
 
-/* Return options for gp_get_fetch() that show progress and stop at Ctrl-C.  url: a mirror, or "". */
+/* Return options for gp_get_fetch() that show the progress and cancel on Ctrl-C.
+ *   url  mirror; "": default */
 gp_get_options download_begin(const cli_call *call, download_view *view, const char *url);
-void download_end(const download_view *view); /* removes the line */
+
+/* Erase the progress line. */
+void download_end(const download_view *view);
 
 #endif

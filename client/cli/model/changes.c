@@ -1,3 +1,4 @@
+/* Layer changes of a network: collect them, print them as a table, write them as JSON. */
 #include "client/cli/model/changes.h"
 
 #include <inttypes.h>
@@ -39,7 +40,7 @@ bool changes_have(const cli_changes *changes, const char *action)
     return false;
 }
 
-/* The frozen ones: from which to which, and how many numbers stand still. */
+/* Add one row for all frozen layers: first and last layer, and the number of frozen parameters. */
 static void print_frozen(show_table *table, const cli_changes *changes)
 {
     const cli_change *first = NULL, *last = NULL;
@@ -85,7 +86,7 @@ void changes_print(const cli_changes *changes)
     print_frozen(table, changes);
     show_table_print_free(table);
     printf("\n");
-    fflush(stdout); /* what is told on standard error comes behind it */
+    fflush(stdout); /* flush, so that later messages on standard error follow the table */
 }
 
 void changes_write(const cli_changes *changes, gp_json_writer *writer)

@@ -1,4 +1,4 @@
-/* changes.h -- what became of a network's layers, as `train --pretrained` and `model edit` print it. */
+/* Layer changes of a network, as printed by `train --pretrained` and `model edit`. */
 #ifndef GP_CLI_CHANGES_H
 #define GP_CLI_CHANGES_H
 
@@ -6,27 +6,30 @@
 
 #include "common/base/text/json.h"
 
+/* One changed layer. */
 typedef struct cli_change {
+    /* action: "added", "removed", "frozen", ... */
     char action[16], layer[64], kind[32], output[64], settings[160];
     int64_t parameters;
 } cli_change;
 
-/* Zero-initialise. */
+/* List of changes; initialize with zeros. */
 typedef struct cli_changes {
     cli_change *rows; /* owned */
     uint32_t count;
 } cli_changes;
 
-void changes_add(cli_changes *changes,
-                 const gp_layer_change *change); /* one that there is no memory for is left out */
+/* Append a change; drop it if memory is short. */
+void changes_add(cli_changes *changes, const gp_layer_change *change);
 void changes_deinit(cli_changes *changes);
 
+/* Return whether the list has a change with this action. */
 bool changes_have(const cli_changes *changes, const char *action);
 
-/* A table on standard output; frozen layers as one line. */
+/* Print the changes as a table on standard output; frozen layers share one row. */
 void changes_print(const cli_changes *changes);
 
-/* The member "changes" of the object that the writer is in: all of them. */
+/* Write all changes as the member "changes" of the current JSON object. */
 void changes_write(const cli_changes *changes, gp_json_writer *writer);
 
 #endif

@@ -1,4 +1,5 @@
-/* net_edit.c -- surgery on a network by hand: layers removed, added, set, frozen, a head for other classes. */
+/* `gradpool model edit`: remove, add, set and freeze layers of a network, and replace the
+ * classifier head. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,24 +15,26 @@
 
 enum { NEW_WEIGHTS_SEED = 1, CLASS_FILE_BYTES_MAX = 4 << 20 };
 
-/* --class-names, cut. count 0: not given. */
+/* Parsed --class-names; count 0: not given. */
 typedef struct class_names {
-    char *text, **names; /* names point into text */
+    char *text, **names; /* `names` points into `text`; both owned */
     uint32_t count;
 } class_names;
 
+/* State of one edit. */
 typedef struct model_edit {
     cli_call *call;
     const net_options *options;
     gp_network network;
-    gp_store *data; /* NULL: none was named */
+    gp_store *data; /* data source; NULL: not given */
     gp_edit *edit;
     gp_edited edited;
-    bool head; /* a new one was put on */
+    bool head; /* the head was replaced */
     class_names named;
 } model_edit;
 
-/* Every --name on the command line, in order. */
+/* Call `apply` with the value of every --NAME option on the command line, in order. The option
+ * parser keeps only the last value. */
 static gp_status each(model_edit *knife, const char *name,
                       gp_status (*apply)(gp_edit *edit, const char *text, gp_error *err), gp_error *err)
 {
@@ -51,7 +54,7 @@ static gp_status each(model_edit *knife, const char *name,
     return status;
 }
 
-/* What the words alone tell. */
+/* Check the options that need neither the network nor the data. */
 static int edit_check(const model_edit *knife)
 {
     const net_options *options = knife->options;
@@ -74,6 +77,8 @@ static int edit_check(const model_edit *knife)
     return CLI_OK;
 }
 
+/* Load the network: a file, a downloaded pretrained network, or an untrained network of the zoo.
+ * Then open the data source, preferring the test part. */
 static gp_status edit_load(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
@@ -82,7 +87,8 @@ static gp_status edit_load(model_edit *knife, gp_error *err)
 
     if (gp_network_is_file(name))
         status = gp_network_load(&knife->network, name, NULL, 0, err);
-    else if (gp_network_pretrained(&knife->network, name, NULL) == GP_OK) /* what model get has fetched */
+    /* downloaded by `model get` */
+    else if (gp_network_pretrained(&knife->network, name, NULL) == GP_OK)
         status = GP_OK;
     else
         status = gp_zoo_build(&knife->network.spec, name, NULL, 0, err);
@@ -96,6 +102,7 @@ static gp_status edit_load(model_edit *knife, gp_error *err)
     return status;
 }
 
+/* Replace the head if --classes is given. "auto" takes the number of classes from the data. */
 static gp_status edit_head(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
@@ -116,6 +123,7 @@ static gp_status edit_head(model_edit *knife, gp_error *err)
     return status;
 }
 
+/* Apply all edits in a fixed order: unfreeze, remove, add, head, set, freeze. */
 static gp_status edit_apply(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
@@ -141,7 +149,8 @@ static gp_status edit_apply(model_edit *knife, gp_error *err)
     return status;
 }
 
-/* Cut --class-names into names: between commas, or the lines of FILE.txt. */
+/* Split --class-names: at commas, or at the line ends of FILE.txt. GP_EINVAL: duplicate name.
+ * GP_ELIMIT: too many names. */
 static gp_status names_read(model_edit *knife, gp_error *err)
 {
     const char *given = knife->options->class_names;
@@ -193,7 +202,9 @@ static gp_status names_check(const model_edit *knife, gp_error *err)
                          knife->named.count, classes);
 }
 
-/* The names that go with the scores: those given, else of the data the head was made for, else those that it had. */
+/* Choose the class names to save: --class-names, or else the names of the data if the head was
+ * replaced, or else the names of the original network. No names are saved if their number does not
+ * match the classes. */
 static void edit_names(const model_edit *knife, const char *const **names, uint32_t *count)
 {
     const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);
@@ -214,6 +225,7 @@ static void edit_names(const model_edit *knife, const char *const **names, uint3
     }
 }
 
+/* Write the edited network: layers and weights to FILE.onnx, or only layers to FILE.json. */
 static gp_status edit_write(const model_edit *knife, gp_error *err)
 {
     const gp_edited *edited = &knife->edited;

@@ -1,4 +1,4 @@
-/* net_get.c -- a trained network into the cache: by a name that is known, or from a URL. */
+/* `gradpool model get`: download a pretrained network to the cache, by known name or by URL. */
 #include <ctype.h>
 #include <limits.h>
 #include <string.h>
@@ -13,13 +13,14 @@
 
 enum { URL_BYTES = 2048, NAME_BYTES = 200 };
 
-/* What is fetched: a set of one file. */
+/* Download source: a set with one file. */
 typedef struct net_source {
     gp_get_set set;
     gp_get_file file;
     char url[URL_BYTES], name[NAME_BYTES];
 } net_source;
 
+/* Fail with GP_ENOENT; suggest a similar name, or list all known names. */
 static gp_status source_unknown(const char *name, gp_error *err)
 {
     const char *near = NULL;
@@ -38,7 +39,8 @@ static gp_status source_unknown(const char *name, gp_error *err)
                    known);
 }
 
-/* The last part of its path names the file. */
+/* Build a source from a URL; the last path component becomes the file name. GP_EINVAL: the URL has
+ * a query or an unsafe file name. */
 static gp_status source_url(net_source *source, const char *url, gp_error *err)
 {
     const char *query = url + strcspn(url, "?#"), *name = query;
@@ -77,7 +79,9 @@ static gp_status source_find(net_source *source, const char *name, gp_error *err
     return source_unknown(name, err);
 }
 
-/* --sha256, in lower case; it is compared beside the published one. */
+/* Check --sha256 and convert it to lower case. GP_EINVAL: malformed, or different from the
+ * published checksum.
+ *   sum  buffer for the checksum; must outlive `source` */
 static gp_status source_expect(net_source *source, const char *given, char sum[GP_GET_SUM_BYTES],
                                gp_error *err)
 {

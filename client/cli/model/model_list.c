@@ -1,4 +1,4 @@
-/* net_list.c -- the networks that have names, with their settings. */
+/* `gradpool model list`: the networks of the zoo with their settings. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "common/data/download/get.h"
 #include "common/model/graph/netspec.h"
 
-/* "form=torchvision|caffe [torchvision]: ..." */
+/* Print a setting, e.g. "form=torchvision|caffe [torchvision]: ...". */
 static void list_setting(const gp_param *param)
 {
     unsigned char scratch[512];
@@ -29,7 +29,7 @@ static void list_setting(const gp_param *param)
            gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
 }
 
-/* Whether `model get` knows it. */
+/* Return whether `model get` knows a pretrained network of this name. */
 static bool is_trained(const char *name)
 {
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)

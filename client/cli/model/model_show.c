@@ -1,4 +1,5 @@
-/* net_show.c -- a network as a table: layers, shapes, parameters, multiply-adds; what a batch of it takes. */
+/* `gradpool model show`: layers, shapes, parameters, multiply-adds, and the memory estimate of a
+ * network. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -11,17 +12,17 @@
 #include "common/base/text/json.h"
 #include "common/model/cost.h"
 
-/* A network and what it costs. */
+/* A network with computed costs. */
 typedef struct net_view {
     const net_options *options;
     gp_network network;
     gp_graph *graph;
-    gp_layer_cost *costs; /* per layer */
+    gp_layer_cost *costs; /* one entry per layer; owned */
     gp_layer_cost sum;
     gp_memory_estimate memory[GP_PHASE_COUNT];
 } net_view;
 
-/* "20 kernel=3 stride=2": what differs from the defaults. */
+/* Format the settings that differ from their defaults, e.g. "20 kernel=3 stride=2". */
 static void settings_format(const gp_layer *layer, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -36,7 +37,7 @@ static void settings_format(const gp_layer *layer, char *text, size_t bytes)
     }
 }
 
-/* 1814073344 as "1.81 G". */
+/* Format a count with a decimal prefix, e.g. "1.81 G" for 1814073344. */
 static const char *count_format(double count, char *text, size_t bytes)
 {
     static const char units[] = " kMGT";
@@ -93,7 +94,8 @@ static void show_memory(const net_view *view)
     show_table_print_free(table);
 }
 
-/* What of images it was trained on, where that is not all of them. */
+/* Print how training images were cropped or resized, unless the network was trained on unchanged
+ * images. */
 static void show_view(const gp_netspec *spec)
 {
     char brought[40] = "";
@@ -192,7 +194,8 @@ static gp_status show_json(const net_view *view, gp_error *err)
     return show_json_print(&json, err);
 }
 
-/* A network of the zoo for its own input and classes, where none are given. */
+/* Load a network file, or build a network of the zoo. Without --input and --classes, the network
+ * keeps its own values. */
 static gp_status view_load(net_view *view, const char *name, const gp_shape *input, gp_error *err)
 {
     uint32_t classes = 0;
@@ -206,6 +209,7 @@ static gp_status view_load(net_view *view, const char *name, const gp_shape *inp
     return gp_network_load(&view->network, name, input, classes, err);
 }
 
+/* Compute costs and memory of the network. */
 static gp_status view_measure(net_view *view, gp_error *err)
 {
     const uint32_t layers = view->network.spec->layer_count;

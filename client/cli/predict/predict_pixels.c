@@ -1,3 +1,4 @@
+/* Write predicted pixel classes as label images and overlays. */
 #include "client/cli/predict/predict_pixels.h"
 
 #include <inttypes.h>
@@ -13,12 +14,13 @@
 
 /* ---- names ---- */
 
-/* Never 0. */
+/* Return the hash of a name; never 0, which marks a free entry. */
 static uint64_t name_hash(const char *name)
 {
     return gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) | 1;
 }
 
+/* Double the hash table of written names. */
 static gp_status names_grow(pixels_sink *sink, gp_error *err)
 {
     const uint64_t capacity = sink->written_capacity == 0 ? 1024 : 2 * sink->written_capacity;
@@ -41,7 +43,8 @@ static gp_status names_grow(pixels_sink *sink, gp_error *err)
     return GP_OK;
 }
 
-/* Two images must not be one file: a.jpg and a.png would both be a.png. */
+/* Reserve a file name. GP_EINVAL: another image has the same name without extension. For example,
+ * a.jpg and a.png would both be written to a.png. */
 static gp_status name_take(pixels_sink *sink, const char *stem, gp_error *err)
 {
     const uint64_t hash = name_hash(stem);
@@ -66,7 +69,8 @@ static gp_status name_take(pixels_sink *sink, const char *stem, gp_error *err)
     return GP_OK;
 }
 
-/* The image's name below the source, without its ending; what it may be called below a directory of ours. */
+/* Derive the output name: the image name relative to the source, without extension. GP_EINVAL: the
+ * name contains "..", so the file would be outside the output folder. */
 static gp_status stem_of(char stem[PATH_MAX], const char *name, gp_error *err)
 {
     char *dot;
@@ -85,7 +89,7 @@ static gp_status stem_of(char stem[PATH_MAX], const char *name, gp_error *err)
 
 /* ---- files ---- */
 
-/* DIRECTORY/NAME, whole or not at all. */
+/* Write DIRECTORY/NAME atomically; create missing folders. */
 static gp_status file_write(const char *directory, const char *name, const char *ending, const void *data,
                             size_t bytes, gp_error *err)
 {
@@ -100,7 +104,8 @@ static gp_status file_write(const char *directory, const char *name, const char 
 
 /* ---- colours ---- */
 
-/* Of the file that was named; of the source, if it names the model's classes; or our own. */
+/* Choose the colors: from --class-file, or else from the source if the class names match, or else
+ * the default palette. */
 static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_error *err)
 {
     const pixels_request *request = &sink->request;
@@ -127,7 +132,7 @@ static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_er
     return found ? GP_OK : gp_palette_default(palette, p->class_names, p->classes, err);
 }
 
-/* What the numbers of the label images mean, beside them. */
+/* Write classes.csv, which maps the numbers in label images to classes. */
 static gp_status classes_write(const pixels_sink *sink, gp_error *err)
 {
     char *text;
@@ -142,6 +147,7 @@ static gp_status classes_write(const pixels_sink *sink, gp_error *err)
 
 /* ---- images ---- */
 
+/* Write the label image of one prediction. */
 static gp_status label_write(const pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
 {
     uint8_t *png;
@@ -156,6 +162,8 @@ static gp_status label_write(const pixels_sink *sink, const gp_prediction *p, co
     return status;
 }
 
+/* Write the original image with colored classes. The image is read again on this host, so the size
+ * can differ if the file has changed. */
 static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(sink->store);

@@ -1,3 +1,4 @@
+/* Write predictions as CSV, JSON lines or NumPy arrays. */
 #include "client/cli/predict/predict_rows.h"
 
 #include <errno.h>
@@ -16,6 +17,8 @@ enum { ARRAY_HEADER = 128, BYTE_CLASSES_MAX = 256, LINE_BYTES_MAX = 1 << 30, FIL
 
 /* ---- the file ---- */
 
+/* Return whether the path is standard output or a special file such as a pipe, for which a suffix
+ * is not required. */
 static bool is_special(const char *path)
 {
     struct stat facts;
@@ -51,7 +54,8 @@ static const char *name_of(const rows *r)
     return r->path[0] != '\0' ? r->path : "standard output";
 }
 
-/* Open a draft as a stream. The duplicate lets fclose() report errors before the draft gets its name. */
+/* Open a draft file as a stream. The stream uses a duplicate descriptor, so that fclose() reports
+ * write errors before the draft is renamed to the final name. */
 static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path, gp_error *err)
 {
     gp_status status = gp_file_draft_open(draft, path, err);
@@ -69,7 +73,7 @@ static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path,
     return status;
 }
 
-/* FILE.index.npy beside FILE.npy. */
+/* Open FILE.index.npy next to FILE.npy. */
 static gp_status index_open(rows *r, gp_error *err)
 {
     snprintf(r->index_path, sizeof(r->index_path), "%.*s.index.npy", (int)(strlen(r->path) - strlen(".npy")),
@@ -106,7 +110,8 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
     return status == GP_OK ? GP_OK : rows_close(out, status, err);
 }
 
-/* errno is the write's that failed just now. */
+/* Record a write error unless an error was recorded before. Uses errno of the failed call. Always
+ * return false. */
 static bool write_failed(rows *r)
 {
     if (r->error.code == GP_OK)
@@ -121,12 +126,14 @@ static bool bytes_put(rows *r, const void *data, size_t bytes)
 
 /* ---- the best classes ---- */
 
+/* A class with its score. */
 typedef struct best {
     uint32_t class_index;
     float score;
 } best;
 
-/* Largest scores first, of equal ones the lower class; returns how many. */
+/* Find the `top` best classes, in descending order of score; of equal scores, the lower class
+ * number comes first. Return the number of classes found. */
 static uint32_t best_find(const gp_prediction *p, uint32_t top, best out[ROWS_TOP_MAX])
 {
     const uint32_t wanted = top < p->classes ? top : p->classes;
@@ -161,7 +168,8 @@ static bool csv_header(rows *r, const gp_prediction *p)
     return fputc('\n', r->file) != EOF || write_failed(r);
 }
 
-/* Names come from data sets: on a terminal they must not act. A file gets them as they are. */
+/* Write a name. Names come from data sets, so sanitize them on a terminal; files get them
+ * unchanged. */
 static void csv_name(const rows *r, const char *name)
 {
     char clean[1024];
@@ -198,7 +206,7 @@ static bool csv_row(rows *r, const gp_prediction *p)
 
 /* ---- JSON lines ---- */
 
-/* As short as a float32 can be told. */
+/* Write a score with 9 significant digits, enough to restore the float32 value. */
 static void put_score(gp_json_writer *writer, const char *key, float score)
 {
     char text[24];
@@ -254,7 +262,9 @@ static bool json_row(rows *r, const gp_prediction *p)
 
 /* ---- FILE.npy (numpy.lib.format, version 1.0) ---- */
 
-/* At the front, when all is written: only then the number of samples is known. */
+/* Write the header of an array at the start of the file. The number of samples is only known at the
+ * end.
+ *   shape  data type and the dimensions after the first one */
 static bool array_header(rows *r, FILE *file, const char *shape)
 {
     char header[ARRAY_HEADER + 1], words[ARRAY_HEADER];
@@ -262,14 +272,14 @@ static bool array_header(rows *r, FILE *file, const char *shape)
                           "{'descr': '%.3s', 'fortran_order': False, 'shape': (%" PRIu64 "%s,), }", shape,
                           r->count, shape + 3);
 
-    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* 118 bytes follow */
+    memcpy(header, "\x93NUMPY\x01\x00\x76\x00", 10); /* header length 118, little-endian */
     snprintf(header + 10, sizeof(header) - 10, "%-117.117s\n", length < 118 ? words : "");
     if (length >= 118 || fseek(file, 0, SEEK_SET) != 0)
         return write_failed(r);
     return fwrite(header, 1, ARRAY_HEADER, file) == ARRAY_HEADER || write_failed(r);
 }
 
-/* The class of each pixel, or all scores. */
+/* Set up the array: data type and shape. Arrays hold the class of each pixel, or all scores. */
 static bool array_begin(rows *r, const gp_prediction *p)
 {
     const char *type = p->pixels == NULL ? "<f4" : p->classes > BYTE_CLASSES_MAX ? "<i4" : "|u1";
@@ -279,7 +289,7 @@ static bool array_begin(rows *r, const gp_prediction *p)
 
     for (uint32_t d = 0; d < p->rank; d++)
         elements *= p->dims[d];
-    if (p->pixels == NULL && elements != p->score_count) /* several outputs, one behind the other */
+    if (p->pixels == NULL && elements != p->score_count) /* several outputs, concatenated */
         used = (size_t)snprintf(shape, sizeof(shape), ", %" PRIu32, p->score_count);
     for (uint32_t d = p->pixels != NULL;
          d < p->rank && used < sizeof(shape) - 1 && (p->pixels != NULL || elements == p->score_count); d++)
@@ -330,6 +340,7 @@ static bool array_row(rows *r, const gp_prediction *p)
 
 /* ---- rows ---- */
 
+/* Return whether the prediction can be written in this format; set the error if not. */
 static bool row_fits(rows *r, const gp_prediction *p)
 {
     if (r->form == ROWS_ARRAY)
@@ -370,7 +381,7 @@ gp_status rows_close(rows *r, gp_status status, gp_error *err)
         status = r->error.code;
         *err = r->error;
     }
-    /* The index gets its name first: an array that is there has its own index. */
+    /* Rename the index first, so that an existing array always has an index. */
     if (status == GP_OK && r->index != NULL)
         status = gp_file_draft_commit(&r->index_draft, err);
     if (status == GP_OK && r->path[0] != '\0')

@@ -1,4 +1,4 @@
-/* predict_rows.h -- predictions into a file as they come: CSV, JSON lines or an array of NumPy's. */
+/* Write predictions to a file as they arrive: CSV, JSON lines, or a NumPy array. */
 #ifndef GP_CLI_PREDICT_ROWS_H
 #define GP_CLI_PREDICT_ROWS_H
 
@@ -13,39 +13,45 @@ enum { ROWS_TOP_MAX = 100 };
 
 typedef enum rows_form { ROWS_CSV, ROWS_JSON, ROWS_ARRAY } rows_form;
 
-/* The destination of rows: standard output, or a draft (file.h), which is either complete or not there. */
+/* Output of predictions: standard output, or a draft file (file.h) that gets the final name only
+ * when it is complete. */
 typedef struct rows {
     char path[512]; /* "": standard output */
     gp_file_draft draft;
-    bool terminal; /* standard output is one: names are cleaned */
-    FILE *file;    /* buffers writes to a duplicate of draft.fd */
+    bool terminal; /* standard output is a terminal: sanitize names */
+    FILE *file;    /* buffered stream on a duplicate of draft.fd */
     rows_form form;
-    uint32_t top;   /* classes in a row, best first; 0: the scores of all */
+    uint32_t top;   /* classes per row, best first; 0: scores of all classes */
     uint64_t count; /* rows written */
-    gp_error error; /* the first that a row met; code GP_OK: none */
-    gp_buffer line;
-    /* Of an array. */
-    char shape[64];   /* "<f4, 3, 8": type and what stands behind the number of samples */
-    uint8_t *classes; /* of a sample's pixels */
-    uint64_t size[2]; /* height and width of them */
-    /* The sample of each row, beside an array some of whose samples may be missing; NULL: none may. */
+    gp_error error; /* first error; code GP_OK: none */
+    gp_buffer line; /* JSON line being built */
+    /* State of an array. */
+    char shape[64];   /* data type, and dimensions after the number of samples, e.g. "<f4, 3, 8" */
+    uint8_t *classes; /* buffer for the pixel classes of one sample, as bytes */
+    uint64_t size[2]; /* height and width of the first sample */
+    /* Index file with the sample number of each row; NULL: not an array, or no sample can be
+     * missing. */
     FILE *index;
     char index_path[520];
     gp_file_draft index_draft;
 } rows;
 
-/* The form that the suffix of `path` names; "" and what is no regular file: CSV.
- * GP_EINVAL: another suffix. */
+/* Choose the format by the suffix of `path`. Standard output ("") and special files: CSV.
+ * GP_EINVAL: unknown suffix. */
 gp_status rows_form_of(rows_form *out, const char *path, gp_error *err);
 
-/* gp_status of opening; closed by rows_close() after a success.
- *   gaps  samples may be missing: beside an array FILE.npy there is FILE.index.npy, int64, which sample each row is of */
+/* Open the output. After success, call rows_close().
+ *   path  "": standard output
+ *   top   classes per row; 0: all scores
+ *   gaps  samples may be missing: write FILE.index.npy (int64) next to FILE.npy, with the sample
+ *         number of each row */
 gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err);
 
-/* One row, of sample p->index.  False: r->error says why. */
+/* Write the row of one prediction. false: failed; the reason is in r->error. */
 bool rows_add(rows *r, const gp_prediction *p);
 
-/* End the file: complete if status is GP_OK, else removed.  Returns status, or what went wrong here or in a row. */
+/* Finish the output. If `status` is GP_OK, rename the draft to the final name, otherwise delete it.
+ * Return `status`, or the first error of a row or of this function. */
 gp_status rows_close(rows *r, gp_status status, gp_error *err);
 
 #endif

@@ -1,3 +1,4 @@
+/* Run a prediction or an evaluation on the pool and collect skipped images. */
 #include "client/cli/predict/prediction.h"
 
 #include <string.h>
@@ -43,7 +44,7 @@ static void on_progress(void *context, uint64_t done, uint64_t count)
     cli_progress_show(&((prediction *)context)->progress, "", done, count);
 }
 
-/* Count a skipped image. Names beyond PREDICTION_NAMES_BYTES_MAX are not kept. */
+/* Count a skipped image. Names are dropped after PREDICTION_NAMES_BYTES_MAX bytes. */
 static void on_skip(void *context, uint64_t index, const char *name)
 {
     prediction *run = context;

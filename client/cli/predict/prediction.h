@@ -1,5 +1,5 @@
-/* prediction.h -- what `predict` and `evaluate` share: options of the input, progress, and the images that were skipped
- * because they could not be read (--on-error skip). */
+/* Shared by `gradpool predict` and `gradpool evaluate`: input options, progress, and images skipped
+ * as unreadable (--on-error skip). */
 #ifndef GP_CLI_PREDICTION_H
 #define GP_CLI_PREDICTION_H
 
@@ -8,18 +8,20 @@
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
 
+/* Input options of both commands. */
 typedef struct prediction_options {
     char model[512], data[512], image_normalization[160];
     int64_t image_size[2]; /* height, width */
-    int64_t overlap;       /* of windows, in pixels */
+    int64_t overlap;       /* overlap of windows, in pixels */
     int fit;               /* gp_image_fit */
     int precision;         /* gp_precision */
-    int on_error;          /* index of gp_on_error_words */
+    int on_error;          /* index into gp_on_error_words */
 } prediction_options;
 
-extern const char *const fit_words[]; /* in the order of gp_image_fit */
+extern const char *const fit_words[]; /* words of --image-fit, in the order of gp_image_fit */
 
-/* Options of commands whose struct has a prediction_options `input`, without --model and --data. */
+/* Input options except --model and --data, for commands with a prediction_options member
+ * `input`. */
 #define CLI_PREDICTION_PARAMS(options_type)                                                                  \
     { .name = "image-size",                                                                                  \
       GP_PARAM_FIELD(options_type, input.image_size),                                                        \
@@ -51,28 +53,32 @@ extern const char *const fit_words[]; /* in the order of gp_image_fit */
         .help = GP_ON_ERROR_HELP                                                                             \
     }
 
+/* Limit on the stored names of skipped images. */
 enum { PREDICTION_NAMES_BYTES_MAX = 16 << 20 };
 
-/* One run of a prediction or an evaluation. */
+/* One prediction or evaluation run. */
 typedef struct prediction {
     const cli_call *call;
     const prediction_options *input;
-    bool (*on_result)(void *context, const gp_prediction *prediction); /* as in gp_predict_request */
-    void *context;                                                     /* of each() */
-    bool pixel_classes, ignore_labels;                                 /* as in gp_predict_request */
-    uint64_t skipped;                                                  /* images that could not be read */
-    gp_buffer skipped_names;                                           /* each with its NUL */
+    /* as in gp_predict_request */
+    bool (*on_result)(void *context, const gp_prediction *prediction);
+    void *context;                     /* passed to on_result() */
+    bool pixel_classes, ignore_labels; /* as in gp_predict_request */
+    uint64_t skipped;                  /* unreadable images */
+    gp_buffer skipped_names;           /* names, each terminated by NUL */
     cli_progress progress;
 } prediction;
 
-/* Check combinations of options. CLI_OK: valid; else the exit code, after the error was shown. */
+/* Check combinations of options. Return CLI_OK, or the exit code after printing an error. */
 int prediction_check(cli_call *call, const prediction_options *input);
 
+/* Initialize a run; the caller then sets on_result and the flags. */
 void prediction_init(prediction *run, const cli_call *call, const prediction_options *input);
 void prediction_deinit(prediction *run);
 
-/* Predict with the workers that the call asks for.
- *   confusion  NULL: call each() for every sample; else evaluate and return the confusion matrix there */
+/* Lease the requested workers and run the model on all samples.
+ *   result     set to the totals
+ *   confusion  NULL: call on_result() for each sample; else evaluate and return the matrix there */
 gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, gp_confusion **confusion,
                          gp_error *err);
 

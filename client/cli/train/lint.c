@@ -1,10 +1,12 @@
+/* Find training options without effect and print a corrected command line. */
 #include "client/cli/train/lint.h"
 
 #include <string.h>
 
 #include "common/model/train_options.h"
 
-/* One rule: `given` has no effect unless `needs` has one of these values, or any where none is named. */
+/* The option `given` has no effect unless the option `needs` has one of the values. No values:
+ * unless `needs` is given at all. */
 typedef struct rule {
     const char *given, *needs, *values[3];
 } rule;
@@ -23,10 +25,10 @@ static const rule rules[] = {
     { "epsilon", "solver", { "adam", "adamw", "rmsprop" } },
 };
 
-/* Options that need validation data. */
+/* Options that require validation data. */
 static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
 
-/* Return the value of a training option on this command line, or its default. */
+/* Format the value of a training option on this command line, or the default. */
 static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
 {
     gp_train_options options;
@@ -36,14 +38,14 @@ static const char *value_of(const cli_call *call, const char *name, char *text, 
     return gp_params_format(param, &options, text, bytes);
 }
 
-/* How a command line is put right. */
+/* Correction of a command line. */
 typedef struct correction {
-    const char *drop;         /* this option goes, with its value */
-    const char *rename, *to;  /* this one is another */
-    const char *more, *value; /* this one comes, if it is not NULL */
+    const char *drop;         /* option to remove, with the value; NULL: none */
+    const char *rename, *to;  /* option to rename; NULL: none */
+    const char *more, *value; /* option to append; NULL: none */
 } correction;
 
-/* Whether the word is the option --name, or --name=value. */
+/* Return whether the word is --NAME or --NAME=VALUE; name NULL: false. */
 static bool word_is(const char *word, const char *name)
 {
     size_t length = name == NULL ? 0 : strlen(name);
@@ -52,6 +54,7 @@ static bool word_is(const char *word, const char *name)
            (word[2 + length] == '\0' || word[2 + length] == '=');
 }
 
+/* Print the corrected command line. Words with special characters are quoted. */
 static void print_corrected(const cli_call *call, const correction *c)
 {
     fprintf(stderr, "  gradpool");
@@ -60,7 +63,7 @@ static void print_corrected(const cli_call *call, const correction *c)
         const char *quote = strpbrk(word, " \t*?$&;|<>()\"\\") != NULL ? "'" : "";
 
         if (word_is(word, c->drop))
-            i += strchr(word, '=') == NULL; /* none of these is a flag */
+            i += strchr(word, '=') == NULL; /* skip the value; none of these options is a flag */
         else if (word_is(word, c->rename))
             fprintf(stderr, " --%s%s", c->to, word + 2 + strlen(c->rename));
         else
@@ -71,7 +74,7 @@ static void print_corrected(const cli_call *call, const correction *c)
     fprintf(stderr, "\n");
 }
 
-/* After the sentence: the line as it should be.  What the command ends with, if it does not go on. */
+/* Print the corrected command line. Return CLI_OK if --lint warn is given, else CLI_USAGE. */
 static int put_right(const cli_call *call, bool warn, const correction *c)
 {
     print_corrected(call, c);
@@ -81,6 +84,7 @@ static int put_right(const cli_call *call, bool warn, const correction *c)
     return CLI_USAGE;
 }
 
+/* Return whether the value of `needs` satisfies the rule. */
 static bool rule_holds(const rule *r, const char *value)
 {
     if (r->values[0] == NULL)
@@ -91,7 +95,7 @@ static bool rule_holds(const rule *r, const char *value)
     return false;
 }
 
-/* What belongs to a pretrained network. */
+/* Check options that require --pretrained, and conflicts with --network. */
 static int lint_pretrained(const cli_call *call, bool warn)
 {
     static const char *const options[] = { "classes", "head-learn-rate-factor", "freeze-up-to" };

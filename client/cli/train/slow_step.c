@@ -1,3 +1,4 @@
+/* Detect slow steps by comparison with the median of recent steps. */
 #include "client/cli/train/slow_step.h"
 
 #include <inttypes.h>
@@ -7,28 +8,30 @@
 
 #include "common/base/memory/alloc.h"
 
+/* A step is slow if the time exceeds FACTOR times the median and the median plus EXCESS_MS. WINDOW:
+ * steps in the median, at least WINDOW_MIN. SILENCE_MS: minimum time between two reports. */
 enum { RANKS_MAX = 64, WINDOW = 32, WINDOW_MIN = 8, FACTOR = 4, EXCESS_MS = 200, SILENCE_MS = 5000 };
 enum { PHASES = 5, TOTAL = PHASES, COLUMNS };
 
 static const char *const phases[PHASES] = { "data", "forward", "backward", "exchange", "commit" };
 
-/* A rank's last steps. */
+/* Recent steps of one rank. */
 typedef struct history {
     double ms[COLUMNS][WINDOW];
-    uint32_t count; /* of all steps; the newest is at (count - 1) % WINDOW */
+    uint32_t count; /* steps recorded so far; the newest is at (count - 1) % WINDOW */
 } history;
 
 struct slow_steps {
     uint32_t workers;
     history ranks[RANKS_MAX];
-    /* The slow step of which records are being collected; 0: none. */
+    /* Slow step whose records are being collected; 0: none. */
     uint64_t step;
     uint32_t records;
-    double took_ms, usual_ms; /* of the rank below */
-    double busy_ms;           /* of the rank that waited least */
-    double phase_ms, more_ms; /* its phase with the largest excess over the median, and that excess */
+    double took_ms, usual_ms; /* times of the rank described below */
+    double busy_ms;           /* time without waiting, of the rank that waited least */
+    double phase_ms, more_ms; /* phase with the largest excess over the median, and the excess */
     uint32_t worker, phase;
-    int64_t reported_ms; /* 0: never */
+    int64_t reported_ms; /* time of the last report; 0: never */
 };
 
 slow_steps *slow_steps_new(uint32_t workers)
@@ -71,12 +74,12 @@ static double median(const history *h, int column)
     return sorted[count / 2];
 }
 
-/* Add a rank's record to the slow step. */
+/* Add a record to the slow step; remember the rank that waited least. */
 static void collect(slow_steps *slow, const history *h, const gp_train_step *step, const double ms[COLUMNS])
 {
     double busy_ms = ms[TOTAL] - step->wait_ms;
 
-    if (slow->step != step->step) { /* a step of which a record is missing is given up */
+    if (slow->step != step->step) { /* discard an incomplete older step */
         slow->step = step->step;
         slow->records = 0;
         slow->busy_ms = -1;

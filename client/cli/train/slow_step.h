@@ -1,7 +1,7 @@
-/* slow_step.h -- notice a step that takes several times as long as usual, and name the worker that caused it.
+/* Detect steps that take several times the usual time, and name the worker that caused the delay.
  *
- * All ranks end a step together, so on a slow step the other ranks wait for the slow one: it is the rank that waited
- * least.  Its phase is the one that exceeds the rank's own median most. */
+ * All ranks finish a step together, so the other ranks wait for the slow rank: the slow rank is the
+ * one that waited least. The phase reported is the one that exceeds the rank's own median most. */
 #ifndef GP_CLI_SLOW_STEP_H
 #define GP_CLI_SLOW_STEP_H
 
@@ -13,14 +13,14 @@
 
 typedef struct slow_steps slow_steps;
 
-slow_steps *slow_steps_new(uint32_t workers); /* NULL: no memory */
+slow_steps *slow_steps_new(uint32_t workers); /* NULL: out of memory */
 void slow_steps_free(slow_steps *slow);       /* accepts NULL */
 
-/* Forget all ranks: the group has changed. */
+/* Clear the history of all ranks after a change of the worker group. */
 void slow_steps_reset(slow_steps *slow, uint32_t workers);
 
-/* Take a rank's record of a step. True: a slow step is complete, and text has a sentence about it; at most one in
- * five seconds of now_ms. */
+/* Add a rank's record of a step. true: all ranks reported a slow step, and `text` describes it.
+ * Reports are at least five seconds of now_ms apart. */
 bool slow_steps_add(slow_steps *slow, const gp_train_step *step, int64_t now_ms, char *text, size_t bytes);
 
 #endif

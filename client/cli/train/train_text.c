@@ -1,3 +1,5 @@
+/* Text output of `gradpool train`: options and sizes before the first step, results after the last
+ * step. */
 #include "client/cli/train/train_text.h"
 
 #include <inttypes.h>
@@ -16,7 +18,8 @@ void train_text_options(const cli_call *call, const gp_train_info *facts, gp_tra
     options->initial_learn_rate = facts->initial_learn_rate;
 }
 
-/* Print the learning rate of the first epoch, and of each later one that differs by 1 % from the last one printed. */
+/* Print the learning rate of the first epoch, and of later epochs in which it differs by more than
+ * 1 % from the last printed rate. */
 static void print_rates(const gp_train_options *options, const gp_train_info *facts)
 {
     gp_train_place place = { .steps = (uint64_t)facts->steps_per_epoch * facts->epochs };
@@ -42,6 +45,7 @@ static void print_rates(const gp_train_options *options, const gp_train_info *fa
     printf("\n");
 }
 
+/* Return whether a training option was given on the command line. */
 static bool is_given(const cli_call *call, const char *name)
 {
     const size_t bytes = strlen(name);
@@ -64,7 +68,7 @@ static void print_options(const cli_call *call, const gp_train_options *options,
         size_t bytes =
             strlen(param->name) + 1 + strlen(gp_params_format(param, options, value, sizeof(value)));
 
-        if (value[0] == '\0') /* a text option that was not given */
+        if (value[0] == '\0') /* text option without a value */
             continue;
         if (column > 0 && column + 2 + bytes > LINE_COLUMNS) {
             printf("\n");
@@ -77,7 +81,7 @@ static void print_options(const cli_call *call, const gp_train_options *options,
         printf("\n");
 }
 
-/* "data 250 ms, network 20 ms": the parts of the preparation that took longest on any worker. */
+/* Print the preparation time and the longest parts of it, e.g. "data 250 ms, network 20 ms". */
 static void print_ready(const gp_train_info *facts)
 {
     printf("ready in %.0f ms", facts->ready_ms);
@@ -114,7 +118,8 @@ void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all
     fflush(stdout);
 }
 
-/* "; recovered from 2 worker failures and 1 resize (paused 0.10 s in total)" */
+/* Print recoveries, e.g. "; recovered from 2 worker failures and 1 resize (paused 0.10 s in
+ * total)". */
 static void print_recoveries(const gp_training_summary *summary)
 {
     if (summary->restarts + summary->resizes == 0)
@@ -140,7 +145,7 @@ void train_text_end(const gp_training_summary *summary)
                                     : "finished",
            summary->steps, gp_plural(summary->steps), cli_duration(summary->seconds, time, sizeof(time)),
            summary->seconds > 0 ? (double)summary->samples_trained / summary->seconds : 0);
-    if (!isnan(summary->loss)) /* no step: a complete run was resumed */
+    if (!isnan(summary->loss)) /* NaN: no step was run, because a finished run was resumed */
         printf("; loss %.4f", summary->loss);
     if (!isnan(summary->validation_accuracy))
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);

@@ -1,17 +1,19 @@
-/* train_text.h -- the lines that `gradpool train` prints before the first step and after the last one. */
+/* Text that `gradpool train` prints before the first and after the last step. */
 #ifndef GP_CLI_TRAIN_TEXT_H
 #define GP_CLI_TRAIN_TEXT_H
 
 #include "client/cli/cli.h"
 #include "common/model/train_options.h"
 
-/* Fill in the options that the training uses: as given, and what the workers and the solver made of the rest. */
+/* Get the option values that the training uses: as given, with defaults resolved, and with batch
+ * size and learning rate as adapted to the workers. */
 void train_text_options(const cli_call *call, const gp_train_info *facts, gp_train_options *options);
 
-/* Print the options that were given (all_options: every option), the sizes of the training, and its run folder. */
+/* Print the options, the sizes of the training, and the run folder.
+ *   all_options  print all options instead of only those given */
 void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder);
 
-/* Print how the training ended. The line has no end: the caller may append to it. */
+/* Print the result of the training without a newline, so that the caller can append to the line. */
 void train_text_end(const gp_training_summary *summary);
 
 #endif
