@@ -1,4 +1,5 @@
-/* cmd_advise.c -- how many workers a training should have, from some timed steps. */
+/* `gradpool advise`: recommend a number of workers for a training, based on a few timed steps
+ * (advice.h, probe.h). */
 #include <inttypes.h>
 #include <math.h>
 
@@ -33,23 +34,26 @@ static const gp_param advise_params[] = {
     { 0 },
 };
 
-static const double SECONDS = 10.0; /* of a measurement, about */
+static const double SECONDS = 10.0; /* approximate duration of a measurement, in seconds */
 
-/* One run of the command. */
+/* State of one `gradpool advise`. */
 typedef struct advise {
     const cli_call *call;
     const advise_options *options;
     gp_pool *pool;
     gp_lease_request lease;
-    uint32_t most, measured; /* workers to predict for; of which can be measured */
+    /* most: predict up to this number of workers; measured: number of workers available for
+     * measuring */
+    uint32_t most, measured;
     advice_model model;
-    double commit_s; /* of one worker; in the model's fixed time */
-    uint32_t best;
-    probe_result check;
+    double commit_s;    /* commit time of one worker; part of model.fixed_s */
+    uint32_t best;      /* recommended number of workers */
+    probe_result check; /* result of --check; steps 0: not run */
     cli_progress progress;
-    uint32_t planned, begun; /* measurements: of the command; so far */
+    uint32_t planned, begun; /* measurements: total, and started so far */
 } advise;
 
+/* Print the result of a measurement on standard error. */
 static void tell(const advise *a, const char *what, uint32_t workers, const probe_result *r)
 {
     if (!a->options->common.quiet && !a->options->common.json)
@@ -58,6 +62,9 @@ static void tell(const advise *a, const char *what, uint32_t workers, const prob
                 workers, gp_plural(workers), r->steps, r->batch, r->step_s * 1e3);
 }
 
+/* Run one measurement.
+ *   workers, batch  batch is the total over all workers
+ *   what            purpose, for progress reports */
 static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char *what, probe_result *out,
                          gp_error *err)
 {
@@ -85,7 +92,8 @@ static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char
     return status;
 }
 
-/* Return the second batch that one worker is measured with: its share of the batch on the most workers. */
+/* Return the second batch size measured on one worker: the share that a worker has in the largest
+ * group. */
 static uint32_t part_of(const advise *a)
 {
     const uint32_t whole = a->model.batch;
@@ -96,7 +104,7 @@ static uint32_t part_of(const advise *a)
     return part < 1 ? 1 : part;
 }
 
-/* Measure one worker with the whole batch and with a share of it. */
+/* Measure one worker with the complete batch and with a share, and fit the model. */
 static gp_status measure_one(advise *a, gp_error *err)
 {
     const uint32_t whole = a->model.batch, part = part_of(a);
@@ -120,13 +128,13 @@ static gp_status measure_one(advise *a, gp_error *err)
     return GP_OK;
 }
 
-/* Return the number of workers whose exchange is measured after that of n workers. */
+/* Return the next number of workers to measure: 2, 4, 8, ..., and finally all. */
 static uint32_t exchange_next(const advise *a, uint32_t n)
 {
     return n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
 }
 
-/* Return the number of measurements of the command. */
+/* Return the total number of measurements. */
 static uint32_t measurements_count(const advise *a)
 {
     uint32_t count = (part_of(a) < a->model.batch ? 2 : 1) + a->options->check, points = 0;
@@ -136,8 +144,10 @@ static uint32_t measurements_count(const advise *a)
     return count + points;
 }
 
-/* The whole gradient over 2, 4, 8, ... and all workers, with one sample each: almost all of the step is the exchange.
- * Where workers share the update, part of the exchange is in their commit, and less of an update. */
+/* Measure the exchange of the complete gradient on 2, 4, 8, ... and all workers. Each worker gets
+ * one sample, so the exchange takes most of the step. If workers share the update, part of the
+ * exchange happens in the commit, and each updates fewer parameters; therefore add the difference
+ * between the commit times. */
 static gp_status measure_exchange(advise *a, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -155,6 +165,8 @@ static gp_status measure_exchange(advise *a, gp_error *err)
     return status;
 }
 
+/* Measure everything, predict, and measure the recommended number of workers if --check is
+ * given. */
 static gp_status advise_measure(advise *a, gp_error *err)
 {
     uint32_t pool_workers = 0;
@@ -182,7 +194,7 @@ static gp_status advise_measure(advise *a, gp_error *err)
     return measure(a, n, a->model.per_worker ? n * a->model.batch : a->model.batch, "check", &a->check, err);
 }
 
-/* Of the prediction, in parts of what was measured. */
+/* Return the relative error of the predicted step time. */
 static double check_error(const advise *a)
 {
     return advice_predict(&a->model, a->check.workers).step_s / a->check.step_s - 1;

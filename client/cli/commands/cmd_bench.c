@@ -1,3 +1,4 @@
+/* `gradpool bench`: benchmarks of training and gradient exchange on several numbers of workers. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* `gradpool cancel`: cancel one, several or all background jobs. */
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
@@ -38,7 +39,7 @@ static int cancel_run(cli_call *call)
     gp_pool *pool;
     gp_error err;
     int code = CLI_OK;
-    /* Started if need be: jobs may be waiting for it. */
+    /* Start the pool if it is not running: jobs may be queued for it. */
     gp_status status = cli_open(call, false, &pool, &err);
 
     if (status != GP_OK)
@@ -49,7 +50,8 @@ static int cancel_run(cli_call *call)
         if (!options->all)
             job_number(call->words[i], &job, &err);
         status = gp_job_cancel(&count, pool, job, &err);
-        if (status != GP_OK) { /* the others are canceled all the same */
+        /* Report the error and cancel the remaining jobs. */
+        if (status != GP_OK) {
             code = cli_fail(call, &err);
             continue;
         }

@@ -1,3 +1,4 @@
+/* `gradpool data`: show, split, preview, download and generate data sets. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
@@ -77,6 +78,8 @@ static const gp_param data_params[] = {
     { 0 },
 };
 
+/* Print the path of a data set; download the data set first unless it exists or --only-local is
+ * given. */
 static int data_get(cli_call *call, const char *name)
 {
     const data_options *options = call->options;
@@ -85,7 +88,8 @@ static int data_get(cli_call *call, const char *name)
     char path[PATH_MAX], cache[PATH_MAX];
     gp_error err;
     gp_status status = gp_store_find(path, sizeof(path), name, &err);
-    /* A download that was killed left some of its files in the cache: the rest is fetched. */
+    /* An incomplete download may have left files in the cache: call gp_get() to fetch the missing
+     * files. */
     bool ours = status == GP_OK && gp_cache_path(cache, sizeof(cache), "data", name, NULL) == GP_OK &&
                 strcmp(path, cache) == 0;
 
@@ -106,6 +110,7 @@ static int data_get(cli_call *call, const char *name)
     return CLI_OK;
 }
 
+/* Generate a data set in a folder. */
 static int data_make(cli_call *call, const char *what, const char *directory)
 {
     const data_options *options = call->options;

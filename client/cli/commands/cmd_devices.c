@@ -1,3 +1,5 @@
+/* `gradpool devices`: list the GPUs of this host or of a remote pool, with the workers that hold
+ * them. */
 #include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -32,7 +34,8 @@ static unsigned allowed_cores(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
 }
 
-/* What there is to say of a device beside its facts: who has it, or why nobody can. */
+/* Describe the state of a device: the reason why it is unusable, the worker that holds it, or
+ * "free". */
 static void device_words(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
 {
     const gp_device *device = &list->devices[index];
@@ -76,6 +79,7 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
         printf("note: %s\n", list->note);
 }
 
+/* Remove all devices that no worker of the user's pools holds. */
 static void keep_mine(gp_device_list *list)
 {
     uint32_t kept = 0;
@@ -86,7 +90,7 @@ static void keep_mine(gp_device_list *list)
     list->count = kept;
 }
 
-/* Of this host: asked of the driver now, and of the claims' files. */
+/* Probe the devices of this host and read from the claim files which workers hold them. */
 static gp_status devices_here(gp_device_list *list, gp_error *err)
 {
     char program[4096];
@@ -102,7 +106,8 @@ static gp_status devices_here(gp_device_list *list, gp_error *err)
     return status;
 }
 
-/* Those of another host are what its scheduler found when it began. */
+/* Get the devices of a remote pool, as found by the scheduler at startup. *elsewhere is set to
+ * false, and *list remains empty, if the pool is on this host. */
 static gp_status devices_elsewhere(const cli_call *call, gp_device_list *list, uint32_t *cores,
                                    bool *elsewhere, gp_error *err)
 {

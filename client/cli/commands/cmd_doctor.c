@@ -1,3 +1,4 @@
+/* `gradpool doctor`: check host and GPUs for common problems and suggest fixes (doctor.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,10 @@ static const gp_param doctor_params[] = {
     { 0 },
 };
 
+/* Names of the states, in the order of doctor_state. */
 static const char *const state_names[] = { "ok", "note", "warning", "failure" };
 
+/* Return the number of checks with this result. */
 static uint32_t rows_of(const doctor *d, doctor_state state)
 {
     uint32_t count = 0;
@@ -36,8 +39,9 @@ static uint32_t rows_of(const doctor *d, doctor_state state)
     return count;
 }
 
-/* ---- looking ---- */
+/* ---- checks ---- */
 
+/* Probe the GPUs, and run test kernels and transfers unless --quick is given. */
 static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *list, bool quick)
 {
     bool there = gp_device_probe_needed();
@@ -59,8 +63,9 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
     gp_json_free(examined);
 }
 
-/* ---- telling ---- */
+/* ---- output ---- */
 
+/* Print the transfer rates between all pairs of devices. */
 static void show_peers(const doctor *d)
 {
     const char *titles[DOCTOR_PEERS_MAX + 1] = { "GB/s from, to" };
@@ -159,7 +164,7 @@ static int doctor_run(cli_call *call)
     int code = CLI_OK;
 
     if (status == GP_OK) {
-        /* A pool of another host has no directories here. */
+        /* a remote pool has no directories on this host */
         doctor_host_read(&host, cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere ? NULL : pool);
         look_at_gpus(d, &host, list, options->quick);
         for (uint32_t i = 0; i < list->count; i++)

@@ -1,3 +1,4 @@
+/* `gradpool down`: shut down the pool, at once or when it is idle. */
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
@@ -16,12 +17,14 @@ static const gp_param down_params[] = {
     { 0 },
 };
 
-/* For the words at the end; what cannot be had is left out. */
+/* Size of the pool for the final message; members that cannot be read stay 0. */
 typedef struct gp_size {
     char pool[64];
-    uint32_t workers, leases, running, waiting; /* jobs that run; those that will wait for the next pool */
+    /* running: jobs that run; waiting: jobs queued for the next pool. */
+    uint32_t workers, leases, running, waiting;
 } gp_size;
 
+/* Read the size of the pool before the shutdown. */
 static void measure(gp_pool *pool, gp_size *size)
 {
     gp_status_reply *reply;
@@ -40,6 +43,7 @@ static void measure(gp_pool *pool, gp_size *size)
     }
 }
 
+/* Print the result. A shutdown at once also returns running jobs to the queue. */
 static void say_ended(const gp_size *size, bool when_idle)
 {
     uint32_t waiting = size->waiting + (when_idle ? 0 : size->running);

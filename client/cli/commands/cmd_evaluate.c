@@ -1,3 +1,4 @@
+/* `gradpool evaluate`: accuracy, loss and confusion matrix of a model on labelled data. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -42,16 +43,16 @@ static const gp_param evaluate_params[] = {
     { 0 },
 };
 
-/* What was found, and how it is to be shown. */
+/* Result of an evaluation. */
 typedef struct evaluated {
     gp_evaluation result;
     gp_confusion *confusion; /* NULL: none */
-    gp_metrics metrics;      /* of it */
-    bool pixels;             /* a sample has several classes */
+    gp_metrics metrics;      /* metrics of the confusion matrix */
+    bool pixels;             /* each sample has several classes (one per pixel) */
     prediction run;
 } evaluated;
 
-/* ---- for programs ---- */
+/* ---- JSON output ---- */
 
 static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err)
 {
@@ -75,8 +76,9 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
     return show_json_print(&json, err);
 }
 
-/* ---- for people ---- */
+/* ---- text output ---- */
 
+/* Print the table of classes and the confusion matrix. */
 static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
 {
     static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
@@ -93,9 +95,10 @@ static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
     return GP_OK;
 }
 
+/* Names of absent classes that are printed. */
 enum { ABSENT_LISTED = 8 };
 
-/* Print what no metric counts, and classes that the data lack. */
+/* Print the number of samples without a label, and the model's classes that the data lack. */
 static void evaluate_print_excluded(const evaluated *e)
 {
     char text[80];
@@ -125,7 +128,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
                e->metrics.mean_accuracy * 100, e->metrics.mean_iou * 100, e->metrics.weighted_iou * 100);
     if (!isnan(e->result.rmse))
         printf("RMSE %.4g, ", e->result.rmse);
-    if (!isnan(e->result.loss)) /* classes of weight 0 alone have none */
+    if (!isnan(e->result.loss)) /* NaN: all classes of the data have weight 0 */
         printf("loss %.4f, ", e->result.loss);
     printf("%" PRIu64 " sample%s, %.*f images/s\n", e->result.labelled, gp_plural(e->result.labelled),
            rate < 10, rate);
@@ -133,7 +136,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
     return per_class ? tables_print(e->confusion, err) : GP_OK;
 }
 
-/* Each file of the list, with the accuracy above the picture. */
+/* Write the confusion matrix to each file of the list. Pictures show the accuracy as title. */
 static gp_status confusion_save(const evaluated *e, const char *list, gp_error *err)
 {
     char title[96];
@@ -159,7 +162,7 @@ static gp_status confusion_save(const evaluated *e, const char *list, gp_error *
 
 /* ---- the command ---- */
 
-/* Suffixes are looked at before anything is computed. */
+/* Check the file suffixes before the evaluation starts. */
 static int confusion_check(cli_call *call, const char *list)
 {
     static const char *const suffixes[] = { ".png", ".csv", ".json", ".txt" };
@@ -193,6 +196,8 @@ static int evaluate_check(cli_call *call)
     return code == CLI_OK ? confusion_check(call, options->confusion) : code;
 }
 
+/* Run the evaluation. GP_EINVAL: the data have no usable labels, or no confusion matrix can be
+ * computed. */
 static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e, gp_error *err)
 {
     const evaluate_options *options = call->options;

@@ -1,3 +1,4 @@
+/* `gradpool jobs`: list background jobs. */
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
@@ -17,9 +18,10 @@ static const gp_param jobs_params[] = {
     { 0 },
 };
 
+/* Output state of a listing. */
 typedef struct gp_listing {
     show_table *table;
-    gp_buffer text; /* of one job */
+    gp_buffer text; /* JSON text of one job */
     uint64_t count;
 } gp_listing;
 
@@ -32,7 +34,8 @@ static bool list_row(void *context, const gp_job_info *info)
     return true;
 }
 
-/* One object at a time: there may be a hundred thousand. */
+/* Print one job as JSON. Writing one object at a time bounds the memory: there may be 100,000
+ * jobs. */
 static bool list_json(void *context, const gp_job_info *info)
 {
     gp_listing *listing = context;
@@ -47,6 +50,7 @@ static bool list_json(void *context, const gp_job_info *info)
     return true;
 }
 
+/* Print how many jobs have ended, by result. */
 static void say_ended(gp_pool *pool)
 {
     gp_jobs_reply *page;

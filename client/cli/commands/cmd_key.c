@@ -1,7 +1,7 @@
-/* cmd_key.c -- keys of links to other hosts: pairs in files, and this pool's list of who may come in.
+/* `gradpool key`: key pairs for links between hosts, and the pool's list of allowed public keys.
  *
- * Nothing here asks the scheduler: it sees that the files have changed.  Secret halves go from the library into a file of
- * mode 0600 and are shown nowhere. */
+ * The command changes files only; the scheduler notices the changes. Secret keys are written to
+ * files of mode 0600 and never printed. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,24 +33,24 @@ static const gp_param key_params[] = {
     { 0 },
 };
 
-/* The pool's own key has this name in `rotate`, so no other has it. */
+/* Name of the pool's own key in `rotate`; not available for other keys. */
 static const char server_name[] = "server";
 
-/* What a verb works on. */
+/* Arguments of a subcommand. */
 typedef struct key_work {
     const cli_call *call;
     const key_options *options;
-    const char *const *words; /* behind the verb */
+    const char *const *words; /* words after the subcommand; missing words are NULL */
     gp_places places;
     gp_allow_list *list;
 } key_work;
 
-/* ---- parts ---- */
+/* ---- helpers ---- */
 
-/* A public key as a word, in a file, or from standard input ("-"). */
+/* Read a public key given as text, as a file, or as "-" (standard input). */
 static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *err)
 {
-    /* A path can have 40 characters, all of them Z85's: what is there is a file. */
+    /* A 40-character path can look like a Z85 key: an existing file takes precedence. */
     if (gp_key_sound(word) && access(word, F_OK) != 0) {
         memcpy(out, word, GP_KEY_TEXT);
         return GP_OK;
@@ -63,6 +63,7 @@ static gp_status key_given(char out[GP_KEY_TEXT], const char *word, gp_error *er
                : status;
 }
 
+/* Create the key directory and check its permissions. */
 static gp_status directory_ready(const key_work *work, gp_error *err)
 {
     gp_status status = gp_places_create(&work->places, err);
@@ -70,7 +71,7 @@ static gp_status directory_ready(const key_work *work, gp_error *err)
     return status == GP_OK ? gp_directory_secure(work->places.key_dir, err) : status;
 }
 
-/* Read the list, change it, write it, while nobody else does. */
+/* Read the list of allowed keys, change it, and write it back under a lock. */
 static gp_status list_change(key_work *work, gp_status (*change)(key_work *work, gp_error *err),
                              gp_error *err)
 {
@@ -91,8 +92,11 @@ static gp_status list_change(key_work *work, gp_status (*change)(key_work *work,
     return status;
 }
 
-/* ---- verbs ---- */
+/* ---- subcommands ---- */
 
+/* Create a key pair in a file.
+ *   replace     overwrite an existing file
+ *   public_key  set to the public key */
 static gp_status key_make(const char *path, bool replace, char public_key[GP_KEY_TEXT], gp_error *err)
 {
     gp_key_pair pair;
@@ -123,7 +127,8 @@ static gp_status verb_new(key_work *work, gp_error *err)
     return GP_OK;
 }
 
-/* In the form of a file, so that it can be sent into one. */
+/* Print the public key in the format of a key file, so that the output can be redirected to a file.
+ * Without a file argument, print the pool's own key, which is created if necessary. */
 static gp_status verb_show(key_work *work, gp_error *err)
 {
     char key[GP_KEY_TEXT] = "";
@@ -143,7 +148,7 @@ static gp_status verb_show(key_work *work, gp_error *err)
     if (status != GP_OK)
         return status;
     if (work->options->common.json)
-        printf("{\"public\": \"%s\"}\n", key); /* Z85 has neither quotes nor backslashes */
+        printf("{\"public\": \"%s\"}\n", key); /* Z85 text has no quotes or backslashes */
     else
         printf("# The public key of %s%s.\npublic  %s\n", work->words[0] != NULL ? "" : "pool ",
                work->words[0] != NULL ? work->words[0] : work->places.pool, key);
@@ -218,7 +223,7 @@ static gp_status verb_remove(key_work *work, gp_error *err)
     return status;
 }
 
-/* One line of the list changes, in one step: the old key ends when the new one begins. */
+/* Replace a key atomically: the old key becomes invalid when the new key becomes valid. */
 static gp_status change_key(key_work *work, gp_error *err)
 {
     gp_allowed *entry = gp_allow_find(work->list, work->words[0]), old;
@@ -257,6 +262,7 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     return GP_OK;
 }
 
+/* A subcommand of `gradpool key`. */
 typedef struct key_verb {
     const char *name, *usage;
     int words_min, words_max;

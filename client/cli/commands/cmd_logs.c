@@ -1,3 +1,4 @@
+/* `gradpool logs`: print the output of a job, and follow it with -f. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,17 +33,19 @@ static const gp_param logs_params[] = {
     { 0 },
 };
 
+/* Poll interval of -f for local and remote jobs. */
 enum { FOLLOW_MS = 100, FOLLOW_ELSEWHERE_MS = 300 };
 
-/* A log that is read by offset: many may look at the same time, nobody disturbs the job. */
+/* Reader of a job's log. It reads by offset, so any number of readers can run without affecting the
+ * job. */
 typedef struct gp_tail {
     char path[240];
-    int fd; /* -1 = it is not there yet */
-    /* On another host: */
-    uint64_t job, offset, file; /* job: 0 = it is on this one; file: 0 = not there yet */
+    int fd; /* -1: the file does not exist yet */
+    /* Remote jobs: the log is read through the scheduler. */
+    uint64_t job, offset, file; /* job 0: local job; file 0: the log does not exist yet */
 } gp_tail;
 
-/* All that is there now, piece by piece. */
+/* Print all new text of a remote log. *written is set to false if standard output fails. */
 static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_error *err)
 {
     static pool_piece piece;
@@ -66,7 +69,7 @@ static bool tail_open(gp_tail *tail)
     return tail->fd >= 0;
 }
 
-/* Whether all that is there now could be printed. */
+/* Print all new text of a local log. false: standard output failed. */
 static bool tail_print(gp_tail *tail)
 {
     char text[1 << 16];
@@ -81,7 +84,7 @@ static bool tail_print(gp_tail *tail)
     return fflush(stdout) == 0;
 }
 
-/* "-f" may stand before or behind the job. */
+/* Check the words. "-f" may be written before or after the job. */
 static int logs_check(cli_call *call)
 {
     logs_options *options = call->options;
@@ -104,7 +107,8 @@ static int logs_check(cli_call *call)
     return CLI_OK;
 }
 
-/* Where the picture was, the text is skipped; what comes behind the last line of its table is said again. */
+/* Print the end of the log after a live picture: only the text after the last table line, because
+ * the picture replaced the rest. */
 static bool tail_print_end(gp_tail *tail)
 {
     static char text[(1 << 14) + 1];
@@ -120,6 +124,7 @@ static bool tail_print_end(gp_tail *tail)
     return fputs(rest, stdout) != EOF;
 }
 
+/* Report that the job continues after Ctrl-C. */
 static int detach(uint64_t job)
 {
     fprintf(stderr, "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
@@ -127,7 +132,8 @@ static int detach(uint64_t job)
     return CLI_INTERRUPTED;
 }
 
-/* One look: the picture where there is one to draw, else the text. */
+/* Show new output: the live picture if the job is a training, else the text. false: standard output
+ * failed. */
 static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool live)
 {
     if (live && *view == NULL)
@@ -141,7 +147,7 @@ static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool l
     return true;
 }
 
-/* The text only: pictures are drawn from files. */
+/* Print the log of a remote job. A live picture is not available, because it needs local files. */
 static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *info)
 {
     const logs_options *options = call->options;
@@ -153,7 +159,8 @@ static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *inf
 
     cli_catch_interrupts();
     do {
-        ended = gp_job_state_ended(info->state); /* known before the last look */
+        /* read before the last fetch, so that no output is missed */
+        ended = gp_job_state_ended(info->state);
         status = *pool != NULL ? tail_fetch(&tail, *pool, &written, &err) : GP_OK;
         if (status == GP_OK && options->follow && !ended && written && cli_stop == 0) {
             status = job_wait(call, pool, info, &job, 1, false, FOLLOW_ELSEWHERE_MS, &err);
@@ -171,6 +178,7 @@ static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *inf
     return written ? CLI_OK : CLI_FAILED;
 }
 
+/* Follow a local job until it ends or Ctrl-C is pressed. */
 static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_job_info *info)
 {
     const logs_options *options = call->options;
@@ -203,7 +211,8 @@ static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_j
     return written ? CLI_OK : CLI_FAILED;
 }
 
-/* The folder outlives the pool: what was printed can be read without one. */
+/* Print the log of a job while no pool is running; the job folder outlives the pool. false: there
+ * is no log. */
 static bool print_without_pool(const cli_call *call, uint64_t job, bool *written)
 {
     const logs_options *options = call->options;

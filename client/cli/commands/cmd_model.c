@@ -1,9 +1,10 @@
+/* `gradpool model`: subcommands for networks and model files. */
 #include <string.h>
 
 #include "client/cli/model/model_verbs.h"
 #include "common/base/text/spell.h"
 
-/* In the order of gp_solver, as the option of train. */
+/* In the order of gp_solver, like the --solver option of train. */
 static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 
 static const gp_param net_params[] = {
@@ -72,7 +73,7 @@ static const gp_param net_params[] = {
 
 static const struct net_verb {
     const char *name;
-    int words; /* with itself */
+    int words; /* number of words, including the subcommand */
     int (*run)(cli_call *call);
 } verbs[] = {
     { "show", 2, net_show },

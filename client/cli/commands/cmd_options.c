@@ -1,3 +1,4 @@
+/* `gradpool options`: list all training options with their names in MATLAB and PyTorch. */
 #include <stddef.h>
 
 #include "client/cli/cli.h"

@@ -1,4 +1,5 @@
-/* cmd_parfor.c -- a command for every input, over the pool's workers; GNU parallel's manners where it has them. */
+/* `gradpool parfor`: run a command for every input on the pool's workers. Options and exit codes
+ * follow GNU parallel. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -104,7 +105,7 @@ static const gp_param parfor_params[] = {
     { 0 },
 };
 
-/* Options that contradict each other, before anything is done. */
+/* Check for missing arguments and contradicting options. */
 static int parfor_check(cli_call *call)
 {
     const parfor_options *options = call->options;
@@ -131,7 +132,8 @@ static int parfor_check(cli_call *call)
     return sweep_asked(call) ? sweep_check(call) : CLI_OK;
 }
 
-/* GNU parallel's exit status: the number of jobs that failed, 101 = more than 100; with --halt that of the first. */
+/* Return the exit code, as defined by GNU parallel: the number of failed jobs, 101 for more than
+ * 100, or with --halt the exit code of the first failed job. */
 static int parfor_code(const crew_options *crew, const crew_result *result)
 {
     if (result->interrupted)
@@ -141,7 +143,8 @@ static int parfor_code(const crew_options *crew, const crew_result *result)
     return result->failed > 100 ? 101 : (int)result->failed;
 }
 
-/* Explain, to a person, what is easily mistaken: appended values, and a file name that is taken for a value. */
+/* On a terminal, explain two common surprises: a value appended to a command without {}, and a file
+ * name used as a value. */
 static void parfor_note(const cli_call *call, const cli_template *command)
 {
     struct stat facts;
@@ -162,6 +165,8 @@ static void parfor_note(const cli_call *call, const cli_template *command)
     }
 }
 
+/* Parse the inputs and the command, and open the job log. The caller releases all members of *crew
+ * even after a failure. */
 static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sweep **sweep, gp_error *err)
 {
     const parfor_options *options = call->options;

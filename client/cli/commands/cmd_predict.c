@@ -1,3 +1,5 @@
+/* `gradpool predict`: run a model on all samples of a source, and write classes and scores in
+ * order. */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -72,14 +74,15 @@ static const gp_param predict_params[] = {
     { 0 },
 };
 
+/* Destination of the rows. */
 typedef struct predict_sink {
     rows rows;
-    const char *given;       /* --data */
-    char absolute[PATH_MAX]; /* the same as workers see it; "" if that is unknown */
-    const char *scores;      /* meaning of the scores in the rows; NULL: the rows have classes of pixels */
+    const char *given;       /* --data, as given */
+    char absolute[PATH_MAX]; /* --data as the workers see it; "": unknown */
+    const char *scores;      /* meaning of the scores; NULL: the rows hold pixel classes */
 } predict_sink;
 
-/* Describe a gp_prediction.score_type for the summary. */
+/* Describe a score type for the summary line. */
 static const char *score_words(const char *score_type)
 {
     if (strcmp(score_type, "probabilities") == 0)
@@ -95,12 +98,14 @@ static bool predict_row(void *context, const gp_prediction *p)
     gp_prediction row = *p;
 
     sink->scores = p->scores == NULL ? NULL : score_words(p->score_type);
-    if (strcmp(p->name, sink->absolute) == 0) /* one file: named as the user named it */
+    /* a single file: print the name as given on the command line */
+    if (strcmp(p->name, sink->absolute) == 0)
         row.name = sink->given;
     return rows_add(&sink->rows, &row);
 }
 
-/* By the suffix of --out, else by --json. */
+/* Choose the output format by the suffix of --out, or else by --json. GP_EINVAL: unknown suffix, or
+ * --top-k with an array. */
 static gp_status predict_form(rows_form *form, const predict_options *options, gp_error *err)
 {
     gp_status status = rows_form_of(form, options->out, err);
@@ -114,7 +119,7 @@ static gp_status predict_form(rows_form *form, const predict_options *options, g
     return status;
 }
 
-/* A folder that is there, or a name with a slash at its end. */
+/* Return whether the path is an existing folder or ends with a slash. */
 static bool is_folder(const char *path)
 {
     const size_t length = strlen(path);
@@ -123,6 +128,7 @@ static bool is_folder(const char *path)
     return length > 0 && (path[length - 1] == '/' || (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)));
 }
 
+/* Return whether images are requested as output. */
 static bool draws(const predict_options *options)
 {
     return is_folder(options->out) || options->overlays[0] != '\0';
@@ -133,6 +139,7 @@ static bool draw_one(void *context, const gp_prediction *p)
     return pixels_add(context, p);
 }
 
+/* Predict and write label images and overlays. */
 static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *result, gp_error *err)
 {
     const predict_options *options = run->call->options;
@@ -153,6 +160,8 @@ static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *res
     return pixels_close(&sink, prediction_run(run, pool, result, NULL, err), err);
 }
 
+/* Predict and write rows to `path`.
+ *   scores  set to the meaning of the scores; NULL: there are no scores */
 static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, gp_evaluation *result,
                               const char **scores, gp_error *err)
 {
@@ -200,7 +209,7 @@ static int predict_check(cli_call *call)
     return prediction_check(call, &options->input);
 }
 
-/* Print the skipped images as the last line, after the rows. */
+/* Print the skipped images as the last line of the JSON output. */
 static gp_status skipped_print(const prediction *run, gp_error *err)
 {
     json_document json;
@@ -226,7 +235,9 @@ static int predict_run(cli_call *call)
         return cli_fail(call, &err);
     cli_catch_interrupts();
     snprintf(out, sizeof(out), "%s", options->out);
-    if (out[0] == '\0' && job_self_folder() != NULL) /* a job's standard output is its log */
+    /* The standard output of a background job is the log, so write the rows to the result
+     * folder. */
+    if (out[0] == '\0' && job_self_folder() != NULL)
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
     prediction_init(&run, call, &options->input);
     run.ignore_labels = options->ignore_labels;

@@ -1,3 +1,4 @@
+/* `gradpool report`: show why a run failed, or save the report as a tar archive. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ static const gp_param report_params[] = {
     { 0 },
 };
 
+/* Lines shown per log, and number of last steps shown. */
 enum { SHOWN_LINES = 12, SHOWN_STEPS = 8 };
 
 static int report_check(cli_call *call)
@@ -38,7 +40,7 @@ static int report_check(cli_call *call)
     return CLI_OK;
 }
 
-/* ---- as text ---- */
+/* ---- text output ---- */
 
 static const char *text_of(const gp_json *object, const char *key)
 {
@@ -51,7 +53,7 @@ static void show_field(const char *name, const char *text)
     show_line(stdout, text);
 }
 
-/* Print text of several lines, each of them cleaned. */
+/* Print text with several lines; sanitize each line. */
 static void show_lines(const char *text)
 {
     while (*text != '\0') {
@@ -76,6 +78,7 @@ static void show_arguments(const gp_json *run)
     printf("\n");
 }
 
+/* Return the time of a phase of a step, in milliseconds. */
 static double time_of(const gp_json *step, const char *part)
 {
     return gp_json_number(gp_json_member(gp_json_member(step, "time"), part), 0);
@@ -101,6 +104,7 @@ static void show_steps(const gp_json *steps)
     }
 }
 
+/* Return the start of the last `lines` lines. */
 static const char *last_lines(const char *text, int lines)
 {
     const char *at = text + strlen(text);
@@ -142,7 +146,7 @@ static void show(const gp_json *report)
     for (size_t i = 0; i < gp_json_count(logs); i++) {
         const char *tail = text_of(gp_json_element(logs, i), "tail");
 
-        if (*tail == '\0') /* no line of this run */
+        if (*tail == '\0') /* the log has no line of this run */
             continue;
         printf("\n== ");
         show_line(stdout, text_of(gp_json_element(logs, i), "name"));
@@ -150,8 +154,9 @@ static void show(const gp_json *report)
     }
 }
 
-/* ---- as an archive: POSIX.1-1988 ustar ---- */
+/* ---- tar archive (POSIX.1-1988 ustar) ---- */
 
+/* Append a file to the archive: header, data, and padding to a multiple of 512 bytes. */
 static gp_status tar_add(gp_buffer *out, const char *name, const void *data, size_t bytes, gp_error *err)
 {
     static const char zeros[512];
@@ -203,8 +208,9 @@ static gp_status write_tar(const char *path, const gp_buffer *text, const gp_jso
     return status;
 }
 
-/* ---- which ---- */
+/* ---- finding the run ---- */
 
+/* Get the run folder of a job number or a path. GP_ENOENT: no such folder. */
 static gp_status find_folder(char *out, size_t bytes, const char *word, const gp_places *places,
                              gp_error *err)
 {
@@ -224,7 +230,7 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
-/* The one that was written when it failed, else one of now. */
+/* Read the report written when the run failed, or else build a report now. */
 static gp_status get_report(gp_buffer *out, const char *folder, const gp_places *places, gp_error *err)
 {
     char path[700];
@@ -240,7 +246,7 @@ static gp_status get_report(gp_buffer *out, const char *folder, const gp_places 
     return status;
 }
 
-/* A job of a pool on another host. */
+/* Get the report of a job in a pool on another host. */
 static gp_status get_elsewhere(const cli_call *call, gp_buffer *out, gp_error *err)
 {
     report_source source = { .places = NULL };

@@ -1,3 +1,4 @@
+/* `gradpool resize`: change the number of workers of a running training. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -17,11 +18,12 @@ static const gp_param resize_params[] = { CLI_REMOTE_PARAMS(resize_options),
                                           { 0 } };
 
 typedef struct resize_what {
-    uint64_t job, lease; /* one of them is 0 */
+    /* Job or lease to resize; the other one is 0. */
+    uint64_t job, lease;
     uint32_t workers;
 } resize_what;
 
-/* "7" is a job, "lease:3" a lease. */
+/* Parse the words: "7" is a job, "lease:3" is a lease. */
 static gp_status resize_parse(const cli_call *call, resize_what *out, gp_error *err)
 {
     static const char prefix[] = "lease:";

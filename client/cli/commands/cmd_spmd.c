@@ -1,4 +1,4 @@
-/* cmd_spmd.c -- one command on every worker at the same time. */
+/* `gradpool spmd`: run one command on every worker at the same time. */
 
 #include "client/cli/run/crew.h"
 #include "client/cli/run/runs.h"

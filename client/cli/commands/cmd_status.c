@@ -1,3 +1,4 @@
+/* `gradpool status`: show the pool with workers, leases and jobs. */
 #include <stddef.h>
 
 #include "client/cli/cli.h"

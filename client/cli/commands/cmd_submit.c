@@ -1,3 +1,4 @@
+/* `gradpool submit`: queue a command as a background job. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,11 +37,13 @@ static const gp_param submit_params[] = {
     { 0 },
 };
 
+/* SUBMIT_MS: how long to retry after a scheduler failure. */
 enum { SUBMIT_MS = 30000, RETRY_MS = 100, VARIABLES_MAX = GP_JOB_VARIABLES_MAX };
 
+/* Commands that can run as background jobs. */
 static const char *const job_commands[] = { "train", "predict", "evaluate", "spmd", "parfor", NULL };
 
-/* The command itself, as far as its words go: a wrong one is told now, not to the job's log. */
+/* Check the command to be queued, so that errors appear now and not in the job's log. */
 static int submit_check(cli_call *call)
 {
     const submit_options *options = call->options;
@@ -66,17 +69,17 @@ static int submit_check(cli_call *call)
     for (int i = 0; i < call->word_count; i++) {
         words[i + 1] = (char *)(uintptr_t)call->words[i];
         if (strcmp(call->words[i], "--") == 0)
-            known = false; /* a program's words from here on */
+            known = false; /* the remaining words belong to a program */
         if (known && (strcmp(call->words[i], "--pool") == 0 || strncmp(call->words[i], "--pool=", 7) == 0))
             return cli_usage(call, "a job runs in the pool that it is submitted to: put --pool before '--'");
     }
     if (cli_elsewhere(call, &elsewhere, &err) != GP_OK)
         return cli_fail(call, &err);
-    /* Files of another host are not ours to look for. */
+    /* the pool's host may have other files than this host: skip the check */
     return elsewhere ? CLI_OK : cli_check_words(call->word_count + 1, words);
 }
 
-/* Whether the list "A,B" names it. */
+/* Return whether the list "A,B" contains the name. */
 static bool is_named(const char *list, const char *name, size_t bytes)
 {
     for (const char *at = list; *at != '\0'; at += strspn(at, ",")) {
@@ -89,8 +92,9 @@ static bool is_named(const char *list, const char *name, size_t bytes)
     return false;
 }
 
-/* NULL-terminated; the texts are the environment's own.  Another host has its own PATH and HOME: of ours it is given what
- * is named. */
+/* Choose the environment variables for the job; `chosen` is NULL-terminated and borrows the
+ * strings. A remote host has its own PATH and HOME, so a remote job only gets the variables named
+ * by --env. */
 static void choose_variables(const char *extra, bool remote, const char *chosen[VARIABLES_MAX + 1])
 {
     size_t count = 0;
@@ -106,7 +110,8 @@ static void choose_variables(const char *extra, bool remote, const char *chosen[
     chosen[count] = NULL;
 }
 
-/* The same key each time: a submit whose answer was lost with the scheduler finds its job. */
+/* Submit the job; retry after a scheduler failure. All attempts use the same random key: if the
+ * reply to the first attempt was lost, the scheduler finds the existing job by the key. */
 static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64_t *job, gp_error *err)
 {
     const submit_options *options = call->options;

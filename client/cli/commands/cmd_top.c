@@ -1,7 +1,7 @@
-/* cmd_top.c -- the pool as it lives: workers, leases, queue and jobs, drawn anew each second.
+/* `gradpool top`: live view of workers, leases, queue and jobs, refreshed every second.
  *
- * A frame is made by the same functions that print `status` and `jobs`, into memory; what does not fit the terminal is
- * cut.  The alternate screen is used, so the shell's own lines are there again afterwards. */
+ * Each frame is printed to memory by the functions behind `status` and `jobs`, then cut to the
+ * terminal size. The alternate screen preserves the shell's output. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -42,7 +42,8 @@ enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 2
 
 /* ---- one frame ---- */
 
-/* The end of its metrics from the pool's host: where they end is asked first. */
+/* Read the end of a remote job's metrics: first get the size, then the last bytes. Return the
+ * number of bytes. */
 static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
 {
     static pool_piece piece;
@@ -53,12 +54,13 @@ static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METR
     from = piece.at.size > METRICS_BYTES ? piece.at.size - METRICS_BYTES : 0;
     if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, from, &piece, NULL) != GP_OK)
         return 0;
-    if (piece.bytes > METRICS_BYTES) /* it has grown meanwhile */
+    if (piece.bytes > METRICS_BYTES) /* the file has grown between the two calls */
         piece.bytes = METRICS_BYTES;
     memcpy(text, piece.text, piece.bytes);
     return piece.bytes;
 }
 
+/* Read the end of a job's metrics. Return the number of bytes. */
 static size_t read_metrics(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
 {
     char path[300];
@@ -78,14 +80,15 @@ static size_t read_metrics(gp_pool *pool, uint64_t job, char text[METRICS_BYTES 
     return got;
 }
 
-/* "step 120, loss 0.3214" of a training's last complete line, or nothing. */
+/* Set job->reason to the last step and loss of a training, e.g. "step 120, loss 0.3214". Leave it
+ * unchanged if the job has no metrics. */
 static void describe_progress(gp_pool *pool, gp_job_info *job)
 {
     char text[METRICS_BYTES + 1], *line;
     gp_json *json = NULL;
     size_t got = read_metrics(pool, job->id, text);
 
-    while (got > 0 && text[got - 1] != '\n') /* being written */
+    while (got > 0 && text[got - 1] != '\n') /* skip an incomplete last line */
         got--;
     if (got == 0)
         return;
@@ -100,7 +103,7 @@ static void describe_progress(gp_pool *pool, gp_job_info *job)
         loss = gp_json_member(json, "validation_loss");
     snprintf(job->reason, sizeof(job->reason), "step %" PRId64 ", loss %.4f",
              gp_json_integer(gp_json_member(json, "step"), 0), gp_json_number(loss, 0));
-    if (strlen(job->command) > COMMAND_SHOWN) /* so that the progress fits beside it */
+    if (strlen(job->command) > COMMAND_SHOWN) /* make room for the progress */
         strcpy(job->command + COMMAND_SHOWN, "...");
     gp_json_free(json);
 }
@@ -135,7 +138,7 @@ static void show_frame(gp_pool *pool, const gp_status_reply *status, const gp_jo
     show_table_print_free(table);
 }
 
-/* What is to be shown, printed to the standard output as it is then. */
+/* Print the complete state of the pool to stdout. */
 static gp_status print_frame(gp_pool *pool, gp_error *err)
 {
     gp_status_reply *reply = NULL;
@@ -156,7 +159,8 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
 
 /* ---- on a terminal ---- */
 
-/* The tables print to stdout: for the time of a frame that is memory. */
+/* Print a frame to memory and return the text; the caller frees it. The tables print to stdout, so
+ * redirect stdout meanwhile. */
 static char *frame_text(gp_pool *pool, gp_status *status, gp_error *err)
 {
     char *text = NULL;
@@ -172,7 +176,7 @@ static char *frame_text(gp_pool *pool, gp_status *status, gp_error *err)
     return text;
 }
 
-/* Bytes of the first `columns` characters of UTF-8. */
+/* Return the number of bytes of the first `columns` UTF-8 characters. */
 static size_t cut(const char *line, size_t bytes, size_t columns)
 {
     size_t at = 0;
@@ -203,7 +207,8 @@ static void draw_frame(const char *text)
     fflush(stdout);
 }
 
-/* Keys one by one, without echo; false: there is no keyboard. */
+/* Switch the terminal to single keys without echo. false: standard input is not a terminal.
+ *   before  set to the previous settings */
 static bool keys_begin(struct termios *before)
 {
     struct termios raw;
@@ -215,7 +220,7 @@ static bool keys_begin(struct termios *before)
     return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
-/* Until the next frame is due; true: leave. */
+/* Wait until the next frame is due. true: quit. */
 static bool wait_for_key(bool keys, double seconds)
 {
     int64_t deadline = gp_now_ms() + (int64_t)(seconds * 1000);
@@ -227,14 +232,15 @@ static bool wait_for_key(bool keys, double seconds)
         if (poll(&keyboard, 1, (int)left) <= 0)
             continue;
         if (read(STDIN_FILENO, &key, 1) != 1)
-            keys = false; /* its end: only a signal ends this now */
+            keys = false; /* end of input: from now on, only a signal ends the program */
         else if (key == 'q' || key == 'Q')
             return true;
     }
     return cli_stop != 0;
 }
 
-/* A pool that went away is waited for: top is left running. */
+/* Draw one frame. If the pool is gone, show the error and try to connect again at the next
+ * frame. */
 static void draw_live(const cli_call *call, gp_pool **pool)
 {
     gp_error err;
@@ -261,7 +267,7 @@ static int top_live(cli_call *call, gp_pool *pool)
     bool keys = keys_begin(&before);
 
     cli_catch_interrupts();
-    ((cli_common *)call->options)->quiet = true; /* notes would be drawn over */
+    ((cli_common *)call->options)->quiet = true; /* notes would overwrite the frame */
     fputs("\033[?1049h\033[?25l\033[2J", stdout);
     do
         draw_live(call, &pool);

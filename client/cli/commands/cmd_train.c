@@ -1,3 +1,5 @@
+/* `gradpool train`: train a network on the pool's workers, with live output, run folder, and
+ * failure report. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -101,27 +103,28 @@ static const gp_param train_params[] = {
     { 0 },
 };
 
-/* To estimate the time of a checkpoint: bytes per parameter (weights, state of Adam, best weights) and the
- * rate of a slow disk. */
+/* For the estimated checkpoint time: bytes per parameter (weights, Adam state, best weights), and
+ * the rate of a slow disk. */
 enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
 
-/* State of one `gradpool train`, for the callbacks of the training. */
+/* State of one `gradpool train`, shared with the training callbacks. */
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
     gp_train_request request;
-    cli_changes changes; /* of the pretrained network */
-    run_folder folder;   /* opened when every worker is ready: what is refused leaves nothing behind */
+    cli_changes changes; /* changes of the pretrained network */
+    /* opened when all workers are ready, so that a rejected command leaves no folder behind */
+    run_folder folder;
     gp_view *view;
     slow_steps *slow;
-    int stop_told;
-    gp_error failed; /* of the folder; GP_OK = none */
+    int stop_told;   /* value of cli_stop last reported to the user */
+    gp_error failed; /* error while opening the run folder; GP_OK: none */
     advice_watch advice;
-    gp_buffer warnings;     /* before the folder is opened: lines for its log */
+    gp_buffer warnings;     /* warnings issued before the folder was opened, as lines for the log */
     bool reported;          /* report.json was written */
-    bool excluded_noted;    /* the samples that validation excludes were reported */
-    bool pixels;            /* the targets are classes of pixels */
-    int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
+    bool excluded_noted;    /* samples excluded from validation were reported */
+    bool pixels;            /* targets are pixel classes */
+    int64_t stepped_ms;     /* time of the last reported step; 0: none yet */
     double passes, state_s; /* see term_grace_update() */
 } gp_session;
 
@@ -143,7 +146,7 @@ static void train_note_event(void *context, const char *sentence)
         show_line(stderr, sentence);
 }
 
-/* Write a line into the log of the run's folder. */
+/* Append a line to the log of the run folder. */
 static void train_log(const gp_session *session, const char *sentence)
 {
     if (session->folder.log == NULL)
@@ -152,7 +155,7 @@ static void train_log(const gp_session *session, const char *sentence)
     fflush(session->folder.log);
 }
 
-/* Print a warning, with --quiet too, and write it into the log of the run's folder. */
+/* Print a warning, even with --quiet, and append it to the log. */
 static void train_warning_event(void *context, const char *sentence)
 {
     gp_session *session = context;
@@ -168,7 +171,7 @@ static void train_warning_event(void *context, const char *sentence)
     train_log(session, text);
 }
 
-/* Print a sentence about the running training, and log it. */
+/* Show a message about the running training and append it to the log. */
 static void train_say(const gp_session *session, const char *sentence)
 {
     train_log(session, sentence);
@@ -176,9 +179,9 @@ static void train_say(const gp_session *session, const char *sentence)
         view_note(session->view, sentence);
 }
 
-/* Report targets that are missing in a part of the data, if any.
+/* Report samples that are excluded because a target is missing.
  *   part    "training" or "validation"
- *   values  the targets are values */
+ *   values  targets are numbers */
 static void train_say_excluded(const gp_session *session, const char *part, uint64_t count, bool values)
 {
     char words[80], text[120];
@@ -190,7 +193,8 @@ static void train_say_excluded(const gp_session *session, const char *part, uint
     train_say(session, text);
 }
 
-/* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop the training. */
+/* Open the run folder and the view, and print the first lines. If the folder cannot be opened, stop
+ * the training. */
 static void train_begin_event(void *context, const gp_train_info *facts)
 {
     gp_session *session = context;
@@ -231,9 +235,9 @@ static void train_begin_event(void *context, const gp_train_info *facts)
     train_say_excluded(session, "training", facts->excluded, facts->classes == 0);
 }
 
-/* Give a soft stop by SIGTERM enough time: to end the step in progress, to validate, and to write
- * the last checkpoint and the model. The longest time between two steps stands for the time of a
- * step. */
+/* Adapt the SIGTERM grace period, so that a soft stop has time to finish the current step, to
+ * validate, and to write the last checkpoint and the model. The longest time between two steps
+ * serves as the step time. */
 static void term_grace_update(gp_session *session)
 {
     int64_t now_ms = gp_now_ms();
@@ -331,7 +335,8 @@ static void train_report(const gp_session *session, const gp_training_summary *s
     printf("\nmodel: %s\n", model);
 }
 
-/* Where --out says, and when that fails in the run's folder: nothing trained is lost. */
+/* Save the model to --out, or else to the run folder. If --out cannot be written, save the model to
+ * the run folder, so that the trained model is not lost. */
 static gp_status train_save(const gp_session *session, const gp_training *training, char *model, size_t bytes,
                             gp_error *err)
 {
@@ -352,7 +357,7 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
     return status;
 }
 
-/* Whether a file can be written there, before hours are spent. */
+/* Check that the file can be written, before a long training starts. */
 static gp_status train_check_file(const char *option, const char *path, gp_error *err)
 {
     char folder[520];
@@ -379,15 +384,16 @@ static const char *given_or_null(const char *text)
     return text[0] != '\0' ? text : NULL;
 }
 
-/* Let another attempt of a background job continue from the checkpoints of the one before.
+/* Return the path of the mark file in the job folder.
  *
- * An attempt that may use its checkpoint directory leaves a mark in the job's folder. So the next attempt knows that the
- * checkpoints there are the job's own. */
+ * An attempt of a background job that passed all checks creates the mark. It tells the next attempt
+ * that the checkpoints belong to the job, so that the next attempt resumes from them. */
 static void job_mark(char path[600])
 {
     snprintf(path, 600, "%s/checkpoints", job_self_folder());
 }
 
+/* Resume from the checkpoints of an earlier attempt of this job, if there are any. */
 static void train_continue_job(cli_call *call)
 {
     gp_checkpoint_list *steps;
@@ -401,10 +407,12 @@ static void train_continue_job(cli_call *call)
     steps = access(path, F_OK) != 0 ? NULL : gp_malloc(sizeof(*steps));
     if (steps != NULL && gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL) == GP_OK &&
         steps->count > 0)
-        call->train[call->train_count++] = gp_strdup("resume=auto"); /* the last value counts */
+        /* the last value of an option takes effect */
+        call->train[call->train_count++] = gp_strdup("resume=auto");
     gp_free(steps);
 }
 
+/* Mark the checkpoints as those of this job. */
 static gp_status train_mark_job(const cli_call *call, gp_error *err)
 {
     gp_train_options given;
@@ -417,7 +425,7 @@ static gp_status train_mark_job(const cli_call *call, gp_error *err)
     return gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
 }
 
-/* Whatever can be refused is, before a pool is looked for. */
+/* Check the training completely before the pool is opened: network, data and options. */
 static gp_status train_prepare(gp_session *session, gp_training **training, gp_error *err)
 {
     const train_options *options = session->options;
@@ -450,10 +458,11 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
     gp_status status = gp_training_new(training, &session->request, err);
 
     cli_progress_end(&progress);
-    session->request.data_progress = NULL; /* its context ends here */
+    session->request.data_progress = NULL; /* `reports` goes out of scope */
     return status;
 }
 
+/* Lease workers and train. An error of the run folder takes precedence: it stopped the training. */
 static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)
 {
     gp_lease_request lease = { 0 };
@@ -484,22 +493,22 @@ static int train_check(cli_call *call)
     return CLI_OK;
 }
 
-/* While the logs are fresh. */
+/* Write the failure report while the logs are recent. */
 static void train_post_mortem(gp_session *session, const gp_error *failure)
 {
     const char *name = session->options->common.pool;
     const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
     gp_places places;
 
-    if (folder == NULL) /* it failed before its first step: no folder was made, and the error says it all */
+    if (folder == NULL) /* the training failed before the first step; the error says it all */
         return;
     if (gp_places_find(&places, name[0] != '\0' ? name : getenv("GRADPOOL_POOL"), NULL) != GP_OK)
-        return; /* a pool of another host: its logs are there */
+        return; /* the logs of a remote pool are on another host */
     report_write(folder, &places, failure);
     session->reported = true;
 }
 
-/* On a pool, to the end, with what is kept of it. */
+/* Train on a pool, save the model, and write the results or the failure report. */
 static gp_status train_on_pool(gp_session *session, gp_training *training, gp_training_summary *summary,
                                gp_error *err)
 {

@@ -1,3 +1,4 @@
+/* `gradpool up`: start the pool, or connect to a running pool and resize it if requested. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static const gp_param up_params[] = {
     { 0 },
 };
 
-/* Milliseconds; -1 = never; 0 = not a time. */
+/* Parse a time such as "90s" to milliseconds. -1: never; 0: malformed. */
 static int64_t parse_timeout(const char *text)
 {
     char unit[4] = "";
@@ -70,13 +71,14 @@ static int64_t parse_timeout(const char *text)
     return strcmp(unit, "ms") == 0 ? (int64_t)value : 0;
 }
 
-/* What `up` did, for people. */
+/* Facts for the final message. */
 typedef struct up_story {
     bool quiet;
-    bool started;            /* the library's note said so */
-    gp_status_reply *before; /* of a pool that was there */
+    bool started;            /* a library note reported the start */
+    gp_status_reply *before; /* state of the pool before the command; owned */
 } up_story;
 
+/* Print a note of the library; detect that the pool was started. */
 static void up_note(void *context, const char *sentence)
 {
     up_story *story = context;
@@ -88,7 +90,8 @@ static void up_note(void *context, const char *sentence)
     show_line(stderr, sentence);
 }
 
-/* A door is opened when a pool begins, or never: a running one says where it listens. */
+/* Check --listen against a running pool. A pool opens a listening socket only at startup. GP_EBUSY:
+ * the pool listens elsewhere or not at all. */
 static gp_status up_check_listen(const cli_call *call, const gp_status_reply *reply, gp_error *err)
 {
     const up_options *options = call->options;
@@ -101,7 +104,7 @@ static gp_status up_check_listen(const cli_call *call, const gp_status_reply *re
                    there != NULL ? "at " : "nowhere", reply->listen);
 }
 
-/* What is now open to whom. */
+/* Print the address for other hosts, and how many keys are allowed by role. */
 static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
 {
     const up_options *options = call->options;
@@ -139,7 +142,8 @@ static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
         printf("nobody comes in yet: gradpool key add NAME KEY\n");
 }
 
-/* A running pool of another size, or of which devices are asked, is resized. */
+/* Resize a running pool if another size or other devices are requested. Options that apply only at
+ * startup are reported as ignored. */
 static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error *err)
 {
     static const char *const times[] = { "idle-timeout", "suspect-after", "kill-after" };
@@ -165,7 +169,7 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
                                  cli_given(call, "devices") ? options->devices : NULL, err);
 }
 
-/* Whether the pool has the same worker processes as before. */
+/* Return whether the pool has the same worker processes as before. */
 static bool up_unchanged(const gp_status_reply *before, const gp_status_reply *now)
 {
     bool same = before->workers_count == now->workers_count;
@@ -176,7 +180,8 @@ static bool up_unchanged(const gp_status_reply *before, const gp_status_reply *n
     return same;
 }
 
-/* Workers report within milliseconds; a device that must be released first takes longer. */
+/* Wait until no worker is starting, at most 10 s. Workers normally report within milliseconds; a
+ * device that another process must release first takes longer. */
 static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + 10000;
@@ -196,7 +201,7 @@ static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
     }
 }
 
-/* GP_EPEER: no worker has started. */
+/* Check that at least one worker started. GP_EPEER: all workers exited. */
 static gp_status up_check_workers(const gp_status_reply *reply, gp_error *err)
 {
     uint32_t dead = 0;
@@ -235,7 +240,7 @@ static int up_run(cli_call *call)
                   { "suspect-after", options->suspect_after, open.suspect_ms },
                   { "kill-after", options->kill_after, open.silence_ms } };
 
-    enum { SILENCE_LEAST_MS = 1000 }; /* a worker gives a sign of life every 500 ms */
+    enum { SILENCE_LEAST_MS = 1000 }; /* workers send a heartbeat every 500 ms */
 
     if ((open.suspect_ms > 0 && open.suspect_ms < SILENCE_LEAST_MS) ||
         (open.silence_ms > 0 && open.silence_ms < SILENCE_LEAST_MS))

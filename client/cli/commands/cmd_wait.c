@@ -1,3 +1,4 @@
+/* `gradpool wait`: wait for background jobs and return the exit code of the job. */
 #include <inttypes.h>
 
 #include "client/cli/cli.h"
@@ -23,7 +24,7 @@ static const gp_param wait_params[] = {
     { 0 },
 };
 
-/* Beside the job's own exit code; as timeout(1) and shells have them. */
+/* Exit codes besides the job's own, as used by timeout(1) and shells. */
 enum { EXIT_TIMED_OUT = 124, EXIT_NO_OUTCOME = 125, EXIT_SIGNAL = 128 };
 
 static int wait_check(cli_call *call)
@@ -39,6 +40,7 @@ static int wait_check(cli_call *call)
     return CLI_OK;
 }
 
+/* Convert the result of a job to an exit code. */
 static int code_of(const gp_job_info *info)
 {
     switch (info->state) {
@@ -55,6 +57,7 @@ static int code_of(const gp_job_info *info)
     }
 }
 
+/* Print the result of an ended job, and set *code if it is still CLI_OK. */
 static void report(const cli_call *call, const gp_job_info *info, int *code)
 {
     const wait_options *options = call->options;
@@ -80,7 +83,7 @@ static int wait_run(cli_call *call)
 {
     const wait_options *options = call->options;
     uint64_t jobs[CLI_WORDS_MAX];
-    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos)); /* large: not on the stack */
+    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos)); /* too large for stack */
     gp_pool *pool = NULL;
     gp_error err;
     int code = CLI_OK;

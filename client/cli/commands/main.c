@@ -1,4 +1,4 @@
-/* main.c -- the gradpool command: find the subcommand, read its options, run it. */
+/* The gradpool command: find the subcommand, parse the options, and run the subcommand. */
 #include <limits.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ const cli_command *const cli_commands[] = {
     NULL
 };
 
-enum { TERM_GRACE_S = 8 }; /* below the 10 s after which a canceled job is killed */
+enum { TERM_GRACE_S = 8 }; /* less than the 10 s after which a canceled job is killed */
 
 volatile sig_atomic_t cli_stop;
 static volatile sig_atomic_t term_grace_s = TERM_GRACE_S;
@@ -46,9 +46,9 @@ static void interrupts_catch(int flags)
     sigaction(SIGALRM, &action, NULL);
 }
 
-/* Count SIGINT and SIGTERM: the first asks for a soft stop, the second for a hard one. A user at a
- * terminal sends the second one if nothing happens; timeout(1) and service managers do not, so
- * after SIGTERM the alarm takes its place. */
+/* Count SIGINT and SIGTERM: the first requests a soft stop, the second a hard stop. A user at a
+ * terminal sends a second signal if necessary. timeout(1) and service managers do not, so SIGTERM
+ * also starts an alarm, and SIGALRM counts as the second signal. */
 static void interrupt_handler(int number)
 {
     if (cli_stop < 2)
@@ -87,7 +87,7 @@ int cli_fail(const cli_call *call, const gp_error *error)
     fprintf(stderr, "gradpool %s: ", call->command->name);
     show_line(stderr, error->message);
     job_self_error(error);
-    if (error->code == GP_ECANCELED && cli_stop != 0) /* a lease that the pool ended has the same code */
+    if (error->code == GP_ECANCELED && cli_stop != 0) /* the pool also ends leases with this code */
         return CLI_INTERRUPTED;
     return call->command->error_code != 0 ? call->command->error_code : CLI_FAILED;
 }
@@ -106,7 +106,8 @@ int cli_usage(const cli_call *call, const char *format, ...)
 
 /* ---- options ---- */
 
-/* The option of that name among the command's tables; *values is the struct it belongs to (NULL: training). */
+/* Find an option in the tables of the command.
+ *   values  set to the struct of the option; NULL: training option */
 static const gp_param *call_find(cli_call *call, const char *name, void **values)
 {
     const gp_param *param = gp_params_find(call->command->options, name);
@@ -127,6 +128,7 @@ static const gp_param *call_find(cli_call *call, const char *name, void **values
     return param;
 }
 
+/* Search a table for names similar to `name`. */
 static void offer_table(const gp_param *table, const char *name, const char **near, unsigned *distance)
 {
     for (; table->type != GP_PARAM_NONE; table++) {
@@ -136,6 +138,7 @@ static void offer_table(const gp_param *table, const char *name, const char **ne
     }
 }
 
+/* Report an unknown option; suggest the option for a known synonym or a similar name. */
 static int call_unknown(const cli_call *call, const char *name)
 {
     const char *near = NULL;
@@ -159,7 +162,7 @@ static int call_unknown(const cli_call *call, const char *name)
     return cli_usage(call, "unknown option --%s", name);
 }
 
-/* Training options are checked here, against a scratch struct, and kept as "name=value" for gp_train(). */
+/* Check a training option against a scratch struct, and keep it as "name=value" for gp_train(). */
 static gp_status call_set_training(cli_call *call, const gp_param *param, const char *value, gp_error *err)
 {
     gp_train_options scratch;
@@ -181,7 +184,7 @@ static gp_status call_set_training(cli_call *call, const gp_param *param, const 
     return GP_OK;
 }
 
-/* One --name[=value]; *at moves over a value that stands apart. */
+/* Parse one --NAME[=VALUE]; *at advances past a separate value. */
 static int call_take_option(cli_call *call, int *at)
 {
     char name[80];
@@ -213,14 +216,14 @@ static int call_take_option(cli_call *call, int *at)
     return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
 }
 
-/* -o: an option whose other name is one letter. */
+/* Return whether the word is an option with a one-letter alias, e.g. -o. */
 static bool is_letter(const cli_call *call, const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && word[1] != '-' && word[2] == '\0' &&
            gp_params_find(call->command->options, word + 1) != NULL;
 }
 
-/* -n N and -nN: --workers N. */
+/* Parse -n N or -nN, short for --workers N. */
 static int call_take_workers(cli_call *call, int *at)
 {
     const char *value = call->argv[*at] + 2;
@@ -235,6 +238,8 @@ static int call_take_workers(cli_call *call, int *at)
     return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
 }
 
+/* Parse the command line into options and positional words. Return CLI_OK, or the exit code after
+ * printing an error. */
 static int call_parse(cli_call *call)
 {
     bool words_only = false;
@@ -300,7 +305,7 @@ uint32_t cli_verbose_frequency(const cli_call *call)
     return (uint32_t)options.verbose_frequency;
 }
 
-/* ---- what commands share ---- */
+/* ---- helpers for commands ---- */
 
 static void note_print(void *context, const char *sentence)
 {
@@ -332,7 +337,8 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
     char words[64];
     gp_status status = gp_pool_open(pool, &options, err);
 
-    if (status == GP_OK && call->command->leases) { /* before data and networks are read for it */
+    /* Commands that lease workers need a local pool: check before reading data and networks. */
+    if (status == GP_OK && call->command->leases) {
         snprintf(words, sizeof(words), "gradpool %s", call->command->name);
         status = pool_needs_host(*pool, words, err);
         if (status != GP_OK) {
@@ -345,7 +351,8 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
 
 /* ---- main ---- */
 
-/* dry: only as far as the words go. */
+/* Parse and run a command.
+ *   dry  parse and check only */
 static int run_command(const cli_command *command, int argc, char **argv, bool dry)
 {
     cli_call call = { .command = command, .argc = argc, .argv = argv };
@@ -360,7 +367,7 @@ static int run_command(const cli_command *command, int argc, char **argv, bool d
     if (code == CLI_OK && command->sources != NULL && cli_s3_apply(&call, &err) != GP_OK)
         code = cli_usage(&call, "%s", err.message);
     if (code == CLI_OK && cli_lease_check(&call.lease, &err) != GP_OK)
-        code = cli_usage(&call, "%s", err.message); /* before a pool is started for it */
+        code = cli_usage(&call, "%s", err.message); /* before a pool is started */
     common = call.options;
     if (code == CLI_OK && (common->help || common->help_all))
         help_command(command, common->help_all);
@@ -407,7 +414,8 @@ int cli_check_words(int argc, char **argv)
     return command != NULL ? run_command(command, argc, argv, true) : command_unknown(argv[1]);
 }
 
-/* "gradpool --pool x status": the command line in the right order. */
+/* Report options before the command, e.g. "gradpool --pool x status", with a corrected command
+ * line. */
 static int option_misplaced(int argc, char **argv)
 {
     int at = 1;
