@@ -17,7 +17,7 @@
 #include "common/base/memory/tensor.h"
 #include "common/data/s3/s3_source.h"
 
-/* Exit codes of most commands, and the limit on positional words. */
+/* Exit codes for most commands, and the limit on positional words. */
 enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
@@ -33,7 +33,7 @@ typedef struct cli_common {
     bool json, help, help_all, quiet;
 } cli_common;
 
-/* Worker selection; options of all commands that lease workers. */
+/* Worker selection; options for all commands that lease workers. */
 typedef struct cli_lease {
     char workers[24]; /* worker count: "": not given, "N": exactly N, "N:M": N to M */
     char devices[256];
@@ -64,8 +64,8 @@ typedef struct cli_command {
     size_t options_bytes;
     bool leases; /* accepts --workers, --devices, --execution-environment, --no-wait */
     bool trains; /* accepts the options of gp_train_options_table */
-    /* Names of this command's options that can hold an s3:// source, NULL-terminated. The S3 options
-     * are merged into these sources, or else into the first s3:// word. NULL: no S3 options. */
+    /* Names of this command's options that can hold an s3:// source, NULL-terminated. The S3
+     * options are merged into these sources, or else into the first s3:// word. NULL: none. */
     const char *const *sources;
     int words_max;  /* maximum number of positional words; -1: unlimited */
     bool runs;      /* the words after -- are another program's command line and are not parsed */
@@ -75,7 +75,7 @@ typedef struct cli_command {
     /* Check the words before any pool is opened; may be NULL. gradpool submit also runs this check
      * for the job that it queues. CLI_OK: run() may be called. */
     int (*check)(cli_call *call);
-    int (*run)(cli_call *call); /* returns the exit code of the process */
+    int (*run)(cli_call *call); /* returns the process exit code */
 } cli_command;
 
 /* One parsed command line. */
@@ -99,7 +99,7 @@ struct cli_call {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
-/* Options of every command: --pool, --quiet, --help, --help-all. */
+/* Options for every command: --pool, --quiet, --help, --help-all. */
 #define CLI_COMMON_PARAMS(options_type)                                                                      \
     { .name = "pool",                                                                                        \
       GP_PARAM_FIELD(options_type, common.pool),                                                             \
@@ -114,7 +114,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .name = "help-all", GP_PARAM_FIELD(options_type, common.help_all), .help = "show all options"        \
     }
 
-/* Key options of commands that also work on a pool on another host. */
+/* Key options for commands that also work on a pool on another host. */
 #define CLI_REMOTE_PARAMS(options_type)                                                                      \
     { .name = "server-key-file",                                                                             \
       GP_PARAM_FIELD(options_type, common.server_key_file),                                                  \
@@ -124,7 +124,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
         .help = "with --pool tcp://HOST:PORT: your key, a file of mode 0600"                                 \
     }
 
-/* Image normalization option of commands that feed images to a model. `field` is a char array in
+/* Image normalization option for commands that feed images to a model. `field` is a char array in
  * the options struct. */
 #define CLI_NORMALIZATION_PARAM(options_type, field)                                                         \
     {                                                                                                        \
@@ -134,7 +134,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
                 "state it"                                                                                   \
     }
 
-/* The --json option of commands that can print JSON. */
+/* The --json option for commands that can print JSON. */
 #define CLI_JSON_PARAM(options_type)                                                                         \
     {                                                                                                        \
         .name = "json", GP_PARAM_FIELD(options_type, common.json), .help = "print JSON"                      \
@@ -154,7 +154,7 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
  * connection. */
 gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err);
 
-extern const gp_param cli_lease_options[]; /* option table of cli_lease */
+extern const gp_param cli_lease_options[]; /* cli_lease option table */
 
 /* Check the lease options without opening a pool. GP_EINVAL: they are malformed or contradict each
  * other. */
@@ -169,7 +169,7 @@ gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_reques
 /* Return whether the command line contains the option. */
 bool cli_given(const cli_call *call, const char *name);
 
-/* Return the value of --verbose-frequency, or its default. */
+/* Return the --verbose-frequency value, or its default. */
 uint32_t cli_verbose_frequency(const cli_call *call);
 
 /* Parse and check argv[1] and the words after it as a gradpool command, without running it. CLI_OK:
@@ -190,13 +190,13 @@ void cli_term_grace_raise(double seconds);
 /* Progress line on standard error. Printed only on a terminal, only after the first two seconds,
  * and not with --quiet. */
 typedef struct cli_progress {
-    const char *unit; /* unit of progress, e.g. "samples"; NULL: bytes */
-    /* time of start and of the last update; shown_ms 0: none printed yet */
+    const char *unit; /* progress unit, e.g. "samples"; NULL: bytes */
+    /* start time and last update time; shown_ms 0: none printed yet */
     int64_t begin_ms, shown_ms;
     int64_t first_ms;    /* time of the first update with done > 0; 0: none yet */
     uint64_t first_done; /* amount at first_ms; the rate excludes the startup time before */
     bool tell;           /* false: print nothing */
-    char activity[64];   /* activity of the last gp_progress report; "": none */
+    char activity[64];   /* last gp_progress activity; "": none */
 } cli_progress;
 
 /* Start a progress line; print nothing yet. */

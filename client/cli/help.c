@@ -8,7 +8,7 @@
 #include "common/model/train_options.h"
 
 enum {
-    COLUMNS = 100,      /* width of the help text */
+    COLUMNS = 100,      /* help text width */
     TEXT_COLUMN = 38,   /* first column of option descriptions */
     WORDS_SHOWN = 28,   /* longest list of allowed values that is shown next to the option name */
     EXAMPLES_SHOWN = 3, /* examples shown by --help; --help-all shows all */
@@ -16,7 +16,7 @@ enum {
 
 /* ---- one option ---- */
 
-/* Join the allowed values of a WORD option with a separator. */
+/* Join a WORD option's allowed values with a separator. */
 static void words_join(char *text, size_t bytes, const char *const *words, const char *separator)
 {
     size_t at = 0;

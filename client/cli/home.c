@@ -1,4 +1,4 @@
-/* `gradpool` without a command: print the state of the pool and suggest the next commands. */
+/* `gradpool` without a command: print the pool state and suggest the next commands. */
 #include "client/cli/home.h"
 
 #include <inttypes.h>
@@ -12,8 +12,8 @@ static void home_next(const char *what, const char *command)
     printf("  %-34s %s\n", what, command);
 }
 
-/* With no pool running, suggest how to start one. Otherwise show the pool status, a summary of the
- * jobs, and commands that make sense in this state. */
+/* With no pool running, suggest how to start one. Otherwise show the pool status, a job summary,
+ * and commands that make sense in this state. */
 int cli_home(void)
 {
     gp_pool *pool;

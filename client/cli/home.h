@@ -2,7 +2,7 @@
 #ifndef GP_CLI_HOME_H
 #define GP_CLI_HOME_H
 
-/* Print the state of the pool and suggest next commands. Return the exit code. */
+/* Print the pool state and suggest next commands. Return the exit code. */
 int cli_home(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* S3 options of commands that read data, and their merge into the s3:// sources on the command
+/* S3 options for commands that read data, and their merge into the s3:// sources on the command
  * line. */
 #include "client/cli/s3_options.h"
 

@@ -1,4 +1,4 @@
-/* S3 options of commands that read data.
+/* S3 options for commands that read data.
  *
  * The options become part of the source URL (common/data/s3/s3_source.h). They therefore reach
  * every user of the source: workers, queued jobs, and splits of an image list. */
@@ -9,14 +9,14 @@
 
 #include "common/base/text/params.h"
 
-/* Values of the S3 options; "": not given. */
+/* S3 option values; "": not given. */
 typedef struct cli_s3 {
     char endpoint[256], region[64], profile[64], cache[32];
     int path_style; /* 0: not given, 1: yes, 2: no */
     bool anonymous;
 } cli_s3;
 
-extern const gp_param cli_s3_options[]; /* option table of cli_s3 */
+extern const gp_param cli_s3_options[]; /* cli_s3 option table */
 
 struct cli_call;
 

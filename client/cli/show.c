@@ -93,7 +93,7 @@ void show_table_print_free(show_table *table)
     show_table_free(table);
 }
 
-/* Add a worker to the table of workers. */
+/* Add a worker to the worker table. */
 static void show_worker(show_table *table, const gp_worker_row *row)
 {
     char index[16], pid[16], device[200], lease[24], cores[80];
@@ -214,7 +214,7 @@ void cli_progress_show(cli_progress *progress, const char *name, uint64_t done, 
             cli_progress_words(words, sizeof(words), progress->unit, done, count, rate));
 }
 
-/* Callback of gp_progress. A new activity restarts the rate measurement. */
+/* gp_progress callback. A new activity restarts the rate measurement. */
 static void progress_report(void *context, const char *activity, const char *unit, uint64_t done,
                             uint64_t count)
 {

@@ -17,12 +17,12 @@
 
 enum {
     POINTS = 512,        /* segments per curve, at any terminal width */
-    FIRST_VALUES = 5,    /* first values, which may raise the top of the axis */
+    FIRST_VALUES = 5,    /* first values, which may raise the axis top */
     ABOVE_MAX = 20,      /* consecutive smoothed values above the axis before it grows */
-    LOG_RANGE = 1000,    /* ratio between top and bottom of a logarithmic axis */
+    LOG_RANGE = 1000,    /* ratio between the ends of a logarithmic axis */
     LOG_BELOW = 50,      /* the axis becomes logarithmic for values below top / LOG_BELOW */
     SMOOTHED_MIN = 5,    /* minimum smoothing window, in steps */
-    SMOOTHED_PARTS = 50, /* number of smoothing windows in the whole training */
+    SMOOTHED_PARTS = 50, /* smoothing windows in the whole training */
 };
 enum {
     WORKERS = 64,      /* ranks with timing statistics; higher ranks share entries */
@@ -31,7 +31,7 @@ enum {
     WIDTH_MAX = 110,
     REDRAW_MS = 100,    /* minimum interval between redraws */
     PROGRESS_MS = 2000, /* table age after which the progress line appears */
-    NOTE_MS = 10000     /* display time of a note in the picture */
+    NOTE_MS = 10000     /* how long the picture shows a note */
 };
 enum { LINE_BYTES = WIDTH_MAX * 4, LABEL_COLUMNS = 8, TICKS = 6 };
 
@@ -45,19 +45,19 @@ typedef struct gp_curve {
     } points[POINTS];
     uint64_t values;
     double ema, ema_weight; /* exponential moving average, before division by its weight */
-    double top;             /* top of the axis; the axis begins at 0; set by the first values */
+    double top;             /* axis top; the axis begins at 0; set by the first values */
     uint32_t above;         /* consecutive smoothed values above the axis */
     bool percent;           /* axis from 0 to 1, labelled in percent */
     bool log;               /* logarithmic axis, from top / LOG_RANGE */
 } gp_curve;
 
-/* Throughput and time statistics of one rank. */
+/* Throughput and time statistics for one rank. */
 typedef struct gp_rates {
     uint64_t samples;
     /* milliseconds per phase, summed over the run */
     double data, forward, backward, exchange, commit, wait;
     double seconds;        /* training time at the last step received */
-    double window_seconds; /* training time at the start of the rate window */
+    double window_seconds; /* training time when the rate window started */
     uint64_t window_samples;
     double per_second; /* rate over the last window */
 } gp_rates;
@@ -66,7 +66,7 @@ typedef struct gp_rates {
 typedef struct gp_glyphs {
     const char *raw, *check; /* marks for a raw value and a validation value */
     const char *smooth[4];   /* index: 1: lower half, 2: upper half, 3: both */
-    const char *bar[9];      /* cells of the progress bar, by eighths filled */
+    const char *bar[9];      /* progress bar cells, by eighths filled */
     const char *tick, *wall;
 } gp_glyphs;
 
@@ -84,15 +84,15 @@ struct gp_view {
     gp_train_step last; /* last step of rank 0 */
     gp_train_validation_result check;
     bool checked, headed;
-    bool held; /* the table line of `last` is delayed until the validation after the same step */
+    bool held; /* the `last` table line is delayed until the validation after the same step */
     bool ended;
     gp_curve loss, measure; /* measure: accuracy, or RMSE for regression */
     gp_rates rates[WORKERS];
     uint64_t steps_total;
     int64_t drawn_ms;
-    int64_t printed_ms;        /* last table line, or start of the training */
+    int64_t printed_ms;        /* when the last table line was printed, or the training began */
     bool progress;             /* a progress line is on the terminal */
-    int lines;                 /* height of the current picture; 0: none */
+    int lines;                 /* current picture height; 0: none */
     uint32_t width;            /* terminal width when the picture was drawn */
     char validating[160];      /* progress of a running validation; "": none */
     char sentence[160];        /* message below the picture */
@@ -203,7 +203,7 @@ static const char *measure(double accuracy, double rmse, char text[16])
     return text;
 }
 
-/* Print the table header, in the format of MATLAB's Verbose output. */
+/* Print the table header, in the form of MATLAB's Verbose output. */
 static void table_head(FILE *out, bool values)
 {
     const char *name = values ? "RMSE" : "accuracy";
@@ -234,7 +234,7 @@ static void table_line(FILE *out, const gp_train_step *step, const gp_train_vali
         snprintf(loss, sizeof(loss), "%.4f", check->loss);
     }
     measure(step->accuracy, step->rmse, batch);
-    if (!isnan(step->loss)) /* NaN: all targets of the batch were ignored */
+    if (!isnan(step->loss)) /* NaN: all batch targets were ignored */
         snprintf(batch_loss, sizeof(batch_loss), "%.4f", step->loss);
     fprintf(out, "| %7" PRIu32 " | %6" PRIu64 " | %s | %8s | %10s | %7s | %10s | %8.2g |\n", step->epoch,
             step->step, time, batch, accuracy, batch_loss, loss, step->learn_rate);
@@ -393,8 +393,8 @@ typedef struct line_span {
     int low, high; /* low > high: none */
 } line_span;
 
-/* Compute the spans of the smoothed line for all columns. Columns without a step are interpolated.
- * Each column reaches up or down to the height of the previous column, so the line has no gaps. */
+/* Compute the smoothed line's spans for all columns. Columns without a step are interpolated. Each
+ * column reaches up or down to the previous column's height, so the line has no gaps. */
 static void draw_smooth(const gp_curve *curve, line_span *spans, uint32_t columns, int rows)
 {
     int before = -1;
@@ -450,8 +450,8 @@ static uint32_t curve_columns(uint32_t width)
     return width > 24 ? width - LABEL_COLUMNS - 2 : 13;
 }
 
-/* Draw a curve in `rows` lines. The first and the last line show the ends of the axis, the second
- * line shows the name. */
+/* Draw a curve in `rows` lines. The first and the last line show the axis ends, the second line
+ * shows the name. */
 static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, uint32_t width, int rows)
 {
     const uint32_t columns = curve_columns(width);
@@ -477,7 +477,7 @@ static void draw_curve(gp_view *view, const char *name, const gp_curve *curve, u
     }
 }
 
-/* Label the x axis of both curves with epochs, or with steps if there is only one epoch. */
+/* Label both x axes with epochs, or with steps if there is only one epoch. */
 static void draw_axis(gp_view *view, uint32_t width)
 {
     const bool epochs = view->facts.epochs > 1;
@@ -586,7 +586,7 @@ static void draw(gp_view *view, bool force)
     if (rows > CURVE_ROWS_MAX)
         rows = CURVE_ROWS_MAX;
     view->drawn_ms = now;
-    /* After a resize, lines may have wrapped and the picture may start on any line: clear the screen. */
+    /* After a resize, lines may have wrapped and the start of the picture is unknown: clear it. */
     if (view->lines > 0 && width != view->width)
         fputs("\033[2J\033[H", view->options.out);
     else if (view->lines > 0)

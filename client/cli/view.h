@@ -1,8 +1,8 @@
 /* Progress display of a training: a table of lines, or a live picture on a terminal.
  *
- * The table has the format of MATLAB's Verbose output. The picture is redrawn in place at most ten
+ * The table has the form of MATLAB's Verbose output. The picture is redrawn in place at most ten
  * times a second. It shows the progress with the time left, loss and accuracy curves, images per
- * second of each worker, and the time per phase of a step. */
+ * second for each worker, and the time per step phase. */
 #ifndef GP_CLI_VIEW_H
 #define GP_CLI_VIEW_H
 
@@ -12,10 +12,10 @@
 
 typedef struct gp_view gp_view;
 
-/* Settings of a view. */
+/* View settings. */
 typedef struct view_options {
     FILE *out;          /* where to draw; NULL: only the log is written */
-    FILE *log;          /* second destination of the table; may be NULL */
+    FILE *log;          /* second table destination; may be NULL */
     bool live;          /* draw the picture instead of the table */
     bool terminal;      /* `out` is a terminal: show progress between table lines */
     uint32_t frequency; /* steps between two table lines */
@@ -23,7 +23,7 @@ typedef struct view_options {
 
 gp_view *view_new(const view_options *options); /* NULL: out of memory */
 void view_free(gp_view *view);                  /* keeps the last picture; accepts NULL */
-/* Initialize the view with the facts of the training; call before view_step(). */
+/* Initialize the view with the training facts; call before view_step(). */
 void view_begin(gp_view *view, const gp_train_info *facts);
 
 /* Add a step of one rank. Rank 0 provides loss and accuracy, all ranks provide timings. */
@@ -36,7 +36,7 @@ void view_check(gp_view *view, const gp_train_validation_result *check);
  * view_check() ends it. */
 void view_check_progress(gp_view *view, const gp_train_validation_progress *progress);
 
-/* Handle a change of the worker group: update the worker list and reset the statistics. */
+/* Adapt to a change of the worker group: update the worker list and reset the statistics. */
 void view_regroup(gp_view *view, const gp_train_rescale *regroup);
 
 /* Show a status message until the next message, e.g. "stopping at the next step; press Ctrl-C again

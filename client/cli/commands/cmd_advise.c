@@ -1,5 +1,5 @@
-/* `gradpool advise`: recommend a number of workers for a training, based on a few timed steps
- * (advice.h, probe.h). */
+/* `gradpool advise`: recommend a worker count for a training, based on a few timed steps (advice.h,
+ * probe.h). */
 #include <inttypes.h>
 #include <math.h>
 
@@ -34,26 +34,25 @@ static const gp_param advise_params[] = {
     { 0 },
 };
 
-static const double SECONDS = 10.0; /* approximate duration of a measurement, in seconds */
+static const double SECONDS = 10.0; /* approximate measurement duration, in seconds */
 
-/* State of one `gradpool advise`. */
+/* `gradpool advise` state. */
 typedef struct advise {
     const cli_call *call;
     const advise_options *options;
     gp_pool *pool;
     gp_lease_request lease;
-    /* most: predict up to this number of workers; measured: number of workers available for
-     * measuring */
+    /* most: predict up to this worker count; measured: workers available for measuring */
     uint32_t most, measured;
     advice_model model;
-    double commit_s;    /* commit time of one worker; part of model.fixed_s */
-    uint32_t best;      /* recommended number of workers */
+    double commit_s;    /* one worker's commit time; part of model.fixed_s */
+    uint32_t best;      /* recommended worker count */
     probe_result check; /* result of --check; steps 0: not run */
     cli_progress progress;
     uint32_t planned, begun; /* measurements: total, and started so far */
 } advise;
 
-/* Print the result of a measurement on standard error. */
+/* Print a measurement result on standard error. */
 static void tell(const advise *a, const char *what, uint32_t workers, const probe_result *r)
 {
     if (!a->options->common.quiet && !a->options->common.json)
@@ -128,7 +127,7 @@ static gp_status measure_one(advise *a, gp_error *err)
     return GP_OK;
 }
 
-/* Return the next number of workers to measure: 2, 4, 8, ..., and finally all. */
+/* Return the next worker count to measure: 2, 4, 8, ..., and finally all. */
 static uint32_t exchange_next(const advise *a, uint32_t n)
 {
     return n < a->measured && 2 * n > a->measured ? a->measured : 2 * n;
@@ -165,8 +164,7 @@ static gp_status measure_exchange(advise *a, gp_error *err)
     return status;
 }
 
-/* Measure everything, predict, and measure the recommended number of workers if --check is
- * given. */
+/* Measure everything, predict, and measure the recommended worker count if --check is given. */
 static gp_status advise_measure(advise *a, gp_error *err)
 {
     uint32_t pool_workers = 0;
@@ -194,7 +192,7 @@ static gp_status advise_measure(advise *a, gp_error *err)
     return measure(a, n, a->model.per_worker ? n * a->model.batch : a->model.batch, "check", &a->check, err);
 }
 
-/* Return the relative error of the predicted step time. */
+/* Return the predicted step time's relative error. */
 static double check_error(const advise *a)
 {
     return advice_predict(&a->model, a->check.workers).step_s / a->check.step_s - 1;

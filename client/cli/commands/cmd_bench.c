@@ -1,4 +1,4 @@
-/* `gradpool bench`: benchmarks of training and gradient exchange on several numbers of workers. */
+/* `gradpool bench`: benchmarks of training and gradient exchange on several worker counts. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

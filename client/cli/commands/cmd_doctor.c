@@ -26,7 +26,7 @@ static const gp_param doctor_params[] = {
     { 0 },
 };
 
-/* Names of the states, in the order of doctor_state. */
+/* State names, in doctor_state order. */
 static const char *const state_names[] = { "ok", "note", "warning", "failure" };
 
 /* Return the number of checks with this result. */
@@ -65,7 +65,7 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
 
 /* ---- output ---- */
 
-/* Print the transfer rates between all pairs of devices. */
+/* Print the transfer rates between all device pairs. */
 static void show_peers(const doctor *d)
 {
     const char *titles[DOCTOR_PEERS_MAX + 1] = { "GB/s from, to" };

@@ -43,11 +43,11 @@ static const gp_param evaluate_params[] = {
     { 0 },
 };
 
-/* Result of an evaluation. */
+/* Result of an evaluation, and the run that produced it. */
 typedef struct evaluated {
     gp_evaluation result;
     gp_confusion *confusion; /* NULL: none */
-    gp_metrics metrics;      /* metrics of the confusion matrix */
+    gp_metrics metrics;      /* confusion matrix metrics */
     bool pixels;             /* each sample has several classes (one per pixel) */
     prediction run;
 } evaluated;
@@ -78,7 +78,7 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
 
 /* ---- text output ---- */
 
-/* Print the table of classes and the confusion matrix. */
+/* Print the class table and the confusion matrix. */
 static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
 {
     static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
@@ -95,7 +95,7 @@ static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
     return GP_OK;
 }
 
-/* Names of absent classes that are printed. */
+/* Limit on the printed names of absent classes. */
 enum { ABSENT_LISTED = 8 };
 
 /* Print the number of samples without a label, and the model's classes that the data lack. */
@@ -136,7 +136,7 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
     return per_class ? tables_print(e->confusion, err) : GP_OK;
 }
 
-/* Write the confusion matrix to each file of the list. Pictures show the accuracy as title. */
+/* Write the confusion matrix to each listed file. Pictures show the accuracy as title. */
 static gp_status confusion_save(const evaluated *e, const char *list, gp_error *err)
 {
     char title[96];

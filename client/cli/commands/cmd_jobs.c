@@ -18,7 +18,7 @@ static const gp_param jobs_params[] = {
     { 0 },
 };
 
-/* Output state of a listing. */
+/* Output of a listing: a table, or JSON text. */
 typedef struct gp_listing {
     show_table *table;
     gp_buffer text; /* JSON text of one job */

@@ -1,4 +1,4 @@
-/* `gradpool key`: key pairs for links between hosts, and the pool's list of allowed public keys.
+/* `gradpool key`: key pairs for links between hosts, and the pool's allowed public keys.
  *
  * The command changes files only; the scheduler notices the changes. Secret keys are written to
  * files of mode 0600 and never printed. */
@@ -36,7 +36,7 @@ static const gp_param key_params[] = {
 /* Name of the pool's own key in `rotate`; not available for other keys. */
 static const char server_name[] = "server";
 
-/* Arguments of a subcommand. */
+/* Arguments of a subcommand, and the state that all subcommands share. */
 typedef struct key_work {
     const cli_call *call;
     const key_options *options;
@@ -127,8 +127,8 @@ static gp_status verb_new(key_work *work, gp_error *err)
     return GP_OK;
 }
 
-/* Print the public key in the format of a key file, so that the output can be redirected to a file.
- * Without a file argument, print the pool's own key, which is created if necessary. */
+/* Print the public key in key file format, so that the output can be redirected to a file. Without
+ * a file argument, print the pool's own key, which is created if necessary. */
 static gp_status verb_show(key_work *work, gp_error *err)
 {
     char key[GP_KEY_TEXT] = "";
@@ -262,7 +262,7 @@ static gp_status verb_rotate(key_work *work, gp_error *err)
     return GP_OK;
 }
 
-/* A subcommand of `gradpool key`. */
+/* A subcommand: name, usage, and limits on the number of words. */
 typedef struct key_verb {
     const char *name, *usage;
     int words_min, words_max;

@@ -1,4 +1,4 @@
-/* `gradpool logs`: print the output of a job, and follow it with -f. */
+/* `gradpool logs`: print a job's output, and follow it with -f. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -45,7 +45,7 @@ typedef struct gp_tail {
     uint64_t job, offset, file; /* job 0: local job; file 0: the log does not exist yet */
 } gp_tail;
 
-/* Print all new text of a remote log. *written is set to false if standard output fails. */
+/* Print all new remote log text. *written is set to false if standard output fails. */
 static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_error *err)
 {
     static pool_piece piece;
@@ -69,7 +69,7 @@ static bool tail_open(gp_tail *tail)
     return tail->fd >= 0;
 }
 
-/* Print all new text of a local log. false: standard output failed. */
+/* Print all new local log text. false: standard output failed. */
 static bool tail_print(gp_tail *tail)
 {
     char text[1 << 16];
@@ -147,7 +147,7 @@ static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool l
     return true;
 }
 
-/* Print the log of a remote job. A live picture is not available, because it needs local files. */
+/* Print a remote job's log. A live picture is not available, because it needs local files. */
 static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *info)
 {
     const logs_options *options = call->options;
@@ -211,8 +211,8 @@ static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_j
     return written ? CLI_OK : CLI_FAILED;
 }
 
-/* Print the log of a job while no pool is running; the job folder outlives the pool. false: there
- * is no log. */
+/* Print a job's log while no pool is running; the job folder outlives the pool. false: there is no
+ * log. */
 static bool print_without_pool(const cli_call *call, uint64_t job, bool *written)
 {
     const logs_options *options = call->options;

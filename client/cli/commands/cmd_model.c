@@ -4,7 +4,7 @@
 #include "client/cli/model/model_verbs.h"
 #include "common/base/text/spell.h"
 
-/* In the order of gp_solver, like the --solver option of train. */
+/* In gp_solver order, like the --solver option of train. */
 static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
 
 static const gp_param net_params[] = {

@@ -74,12 +74,12 @@ static const gp_param predict_params[] = {
     { 0 },
 };
 
-/* Destination of the rows. */
+/* Destination of the rows, and how the rows name samples and scores. */
 typedef struct predict_sink {
     rows rows;
     const char *given;       /* --data, as given */
     char absolute[PATH_MAX]; /* --data as the workers see it; "": unknown */
-    const char *scores;      /* meaning of the scores; NULL: the rows hold pixel classes */
+    const char *scores;      /* score meaning; NULL: the rows hold pixel classes */
 } predict_sink;
 
 /* Describe a score type for the summary line. */
@@ -104,7 +104,7 @@ static bool predict_row(void *context, const gp_prediction *p)
     return rows_add(&sink->rows, &row);
 }
 
-/* Choose the output format by the suffix of --out, or else by --json. GP_EINVAL: unknown suffix, or
+/* Choose the output format by the --out suffix, or else by --json. GP_EINVAL: unknown suffix, or
  * --top-k with an array. */
 static gp_status predict_form(rows_form *form, const predict_options *options, gp_error *err)
 {
@@ -161,7 +161,7 @@ static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *res
 }
 
 /* Predict and write rows to `path`.
- *   scores  set to the meaning of the scores; NULL: there are no scores */
+ *   scores  set to the score meaning; NULL: there are no scores */
 static gp_status predict_into(prediction *run, gp_pool *pool, const char *path, gp_evaluation *result,
                               const char **scores, gp_error *err)
 {
@@ -235,8 +235,7 @@ static int predict_run(cli_call *call)
         return cli_fail(call, &err);
     cli_catch_interrupts();
     snprintf(out, sizeof(out), "%s", options->out);
-    /* The standard output of a background job is the log, so write the rows to the result
-     * folder. */
+    /* A background job's standard output is the log, so write the rows to the result folder. */
     if (out[0] == '\0' && job_self_folder() != NULL)
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
     prediction_init(&run, call, &options->input);

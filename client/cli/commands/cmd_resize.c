@@ -1,4 +1,4 @@
-/* `gradpool resize`: change the number of workers of a running training. */
+/* `gradpool resize`: change the worker count for a running training. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stddef.h>

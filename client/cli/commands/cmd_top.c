@@ -138,7 +138,7 @@ static void show_frame(gp_pool *pool, const gp_status_reply *status, const gp_jo
     show_table_print_free(table);
 }
 
-/* Print the complete state of the pool to stdout. */
+/* Print the complete pool state to stdout. */
 static gp_status print_frame(gp_pool *pool, gp_error *err)
 {
     gp_status_reply *reply = NULL;

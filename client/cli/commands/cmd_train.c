@@ -107,24 +107,24 @@ static const gp_param train_params[] = {
  * the rate of a slow disk. */
 enum { STATE_BYTES = 16, DISK_BYTES_PER_S = 100 << 20 };
 
-/* State of one `gradpool train`, shared with the training callbacks. */
+/* `gradpool train` state, shared with the training callbacks. */
 typedef struct gp_session {
     const cli_call *call;
     const train_options *options;
     gp_train_request request;
-    cli_changes changes; /* changes of the pretrained network */
+    cli_changes changes; /* changes to the pretrained network */
     /* opened when all workers are ready, so that a rejected command leaves no folder behind */
     run_folder folder;
     gp_view *view;
     slow_steps *slow;
-    int stop_told;   /* value of cli_stop last reported to the user */
+    int stop_told;   /* cli_stop value last reported to the user */
     gp_error failed; /* error while opening the run folder; GP_OK: none */
     advice_watch advice;
     gp_buffer warnings;     /* warnings issued before the folder was opened, as lines for the log */
     bool reported;          /* report.json was written */
     bool excluded_noted;    /* samples excluded from validation were reported */
     bool pixels;            /* targets are pixel classes */
-    int64_t stepped_ms;     /* time of the last reported step; 0: none yet */
+    int64_t stepped_ms;     /* when the last step was reported; 0: none yet */
     double passes, state_s; /* see term_grace_update() */
 } gp_session;
 
@@ -146,7 +146,7 @@ static void train_note_event(void *context, const char *sentence)
         show_line(stderr, sentence);
 }
 
-/* Append a line to the log of the run folder. */
+/* Append a line to the run folder's log. */
 static void train_log(const gp_session *session, const char *sentence)
 {
     if (session->folder.log == NULL)
@@ -384,7 +384,7 @@ static const char *given_or_null(const char *text)
     return text[0] != '\0' ? text : NULL;
 }
 
-/* Return the path of the mark file in the job folder.
+/* Return the mark file path in the job folder.
  *
  * An attempt of a background job that passed all checks creates the mark. It tells the next attempt
  * that the checkpoints belong to the job, so that the next attempt resumes from them. */
@@ -462,7 +462,7 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
     return status;
 }
 
-/* Lease workers and train. An error of the run folder takes precedence: it stopped the training. */
+/* Lease workers and train. A run folder error takes precedence: it stopped the training. */
 static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)
 {
     gp_lease_request lease = { 0 };
@@ -503,7 +503,7 @@ static void train_post_mortem(gp_session *session, const gp_error *failure)
     if (folder == NULL) /* the training failed before the first step; the error says it all */
         return;
     if (gp_places_find(&places, name[0] != '\0' ? name : getenv("GRADPOOL_POOL"), NULL) != GP_OK)
-        return; /* the logs of a remote pool are on another host */
+        return; /* a remote pool's logs are on another host */
     report_write(folder, &places, failure);
     session->reported = true;
 }

@@ -40,7 +40,7 @@ static int wait_check(cli_call *call)
     return CLI_OK;
 }
 
-/* Convert the result of a job to an exit code. */
+/* Convert a job result to an exit code. */
 static int code_of(const gp_job_info *info)
 {
     switch (info->state) {
@@ -57,7 +57,7 @@ static int code_of(const gp_job_info *info)
     }
 }
 
-/* Print the result of an ended job, and set *code if it is still CLI_OK. */
+/* Print an ended job's result, and set *code if it is still CLI_OK. */
 static void report(const cli_call *call, const gp_job_info *info, int *code)
 {
     const wait_options *options = call->options;
@@ -83,7 +83,8 @@ static int wait_run(cli_call *call)
 {
     const wait_options *options = call->options;
     uint64_t jobs[CLI_WORDS_MAX];
-    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos)); /* too large for stack */
+    /* Allocate the array: it is too large for the stack. */
+    gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos));
     gp_pool *pool = NULL;
     gp_error err;
     int code = CLI_OK;

@@ -15,13 +15,13 @@
 /* GAP: pixels between two images. SHEET_BYTES_MAX: limit on the pixel buffer. */
 enum { GAP = 2, SHEET_BYTES_MAX = 512 << 20 };
 
-/* State of a contact sheet. */
+/* Contact sheet state. */
 typedef struct sheet {
     const preview_request *request;
     gp_store *store;
     gp_augment augment;
     gp_store_info shape;
-    /* size of an image; bands: 2 with pixel labels, else 1 */
+    /* image size; bands: 2 with pixel labels, else 1 */
     uint32_t cell_height, cell_width, bands;
     uint32_t height, width;
     uint8_t *pixels;         /* RGB, [height][width][3]; owned */

@@ -116,8 +116,7 @@ static void show_json(const char *source, const data_part *parts, int count)
     show_json_print(&json, NULL);
 }
 
-/* Format the count of a class in a part; "-": the part has no class of that name under the same
- * number. */
+/* Format a class count in a part; "-": the part has no class of that name under the same number. */
 static void count_format(char text[24], const data_part *part, uint32_t class, const char *name)
 {
     const gp_store_info *info = part->store == NULL ? NULL : gp_store_get_info(part->store);

@@ -1,16 +1,16 @@
-/* Progress display and cancellation of downloads. */
+/* Download progress display and cancellation. */
 #include "client/cli/data/download.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Progress callback of gp_get_fetch(). Nonzero: cancel the download. */
+/* gp_get_fetch() progress callback. Nonzero: cancel the download. */
 static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
 {
     download_view *view = context;
 
-    /* measure the rate of each file separately */
+    /* measure each file's rate separately */
     if (strncmp(view->file, file, sizeof(view->file) - 1) != 0) {
         snprintf(view->file, sizeof(view->file), "%s", file);
         view->progress.first_ms = 0;

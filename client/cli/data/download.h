@@ -1,4 +1,4 @@
-/* Progress display of a download. */
+/* Download progress display. */
 #ifndef GP_CLI_DOWNLOAD_H
 #define GP_CLI_DOWNLOAD_H
 
@@ -7,7 +7,7 @@
 #include "client/cli/cli.h"
 #include "common/data/download/get.h"
 
-/* State of the display. */
+/* Progress line, and the file that it shows. */
 typedef struct download_view {
     cli_progress progress;
     char file[128]; /* current file */

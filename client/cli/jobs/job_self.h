@@ -30,7 +30,7 @@ const char *job_self_folder(void);
 /* Set `path` to FOLDER/result/NAME and create FOLDER/result. */
 void job_self_result(const char *name, char *path, size_t bytes);
 
-/* Add the values of all training options to job.json. */
+/* Add all training option values to job.json. */
 void job_self_options(const gp_train_options *options);
 
 /* Write the members of job.json that describe this process.

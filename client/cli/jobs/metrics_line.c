@@ -13,13 +13,13 @@ typedef enum metric_type { TYPE_BOOL, TYPE_U32, TYPE_U64, TYPE_F64 } metric_type
 /* Position in the line: first members, later members, or the "time" object at the end. */
 typedef enum metric_place { HEAD, BODY, TIME, PLACE_COUNT } metric_place;
 
-/* Output format and condition of a metric. */
+/* Metric output format and condition. */
 typedef enum metric_form { EXACT, IF_FINITE, IF_NONZERO, SECONDS, RATE, MS } metric_form;
 
 /* printf formats; NULL: shortest text that reads back as the same number */
 static const char *const formats[] = { [SECONDS] = "%.6f", [RATE] = "%.10g", [MS] = "%.4f" };
 
-/* One member of a line. */
+/* One member of a line: key, type, position, format, and where the record holds it. */
 struct metric {
     const char *key; /* NULL: end of the table */
     metric_type type;

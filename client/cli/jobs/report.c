@@ -81,7 +81,7 @@ static void clean(char *text)
 
 /* ---- files ---- */
 
-/* Access to the files of a run. */
+/* Access to a run's files, and the first error. */
 typedef struct reading {
     const report_source *source;
     gp_error error; /* first read error; a missing file is not an error */
@@ -240,11 +240,11 @@ static void put_steps(gp_json_writer *writer, reading *r)
     gp_free(text);
 }
 
-/* Filter for the daemon log lines of a run. */
+/* Filter for a run's daemon log lines. */
 typedef struct own_lines {
     const gp_json *leases;      /* lease ids; NULL: no facts.json, keep all lines */
-    int64_t began_ms, ended_ms; /* start and end of the run; ended_ms INT64_MAX: not ended */
-    int64_t job, pid;           /* process id of the run; job 0: not a background job */
+    int64_t began_ms, ended_ms; /* run start and end; ended_ms INT64_MAX: not ended */
+    int64_t job, pid;           /* the run's process id; job 0: not a background job */
 } own_lines;
 
 /* Parse a log timestamp to milliseconds since 1970; -1: malformed. */
@@ -334,7 +334,7 @@ static void keep_own(char *text, const own_lines *own)
     *to = '\0';
 }
 
-/* Logs of a report. */
+/* Logs of a report, and the filter for their lines. */
 typedef struct log_list {
     own_lines own;
     char name[LOGS_MAX][64], *text[LOGS_MAX];

@@ -17,7 +17,7 @@ enum { REPORT_BYTES_MAX = 1 << 20 };
  * folder, and the logs of scheduler and workers. Missing files are skipped. */
 typedef struct report_source {
     const char *folder;
-    /* paths of the pool; NULL: the pool is on another host, and files are read through `pool` */
+    /* pool paths; NULL: the pool is on another host, and files are read through `pool` */
     const gp_places *places;
     /* used only if places is NULL */
     gp_pool *pool;
@@ -26,7 +26,7 @@ typedef struct report_source {
 
 /* Build a report and append it to `out`. For a run on another host, call report_fetch() first: a
  * report written by the run itself is better.
- *   failure  error of the run; NULL: not known
+ *   failure  run error; NULL: not known
  *
  * GP_EPEER and other errors: the remote pool could not be read; `out` is still complete JSON. */
 gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err);

@@ -202,7 +202,7 @@ static void write_facts(const run_folder *folder)
     show_json_write(&json, path, NULL);
 }
 
-/* Record a lease of the run; keep the latest RUN_FOLDER_LEASES_MAX. false: already recorded. */
+/* Record a run lease; keep the latest RUN_FOLDER_LEASES_MAX. false: already recorded. */
 static bool add_lease(run_folder *folder, uint64_t lease)
 {
     for (uint32_t i = 0; i < folder->lease_count; i++)
@@ -300,7 +300,7 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
     gp_json_put_number(writer, "paused_seconds", summary->paused_seconds);
 }
 
-/* Write end.json: final state, reason of a failure, and summary. */
+/* Write end.json: final state, failure reason, and summary. */
 static void folder_end(run_folder *folder, const gp_training_summary *summary, const gp_error *failure)
 {
     json_document json;

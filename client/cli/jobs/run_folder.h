@@ -1,10 +1,10 @@
 /* Run folder: the files of one training, kept after the run.
  *
  *   gradpool-runs/2026-11-21-101530-lenet/
- *     job.json        command line, and values of all training options
+ *     job.json        command line, and all training option values
  *     facts.json      workers, batch and steps: all facts known before the first step
  *     end.json        final state
- *     metrics.jsonl   one JSON object per step, validation and change of the worker group
+ *     metrics.jsonl   one JSON object per step, validation and worker group change
  *     log             text printed for the user
  *     result/         model.onnx
  *
@@ -21,22 +21,22 @@
 
 enum { RUN_FOLDER_LEASES_MAX = 16 };
 
-/* Open files and state of a run folder. */
+/* Run folder: open files and state. */
 typedef struct run_folder {
     char path[512];
     FILE *metrics, *log;
     FILE *copy;          /* second metrics file (--metrics); NULL: none */
-    char began[32];      /* start of the command, formatted as in logs */
-    gp_train_info facts; /* contents of facts.json */
-    /* latest leases of the run, oldest first */
+    char began[32];      /* command start, formatted as in logs */
+    gp_train_info facts; /* facts.json contents */
+    /* latest run leases, oldest first */
     uint64_t leases[RUN_FOLDER_LEASES_MAX];
     uint32_t lease_count;
-    /* Lines of metrics that could not be written, and the errno of the last failure. */
+    /* Lines of metrics that could not be written, and the last errno. */
     uint64_t lost;
     int problem;
 } run_folder;
 
-/* Record the start time of the run. Call before requesting a lease. */
+/* Record the run's start time. Call before requesting a lease. */
 void run_folder_start(run_folder *folder);
 
 /* Create the folder gradpool-runs/DATE-TIME-NAME and point gradpool-runs/latest at it.
@@ -46,7 +46,7 @@ void run_folder_start(run_folder *folder);
 gp_status run_folder_open(run_folder *folder, const char *network, int argc, char **argv,
                           const gp_train_options *options, const char *metrics_copy, gp_error *err);
 
-/* Write facts.json. Call before the first step: viewers need the planned number of steps. */
+/* Write facts.json. Call before the first step: viewers need the planned step count. */
 void run_folder_facts(run_folder *folder, const gp_train_info *facts);
 
 /* Append one line to metrics.jsonl and flush it for viewers. */
@@ -60,7 +60,7 @@ void run_folder_put_summary(gp_json_writer *writer, const gp_training_summary *s
 /* Close the files. If `summary` or `failure` is given, write end.json first. */
 void run_folder_close(run_folder *folder, const gp_training_summary *summary, const gp_error *failure);
 
-/* Set `path` to the path of the trained model in the folder. */
+/* Set `path` to the trained model path in the folder. */
 void run_folder_model(const run_folder *folder, char *path, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Tables of background jobs. */
+/* Background job tables. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* Performance model of a training: fit, prediction, cache file, and comparison with real trainings.
+/* Training performance model: fit, prediction, cache file, and comparison with real trainings.
  * advice.h describes the model. */
 #include "client/cli/measure/advice.h"
 
@@ -24,7 +24,7 @@
 
 enum { BYTES_MAX = 1 << 16 };
 
-/* fraction of the expected rate that needs no explanation */
+/* a run that reaches this fraction of the expected rate needs no explanation */
 static const double NEAR = 0.9;
 
 void advice_fit(advice_model *model, const advice_times *times)
@@ -46,8 +46,8 @@ void advice_fit(advice_model *model, const advice_times *times)
     model->memory_bytes = times->memory_b - model->memory_sample_bytes * times->share_b;
 }
 
-/* Interpolate the exchange time for a number of workers. Beyond the last measured point,
- * extrapolate through the last two points. With a single point, the second is (1 worker, 0 s). */
+/* Interpolate the exchange time for a worker count. Beyond the last measured point, extrapolate
+ * through the last two points. With a single point, the second is (1 worker, 0 s). */
 static double exchange_of(const advice_model *model, uint32_t workers)
 {
     struct advice_point before = { 1, 0 }, after = { 1, 0 };

@@ -1,4 +1,4 @@
-/* Performance model of a training step on n workers, fitted to measurements.
+/* Performance model for a training step on n workers, fitted to measurements.
  *
  *     step(n) = fixed + sample * share(n) + exchange(n)
  *
@@ -28,7 +28,7 @@ typedef struct advice_model {
     bool per_worker;
     /* seconds per step and per sample */
     double fixed_s, sample_s;
-    /* memory of one worker: constant part, and per sample of the share */
+    /* memory per worker: constant part, and per sample of the share */
     double memory_bytes, memory_sample_bytes;
     double gradient_bytes;
     bool compared; /* a training was compared with this model */
@@ -49,7 +49,7 @@ typedef struct advice_times {
  * negative, except the constant part of the memory. */
 void advice_fit(advice_model *model, const advice_times *times);
 
-/* Prediction for one number of workers. */
+/* Prediction for one worker count. */
 typedef struct advice_row {
     uint32_t workers, batch, share; /* share: largest share of a worker, in samples */
     /* rate: images/s; efficiency: relative to `workers` times the rate of one worker */
@@ -91,7 +91,7 @@ void advice_put(gp_json_writer *writer, const advice_model *model);
 
 /* ---- comparison of a training with the advice ---- */
 
-/* State of a comparison. */
+/* A running comparison: the advice, and the times measured so far. */
 typedef struct advice_watch {
     bool known; /* the cache has advice for this network, data, batch and host */
     bool fresh; /* no training has been compared with this advice yet */
@@ -101,12 +101,12 @@ typedef struct advice_watch {
     double last_s, sum_s; /* sum of the times between steps of rank 0 */
     uint64_t count;
     double data_s, compute_s, exchange_s; /* sums over the steps of all ranks */
-    /* steps of all ranks */
+    /* number of step records, over all ranks */
     uint64_t records;
     bool skip; /* skip the next step: its time includes a validation */
 } advice_watch;
 
-/* Result of a comparison. */
+/* Expected and measured rate of a training. */
 typedef struct advice_result {
     double expected, measured; /* images/s */
     bool fresh;

@@ -1,4 +1,4 @@
-/* Shared declarations of the `gradpool bench` subcommands. */
+/* Shared declarations for the `gradpool bench` subcommands. */
 #ifndef GP_CLI_BENCH_H
 #define GP_CLI_BENCH_H
 

@@ -1,4 +1,4 @@
-/* Benchmark of the gradient exchange, by gradient size and number of workers.
+/* Gradient exchange benchmark, by gradient size and worker count.
  *
  * The benchmark times a training of one fully connected layer of the requested size, with one
  * sample per worker. It therefore uses the same buffers, buckets and all-reduce as a real training,
@@ -66,7 +66,7 @@ static gp_status network_write(const char *path, uint64_t bytes, char *data, siz
     return gp_file_write(path, text, strlen(text), err);
 }
 
-/* Result for one size and number of workers. */
+/* Result for one size and worker count. */
 typedef struct exchange_row {
     uint32_t workers;
     uint64_t bytes;
@@ -112,7 +112,7 @@ static gp_status exchange_measure(const cli_call *call, gp_pool *pool, const cha
 
 /* Rates as defined by nccl-tests. algbw: buffer bytes per second. busbw: algbw times 2 (n - 1) / n,
  * the minimum that each worker has to send and receive; comparable with the link bandwidth for any
- * number of workers. */
+ * worker count. */
 static double algorithm_rate(const exchange_row *row)
 {
     return (double)row->bytes / row->seconds;

@@ -2,8 +2,8 @@
  * throughput, and final accuracy.
  *
  * The experiment follows MATLAB's white paper "Deep learning with MATLAB on multiple GPUs":
- * mini-batch and learning rate grow with the number of workers, so that each worker has the same
- * work per step as a single one. */
+ * mini-batch and learning rate grow with the worker count, so that each worker has the same work
+ * per step as a single one. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };
 
-/* One training of the benchmark. */
+/* One benchmark training. */
 typedef struct scaling_run {
     uint32_t workers, batch;
     double learn_rate;
@@ -27,14 +27,14 @@ typedef struct scaling_run {
     double rate;                /* images/s, excluding validations */
     double *seconds, *accuracy; /* accuracy over time; POINTS_MAX entries each; owned */
     size_t points;
-    /* State while the training runs; times are those of rank 0. */
+    /* State while the training runs; times are for rank 0. */
     double last_s, steps_s, epoch_sum;
     uint64_t images, pending, epoch_steps;
     uint32_t epoch;
     bool validated, skip;
     uint64_t steps_planned;
     gp_progress progress;
-    char activity[64]; /* label of progress reports */
+    char activity[64]; /* progress report label */
 } scaling_run;
 
 typedef struct scaling {
@@ -160,8 +160,8 @@ static double final_accuracy(const scaling_run *run)
     return run->points > 0 ? run->accuracy[run->points - 1] : NAN;
 }
 
-/* Return the throughput relative to one worker. If the smallest run has several workers, divide the
- * rate of that run by its number of workers. */
+/* Return the throughput relative to one worker. If the smallest run has several workers, divide
+ * that run's rate by its worker count. */
 static double speedup(const scaling *s, const scaling_run *run)
 {
     return run->rate / (s->runs[0].rate / s->runs[0].workers);

@@ -1,4 +1,4 @@
-/* Shared declarations of `gradpool doctor`: checks, results and suggested fixes.
+/* Shared declarations for `gradpool doctor`: checks, results and suggested fixes.
  *
  *   doctor_host.c   limits, shared memory, container, clock, directories
  *   doctor_gpu.c    driver, devices, GPU engine and libraries, transfers between devices */
@@ -15,7 +15,7 @@ typedef enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAILU
 
 enum { DOCTOR_ROWS_MAX = 256, DOCTOR_PEERS_MAX = 16 };
 
-/* Result of one check. */
+/* One check: subject, finding, and suggested fix. */
 typedef struct doctor_row {
     doctor_state state;
     char what[48], found[240], fix[240]; /* fix: suggested fix; "": not needed */
@@ -40,11 +40,11 @@ void doctor_add(doctor *d, doctor_state state, const char *what, const char *fix
 
 /* Facts about the host. 0: unknown, unless stated otherwise. */
 typedef struct doctor_host {
-    uint64_t shm_bytes, shm_free;                 /* size and free space of /dev/shm */
+    uint64_t shm_bytes, shm_free;                 /* /dev/shm size and free space */
     bool shm;                                     /* /dev/shm exists */
     uint64_t memlock, nofile, nofile_hard, nproc; /* resource limits; UINT64_MAX: unlimited */
     char container[24];                           /* e.g. "docker"; "": none detected */
-    /* memory of the machine, and cgroup limit; UINT64_MAX: no limit */
+    /* machine memory, and cgroup limit; UINT64_MAX: no limit */
     uint64_t memory, memory_limit;
     /* cores: usable by this process; cpu_quota: cgroup CPU time, in cores; UINT32_MAX: no limit */
     uint32_t cores, cpu_quota;

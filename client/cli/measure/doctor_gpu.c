@@ -1,4 +1,4 @@
-/* GPU checks of `gradpool doctor`. */
+/* GPU checks for `gradpool doctor`. */
 #include "client/cli/measure/doctor.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 /* slower than 5 GB/s: the transfer uses host memory, or the slot has one lane */
 #define SLOW_PEER 5e9
 
-/* Map an error message of NVML or the driver to a suggested fix. */
+/* Map an NVML or driver error message to a suggested fix. */
 static const char *driver_fix(const char *said, bool container)
 {
     if (strstr(said, "code 18") != NULL || strstr(said, "code 803") != NULL ||
@@ -55,7 +55,7 @@ static uint32_t judge_devices(doctor *d, const gp_device_list *list)
 
 /* ---- GPU engine ---- */
 
-/* Compare the CUDA version of the engine with the version supported by the driver. */
+/* Compare the engine's CUDA version with the version supported by the driver. */
 static void judge_versions(doctor *d, const gp_json *examined)
 {
     long long driver = gp_json_integer(gp_json_member(examined, "driver"), 0);

@@ -1,4 +1,4 @@
-/* Host checks of `gradpool doctor`: reading facts and judging them are separate, so that tests can
+/* Host checks for `gradpool doctor`: reading facts and judging them are separate, so that tests can
  * supply facts. */
 #include "client/cli/measure/doctor.h"
 

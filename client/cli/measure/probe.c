@@ -1,4 +1,4 @@
-/* Time the steps of a short training. The first steps are a warm-up and are not counted. */
+/* Time the steps in a short training. The first steps are a warm-up and are not counted. */
 #include "client/cli/measure/probe.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static const char *const replaced[] = {
     NULL,
 };
 
-/* State of a probe. */
+/* Times collected by a probe. */
 typedef struct probe {
     const probe_request *request;
     probe_result *out;

@@ -17,13 +17,13 @@ typedef struct probe_request {
     const char *extra;           /* one additional option; NULL: none */
     gp_lease_request lease;      /* workers_min and workers_max are set by probe_run() */
     uint32_t workers, batch;     /* batch: total over all workers */
-    uint32_t steps;              /* maximum number of timed steps */
+    uint32_t steps;              /* maximum timed steps */
     double seconds;              /* after this time, 10 timed steps are enough */
-    const gp_progress *progress; /* progress of opening the data, and of the timed steps */
-    const char *activity;        /* label of the progress reports */
+    const gp_progress *progress; /* progress while opening the data, and in the timed steps */
+    const char *activity;        /* progress report label */
 } probe_request;
 
-/* Medians over the timed steps. Times of phases are averaged over the workers. */
+/* Medians over the timed steps. Phase times are averaged over the workers. */
 typedef struct probe_result {
     uint32_t workers, batch, steps;
     double step_s;                /* time from the end of one step to the end of the next */

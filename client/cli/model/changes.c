@@ -40,7 +40,7 @@ bool changes_have(const cli_changes *changes, const char *action)
     return false;
 }
 
-/* Add one row for all frozen layers: first and last layer, and the number of frozen parameters. */
+/* Add one row for all frozen layers: first and last layer, and the frozen parameter count. */
 static void print_frozen(show_table *table, const cli_changes *changes)
 {
     const cli_change *first = NULL, *last = NULL;

@@ -13,7 +13,7 @@ typedef struct cli_change {
     int64_t parameters;
 } cli_change;
 
-/* List of changes; initialize with zeros. */
+/* Change list; initialize with zeros. */
 typedef struct cli_changes {
     cli_change *rows; /* owned */
     uint32_t count;

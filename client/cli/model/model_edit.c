@@ -21,7 +21,7 @@ typedef struct class_names {
     uint32_t count;
 } class_names;
 
-/* State of one edit. */
+/* One edit: the options, the networks before and after, and the data. */
 typedef struct model_edit {
     cli_call *call;
     const net_options *options;
@@ -77,8 +77,8 @@ static int edit_check(const model_edit *knife)
     return CLI_OK;
 }
 
-/* Load the network: a file, a downloaded pretrained network, or an untrained network of the zoo.
- * Then open the data source, preferring the test part. */
+/* Load the network: a file, a downloaded pretrained network, or an untrained zoo network. Then open
+ * the data source, preferring the test part. */
 static gp_status edit_load(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
@@ -102,7 +102,7 @@ static gp_status edit_load(model_edit *knife, gp_error *err)
     return status;
 }
 
-/* Replace the head if --classes is given. "auto" takes the number of classes from the data. */
+/* Replace the head if --classes is given. "auto" takes the class count from the data. */
 static gp_status edit_head(model_edit *knife, gp_error *err)
 {
     const net_options *options = knife->options;
@@ -149,8 +149,8 @@ static gp_status edit_apply(model_edit *knife, gp_error *err)
     return status;
 }
 
-/* Split --class-names: at commas, or at the line ends of FILE.txt. GP_EINVAL: duplicate name.
- * GP_ELIMIT: too many names. */
+/* Split --class-names: at commas, or at FILE.txt line ends. GP_EINVAL: duplicate name. GP_ELIMIT:
+ * too many names. */
 static gp_status names_read(model_edit *knife, gp_error *err)
 {
     const char *given = knife->options->class_names;
@@ -202,9 +202,9 @@ static gp_status names_check(const model_edit *knife, gp_error *err)
                          knife->named.count, classes);
 }
 
-/* Choose the class names to save: --class-names, or else the names of the data if the head was
- * replaced, or else the names of the original network. No names are saved if their number does not
- * match the classes. */
+/* Choose the class names to save: --class-names, or else the data's names if the head was replaced,
+ * or else the original network's names. No names are saved if their number does not match the
+ * classes. */
 static void edit_names(const model_edit *knife, const char *const **names, uint32_t *count)
 {
     const gp_store_info *info = knife->data == NULL ? NULL : gp_store_get_info(knife->data);

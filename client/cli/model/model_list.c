@@ -1,4 +1,4 @@
-/* `gradpool model list`: the networks of the zoo with their settings. */
+/* `gradpool model list`: zoo networks with their settings. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void list_setting(const gp_param *param)
            gp_params_format(one, scratch, fallback, sizeof(fallback)), param->help);
 }
 
-/* Return whether `model get` knows a pretrained network of this name. */
+/* Return whether `model get` knows a pretrained network by this name. */
 static bool is_trained(const char *name)
 {
     for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)

@@ -194,8 +194,8 @@ static gp_status show_json(const net_view *view, gp_error *err)
     return show_json_print(&json, err);
 }
 
-/* Load a network file, or build a network of the zoo. Without --input and --classes, the network
- * keeps its own values. */
+/* Load a network file, or build a zoo network. Without --input and --classes, the network keeps its
+ * own values. */
 static gp_status view_load(net_view *view, const char *name, const gp_shape *input, gp_error *err)
 {
     uint32_t classes = 0;
@@ -209,7 +209,7 @@ static gp_status view_load(net_view *view, const char *name, const gp_shape *inp
     return gp_network_load(&view->network, name, input, classes, err);
 }
 
-/* Compute costs and memory of the network. */
+/* Compute the network's costs and memory. */
 static gp_status view_measure(net_view *view, gp_error *err)
 {
     const uint32_t layers = view->network.spec->layer_count;

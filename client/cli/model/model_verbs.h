@@ -1,17 +1,17 @@
-/* Options and functions of the `gradpool model` subcommands. */
+/* `gradpool model` subcommands: options and functions. */
 #ifndef GP_CLI_MODEL_H
 #define GP_CLI_MODEL_H
 
 #include "client/cli/cli.h"
 #include "common/model/graph/kind.h"
 
-/* Options of all subcommands. */
+/* Options for all subcommands. */
 typedef struct net_options {
     cli_common common;
     char input[40], url[512], sha256[80], classes[24];
     int64_t batch;
     int solver; /* gp_solver */
-    /* Options of edit. --add and --set can be repeated; the edit reads all values from the command
+    /* Options for edit. --add and --set can be repeated; the edit reads all values from the command
      * line. */
     char out[512], data[512], add[512], set[GP_LAYER_SETTINGS_BYTES], remove_from[64], freeze_up_to[64];
     int64_t remove_last;

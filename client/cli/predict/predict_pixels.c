@@ -20,7 +20,7 @@ static uint64_t name_hash(const char *name)
     return gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) | 1;
 }
 
-/* Double the hash table of written names. */
+/* Double the output name hash table. */
 static gp_status names_grow(pixels_sink *sink, gp_error *err)
 {
     const uint64_t capacity = sink->written_capacity == 0 ? 1024 : 2 * sink->written_capacity;
@@ -147,7 +147,7 @@ static gp_status classes_write(const pixels_sink *sink, gp_error *err)
 
 /* ---- images ---- */
 
-/* Write the label image of one prediction. */
+/* Write one prediction's label image. */
 static gp_status label_write(const pixels_sink *sink, const gp_prediction *p, const char *stem, gp_error *err)
 {
     uint8_t *png;

@@ -262,8 +262,7 @@ static bool json_row(rows *r, const gp_prediction *p)
 
 /* ---- FILE.npy (numpy.lib.format, version 1.0) ---- */
 
-/* Write the header of an array at the start of the file. The number of samples is only known at the
- * end.
+/* Write an array header at the start of the file. The sample count is only known at the end.
  *   shape  data type and the dimensions after the first one */
 static bool array_header(rows *r, FILE *file, const char *shape)
 {

@@ -13,8 +13,8 @@ enum { ROWS_TOP_MAX = 100 };
 
 typedef enum rows_form { ROWS_CSV, ROWS_JSON, ROWS_ARRAY } rows_form;
 
-/* Output of predictions: standard output, or a draft file (file.h) that gets the final name only
- * when it is complete. */
+/* Prediction output: standard output, or a draft file (file.h) that gets the final name only when
+ * it is complete. */
 typedef struct rows {
     char path[512]; /* "": standard output */
     gp_file_draft draft;
@@ -25,8 +25,8 @@ typedef struct rows {
     uint64_t count; /* rows written */
     gp_error error; /* first error; code GP_OK: none */
     gp_buffer line; /* JSON line being built */
-    /* State of an array. */
-    char shape[64];   /* data type, and dimensions after the number of samples, e.g. "<f4, 3, 8" */
+    /* Array state. */
+    char shape[64];   /* data type, and dimensions after the sample count, e.g. "<f4, 3, 8" */
     uint8_t *classes; /* buffer for the pixel classes of one sample, as bytes */
     uint64_t size[2]; /* height and width of the first sample */
     /* Index file with the sample number of each row; NULL: not an array, or no sample can be
@@ -47,7 +47,7 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err);
  *         number of each row */
 gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err);
 
-/* Write the row of one prediction. false: failed; the reason is in r->error. */
+/* Write one prediction's row. false: failed; the reason is in r->error. */
 bool rows_add(rows *r, const gp_prediction *p);
 
 /* Finish the output. If `status` is GP_OK, rename the draft to the final name, otherwise delete it.

@@ -8,17 +8,17 @@
 #include "common/base/text/json.h"
 #include "common/model/train_options.h"
 
-/* Input options of both commands. */
+/* Input options for both commands. */
 typedef struct prediction_options {
     char model[512], data[512], image_normalization[160];
     int64_t image_size[2]; /* height, width */
-    int64_t overlap;       /* overlap of windows, in pixels */
+    int64_t overlap;       /* window overlap, in pixels */
     int fit;               /* gp_image_fit */
     int precision;         /* gp_precision */
     int on_error;          /* index into gp_on_error_words */
 } prediction_options;
 
-extern const char *const fit_words[]; /* words of --image-fit, in the order of gp_image_fit */
+extern const char *const fit_words[]; /* --image-fit words, in gp_image_fit order */
 
 /* Input options except --model and --data, for commands with a prediction_options member
  * `input`. */
@@ -69,7 +69,7 @@ typedef struct prediction {
     cli_progress progress;
 } prediction;
 
-/* Check combinations of options. Return CLI_OK, or the exit code after printing an error. */
+/* Check option combinations. Return CLI_OK, or the exit code after printing an error. */
 int prediction_check(cli_call *call, const prediction_options *input);
 
 /* Initialize a run; the caller then sets on_result and the flags. */

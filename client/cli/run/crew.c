@@ -126,7 +126,7 @@ static gp_status job_next(crew *c, crew_job **out, gp_error *err)
 
 /* ---- starting ---- */
 
-/* Open the standard input of a job; default: /dev/null. */
+/* Open a job's standard input; default: /dev/null. */
 static gp_status stdin_open(crew *c, int *fd, gp_error *err)
 {
     const char *path = c->options->stdin_path;
@@ -137,7 +137,7 @@ static gp_status stdin_open(crew *c, int *fd, gp_error *err)
     return *fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
 }
 
-/* Register the job's output. With ordered output, this call fixes the position of the job. */
+/* Register the job's output. With ordered output, this call fixes the job's position. */
 static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 {
     char tag[512] = "";
@@ -242,7 +242,7 @@ done:
     return status;
 }
 
-/* Create the jobs of spmd, one per worker, in rank order. */
+/* Create the spmd jobs, one per worker, in rank order. */
 static gp_status ranks_make(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -255,7 +255,7 @@ static gp_status ranks_make(crew *c, gp_error *err)
     return status;
 }
 
-/* Start the jobs of spmd whose workers have a free slot. */
+/* Start the spmd jobs whose workers have a free slot. */
 static gp_status crew_fill_ranks(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -399,7 +399,7 @@ static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_e
     return output_drop(job->output, err);
 }
 
-/* Handle all events of the runners. --timeout counts from the reported start. */
+/* Handle all runner events. --timeout counts from the reported start. */
 static gp_status events_take(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;

@@ -26,7 +26,7 @@ typedef enum crew_halt {
     CREW_NOW,   /* also kill the running jobs */
 } crew_halt;
 
-/* Settings of a run. */
+/* Run settings. */
 typedef struct crew_options {
     const cli_call *call;
     cli_inputs *inputs; /* NULL: one job per worker (spmd) */
@@ -50,10 +50,10 @@ typedef struct crew_options {
     void *report_context;
 } crew_options;
 
-/* Result of a run. */
+/* Totals of a run. */
 typedef struct crew_result {
-    uint64_t done, failed; /* number of finished jobs, and of those that failed */
-    int first_code;        /* shell exit code of the first failed job; 0: no failure */
+    uint64_t done, failed; /* finished jobs, and failed jobs among them */
+    int first_code;        /* first failed job's shell exit code; 0: no failure */
     bool interrupted;      /* the run was stopped by Ctrl-C or SIGTERM */
 } crew_result;
 

@@ -61,7 +61,7 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
     return c->environment;
 }
 
-/* Raise the limit on open files: this process holds the output files of many jobs. Commands get the
+/* Raise the limit on open files: this process holds many jobs' output files. Commands get the
  * original limit. */
 static void files_raise(crew *c)
 {
@@ -121,7 +121,7 @@ static gp_status output_prepare(crew *c, gp_error *err)
     return output_new(&c->output, &output, err);
 }
 
-/* Return the number of cores of the smallest worker. */
+/* Return the smallest worker's core count. */
 static uint32_t slots_of_cores(const gp_pool *pool)
 {
     uint32_t least = EXEC_SLOTS_MAX;

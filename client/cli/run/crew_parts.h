@@ -1,4 +1,4 @@
-/* State of a command run. Private to crew.c and crew_open.c. */
+/* Command run state. Private to crew.c and crew_open.c. */
 #ifndef GP_CLI_CREW_PARTS_H
 #define GP_CLI_CREW_PARTS_H
 
@@ -37,14 +37,14 @@ typedef struct crew {
     gp_runner_spec spec; /* inherited by all commands; its directory is owned */
     /* environment of the command being started; the strings are not owned */
     const char **environment;
-    /* strings of the variables set by gradpool, used by `environment` */
+    /* strings for the variables set by gradpool, used by `environment` */
     char variables[OWN_VARIABLES][128];
     int null_fd;                   /* /dev/null, default standard input */
     struct pollfd *fds;            /* poll set; owned */
     nfds_t fds_max;                /* entries allocated in `fds` */
     gp_buffer failures;            /* first failures, for the summary line */
     uint32_t failure_count;        /* failures so far; the first ones are in `failures` */
-    int64_t begin_ms, progress_ms; /* start of the run, and last progress output */
+    int64_t begin_ms, progress_ms; /* run start, and last progress output */
     uint32_t progress_tenths;      /* tenths of the jobs finished at the last progress output */
     bool line_shown;               /* the cursor is on the progress line */
 } crew;

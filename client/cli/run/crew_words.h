@@ -7,29 +7,29 @@
 #include "common/base/text/json.h"
 
 enum {
-    CREW_CODE_LOST = 255,     /* exit code of a lost job; no shell uses it */
+    CREW_CODE_LOST = 255,     /* exit code for lost jobs; no shell uses it */
     CREW_FAILURES_SHOWN = 10, /* failed jobs named in the summary line */
 };
 
 /* One job: a command line to run until it succeeds or finally fails. */
 typedef struct crew_job {
-    uint64_t number, attempt; /* attempt: unique id of the current attempt, sent to the runner */
+    uint64_t number, attempt; /* attempt: unique id for the current attempt, sent to the runner */
     int input_count;
     const char *const *names; /* input names; "": unnamed */
     char **values;            /* input values; one allocation */
     char *line;               /* command line for logs and reports; NULL: not needed */
-    output_job *output;       /* output of all attempts; NULL: not registered yet */
+    output_job *output;       /* output from all attempts; NULL: not registered yet */
     int attempts;             /* starts accepted by a runner */
     int losses;               /* attempts that ended because the runner or worker exited */
     bool timed_out;           /* the last attempt exceeded --timeout */
     double start;             /* start of the last attempt, seconds since 1970 */
     int64_t deadline_ms;      /* end of the time limit; 0: none */
-    exec_event end;           /* result of the last attempt */
-    uint32_t worker;          /* worker index of the last attempt, from 1; 0: local mode */
+    exec_event end;           /* last attempt result */
+    uint32_t worker;          /* last attempt's worker index, from 1; 0: local mode */
     struct crew_job *next;    /* next job in the crew_queue */
 } crew_job;
 
-/* FIFO queue of jobs to start again. */
+/* FIFO queue for jobs to start again. */
 typedef struct crew_queue {
     crew_job *first, *last;
 } crew_queue;
@@ -50,10 +50,10 @@ int crew_job_code(const crew_job *job);
  * "ended after 10 s (--timeout)". Return `text`. */
 char *crew_job_words(const crew_job *job, char *text, size_t bytes);
 
-/* Write the members of the job's JSON object, without the job's output. */
+/* Write the job's JSON members, without the output. */
 gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err);
 
-/* Report callback (output.h) for --json: write a crew_job with its output as one line of JSON. */
+/* Report callback (output.h) for --json: write a crew_job with its output as one JSON line. */
 gp_status crew_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *err,
                       gp_buffer *text, gp_error *error);
 

@@ -37,7 +37,7 @@ enum {
 
 typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
 
-/* A slot of a runner. */
+/* One slot: the command that runs there, and a pending kill request. */
 typedef struct exec_running {
     uint64_t job;      /* 0: free */
     bool started;      /* the runner reported the start */
@@ -45,14 +45,14 @@ typedef struct exec_running {
     uint32_t grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
 } exec_running;
 
-/* The runner of one worker. */
+/* One worker's runner. */
 typedef struct exec_runner {
     runner_state state;
     int socket; /* -1: none */
     /* worker process that started the runner; the grant may name a replacement by now */
     pid_t worker_pid;
     uint64_t worker_start; /* start time of worker_pid, see gp_proc_stat */
-    uint64_t correlation;  /* id of the pending request, while ASKED */
+    uint64_t correlation;  /* pending request id, while ASKED */
     int64_t again_ms;      /* time of the next request */
     uint32_t failures;     /* consecutive failures since a runner of this worker last answered */
     bool alone;            /* the running command excludes all others */
@@ -63,7 +63,7 @@ typedef struct exec_runner {
 
 struct gp_exec {
     gp_pool *pool; /* NULL: local mode */
-    pid_t local;   /* process id of the local runner; 0: none */
+    pid_t local;   /* local runner process id; 0: none */
     int leash;     /* pipe to the local runner, which exits when it closes; -1: none */
     uint32_t workers, slots;
     exec_runner runners[GP_MEMBERS_MAX];
@@ -77,7 +77,7 @@ struct gp_exec {
 
 /* ---- opening ---- */
 
-/* Allocate the runners, slots and event ring for a number of workers. */
+/* Allocate the runners, slots and event ring for a worker count. */
 static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32_t slots, gp_error *err)
 {
     gp_exec *exec;
@@ -192,7 +192,7 @@ bool gp_exec_next(gp_exec *exec, exec_event *event)
     return true;
 }
 
-/* Return whether the event ring has room for all events of a runner. Each slot produces at most
+/* Return whether the event ring has room for all events from a runner. Each slot produces at most
  * two: EXEC_STARTED, then one that frees the slot. */
 static bool events_have_room(const gp_exec *exec)
 {
@@ -384,7 +384,7 @@ static bool worker_is_alive(const exec_runner *r)
            stat.address_bytes != 0;
 }
 
-/* Handle the exit of a runner: report all its commands as lost and schedule a new runner. */
+/* Handle a runner exit: report all its commands as lost and schedule a new runner. */
 static void runner_lose(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
@@ -421,8 +421,8 @@ static void runner_read(gp_exec *exec, uint32_t rank)
 
 /* ---- opening runners ---- */
 
-/* Fetch the socket of a started runner from the worker's control socket. GP_ESTALE: the worker has
- * no runner. */
+/* Fetch a started runner's socket from the worker's control socket. GP_ESTALE: the worker has no
+ * runner. */
 static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
 {
     const gp_slot *slot = gp_exec_slot(exec, rank);

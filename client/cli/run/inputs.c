@@ -1,4 +1,4 @@
-/* Inputs of parfor. Ranges use decimal fixed-point numbers, so 0:0.1:1 has exact values. */
+/* parfor inputs. Ranges use decimal fixed-point numbers, so 0:0.1:1 has exact values. */
 #include "client/cli/run/inputs.h"
 
 #include <ctype.h>
@@ -18,16 +18,16 @@ enum {
     DECIMALS_MAX = 9,
     /* characters of a number scaled to DECIMALS_MAX decimals; fits 63 bits */
     NUMBER_BYTES_MAX = 18,
-    READ_BYTES = 64 << 10, /* read size of the input file */
+    READ_BYTES = 64 << 10, /* input file read size */
 };
 
 typedef enum source_kind { SOURCE_RANGE, SOURCE_LIST, SOURCE_FILE } source_kind;
 
-/* One source of values. */
+/* One source of values: a range, a list, or the input file. */
 typedef struct source {
     source_kind kind;
     char name[INPUTS_NAME_BYTES_MAX];
-    uint64_t count, at; /* number of values, and index of the current value */
+    uint64_t count, at; /* value count, and current value index */
     /* SOURCE_RANGE: value = first + i * step, in units of 10^-decimals */
     int64_t first, step;
     int decimals;
@@ -55,7 +55,7 @@ struct cli_inputs {
 /* ---- ranges ---- */
 
 /* Scan a decimal number such as "-12.50". Return the position after it; NULL: not a number.
- *   decimals  set to the number of digits after the point */
+ *   decimals  set to the digit count after the point */
 static const char *number_scan(const char *text, int *decimals)
 {
     const char *at = text + (*text == '-'), *point;
@@ -146,7 +146,7 @@ static gp_status range_fill(source *s, const char *text, gp_error *err)
     return GP_OK;
 }
 
-/* Format the current value of a range, with the same number of decimals for all values. */
+/* Format the current value of a range, with the same decimal count for all values. */
 static const char *range_value(source *s)
 {
     int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
@@ -199,7 +199,7 @@ static size_t name_length(const char *word)
     return word[length] == '=' ? length : 0;
 }
 
-/* Set the name of a source. GP_EINVAL: another source has the same name. */
+/* Set a source name. GP_EINVAL: another source has the same name. */
 static gp_status name_take(const cli_inputs *inputs, source *s, const char *word, size_t length,
                            gp_error *err)
 {
@@ -386,7 +386,7 @@ static gp_status file_take(cli_inputs *inputs, bool *taken, gp_error *err)
     return GP_OK;
 }
 
-/* Get the next value of the file without blocking. */
+/* Get the file's next value without blocking. */
 static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *err)
 {
     for (;;) {

@@ -1,4 +1,4 @@
-/* Inputs of parfor: ranges, lists, lines of a file, and all combinations of them.
+/* parfor inputs: ranges, lists, lines of a file, and all combinations of them.
  *
  *   1:100   0:0.25:1   10:-1:1      FIRST:LAST, FIRST:STEP:LAST; decimals are exact
  *   a,b,c                           a list
@@ -37,7 +37,7 @@ void inputs_free(cli_inputs *inputs); /* accepts NULL */
 /* Return the number of sources. */
 int inputs_sources(const cli_inputs *inputs);
 
-/* Return the name of a source; "": unnamed. */
+/* Return a source name; "": unnamed. */
 const char *inputs_name(const cli_inputs *inputs, int source);
 
 /* Return the number of combinations. UINT64_MAX: unknown, because there is a file. */

@@ -1,4 +1,4 @@
-/* Read and write the job log of parfor. */
+/* Read and write the parfor job log. */
 #include "client/cli/run/joblog.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static bool line_read(const char *line, uint64_t *job, long *exit_code, long *nu
            command > 0 && *job != 0 && strchr(line, '\n') != NULL;
 }
 
-/* Read the job log of an earlier run; a missing file is an empty log.
+/* Read an earlier run's job log; a missing file is an empty log.
  *   failed_again  treat failed jobs as not done */
 static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
 {

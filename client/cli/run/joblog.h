@@ -1,4 +1,4 @@
-/* Job log of parfor (--joblog): one line per finished job, in the columns of GNU parallel, so that
+/* parfor job log (--joblog): one line per finished job, in the columns of GNU parallel, so that
  * tools for its logs work.
  *
  *   Seq  Host  Starttime  JobRuntime  Send  Receive  Exitval  Signal  Command       (tab-separated)
@@ -22,7 +22,7 @@ typedef enum joblog_resume {
     JOBLOG_RESUME_FAILED, /* skip the successful jobs in the log */
 } joblog_resume;
 
-/* One line of the job log. */
+/* Contents of one line of the job log. */
 typedef struct joblog_line {
     uint64_t job;
     uint32_t worker; /* worker index, from 1; 0: local mode */

@@ -1,4 +1,4 @@
-/* Collect the output of jobs and print it: whole outputs from temporary files, or lines from pipes.
+/* Collect job output and print it: whole outputs from temporary files, or lines from pipes.
  * output.h describes both modes. */
 #include "client/cli/run/output.h"
 
@@ -26,13 +26,13 @@ typedef struct stream {
 struct output_job {
     cli_output *output;
     char *tag;
-    void *subject; /* subject of the report; owned; NULL: none */
+    void *subject; /* report subject; owned; NULL: none */
     stream streams[STREAMS];
     bool ended;       /* output_end() was called */
     output_job *next; /* WHOLE: jobs in print order; LINES: running jobs */
 };
 
-/* Output of a run; a queue of jobs in the order of output_begin(). */
+/* Output state for a run; a job queue in output_begin() order. */
 struct cli_output {
     output_options options;
     output_job *first, **last; /* jobs not printed yet */
@@ -138,7 +138,7 @@ static int file_open(void)
     return fd;
 }
 
-/* Create the file or pipe of a stream.
+/* Create a stream's file or pipe.
  *   end  set to a new descriptor for writing; the caller closes it */
 static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *err)
 {
@@ -327,7 +327,7 @@ static gp_status job_write(output_job *job, gp_error *err)
     return status;
 }
 
-/* Return the number of open temporary files of a job. */
+/* Return the number of temporary files that a job holds open. */
 static uint32_t job_files(const output_job *job)
 {
     return (uint32_t)(job->streams[0].fd >= 0) + (uint32_t)(job->streams[1].fd >= 0);

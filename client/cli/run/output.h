@@ -1,4 +1,4 @@
-/* Output of jobs, on the way to standard output and standard error of this process.
+/* Job output, on the way to standard output and standard error of this process.
  *
  *   OUTPUT_WHOLE   each job writes to two unlinked temporary files; after the job, they
  *                  are copied, standard output first, in job order or in order of completion
@@ -19,7 +19,7 @@
 
 enum {
     OUTPUT_AHEAD_MAX = 16384,        /* jobs begun and not printed yet */
-    OUTPUT_FILES_MAX = 512,          /* open files of finished jobs */
+    OUTPUT_FILES_MAX = 512,          /* files held by finished jobs */
     OUTPUT_SMALL_BYTES = 16 << 10,   /* outputs up to this size are kept in memory */
     OUTPUT_LINE_BYTES_MAX = 1 << 20, /* a longer line is printed in pieces */
 };
@@ -28,7 +28,7 @@ typedef enum output_kind { OUTPUT_WHOLE, OUTPUT_LINES } output_kind;
 
 typedef struct output_options {
     output_kind kind;
-    bool ordered;                  /* WHOLE: print in the order of output_begin() */
+    bool ordered;                  /* WHOLE: print in output_begin() order */
     int out, err;                  /* destination descriptors, usually 1 and 2 */
     void (*before)(void *context); /* called before each write; NULL: nothing to call */
     void *context;
@@ -64,7 +64,7 @@ gp_status output_open(output_job *job, int *out, int *err, gp_error *error);
 /* Add a line from gradpool to the job's standard error. */
 void output_say(output_job *job, const char *line);
 
-/* Set the subject of the job's report. The output takes ownership. */
+/* Set the job report's subject. The output takes ownership. */
 void output_subject(output_job *job, void *subject);
 
 /* Finish a job: print it now, or in ordered mode after all earlier jobs. The output takes ownership
@@ -80,7 +80,7 @@ gp_status output_drop(output_job *job, gp_error *err);
  * count. */
 nfds_t output_fds(const cli_output *output, struct pollfd *fds, nfds_t max);
 
-/* Read the pipes whose revents are set. `fds` must have the order of output_fds(). */
+/* Read the pipes whose revents are set. `fds` must be in output_fds() order. */
 gp_status output_read(cli_output *output, const struct pollfd *fds, nfds_t count, gp_error *err);
 
 #endif

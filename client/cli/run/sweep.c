@@ -16,20 +16,20 @@
 /* Words added to each command, rows in the table, and the longest model path shown. */
 enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
 
-/* Result of one training. */
+/* One row of the table: inputs and result of a training. */
 typedef struct sweep_row {
     uint64_t job;                     /* job number */
     char *inputs[INPUTS_SOURCES_MAX]; /* input values; owned */
     bool trained, stopped;            /* trained: there is a model; stopped: it ended early */
     int64_t epochs;
     double loss, accuracy, seconds;
-    char *place; /* path of the model, or the failure; owned */
+    char *place; /* model path, or the failure; owned */
 } sweep_row;
 
 /* A sweep. */
 struct cli_sweep {
     const cli_call *call;
-    char self[4096];    /* path of this executable */
+    char self[4096];    /* this executable's path */
     const char **words; /* command template: this executable, words after --, added options */
     const char *names[INPUTS_SOURCES_MAX];
     int name_count;
@@ -134,10 +134,10 @@ int sweep_try(const cli_call *call, cli_template *command)
     if (!template_has_place(command))
         return cli_usage(call,
                          "the inputs stand nowhere in the command; write for example --lr {} or --lr {lr}");
-    if (cli_given(call, "arg-file")) /* its lines come when they come */
+    if (cli_given(call, "arg-file")) /* lines of a file are only known later */
         return CLI_OK;
     if (inputs_new(&inputs, call->words, call->word_count, NULL, false, NULL) != GP_OK)
-        return CLI_OK; /* told before */
+        return CLI_OK; /* the caller reported the error before */
     if (inputs_next(inputs, &state, &values, NULL) == GP_OK && state == INPUTS_VALUES &&
         template_fill(command, values, 1, 1, &arguments, NULL) == GP_OK) {
         while (arguments[count] != NULL)
@@ -165,8 +165,8 @@ static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
     return GP_OK;
 }
 
-/* Extract the reason of a failure from standard error: the message of gradpool train, or else the
- * last line. The caller frees the result. */
+/* Extract the failure reason from standard error: the message of gradpool train, or else the last
+ * line. The caller frees the result. */
 static char *failure_line(const gp_buffer *err)
 {
     static const char own[] = "gradpool train: ";
@@ -188,7 +188,7 @@ static char *failure_line(const gp_buffer *err)
 
 /* Fill in a row from the training's JSON object, or from its error output.
  *   training  NULL: the training failed
- *   said      standard error of the training */
+ *   said      training's standard error */
 static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *training, const gp_buffer *said,
                           gp_error *err)
 {
@@ -364,8 +364,8 @@ static void sweep_show(cli_sweep *sweep)
 
 /* ---- running ---- */
 
-/* Return how many trainings run at a time: one per worker of the pool, at most the requested
- * workers and the number of jobs. */
+/* Return how many trainings run at a time: one per pool worker, at most the requested workers and
+ * the job count. */
 static gp_status workers_count(const crew_options *crew, uint32_t *count, gp_error *err)
 {
     uint64_t jobs = inputs_count(crew->inputs);

@@ -19,7 +19,7 @@ enum { AS_AUTO, AS_TEXT, AS_F64, AS_F32, AS_I64, AS_I32, AS_HEX };
 
 /* ---- words ---- */
 
-/* Return the first word of the form FILE.so:FUNCTION and its index; NULL: none. */
+/* Return the first word in the form FILE.so:FUNCTION and its index; NULL: none. */
 static const char *function_word(const cli_call *call, int *at)
 {
     for (int i = 0; call->rest == NULL && i < call->word_count; i++)
@@ -115,11 +115,11 @@ static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error 
     return GP_OK;
 }
 
-/* A value of --reduce. */
+/* One allowed value of --reduce. */
 typedef struct reduction_word {
     const char *word;
     gp_reduction reduction;
-    int as;       /* print format of the result */
+    int as;       /* result print format */
     size_t bytes; /* bytes per element */
 } reduction_word;
 
@@ -191,7 +191,7 @@ static bool is_text(const unsigned char *data, size_t bytes)
     return true;
 }
 
-/* Return the element size of a print format; 0: text or hexadecimal. */
+/* Return a print format's element size; 0: text or hexadecimal. */
 static size_t element_bytes(int as)
 {
     return as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
@@ -223,7 +223,7 @@ static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, g
     }
 }
 
-/* Format the bytes as text, numbers or hexadecimal digits. GP_EINVAL: the size is not a multiple of
+/* Format the bytes as text, numbers or hexadecimal digits. GP_EINVAL: the size is not divisible by
  * the element size. */
 static gp_status put_value(gp_buffer *text, int as, const void *data, size_t bytes, gp_error *err)
 {
@@ -247,13 +247,13 @@ static gp_status put_value(gp_buffer *text, int as, const void *data, size_t byt
     return status;
 }
 
-/* Settings and state of the output. */
+/* Output settings and state. */
 typedef struct printer {
-    const char *key; /* JSON key of the number: "index" or "iteration" */
+    const char *key; /* JSON key for the number: "index" or "iteration" */
     int as;
     bool tag, json;
     cli_progress progress;
-    gp_error error; /* first error of loop_each(); code GP_OK: none */
+    gp_error error; /* first loop_each() error; code GP_OK: none */
 } printer;
 
 /* Print text line by line, with the tag before each line if requested. */
@@ -284,8 +284,8 @@ static gp_status print_json(const char *key, int64_t number, const gp_buffer *va
 }
 
 /* Print a result as text or JSON.
- *   key     JSON key of `number`; NULL: the reduced value, which has no number
- *   number  index or iteration of the result */
+ *   key     JSON key for `number`; NULL: the reduced value, which has no number
+ *   number  result index or iteration */
 static gp_status print_value(const printer *p, const char *key, int64_t number, int as, const void *data,
                              size_t bytes, gp_error *err)
 {
@@ -406,7 +406,7 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
 
 /* ---- parfor ---- */
 
-/* Result callback of parfor. false: stop, because the output failed. */
+/* parfor result callback. false: stop, because the output failed. */
 static bool loop_each(void *context, int64_t iteration, const void *data, size_t bytes)
 {
     printer *p = context;

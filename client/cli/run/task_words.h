@@ -1,4 +1,4 @@
-/* spmd and parfor with a function of a shared object instead of a program.
+/* spmd and parfor with a function from a shared object instead of a program.
  *
  *     gradpool spmd [-n N] tasks.so:function [ARGUMENT]
  *     gradpool parfor [-n N] FIRST:LAST tasks.so:function [ARGUMENT] */
@@ -7,17 +7,17 @@
 
 #include "client/cli/cli.h"
 
-/* Options of this form only. */
+/* Options for this form only. */
 typedef struct task_words {
     int as;              /* result format; index into task_words_as */
     int64_t seed, chunk; /* random seed, and iterations per message (0: automatic) */
-    char reduce[64];     /* value of --reduce; "": none */
+    char reduce[64];     /* --reduce value; "": none */
 } task_words;
 
-/* Result formats, the values of --as; NULL-terminated. */
+/* Result formats, for --as; NULL-terminated. */
 extern const char *const task_words_as[];
 
-/* Options of both commands for functions. */
+/* Function options for both commands. */
 #define TASK_WORDS_PARAMS(options_type)                                                                      \
     { .name = "as",                                                                                          \
       GP_PARAM_FIELD(options_type, task.as),                                                                 \
@@ -28,7 +28,7 @@ extern const char *const task_words_as[];
         .help = "of functions: of their random numbers"                                                      \
     }
 
-/* Options of parfor for functions. */
+/* Function options for parfor. */
 #define TASK_WORDS_LOOP_PARAMS(options_type)                                                                 \
     { .name = "reduce",                                                                                      \
       GP_PARAM_FIELD(options_type, task.reduce),                                                             \

@@ -49,7 +49,7 @@ static gp_status piece_add(cli_template *t, piece p, gp_error *err)
     return GP_OK;
 }
 
-/* Return the input of a {NAME} or {NUMBER}, counted from 0. -1: no such input. */
+/* Return the input for a {NAME} or {NUMBER}, counted from 0. -1: no such input. */
 static int source_find(const char *inside, size_t bytes, const char *const *names, int name_count)
 {
     int number = 0;

@@ -16,7 +16,7 @@
 #include "client/cli/run/inputs.h"
 #include "common/base/memory/buffer.h"
 
-enum { TEMPLATE_BYTES_MAX = 4 << 20 }; /* maximum length of a filled command */
+enum { TEMPLATE_BYTES_MAX = 4 << 20 }; /* maximum filled command length */
 
 typedef struct cli_template cli_template;
 

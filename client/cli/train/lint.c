@@ -28,7 +28,7 @@ static const rule rules[] = {
 /* Options that require validation data. */
 static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
 
-/* Format the value of a training option on this command line, or the default. */
+/* Format a training option's value on this command line, or the default. */
 static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
 {
     gp_train_options options;
@@ -38,7 +38,7 @@ static const char *value_of(const cli_call *call, const char *name, char *text, 
     return gp_params_format(param, &options, text, bytes);
 }
 
-/* Correction of a command line. */
+/* Command line correction. */
 typedef struct correction {
     const char *drop;         /* option to remove, with the value; NULL: none */
     const char *rename, *to;  /* option to rename; NULL: none */

@@ -15,7 +15,7 @@ enum { PHASES = 5, TOTAL = PHASES, COLUMNS };
 
 static const char *const phases[PHASES] = { "data", "forward", "backward", "exchange", "commit" };
 
-/* Recent steps of one rank. */
+/* One rank's recent steps. */
 typedef struct history {
     double ms[COLUMNS][WINDOW];
     uint32_t count; /* steps recorded so far; the newest is at (count - 1) % WINDOW */
@@ -27,11 +27,11 @@ struct slow_steps {
     /* Slow step whose records are being collected; 0: none. */
     uint64_t step;
     uint32_t records;
-    double took_ms, usual_ms; /* times of the rank described below */
+    double took_ms, usual_ms; /* times for the rank described below */
     double busy_ms;           /* time without waiting, of the rank that waited least */
     double phase_ms, more_ms; /* phase with the largest excess over the median, and the excess */
     uint32_t worker, phase;
-    int64_t reported_ms; /* time of the last report; 0: never */
+    int64_t reported_ms; /* last report time; 0: never */
 };
 
 slow_steps *slow_steps_new(uint32_t workers)

@@ -16,7 +16,7 @@ typedef struct slow_steps slow_steps;
 slow_steps *slow_steps_new(uint32_t workers); /* NULL: out of memory */
 void slow_steps_free(slow_steps *slow);       /* accepts NULL */
 
-/* Clear the history of all ranks after a change of the worker group. */
+/* Clear all ranks' history when the worker group changes. */
 void slow_steps_reset(slow_steps *slow, uint32_t workers);
 
 /* Add a rank's record of a step. true: all ranks reported a slow step, and `text` describes it.

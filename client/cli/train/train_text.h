@@ -9,11 +9,11 @@
  * size and learning rate as adapted to the workers. */
 void train_text_options(const cli_call *call, const gp_train_info *facts, gp_train_options *options);
 
-/* Print the options, the sizes of the training, and the run folder.
+/* Print the options, the training sizes, and the run folder.
  *   all_options  print all options instead of only those given */
 void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder);
 
-/* Print the result of the training without a newline, so that the caller can append to the line. */
+/* Print the training result without a newline, so that the caller can append to the line. */
 void train_text_end(const gp_training_summary *summary);
 
 #endif
