@@ -21,7 +21,7 @@ enum { PARTS_MAX = 3 };
 typedef struct data_part {
     const char *name;
     gp_store *store;
-    uint64_t *counts; /* samples or pixels per class; the last entry counts those without a class */
+    uint64_t *counts; /* samples or pixels per class; entry class_count: without a class */
     double *weights;  /* class weights by median frequency */
 } data_part;
 

@@ -13,7 +13,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/system/fault.h"
 
-/* Exit code when the scheduler closes the start pipe, and the largest accepted descriptor number. */
+/* Exit code after the scheduler closed the start pipe, and the largest valid descriptor number. */
 enum { EXIT_CLOSED_GATE = 75, GATE_MAX = 1 << 20 };
 
 static struct {

@@ -130,7 +130,7 @@ static void take_line(job_view *view)
     gp_json_free(json);
 }
 
-/* Split bytes into lines. A longer line than LINE_BYTES_MAX is cut and does not parse. */
+/* Split bytes into lines. A line longer than LINE_BYTES_MAX is cut and does not parse. */
 static void take_bytes(job_view *view, const char *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

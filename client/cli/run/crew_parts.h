@@ -59,6 +59,7 @@ void crew_close(crew *c);
 const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
 
 /* ---- crew.c ---- */
+
 /* Erase the progress line; `context` is the crew. Called before any output. */
 void crew_wipe(void *context);
 

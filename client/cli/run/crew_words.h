@@ -19,7 +19,7 @@ typedef struct crew_job {
     char **values;            /* input values; one allocation */
     char *line;               /* command line for logs and reports; NULL: not needed */
     output_job *output;       /* output from all attempts; NULL: not registered yet */
-    int attempts;             /* starts accepted by a runner */
+    int attempts;             /* starts, including failed and lost ones */
     int losses;               /* attempts that ended because the runner or worker exited */
     bool timed_out;           /* the last attempt exceeded --timeout */
     double start;             /* start of the last attempt, seconds since 1970 */
