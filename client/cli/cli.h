@@ -59,7 +59,7 @@ typedef struct cli_call cli_call;
 typedef struct cli_command {
     const char *name, *summary;
     const char *usage;    /* follows the name: "--network NET --data SOURCE [options]" */
-    const char *examples; /* one command line per text line; each one works as written */
+    const char *examples; /* command lines, separated by newlines; each works as written */
     const gp_param *options;
     size_t options_bytes;
     bool leases; /* accepts --workers, --devices, --execution-environment, --no-wait */
@@ -78,7 +78,7 @@ typedef struct cli_command {
     int (*run)(cli_call *call); /* returns the process exit code */
 } cli_command;
 
-/* One parsed command line. */
+/* A parsed command line. */
 struct cli_call {
     const cli_command *command;
     void *options; /* the command's options struct, which begins with cli_common */

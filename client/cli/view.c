@@ -31,7 +31,7 @@ enum {
     WIDTH_MAX = 110,
     REDRAW_MS = 100,    /* minimum interval between redraws */
     PROGRESS_MS = 2000, /* table age after which the progress line appears */
-    NOTE_MS = 10000     /* how long the picture shows a note */
+    NOTE_MS = 10000     /* time for which the picture shows a note */
 };
 enum { LINE_BYTES = WIDTH_MAX * 4, LABEL_COLUMNS = 8, TICKS = 6 };
 

@@ -14,7 +14,7 @@ typedef struct gp_view gp_view;
 
 /* View settings. */
 typedef struct view_options {
-    FILE *out;          /* where to draw; NULL: only the log is written */
+    FILE *out;          /* destination of the output; NULL: only the log is written */
     FILE *log;          /* second table destination; may be NULL */
     bool live;          /* draw the picture instead of the table */
     bool terminal;      /* `out` is a terminal: show progress between table lines */

@@ -45,7 +45,7 @@ typedef struct advise {
     /* most: predict up to this worker count; measured: workers available for measuring */
     uint32_t most, measured;
     advice_model model;
-    double commit_s;    /* one worker's commit time; part of model.fixed_s */
+    double commit_s;    /* commit time on one worker; part of model.fixed_s */
     uint32_t best;      /* recommended worker count */
     probe_result check; /* result of --check; steps 0: not run */
     cli_progress progress;

@@ -17,7 +17,7 @@
 
 enum { PARTS_MAX = 3 };
 
-/* One part of the source; store NULL: the source has no such part. */
+/* A part of the source; store NULL: the source has no such part. */
 typedef struct data_part {
     const char *name;
     gp_store *store;

@@ -19,7 +19,7 @@ typedef enum metric_form { EXACT, IF_FINITE, IF_NONZERO, SECONDS, RATE, MS } met
 /* printf formats; NULL: shortest text that reads back as the same number */
 static const char *const formats[] = { [SECONDS] = "%.6f", [RATE] = "%.10g", [MS] = "%.4f" };
 
-/* One member of a line: key, type, position, format, and where the record holds it. */
+/* A member of a line: key, type, position, format, and where the record holds it. */
 struct metric {
     const char *key; /* NULL: end of the table */
     metric_type type;

@@ -19,7 +19,7 @@
 
 enum { POINTS_MAX = 4096, EXTRA_OPTIONS = 4 };
 
-/* One benchmark training. */
+/* A training of the benchmark. */
 typedef struct scaling_run {
     uint32_t workers, batch;
     double learn_rate;

@@ -15,7 +15,7 @@ typedef enum doctor_state { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAILU
 
 enum { DOCTOR_ROWS_MAX = 256, DOCTOR_PEERS_MAX = 16 };
 
-/* One check: subject, finding, and suggested fix. */
+/* A check: subject, finding, and suggested fix. */
 typedef struct doctor_row {
     doctor_state state;
     char what[48], found[240], fix[240]; /* fix: suggested fix; "": not needed */

@@ -7,14 +7,14 @@
 
 #include "client/cli/cli.h"
 
-/* What to measure. */
+/* Training to measure, and limits on the measurement. */
 typedef struct probe_request {
     const char *network, *data;
     const char *const
         /* training options as "name=value"; run length, learning rate and batch size are
          * replaced */
         *options;
-    const char *extra;           /* one additional option; NULL: none */
+    const char *extra;           /* additional option; NULL: none */
     gp_lease_request lease;      /* workers_min and workers_max are set by probe_run() */
     uint32_t workers, batch;     /* batch: total over all workers */
     uint32_t steps;              /* maximum timed steps */

@@ -6,7 +6,7 @@
 
 #include "common/base/text/json.h"
 
-/* One changed layer. */
+/* A changed layer. */
 typedef struct cli_change {
     /* action: "added", "removed", "frozen", ... */
     char action[16], layer[64], kind[32], output[64], settings[160];

@@ -21,7 +21,7 @@ typedef struct class_names {
     uint32_t count;
 } class_names;
 
-/* One edit: the options, the networks before and after, and the data. */
+/* An edit: the options, the networks before and after, and the data. */
 typedef struct model_edit {
     cli_call *call;
     const net_options *options;

@@ -56,7 +56,7 @@ extern const char *const fit_words[]; /* --image-fit words, in gp_image_fit orde
 /* Limit on the stored names of skipped images. */
 enum { PREDICTION_NAMES_BYTES_MAX = 16 << 20 };
 
-/* One prediction or evaluation run. */
+/* A prediction or evaluation run. */
 typedef struct prediction {
     const cli_call *call;
     const prediction_options *input;

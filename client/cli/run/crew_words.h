@@ -11,7 +11,7 @@ enum {
     CREW_FAILURES_SHOWN = 10, /* failed jobs named in the summary line */
 };
 
-/* One job: a command line to run until it succeeds or finally fails. */
+/* A job: a command line to run until it succeeds or finally fails. */
 typedef struct crew_job {
     uint64_t number, attempt; /* attempt: unique id for the current attempt, sent to the runner */
     int input_count;

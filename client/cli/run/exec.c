@@ -37,7 +37,7 @@ enum {
 
 typedef enum runner_state { RUNNER_DOWN, RUNNER_ASKED, RUNNER_UP } runner_state;
 
-/* One slot: the command that runs there, and a pending kill request. */
+/* A slot: the command that runs there, and a pending kill request. */
 typedef struct exec_running {
     uint64_t job;      /* 0: free */
     bool started;      /* the runner reported the start */
@@ -45,7 +45,7 @@ typedef struct exec_running {
     uint32_t grace_ms; /* delay between SIGTERM and SIGKILL, in milliseconds */
 } exec_running;
 
-/* One worker's runner. */
+/* The runner of a worker. */
 typedef struct exec_runner {
     runner_state state;
     int socket; /* -1: none */

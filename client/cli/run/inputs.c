@@ -23,7 +23,7 @@ enum {
 
 typedef enum source_kind { SOURCE_RANGE, SOURCE_LIST, SOURCE_FILE } source_kind;
 
-/* One source of values: a range, a list, or the input file. */
+/* A source of values: a range, a list, or the input file. */
 typedef struct source {
     source_kind kind;
     char name[INPUTS_NAME_BYTES_MAX];

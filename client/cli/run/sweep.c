@@ -16,7 +16,7 @@
 /* Words added to each command, rows in the table, and the longest model path shown. */
 enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
 
-/* One row of the table: inputs and result of a training. */
+/* A row of the table: inputs and result of a training. */
 typedef struct sweep_row {
     uint64_t job;                     /* job number */
     char *inputs[INPUTS_SOURCES_MAX]; /* input values; owned */

@@ -115,7 +115,7 @@ static gp_status range_parse(const char *text, gp_parfor_request *out, gp_error 
     return GP_OK;
 }
 
-/* One allowed value of --reduce. */
+/* An allowed value of --reduce. */
 typedef struct reduction_word {
     const char *word;
     gp_reduction reduction;

@@ -15,7 +15,7 @@ enum { PHASES = 5, TOTAL = PHASES, COLUMNS };
 
 static const char *const phases[PHASES] = { "data", "forward", "backward", "exchange", "commit" };
 
-/* One rank's recent steps. */
+/* Recent steps of a rank. */
 typedef struct history {
     double ms[COLUMNS][WINDOW];
     uint32_t count; /* steps recorded so far; the newest is at (count - 1) % WINDOW */
