@@ -1,4 +1,5 @@
-/* main.c -- gradpool-worker: start.c with the backends that train. */
+/* main.c -- entry point of gradpool-worker. Passes the CPU and CUDA backends to
+ * gp_worker_main(). */
 #include "proto/channel/accept.h"
 #include "proto/message/limits.h"
 #include "worker/backend/plugin.h"
@@ -11,7 +12,8 @@ static gp_status cpu_source(const gp_backend_ops **out, gp_error *err)
     return GP_OK;
 }
 
-/* Heavy libraries: only a worker on a GPU loads them. */
+/* Load the CUDA backend plugin. Only a GPU worker calls this, so a CPU worker does not load the
+ * CUDA libraries. */
 static gp_status cuda_source(const gp_backend_ops **out, gp_error *err)
 {
     const gp_plugin *plugin;

@@ -11,7 +11,7 @@ static void replace(int *fd, int next)
     *fd = next;
 }
 
-/* Return the link of a connection, or a free one (door_id 0); NULL: there is none. */
+/* Return the link of a connection, or a free entry if door_id is 0. NULL: none. */
 static client_link *link_find(client_fds *fds, uint64_t door_id)
 {
     for (int i = 0; i < CLIENT_LINKS_MAX; i++)

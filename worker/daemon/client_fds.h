@@ -1,10 +1,11 @@
-/* client_fds.h -- descriptors that the client of the lease has sent through the control socket, for its next request.
+/* client_fds.h -- descriptors that the client sends over the control socket, kept until the
+ * request that uses them arrives.
  *
  *   GP_DOOR_SEGMENT, GP_DOOR_BELL ---> links ----task_open------------------> compute
  *   GP_DOOR_WEIGHTS, a memfd --------> weights --train_begin, predict_begin-> compute
  *
- * Weights of a reply go to the connection that sent GP_DOOR_WEIGHTS. One such connection is enough, because a worker has
- * one run at a time. */
+ * The worker sends the weights of a reply over the connection that sent GP_DOOR_WEIGHTS. One
+ * such connection is enough, because a worker has one run at a time. */
 #ifndef GP_CLIENT_FDS_H
 #define GP_CLIENT_FDS_H
 
@@ -24,14 +25,20 @@ typedef struct client_fds {
 } client_fds;
 
 void client_fds_init(client_fds *fds);
-/* Keep the descriptor of a request. Return false if there is no room; the caller closes the descriptor then. */
+
+/* Store the descriptor that a request carries. false: no free entry; the caller closes the
+ * descriptor. */
 bool client_fds_keep(client_fds *fds, const gp_door_event *event);
-/* Close the link of a connection that has ended. Its weights stay, for the request that follows them. */
+
+/* Close the link of a connection that has ended. Weights received over the connection are kept
+ * for the request that follows them. */
 void client_fds_hangup(client_fds *fds, uint64_t door_id);
-/* Close all descriptors and forget the connections: the lease ends. */
+
+/* Close all descriptors and forget all connections, at the end of a lease. */
 void client_fds_drop(client_fds *fds);
 
-/* Return a link with both descriptors, or NULL; it is closed by client_link_close(). */
+/* Return a link that has both descriptors. NULL: none. The caller closes the link with
+ * client_link_close(). */
 client_link *client_fds_link(client_fds *fds);
 void client_link_close(client_link *link);
 

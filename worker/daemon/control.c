@@ -1,5 +1,5 @@
-/* control.c -- the control thread: it opens and closes every socket, runs the event loop, sends heartbeats, and ends the
- * process. */
+/* control.c -- the control thread: opens and closes all sockets, runs the event loop, sends
+ * heartbeats, and shuts down the process. */
 #include "worker/daemon/control.h"
 
 #include <errno.h>
@@ -22,10 +22,10 @@
 #include "worker/task/tasks.h"
 
 enum {
-    NEWS_MS = 50,    /* between messages about a training to its client */
-    JOIN_MS = 15000, /* for the scheduler's reply at the start; its disk and cores may be busy */
-    STOP_MS = 200,   /* for the compute thread to exit */
-    LINGER_MS = 100, /* for queued replies to leave before sockets close */
+    NEWS_MS = 50,    /* interval between training messages to the client */
+    JOIN_MS = 15000, /* time limit for the first scheduler reply; its disk and cores may be busy */
+    STOP_MS = 200,   /* time limit for the compute thread to exit */
+    LINGER_MS = 100, /* time for queued replies to be sent before sockets close */
     PEERS_MAX = 2 * GP_WORKERS_MAX,
 };
 
@@ -55,7 +55,8 @@ static gp_status slot_fill(control *c, gp_error *err)
     return gp_process_start_time(getpid(), &slot->start_time, err);
 }
 
-/* Open this worker's sockets, before the scheduler tells others of them. */
+/* Open the sockets that clients and other workers connect to. This must precede worker_ready:
+ * the scheduler then publishes the paths. */
 static gp_status sockets_open(control *c, gp_error *err)
 {
     gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
@@ -102,7 +103,7 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
         c->exit_code = exit_code;
     c->end_ms = end_ms;
     c->next = (gp_envelope){ 0 };
-    /* A training is stopped but keeps its lease until its train_done has been sent to the client. */
+    /* Abort a training, but keep its lease until train_done has been sent to the client. */
     gp_train_control_abort(&c->train);
     if (c->work.kind != WORK_TRAINING)
         control_reset(c);
@@ -115,7 +116,7 @@ static void control_close(control *c)
     if (gp_run_stop(c->run, STOP_MS, &err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "close-failed", "%s; the process ends without it", err.message);
         gp_door_close(c->door);
-        gp_channel_close(c->clients, 0); /* removes the socket's path */
+        gp_channel_close(c->clients, 0); /* unlinks the socket path */
         _exit(c->exit_code);
     }
     gp_runner_link_close(c->runner);
@@ -126,7 +127,7 @@ static void control_close(control *c)
     gp_door_close(c->door);
     scheduler_link_close(&c->link, LINGER_MS);
     gp_channel_close(c->clients, LINGER_MS);
-    gp_mailbox_free(c->mailbox); /* after the channels, which may still send its blobs */
+    gp_mailbox_free(c->mailbox); /* after the channels, which may still send blobs of the mailbox */
     gp_train_control_deinit(&c->train);
     served_lease_end(&c->lease);
     if (c->signals >= 0)
@@ -142,8 +143,8 @@ static gp_worker_work beat_work(const current_work *work)
                                        : GP_WORK_OURS;
 }
 
-/* Fill in how far compute is, and how long it has been in its part of a step, without the time in which this process
- * was suspended. */
+/* Fill in the progress counters of compute and the time spent in the current part of a step. The
+ * time excludes periods in which this process was suspended. */
 static void beat_progress(gp_beat *beat, const gp_train_control *train)
 {
     int64_t now = gp_running_ms(), since = atomic_load(&train->stretch_since_ms);
@@ -155,7 +156,7 @@ static void beat_progress(gp_beat *beat, const gp_train_control *train)
     beat->stretch_max_ms = (uint64_t)atomic_load(&train->stretch_max_ms);
 }
 
-/* Send a heartbeat if one is due, and notice a scheduler that does not reply to hello. */
+/* Send a heartbeat if one is due, and act on a scheduler that does not reply to hello in time. */
 static void beat(control *c)
 {
     gp_beat message = {
@@ -181,7 +182,7 @@ static void beat(control *c)
 
 /* ---- the control socket ---- */
 
-/* Keep the descriptors that a client sends for its tasks or its weights. */
+/* Keep descriptors that a client sends for tasks or weights; refuse those of another lease. */
 static void descriptors_keep(control *c, const gp_door_event *event)
 {
     const gp_door_request *request = &event->request;
@@ -201,7 +202,7 @@ static void descriptors_keep(control *c, const gp_door_event *event)
     }
 }
 
-/* Keep a descriptor of a large argument for compute. */
+/* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
 static void blob_keep(control *c, const gp_door_event *event)
 {
     gp_error err;
@@ -234,7 +235,7 @@ static void on_request(control *c, const gp_door_event *event)
         gp_rendezvous_serve(c->lease.resetting ? NULL : c->group, c->door, event->id, &event->request);
     }
     if (event->fd >= 0)
-        close(event->fd); /* these requests need none */
+        close(event->fd); /* these requests carry no descriptor */
 }
 
 static void on_hangup(control *c, uint64_t door_id)
@@ -250,7 +251,7 @@ static void on_hangup(control *c, uint64_t door_id)
 
 void control_doors(control *c)
 {
-    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* not freed by any event */
+    gp_blobs *blobs = c->seat == NULL ? NULL : c->seat->blobs; /* no event frees the blobs */
     gp_door_event event;
 
     if (blobs != NULL)
@@ -276,7 +277,7 @@ static void signals_serve(control *c)
     struct signalfd_siginfo info;
 
     while (read(c->signals, &info, sizeof(info)) == sizeof(info))
-        if (info.ssi_signo != SIGHUP) /* a closing terminal does not end a daemon */
+        if (info.ssi_signo != SIGHUP) /* ignore SIGHUP: a closing terminal does not stop a daemon */
             control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
                         info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
 }
@@ -292,11 +293,12 @@ static void channels_serve(control *c)
     }
     while (gp_channel_receive(c->clients, &in, &err) == GP_OK) {
         control_client(c, &in);
-        gp_incoming_close(&in); /* one that was handed over is empty now */
+        gp_incoming_close(&in); /* no effect if the message was handed over to compute */
     }
 }
 
-/* Return how long the loop may poll. */
+/* Return the poll timeout in milliseconds: the time until the next timer is due. 0: messages are
+ * pending. */
 static int poll_ms(control *c)
 {
     int64_t now = gp_now_ms(), until = c->link.beat_ms;
@@ -328,13 +330,14 @@ static void scheduler_door_serve(control *c)
     control_orphaned(c);
 }
 
-/* End the process while its compute thread runs; the scheduler starts another worker in its place. */
+/* Exit while the compute thread is still running a call. The scheduler starts a replacement
+ * worker. */
 static _Noreturn void exit_at_once(control *c)
 {
     gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
                  "ends: the client of the running task has exited");
     gp_door_close(c->door);
-    gp_channel_close(c->clients, 0); /* removes the socket's path */
+    gp_channel_close(c->clients, 0); /* unlinks the socket path */
     _exit(GP_WORKER_EXIT_ASKED);
 }
 
@@ -376,7 +379,7 @@ static void control_loop(control *c)
 
 int gp_control_run(const gp_control_options *options)
 {
-    control *c = gp_calloc(1, sizeof(*c)); /* two grants of 50 KiB each */
+    control *c = gp_calloc(1, sizeof(*c)); /* on the heap: it contains two grants of 50 KiB each */
     gp_error err;
     int exit_code;
 

@@ -1,4 +1,5 @@
-/* control.h -- the control thread: every socket of the daemon, one poll loop, no computing. */
+/* control.h -- the control thread, which owns every socket of the worker and serves them in one
+ * poll loop. */
 #ifndef GP_CONTROL_H
 #define GP_CONTROL_H
 
@@ -7,25 +8,28 @@
 #include "worker/backend/backend.h"
 #include "worker/process/device.h"
 
-/* How the process ends. */
+/* Exit codes of the worker process. */
 enum {
-    GP_WORKER_EXIT_ASKED = 0,  /* quit, SIGTERM, SIGINT */
-    GP_WORKER_EXIT_FAILED = 1, /* could not start or join; the log says why */
-    GP_WORKER_EXIT_ORPHAN = 3, /* there was no scheduler for too long */
+    GP_WORKER_EXIT_ASKED = 0,  /* quit message, SIGTERM or SIGINT */
+    GP_WORKER_EXIT_FAILED = 1, /* startup or joining the pool failed; the log has the cause */
+    GP_WORKER_EXIT_ORPHAN = 3, /* no scheduler was found within the time limit */
 };
 
-/* All borrowed during gp_control_run(). */
+/* Parameters of gp_control_run(). The pointers are borrowed until it returns. */
 typedef struct gp_control_options {
     const gp_places *places;
     uint32_t index, incarnation;
     gp_worker_device *device;
-    const gp_backend_ops *backend_ops; /* of the device's kind; NULL = none: device->excluded says why */
-    int64_t started_ns;                /* when main() began: for the log */
+
+    /* backend for the device kind; NULL: the worker is excluded, see device->excluded */
+    const gp_backend_ops *backend_ops;
+    int64_t started_ns; /* start of main(), for the startup time in the log */
 } gp_control_options;
 
-/* gp_control_run -- join the pool and serve it until told to end; returns the exit code.  SIGTERM, SIGINT and SIGHUP
- * must be blocked in the calling thread.  Where compute does not end in time, it does not return but calls
- * _exit(). */
+/* Join the pool and serve it until shutdown. Return the exit code.
+ *
+ * The calling thread must block SIGTERM, SIGINT and SIGHUP. If the compute thread does not exit
+ * in time, this function calls _exit() and does not return. */
 int gp_control_run(const gp_control_options *options);
 
 #endif

@@ -1,7 +1,8 @@
-/* control_client.c -- messages of clients, and messages of the compute thread to them.
+/* control_client.c -- messages from clients, and messages from the compute thread to clients.
  *
- * Only the client that showed the token of the present grant is served, and each of its messages must carry the lease
- * and generation of that grant: late messages of an earlier client or group are refused. */
+ * Only the client that presented the token of the current grant is served. Each of its messages
+ * must carry the lease and generation of that grant, so late messages from an earlier client or
+ * group are refused. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ static void refuse(control *c, const gp_incoming *in, const gp_error *error)
         gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
 }
 
-/* ---- requests: each returns GP_OK, or an error with which control_client() refuses the message ---- */
+/* ---- requests: an error makes control_client() refuse the message ---- */
 
 static gp_status on_hello(control *c, gp_incoming *in, gp_error *err)
 {
@@ -60,7 +61,7 @@ static gp_status on_attach(control *c, gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-/* Check that the attached client sent a message, and that this worker is not ending. */
+/* Check that the attached client sent the message, and that this worker is not shutting down. */
 static gp_status client_check(const control *c, const gp_incoming *in, gp_error *err)
 {
     if (c->end_ms != 0)
@@ -68,7 +69,7 @@ static gp_status client_check(const control *c, const gp_incoming *in, gp_error 
     return served_lease_check_client(&c->lease, in, c->options->index, err);
 }
 
-/* Check the same, and that the message fits what compute does. */
+/* Check the client as client_check() does, and that the current work allows the message. */
 static gp_status work_check(const control *c, const gp_incoming *in, gp_error *err)
 {
     if (client_check(c, in, err) != GP_OK)
@@ -76,7 +77,7 @@ static gp_status work_check(const control *c, const gp_incoming *in, gp_error *e
     return current_work_check(&c->work, in->envelope.message, c->options->index, err);
 }
 
-/* Hand a message of a training or prediction over to compute. */
+/* Hand a training or prediction message over to compute. */
 static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_error *err)
 {
     const gp_envelope envelope = in->envelope;
@@ -84,7 +85,7 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
     gp_train_begin begin = { .workers = 0 };
 
     if (current_work_begins(kind)) {
-        control_doors(c); /* the client sent the descriptor of the weights before the message */
+        control_doors(c); /* the client sent the weights descriptor before the message */
         in->fd = c->fds.weights;
         c->fds.weights = -1;
     }
@@ -93,7 +94,9 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
         return err->code;
     if (begin.prepare != 0)
         kind = GP_COMMAND_PREPARE;
-    if (current_work_begins(kind)) /* here, not in compute, which would undo a stop that comes next */
+
+    /* Reset here and not in compute: compute could undo a stop request that arrives next. */
+    if (current_work_begins(kind))
         gp_train_control_reset(&c->train);
     if (gp_mailbox_post(c->mailbox, kind, in, err) != GP_OK)
         return err->code;
@@ -101,7 +104,8 @@ static gp_status on_work(control *c, gp_incoming *in, gp_command_kind kind, gp_e
     return GP_OK;
 }
 
-/* Stop the training; train_done is the reply. A stop that arrives after the end of the training is ignored. */
+/* Stop or pause the training; the client gets train_done as the reply. A stop that arrives after
+ * the end of the training has no effect. */
 static gp_status on_train_stop(control *c, gp_incoming *in, gp_error *err)
 {
     gp_train_stop stop;
@@ -142,8 +146,8 @@ static gp_status on_task_open(control *c, gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-/* Cancel the block of one call. It may belong to an older generation of the lease; all other messages that do not fit
- * are ignored. */
+/* Cancel the block of one call. The call may belong to an older generation of the lease. Ignore
+ * malformed messages, other leases and other clients. */
 static void on_task_stop(control *c, gp_incoming *in)
 {
     gp_task_stop stop;
@@ -191,7 +195,7 @@ void control_client(control *c, gp_incoming *in)
         refuse(c, in, &err);
 }
 
-/* ---- messages of compute ---- */
+/* ---- messages from compute ---- */
 
 static gp_status weights_send(control *c, int fd, gp_error *err)
 {
@@ -206,11 +210,12 @@ static gp_status weights_send(control *c, int fd, gp_error *err)
     return gp_door_send_fd(gp_door_peer_fd(c->door, c->fds.weights_door), &request, fd, err);
 }
 
-/* Send a message of the compute thread to a client. A client that is gone counts as served, and one
- * that reads nothing does not delay the end of its lease.
- * GP_EBUSY: the client's queue is full; send the message again later.
- * Other codes: the message cannot be sent at all, for example because a payload is over the frame
- * limit. */
+/* Send a message from compute to a client. Messages to a client that has exited are dropped. So
+ * are messages to a client that does not read, while the lease is being reset.
+ *
+ *   GP_EBUSY     the client's queue is full; send the message again later
+ *   other codes  the message cannot be sent, for example because a payload exceeds the frame
+ *                limit */
 static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *envelope,
                          const gp_message_type *type, const void *message, gp_blob *const *blobs,
                          uint32_t count, gp_error *err)
@@ -226,7 +231,9 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
     if (status == GP_OK)
         status = gp_channel_send(c->clients, peer, envelope, type, message, payloads, count, err);
     if (status == GP_EPEER || (status == GP_EBUSY && c->lease.resetting)) {
-        c->undelivered++; /* logged once, when the lease ends: there may be thousands */
+        /* Count the message; the total is logged once at the end of the lease, as there may be
+         * thousands. */
+        c->undelivered++;
         return GP_OK;
     }
     if (status != GP_OK && status != GP_EBUSY)
@@ -234,7 +241,8 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
     return status;
 }
 
-/* Send the oldest step or validation message to the client. Return false if there is none, or if the client's queue is full. */
+/* Send the oldest step or validation message to the client. false: no message is pending, or the
+ * client's queue is full. */
 static bool news_pass_on(control *c)
 {
     static const gp_message_type *const types[] = { [GP_NEWS_STEPS] = &gp_msg_train_steps,
@@ -254,9 +262,9 @@ static bool news_pass_on(control *c)
     return true;
 }
 
-/* Send an error_reply in place of a reply that cannot be sent, so that the client does not wait for
- * ever.
- * err: in, why the reply cannot be sent; out, why the error_reply cannot. */
+/* Send an error_reply in place of a reply that cannot be sent, so that the client does not wait
+ * forever. On entry, *err holds the cause; on failure, the reason why the error_reply cannot be
+ * sent. */
 static gp_status reply_replace(control *c, const gp_reply *unsent, gp_error *err)
 {
     gp_error_reply reply = { .code = err->code, .worker = c->options->index };
@@ -268,7 +276,7 @@ static gp_status reply_replace(control *c, const gp_reply *unsent, gp_error *err
     return status == GP_ENOMEM ? GP_EBUSY : status;
 }
 
-/* Handle a reply that is not sent: compute has left the link, or has been reset. */
+/* Handle an internal notification from compute: it has left the task link, or finished a reset. */
 static void idle_pass_on(control *c, bool left)
 {
     gp_mailbox_drop_reply(c->mailbox);
@@ -278,7 +286,7 @@ static void idle_pass_on(control *c, bool left)
         control_reset_done(c);
 }
 
-/* Send the oldest reply of compute. Return false if there is none, or if the client's queue is full. */
+/* Send the oldest reply from compute. false: no reply is pending, or the queue is full. */
 static bool reply_pass_on(control *c)
 {
     const gp_reply *oldest = gp_mailbox_peek_reply(c->mailbox);

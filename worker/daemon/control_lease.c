@@ -1,15 +1,20 @@
-/* control_lease.c -- messages of the scheduler, and changes of the lease that this worker serves.
+/* control_lease.c -- messages from the scheduler, and changes of the lease that this worker
+ * serves.
  *
- *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      replies revoked
+ *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      replies
+ *                                                                                   revoked
  *                       |  ^------------------,  |
- *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  replies grant_ack
+ *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  replies
+ *                                                                                   grant_ack
  *
- * A generation begins only after compute has freed the trainer of the generation before (gp_trainer_free): its stores into
- * shared memory have ended then, so they cannot reach a peer of the new group.
+ * A generation starts only after compute has freed the trainer of the previous generation
+ * (gp_trainer_free). The trainer then no longer writes to shared memory, so it cannot corrupt
+ * data of the new group.
  *
- * A worker that serves tasks changes to the next generation of its lease without RESETTING: its tasks continue, its
- * client stays attached, and the client's objects and values stay. Compute moves to the new group when it begins the
- * next block. A block that it is still in has lost a member and can only fail. */
+ * A worker that serves tasks changes to the next generation of its lease without RESETTING:
+ * tasks continue, the client stays attached, and the client's objects and values stay. Compute
+ * moves to the new group when the next block starts. A block that is still running has lost a
+ * member and can only fail. */
 #include <stdio.h>
 
 #include "common/base/clock.h"
@@ -18,7 +23,7 @@
 #include "worker/daemon/control_parts.h"
 #include "worker/task/tasks.h"
 
-/* ---- changing ---- */
+/* ---- changing the lease ---- */
 
 static void lease_drop(control *c)
 {
@@ -39,7 +44,7 @@ static void lease_drop(control *c)
     gp_train_control_reset(&c->train);
 }
 
-/* Free the earlier groups that compute no longer uses; it uses at most one of them. */
+/* Free the earlier groups that compute no longer uses. At most one of them is still in use. */
 static void group_retire(control *c, gp_rendezvous *last)
 {
     gp_rendezvous *groups[] = { c->older_group, last };
@@ -53,7 +58,8 @@ static void group_retire(control *c, gp_rendezvous *last)
     }
 }
 
-/* Serve the waiting grant. On failure it is not acknowledged, so the scheduler replaces this worker. */
+/* Start serving the waiting grant. On failure it is not acknowledged, so the scheduler replaces
+ * this worker. */
 static void lease_take(control *c)
 {
     const gp_envelope grant = c->next;
@@ -89,7 +95,8 @@ bool control_lease_continues(const control *c)
     return c->next.lease != 0 && c->next.lease == c->lease.id;
 }
 
-/* Post RESET: compute drops the lease's state, unless the next generation of the lease continues with it. */
+/* Post RESET to compute. Compute frees the state of the lease, unless the next generation
+ * continues with it. */
 static void reset_post(control *c)
 {
     bool continues = control_lease_continues(c);
@@ -112,7 +119,7 @@ void control_reset(control *c)
         return;
     c->lease.resetting = true;
     if (c->runner != NULL)
-        gp_runner_link_end(c->runner); /* kill all commands */
+        gp_runner_link_end(c->runner); /* kills all commands */
     if (c->work.unclean || c->work.keeps_state)
         reset_post(c);
     else
@@ -129,7 +136,9 @@ void control_reset_go(control *c)
 {
     if (c->work.unclean || c->runner != NULL)
         return;
-    if (c->work.keeps_state && !control_lease_continues(c)) { /* the lease was revoked during the reset */
+
+    /* the lease was revoked during the reset */
+    if (c->work.keeps_state && !control_lease_continues(c)) {
         reset_post(c);
         return;
     }
@@ -154,7 +163,7 @@ void control_answer(control *c)
         c->ack = (gp_envelope){ 0 };
 }
 
-/* ---- messages ---- */
+/* ---- messages from the scheduler ---- */
 
 static void refuse(control *c, const gp_incoming *in, const gp_error *error)
 {
@@ -184,10 +193,12 @@ static gp_status grant_check(const control *c, const gp_envelope *envelope, cons
     return GP_OK;
 }
 
-/* A worker that serves tasks changes to the next generation of its lease without a reset. */
+/* Take a grant. A worker that serves tasks changes to the next generation of its lease at once;
+ * otherwise compute is reset first. */
 static gp_status on_grant(control *c, gp_incoming *in, gp_error *err)
 {
-    c->next = (gp_envelope){ 0 }; /* its grant is overwritten; the scheduler replaced it */
+    /* decoding overwrites a waiting grant, which the scheduler has replaced */
+    c->next = (gp_envelope){ 0 };
     if (gp_incoming_decode(in, &c->next_grant, err) != GP_OK ||
         grant_check(c, &in->envelope, &c->next_grant, err) != GP_OK)
         return err->code;
@@ -216,7 +227,7 @@ static gp_status on_revoke(control *c, gp_incoming *in, gp_error *err)
                      "the lease is revoked: %s", revoke.reason);
         control_reset(c);
     } else {
-        control_answer(c); /* nothing of that lease is here */
+        control_answer(c); /* this worker holds no state of that lease */
     }
     return GP_OK;
 }
@@ -260,7 +271,7 @@ void control_report(control *c)
 {
     gp_worker_ready ready = { .slot = c->slot, .state = GP_WORKER_IDLE };
 
-    c->link.report_due = c->lease.resetting; /* the report would be of a lease that is about to end */
+    c->link.report_due = c->lease.resetting; /* a lease that is being reset must not be reported */
     if (c->lease.resetting)
         return;
     if (c->lease.id == 0 && c->recycle) {
@@ -292,7 +303,8 @@ static void on_worker_welcome(control *c)
         gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
 }
 
-/* Messages of unknown kinds are ignored: a newer scheduler may send them. */
+/* Dispatch a message from the scheduler. Unknown message types are ignored: a newer scheduler
+ * may send them. */
 void control_scheduler(control *c, gp_incoming *in)
 {
     gp_status status = GP_OK;

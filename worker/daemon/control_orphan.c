@@ -1,12 +1,15 @@
-/* control_orphan.c -- life without a scheduler.
+/* control_orphan.c -- operation without a scheduler.
  *
- *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch answers--> LINKED
- *                                                          |
- *                                                          '--4.5 s without a lease--> the process ends
+ *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch
+ *   answers--> LINKED
+ *                                                         |
+ *                                                         '--4.5 s without a lease--> the
+ *                                                         process exits
  *
- * A lease remains valid without a scheduler while the process that holds it is alive: its work comes from the client
- * directly, and gradients never cross the scheduler. What the failed scheduler had ordered and this worker had not
- * acknowledged (another lease, a revoke) is dropped: the next scheduler decides from this worker's report. */
+ * A lease remains valid without a scheduler while its client process is alive: work comes
+ * directly from the client, and gradients never pass through the scheduler. Requests of the
+ * failed scheduler that this worker had not acknowledged (another lease, a revoke) are dropped.
+ * The next scheduler decides from this worker's report. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -20,7 +23,8 @@ void control_orphaned(control *c)
 {
     scheduler_link_lose(&c->link);
     c->ack = c->revoke = (gp_envelope){ 0 };
-    /* Keep the next generation of the lease that is being reset: a training waits for it. */
+    /* Keep the grant for the next generation of the lease that is being reset: a training waits
+     * for it. */
     if (!c->lease.resetting || !control_lease_continues(c))
         c->next = (gp_envelope){ 0 };
     gp_fault_point("orphaned");
@@ -40,11 +44,13 @@ void control_called(control *c, const gp_door_event *knock)
         gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
     memcpy(&epoch, knock->hello.session, sizeof(epoch));
     if (c->link.channel == NULL ||
-        epoch != c->link.epoch) /* not the one that this worker has found already */
+
+        /* Ignore a call from the scheduler that this worker is already connected to. */
+        epoch != c->link.epoch)
         c->link.called = true;
 }
 
-/* End the lease of a client that has exited: there is no scheduler to revoke it. */
+/* End the lease of a client that has exited, because no scheduler will revoke it. */
 static void watch_client(control *c)
 {
     if (c->lease.id == 0 || c->lease.resetting || !served_lease_client_exited(&c->lease))
@@ -78,7 +84,8 @@ void control_orphan_serve(control *c)
     if (scheduler_link_redial(&c->link, c->options->places)) {
         gp_log_event(GP_LOG_INFO, "scheduler-found",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)c->link.epoch }), "found a scheduler");
-        /* The scheduler connected to this worker before it replied: send it the secrets before worker_ready. */
+        /* The scheduler connected to this worker before it replied: send the secrets before
+         * worker_ready. */
         control_doors(c);
     } else if (gp_timeout_left(c->link.deadline) == 0) {
         control_end(c, GP_WORKER_EXIT_ORPHAN, 0, "there was no scheduler for 4.5 s");

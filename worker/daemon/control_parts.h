@@ -17,7 +17,8 @@
 #include "worker/train/trainer.h"
 
 enum {
-    CONTROL_ASKED_MS = 700, /* for compute to stop after quit or a signal; the worker exits within 1 s */
+    /* time limit for compute to stop after quit or a signal; the worker exits within 1 s */
+    CONTROL_ASKED_MS = 700,
 };
 
 typedef struct control {
@@ -35,64 +36,86 @@ typedef struct control {
 
     /* The served lease, and everything that ends with it. */
     served_lease lease;
-    gp_rendezvous *group;       /* of the lease's generation; NULL: no lease */
-    gp_rendezvous *older_group; /* of an earlier generation, which compute still uses; NULL: none */
+    gp_rendezvous *group; /* rendezvous group for the lease generation; NULL: no lease */
+    /* group of an earlier generation, still used by compute; NULL: none */
+    gp_rendezvous *older_group;
     current_work work;
     client_fds fds;
-    gp_seat *seat;          /* link of tasks; compute uses it until it reports that it has left; NULL: none */
-    uint64_t seat_door;     /* connection of the seat; 0: none */
-    gp_runner_link *runner; /* of the client's commands; NULL: none */
-    uint64_t undelivered;   /* messages that the client did not receive, as it exited or reads nothing */
-    bool blocked;           /* a message to the client did not fit into its queue: retry soon */
 
-    /* Envelopes of what the scheduler asked for; lease 0: nothing, as no message of the scheduler has that. */
-    gp_envelope next;   /* a grant that waits until compute is reset: next_grant */
+    /* link server of the tasks; compute uses it until it reports that it has left; NULL: none */
+    gp_seat *seat;
+    uint64_t seat_door;     /* connection that belongs to the link server; 0: none */
+    gp_runner_link *runner; /* link to the runner process for the client's commands; NULL: none */
+    /* messages that the client did not receive: it exited or does not read its link */
+    uint64_t undelivered;
+    bool blocked; /* a message to the client did not fit into its queue: retry soon */
+
+    /* Envelopes of scheduler requests that await an action. lease 0: none, because scheduler
+     * messages carry a nonzero lease. */
+    gp_envelope next;   /* grant to take once compute is reset; its body is next_grant */
     gp_envelope ack;    /* grant_ack to send */
     gp_envelope revoke; /* revoked to send, once compute is reset */
     gp_grant next_grant;
 
-    bool recycle;   /* code or values of a lease are in this process: it must not serve another one */
+    bool recycle;   /* the process holds code or values of a lease and must not serve another lease */
     int exit_code;  /* valid once end_ms is set */
     int64_t end_ms; /* when to stop waiting for compute and exit; 0: the process is not ending */
 } control;
 
-/* control.c */
+/* ---- control.c ---- */
+
+/* Shut the worker down with this exit code, at most within_ms from now. An earlier deadline
+ * stays in force. */
 void control_end(control *c, int exit_code, int within_ms, const char *why);
 void control_doors(control *c); /* handle all events of the control socket */
 
-/* control_lease.c: messages of the scheduler, and changes of the lease */
+/* ---- control_lease.c: messages of the scheduler, and changes of the lease ---- */
+
 void control_scheduler(control *c, gp_incoming *in);
 /* Stop compute and commands; the lease ends when they have stopped, which may be at once. */
 void control_reset(control *c);
-void control_reset_done(control *c); /* compute has been reset */
-void control_reset_go(control *c);   /* end the lease if compute is reset and no command runs */
-void control_answer(control *c);     /* send the replies to the scheduler that are due */
-/* Report this worker and its lease to the scheduler, now or when compute is reset. */
+void control_reset_done(control *c); /* Continue a reset after compute has finished its part. */
+/* End the lease if compute is reset and no command runs; then take the waiting grant, if any. */
+void control_reset_go(control *c);
+void control_answer(control *c); /* Send the replies to the scheduler that are due. */
+
+/* Send worker_ready with this worker and its lease to the scheduler, now or once compute is
+ * reset. */
 void control_report(control *c);
 /* Return whether the waiting grant is the next generation of the served lease. */
 bool control_lease_continues(const control *c);
 
-/* control_orphan.c: life without a scheduler */
-void control_orphaned(control *c); /* the connection has failed, or another scheduler replaces it */
+/* ---- control_orphan.c: operation without a scheduler ---- */
+
+/* The connection has failed, or another scheduler takes over: drop the link. */
+void control_orphaned(control *c);
 void control_orphan_serve(control *c);
-int64_t control_orphan_due(const control *c);                /* when to call control_orphan_serve() */
+int64_t control_orphan_due(const control *c); /* time of the next control_orphan_serve() call */
 void control_called(control *c, const gp_door_event *knock); /* a scheduler has connected */
 
-/* control_client.c: messages of clients, and messages of compute to them */
+/* ---- control_client.c: messages from clients, and messages from compute to clients ---- */
+
 void control_client(control *c, gp_incoming *in);
 void control_outbound(control *c);
 
-/* control_tasks.c: tasks and commands */
+/* ---- control_tasks.c: tasks and commands ---- */
+
 gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err);
-void control_tasks_left(control *c); /* compute has left the link */
-/* End the waits of the running block if it is of that call, or of any call if call is 0. */
+void control_tasks_left(control *c); /* Free the link server after compute has left it. */
+
+/* Abort the collective operations of the running block. call: abort only if the block belongs to
+ * this call; 0: any call. */
 void control_tasks_abort(control *c, uint64_t call);
-/* Return whether a call runs although its client has exited and the lease is revoked. */
+
+/* Return whether a call is still running although its client has exited and the lease is
+ * revoked. */
 bool control_tasks_abandoned(const control *c);
-int control_tasks_abandoned_fd(const control *c); /* POLLIN: check that; -1: it cannot happen now */
+
+/* Return a descriptor to poll for that condition. -1: the condition cannot occur now. */
+int control_tasks_abandoned_fd(const control *c);
 gp_status control_run_open(control *c, gp_error *err);
 /* Send the client's end of the runner's socket to a connection of the control socket. */
 void control_run_fetch(control *c, uint64_t id, const gp_door_request *request);
-void control_run_watch(control *c); /* notice that the runner has exited */
+void control_run_watch(control *c); /* Detect that the runner process has exited. */
 
 #endif

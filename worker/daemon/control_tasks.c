@@ -1,7 +1,8 @@
-/* control_tasks.c -- tasks and commands of the client: the link that compute serves, and the runner process.
+/* control_tasks.c -- tasks and commands of the client: the link that compute serves, and the
+ * runner process.
  *
- * `revoked`, and the acknowledgement of a grant of another lease, wait until both have ended: the next holder of this
- * worker finds nothing running that an earlier client's commands left. */
+ * `revoked`, and the grant_ack for another lease, are sent only after both have ended. The next
+ * client of this worker therefore finds no process left by commands of an earlier client. */
 #include <string.h>
 #include <unistd.h>
 
@@ -24,7 +25,7 @@ gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err
             "the client has version %u of links and ABI %u of tasks, worker %u has %d and %d; install the "
             "same version of gradpool on both sides",
             open->link_version, open->task_abi, c->options->index, GP_LINK_VERSION, GP_TASK_ABI);
-    control_doors(c); /* the client sent the descriptors before this message */
+    control_doors(c); /* receive the descriptors that the client sent before this message */
     link = client_fds_link(&c->fds);
     if (link == NULL)
         return gp_fail(err, GP_ESTATE, "no segment and bell of this lease came through the door of worker %u",
@@ -58,7 +59,9 @@ void control_tasks_left(control *c)
         return;
     c->recycle = c->recycle || atomic_load(&c->seat->used) != 0;
     gp_run_offer(c->run, NULL);
-    gp_door_drop(c->door, c->seat_door); /* the client notices that; compute has closed its copy */
+
+    /* notifies the client; compute has already closed its copy */
+    gp_door_drop(c->door, c->seat_door);
     gp_seat_free(c->seat);
     c->seat = NULL;
     c->seat_door = 0;
@@ -66,7 +69,8 @@ void control_tasks_left(control *c)
         current_work_end(&c->work);
 }
 
-/* Compute changes the running call before it changes the comm, so under the lock neither can be of a later block. */
+/* Compute updates the running call before the communicator, so while the lock is held neither
+ * can belong to a later block. */
 void control_tasks_abort(control *c, uint64_t call)
 {
     gp_train_control *train = &c->train;
@@ -98,7 +102,8 @@ gp_status control_run_open(control *c, gp_error *err)
 
     control_run_watch(c);
     if (c->runner != NULL && gp_runner_link_fresh(c->runner) && c->work.kind == WORK_TASKS)
-        return GP_OK; /* asked again: the first reply was lost with its link when the lease was renewed */
+        /* A repeated request: the first reply was lost with its link when the lease was renewed. */
+        return GP_OK;
     if (c->runner != NULL)
         return gp_fail(err, GP_EBUSY, "worker %u still ends the commands that ran before; try again",
                        c->options->index);
@@ -110,7 +115,7 @@ gp_status control_run_open(control *c, gp_error *err)
     return status;
 }
 
-/* A reply without a descriptor is a refusal. */
+/* Reply with the client's end of the runner socket. A reply without a descriptor means refused. */
 void control_run_fetch(control *c, uint64_t id, const gp_door_request *request)
 {
     gp_door_request reply = { .what = GP_RUNNER_WHAT,

@@ -2,8 +2,8 @@
 
 #include <stdio.h>
 
-/* By command: the work that the command begins (WORK_IDLE: none), and whether that work may keep state for the
- * next generation of its lease. */
+/* Properties of commands: the work that a command starts (WORK_IDLE: none), and whether that
+ * work may keep state for the next generation of the lease. */
 static const struct {
     work_kind begins;
     bool keeps_state;

@@ -86,7 +86,8 @@ static gp_status examine(gp_buffer *text, gp_error *err)
     return gp_json_writer_finish(&w, err);
 }
 
-/* Libraries print where they like; only the object may reach the reader. */
+/* Redirect standard output to standard error first: libraries may print there, and the reader
+ * must receive the JSON object only. */
 int gp_examine_main(void)
 {
     int output = dup(STDOUT_FILENO);

@@ -1,17 +1,22 @@
-/* examine.h -- what the GPU engine and its libraries are and do on this machine: the body of `gradpool-worker --examine`.
+/* examine.h -- the command `gradpool-worker --examine`: test the GPU engine and its libraries on
+ * this machine.
  *
- * For a process of its own, as --probe is, but it uses the devices: `gradpool doctor` runs it.  One JSON object:
+ * The command runs in its own process, started by `gradpool doctor`. Unlike --probe it uses the
+ * devices. It prints one JSON object:
  *
- *   { "engine": "cuda" | "",  "problem": "...",       "": it loads; else why it does not
+ *   { "engine": "cuda" | "",  "problem": "...",       "": it loads; else the error
  *     "versions": "CUDA 13.0, cuDNN 9.19.0, ...",     as linked
- *     "driver": 13000, "runtime": 13000,              CUDA's versions; 0: not known
+ *     "driver": 13000, "runtime": 13000,              CUDA versions; 0: unknown
  *     "devices": [ { "ordinal", "name", "uuid", "memory_total", "memory_free",
- *                    "problem": "" } ],               what kept a kernel from giving what the host computes
- *     "peers": [ { "from": 0, "to": 1, "direct": true, "bytes_per_second": 4e11, "problem": "" } ] } */
+ *                    "problem": "" } ],               self-test error; "": the results match the
+ *                                                     host
+ *     "peers": [ { "from": 0, "to": 1, "direct": true, "bytes_per_second": 4e11, "problem": "" }
+ *     ] } */
 #ifndef GP_EXAMINE_H
 #define GP_EXAMINE_H
 
-/* gp_examine_main -- examine, print the JSON on standard output, return the exit code. */
+/* Test the engine and all devices, print the JSON object on standard output, and return the exit
+ * code. */
 int gp_examine_main(void);
 
 #endif

@@ -13,7 +13,8 @@
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
-/* The card's own entry or, in MIG mode, all its instances; by ordinal or by the beginning of a UUID. */
+/* Return whether an entry of CUDA_VISIBLE_DEVICES matches a device, by ordinal or UUID prefix.
+ * An entry for a card in MIG mode matches all its instances. */
 static bool entry_names(const char *entry, size_t length, const gp_device *device)
 {
     char *end;
@@ -40,7 +41,7 @@ void gp_probe_filter(gp_device_list *list, const char *visible)
             if (entry_names(entry, length, &list->devices[i]))
                 named = keep[i] = true;
         if (!named)
-            break; /* as CUDA does: "0,-1,1" is device 0 alone */
+            break; /* as in CUDA: "0,-1,1" selects device 0 only */
         entry += length + (entry[length] == ',');
     }
     for (uint32_t i = 0; i < list->count; i++)
@@ -52,18 +53,19 @@ void gp_probe_filter(gp_device_list *list, const char *visible)
     list->count = kept;
 }
 
-/* ---- order ---- */
+/* ---- device order ---- */
 
 static int device_compare(const void *left, const void *right)
 {
     const gp_device *a = left, *b = right;
-    int order = strcasecmp(a->bus, b->bus); /* fixed width, hexadecimal: text order is bus order */
+    int order = strcasecmp(a->bus, b->bus); /* fixed-width hexadecimal: text order is bus order */
 
-    /* Instances of one card keep the driver's order, which index holds until gp_probe_run() renumbers. */
+    /* Keep the driver's order for instances on one card: `index` holds it until gp_probe_run()
+     * renumbers. */
     return order != 0 ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-/* Ordinals count cards in PCI order; the driver's own order may be another. */
+/* Sort the devices and number the cards in PCI order, which may differ from the driver's order. */
 static void list_order(gp_device_list *list)
 {
     uint32_t card = 0;
@@ -92,7 +94,7 @@ void gp_probe_run(gp_device_list *out)
             memcpy(out->note, nvml_note, sizeof(nvml_note));
             out->count = 0;
         }
-        list_order(out); /* the CUDA driver has applied CUDA_VISIBLE_DEVICES itself */
+        list_order(out); /* the CUDA driver has already applied CUDA_VISIBLE_DEVICES */
     }
     for (uint32_t i = 0; i < out->count; i++) {
         out->devices[i].index = i + 1;
@@ -100,7 +102,8 @@ void gp_probe_run(gp_device_list *out)
     }
 }
 
-/* Within a major version older drivers take newer programs (CUDA's minor version compatibility). */
+/* Return whether the driver can run programs of this runtime version. Within a major version it
+ * can, by CUDA minor version compatibility. */
 static bool driver_fits(uint32_t driver, uint32_t runtime)
 {
     return driver / 1000 >= runtime / 1000;
@@ -126,15 +129,16 @@ void gp_probe_engine(gp_device_list *list)
                      (int)sizeof(list->devices[i].reason) - 1, err.message);
 }
 
-/* Driver libraries print where they like; only the list may reach the reader. */
 int gp_probe_answer(int output, const gp_buffer *text)
 {
     if (!gp_write_all(output, text->data, text->bytes))
         return 1;
-    /* Not exit(): the libraries' exit handlers have been seen to hang, and there is nothing left to tidy. */
+    /* Use _exit() instead of exit(): exit handlers of the driver libraries are known to hang. */
     _exit(0);
 }
 
+/* Redirect standard output to standard error first: driver libraries may print there, and the
+ * reader must receive the JSON list only. */
 int gp_probe_main(void)
 {
     int output = dup(STDOUT_FILENO);

@@ -1,15 +1,20 @@
-/* probe.h -- which GPUs this machine has, asked of the driver: the body of `gradpool-worker --probe`.
+/* probe.h -- the command `gradpool-worker --probe`: list the GPUs of this machine.
  *
- * For a process of its own that exits afterwards: the driver's libraries may hang or crash, and must not be
- * loaded in a process that forks later.  Everyone else calls gp_device_probe() (proto/device/device_probe.h), which
- * runs this; the JSON it prints is described in proto/device/device_list.h.
+ * The command runs in its own short-lived process: driver libraries may hang or crash, and must
+ * not be loaded into a process that forks later. Other code calls gp_device_probe()
+ * (proto/device/device_probe.h), which runs this command. proto/device/device_list.h describes
+ * its JSON output.
  *
- *   1. NVML (libnvidia-ml.so.1, or GRADPOOL_NVML_LIBRARY): needs no CUDA context and knows MIG and processes.
- *   2. the CUDA driver (libcuda.so.1, or GRADPOOL_CUDA_LIBRARY) where NVML is missing or fails.
+ * Two sources are tried in order:
  *
- * A card in MIG mode is listed as its instances, each a device.  NVML ignores CUDA_VISIBLE_DEVICES, so the list is
- * intersected with it here, by the CUDA rules: ordinals (in PCI order), UUIDs or their unique beginnings; the first
- * entry that names nothing ends the list. */
+ *   1. NVML (libnvidia-ml.so.1, or GRADPOOL_NVML_LIBRARY): needs no CUDA context; reports MIG
+ *   and processes.
+ *   2. The CUDA driver (libcuda.so.1, or GRADPOOL_CUDA_LIBRARY), if NVML is missing or fails.
+ *
+ * A card in MIG mode is listed as its instances, each as a device. NVML ignores
+ * CUDA_VISIBLE_DEVICES, so gp_probe_filter() applies the variable by the CUDA rules: entries are
+ * ordinals (in PCI order), UUIDs or unique UUID prefixes; the first entry that matches no device
+ * ends the list. */
 #ifndef GP_PROBE_H
 #define GP_PROBE_H
 
@@ -17,24 +22,26 @@
 #include "common/base/error.h"
 #include "proto/device/device_list.h"
 
-/* gp_probe_run -- fill *out.  Never fails: what went wrong is out->note. */
+/* Fill *out with the devices found. Never fails: problems are reported in out->note. */
 void gp_probe_run(gp_device_list *out);
 
-/* The two sources.  Each returns false when it cannot answer, with the reason in out->note. */
+/* Query one source. false: the source cannot list devices; out->note has the reason. */
 bool gp_probe_nvml(gp_device_list *out);
 bool gp_probe_cuda(gp_device_list *out);
 
-/* gp_probe_filter -- keep what CUDA_VISIBLE_DEVICES (visible; NULL = all) lets through. */
+/* Remove the devices that CUDA_VISIBLE_DEVICES hides. visible: value of the variable; NULL: keep
+ * all. */
 void gp_probe_filter(gp_device_list *list, const char *visible);
 
-/* gp_probe_engine -- where there are devices, load the GPU engine (plugin.h): what keeps it from running becomes the reason
- * of every device that has none yet, and versions that do not fit together are said as such.  Touches no device. */
+/* Load the GPU engine (plugin.h) if there are devices, without using a device. If the engine
+ * cannot run here, or does not fit the driver version, store the error as the reason of every
+ * device that has none yet. */
 void gp_probe_engine(gp_device_list *list);
 
-/* gp_probe_main -- run, print the JSON on standard output, return the exit code. */
+/* List the devices as JSON on standard output and return the exit code. */
 int gp_probe_main(void);
 
-/* gp_probe_answer -- the end of a process that looked at devices: the whole text goes to output.  Returns 1, or not at all. */
+/* Write the text to `output` and exit with code 0. Return 1 if the write fails. */
 int gp_probe_answer(int output, const gp_buffer *text);
 
 #endif

@@ -1,4 +1,5 @@
-/* probe_cuda.c -- devices by the CUDA driver, where NVML is missing (small containers, WSL). */
+/* probe_cuda.c -- list devices through the CUDA driver, for machines without NVML (small
+ * containers, WSL). */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@ enum {
     CUDA_MAJOR = 75,
     CUDA_MINOR = 76,
     CUDA_MODE = 20
-}; /* CUresult; CUdevice_attribute */
+}; /* values of CUresult and CUdevice_attribute */
 
 typedef struct cuda {
     int (*init)(unsigned);
@@ -59,7 +60,7 @@ static bool cuda_load(cuda *api, gp_device_list *out)
     return true;
 }
 
-/* "GPU-" and the 16 bytes in the groups of a UUID, as NVML and CUDA_VISIBLE_DEVICES write it. */
+/* Format 16 bytes as "GPU-" and a UUID, as NVML and CUDA_VISIBLE_DEVICES write it. */
 static void uuid_format(const unsigned char *bytes, char *out)
 {
     out += sprintf(out, "GPU-");
@@ -81,7 +82,8 @@ static bool device_add(const cuda *api, int ordinal, gp_device_list *out)
     if (api->name == NULL || api->name(device->name, sizeof(device->name), handle) != 0)
         device->name[0] = '\0';
     if (api->bus == NULL || api->bus(device->bus, sizeof(device->bus), handle) != 0)
-        snprintf(device->bus, sizeof(device->bus), "%08x", (unsigned)ordinal); /* keeps the driver's order */
+        /* a substitute that keeps the driver's order */
+        snprintf(device->bus, sizeof(device->bus), "%08x", (unsigned)ordinal);
     if (api->memory != NULL && api->memory(&memory, handle) == 0)
         device->memory_total = memory;
     if (api->attribute != NULL && api->attribute(&major, CUDA_MAJOR, handle) == 0 &&

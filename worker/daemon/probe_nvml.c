@@ -1,5 +1,7 @@
-/* probe_nvml.c -- devices by NVML.  Own prototypes: nvml.h is not part of every toolkit, and a missing symbol of an
- * old driver must cost one column, not the probe. */
+/* probe_nvml.c -- list devices through NVML.
+ *
+ * The prototypes are declared here because nvml.h is not part of every toolkit. Functions are
+ * resolved one by one: if an old driver lacks a function, only one column is missing. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,7 @@ typedef struct nvml_process {
     unsigned instance, compute_instance;
 } nvml_process;
 
-enum { NVML_SIZE = 7, NVML_PROCESSES = 64 }; /* NVML_ERROR_INSUFFICIENT_SIZE */
+enum { NVML_SIZE = 7, NVML_PROCESSES = 64 }; /* NVML_SIZE: NVML_ERROR_INSUFFICIENT_SIZE */
 
 typedef struct nvml {
     void *library;
@@ -47,7 +49,8 @@ typedef struct nvml {
     int (*mig_device)(nvml_device, unsigned, nvml_device *);
 } nvml;
 
-/* The address of a function as the pointer type of the slot; C has no cast for it. */
+/* Look up a function, or its older version. Callers store the address through a void pointer, as
+ * C has no cast from an object pointer to a function pointer. */
 static void *resolve(void *library, const char *name, const char *older)
 {
     void *address = dlsym(library, name);
@@ -98,7 +101,7 @@ static const char *nvml_text(const nvml *api, int code)
     return text == NULL ? "unknown error" : text;
 }
 
-/* What is the same for a card and for an instance of it. */
+/* Fill in the fields that a card and a MIG instance have in common. */
 static void device_fill(const nvml *api, nvml_device handle, gp_device *device)
 {
     nvml_memory memory;
@@ -120,7 +123,7 @@ static void device_fill(const nvml *api, nvml_device handle, gp_device *device)
             device->pids[i] = processes[i].pid;
         device->process_count = count;
         break;
-    case NVML_SIZE: /* count is how many there are */
+    case NVML_SIZE: /* `count` is set to the required number of entries */
         device->process_count = count;
         break;
     default:
@@ -148,8 +151,8 @@ static void card_fill(const nvml *api, nvml_device handle, gp_device *card)
     card->display = api->display != NULL && api->display(handle, &active) == 0 && active != 0;
 }
 
-/* The instances of a card in MIG mode; false when it is not in that mode.  A card in the mode without instances
- * gives no device: nothing can compute on it. */
+/* Add the instances of a card in MIG mode. false: the card is not in MIG mode. A card in MIG
+ * mode without instances adds no device, because nothing can compute on it. */
 static bool instances_add(const nvml *api, nvml_device handle, const gp_device *card, gp_device_list *out)
 {
     unsigned mode = 0, pending, most = 0;
@@ -163,7 +166,7 @@ static bool instances_add(const nvml *api, nvml_device handle, const gp_device *
         gp_device *device = &out->devices[out->count];
 
         if (api->mig_device(handle, i, &instance) != 0)
-            continue; /* numbers have gaps */
+            continue; /* instance numbers may have gaps */
         *device = *card;
         device->mig = true;
         device->process_count = 0;

@@ -1,25 +1,25 @@
-/* run.c -- the life of the compute thread.
+/* run.c -- the compute thread: its states and its command loop.
  *
  *            .--PREPARE--> PREPARING -------------------------.
  *            .--TRAIN--> TRAINING --last step, stop, failure--.
- *   IDLE <---+------------------------------------------------+      any other command: GP_ESTATE, no change
+ *   IDLE <---+------------------------------------------------+      any other command: GP_ESTATE
  *    ^       '--PREDICT_BEGIN--> PREDICTING --PREDICT_ASK--.
  *    |                            |      ^-----------------'
  *    '----PREDICT_END, RESET------'
  *    '--TASKS--> SERVING --link closed, any command--> IDLE
  *
- *   IDLE -> TRAINING -> IDLE   [run_train]          takes and frees all memory of the steps; answers train_ready,
- *                                                   then news, then train_done; keeps a copy of the state, for the
- *                                                   case that a peer has died and the lease gets another generation
- *   IDLE -> PREPARING -> IDLE  [run_prepare]        what a training will need in the next generation of this lease is made,
- *                                                   and as much as can be is kept; answers ok_reply
- *   IDLE -> PREDICTING         [run_predict_begin]  keeps a predictor
- *   PREDICTING -> IDLE         [run_forget]
- *   IDLE -> SERVING -> IDLE    [run_tasks]          calls come through a link (tasks.c); answers `left`
+ * - TRAINING (run_train): allocates and frees all memory for the steps. Replies train_ready,
+ *   then events, then train_done. Keeps a copy of the training state for the next generation of
+ *   the lease, in case a peer has failed.
+ * - PREPARING (run_prepare): builds the objects that a training needs in the next generation of
+ *   this lease and keeps as many as possible. Replies ok_reply.
+ * - PREDICTING (run_predict_begin to run_forget): keeps a predictor.
+ * - SERVING (run_tasks): executes calls that arrive over a link (tasks.c). Replies `left`.
  *
- * Control stops a training through gp_train_control, never through the mailbox: compute takes commands between
- * runs only.  The backend stays open from the first need to the end of the process; that of a GPU is closed when
- * nothing was to be done for GRADPOOL_GPU_IDLE seconds (120), so that its memory is there for others, and opened anew. */
+ * The control thread stops a training through gp_train_control, never through the mailbox:
+ * compute takes commands only between runs. The backend is opened at first need and stays open
+ * until the process exits. A GPU backend is closed after GRADPOOL_GPU_IDLE seconds (default 120)
+ * without work, so that other processes can use its memory; the next command opens it again. */
 #include "worker/daemon/run.h"
 
 #include <errno.h>
@@ -51,20 +51,21 @@ struct gp_run {
     gp_run_options options;
     pthread_t thread;
     gp_backend *backend; /* NULL until needed */
-    /* Control offers, compute uses: what is in neither place may be freed by control (gp_run_holds). */
+    /* Group set by control, and group in use by compute. Control may free a group that is in
+     * neither field (gp_run_holds). */
     _Atomic(gp_rendezvous *) offered, used;
-    _Atomic(struct gp_seat *) seat; /* of the link to be served */
-    gp_objects *objects;            /* code of tasks; NULL until needed */
+    _Atomic(struct gp_seat *) seat; /* link server for the next GP_COMMAND_TASKS */
+    gp_objects *objects;            /* cache of task code; NULL: not needed yet */
     gp_predictor *predictor;        /* NULL unless PREDICTING */
-    uint32_t rank;                  /* in the present training */
-    const gp_command *training;     /* that began it */
-    gp_train_held *held;            /* what the group before left of a training; NULL: nothing */
-    bool cooled;                    /* the backend was open before */
-    int idle_ms;                    /* after which the backend of a GPU is closed; -1: never */
-    atomic_bool ended;              /* the thread will do nothing more */
+    uint32_t rank;                  /* rank in the current training */
+    const gp_command *training;     /* command that started the current training */
+    gp_train_held *held;            /* training state kept from the previous group; NULL: none */
+    bool cooled;                    /* the backend was closed after idling */
+    int idle_ms;                    /* close an idle GPU backend after this time; -1: never */
+    atomic_bool ended;              /* the thread is about to exit */
 };
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 static gp_reply reply_to(const gp_command *command, const gp_message_type *type)
 {
@@ -85,8 +86,9 @@ static void reply_error(gp_run *run, const gp_command *command, const gp_error *
     gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
-/* ---- what every run needs ---- */
+/* ---- backend, group and weights ---- */
 
+/* Open the backend unless it is open. GP_ENODEV: this worker has no backend. */
 static gp_status run_warm(gp_run *run, gp_error *err)
 {
     const gp_worker_device *device = run->options.device;
@@ -106,7 +108,10 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     if (gp_cache_path(compiled, sizeof(compiled), "compiled", NULL, &ignored) == GP_OK)
         options.compiled = compiled;
     status = run->options.backend_ops->open(&run->backend, &options, err);
-    if (status != GP_OK && run->cooled) /* a library that cannot begin anew in this process can in the next */
+
+    /* Exit if a second open fails: the library cannot restart in this process, but can in a new
+     * one. */
+    if (status != GP_OK && run->cooled)
         gp_device_lost("when it was to be opened again", err);
     if (status == GP_OK)
         gp_log(GP_LOG_DEBUG, "backend-open", "backend %s open after %.2f ms", run->options.backend_ops->name,
@@ -114,7 +119,8 @@ static gp_status run_warm(gp_run *run, gp_error *err)
     return status;
 }
 
-/* A failure that stays (CUDA answers every later call with it) is lost to this process, and whoever came next would meet it. */
+/* Exit the process if the device error is permanent: CUDA then fails every later call, and later
+ * clients would get the same error. */
 static void run_check_device(const gp_run *run, const char *doing, const gp_error *cause)
 {
     gp_error still;
@@ -124,7 +130,7 @@ static void run_check_device(const gp_run *run, const char *doing, const gp_erro
         gp_device_lost(doing, cause);
 }
 
-/* gp_tasks_host.backend */
+/* Implement gp_tasks_host.backend. */
 static gp_status host_backend(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err)
 {
     gp_run *run = context;
@@ -137,13 +143,15 @@ static gp_status host_backend(void *context, const gp_backend_ops **ops, gp_back
     return GP_OK;
 }
 
-/* The group that control assigned last; control does not free it before the next call. Also gp_tasks_host.rendezvous. */
+/* Return the group that control assigned last. Control does not free the group before the next
+ * call. Implements gp_tasks_host.rendezvous. */
 static gp_rendezvous *run_rendezvous(void *context)
 {
     gp_run *run = context;
     gp_rendezvous *rendezvous;
 
-    /* `offered` is read again after `used` is set: control may have checked `used` in between (gp_run_holds). */
+    /* Control may check `used` (gp_run_holds) between the load and the store: load `offered`
+     * again after `used` is set. */
     do {
         rendezvous = atomic_load(&run->offered);
         atomic_store(&run->used, rendezvous);
@@ -151,14 +159,14 @@ static gp_rendezvous *run_rendezvous(void *context)
     return rendezvous;
 }
 
-/* Weights of a message: mapped from the descriptor that came before it. */
+/* Weights of a message, mapped from the descriptor that the client sent before it. */
 typedef struct weights {
     const float *data; /* NULL: none */
     size_t bytes;
 } weights;
 
-/* Map the weights whose size is payload `index`. GP_EVERSION: the payload is not a size, because an
- * older client put the weights themselves there. */
+/* Map the weights; payload `index` holds their size in bytes. GP_EVERSION: the payload is not a
+ * size, because an older client sends the weights themselves. */
 static gp_status weights_open(weights *out, const gp_incoming *in, uint32_t index, gp_error *err)
 {
     const gp_frame *frame = &in->payloads[index];
@@ -203,7 +211,7 @@ static gp_status payloads_need(const gp_incoming *in, uint32_t least, const char
 
 /* ---- training ---- */
 
-/* Report a step. Each rank reports its own: the sums are the same on all ranks, the times are not. */
+/* Report a step. Every rank reports: the sums are equal on all ranks, the times are not. */
 static void sink_record(void *context, const gp_train_record *record)
 {
     const gp_run *run = context;
@@ -211,7 +219,7 @@ static void sink_record(void *context, const gp_train_record *record)
     gp_mailbox_put_news(run->options.mailbox, &(gp_news_item){ GP_NEWS_STEPS, .record = *record });
 }
 
-/* Report a validation, whose result is the same on all ranks, from rank 0. */
+/* Report a validation from rank 0 only: the result is equal on all ranks. */
 static void sink_validation(void *context, const gp_train_validation *validation)
 {
     const gp_run *run = context;
@@ -319,7 +327,7 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_fault_point("ready");
     gp_status status = gp_trainer_run(trainer, &sink, done);
 
-    if (status != GP_OK) /* `gradpool report` looks for these words */
+    if (status != GP_OK) /* `gradpool report` searches the log for this event */
         gp_log_event(
             GP_LOG_WARN, "training-ended",
             GP_LOG_WITH({ "step", .number = (int64_t)atomic_load(&run->options.train->step) },
@@ -339,7 +347,8 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
         done->stop_reason = GP_STOP_FAILED;
         snprintf(done->message, sizeof(done->message), "%s", err.message);
     }
-    /* Also of a training that has ended: rank 0 may die before the client has its result. */
+    /* Keep the state of a completed training too: rank 0 may fail before the client has the
+     * result. */
     if (status == GP_OK || status == GP_EPEER || status == GP_ECANCELED)
         run->held = gp_trainer_hold(trainer, command->message.envelope.lease);
     gp_trainer_free(trainer);
@@ -390,12 +399,13 @@ static void run_train(gp_run *run, gp_command *command)
     }
 }
 
-/* What an earlier preparation kept is used again, also where this one is stopped or fails. */
+/* Build the objects for the next training in advance. Objects that an earlier preparation kept
+ * are reused, even if this one is stopped or fails. */
 static void run_prepare(gp_run *run, gp_command *command)
 {
     const uint64_t lease = command->message.envelope.lease;
     gp_reply ok = reply_to(command, &gp_msg_ok_reply);
-    gp_comm_rendezvous group = { 0 }; /* none yet */
+    gp_comm_rendezvous group = { 0 }; /* no group exists yet */
     gp_train_begin begin;
     gp_error err;
     gp_status status = gp_incoming_decode(&command->message, &begin, &err);
@@ -435,7 +445,8 @@ static void run_forget(gp_run *run)
     run->predictor = NULL;
 }
 
-/* What stays in its frame stays in order: an answer without scores has an empty frame there. */
+/* Append a payload. Each payload has a fixed position: a reply without scores has an empty frame
+ * there. */
 static gp_status reply_add(gp_reply *reply, const void *data, size_t bytes, gp_error *err)
 {
     gp_status status = gp_blob_new(&reply->payloads[reply->payload_count], data, bytes, err);
@@ -602,7 +613,7 @@ static void run_tasks(gp_run *run)
 
 /* ---- the thread ---- */
 
-/* How long a GPU's backend stays open without work; -1: as long as the process. */
+/* Return the idle time in ms after which a GPU backend is closed. -1: never. */
 static int idle_read(void)
 {
     const char *text = getenv("GRADPOOL_GPU_IDLE");
@@ -622,7 +633,7 @@ static int idle_read(void)
     return GPU_IDLE_MS;
 }
 
-/* Nothing came for so long that what others could use is given back. */
+/* Close the idle GPU backend and return its memory to other processes. */
 static void run_cool(gp_run *run)
 {
     run->options.backend_ops->close(run->backend);
@@ -632,6 +643,8 @@ static void run_cool(gp_run *run)
            run->idle_ms / 1000.0);
 }
 
+/* Return the timeout for waiting on the mailbox in ms. -1: no timeout, as there is no idle
+ * backend to close. */
 static int run_patience(const gp_run *run)
 {
     return run->backend != NULL && run->options.backend_ops->cools && run->predictor == NULL ? run->idle_ms
@@ -648,14 +661,15 @@ static void run_reset(gp_run *run)
     gp_mailbox_reply(run->options.mailbox, &idle);
 }
 
-/* Also without a need yet: the first training finds its threads there. */
+/* Open the backend before the first command, so that the first training finds its threads
+ * running. */
 static void run_warm_early(gp_run *run)
 {
     gp_error err;
 
     if (run_warm(run, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s",
-               err.message); /* told again when it is needed */
+               err.message); /* the command that needs the backend reports the error */
 }
 
 static void *run_main(void *argument)

@@ -1,6 +1,7 @@
-/* run.h -- the compute thread: it owns the backend, the trainer and the predictor, and touches no socket.
+/* run.h -- the compute thread, which owns the backend, the trainer and the predictor, and uses
+ * no socket.
  *
- * States and what leads from one to the other stand at the top of run.c. */
+ * run.c describes the states and their transitions. */
 #ifndef GP_RUN_H
 #define GP_RUN_H
 
@@ -14,27 +15,32 @@
 typedef struct gp_run gp_run;
 struct gp_seat;
 
-/* All borrowed for the thread's life. */
+/* Parameters of gp_run_start(). The pointers are borrowed until the thread exits. */
 typedef struct gp_run_options {
     gp_mailbox *mailbox;
     gp_train_control *train;
     const gp_worker_device *device;
-    const gp_backend_ops *backend_ops; /* NULL: every request is refused with device->excluded */
+    const gp_backend_ops *backend_ops; /* NULL: every request fails with device->excluded */
 } gp_run_options;
 
-/* gp_run_start -- start the thread; it waits for commands.  It is on the cores of the thread that calls this. */
+/* Start the compute thread. It inherits the CPU affinity of the caller and waits for commands. */
 gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err);
 
-/* gp_run_assign -- the group that what begins next belongs to (borrowed; NULL = none).  Control. */
+/* Set the group for the work that starts next. rendezvous is borrowed; NULL: none. Called by
+ * control. */
 void gp_run_assign(gp_run *run, gp_rendezvous *rendezvous);
-/* gp_run_holds -- whether compute may still use that group.  Control. */
+
+/* Return whether compute may still use this group. Called by control. */
 bool gp_run_holds(const gp_run *run, const gp_rendezvous *rendezvous);
 
-/* gp_run_offer -- the link that GP_COMMAND_TASKS is about (borrowed; NULL = none).  Control; compute is in none. */
+/* Set the link server for the next GP_COMMAND_TASKS. seat is borrowed; NULL: none. Called by
+ * control while compute serves no link. */
 void gp_run_offer(gp_run *run, struct gp_seat *seat);
 
-/* gp_run_stop -- post QUIT and wait for the end for at most timeout_ms.  GP_ETIMEDOUT: compute is stuck; *run must not
- * be used any more and is not freed: the process has to _exit().  Accepts NULL. */
+/* Post QUIT and wait up to timeout_ms for the thread to exit; then free *run. Accepts NULL.
+ *
+ * GP_ETIMEDOUT: compute is stuck. *run is not freed and must not be used any more; the process
+ * has to call _exit(). */
 gp_status gp_run_stop(gp_run *run, int timeout_ms, gp_error *err);
 
 #endif

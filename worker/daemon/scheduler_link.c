@@ -9,19 +9,23 @@
 
 enum {
     BEAT_MS = 500,
-    ORPHAN_MS = 4500, /* without a scheduler and a lease: 5 s after a crash, all processes have exited */
-    REJOIN_MS = 5000, /* for worker_welcome of a scheduler that was found by redialling */
-    REDIAL_MS = 2,    /* first delay between attempts; doubled each time */
+    /* exit after this time without a scheduler and a lease; all processes exit within 5 s of a
+     * crash */
+    ORPHAN_MS = 4500,
+    REJOIN_MS = 5000, /* time limit for worker_welcome after a redial */
+    REDIAL_MS = 2,    /* first delay between attempts; doubles each time */
     REDIAL_MAX_MS = 100,
     ATTEMPT_MS = 2000, /* for one attempt to connect the channel */
-    ANSWER_MS = 250,   /* for the control socket when redialling; the worker serves no client meanwhile */
+    /* time limit for the control socket when redialling; the worker serves no client meanwhile */
+    ANSWER_MS = 250,
 };
 
-/* Connect the channel. Each attempt has a time limit, after which the scheduler is checked for failure. */
+/* Connect the channel, in attempts of at most ATTEMPT_MS. Between attempts, check whether the
+ * scheduler has exited. */
 static gp_status channel_connect(scheduler_link *link, const char *endpoint, int timeout_ms, gp_error *err)
 {
-    /* No ZeroMQ heartbeats: a suspended scheduler cannot answer them, and a reconnected link has another peer
-     * identity. Its exit is noticed at the control socket. */
+    /* ZeroMQ heartbeats are off: a suspended scheduler cannot answer them, and a reconnected
+     * link has another peer identity. The control socket reports a scheduler exit. */
     gp_channel_options options = { .security = GP_SECURITY_NONE };
     gp_timeout timeout = gp_timeout_in(timeout_ms);
     int64_t left = timeout_ms;

@@ -10,11 +10,12 @@
 #include "proto/local/places.h"
 
 typedef struct scheduler_link {
-    gp_channel *channel;    /* NULL: there is no scheduler */
-    int door;               /* its control socket: end of file when the scheduler exits; -1: no scheduler */
-    uint64_t epoch;         /* the largest of all schedulers seen */
+    gp_channel *channel; /* NULL: there is no scheduler */
+    /* the scheduler's control socket; end of file: the scheduler exited; -1: no scheduler */
+    int door;
+    uint64_t epoch;         /* highest epoch of all schedulers seen */
     bool joined;            /* this scheduler sent worker_welcome */
-    bool joined_before;     /* this or an earlier one did */
+    bool joined_before;     /* this scheduler or an earlier one sent it */
     bool called;            /* a new scheduler has connected to this worker: dial it */
     bool report_due;        /* worker_ready is sent once compute is reset */
     gp_timeout deadline;    /* linked: for worker_welcome; orphan: for finding a scheduler */
@@ -30,13 +31,17 @@ typedef struct scheduler_link {
  * GP_ESTALE: a scheduler of an older epoch answers. */
 gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
                               gp_error *err);
-/* Close the connection, if there is one; what is queued gets linger_ms to leave. */
+
+/* Close the connection, if there is one. Queued messages have linger_ms to be sent. */
 void scheduler_link_close(scheduler_link *link, int linger_ms);
-/* Close a connection that has failed, and begin to look for a scheduler. */
+
+/* Close a failed connection and start looking for a scheduler. */
 void scheduler_link_lose(scheduler_link *link);
-/* While orphaned: start the time limit for finding a scheduler again. */
+
+/* Restart the time limit for finding a scheduler. */
 void scheduler_link_extend(scheduler_link *link);
-/* While orphaned: connect if the next attempt is due. Return whether that succeeded. */
+
+/* Connect to a scheduler if the next attempt is due. Return whether the connection succeeded. */
 bool scheduler_link_redial(scheduler_link *link, const gp_places *places);
 
 /* Send a message; failures are logged. GP_EPEER: there is no scheduler; the next one receives a full report. */

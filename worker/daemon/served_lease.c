@@ -11,7 +11,9 @@ void served_lease_begin(served_lease *lease, const gp_envelope *envelope, const 
     lease->id = envelope->lease;
     lease->generation = envelope->generation;
     lease->grant = *grant;
-    if (lease->client_pidfd < 0) /* stays -1 if the client has exited: the scheduler revokes the lease then */
+
+    /* stays -1 if the client has exited; the scheduler then revokes the lease */
+    if (lease->client_pidfd < 0)
         lease->client_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)grant->client_pid, 0);
 }
 
@@ -47,7 +49,7 @@ gp_status served_lease_check_client(const served_lease *lease, const gp_incoming
     return status;
 }
 
-/* Compare two tokens in a time that does not depend on how many bytes are equal. */
+/* Compare two tokens in constant time. */
 static bool token_equal(const uint8_t *a, const uint8_t *b)
 {
     unsigned difference = 0;

@@ -1,4 +1,5 @@
-/* served_lease.h -- the lease that a worker serves: its grant, and the client that may use the worker. */
+/* served_lease.h -- the lease that a worker serves: the grant, and the client that may use the
+ * worker. */
 #ifndef GP_SERVED_LEASE_H
 #define GP_SERVED_LEASE_H
 
@@ -8,24 +9,28 @@
 
 typedef struct served_lease {
     uint64_t id;                /* 0: the worker is free */
-    uint32_t generation;        /* of the grant */
+    uint32_t generation;        /* generation of the grant */
     bool resetting;             /* compute and commands are being stopped; requests are refused meanwhile */
-    int client_pidfd;           /* of the process that holds the lease (owned); -1: unknown */
-    gp_peer client;             /* the attached client; bytes 0: none has attached */
-    uint8_t client_session[16]; /* of the attached client */
+    int client_pidfd;           /* pidfd of the process that holds the lease (owned); -1: unknown */
+    gp_peer client;             /* attached client; bytes 0: no client has attached */
+    uint8_t client_session[16]; /* session of the attached client */
     gp_grant grant;
 } served_lease;
 
-/* Serve the lease and generation of the envelope. An attached client stays attached. */
+/* Start serving the lease and generation in the envelope. An attached client stays attached. */
 void served_lease_begin(served_lease *lease, const gp_envelope *envelope, const gp_grant *grant);
-/* Forget the lease, its token and its client. */
+
+/* Clear the lease, its token and its client. */
 void served_lease_end(served_lease *lease);
 
-/* Check that a message is of the served lease and generation. GP_ESTALE: it is of another one, or the lease is
- * being reset. worker: index of this worker, for the error message. */
+/* Check that a message belongs to the served lease and generation.
+ *   worker  worker index for the error message
+ * GP_ESTALE: the message belongs to another lease or generation, or the lease is being reset. */
 gp_status served_lease_check(const served_lease *lease, const gp_envelope *envelope, uint32_t worker,
                              gp_error *err);
-/* The same, and check that the attached client sent the message. GP_EPERM: another client did. */
+
+/* Check the lease and generation as served_lease_check() does, and that the attached client sent
+ * the message. GP_EPERM: another client sent it. */
 gp_status served_lease_check_client(const served_lease *lease, const gp_incoming *in, uint32_t worker,
                                     gp_error *err);
 /* Attach the sender of a message as the lease's client. GP_EPERM: the token is wrong. */
@@ -34,12 +39,14 @@ gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const 
 /* Return whether a request at the control socket shows the lease and its token. Requests of an older generation
  * pass, as a client may send them while the generation changes. */
 bool served_lease_authorizes(const served_lease *lease, const gp_door_request *request);
-/* Return whether a worker is among the first `world` members. */
+
+/* Return whether a worker is one of the first `world` members of the grant. */
 bool served_lease_includes(const served_lease *lease, uint32_t worker, uint32_t world);
 /* Return whether the process that holds the lease has exited, or is unknown. */
 bool served_lease_client_exited(const served_lease *lease);
-/* Fill in the lease that a worker reports. The client is reported only if it has attached: a client that has
- * not may not know of the lease yet, and would never claim it. */
+
+/* Fill in the lease fields of worker_ready. The client is reported only if it has attached:
+ * another client may not have received its grant yet, and would never claim the lease. */
 void served_lease_report(const served_lease *lease, gp_worker_ready *ready);
 
 #endif

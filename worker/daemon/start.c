@@ -21,7 +21,7 @@
 
 enum {
     EXIT_USAGE = 2,
-    CLAIM_WAIT_MS = 2500, /* workers of a scheduler that died let go of their devices within 2 s */
+    CLAIM_WAIT_MS = 2500, /* workers of a failed scheduler release their devices within 2 s */
     CLAIM_WAIT_MS_MAX = 60000,
 };
 
@@ -84,7 +84,8 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     return GP_OK;
 }
 
-/* Block the signals that the control thread reads from a descriptor; called before any thread exists, as all inherit it. */
+/* Block the signals that the control thread reads from a signalfd. Must run before any thread is
+ * created: threads inherit the mask. */
 static void signals_block(void)
 {
     sigset_t set;
@@ -94,7 +95,7 @@ static void signals_block(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* NULL when the worker is excluded. */
+/* Return the backend for the device. NULL: none; device->excluded has the reason. */
 static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend_source source)
 {
     const gp_backend_ops *ops;
@@ -109,7 +110,7 @@ static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend
     return NULL;
 }
 
-/* The file is the worker's, who puts it aside. */
+/* Append to the log file that standard error refers to. The worker owns and rotates the file. */
 static void log_follow(void)
 {
     char path[GP_TEXT_PATH];

@@ -12,7 +12,8 @@
 
 enum { CLAIM_TRY_MS = 5 };
 
-/* Who holds it, as the file says; empty between the holder's lock and its writing. */
+/* Return GP_EBUSY with an error message that names the holder, if the claim file has a record.
+ * The record is missing between the holder's flock and its write. */
 static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
 {
     char record[GP_DEVICE_CLAIM_RECORD + 1];
@@ -71,7 +72,8 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
 
     int length = gp_device_claim_write(record, &self);
 
-    /* A full disk costs the refused one a name, nothing more. */
+    /* Ignore a failed write, for example on a full disk: only the holder's name is missing from
+     * later error messages. */
     if (ftruncate(fd, 0) != 0 || pwrite(fd, record, (size_t)length, 0) != length)
         errno = 0;
     *out = fd;

@@ -1,9 +1,11 @@
-/* claim.h -- one device, one worker, across all pools and runtime directories of the user.
+/* claim.h -- exclusive use of a device by one worker, across all pools and runtime directories
+ * of a user.
  *
- * A claim is a flock on a file named after the device's UUID in the device folder (places.h).  The kernel drops
- * it with the last process that holds the descriptor, so a dead worker never blocks its device and no stale
- * claim can exist.  The file is never removed: unlinking a locked name lets two hold "the" lock.  What it says
- * (pid, pool, index) is for the refusal's sentence only; the lock decides. */
+ * A claim is a flock on a file in the device folder (places.h), named after the device UUID. The
+ * kernel releases the lock when the last process that holds the descriptor exits, so a failed
+ * worker never blocks its device and claims cannot become stale. The file is never removed:
+ * after an unlink, two processes could hold locks on different files of the same name. The file
+ * contents (pid, pool, worker index) serve error messages only. */
 #ifndef GP_CLAIM_H
 #define GP_CLAIM_H
 
@@ -14,15 +16,17 @@
 typedef struct gp_claim_holder {
     uint32_t pid;
     const char *pool;
-    uint32_t index; /* of the worker, from 1 */
+    uint32_t index; /* worker index, from 1 */
 } gp_claim_holder;
 
-/* gp_claim_take -- *out is a close-on-exec descriptor; the claim holds until it is closed by gp_claim_release() or
- * the process ends.
- *   directory  the device folder; must exist
- *   uuid       "GPU-..." or "MIG-..."; characters that file names cannot have become '_'
- *   wait_ms    how long to try again while another holds it: a predecessor that is being killed needs a moment
- * GP_EBUSY: "device GPU-... is held by worker 1 of pool default (pid 4711)".  GP_EIO.  GP_EINVAL: an empty uuid. */
+/* Claim a device for this process.
+ *   out        set to a close-on-exec descriptor; the claim ends when gp_claim_release() closes
+ *              the descriptor or the process exits
+ *   directory  device folder; must exist
+ *   uuid       "GPU-..." or "MIG-..."; characters that are invalid in file names become '_'
+ *   wait_ms    time limit for retries, as a previous worker may still be exiting
+ * GP_EBUSY: another process holds the device; the message names the worker, pool and pid.
+ * GP_EIO: the claim file cannot be opened or locked. GP_EINVAL: the uuid is empty. */
 gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
                         int wait_ms, gp_error *err);
 

@@ -12,7 +12,7 @@
 #include "common/base/text/text.h"
 #include "worker/process/claim.h"
 
-/* ---- lists of cores ---- */
+/* ---- core lists ---- */
 
 static gp_status cores_wrong(const char *text, gp_error *err)
 {
@@ -21,7 +21,7 @@ static gp_status cores_wrong(const char *text, gp_error *err)
                    GP_CORES_MAX);
 }
 
-/* "3" or "0-3" at *text, which moves behind it. */
+/* Parse "3" or "0-3" at *text, advance *text behind it, and set the members. */
 static bool range_parse(const char **text, bool *member)
 {
     unsigned first, last;
@@ -119,7 +119,8 @@ static gp_status cores_pin(const gp_worker_device *device, gp_error *err)
     return GP_OK;
 }
 
-/* The first "model name" of /proc/cpuinfo: it stands in the first block, whatever the machine's size. */
+/* Return the CPU model name from /proc/cpuinfo. The first "model name" line lies within the
+ * first 4 KiB on any machine. */
 static void cpu_name(char *out, size_t bytes)
 {
     char text[4096];

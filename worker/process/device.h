@@ -1,4 +1,4 @@
-/* device.h -- which device and which cores are this worker's. */
+/* device.h -- the compute device and the CPU cores of a worker. */
 #ifndef GP_WORKER_DEVICE_H
 #define GP_WORKER_DEVICE_H
 
@@ -10,38 +10,39 @@
 
 typedef struct gp_worker_device {
     gp_device_kind kind; /* CPU or CUDA */
-    char uuid[96];       /* "cpu-0-3", or the GPU's */
+    char uuid[96];       /* "cpu-0-3", or the GPU UUID */
     char name[96];
-    uint32_t ordinal; /* cuda:0; 0 for CPU */
-    int *cores;       /* [core_count], owned */
+    uint32_t ordinal; /* CUDA ordinal; 0 for a CPU */
+    int *cores;       /* [core_count] core numbers, owned */
     uint32_t core_count;
-    char cores_text[64]; /* "0-3"; empty when shared */
-    bool shared;         /* the cores are others' too: nothing is pinned, nothing spins */
-    int claim;           /* claim.h; -1 = none */
-    char excluded[200];  /* why it will not train; "" = it will */
+    char cores_text[64]; /* "0-3"; empty if shared */
+    bool shared;         /* other processes use the cores too: do not pin or spin */
+    int claim;           /* descriptor from claim.h; -1: none */
+    char excluded[200];  /* reason why the worker does no work; "": not excluded */
 } gp_worker_device;
 
-/* What the command line says of it. */
+/* Device parameters from the command line; strings are borrowed. */
 typedef struct gp_worker_device_options {
-    const char *device; /* "cpu" or a UUID */
-    const char *name;   /* of a GPU, as the probe told the scheduler; NULL = not told */
+    const char *device; /* "cpu" or a GPU UUID */
+    const char *name;   /* GPU name as probed by the scheduler; NULL: unknown */
     uint32_t ordinal;
-    const char *cores; /* "0-3,8"; NULL = all that the process may use */
+    const char *cores; /* "0-3,8"; NULL: all cores that the process may use */
     bool shared;
     int claim_wait_ms;
     const char *pool, *device_dir; /* for the claim */
     uint32_t index;
 } gp_worker_device_options;
 
-/* gp_worker_device_open -- work out the cores, pin the calling thread (and so all it starts later) to them unless
- * they are shared, and claim the GPU.  A claim that fails is no failure: the worker joins excluded.
- * GP_EINVAL: cores is no list of cores this process may use.  Released by gp_worker_device_close(). */
+/* Determine the cores, pin the calling thread to them unless they are shared, and claim the GPU.
+ * Threads created later inherit the pinning. If the claim fails, the function still succeeds and
+ * the worker joins the pool as excluded. GP_EINVAL: `cores` is malformed, or this process may
+ * not use the cores. Release *out with gp_worker_device_close(). */
 gp_status gp_worker_device_open(gp_worker_device *out, const gp_worker_device_options *options,
                                 gp_error *err);
 void gp_worker_device_close(gp_worker_device *device);
 
-/* gp_cores_parse -- "0-3,8" into a list, ascending and without repeats, freed by gp_free().
- * GP_EINVAL: not such a list, or a core over GP_CORES_MAX. */
+/* Parse a core list such as "0-3,8" into an ascending array without duplicates. Free *out with
+ * gp_free(). GP_EINVAL: malformed list, or a core number of GP_CORES_MAX or more. */
 gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error *err);
 
 #endif

@@ -1,20 +1,22 @@
-/* last_words.h -- why a process ends itself, for the scheduler, which has only its exit code otherwise: a file beside its socket, that
- * whoever reaps the process reads and removes. */
+/* last_words.h -- the exit reason file, in which a process explains to the scheduler why it
+ * exits. The file lies next to the worker socket. The process that reaps the worker reads and
+ * removes the file. */
 #ifndef GP_LAST_WORDS_H
 #define GP_LAST_WORDS_H
 
 #include "common/base/error.h"
 
-/* Where it would be; not copied twice: one process, one place. */
+/* Set the path of the exit reason file, once per process. */
 void gp_last_words_place(const char *path);
 
-/* A device whose every call fails from now on, in this process: another must take its place.  Exits with GP_EXIT_DEVICE_LOST.
+/* Exit with GP_EXIT_DEVICE_LOST after a permanent device failure: every later call in this
+ * process would fail, so a new process must replace it.
  *   doing  "in step 12", "in a prediction"
- *   cause  the cause at its beginning: of a long one the end is cut, with "..."; the log has all of it */
+ *   cause  device error; a long message is cut with "..." in the file and logged in full */
 enum { GP_EXIT_DEVICE_LOST = 70 };
 _Noreturn void gp_device_lost(const char *doing, const gp_error *cause);
 
-/* Nothing happens where there is no place; cannot fail in a way that anybody could hear of. */
+/* Write the exit reason file. No effect without a path; errors are ignored. */
 void gp_last_words_leave(const char *text);
 
 #endif

@@ -13,24 +13,25 @@
 #include "common/base/clock.h"
 #include "common/base/system/seal.h"
 
-enum { EXTRA = 2 }; /* places for RESET and QUIT */
+enum { EXTRA = 2 }; /* entries reserved for RESET and QUIT */
 
 struct gp_mailbox {
     int wake;
 
-    pthread_mutex_t lock;                              /* commands and replies; news go without */
-    pthread_cond_t work;                               /* a command came */
-    pthread_cond_t room;                               /* a reply left */
+    pthread_mutex_t lock; /* protects commands and replies; the event ring is lock-free */
+    pthread_cond_t work;  /* signalled when a command is posted */
+    pthread_cond_t room;  /* signalled when a reply is removed */
     gp_command *commands[GP_MAILBOX_COMMANDS + EXTRA]; /* oldest first */
     uint32_t command_count;
-    gp_link *link; /* that compute waits on; NULL = none */
+    gp_link *link; /* link on which compute waits; NULL: none */
     gp_reply replies[GP_MAILBOX_REPLIES];
     uint32_t reply_first, reply_count;
 
-    /* One writer, one reader: positions only grow, an item is at position % GP_MAILBOX_NEWS. */
+    /* Ring with one writer and one reader. Positions only increase; the entry index is position
+     * % GP_MAILBOX_NEWS. */
     _Atomic uint64_t news_written, news_read;
     _Atomic uint64_t dropped;
-    uint64_t looked_at; /* items of the last peek; control's own */
+    uint64_t looked_at; /* entries returned by the last peek; used by control only */
     gp_news_item news[GP_MAILBOX_NEWS];
 };
 
@@ -66,7 +67,7 @@ void gp_mailbox_free(gp_mailbox *mailbox)
     gp_free(mailbox);
 }
 
-/* ---- waking ---- */
+/* ---- wakeup ---- */
 
 int gp_mailbox_fd(const gp_mailbox *mailbox)
 {
@@ -76,7 +77,9 @@ int gp_mailbox_fd(const gp_mailbox *mailbox)
 void gp_mailbox_wake(const gp_mailbox *mailbox)
 {
     uint64_t one = 1;
-    ssize_t ignored = write(mailbox->wake, &one, sizeof(one)); /* full means: already awake */
+
+    /* a full counter means that the reader is awake */
+    ssize_t ignored = write(mailbox->wake, &one, sizeof(one));
 
     (void)ignored;
 }
@@ -188,7 +191,7 @@ void gp_command_close(gp_command *command)
 
 struct gp_blob {
     _Atomic uint32_t references;
-    int fd; /* -1: none */
+    int fd; /* sealed memfd; -1: none */
     size_t bytes;
     unsigned char data[];
 };
@@ -273,7 +276,8 @@ void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply)
     gp_mailbox_wake(mailbox);
 }
 
-/* The oldest reply, ripe or not.  It stays where it is until control drops it, so the pointer outlives the lock. */
+/* Return the oldest reply, even if events that precede it are pending. The pointer stays valid
+ * after the unlock, because only control removes replies. */
 static const gp_reply *reply_oldest(gp_mailbox *mailbox)
 {
     const gp_reply *oldest;
@@ -308,7 +312,7 @@ void gp_mailbox_drop_reply(gp_mailbox *mailbox)
         gp_blob_unref(gone.payloads[i]);
 }
 
-/* ---- news ---- */
+/* ---- training events ---- */
 
 void gp_mailbox_begin_news(gp_mailbox *mailbox)
 {
@@ -333,7 +337,8 @@ void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item)
 gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out)
 {
     uint64_t first = atomic_load_explicit(&mailbox->news_read, memory_order_relaxed);
-    /* In this order: whatever reply came before the news that are seen here is seen too. */
+    /* Load news_written before the oldest reply: then every reply that precedes these events is
+     * visible. */
     uint64_t end = atomic_load_explicit(&mailbox->news_written, memory_order_acquire);
     const gp_reply *oldest = reply_oldest(mailbox);
 

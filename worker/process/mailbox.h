@@ -1,15 +1,18 @@
-/* mailbox.h -- where the control thread and the compute thread meet; they share nothing else but gp_train_control.
+/* mailbox.h -- message queues between the control thread and the compute thread. The threads
+ * share no other state except gp_train_control.
  *
- *   control --- commands (8) ------------> compute    waits on a condition variable
- *           <-- news: steps, validations -            a ring without locks; a full one never stops compute
- *           <-- replies (16) --------------           never dropped; compute waits for room
- *           <-- what woke it: an eventfd --
+ *   control --- commands (8) ------------> compute   compute waits on a condition variable
+ *           <-- events: steps, validations           lock-free ring; a full ring never blocks
+ *                                                    compute
+ *           <-- replies (16) --------------          never dropped; compute waits for space
+ *           <-- eventfd -------------------          wakes control
  *
- * News do not wake control until the ring is half full: control looks at its own pace, so a step costs no system
- * call.  Replies wake it at once.  The order in which compute said things is kept: a reply remembers how much news
- * came before it, and gp_mailbox_peek_reply() gives it only when that has been consumed.
+ * Training events wake control only when the ring is half full: control polls at its own
+ * interval, so a step costs no system call. Replies wake control at once. The order of events
+ * and replies is kept: a reply records how many events precede it, and gp_mailbox_peek_reply()
+ * returns the reply only after control has consumed these.
  *
- * One thread is control and one is compute, for the mailbox's life. */
+ * Each role belongs to one thread for the lifetime of the mailbox. */
 #ifndef GP_MAILBOX_H
 #define GP_MAILBOX_H
 
@@ -28,72 +31,78 @@ enum {
     GP_MAILBOX_COMMANDS = 8,
     GP_MAILBOX_REPLIES = 16,
     GP_MAILBOX_NEWS = 4096,
-    GP_MAILBOX_RESERVED = 1024, /* places of the news ring that only validations may take */
+    GP_MAILBOX_RESERVED = 1024, /* ring entries reserved for validations */
     GP_REPLY_PAYLOADS = 6,
 };
 
 gp_status gp_mailbox_new(gp_mailbox **out, gp_error *err);
-void gp_mailbox_free(gp_mailbox *mailbox); /* accepts NULL; closes and releases what was never taken */
+
+/* accepts NULL; releases all pending commands and replies */
+void gp_mailbox_free(gp_mailbox *mailbox);
 
 /* ---- commands ---- */
 
 typedef enum gp_command_kind {
-    GP_COMMAND_WARM, /* open the backend before it is needed */
+    GP_COMMAND_WARM, /* open the backend before the first request */
     GP_COMMAND_TRAIN,
-    GP_COMMAND_PREPARE, /* make ready what a training in the next generation of the lease will need */
+    GP_COMMAND_PREPARE, /* build objects for a training in the next generation of the lease */
     GP_COMMAND_PREDICT_BEGIN,
     GP_COMMAND_PREDICT_ASK,
     GP_COMMAND_PREDICT_END,
-    GP_COMMAND_TASKS, /* serve the link that was offered (gp_run_offer) */
-    GP_COMMAND_RESET, /* drop what a lease left behind, then say idle */
+    GP_COMMAND_TASKS, /* serve the link set by gp_run_offer() */
+    GP_COMMAND_RESET, /* free the state of the lease, then reply `idle` */
     GP_COMMAND_QUIT,
 } gp_command_kind;
 
-/* Must not be copied: it holds a message. */
+/* A command for compute. Must not be copied, because it owns a message. */
 typedef struct gp_command {
     gp_command_kind kind;
     int64_t posted_ns; /* CLOCK_MONOTONIC */
     bool has_message;
-    gp_incoming message; /* what the client sent, payloads and all; closed by gp_command_close() */
+    gp_incoming message; /* client message with payloads; released by gp_command_close() */
 } gp_command;
 
-/* Control: hand over.  *message (may be NULL) is moved on GP_OK only.  GP_EBUSY: as many commands wait as may;
- * RESET and QUIT always find room. */
+/* Control: post a command. *message (may be NULL) is moved only on GP_OK. GP_EBUSY: the queue is
+ * full; RESET and QUIT have reserved entries. */
 gp_status gp_mailbox_post(gp_mailbox *mailbox, gp_command_kind kind, gp_incoming *message, gp_error *err);
 
-/* Control: take back all commands that compute has not begun. */
+/* Control: drop all commands that compute has not taken. */
 void gp_mailbox_discard(gp_mailbox *mailbox);
 
-/* Compute: while it waits on a link, a command that is posted wakes it there.  NULL: it does not any more. */
+/* Compute: set the link on which compute waits. A posted command then wakes that link. NULL:
+ * compute no longer waits on a link. */
 void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link);
-/* Compute: whether a command waits. */
+
+/* Compute: return whether a command is pending. */
 bool gp_mailbox_waiting(gp_mailbox *mailbox);
 
-/* Compute: wait for the next command, for at most timeout_ms (-1: for ever); *out is uninitialised memory, released by
- * gp_command_close().  false: none came, and *out is as it was. */
+/* Compute: take the next command, waiting at most timeout_ms (-1: no limit). *out may be
+ * uninitialised; release it with gp_command_close(). false: timeout; *out is unchanged. */
 bool gp_mailbox_take(gp_mailbox *mailbox, int timeout_ms, gp_command *out);
 void gp_command_close(gp_command *command);
 
-/* ---- payloads: bytes that outlive the call that sends them, because ZeroMQ sends them when it can ---- */
+/* ---- payloads: reference-counted bytes, because ZeroMQ sends them asynchronously ---- */
 
 typedef struct gp_blob gp_blob;
 
 gp_status gp_blob_new(gp_blob **out, const void *data, size_t bytes,
-                      gp_error *err); /* a copy; one reference */
+                      gp_error *err); /* copies the data; one reference */
 void gp_blob_unref(gp_blob *blob);    /* any thread; accepts NULL */
-/* A sealed copy of weights, one reference. The payload has their size, a u64; the descriptor goes
- * through the door before the message. */
+
+/* Create a sealed memfd copy of weights, with one reference. The payload contains the size in
+ * bytes as u64. The descriptor is sent over the control socket before the message. */
 gp_status gp_blob_new_sealed(gp_blob **out, const float *weights, size_t count, gp_error *err);
-int gp_blob_fd(const gp_blob *blob); /* of the sealed copy; -1: the blob has none */
-/* A payload that takes a reference of its own, given back by its release(). */
+int gp_blob_fd(const gp_blob *blob); /* descriptor of the sealed copy; -1: none */
+
+/* Return a payload that takes its own reference; release() drops the reference. */
 gp_payload gp_blob_payload(gp_blob *blob);
 
 /* ---- replies ---- */
 
 typedef struct gp_reply {
-    const gp_message_type *type; /* NULL: nothing to send, `idle` is the news */
+    const gp_message_type *type; /* NULL: an internal notification, no message to send */
     gp_peer peer;
-    gp_envelope envelope; /* correlation, lease and generation of the request */
+    gp_envelope envelope; /* correlation, lease and generation from the request */
     union {
         gp_error_reply error;
         gp_train_ready train_ready;
@@ -103,32 +112,34 @@ typedef struct gp_reply {
         gp_predict_part predict_part;
         gp_ok_reply ok;
     } body;
-    gp_blob *payloads[GP_REPLY_PAYLOADS]; /* handed over */
+    gp_blob *payloads[GP_REPLY_PAYLOADS]; /* references owned by the reply */
     uint32_t payload_count;
-    bool idle;     /* compute keeps nothing of the lease after this */
-    bool left;     /* with no type: compute has left the link, so this is not the end of a reset */
-    uint64_t news; /* filled in: how much news came before it */
+    bool idle;     /* compute keeps no state of the lease after this reply */
+    bool left;     /* if type is NULL: compute has left the link; otherwise a reset is complete */
+    uint64_t news; /* set by gp_mailbox_reply(): number of events that precede the reply */
 } gp_reply;
 
-/* Return the envelope of a reply to a message. */
+/* Return the envelope for a reply to a message. */
 gp_envelope gp_reply_envelope(const gp_envelope *to);
 
-/* Compute: *reply is copied, its payloads are handed over.  Waits for room. */
+/* Compute: append a reply, waiting while the queue is full. *reply is copied; its payload
+ * references move to the mailbox. */
 void gp_mailbox_reply(gp_mailbox *mailbox, const gp_reply *reply);
 
-/* Control: the oldest reply whose news have been consumed, or NULL; drop releases it with its payloads. */
+/* Control: return the oldest reply, if all events that precede it have been consumed. NULL:
+ * none. gp_mailbox_drop_reply() removes the reply and releases its payloads. */
 const gp_reply *gp_mailbox_peek_reply(gp_mailbox *mailbox);
 void gp_mailbox_drop_reply(gp_mailbox *mailbox);
 
-/* ---- news of a training ---- */
+/* ---- training events ---- */
 
-/* Compute: the number of dropped records goes back to 0. */
+/* Compute: reset the count of dropped events, at the start of a training. */
 void gp_mailbox_begin_news(gp_mailbox *mailbox);
 
 typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION, GP_NEWS_VALIDATING } gp_news;
 
 typedef struct gp_news_item {
-    gp_news kind; /* GP_NEWS_STEPS: one record */
+    gp_news kind; /* GP_NEWS_STEPS: one step record */
     union {
         gp_train_record record;
         gp_train_validation validation;
@@ -136,8 +147,8 @@ typedef struct gp_news_item {
     };
 } gp_news_item;
 
-/* Compute: append an item; never waits. If the ring is full, the item is dropped and counted: a record when all places but
- * GP_MAILBOX_RESERVED are taken, a validation when all are. */
+/* Compute: append an event; never blocks. A step record is dropped and counted if only the
+ * GP_MAILBOX_RESERVED entries are free, a validation if the ring is full. */
 void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item);
 
 typedef union gp_news_message {
@@ -146,16 +157,17 @@ typedef union gp_news_message {
     gp_train_validating validating;
 } gp_news_message;
 
-/* Control: copy the oldest message: up to GP_RECORDS_MAX records with the number of dropped ones, one validation, or the
- * progress of one. Messages that compute wrote after the oldest pending reply are not returned. Consume the message with
- * gp_mailbox_drop_news(). */
+/* Control: copy the oldest events to *out as one message: up to GP_RECORDS_MAX step records with
+ * the drop count, or one validation, or one validation progress. Events later than the oldest
+ * pending reply are not returned. Consume the message with gp_mailbox_drop_news(). */
 gp_news gp_mailbox_peek_news(gp_mailbox *mailbox, gp_news_message *out);
 void gp_mailbox_drop_news(gp_mailbox *mailbox);
 
-/* ---- waking control ---- */
+/* ---- wakeup eventfd of control ---- */
 
-int gp_mailbox_fd(const gp_mailbox *mailbox);    /* POLLIN: look */
-void gp_mailbox_calm(gp_mailbox *mailbox);       /* control: before it looks */
-void gp_mailbox_wake(const gp_mailbox *mailbox); /* any thread */
+int gp_mailbox_fd(const gp_mailbox *mailbox); /* poll for POLLIN */
+/* control: clear the eventfd, before reading the queues */
+void gp_mailbox_calm(gp_mailbox *mailbox);
+void gp_mailbox_wake(const gp_mailbox *mailbox); /* any thread: signal the eventfd */
 
 #endif

@@ -11,21 +11,22 @@
 
 enum {
     WHATS = GP_COMM_WHAT_CONTROL + 1,
-    WAITERS_MAX = GP_MEMBERS_MAX * WHATS, /* each peer asks once for each thing */
-    CONNECT_MS = 1000,                    /* a door answers in microseconds unless its process is stopped */
-    WHAT_STALE = 0,                       /* answer: your grant is older than mine, or not mine */
+    WAITERS_MAX = GP_MEMBERS_MAX * WHATS, /* each peer requests each kind once */
+    /* a control socket replies in microseconds unless its process is suspended */
+    CONNECT_MS = 1000,
+    WHAT_STALE = 0, /* reply: the requester's grant is outdated or belongs to another lease */
 };
 
 typedef struct waiter {
-    uint64_t id; /* of the door's connection */
+    uint64_t id; /* id of the control socket connection */
     uint32_t what;
 } waiter;
 
-/* Our connection to the door of a peer; compute's own. */
+/* Connection to a peer's control socket; used by compute only. */
 typedef struct peer_link {
-    int fd; /* -1 = none */
+    int fd; /* -1: not connected */
     bool asked[WHATS];
-    int got[WHATS]; /* came while another was waited for; -1 = none */
+    int got[WHATS]; /* descriptors received while waiting for another kind; -1: none */
 } peer_link;
 
 struct gp_rendezvous {
@@ -35,12 +36,14 @@ struct gp_rendezvous {
     gp_mailbox *mailbox;
 
     pthread_mutex_t lock;
-    int published[WHATS]; /* our own dups; -1 = not yet; under lock */
 
-    waiter waiters[WAITERS_MAX]; /* control's own */
+    /* duplicated descriptors, owned; -1: not published yet; protected by lock */
+    int published[WHATS];
+
+    waiter waiters[WAITERS_MAX]; /* used by control only */
     uint32_t waiter_count;
 
-    gp_comm_member members[GP_MEMBERS_MAX]; /* compute's own from here on */
+    gp_comm_member members[GP_MEMBERS_MAX]; /* the fields from here on are used by compute only */
     peer_link links[GP_MEMBERS_MAX];
 };
 
@@ -87,17 +90,18 @@ static void send_answer(gp_door *door, uint64_t id, uint32_t what, int fd)
         gp_log(GP_LOG_INFO, "peer-unanswered", "a peer's request was not answered: %s", err.message);
 }
 
-/* Whether it could be answered now. */
+/* Answer a request if its descriptor is published. Return whether the waiter can be removed. */
 static bool waiter_answer(gp_rendezvous *r, gp_door *door, const waiter *w)
 {
     int fd;
 
     if (gp_door_peer_fd(door, w->id) < 0)
-        return true; /* gone */
+        return true; /* the connection has ended */
     pthread_mutex_lock(&r->lock);
     fd = r->published[w->what];
     if (fd >= 0)
-        send_answer(door, w->id, w->what, fd); /* under the lock: compute may close it right after */
+        /* send under the lock: compute may close the descriptor afterwards */
+        send_answer(door, w->id, w->what, fd);
     pthread_mutex_unlock(&r->lock);
     return fd >= 0;
 }
@@ -197,7 +201,8 @@ static gp_status link_ask(gp_rendezvous *r, peer_link *l, uint32_t what, gp_erro
     gp_status status;
 
     if (l->asked[what])
-        return GP_OK; /* by an earlier fetch that timed out; the peer holds the question */
+        /* requested by an earlier fetch that timed out; the peer still has the request */
+        return GP_OK;
     memcpy(request.token, r->grant.token, sizeof(request.token));
     status = gp_door_send_fd(l->fd, &request, -1, err);
     if (status == GP_OK)
@@ -205,7 +210,8 @@ static gp_status link_ask(gp_rendezvous *r, peer_link *l, uint32_t what, gp_erro
     return status;
 }
 
-/* Wait for that thing, keeping others that come first. */
+/* Wait for a descriptor of kind `what`. Descriptors of other kinds that arrive first are stored
+ * in l->got. */
 static gp_status link_receive(peer_link *l, uint32_t what, int64_t deadline, int *fd, gp_error *err)
 {
     while (l->got[what] < 0) {
@@ -270,8 +276,8 @@ static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t
         link_close(l);
         return status;
     default:
-        /* The door is gone or in trouble.  Whether its process lives is for comm to see; not to ask again at
-         * once, a pause as long as a peer needs to open its door. */
+        /* The control socket is closed or failing. The caller checks whether the peer process is
+         * alive. Sleep 1 ms before the retry, to give the peer time to open its socket. */
         link_close(l);
         usleep(1000);
         return gp_fail(err, GP_ETIMEDOUT, "worker %u does not answer at its door %s",

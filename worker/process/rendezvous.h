@@ -1,14 +1,17 @@
-/* rendezvous.h -- how the descriptors of one group reach its members: gp_comm's publish and fetch, over doors.
+/* rendezvous.h -- exchange of descriptors between the members of a group: the publish and fetch
+ * functions of gp_comm, over control sockets.
  *
- * Each worker's compute thread publishes into a table; its control thread answers requests for it that come
- * through the door, holding those for what is not published yet.  Each compute thread asks its peers' doors.
- * A request must show lease, generation and token of the present grant; others are turned away.
+ * Each worker's compute thread publishes descriptors in a table. Its control thread answers
+ * requests from other workers; a request for a descriptor that is not published yet is kept and
+ * answered later. Each compute thread connects to the control sockets of its peers. A request
+ * must carry the lease, generation and token of the current grant; all others are refused.
  *
  *   control thread   new, serve, answer, forget, free
- *   compute thread   begin, the ops (as context), end                      the table is under a lock
+ *   compute thread   begin, the ops (as context), end          a lock protects the table
  *
- * Publications end with gp_rendezvous_end(), before the end of the training is told to the client: so a next
- * training, which a client begins when all ranks have ended the last, never fetches its descriptors. */
+ * gp_rendezvous_end() withdraws all descriptors before the client learns that the training has
+ * ended. The next training, which the client starts after that, therefore never fetches
+ * descriptors of the previous one. */
 #ifndef GP_RENDEZVOUS_H
 #define GP_RENDEZVOUS_H
 
@@ -20,28 +23,35 @@
 
 typedef struct gp_rendezvous gp_rendezvous;
 
-/* gp_rendezvous_new -- for one grant (copied); publications wake the control thread through mailbox. */
+/* Create a rendezvous for one grant, which is copied. A publication wakes the control thread
+ * through `mailbox`. */
 gp_status gp_rendezvous_new(gp_rendezvous **out, uint64_t lease, uint32_t generation, const gp_grant *grant,
                             gp_mailbox *mailbox, gp_error *err);
 void gp_rendezvous_free(gp_rendezvous *rendezvous); /* accepts NULL; compute must be idle */
 
 /* ---- control thread ---- */
 
-/* A request came through the door; rendezvous may be NULL (no lease): it is turned away. */
+/* Answer a request from the control socket, or keep it until its descriptor is published.
+ * rendezvous may be NULL (no lease): the request is refused. */
 void gp_rendezvous_serve(gp_rendezvous *rendezvous, gp_door *door, uint64_t id,
                          const gp_door_request *request);
-/* Answer what can be answered by now; after the mailbox woke us. */
+
+/* Answer the pending requests whose descriptors are published. Call it after each wakeup from
+ * the mailbox. */
 void gp_rendezvous_answer(gp_rendezvous *rendezvous, gp_door *door);
-/* A peer's connection is gone. */
+
+/* Drop the pending requests of a connection that has ended. */
 void gp_rendezvous_forget(gp_rendezvous *rendezvous, uint64_t id);
 
 /* ---- compute thread ---- */
 
-/* gp_rendezvous_begin -- fill *out for a group of the first `world` members; out->context is the rendezvous, and
- * out->members is valid until end.  GP_EINVAL: more ranks than members, or our own rank is not among them. */
+/* Fill *out for a group of the first `world` members. out->context is the rendezvous;
+ * out->members is valid until gp_rendezvous_end(). GP_EINVAL: `world` exceeds the number of
+ * members, or excludes this rank. */
 gp_status gp_rendezvous_begin(gp_rendezvous *rendezvous, uint32_t world, bool spin, gp_comm_rendezvous *out,
                               gp_error *err);
-/* Withdraw what was published and hang up on the peers. */
+
+/* Withdraw all published descriptors and close the connections to peers. */
 void gp_rendezvous_end(gp_rendezvous *rendezvous);
 
 #endif
