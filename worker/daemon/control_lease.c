@@ -1,11 +1,9 @@
 /* control_lease.c -- messages from the scheduler, and changes of the lease that this worker
  * serves.
  *
- *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE      replies
- *                                                                                   revoked
+ *   FREE ---grant---> SERVING ---revoke---> RESETTING ---compute idle---> FREE     reply: revoked
  *                       |  ^------------------,  |
- *                       '--a newer grant---> RESETTING ---compute idle---> SERVING  replies
- *                                                                                   grant_ack
+ *                       '--a newer grant---> RESETTING ---compute idle---> SERVING reply: grant_ack
  *
  * A generation starts only after compute has freed the trainer of the previous generation
  * (gp_trainer_free). The trainer then no longer writes to shared memory, so it cannot corrupt

@@ -2,8 +2,7 @@
  * share no other state except gp_train_control.
  *
  *   control --- commands (8) ------------> compute   compute waits on a condition variable
- *           <-- events: steps, validations           lock-free ring; a full ring never blocks
- *                                                    compute
+ *           <-- events: steps, validations           lock-free ring; never blocks compute
  *           <-- replies (16) --------------          never dropped; compute waits for space
  *           <-- eventfd -------------------          wakes control
  *

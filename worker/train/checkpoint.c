@@ -1,4 +1,5 @@
-/* checkpoint.c -- checkpoint.h is the manual.  It stays whole, though it is long: who changes what is written sees what reads it. */
+/* checkpoint.c -- read and write training checkpoints; checkpoint.h describes the format. Reader
+ * and writer are in one file so that their formats stay in step. */
 #include "worker/train/checkpoint.h"
 
 #include <dirent.h>
@@ -62,7 +63,7 @@ void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t c
     copy->is_best = from->is_best;
 }
 
-/* ---- the layout of the tensors' file: a header that says where each tensor lies, then the blobs ---- */
+/* ---- tensor file layout: a header with the position of each tensor, then the blobs ---- */
 
 static void put_tensor(gp_json_writer *writer, const char *prefix, const gp_parameter *parameter, size_t base)
 {
@@ -83,7 +84,8 @@ static void put_tensor(gp_json_writer *writer, const char *prefix, const gp_para
     gp_json_end_object(writer);
 }
 
-/* Length and text of the header, padded to 8 bytes: a function of network and solver alone, so that reading compares it. */
+/* Build the header, padded to 8 bytes. It depends only on network and solver, so the reader can
+ * compare it byte by byte. */
 static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_checkpoint *checkpoint,
                              gp_error *err)
 {
@@ -121,7 +123,7 @@ static gp_status header_make(gp_buffer *out, const gp_graph *graph, const gp_che
     return status;
 }
 
-/* The pieces of the file in order. */
+/* Consecutive parts of the tensor file. */
 typedef struct piece {
     void *data;
     size_t bytes;
@@ -153,9 +155,9 @@ static uint64_t pieces_bytes(const piece *pieces, uint32_t count)
     return bytes;
 }
 
-/* Checksums of a file's blocks, whatever pieces it comes in. */
+/* Checksums of the blocks in a file, independent of the parts in which data are added. */
 typedef struct block_sums {
-    uint32_t *sum; /* count of them */
+    uint32_t *sum; /* [count] */
     uint32_t count;
     uint64_t position;
 } block_sums;
@@ -187,7 +189,7 @@ static gp_status sums_init(block_sums *sums, uint64_t bytes, gp_error *err)
 
 /* ---- writing ---- */
 
-/* Beside its name, then renamed over it. */
+/* Write a file under a temporary name, sync it, and rename it. */
 static gp_status file_commit(const char *directory, const char *name, const piece *pieces, uint32_t count,
                              block_sums *sums, gp_error *err)
 {
@@ -252,7 +254,9 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
     gp_json_put_integer(&writer, "epoch", checkpoint->progress.epoch);
     gp_json_put_integer(&writer, "first", checkpoint->progress.first);
     gp_json_put_integer(&writer, "optimizer_step", (int64_t)checkpoint->optim_step);
-    gp_json_put_number(&writer, "best_loss", checkpoint->progress.best_loss); /* null when there is none */
+
+    /* null: no validation yet */
+    gp_json_put_number(&writer, "best_loss", checkpoint->progress.best_loss);
     gp_json_put_integer(&writer, "no_better", checkpoint->progress.validations_since_best);
     if (checkpoint->progress.loss_scale.scale > 0) {
         gp_json_put_number(&writer, "loss_scale", checkpoint->progress.loss_scale.scale);
@@ -290,12 +294,12 @@ static void step_remove(const char *directory, uint64_t step)
     char path[1200];
 
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
-    unlink(path); /* first: without it the tensors are nothing */
+    unlink(path); /* first: without the record the tensors are ignored */
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
     unlink(path);
 }
 
-/* What is left of a writer that died is of no use to anybody; another's that lives is left alone. */
+/* Remove temporary files of writers that have exited; leave those of running writers. */
 static void prune_scratch(const char *directory)
 {
     DIR *folder = opendir(directory);
@@ -317,9 +321,10 @@ static void prune_scratch(const char *directory)
         closedir(folder);
 }
 
-/* Remove the checkpoints of this run that are no longer needed.  Kept are the newest two up to `step`, which was
- * just written, and the newest best.  Later steps of this run are left over from before it went back to an older
- * checkpoint; the run replaces them when it reaches them.  Checkpoints of other runs, and damaged ones, stay. */
+/* Remove checkpoints of this run that are no longer needed. The newest two up to `step`, which
+ * was just written, and the newest best one stay. Later steps of this run were written before it
+ * went back to an older checkpoint; the run replaces them when it reaches them. Checkpoints of
+ * other runs, and damaged ones, stay. */
 static void prune(const char *directory, const char *run, uint64_t step)
 {
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
@@ -348,7 +353,8 @@ static void prune(const char *directory, const char *run, uint64_t step)
     prune_scratch(directory);
 }
 
-/* Refuse to replace the checkpoint of another run, which began to use the directory at the same time. */
+/* Refuse to replace the checkpoint of another run that started to use the directory at the same
+ * time. */
 static gp_status check_owner(const char *directory, const char *run, uint64_t step, gp_error *err)
 {
     gp_json *record;
@@ -408,7 +414,8 @@ static gp_status damaged(gp_error *err, const char *path, const char *how)
     return gp_fail(err, GP_ECORRUPT, "%s is damaged: %s", path, how);
 }
 
-/* Fill the pieces from the file and compare every block with the record; the header is compared, not filled. */
+/* Read the tensor file into the pieces and compare every block with the checksums in the record.
+ * The header is compared, not read. */
 static gp_status tensors_read(const char *path, const gp_json *record, const piece *pieces, uint32_t count,
                               gp_error *err)
 {
@@ -488,7 +495,8 @@ static void record_take(gp_checkpoint *checkpoint, const gp_json *record)
     progress->first = (uint32_t)record_integer(record, "first");
     progress->best_loss = gp_json_number(gp_json_member(record, "best_loss"), INFINITY);
     progress->validations_since_best = record_integer(record, "no_better");
-    /* A checkpoint of another precision has no loss scale, or one that is not needed: the initial one stays. */
+    /* The checkpoint may have another precision, and then has no loss scale, or an unneeded one:
+     * keep the initial scale. */
     if (progress->loss_scale.scale > 0 && scale > 0 && scale <= GP_LOSS_SCALE_MAX)
         progress->loss_scale =
             (gp_loss_scale){ .scale = scale, .good = (uint32_t)record_integer(record, "loss_scale_good") };
@@ -507,13 +515,14 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     gp_error why;
     gp_status status = gp_checkpoint_read_record(&record, directory, step, &why);
 
-    if (status == GP_ENOMEM || status == GP_ELIMIT) /* it may be whole: an older one is no answer */
+    /* the checkpoint may be intact: do not fall back to an older one */
+    if (status == GP_ENOMEM || status == GP_ELIMIT)
         return gp_fail(err, status, "%s", why.message);
     if (status != GP_OK)
         return gp_fail(err, GP_ECORRUPT, "%s", why.message);
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
     status = record_check(record, frame, path, err);
-    /* The best weights may be in the file and not wanted, or the other way round. */
+    /* The file may have best weights that are not wanted, or lack them. */
     bool has_best = gp_json_bool(gp_json_member(record, "has_best"), false);
     float *scratch = NULL;
 
@@ -533,9 +542,11 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
         const char *plans = gp_json_text(gp_json_member(record, "plans"), "");
 
         record_take(checkpoint, record);
-        checkpoint->plans = plans[0] == '\0' ? NULL : gp_strdup(plans); /* no memory: they are chosen anew */
+
+        /* NULL (out of memory): the engines are chosen again */
+        checkpoint->plans = plans[0] == '\0' ? NULL : gp_strdup(plans);
     }
-    if (status == GP_OK && !has_best) { /* none kept: from here on, beginning with these */
+    if (status == GP_OK && !has_best) { /* no best weights so far: keep them from now on */
         checkpoint->progress.best_loss = INFINITY;
         checkpoint->progress.validations_since_best = 0;
     }
@@ -545,8 +556,8 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     return status;
 }
 
-/* Whether the directory's checkpoint belongs to another run.  Without a run id all are read; a record that cannot be
- * read is not known to be of another run. */
+/* Return whether the checkpoint belongs to another run. Without a run id, all checkpoints are
+ * read. A record that cannot be read is not treated as foreign. */
 static bool is_foreign(const char *directory, uint64_t step, const char *run)
 {
     gp_json *record;

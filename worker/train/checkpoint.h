@@ -1,15 +1,19 @@
-/* checkpoint.h -- the state of a training on disk: whole or not there, checked when it is read.
+/* checkpoint.h -- training checkpoints on disk: written atomically and verified when read.
  *
- *   DIRECTORY/<step>.safetensors    the tensors by name: "conv1.weight", then the optimiser's state
- *                                   "optimizer.0.conv1.weight", then "best.conv1.weight" where the best weights are kept
- *   DIRECTORY/<step>.json           where the training stood, its options, a fingerprint of network and data, and the CRC32C
- *                                   of each 4 MiB of the tensors' file
+ *   DIRECTORY/<step>.safetensors  tensors by name: "conv1.weight", then the optimizer state
+ *                                 "optimizer.0.conv1.weight", then "best.conv1.weight" if the
+ *                                 best weights are kept
+ *   DIRECTORY/<step>.json         record: training progress, options, a fingerprint of network
+ *                                 and data, and the CRC32C of each 4 MiB block in the tensor
+ *                                 file
  *
- * Writing: the tensors' file is allocated at its full size first, so that a full disk is met before a byte of it is
- * written, then written, synced and renamed; the .json after it, the same way: its rename is the commit.  Then the
- * writer prunes the checkpoints of its own run: the last two stay, and the newest whose weights had the lowest
- * validation loss.  A run never removes or replaces the checkpoints of another run (common/model/checkpoint_record.h).
- * A reader takes the newest that is whole; it names a damaged one and uses the one before. */
+ * The writer first allocates the tensor file at full size, so that a full disk is detected
+ * before any byte is written. It then writes, syncs and renames the file, and does the same with
+ * the .json record. The second rename is the commit. After that it prunes the checkpoints of its
+ * own run: the newest two stay, and the newest whose weights had the lowest validation loss. A
+ * run never removes or replaces checkpoints of another run (common/model/checkpoint_record.h). A
+ * reader takes the newest intact checkpoint; it reports a damaged one and falls back to the
+ * previous one. */
 #ifndef GP_CHECKPOINT_H
 #define GP_CHECKPOINT_H
 
@@ -21,64 +25,78 @@
 #include "common/model/train_options.h"
 #include "worker/train/trainer_progress.h"
 
-/* The state of a training; blobs are in the layout of the graph. */
+/* Training state. The blobs have the memory layout of the graph. */
 typedef struct gp_checkpoint {
     gp_train_progress progress;
-    uint64_t optim_step; /* steps of the optimiser */
+    uint64_t optim_step; /* optimizer steps so far */
     bool is_best;        /* these parameters have the lowest validation loss so far */
     float *parameters;
-    float *state; /* state_blobs blobs, one after the other */
+    float *state; /* [state_blobs] consecutive blobs */
     uint32_t state_blobs;
     float *best; /* parameters with the lowest validation loss; NULL: not kept */
-    char *plans; /* choices of engines (tuning.h); set by reading, freed by the caller; NULL: none */
+    /* tuning document (tuning.h), set by gp_checkpoint_read() and freed by the caller; NULL:
+     * none */
+    char *plans;
 } gp_checkpoint;
 
-/* Take memory for the blobs of *copy, as many as those of *like; false: no memory. count: float32 elements of a blob. */
+/* Allocate the blobs of *copy, as many as *like has. false: out of memory.
+ *   count  float32 elements per blob */
 bool gp_checkpoint_take_blobs(gp_checkpoint *copy, const gp_checkpoint *like, size_t count);
 void gp_checkpoint_free_blobs(gp_checkpoint *copy);
 
-/* Copy blobs and numbers, but not the plans, into a checkpoint with as many blobs of its own. */
+/* Copy blobs and numbers into a checkpoint that has the same number of blobs. The plans are not
+ * copied. */
 void gp_checkpoint_copy(gp_checkpoint *copy, const gp_checkpoint *from, size_t count);
 
-/* What must be the same when it is read again; borrowed. */
+/* Properties that must match when the checkpoint is read again; all borrowed. */
 typedef struct gp_checkpoint_frame {
     const gp_graph *graph;
     const gp_train_options *options;
     uint64_t data_fingerprint;
     uint32_t world;
-    const char *plans; /* of writing; NULL: none */
+    const char *plans; /* tuning document to write; NULL: none */
 } gp_checkpoint_frame;
 
-/* gp_checkpoint_write -- write into the directory, which is made if it does not exist, then prune.
- * GP_EIO with the reason (no space left: how many bytes were needed); older checkpoints are unchanged.
- * GP_EBUSY: the directory has a checkpoint of another run for this step. */
+/* Write a checkpoint and prune older ones. The directory is created if necessary.
+ *
+ *   GP_EIO    write error; older checkpoints are unchanged. For a full disk the message has the
+ *             number of bytes needed.
+ *   GP_EBUSY  the directory has a checkpoint of another run for this step */
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
                               const gp_checkpoint *checkpoint, gp_error *err);
 
-/* gp_checkpoint_read -- read the newest checkpoint that is whole into the blobs that *checkpoint points to. Of the progress,
- * members that are not in the file stay as they are.
- *   path     a directory: only checkpoints with the options' run-id are read ("": all); or one <step>.json
- *   damaged  the first damaged checkpoint that was skipped, and why; "": none
- * GP_ENOENT: no checkpoint.  GP_ECORRUPT: all are damaged.  GP_EINVAL: the checkpoint is of another network or other
- * data, or an option that the state depends on (solver, mini-batch-size, shuffle, seed) differs. */
+/* Read the newest intact checkpoint into the blobs that *checkpoint points to. Progress fields
+ * that are missing in the file keep their values.
+ *   path     a directory: read only checkpoints with the run-id in the options ("": any run); or
+ *            one <step>.json
+ *   damaged  set to the first damaged checkpoint that was skipped, with the reason; "": none
+ *
+ *   GP_ENOENT    there is no checkpoint
+ *   GP_ECORRUPT  all checkpoints are damaged
+ *   GP_EINVAL    the checkpoint has another network or other data, or differs in an option that
+ *                the state depends on (solver, mini-batch-size, shuffle, seed) */
 gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame, const char *path,
                              char damaged[240], gp_error *err);
 
-/* ---- writing beside the steps ---- */
+/* ---- asynchronous writing ---- */
 
-/* A thread with a copy of the state of its own, so that no step waits for the disk. */
+/* Background thread that writes checkpoints from its own copy of the state, so that no step
+ * waits for the disk. */
 typedef struct gp_saver gp_saver;
 
-/* The frame and all that it points to are borrowed for the life of the saver. like: a state as it will be saved. */
+/* Start the thread. *frame and all its pointers are borrowed until gp_saver_free(). `like` is a
+ * checkpoint with the same number of blobs as later ones. */
 gp_status gp_saver_new(gp_saver **out, const char *directory, const gp_checkpoint_frame *frame,
                        const gp_checkpoint *like, gp_error *err);
-void gp_saver_free(gp_saver *saver); /* waits for what is being written; accepts NULL */
+void gp_saver_free(gp_saver *saver); /* waits for a write in progress; accepts NULL */
 
-/* Copy the state and write it; false: the one before is still being written, nothing was copied. */
+/* Copy the state and write it in the background. false: the previous write is in progress, and
+ * the state was not copied. */
 bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint);
 void gp_saver_wait(gp_saver *saver);
 
-/* What became of a checkpoint, once each: true with a sentence and whether it is a failure. */
+/* Fetch the result of the last write, once. false: no new result. *failed: `text` is an error
+ * message. */
 bool gp_saver_news(gp_saver *saver, char text[480], bool *failed);
 
 #endif

@@ -7,9 +7,10 @@
 #include "common/base/memory/alloc.h"
 #include "worker/backend/backend.h"
 
-enum { DIAGNOSE_SAMPLES = 8 }; /* of a call; all of ours where the samples of a call are coupled */
+/* samples per call; all samples of this rank if the network couples them */
+enum { DIAGNOSE_SAMPLES = 8 };
 
-/* Of a key: place, then op or layer, then position. */
+/* Bit positions in a key: place, then op or layer, then sample position. */
 enum { KEY_PLACE_SHIFT = 60, KEY_INDEX_SHIFT = 36 };
 
 typedef struct examination {
@@ -20,7 +21,7 @@ typedef struct examination {
     gp_loader *loader;
     float *gradients;
     double sums[GP_SUMS];
-    uint32_t batch; /* samples of a call */
+    uint32_t batch; /* samples per call */
 } examination;
 
 static size_t first_bad(const float *values, size_t count)
@@ -52,7 +53,8 @@ static void examine_weights(examination *e)
     }
 }
 
-/* The outputs of the forward ops, as the last call left them: `count` samples, of which the first stands at `position`. */
+/* Check the outputs of all forward ops after a call of `count` samples; `position` is the index
+ * of the first. */
 static void examine_outputs(examination *e, uint32_t count, uint64_t position)
 {
     const gp_graph *graph = e->request->graph;
@@ -75,7 +77,7 @@ static void examine_outputs(examination *e, uint32_t count, uint64_t position)
                      position + (value->role == GP_VALUE_CALL ? 0 : bad / each));
         }
     }
-    if (!isfinite(e->sums[GP_SUM_LOSS])) /* of finite scores: the loss itself */
+    if (!isfinite(e->sums[GP_SUM_LOSS])) /* the scores are finite: the loss itself is not */
         note(e, GP_BAD_OUTPUT, ops->forward_count - 1, ops->op[ops->forward_count - 1].layer, position);
 }
 

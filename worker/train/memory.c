@@ -79,7 +79,7 @@ static gp_status plan_bytes(double *out, const gp_backend_ops *ops, gp_backend *
 gp_memory_model gp_memory_measure(const gp_backend_ops *ops, gp_backend *backend, const gp_graph *graph,
                                   const gp_plan_options *options, const gp_plan_memory *memory)
 {
-    enum { SMALL = 16, LARGE = 32 }; /* whole blocks of kernels that compute several samples at a time */
+    enum { SMALL = 16, LARGE = 32 }; /* multiples of the kernel block size in samples */
     double small = 0, large = 0;
 
     if (plan_bytes(&small, ops, backend, graph, *options, SMALL, memory, NULL) != GP_OK ||

@@ -1,4 +1,5 @@
-/* memory.h -- how much of the machine's memory there still is, and what a training would take of it. */
+/* memory.h -- available memory on this machine, and an estimate of the memory that a training
+ * needs. */
 #ifndef GP_MEMORY_H
 #define GP_MEMORY_H
 
@@ -7,20 +8,22 @@
 #include "common/base/error.h"
 #include "worker/backend/backend.h"
 
-/* gp_memory_available -- bytes that this process can still take without being killed: the least of what Linux calls
- * available, of what is left under the memory limits of its control groups (v1 and v2), and of GRADPOOL_WORKER_MEMORY
- * (bytes; K, M, G, T after the number) where that is set.  UINT64_MAX where nothing of it can be read. */
+/* Return the bytes that this process can allocate without being killed: the minimum of
+ * MemAvailable, the remainder below the control group limits (v1 and v2), and
+ * GRADPOOL_WORKER_MEMORY if set (bytes, with suffix K, M, G or T). UINT64_MAX: unknown. */
 uint64_t gp_memory_available(void);
 
-/* What a plan takes by samples of a call: fixed + each * samples. */
+/* Memory of a plan in bytes, by number of samples per call: fixed + each * samples. */
 typedef struct gp_memory_model {
     double fixed, each;
 } gp_memory_model;
 
-/* gp_memory_bound -- an upper bound without compiling: every value of the phase in memory of its own. */
+/* Return an upper bound in bytes without compiling a plan: no two values of the phase share
+ * memory. */
 double gp_memory_bound(const gp_graph *graph, gp_phase phase, uint32_t samples);
 
-/* gp_memory_measure -- from two small plans, which are freed again; where they cannot be had, from the bound. */
+/* Measure the memory of two small plans, which are freed again. If they cannot be compiled, use
+ * gp_memory_bound(). */
 gp_memory_model gp_memory_measure(const gp_backend_ops *ops, gp_backend *backend, const gp_graph *graph,
                                   const gp_plan_options *options, const gp_plan_memory *memory);
 

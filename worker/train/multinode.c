@@ -1,4 +1,5 @@
-/* multinode.c -- choosing: of the interfaces that are up and real, the fastest, the one of the default route among equals. */
+/* multinode.c -- network detection for NCCL. Among the physical interfaces that are up, choose
+ * the fastest; among equals, the one with the default route. */
 #include "worker/train/multinode.h"
 
 #include <dirent.h>
@@ -11,7 +12,7 @@
 
 enum { PATH_BYTES = 512, LINE_BYTES = 256, NAMES_BYTES = 300 };
 
-/* The first line of a file; false: it cannot be read. */
+/* Read the first line of a file. false: the file cannot be read. */
 static bool line_read(char line[LINE_BYTES], const char *root, const char *format, const char *name)
 {
     char path[PATH_BYTES], rest[LINE_BYTES + 64];
@@ -35,7 +36,8 @@ static bool is_there(const char *root, const char *path)
 
 /* ---- interfaces ---- */
 
-/* Of bridges, tunnels and containers: they lead nowhere that another host is. */
+/* Return whether an interface can lead to another host. Bridges, tunnels and container
+ * interfaces cannot. */
 static bool interface_is_real(const char *name)
 {
     static const char *const others[] = { "lo",  "docker",  "veth", "virbr", "br-",
@@ -47,7 +49,8 @@ static bool interface_is_real(const char *name)
     return true;
 }
 
-/* NCCL's way: names with commas between, each the beginning of one, "=" the whole, "^" in front: all but these. */
+/* Match an interface name against NCCL_SOCKET_IFNAME: comma-separated prefixes; "=" requires the
+ * full name, "^" excludes the matches. */
 static bool interface_matches(const char *wanted, const char *name)
 {
     bool others = *wanted == '^', exact, found = false;
@@ -186,9 +189,9 @@ gp_status gp_multinode_look(gp_multinode *out, const char *root, gp_error *err)
 
 void gp_multinode_set(const gp_multinode *found)
 {
-    /* A dead peer of InfiniBand is known after 4.096 us * 2^17 * 7 tries, 3.8 s, instead of 30. */
+    /* Detect a failed InfiniBand peer after 4.096 us * 2^17 * 7 retries, 3.8 s instead of 30 s. */
     static const char *const cards[][2] = { { "NCCL_IB_TIMEOUT", "17" }, { "NCCL_IB_RETRY_CNT", "7" } };
-    /* What one TCP connection does not fill, sixteen by four threads do. */
+    /* One TCP connection does not saturate the link; 4 threads with 4 connections each do. */
     static const char *const sockets[][2] = { { "NCCL_SOCKET_NTHREADS", "4" },
                                               { "NCCL_NSOCKS_PERTHREAD", "4" } };
     const bool card = found->card[0] != '\0';

@@ -1,4 +1,5 @@
-/* pipeline.c -- moving a training onto the device: connect the ranks, hand over parameters, state and data, fetch them. */
+/* pipeline.c -- move a training onto the device: connect the ranks, hand over parameters, state
+ * and data, and fetch them back. */
 #include "worker/train/pipeline.h"
 
 #include <inttypes.h>
@@ -18,10 +19,12 @@ static bool pipeline_possible(const gp_pipeline *pipeline)
 
 /* ---- connecting the ranks ---- */
 
-/* NCCL may take long to connect many ranks; a rank that cannot connect reports it through the group (pipeline_join). */
+/* Time limits. NCCL may take long to connect many ranks; a rank that cannot connect reports it
+ * through the group (pipeline_join). */
 enum { JOIN_S = 60, LEFT_S = 2 };
 
-/* Return why waiting for the other ranks cannot succeed; called while the device waits for them. */
+/* Return an error if waiting for the other ranks cannot succeed. Called while the device waits
+ * for them. */
 static gp_status check_peers(void *context, gp_error *err)
 {
     gp_pipeline *pipeline = context;
@@ -40,15 +43,18 @@ static gp_status check_peers(void *context, gp_error *err)
         pipeline->left_ns = left ? gp_now_ns() : 0;
         return GP_OK;
     }
-    if (gp_now_ns() - pipeline->left_ns < LEFT_S * (int64_t)1000000000) /* it may have sent its part */
+
+    /* the rank may have sent its part before it left */
+    if (gp_now_ns() - pipeline->left_ns < LEFT_S * (int64_t)1000000000)
         return GP_OK;
     return gp_fail(err, GP_EPEER, "a rank left the training in step %" PRIu64, step + 1);
 }
 
-/* Set NCCL's environment from the network found here (option nccl-auto-network). NCCL reads it when a process first uses NCCL. */
+/* Set the NCCL environment from the detected network (option nccl-auto-network). NCCL reads the
+ * environment only once per process. */
 static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes, gp_error *err)
 {
-    static bool used, set; /* by the compute thread only */
+    static bool used, set; /* accessed by the compute thread only */
     gp_multinode found;
     gp_status status = GP_OK;
     char text[300];
@@ -72,7 +78,8 @@ static gp_status set_network(const gp_pipeline *pipeline, gp_train_notes *notes,
     return GP_OK;
 }
 
-/* Connect the devices of all ranks; collective. *joined: they are in one group of the device's library. */
+/* Connect the devices of all ranks; collective. *joined: all are in one group of the device
+ * library. */
 static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, bool *joined, gp_error *err)
 {
     const gp_backend_steps *ops = pipeline->ops;
@@ -123,7 +130,7 @@ static gp_status pipeline_join(gp_pipeline *pipeline, gp_train_notes *notes, boo
 
 enum { READ_ROWS = 1024 };
 
-/* Read stored samples for the device, see gp_resident. */
+/* Read stored samples for the device; implements gp_resident. */
 static gp_status data_read(void *context, uint32_t first, uint32_t count, void *samples, void *targets,
                            gp_error *err)
 {
@@ -145,8 +152,9 @@ static gp_status data_read(void *context, uint32_t first, uint32_t count, void *
     return status;
 }
 
-/* Offer the training data to the device: data that are read without waiting or decoding, and that give bitwise identical
- * samples there, i.e. bytes, augmented or not, and other types without augmentation. Ranks may decide differently.
+/* Offer the training data to the device. Only data that are read without waiting or decoding
+ * qualify, and only if the device produces bitwise identical samples: bytes with or without
+ * augmentation, other types without. Ranks may decide differently.
  *   out  NULL: not offered */
 static gp_status data_offer(gp_pipeline *pipeline, const gp_resident **out, gp_error *err)
 {
@@ -199,7 +207,7 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
     if (pipeline->options->nccl_auto_network && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
                        "nccl-auto-network is of NCCL between GPUs, and these are CPU workers; leave it out");
-    if (!pipeline_possible(pipeline)) /* the same on all ranks: options and kind of device */
+    if (!pipeline_possible(pipeline)) /* options and device kind are the same on all ranks */
         return GP_OK;
     status = pipeline_join(pipeline, notes, &joined, err);
     if (status != GP_OK || !joined)

@@ -1,13 +1,17 @@
-/* pipeline.h -- a training whose parameters, optimiser state and exchange stay on the device (backend.h, gp_backend_steps).
+/* pipeline.h -- training steps on the device: parameters, optimizer state and exchange stay
+ * there (backend.h, gp_backend_steps).
  *
  *   launch s+1 | launch s+2, wait for s+1 | launch s+3, wait for s+2 | ...
  *
- * Requests to stop or pause go into the header of the next step that a rank launches. All ranks learn of them with the sums
- * of that step, when the next one is in flight on every rank; that one is the last. A step that validation or a checkpoint
- * follows is not overtaken on any rank: a rank that launched one step more than the others would wait for them forever.
+ * All ranks must launch the same number of steps: a rank that launches one more than the others
+ * waits for them forever. A rank puts a stop or pause request into the header of the next step
+ * that it launches. All ranks receive the request with the sums of that step. By then every rank
+ * has launched one more step, and that step is the last one. If validation or a checkpoint
+ * follows a step, no rank launches the next step before that.
  *
- * The host's parameters are as old as the last fetch. The ranks sum on the device if its library connects all of them;
- * if one rank cannot, all exchange gradients through shared memory, and the pipeline stays closed. */
+ * The host's parameters are those of the last fetch. The ranks sum on the device if the device
+ * library connects all of them. If one rank cannot connect, all exchange gradients through
+ * shared memory, and the pipeline stays closed. */
 #ifndef GP_PIPELINE_H
 #define GP_PIPELINE_H
 
@@ -17,23 +21,24 @@
 #include "worker/train/trainer_progress.h"
 
 typedef enum gp_residency {
-    GP_ON_HOST,      /* closed: steps run on the host's parameters */
-    GP_ON_BOTH,      /* the device has parameters and state, and those of the host are of the same step */
+    GP_ON_HOST,      /* pipeline closed: steps use the host's parameters */
+    GP_ON_BOTH,      /* the device has parameters and state; the host's copies are of the same step */
     GP_DEVICE_NEWER, /* the device has committed steps since the last fetch */
 } gp_residency;
 
-/* A step in flight: launched, and its result is not known yet. */
+/* A step that was launched and whose result is not known yet. */
 typedef struct gp_flight {
-    gp_train_call last; /* its last call on this rank */
+    gp_train_call last; /* last call of the step on this rank */
     gp_train_cursor after;
     double learn_rate, data_ms;
-    uint32_t samples; /* of this rank */
-    bool barrier;     /* validation or a checkpoint follows, on all ranks: no step is launched before */
+    uint32_t samples; /* samples of this rank */
+    /* validation or a checkpoint follows on all ranks, before the next step is launched */
+    bool barrier;
 } gp_flight;
 
 typedef struct gp_pipeline {
     /* Borrowed from the trainer. */
-    const gp_backend_steps *ops; /* NULL: the device cannot keep a training */
+    const gp_backend_steps *ops; /* NULL: the device does not support resident training */
     gp_backend *backend;
     gp_plan *plan; /* borrowed from the trainer; set by gp_pipeline_open() */
     const gp_train_options *options;
@@ -43,38 +48,43 @@ typedef struct gp_pipeline {
     const gp_train_progress *progress;
 
     gp_residency residency;
-    bool data_resident; /* the device has the training data, too */
+    bool data_resident; /* the training data are on the device too */
     gp_resident resident;
-    gp_augment_draw *draws;            /* [micro_batch] of a call; NULL unless resident data are augmented */
-    gp_flight flights[GP_STEPS_AHEAD]; /* the oldest first */
+
+    /* [micro_batch] augmentation of one call; NULL unless resident data are augmented */
+    gp_augment_draw *draws;
+    gp_flight flights[GP_STEPS_AHEAD]; /* oldest first */
     uint32_t count;                    /* steps in flight */
-    int64_t join_ns;                   /* when the ranks began to connect their devices; 0: not connecting */
-    int64_t left_ns;                   /* when a rank was first found to have left; 0: none has */
+    int64_t join_ns;                   /* start of connecting the devices of all ranks; 0: not connecting */
+    int64_t left_ns;                   /* first time that a rank was found to have left; 0: none has */
 } gp_pipeline;
 
-/* Move the training onto the device if it can keep it; collective. All ranks decide alike. */
+/* Move the training onto the device, if the device supports it; collective. All ranks make the
+ * same decision. */
 gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
                            gp_error *err);
-void gp_pipeline_close(gp_pipeline *pipeline); /* when the plans are freed */
+void gp_pipeline_close(gp_pipeline *pipeline); /* call it after the plans are freed */
 
-/* Copy parameters and state of the last committed step to the host, if the host's are older; without optim, only the
- * parameters, for computing with them. No step may be in flight. */
+/* Copy parameters and state of the last committed step to the host, if the host's copies are
+ * older. No step may be in flight.
+ *   optim  NULL: copy only the parameters */
 gp_status gp_pipeline_fetch(gp_pipeline *pipeline, float *parameters, gp_optim *optim, gp_error *err);
 
-/* Launch steps until the pipeline is full or the next step must wait, then wait for the oldest one.
+/* Launch steps until the pipeline is full or the next step must wait. Then wait for the oldest
+ * step.
  *   now       position of the oldest step that is not committed
- *   requests  position of the requests to the loader; advanced */
+ *   requests  position of the loader requests; advanced */
 gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
                            gp_flight *out, gp_step_told *told, gp_error *err);
 
 /* Wait for all steps in flight and drop their results. */
 gp_status gp_pipeline_drain(gp_pipeline *pipeline, gp_error *err);
 
-/* After a failure: end all steps in flight. If the device fails even then, its state is lost and the process exits; the other
- * ranks have the state. cause: the first failure. */
+/* End all steps in flight after a failure. If the device fails to stop, its state is lost and
+ * this process exits; the other ranks have the state. `cause` is the first failure. */
 void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause);
 
-/* Get the next step that was committed before the halt; false: no further one was. */
+/* Get the next step that was committed before the halt. false: no further step was committed. */
 bool gp_pipeline_halted_step(gp_pipeline *pipeline, gp_flight *out, gp_step_told *told);
 
 #endif

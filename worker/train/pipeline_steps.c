@@ -10,7 +10,7 @@
 
 /* ---- launching ---- */
 
-/* Draw the augmentation of the samples of a call. */
+/* Draw the random augmentation for the samples of a call. */
 static void call_draw(const gp_pipeline *pipeline, const gp_train_call *call)
 {
     const gp_train_data *data = pipeline->data;
@@ -26,15 +26,16 @@ static void call_draw(const gp_pipeline *pipeline, const gp_train_call *call)
     }
 }
 
-/* Launch the last call of *flight. The device copies the samples, so the loader gets its batch back at once.
- *   number  of the step, from 1 */
+/* Launch the last call of *flight. The device copies the samples, so the loader gets its batch
+ * back at once.
+ *   number  step number, from 1 */
 static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t number,
                              gp_train_cursor *requests, gp_error *err)
 {
     const gp_train_call *call = &flight->last;
     gp_train_control *control = pipeline->exchange->control;
     gp_loader *loader = pipeline->data->training.loader;
-    /* The device multiplies with its own loss scale. */
+    /* The device applies its own loss scale. */
     const gp_loss_scale one = { .scale = pipeline->progress->loss_scale.scale > 0 };
     gp_step_call with = { .batch = { .count = call->count,
                                      .first = call->first_call,
@@ -161,7 +162,8 @@ void gp_pipeline_halt(gp_pipeline *pipeline, const gp_error *cause)
     if (pipeline->ops->halt(pipeline->plan, &err) == GP_OK)
         return;
     snprintf(doing, sizeof(doing), "in step %" PRIu64, pipeline->progress->step + 1);
-    /* The halt may fail only because of what failed first. */
+    /* Report the first failure if it was a device error: the halt may have failed only because
+     * of it. */
     gp_device_lost(doing, cause->code == GP_EIO ? cause : &err);
 }
 

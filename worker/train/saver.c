@@ -1,6 +1,6 @@
-/* saver.c -- checkpoints written by a thread of their own.
+/* saver.c -- background thread that writes checkpoints.
  *
- *   compute: save() copies the state into the saver's blobs when it is IDLE ---> WRITING: the thread writes them ---> IDLE */
+ *   compute: save() copies the state while IDLE ---> WRITING: the thread writes the copy ---> IDLE */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 struct gp_saver {
     char directory[1024];
     const gp_checkpoint_frame *frame;
-    gp_checkpoint copy; /* the thread's while writing */
+    gp_checkpoint copy; /* used by the thread while `writing` is set */
     pthread_t thread;
     bool started;
 
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the fields below */
     pthread_cond_t changed;
     bool writing, stopping, news, failed;
     char text[480];

@@ -7,7 +7,7 @@
 #include "common/data/store/sampler.h"
 #include "worker/train/exact.h"
 
-/* The same for any rank. */
+/* Compute the share of any rank. */
 static void share_of(const gp_schedule *schedule, uint32_t total, uint32_t rank, uint32_t *first,
                      uint32_t *count)
 {
@@ -27,7 +27,7 @@ void gp_schedule_share(const gp_schedule *schedule, uint32_t total, uint32_t *fi
     share_of(schedule, total, schedule->rank, first, count);
 }
 
-/* Refuse what cannot give bitwise identical results on any number of workers. */
+/* Reject options that cannot give bitwise identical results for every number of workers. */
 static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph, gp_error *err)
 {
     const gp_train_options *options = schedule->options;
@@ -70,7 +70,7 @@ static gp_status schedule_set_loads(gp_schedule *schedule, gp_error *err)
     return GP_OK;
 }
 
-/* Samples in the largest share of a mini-batch. */
+/* Return the number of samples in the largest share of a mini-batch. */
 static uint32_t largest_share(const gp_schedule *schedule)
 {
     uint32_t largest = 1, first, count;

@@ -1,4 +1,5 @@
-/* train_control.c -- how the control thread reaches the compute thread's waits. */
+/* train_control.c -- the interface through which the control thread observes and stops a
+ * training. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -47,7 +48,9 @@ gp_status gp_train_control_check(const gp_train_control *control, uint64_t step,
 bool gp_train_control_rest(gp_train_control *control)
 {
     int64_t since = atomic_exchange_explicit(&control->stretch_since_ms, 0, memory_order_relaxed);
-    int64_t took_ms = since == 0 ? 0 : gp_running_ms() - since + 1; /* one that ended is never 0 */
+
+    /* +1: a completed stretch never counts as 0 ms */
+    int64_t took_ms = since == 0 ? 0 : gp_running_ms() - since + 1;
 
     if (took_ms > atomic_load_explicit(&control->stretch_max_ms, memory_order_relaxed))
         atomic_store_explicit(&control->stretch_max_ms, took_ms, memory_order_relaxed);

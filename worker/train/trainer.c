@@ -1,4 +1,5 @@
-/* trainer.c -- building one rank's training: all that takes memory or can fail before the first step. */
+/* trainer.c -- build one rank's training: every allocation and check that can fail before the
+ * first step. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ void gp_trainer_free(gp_trainer *trainer)
     if (trainer == NULL)
         return;
     gp_train_control_set_comm(trainer->control, NULL, 0);
-    gp_saver_free(trainer->saver); /* first: it borrows the graph */
+    gp_saver_free(trainer->saver); /* first, because it borrows the graph */
     if (trainer->plan != NULL)
         trainer->backend_ops->free(trainer->plan);
     if (trainer->validation_plan != NULL)
@@ -25,7 +26,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_exchange_deinit(&trainer->exchange);
     gp_comm_free(trainer->comm); /* frees the arena */
     gp_optim_free(trainer->optim);
-    if (trainer->shards.parameters[0] == NULL) /* otherwise in the arena */
+    if (trainer->shards.parameters[0] == NULL) /* otherwise the parameters are in the arena */
         gp_free(trainer->parameters);
     gp_free(trainer->best);
     gp_shards_deinit(&trainer->shards);
@@ -36,7 +37,7 @@ void gp_trainer_free(gp_trainer *trainer)
     gp_free(trainer);
 }
 
-/* ---- the state that a training begins with ---- */
+/* ---- initial state ---- */
 
 gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
@@ -95,7 +96,7 @@ void gp_trainer_continue(gp_trainer *trainer, const gp_checkpoint *from)
     trainer->progress = from->progress;
 }
 
-/* Read the checkpoint that the options name. Every rank reads the same file. */
+/* Read the checkpoint given in the options. Every rank reads the same file. */
 static gp_status trainer_read_checkpoint(gp_trainer *trainer, gp_checkpoint *out, gp_error *err)
 {
     char damaged[240] = "";
@@ -126,14 +127,14 @@ static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
         return gp_fail(err, GP_ECORRUPT,
                        "the checkpoint of step %" PRIu64 " stands at sample %" PRIu32 " of %" PRIu32,
                        progress->step, progress->first, trainer->data.shape.count);
-    /* A complete run takes no step: it validates once more, so that its result has the metrics. */
+    /* A complete run takes no step. Validate once more, so that the result has metrics. */
     progress->validation_due =
         progress->epoch >= trainer->options.max_epochs && trainer->data.validation.store != NULL;
     return GP_OK;
 }
 
-/* Take over the state of an earlier group, or else begin with the initial state. A rank that joins later initialises its
- * parameters only if no other rank has some. */
+/* Take over the state from an earlier group, or else initialize it. A rank that joins later
+ * initializes its parameters only if no other rank has any. */
 static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     const gp_train_options *options = &trainer->options;
@@ -160,10 +161,10 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
 
 /* ---- building ---- */
 
-/* Phases of a start. After a worker failure or a resize all ranks wait for them. */
+/* Phases of a start, for the log. After a worker failure or a resize, all ranks wait for them. */
 enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
 
-/* Parts of the time that a training took to get ready. */
+/* Preparation times, by part. */
 typedef struct build_times {
     double data_ms, network_ms;
 } build_times;
@@ -214,8 +215,8 @@ static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
-/* Decide whether the ranks share one copy of the state. If so, a rank whose copy no other rank needs frees it before the
- * group takes its memory. */
+/* Decide whether the ranks share one copy of the state. If so, a rank whose own copy is not
+ * needed frees it before the group allocates memory. */
 static gp_status build_shards(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     if (setup->group->world == 1 || trainer->backend_ops->rebind == NULL)
@@ -277,7 +278,7 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     return status;
 }
 
-/* Bytes of parameters, state, exchange, plans and prefetched batches on this rank. */
+/* Return the bytes for parameters, state, exchange, plans and prefetched batches on this rank. */
 static uint64_t memory_bytes(const gp_trainer *trainer)
 {
     const gp_store_info *data = &trainer->data.shape;
@@ -293,7 +294,8 @@ static uint64_t memory_bytes(const gp_trainer *trainer)
     return bytes;
 }
 
-/* The correction for shards: they replace parameters and state, and lie in the memory of their owner. */
+/* Return the correction for shards: they replace parameters and state, and are in the owner's
+ * memory. */
 static uint64_t shard_memory_bytes(const gp_trainer *trainer)
 {
     const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);

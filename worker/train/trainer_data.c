@@ -1,4 +1,4 @@
-/* trainer_data.c -- opening, sharing, comparing and reporting the data of a training. */
+/* trainer_data.c -- open, share, compare and report the training data. */
 #include "worker/train/trainer_data.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #include "common/data/store/class_match.h"
 #include "common/model/graph/normalization.h"
 
-/* Check that the network takes the samples and targets of a store. */
+/* Check that the network accepts the samples and targets of a store. */
 static gp_status store_check(const gp_store_info *info, const gp_graph *graph, gp_error *err)
 {
     const gp_shape sample = gp_shape3(info->channels, info->height, info->width);
@@ -24,7 +24,7 @@ static gp_status store_check(const gp_store_info *info, const gp_graph *graph, g
                : status;
 }
 
-/* validation_data: "" means none, "=" the test split of the training source. */
+/* Open the stores. begin->validation_data "": none; "=": the test split of the training source. */
 static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
                              const gp_train_options *options, const gp_graph *graph, gp_error *err)
 {
@@ -70,7 +70,7 @@ static gp_status stores_open(gp_train_data *data, const gp_trainer_setup *setup,
     return status == GP_OK ? store_check(&validation, graph, err) : status;
 }
 
-/* Write the class names of the training data as a JSON array. */
+/* Format the class names of the training data as a JSON array. */
 static gp_status name_classes(gp_train_data *data, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(data->training.store);
@@ -98,7 +98,7 @@ gp_status gp_train_data_open(gp_train_data *data, const gp_trainer_setup *setup,
     gp_status status = stores_open(data, setup, options, graph, err);
     char host[HOST_NAME_MAX + 1] = "";
 
-    /* Files that are missing on one worker may be there on another. */
+    /* Name the host: a file that is missing here may exist on another host. */
     if (status != GP_OK && setup->group->world > 1 && err != NULL && gethostname(host, sizeof(host) - 1) == 0)
         gp_error_prefix(err, "on %s", host);
     return status == GP_OK ? name_classes(data, err) : status;
@@ -188,7 +188,7 @@ void gp_train_data_take_over(gp_train_data *data, gp_store *stores[2], const uin
 
 /* ---- comparing the data of all ranks ---- */
 
-/* The data as one rank sees them. */
+/* Summary of the data that one rank has opened. */
 typedef struct data_seen {
     uint64_t training, validation; /* fingerprints; validation 0: none */
     uint64_t samples, validation_samples;
@@ -214,7 +214,7 @@ static bool data_same(const data_seen *a, const data_seen *b)
            a->validation_samples == b->validation_samples;
 }
 
-/* The first rank among those that most ranks agree with. */
+/* Return the first rank of the largest group of ranks with equal data. */
 static uint32_t data_most(const data_seen *all, uint32_t world)
 {
     uint32_t best = 0, most = 0;
@@ -282,9 +282,9 @@ gp_status gp_train_data_compare(const gp_train_data *data, gp_comm *comm, gp_err
 
 /* ---- reports ---- */
 
-enum { DECODE_REPORTED_NS = 100000000 }; /* shorter decoding is not reported */
+enum { DECODE_REPORTED_NS = 100000000 }; /* shorter decoding times are not reported */
 
-/* Report how long this rank decoded the samples of a store, if it did, and where the result is cached. */
+/* Report how long this rank decoded the samples of a store, and where the result is cached. */
 static void report_decoding(const gp_store *store, const char *part, const gp_train_sink *sink)
 {
     const gp_store_info *info = gp_store_get_info(store);

@@ -1,4 +1,5 @@
-/* trainer_diverged.c -- reporting a loss that is not finite, with the layer and the sample where it first appears. */
+/* trainer_diverged.c -- error messages for a non-finite loss, with the layer and sample where it
+ * originates. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -10,8 +11,8 @@ static void diagnose_progress(void *context)
     gp_train_control_progress(context);
 }
 
-/* Find the layer and the sample where a value is not finite first. All ranks call it, each for its share of the samples,
- * and get the same sentence. */
+/* Find the origin of the first non-finite value; collective. Each rank searches its share of the
+ * samples, and all return the same message. */
 static const char *find_first_bad(gp_trainer *trainer, gp_diagnose_request *request, char *text, size_t bytes)
 {
     gp_diagnosis found = { .place = GP_BAD_NOWHERE, .phase = request->phase };

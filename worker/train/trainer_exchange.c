@@ -9,8 +9,8 @@
 #include "common/base/system/fault.h"
 #include "worker/train/exact.h"
 
-/* The first of the words: GP_SUMS high words, as many low words, then integers. The gradients follow: blob_count high words,
- * then blob_count low words. */
+/* Offsets of the leading words: GP_SUMS high words, GP_SUMS low words, then integers. The
+ * gradients follow: blob_count high words, then blob_count low words. */
 enum { WORD_STOP = 2 * GP_SUMS, WORD_PAUSE, WORD_SAMPLES, WORD_BAD, WORD_COUNT };
 
 gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause)
@@ -30,7 +30,7 @@ gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, boo
 
 /* ---- memory ---- */
 
-/* Lengthen the last bucket to the wanted size, then begin more buckets. */
+/* Extend the last bucket to the wanted size, then append more buckets. */
 static void bucket_append(gp_exchange *exchange, size_t first, size_t count, size_t wanted)
 {
     while (count > 0) {
@@ -50,8 +50,9 @@ static void bucket_append(gp_exchange *exchange, size_t first, size_t count, siz
     }
 }
 
-/* Float32 elements of a bucket. Sums in shared memory are fastest while they fit a cache. Between GPUs each sum costs some
- * ten microseconds, and the links are saturated from some ten MiB on. */
+/* Return the bucket size in float32 elements. Sums in shared memory are fastest while a bucket
+ * fits a cache. Between GPUs each sum costs some 10 us, and the links saturate from about 10
+ * MiB. */
 static size_t bucket_wanted(const gp_train_options *options, bool on_device)
 {
     enum { DEVICE_BUCKET_BYTES = 25 << 20 };
@@ -73,7 +74,8 @@ gp_status gp_exchange_init(gp_exchange *exchange, const gp_graph *graph, const g
     exchange->buckets = gp_calloc(most, sizeof(*exchange->buckets));
     if (exchange->buckets == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu buckets", most);
-    /* The backward pass completes the last layer first; within a layer the tensors keep their order in the blob. */
+    /* The backward pass completes the last layer first. Within a layer, the tensors keep their
+     * order in the blob. */
     for (uint32_t end = graph->parameter_count, first; end > 0; end = first) {
         first = end - 1;
         while (first > 0 && graph->parameters[first - 1].layer == graph->parameters[first].layer)
@@ -90,7 +92,7 @@ gp_status gp_exchange_init(gp_exchange *exchange, const gp_graph *graph, const g
 
 void gp_exchange_deinit(gp_exchange *exchange)
 {
-    if (exchange->comm == NULL || exchange->words != NULL) { /* not in the arena */
+    if (exchange->comm == NULL || exchange->words != NULL) { /* otherwise they are in the arena */
         gp_free(exchange->header);
         gp_free(exchange->gradients);
     }
@@ -100,7 +102,7 @@ void gp_exchange_deinit(gp_exchange *exchange)
 
 size_t gp_exchange_arena_bytes(const gp_exchange *exchange, bool reproducible)
 {
-    enum { ALIGNMENT = 2 * 64 }; /* of two ranges */
+    enum { ALIGNMENT = 2 * 64 }; /* for two ranges */
 
     return ALIGNMENT + (reproducible
                             ? (WORD_COUNT + 2 * exchange->blob_count) * sizeof(int64_t)
@@ -144,9 +146,9 @@ gp_status gp_exchange_place(gp_exchange *exchange, gp_comm *comm, bool reproduci
     return status;
 }
 
-/* ---- moments of batch normalisation ---- */
+/* ---- batch normalization moments ---- */
 
-/* Sum the moments over all ranks. The compute thread waits for its peers here, so a stretch of computing ends. */
+/* Sum the moments over all ranks. Compute waits for its peers here, so the current stretch ends. */
 static gp_status sum_moments(void *context, size_t count, gp_error *err)
 {
     gp_exchange *exchange = context;
@@ -201,7 +203,7 @@ void gp_exchange_begin(gp_exchange *exchange, bool gradients)
         memset(exchange->words, 0, words * sizeof(int64_t));
 }
 
-/* Sum the buckets within the first `final_count` elements that are not summed yet. */
+/* Sum the complete buckets within the first `final_count` elements. */
 static gp_status sum_buckets(void *context, size_t final_count, gp_error *err)
 {
     gp_exchange *exchange = context;

@@ -1,24 +1,29 @@
-/* trainer_factors.c -- computing gradients from their factors (factors.h).
+/* trainer_factors.c -- compute weight gradients from their factors (factors.h).
  *
- * A gradient dW = dY^T X that is exchanged is written by each rank and read by one: N + N passes over `outputs * inputs`
- * numbers. Its factors are `samples * (outputs + inputs)` numbers, written once. The arithmetic is the same: each rank
- * multiplies its rows with all samples instead of all rows with its samples. Both factors lie in the arena of one rank, with
- * a row for each sample at the position of the sample in the mini-batch. So shares of any size, shares of several calls and
- * a smaller last mini-batch need no special case: the sum is over the samples that the header counts.
+ * In an exchange of a gradient dW = dY^T X, each rank writes it and one rank reads all: N + N
+ * passes over `outputs * inputs` numbers. The factors are `samples * (outputs + inputs)`
+ * numbers, written once. The arithmetic cost is equal: each rank multiplies its rows with all
+ * samples, instead of all rows with its samples. Both factors are in the arena of one rank, with
+ * one row per sample at the index of the sample in the mini-batch. So shares of any size, shares
+ * of several calls and a smaller last mini-batch need no special case: the sum covers the
+ * samples counted in the header.
  *
- *     compute: each rank its rows -> header (all rows are there) -> commit: read -> barrier -> the next step overwrites
+ *   compute: each rank writes its rows -> header (all rows are written) -> commit: read ->
+ *   barrier -> next step overwrites
  *
- * This is part of the sharded update (trainer_shard.c): it produces this rank's shard of a gradient. */
+ * This is part of the sharded update (trainer_shard.c) and produces this rank's shard of a
+ * gradient. */
 #include "worker/train/trainer_factors.h"
 
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_shard.h"
 
-/* Cost of a number of a factor, which each tile reads again, relative to a number of a gradient. */
+/* Relative cost of a factor number, which each tile reads again, to a gradient number. */
 enum { FACTOR_COST = 8 };
 
-/* Numbers of a tile, in the second-level cache: whole rows, so that weights and state are read and written in order (runs of
- * 2 KB take three times as long). One panel of x is multiplied with all rows of the tile while it is in the cache. */
+/* Numbers in a tile, which fits the second-level cache. A tile has whole rows, so that weights
+ * and state are accessed in order (runs of 2 KB take three times as long). One panel of x is
+ * multiplied with all rows of the tile while it is in the cache. */
 enum {
     TILE_NUMBERS = 131072,
     COLUMNS_MAX = TILE_NUMBERS / GP_FACTOR_ROWS / GP_FACTOR_COLUMNS * GP_FACTOR_COLUMNS
@@ -70,7 +75,7 @@ size_t gp_factor_list_bytes(const gp_factor_list *list)
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < list->count; i++)
-        bytes += gp_factor_bytes(&list->factor[i]) + 64; /* aligned */
+        bytes += gp_factor_bytes(&list->factor[i]) + 64; /* 64: alignment */
     return bytes;
 }
 
@@ -88,7 +93,7 @@ gp_status gp_factor_list_place(gp_factor_list *list, gp_graph *graph, gp_comm *c
         gp_factor_place(factor, memory);
         gp_graph_put_last(graph, factor->parameter);
     }
-    /* The owner has taken the memory when all ranks have passed the barrier. */
+    /* After the barrier, the owner has allocated the memory. */
     return list->count == 0 ? GP_OK : gp_comm_barrier(comm, err);
 }
 
@@ -100,7 +105,7 @@ const gp_factor *gp_factor_list_find(const gp_factor_list *list, uint32_t parame
     return NULL;
 }
 
-/* Compute columns [first, first + columns) of the rows of some blocks, and update the weights there. */
+/* Compute columns [first, first + columns) in the rows of some blocks, and update these weights. */
 static void update_rows(const gp_optim_pass *pass, const gp_factor *factor, size_t samples, size_t block,
                         size_t blocks, size_t first, size_t columns)
 {

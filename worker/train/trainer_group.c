@@ -1,4 +1,4 @@
-/* trainer_group.c -- joining the group, and compiling the plans that write into its memory. */
+/* trainer_group.c -- join the group, and compile the plans that write to its memory. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,8 @@ gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, 
                            : status;
 }
 
-/* Check that all ranks have the same layout of parameters, since they sum them; collective. */
+/* Check that all ranks have the same parameter layout, because they sum parameters elementwise;
+ * collective. */
 gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err)
 {
     int64_t hash = (int64_t)(gp_graph_layout_hash(trainer->graph) >> 1), seen[2] = { hash, -hash };
@@ -39,8 +40,8 @@ gp_status gp_trainer_check_layout(gp_trainer *trainer, gp_error *err)
     return status;
 }
 
-/* Check that the calls of all ranks fit into memory before any of it is touched; collective. Measured only where the upper
- * bound comes near the available memory. The ranks share one host. */
+/* Check that the calls of all ranks fit into memory before allocating any; collective. Plans are
+ * measured only if the upper bound is near the available memory. All ranks share one host. */
 static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options *options,
                                       const gp_plan_memory *memory, gp_error *err)
 {
@@ -96,7 +97,8 @@ static gp_plan_options plan_options(const gp_trainer *trainer)
                               .precision = (gp_precision)trainer->options.precision };
 }
 
-/* group: check the memory and tune, both collective; false: there is no group. */
+/* Compile the plans.
+ *   group  true: check the memory and tune, both collective; false: there is no group */
 static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
 {
     gp_plan_memory memory = plan_memory(trainer);

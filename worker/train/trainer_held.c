@@ -1,14 +1,16 @@
-/* trainer_held.c -- the state of a training outlives its group.
+/* trainer_held.c -- training state that outlives its group.
  *
- *   steps ... a rank exits, or all pause -> hold -> free: the group is left -> generation + 1: new -> take -> agree -> steps ...
+ *   steps ... a rank exits, or all pause -> hold -> free: leave the group -> generation + 1: new
+ *   -> take -> agree -> steps ...
  *
- * Every rank that is alive has the state of step s or of step s + 1, never a mixture (trainer.h). In the next group all ranks
- * agree on the most advanced state. The lowest rank that has it broadcasts it, if other ranks have less: ranks that have
- * joined, and ranks that had not committed that step. So a step is repeated only if no rank has committed it, and a
- * validation only if no rank has finished it.
+ * Every surviving rank has the state of step s or of step s + 1, never a mixture (trainer.h). In
+ * the next group all ranks agree on the most advanced state. If some ranks have less, the lowest
+ * rank with that state broadcasts it: to new ranks, and to ranks that had not committed that
+ * step. So a step is repeated only if no rank has committed it, and a validation only if no rank
+ * has finished it.
  *
- * A worker that will join prepares while the others take steps: it opens the data and compiles the plans once
- * (gp_trainer_prepare). So all ranks of the next group have the same work to do. */
+ * A worker that will join prepares while the others take steps: it opens the data and compiles
+ * the plans once (gp_trainer_prepare). All ranks of the next group then have the same work left. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -17,14 +19,14 @@
 
 struct gp_train_held {
     uint64_t lease;
-    uint64_t layout;     /* of the network's parameters, gp_graph_layout_hash() */
-    gp_checkpoint state; /* with its own blobs and plans; parameters NULL: data only */
-    size_t count;        /* float32 elements of a blob */
+    uint64_t layout;     /* parameter layout of the network, gp_graph_layout_hash() */
+    gp_checkpoint state; /* owns its blobs and plans; parameters NULL: data only */
+    size_t count;        /* float32 elements per blob */
     gp_store *stores[2]; /* open training and validation data, owned; NULL: taken, or none */
-    uint64_t skipped[2]; /* of each, the skipped images that the client knows of */
+    uint64_t skipped[2]; /* per store, the skipped images already reported to the client */
 };
 
-/* ---- between two groups ---- */
+/* ---- end of a group ---- */
 
 gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 {
@@ -51,7 +53,7 @@ gp_train_held *gp_trainer_hold(gp_trainer *trainer, uint64_t lease)
 
 gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease)
 {
-    /* Parameters that the device has not given back are of no known step. */
+    /* Host parameters older than those of the device belong to no known step. */
     bool wanted = trainer->graph != NULL && trainer->data.training.store != NULL &&
                   trainer->options.max_restarts > 0 && trainer->pipeline.residency != GP_DEVICE_NEWER;
     gp_train_held *held = wanted ? gp_calloc(1, sizeof(*held)) : NULL;
@@ -80,7 +82,7 @@ void gp_train_held_free(gp_train_held *held)
     gp_free(held);
 }
 
-/* ---- in the next one ---- */
+/* ---- start of the next group ---- */
 
 bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
 {
@@ -97,13 +99,14 @@ bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held)
         return false;
     gp_checkpoint_copy(&now, state, held->count);
     gp_trainer_continue(trainer, &now);
-    /* Without memory for it, another rank chooses the engines. */
+    /* Out of memory: another rank chooses the engines. */
     trainer->tuning.document = state->plans == NULL ? NULL : gp_strdup(state->plans);
     trainer->tuning.carried = trainer->tuning.document != NULL;
     return true;
 }
 
-/* The stores are those of a training with the same options, as a restart has: they are open as it needs them. */
+/* Return whether the stores can be reused. A restart has the same options, so they are open in
+ * the required way. */
 static bool held_stores_fit(const gp_train_held *held, const gp_graph *graph)
 {
     return held != NULL && graph != NULL && held->layout == gp_graph_layout_hash(graph);
@@ -121,7 +124,7 @@ void gp_train_held_return_stores(gp_train_held *held, const gp_graph *graph, gp_
         gp_train_data_hand_over(data, held->stores, held->skipped);
 }
 
-/* Make the state of the root the state of all ranks, which are of one build; collective. */
+/* Copy the root's state to all ranks; collective. All ranks run the same build. */
 static gp_status broadcast_state(gp_trainer *trainer, uint32_t root, gp_error *err)
 {
     size_t bytes = trainer->graph->blob_count * sizeof(float);
@@ -139,7 +142,7 @@ static gp_status broadcast_state(gp_trainer *trainer, uint32_t root, gp_error *e
         status = gp_comm_broadcast_private(comm, ours.state, bytes * ours.state_blobs, root, err);
     if (status == GP_OK && ours.best != NULL)
         status = gp_comm_broadcast_private(comm, ours.best, bytes, root, err);
-    if (status == GP_OK) /* only the numbers: pointers of the root are of no use here */
+    if (status == GP_OK) /* copies only the numbers: the root's pointers are invalid here */
         gp_trainer_continue(trainer, &theirs);
     return status;
 }
@@ -154,7 +157,9 @@ gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, g
 
     if (status != GP_OK)
         return status;
-    if (furthest[0] / RANKS == -furthest[1]) /* all are equal: if this one is blank, no step was taken */
+
+    /* All ranks are equal. If this one is uninitialized, no step was taken. */
+    if (furthest[0] / RANKS == -furthest[1])
         return trainer->blank ? gp_trainer_initialize(trainer, setup, err) : GP_OK;
     return broadcast_state(trainer, (uint32_t)(RANKS - 1 - furthest[0] % RANKS), err);
 }

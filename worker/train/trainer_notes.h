@@ -1,4 +1,5 @@
-/* trainer_notes.h -- notes that are made while a training is prepared, and sent to the client when it begins. */
+/* trainer_notes.h -- notes that are collected during preparation and sent to the client when the
+ * training starts. */
 #ifndef GP_TRAINER_NOTES_H
 #define GP_TRAINER_NOTES_H
 

@@ -1,15 +1,16 @@
-/* trainer_population.c -- running statistics of batch normalisation over the whole training data.
+/* trainer_population.c -- batch normalization statistics over the whole training data.
  *
- * The moving averages of the steps lag behind the parameters. With `batch-norm-statistics population`, one more pass over
- * the data follows the training: mini-batches as in an epoch, forward only. The moments of each layer are summed over all
- * mini-batches and ranks, and replace the running statistics. */
+ * The moving averages of the steps lag behind the parameters. With `batch-norm-statistics
+ * population`, one more pass over the data follows the training: mini-batches as in an epoch,
+ * forward only. The moments of each layer are summed over all mini-batches and ranks, and
+ * replace the running statistics. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_state.h"
 
-/* Add the sums that a call left in place of the gradients of statistics to the totals, in the order of the blob.
- * Return how many there are. */
+/* Add the sums of a call to the totals, in blob order. The plan writes them in place of the
+ * gradients of the statistics. Return the number of totals. */
 static size_t totals_add(const gp_graph *graph, const float *gradients, double *totals)
 {
     size_t count = 0;
@@ -23,7 +24,7 @@ static size_t totals_add(const gp_graph *graph, const float *gradients, double *
     return count;
 }
 
-/* Write the totals to where totals_add() reads. */
+/* Write the totals back to the positions that totals_add() reads. */
 static void totals_put(const gp_graph *graph, float *gradients, const double *totals)
 {
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
@@ -34,7 +35,8 @@ static void totals_put(const gp_graph *graph, float *gradients, const double *to
     }
 }
 
-/* Compute this rank's share of the mini-batch at position `first` in one call, since batch norm couples its samples. */
+/* Compute this rank's share of the mini-batch at position `first` in one call, because batch
+ * normalization couples the samples. */
 static gp_status population_call(gp_trainer *trainer, uint32_t first, uint32_t *share, gp_error *err)
 {
     const gp_schedule *schedule = &trainer->schedule;
@@ -70,19 +72,20 @@ static gp_status population_call(gp_trainer *trainer, uint32_t first, uint32_t *
     return status;
 }
 
-/* Wait until no rank reads or writes the common parameters, if the ranks share one copy. */
+/* If the ranks share one copy, wait until no rank accesses the shared parameters. */
 static gp_status common_barrier(gp_trainer *trainer, gp_error *err)
 {
     return trainer->shards.active ? gp_comm_barrier(trainer->comm, err) : GP_OK;
 }
 
-/* Of ranks that share one copy, only the owner writes it. */
+/* Return whether this rank writes the parameters. Of ranks that share one copy, only the owner
+ * does. */
 static bool writes_parameters(const gp_trainer *trainer)
 {
     return !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
 }
 
-/* Add up the moments of all mini-batches on this rank. */
+/* Sum the moments of all mini-batches on this rank. */
 static gp_status population_compute(gp_trainer *trainer, double *totals, gp_error *err)
 {
     const uint32_t samples = trainer->data.shape.count;
@@ -123,12 +126,12 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
         status = population_compute(trainer, totals, err);
     memset(gradients, 0, blob_bytes);
     if (status == GP_OK) {
-        count = totals_add(graph, gradients, totals); /* adds zeros */
+        count = totals_add(graph, gradients, totals); /* the gradients are 0: counts only */
         status = gp_comm_all_reduce_private(trainer->comm, totals, count, GP_F64, GP_COMM_SUM, err);
     }
     if (status == GP_OK) {
         totals_put(graph, gradients, totals);
-        if (writes) /* no rank reads: all have come to the sum */
+        if (writes) /* all ranks have reached the sum, so no rank reads the parameters */
             gp_statistics_set(graph, trainer->parameters, gradients, trainer->data.shape.count);
         status = common_barrier(trainer, err);
         if (kept != trainer->parameters && status == GP_OK)

@@ -42,7 +42,7 @@ void gp_train_progress_count(gp_train_progress *progress, const gp_train_call *c
                              gp_train_record *record)
 {
     progress->step++;
-    if (result->weight > 0) /* a step without any target has no loss, but counts */
+    if (result->weight > 0) /* a step without any target has no loss, but still counts */
         progress->loss = result->loss;
     if (result->ending > progress->ending)
         progress->ending = result->ending;

@@ -1,9 +1,10 @@
-/* trainer_run.c -- the steps.
+/* trainer_run.c -- the training loop.
  *
- *   epoch e:  [ compute: calls of our share -> exchange: buckets, header -> commit ] ...  validation
+ *   epoch e:  [ compute: calls of this rank's share -> exchange: buckets, header -> commit ] ...
+ *             validation
  *
- * Compute writes the arena and scratch only; commit needs no peer (docs/plan.md, I3). A failure anywhere before the commit
- * leaves parameters, state and the step counter unchanged. */
+ * Compute writes only the arena and scratch memory; commit needs no peer (docs/plan.md, I3). A
+ * failure before the commit leaves parameters, state and step counter unchanged. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +17,10 @@
 
 /* ---- a step on the host ---- */
 
-/* Compute all calls of this rank's share of one step.
- *   now       position of the step; moved behind it
- *   requests  position of the requests to the loader; advanced
- *   last      the last call of the step */
+/* Compute all calls in this rank's share of one step.
+ *   now       position of the step; advanced behind it
+ *   requests  position of the loader requests; advanced
+ *   last      set to the last call of the step */
 static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_train_cursor *requests,
                                  gp_train_call *last, gp_train_record *record, gp_error *err)
 {
@@ -98,7 +99,7 @@ static gp_status trainer_commit(gp_trainer *trainer, const gp_step_result *resul
     gp_train_control_stretch(trainer->control);
     gp_fault_point("commit");
     if (result->weight > 0) {
-        /* before the optimiser, which may clip the gradients */
+        /* before the optimizer, which may clip the gradients */
         gp_statistics_commit(trainer->graph, trainer->parameters, gradients, result->samples);
         gp_optim_step(trainer->optim, trainer->parameters, gradients, result->weight, learn_rate);
     }
@@ -153,7 +154,9 @@ static void count_device_step(gp_trainer *trainer, const gp_flight *flight, cons
 
     if (told->committed)
         gp_optim_end(trainer->optim);
-    trainer->progress.loss_scale.scale = told->loss_scale; /* adjusted by the same rule as here */
+
+    /* the device applies the same rule as the host */
+    trainer->progress.loss_scale.scale = told->loss_scale;
     *record = (gp_train_record){ .samples = flight->samples,
                                  .data_ms = flight->data_ms,
                                  .forward_ms = (double)told->forward_ns * 1e-6,
@@ -175,7 +178,7 @@ static gp_status device_step(gp_trainer *trainer, gp_train_cursor *now, gp_train
 
     if (status != GP_OK)
         return status;
-    if (!told.counts) { /* the steps behind it do not count either */
+    if (!told.counts) { /* the steps after it are invalid too */
         status = gp_pipeline_drain(&trainer->pipeline, err);
         return status == GP_OK ? gp_trainer_diverged(trainer, &flight.last,
                                                      told.sums[GP_SUM_LOSS] / told.sums[GP_SUM_WEIGHT], err)
@@ -189,7 +192,7 @@ static gp_status device_step(gp_trainer *trainer, gp_train_cursor *now, gp_train
                                    record, err);
 }
 
-/* After a failed step: count and report the steps that the device had committed. */
+/* After a failed step, count and report the steps that the device had committed. */
 static void trainer_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done,
                          const gp_error *cause)
 {
@@ -198,7 +201,7 @@ static void trainer_halt(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
     gp_train_record record;
     gp_flight flight;
     gp_step_told told;
-    gp_error ignored; /* too many skipped steps: the next group finds that, too */
+    gp_error ignored; /* too many skipped steps: the next group detects that too */
 
     if (trainer->pipeline.residency == GP_ON_HOST)
         return;
@@ -228,15 +231,15 @@ static void report_saver(gp_trainer *trainer, const gp_train_sink *sink)
 
 static bool weights_finite(const gp_trainer *trainer)
 {
-    double sum = 0; /* of zeros, or not a number */
+    double sum = 0; /* 0 or NaN */
 
     for (size_t i = 0; i < trainer->graph->blob_count; i++)
         sum += 0.0f * trainer->parameters[i];
     return sum == 0;
 }
 
-/* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due after the next step.
- * last: the last call of the step; NULL: no step was taken. */
+/* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due.
+ *   last  last call of the step; NULL: no step was taken */
 static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool ends, const gp_train_sink *sink)
 {
     gp_train_progress *progress = &trainer->progress;
@@ -246,14 +249,16 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
     report_saver(trainer, sink);
     if (last != NULL && gp_schedule_saves(&trainer->schedule, last, progress->step))
         progress->checkpoint_due = true;
-    /* With steps in flight, the device may be newer than the step counter. */
+    /* With steps in flight, the device state may be newer than the step counter. */
     if ((!progress->checkpoint_due && !ends) || trainer->pipeline.count > 0)
         return;
     if (gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, trainer->optim, &err) != GP_OK) {
         sink->note(sink->context, err.message, true);
         return;
     }
-    if (!weights_finite(trainer)) { /* the next step reports it; the checkpoint before stays the newest */
+
+    /* the next step reports it; the previous checkpoint stays the newest */
+    if (!weights_finite(trainer)) {
         sink->note(sink->context, "weights are not finite: no checkpoint is written", true);
         return;
     }
@@ -269,7 +274,7 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
 
 /* ---- the run ---- */
 
-/* Replace the statistics of the resulting parameters by those of all data, and validate once more with them. */
+/* Replace the statistics in the final parameters by those over all data, and validate once more. */
 static gp_status trainer_finish_statistics(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
                                            gp_error *err)
 {
@@ -280,8 +285,8 @@ static gp_status trainer_finish_statistics(gp_trainer *trainer, uint32_t epoch, 
     return status;
 }
 
-/* Do what is due between two steps: validation, early stopping, checkpoint.
- *   last  the last call of the step; NULL: the step was taken in another group
+/* Do the work that is due between two steps: validation, early stopping, checkpoint.
+ *   last  last call of the step; NULL: the step was taken in another group
  *   ends  no step follows; set when the training stops early */
 static gp_status trainer_after_step(gp_trainer *trainer, const gp_train_call *last, bool *ends,
                                     const gp_train_sink *sink, gp_train_done *done, gp_error *err)
@@ -318,7 +323,9 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     gp_train_progress *progress = &trainer->progress;
     gp_train_cursor now = { .epoch = progress->epoch, .first = progress->first }, requests = now;
     gp_status status = GP_OK;
-    bool ends = progress->epoch >= trainer->options.max_epochs; /* in another group */
+
+    /* all steps were taken in an earlier group */
+    bool ends = progress->epoch >= trainer->options.max_epochs;
     bool pauses = false;
 
     if (!pipeline->data_resident)
@@ -338,7 +345,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
             break;
         progress->epoch = now.epoch;
         progress->first = now.first;
-        /* A request takes effect when no step is in flight any more. */
+        /* A request takes effect when no step is in flight. */
         bool stops = progress->ending == GP_ENDING_STOP && pipeline->count == 0;
 
         pauses = progress->ending == GP_ENDING_PAUSE && pipeline->count == 0;
@@ -350,7 +357,9 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         sink->record(sink->context, &record);
         status = trainer_after_step(trainer, &last, &ends, sink, done, err);
     }
-    if (status == GP_OK && pauses && !ends) { /* nothing is due: it is done after each step */
+
+    /* trainer_after_step() has done all work that was due */
+    if (status == GP_OK && pauses && !ends) {
         done->stop_reason = GP_STOP_PAUSED;
         return GP_OK;
     }
@@ -359,7 +368,7 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
     return status;
 }
 
-/* Send the notes of the preparation. */
+/* Send the notes that were collected during preparation. */
 static void trainer_report(const gp_trainer *trainer, const gp_train_sink *sink)
 {
     const bool rank_0 = trainer->schedule.rank == 0;
@@ -387,9 +396,9 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
 
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
-    gp_saver_free(trainer->saver); /* its copy of the state, before results are copied */
+    gp_saver_free(trainer->saver); /* frees its copy of the state before the results are copied */
     trainer->saver = NULL;
-    /* A failed step left the parameters of the step before, which are still of use. */
+    /* A failed step leaves the parameters of the previous step, which remain usable. */
     if (status != GP_OK)
         trainer_halt(trainer, sink, done, &err);
     if (gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, trainer->optim, &lost) != GP_OK &&

@@ -1,24 +1,32 @@
-/* trainer_shard.c -- one copy of parameters and optimiser state for all ranks of a host; each rank updates a shard.
+/* trainer_shard.c -- one copy of parameters and optimizer state for all ranks on a host; each
+ * rank updates a shard.
  *
- * With a copy on each rank, a step of N ranks writes and reads N gradients to sum them, N times the sum, and N times all
- * parameters and state to apply the same update. With one copy, a rank reads its shard of the N gradients and of parameters
- * and state once. An update is bound by memory bandwidth, so that is what counts (Xu et al. 2020, "Automatic cross-replica
- * sharding of weight update in data-parallel training"; Rajbhandari et al. 2020, "ZeRO"). The all-gather is no copy here,
- * because the ranks share memory. Sums are taken in the order of ranks and an update is elementwise, so the result is bitwise
- * identical to all-reduce and update on each rank.
+ * With a copy on each rank, a step of N ranks writes and reads N gradients to sum them, N times
+ * the sum, and N times all parameters and state to apply the same update. With one copy, a rank
+ * reads its shard of the N gradients and of parameters and state once. An update is bound by
+ * memory bandwidth, so this traffic determines its time (Xu et al. 2020, "Automatic
+ * cross-replica sharding of weight update in data-parallel training"; Rajbhandari et al. 2020,
+ * "ZeRO"). The all-gather needs no copy, because the ranks share memory. Sums are computed in
+ * rank order and an update is elementwise, so the result is bitwise identical to an all-reduce
+ * with an update on each rank.
  *
- * Two copies exist, of which one is committed. An update reads the committed copy and writes the other, which no rank reads:
+ * Two copies exist; one of them is committed. An update reads the committed copy and writes the
+ * other, which no rank reads:
  *
- *     compute, header (all gradients are there)  ->  update of our shard  ->  barrier  ->  the other copy is committed
+ *   compute, header (all gradients are written)  ->  update of this rank's shard  ->  barrier
+ *                                                ->  swap copies
  *
- * Until the barrier only scratch is written, so a rank that exits, or an abort, leaves step s to all ranks. The barrier is
- * the commit: if one living rank has passed it, all pass it (comm.h) and have step s + 1. Step s + 2 overwrites the copy of
- * step s, which no rank reads after it has sent its header of step s + 2.
+ * Before the barrier only scratch memory is written, so a failed rank or an abort leaves step s
+ * on all ranks. The barrier is the commit: if one surviving rank has passed it, all pass it
+ * (comm.h) and have step s + 1. Step s + 2 overwrites the copy of step s, which no rank reads
+ * after it has sent its header of step s + 2.
  *
- * Large fully connected layers have no gradient to read: trainer_factors.c computes this rank's shard of it.
+ * Large fully connected layers have no gradient in memory: trainer_factors.c computes this
+ * rank's shard.
  *
- * Sharding excludes clipping, which needs the norm of the whole sum first, `reproducible`, which sums integers, and small
- * networks, where an update takes less time than a barrier. */
+ * Sharding excludes gradient clipping, which needs the norm of the whole sum first,
+ * `reproducible`, which sums integers, and small networks, where an update is faster than a
+ * barrier. */
 #include "worker/train/trainer_shard.h"
 
 #include <string.h>
@@ -28,8 +36,9 @@
 #include "worker/backend/cpu/base/threads.h"
 #include "worker/comm/reduce.h"
 
-/* BLOCK: numbers summed and updated at once. A small block keeps the reads and writes of all arrays close together, which
- * the prefetcher of the processor can follow. RANGES: of the arena, each aligned to 64 bytes. */
+/* BLOCK: numbers summed and updated at once. Small blocks keep the accesses to all arrays close
+ * together, so that the hardware prefetcher can follow. RANGES: ranges in the arena, each
+ * aligned to 64 bytes. */
 enum { SHARD_MINIMUM = 1 << 18, BLOCK = 256, RANGES = 4 };
 
 gp_status gp_shards_init(gp_shards *shards, const gp_graph *graph, const gp_train_options *options,
@@ -70,7 +79,7 @@ static void shards_use(gp_shards *shards, uint32_t now, float **parameters, gp_o
     gp_optim_place_state(optim, shards->state[now]);
 }
 
-/* Take the arena memory of one copy; the owner fills it. */
+/* Allocate the arena memory of one copy; the owner fills it. */
 static gp_status copy_take(gp_shards *shards, int copy, const float *parameters, const float *state,
                            size_t blob_bytes, size_t state_bytes, gp_comm *comm, gp_error *err)
 {
@@ -102,7 +111,7 @@ gp_status gp_shards_place(gp_shards *shards, float **parameters, gp_graph *graph
     status = copy_take(shards, 0, *parameters, gp_optim_state(optim, NULL, NULL), blob, state, comm, err);
     if (status != GP_OK)
         return status;
-    gp_free(*parameters); /* before the second copy, so that at most two exist at any time */
+    gp_free(*parameters); /* before the second copy is allocated, so that at most two exist */
     shards_use(shards, 0, parameters, optim);
     status = copy_take(shards, 1, shards->parameters[0], shards->state[0], blob, state, comm, err);
     if (status == GP_OK)
@@ -139,7 +148,7 @@ static void shard_update(const shard_call *call, uint32_t parameter, size_t firs
     }
 }
 
-/* One thread's part of this rank's shard of a tensor. */
+/* Update one thread's part of this rank's shard of a tensor. */
 static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thread, uint32_t threads)
 {
     size_t count = (size_t)call->graph->parameters[parameter].count, first, end;
@@ -153,7 +162,7 @@ static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thr
     shard_update(call, parameter, part, part_end < end ? part_end : end);
 }
 
-/* One thread's part of this rank's shard of all tensors. */
+/* Update one thread's part of this rank's shard of all tensors. */
 static void shard_share(void *context, uint32_t thread, uint32_t threads)
 {
     const shard_call *call = context;
@@ -179,8 +188,8 @@ static void shard_share(void *context, uint32_t thread, uint32_t threads)
     gp_optim_flush();
 }
 
-/* Update the running statistics. They are few, so the owner updates all of them. Their sums replace its gradients in place:
- * no other rank reads these. */
+/* Update the running statistics. They are small, so the owner updates all of them. The sums
+ * replace the owner's gradients in place, because no other rank reads these. */
 static void shard_statistics(const shard_call *call)
 {
     const gp_graph *graph = call->graph;

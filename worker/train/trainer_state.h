@@ -1,16 +1,18 @@
 /* trainer_state.h -- the trainer and its parts. Private to trainer*.c.
  *
- *   schedule    the samples of each call and step of this rank
- *   data        stores, samplers and loaders
- *   exchange    header, gradients and moments of batch normalisation that the ranks sum
- *   shards      one copy of parameters and optimiser state for all ranks
- *   pipeline    steps in flight of a training that stays on its device
- *   tuning      the engines of a GPU's libraries
- *   progress    step, position, validations, early stopping: what another group continues from
- *   notes       for the client, when the training begins
+ *   schedule  samples of each call and step on this rank
+ *   data      stores, samplers and loaders
+ *   exchange  header, gradients and batch normalization moments, summed over the ranks
+ *   shards    shared copy of parameters and optimizer state
+ *   pipeline  steps in flight, if the training stays on the device
+ *   tuning    engine choices for the GPU libraries
+ *   progress  step, position, validations, early stopping: the values that another group
+ *             continues from
+ *   notes     notes for the client, sent when the training starts
  *
- * Each part has a header with its functions, which do not know the trainer. The trainer holds what all parts work on (network,
- * plans, parameters, group), and its functions call the parts in order. */
+ * Each part has its own header and functions, which do not use the trainer. The trainer contains
+ * the objects that all parts share (network, plans, parameters, group) and calls the parts in
+ * order. */
 #ifndef GP_TRAINER_STATE_H
 #define GP_TRAINER_STATE_H
 
@@ -24,17 +26,18 @@ struct gp_trainer {
     const gp_backend_ops *backend_ops;
     gp_backend *backend;       /* borrowed */
     gp_train_control *control; /* borrowed */
-    gp_comm *comm;             /* the group, owned */
-    bool restarted;            /* an earlier group of this training ended before its last step */
+    gp_comm *comm;             /* communicator of the group, owned */
+    bool restarted;            /* an earlier group of this training ended before the last step */
     gp_netspec *spec;
     gp_graph *graph;
     gp_plan *plan, *validation_plan; /* validation_plan: NULL without validation data */
     gp_optim *optim;
-    float *parameters; /* blob; owned, or with shards the committed copy */
-    float *best;       /* blob of the lowest validation loss; NULL: the last parameters are the result */
-    bool blank;        /* parameters are not initialised: another rank should have them */
+    float *parameters; /* parameter blob; owned, or the committed copy of the shards */
+    /* parameters with the lowest validation loss; NULL: the last parameters are the result */
+    float *best;
+    bool blank;                /* parameters are uninitialized: another rank should have them */
     gp_checkpoint_frame frame; /* borrowed by the saver */
-    gp_saver *saver;           /* of rank 0; NULL: no checkpoints */
+    gp_saver *saver;           /* rank 0 only; NULL: no checkpoints */
 
     gp_schedule schedule;
     gp_train_data data;
@@ -59,39 +62,52 @@ gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err);
 
 /* Compute the metrics of the validation data, each sample once over all ranks, and report them; collective. */
 gp_status gp_trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink, gp_error *err);
-/* Report the last validation. The number of excluded targets comes first, so that the client has it with the metrics. */
+
+/* Report the last validation. The number of excluded targets is sent first, so that the client
+ * has it when the metrics arrive. */
 void gp_trainer_report_validation(const gp_trainer *trainer, const gp_train_sink *sink);
 
 /* ---- trainer_diverged.c ---- */
 
-/* Fail because the loss of the next step is not finite; collective, all ranks have the same loss. call: its last one. */
+/* Fail because the loss of the next step is not finite; collective, as all ranks have the same
+ * loss. call: last call of the step. */
 gp_status gp_trainer_diverged(gp_trainer *trainer, const gp_train_call *call, double loss, gp_error *err);
-/* The same for a validation: the training ends, and neither a checkpoint nor a model is made of these parameters.
- * first, count: this rank's share of the validation data. */
+
+/* Fail because a validation loss is not finite. The training ends, and its parameters are not
+ * saved as a checkpoint or model.
+ *   first, count  this rank's share of the validation data */
 gp_status gp_trainer_validation_diverged(gp_trainer *trainer, uint32_t first, uint32_t count, double loss,
                                          gp_error *err);
 
 /* ---- trainer_held.c ---- */
 
-/* Take over the state of an earlier group; false: it does not fit this training. held: may be NULL. */
+/* Take over the state from an earlier group. false: the state does not fit this training. held:
+ * may be NULL. */
 bool gp_trainer_take(gp_trainer *trainer, const gp_train_held *held);
-/* Move the stores that an earlier group of the same training has left open into *data. held: may be NULL. */
+
+/* Move stores that an earlier group left open into *data. held: may be NULL. */
 void gp_train_held_take_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data);
-/* Move the stores back after a group that failed to start, so that the next one need not open them. held: may be NULL. */
+
+/* Move the stores back after a failed start, so that the next group need not open them. held:
+ * may be NULL. */
 void gp_train_held_return_stores(gp_train_held *held, const gp_graph *graph, gp_train_data *data);
-/* Carry over the open data alone, of a training that has no group yet. NULL: not wanted, or no memory. */
+
+/* Keep only the open data, for a training without a group. NULL: not requested, or out of
+ * memory. */
 gp_train_held *gp_trainer_hold_data(gp_trainer *trainer, uint64_t lease);
-/* Make the most advanced state of any rank the state of all; collective. */
+
+/* Broadcast the most advanced state of any rank to all ranks; collective. */
 gp_status gp_trainer_agree(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 
 /* ---- trainer_population.c ---- */
 
-/* Replace the running statistics of the resulting parameters by those of all training data; collective. */
+/* Replace the running statistics in the final parameters by those over all training data;
+ * collective. */
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer.c ---- */
 
-/* Set the parameters that a training begins with. */
+/* Set the initial parameters. */
 gp_status gp_trainer_initialize(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err);
 
 /* Describe the state; the blobs are borrowed. */

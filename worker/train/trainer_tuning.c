@@ -1,13 +1,14 @@
-/* trainer_tuning.c -- the root chooses the engines, and all ranks take its choices.
+/* trainer_tuning.c -- choose engines on the root and copy the choices to all ranks.
  *
- *   root: rank 0, or a rank with the choices of an earlier group     other ranks
- *   -------------------------------------------------------------    -----------
- *   read the choices of the checkpoint or of the earlier group,
- *   else those on disk; time engines for the rest
- *   compile                                                          wait
- *   broadcast the choices, which go into checkpoints            ---> take them and compile
+ *   root: rank 0, or a rank with the choices of an earlier group  other ranks
+ *   ------------------------------------------------------------- -----------
+ *   read the choices from the checkpoint, the earlier group,
+ *   or the disk cache; time engines for the rest
+ *   compile                                                       wait
+ *   broadcast the choices, which are stored in checkpoints   ---> take them and compile
  *
- * With `reproducible`, and with autotune-seconds 0, no engine is timed and no choice is stored: all ranks use the rule. */
+ * With `reproducible`, or autotune-seconds 0, no engine is timed and no choice is stored: all
+ * ranks use the library's default rule. */
 #include "worker/train/trainer_tuning.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/log.h"
 
-/* Return the option if it is set, else GRADPOOL_AUTOTUNE_SECONDS, else the default of the option. */
+/* Return the tuning time limit in seconds: the option if set, else GRADPOOL_AUTOTUNE_SECONDS,
+ * else the option default. */
 static double autotune_seconds(const gp_train_options *options)
 {
     const gp_param *param = gp_params_find(gp_train_options_table, "autotune-seconds");
@@ -28,7 +30,7 @@ static double autotune_seconds(const gp_train_options *options)
     return seconds > param->max ? param->max : seconds > 0 ? seconds : 0;
 }
 
-/* Agree on the root; collective. *wanted: some rank wants to choose. */
+/* Agree on the root; collective. *wanted: some rank wants to tune. */
 static gp_status tuning_agree(gp_train_tuning *tuning, bool *wanted, gp_error *err)
 {
     enum { RANKS = GP_COMM_WORLD_MAX, CARRIED = 2 * RANKS };
@@ -43,7 +45,7 @@ static gp_status tuning_agree(gp_train_tuning *tuning, bool *wanted, gp_error *e
     return status;
 }
 
-/* Read the choices on disk. A failure is only noted: timing takes their place. */
+/* Read the choices from the disk cache. A failure is only noted, because timing replaces them. */
 static void tuning_from_disk(gp_train_tuning *tuning)
 {
     gp_error why;
@@ -55,7 +57,7 @@ static void tuning_from_disk(gp_train_tuning *tuning)
                  said > 0 ? "; " : "", why.message);
 }
 
-/* Prepare the choices of the root. */
+/* Load the existing choices on the root. */
 static void tuning_root(gp_train_tuning *tuning)
 {
     gp_error why;
@@ -73,7 +75,7 @@ static void tuning_root(gp_train_tuning *tuning)
         tuning->tuning.left_ns = (int64_t)(autotune_seconds(tuning->options) * 1e9);
 }
 
-/* Broadcast the document of the root, which has one. */
+/* Broadcast the root's document. */
 static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
 {
     const uint32_t root = tuning->root;
@@ -129,7 +131,7 @@ gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error
     return status;
 }
 
-/* Append the result of the tuning to the note. */
+/* Append the tuning result to the note. */
 static void tuning_describe(gp_train_tuning *tuning)
 {
     const gp_tuning *made = &tuning->tuning;

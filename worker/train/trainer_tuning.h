@@ -1,4 +1,5 @@
-/* trainer_tuning.h -- the engines that a GPU's libraries compute with, chosen once for all ranks (backend.h, gp_tuning). */
+/* trainer_tuning.h -- engine choices for GPU libraries, made once for all ranks (backend.h,
+ * gp_tuning). */
 #ifndef GP_TRAINER_TUNING_H
 #define GP_TRAINER_TUNING_H
 
@@ -14,27 +15,29 @@ typedef struct gp_train_tuning {
     gp_train_control *control;
     gp_comm *comm; /* set by gp_train_tuning_begin() */
 
-    bool restarted;   /* other ranks wait for this group: no engine is timed */
-    char *document;   /* the choices as JSON (tuning.h), owned; NULL: none */
-    bool carried;     /* the document is from an earlier group, not from a checkpoint */
-    gp_tuning tuning; /* while plans are compiled; choices NULL: by rule */
-    uint32_t root;    /* rank that chooses */
+    bool restarted; /* other ranks wait for this group, so do not time engines */
+    char *document; /* engine choices as JSON (tuning.h), owned; NULL: none */
+    bool carried;   /* the document came from an earlier group, not from a checkpoint */
+    /* used while plans are compiled; choices NULL: use the library's default rule */
+    gp_tuning tuning;
+    uint32_t root; /* rank that makes the choices */
     int64_t budget_ns;
-    char libraries[GP_LIBRARIES_BYTES]; /* versions and kind of device; "": not tuned */
+    char libraries[GP_LIBRARIES_BYTES]; /* library versions and device kind; "": not tuned */
     char note[480];
 } gp_train_tuning;
 
-/* Prepare tuning before plans are compiled; collective. The root returns at once, the other ranks after the root has chosen.
+/* Prepare tuning before plans are compiled; collective. The root returns at once; the other
+ * ranks wait until the root has chosen.
  *   comm  borrowed until gp_train_tuning_deinit() */
 gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error *err);
 
-/* For gp_plan_options; NULL: the libraries' own rule chooses. */
+/* Return the choices for gp_plan_options. NULL: use the library's default rule. */
 gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning);
 
-/* After plans are compiled; collective. */
+/* Finish tuning after plans are compiled; collective. */
 gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp_error *err);
 
-/* The choices that the plans were compiled with, for checkpoints; NULL: by rule. */
+/* Return the choices used in the plans, for checkpoints. NULL: default rule. */
 const char *gp_train_tuning_document(const gp_train_tuning *tuning);
 void gp_train_tuning_deinit(gp_train_tuning *tuning);
 

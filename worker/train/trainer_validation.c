@@ -1,4 +1,4 @@
-/* trainer_validation.c -- the metrics of the validation data. */
+/* trainer_validation.c -- compute validation metrics. */
 #include <math.h>
 #include <string.h>
 
@@ -6,15 +6,15 @@
 #include "common/base/system/fault.h"
 #include "worker/train/trainer_state.h"
 
-/* This rank's part of a validation. */
+/* State of a validation on this rank. */
 typedef struct validation {
-    uint32_t total;        /* samples of all ranks */
+    uint32_t total;        /* samples on all ranks */
     uint32_t first, count; /* this rank's share */
-    uint32_t micro_batch;  /* samples of a call, at most */
+    uint32_t micro_batch;  /* maximum samples per call */
     uint32_t calls;        /* at least one, so that a rank without samples writes zeros */
     uint64_t excluded;     /* targets without a class or value */
     int64_t begin_ns;
-    int64_t report_ms; /* time of the next report, from the beginning */
+    int64_t report_ms; /* time of the next progress report, from the start */
 } validation;
 
 enum { REPORT_FIRST_MS = 2000, REPORT_EACH_MS = 500 };
@@ -31,7 +31,7 @@ static validation validation_begin(const gp_trainer *trainer)
     return v;
 }
 
-/* Request the samples of a call; after the last call, do nothing. */
+/* Request the samples of a call from the loader. No effect after the last call. */
 static gp_status validation_request(gp_trainer *trainer, const validation *v, uint32_t call, gp_error *err)
 {
     uint32_t begin = call * v->micro_batch;
@@ -43,8 +43,8 @@ static gp_status validation_request(gp_trainer *trainer, const validation *v, ui
                              left < v->micro_batch ? left : v->micro_batch, err);
 }
 
-/* Count the targets of a batch that no metric counts, except those of samples that could not be read: these are reported
- * as skipped. */
+/* Count the targets of a batch that are excluded from all metrics, except those of unreadable
+ * samples: these are reported as skipped. */
 static uint64_t batch_excluded(const gp_trainer *trainer, const gp_loader_batch *batch)
 {
     const gp_graph *graph = trainer->graph;
@@ -90,8 +90,8 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
     return status;
 }
 
-/* Report the progress of a validation: after REPORT_FIRST_MS, then once per REPORT_EACH_MS. The other ranks are assumed to
- * be as far as this one. calls: completed calls. */
+/* Report validation progress: first after REPORT_FIRST_MS, then every REPORT_EACH_MS. The other
+ * ranks are assumed to have the same progress. calls: completed calls. */
 static void report_progress(const gp_trainer *trainer, validation *v, uint32_t calls,
                             const gp_train_sink *sink)
 {
@@ -107,7 +107,7 @@ static void report_progress(const gp_trainer *trainer, validation *v, uint32_t c
                                              .seconds = seconds });
 }
 
-/* Compute all calls of this rank, and sum the results over all ranks. */
+/* Compute all calls on this rank and sum the results over all ranks. */
 static gp_status validation_compute(gp_trainer *trainer, validation *v, const gp_train_sink *sink,
                                     gp_error *err)
 {

@@ -30,7 +30,7 @@ void gp_tuning_deinit(gp_tuning *tuning)
 
 /* ---- the document ---- */
 
-/* unused: that many of those that are not used, the newest, besides those that are. */
+/* Write the used choices, and up to `unused` of the newest other ones. */
 static gp_status document_write(gp_buffer *out, const gp_tuning *tuning, const char *libraries,
                                 uint32_t unused, gp_error *err)
 {
@@ -65,7 +65,7 @@ gp_status gp_tuning_write(gp_buffer *out, const gp_tuning *tuning, const char *l
     return document_write(out, tuning, libraries, 0, err);
 }
 
-/* Printable, and short enough. */
+/* Copy a printable string of fewer than `bytes` characters. false: invalid. */
 static bool word_read(char *out, size_t bytes, const gp_json *value)
 {
     const char *text = gp_json_text(value, "");
@@ -130,7 +130,7 @@ gp_status gp_tuning_read(gp_tuning *tuning, const char *text, size_t bytes, cons
     return status;
 }
 
-/* ---- on disk ---- */
+/* ---- disk cache ---- */
 
 gp_status gp_tuning_path(char *path, size_t path_bytes, const char *libraries, gp_error *err)
 {
