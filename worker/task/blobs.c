@@ -17,27 +17,27 @@
 #include "proto/task/task_wire.h"
 
 enum {
-    ARRIVE_MS = 60000, /* for control to look, once: it may have to wait for a core */
+    ARRIVE_MS = 60000, /* time limit for one pass of control, which may have to wait for a core */
     SEND_SLICE_MS = 50,
 };
 
 typedef struct blob {
     int fd;
     uint64_t bytes;
-    void *map; /* NULL until it is needed */
+    void *map; /* NULL: not mapped yet */
 } blob;
 
 struct gp_blobs {
     int door;
     gp_mailbox *mailbox;
-    uint64_t sent; /* number of the last one; compute's */
+    uint64_t sent; /* number of the last blob sent; used by compute only */
     atomic_bool closed;
 
     pthread_mutex_t lock;
     pthread_cond_t came;
-    uint64_t looks_begun, looks_ended; /* of control, through the whole door */
+    uint64_t looks_begun, looks_ended; /* passes of control over all events of the control socket */
     uint32_t count;
-    uint64_t numbers[GP_LINK_BLOBS_MAX]; /* apart from the rest, because they are searched */
+    uint64_t numbers[GP_LINK_BLOBS_MAX]; /* separate array, because it is searched */
     blob blobs[GP_LINK_BLOBS_MAX];
 };
 
@@ -143,10 +143,11 @@ void gp_blobs_close(gp_blobs *b)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* ---- compute: what came; with the lock held ---- */
+/* ---- compute: received blobs; the caller holds the lock ---- */
 
-/* The blob, which stays until compute itself releases it; NULL with the error.  What was sent before the record that we
- * have read is found by a look that begins now, if it was not found already. */
+/* Find a blob, which stays valid until compute releases it. NULL: error. A descriptor sent
+ * before the current record is found by any pass that starts now, so one complete pass is
+ * enough. */
 static blob *blob_find(gp_blobs *b, uint64_t number, gp_error *err)
 {
     int64_t deadline = gp_now_ns() + (int64_t)ARRIVE_MS * 1000000;
@@ -181,7 +182,8 @@ static gp_status blob_map(blob *found, uint64_t number, uint64_t bytes, gp_error
         if ((uint64_t)facts.st_size < bytes || (uint64_t)facts.st_size > GP_LINK_BLOB_BYTES_MAX)
             return gp_fail(err, GP_EPROTO, "blob %llu has %lld bytes; %llu were announced",
                            (unsigned long long)number, (long long)facts.st_size, (unsigned long long)bytes);
-        /* Private, because older kernels refuse a shared mapping of what is sealed against writing. */
+        /* MAP_PRIVATE, because older kernels refuse a shared mapping of a file sealed against
+         * writing. */
         found->map = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, found->fd, 0);
         if (found->map == MAP_FAILED) {
             found->map = NULL;
@@ -242,10 +244,12 @@ void gp_blobs_release(gp_blobs *b, uint64_t number)
         b->numbers[found - b->blobs] = b->numbers[b->count];
     }
     pthread_mutex_unlock(&b->lock);
-    blob_close(&gone); /* outside: unmapping much takes a while, and control must not wait for it */
+
+    /* after the unlock: unmapping a large file is slow, and control must not wait */
+    blob_close(&gone);
 }
 
-/* ---- compute: what goes ---- */
+/* ---- compute: sent blobs ---- */
 
 gp_status gp_blob_file_new(int *out, gp_error *err)
 {

@@ -1,8 +1,11 @@
-/* blobs.h -- memory files that came through the door beside a link, by number; and those that go the other way.
+/* blobs.h -- numbered memory files (blobs) that travel over the control socket beside a link, in
+ * both directions.
  *
- * Control adds what arrives.  Compute maps what calls name, when they name it, and gives it back on the client's word.
- * A record can be faster than the descriptor that was sent before it, because they come by different ways: compute then
- * waits until control has looked through the whole door once more.  Under one lock. */
+ * The control thread adds blobs that arrive. Compute maps a blob when a call refers to it, and
+ * releases it at the client's request. Descriptors and call records use different channels, so a
+ * record can arrive before the descriptor that was sent earlier: compute then waits until
+ * control has read all pending events of the control socket once more. One lock protects the
+ * table. */
 #ifndef GP_BLOBS_H
 #define GP_BLOBS_H
 
@@ -15,39 +18,47 @@
 
 typedef struct gp_blobs gp_blobs;
 
-/* gp_blobs_new -- for one link.
- *   door     the connection that blobs are sent through; duplicated
- *   mailbox  wakes control when compute misses something (borrowed) */
+/* Create the blob table for one link.
+ *   door     control socket connection for sending blobs; duplicated
+ *   mailbox  wakes control when compute misses a blob (borrowed) */
 gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err);
-void gp_blobs_free(gp_blobs *blobs); /* accepts NULL; unmaps and closes all */
+void gp_blobs_free(gp_blobs *blobs); /* accepts NULL; unmaps and closes all blobs */
 
 /* ---- control ---- */
 
-/* Before and after control looks through the door. */
+/* Mark the start and the end of a pass over the events of the control socket. */
 void gp_blobs_look_begin(gp_blobs *blobs);
 void gp_blobs_look_end(gp_blobs *blobs);
-/* gp_blobs_add -- fd is handed over, whatever is returned.  GP_EPROTO: number 0 or one that is here, or no descriptor.
- * GP_ELIMIT: GP_LINK_BLOBS_MAX are here. */
+
+/* Add a blob. fd is always taken over. GP_EPROTO: the number is 0 or in use, or there is no
+ * descriptor. GP_ELIMIT: GP_LINK_BLOBS_MAX blobs are present. */
 gp_status gp_blobs_add(gp_blobs *blobs, uint64_t number, int fd, gp_error *err);
-/* Nothing more will come or can be sent: waits end with GP_ECANCELED. */
+
+/* Close the table: no more blobs can arrive or be sent. Waits end with GP_ECANCELED. */
 void gp_blobs_close(gp_blobs *blobs);
 
 /* ---- compute ---- */
 
-/* gp_blobs_map -- the first `bytes` of that blob, mapped read-only until it is released.  GP_EPROTO: there is none, it is shorter, or it is not sealed against shrinking.  GP_ECANCELED. */
+/* Map the first `bytes` bytes of a blob read-only, until its release. GP_EPROTO: there is no
+ * such blob, it is shorter, or it is not sealed against shrinking. GP_ECANCELED: the table was
+ * closed. */
 gp_status gp_blobs_map(gp_blobs *blobs, uint64_t number, uint64_t bytes, const void **data, gp_error *err);
-/* gp_blobs_file -- a descriptor of that blob's file, the caller's.  Errors as above. */
+
+/* Duplicate the blob's file descriptor for the caller. Errors as for gp_blobs_map(). */
 gp_status gp_blobs_file(gp_blobs *blobs, uint64_t number, int *fd, gp_error *err);
-/* gp_blobs_release -- forget it; one that is still on its way is waited for.  Nothing happens if there is none. */
+
+/* Release a blob, waiting for it if it is in flight. No effect if there is no such blob. */
 void gp_blobs_release(gp_blobs *blobs, uint64_t number);
 
-/* gp_blobs_send -- seal fd against resizing and send it under the next number, which is *number.  The caller keeps fd.
- * Waits while the connection is full.  GP_EPEER: the client is gone.  GP_ECANCELED: the link ends. */
+/* Seal fd against resizing and send it as a blob. *number is set to the next blob number. The
+ * caller keeps fd. Waits while the connection is full. GP_EPEER: the client has exited.
+ * GP_ECANCELED: the link ends. */
 gp_status gp_blobs_send(gp_blobs *blobs, int fd, uint64_t *number, gp_error *err);
 
-/* gp_blob_file_new -- an empty memory file for what is sent.  GP_EIO. */
+/* Create an empty memory file for a blob. GP_EIO: memfd_create() failed. */
 gp_status gp_blob_file_new(int *out, gp_error *err);
-/* The same with these bytes in it.  GP_ENOMEM. */
+
+/* Create a memory file with these bytes. GP_ENOMEM: out of memory. */
 gp_status gp_blob_file_of(const void *data, size_t bytes, int *out, gp_error *err);
 
 #endif

@@ -40,7 +40,7 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
                           .weight = part->count,
                           .context = loss->context };
 
-    if (loss->forward.count != 0) { /* the task computes the loss */
+    if (loss->forward.count != 0) { /* the task computes the loss itself */
         loss->scores = part->scores;
         loss->gradient = part->gradient;
         return GP_OK;

@@ -1,4 +1,4 @@
-/* model.c -- the steps of a model in a task, and what can be asked of it. */
+/* model.c -- steps, scores and export of a model in a task. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -81,7 +81,7 @@ static gp_status check_canceled(const gp_model *model, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "the task was canceled, in step %" PRIu64, model->step + 1);
 }
 
-/* The call for samples [first, first + count) of those given. */
+/* Return the batch for samples [first, first + count) of the supplied ones. */
 static gp_batch batch_of(const gp_model *model, const gp_samples *samples, uint32_t first, uint32_t count)
 {
     return (gp_batch){
@@ -109,12 +109,13 @@ static gp_status samples_check(const gp_model *model, const gp_samples *samples,
 
 static void step_begins(gp_model *model)
 {
-    /* The sums of the network's loss are the plan's, which overwrites them in its first call. */
+    /* The plan overwrites its sums in the first call, but not the others. */
     if (model->fresh)
         memset(model->sums, 0, MODEL_SUMS * sizeof(double));
 }
 
-/* Compute samples in calls of at most micro_batch, in at least one: a rank without samples gets gradients of zero. */
+/* Compute samples in calls of at most micro_batch. At least one call is made, so a rank without
+ * samples gets zero gradients. */
 static gp_status samples_run(gp_model *model, const gp_samples *samples, bool forward_only, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -215,7 +216,7 @@ gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_erro
     return GP_OK;
 }
 
-/* ---- the end of a step ---- */
+/* ---- end of a step ---- */
 
 static gp_model_sums sums_of(const double *sums, double samples)
 {
@@ -269,7 +270,7 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
             " the loss is %g, the weight %g, the learning rate %g; the parameters are those of step "
             "%" PRIu64,
             model->step + 1, loss, weight, learn_rate, model->step);
-    /* Statistics first: the optimiser may clip what it is given. */
+    /* Statistics first, because the optimizer may clip the gradients. */
     gp_statistics_commit(model->graph, model->parameters, model->gradients, model->sums[MODEL_SAMPLES]);
     gp_optim_step(model->optim, model->parameters, model->gradients, weight, learn_rate);
     model->step++;
@@ -277,7 +278,7 @@ gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *
     return GP_OK;
 }
 
-/* ---- beside the steps ---- */
+/* ---- outside of steps ---- */
 
 gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *scores, gp_model_sums *sums,
                           gp_error *err)
@@ -332,7 +333,7 @@ static gp_status onnx_put(gp_model *model, const char *path, gp_error *err)
     const gp_graph *graph = model->graph;
     gp_status status = GP_OK;
 
-    /* A loss of the user's is not in the file, so its graph is not the file's. */
+    /* The file has no custom loss, so it needs the graph of the network itself. */
     if (model->loss.function != NULL) {
         status = gp_graph_new(&own, network->spec, err);
         graph = own;

@@ -1,6 +1,7 @@
-/* model_check.c -- whether backward gives the gradient of forward, by central differences along lines through the
- * parameters of one tensor: along a line of n parameters the loss moves as much as n of them together, so float32 is
- * enough where moving one alone would drown in rounding. */
+/* model_check.c -- compare the backward pass with central differences along lines through the
+ * parameters of one tensor. Along a line, all n parameters of the tensor move the loss together.
+ * So float32 is precise enough, while the effect of a single parameter would be lost in
+ * rounding. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,10 +15,10 @@ typedef struct line_check {
     gp_model *model;
     const gp_samples *samples;
     gp_gradient_check *out;
-    const float *gradients; /* a copy: passes overwrite them */
-    float *before, *along;  /* [largest tensor]: parameters as they were; the direction, of length 1 */
-    double noise;           /* of a loss, by rounding */
-    double *worst;          /* error so far */
+    const float *gradients; /* copy, because passes overwrite them */
+    float *before, *along;  /* [largest tensor] original parameters; unit direction */
+    double noise;           /* rounding error of a loss */
+    double *worst;          /* largest error so far */
 } line_check;
 
 static double length_of(const float *values, size_t count)
@@ -59,7 +60,7 @@ static gp_status loss_at(const line_check *c, const gp_model_tensor *tensor, dou
     return gp_model_pass(c->model, c->samples, false, loss, err);
 }
 
-/* The slope that the gradient claims against the one that is there. */
+/* Compare the slope from the gradient with the measured slope along one line. */
 static gp_status line_try(const line_check *c, const gp_model_tensor *tensor, gp_error *err)
 {
     double root = length_of(c->before, tensor->count), above, below, slope = 0.0;
@@ -79,7 +80,9 @@ static gp_status line_try(const line_check *c, const gp_model_tensor *tensor, gp
     double measured = (above - below) / (2.0 * step);
     double larger = fmax(fmax(fabs(slope), fabs(measured)), 1e-30), apart = fabs(slope - measured);
     double beyond =
-        fmax(apart - c->noise / step, 0.0) / larger; /* what rounding alone makes of a slope is no error */
+
+        /* ignore the part that rounding alone can explain */
+        fmax(apart - c->noise / step, 0.0) / larger;
 
     if (!(beyond <= *c->worst) || c->out->worst[0] == '\0') {
         *c->worst = isnan(beyond) ? INFINITY : beyond;

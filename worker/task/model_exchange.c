@@ -1,7 +1,8 @@
-/* model_exchange.c -- what models tell each other within a block.
+/* model_exchange.c -- exchange of gradients and parameters between the ranks of a block.
  *
- * In a block parameters, gradients and sums stand in the arena of the group, which the other ranks map: they are reduced
- * where they are.  A model that outlives its task has memory of its own, and its exchange copies. */
+ * In a block, parameters, gradients and sums are in the arena of the group, which the other
+ * ranks map, so they are reduced in place. A model that outlives its task has private memory,
+ * and its exchange copies. */
 #include <inttypes.h>
 
 #include "common/base/memory/alloc.h"
@@ -78,7 +79,7 @@ gp_status gp_model_couple(gp_model *model, gp_error *err)
     return model->coupling.sums == NULL ? gp_fail(err, GP_ENOMEM, "no memory for moments") : GP_OK;
 }
 
-/* Frozen tensors are left out; what lies side by side goes together. */
+/* Choose the ranges to exchange: all tensors except frozen ones, with adjacent tensors merged. */
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err)
 {
     const gp_graph *graph = model->graph;
@@ -141,7 +142,7 @@ static gp_status outcome(gp_task *task, gp_status status)
     return status;
 }
 
-/* Sum values over the ranks: in place if they are in the arena of the group, which the other ranks map. */
+/* Sum values over the ranks. Values in the arena of the group are summed in place. */
 static gp_status reduce(const gp_model *model, gp_comm *comm, void *values, size_t count, gp_dtype dtype,
                         gp_error *err)
 {
@@ -227,7 +228,7 @@ gp_status gp_model_all_gather(gp_model *model, gp_task *task, gp_error *err)
         }
         status = gp_comm_gather_private(comm, model->parameters, parts, err);
     }
-    model->fresh = true; /* what was collected is of other parameters */
+    model->fresh = true; /* the collected gradients belong to other parameters */
     return outcome(task, status);
 }
 

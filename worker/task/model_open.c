@@ -1,4 +1,4 @@
-/* model_open.c -- a model is built and taken apart: everything that takes memory or can be refused. */
+/* model_open.c -- build and free a model: all allocations and checks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { MICRO_BATCH_MAX = 1 << 20, TARGET_BYTES_MAX = 1 << 28, OPTION_TEXT_MAX = 
 
 /* ---- options ---- */
 
-/* Those of a training that a loop of one's own leaves to gradpool. */
+/* Training options that apply to custom loops. */
 static const char *const options_used[] = { "solver",
                                             "momentum",
                                             "gradient-decay-factor",
@@ -95,7 +95,7 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
                            : status;
 }
 
-/* Check that the network takes the samples and targets of the data. */
+/* Check that the network accepts the samples and targets of the data. */
 static gp_status data_check(const gp_model *model, const gp_data *data, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(data->store);
@@ -233,7 +233,7 @@ static gp_status plans_compile(gp_model *model, bool train_only, gp_error *err)
                                        err);
 }
 
-/* ---- the whole ---- */
+/* ---- open and close ---- */
 
 static void model_free(gp_owned *owned)
 {

@@ -1,16 +1,16 @@
-/* model_state.h -- what the files behind train_task.h share; nobody else includes it.
+/* model_state.h -- internal structures shared by the files that implement train_task.h. Not for
+ * other files.
  *
- *   task_data.c        gp_data: a store, the walk over its batches, the thread that reads ahead
- *   model_open.c       building and freeing a gp_model
- *   model.c            steps: compute, commit, scores, tensors
- *   model_exchange.c   what goes between ranks
- *   model_check.c      gradients against differences
+ *   task_data.c       gp_data: a store, the batch iterator, the prefetch thread
+ *   model_open.c      building and freeing a gp_model
+ *   model.c           steps: compute, commit, scores, tensors
+ *   model_exchange.c  exchange between ranks
+ *   model_check.c     gradient check by finite differences
  *
- * A step of a model:
+ * States of a step:
  *
- *   FRESH --compute, forward+backward--> COLLECTED --more of them--> COLLECTED
- *     ^-----------commit, next_step-------'   exchange: totals in place of this rank's sums
- */
+ *   FRESH --compute, forward+backward--> COLLECTED --more samples--> COLLECTED
+ *     ^-----------commit, next_step-------'   exchange: totals replace the sums of this rank */
 #ifndef GP_MODEL_STATE_H
 #define GP_MODEL_STATE_H
 
@@ -24,33 +24,34 @@
 #include "worker/task/task_block.h"
 #include "worker/task/train_task.h"
 
-enum { MODEL_SAMPLES = GP_SUMS, MODEL_SUMS }; /* the plan's sums, then the samples computed */
+/* Layout of sums: the plan's sums, then the number of computed samples. */
+enum { MODEL_SAMPLES = GP_SUMS, MODEL_SUMS };
 
 struct gp_data {
-    gp_owned owned; /* first */
+    gp_owned owned; /* must be the first member */
     gp_tasks *tasks;
     gp_store *store;
     gp_sampler sampler;
     uint32_t rank, world;
     uint32_t batch, epochs;
-    uint32_t share_max; /* samples of this rank's largest share of a batch; 0 without a batch */
+    uint32_t share_max; /* samples in this rank's largest share of a batch; 0: no batch */
     uint32_t read_max;
-    gp_loader *loader;       /* of next; NULL without a batch */
-    gp_loader_batch *loaded; /* what next gave last */
+    gp_loader *loader;       /* prefetches for gp_data_next(); NULL: no batch */
+    gp_loader_batch *loaded; /* batch that gp_data_next() returned last */
     struct data_place {
-        uint32_t epoch, first, step; /* from 0: of the batch that comes next */
-    } now, ahead;                    /* to be given, to be requested */
+        uint32_t epoch, first, step; /* from 0: position of the next batch */
+    } now, ahead;                    /* now: next batch to return; ahead: next batch to request */
     uint32_t *index;                 /* [read_max] */
-    void *samples, *targets;         /* of read */
+    void *samples, *targets;         /* buffers for gp_data_read() */
 };
 
 struct gp_model {
-    gp_owned owned; /* first */
+    gp_owned owned; /* must be the first member */
     gp_tasks *tasks;
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
-    gp_network network; /* as it was given: what goes out */
-    gp_graph *graph;    /* what is computed: its loss may be the user's */
+    gp_network network; /* network as supplied; used for export */
+    gp_graph *graph;    /* graph that is computed; its loss may be the custom loss */
     gp_train_options options;
     gp_optim *optim;
     gp_plan *plan, *inference; /* inference may be NULL */
@@ -59,27 +60,32 @@ struct gp_model {
     size_t sample_bytes, target_bytes;
     struct gp_model_range {
         size_t first, count;
-    } * ranges; /* [range_count]: of the gradients, what is exchanged */
+    } * ranges; /* [range_count] parts of the gradients that are exchanged */
     uint32_t range_count;
-    gp_task_group *group; /* whose arena has the next three; NULL: own memory */
-    double *sums;         /* [MODEL_SUMS] */
+
+    /* group whose arena contains sums, gradients and parameters; NULL: private memory */
+    gp_task_group *group;
+    double *sums; /* [MODEL_SUMS] */
     float *gradients, *parameters;
     double inference_sums[GP_SUMS];
-    float *scores;        /* [micro_batch, outputs]: what the inference plan writes */
-    gp_coupling coupling; /* of batch norm over the ranks; sums NULL: none */
+    float *scores;        /* [micro_batch, outputs] scores from the inference plan */
+    gp_coupling coupling; /* batch normalization over the ranks; sums NULL: not coupled */
     gp_custom_loss loss;
-    uint64_t step;  /* number of committed steps */
-    bool fresh;     /* the present step has no gradients yet */
-    gp_buffer onnx; /* what gp_model_onnx() returned last */
+    uint64_t step;  /* committed steps */
+    bool fresh;     /* the current step has no gradients yet */
+    gp_buffer onnx; /* result of the last gp_model_onnx() */
 };
 
-/* The memory of parameters, gradients and sums, from the arena of the task's group if it has one. */
+/* Allocate parameters, gradients and sums: in the arena of the task's group if there is one,
+ * else privately. */
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err);
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
-gp_status gp_model_couple(gp_model *model, gp_error *err); /* after that */
+
+/* call it after gp_model_choose_ranges() */
+gp_status gp_model_couple(gp_model *model, gp_error *err);
 void gp_model_give_back_memory(gp_model *model);
 
-/* One pass of some samples that is no step: the sum of their losses, with gradients or without. */
+/* Compute the summed loss of some samples outside of a step, with or without gradients. */
 gp_status gp_model_pass(gp_model *model, const gp_samples *samples, bool gradients, double *loss,
                         gp_error *err);
 

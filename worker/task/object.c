@@ -22,19 +22,19 @@ enum { PATH_SHOWN = 200, NAMES_SHOWN = 8, SEALS_NEEDED = F_SEAL_SHRINK | F_SEAL_
 typedef struct object {
     uint8_t sha256[32];
     void *handle;
-    int fd; /* kept open: its number is in the name by which the dynamic linker knows the object */
+    int fd; /* kept open: the dynamic linker identifies the object by a name with this number */
     char path[PATH_SHOWN];
 } object;
 
 typedef struct function {
-    void *address; /* NULL = none has this number */
+    void *address; /* NULL: the number is unused */
     int64_t last_ns;
 } function;
 
 struct gp_objects {
     object loaded[GP_TASK_OBJECTS_MAX];
     uint32_t loaded_count;
-    /* By the client's numbers, from 1. */
+    /* indexed by the client's numbers, from 1 */
     const object *numbered[GP_TASK_OBJECTS_MAX + 1];
     function functions[GP_TASK_FUNCTIONS_MAX + 1];
 };
@@ -112,7 +112,8 @@ static gp_status file_digest(int fd, const char *path, uint64_t bytes, const uin
 
 /* ---- loading ---- */
 
-/* The symbol if it is the object's own, not one of a library that it uses. */
+/* Look up a symbol that the object itself defines. NULL: not found, or defined in a library that
+ * it uses. */
 static void *own_symbol(void *handle, const char *name, unsigned char *type)
 {
     void *address = dlsym(handle, name);
@@ -144,7 +145,7 @@ static gp_status abi_check(void *handle, const char *path, gp_error *err)
     return GP_OK;
 }
 
-/* The dynamic linker's words without the name that it knows the file by. */
+/* Fail with the dynamic linker's message, without the internal file name. */
 static gp_status load_fail(const char *path, gp_error *err)
 {
     const char *said = dlerror(), *after;
@@ -170,9 +171,9 @@ static gp_status object_open(object *fresh, int *fd, const char *path, gp_error 
     status = abi_check(fresh->handle, path, err);
     if (status == GP_OK)
         return GP_OK;
-    dlclose(fresh->handle); /* nothing of it was called but constructors */
+    dlclose(fresh->handle); /* only its constructors have run */
     if (dlopen(name, RTLD_NOW | RTLD_NOLOAD) != NULL)
-        *fd = -1; /* it cannot be unloaded, so its name must not become another's */
+        *fd = -1; /* the object cannot be unloaded, so its file name must not be reused */
     return status;
 }
 
@@ -184,7 +185,8 @@ static const object *object_find(const gp_objects *objects, const uint8_t sha256
     return NULL;
 }
 
-/* *fd is -1 afterwards where it has to stay open. */
+/* Load an object, or find the same content among the loaded ones. *fd is set to -1 if the
+ * descriptor must stay open. */
 static gp_status object_add(gp_objects *objects, const gp_task_object *about, int *fd, const char *path,
                             const object **out, gp_error *err)
 {
@@ -234,7 +236,7 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
     status = gp_blobs_file(tasks->seat->blobs, call->blob, &fd, err);
     if (status != GP_OK)
         return status;
-    atomic_store(&tasks->seat->used, 1); /* before its constructors run */
+    atomic_store(&tasks->seat->used, 1); /* set it before the constructors run */
     status = object_add(objects, &about, &fd, path, &loaded, err);
     if (fd >= 0)
         close(fd);
@@ -248,13 +250,13 @@ gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out,
 
 /* ---- functions ---- */
 
-/* What an object offers, for the sentence that a function is not in it. */
+/* Functions that an object defines, for the error message about a missing function. */
 typedef struct offer {
     const char *wanted, *nearest;
     unsigned distance;
     uint32_t count;
-    char names[GP_TASK_NAME_MAX + 1]; /* the first few */
-    char copy[GP_TASK_NAME_MAX + 1];  /* of the nearest */
+    char names[GP_TASK_NAME_MAX + 1]; /* first few names */
+    char copy[GP_TASK_NAME_MAX + 1];  /* copy of the nearest name */
 } offer;
 
 static void offer_add(offer *o, const char *name)
@@ -273,7 +275,8 @@ static void offer_add(offer *o, const char *name)
         snprintf(o->names + used, sizeof(o->names) - used, "%s%s", used == 0 ? "" : ", ", name);
 }
 
-/* The functions that a file defines, by its dynamic symbols; the file may hold anything. */
+/* Collect the functions that an ELF file defines in its dynamic symbol table. The file contents
+ * are not trusted. */
 static void offer_read(offer *o, const uint8_t *file, size_t bytes)
 {
     Elf64_Ehdr head;

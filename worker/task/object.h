@@ -1,7 +1,8 @@
-/* object.h -- the code of tasks: shared objects that came as blobs, and the functions in them.
+/* object.h -- task code: shared objects that arrive as blobs, and the functions in them.
  *
- * An object is loaded once per process, whatever it is called, and never unloaded: code of its may be anywhere.  The
- * numbers that a client gave to objects and functions are its own and end with its link.  Compute thread. */
+ * Each object is loaded once per process, independent of its name, and never unloaded, because
+ * pointers to its code may exist anywhere. Object and function numbers belong to one client and
+ * become invalid when its link ends. All functions run on the compute thread. */
 #ifndef GP_OBJECT_H
 #define GP_OBJECT_H
 
@@ -10,19 +11,24 @@
 enum { GP_OBJECT_BYTES_MAX = 256 << 20 };
 
 gp_status gp_objects_new(gp_objects **out, gp_error *err);
-void gp_objects_free(gp_objects *objects);   /* accepts NULL; what is loaded stays so */
-void gp_objects_forget(gp_objects *objects); /* all numbers */
+void gp_objects_free(gp_objects *objects);   /* accepts NULL; loaded objects stay loaded */
+void gp_objects_forget(gp_objects *objects); /* invalidate all numbers */
 
-/* The handlers.  Errors of load: GP_EPERM (others could write the file), GP_ELIMIT, GP_ECORRUPT (not the content that
- * was announced), GP_EINVAL (no task object), GP_EVERSION (of another ABI).  Of function: GP_ENOENT, which says what
- * there is. */
+/* Handle the calls that load an object and look up a function.
+ *
+ *   GP_EPERM     load: others could write the file
+ *   GP_ELIMIT    load: too many objects, or the file is too large
+ *   GP_ECORRUPT  load: the contents differ from the announced digest
+ *   GP_EINVAL    load: not a task object
+ *   GP_EVERSION  load: built for another task ABI
+ *   GP_ENOENT    function: not found; the message lists the available functions */
 gp_status gp_object_load(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 gp_status gp_object_function(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 
-/* The function of that number.  NULL with GP_ENOENT. */
+/* Return the function with this number. NULL, with GP_ENOENT: no such function. */
 void *gp_objects_find(const gp_objects *objects, uint32_t number, gp_error *err);
 
-/* How long its last call took: INT64_MAX when it was not called yet. */
+/* Get or set the duration of the function's last call. INT64_MAX: not called yet. */
 int64_t gp_objects_last_ns(const gp_objects *objects, uint32_t number);
 void gp_objects_took(gp_objects *objects, uint32_t number, int64_t ns);
 

@@ -25,7 +25,7 @@ void gp_results_deinit(gp_results *r)
     r->bytes = 0;
 }
 
-/* ---- again ---- */
+/* ---- reuse ---- */
 
 static gp_memory kept_remove(gp_results *r, uint32_t place)
 {
@@ -57,7 +57,7 @@ static bool held_by_us_alone(int fd)
     return true;
 }
 
-/* One that is large enough but not much too large. */
+/* Find a kept file that is large enough but at most 25 % larger than needed. */
 static bool kept_find(gp_results *r, size_t bytes, gp_memory *out)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -69,9 +69,9 @@ static bool kept_find(gp_results *r, size_t bytes, gp_memory *out)
     return false;
 }
 
-/* ---- new ---- */
+/* ---- creation ---- */
 
-/* Another description of the same file, or -1. */
+/* Open the file again, as another open file description. -1: failed. */
 static int file_again(int fd, int flags)
 {
     char path[40];
@@ -80,13 +80,14 @@ static int file_again(int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
-/* That memfd_create() has it open for writing is not counted, and a lease needs the count: open it as others would. */
+/* Reopen the file for writing. The kernel does not count the descriptor from memfd_create() as a
+ * writer, and a lease needs that count. */
 static int file_counted(int fd)
 {
     int again = file_again(fd, O_RDWR);
 
     if (again < 0)
-        return fd; /* then it is used once */
+        return fd; /* the file is then not reused */
     close(fd);
     return again;
 }

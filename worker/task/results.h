@@ -1,9 +1,11 @@
-/* results.h -- memory files of large results, used again when the client has let go of them.
+/* results.h -- memory files for large results, reused after the client has released them.
  *
- * New pages are what a large result costs: the kernel finds and clears them one by one.  So a file that was sent stays
- * here, mapped, and is given to a later result as soon as nobody else has it open or mapped.  The kernel knows that: the
- * client is sent a description of its own, opened for reading, and a write lease is granted to the only holder of a file
- * (fcntl(2), F_SETLEASE).  Where leases are not supported nothing is used twice.  Compute thread. */
+ * Most of the cost of a large result is new pages, which the kernel allocates and clears one by
+ * one. So a file that was sent is kept and stays mapped. It is reused for a later result once no
+ * other process has it open or mapped. The kernel provides this check: the client receives its
+ * own open file description, opened read-only, and a write lease is granted only to the sole
+ * holder of a file (fcntl(2), F_SETLEASE). Without lease support, files are not reused. All
+ * functions run on the compute thread. */
 #ifndef GP_RESULTS_H
 #define GP_RESULTS_H
 
@@ -15,34 +17,35 @@
 #include "worker/task/blobs.h"
 
 enum {
-    GP_RESULTS_KEPT = 8,               /* files */
-    GP_RESULTS_BYTES_KEPT = 128 << 20, /* and their bytes, all together */
+    GP_RESULTS_KEPT = 8,               /* maximum number of kept files */
+    GP_RESULTS_BYTES_KEPT = 128 << 20, /* maximum bytes of all kept files */
 };
 
-/* A memory file, sealed against resizing. */
+/* Memory file, sealed against resizing. */
 typedef struct gp_memory {
-    int fd;       /* -1 = none */
-    void *map;    /* all of it, writable; NULL = not mapped */
-    size_t bytes; /* of the file: at least what was asked for */
-    bool clean;   /* all zero still */
+    int fd;       /* -1: none */
+    void *map;    /* writable mapping of the whole file; NULL: not mapped */
+    size_t bytes; /* file size: at least the requested size */
+    bool clean;   /* the contents are still all zero */
 } gp_memory;
 
 typedef struct gp_results {
     gp_memory kept[GP_RESULTS_KEPT]; /* oldest first */
     uint32_t count;
     size_t bytes;
-} gp_results; /* zeroed = empty */
+} gp_results; /* zero-initialized: empty */
 
 void gp_results_deinit(gp_results *results);
 
-/* gp_results_take -- room for that many bytes, mapped; one that was used before if there is one.  GP_ENOMEM, GP_EIO. */
+/* Get a mapped memory file of at least `bytes` bytes, a kept one if possible. GP_ENOMEM, GP_EIO:
+ * no file. */
 gp_status gp_results_take(gp_results *results, size_t bytes, gp_memory *out, gp_error *err);
 
-/* gp_results_send -- send it as the next blob, and keep it for later.  It is handed over, whatever is returned.
- * GP_EPEER, GP_ECANCELED, as gp_blobs_send(). */
+/* Send a memory file as the next blob and keep it for reuse. *memory is always taken over.
+ * Errors as for gp_blobs_send(). */
 gp_status gp_results_send(gp_results *results, gp_memory *memory, gp_blobs *blobs, uint64_t *number,
                           gp_error *err);
 
-void gp_memory_close(gp_memory *memory); /* accepts one with fd = -1 */
+void gp_memory_close(gp_memory *memory); /* no effect if fd is -1 */
 
 #endif

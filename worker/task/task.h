@@ -1,4 +1,4 @@
-/* task.h -- code that runs on the workers of a pool: C functions in a shared object.
+/* task.h -- C functions in a shared object that run on the workers of a pool.
  *
  *     #include <gradpool/task.h>
  *
@@ -13,15 +13,18 @@
  *         return gp_task_result(task, &y, sizeof(y), err);
  *     }
  *
- * Build it with `gradpool_add_tasks(mytasks mytasks.c)` in CMake, or cc -shared -fPIC -o mytasks.so mytasks.c; it is
- * named "mytasks.so:square" on the client's side (gradpool.h).  The object is shipped to each worker once and stays
- * loaded until the lease ends; then the worker starts afresh, so static variables live as long as the lease.
+ * Build it with `gradpool_add_tasks(mytasks mytasks.c)` in CMake, or cc -shared -fPIC -o
+ * mytasks.so mytasks.c. The client calls it as "mytasks.so:square" (gradpool.h). The object is
+ * sent to each worker once and stays loaded until the lease ends. Then the worker process is
+ * replaced, so static variables live as long as the lease.
  *
- * A task runs in the worker's compute thread, one at a time, on the worker's own cores and device.  It may do what it
- * likes; a crash or an exit() ends this worker only, which is replaced, and the client hears how it died.
+ * A task runs on the worker's compute thread, one at a time, on the worker's cores and device.
+ * It may use any system interface. A crash or an exit() ends only this worker process, which is
+ * replaced; the client receives the cause.
  *
- * Threads: these functions are for the thread that the task was called on, but gp_task_canceled() is for any.
- * Memory that they give stays valid until the task returns unless another time is said. */
+ * Threads: call these functions only on the thread that runs the task, except
+ * gp_task_canceled(), which any thread may call. Memory: returned pointers are valid until the
+ * task returns, unless stated otherwise. */
 #ifndef GP_TASK_H
 #define GP_TASK_H
 
@@ -35,18 +38,19 @@
 extern "C" {
 #endif
 
-/* What both sides must have in common; a worker refuses an object of another number. */
+/* Task ABI version. A worker refuses an object with another version. */
 #define GP_TASK_ABI 1
 
-/* Before each task function: makes it visible to the worker, under its own name in C++ too. */
+/* Attribute for each task function: exports the function to the worker, under its C name in C++
+ * too. */
 #ifdef __cplusplus
 #define GP_TASK extern "C" __attribute__((visibility("default")))
 #else
 #define GP_TASK __attribute__((visibility("default")))
 #endif
 
-/* Every object says which ABI it was built for: this definition ends up in it by the inclusion.  Not const, because a
- * const of C++ is visible to its own file only. */
+/* ABI version of the object, defined in each file that includes this header. It is not const,
+ * because a const object in C++ has internal linkage. */
 #ifndef GP_TASK_NO_ABI
 __attribute__((weak, visibility("default"))) extern uint32_t gp_task_object_abi;
 __attribute__((weak, visibility("default"))) uint32_t gp_task_object_abi = GP_TASK_ABI;
@@ -56,103 +60,119 @@ __attribute__((weak, visibility("default"))) uint32_t gp_task_object_abi = GP_TA
 
 typedef struct gp_task gp_task;
 
-/* A task.  GP_OK, or what gp_fail() returned: its sentence reaches the client. */
+/* Task function. Return GP_OK or the result of gp_fail(); the client receives the error message. */
 typedef gp_status (*gp_task_fn)(gp_task *task, gp_error *err);
 
-/* ---- who and where ---- */
+/* ---- identity ---- */
 
-/* In an spmd block: the index in the block, from 1, and how many take part.  Elsewhere: the worker's place in the
- * lease and the number of leased workers. */
+/* Return the index of this rank, from 1, and the number of ranks. In an spmd block, both refer
+ * to the block. Elsewhere they are the worker's position in the lease and the number of leased
+ * workers. */
 uint32_t gp_task_index(const gp_task *task);
 uint32_t gp_task_size(const gp_task *task);
 
-/* The worker's number in its team, 1 .. size, as in `.worker` of a request and in messages; in a block too. */
+/* Return the worker's number in its team, 1 .. size, as in `.worker` of a request and in
+ * messages. Also valid in a block. */
 uint32_t gp_task_worker(const gp_task *task);
-int64_t gp_task_iteration(const gp_task *task); /* of a parfor: the value of the range; else 0 */
-uint64_t gp_task_position(
-    const gp_task *task); /* of a parfor: the iteration's position in the range, from 0 */
+int64_t gp_task_iteration(const gp_task *task); /* parfor: value of the range; otherwise 0 */
+uint64_t gp_task_position(const gp_task *task); /* parfor: position of the iteration in the range, from 0 */
 uint32_t gp_task_attempt(
-    const gp_task *task); /* from 1: above 1, it was begun before on a worker that died, or failed */
+    const gp_task *task); /* from 1; above 1: an earlier attempt failed, or its worker did */
 
 typedef struct gp_task_device {
     bool gpu;
-    uint32_t ordinal; /* cuda:N of this machine; the CPU is 0 */
+    uint32_t ordinal; /* CUDA ordinal on this machine; CPU: 0 */
     const char *uuid; /* "GPU-..." or "cpu-0-3" */
     const char *name;
-    uint32_t cores; /* that this worker may use; it is bound to them unless they are shared */
+    uint32_t cores; /* cores that this worker may use; it is bound to them unless they are shared */
 } gp_task_device;
 
 void gp_task_get_device(const gp_task *task, gp_task_device *out);
 
-/* Whether the client, Ctrl-C or another rank's failure wants this task to end.  A task that has not returned one second
- * after it was asked loses its worker.  Any thread. */
+/* Return whether the task should end: the client canceled it, or another rank failed. A task
+ * that has not returned one second after the request loses its worker. May be called on any
+ * thread. */
 bool gp_task_canceled(const gp_task *task);
 
-/* ---- in and out ---- */
+/* ---- input and output ---- */
 
-/* The argument, the same for all ranks of a block and all iterations of a loop; 16-byte aligned, read-only.  NULL and 0
- * when there is none. */
+/* Return the argument, which is the same for all ranks of a block and all iterations of a loop.
+ * It is read-only and 16-byte aligned. NULL with *bytes 0: no argument. */
 const void *gp_task_argument(const gp_task *task, size_t *bytes);
 
-/* Of a parfor with sliced input: this iteration's element. */
+/* Return this iteration's input element, in a parfor with sliced input. */
 const void *gp_task_input(const gp_task *task, size_t *bytes);
-/* Of a parfor with sliced output: this iteration's element, zero at first, to be written. */
+
+/* Return this iteration's output element, in a parfor with sliced output. It is zero at first;
+ * the task writes it. */
 void *gp_task_output(const gp_task *task, size_t *bytes);
-/* Of a parfor with a reduction: the accumulator into which this iteration combines its value.  It begins as the
- * reduction's identity (for combine functions of yours: zero bytes). */
+
+/* Return the accumulator into which this iteration combines its value, in a parfor with a
+ * reduction. It starts as the identity of the reduction (custom combine functions: zero bytes). */
 void *gp_task_accumulator(const gp_task *task, size_t *bytes);
 
-/* The result, copied; a second call replaces the first.  gp_task_result_new gives zeroed memory to be written in place
- * until the task returns: large results reach a client of the same host without a copy. */
+/* Set the result. A second call replaces the first. gp_task_result() copies the data.
+ * gp_task_result_new() returns zeroed memory that the task fills in until it returns: large
+ * results reach a client on the same host without a copy. */
 gp_status gp_task_result(gp_task *task, const void *data, size_t bytes, gp_error *err);
 gp_status gp_task_result_new(gp_task *task, void **data, size_t bytes, gp_error *err);
 
-/* ---- random numbers: streams that depend on the seed and the iteration (in a block: the index) alone ---- */
+/* ---- random numbers ----
+ *
+ * Each stream depends only on the seed and the iteration (in a block: the index). */
 
 uint64_t gp_task_random(gp_task *task);
-double gp_task_uniform(gp_task *task); /* [0, 1) */
-double gp_task_normal(gp_task *task);  /* mean 0, standard deviation 1 */
+double gp_task_uniform(gp_task *task); /* uniform in [0, 1) */
+double gp_task_normal(gp_task *task);  /* normal with mean 0 and standard deviation 1 */
 
-/* ---- between the ranks of an spmd block; indices from 1 ----
- * GP_EPEER: a rank died.  GP_ECANCELED: the block is being ended.  GP_ESTATE: not in a block; or the ranks called
- * different operations, or one is waited for that has returned.  GP_EINVAL: no such index. */
+/* ---- communication between the ranks of an spmd block; indices from 1 ----
+ *
+ *   GP_EPEER      a rank failed
+ *   GP_ECANCELED  the block is being ended
+ *   GP_ESTATE     not in a block; or the ranks called different operations, or a required rank
+ *                 has returned
+ *   GP_EINVAL     invalid index */
 
-enum { GP_TASK_ANY = 0 }; /* any index, in receive and probe */
+enum { GP_TASK_ANY = 0 }; /* any index, for receive and probe */
 #define GP_TASK_ANY_TAG UINT32_MAX
 
-/* data may be reused when it returns.  tag: below GP_TASK_ANY_TAG. */
+/* Send a message. `data` may be reused after the return. tag: below GP_TASK_ANY_TAG. */
 gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err);
 
 typedef struct gp_task_message {
     uint32_t from, tag;
-    const void *data; /* of receive: until the next receive or the end of the task */
+    const void *data; /* after receive: valid until the next receive or the end of the task */
     size_t bytes;
 } gp_task_message;
 
 gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_message *out, gp_error *err);
-/* Whether a receive would find one now; does not wait. */
+
+/* Return in *found whether a receive would find a message now. Does not wait. */
 gp_status gp_task_probe(gp_task *task, uint32_t from, uint32_t tag, bool *found, gp_task_message *out,
                         gp_error *err);
 
 gp_status gp_task_barrier(gp_task *task, gp_error *err);
-/* The bytes of rank `root` reach all ranks. */
+
+/* Copy the bytes of rank `root` to all ranks. */
 gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t bytes, gp_error *err);
 
-/* into := into combined with from; both have the bytes that the call was given.  Must be associative. */
+/* Combine: into := into combined with from. Both have the size that was passed to the operation.
+ * Must be associative. */
 typedef void (*gp_combine_fn)(void *into, const void *from, size_t bytes, void *context);
 
-/* Combine the ranks' data in index order; every rank gets the result in place, the same bits.  combine: one of yours,
- * or gp_combine_sum_f64 and its kin. */
+/* Combine the data of all ranks in index order. Every rank gets the result in place, bitwise
+ * identical. combine: a custom function, or gp_combine_sum_f64() and similar. */
 gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
                              gp_error *err);
 
-/* The ranks' data, which may differ in length, one after the other in index order, on every rank.
- *   parts  may be NULL; else room for gp_task_size() + 1 offsets: the part of index i is [parts[i - 1], parts[i]) */
+/* Concatenate the data of all ranks in index order, on every rank. The lengths may differ.
+ *   parts  NULL, or an array of gp_task_size() + 1 offsets; index i has [parts[i - 1],
+ *          parts[i]) */
 gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, const void **all,
                              size_t *all_bytes, size_t *parts, gp_error *err);
 
-/* Elementwise over arrays of the type; bytes is a multiple of its size. */
+/* Combine arrays elementwise. `bytes` is a multiple of the element size. */
 void gp_combine_sum_f64(void *into, const void *from, size_t bytes, void *context);
 void gp_combine_sum_f32(void *into, const void *from, size_t bytes, void *context);
 void gp_combine_sum_i64(void *into, const void *from, size_t bytes, void *context);
@@ -162,29 +182,33 @@ void gp_combine_max_f64(void *into, const void *from, size_t bytes, void *contex
 void gp_combine_min_i64(void *into, const void *from, size_t bytes, void *context);
 void gp_combine_max_i64(void *into, const void *from, size_t bytes, void *context);
 
-/* ---- what stays on the worker until the lease ends ---- */
+/* ---- data kept on the worker until the lease ends ---- */
 
-/* A value by name, as bytes: the client puts and gets the same (gp_team_put, gp_team_get).  get: NULL when there is
- * none of that name; valid until it is put again or removed. */
+/* Get or put a named value as bytes; the client accesses the same values (gp_team_put,
+ * gp_team_get). get: NULL: no such value; the pointer is valid until the value is replaced or
+ * removed. */
 const void *gp_task_get(const gp_task *task, const char *name, size_t *bytes);
 gp_status gp_task_put(gp_task *task, const char *name, const void *data, size_t bytes, gp_error *err);
 
-/* Something of yours by name: built by the first task that asks, kept for all later ones, and dropped (drop may be
- * NULL) when the lease ends in order.  One name has one build function. */
+/* Return a named object that is built once: by the first task that requests it. It is kept for
+ * later tasks and dropped (drop may be NULL) when the lease ends normally. Use one build
+ * function per name. */
 typedef gp_status (*gp_build_fn)(gp_task *task, void **out, gp_error *err);
 gp_status gp_task_cached(gp_task *task, const char *name, gp_build_fn build, void (*drop)(void *value),
                          void **out, gp_error *err);
 
-/* The path under which an attached file (gp_team_attach) can be opened; NULL when none has that name. */
+/* Return the path under which an attached file (gp_team_attach) can be opened. NULL: no such
+ * file. */
 const char *gp_task_file(const gp_task *task, const char *name);
 
-/* ---- to the client, while the task runs ---- */
+/* ---- messages to the client while the task runs ---- */
 
-/* To the data queue of that name.  Waits while the client's side is full, until the task is canceled (GP_ECANCELED). */
+/* Send an item to a named data queue. Waits while the client's queue is full. GP_ECANCELED: the
+ * task was canceled. */
 gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size_t bytes, gp_error *err);
 
-/* A line for the client's log callback and the worker's log file; never waits: what the client does not read is dropped
- * and counted. */
+/* Send a line to the client's log callback and to the worker log. Never waits: lines that the
+ * client does not read in time are dropped and counted. */
 void gp_task_log(gp_task *task, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #pragma GCC visibility pop

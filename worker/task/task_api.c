@@ -1,4 +1,5 @@
-/* task_api.c -- the functions of task.h, but those between ranks; and GP_CALL_RUN. */
+/* task_api.c -- the functions of task.h, except communication between ranks, and the handler of
+ * GP_CALL_RUN. */
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,14 +84,14 @@ gp_status gp_task_result_new(gp_task *task, void **data, size_t bytes, gp_error 
 {
     gp_status status = result_room(task, data, bytes, err);
 
-    /* What is zero need not be touched: that would be most of the cost. */
+    /* Skip clean memory: touching it would be most of the cost. */
     if (status == GP_OK && bytes != 0 && (task->result.fd < 0 || !task->result.clean))
         memset(*data, 0, bytes);
     task->result.clean = false;
     return status;
 }
 
-/* ---- running one ---- */
+/* ---- running a task ---- */
 
 void gp_task_begin(gp_task *task, gp_tasks *tasks, const gp_taken *call)
 {
@@ -150,7 +151,7 @@ gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
     return status;
 }
 
-/* ---- who and where ---- */
+/* ---- identity ---- */
 
 uint32_t gp_task_index(const gp_task *task)
 {
@@ -201,7 +202,7 @@ bool gp_task_canceled(const gp_task *task)
     return gp_tasks_canceled(task->tasks);
 }
 
-/* ---- in and out ---- */
+/* ---- input and output ---- */
 
 const void *gp_task_argument(const gp_task *task, size_t *bytes)
 {
@@ -238,7 +239,7 @@ uint64_t gp_task_random(gp_task *task)
         s->has_kept = false;
         return s->kept;
     }
-    /* What 32 bits of `element` do not hold goes into the layer's place. */
+    /* The upper 32 bits of the counter are passed in the layer argument. */
     gp_rng_draw(words, s->seed, gp_rng_stream(GP_RNG_PARFOR, (uint32_t)(s->next >> 32)),
                 (uint32_t)(s->position >> 32), (uint32_t)s->position, (uint32_t)s->next);
     s->next++;
@@ -269,7 +270,7 @@ double gp_task_normal(gp_task *task)
     return pair[0];
 }
 
-/* ---- what stays ---- */
+/* ---- kept data ---- */
 
 const void *gp_task_get(const gp_task *task, const char *name, size_t *bytes)
 {
@@ -320,10 +321,11 @@ const char *gp_task_file(const gp_task *task, const char *name)
     return kept == NULL ? NULL : kept->path;
 }
 
-/* ---- to the client ---- */
+/* ---- messages to the client ---- */
 
-/* Each large item is a descriptor on the client's side until it is read, and those are few: after so many of them the
- * client has to come to the end of the ring.  False: canceled. */
+/* Limit the large items in flight. Each is a descriptor in the client until it is read, and
+ * descriptors are scarce: after LARGE_AT_ONCE items, wait until the client has emptied the ring.
+ * false: canceled. */
 static bool large_wait(gp_tasks *tasks)
 {
     enum { LARGE_AT_ONCE = 64, PAUSE_NS = 100000 };
@@ -391,7 +393,7 @@ gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size
     return GP_OK;
 }
 
-/* How many lines before this one the client will not see; told as soon as there is room. */
+/* Report the number of dropped log lines before this one, if any. false: the ring is full. */
 static bool dropped_tell(gp_task *task)
 {
     gp_tasks *tasks = task->tasks;

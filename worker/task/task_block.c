@@ -1,4 +1,5 @@
-/* task_block.c -- GP_CALL_BLOCK and its kin: one rank of an spmd block, and its result until it is fetched. */
+/* task_block.c -- GP_CALL_BLOCK and related calls: one rank of an spmd block, and its result
+ * until the client fetches it. */
 #include "worker/task/task_block.h"
 
 #include <stdlib.h>
@@ -7,11 +8,15 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-/* For control, which may be without a core, to hear of a generation that the client knows. */
+/* Time limit for control, which may be without a core, to receive a generation that the client
+ * already knows. */
 enum { GRANT_WAIT_MS = 20000 };
 
 static const size_t ARENA_BYTES = (size_t)16
-                                  << 30; /* addresses for the models of a block, memory when they need it */
+
+                                  /* address space for the models of a block; memory is allocated
+                                   * on use */
+                                  << 30;
 
 typedef struct kept_result {
     uint64_t block;
@@ -20,7 +25,7 @@ typedef struct kept_result {
 
 struct gp_task_blocks {
     gp_task_group group;
-    kept_result *kept; /* in the order of the blocks */
+    kept_result *kept; /* sorted by block number */
     size_t kept_count;
 };
 
@@ -37,7 +42,7 @@ void gp_task_blocks_free(struct gp_task_blocks *blocks)
 
 /* ---- the group ---- */
 
-/* How control reaches the waits of this thread; NULL between blocks. */
+/* Publish the communicator, so that control can abort the waits of this thread during the block. */
 void gp_group_enter(gp_task_group *group, gp_tasks *tasks, uint64_t block)
 {
     group->broken = false;
@@ -68,8 +73,8 @@ static uint32_t rank_of(const gp_taken *call)
     return (uint32_t)call->first;
 }
 
-/* The rendezvous of the lease's generation that the call was made in: the scheduler tells workers first, but control may
- * be a moment behind. */
+/* Begin the rendezvous for the lease generation of the call. The scheduler notifies workers
+ * before the client, but control may not have processed the message yet. */
 static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvous **rendezvous,
                              gp_comm_rendezvous *out, gp_error *err)
 {
@@ -99,7 +104,8 @@ static gp_status group_begin(gp_tasks *tasks, const gp_taken *call, gp_rendezvou
     return GP_OK;
 }
 
-/* A comm of its own for each group: ranks that the last group had and this one has not may well be alive. */
+/* Form a group with its own communicator: ranks of the previous group that are not in this one
+ * may be alive. */
 static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err)
 {
     gp_comm_member members[GP_COMM_WORLD_MAX];
@@ -107,7 +113,7 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     gp_comm_rendezvous how;
     gp_status status = group_begin(tasks, call, &rendezvous, &how, err);
 
-    /* Messages of the group name workers as the client does: by their number in the team. */
+    /* Error messages identify workers by their number in the team, as the client does. */
     for (uint32_t rank = 0; status == GP_OK && rank < how.world; rank++) {
         members[rank] = how.members[rank];
         members[rank].index = rank + 1;
@@ -123,10 +129,12 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     how.sparse = true;
     gp_train_control_set_comm(tasks->train, group->comm, call->attempt);
     atomic_store(&tasks->seat->world, call->count);
-    /* A stop that came before control knew of the comm has left its mark in the link. */
+    /* A stop that precedes the communicator is recorded in the link. */
     status = gp_tasks_canceled(tasks) ? gp_fail(err, GP_ECANCELED, "the block was ended while it formed")
                                       : gp_comm_form(group->comm, &how, err);
-    gp_rendezvous_end(rendezvous); /* before the client hears of this block, so before the next group forms */
+
+    /* before the client learns of this block, and so before the next group forms */
+    gp_rendezvous_end(rendezvous);
     gp_train_control_set_comm(tasks->train, NULL, 0);
     atomic_store(&tasks->seat->world, 0);
     if (status != GP_OK)
@@ -154,9 +162,9 @@ gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *c
     return status;
 }
 
-/* ---- results that stay ---- */
+/* ---- kept results ---- */
 
-/* The place of the block, or where it would be inserted. */
+/* Return the index of a block, or the insertion index. */
 static size_t kept_find(const struct gp_task_blocks *blocks, uint64_t block)
 {
     size_t low = 0, high = blocks->kept_count;
@@ -183,7 +191,7 @@ static void kept_remove(struct gp_task_blocks *blocks, size_t k)
     memmove(blocks->kept + k, blocks->kept + k + 1, (blocks->kept_count - k) * sizeof(*blocks->kept));
 }
 
-/* *result is taken over on GP_OK. */
+/* Keep a result. *result is taken over on GP_OK. */
 static gp_status kept_add(struct gp_task_blocks *blocks, uint64_t block, gp_result *result, gp_error *err)
 {
     size_t k = kept_find(blocks, block);
@@ -233,7 +241,7 @@ gp_status gp_block_forget(gp_tasks *tasks, const gp_taken *call, gp_outcome *out
     return GP_OK;
 }
 
-/* ---- a block ---- */
+/* ---- running a block ---- */
 
 static gp_status blocks_get(gp_tasks *tasks, struct gp_task_blocks **out, gp_error *err)
 {
@@ -245,7 +253,7 @@ static gp_status blocks_get(gp_tasks *tasks, struct gp_task_blocks **out, gp_err
     return GP_OK;
 }
 
-/* A short result goes with the answer, a long one stays until it is fetched. */
+/* Send a short result with the answer; keep a long one until the client fetches it. */
 static gp_status block_answer(struct gp_task_blocks *blocks, gp_task *task, uint64_t block, gp_outcome *out,
                               gp_error *err)
 {

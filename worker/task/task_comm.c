@@ -1,7 +1,8 @@
-/* task_comm.c -- the functions of task.h between the ranks of a block, over comm.h.
+/* task_comm.c -- communication between the ranks of a block (task.h), implemented with comm.h.
  *
- * Indices count from 1 here and ranks from 0 there.  An operation that fails for all leaves the group unusable; it is
- * marked broken, and the client has the next block form a new one. */
+ * Indices in task.h count from 1, ranks in comm.h from 0. An operation that fails on all ranks
+ * makes the group unusable: it is marked broken, and the client forms a new one for the next
+ * block. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -10,10 +11,11 @@
 
 enum {
     PART_ALIGN = 64,
-    GATHER_BYTES_MAX = 8 << 20, /* of all ranks together: more is passed on rank by rank */
+    /* limit for all ranks together; above it, data are passed on rank by rank */
+    GATHER_BYTES_MAX = 8 << 20,
 };
 
-/* ---- what all have in common ---- */
+/* ---- helpers ---- */
 
 static gp_status group_of(const gp_task *task, gp_task_group **out, gp_error *err)
 {
@@ -32,7 +34,7 @@ static gp_status index_check(const gp_task_group *group, uint32_t index, const c
                    group->world);
 }
 
-/* Notes what makes the group useless. */
+/* Mark the group as broken if the status makes it unusable. */
 static gp_status group_result(gp_task_group *group, gp_status status)
 {
     if (status != GP_OK && status != GP_EINVAL && status != GP_ELIMIT && status != GP_ENOMEM)
@@ -40,7 +42,7 @@ static gp_status group_result(gp_task_group *group, gp_status status)
     return status;
 }
 
-/* Memory until the task ends. */
+/* Allocate memory that is freed at the end of the task. */
 static gp_status group_alloc(gp_task_group *group, size_t bytes, void **out, gp_error *err)
 {
     gp_task_memory *memory = NULL;
@@ -56,7 +58,7 @@ static gp_status group_alloc(gp_task_group *group, size_t bytes, void **out, gp_
     return GP_OK;
 }
 
-/* Gives back what was taken last. */
+/* Free the latest allocation. */
 static void group_free_last(gp_task_group *group)
 {
     gp_task_memory *memory = group->memory;
@@ -69,7 +71,7 @@ void gp_group_release(gp_task_group *group)
 {
     while (group->memory != NULL)
         group_free_last(group);
-    if (group->received_bytes > GP_LINK_INLINE_MAX) { /* large messages do not stay */
+    if (group->received_bytes > GP_LINK_INLINE_MAX) { /* large buffers are not kept */
         gp_free(group->received);
         group->received = NULL;
         group->received_bytes = 0;
@@ -125,7 +127,7 @@ gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_me
         size_t bytes = message.bytes < GP_LINK_INLINE_MAX ? GP_LINK_INLINE_MAX : message.bytes;
 
         status = received_grow(group, bytes, err);
-        if (status == GP_OK) /* that one: it is the oldest still */
+        if (status == GP_OK) /* the same message: it is still the oldest */
             status = gp_comm_receive(group->comm, message.rank, message.tag, group->received,
                                      group->received_bytes, &message, err);
     }
@@ -177,7 +179,7 @@ gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t byt
     return group_result(group, gp_comm_broadcast_private(group->comm, data, bytes, root - 1, err));
 }
 
-/* What comm reduces itself, in the same order. */
+/* Return whether comm.h implements this reduction, in the same order. */
 static bool native_of(gp_combine_fn combine, gp_dtype *type, gp_comm_reduction *how)
 {
     *how = combine == gp_combine_max_f64 || combine == gp_combine_max_i64 ? GP_COMM_MAX : GP_COMM_SUM;
@@ -192,7 +194,7 @@ static bool native_of(gp_combine_fn combine, gp_dtype *type, gp_comm_reduction *
     return true;
 }
 
-/* Elements of the combine functions of task.h, for a check; 0 = any size. */
+/* Return the element size of a combine function from task.h. 0: any size. */
 static size_t element_of(gp_combine_fn combine)
 {
     if (combine == gp_combine_sum_f32)
@@ -205,7 +207,7 @@ static size_t element_of(gp_combine_fn combine)
                : 0;
 }
 
-/* All ranks get all data and combine the same in the same order. */
+/* Gather all data on all ranks and combine them locally, in the same order. */
 static gp_status reduce_gathered(gp_task_group *group, void *data, size_t bytes, gp_combine_fn combine,
                                  void *context, gp_error *err)
 {
@@ -229,7 +231,7 @@ static gp_status reduce_gathered(gp_task_group *group, void *data, size_t bytes,
     return status;
 }
 
-/* The same with memory for two: rank after rank tells its data. */
+/* Combine with memory for two values: rank after rank broadcasts its data. */
 static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, gp_combine_fn combine,
                                 void *context, gp_error *err)
 {
@@ -302,7 +304,8 @@ gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, cons
     for (uint32_t k = 0; status == GP_OK && k < group->world; k++) {
         if (lengths[k] > GP_LINK_BLOB_BYTES_MAX - at[k])
             return gp_fail(err, GP_ELIMIT, "the ranks' data together have more than %llu bytes",
-                           (unsigned long long)GP_LINK_BLOB_BYTES_MAX); /* on all ranks alike */
+                           /* the same decision on all ranks */
+                           (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
         at[k + 1] = at[k] + lengths[k];
     }
     if (status == GP_OK)

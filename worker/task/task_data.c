@@ -1,6 +1,8 @@
-/* task_data.c -- the data of custom loops: the trainer's walk over mini-batches, and reads at any place.
+/* task_data.c -- data for custom loops: the trainer's order of mini-batches, and reads at any
+ * position.
  *
- * `ahead` runs before `now` by at most the loader's slots less the one in the caller's hands. */
+ * `ahead` (prefetch position) precedes `now` by at most the number of loader slots minus the one
+ * that the caller uses. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -113,7 +115,7 @@ void gp_data_get_info(const gp_data *data, gp_data_info *out)
                            .class_names = info->class_names };
 }
 
-/* ---- the walk ---- */
+/* ---- iteration ---- */
 
 static uint32_t batch_at(const gp_data *data, const struct data_place *at)
 {

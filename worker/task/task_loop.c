@@ -1,9 +1,9 @@
-/* task_loop.c -- GP_CALL_LOOP and its kin: iterations of a parfor, a chunk at a time.
+/* task_loop.c -- GP_CALL_LOOP and related calls: parfor iterations, one chunk per call.
  *
- * An iteration may take nanoseconds, so between two of them there are no system call, no clock and no allocation: the
- * clock is read and the stop flag looked at after so many iterations that together took some ten microseconds.
- * A chunk that turns out to take longer than the client wanted, or to answer with more than fits into a record, ends
- * early; the client gives the rest to somebody else. */
+ * An iteration may take nanoseconds, so there is no system call, clock read or allocation
+ * between iterations. The clock and the stop flag are checked after a number of iterations that
+ * takes some 10 us. A chunk that takes longer than the client's time budget, or whose results
+ * exceed one record, ends early; the client assigns the rest to another worker. */
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
@@ -13,33 +13,36 @@
 #include "worker/task/task_state.h"
 
 enum {
-    LOOK_NS = 20000,      /* between two looks at the clock: twice as many iterations if it was less, */
-    LOOK_LONG_NS = 60000, /* half as many if it was more */
+    LOOK_NS = 20000,      /* interval between clock reads: below it, double the number of iterations */
+    LOOK_LONG_NS = 60000, /* above it, halve the number of iterations */
     LOOK_MAX = 1 << 16,
     ITEM_ALIGN = 16,
-    ITEMS_BYTES = GP_LINK_INLINE_MAX / 2, /* a chunk with more ends */
+    ITEMS_BYTES = GP_LINK_INLINE_MAX / 2, /* results above this size end a chunk */
     ANSWER_BYTES_MAX = 1 << 30,
 };
 
 typedef struct open_loop {
-    uint32_t number; /* 0 = none */
+    uint32_t number; /* 0: free entry */
     gp_task_loop plan;
     gp_task_fn function;
-    gp_combine_fn combine; /* NULL unless it is one of the user's */
+    gp_combine_fn combine; /* NULL: not a custom function */
     gp_view kept;
-    gp_view argument;    /* in kept */
-    gp_tree *tree;       /* NULL without a reduction; empty between chunks */
-    void *group, *other; /* accumulators: of the group that runs; for combining.  64-byte aligned */
-    uint32_t stride;     /* iterations between two looks at the clock */
+    gp_view argument; /* points into kept */
+    gp_tree *tree;    /* NULL: no reduction; empty between chunks */
+    /* accumulators, 64-byte aligned: of the current group, and for combining */
+    void *group, *other;
+    uint32_t stride; /* iterations between two clock reads */
 } open_loop;
 
 struct gp_task_loops {
     open_loop loops[GP_TASK_LOOPS_MAX];
-    gp_buffer outputs, items; /* of the present chunk; the answer is put together in one of them */
-    size_t item;              /* where the present iteration's item begins; SIZE_MAX = it gave none */
+
+    /* results of the current chunk; one of the buffers becomes the answer */
+    gp_buffer outputs, items;
+    size_t item; /* offset of the current iteration's item; SIZE_MAX: none */
 };
 
-/* The chunk that runs. */
+/* State of the running chunk. */
 typedef struct chunk {
     struct gp_task_loops *loops;
     open_loop *loop;
@@ -47,8 +50,8 @@ typedef struct chunk {
     uint64_t first;
     uint32_t count, done;
     int64_t begun_ns, looked_ns;
-    int64_t budget_ns; /* 0 = as long as it takes */
-    bool ending;       /* as soon as the reduction allows it */
+    int64_t budget_ns; /* 0: no limit */
+    bool ending;       /* end as soon as the reduction allows it */
 } chunk;
 
 static void loop_close(open_loop *loop)
@@ -105,7 +108,8 @@ static gp_status plan_check(const gp_task_loop *plan, gp_error *err)
     return GP_OK;
 }
 
-/* gp_tree_combine_fn, with the loop as context.  Functions of users get aligned memory. */
+/* Combine two accumulators. Implements gp_tree_combine_fn; context is the loop. Custom functions
+ * get aligned memory. */
 static void loop_combine(void *context, void *into, const void *from, size_t bytes)
 {
     const open_loop *loop = context;
@@ -140,7 +144,7 @@ static gp_status loop_allocate(open_loop *loop, gp_error *err)
     return gp_tree_new(&loop->tree, loop->plan.reduce_bytes, loop_combine, loop, err);
 }
 
-/* The plan is the first bytes of the record; the argument follows, or is the blob. */
+/* Read the loop plan from the start of the record. The argument follows, or is in the blob. */
 static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loop, gp_error *err)
 {
     gp_status status;
@@ -216,14 +220,15 @@ gp_status gp_loop_close(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
     return status;
 }
 
-/* ---- what iterations give ---- */
+/* ---- iteration results ---- */
 
 static size_t item_room(size_t bytes)
 {
     return sizeof(gp_task_item) + ((bytes + ITEM_ALIGN - 1) & ~(size_t)(ITEM_ALIGN - 1));
 }
 
-/* gp_task.room: an item behind those of earlier iterations, in place of an earlier one of this iteration. */
+/* Append an item to the chunk's results, replacing an earlier item of the same iteration.
+ * Implements gp_task.room. */
 static gp_status loop_room(gp_task *task, size_t bytes, void **out, gp_error *err)
 {
     const chunk *c = task->owner;
@@ -252,7 +257,7 @@ static gp_status loop_room(gp_task *task, size_t bytes, void **out, gp_error *er
 
 /* ---- a chunk ---- */
 
-/* Read the clock, look whether the chunk should end. */
+/* Read the clock, adapt the stride, and check whether the chunk should end. */
 static gp_status chunk_look(chunk *c, gp_tasks *tasks, gp_error *err)
 {
     open_loop *loop = c->loop;
@@ -270,13 +275,14 @@ static gp_status chunk_look(chunk *c, gp_tasks *tasks, gp_error *err)
     return GP_OK;
 }
 
-/* Whether the items are as much as a chunk should give.  A group of a reduction is finished all the same. */
+/* Return whether the chunk has enough results to end. A reduction group is completed
+ * nevertheless. */
 static bool items_enough(const chunk *c)
 {
     return c->loops->items.bytes >= ITEMS_BYTES;
 }
 
-/* Iterations until `end` of the chunk; c->done is where it stopped, at one that failed too. */
+/* Run iterations up to `end`. c->done is set to the next iteration, or to one that failed. */
 static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *err)
 {
     const gp_task_loop *plan = &c->loop->plan;
@@ -307,7 +313,7 @@ static gp_status chunk_iterate(chunk *c, gp_task *task, uint32_t end, gp_error *
     return GP_OK;
 }
 
-/* One group of the reduction, or without one the whole chunk. */
+/* Run one group of the reduction, or the whole chunk if there is no reduction. */
 static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t end, gp_error *err)
 {
     open_loop *loop = c->loop;
@@ -345,7 +351,7 @@ static gp_status chunk_run(chunk *c, gp_tasks *tasks, gp_task *task, gp_error *e
     return status;
 }
 
-/* Outputs, items, accumulators, one behind the other. */
+/* Build the answer: outputs, items and accumulators, one after the other. */
 static gp_status chunk_answer(chunk *c, gp_outcome *out, gp_error *err)
 {
     const open_loop *loop = c->loop;
@@ -388,7 +394,7 @@ static gp_status chunk_check(const chunk *c, const gp_taken *call, gp_error *err
     return GP_OK;
 }
 
-/* Outputs are zero at first. */
+/* Clear the results; outputs start as zero. */
 static gp_status chunk_prepare(const chunk *c, gp_error *err)
 {
     size_t bytes = (size_t)c->count * c->loop->plan.output_bytes;
@@ -441,7 +447,7 @@ gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
     return status;
 }
 
-/* ---- combining for the client ---- */
+/* ---- combining accumulators for the client ---- */
 
 gp_status gp_loop_combine(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {

@@ -1,15 +1,18 @@
-/* task_state.h -- what the files that serve a link share; nobody else includes it.
+/* task_state.h -- internal structures shared by the files that serve a link. Not for other
+ * files.
  *
- *   tasks.c        the loop over the link: takes calls, hands them to the handler of their kind, answers
- *   object.c       code: shared objects and the functions in them
- *   blobs.c        descriptors that came through the door, by number
- *   values.c       what stays under a name: values, constants, files
- *   task_api.c     the functions of task.h but those of groups
- *   task_loop.c    GP_CALL_LOOP and its kin
- *   task_block.c, task_comm.c   blocks, and the functions of task.h between their ranks
- *   model*.c, task_data.c  train_task.h
+ *   tasks.c                    the loop over the link: takes calls, dispatches them to handlers,
+ *                              answers
+ *   object.c                   code: shared objects and the functions in them
+ *   blobs.c                    numbered descriptors received over the control socket
+ *   values.c                   named data: values, constants, files
+ *   task_api.c                 functions of task.h, except communication between ranks
+ *   task_loop.c                GP_CALL_LOOP and related calls
+ *   task_block.c, task_comm.c  blocks, and the functions of task.h for communication between
+ *                              ranks
+ *   model*.c, task_data.c      train_task.h
  *
- * All of it belongs to the compute thread, but for gp_seat and what says otherwise. */
+ * Everything belongs to the compute thread, except gp_seat and fields marked otherwise. */
 #ifndef GP_TASK_STATE_H
 #define GP_TASK_STATE_H
 
@@ -22,7 +25,7 @@
 #include "worker/process/rendezvous.h"
 #include "worker/task/results.h"
 #include "worker/train/trainer.h"
-#define GP_TASK_NO_ABI /* this is no task object */
+#define GP_TASK_NO_ABI /* this file is not a task object */
 #include "worker/task/task.h"
 
 typedef struct gp_tasks gp_tasks;
@@ -31,61 +34,73 @@ typedef struct gp_names gp_names;
 struct gp_task_loops;
 struct gp_task_blocks;
 
-/* What the compute thread provides to the tasks it runs. */
+/* Services that the compute thread provides to tasks. */
 typedef struct gp_tasks_host {
-    void *context; /* the first argument of both functions */
-    /* The device's backend, opened at the first call. GP_ENODEV: this worker has no usable device. */
+    void *context; /* first argument of both functions */
+    /* Get the device backend, opening it at the first call. GP_ENODEV: this worker has no usable
+     * device. */
     gp_status (*backend)(void *context, const gp_backend_ops **ops, gp_backend **backend, gp_error *err);
-    /* The group of the present lease; it stays valid until the next call. NULL: the worker has no lease. */
+    /* Return the group of the current lease, valid until the next call. NULL: the worker has no
+     * lease. */
     gp_rendezvous *(*rendezvous)(void *context);
 } gp_tasks_host;
 
-/* What control and compute share of a link.  Control makes it, and frees it when compute has left the link. */
+/* Link server: the state of a link that control and compute share. Control creates it, and frees
+ * it after compute has left the link. */
 typedef struct gp_seat {
     gp_link *link;
     gp_blobs *blobs;
-    int bell;              /* the client's eventfd */
-    int64_t opened_ns;     /* begun_ns and ended_ns count from here */
-    _Atomic uint32_t stop; /* not 0: leave the link; control sets it and rings gp_link_wake() */
-    _Atomic uint32_t rank; /* place in the lease, from 0, and its members: they change with its generation */
+    int bell;              /* the client's wakeup eventfd */
+    int64_t opened_ns;     /* time origin of begun_ns and ended_ns */
+    _Atomic uint32_t stop; /* nonzero: leave the link; control sets it and calls gp_link_wake() */
+    /* rank in the lease, from 0, and number of members; both change with the lease generation */
+    _Atomic uint32_t rank;
     _Atomic uint32_t size;
-    _Atomic uint32_t unannounced; /* compute: answers wait for which the client was not woken */
-    _Atomic uint32_t world;       /* compute: ranks of the block that it is in; 0 = in none */
+
+    /* set by compute: answers are committed, but the client was not woken */
+    _Atomic uint32_t unannounced;
+    _Atomic uint32_t world; /* set by compute: ranks in the current block; 0: not in a block */
     _Atomic uint32_t
-        used; /* compute: an object or a value was taken: this process must not serve another lease */
+
+        /* set by compute: an object or a value was received, so this process must not serve
+         * another lease */
+        used;
 } gp_seat;
 
-/* ---- a call, an answer ---- */
+/* ---- calls and answers ---- */
 
-/* A call that was taken.  The header is a copy, because the client can change what is in the ring; what the payload
- * points at it can change too: copy what is checked. */
+/* A call taken from the ring. The header is a copy, because the client can modify the ring at
+ * any time. The payload is not: copy data before checking them. */
 typedef struct gp_taken {
     uint16_t kind, flags;
     uint32_t function, count, attempt;
     uint64_t id;
     int64_t first;
     uint64_t value;
-    uint64_t blob;                /* 0 = none */
-    uint64_t blob_bytes;          /* as the client says; checked against the file when it is opened */
-    const unsigned char *inlined; /* behind the header; beside a blob it may be padded */
+    uint64_t blob;                /* blob number; 0: none */
+    uint64_t blob_bytes;          /* size stated by the client; checked against the file when it is opened */
+    const unsigned char *inlined; /* payload behind the header; may be padded if there is a blob */
     size_t inlined_bytes;
 } gp_taken;
 
-/* What the answer will be; zeroed, memory.fd = -1, before the handler is called. */
+/* Answer to a call. Zeroed, with memory.fd = -1, before the handler is called. */
 typedef struct gp_outcome {
     const void
-        *data;    /* the handler's; until the answer is sent, which is before the next call of any handler */
-    size_t bytes; /* over GP_LINK_INLINE_MAX: sent as a blob */
-    gp_memory memory; /* instead of data, where its fd is not -1: handed over */
+
+        /* owned by the handler; valid until the answer is sent, which precedes the next handler
+         * call */
+        *data;
+    size_t bytes;     /* above GP_LINK_INLINE_MAX: sent as a blob */
+    gp_memory memory; /* used instead of data if fd is not -1; taken over */
     uint16_t flags;
     uint32_t count;
-    uint64_t value; /* of a failure too */
+    uint64_t value; /* also sent with a failure */
 } gp_outcome;
 
-/* A handler does what the call asks.  GP_OK: *out is the answer.  Else the sentence in *err is. */
+/* Call handler. GP_OK: *out is the answer. Otherwise *err has the error message. */
 typedef gp_status (*gp_call_handler)(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 
-/* Those of other files; tasks.c has the table, a line for each kind. */
+/* Handlers in other files; tasks.c has the dispatch table. */
 gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 gp_status gp_loop_open(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
@@ -95,81 +110,88 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
 gp_status gp_block_fetch(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 gp_status gp_block_forget(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err);
 
-/* When the link ends; accept NULL. */
+/* Free all loops or blocks at the end of the link; accept NULL. */
 void gp_task_loops_free(struct gp_task_loops *loops);
 void gp_task_blocks_free(struct gp_task_blocks *blocks);
 
-/* ---- what a handler may use ---- */
+/* ---- services for handlers ---- */
 
-/* Bytes in the ring, or of a mapped blob. */
+/* Bytes in the ring, in a mapped blob or in a copy. */
 typedef struct gp_view {
-    const void *data; /* NULL when there are none */
+    const void *data; /* NULL: no bytes */
     size_t bytes;
-    void *map, *copy; /* what gp_view_close() gives back; NULL = not this */
+    void *map, *copy; /* released by gp_view_close(); NULL: unused */
 } gp_view;
 
-/* gp_tasks_view -- the input of the call: inline or blob, mapped read-only; valid until the handler returns.
- * GP_EPROTO: no such blob, or not as large as was said.  GP_ECANCELED: the link ends. */
+/* Get the input of a call, inline or as a blob mapped read-only. Valid until the handler
+ * returns. GP_EPROTO: no such blob, or its size differs. GP_ECANCELED: the link ends. */
 gp_status gp_tasks_view(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
-/* gp_tasks_keep -- the same to be kept beyond the call: the blob mapped once more, or the inline bytes copied. */
-gp_status gp_tasks_keep(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
-gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *err); /* GP_ENOMEM */
-void gp_view_close(gp_view *view); /* of keep and copy; accepts one that is zero */
 
-/* Room for an answer to be filled in, all but bytes and payload_bytes zero; waits while the ring is full.  NULL: the link
- * ends (or the call was canceled, if that matters).  Nothing else may be reserved before it is committed. */
+/* Get the input of a call for use beyond the call: the blob is mapped once more, or the inline
+ * bytes are copied. Errors as for gp_tasks_view(). */
+gp_status gp_tasks_keep(gp_tasks *tasks, const gp_taken *call, gp_view *out, gp_error *err);
+
+/* GP_ENOMEM: out of memory */
+gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *err);
+void gp_view_close(gp_view *view); /* for results of keep and copy; accepts a zeroed view */
+
+/* Reserve an answer record; all fields except bytes and payload_bytes are zero. Waits while the
+ * ring is full. The record must be committed before the next reservation. NULL: the link ends,
+ * or with until_canceled the call was canceled. */
 gp_answer *gp_tasks_reserve(gp_tasks *tasks, size_t payload_bytes, bool until_canceled);
 void gp_tasks_commit_news(gp_tasks *tasks); /* commit, and wake the client */
 
-/* Send bytes as a blob.  GP_ENOMEM, GP_EPEER, GP_ECANCELED. */
+/* Send bytes as a blob and set *number. GP_ENOMEM: out of memory; others as for gp_blobs_send(). */
 gp_status gp_tasks_send_blob(gp_tasks *tasks, const void *data, size_t bytes, uint64_t *number,
                              gp_error *err);
 
-/* The name that the inlined bytes begin with, ended by NUL or their end, into name.  rest: what follows the NUL; may be
- * NULL.  GP_EPROTO: none, or longer than GP_TASK_NAME_MAX. */
+/* Copy the name at the start of the inlined bytes, terminated by NUL or by their end.
+ *   rest  set to the bytes after the NUL; may be NULL
+ * GP_EPROTO: the name is empty or longer than GP_TASK_NAME_MAX. */
 gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], gp_view *rest, gp_error *err);
 
-/* The function of that number, or NULL with the error: a gp_task_fn or gp_combine_fn. */
+/* Return the function with this number, a gp_task_fn or gp_combine_fn. NULL: error. */
 void *gp_tasks_function(gp_tasks *tasks, uint32_t number, gp_error *err);
 
-/* Whether the call now running should end; also from other threads. */
+/* Return whether the running call should end. May be called on any thread. */
 bool gp_tasks_canceled(const gp_tasks *tasks);
 
-/* ---- a task ---- */
+/* ---- task context ---- */
 
-/* A result: in the tasks' scratch memory, or large. */
+/* Result of a task: in scratch memory, or in a memory file if large. */
 typedef struct gp_result {
-    void *data; /* NULL: none was given */
+    void *data; /* NULL: no result */
     size_t bytes;
-    bool given;  /* also when it has no bytes */
-    int fd;      /* of a large one; else -1 */
-    size_t room; /* bytes of that file, mapped at data */
-    bool clean;  /* all of it is zero */
+    bool given;  /* a result was set; it may be empty */
+    int fd;      /* memory file of a large result; -1: none */
+    size_t room; /* file size in bytes, mapped at data */
+    bool clean;  /* the contents are all zero */
 } gp_result;
 
 typedef struct gp_task_stream {
-    uint64_t seed, position; /* position: the iteration, or the rank of a block */
+    uint64_t seed, position; /* position: the iteration, or the rank in a block */
     uint64_t next;           /* Philox counter */
     uint64_t kept;           /* second half of the last draw */
     bool has_kept, has_normal;
     double normal;
 } gp_task_stream;
 
-/* Something that ends with its task unless it was closed before: the first member of what it is. */
+/* Object that is closed at the end of its task unless closed earlier. Must be the first member
+ * of the containing structure. */
 typedef struct gp_owned {
-    struct gp_owned *next, **at; /* at: NULL when no task owns it */
+    struct gp_owned *next, **at; /* at: NULL if no task owns the object */
     void (*close)(struct gp_owned *owned);
 } gp_owned;
 
 void gp_task_own(gp_task *task, gp_owned *owned);
-void gp_owned_leave(gp_owned *owned); /* its task forgets it */
-void gp_task_release(gp_task *task);  /* closes all that the task owns, the youngest first */
+void gp_owned_leave(gp_owned *owned); /* detach the object from its task */
+void gp_task_release(gp_task *task);  /* close all objects that the task owns, newest first */
 
-/* What a task function is given.  Zero it but for what it has: gp_task_begin() does. */
+/* Context of a task function, initialized by gp_task_begin(). */
 struct gp_task {
     gp_tasks *tasks;
     uint64_t call;
-    uint32_t index, size; /* 0: those of the lease */
+    uint32_t index, size; /* 0: use those of the lease */
     uint32_t attempt;
     int64_t iteration;
     uint64_t position;
@@ -181,41 +203,46 @@ struct gp_task {
     void *accumulator;
     size_t accumulator_bytes;
     gp_task_stream stream;
-    /* Room for a result of that size, in place of any earlier one; NULL: gp_result_room(). */
+    /* Allocate memory for a result, replacing an earlier one. NULL: use gp_result_room(). */
     gp_status (*room)(gp_task *task, size_t bytes, void **out, gp_error *err);
-    gp_result result;            /* by gp_result_room() */
-    void *owner;                 /* of whoever set it up: a loop */
-    struct gp_task_group *group; /* task_comm.c; NULL outside of blocks */
-    gp_owned *owned;             /* NULL: nothing */
+    gp_result result;            /* set by gp_result_room() */
+    void *owner;                 /* context of the creator, such as a loop */
+    struct gp_task_group *group; /* see task_comm.c; NULL: not in a block */
+    gp_owned *owned;             /* newest first; NULL: none */
 };
 
 void gp_task_begin(gp_task *task, gp_tasks *tasks, const gp_taken *call);
 
-/* The usual room: small results in the tasks' scratch memory (valid until the next task begins), large ones in a
- * memfd. */
+/* Allocate memory for a result: in scratch memory if small (valid until the next task starts),
+ * else in a memfd. */
 gp_status gp_result_room(gp_task *task, size_t bytes, void **out, gp_error *err);
-/* Make the result the answer; a large one is handed over. */
-void gp_result_answer(gp_result *result, gp_outcome *out);
-void gp_result_close(gp_result *result); /* frees what gp_result_room() gave */
 
-/* ---- everything of one link ---- */
+/* Use the result as the answer; a memory file is taken over. */
+void gp_result_answer(gp_result *result, gp_outcome *out);
+void gp_result_close(gp_result *result); /* frees the memory of gp_result_room() */
+
+/* ---- state of one link ---- */
 
 struct gp_tasks {
     gp_seat *seat;
     gp_link *link;
     gp_tasks_host host;
-    gp_train_control *train; /* comm: set while a block exists, so that control can end its waits */
+
+    /* comm is set while a block exists, so that control can abort its waits */
+    gp_train_control *train;
     const gp_worker_device *device;
     gp_objects *objects;
     gp_names *values, *constants, *files;
-    struct gp_task_loops *loops;   /* task_loop.c: made by the first loop; NULL = none */
-    struct gp_task_blocks *blocks; /* task_block.c: the same */
-    uint32_t large_items;          /* sent to queues as blobs since the client was seen to have read all */
-    uint64_t dropped;              /* log lines since the last GP_ANSWER_DROPPED */
+    struct gp_task_loops *loops;   /* see task_loop.c; NULL: no loop so far */
+    struct gp_task_blocks *blocks; /* see task_block.c; NULL: no block so far */
+    uint32_t large_items;          /* items sent to queues as blobs since the client last emptied the ring */
+    uint64_t dropped;              /* log lines dropped since the last GP_ANSWER_DROPPED */
     int64_t
-        unannounced_ns; /* when the oldest answer was committed that the client was not woken for; 0 = none */
-    int64_t now_ns;     /* the clock as last read */
-    bool ended;         /* leave the link */
+
+        /* commit time of the oldest answer for which the client was not woken; 0: none */
+        unannounced_ns;
+    int64_t now_ns; /* last clock reading */
+    bool ended;     /* leave the link */
     gp_results results;
     _Alignas(64) unsigned char scratch[GP_LINK_INLINE_MAX];
 };

@@ -1,12 +1,15 @@
 /* tasks.c -- the loop over a link.
  *
- *   next call --> take it --> say that it runs --> its handler --> commit the answer --> nothing runs --> drop it
+ *   next call --> take it --> mark it running --> handler --> commit the answer --> mark idle --> drop it
  *                  '-- revoked: drop it
  *
- * In this order, a client that finds us dead knows of each call whether it was answered, was begun, or is as good as
- * never sent.  Waking the client costs more than a short call, so it is woken when there is nothing more to do, before a
- * call that will take longer than an answer may wait, and else when one has waited for as long as ten calls take, 200 us
- * to 2 ms, or 4 where the client waits for many.  Those guesses can be wrong: then control does it (gp_seat_nudge). */
+ * Because of this order, a client can determine for each call of a failed worker whether it was
+ * answered, was started, or can be treated as never sent.
+ *
+ * Waking the client costs more than a short call. So the client is woken when there is no more
+ * work, before a call that takes longer than an answer may wait, and otherwise when an answer
+ * has waited for the duration of ten calls: 200 us to 2 ms, or 4 ms if the client waits for many
+ * answers. If the prediction is wrong, control wakes the client (gp_seat_nudge). */
 #include "worker/task/tasks.h"
 
 #include <string.h>
@@ -24,9 +27,9 @@
 #include "worker/task/values.h"
 
 enum {
-    PATIENCE_NS = 200000, /* of an answer that waits to be announced, at least */
+    PATIENCE_NS = 200000, /* minimum time that an answer may wait for a wakeup */
     PATIENCE_MAX_NS = 2000000,
-    PATIENCE_LONG_NS = 4000000, /* the same where the client waits for many */
+    PATIENCE_LONG_NS = 4000000, /* maximum if the client waits for many answers */
     FULL_PAUSE_NS = 100000,
 };
 
@@ -48,7 +51,7 @@ static const gp_call_handler handlers[] = {
 
 enum { KINDS = sizeof(handlers) / sizeof(handlers[0]) };
 
-/* ---- the seat ---- */
+/* ---- the link server ---- */
 
 gp_status gp_seat_new(gp_seat **out, int segment, int bell, int door, gp_mailbox *mailbox, bool spin,
                       gp_error *err)
@@ -97,7 +100,7 @@ void gp_seat_nudge(gp_seat *seat)
         gp_link_ring(seat->link);
 }
 
-/* ---- announcing ---- */
+/* ---- waking the client ---- */
 
 static void announce(gp_tasks *t)
 {
@@ -159,7 +162,7 @@ gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64
     return status;
 }
 
-/* Send what does not fit into the ring, once: number of the blob, or 0. */
+/* Send a result that does not fit into the ring as a blob. *blob: its number, or 0. */
 static gp_status outcome_send(gp_tasks *t, gp_outcome *out, uint64_t *blob, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -173,7 +176,7 @@ static gp_status outcome_send(gp_tasks *t, gp_outcome *out, uint64_t *blob, gp_e
     return status;
 }
 
-/* What a failure has to say. */
+/* Turn a failure into an answer with an error message. */
 static void outcome_fail(gp_outcome *out, gp_status *status, gp_error *err)
 {
     if (!gp_status_known((long)*status)) {
@@ -182,7 +185,7 @@ static void outcome_fail(gp_outcome *out, gp_status *status, gp_error *err)
     }
     if (err->message[0] == '\0')
         gp_fail(err, *status, "%s", gp_status_text(*status));
-    err->message[sizeof(err->message) - 1] = '\0'; /* it was a task's to write */
+    err->message[sizeof(err->message) - 1] = '\0'; /* a task may have written the message */
     out->data = err->message;
     out->bytes = strlen(err->message);
     out->flags = 0;
@@ -257,8 +260,9 @@ static gp_status taken_copy(const gp_tasks *t, const gp_call *record, gp_taken *
     return GP_OK;
 }
 
-/* How long an answer may wait to be announced while calls follow: a wake-up costs the worker 8 us and a client on a
- * busy core 16, so for short calls it has to serve several.  What follows is in the ring, so nobody runs dry. */
+/* Return how long an answer may wait for a wakeup while calls follow. A wakeup costs the worker
+ * 8 us and a client on a busy core 16 us, so for short calls it has to serve several answers.
+ * The next calls are already in the ring, so neither side idles. */
 static int64_t patience_max_ns(const gp_tasks *t)
 {
     return gp_link_patient(t->link) ? PATIENCE_LONG_NS : PATIENCE_MAX_NS;
@@ -271,7 +275,7 @@ static int64_t patience_ns(const gp_tasks *t, int64_t call_ns)
     return several_ns > PATIENCE_NS ? several_ns : PATIENCE_NS;
 }
 
-/* Whether it will end before an answer that waits to be announced would have to be. */
+/* Return whether the call is expected to end before a waiting answer needs a wakeup. */
 static bool call_is_short(const gp_tasks *t, const gp_taken *call)
 {
     int64_t call_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
@@ -314,7 +318,7 @@ static void call_serve(gp_tasks *t, const gp_call *record)
     err.message[0] = '\0';
     status = taken_copy(t, record, &call, &err);
     if (!gp_call_take(record))
-        ; /* revoked: as if it had never come */
+        ; /* revoked: treat it as never sent */
     else if (call.kind == GP_CALL_CLOSE)
         t->ended = true;
     else if (call.kind == GP_CALL_RELEASE)
@@ -411,7 +415,7 @@ void gp_tasks_serve(const gp_tasks_setup *setup)
     tasks_free(t);
 }
 
-/* ---- what handlers use ---- */
+/* ---- services for handlers ---- */
 
 gp_status gp_tasks_view(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
 {
@@ -445,7 +449,7 @@ static gp_status blob_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_e
     const void *seen;
     void *map;
     int fd;
-    /* Checks it. */
+    /* also checks the size and seals */
     gp_status status = gp_blobs_map(t->seat->blobs, call->blob, bytes, &seen, err);
 
     if (status == GP_OK)
@@ -487,7 +491,7 @@ gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], g
     length = strlen(name);
     if (length == 0)
         return gp_fail(err, GP_EPROTO, "a call without a name");
-    /* Either it was ended by a NUL, or by the end of the bytes. */
+    /* The name ends at a NUL or at the end of the bytes. */
     if (length == GP_TASK_NAME_MAX && most > GP_TASK_NAME_MAX && call->inlined[GP_TASK_NAME_MAX] != '\0')
         return gp_fail(err, GP_EPROTO, "a name of more than %d bytes: \"%.40s...\"", GP_TASK_NAME_MAX, name);
     after = length < call->inlined_bytes ? length + 1 : length;

@@ -1,5 +1,5 @@
-/* train_task.h -- training loops of your own, in tasks (task.h): the network, its gradients and the data are gradpool's,
- * the loop is yours.
+/* train_task.h -- custom training loops in tasks (task.h): gradpool provides network, gradients
+ * and data; the task provides the loop.
  *
  *     GP_TASK gp_status train(gp_task *task, gp_error *err)             one rank of an spmd block
  *     {
@@ -12,22 +12,23 @@
  *         if (status == GP_OK)
  *             status = gp_model_open(&model, task, &(gp_model_options){ .network = "lenet", .data = data }, err);
  *         while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
- *             status = gp_model_forward_backward(model, &batch, err);          forward and backward of our share
+ *             status = gp_model_forward_backward(model, &batch, err);          this rank's share
  *             if (status == GP_OK)
  *                 status = gp_model_all_reduce(model, task, err);       sums over all ranks
  *             if (status == GP_OK)
- *                 status = gp_model_optimizer_step(model, 0.1, err);            the same update on each rank
+ *                 status = gp_model_optimizer_step(model, 0.1, err);            same update on each rank
  *         }
  *         ...
  *     }
  *
- * A step: gradients of the SUM of the losses and the sum of the weights are collected, over any number of calls and, in a
- * block, over the ranks; the commit divides once by the total weight (a sample weighs 1).  So a loop on any number of
- * workers does what it does on one, to rounding.
+ * A step collects the gradients of the SUM of the losses and the sum of the weights, over any
+ * number of calls and, in a block, over the ranks. The commit divides once by the total weight
+ * (1 per sample). So the result does not depend on the number of workers, except for rounding.
  *
- * Models and data belong to the task: what is not closed when it returns, or fails, is closed then.  All memory is taken
- * by open; a step allocates nothing.  Like task.h, all of this is for the thread that the task was called on.
- * Calls that compute or read return GP_ECANCELED when the task is to end (gp_task_canceled()).
+ * Models and data belong to the task and are closed at its end unless closed earlier. The open
+ * functions allocate all memory; a step allocates none. As in task.h, call these functions only
+ * on the thread that runs the task. Functions that compute or read return GP_ECANCELED when the
+ * task should end (gp_task_canceled()).
  *
  * Manual: docs/custom-loops.md. */
 #ifndef GP_TRAIN_TASK_H
@@ -47,69 +48,75 @@ typedef struct gp_model gp_model;
 /* ---- data ---- */
 
 typedef struct gp_data_options {
-    const char *source; /* as `gradpool train --data`; relative paths are the worker's */
-    bool test;          /* its test samples, in their own order; else those to train with */
-    /* Of gp_data_next(): */
-    uint32_t batch; /* samples of a mini-batch, over all ranks of the block; 0: only gp_data_read() is used */
+    /* as for `gradpool train --data`; relative paths refer to the worker's directory */
+    const char *source;
+    bool test; /* use the test samples in stored order; otherwise the training samples */
+    /* For gp_data_next(): */
+    /* samples per mini-batch, over all ranks of the block; 0: only gp_data_read() is used */
+    uint32_t batch;
     uint32_t epochs; /* 0 means 1 */
-    /* Of both: */
-    const char *shuffle; /* "never", "once", "every-epoch" (NULL: that); with `test` never */
-    uint64_t seed;       /* of the order */
-    uint32_t read_max;   /* samples of the largest gp_data_read(); 0: what is the larger of `batch` and 1 */
+    /* For both: */
+    const char *shuffle; /* "never", "once" or "every-epoch" (NULL: that); `test`: always "never" */
+    uint64_t seed;       /* seed of the sample order */
+    uint32_t read_max;   /* maximum samples per gp_data_read(); 0: the larger of `batch` and 1 */
 } gp_data_options;
 
-/* What the source holds; valid as long as the data. */
+/* Properties of the source; valid as long as the data. */
 typedef struct gp_data_info {
-    uint32_t count; /* samples */
+    uint32_t count; /* number of samples */
     uint32_t channels, height, width;
-    bool bytes;          /* stored values are uint8; else float32 */
-    size_t sample_bytes; /* of one sample as stored */
-    size_t target_bytes; /* of one sample's target: 4 for a class */
-    uint32_t classes;    /* 0: the target is no class */
+    bool bytes;          /* stored values are uint8; otherwise float32 */
+    size_t sample_bytes; /* bytes of one stored sample */
+    size_t target_bytes; /* bytes of one target: 4 for a class */
+    uint32_t classes;    /* 0: the targets are not classes */
     const char *const *class_names;
 } gp_data_info;
 
-/* Some samples, in the memory of the data they came from (until its next read or next) or yours. */
+/* A range of samples, in memory of their gp_data (valid until its next read or next) or of the
+ * caller. */
 typedef struct gp_samples {
     const void *samples; /* [count][C][H][W] stored values, uint8 or float32 */
-    const void *targets; /* one for each; of classification int32, -1 = without a label */
-    uint32_t count;      /* may be 0: a rank without samples takes part all the same */
-    uint64_t position;   /* of the first one in the mini-batch of all ranks: dropout draws by it */
-    /* gp_data_next() says besides: */
-    uint32_t batch; /* samples of the mini-batch over all ranks; the last of an epoch may be smaller */
+    const void *targets; /* [count] targets; classification: int32, -1: no label */
+    uint32_t count;      /* may be 0: a rank without samples still takes part */
+    uint64_t position;   /* index of the first sample in the mini-batch of all ranks; seeds dropout */
+    /* Set by gp_data_next(): */
+    /* samples in the mini-batch over all ranks; the last one of an epoch may be smaller */
+    uint32_t batch;
     uint32_t epoch; /* from 1 */
-    uint32_t step;  /* within the epoch, from 1 */
-    bool last;      /* of the epoch */
-    bool ended;     /* there was no other: all epochs are over, and the rest of this is 0 */
+    uint32_t step;  /* step within the epoch, from 1 */
+    bool last;      /* last mini-batch of the epoch */
+    bool ended;     /* all epochs are over; the other fields are 0 */
 } gp_samples;
 
-/* gp_data_open -- open a SOURCE.  In a block every rank opens the same.
- * Errors as of `gradpool train`: GP_ENOENT, GP_ECORRUPT, GP_EINVAL (also: a batch larger than the data), ... */
+/* Open a data source. In a block, every rank opens the same source. Errors as for `gradpool
+ * train`: GP_ENOENT, GP_ECORRUPT, GP_EINVAL (also: the batch is larger than the data), ... */
 gp_status gp_data_open(gp_data **out, gp_task *task, const gp_data_options *options, gp_error *err);
 void gp_data_close(gp_data *data); /* accepts NULL */
 void gp_data_get_info(const gp_data *data, gp_data_info *out);
 
-/* gp_data_next -- this rank's share of the next mini-batch, read ahead by a thread: shares are floor(batch / ranks), the
- * first ranks have one more.  The walk is that of `gradpool train`. */
+/* Get this rank's share of the next mini-batch, prefetched by a thread. A share has floor(batch
+ * / ranks) samples; the first ranks have one more. The order is that of `gradpool train`. */
 gp_status gp_data_next(gp_data *data, gp_samples *out, gp_error *err);
 
-/* gp_data_read -- the samples at positions [first, first + count) of an epoch's order (epochs from 1).
+/* Read the samples at positions [first, first + count) in the order of an epoch (from 1).
  * GP_EINVAL: beyond the end, or more than read_max. */
 gp_status gp_data_read(gp_data *data, uint32_t epoch, uint32_t first, uint32_t count, gp_samples *out,
                        gp_error *err);
 
-/* ---- a model ---- */
+/* ---- models ---- */
 
-/* A loss of your own, called between the forward and the backward pass of some samples. */
+/* Arguments of a custom loss function, which is called between forward and backward pass. */
 typedef struct gp_loss_call {
-    const float *scores; /* [count][size]: what the last layer before the loss gives */
-    const void *targets; /* of these samples, as they were given */
+    const float *scores; /* [count][size] outputs of the last layer before the loss */
+    const void *targets; /* targets of these samples, as supplied */
     uint32_t count;
     size_t size;
-    float *gradient; /* [count][size], zero at first: of the SUM of the losses with respect to the scores */
-    /* Added to the step's sums: */
+
+    /* [count][size], zero at first: gradient of the SUM of the losses with respect to the scores */
+    float *gradient;
+    /* Added to the sums of the step: */
     double loss;
-    double weight;  /* `count` at first; what the commit divides by */
+    double weight;  /* `count` at first; the commit divides by the total */
     double correct; /* 0 at first */
     void *context;
 } gp_loss_call;
@@ -117,44 +124,54 @@ typedef struct gp_loss_call {
 typedef gp_status (*gp_loss_fn)(gp_loss_call *call, gp_error *err);
 
 typedef struct gp_model_options {
-    /* A network of gradpool's by name ("lenet"), a path of FILE.onnx or FILE.json, or the text of such a JSON.  Or the
-     * bytes of a JSON or ONNX file.  An ONNX file brings its weights. */
+    /* Name of a built-in network ("lenet"), path of FILE.onnx or FILE.json, or the text of such
+     * a JSON file. `content` is an alternative: the bytes of a JSON or ONNX file. An ONNX file
+     * includes its weights. */
     const char *network;
     const void *content;
     size_t content_bytes;
-    /* What samples look like: those of `data`, or these (0: the network's own). */
+    /* Sample format: that of `data`, or these fields (0: the format in the network). */
     const gp_data *data;
     uint32_t channels, height, width, classes;
-    bool bytes; /* samples are uint8; else float32.  Not with `data` */
+    bool bytes; /* samples are uint8; otherwise float32; not with `data` */
     uint32_t
-        micro_batch; /* samples computed at once; larger calls are cut.  0: the rank's share of the data's `batch`,
-                           * or its read_max */
-    /* Training options by their names on the command line, "solver=adam;l2-regularization=0;weights-initializer=he":
-     * solver, momentum, gradient-decay-factor, squared-gradient-decay-factor, epsilon, l2-regularization,
-     * gradient-threshold, gradient-threshold-method, weights-initializer, seed, synchronize-batch-norm (then computing
-     * is an exchange too: every rank makes the same calls).  NULL: their defaults. */
+
+        /* maximum samples computed at once; larger calls are split. 0: the rank's share of the
+         * data's `batch`, or its read_max */
+        micro_batch;
+    /* Training options by their command line names,
+     * "solver=adam;l2-regularization=0;weights-initializer=he": solver, momentum,
+     * gradient-decay-factor, squared-gradient-decay-factor, epsilon, l2-regularization,
+     * gradient-threshold, gradient-threshold-method, weights-initializer, seed,
+     * synchronize-batch-norm (computing then includes an exchange: every rank must make the same
+     * calls). NULL: defaults. */
     const char *options;
-    gp_loss_fn loss; /* instead of the network's; NULL: the network's */
+    gp_loss_fn loss; /* replaces the loss of the network; NULL: use the network's */
     void *loss_context;
     bool
-        loss_parallel; /* the loss sees each sample by itself, and may be called by several threads at once, each with
-                         * some of the samples: then small networks are computed in one pass.  No gp_model_forward() */
-    size_t target_bytes; /* of one sample's target, with `loss`; 0: the data's, or 4 */
-    bool train_only;     /* no gp_model_scores(): saves the memory of a second plan */
-    bool keep; /* does not end with the task: for gp_task_cached().  Close it yourself.  Its exchange costs
-                          * copies, because its memory is not shared with the other ranks */
+
+        /* the loss is computed per sample and is thread-safe: several threads may call it at
+         * once, each with some of the samples. Small networks are then computed in one pass.
+         * Excludes gp_model_forward() */
+        loss_parallel;
+    size_t target_bytes; /* bytes per target, with `loss`; 0: as in the data, or 4 */
+    bool train_only;     /* exclude gp_model_scores(), which saves the memory of a second plan */
+    /* the model outlives the task, for gp_task_cached(); the caller must close it. Its exchange
+     * needs copies, because its memory is not shared with the other ranks */
+    bool keep;
 } gp_model_options;
 
-/* gp_model_open -- build a network and take all memory of its steps.  In a block every rank opens the same models in the
- * same order; initial weights depend on the seed alone, so all ranks begin alike.
- * Errors as of `gradpool train`; GP_EINVAL: an option that does not exist, or has no effect here. */
+/* Build a network and allocate all memory for its steps. In a block, every rank opens the same
+ * models in the same order. Initial weights depend only on the seed, so all ranks start with the
+ * same weights. Errors as for `gradpool train`; GP_EINVAL: an option is unknown or has no effect
+ * here. */
 gp_status gp_model_open(gp_model **out, gp_task *task, const gp_model_options *options, gp_error *err);
 void gp_model_close(gp_model *model); /* accepts NULL */
 
-/* All parameters, float32, one after the other, and their gradients in the same places; until the model is closed.  Running
- * statistics (batch norm) stand among them; nothing may be added to those but by gp_model_optimizer_step() or
- * gp_model_next_step(). */
-size_t gp_model_count(const gp_model *model); /* numbers in each of the two */
+/* Return all parameters as consecutive float32 numbers, or their gradients in the same layout.
+ * Valid until the model is closed. Running statistics (batch normalization) are included; only
+ * gp_model_optimizer_step() and gp_model_next_step() may change them. */
+size_t gp_model_count(const gp_model *model); /* number of parameters */
 float *gp_model_parameters(gp_model *model);
 float *gp_model_gradients(gp_model *model);
 
@@ -162,110 +179,128 @@ typedef struct gp_model_tensor {
     const char *name; /* "conv1.weight" */
     uint32_t rank;
     int64_t dim[6];
-    size_t count, first; /* elements; place among all parameters */
+    size_t count, first; /* number of elements; offset in all parameters */
     float *parameters, *gradients;
     bool statistic; /* a running statistic, not learned */
-    bool frozen;    /* its layer's learn-rate factor is 0: no gradient of it is exchanged, or even computed */
+    /* the learn-rate factor of the layer is 0: the gradient is not exchanged and may not be
+     * computed */
+    bool frozen;
 } gp_model_tensor;
 
 uint32_t gp_model_tensor_count(const gp_model *model);
-void gp_model_get_tensor(gp_model *model, uint32_t index, gp_model_tensor *out); /* index below the count */
-/* GP_ENOENT: none of that name; the sentence says which there are. */
+
+/* index: below the count */
+void gp_model_get_tensor(gp_model *model, uint32_t index, gp_model_tensor *out);
+
+/* Find a tensor by name. GP_ENOENT: not found; the message lists the existing names. */
 gp_status gp_model_find_tensor(gp_model *model, const char *name, gp_model_tensor *out, gp_error *err);
 
 /* ---- a step ---- */
 
-/* gp_model_forward_backward -- forward, loss and backward of some samples.  The first call of a step begins the gradients and
- * sums, later ones add to them. */
+/* Compute forward pass, loss and backward pass for some samples. The first call of a step sets
+ * gradients and sums; later calls add to them. */
 gp_status gp_model_forward_backward(gp_model *model, const gp_samples *samples, gp_error *err);
 
-/* The same in two halves, for models with a `loss`, which is not called: what it would do is done between the two.
- *   scores, gradient  [count][gp_model_outputs()], of the model; gradient is zero at first
- * backward takes the samples of the forward before it and adds loss and weight to the sums.  At most micro_batch samples.
- * GP_ESTATE: no loss, or no forward before. */
+/* Compute forward and backward pass separately, for models with a `loss`. That function is not
+ * called; the task computes the loss between the two calls.
+ *   scores, gradient  [count][gp_model_outputs()], memory of the model; gradient is zero at
+ *                     first
+ * gp_model_backward() uses the samples of the preceding forward pass and adds loss and weight to
+ * the sums. At most micro_batch samples. GP_ESTATE: the model has no loss, or there is no
+ * preceding forward pass. */
 gp_status gp_model_forward(gp_model *model, const gp_samples *samples, const float **scores, float **gradient,
                            gp_error *err);
 gp_status gp_model_backward(gp_model *model, double loss, double weight, gp_error *err);
 
-/* Sums of the step so far: this rank's, or after gp_model_all_reduce() all ranks'. */
+/* Sums of the current step: of this rank, or after gp_model_all_reduce() of all ranks. */
 typedef struct gp_model_sums {
-    double loss;    /* of all samples; loss / weight is the mean */
-    double weight;  /* 1 a sample, unless the loss says otherwise */
-    double correct; /* of classes, where the largest score was the label's */
-    double classed; /* the weight of all classes: correct / classed is the accuracy */
-    double squares; /* of values instead of classes: the sum of squared errors, */
-    double values;  /* of so many values */
+    double loss;    /* sum over all samples; loss / weight is the mean */
+    double weight;  /* 1 per sample, unless the loss sets another weight */
+    double correct; /* weight of samples whose largest score was the label's */
+    double classed; /* total weight of samples with a class: correct / classed is the accuracy */
+    double squares; /* regression: sum of squared errors */
+    double values;  /* regression: number of values in `squares` */
     double samples;
 } gp_model_sums;
 
 void gp_model_get_sums(const gp_model *model, gp_model_sums *out);
 
-/* gp_model_optimizer_step -- update all parameters by the solver, with gradients / weight and this learning rate (layers' own
- * factors, L2 and clipping as in `gradpool train`), move running statistics, and begin the next step.
- * GP_ESTATE: nothing was collected.  GP_EDIVERGED: loss or weight are not finite; nothing is changed. */
+/* Update all parameters with gradients / weight and this learning rate, update running
+ * statistics, and start the next step. Layer factors, L2 and clipping are applied as in
+ * `gradpool train`. GP_ESTATE: no gradients were collected. GP_EDIVERGED: loss or weight is not
+ * finite; nothing is changed. */
 gp_status gp_model_optimizer_step(gp_model *model, double learn_rate, gp_error *err);
 
-/* gp_model_next_step -- after an update of your own: moves running statistics and begins the next step.  Without it
- * gradients would go on adding up, and the new parameters might not be seen. */
+/* Start the next step after an update by the task itself, and update running statistics. Without
+ * this call, gradients keep adding up and the new parameters may not take effect. */
 void gp_model_next_step(gp_model *model);
 
-/* Steps that were begun before this one; may be set, to go on with a training. */
+/* Get or set the number of steps started before the current one. Set it to continue a training. */
 uint64_t gp_model_step_count(const gp_model *model);
 void gp_model_set_step(gp_model *model, uint64_t step);
 
-/* ---- between the ranks of a block: all of them call it.  Errors as in task.h; GP_ESTATE outside of a block ---- */
+/* ---- exchange between the ranks of a block: all ranks must call; errors as in task.h;
+ * GP_ESTATE: not in a block ---- */
 
-/* Gradients and sums, added up over the ranks in index order: the same bits on all of them. */
+/* Sum gradients and sums over all ranks in index order. The results are bitwise identical on all
+ * ranks. */
 gp_status gp_model_all_reduce(gp_model *model, gp_task *task, gp_error *err);
 
-/* The halves of it: after reduce_scatter the rank's own slice of the gradients, and all sums, are total; all_gather brings
- * each rank's slice of the PARAMETERS to all.  Between them every rank updates its slice.
- * GP_EUNSUPPORTED: the network has running statistics. */
+/* Compute the two halves of an all-reduce. After gp_model_reduce_scatter(), this rank's slice of
+ * the gradients and all sums are totals. gp_model_all_gather() copies each rank's slice of the
+ * PARAMETERS to all ranks. In between, every rank updates its slice. GP_EUNSUPPORTED: the
+ * network has running statistics. */
 gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err);
 gp_status gp_model_all_gather(gp_model *model, gp_task *task, gp_error *err);
-/* Of the rank with that index: parameters [*first, *first + *count). */
+
+/* Return the slice of the rank with this index: parameters [*first, *first + *count). */
 gp_status gp_model_slice(const gp_model *model, const gp_task *task, uint32_t index, size_t *first,
                          size_t *count, gp_error *err);
 
-/* The parameters of rank `root` reach all ranks. */
+/* Copy the parameters of rank `root` to all ranks. */
 gp_status gp_model_broadcast(gp_model *model, gp_task *task, uint32_t root, gp_error *err);
 
 /* ---- inference ---- */
 
-/* Numbers that the network gives for a sample. */
+/* Return the number of outputs per sample. */
 size_t gp_model_outputs(const gp_model *model);
 
-/* gp_model_scores -- what the network says of some samples, as in `gradpool predict`: for classification probabilities.
- *   scores  [count][gp_model_outputs()], yours, written; may be NULL
- *   sums    loss, weight and correct of them, if targets are given; may be NULL.  Of a model with a loss of its own zero
- * Not part of a step.  GP_ESTATE: opened with train_only. */
+/* Compute scores for some samples, as in `gradpool predict`: probabilities for classification.
+ * Not part of a step.
+ *   scores  [count][gp_model_outputs()] memory of the caller, written; may be NULL
+ *   sums    loss, weight and correct, if the samples have targets; may be NULL. Zero for a model
+ *           with a custom loss
+ * GP_ESTATE: the model was opened with train_only. */
 gp_status gp_model_scores(gp_model *model, const gp_samples *samples, float *scores, gp_model_sums *sums,
                           gp_error *err);
 
-/* ---- out ---- */
+/* ---- export ---- */
 
-/* gp_model_onnx -- the model as the bytes of an ONNX file, for gp_task_result() or gp_task_put(); until the next call of
- * it, or close.  gp_model_save -- the same into a file of this machine, whole or not at all.
- * GP_EUNSUPPORTED: it has layers that ONNX has no form for, such as kinds of your own. */
+/* Export the model as an ONNX file. gp_model_onnx() returns the bytes, for gp_task_result() or
+ * gp_task_put(); they are valid until its next call or close. gp_model_save() writes a file on
+ * this machine atomically. GP_EUNSUPPORTED: a layer has no ONNX form, such as a custom kind. */
 gp_status gp_model_onnx(gp_model *model, const void **data, size_t *bytes, gp_error *err);
 gp_status gp_model_save(gp_model *model, const char *path, gp_error *err);
 
-/* ---- is backward the gradient of forward? ---- */
+/* ---- gradient check ---- */
 
 typedef struct gp_gradient_check {
-    double step; /* how far parameters are moved; 0: 1e-2 of a tensor's root mean square, at least 1e-4 */
+    /* step size for parameters; 0: 1e-2 of the tensor's root mean square, at least 1e-4 */
+    double step;
     double tolerance; /* 0 means 0.02 */
-    uint64_t seed;    /* of the directions */
-    /* Out: the tensor that is furthest off, the two slopes, and by what share of the larger one they differ. */
+    uint64_t seed;    /* seed of the random directions */
+    /* Results: the tensor with the largest error, the two slopes, and their difference relative
+     * to the larger one. */
     char worst[96];
     double error, slope, measured;
 } gp_gradient_check;
 
-/* gp_model_check_gradients -- for each tensor, compare the slope that its gradient claims with the one that the loss has,
- * (L(w + hd) - L(w - hd)) / 2h, along the gradient and along a random direction of signs.  Takes three passes a tensor and
- * direction; the parameters are as before, the step begins anew.  What rounding of the losses can make of a slope is no
- * error.  Frozen tensors are left out.  Not for networks with running statistics.
- * GP_EINVAL: an error above the tolerance; the sentence has the numbers.  The checks' kinks: a ReLU at zero has none. */
+/* Check the gradients of each tensor against finite differences, (L(w + hd) - L(w - hd)) / 2h,
+ * along the gradient and along a random direction of signs. Takes three passes per tensor and
+ * direction. The parameters are restored, and the step restarts. Differences within the rounding
+ * error of the losses are ignored. Frozen tensors are skipped. Not for networks with running
+ * statistics. At a kink, such as a ReLU at zero, no gradient exists. GP_EINVAL: an error exceeds
+ * the tolerance; the message has the numbers. */
 gp_status gp_model_check_gradients(gp_model *model, const gp_samples *samples, gp_gradient_check *check,
                                    gp_error *err);
 

@@ -13,14 +13,14 @@
 enum { BUCKETS_FIRST = 64 };
 
 typedef struct named {
-    struct named *next; /* in its bucket */
+    struct named *next; /* next entry in the bucket */
     struct named *older, *younger;
     gp_kept kept;
     char name[];
 } named;
 
 struct gp_names {
-    uint32_t count, count_max, bucket_count; /* a power of two */
+    uint32_t count, count_max, bucket_count; /* bucket_count: a power of two */
     named **buckets;
     named *youngest;
 };
@@ -66,7 +66,7 @@ void gp_names_free(gp_names *names)
     gp_free(names);
 }
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
+/* Hash a name with 64-bit FNV-1a (Fowler, Noll, Vo). */
 static uint64_t name_hash(const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325;
@@ -97,7 +97,7 @@ const gp_kept *gp_names_find(const gp_names *names, const char *name)
     return found == NULL ? NULL : &found->kept;
 }
 
-/* Longer lists cost time only, so that there is no memory for more buckets is no failure. */
+/* Double the number of buckets. Out of memory is not a failure: searches only take longer. */
 static void names_spread(gp_names *names)
 {
     uint32_t count = names->bucket_count * 2;
@@ -242,7 +242,7 @@ gp_status gp_value_file(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, 
     if (status != GP_OK)
         return status;
     seals = fcntl(kept.fd, F_GET_SEALS);
-    /* Not /proc/self: programs that a task starts can open it too. */
+    /* /proc/PID instead of /proc/self: child processes of a task can open the path too. */
     gp_secret_guard_files();
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)getpid(), kept.fd);
     kept.path = gp_strdup(path);
