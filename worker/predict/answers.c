@@ -21,7 +21,7 @@ static size_t class_bytes(const gp_answers *answers)
     return first_target(answers)->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t);
 }
 
-/* Allocate memory; `out` is the address of any pointer. Does nothing for 0 bytes. */
+/* Allocate zeroed memory; `out` is the address of any pointer. No effect for 0 bytes. */
 static gp_status take(const gp_answers *answers, void *out, size_t bytes, gp_error *err)
 {
     void *memory = bytes == 0 ? NULL : gp_aligned_calloc(64, bytes);
@@ -130,7 +130,9 @@ void gp_answers_read_targets(gp_answers *answers, void *targets, uint32_t count,
 
 /* ---- classes ---- */
 
-/* Find the class with the largest score of each place, the first one on ties. scores: [classes, place_count]. */
+/* Find the class with the largest score at each position (sample or pixel); the first one wins
+ * ties.
+ *   scores  [classes, place_count] */
 static void places_predict(gp_answers *answers, const float *scores)
 {
     const uint32_t places = answers->place_count, classes = first_target(answers)->classes;
@@ -151,7 +153,7 @@ static void places_predict(gp_answers *answers, const float *scores)
     }
 }
 
-/* Write classes as the client receives them: int32, or bytes if they fit. */
+/* Convert classes to the wire format: bytes if they fit, else int32. */
 static void classes_put(const gp_answers *answers, uint8_t *out, const int32_t *classes, size_t count)
 {
     if (class_bytes(answers) > 1) {
@@ -203,7 +205,7 @@ static void image_compare(gp_answers *answers, const gp_stitched *image)
         gp_confusion_count(answers->confusion, image->labels, image->predicted, count);
 }
 
-/* A row is height, width and classes; a skipped image has 0 x 0 of them. */
+/* Store a row: height, width and classes. A skipped image has size 0 x 0. */
 gp_status gp_answers_store_image(gp_answers *answers, const gp_stitched *image, uint32_t at, gp_error *err)
 {
     const size_t count = (size_t)image->height * image->width;
@@ -226,7 +228,7 @@ gp_status gp_answers_store_image(gp_answers *answers, const gp_stitched *image, 
     return status;
 }
 
-/* ---- the part ---- */
+/* ---- result ---- */
 
 gp_predicted gp_answers_get(const gp_answers *answers, uint64_t first, uint32_t count)
 {

@@ -8,7 +8,7 @@
 
 #include "common/base/memory/alloc.h"
 
-/* Of one loss.  DICE: of each class, over the pixels that count. */
+/* Sums for one loss. DICE: per class, over the pixels that count. */
 typedef struct loss_sums {
     double loss, weight;
     double *overlap, *predicted, *truth; /* [classes] */
@@ -21,7 +21,7 @@ struct gp_pixel_sums {
     loss_sums of[GP_ENDS_MAX];
 };
 
-/* The op of an end. */
+/* Find the loss op for an end of the network. NULL: it is not a pixel loss. */
 static const gp_op *op_of(const gp_graph *graph, const gp_end *end)
 {
     const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
@@ -97,7 +97,9 @@ static double log_of(float score)
     return log((double)fmaxf(score, FLT_MIN));
 }
 
-/* A label's share of class k is (1 - smoothing) where it is k, and smoothing / classes everywhere. */
+/* Add the cross-entropy of class k. With label smoothing, a label has probability (1 -
+ * smoothing) + smoothing / classes for its own class, and smoothing / classes for each other
+ * class. */
 static void xent_add(const gp_pixel_sums *sums, const gp_pixel_loss *loss, loss_sums *of, uint32_t k,
                      const float *scores, const int32_t *labels, size_t count)
 {
@@ -139,7 +141,8 @@ void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const flo
         xent_add(sums, about, &sums->of[loss], k, scores, labels, count);
 }
 
-/* As gp_loop_dice() has it: 1 - 2 overlap / size, each class weighted by a power of its size in the truth. */
+/* Compute the Dice loss as in gp_loop_dice(): 1 - 2 overlap / size, with each class weighted by
+ * a power of its true size. */
 static loss_sums dice_finish(const gp_pixel_sums *sums, const gp_pixel_loss *loss, const loss_sums *of)
 {
     double overlap = 0, size = 0;
@@ -153,7 +156,7 @@ static loss_sums dice_finish(const gp_pixel_sums *sums, const gp_pixel_loss *los
     return size == 0.0 ? (loss_sums){ 0 } : (loss_sums){ .loss = 1.0 - 2.0 * overlap / size, .weight = 1.0 };
 }
 
-/* Several losses count as the mean of each, in the unit of the first (lower.c). */
+/* Combine several losses: each counts as its mean, in the unit of the first (lower.c). */
 void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss, double *weight)
 {
     *loss = *weight = 0;

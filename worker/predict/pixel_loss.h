@@ -1,5 +1,6 @@
-/* pixel_loss.h -- the losses of an image of any size, from the scores of its pixels: what a network's loss ops (ops.def)
- * compute from the logits of its samples, where only scores are left. */
+/* pixel_loss.h -- losses for an image of any size, computed from the scores of its pixels. The
+ * results equal those of the network's loss ops (ops.def), which use logits; here only scores
+ * are available. */
 #ifndef GP_PIXEL_LOSS_H
 #define GP_PIXEL_LOSS_H
 
@@ -7,34 +8,38 @@
 
 typedef struct gp_pixel_loss {
     enum { GP_PIXEL_XENT, GP_PIXEL_DICE } kind;
-    uint32_t
-        score_first; /* of its scores among those of a sample, in float32 elements; of equal ones the first */
-    const double *class_weights; /* [classes]; NULL: all 1.  Borrowed from the graph */
-    int32_t ignored;             /* a label that counts for none; -1: there is no such */
-    double setting;              /* XENT: share of a label that is smoothed; DICE: power of a class's size */
-    double factor;               /* what it counts among several */
+
+    /* offset in the sample's scores, in float32 elements; losses with equal scores share the
+     * first offset */
+    uint32_t score_first;
+    const double *class_weights; /* [classes]; NULL: all 1; borrowed from the graph */
+    int32_t ignored;             /* label to ignore; -1: none */
+    double setting;              /* XENT: label smoothing; DICE: power of the class size */
+    double factor;               /* weight among several losses */
 } gp_pixel_loss;
 
-/* gp_pixel_losses_of -- those of a network for which gp_graph_scores_pixels().  Returns how many. */
+/* Collect the pixel losses of a network that satisfies gp_graph_scores_pixels(). Return their
+ * number. */
 uint32_t gp_pixel_losses_of(const gp_graph *graph, gp_pixel_loss losses[GP_ENDS_MAX]);
 
 typedef struct gp_pixel_sums gp_pixel_sums;
 
-/* gp_pixel_sums_new -- losses are borrowed. */
+/* Create sums for `count` losses. *losses is borrowed. */
 gp_status gp_pixel_sums_new(gp_pixel_sums **out, const gp_pixel_loss *losses, uint32_t count,
                             uint32_t classes, gp_error *err);
 void gp_pixel_sums_free(gp_pixel_sums *sums); /* accepts NULL */
 
-/* For each image: clear, add every class's scores of every pixel once for each loss, in any order, finish. */
+/* Start a new image. Then add the scores of each class for every pixel and loss exactly once, in
+ * any order, and call gp_pixel_sums_finish(). */
 void gp_pixel_sums_clear(gp_pixel_sums *sums);
 
-/* gp_pixel_sums_add -- scores of class k of `count` pixels.
- *   labels  their classes; below 0: none */
+/* Add the scores of class k for `count` pixels to the sums of one loss.
+ *   labels  classes of the pixels; negative: none */
 void gp_pixel_sums_add(gp_pixel_sums *sums, uint32_t loss, uint32_t k, const float *scores,
                        const int32_t *labels, size_t count);
 
-/* gp_pixel_sums_finish -- the sum of the losses, and the weight that it is to be divided by, as the ops have them for a
- * sample of so many pixels. */
+/* Return the sum of the losses, and the weight by which to divide it. Both equal the results of
+ * the loss ops for a sample with this number of pixels. */
 void gp_pixel_sums_finish(const gp_pixel_sums *sums, size_t pixels, double *loss, double *weight);
 
 #endif

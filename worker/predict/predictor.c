@@ -1,9 +1,12 @@
-/* predictor.c -- samples in, scores or classes out, and the sums and confusion matrix of each part.
+/* predictor.c -- prediction on one worker: read samples, run the plan, and compute scores or
+ * classes, sums and the confusion matrix for each part.
  *
- * A device that can computes a call while the answers of the one before are looked at.
+ * If the device supports it, one call is computed while the results of the previous one are
+ * processed.
  *
- * The plan's size depends on the number of samples in all and not on how the client cuts them, so a sample's scores have the
- * same bits in whichever part, on whichever worker it is computed. */
+ * The batch size of the plan depends on the total number of samples, not on how the client
+ * divides them into parts. So the scores of a sample are bitwise identical in any part and on
+ * any worker. */
 #include "worker/predict/predictor.h"
 
 #include <inttypes.h>
@@ -19,17 +22,20 @@
 #include "worker/predict/answers.h"
 #include "worker/process/last_words.h"
 
-/* Samples per call: enough to fill the vectors of every thread, small enough for the cache; and, as a plan may compute its
- * whole batch whatever it is given, small enough that little data makes CALLS_MIN calls to share out. */
+/* Samples per call. PREDICT_MICRO_BATCH is large enough to use the vectors of every thread, and
+ * small enough for the cache. A plan may compute its whole batch even for fewer samples, so
+ * small data sets are divided into at least CALLS_MIN calls. */
 enum { PREDICT_MICRO_BATCH = 256, CALLS_MIN = 32 };
-/* Calls whose samples are in memory: the one that is computed, and the next of the part unless they are as large as this. */
-enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
-enum { WINDOW_SCORES_MAX = 2 << 20 }; /* about: of one call, float32 elements */
 
-/* A call of the plan whose results are not stored yet. */
+/* Calls whose samples are in memory: the current one, and the next one unless a call exceeds
+ * this size. */
+enum { READ_AHEAD = 2, READ_AHEAD_BYTES_MAX = 256 << 20 };
+enum { WINDOW_SCORES_MAX = 2 << 20 }; /* approximate limit for one call, in float32 elements */
+
+/* Plan call whose results are not stored yet. */
 typedef struct pending {
-    uint32_t from, count; /* its samples, as positions in the part */
-    int32_t *targets;     /* [micro_batch] of them; NULL: there is no confusion matrix */
+    uint32_t from, count; /* samples, as positions in the part */
+    int32_t *targets;     /* [micro_batch] targets; NULL: no confusion matrix */
 } pending;
 
 struct gp_predictor {
@@ -38,26 +44,28 @@ struct gp_predictor {
     gp_answers answers;
     float *parameters;
 
-    /* Samples. */
+    /* Input samples. */
     gp_store *data;      /* NULL: the client sends the samples */
-    gp_augment view;     /* part of an image that the network sees, as in the validation of a training */
-    gp_store_info shape; /* of the samples after that */
+    gp_augment view;     /* part of an image that the network sees, as in a validation */
+    gp_store_info shape; /* sample properties after `view` */
     gp_loader *loader;   /* NULL: the client sends the samples, or images are whole */
-    gp_stitch *stitch;   /* of images of any size; NULL: samples have the size of the network's input */
+    /* tiled inference for images of any size; NULL: samples have the network's input size */
+    gp_stitch *stitch;
     gp_dtype sample_dtype;
     size_t sample_bytes;
-    void *samples; /* [micro_batch], sent by the client; NULL: they are read from data */
+    void *samples; /* [micro_batch] samples from the client; NULL: read from data */
 
-    /* Calls of the plan. */
+    /* Plan calls. */
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_plan *plan;
-    uint32_t micro_batch; /* samples of the largest call */
-    float *call_scores;   /* [micro_batch, graph->score_count]: written by the plan; NULL: it has its own */
+    uint32_t micro_batch; /* maximum samples per call */
+    /* [micro_batch, graph->score_count] written by the plan; NULL: the plan has its own buffer */
+    float *call_scores;
     pending pending[GP_PREDICTIONS_AHEAD]; /* oldest first */
     uint32_t pending_count;
-    bool called;        /* a call has succeeded: the plan has read the parameters */
-    bool pieces_logged; /* that calls are not launched as one graph */
+    bool called;        /* a call has succeeded, so the plan has read the parameters */
+    bool pieces_logged; /* logged that calls are not launched as one graph */
 };
 
 void gp_predictor_free(gp_predictor *predictor)
@@ -80,7 +88,7 @@ void gp_predictor_free(gp_predictor *predictor)
     gp_free(predictor);
 }
 
-/* ---- begin ---- */
+/* ---- setup ---- */
 
 static gp_status weights_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
 {
@@ -90,7 +98,7 @@ static gp_status weights_check(const gp_predictor *predictor, size_t weights_cou
                          predictor->graph->blob_count);
 }
 
-/* Check that the model takes the samples of the data. */
+/* Check that the model accepts the samples of the data. */
 static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, uint32_t height,
                               uint32_t width, gp_error *err)
 {
@@ -100,7 +108,7 @@ static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, 
     return gp_netspec_check_samples(predictor->spec, &sample, info->dtype, info->source, err);
 }
 
-/* Whether the data's targets can be compared with; the number of classes may differ. */
+/* Return whether the targets can be compared with predictions. The number of classes may differ. */
 static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
 {
     bool fit = info->target_count == graph->target_count;
@@ -111,7 +119,7 @@ static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
     return fit;
 }
 
-/* Whether images of any size have a class for each of their pixels. */
+/* Return whether images of any size have a class for each pixel. */
 static bool labels_fit(const gp_store_info *info)
 {
     const gp_shape pixels = gp_shape2(info->height, info->width);
@@ -144,7 +152,7 @@ static gp_status predictor_take_memory(gp_predictor *predictor, const float *wei
     return GP_OK;
 }
 
-/* Open the data, with labels numbered by the model's classes unless they are ignored. */
+/* Open the data. Labels are numbered by the model's classes, unless they are ignored. */
 static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *setup,
                            gp_store_options *options, gp_error *err)
 {
@@ -164,7 +172,7 @@ static gp_status data_open(gp_predictor *predictor, const gp_predictor_setup *se
     return status;
 }
 
-/* A power of two, unless parts are smaller. */
+/* Return the samples per call: a power of two, unless parts are smaller. */
 static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
 {
     uint32_t size = 1;
@@ -174,7 +182,8 @@ static uint32_t micro_batch_of(uint64_t samples, uint32_t part_max)
     return size < part_max ? size : part_max;
 }
 
-/* What of an image the network is shown; images keep their size where windows are cut from them. */
+/* Set the part of an image that the network sees. Whole images keep their size, because windows
+ * are cut from them. */
 static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begin, gp_error *err)
 {
     static const char *const crops[] = { [GP_PREDICT_MIDDLE] = "center", [GP_PREDICT_FIT] = "fit" };
@@ -199,7 +208,7 @@ static gp_status view_take(gp_predictor *predictor, const gp_predict_begin *begi
     return gp_augment_parse(&predictor->view, text, err);
 }
 
-/* The source that predict_begin names, or the samples that the client will send. */
+/* Open the source named in predict_begin, or prepare for samples sent by the client. */
 static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     const gp_predict_begin *begin = setup->begin;
@@ -232,7 +241,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     if (status == GP_OK && !begin->whole)
         status = sample_check(predictor, predictor->shape.channels, predictor->shape.height,
                               predictor->shape.width, err);
-    if (status == GP_OK && begin->whole) /* windows have the input's size */
+    if (status == GP_OK && begin->whole) /* windows have the input size of the network */
         status = sample_check(predictor, info->channels, (uint32_t)predictor->spec->input.dim[1],
                               (uint32_t)predictor->spec->input.dim[2], err);
     if (status != GP_OK)
@@ -245,7 +254,7 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
     return GP_OK;
 }
 
-/* Samples are read in the order of the data, on all threads of the rank. */
+/* Create the loader. Samples are read in data order, on all threads of the rank. */
 static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
 {
     const bool large = predictor->micro_batch * predictor->sample_bytes > READ_AHEAD_BYTES_MAX;
@@ -260,7 +269,8 @@ static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
 
 /* ---- calls ---- */
 
-/* A device that hangs, or whose failure stays, is lost to this process; all else is an answer to who asked. */
+/* Exit the process if the device hangs or its error is permanent. Return all other errors to the
+ * caller. */
 static gp_status call_checked(const gp_predictor *predictor, gp_status status, const gp_error *err)
 {
     const gp_backend_ops *ops = predictor->backend_ops;
@@ -272,7 +282,7 @@ static gp_status call_checked(const gp_predictor *predictor, gp_status status, c
     return status;
 }
 
-/* Computes, or has the device begin to: samples [from, from + count) of those asked for. */
+/* Compute samples [from, from + count) of the part, or start to compute them on the device. */
 static gp_status plan_begin(gp_predictor *predictor, const void *samples, const void *targets, uint32_t from,
                             uint32_t count, gp_error *err)
 {
@@ -308,7 +318,7 @@ static void pieces_tell(gp_predictor *predictor)
            "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s", why);
 }
 
-/* *scores: of the oldest that was begun. */
+/* Wait for the oldest started call. *scores is set to its results. */
 static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_error *err)
 {
     const gp_backend_predictions *predictions = predictor->backend_ops->predictions;
@@ -324,7 +334,7 @@ static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_erro
 
 /* ---- images of any size ---- */
 
-/* The plan over windows. */
+/* Run the plan on a batch of windows. Implements gp_stitch_setup.run. */
 static gp_status windows_run(void *context, const void *windows, uint32_t count, const float **scores,
                              gp_error *err)
 {
@@ -393,7 +403,7 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
         status = weights_check(predictor, setup->weights_count, err);
     if (status == GP_OK)
         status = data_begin(predictor, setup, err);
-    if (status == GP_OK && setup->begin->whole) { /* an image has any number of windows */
+    if (status == GP_OK && setup->begin->whole) { /* the number of windows per image is not known */
         const uint32_t most = WINDOW_SCORES_MAX / predictor->graph->score_count + 1;
 
         predictor->micro_batch = most < PREDICT_MICRO_BATCH ? most : PREDICT_MICRO_BATCH;
@@ -452,9 +462,9 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
 
 /* ---- parts ---- */
 
-/* Mark the samples [first, first + count) of the data that cannot be read as skipped: nothing is compared with their
- * targets, even if a sample can be read now that could not when the data were opened.
- *   targets  NULL: the data have none to compare with
+/* Mark unreadable samples in [first, first + count) of the data as skipped. Their targets are
+ * not compared, even if a sample that was unreadable when the data were opened can be read now.
+ *   targets  NULL: no targets to compare
  *   at       position of the first sample in the part */
 static void skip_unreadable(gp_predictor *predictor, uint64_t first, void *targets, uint32_t count,
                             uint32_t at)
@@ -479,7 +489,7 @@ static gp_status call_end(gp_predictor *predictor, gp_error *err)
     predictor->pending_count--;
     memmove(predictor->pending, predictor->pending + 1,
             (GP_PREDICTIONS_AHEAD - 1) * sizeof(predictor->pending[0]));
-    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* its memory */
+    predictor->pending[GP_PREDICTIONS_AHEAD - 1] = ended; /* keep its memory for a later call */
     if (status == GP_OK)
         gp_answers_store(&predictor->answers, scores, ended.targets, ended.count, ended.from);
     return status;
@@ -515,7 +525,7 @@ static gp_status predictor_call(gp_predictor *predictor, const gp_predictor_ask 
     gp_loader_batch *batch;
     gp_status status;
 
-    if (predictor->data == NULL) { /* packed by the sender: aligned here */
+    if (predictor->data == NULL) { /* copy: samples in the message are not aligned */
         memcpy(predictor->samples, (const uint8_t *)ask->samples + from * predictor->sample_bytes,
                count * predictor->sample_bytes);
         return call_begin(predictor, predictor->samples, NULL, from, count, err);
@@ -549,7 +559,9 @@ static gp_status samples_part(gp_predictor *predictor, const gp_predictor_ask *a
                                    call_size(predictor, ask, at), err);
     for (uint32_t at = 0; at < ask->count && status == GP_OK; at += predictor->micro_batch)
         status = predictor_call(predictor, ask, at, call_size(predictor, ask, at), err);
-    while (predictor->pending_count > 0) { /* also after a failure: the next part begins without any */
+
+    /* after a failure too: the next part starts without pending calls */
+    while (predictor->pending_count > 0) {
         gp_error other;
         gp_status ended = call_end(predictor, status == GP_OK ? err : &other);
 

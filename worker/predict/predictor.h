@@ -1,4 +1,5 @@
-/* predictor.h -- one worker's part of predict and evaluate: a model, a data source, parts on demand. */
+/* predictor.h -- predict and evaluate on one worker: a model, a data source, and results for
+ * parts on request. */
 #ifndef GP_PREDICTOR_H
 #define GP_PREDICTOR_H
 
@@ -10,14 +11,16 @@
 
 typedef struct gp_predictor gp_predictor;
 
-/* Borrowed during the call only, but for the backend. */
+/* Parameters of gp_predictor_new(). Pointers are borrowed during the call only, except the
+ * backend. */
 typedef struct gp_predictor_setup {
     const gp_predict_begin *begin;
     const char *netspec; /* JSON text */
     size_t netspec_bytes;
-    const float *weights; /* blob */
+    const float *weights; /* parameter blob */
     size_t weights_count; /* float32 elements */
-    const char *classes;  /* the model's, a JSON array of names; NULL: labels are compared by number */
+    /* JSON array of the model's class names; NULL: labels are compared by number */
+    const char *classes;
     size_t classes_bytes;
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
@@ -27,37 +30,43 @@ gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp
                            gp_error *err);
 void gp_predictor_free(gp_predictor *predictor);
 
-/* Samples [first, first + count) of the data; or those that the client sent, which it numbers so. */
+/* Request for samples [first, first + count) of the data. If the client sends the samples, it
+ * chooses the numbers. */
 typedef struct gp_predictor_ask {
     uint64_t first;
     uint32_t count;
-    const void *samples; /* where predict_begin named no data: packed; else NULL */
+    const void *samples; /* packed samples, if predict_begin named no data; otherwise NULL */
     size_t samples_bytes;
 } gp_predictor_ask;
 
-/* What came of them; borrowed until the next call. */
+/* Result for a request; borrowed until the next call. */
 typedef struct gp_predicted {
-    gp_predict_part part; /* the sums */
-    const void *scores;   /* as predict_begin's answer says: payload 0 of predict_part; NULL: nothing */
+    gp_predict_part part; /* sums */
+    /* payload 0 of predict_part, in the format requested by predict_begin; NULL: none */
+    const void *scores;
     size_t scores_bytes;
-    const int32_t *labels;         /* [count]; NULL: samples have no one class, or nobody asked */
-    const gp_confusion *confusion; /* of these samples or their pixels; NULL: none */
-    const uint8_t *skipped;        /* [count]: 1: it could not be read; NULL: all were */
-    bool named;                    /* the answer has names */
+
+    /* [count] labels; NULL: samples have no single class, or not requested */
+    const int32_t *labels;
+    /* confusion matrix for these samples or their pixels; NULL: none */
+    const gp_confusion *confusion;
+    const uint8_t *skipped; /* [count] 1: the sample was unreadable; NULL: all were readable */
+    bool named;             /* the reply includes names */
 } gp_predicted;
 
-/* GP_EINVAL: the range is not within the data, count is over that of predict_begin, or the bytes are not those of
- * count samples. */
+/* Compute one part. GP_EINVAL: the range exceeds the data, count exceeds the limit in
+ * predict_begin, or the size does not match count samples. */
 gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask, gp_predicted *out,
                             gp_error *err);
 
-/* The names of samples [first, first + count), each with its NUL: gp_store_name(), or their numbers from 1.
- *   only  [count]: of those that are not 0; NULL: of all */
+/* Append the names of samples [first, first + count), each with its NUL: gp_store_name(), or
+ * sample numbers from 1.
+ *   only  [count] append only names of samples with a nonzero entry; NULL: all */
 gp_status gp_predictor_names(const gp_predictor *predictor, uint64_t first, uint32_t count,
                              const uint8_t *only, gp_buffer *names, gp_error *err);
 
-/* Format what the user should know about the data: what was left out of them when they were opened, and whether classes
- * were matched by number. "": nothing. Returns text. */
+/* Format a note about the data for the user: samples excluded when the data were opened, and
+ * whether classes were matched by number. "": no note. Return text. */
 char *gp_predictor_note(const gp_predictor *predictor, char *text, size_t bytes);
 
 #endif

@@ -6,10 +6,10 @@
 #include "common/base/memory/alloc.h"
 #include "worker/predict/windows.h"
 
-/* Where a place of the result lies between two of the scores, along one side. */
+/* Interpolation of a pixel between two scores along one axis. */
 typedef struct between {
     uint32_t low, high;
-    float share; /* of high */
+    float share; /* weight of high */
 } between;
 
 struct gp_stitch {
@@ -17,16 +17,18 @@ struct gp_stitch {
     gp_whole image;
     gp_window_axis y, x;
     uint8_t *windows; /* [batch] samples */
-    /* [map_count, classes, read_height, read_width] of the image: losses that read the same scores share a map. */
+    /* [map_count, classes, read_height, read_width] scores of the image; losses with the same
+     * scores share a map */
     float *map;
-    size_t map_bytes;                                                /* taken */
-    uint32_t map_count, map_first[GP_ENDS_MAX], map_of[GP_ENDS_MAX]; /* first: of its scores; of: a loss */
+    size_t map_bytes; /* allocated size */
+    /* map_first: score offset of a map; map_of: map of a loss */
+    uint32_t map_count, map_first[GP_ENDS_MAX], map_of[GP_ENDS_MAX];
     gp_pixel_sums *sums;
-    int32_t *predicted; /* [height, width] of the image in its file */
+    int32_t *predicted; /* [height, width] of the image file */
     size_t predicted_bytes;
-    between *across;      /* [width] */
-    float *row, *largest; /* [width]: of one class; the largest so far */
-    uint32_t width;       /* that these three are for, at most */
+    between *across;      /* [width] interpolation along a row */
+    float *row, *largest; /* [width] scores of one class; largest scores so far */
+    uint32_t width;       /* allocated width of these three arrays */
 };
 
 static void rows_free(gp_stitch *s)
@@ -51,7 +53,7 @@ void gp_stitch_free(gp_stitch *stitch)
     gp_free(stitch);
 }
 
-/* Which scores are put together, and for which loss. */
+/* Assign the losses to score maps. */
 static void maps_choose(gp_stitch *s)
 {
     for (uint32_t i = 0; i < s->setup.loss_count; i++) {
@@ -80,7 +82,7 @@ gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error 
     if (s->windows == NULL)
         status =
             gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " windows of %zu bytes", setup->batch, window);
-    /* What can be wrong with the overlap is told now. */
+    /* Report invalid overlap values at creation. */
     if (status == GP_OK)
         status = gp_window_axis_set(&s->y, setup->height, setup->height, setup->overlap, err);
     if (status == GP_OK)
@@ -165,7 +167,7 @@ static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
 
 /* ---- scores ---- */
 
-/* All windows of the image, through the network, into the map. */
+/* Run the network on all windows of the image and merge the scores into the map. */
 static gp_status windows_run(gp_stitch *s, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(s->setup.store);
@@ -196,7 +198,7 @@ static gp_status windows_run(gp_stitch *s, gp_error *err)
 
 /* ---- classes ---- */
 
-/* Middles of pixels on middles of pixels. */
+/* Compute the interpolation for one pixel, with pixel centers aligned. */
 static between between_of(uint32_t at, uint32_t length, uint32_t read_length)
 {
     const double place = (at + 0.5) * read_length / length - 0.5;
@@ -207,7 +209,7 @@ static between between_of(uint32_t at, uint32_t length, uint32_t read_length)
                       .share = place <= 0 ? 0 : (float)(place - low) };
 }
 
-/* One class's scores in a map of a row of the image in its file. */
+/* Return the scores of class k for one row of the image file, interpolated from map m. */
 static const float *row_of(const gp_stitch *s, uint32_t m, uint32_t k, const between *down)
 {
     const uint32_t read_width = s->image.read_width, width = s->image.width;
@@ -226,7 +228,7 @@ static const float *row_of(const gp_stitch *s, uint32_t m, uint32_t k, const bet
     return s->row;
 }
 
-/* The first of the largest on ties. */
+/* Update the predicted classes of a row with class k. The first class wins ties. */
 static void row_predict(gp_stitch *s, uint32_t row, uint32_t k, const float *restrict scores)
 {
     const uint32_t width = s->image.width;
@@ -241,7 +243,7 @@ static void row_predict(gp_stitch *s, uint32_t row, uint32_t k, const float *res
     }
 }
 
-/* What a row of the image adds to all that is asked for. */
+/* Compute the classes of a row and add its scores to the losses. */
 static void row_take(gp_stitch *s, uint32_t row)
 {
     const uint32_t width = s->image.width;
@@ -260,7 +262,7 @@ static void row_take(gp_stitch *s, uint32_t row)
         }
 }
 
-/* Labels that are above `most`, or are this one, are none. */
+/* Remove labels that are greater than `most` or equal to `this`. */
 static void labels_drop(gp_stitch *s, int32_t most, int32_t this)
 {
     const size_t count = (size_t)s->image.height * s->image.width;

@@ -27,15 +27,15 @@ static gp_status axis_reserve(gp_window_axis *axis, uint32_t count, uint32_t siz
     return GP_OK;
 }
 
-/* What counts of the later of two windows at place `at` of `shared` pixels that both have. */
+/* Return the weight of the later window at position `at` of `shared` overlapping pixels. */
 static float fade(uint32_t at, uint32_t shared)
 {
-    const float t = ((float)at + 0.5f) / (float)shared; /* 0 to 1 over the overlap */
+    const float t = ((float)at + 0.5f) / (float)shared; /* from 0 to 1 over the overlap */
 
     return t <= 0.25f ? 0 : t >= 0.75f ? 1 : 2 * (t - 0.25f);
 }
 
-/* 1, less what the neighbours take of it. */
+/* Set the weights of a window: 1 minus the weights of its neighbors. */
 static void window_weigh(gp_window_axis *axis, uint32_t index)
 {
     const uint32_t start = axis->start[index], size = axis->size;
@@ -52,7 +52,7 @@ static void window_weigh(gp_window_axis *axis, uint32_t index)
     }
 }
 
-/* Where three windows meet the products do not add up to 1. */
+/* Normalize the weights: where three windows overlap, the products do not sum to 1. */
 static void weights_normalize(gp_window_axis *axis)
 {
     const uint32_t size = axis->size;
@@ -75,7 +75,7 @@ gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t siz
     if (2 * (uint64_t)overlap > size)
         return gp_fail(err, GP_EINVAL, "windows of %u pixels overlap by at most half of that, not by %u",
                        size, overlap);
-    /* n windows reach over size + (n - 1) * (size - overlap) pixels. */
+    /* n windows cover size + (n - 1) * (size - overlap) pixels. */
     const uint32_t count = length <= size ? 1 : (length - overlap + size - overlap - 1) / (size - overlap);
     gp_status status = axis_reserve(axis, count, size, err);
 

@@ -1,17 +1,20 @@
-/* windows.h -- an image larger than a network's input, cut into overlapping windows and put together again.
+/* windows.h -- cut an image that exceeds the network's input size into overlapping windows, and
+ * merge their scores.
  *
- *   windows      |------- 0 -------|
+ *   windows        |------- 0 -------|
  *                           |------- 1 -------|
  *   overlap                 |  o o'  o' o  |
- *   counts of 0  1111111111111 1 \  0 0
- *   counts of 1               0 0 /  1 1111111
+ *   weights of 0   1111111111111 1 \  0 0
+ *   weights of 1               0 0 /  1 1111111
  *
- * Along each side the fewest windows are taken that overlap by at least `overlap`, spread evenly: the first begins where the
- * image does, the last ends where it ends.  A window's border sees zeros where the image goes on, so in an overlap the outer
- * quarter of each window counts nothing, and over the half between one fades into the other; what a pixel's windows
- * count is 1 together.  So a network whose answer depends on less than a quarter of the overlap gives in windows what it
- * would give of the whole image.  The fading is that of tiled prediction in Ronneberger et al. (U-Net, 2015), whose tiles touch,
- * made soft. */
+ * Along each axis, the smallest number of windows with at least the required overlap is used,
+ * spread evenly: the first starts at the start of the image, the last ends at its end. A network
+ * sees zeros beyond the border of a window where the image continues. So in an overlap the outer
+ * quarter of each window has weight 0, and over the middle half the weights change linearly from
+ * one window to the other. The weights for a pixel sum to 1. If the network's receptive field is
+ * less than a quarter of the overlap, the result equals that for the whole image. The method is
+ * the overlap-tile strategy of Ronneberger et al. (U-Net, 2015), with gradual instead of abrupt
+ * transitions. */
 #ifndef GP_WINDOWS_H
 #define GP_WINDOWS_H
 
@@ -21,28 +24,29 @@
 
 #include "common/base/error.h"
 
-/* The windows along one side. */
+/* Windows along one axis. */
 typedef struct gp_window_axis {
-    uint32_t length, size;    /* of the image, of a window */
-    uint32_t count, capacity; /* windows */
-    uint32_t *start;          /* [count] */
-    float *weight;            /* [count, size]: what a window's pixel counts; beyond the image 0 */
+    uint32_t length, size;    /* image length, window size */
+    uint32_t count, capacity; /* number of windows; allocated windows */
+    uint32_t *start;          /* [count] first pixel of each window */
+    float *weight;            /* [count, size] weight of each window pixel; 0 beyond the image */
 } gp_window_axis;
 
-/* gp_window_axis_set -- for another image; all zero before the first.
- *   overlap  at least so many pixels of neighbours; at most half a window
- * An image smaller than a window has one, which begins at 0 and hangs over.
- * GP_EINVAL: overlap is more than half of size.  GP_ENOMEM. */
+/* Set the axis for another image; zero-initialize *axis before the first call. An image smaller
+ * than a window has one window, which starts at 0 and extends beyond the image.
+ *   overlap  minimum overlap of neighbors in pixels; at most half a window
+ * GP_EINVAL: the overlap exceeds half of size. GP_ENOMEM: out of memory. */
 gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t size, uint32_t overlap,
                              gp_error *err);
 void gp_window_axis_deinit(gp_window_axis *axis);
 
-/* Window (row, column) out of [channels, y->length, x->length] values of value_bytes each; beyond the image its border
- * goes on. */
+/* Copy window (row, column) from [channels, y->length, x->length] values of value_bytes each.
+ * Pixels beyond the image repeat its border. */
 void gp_window_cut(void *out, const void *image, uint32_t channels, size_t value_bytes,
                    const gp_window_axis *y, const gp_window_axis *x, uint32_t row, uint32_t column);
 
-/* Add what window (row, column) says, [channels, y->size, x->size], to [channels, y->length, x->length], zero at first. */
+/* Add the weighted scores of window (row, column), [channels, y->size, x->size], to map,
+ * [channels, y->length, x->length]. The map must start as zero. */
 void gp_window_add(float *map, const float *scores, uint32_t channels, const gp_window_axis *y,
                    const gp_window_axis *x, uint32_t row, uint32_t column);
 

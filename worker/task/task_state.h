@@ -85,11 +85,9 @@ typedef struct gp_taken {
 
 /* Answer to a call. Zeroed, with memory.fd = -1, before the handler is called. */
 typedef struct gp_outcome {
-    const void
-
-        /* owned by the handler; valid until the answer is sent, which precedes the next handler
-         * call */
-        *data;
+    /* owned by the handler; valid until the answer is sent, which precedes the next handler
+     * call */
+    const void *data;
     size_t bytes;     /* above GP_LINK_INLINE_MAX: sent as a blob */
     gp_memory memory; /* used instead of data if fd is not -1; taken over */
     uint16_t flags;
@@ -237,10 +235,9 @@ struct gp_tasks {
     struct gp_task_blocks *blocks; /* see task_block.c; NULL: no block so far */
     uint32_t large_items;          /* items sent to queues as blobs since the client last emptied the ring */
     uint64_t dropped;              /* log lines dropped since the last GP_ANSWER_DROPPED */
-    int64_t
 
-        /* commit time of the oldest answer for which the client was not woken; 0: none */
-        unannounced_ns;
+    /* commit time of the oldest answer for which the client was not woken; 0: none */
+    int64_t unannounced_ns;
     int64_t now_ns; /* last clock reading */
     bool ended;     /* leave the link */
     gp_results results;

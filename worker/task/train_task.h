@@ -134,11 +134,10 @@ typedef struct gp_model_options {
     const gp_data *data;
     uint32_t channels, height, width, classes;
     bool bytes; /* samples are uint8; otherwise float32; not with `data` */
-    uint32_t
 
-        /* maximum samples computed at once; larger calls are split. 0: the rank's share of the
-         * data's `batch`, or its read_max */
-        micro_batch;
+    /* maximum samples computed at once; larger calls are split. 0: the rank's share of the
+     * data's `batch`, or its read_max */
+    uint32_t micro_batch;
     /* Training options by their command line names,
      * "solver=adam;l2-regularization=0;weights-initializer=he": solver, momentum,
      * gradient-decay-factor, squared-gradient-decay-factor, epsilon, l2-regularization,
@@ -148,12 +147,11 @@ typedef struct gp_model_options {
     const char *options;
     gp_loss_fn loss; /* replaces the loss of the network; NULL: use the network's */
     void *loss_context;
-    bool
 
-        /* the loss is computed per sample and is thread-safe: several threads may call it at
-         * once, each with some of the samples. Small networks are then computed in one pass.
-         * Excludes gp_model_forward() */
-        loss_parallel;
+    /* the loss is computed per sample and is thread-safe: several threads may call it at
+     * once, each with some of the samples. Small networks are then computed in one pass.
+     * Excludes gp_model_forward() */
+    bool loss_parallel;
     size_t target_bytes; /* bytes per target, with `loss`; 0: as in the data, or 4 */
     bool train_only;     /* exclude gp_model_scores(), which saves the memory of a second plan */
     /* the model outlives the task, for gp_task_cached(); the caller must close it. Its exchange
@@ -239,8 +237,9 @@ void gp_model_next_step(gp_model *model);
 uint64_t gp_model_step_count(const gp_model *model);
 void gp_model_set_step(gp_model *model, uint64_t step);
 
-/* ---- exchange between the ranks of a block: all ranks must call; errors as in task.h;
- * GP_ESTATE: not in a block ---- */
+/* ---- exchange between the ranks of a block ----
+ *
+ * All ranks must call the same function. Errors as in task.h; GP_ESTATE: not in a block. */
 
 /* Sum gradients and sums over all ranks in index order. The results are bitwise identical on all
  * ranks. */

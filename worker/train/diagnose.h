@@ -27,19 +27,16 @@ typedef struct gp_diagnosis {
         /* op: index in the forward pass, valid for GP_BAD_OUTPUT; layer: valid for GP_BAD_OUTPUT
          * and GP_BAD_WEIGHTS */
         layer;
-    uint64_t
 
-        /* index of the first affected sample in the mini-batch or validation data; not valid for
-         * GP_BAD_WEIGHTS */
-        position;
+    /* index of the first affected sample in the mini-batch or validation data; not valid for
+     * GP_BAD_WEIGHTS */
+    uint64_t position;
 } gp_diagnosis;
 
 typedef struct gp_diagnose_request {
-    gp_phase
-
-        /* GP_PHASE_INFER for a validation; the search stops after the first call with a bad
-         * sample */
-        phase;
+    /* GP_PHASE_INFER for a validation; the search stops after the first call with a bad
+     * sample */
+    gp_phase phase;
     const gp_graph *graph;
     const float *parameters; /* parameter blob */
     const gp_store *store;

@@ -19,11 +19,10 @@ typedef struct gp_train_source {
 
 typedef struct gp_train_data {
     gp_train_source training, validation;
-    gp_augment
 
-        /* augmentation of training samples; validation samples are only cropped and scaled
-         * (gp_augment_fixed) */
-        augment;
+    /* augmentation of training samples; validation samples are only cropped and scaled
+     * (gp_augment_fixed) */
+    gp_augment augment;
     gp_store_info shape; /* training data as seen by the network, after augmentation */
     char *classes;       /* JSON array of class names, owned */
 } gp_train_data;
