@@ -43,10 +43,9 @@ void control_called(control *c, const gp_door_event *knock)
         gp_door_send_fd(gp_door_peer_fd(c->door, knock->id), &secrets, gp_secrets_fd(), &err) != GP_OK)
         gp_log(GP_LOG_WARN, "secrets-missing", "it was not given the pool's secrets: %s", err.message);
     memcpy(&epoch, knock->hello.session, sizeof(epoch));
-    if (c->link.channel == NULL ||
 
-        /* Ignore a call from the scheduler that this worker is already connected to. */
-        epoch != c->link.epoch)
+    /* Ignore a call from the scheduler that this worker is already connected to. */
+    if (c->link.channel == NULL || epoch != c->link.epoch)
         c->link.called = true;
 }
 

@@ -79,10 +79,8 @@ static gp_status line_try(const line_check *c, const gp_model_tensor *tensor, gp
         return status;
     double measured = (above - below) / (2.0 * step);
     double larger = fmax(fmax(fabs(slope), fabs(measured)), 1e-30), apart = fabs(slope - measured);
-    double beyond =
-
-        /* ignore the part that rounding alone can explain */
-        fmax(apart - c->noise / step, 0.0) / larger;
+    /* Ignore the part of the difference that rounding alone can explain. */
+    double beyond = fmax(apart - c->noise / step, 0.0) / larger;
 
     if (!(beyond <= *c->worst) || c->out->worst[0] == '\0') {
         *c->worst = isnan(beyond) ? INFINITY : beyond;

@@ -12,11 +12,8 @@
  * already knows. */
 enum { GRANT_WAIT_MS = 20000 };
 
-static const size_t ARENA_BYTES = (size_t)16
-
-                                  /* address space for the models of a block; memory is allocated
-                                   * on use */
-                                  << 30;
+/* Address space for the models of a block; memory is allocated on use. */
+static const size_t ARENA_BYTES = (size_t)16 << 30;
 
 typedef struct kept_result {
     uint64_t block;

@@ -302,9 +302,9 @@ gp_status gp_task_all_gather(gp_task *task, const void *data, size_t bytes, cons
     lengths[group->rank] = bytes;
     status = gp_comm_gather_private(group->comm, lengths, at, err);
     for (uint32_t k = 0; status == GP_OK && k < group->world; k++) {
+        /* All ranks make the same decision. */
         if (lengths[k] > GP_LINK_BLOB_BYTES_MAX - at[k])
             return gp_fail(err, GP_ELIMIT, "the ranks' data together have more than %llu bytes",
-                           /* the same decision on all ranks */
                            (unsigned long long)GP_LINK_BLOB_BYTES_MAX);
         at[k + 1] = at[k] + lengths[k];
     }

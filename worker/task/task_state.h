@@ -60,11 +60,10 @@ typedef struct gp_seat {
     /* set by compute: answers are committed, but the client was not woken */
     _Atomic uint32_t unannounced;
     _Atomic uint32_t world; /* set by compute: ranks in the current block; 0: not in a block */
-    _Atomic uint32_t
 
-        /* set by compute: an object or a value was received, so this process must not serve
-         * another lease */
-        used;
+    /* set by compute: an object or a value was received, so this process must not serve another
+     * lease */
+    _Atomic uint32_t used;
 } gp_seat;
 
 /* ---- calls and answers ---- */

@@ -23,10 +23,10 @@ typedef enum gp_bad_place {
 typedef struct gp_diagnosis {
     gp_bad_place place;
     gp_phase phase; /* as requested */
-    uint32_t op,
-        /* op: index in the forward pass, valid for GP_BAD_OUTPUT; layer: valid for GP_BAD_OUTPUT
-         * and GP_BAD_WEIGHTS */
-        layer;
+
+    /* op: index in the forward pass, valid for GP_BAD_OUTPUT; layer: valid for GP_BAD_OUTPUT and
+     * GP_BAD_WEIGHTS */
+    uint32_t op, layer;
 
     /* index of the first affected sample in the mini-batch or validation data; not valid for
      * GP_BAD_WEIGHTS */

@@ -40,9 +40,9 @@ typedef struct gp_train_control {
     _Atomic uint64_t progress;
     _Atomic uint64_t step;
     _Atomic uint32_t epoch;
-    /* Parts of a step that need neither a peer nor data. A long one is therefore this rank's own
-     * delay. */
-    /* start of the current part (0: none); duration of the longest completed one */
+
+    /* Part of a step that needs neither a peer nor data ("stretch"). A long stretch is therefore
+     * this rank's own delay. Start of the current stretch (0: none); longest completed one. */
     _Atomic int64_t stretch_since_ms, stretch_max_ms;
     _Atomic uint64_t hold; /* lease whose state may be kept; 0: none */
     pthread_mutex_t lock;
