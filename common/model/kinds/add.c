@@ -1,4 +1,5 @@
-/* Elementwise sum of layers of one shape: where branches of a residual network meet. */
+/* add.c -- elementwise sum of layers with equal shapes, such as the branches in a residual
+ * network. */
 #include <stddef.h>
 
 #include "common/model/graph/graph.h"
@@ -19,7 +20,8 @@ static gp_status add_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-/* ((x1 + x2) + x3) + ...: the op takes two, so more inputs go through values in between. */
+/* Compute ((x1 + x2) + x3) + ... The op adds two inputs, so further inputs use intermediate
+ * values. */
 static gp_status add_forward(gp_lowering *lowering, gp_error *err)
 {
     uint32_t sum = lowering->x[0];

@@ -1,4 +1,4 @@
-/* Mean over windows; whether padding counts as pixels of value 0 is a setting. */
+/* avgpool.c -- average pooling. A setting decides whether padding counts as pixels with value 0. */
 #include <stdbool.h>
 #include <stddef.h>
 

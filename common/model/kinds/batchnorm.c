@@ -1,5 +1,6 @@
-/* Batch normalisation (Ioffe & Szegedy, ICML 2015): in training by the moments of the call's samples, in prediction by
- * running statistics, which each step's commit moves towards the moments of all ranks together. */
+/* batchnorm.c -- batch normalization (Ioffe & Szegedy, ICML 2015). Training uses the moments of
+ * the samples in a call. Prediction uses running statistics; each commit moves these towards the
+ * moments over all ranks. */
 #include <stddef.h>
 
 #include "common/model/graph/graph.h"

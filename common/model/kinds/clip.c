@@ -1,4 +1,5 @@
-/* Numbers cut off at both ends: ReLU6 is min=0, max=6, a clipped ReLU min=0 and its ceiling. */
+/* clip.c -- clamping to an interval: ReLU6 has min=0 and max=6, a clipped ReLU has min=0 and its
+ * ceiling as max. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

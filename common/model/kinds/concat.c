@@ -1,4 +1,4 @@
-/* Layers one behind the other along an axis, usually their channels: where branches meet. */
+/* concat.c -- concatenation of layers along one axis, usually the channels. */
 #include <inttypes.h>
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* Two-dimensional convolution (cross-correlation, as all frameworks), grouped and dilated. */
+/* conv2d.c -- two-dimensional convolution (cross-correlation, as in other frameworks), with
+ * groups and dilation. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,8 +80,9 @@ static gp_op conv2d_op(const gp_lowering *lowering, gp_opcode code)
     gp_op op = gp_op_init(code);
     int64_t out[2];
 
+    /* Cannot fail: infer succeeded with these settings. */
     gp_window_resolve(&op.window, out, &settings->window, settings->groups,
-                      &lowering->graph->values[lowering->x[0]].shape, NULL); /* infer has seen it succeed */
+                      &lowering->graph->values[lowering->x[0]].shape, NULL);
     return op;
 }
 
@@ -103,7 +105,8 @@ static const gp_kind_check conv2d_checks[] = {
     { { 3, { 2, 1, 9 } }, "channels=5;kernel=1,9", 2, false },
     { { 3, { 2, 6, 5 } }, "channels=4;kernel=2,3;stride=1,2;same=lower", 2, false },
     { { 3, { 3, 7, 6 } }, "channels=3;groups=3;kernel=3;stride=2;dilation=2,1;same=upper", 2, false },
-    { { 3, { 1, 2, 2 } }, "channels=1;kernel=2;padding=2;stride=3", 2, false }, /* windows of padding only */
+    /* some windows contain only padding */
+    { { 3, { 1, 2, 2 } }, "channels=1;kernel=2;padding=2;stride=3", 2, false },
     { .samples = 0 },
 };
 

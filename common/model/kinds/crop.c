@@ -1,4 +1,5 @@
-/* A part of its input: the box of that size that begins at a channel, a row and a column. */
+/* crop.c -- a box cut out of the input, given by its first channel, row and column and by its
+ * size. */
 #include <inttypes.h>
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* Local response normalisation over neighbouring channels (Krizhevsky et al., NIPS 2012), as AlexNet and GoogLeNet have. */
+/* crosschannelnorm.c -- local response normalization over neighboring channels (Krizhevsky et
+ * al., NIPS 2012), as in AlexNet and GoogLeNet. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"

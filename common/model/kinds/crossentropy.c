@@ -1,4 +1,5 @@
-/* Softmax and cross-entropy in one: the loss of classification, of samples or of pixels, and an end of the network. */
+/* crossentropy.c -- softmax and cross-entropy combined: the classification loss for samples or
+ * pixels. Ends a network. */
 #include "common/model/graph/loss.h"
 
 static gp_status crossentropy_infer(gp_infer *infer, gp_error *err)

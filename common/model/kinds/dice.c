@@ -1,10 +1,12 @@
-/* Softmax and generalised Dice loss (Sudre et al., DLMIA 2017) of the classes of pixels: 1 minus twice the overlap of
- * prediction and truth over the sum of their sizes, each class weighted by a power of its size in the truth.
+/* dice.c -- softmax and generalized Dice loss (Sudre et al., DLMIA 2017) for pixel classes: 1
+ * minus twice the overlap between prediction and truth, divided by the sum of their sizes. Each
+ * class is weighted by a power of its true size.
  *
- * The paper's sums run over a batch.  Here they run over the pixels of one sample, and a batch's loss is the sum of
- * its samples' with weight 1 each: so losses are sums, as everywhere, and a step is the same on any number of workers.
- * A class that a sample has no pixel of has weight 0 there (1 / 0 in the paper); what is predicted of it still costs,
- * since it is missing from the classes that are there. */
+ * The sums in the paper cover a batch. Here they cover the pixels of one sample, and the batch
+ * loss is the sum over the samples, each with weight 1. So losses are sums, as for all other
+ * kinds, and a step does not depend on the number of workers. A class without pixels in a sample
+ * has weight 0 there (1 / 0 in the paper). Predictions of that class still increase the loss,
+ * because the true classes lose these pixels. */
 #include <stddef.h>
 
 #include "common/model/graph/loss.h"
@@ -44,7 +46,7 @@ static gp_status dice_infer(gp_infer *infer, gp_error *err)
     return GP_OK;
 }
 
-/* Softmax, Dice of the shares, and back through the softmax. */
+/* Emit softmax, Dice on the probabilities, and the softmax backward pass. */
 static gp_status dice_forward(gp_lowering *lowering, gp_error *err)
 {
     const dice_settings *settings = lowering->settings;

@@ -1,4 +1,5 @@
-/* Dropout (Srivastava et al., JMLR 2014), inverted: scaled in training, nothing to do in inference. */
+/* dropout.c -- inverted dropout (Srivastava et al., JMLR 2014): scaled during training, the
+ * identity in inference. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"
@@ -32,7 +33,8 @@ static gp_status dropout_backward(gp_lowering *lowering, gp_error *err)
     return gp_wire_backward(lowering, op, err);
 }
 
-/* The mask is a function of (seed, step, position), so differences work: both sides draw the same. */
+/* The mask depends only on (seed, step, position), so both sides of a finite difference use the
+ * same mask. */
 static const gp_kind_check dropout_checks[] = {
     { { 3, { 2, 3, 5 } }, NULL, 3, false },
     { { 1, { 9 } }, "rate=0.2", 2, false },

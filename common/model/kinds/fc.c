@@ -1,4 +1,5 @@
-/* Fully connected layer over an input of any shape, read as a vector in channel, height, width order. */
+/* fc.c -- fully connected layer. It reads an input of any shape as a vector in channel, height,
+ * width order. */
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* [C, H, W] -> [C * H * W]: another shape of the same bytes. */
+/* flatten.c -- [C, H, W] to [C * H * W]: the shape changes, the bytes do not. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"

@@ -1,9 +1,10 @@
-/* Gaussian error linear unit (Hendrycks & Gimpel, 2016): x times the probability that a standard normal number is below x. */
+/* gelu.c -- Gaussian error linear unit (Hendrycks & Gimpel, 2016): x times the standard normal
+ * distribution function at x. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"
 
-enum { GELU_NONE, GELU_TANH }; /* places in gelu_approximations */
+enum { GELU_NONE, GELU_TANH }; /* indices in gelu_approximations */
 
 static const char *const gelu_approximations[] = { "none", "tanh", NULL };
 

@@ -1,4 +1,4 @@
-/* Mean over height and width: a pooling whose window is the input. */
+/* globalavgpool.c -- mean over height and width: pooling with the whole input as window. */
 #include <stddef.h>
 
 #include "common/model/kinds/pooling.h"

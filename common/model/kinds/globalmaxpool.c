@@ -1,4 +1,4 @@
-/* Maximum over height and width: a pooling whose window is the input. */
+/* globalmaxpool.c -- maximum over height and width: pooling with the whole input as window. */
 #include <stddef.h>
 
 #include "common/model/kinds/pooling.h"

@@ -1,5 +1,6 @@
-/* Group normalisation (Wu & He, ECCV 2018): each sample's channels in groups, so that no sample sees another.
- * As many groups as channels make it instance normalisation. */
+/* groupnorm.c -- group normalization (Wu & He, ECCV 2018): normalizes groups of channels within
+ * each sample, so samples do not affect each other. With one channel per group it is instance
+ * normalization. */
 #include "common/model/kinds/groupnorm.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* Hard sigmoid: the sigmoid as three straight lines, the gate of MobileNetV3's squeeze-and-excitation. */
+/* hardsigmoid.c -- piecewise linear sigmoid with three parts, used as the squeeze-and-excitation
+ * gate in MobileNetV3. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

@@ -1,4 +1,5 @@
-/* Hard swish (Howard et al., ICCV 2019): x times its hard sigmoid of slope 1/6, MobileNetV3's activation. */
+/* hardswish.c -- hard swish (Howard et al., ICCV 2019), the activation in MobileNetV3: x times
+ * the hard sigmoid of x with slope 1/6. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

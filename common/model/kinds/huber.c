@@ -1,5 +1,5 @@
-/* Huber's loss (Huber, Annals of Mathematical Statistics 1964): squared up to delta, straight beyond, so that values
- * far off do not rule a regression. */
+/* huber.c -- Huber loss (Huber, Annals of Mathematical Statistics 1964): quadratic up to delta,
+ * linear beyond, so that outliers do not dominate a regression. */
 #include <stddef.h>
 
 #include "common/model/graph/loss.h"

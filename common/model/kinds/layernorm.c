@@ -1,10 +1,11 @@
-/* Layer normalisation (Ba et al., 2016) with scale and offset per channel: over all numbers of a sample, or, as ConvNeXt and
- * transformers use it, over the channels of each pixel. */
+/* layernorm.c -- layer normalization (Ba et al., 2016) with a scale and an offset per channel.
+ * It covers all numbers of a sample or, as in ConvNeXt and transformers, the channels of each
+ * pixel. */
 #include <stddef.h>
 
 #include "common/model/kinds/groupnorm.h"
 
-enum { LAYERNORM_SAMPLE, LAYERNORM_CHANNELS }; /* places in layernorm_over */
+enum { LAYERNORM_SAMPLE, LAYERNORM_CHANNELS }; /* indices in layernorm_over */
 
 static const char *const layernorm_over[] = { "sample", "channels", NULL };
 

@@ -1,4 +1,5 @@
-/* Leaky rectified linear unit (Maas et al., ICML 2013): a slope below zero, so that no unit dies. */
+/* leakyrelu.c -- leaky rectified linear unit (Maas et al., ICML 2013): a nonzero slope below
+ * zero, so that no unit stops learning. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

@@ -1,4 +1,5 @@
-/* Maximum over windows.  Training keeps where the maximum was; inference has no use for it. */
+/* maxpool.c -- maximum pooling. Training saves the position of each maximum for the backward
+ * pass; inference does not. */
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-/* Mean squared error of values of any shape: the loss of regression. */
+/* mse.c -- mean squared error for values of any shape: the regression loss. */
 #include "common/model/graph/loss.h"
 
 static const gp_param mse_params[] = { GP_LOSS_PARAMS, { 0 } };

@@ -1,4 +1,5 @@
-/* Elementwise product of two layers; the second may be a number per channel, as in squeeze-and-excitation. */
+/* multiply.c -- elementwise product of two layers. The second may have one number per channel,
+ * as in squeeze-and-excitation. */
 #include <stdbool.h>
 #include <stddef.h>
 

@@ -1,5 +1,6 @@
-/* norm_fold.h -- batch norm in inference folded into the layer before it: weights of output o are times factor(o), and
- * level(o) is added instead of the bias.  Of all backends, a GPU's kernels too. */
+/* norm_fold.h -- batch normalization folded into the preceding layer for inference: the weights
+ * of output o are multiplied by factor(o), and level(o) replaces the bias. Used by all backends,
+ * including GPU kernels. */
 #ifndef GP_NORM_FOLD_H
 #define GP_NORM_FOLD_H
 

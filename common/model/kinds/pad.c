@@ -1,4 +1,4 @@
-/* Zeros around height and width. */
+/* pad.c -- zero padding around height and width. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"

@@ -1,4 +1,5 @@
-/* Cross-entropy of each pixel's class: the loss of segmentation.  As crossentropy, but never of a vector. */
+/* pixelclassification.c -- cross-entropy per pixel: the segmentation loss. Like crossentropy,
+ * but vectors are rejected. */
 #include "common/model/graph/loss.h"
 
 static gp_status pixelclassification_infer(gp_infer *infer, gp_error *err)

@@ -44,7 +44,7 @@ static gp_op pooling_op(const gp_lowering *lowering, gp_opcode code, gp_pool_kin
     gp_op op = gp_op_init(code);
     int64_t out[2];
 
-    if (settings != NULL) /* infer has seen either succeed */
+    if (settings != NULL) /* cannot fail: infer succeeded with these settings */
         gp_window_resolve(&op.window, out, settings, 1, input, NULL);
     else
         window_of_input(&op.window, input, NULL);
@@ -52,7 +52,8 @@ static gp_op pooling_op(const gp_lowering *lowering, gp_opcode code, gp_pool_kin
     return op;
 }
 
-/* Training keeps where a maximum was; inference has no use for it. */
+/* Emit a pooling op. Training saves the position of each maximum for the backward pass;
+ * inference does not. */
 gp_status gp_pooling_forward(gp_lowering *lowering, gp_pool_kind pool, const gp_window_settings *settings,
                              gp_error *err)
 {

@@ -1,12 +1,13 @@
-/* pooling.h -- what the kinds that pool have in common: avgpool and maxpool over windows, globalavgpool and globalmaxpool over
- * the whole image. */
+/* pooling.h -- shared code for pooling kinds: avgpool and maxpool with windows, globalavgpool
+ * and globalmaxpool over the whole image. */
 #ifndef GP_POOLING_H
 #define GP_POOLING_H
 
 #include "common/model/graph/graph.h"
 #include "common/model/kinds/window.h"
 
-/* The window in a kind's settings; settings: its type, whose member `window` is a gp_window_settings. */
+/* Define the window parameters of a pooling kind. settings: its settings type, with a
+ * gp_window_settings member `window`. */
 #define GP_POOLING_PARAMS(settings)                                                                          \
     { "kernel",                                                                                              \
       NULL,                                                                                                  \
@@ -65,16 +66,18 @@
             .help = "also take a last window that reaches over the end of the input"                         \
     }
 
-/* The output of a pooling over windows; *window is where they land. */
+/* Set the output shape of a pooling with windows, and resolve *window. */
 gp_status gp_pooling_infer(gp_infer *infer, const gp_window_settings *settings, gp_window *window,
                            gp_error *err);
-/* settings == NULL: the window is the input, [C, H, W]. */
+
+/* Emit the forward or backward op. settings NULL: the window is the whole input, [C, H, W]. */
 gp_status gp_pooling_forward(gp_lowering *lowering, gp_pool_kind pool, const gp_window_settings *settings,
                              gp_error *err);
 gp_status gp_pooling_backward(gp_lowering *lowering, gp_pool_kind pool, const gp_window_settings *settings,
                               gp_error *err);
 
-/* Of a pooling whose window is the input.  GP_EINVAL: that is not [C, H, W], or larger than windows can be. */
+/* Set the output shape of a global pooling. GP_EINVAL: the input is not [C, H, W], or exceeds
+ * the maximum window size. */
 gp_status gp_pooling_global_infer(gp_infer *infer, gp_error *err);
 
 #endif

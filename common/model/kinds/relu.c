@@ -1,4 +1,5 @@
-/* Rectified linear unit.  Backward reads the output, so that a backend may overwrite the input. */
+/* relu.c -- rectified linear unit. The backward pass reads the output, so a backend may
+ * overwrite the input. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"

@@ -1,4 +1,4 @@
-/* The same numbers, in the order of channels, rows and columns, as another image. */
+/* reshape.c -- another image shape for the same numbers, in channel, row, column order. */
 #include <inttypes.h>
 #include <stddef.h>
 

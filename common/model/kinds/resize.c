@@ -1,4 +1,4 @@
-/* Height and width of another size, by the nearest pixel or by a mix of the four around. */
+/* resize.c -- resizing of height and width, by nearest neighbor or bilinear interpolation. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"
@@ -8,7 +8,7 @@ typedef struct resize_settings {
     int mode;
 } resize_settings;
 
-/* In the order of gp_resize_mode. */
+/* Names in the order of gp_resize_mode. */
 static const char *const resize_modes[] = { "nearest", "bilinear", "bilinear-corners", "bilinear-asymmetric",
                                             NULL };
 

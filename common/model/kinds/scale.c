@@ -1,4 +1,5 @@
-/* Its input times one number that is not learned, as the branches of Inception-ResNet before they are added. */
+/* scale.c -- multiplication by a constant that is not learned, such as the residual scaling in
+ * Inception-ResNet. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

@@ -1,4 +1,4 @@
-/* The logistic function. */
+/* sigmoid.c -- the logistic function. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

@@ -1,4 +1,5 @@
-/* Softmax over channels, pixel by pixel, within a network; the end of a classification is crossentropy. */
+/* softmax.c -- softmax over the channels of each pixel, inside a network. The last layer of a
+ * classification is crossentropy. */
 #include <stddef.h>
 
 #include "common/model/kinds/wiring.h"

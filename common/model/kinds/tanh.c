@@ -1,4 +1,4 @@
-/* Hyperbolic tangent. */
+/* tanh.c -- hyperbolic tangent. */
 #include <stddef.h>
 
 #include "common/model/kinds/activation.h"

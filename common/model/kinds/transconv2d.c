@@ -1,5 +1,5 @@
-/* Transposed convolution: the backward-data pass of a convolution as a layer, which makes an image larger by its
- * stride. */
+/* transconv2d.c -- transposed convolution: the backward-data pass of a convolution as a layer,
+ * which enlarges an image by the stride. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -40,15 +40,17 @@ static const gp_param transconv2d_params[] = {
     { 0 },
 };
 
-/* The window is that of a convolution from the output to the input: what `extra` adds, floor drops. */
+/* Build the op. Its window is that of a convolution from output to input; rounding down removes
+ * the pixels that `extra` adds. */
 static gp_op transconv2d_op(const gp_lowering *lowering, gp_opcode code)
 {
     const transconv2d_settings *settings = lowering->settings;
     gp_op op = gp_op_init(code);
     int64_t out[2];
 
+    /* Cannot fail: infer succeeded with these settings. */
     gp_window_resolve(&op.window, out, &settings->window, settings->groups,
-                      &lowering->graph->values[lowering->y].shape, NULL); /* infer has seen it succeed */
+                      &lowering->graph->values[lowering->y].shape, NULL);
     return op;
 }
 

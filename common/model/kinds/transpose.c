@@ -1,4 +1,4 @@
-/* Axes in another order. */
+/* transpose.c -- permutation of axes. */
 #include <inttypes.h>
 #include <stddef.h>
 

@@ -18,7 +18,7 @@ static gp_window window_make(const gp_window_settings *settings, int64_t groups)
     return window;
 }
 
-/* Pixels from a window's first tap to its last along an axis. */
+/* Return the number of pixels from the first to the last tap of a window along one axis. */
 static int64_t window_reach(const gp_window *window, int axis)
 {
     return (int64_t)window->dilation[axis] * (window->kernel[axis] - 1) + 1;
@@ -34,7 +34,8 @@ static void window_pad_same(gp_window *window, int axis, int64_t size, bool befo
     window->padding[axis + 2] = (int32_t)(all - window->padding[axis]);
 }
 
-/* Room behind the input for the window that floor would drop, if it begins before the input ends. */
+/* Add padding behind the input for the window that rounding down would drop, if it starts before
+ * the end of the input. */
 static void window_pad_ceil(gp_window *window, int axis, int64_t size)
 {
     int64_t padded = size + window->padding[axis] + window->padding[axis + 2];
@@ -102,16 +103,19 @@ gp_status gp_window_resolve(gp_window *window, int64_t out[2], const gp_window_s
     return status == GP_OK ? window_output(window, input, out, err) : status;
 }
 
-/* Whether the window of output o along an axis has a tap in the input. */
+/* Return whether the window of output o has a tap in the input, along one axis. */
 static bool window_sees(const gp_window *window, int axis, int64_t o, int64_t size)
 {
     int64_t dilation = window->dilation[axis], first = o * window->stride[axis] - window->padding[axis];
-    int64_t skipped = first < 0 ? (-first + dilation - 1) / dilation : 0; /* taps before the input */
+
+    /* number of taps before the input */
+    int64_t skipped = first < 0 ? (-first + dilation - 1) / dilation : 0;
 
     return skipped < window->kernel[axis] && first + skipped * dilation < size;
 }
 
-/* Only windows that reach over an end of the input can miss it. */
+/* Return whether all windows have a tap in the input, along one axis. Only windows that extend
+ * beyond the input can miss it, so only these are checked. */
 static bool windows_see(const gp_window *window, int axis, int64_t outputs, int64_t size)
 {
     const int64_t stride = window->stride[axis], padding = window->padding[axis];

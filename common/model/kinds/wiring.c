@@ -23,7 +23,7 @@ gp_status gp_wire_backward(gp_lowering *lowering, gp_op op, gp_error *err)
     return gp_lowering_emit(lowering, &op, err);
 }
 
-/* Emit a backward op that reads a value of the forward pass and dy. */
+/* Emit a backward op with two inputs: a value of the forward pass and dy. */
 static gp_status wire_backward_of(gp_lowering *lowering, gp_op op, uint32_t value, gp_error *err)
 {
     if (lowering->dx[0] == GP_NO_VALUE)
