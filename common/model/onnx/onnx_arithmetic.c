@@ -1,19 +1,25 @@
-/* onnx_arithmetic.c -- Add, Sub, Mul, Div, Neg and Sum where data takes part.
+/* onnx_arithmetic.c -- Add, Sub, Mul, Div, Neg and Sum with at least one data input.
  *
- * Of two layers they are add and multiply.  With a constant, one number or one per channel, they are x * scale + shift, and
- * that goes where it changes least: into the network's own scale and offset when it stands right behind the input; as a
- * factor of one number, which is a layer kind; into the parameters of the convolution, product or normalisation that made
- * x, when nothing else reads x; else it is a convolution of one pixel and one channel each.  There one number for all
- * channels stays fixed in training, numbers per channel are learned on: such they were before somebody wrote them out. */
+ * With two layers, these become add and multiply layers. With a constant, either one number or
+ * one number per channel, the operator is x * scale + shift. The first possible form is used:
+ *
+ * - the scale and offset of the network, directly behind the input;
+ * - a scale layer, for a factor of one number;
+ * - the parameters of the convolution, product or normalization that computes x, if x has no
+ *   other reader;
+ * - a convolution with one pixel and one channel per group. A single number for all channels
+ *   stays fixed in training; numbers per channel are learned, as they were in the original
+ *   network. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/model/onnx/onnx_map.h"
 
-/* ---- of layers ---- */
+/* ---- two layers ---- */
 
-/* Get the inputs of an operator that works on each number: unchanged if the channels of all are last, else as images. */
+/* Get the inputs of an elementwise operator: unchanged if the channels of all are last,
+ * otherwise as images. */
 static gp_status inputs_alike(gp_onnx_mapping *m, const Onnx__NodeProto *node,
                               gp_onnx_value *x[GP_LAYER_INPUTS_MAX], gp_error *err)
 {
@@ -33,7 +39,7 @@ static gp_status inputs_alike(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     return status;
 }
 
-/* Make a layer of such inputs. The output has the dimensions of the first. */
+/* Add an elementwise layer for these inputs. The output has the dimensions of the first input. */
 static gp_status layer_alike(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
                              gp_onnx_value *const *x, size_t count, gp_error *err)
 {
@@ -67,21 +73,23 @@ static gp_status map_product_of_layers(gp_onnx_mapping *m, const Onnx__NodeProto
         return status;
     gp_onnx_value *const swapped[2] = { x[1], x[0] };
     const gp_shape first = gp_onnx_shape_of(m, x[0]), second = gp_onnx_shape_of(m, x[1]);
-    bool swap = gp_shape_count(&second) > gp_shape_count(&first); /* the second may be one per channel */
+
+    /* the second input may have one number per channel */
+    bool swap = gp_shape_count(&second) > gp_shape_count(&first);
 
     return layer_alike(m, node, "multiply", swap ? swapped : x, 2, err);
 }
 
-/* ---- with a constant ---- */
+/* ---- layer and constant ---- */
 
-/* x * scale + shift, each of count numbers; count is 1 or the number of channels.  data is NULL where it is 1 or 0. */
+/* x * scale + shift. count: 1, or the number of channels. data NULL: scale 1 or shift 0. */
 typedef struct affine {
     gp_onnx_tensor scale, shift;
     int64_t count;
 } affine;
 
-/* The constant as a vector of one number, or of one per channel when it is aligned with [N, C, ...] as ONNX does: from the
- * right, or before opset 7 from `axis` on. */
+/* Convert the constant to a vector of one number, or of one number per channel if it aligns with
+ * [N, C, ...]. ONNX aligns from the right, and before opset 7 from `axis` on. */
 static gp_status constant_vector(const gp_onnx_mapping *m, const Onnx__NodeProto *node,
                                  const gp_onnx_value *x, const gp_onnx_tensor *c, gp_onnx_tensor *out,
                                  gp_error *err)
@@ -95,7 +103,9 @@ static gp_status constant_vector(const gp_onnx_mapping *m, const Onnx__NodeProto
     bool fits = gp_onnx_is_float(c) && (c->count == 1 || (x->rank > 0 && c->count == channels));
 
     first = first < 0 && m->opset < 7 ? first + 1 + (int64_t)x->rank : first;
-    for (uint32_t i = 0; i < c->rank && fits; i++) /* the one axis that is not 1 is the channels' */
+
+    /* the only axis other than 1 must be the channel axis */
+    for (uint32_t i = 0; i < c->rank && fits; i++)
         fits = c->dims[i] == 1 || (first + (int64_t)i == axis && c->dims[i] == channels);
     if (!fits || c->rank > 1 + x->rank)
         return gp_fail(
@@ -121,7 +131,7 @@ static gp_status one_number(gp_onnx_tensor *out, gp_onnx_store *store, double nu
     return status;
 }
 
-/* What the node does to x: with c at its right, or (left) c op x. */
+/* Express the node as an affine function of x. left: c op x, otherwise x op c. */
 static gp_status affine_of(gp_onnx_mapping *m, const gp_onnx_tensor *c, bool left, affine *out, gp_error *err)
 {
     gp_onnx_tensor unit;
@@ -146,7 +156,8 @@ static gp_status affine_of(gp_onnx_mapping *m, const gp_onnx_tensor *c, bool lef
     return status;
 }
 
-/* Into the netspec's scale and offset: (x * a + b) * scale + shift is again linear in x.  False: it does not fit there. */
+/* Merge the affine function into the scale and offset of the netspec: (x * a + b) * scale +
+ * shift is linear in x again. *done false: not possible. */
 static gp_status into_normalization(gp_onnx_mapping *m, const gp_onnx_value *x, const affine *by, bool *done,
                                     gp_error *err)
 {
@@ -169,7 +180,7 @@ static gp_status into_normalization(gp_onnx_mapping *m, const gp_onnx_value *x, 
     return gp_netspec_normalize(m->spec, m->scale, m->offset, m->normalize_count, err);
 }
 
-/* Where the scale and offset of a layer's outputs stand among its parameters; -1: nowhere. */
+/* Find the parameter indices of a layer's output scale and offset. -1: none. */
 static void affine_places(const char *kind, int *scale, int *offset)
 {
     static const struct {
@@ -188,7 +199,7 @@ static void affine_places(const char *kind, int *scale, int *offset)
         }
 }
 
-/* A layer that had no bias gets one, of as many numbers as it has channels. */
+/* Create a bias with one number per channel for a layer that had none. */
 static gp_status bias_new(gp_onnx_mapping *m, gp_layer *layer, int64_t channels, const gp_onnx_tensor *shift,
                           gp_onnx_tensor *bias, gp_error *err)
 {
@@ -242,7 +253,8 @@ static gp_status into_layer(gp_onnx_mapping *m, const gp_onnx_value *x, const af
     return status;
 }
 
-/* A parameter of that shape: the constant, once or for all channels; fill where there is none. */
+/* Create a parameter with one number per channel from the constant, or from `fill` if there is
+ * no constant. */
 static gp_status affine_parameter(gp_onnx_mapping *m, const gp_onnx_tensor *from, int64_t channels,
                                   double fill, gp_onnx_tensor *out, gp_error *err)
 {
@@ -265,7 +277,7 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
     gp_onnx_value image = *x;
     gp_onnx_source source = { 0 };
     char settings[192], shape[64] = "";
-    const bool fixed = by->count == 1; /* one number for all channels is not learned */
+    const bool fixed = by->count == 1; /* a single number for all channels is not learned */
     const int64_t channels = gp_onnx_channels(x), as_image[3] = { channels, 1, 1 };
     gp_shape have = gp_onnx_shape_of(m, x);
     gp_status status = GP_OK;
@@ -274,7 +286,8 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
         gp_onnx_put_list(shape, sizeof(shape), "shape", as_image, 3);
         status = gp_onnx_append(m, NULL, "reshape", shape, &image, err);
     }
-    /* A factor of 1 that the file does not have is not learned either, and without an addition there is no bias. */
+    /* A factor of 1 that the file does not contain is not learned either. Without an addition
+     * there is no bias. */
     snprintf(settings, sizeof(settings), "channels=%" PRId64 ";groups=%" PRId64 ";kernel=1%s%s%s", channels,
              channels,
              fixed || by->scale.data == NULL ? ";weight-learn-rate-factor=0;weight-l2-factor=0" : "",
@@ -295,7 +308,7 @@ static gp_status as_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_on
     return status;
 }
 
-/* Return whether no layer so far computes anything: they only move numbers. */
+/* Return whether all layers so far only move numbers. */
 static bool is_in_front(const gp_onnx_mapping *m)
 {
     static const char *const moving[] = { "crop", "reshape", "flatten", "transpose", "concat", "pad" };
@@ -319,7 +332,7 @@ static gp_status map_affine(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     bool done;
     gp_status status = into_normalization(m, x, by, &done, err);
 
-    if (is_in_front(m)) /* the model normalizes its input itself */
+    if (is_in_front(m)) /* the model normalizes its own input */
         m->spec->scale_unknown = false;
 
     if (status == GP_OK && !done && by->count == 1 && by->shift.data == NULL) {
@@ -329,7 +342,7 @@ static gp_status map_affine(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     if (status == GP_OK && !done) {
         status = into_layer(m, x, by, &done, err);
         if (status == GP_OK && done)
-            m->made[x->layer] = made; /* a further constant may join it */
+            m->made[x->layer] = made; /* a further constant may be merged too */
     }
     if (status != GP_OK)
         return status;

@@ -1,5 +1,5 @@
-/* onnx_draft.c -- the ONNX form of a network in memory: nodes, tensors, inputs and outputs.  onnx_draft_layers.c says which
- * node a layer is. */
+/* onnx_draft.c -- the ONNX form of a network in memory: nodes, tensors, inputs and outputs.
+ * onnx_draft_layers.c converts layers to nodes. */
 #include "common/model/onnx/onnx_draft.h"
 
 #include <assert.h>
@@ -113,7 +113,7 @@ const char *gp_draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp
     return name;
 }
 
-/* A number as a further input: "clip1.min". */
+/* Add a number as an input: "clip1.min". */
 void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char *role, double value)
 {
     const gp_shape scalar = { 0 };
@@ -127,7 +127,7 @@ void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char
                         gp_draft_add_tensor(draft, node->constant_names[k], &scalar, &node->constants[k]));
 }
 
-/* Whole numbers as a further input: "crop1.starts". */
+/* Add integers as an input: "crop1.starts". */
 void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *role, const int64_t *list,
                        uint32_t count)
 {
@@ -147,7 +147,7 @@ void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *ro
     tensor->proto.raw_data.len = count * sizeof(*list);
 }
 
-/* The layer's tensors as further inputs of its node. */
+/* Add the layer's tensors as inputs of its node. */
 void gp_draft_add_parameters(gp_onnx_draft *draft, gp_draft_node *node, uint32_t layer)
 {
     for (uint32_t p = 0; p < draft->graph->parameter_count; p++) {
@@ -189,13 +189,13 @@ gp_draft_node *gp_draft_add_layer(gp_onnx_draft *draft, uint32_t layer, const ch
     return node;
 }
 
-/* What an end of the network is called outside: "scores", or by its layer where there are several. */
+/* Return the name of a network output: "scores", or the layer name if there are several outputs. */
 const char *gp_draft_output_name(const gp_onnx_draft *draft, uint32_t layer)
 {
     return draft->graph->end_count == 1 ? "scores" : draft->spec->layers[layer].name;
 }
 
-/* ---- ends ---- */
+/* ---- inputs and outputs ---- */
 
 static void draft_normalize(gp_onnx_draft *draft, const char *op_type, const double *numbers, float *floats,
                             double neutral, const char *name)

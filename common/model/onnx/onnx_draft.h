@@ -1,4 +1,5 @@
-/* onnx_draft.h -- a network's ONNX form while it is put together; see gp_onnx_draft_new() in onnx_proto.h. */
+/* onnx_draft.h -- the ONNX form of a network during construction; see gp_onnx_draft_new() in
+ * onnx_proto.h. */
 #ifndef GP_ONNX_DRAFT_H
 #define GP_ONNX_DRAFT_H
 
@@ -30,7 +31,7 @@ typedef struct gp_draft_tensor {
     int64_t dims[GP_RANK_MAX];
 } gp_draft_tensor;
 
-/* float [N, ...]: the type of the graph's input and output. */
+/* Graph input or output with its type, float [N, ...]. */
 typedef struct gp_draft_port {
     Onnx__ValueInfoProto proto, *list[1];
     Onnx__TypeProto type;
@@ -44,34 +45,38 @@ struct gp_onnx_draft {
     const gp_graph *graph;
     const float *blob;
     Onnx__GraphProto proto;
-    gp_draft_port input, outputs[GP_ENDS_MAX]; /* of each loss */
+    gp_draft_port input, outputs[GP_ENDS_MAX]; /* outputs: one per loss */
     Onnx__ValueInfoProto *output_list[GP_ENDS_MAX];
     gp_draft_node *nodes;
     Onnx__NodeProto **node_list;
     gp_draft_tensor *tensors;
     Onnx__TensorProto **tensor_list;
-    const gp_op **ops;   /* per layer: its first op in inference */
-    const char **values; /* per layer: the name of what it makes */
-    const char *start;   /* the name of the network's normalised input */
-    const char *refused; /* why a layer has no ONNX form; NULL */
-    int64_t opset;       /* the least that has what the nodes say, from GP_ONNX_OPSET on */
+    const gp_op **ops;   /* [layer] first inference op */
+    const char **values; /* [layer] name of the output value */
+    const char *start;   /* name of the normalized network input */
+    const char *refused; /* why a layer has no ONNX form; NULL: all have one */
+    int64_t opset;       /* minimum opset for the nodes, at least GP_ONNX_OPSET */
     float scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
 };
 
-/* ---- nodes: room for all was taken before ---- */
+/* ---- nodes: memory for all is allocated in advance ---- */
 
 gp_draft_node *gp_draft_add_node(gp_onnx_draft *draft, const char *op_type, const char *name,
                                  const char *output);
-/* The node of a layer, which reads what the layer reads and makes "NAME.out". */
+
+/* Add the node for a layer. It reads the inputs of the layer and its output is "NAME.out". */
 gp_draft_node *gp_draft_add_layer(gp_onnx_draft *draft, uint32_t layer, const char *op_type);
-/* The name of what a layer's k-th input makes. */
+
+/* Return the name of a layer's k-th input value. */
 const char *gp_draft_layer_input(const gp_onnx_draft *draft, uint32_t layer, uint32_t k);
-/* What an end of the network is called outside: "scores", or by its layer where there are several. */
+
+/* Return the name of a network output: "scores", or the layer name if there are several outputs. */
 const char *gp_draft_output_name(const gp_onnx_draft *draft, uint32_t layer);
-/* The file's opset is this at least. */
+
+/* Raise the opset of the file to at least this one. */
 void gp_draft_needs(gp_onnx_draft *draft, int64_t opset);
 
-/* ---- a node's inputs and attributes; names and words are borrowed ---- */
+/* ---- inputs and attributes of a node; names and values are borrowed ---- */
 
 void gp_draft_node_input(gp_draft_node *node, const char *value);
 void gp_draft_set_int(gp_draft_node *node, const char *name, int64_t value);
@@ -79,10 +84,12 @@ void gp_draft_set_ints(gp_draft_node *node, const char *name, const int32_t *val
 void gp_draft_set_text(gp_draft_node *node, const char *name, const char *word);
 void gp_draft_set_float(gp_draft_node *node, const char *name, double value);
 
-/* A tensor of the file; data may be NULL, and both are borrowed.  Returns name. */
+/* Add a tensor to the file and return its name. Name and data are borrowed; data may be NULL. */
 const char *gp_draft_add_tensor(gp_onnx_draft *draft, const char *name, const gp_shape *shape,
                                 const float *data);
-/* A number as a further input: "clip1.min"; whole numbers: "crop1.starts"; the layer's tensors. */
+
+/* Add an input to a node: a number ("clip1.min"), a list of integers ("crop1.starts"), or the
+ * parameters of the layer. */
 void gp_draft_add_constant(gp_onnx_draft *draft, gp_draft_node *node, const char *role, double value);
 void gp_draft_add_list(gp_onnx_draft *draft, gp_draft_node *node, const char *role, const int64_t *list,
                        uint32_t count);
@@ -90,7 +97,7 @@ void gp_draft_add_parameters(gp_onnx_draft *draft, gp_draft_node *node, uint32_t
 
 /* ---- onnx_draft_layers.c ---- */
 
-/* All layers' nodes.  GP_EUNSUPPORTED: a kind, or what a layer of it is, has no ONNX form. */
+/* Add the nodes of all layers. GP_EUNSUPPORTED: a layer has no ONNX form. */
 gp_status gp_draft_layers(gp_onnx_draft *draft, gp_error *err);
 
 #endif

@@ -1,8 +1,9 @@
-/* onnx_draft_layers.c -- the node or two that a layer of each kind is.
+/* onnx_draft_layers.c -- conversion of each layer kind to one or two nodes.
  *
- * Names: a node has its layer's name, a parameter's tensor the parameter's ("conv1.weight"), and what a layer
- * makes is "conv1.out": the endings keep the three apart whatever the layers are called.  Dropout makes no node
- * (it is the identity outside training); who reads it reads what it reads. */
+ * A node has the name of its layer, a tensor has the name of its parameter ("conv1.weight"), and
+ * an output value is named "conv1.out". The suffixes keep these names distinct for any layer
+ * names. Dropout has no node, as it is the identity outside training: its readers read the input
+ * of the dropout. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -42,7 +43,8 @@ static void draft_pool(gp_onnx_draft *draft, uint32_t layer)
         gp_draft_set_int(node, "count_include_pad", op->pool == GP_POOL_AVERAGE_COUNT_PADDING);
 }
 
-/* Gemm multiplies matrices; our kind reads any shape as a vector, so a Flatten may stand before it. */
+/* Convert an fc layer to Gemm. Gemm multiplies matrices, while an fc layer reads any shape as a
+ * vector, so a Flatten may precede it. */
 static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
 {
     const gp_layer *about = &draft->spec->layers[layer];
@@ -66,7 +68,7 @@ static void draft_fc(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(node, "transB", 1);
 }
 
-/* A node of the layer's inputs alone. */
+/* Add a node that has only the inputs of the layer. */
 static void draft_plain(gp_onnx_draft *draft, uint32_t layer)
 {
     gp_draft_add_layer(draft, layer, draft->spec->layers[layer].kind->onnx);
@@ -84,7 +86,8 @@ static void draft_batchnorm(gp_onnx_draft *draft, uint32_t layer)
             gp_draft_set_float(node, "momentum", 1.0 - draft->graph->parameters[p].statistic_rate);
 }
 
-/* Add a node beside that of a layer, named "norm1.ROLE", which reads a value and makes "norm1.ENDING". */
+/* Add a further node for a layer, named "norm1.ROLE", with one input and the output
+ * "norm1.ENDING". */
 static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const char *op_type,
                                    const char *role, const char *ending, const char *input)
 {
@@ -98,7 +101,8 @@ static gp_draft_node *draft_beside(gp_onnx_draft *draft, uint32_t layer, const c
     return node;
 }
 
-/* Write a layer norm over the channels of each pixel. ONNX normalises over the last axes only, so an image is transposed. */
+/* Convert a layer norm over the channels of each pixel. ONNX normalizes over the last axes only,
+ * so an image is transposed. */
 static void draft_layernorm_pixels(gp_onnx_draft *draft, uint32_t layer)
 {
     static const int32_t last[4] = { 0, 2, 3, 1 }, first[4] = { 0, 3, 1, 2 };
@@ -124,8 +128,8 @@ static void draft_layernorm_pixels(gp_onnx_draft *draft, uint32_t layer)
     draft->values[layer] = behind->output_name;
 }
 
-/* Groups of one channel are instances; a vector's one group is a layer; opset 21 is the first with groups that have a
- * scale per channel. */
+/* Convert a group norm: one channel per group is InstanceNormalization; a vector with one group
+ * is LayerNormalization; other groups need opset 21, the first with a scale per channel. */
 static void draft_groupnorm(gp_onnx_draft *draft, uint32_t layer)
 {
     const gp_op *op = draft->ops[layer];
@@ -180,7 +184,8 @@ static void draft_transconv2d(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(node, "group", op->window.groups);
 }
 
-/* A factor that makes exactly that many pixels, in float32 and float64 alike, once it is rounded down. */
+/* Return a scale factor that gives exactly `to` pixels after rounding down, in float32 and in
+ * float64. */
 static float resize_scale(int64_t from, int64_t to)
 {
     float scale = (float)to / (float)from;
@@ -198,7 +203,7 @@ static void draft_resize(gp_onnx_draft *draft, uint32_t layer)
     const gp_shape four = gp_shape1(4);
     gp_draft_node *node = gp_draft_add_layer(draft, layer, "Resize");
 
-    gp_draft_node_input(node, ""); /* no region */
+    gp_draft_node_input(node, ""); /* no region of interest */
     node->constants[0] = node->constants[1] = 1.0f;
     for (int i = 0; i < 2; i++) {
         node->constants[2 + i] = resize_scale(x->dim[1 + i], y->dim[1 + i]);
@@ -270,7 +275,7 @@ static void draft_softmax(gp_onnx_draft *draft, uint32_t layer)
     gp_draft_set_int(gp_draft_add_layer(draft, layer, "Softmax"), "axis", 1);
 }
 
-/* A product with one number. */
+/* Convert a scale layer to a product with one number. */
 static void draft_scale(gp_onnx_draft *draft, uint32_t layer)
 {
     const gp_shape one = gp_shape1(1);
@@ -338,7 +343,7 @@ static void draft_values(gp_onnx_draft *draft, uint32_t layer)
     strcpy(gp_draft_add_layer(draft, layer, "Identity")->output_name, gp_draft_output_name(draft, layer));
 }
 
-/* Write a loss of classes as the function that gives the scores in inference. */
+/* Convert a classification loss to the function that computes the scores in inference. */
 static void draft_classes(gp_onnx_draft *draft, uint32_t layer)
 {
     const gp_end *end = draft->graph->ends;

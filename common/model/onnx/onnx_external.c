@@ -1,9 +1,10 @@
-/* onnx_external.c -- weights that a model keeps in other files: TensorProto.data_location EXTERNAL, with the file's name,
- * an offset and a length as texts (onnx/docs/ExternalData.md).
+/* onnx_external.c -- weights in external files: TensorProto.data_location EXTERNAL with file
+ * name, offset and length as strings (onnx/docs/ExternalData.md).
  *
- * A model may come from anyone, and its names of files must not reach beyond its own folder: each part of the path is
- * opened from the one before it, "..", absolute paths and symbolic links are refused, and only regular files are read.
- * The numbers become raw_data, as if they had stood in the model. */
+ * Models are not trusted, and their file names must not lead out of the model's directory. Each
+ * path component is opened relative to the previous one. "..", absolute paths and symbolic links
+ * are refused, and only regular files are read. The data are stored as raw_data, as if the model
+ * file had contained them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 #include "common/model/onnx/onnx_tensor.h"
 
 enum { PATH_BYTES_MAX = 1024, PATH_PARTS_MAX = 32 };
-#define BYTES_MAX ((size_t)1 << 35) /* of all tensors together */
+#define BYTES_MAX ((size_t)1 << 35) /* limit for all tensors together */
 
 typedef struct place {
     const char *path;
@@ -24,12 +25,13 @@ typedef struct place {
     bool has_length;
 } place;
 
-/* A file that was opened last; models have one, or one per tensor. */
+/* The file opened last. Models have one external file, or one per tensor. */
 typedef struct source {
     const char *folder, *path;
     int fd;
-    uint64_t bytes,
-        left; /* left: may still be read of it, so that tensors cannot all point at the same gigabyte */
+    /* left: bytes that may still be read from the file, so that tensors cannot all refer to the
+     * same gigabyte */
+    uint64_t bytes, left;
 } source;
 
 static gp_status number_of(const char *text, uint64_t *out, gp_error *err)
@@ -70,7 +72,7 @@ static gp_status place_of(const Onnx__TensorProto *tensor, place *out, gp_error 
     return status;
 }
 
-/* The next part of a path into part; false at the end. */
+/* Copy the next path component to `part`. false: end of the path. */
 static bool next_part(const char **at, char part[PATH_BYTES_MAX])
 {
     size_t bytes;
@@ -83,7 +85,7 @@ static bool next_part(const char **at, char part[PATH_BYTES_MAX])
     return bytes > 0;
 }
 
-/* A file beneath the folder, one part after the other and through no link. */
+/* Open a file below the directory, one component at a time and without following links. */
 static gp_status open_beneath(const char *folder, const char *path, int *out, gp_error *err)
 {
     char part[PATH_BYTES_MAX], following[PATH_BYTES_MAX], shown[GP_ONNX_SHOWN_BYTES];
@@ -184,7 +186,8 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
     if (status != GP_OK)
         return status;
     for (size_t i = 0; i < tensor->n_dims; i++)
-        bytes *= (size_t)tensor->dims[i]; /* at most 2^31 elements, by gp_onnx_wire_check() */
+        /* at most 2^31 elements, checked by gp_onnx_wire_check() */
+        bytes *= (size_t)tensor->dims[i];
     if (at.has_length && at.length != bytes)
         return gp_fail(err, GP_ECORRUPT, "its data has %" PRIu64 " bytes; its shape needs %zu", at.length,
                        bytes);
@@ -206,8 +209,7 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
         return status;
     }
     *total += bytes;
-    tensor->has_raw_data =
-        true; /* protobuf-c frees it as its own: by the allocator that unpacked the model */
+    tensor->has_raw_data = true; /* protobuf-c frees the data with the allocator that unpacked the model */
     tensor->raw_data.data = data;
     tensor->raw_data.len = bytes;
     return GP_OK;

@@ -1,11 +1,15 @@
-/* onnx_fold.c -- nodes whose inputs are all constants: what they make is computed when the graph is read.
+/* onnx_fold.c -- constant folding: nodes with only constant inputs are computed when the graph
+ * is read.
  *
- * Exporters write shapes as little programs (Shape, Gather, Concat, Reshape), and the onnx package's light models make
- * their weights with ConstantOfShape.  A number that is the same everywhere stays one number (gp_onnx_tensor.splat), so a
- * file that names a terabyte of zeros costs nothing until a layer wants them; whatever is written out comes from the store,
- * which has a ceiling.  The number of samples, which a graph does not know, is GP_ONNX_SAMPLES: it may be moved and put
- * into shapes, but not computed with.  One file, although long: one function per operator, on the
- * same few helpers for strides and broadcasting. */
+ * Exporters write shapes as small programs (Shape, Gather, Concat, Reshape), and the light
+ * models of the onnx package create weights with ConstantOfShape. A tensor of equal elements is
+ * stored as one element (gp_onnx_tensor.splat), so a file that declares a terabyte of zeros
+ * needs no memory until a layer uses them. All other results are allocated in the store, which
+ * has a size limit. The number of samples is unknown in a graph and represented by
+ * GP_ONNX_SAMPLES: it may be moved and used in shapes, but not in arithmetic.
+ *
+ * The file is long but not divided: one function per operator, with shared helpers for strides
+ * and broadcasting. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -15,9 +19,9 @@
 
 #define INT64_TYPE ONNX__TENSOR_PROTO__DATA_TYPE__INT64
 
-/* ---- what they share ---- */
+/* ---- helpers ---- */
 
-/* The k-th input, which must be there. */
+/* Get the k-th input, which is required. */
 static gp_status input_of(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                           const gp_onnx_tensor **out, gp_error *err)
 {
@@ -28,7 +32,7 @@ static gp_status input_of(const gp_onnx_mapping *m, const Onnx__NodeProto *node,
     return status;
 }
 
-/* Give the tensor other dimensions with the same number of elements. */
+/* Change the dimensions of a tensor without changing the number of elements. */
 static gp_status redimension(gp_onnx_tensor *tensor, uint32_t rank, const int64_t *dims, gp_error *err)
 {
     int64_t count;
@@ -54,7 +58,7 @@ static gp_status axis_of(int64_t axis, uint32_t rank, uint32_t *out, gp_error *e
     return GP_OK;
 }
 
-/* Elements apart of neighbours along each axis. */
+/* Compute the strides of a tensor in elements. */
 static void strides_of(const gp_onnx_tensor *tensor, int64_t strides[GP_ONNX_RANK_MAX])
 {
     int64_t stride = 1;
@@ -63,7 +67,7 @@ static void strides_of(const gp_onnx_tensor *tensor, int64_t strides[GP_ONNX_RAN
         strides[i] = stride;
 }
 
-/* The next element in row-major order: its place in up to two tensors. */
+/* Advance to the next element in row-major order, and update its offset in up to two tensors. */
 static void step(const gp_onnx_tensor *shape, int64_t index[GP_ONNX_RANK_MAX], const int64_t *stride_a,
                  int64_t *a, const int64_t *stride_b, int64_t *b)
 {
@@ -78,7 +82,8 @@ static void step(const gp_onnx_tensor *shape, int64_t index[GP_ONNX_RANK_MAX], c
     }
 }
 
-/* Fill out, which is from->type, by the element of from at `at` and those strides apart. */
+/* Fill out with elements of from, starting at offset `at` with these strides. Both have the same
+ * type. */
 static void copy_strided(const gp_onnx_tensor *out, void *data, const gp_onnx_tensor *from, int64_t at,
                          const int64_t strides[GP_ONNX_RANK_MAX])
 {
@@ -92,7 +97,7 @@ static void copy_strided(const gp_onnx_tensor *out, void *data, const gp_onnx_te
     }
 }
 
-/* ---- makers ---- */
+/* ---- operators that create tensors ---- */
 
 static gp_status numbers_new(gp_onnx_mapping *m, gp_onnx_tensor *out, int32_t type, uint32_t rank,
                              size_t count, const void *numbers, gp_error *err)
@@ -171,7 +176,7 @@ gp_status gp_onnx_fold_shape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return numbers_new(m, out, INT64_TYPE, 1, end > start ? (size_t)(end - start) : 0, x->dims + start, err);
 }
 
-/* ---- the same numbers in other dimensions ---- */
+/* ---- operators that change dimensions ---- */
 
 gp_status gp_onnx_fold_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
                                 gp_error *err)
@@ -294,7 +299,7 @@ gp_status gp_onnx_fold_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, 
     return redimension(out, (uint32_t)count, to, err);
 }
 
-/* ---- the same numbers in other places ---- */
+/* ---- operators that move elements ---- */
 
 gp_status gp_onnx_fold_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_tensor *out,
                               gp_error *err)
@@ -322,7 +327,8 @@ gp_status gp_onnx_fold_gather(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
             for (uint32_t k = 0; k < indices->rank; k++)
                 dims[rank++] = indices->dims[k];
     for (uint32_t i = 0; i < x->rank; i++)
-        if (i != axis) /* each product is at most 2^31: gp_onnx_dims_count() counts a size of 0 as 1 */
+        /* each product is at most 2^31: gp_onnx_dims_count() counts a size of 0 as 1 */
+        if (i != axis)
             *(i < axis ? &outer : &inner) *= x->dims[i];
     status = gp_onnx_tensor_new(out, m->store, x->type, rank, dims, &data, err);
     if (status != GP_OK || out->count == 0)
@@ -356,7 +362,7 @@ gp_status gp_onnx_fold_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     void *data;
     gp_status status = gp_onnx_node_int(node, "axis", 0, &number, err);
 
-    assert(node->n_input <= GP_ONNX_CONCAT_MAX); /* checked against the operator's table */
+    assert(node->n_input <= GP_ONNX_CONCAT_MAX); /* checked against the operator table */
     for (size_t k = 0; k < node->n_input && status == GP_OK; k++) {
         status = input_of(m, node, k, &x[k], err);
         if (status == GP_OK && k == 0) {
@@ -422,7 +428,7 @@ gp_status gp_onnx_fold_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node
     return status;
 }
 
-/* A bound of a slice with that step, as ONNX clamps it: a negative one counts from the back. */
+/* Clamp a slice bound for this step as ONNX specifies. A negative bound counts from the end. */
 static int64_t clamp(int64_t bound, int64_t size, int64_t step_size, bool is_start)
 {
     const int64_t low = step_size > 0 ? 0 : is_start ? 0 : -1, high = step_size > 0 ? size : size - 1;
@@ -469,7 +475,8 @@ gp_status gp_onnx_fold_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return status;
 }
 
-/* Strides of a tensor as it is broadcast to that shape, 0 along what it repeats; false: it does not fit. */
+/* Compute the strides of a tensor broadcast to a shape; a repeated axis has stride 0. false: the
+ * shapes do not fit. */
 static bool broadcast_strides(const gp_onnx_tensor *from, uint32_t rank, const int64_t *dims,
                               int64_t strides[GP_ONNX_RANK_MAX])
 {
@@ -488,7 +495,7 @@ static bool broadcast_strides(const gp_onnx_tensor *from, uint32_t rank, const i
     return true;
 }
 
-/* The shape that two broadcast to. */
+/* Compute the shape to which two shapes broadcast. */
 static gp_status broadcast(const gp_onnx_tensor *a, const int64_t *other, uint32_t other_rank,
                            int64_t dims[GP_ONNX_RANK_MAX], uint32_t *rank, gp_error *err)
 {
@@ -529,7 +536,7 @@ gp_status gp_onnx_fold_expand(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return GP_OK;
 }
 
-/* ---- other numbers ---- */
+/* ---- operators that compute elements ---- */
 
 static void put_real(int32_t type, void *data, int64_t index, double number)
 {
@@ -558,7 +565,7 @@ static gp_status put_int(int32_t type, void *data, int64_t index, int64_t number
     return GP_OK;
 }
 
-/* A tensor like x, in one element when x is. */
+/* Create a tensor with the shape of x, as a single element if x is one. */
 static gp_status like_new(gp_onnx_tensor *out, gp_onnx_store *store, const gp_onnx_tensor *x, int32_t type,
                           void **data, int64_t *count, gp_error *err)
 {
@@ -645,11 +652,11 @@ static gp_status combine_ints(gp_onnx_arithmetic op, int64_t a, int64_t b, int64
                        "the number of samples is not known, and cannot be computed with");
     if (op == GP_ONNX_DIV && b == 0)
         return gp_fail(err, GP_EINVAL, "a division by zero");
+    /* INT64_MIN / -1 cannot occur: INT64_MIN stands for the number of samples. */
     over = op == GP_ONNX_SUB   ? __builtin_sub_overflow(a, b, out)
            : op == GP_ONNX_MUL ? __builtin_mul_overflow(a, b, out)
-           : op != GP_ONNX_DIV
-               ? __builtin_add_overflow(a, b, out)
-               : (*out = a / b, false); /* INT64_MIN / -1: the first is the number of samples */
+           : op != GP_ONNX_DIV ? __builtin_add_overflow(a, b, out)
+                               : (*out = a / b, false);
     if (over || *out == GP_ONNX_SAMPLES)
         return gp_fail(err, GP_EINVAL, "%" PRId64 " and %" PRId64 " give a number that int64 does not hold",
                        a, b);

@@ -1,9 +1,10 @@
-/* onnx_indices.c -- indices that are computed from the number of samples.
+/* onnx_indices.c -- indices computed from the number of samples.
  *
- * PyTorch's exporter by torch.export writes a change of strides as arithmetic: it flattens the batch, computes the index of
- * each number as Range(0, N, 1) * C + (0 .. C - 1), and gathers. Such indices are stored as those of sample 0 and the
- * increment per sample. Range makes them; Mul, Add and Unsqueeze keep the form; a Gather that takes every number from its
- * own place is a view of the batch. Any other use is refused. */
+ * PyTorch's torch.export exporter writes a change of strides as arithmetic: it flattens the
+ * batch, computes the index of each number as Range(0, N, 1) * C + (0 .. C - 1), and gathers.
+ * Such indices are stored as those of sample 0 and an increment per sample. Range creates them;
+ * Mul, Add and Unsqueeze preserve the form; a Gather that takes every number from its own
+ * position is a view of the batch. All other uses are rejected. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -48,7 +49,7 @@ gp_status gp_onnx_fold_range(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return status;
 }
 
-/* Indices times a number, or plus the numbers of a sample. */
+/* Multiply indices by a number, or add numbers that are equal for all samples. */
 static gp_status combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, const gp_onnx_tensor *by,
                          gp_onnx_tensor *out, gp_error *err)
 {
@@ -67,7 +68,7 @@ static gp_status combine(gp_onnx_mapping *m, const gp_onnx_tensor *indices, cons
     return status;
 }
 
-/* Axes of size 1 behind that of the samples. */
+/* Insert axes of size 1 after the sample axis. */
 static gp_status unsqueeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_tensor *indices,
                            gp_onnx_tensor *out, gp_error *err)
 {
@@ -116,7 +117,8 @@ gp_status gp_onnx_map_indices(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return GP_OK;
 }
 
-/* Whether the indices name each number of a batch in order; samples: 1 where they are those of sample 0. */
+/* Return whether the indices enumerate all numbers of a batch in order. samples: 1 for the
+ * indices of sample 0. */
 static bool in_order(const gp_onnx_tensor *indices, int64_t samples, int64_t numbers)
 {
     bool same = gp_onnx_is_whole(indices) && indices->rank >= 2 && indices->dims[0] == samples &&

@@ -1,5 +1,5 @@
-/* onnx_layers.c -- operators that are one layer each: their attributes and constants become its settings.
- * One file, although long: one function per operator. */
+/* onnx_layers.c -- operators that map to one layer: their attributes and constants become layer
+ * settings. The file is long but not divided: one function per operator. */
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,10 +10,10 @@
 
 /* ---- windows: convolution and pooling ---- */
 
-/* What the attributes of a window say, for height and width: a signal of one dimension has a width of 1. */
+/* Window attributes for height and width. A one-dimensional signal has width 1. */
 typedef struct node_window {
     int64_t kernel[2], stride[2], dilation[2], padding[4];
-    bool upper, lower; /* padding that keeps the size */
+    bool upper, lower; /* padding that preserves the size */
 } node_window;
 
 static gp_status node_pair(const Onnx__NodeProto *node, const char *name, size_t spatial, int64_t out[2],
@@ -23,7 +23,8 @@ static gp_status node_pair(const Onnx__NodeProto *node, const char *name, size_t
     return gp_onnx_node_ints(node, name, spatial, 1, out, err);
 }
 
-/* spatial: 1 or 2 dimensions.  The kernel is given by the weights where they have one. */
+/* Read the window attributes for 1 or 2 spatial dimensions. weights: sizes of the kernel; NULL:
+ * the kernel is an attribute. */
 static gp_status node_window_read(const Onnx__NodeProto *node, size_t spatial, const int64_t *weights,
                                   node_window *out, gp_error *err)
 {
@@ -69,7 +70,7 @@ static void put_window(char *settings, size_t bytes, const node_window *window)
     gp_onnx_put_list(settings, bytes, "padding", window->padding, 4);
 }
 
-/* An image or signal, and weights of as many dimensions, with a bias or without one. */
+/* Get the data input (image or signal), the weights, and the optional bias. */
 static gp_status filter_inputs(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value **x,
                                gp_onnx_source *source, gp_error *err)
 {
@@ -95,7 +96,7 @@ gp_status gp_onnx_map_conv(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
 
     if (status == GP_OK)
         status = gp_onnx_node_int(node, "group", 1, &groups, err);
-    if (status == GP_OK) /* kernel_shape against the weights: when shapes are known */
+    if (status == GP_OK) /* kernel_shape is compared with the weights when shapes are known */
         status = node_window_read(node, x->rank - 1, source.tensors[0].dims + 2, &window, err);
     if (status != GP_OK)
         return status;
@@ -108,8 +109,8 @@ gp_status gp_onnx_map_conv(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
     return gp_onnx_node_layer(m, node, "conv2d", settings, &x, 1, err);
 }
 
-/* Padding from the size that is asked for: what is too much is cut, more of it at the end that auto_pad does not name
- * "upper". */
+/* Compute padding from the requested output size: the surplus is cut. The larger
+ * part of an odd surplus is cut at the end if auto_pad is "upper", otherwise at the start. */
 static gp_status transposed_padding(const Onnx__NodeProto *node, const gp_onnx_value *x,
                                     const int64_t extra[2], node_window *window, gp_error *err)
 {
@@ -140,7 +141,8 @@ static gp_status transposed_padding(const Onnx__NodeProto *node, const gp_onnx_v
 
 gp_status gp_onnx_map_conv_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    const int64_t reach_max = 1 << 16; /* of each number, so that sums of products of two do not overflow */
+    /* limit for each number, so that sums of products of two do not overflow */
+    const int64_t reach_max = 1 << 16;
     gp_onnx_source source = { 0 };
     int64_t groups, extra[2] = { 0 };
     node_window window;
@@ -215,7 +217,7 @@ gp_status gp_onnx_map_global_pool(gp_onnx_mapping *m, const Onnx__NodeProto *nod
                : status;
 }
 
-/* Over height and width, as exporters write a global average. */
+/* Map a ReduceMean over height and width, as exporters write a global average. */
 gp_status gp_onnx_map_reduce_mean(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     int64_t axes[GP_ONNX_LIST_MAX], axis, keep;
@@ -247,7 +249,8 @@ gp_status gp_onnx_map_reduce_mean(gp_onnx_mapping *m, const Onnx__NodeProto *nod
 
 /* ---- products ---- */
 
-/* The weight is [inputs, outputs], or [outputs, inputs] when it is not to be transposed. */
+/* Map a product. The weight is [inputs, outputs] if source->transposed, otherwise [outputs,
+ * inputs]. */
 static gp_status map_product(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_source *source,
                              gp_onnx_value *x, gp_error *err)
 {
@@ -262,10 +265,13 @@ static gp_status map_product(gp_onnx_mapping *m, const Onnx__NodeProto *node, co
              source->tensors[0].dims[source->transposed ? 1 : 0],
              source->tensors[1].data == NULL ? "false" : "true");
     m->sources[m->spec->layer_count] = *source;
-    return gp_onnx_node_layer(m, node, "fc", settings, &x, 1, err); /* an fc reads any shape as a vector */
+
+    /* an fc layer reads any shape as a vector */
+    return gp_onnx_node_layer(m, node, "fc", settings, &x, 1, err);
 }
 
-/* The third input of a Gemm: [outputs], or what broadcasts to it without the samples' axis. */
+/* Get the third input of a Gemm: [outputs], or a tensor that broadcasts to it without the sample
+ * axis. */
 static gp_status gemm_bias(gp_onnx_mapping *m, const Onnx__NodeProto *node, int64_t outputs,
                            gp_onnx_tensor *bias, gp_error *err)
 {
@@ -286,8 +292,9 @@ static gp_status gemm_bias(gp_onnx_mapping *m, const Onnx__NodeProto *node, int6
     bias->count = outputs;
     if (c->count == outputs)
         return GP_OK;
-    status =
-        gp_onnx_tensor_new(&whole, m->store, c->type, 0, NULL, &data, err); /* one number for all outputs */
+
+    /* Use a single number for all outputs. */
+    status = gp_onnx_tensor_new(&whole, m->store, c->type, 0, NULL, &data, err);
     if (status != GP_OK)
         return status;
     memcpy(data, c->data, sizeof(float));
@@ -328,7 +335,7 @@ gp_status gp_onnx_map_gemm(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
     return map_product(m, node, &source, x, err);
 }
 
-/* Map a product over the last axis of [N, ..., C] to a convolution of one pixel. */
+/* Map a product over the last axis of [N, ..., C] to a convolution with one pixel. */
 static gp_status map_product_of_axis(gp_onnx_mapping *m, const Onnx__NodeProto *node,
                                      const gp_onnx_source *source, gp_onnx_value *x, gp_error *err)
 {
@@ -363,9 +370,9 @@ gp_status gp_onnx_map_matmul(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
                                         : map_product(m, node, &source, x, err);
 }
 
-/* ---- normalisation ---- */
+/* ---- normalization ---- */
 
-/* Scale, offset and what follows, as vectors. */
+/* Get scale, offset and further parameters as vectors, and the epsilon setting. */
 static gp_status norm_parameters(gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t count,
                                  gp_onnx_source *source, char *settings, size_t bytes, gp_error *err)
 {
@@ -382,7 +389,7 @@ static gp_status norm_parameters(gp_onnx_mapping *m, const Onnx__NodeProto *node
     return status;
 }
 
-/* A normalisation per channel of images, signals or vectors. */
+/* Add a per-channel normalization for images, signals or vectors. */
 static gp_status norm_layer(gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *kind,
                             const char *settings, const gp_onnx_source *source, gp_onnx_value *x,
                             gp_error *err)
@@ -414,7 +421,7 @@ gp_status gp_onnx_map_batchnorm(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     if (status != GP_OK)
         return status;
     gp_onnx_put_number(settings, sizeof(settings), "momentum",
-                       (double)(1.0f - momentum)); /* theirs: what stays */
+                       (double)(1.0f - momentum)); /* in ONNX: the part that is kept */
     return norm_layer(m, node, "batchnorm", settings, &source, x, err);
 }
 
@@ -496,9 +503,9 @@ gp_status gp_onnx_map_lrn(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     return gp_onnx_node_layer(m, node, "crosschannelnorm", settings, &x, 1, err);
 }
 
-/* ---- functions of each number ---- */
+/* ---- elementwise functions ---- */
 
-/* A kind without settings that is called as its operator. */
+/* Map an operator to the kind with this ONNX name, which has no settings. */
 gp_status gp_onnx_map_function(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const char *kind = NULL;
@@ -556,7 +563,7 @@ gp_status gp_onnx_map_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
                            : status;
 }
 
-/* Operators that are read as a part of a pattern only (onnx_pattern.c). */
+/* Reject operators that are supported only as part of a pattern (onnx_pattern.c). */
 gp_status gp_onnx_map_erf(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     (void)m;
@@ -579,10 +586,10 @@ gp_status gp_onnx_map_sqrt(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_e
                    "it is supported for constants, and as the deviation of a layer normalization");
 }
 
-/* The ends are attributes before opset 11, inputs since. */
+/* Map a Clip. The bounds are attributes before opset 11 and inputs from opset 11. */
 gp_status gp_onnx_map_clip(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
-    const double end = 3e38; /* as good as none */
+    const double end = 3e38; /* effectively no bound */
     char settings[96] = "";
     float min, max;
     gp_onnx_value *x;
@@ -630,7 +637,8 @@ gp_status gp_onnx_map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
 
 /* ---- softmax ---- */
 
-/* Over the middle one of three groups of axes of a sample, before * over * behind numbers: as channels, and back again. */
+/* Map a softmax over the middle of three groups of sample axes, with sizes before, over, behind:
+ * reshape these to channels, and back. */
 static gp_status softmax_over(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
                               const int64_t sizes[3], gp_error *err)
 {
@@ -668,7 +676,8 @@ static bool is_output(const gp_onnx_mapping *m, const char *name)
     return found;
 }
 
-/* Map a Softmax: the loss where it is the output of a network that gives logits, else a layer. */
+/* Map a Softmax: to a loss if it is the output of a network that computes logits, otherwise to a
+ * layer. */
 gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     int64_t axis, sizes[3] = { 1, 1, 1 };
@@ -685,7 +694,9 @@ gp_status gp_onnx_map_softmax(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
         status = gp_onnx_sample_axis(axis, x->rank, &axis, err);
     if (status != GP_OK)
         return status;
-    for (uint32_t i = 0; i < x->rank; i++) /* before opset 13 it is over all axes from `axis` on */
+
+    /* before opset 13, softmax covers all axes from `axis` on */
+    for (uint32_t i = 0; i < x->rank; i++)
         sizes[i < axis ? 0 : i == axis || m->opset < 13 ? 1 : 2] *= x->dims[i];
     if (last && sizes[0] == 1 && sizes[2] == 1 && sizes[1] >= 2) {
         gp_onnx_value vector = *x, *inputs[] = { &vector };

@@ -1,13 +1,16 @@
-/* onnx_map.c -- the nodes of an ONNX graph as a netspec: the walk, the layers it makes, and the table of operators.
+/* onnx_map.c -- conversion of an ONNX graph to a netspec: graph walk, layer creation, operator
+ * table.
  *
- * Nodes stand in topological order and each value has one maker, so one pass does: every name is a value that is
- * not made yet, the network's input, a layer's output or a constant.  A node whose inputs are all constants makes a
- * constant (onnx_fold.c), any other makes layers.  What stands between the input and the first layer and is linear per
- * channel becomes the netspec's scale and offset; a MatMul is an fc layer without a bias, to which an Add gives one.
+ * Nodes are in topological order and each value has one maker, so one pass is enough. Every name
+ * is a value that is not made yet, the network input, a layer output or a constant. A node with
+ * only constant inputs makes a constant (onnx_fold.c); any other node makes layers. Linear
+ * operations per channel between the input and the first layer become the scale and offset of
+ * the netspec. A MatMul becomes an fc layer without a bias, and an Add may supply the bias.
  *
- * ONNX tensors have any rank, a netspec's are vectors and images.  A value therefore has dimensions of its own beside
- * the layer that holds its numbers: [N, 3, 4, 8, 8] between a Reshape and a Transpose is a view of 12 channels, and a
- * layer that has to see the numbers as they are gets a reshape before it (gp_onnx_value_settle). */
+ * ONNX tensors have any rank, netspec tensors are vectors and images. So a value has its own
+ * dimensions in addition to those of the layer with its numbers: [N, 3, 4, 8, 8] between a
+ * Reshape and a Transpose is a view of 12 channels. A layer that needs the actual shape gets a
+ * reshape layer before it (gp_onnx_value_settle). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,14 +21,14 @@
 typedef struct map_operator map_operator;
 struct map_operator {
     const char *name;
-    const char *attributes; /* those that are read, each followed by a space */
+    const char *attributes; /* supported attributes, each followed by a space */
     uint32_t inputs_min, inputs_max;
-    gp_onnx_map_fn *map;           /* NULL: only for constants */
-    gp_onnx_fold_fn *fold;         /* NULL: only for data */
+    gp_onnx_map_fn *map;           /* NULL: constants only */
+    gp_onnx_fold_fn *fold;         /* NULL: data only */
     gp_onnx_arithmetic arithmetic; /* 0: none */
 };
 
-/* An attribute that we do not read might change what the node computes. */
+/* Reject unknown attributes, because they might change the result. */
 static gp_status check_attributes(const Onnx__NodeProto *node, const map_operator *about, gp_error *err)
 {
     char text[GP_ONNX_SHOWN_BYTES];
@@ -47,7 +50,8 @@ static gp_status check_attributes(const Onnx__NodeProto *node, const map_operato
 
 /* ---- layers ---- */
 
-/* A name that a netspec takes: the node's, made printable, cut, and numbered when it is taken. */
+/* Create a netspec layer name: the wanted name, made printable, truncated, and numbered if it is
+ * in use. */
 static void layer_name(const gp_onnx_mapping *m, const char *wanted, const char *kind, char name[GP_NAME_MAX])
 {
     char stem[GP_NAME_MAX - 12];
@@ -68,7 +72,7 @@ static void layer_name(const gp_onnx_mapping *m, const char *wanted, const char 
         snprintf(name, GP_NAME_MAX, "%s_%" PRIu32, used == 0 ? kind : stem, i);
 }
 
-/* A layer of any values; *output is what it makes. */
+/* Add a layer with these inputs. *output is set to its output. */
 static gp_status add_layer(gp_onnx_mapping *m, const char *wanted, const char *kind, const char *settings,
                            gp_onnx_value *const *inputs, size_t input_count, gp_onnx_value *output,
                            gp_error *err)
@@ -165,19 +169,20 @@ void gp_onnx_node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, c
     made->uses = kept.uses;
 }
 
-/* ---- the order of the axes ----
+/* ---- axis order ----
  *
- * Networks such as ConvNeXt permute images to [N, H, W, C], normalise and multiply over the last axis, and permute back.
- * A netspec's channels are always first. So a Transpose that moves the channels to the end makes no layer: its output is
- * the same layer with channels_last set. Operators that work on each number or on the channels keep it so, the Transpose
- * back cancels it, and any other reader has a transpose layer put before it. */
+ * Networks such as ConvNeXt permute images to [N, H, W, C], normalize and multiply over the last
+ * axis, and permute back. In a netspec, channels are always first. So a Transpose that moves the
+ * channels to the end makes no layer: its output is the same layer with channels_last set.
+ * Elementwise operators and operators on the channels keep channels_last, and the Transpose back
+ * clears it. Before any other reader, a transpose layer is inserted. */
 
 int64_t gp_onnx_channels(const gp_onnx_value *x)
 {
     return x->rank == 0 ? 1 : x->dims[x->channels_last ? x->rank - 1 : 0];
 }
 
-/* Append a transpose layer in that order of axes; the dimensions that ONNX sees stay. */
+/* Append a transpose layer with this axis order. The dimensions in ONNX do not change. */
 static gp_status value_transpose(gp_onnx_mapping *m, gp_onnx_value *value, const int64_t order[3],
                                  gp_error *err)
 {
@@ -192,7 +197,7 @@ static gp_status value_transpose(gp_onnx_mapping *m, gp_onnx_value *value, const
     return status;
 }
 
-/* Make the Transpose that was put off. */
+/* Apply the deferred Transpose, if any. */
 static gp_status value_plain(gp_onnx_mapping *m, gp_onnx_value *value, gp_error *err)
 {
     static const int64_t last[3] = { 1, 2, 0 }, last_of_two[3] = { 1, 0, 2 };
@@ -229,7 +234,7 @@ gp_status gp_onnx_node_data(gp_onnx_mapping *m, const Onnx__NodeProto *node, siz
 
 /* ---- views ---- */
 
-/* The netspec's shape for these dimensions. */
+/* Return the netspec shape for these dimensions. */
 static gp_shape plain_shape(uint32_t rank, const int64_t *dims)
 {
     return rank == 1 ? gp_shape1(dims[0]) : gp_shape3(dims[0], dims[1], rank == 2 ? 1 : dims[2]);
@@ -262,7 +267,7 @@ gp_status gp_onnx_value_settle(gp_onnx_mapping *m, gp_onnx_value *value, gp_erro
 
     if (status == GP_OK)
         m->made[value->layer] = value;
-    value->rank = view.rank; /* [C, L] stays so */
+    value->rank = view.rank; /* [C, L] keeps two dimensions */
     memcpy(value->dims, view.dims, sizeof(value->dims));
     return status;
 }
@@ -407,7 +412,7 @@ static gp_status check_node(const Onnx__NodeProto *node, const map_operator *abo
     return check_attributes(node, about, err);
 }
 
-/* Which roles the inputs of a node have: a bit each. */
+/* Return the roles of a node's inputs as a bit mask. */
 static gp_status input_roles(const gp_onnx_mapping *m, const Onnx__NodeProto *node, unsigned *roles,
                              gp_error *err)
 {
@@ -470,7 +475,7 @@ static gp_status map_node(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     return status == GP_OK || status == GP_ENOMEM ? status : gp_onnx_node_failed(m, node, status, err);
 }
 
-/* Map the last node of a pattern as the one operator that the pattern stands for. */
+/* Map the last node of a pattern as the operator that the pattern implements. */
 static gp_status map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, const gp_onnx_fusion *fusion,
                             gp_error *err)
 {
@@ -490,7 +495,8 @@ static gp_status map_fusion(gp_onnx_mapping *m, const Onnx__NodeProto *last, con
     return map_node(m, &node, err);
 }
 
-/* Constants first: what a pattern is may depend on one that stands behind its first node. */
+/* Map all nodes, constants first: a pattern may depend on a constant that follows its first
+ * node. */
 static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
 {
     const Onnx__GraphProto *graph = m->graph;
@@ -509,8 +515,9 @@ static gp_status map_nodes(gp_onnx_mapping *m, gp_error *err)
     return status;
 }
 
-/* Remove a last softmax that only the network's output reads, itself or flattened: the cross-entropy includes it. The
- * softmax of probabilities stays, because a cross-entropy behind probabilities gives them as scores. */
+/* Remove a final softmax that is read only by the network output, directly or flattened: the
+ * cross-entropy includes it. A softmax of probabilities is kept, because a cross-entropy after
+ * probabilities returns these as scores. */
 static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
 {
     const uint32_t count = m->spec->layer_count;
@@ -537,7 +544,7 @@ static void drop_last_softmax(gp_onnx_mapping *m, gp_onnx_value *output)
     m->spec->layer_count--;
 }
 
-/* The loss that an output ends in: scores of classes where there can be any, else values. */
+/* Return the loss for an output: a classification loss if the shape permits, otherwise mse. */
 static const char *loss_of(const gp_onnx_mapping *m, const gp_onnx_value *scores)
 {
     if (m->loss != NULL)
@@ -560,7 +567,7 @@ static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
     gp_onnx_value scores = *made;
 
     while (scores.rank > 1 &&
-           scores.dims[scores.rank - 1] == 1) /* [N, 1000, 1, 1] is a score per class too */
+           scores.dims[scores.rank - 1] == 1) /* [N, 1000, 1, 1] is one score per class too */
         scores.rank--;
     const char *loss = loss_of(m, &scores);
     const gp_kind *kind = gp_kind_find(loss);
@@ -589,8 +596,8 @@ static gp_status map_output(gp_onnx_mapping *m, const char *name, gp_error *err)
 
 static gp_status mapping_allocate(gp_onnx_mapping *m, gp_error *err)
 {
-    const size_t layers =
-        GP_LAYERS_MAX + 1; /* the operator of the first that is too many fills its source, too */
+    /* One entry more than the limit: the operator of the first excess layer fills in its source. */
+    const size_t layers = GP_LAYERS_MAX + 1;
 
     m->sources = gp_calloc(layers, sizeof(*m->sources));
     m->made = gp_calloc(layers, sizeof(gp_onnx_value *));
@@ -607,7 +614,8 @@ static gp_shape input_image(const gp_onnx_value *input)
     return gp_shape3(dims[0], input->rank < 2 ? 1 : dims[1], input->rank < 3 ? 1 : dims[2]);
 }
 
-/* Several inputs lie packed behind each other in one sample; layers of their own take them out of it. */
+/* Extract several network inputs from one sample, in which they are packed. Each is extracted by
+ * its own layers. */
 static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t count, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -637,7 +645,7 @@ static gp_status unpack_inputs(gp_onnx_mapping *m, gp_onnx_value *inputs, size_t
     return status;
 }
 
-/* Set the shape of a sample: that of the only input, or a vector of the numbers of all inputs. */
+/* Set the sample shape: that of the only input, or a vector of the numbers in all inputs. */
 static gp_status input_shape(gp_shape *out, const gp_onnx_value *inputs, size_t count, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -676,7 +684,7 @@ static gp_status mapping_run(gp_onnx_mapping *m, gp_error *err)
         status = gp_netspec_new(&m->spec, "network", &shape, err);
     if (status != GP_OK)
         return status;
-    m->spec->scale_unknown = true; /* until arithmetic in front of the first layer states it */
+    m->spec->scale_unknown = true; /* until arithmetic before the first layer defines the scale */
     layer_name(m, graph->name, "network", name);
     strcpy(m->spec->name, name);
     status = mapping_allocate(m, err);

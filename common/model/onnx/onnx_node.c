@@ -1,4 +1,5 @@
-/* onnx_node.c -- the accessors of onnx_node.h.  Whatever a message says of a foreign name goes through gp_onnx_show(). */
+/* onnx_node.c -- the accessors declared in onnx_node.h. Error messages pass every name from a
+ * file through gp_onnx_show(). */
 #include "common/model/onnx/onnx_node.h"
 
 #include <inttypes.h>
@@ -36,7 +37,7 @@ static int compare_names(const void *a, const void *b)
 
 void gp_onnx_initializers_sort(Onnx__GraphProto *graph)
 {
-    if (graph->n_initializer > 0) /* else there is no array, which qsort must not be given */
+    if (graph->n_initializer > 0) /* qsort must not get a NULL array */
         qsort(graph->initializer, graph->n_initializer, sizeof(Onnx__TensorProto *), compare_names);
 }
 
@@ -80,7 +81,9 @@ static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
 
         if (proto->name == NULL)
             continue;
-        if (gp_onnx_tensor_of(tensor, proto, NULL) != GP_OK) /* whoever reads it says why it cannot */
+
+        /* the error is reported when the tensor is read */
+        if (gp_onnx_tensor_of(tensor, proto, NULL) != GP_OK)
             *tensor = (gp_onnx_tensor){ .name = proto->name, .type = proto->data_type };
         m->values[m->value_count++] =
             (gp_onnx_value){ .name = proto->name, .role = GP_ONNX_VALUE_CONSTANT, .tensor = tensor };
@@ -92,7 +95,7 @@ static gp_status values_collect(gp_onnx_mapping *m, gp_error *err)
     return GP_OK;
 }
 
-/* Its dimensions; *batch is 0 where the samples' dimension is no number. */
+/* Read the dimensions of a network input. *batch 0: the sample dimension is symbolic. */
 static gp_status input_read(gp_onnx_value *input, int64_t *batch, const Onnx__ValueInfoProto *info,
                             gp_error *err)
 {
@@ -141,7 +144,7 @@ gp_status gp_onnx_inputs(gp_onnx_value inputs[GP_INPUTS_MAX], size_t *count, int
         const char *name = graph->input[i]->name;
 
         if (name == NULL || gp_onnx_initializer_find(graph, name) != NULL)
-            continue; /* before IR version 4 initializers are inputs too */
+            continue; /* before IR version 4, initializers are inputs too */
         if (*count == GP_INPUTS_MAX)
             return gp_fail(err, GP_EUNSUPPORTED, "the model has over %d inputs", GP_INPUTS_MAX);
         gp_status status = input_read(&inputs[*count], &samples, graph->input[i], err);

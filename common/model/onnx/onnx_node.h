@@ -1,4 +1,5 @@
-/* onnx_node.h -- what a node of an ONNX graph reads: values by name, constants, attributes.  For onnx_map.c. */
+/* onnx_node.h -- access to the inputs of an ONNX node: values by name, constants, attributes.
+ * Used by onnx_map.c. */
 #ifndef GP_ONNX_NODE_H
 #define GP_ONNX_NODE_H
 
@@ -9,41 +10,43 @@ typedef enum gp_onnx_value_role {
     GP_ONNX_VALUE_INPUT,
     GP_ONNX_VALUE_LAYER,
     GP_ONNX_VALUE_CONSTANT,
-    GP_ONNX_VALUE_INDICES, /* a tensor that depends on the sample (onnx_indices.c) */
-    GP_ONNX_VALUE_FLAT,    /* the numbers of all samples of a layer, or of the input, as one vector */
+    GP_ONNX_VALUE_INDICES, /* tensor that depends on the sample (onnx_indices.c) */
+    GP_ONNX_VALUE_FLAT,    /* layer output or input, with all samples flattened into one vector */
 } gp_onnx_value_role;
 
 typedef struct gp_onnx_value {
     const char *name;
     gp_onnx_value_role role;
-    uint32_t layer;         /* GP_INPUT_LAYER for the network's input */
-    uint32_t uses;          /* readers of this name, the graph's outputs among them */
-    uint32_t maker, reader; /* 1 + index of the node that makes it, and of the last that reads it; 0: none */
-    /* Of data: one sample as ONNX sees it, without the samples' axis.  The layer's own shape has the same numbers in
-     * the same order, but may differ: a netspec knows vectors and images only. */
+    uint32_t layer; /* GP_INPUT_LAYER: the network input */
+    uint32_t uses;  /* number of readers, including graph outputs */
+    /* 1 + node index: node that makes the value, and last node that reads it; 0: none */
+    uint32_t maker, reader;
+    /* For data: dimensions of one sample in ONNX, without the sample axis. The layer's shape has
+     * the same numbers in the same order but may differ, because a netspec has only vectors and
+     * images. */
     uint32_t rank;
     int64_t dims[GP_ONNX_RANK_MAX - 1];
-    bool channels_last; /* dims are [..., C], but the layer holds [C, ...]: a Transpose not made yet */
-    const gp_onnx_tensor *tensor; /* of a constant */
+    bool channels_last;           /* dims are [..., C], but the layer has [C, ...]: a Transpose is deferred */
+    const gp_onnx_tensor *tensor; /* data of a constant */
 } gp_onnx_value;
 
-/* Where the numbers of one layer's parameters are. */
+/* Data of the parameters of one layer. */
 typedef struct gp_onnx_source {
-    gp_onnx_tensor
-        tensors[GP_LAYER_PARAMETERS_MAX]; /* in the order of the layer's parameters, checked to be float32 */
-    bool transposed;                      /* the first is [inputs, outputs] */
+    /* in the layer's parameter order; checked to be float32 */
+    gp_onnx_tensor tensors[GP_LAYER_PARAMETERS_MAX];
+    bool transposed; /* the first tensor is [inputs, outputs] */
 } gp_onnx_source;
 
-/* How onnx_pattern.c treats a node; all zero: it is mapped by itself. */
+/* Treatment of a node by onnx_pattern.c; all zero: map the node by itself. */
 typedef struct gp_onnx_fusion {
-    bool skipped;        /* it is a part of a pattern that another node ends */
-    const char *op_type; /* of the pattern that it ends, "Gelu" or "LayerNormalization"; NULL: it ends none */
-    const char *inputs[3]; /* of that operator, as many as it has */
-    float epsilon;         /* of LayerNormalization */
+    bool skipped; /* part of a pattern that ends at another node */
+    /* operator that the pattern ending here replaces, "Gelu" or "LayerNormalization"; NULL: none */
+    const char *op_type;
+    const char *inputs[3]; /* inputs of that operator */
+    float epsilon;         /* for LayerNormalization */
 } gp_onnx_fusion;
 
-/* A graph on its way to a netspec. */
-/* What an operator does with each number, as the table of onnx_map.c has it. */
+/* Arithmetic of an operator, from the table in onnx_map.c. */
 typedef enum gp_onnx_arithmetic {
     GP_ONNX_NONE,
     GP_ONNX_ADD,
@@ -58,76 +61,85 @@ typedef enum gp_onnx_arithmetic {
 } gp_onnx_arithmetic;
 
 typedef struct gp_onnx_mapping {
-    gp_onnx_arithmetic arithmetic; /* of the node that is mapped or folded */
+    gp_onnx_arithmetic arithmetic; /* arithmetic of the current node */
     const Onnx__GraphProto *graph;
-    int64_t opset, batch; /* batch: 0 when symbolic */
-    const char *loss;     /* that outputs end in; NULL: by their shape */
+    int64_t opset, batch; /* batch: 0: symbolic */
+    const char *loss;     /* loss for outputs; NULL: chosen by shape */
     gp_netspec *spec;
-    gp_onnx_source *sources; /* per layer, as of the next two */
-    gp_onnx_value **made;    /* the value of the node that the layer was made for */
-    gp_shape *shapes;        /* of its output */
-    gp_onnx_fusion *fusions; /* per node */
+    gp_onnx_source *sources; /* [layer], like made and shapes */
+    gp_onnx_value **made;    /* [layer] value of the node for which the layer was added */
+    gp_shape *shapes;        /* [layer] output shape */
+    gp_onnx_fusion *fusions; /* [node] */
     gp_onnx_value *values;   /* sorted by name */
     size_t value_count;
-    gp_onnx_tensor *constants; /* of the initializers */
-    gp_onnx_store *store;      /* of what is computed */
+    gp_onnx_tensor *constants; /* data of the initializers */
+    gp_onnx_store *store;      /* memory of computed tensors */
     double scale[GP_NORMALIZE_MAX], offset[GP_NORMALIZE_MAX];
     uint32_t normalize_count;
 } gp_onnx_mapping;
 
 /* ---- values ---- */
 
-/* Sort the initializers by name, and find one; all else relies on the first. */
+/* Sort the initializers by name, or find one. Sort before any search. */
 void gp_onnx_initializers_sort(Onnx__GraphProto *graph);
 const Onnx__TensorProto *gp_onnx_initializer_find(const Onnx__GraphProto *graph, const char *name);
 
-/* The inputs that are no initializers, of which there is one at least: float32 of shape [N, F], [N, C, L] or [N, C, H, W].
- * dims: of one sample; batch: the first dimension, 0 when symbolic or not the same for all. */
+/* Get the inputs that are not initializers, at least one: float32 of shape [N, F], [N, C, L] or
+ * [N, C, H, W].
+ *   batch  first dimension; 0: symbolic, or not equal for all inputs */
 gp_status gp_onnx_inputs(gp_onnx_value inputs[GP_INPUTS_MAX], size_t *count, int64_t *batch,
                          const Onnx__GraphProto *graph, gp_error *err);
 
-/* Fill values: initializers, the outputs of all nodes, and the network's inputs.  GP_ECORRUPT: a name made twice. */
+/* Fill in the values: initializers, node outputs and network inputs. GP_ECORRUPT: a name is
+ * defined twice. */
 gp_status gp_onnx_values_prepare(gp_onnx_mapping *m, const gp_onnx_value *inputs, size_t count,
                                  gp_error *err);
-/* NULL when there is none of that name. */
+
+/* Find a value by name. NULL: not found. */
 gp_onnx_value *gp_onnx_value_find(const gp_onnx_mapping *m, const char *name);
 
-/* "node 'x' (Conv, opset 13): " before the message in err; returns status. */
+/* Prefix the error message with "node 'x' (Conv, opset 13): ". Return status. */
 gp_status gp_onnx_node_failed(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_status status,
                               gp_error *err);
-/* gp_onnx_show() of a name that may be NULL. */
+
+/* Make a name printable with gp_onnx_show(); name may be NULL. */
 const char *gp_onnx_shown(char text[GP_ONNX_SHOWN_BYTES], const char *name);
 
 /* ---- the k-th input of a node ---- */
 
-/* Any value; NULL when it is absent, which ONNX writes as too few inputs or as "". */
+/* Get an input of any role. NULL: absent, because there are fewer inputs or the name is "". */
 gp_status gp_onnx_node_input(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                              gp_onnx_value **out, gp_error *err);
-/* As the data that flows: the network's input or a layer; never NULL.  Of any rank, and perhaps with its channels last;
- * see gp_onnx_node_data() and gp_onnx_node_image() of onnx_map.h. */
+
+/* Get an input as data: the network input or a layer output; never NULL. The rank is arbitrary
+ * and the channels may be last; see gp_onnx_node_data() and gp_onnx_node_image() in onnx_map.h. */
 gp_status gp_onnx_node_any(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                            gp_onnx_value **out, gp_error *err);
-/* As numbers of the file or computed of such; NULL when absent. */
+
+/* Get an input as a constant, stored or computed. NULL: absent. */
 gp_status gp_onnx_node_constant(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                                 const gp_onnx_tensor **out, gp_error *err);
-/* As one float32 number, into *out, which stays as it is when the input is absent. */
+
+/* Get an input as one float32 number. *out is unchanged if the input is absent. */
 gp_status gp_onnx_node_scalar(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k,
                               const char *name, float *out, gp_error *err);
-/* As float32 parameters of that rank; out->data is NULL when absent. */
+
+/* Get an input as float32 parameters of this rank. out->data NULL: absent. */
 gp_status gp_onnx_node_parameter(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, size_t rank,
                                  gp_onnx_tensor *out, gp_error *err);
 
-/* A short list of whole numbers: the k-th input, int64 or int32, or where it was one once, the attribute of that name.
- * *count is 0 when there is none. */
+/* Get a short list of integers: the k-th input, int64 or int32, or in older opsets the attribute
+ * with this name. *count 0: absent. */
 enum { GP_ONNX_LIST_MAX = 8 };
 gp_status gp_onnx_node_list(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
                             int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
-/* The same for the dimensions of a batch, of which the first may be GP_ONNX_SAMPLES. */
+
+/* Get the dimensions of a batch as a list. The first may be GP_ONNX_SAMPLES. */
 gp_status gp_onnx_node_dims(const gp_onnx_mapping *m, const Onnx__NodeProto *node, size_t k, const char *name,
                             int64_t list[GP_ONNX_LIST_MAX], size_t *count, gp_error *err);
 
-/* What a Slice cuts: of axis axes[i] from starts[i] to ends[i] in steps of steps[i]; axes and steps that are not there are
- * 0, 1, 2 ... and 1.  GP_ECORRUPT: not as many of each. */
+/* Range of a Slice: from starts[i] to ends[i] with step steps[i] along axes[i]. Missing axes are
+ * 0, 1, 2 ..., missing steps are 1. GP_ECORRUPT: the lengths differ. */
 typedef struct gp_onnx_slices {
     int64_t starts[GP_ONNX_LIST_MAX], ends[GP_ONNX_LIST_MAX], axes[GP_ONNX_LIST_MAX], steps[GP_ONNX_LIST_MAX];
     size_t count;
@@ -136,21 +148,23 @@ typedef struct gp_onnx_slices {
 gp_status gp_onnx_node_slices(const gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_slices *out,
                               gp_error *err);
 
-/* ---- attributes; where one is absent, the fallback ---- */
+/* ---- attributes; an absent attribute has the fallback value ---- */
 
-/* NULL when absent. */
+/* Find an attribute. NULL: absent. */
 const Onnx__AttributeProto *gp_onnx_node_attribute(const Onnx__NodeProto *node, const char *name);
 gp_status gp_onnx_node_int(const Onnx__NodeProto *node, const char *name, int64_t fallback, int64_t *out,
                            gp_error *err);
-/* A number that must have one value, which is also its default. */
+
+/* Check that an attribute has its only supported value, which is also the default. */
 gp_status gp_onnx_node_fixed_int(const Onnx__NodeProto *node, const char *name, int64_t only, gp_error *err);
 gp_status gp_onnx_node_float(const Onnx__NodeProto *node, const char *name, float fallback, float *out,
                              gp_error *err);
-/* Exactly count numbers. */
+
+/* Get exactly `count` integers. */
 gp_status gp_onnx_node_ints(const Onnx__NodeProto *node, const char *name, size_t count, int64_t fallback,
                             int64_t *out, gp_error *err);
 
-/* Whether a text attribute says that word, or is absent and that is its default. */
+/* Return whether a text attribute has the value `word`, where `fallback` is the default. */
 bool gp_onnx_node_says(const Onnx__NodeProto *node, const char *name, const char *fallback, const char *word);
 
 #endif

@@ -1,9 +1,11 @@
-/* onnx_pattern.c -- nodes that together are one operator.
+/* onnx_pattern.c -- groups of nodes that implement one operator.
  *
- * Before opset 20 ONNX has no Gelu, and exporters write x / 2 * (1 + erf(x / sqrt(2))) as five nodes in one of three
- * orders. Before opset 17 it has no LayerNormalization, which is nine nodes: with d = x - mean(x) it is
- * d / sqrt(mean(d^2) + epsilon) * scale + offset. gp_onnx_patterns_find() looks for the nodes around each Erf and Sqrt. A
- * value between them must have no other reader. The last node is mapped as the operator, and the others are skipped. */
+ * Before opset 20 ONNX has no Gelu, and exporters write x / 2 * (1 + erf(x / sqrt(2))) as five
+ * nodes in one of three orders. Before opset 17 it has no LayerNormalization, which is written
+ * as nine nodes: with d = x - mean(x) it is d / sqrt(mean(d^2) + epsilon) * scale + offset.
+ * gp_onnx_patterns_find() examines the nodes around each Erf and Sqrt. A value inside a pattern
+ * must have no other reader. The last node is mapped as the operator, and the others are
+ * skipped. */
 #include <math.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ static const Onnx__NodeProto *node_of(const gp_onnx_mapping *m, uint32_t index)
     return index == 0 ? NULL : m->graph->node[index - 1];
 }
 
-/* Return the node that makes a value; NULL: no node does, or the value has several readers. */
+/* Return the node that makes a value. NULL: none, or the value has several readers. */
 static const Onnx__NodeProto *maker_of(const gp_onnx_mapping *m, const char *name)
 {
     const gp_onnx_value *value = gp_onnx_value_find(m, name);
@@ -28,7 +30,7 @@ static const Onnx__NodeProto *maker_of(const gp_onnx_mapping *m, const char *nam
     return value == NULL || value->uses != 1 ? NULL : node_of(m, value->maker);
 }
 
-/* Return the only reader of a node's output; NULL: there are several, or it is an output of the graph. */
+/* Return the only reader of a node's output. NULL: there are several, or it is a graph output. */
 static const Onnx__NodeProto *reader_of(const gp_onnx_mapping *m, const Onnx__NodeProto *node)
 {
     const gp_onnx_value *value = gp_onnx_value_find(m, node->output[0]);
@@ -45,7 +47,8 @@ static bool is_number(const gp_onnx_mapping *m, const char *name, double number)
            fabs(gp_onnx_real_at(value->tensor, 0) - number) <= 1e-4 * number;
 }
 
-/* Return the other operand of a node of that type that has a number as one operand; NULL: the node is another. */
+/* Return the other operand of a node with this type and this number as one operand. NULL: no
+ * match. */
 static const char *operand_beside(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *type,
                                   double number)
 {
@@ -56,7 +59,8 @@ static const char *operand_beside(const gp_onnx_mapping *m, const Onnx__NodeProt
     return *type != 'D' && is_number(m, node->input[0], number) ? node->input[1] : NULL;
 }
 
-/* The same with a value as the known operand. */
+/* Return the other operand of a node with this type and this value as one operand. NULL: no
+ * match. */
 static const char *operand_beside_value(const Onnx__NodeProto *node, const char *type, const char *name)
 {
     if (!is_op(node, type) || node->n_input != 2)
@@ -113,7 +117,7 @@ static void match_gelu(gp_onnx_mapping *m, const Onnx__NodeProto *erf)
     mark(m, last, &(gp_onnx_fusion){ .op_type = "Gelu", .inputs = { x } });
 }
 
-/* Whether a node is a mean of that value over the last axis, which stays as 1. */
+/* Return whether a node is the mean of this value over the last axis, with keepdims. */
 static bool is_last_mean(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char *of)
 {
     int64_t axes[GP_ONNX_LIST_MAX], keep;
@@ -124,7 +128,7 @@ static bool is_last_mean(const gp_onnx_mapping *m, const Onnx__NodeProto *node, 
            axes[0] == -1 && gp_onnx_node_int(node, "keepdims", 1, &keep, NULL) == GP_OK && keep == 1;
 }
 
-/* The value that a node squares; NULL: it is no square. */
+/* Return the value that a node squares. NULL: the node is not a square. */
 static const char *squared(const gp_onnx_mapping *m, const Onnx__NodeProto *node)
 {
     if (is_op(node, "Pow") && node->n_input == 2 && is_number(m, node->input[1], 2.0))
@@ -134,7 +138,7 @@ static const char *squared(const gp_onnx_mapping *m, const Onnx__NodeProto *node
                : NULL;
 }
 
-/* The number that a node adds to its other operand, which is *other; 0: it is no such node. */
+/* Return the number that a node adds to its other operand, *other. 0: no match. */
 static double number_added(const gp_onnx_mapping *m, const Onnx__NodeProto *node, const char **other)
 {
     if (!is_op(node, "Add") || node->n_input != 2)

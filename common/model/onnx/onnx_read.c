@@ -1,8 +1,10 @@
-/* onnx_read.c -- a model file: checked, unpacked, understood, and its weights laid out as the graph wants them.
+/* onnx_read.c -- read a model file: check it, unpack it, convert it, and copy the weights to the
+ * graph layout.
  *
- * Our files say their netspec in the metadata.  It is believed when the file's graph is the very one that
- * gp_onnx_write() makes of it; a file that another program changed (or an older gradpool wrote otherwise) is read
- * by its nodes, as one from elsewhere. */
+ * Files written by gradpool contain their netspec in the metadata. The netspec is used only if
+ * the file's graph equals the graph that gp_onnx_write() makes from it. A file that another
+ * program changed, or that an older gradpool wrote differently, is read by its nodes, like a
+ * file from another program. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +16,16 @@
 #include "common/model/onnx/onnx_proto.h"
 
 #define REPEATED_MAX                                                                                         \
-    ((size_t)1 << 28) /* weights that ConstantOfShape and its like make of one number: 1 GiB */
+    ((size_t)1 << 28) /* maximum weights that ConstantOfShape and similar nodes repeat: 1 GiB */
 
-/* A model and what was understood of it so far; everything owned. */
+/* Intermediate results of reading a model; all pointers are owned. */
 typedef struct reading {
     Onnx__ModelProto *model;
     gp_netspec *spec;
     gp_graph *graph;
-    gp_onnx_source *sources; /* per layer */
-    gp_onnx_store store;     /* of numbers that stand in no file */
-    size_t external_bytes;   /* read from other files */
+    gp_onnx_source *sources; /* [layer] */
+    gp_onnx_store store;     /* memory of computed tensors */
+    size_t external_bytes;   /* bytes read from external files */
     float *blob;
     char **class_names;
     uint32_t class_count;
@@ -104,9 +106,9 @@ static const char *metadata(const Onnx__ModelProto *model, const char *key)
     return NULL;
 }
 
-/* ---- by the metadata ---- */
+/* ---- reading by metadata ---- */
 
-/* Messages are equal when they pack to equal bytes. */
+/* Compare two messages by their packed bytes. */
 static gp_status messages_equal(bool *equal, const ProtobufCMessage *a, const ProtobufCMessage *b,
                                 gp_error *err)
 {
@@ -126,7 +128,8 @@ static gp_status messages_equal(bool *equal, const ProtobufCMessage *a, const Pr
     return GP_OK;
 }
 
-/* Whether the file has this tensor of ours: name, shape, type, and the data where ours has some. */
+/* Return whether the file has this tensor with equal name, shape and type, and equal data if
+ * `ours` has data. */
 static bool tensor_matches(const Onnx__GraphProto *graph, const Onnx__TensorProto *ours)
 {
     const Onnx__TensorProto *found = gp_onnx_initializer_find(graph, ours->name);
@@ -142,7 +145,8 @@ static bool tensor_matches(const Onnx__GraphProto *graph, const Onnx__TensorProt
            memcmp(theirs.data, mine.data, (size_t)mine.count * gp_onnx_type_bytes(mine.type)) == 0;
 }
 
-/* Whether graph is what we would write for the network; ours carries no weights, only scale and offset. */
+/* Compare the file's graph with the graph that gp_onnx_write() would write. `ours` has no
+ * weights, only scale and offset. */
 static gp_status graphs_match(bool *match, Onnx__GraphProto *graph, const Onnx__GraphProto *ours,
                               gp_error *err)
 {
@@ -161,7 +165,7 @@ static gp_status graphs_match(bool *match, Onnx__GraphProto *graph, const Onnx__
     return status;
 }
 
-/* Which of its layer's parameters a parameter is. */
+/* Return the index of a parameter among those of its layer. */
 static uint32_t index_in_layer(const gp_graph *graph, uint32_t parameter)
 {
     uint32_t index = 0;
@@ -189,13 +193,14 @@ static gp_status find_sources(reading *r, Onnx__GraphProto *graph, gp_error *err
     return GP_OK;
 }
 
-/* On success spec, graph and sources are set, or none of them: then the metadata does not fit the file. */
+/* Read the netspec from the metadata. On success either spec, graph and sources are set, or none
+ * of them: the metadata do not match the file. */
 static gp_status read_by_metadata(reading *r, gp_error *err)
 {
     const char *text = metadata(r->model, GP_ONNX_KEY_NETWORK);
     gp_onnx_draft *draft = NULL;
     bool match = false;
-    gp_error problem; /* told when memory is out; else the nodes are read, and no one need know */
+    gp_error problem; /* reported only if out of memory; otherwise the nodes are read */
     gp_status status;
 
     if (text == NULL)
@@ -221,8 +226,8 @@ static gp_status read_by_metadata(reading *r, gp_error *err)
 
 /* ---- weights ---- */
 
-/* Whether a tensor has the shape of a parameter. Of a kernel, trailing sizes of 1 may be missing: a signal's has no width,
- * and a matrix has one pixel. */
+/* Return whether a tensor has the shape of a parameter. Trailing kernel sizes of 1 may be
+ * missing: a signal has no width, and a matrix is a kernel of one pixel. */
 static bool shape_fits(const gp_parameter *parameter, const gp_onnx_tensor *tensor, bool transposed)
 {
     const gp_shape *wanted = &parameter->shape;
@@ -231,7 +236,7 @@ static bool shape_fits(const gp_parameter *parameter, const gp_onnx_tensor *tens
     for (uint32_t i = 0; rank == wanted->rank && i < rank; i++)
         if ((i >= tensor->rank ? 1 : tensor->dims[transposed ? tensor->rank - 1 - i : i]) != wanted->dim[i])
             return false;
-    /* A bias that came as [1, outputs] was checked when it was found. */
+    /* A bias of shape [1, outputs] was checked when it was found. */
     return rank == wanted->rank || (wanted->rank == 1 && tensor->count == parameter->count);
 }
 
@@ -273,7 +278,7 @@ static void copy_source(float *to, const gp_parameter *parameter, const gp_onnx_
             memcpy(to + o * inputs + i, from + (i * outputs + o) * (int64_t)sizeof(float), sizeof(float));
 }
 
-/* What the layer of a parameter reads, and whether it stands the other way. */
+/* Return the tensor for a parameter. *transposed: it is stored transposed. */
 static const gp_onnx_tensor *source_of(const reading *r, uint32_t parameter, bool *transposed)
 {
     const gp_onnx_source *source = &r->sources[r->graph->parameters[parameter].layer];
@@ -297,9 +302,10 @@ static int use_compare(const void *left, const void *right)
     return a->parameter < b->parameter ? -1 : a->parameter > b->parameter;
 }
 
-/* Count the weights that are copied because several nodes read one initializer. Every layer has its own weights. Vectors,
- * and kernels of one number per channel, are copied: exporters merge those that are equal by chance, as biases and scales
- * of untrained networks are. Other kernels are shared on purpose and refused. */
+/* Count the weights that must be copied because several nodes read the same initializer; every
+ * layer has its own weights. Vectors, and kernels with one number per channel, are copied:
+ * exporters merge tensors that are equal by chance, such as biases and scales of untrained
+ * networks. Other kernels are shared on purpose and rejected. */
 static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_error *err)
 {
     const gp_graph *graph = r->graph;
@@ -326,8 +332,9 @@ static gp_status count_shared(const reading *r, use *uses, size_t *repeated, gp_
     return GP_OK;
 }
 
-/* Every number stands in the file once, or beside it, or was computed within the store's ceiling, or is one that nodes
- * repeat: else a small file could ask for gigabytes. */
+/* Check the origin of every weight: stored once in the file or externally, computed within the
+ * limit of the store, or repeated by nodes up to repeated_max. Otherwise a small file could
+ * request gigabytes. */
 static gp_status check_sources(const reading *r, size_t bytes, size_t repeated_max, gp_error *err)
 {
     const gp_graph *graph = r->graph;
@@ -412,7 +419,8 @@ static gp_status read_classes(reading *r, gp_error *err)
     return status;
 }
 
-/* What folding may make of so many bytes: a small file is no bomb of hundreds of MiB. */
+/* Return the limit for constant folding for a file of this size, so that a small file cannot
+ * request hundreds of MiB. */
 static size_t computed_max(size_t bytes)
 {
     const size_t least = (size_t)40 << 20, most = (size_t)1 << 28;

@@ -1,4 +1,5 @@
-/* onnx_shapes.c -- operators that move numbers and compute none: shapes, parts, borders, and other sizes of images. */
+/* onnx_shapes.c -- operators that move numbers without computing: reshaping, slicing, padding
+ * and resizing. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,11 +21,12 @@ static int64_t value_count(const gp_onnx_value *value)
     int64_t count = 1;
 
     for (uint32_t i = 0; i < value->rank; i++)
-        count *= value->dims[i]; /* a layer's shape was checked, and a view has as many */
+        /* cannot overflow: the layer's shape was checked, and a view has equal size */
+        count *= value->dims[i];
     return count;
 }
 
-/* ---- other dimensions ---- */
+/* ---- reshaping ---- */
 
 gp_status gp_onnx_map_identity(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
@@ -53,13 +55,14 @@ gp_status gp_onnx_map_flatten(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return gp_onnx_node_view(m, node, x, 1, &features, err);
 }
 
-/* Whether the first of the dimensions that a Reshape asks for is the samples' axis and stays it. */
+/* Return whether the first dimension of a Reshape remains the sample axis. */
 static bool keeps_samples(const gp_onnx_mapping *m, int64_t first)
 {
     return first == 0 || first == -1 || first == GP_ONNX_SAMPLES || (m->batch != 0 && first == m->batch);
 }
 
-/* 0 keeps a dimension, -1 is what is left: of a sample, when the first dimension is that of the samples. */
+/* Map a Reshape. 0 keeps a dimension, -1 is the remainder of a sample if the first dimension is
+ * the sample axis. */
 gp_status gp_onnx_map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     int64_t to[GP_ONNX_LIST_MAX], zero, rest;
@@ -108,7 +111,7 @@ gp_status gp_onnx_map_reshape(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return gp_onnx_node_view(m, node, x, (uint32_t)count - 1, to + 1, err);
 }
 
-/* Squeeze and Unsqueeze, of any axes but that of the samples. */
+/* Map Squeeze and Unsqueeze along any axes except the sample axis. */
 gp_status gp_onnx_map_squeeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     const bool more = *node->op_type == 'U';
@@ -141,7 +144,7 @@ gp_status gp_onnx_map_squeeze(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
     return gp_onnx_node_view(m, node, x, rank, dims, err);
 }
 
-/* The dimensions as a constant; what is not known is the number of samples. */
+/* Return the dimensions as a constant. An unknown dimension is the number of samples. */
 gp_status gp_onnx_map_shape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_error *err)
 {
     gp_onnx_value *made = gp_onnx_value_find(m, node->output[0]);
@@ -179,7 +182,8 @@ gp_status gp_onnx_map_shape(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     return GP_OK;
 }
 
-/* Axes that stay neighbours move as one, and those of size 1 not at all: what is left must be three at most. */
+/* Merge axes that stay adjacent into groups and drop axes of size 1. At most three groups are
+ * supported. */
 static uint32_t transpose_groups(const gp_onnx_value *x, const int64_t *order, int64_t size[GP_ONNX_RANK_MAX],
                                  int64_t place[GP_ONNX_RANK_MAX])
 {
@@ -200,7 +204,7 @@ static uint32_t transpose_groups(const gp_onnx_value *x, const int64_t *order, i
         size[groups - 1] *= x->dims[order[i]];
         last = order[i];
     }
-    for (uint32_t g = 0; g < groups; g++) { /* the place of each group before the transpose */
+    for (uint32_t g = 0; g < groups; g++) { /* position of each group before the transpose */
         start = 0;
         for (uint32_t k = 0; k < groups; k++)
             start += first[k] < first[g];
@@ -211,7 +215,8 @@ static uint32_t transpose_groups(const gp_onnx_value *x, const int64_t *order, i
     return groups;
 }
 
-/* Group g of the output is group place[g] of the input: as an image of up to three such axes. */
+/* Transpose as an image with up to three groups of axes. Group g of the output is group place[g]
+ * of the input. */
 static gp_status transpose_by_groups(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
                                      const int64_t *order, gp_error *err)
 {
@@ -247,7 +252,8 @@ static gp_status transpose_by_groups(gp_onnx_mapping *m, const Onnx__NodeProto *
     return status;
 }
 
-/* Whether the order moves the first axis behind the others (or back), which stay in their order. */
+/* Return whether the order moves the first axis to the end (back: the last axis to the front)
+ * and keeps the order of the others. */
 static bool is_rotation(const int64_t *order, uint32_t rank, bool back)
 {
     bool rotates = true;
@@ -257,7 +263,7 @@ static bool is_rotation(const int64_t *order, uint32_t rank, bool back)
     return rotates;
 }
 
-/* Swap between channels first and channels last without a layer. */
+/* Switch between channels first and channels last without a layer. */
 static gp_status transpose_channels(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
                                     const int64_t *order, gp_error *err)
 {
@@ -315,9 +321,10 @@ gp_status gp_onnx_map_transpose(gp_onnx_mapping *m, const Onnx__NodeProto *node,
     return status;
 }
 
-/* ---- parts and borders ---- */
+/* ---- slicing, concatenation and padding ---- */
 
-/* More than a layer takes: as many groups of neighbours as it takes, each a layer of its own. */
+/* Concatenate more inputs than a layer accepts: form as many groups of adjacent inputs as it
+ * accepts, each with its own layer. */
 static gp_status concat_groups(gp_onnx_mapping *m, const char *settings, gp_onnx_value **x, size_t count,
                                gp_onnx_value groups[GP_LAYER_INPUTS_MAX], gp_error *err)
 {
@@ -365,7 +372,7 @@ gp_status gp_onnx_map_concat(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp
     return status == GP_OK ? gp_onnx_node_layer(m, node, "concat", settings, x, count, err) : status;
 }
 
-/* A bound as ONNX counts it: negative from the back, beyond an end the end itself. */
+/* Clamp a slice bound. A negative bound counts from the end. */
 static int64_t slice_bound(int64_t bound, int64_t size)
 {
     if (bound < 0)
@@ -409,7 +416,7 @@ gp_status gp_onnx_map_slice(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_
     return gp_onnx_node_layer(m, node, "crop", settings, &x, 1, err);
 }
 
-/* The pads of a sample's height and width from those of the axes that are named, or of all. */
+/* Read the padding of height and width from the pads for the given axes, or for all axes. */
 static gp_status pad_read(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x,
                           int64_t padding[4], gp_error *err)
 {
@@ -464,10 +471,11 @@ gp_status gp_onnx_map_pad(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_er
     return gp_onnx_node_layer(m, node, "pad", settings, &x, 1, err);
 }
 
-/* ---- larger and smaller images ---- */
+/* ---- resizing ---- */
 
-/* The mode that the attributes of a Resize, or of an Upsample, say; NULL: none of ours.  By half pixels, and to a whole
- * multiple of the size, the nearest pixel is the same as by the corner: (x + 1/2) / s - 1/2 rounds to floor(x / s). */
+/* Return the resize mode for the attributes of a Resize or Upsample. NULL: not supported. With
+ * half-pixel coordinates and an integer scale factor, the nearest pixel is the same as with
+ * asymmetric coordinates: (x + 1/2) / s - 1/2 rounds to floor(x / s). */
 static const char *resize_mode(const gp_onnx_mapping *m, const Onnx__NodeProto *node, bool *multiples)
 {
     const bool old = strcmp(node->op_type, "Upsample") == 0 || m->opset < 11;
@@ -495,8 +503,8 @@ static const char *resize_mode(const gp_onnx_mapping *m, const Onnx__NodeProto *
     return corner ? "bilinear-asymmetric" : NULL;
 }
 
-/* What is asked for along one axis of [N, C, H, W], of which only height and width may change.  A scale must make a whole
- * number of pixels, or positions would not be ours. */
+/* Set the requested size along one axis of [N, C, H, W]; only height and width may change. A
+ * scale must give an integer number of pixels, because positions would differ otherwise. */
 static gp_status resize_axis(const gp_onnx_value *x, int64_t axis, bool is_size, double number,
                              int64_t size[2], gp_error *err)
 {
@@ -523,7 +531,8 @@ static gp_status resize_axis(const gp_onnx_value *x, int64_t axis, bool is_size,
 static gp_status resize_size(gp_onnx_mapping *m, const Onnx__NodeProto *node, const gp_onnx_value *x,
                              int64_t size[2], gp_error *err)
 {
-    /* An old one has no region between the image and the scales, and the oldest has the scales as an attribute. */
+    /* Older versions have no region input between the image and the scales; the oldest have the
+     * scales as an attribute. */
     const bool old = strcmp(node->op_type, "Upsample") == 0 || m->opset < 11;
     const Onnx__AttributeProto *list = gp_onnx_node_attribute(node, "scales");
     const Onnx__AttributeProto *axes = gp_onnx_node_attribute(node, "axes");

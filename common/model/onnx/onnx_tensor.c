@@ -1,4 +1,5 @@
-/* onnx_tensor.c -- see onnx_tensor.h. */
+/* onnx_tensor.c -- implementation of onnx_tensor.h: the store, conversion from files, element
+ * access. */
 #include "common/model/onnx/onnx_tensor.h"
 
 #include <inttypes.h>
@@ -6,7 +7,8 @@
 
 #include "common/base/memory/alloc.h"
 
-#define STORE_BYTES_MAX ((size_t)1 << 28) /* of numbers made by folding: a small file asks for no more */
+/* default limit for computed tensors, against small files that request much memory */
+#define STORE_BYTES_MAX ((size_t)1 << 28)
 
 /* ---- the store ---- */
 
@@ -81,7 +83,7 @@ bool gp_onnx_is_whole(const gp_onnx_tensor *tensor)
            tensor->type == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL;
 }
 
-/* ---- from a file ---- */
+/* ---- conversion from a file ---- */
 
 gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto, gp_error *err)
 {
@@ -93,8 +95,7 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
     char shown[GP_ONNX_SHOWN_BYTES];
     size_t typed = 0;
 
-    for (uint32_t i = 0; i < tensor.rank;
-         i++) /* rank, sizes and product are bounded by gp_onnx_wire_check() */
+    for (uint32_t i = 0; i < tensor.rank; i++) /* gp_onnx_wire_check() has limited rank, sizes and product */
         tensor.count *= tensor.dims[i] = proto->dims[i];
     gp_onnx_show(shown, name, strlen(name));
     if (each == 0)
@@ -112,7 +113,9 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
     } else if (proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64) {
         tensor.data = proto->int64_data;
         typed = proto->n_int64_data;
-    } else if (each == 4 || proto->n_int32_data <= 1) { /* one bool is the low byte of one int32 */
+
+        /* a single bool is the low byte of one int32 */
+    } else if (each == 4 || proto->n_int32_data <= 1) {
         tensor.data = proto->int32_data;
         typed = proto->n_int32_data;
     }
@@ -163,7 +166,7 @@ int64_t gp_onnx_int_at(const gp_onnx_tensor *tensor, int64_t index)
         return int_from(tensor, index);
     double number = real_from(tensor, index);
 
-    if (!(number > -9.2e18 && number < 9.2e18)) /* as conversions of the processor do */
+    if (!(number > -9.2e18 && number < 9.2e18)) /* clamp, as processors do in conversions */
         return number > 0 ? INT64_MAX : -INT64_MAX;
     return (int64_t)number;
 }

@@ -1,10 +1,11 @@
-/* onnx_wire.c -- the guard before protobuf-c: one pass over the bytes of a model file.
+/* onnx_wire.c -- validation of a model file before it is given to protobuf-c, in one pass over
+ * the bytes.
  *
- * protobuf-c trusts its input more than a file from anywhere deserves: it recurses as deep as the bytes say,
- * merges a singular message that comes twice, cuts strings at a NUL, and takes two hundred bytes of memory for
- * an empty node of two.  So the bytes are walked first with the message descriptors that protoc-c generated: a
- * stack of fixed depth instead of recursion, each length within its enclosing message, no singular field twice,
- * and a ceiling on everything that is counted. */
+ * protobuf-c is not safe for untrusted files: it recurses to the nesting depth of the data,
+ * merges a singular message that occurs twice, truncates strings at a NUL, and allocates two
+ * hundred bytes for an empty node of two bytes. So the bytes are first checked with the message
+ * descriptors that protoc-c generated: a stack of fixed depth instead of recursion, each length
+ * within its enclosing message, no duplicate singular field, and a limit on every count. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 
 enum {
     DEPTH_MAX = 16,
-    FIELDS_MAX = 1 << 20, /* of the whole file: fields and packed whole numbers */
+    FIELDS_MAX = 1 << 20, /* limit for the whole file: fields and packed integers */
     NODES_MAX = 16384,
     TENSORS_MAX = 32768,
     ATTRIBUTES_MAX = 131072,
@@ -21,11 +22,11 @@ enum {
 
 enum { WIRE_VARINT = 0, WIRE_64BIT = 1, WIRE_BYTES = 2, WIRE_32BIT = 5 };
 
-/* What a TensorProto said of itself, compared when it closes. */
+/* Properties of a TensorProto, checked at its end. */
 typedef struct tensor_tally {
     const uint8_t *name;
     size_t name_bytes, raw_bytes, values; /* values: elements in any of the typed lists */
-    int64_t elements;                     /* product of the dims that are not 0 */
+    int64_t elements;                     /* product of the nonzero dims */
     bool empty;                           /* a dim is 0 */
     uint32_t rank;
     uint64_t type;
@@ -35,7 +36,7 @@ typedef struct tensor_tally {
 typedef struct frame {
     const ProtobufCMessageDescriptor *type;
     size_t end;
-    uint64_t seen; /* singular fields, by index in the descriptor */
+    uint64_t seen; /* bit mask of singular fields, by index in the descriptor */
     tensor_tally tensor;
 } frame;
 
@@ -47,9 +48,9 @@ typedef struct walk {
     frame stack[DEPTH_MAX];
 } walk;
 
-/* One field: its key is read, its payload is [at, at + bytes) or, for a varint, value. */
+/* One field whose key was read. The payload is [at, at + bytes) or, for a varint, value. */
 typedef struct field {
-    const ProtobufCFieldDescriptor *about; /* NULL: not in our onnx.proto */
+    const ProtobufCFieldDescriptor *about; /* NULL: not in the supported onnx.proto */
     uint32_t number, wire;
     uint64_t value;
     size_t start, bytes;
@@ -151,7 +152,8 @@ static uint32_t wire_of(const ProtobufCFieldDescriptor *about)
     }
 }
 
-/* A singular field may come once, and one member of a oneof: protobuf-c would merge or replace. */
+/* Check that a singular field, or a member of a oneof, occurs only once: protobuf-c would merge
+ * or replace. */
 static gp_status check_once(walk *w, const ProtobufCFieldDescriptor *about, gp_error *err)
 {
     frame *top = &w->stack[w->depth];
@@ -178,7 +180,8 @@ static gp_status count_fields(walk *w, size_t more, gp_error *err)
     return GP_OK;
 }
 
-/* Packed whole numbers: each ends within its ten bytes and the last within the field. */
+/* Count packed integers. Each must end within ten bytes, and the last one at the end of the
+ * field. */
 static gp_status count_packed(walk *w, const field *f, size_t *count, gp_error *err)
 {
     uint32_t length = 0;
@@ -268,7 +271,8 @@ static gp_status tally_field(walk *w, const field *f, size_t values, gp_error *e
     return GP_OK;
 }
 
-/* Bytes of an element in raw_data; 0: a type younger than our onnx.proto, or one without raw data. */
+/* Return the bytes per element in raw_data. 0: a type that this onnx.proto does not know, or a
+ * type without raw data. */
 static size_t element_bytes(uint64_t type)
 {
     static const uint8_t bytes[] = {
@@ -294,7 +298,7 @@ static gp_status check_tensor(const tensor_tally *tensor, gp_error *err)
     if (tensor->external && (tensor->raw || tensor->values != 0))
         return gp_fail(err, GP_ECORRUPT,
                        "tensor '%s' has data here and in another file; a tensor has one of them", name);
-    if (tensor->external) /* onnx_external.c looks at the file */
+    if (tensor->external) /* onnx_external.c checks the file */
         return GP_OK;
     if (tensor->raw && tensor->values != 0)
         return gp_fail(err, GP_ECORRUPT, "tensor '%s' has both raw and typed data; a tensor has one of them",

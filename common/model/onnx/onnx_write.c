@@ -1,7 +1,8 @@
-/* onnx_write.c -- a network as an ONNX file: its draft, and the metadata that gives it back as it was.
+/* onnx_write.c -- write a network as an ONNX file: the draft, and the metadata from which
+ * reading restores the network.
  *
- * protobuf ends at 2 GiB. A larger model keeps its weights in a second file (ONNX external data): the blob as it is in
- * memory, in which each tensor has its offset. */
+ * protobuf is limited to 2 GiB. The weights of a larger model are written to a second file (ONNX
+ * external data): the blob as it is in memory, with an offset for each tensor. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include "common/model/onnx/onnx.h"
 #include "common/model/onnx/onnx_draft.h"
 
-/* A model that is about to be packed. */
+/* Model to be packed. */
 typedef struct packing {
     gp_onnx_draft *draft;
     gp_buffer network, classes; /* JSON texts */
@@ -68,7 +69,7 @@ static void packing_deinit(packing *p)
     gp_buffer_deinit(&p->classes);
 }
 
-/* After a failure there is nothing to deinit. */
+/* Prepare a model for packing. On failure nothing needs to be freed. */
 static gp_status packing_init(packing *p, const gp_netspec *spec, const gp_graph *graph, const float *blob,
                               const char *const *class_names, uint32_t class_count, gp_error *err)
 {
@@ -126,7 +127,7 @@ gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_grap
 
 /* ---- files ---- */
 
-/* The place of a tensor in the file of weights. */
+/* Location of a tensor in the weight file. */
 typedef struct external {
     Onnx__StringStringEntryProto entry[3], *list[3];
     char offset[24], bytes[24];
@@ -152,7 +153,7 @@ static void external_set(external *e, Onnx__TensorProto *tensor, const char *loc
     tensor->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
 
-/* Let all tensors of the blob point into the file `location`. *out is freed after packing. */
+/* Make all blob tensors refer to the file `location`. Free *out after packing. */
 static gp_status externalize(external **out, const packing *p, const char *location, gp_error *err)
 {
     const Onnx__GraphProto *graph = p->model.graph;
@@ -173,7 +174,7 @@ static gp_status externalize(external **out, const packing *p, const char *locat
     return GP_OK;
 }
 
-/* Write a draft of a whole file and sync it. */
+/* Write a complete temporary file and sync it. */
 static gp_status draft_write(gp_file_draft *draft, const char *path, const void *data, size_t bytes,
                              gp_error *err)
 {
@@ -185,8 +186,9 @@ static gp_status draft_write(gp_file_draft *draft, const char *path, const void 
     return status;
 }
 
-/* Replace the model and its weights. Both files are on disk before the old model is removed, so that a full
- * disk loses no model. The removal keeps the old model from being found beside the new weights. */
+/* Replace the model and its weights. Both files are on disk before the old model is removed, so
+ * that a full disk loses no model. The removal prevents a reader from combining the old model
+ * with the new weights. */
 static gp_status replace_both(const packing *p, const char *path, const char *data_path,
                               const gp_buffer *model, gp_error *err)
 {
