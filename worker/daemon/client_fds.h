@@ -13,11 +13,13 @@
 
 enum { CLIENT_LINKS_MAX = 4 };
 
+/* Descriptors for one link, received over one connection. */
 typedef struct client_link {
     uint64_t door_id;  /* connection that sent the descriptors; 0: this entry is free */
     int segment, bell; /* owned; -1: not received yet */
 } client_link;
 
+/* Descriptors received from the client of the lease. */
 typedef struct client_fds {
     client_link links[CLIENT_LINKS_MAX];
     uint64_t weights_door; /* the client's connection for weights; 0: none */

@@ -21,6 +21,7 @@ enum {
     CONTROL_ASKED_MS = 700,
 };
 
+/* State of the control thread. */
 typedef struct control {
     const gp_control_options *options;
     gp_slot slot; /* this worker, as the scheduler and other workers see it */
@@ -71,6 +72,7 @@ void control_doors(control *c); /* handle all events of the control socket */
 
 /* ---- control_lease.c: messages of the scheduler, and changes of the lease ---- */
 
+/* Handle a message from the scheduler. */
 void control_scheduler(control *c, gp_incoming *in);
 /* Stop compute and commands; the lease ends when they have stopped, which may be at once. */
 void control_reset(control *c);
@@ -89,17 +91,25 @@ bool control_lease_continues(const control *c);
 
 /* The connection has failed, or another scheduler takes over: drop the link. */
 void control_orphaned(control *c);
+
+/* Look for a scheduler, end the lease of a client that has exited, and shut down after the time
+ * limit. */
 void control_orphan_serve(control *c);
 int64_t control_orphan_due(const control *c); /* time of the next control_orphan_serve() call */
 void control_called(control *c, const gp_door_event *knock); /* a scheduler has connected */
 
 /* ---- control_client.c: messages from clients, and messages from compute to clients ---- */
 
+/* Handle a message from a client; refuse it if it is not valid now. */
 void control_client(control *c, gp_incoming *in);
+
+/* Send the pending messages of compute to the client, until its queue is full. */
 void control_outbound(control *c);
 
 /* ---- control_tasks.c: tasks and commands ---- */
 
+/* Create the link server for a client and let compute serve the link. GP_EVERSION: the client
+ * has another link or task version. GP_ESTATE: the descriptors have not arrived. */
 gp_status control_tasks_open(control *c, const gp_task_open *open, gp_error *err);
 void control_tasks_left(control *c); /* Free the link server after compute has left it. */
 
@@ -113,6 +123,9 @@ bool control_tasks_abandoned(const control *c);
 
 /* Return a descriptor to poll for that condition. -1: the condition cannot occur now. */
 int control_tasks_abandoned_fd(const control *c);
+
+/* Start the runner process. GP_EBUSY: commands of an earlier run are still ending. GP_ESTATE:
+ * this worker is busy. */
 gp_status control_run_open(control *c, gp_error *err);
 /* Send the client's end of the runner's socket to a connection of the control socket. */
 void control_run_fetch(control *c, uint64_t id, const gp_door_request *request);

@@ -5,8 +5,10 @@
 
 #include "worker/process/mailbox.h"
 
+/* Kind of work that compute does. */
 typedef enum work_kind { WORK_IDLE, WORK_TRAINING, WORK_PREDICTING, WORK_TASKS, WORK_PREPARING } work_kind;
 
+/* The work that compute does, and the state that it leaves behind. */
 typedef struct current_work {
     work_kind kind;       /* WORK_IDLE: the last reply was sent */
     gp_peer peer;         /* client that receives the replies */

@@ -9,6 +9,7 @@
 #include "proto/local/door.h"
 #include "proto/local/places.h"
 
+/* Connection to the scheduler, and the timers for heartbeats and redialling. */
 typedef struct scheduler_link {
     gp_channel *channel; /* NULL: there is no scheduler */
     /* the scheduler's control socket; end of file: the scheduler exited; -1: no scheduler */

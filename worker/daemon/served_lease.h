@@ -7,6 +7,7 @@
 #include "proto/local/door.h"
 #include "proto/message/messages.h"
 
+/* The served lease; id 0: none. */
 typedef struct served_lease {
     uint64_t id;                /* 0: the worker is free */
     uint32_t generation;        /* generation of the grant */

@@ -110,7 +110,8 @@ static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend
     return NULL;
 }
 
-/* Append to the log file that standard error refers to. The worker owns and rotates the file. */
+/* Follow the rotation of the log file that standard error refers to. The worker renames the file;
+ * this process only reopens it. */
 static void log_follow(void)
 {
     char path[GP_TEXT_PATH];

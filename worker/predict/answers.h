@@ -9,6 +9,7 @@
 #include "worker/predict/predictor.h"
 #include "worker/predict/stitch.h"
 
+/* Results of a prediction, and the properties that determine their format. */
 typedef struct gp_answers {
     const gp_graph *graph;  /* borrowed */
     gp_predict_answer kind; /* as requested by the client */

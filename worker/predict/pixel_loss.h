@@ -6,6 +6,7 @@
 
 #include "common/model/graph/graph.h"
 
+/* One loss over the pixels of an image. */
 typedef struct gp_pixel_loss {
     enum { GP_PIXEL_XENT, GP_PIXEL_DICE } kind;
 

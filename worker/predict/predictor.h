@@ -26,6 +26,7 @@ typedef struct gp_predictor_setup {
     gp_backend *backend;
 } gp_predictor_setup;
 
+/* Create a predictor: open the data and compile the plan. *ready is filled in for the client. */
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
                            gp_error *err);
 void gp_predictor_free(gp_predictor *predictor);

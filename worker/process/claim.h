@@ -13,6 +13,7 @@
 
 #include "common/base/error.h"
 
+/* Identity that is written to the claim file. */
 typedef struct gp_claim_holder {
     uint32_t pid;
     const char *pool;

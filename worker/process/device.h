@@ -8,6 +8,7 @@
 #include "common/base/error.h"
 #include "proto/message/messages.h"
 
+/* Device and cores of this worker. */
 typedef struct gp_worker_device {
     gp_device_kind kind; /* CPU or CUDA */
     char uuid[96];       /* "cpu-0-3", or the GPU UUID */

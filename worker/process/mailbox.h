@@ -41,6 +41,7 @@ void gp_mailbox_free(gp_mailbox *mailbox);
 
 /* ---- commands ---- */
 
+/* Commands from control to compute. */
 typedef enum gp_command_kind {
     GP_COMMAND_WARM, /* open the backend before the first request */
     GP_COMMAND_TRAIN,
@@ -98,6 +99,7 @@ gp_payload gp_blob_payload(gp_blob *blob);
 
 /* ---- replies ---- */
 
+/* Message from compute to a client, or an internal notification to control. */
 typedef struct gp_reply {
     const gp_message_type *type; /* NULL: an internal notification, no message to send */
     gp_peer peer;
@@ -137,6 +139,7 @@ void gp_mailbox_begin_news(gp_mailbox *mailbox);
 
 typedef enum gp_news { GP_NEWS_NONE, GP_NEWS_STEPS, GP_NEWS_VALIDATION, GP_NEWS_VALIDATING } gp_news;
 
+/* Training event. */
 typedef struct gp_news_item {
     gp_news kind; /* GP_NEWS_STEPS: one step record */
     union {
@@ -150,6 +153,7 @@ typedef struct gp_news_item {
  * GP_MAILBOX_RESERVED entries are free, a validation if the ring is full. */
 void gp_mailbox_put_news(gp_mailbox *mailbox, const gp_news_item *item);
 
+/* Message with one or more training events, by event kind. */
 typedef union gp_news_message {
     gp_train_steps steps;
     gp_train_validation validation;

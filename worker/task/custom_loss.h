@@ -11,6 +11,7 @@
 #include "worker/backend/backend.h"
 #include "worker/task/train_task.h"
 
+/* Custom loss function and its state during a step. */
 typedef struct gp_custom_loss {
     gp_loss_fn function;  /* NULL: the model uses the loss of the network */
     void *context;        /* argument for function */

@@ -27,6 +27,7 @@
 /* Layout of sums: the plan's sums, then the number of computed samples. */
 enum { MODEL_SAMPLES = GP_SUMS, MODEL_SUMS };
 
+/* Data source of a task. */
 struct gp_data {
     gp_owned owned; /* must be the first member */
     gp_tasks *tasks;
@@ -45,6 +46,7 @@ struct gp_data {
     void *samples, *targets;         /* buffers for gp_data_read() */
 };
 
+/* Model of a task. */
 struct gp_model {
     gp_owned owned; /* must be the first member */
     gp_tasks *tasks;
@@ -79,6 +81,8 @@ struct gp_model {
 /* Allocate parameters, gradients and sums: in the arena of the task's group if there is one,
  * else privately. */
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err);
+
+/* Choose the ranges of the gradients that are exchanged. */
 gp_status gp_model_choose_ranges(gp_model *model, gp_error *err);
 
 /* call it after gp_model_choose_ranges() */

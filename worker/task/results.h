@@ -29,6 +29,7 @@ typedef struct gp_memory {
     bool clean;   /* the contents are still all zero */
 } gp_memory;
 
+/* Memory files kept for reuse. */
 typedef struct gp_results {
     gp_memory kept[GP_RESULTS_KEPT]; /* oldest first */
     uint32_t count;

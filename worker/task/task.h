@@ -79,6 +79,7 @@ uint64_t gp_task_position(const gp_task *task); /* parfor: position of the itera
 uint32_t gp_task_attempt(
     const gp_task *task); /* from 1; above 1: an earlier attempt failed, or its worker did */
 
+/* Device of the worker. */
 typedef struct gp_task_device {
     bool gpu;
     uint32_t ordinal; /* CUDA ordinal on this machine; CPU: 0 */
@@ -121,6 +122,7 @@ gp_status gp_task_result_new(gp_task *task, void **data, size_t bytes, gp_error 
  *
  * Each stream depends only on the seed and the iteration (in a block: the index). */
 
+/* Return 64 random bits. */
 uint64_t gp_task_random(gp_task *task);
 double gp_task_uniform(gp_task *task); /* uniform in [0, 1) */
 double gp_task_normal(gp_task *task);  /* normal with mean 0 and standard deviation 1 */
@@ -140,18 +142,22 @@ enum { GP_TASK_ANY = 0 }; /* any index, for receive and probe */
 gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                        gp_error *err);
 
+/* Message between ranks. */
 typedef struct gp_task_message {
     uint32_t from, tag;
     const void *data; /* after receive: valid until the next receive or the end of the task */
     size_t bytes;
 } gp_task_message;
 
+/* Receive the oldest message that matches `from` (or GP_TASK_ANY) and `tag` (or
+ * GP_TASK_ANY_TAG). Waits until one arrives. */
 gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_message *out, gp_error *err);
 
 /* Return in *found whether a receive would find a message now. Does not wait. */
 gp_status gp_task_probe(gp_task *task, uint32_t from, uint32_t tag, bool *found, gp_task_message *out,
                         gp_error *err);
 
+/* Wait until all ranks of the block have called this function. */
 gp_status gp_task_barrier(gp_task *task, gp_error *err);
 
 /* Copy the bytes of rank `root` to all ranks. */

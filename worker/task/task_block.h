@@ -20,6 +20,7 @@ typedef struct gp_task_memory {
     _Alignas(64) unsigned char data[];
 } gp_task_memory;
 
+/* Communication group of a block. */
 typedef struct gp_task_group {
     gp_comm *comm;   /* NULL: no group */
     uint32_t number; /* group number; 0: not formed, or unusable */

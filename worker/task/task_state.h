@@ -165,6 +165,7 @@ typedef struct gp_result {
     bool clean;  /* the contents are all zero */
 } gp_result;
 
+/* Random number stream of a task. */
 typedef struct gp_task_stream {
     uint64_t seed, position; /* position: the iteration, or the rank in a block */
     uint64_t next;           /* Philox counter */
@@ -220,6 +221,7 @@ void gp_result_close(gp_result *result); /* frees the memory of gp_result_room()
 
 /* ---- state of one link ---- */
 
+/* State of the link that compute serves. */
 struct gp_tasks {
     gp_seat *seat;
     gp_link *link;

@@ -47,6 +47,7 @@ typedef struct gp_model gp_model;
 
 /* ---- data ---- */
 
+/* Options of gp_data_open(). */
 typedef struct gp_data_options {
     /* as for `gradpool train --data`; relative paths refer to the worker's directory */
     const char *source;
@@ -123,6 +124,7 @@ typedef struct gp_loss_call {
 
 typedef gp_status (*gp_loss_fn)(gp_loss_call *call, gp_error *err);
 
+/* Options of gp_model_open(); NULL and 0 select the defaults. */
 typedef struct gp_model_options {
     /* Name of a built-in network ("lenet"), path of FILE.onnx or FILE.json, or the text of such
      * a JSON file. `content` is an alternative: the bytes of a JSON or ONNX file. An ONNX file
@@ -173,6 +175,7 @@ size_t gp_model_count(const gp_model *model); /* number of parameters */
 float *gp_model_parameters(gp_model *model);
 float *gp_model_gradients(gp_model *model);
 
+/* One parameter tensor of a model. */
 typedef struct gp_model_tensor {
     const char *name; /* "conv1.weight" */
     uint32_t rank;
@@ -283,6 +286,7 @@ gp_status gp_model_save(gp_model *model, const char *path, gp_error *err);
 
 /* ---- gradient check ---- */
 
+/* Options and results of gp_model_check_gradients(). */
 typedef struct gp_gradient_check {
     /* step size for parameters; 0: 1e-2 of the tensor's root mean square, at least 1e-4 */
     double step;

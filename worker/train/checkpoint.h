@@ -93,6 +93,8 @@ void gp_saver_free(gp_saver *saver); /* waits for a write in progress; accepts N
 /* Copy the state and write it in the background. false: the previous write is in progress, and
  * the state was not copied. */
 bool gp_saver_save(gp_saver *saver, const gp_checkpoint *checkpoint);
+
+/* Wait until no write is in progress. */
 void gp_saver_wait(gp_saver *saver);
 
 /* Fetch the result of the last write, once. false: no new result. *failed: `text` is an error

@@ -20,6 +20,7 @@ typedef enum gp_bad_place {
     GP_BAD_NOWHERE,
 } gp_bad_place;
 
+/* Origin of the first non-finite value. */
 typedef struct gp_diagnosis {
     gp_bad_place place;
     gp_phase phase; /* as requested */
@@ -33,6 +34,7 @@ typedef struct gp_diagnosis {
     uint64_t position;
 } gp_diagnosis;
 
+/* Parameters of gp_diagnose(); all pointers are borrowed. */
 typedef struct gp_diagnose_request {
     /* GP_PHASE_INFER for a validation; the search stops after the first call with a bad
      * sample */

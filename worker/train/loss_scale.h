@@ -18,12 +18,14 @@
 /* skipped steps in a row; after these the scale is not the cause */
 enum { GP_LOSS_SCALE_SKIPS_MAX = 64 };
 
+/* State of the dynamic loss scale. */
 typedef struct gp_loss_scale {
     double scale;   /* 0: the precision needs no scale */
     uint32_t good;  /* good steps since the last change */
     uint32_t skips; /* skipped steps in a row */
 } gp_loss_scale;
 
+/* Return the initial loss scale. scale 0: the precision is not fp16. */
 gp_loss_scale gp_loss_scale_begin(const gp_train_options *options);
 
 /* Return the scale for a plan, which computes gradients of the summed loss; `scale` applies to

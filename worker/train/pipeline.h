@@ -20,6 +20,7 @@
 #include "worker/train/trainer_notes.h"
 #include "worker/train/trainer_progress.h"
 
+/* Location of the current parameters and optimizer state. */
 typedef enum gp_residency {
     GP_ON_HOST,      /* pipeline closed: steps use the host's parameters */
     GP_ON_BOTH,      /* the device has parameters and state; the host's copies are of the same step */
@@ -36,6 +37,7 @@ typedef struct gp_flight {
     bool barrier;
 } gp_flight;
 
+/* Pipeline of device steps; zero-initialized except the borrowed pointers. */
 typedef struct gp_pipeline {
     /* Borrowed from the trainer. */
     const gp_backend_steps *ops; /* NULL: the device does not support resident training */

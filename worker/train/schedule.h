@@ -18,6 +18,7 @@
  * once (exact.h). */
 enum { GP_REPRODUCIBLE_BLOCK = 16 };
 
+/* Constant properties of a training that determine its steps and calls. */
 typedef struct gp_schedule {
     const gp_train_options *options; /* borrowed */
     uint32_t rank, world;

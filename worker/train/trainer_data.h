@@ -10,6 +10,7 @@
 /* Minimum number of prefetched batches, and the limit in bytes for additional ones. */
 enum { GP_TRAIN_PREFETCH = 3, GP_TRAIN_PREFETCH_BYTES_MAX = 256 << 20 };
 
+/* Training or validation data. */
 typedef struct gp_train_source {
     gp_store *store;           /* owned; NULL: no validation data */
     uint64_t skipped_reported; /* skipped images already reported to the client */
@@ -17,6 +18,7 @@ typedef struct gp_train_source {
     gp_loader *loader;         /* owned */
 } gp_train_source;
 
+/* All data of a training on this rank. */
 typedef struct gp_train_data {
     gp_train_source training, validation;
 

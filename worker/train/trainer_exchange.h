@@ -16,6 +16,7 @@
 /* Elements of the header. The plan writes the first GP_SUMS. */
 enum { GP_HEADER_STOP = GP_SUMS, GP_HEADER_PAUSE, GP_HEADER_SAMPLES, GP_HEADER_COUNT };
 
+/* State of the sums over all ranks. */
 typedef struct gp_exchange {
     gp_comm *comm;             /* borrowed; NULL: no group */
     gp_train_control *control; /* borrowed */
@@ -45,6 +46,7 @@ typedef struct gp_step_result {
     gp_train_ending ending; /* requested by any rank */
 } gp_step_result;
 
+/* Compute loss, metrics and ending from the sums over all ranks. */
 gp_step_result gp_step_result_of(const double sums[GP_SUMS], double samples, bool stop, bool pause);
 
 /* Divide the exchanged gradients into buckets. Frozen tensors are excluded.
@@ -90,6 +92,7 @@ gp_status gp_exchange_header(gp_exchange *exchange, uint64_t samples, gp_error *
 /* Wait for all ranks. The wait counts as exchange time. */
 gp_status gp_exchange_barrier(gp_exchange *exchange, gp_error *err);
 
+/* Return the result of the step or validation after gp_exchange_header(). */
 gp_step_result gp_exchange_result(const gp_exchange *exchange);
 
 /* Set exchange_ms and wait_ms of the record, counted from gp_exchange_begin(). */

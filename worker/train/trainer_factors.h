@@ -7,6 +7,7 @@
 #include "worker/comm/comm.h"
 #include "worker/optim/optim.h"
 
+/* Weights whose gradients are computed from factors. */
 typedef struct gp_factor_list {
     gp_factor *factor; /* [count], owned */
     uint32_t count;

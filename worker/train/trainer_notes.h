@@ -7,6 +7,7 @@
 
 enum { GP_TRAIN_NOTES_MAX = 4 };
 
+/* Notes for the client, in order; at most GP_TRAIN_NOTES_MAX. */
 typedef struct gp_train_notes {
     char text[GP_TRAIN_NOTES_MAX][480];
     bool warning[GP_TRAIN_NOTES_MAX];

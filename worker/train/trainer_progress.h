@@ -7,6 +7,7 @@
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_exchange.h"
 
+/* Position and results of a training. */
 typedef struct gp_train_progress {
     uint64_t step;          /* committed steps */
     uint32_t epoch, first;  /* start of the next step: epoch from 0, position in the epoch */

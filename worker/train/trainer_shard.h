@@ -9,6 +9,7 @@
 /* Rank whose arena contains the copies. */
 enum { GP_SHARD_OWNER = 0 };
 
+/* Shared copies of parameters and optimizer state. */
 typedef struct gp_shards {
     bool active;                         /* false: each rank has its own copy; the other fields are unused */
     float *parameters[2], *state[2];     /* two copies in the arena: the committed one and the next one */

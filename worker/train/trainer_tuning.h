@@ -7,6 +7,7 @@
 #include "worker/train/trainer_notes.h"
 #include "worker/train/tuning.h"
 
+/* Engine choices of one training, and the state for making them. */
 typedef struct gp_train_tuning {
     /* Borrowed from the trainer. */
     const gp_train_options *options;

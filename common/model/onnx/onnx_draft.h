@@ -13,6 +13,7 @@ enum {
     VALUE_NAME_MAX = GP_NAME_MAX + 16
 };
 
+/* Node with the memory for its name, inputs and attributes. */
 typedef struct gp_draft_node {
     Onnx__NodeProto proto;
     Onnx__AttributeProto attribute[NODE_ATTRIBUTES_MAX], *attributes[NODE_ATTRIBUTES_MAX];
@@ -26,6 +27,7 @@ typedef struct gp_draft_node {
     uint32_t constant_count;
 } gp_draft_node;
 
+/* Tensor with the memory for its dimensions. */
 typedef struct gp_draft_tensor {
     Onnx__TensorProto proto;
     int64_t dims[GP_RANK_MAX];
@@ -40,6 +42,7 @@ typedef struct gp_draft_port {
     Onnx__TensorShapeProto__Dimension dim[1 + GP_RANK_MAX], *dims[1 + GP_RANK_MAX];
 } gp_draft_port;
 
+/* ONNX graph under construction. */
 struct gp_onnx_draft {
     const gp_netspec *spec;
     const gp_graph *graph;

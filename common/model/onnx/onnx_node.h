@@ -5,6 +5,7 @@
 
 #include "common/model/onnx/onnx_tensor.h"
 
+/* Role of a named value in the graph. */
 typedef enum gp_onnx_value_role {
     GP_ONNX_VALUE_UNMADE,
     GP_ONNX_VALUE_INPUT,
@@ -14,6 +15,7 @@ typedef enum gp_onnx_value_role {
     GP_ONNX_VALUE_FLAT,    /* layer output or input, with all samples flattened into one vector */
 } gp_onnx_value_role;
 
+/* Named value in the graph. */
 typedef struct gp_onnx_value {
     const char *name;
     gp_onnx_value_role role;
@@ -60,6 +62,7 @@ typedef enum gp_onnx_arithmetic {
     GP_ONNX_CEIL
 } gp_onnx_arithmetic;
 
+/* State of the conversion of a graph to a netspec. */
 typedef struct gp_onnx_mapping {
     gp_onnx_arithmetic arithmetic; /* arithmetic of the current node */
     const Onnx__GraphProto *graph;

@@ -12,6 +12,7 @@ enum { GP_ONNX_RANK_MAX = 8 };
  * and netspec dimensions do not, so the number is unknown when a graph is read. */
 #define GP_ONNX_SAMPLES INT64_MIN
 
+/* Tensor with borrowed data. */
 typedef struct gp_onnx_tensor {
     const char *name; /* borrowed; "": none */
     int32_t type;     /* Onnx__TensorProto__DataType */
