@@ -21,7 +21,7 @@ static gp_status cores_wrong(const char *text, gp_error *err)
                    GP_CORES_MAX);
 }
 
-/* Parse "3" or "0-3" at *text, advance *text behind it, and set the members. */
+/* Parse "3" or "0-3" at *text, advance *text past it, and set the members. */
 static bool range_parse(const char **text, bool *member)
 {
     unsigned first, last;

@@ -1,5 +1,5 @@
 /* last_words.h -- the exit reason file, in which a process explains to the scheduler why it
- * exits. The file lies next to the worker socket. The process that reaps the worker reads and
+ * exits. The file is next to the worker socket. The process that reaps the worker reads and
  * removes the file. */
 #ifndef GP_LAST_WORDS_H
 #define GP_LAST_WORDS_H

@@ -78,7 +78,7 @@ typedef struct gp_taken {
     uint64_t value;
     uint64_t blob;                /* blob number; 0: none */
     uint64_t blob_bytes;          /* size stated by the client; checked against the file when it is opened */
-    const unsigned char *inlined; /* payload behind the header; may be padded if there is a blob */
+    const unsigned char *inlined; /* payload after the header; may be padded if there is a blob */
     size_t inlined_bytes;
 } gp_taken;
 

@@ -18,7 +18,7 @@
 /* ---- a step on the host ---- */
 
 /* Compute all calls in this rank's share of one step.
- *   now       position of the step; advanced behind it
+ *   now       position of the step; advanced past it
  *   requests  position of the loader requests; advanced
  *   last      set to the last call of the step */
 static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_train_cursor *requests,

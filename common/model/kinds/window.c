@@ -34,7 +34,7 @@ static void window_pad_same(gp_window *window, int axis, int64_t size, bool befo
     window->padding[axis + 2] = (int32_t)(all - window->padding[axis]);
 }
 
-/* Add padding behind the input for the window that rounding down would drop, if it starts before
+/* Add padding after the input for the window that rounding down would drop, if it starts before
  * the end of the input. */
 static void window_pad_ceil(gp_window *window, int axis, int64_t size)
 {

@@ -3,7 +3,7 @@
  * With two layers, these become add and multiply layers. With a constant, either one number or
  * one number per channel, the operator is x * scale + shift. The first possible form is used:
  *
- * - the scale and offset of the network, directly behind the input;
+ * - the scale and offset of the network, directly after the input;
  * - a scale layer, for a factor of one number;
  * - the parameters of the convolution, product or normalization that computes x, if x has no
  *   other reader;

@@ -637,7 +637,7 @@ gp_status gp_onnx_map_dropout(gp_onnx_mapping *m, const Onnx__NodeProto *node, g
 
 /* ---- softmax ---- */
 
-/* Map a softmax over the middle of three groups of sample axes, with sizes before, over, behind:
+/* Map a softmax over the middle of three groups of sample axes, with sizes before, over, after:
  * reshape these to channels, and back. */
 static gp_status softmax_over(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x,
                               const int64_t sizes[3], gp_error *err)

@@ -47,7 +47,7 @@ void gp_onnx_node_alias(const gp_onnx_mapping *m, const Onnx__NodeProto *node, c
 gp_status gp_onnx_node_view(gp_onnx_mapping *m, const Onnx__NodeProto *node, gp_onnx_value *x, uint32_t rank,
                             const int64_t *dims, gp_error *err);
 
-/* Append a layer behind *x with a name that belongs to no node. *x is set to its output, which
+/* Append a layer after *x with a name that belongs to no node. *x is set to its output, which
  * is not one of the graph's values. */
 gp_status gp_onnx_append(gp_onnx_mapping *m, const char *name, const char *kind, const char *settings,
                          gp_onnx_value *x, gp_error *err);
