@@ -1,7 +1,7 @@
 /* control_parts.h -- the state of the control thread, for the control*.c files only.
  *
- * Each part (scheduler_link, served_lease, ...) has a header and functions of its own; the control_*.c files connect
- * the parts. */
+ * Each part (scheduler_link, served_lease, ...) has a header and functions of its own; the
+ * control_*.c files connect the parts. */
 #ifndef GP_CONTROL_PARTS_H
 #define GP_CONTROL_PARTS_H
 

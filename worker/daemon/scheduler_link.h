@@ -45,11 +45,13 @@ void scheduler_link_extend(scheduler_link *link);
 /* Connect to a scheduler if the next attempt is due. Return whether the connection succeeded. */
 bool scheduler_link_redial(scheduler_link *link, const gp_places *places);
 
-/* Send a message; failures are logged. GP_EPEER: there is no scheduler; the next one receives a full report. */
+/* Send a message; failures are logged. GP_EPEER: there is no scheduler; the next one receives a
+ * full report. */
 gp_status scheduler_link_send(scheduler_link *link, const gp_envelope *envelope, const gp_message_type *type,
                               const void *message);
 
-/* Return whether a heartbeat is due: periodically, and when the kind of work changes. Schedules the next one. */
+/* Return whether a heartbeat is due: periodically, and when the kind of work changes. Schedules
+ * the next one. */
 bool scheduler_link_beat_due(scheduler_link *link, uint32_t work);
 
 #endif

@@ -37,8 +37,9 @@ gp_status served_lease_check_client(const served_lease *lease, const gp_incoming
 /* Attach the sender of a message as the lease's client. GP_EPERM: the token is wrong. */
 gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const uint8_t *token,
                               uint32_t worker, gp_error *err);
-/* Return whether a request at the control socket shows the lease and its token. Requests of an older generation
- * pass, as a client may send them while the generation changes. */
+
+/* Return whether a request at the control socket shows the lease and its token. Requests of an
+ * older generation pass, as a client may send them while the generation changes. */
 bool served_lease_authorizes(const served_lease *lease, const gp_door_request *request);
 
 /* Return whether a worker is one of the first `world` members of the grant. */

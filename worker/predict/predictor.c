@@ -495,7 +495,8 @@ static gp_status call_end(gp_predictor *predictor, gp_error *err)
     return status;
 }
 
-/* Begin a call for samples [from, from + count) of the part. The caller may overwrite samples and targets afterwards. */
+/* Begin a call for samples [from, from + count) of the part. The caller may overwrite samples
+ * and targets afterwards. */
 static gp_status call_begin(gp_predictor *predictor, const void *samples, void *targets, uint32_t from,
                             uint32_t count, gp_error *err)
 {

@@ -75,7 +75,9 @@ uint32_t gp_task_size(const gp_task *task);
  * messages. Also valid in a block. */
 uint32_t gp_task_worker(const gp_task *task);
 int64_t gp_task_iteration(const gp_task *task); /* parfor: value of the range; otherwise 0 */
-uint64_t gp_task_position(const gp_task *task); /* parfor: position of the iteration in the range, from 0 */
+
+/* Return the position of a parfor iteration in the range, from 0. */
+uint64_t gp_task_position(const gp_task *task);
 uint32_t gp_task_attempt(
     const gp_task *task); /* from 1; above 1: an earlier attempt failed, or its worker did */
 

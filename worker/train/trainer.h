@@ -91,7 +91,9 @@ typedef struct gp_trainer_setup {
                       gp_error *err); /* opens data; NULL: gp_store_open_with() */
     /* state from the previous group, if begin->restart > 0; NULL: this rank has none */
     gp_train_held *held;
-    const gp_comm_rendezvous *group; /* rank, world, members, rendezvous; arena_bytes is filled in here */
+
+    /* rank, world, members, rendezvous; arena_bytes is filled in here */
+    const gp_comm_rendezvous *group;
     const gp_backend_ops *backend_ops;
     gp_backend *backend;
     gp_train_control *control;

@@ -11,8 +11,9 @@ enum { GP_SHARD_OWNER = 0 };
 
 /* Shared copies of parameters and optimizer state. */
 typedef struct gp_shards {
-    bool active;                         /* false: each rank has its own copy; the other fields are unused */
-    float *parameters[2], *state[2];     /* two copies in the arena: the committed one and the next one */
+    bool active; /* false: each rank has its own copy; the other fields are unused */
+    /* two copies in the arena: the committed one and the next one */
+    float *parameters[2], *state[2];
     uint32_t now;                        /* index of the committed copy in parameters[] and state[] */
     float *gradients[GP_COMM_WORLD_MAX]; /* gradients of each rank, as mapped in this process */
     gp_factor_list factors;

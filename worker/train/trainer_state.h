@@ -60,7 +60,8 @@ gp_status gp_trainer_rehearse(gp_trainer *trainer, gp_error *err);
 
 /* ---- trainer_validation.c ---- */
 
-/* Compute the metrics of the validation data, each sample once over all ranks, and report them; collective. */
+/* Compute the metrics of the validation data, each sample once over all ranks, and report them;
+ * collective. */
 gp_status gp_trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink, gp_error *err);
 
 /* Report the last validation. The number of excluded targets is sent first, so that the client

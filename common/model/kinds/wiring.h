@@ -17,7 +17,9 @@ gp_status gp_wire_backward_output(gp_lowering *lowering, gp_op op, gp_error *err
 
 /* Wire a kind that has a weight and optionally a bias. */
 void gp_wire_infer_weights(gp_infer *infer, const gp_parameter_need *weight, int64_t outputs, bool bias);
-gp_status gp_wire_weighted_forward(gp_lowering *lowering, gp_op op, gp_error *err); /* x, weight, bias -> y */
+
+/* Emit the forward op: x, weight, bias -> y. */
+gp_status gp_wire_weighted_forward(gp_lowering *lowering, gp_op op, gp_error *err);
 
 /* Emit the backward ops. of_weights: x, dy -> weight and bias gradients; of_data: dy, weight ->
  * dx. */

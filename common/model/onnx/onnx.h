@@ -33,7 +33,8 @@ gp_status gp_onnx_write(gp_buffer *buffer, const gp_netspec *spec, const gp_grap
 
 /* Read options; each may be NULL or 0. */
 typedef struct gp_onnx_options {
-    const char *folder; /* directory of the model, for external data files; NULL: refuse external data */
+    /* directory of the model, for external data files; NULL: refuse external data */
+    const char *folder;
     /* maximum number of weights that are filled from a single stored number; 0: 2^28 (1 GiB) */
     size_t repeated_max;
 

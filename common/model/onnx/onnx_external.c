@@ -209,7 +209,9 @@ static gp_status tensor_load(source *from, Onnx__TensorProto *tensor, size_t *to
         return status;
     }
     *total += bytes;
-    tensor->has_raw_data = true; /* protobuf-c frees the data with the allocator that unpacked the model */
+
+    /* protobuf-c frees the data with the allocator that unpacked the model */
+    tensor->has_raw_data = true;
     tensor->raw_data.data = data;
     tensor->raw_data.len = bytes;
     return GP_OK;

@@ -95,7 +95,8 @@ gp_status gp_onnx_tensor_of(gp_onnx_tensor *out, const Onnx__TensorProto *proto,
     char shown[GP_ONNX_SHOWN_BYTES];
     size_t typed = 0;
 
-    for (uint32_t i = 0; i < tensor.rank; i++) /* gp_onnx_wire_check() has limited rank, sizes and product */
+    /* gp_onnx_wire_check() has limited rank, sizes and product */
+    for (uint32_t i = 0; i < tensor.rank; i++)
         tensor.count *= tensor.dims[i] = proto->dims[i];
     gp_onnx_show(shown, name, strlen(name));
     if (each == 0)
