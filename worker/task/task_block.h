@@ -33,7 +33,7 @@ typedef struct gp_task_group {
     uint32_t models; /* models whose memory is in the arena */
 } gp_task_group;
 
-/* Join the group that a call requires: the current one or a new one. GP_EINVAL: invalid
+/* Join the group that a call requires: the current one or a new one. GP_EPROTO, GP_EINVAL: invalid
  * parameters. GP_ESTALE: the call belongs to another generation of the lease. GP_EPEER,
  * GP_ECANCELED: see gp_comm_form(). */
 gp_status gp_group_join(gp_task_group *group, gp_tasks *tasks, const gp_taken *call, gp_error *err);

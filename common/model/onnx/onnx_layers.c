@@ -23,8 +23,8 @@ static gp_status node_pair(const Onnx__NodeProto *node, const char *name, size_t
     return gp_onnx_node_ints(node, name, spatial, 1, out, err);
 }
 
-/* Read the window attributes for 1 or 2 spatial dimensions. weights: sizes of the kernel; NULL:
- * the kernel is an attribute. */
+/* Read the window attributes for 1 or 2 spatial dimensions.
+ *   weights  kernel size if the node has no kernel_shape; NULL: kernel_shape is required */
 static gp_status node_window_read(const Onnx__NodeProto *node, size_t spatial, const int64_t *weights,
                                   node_window *out, gp_error *err)
 {
