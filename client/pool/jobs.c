@@ -1,4 +1,5 @@
-/* jobs.c -- background jobs: submitting, looking, waiting.  The pool runs them; nothing here outlives a call. */
+/* jobs.c: submit, query, cancel and wait for background jobs. The pool runs the jobs; a client call
+ * keeps no state after it returns. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,13 +17,14 @@
 extern char **environ;
 
 enum {
-    WINDOW = 512,        /* submits without an answer yet; the scheduler queues 1000 messages for a client */
-    ANSWER_MS = 30000,   /* a disk may be slow */
-    WATCHES_MAX = 60,    /* of one client */
-    LOOK_AGAIN_MS = 200, /* how late a stop is seen */
+    /* submissions without a reply; the scheduler queues up to 1000 messages per client */
+    WINDOW = 512,
+    ANSWER_MS = 30000,   /* allows for a slow disk */
+    WATCHES_MAX = 60,    /* watches per client */
+    LOOK_AGAIN_MS = 200, /* maximum delay until a stop request is noticed */
 };
 
-/* ---- what a job is given ---- */
+/* ---- contents of a job ---- */
 
 bool gp_job_variable_allowed(const char *name)
 {
@@ -42,6 +44,8 @@ bool gp_job_variable_allowed(const char *name)
     return false;
 }
 
+/* Append one NUL-terminated string to a job payload. GP_ELIMIT: the payload is full; `what` names
+ * it in the message. */
 static gp_status append_text(gp_buffer *out, const char *text, const char *what, gp_error *err)
 {
     gp_status status = gp_buffer_append(out, text, strlen(text) + 1, err);
@@ -65,10 +69,14 @@ static gp_status pack_words(gp_buffer *out, const gp_job_request *request, gp_er
     return status;
 }
 
+/* Write the variables of a job as NUL-terminated strings: those of the request, or else the allowed
+ * variables of this process. Strings without a name are skipped. GP_EINVAL: the request contains a
+ * secret, which the journal would store. */
 static gp_status pack_environment(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
 {
     static const char *const nothing[] = { NULL };
-    /* Another host has an environment of its own. */
+
+    /* A remote pool has an environment of its own. */
     const char *const *list = request->environment != NULL ? request->environment
                               : remote                     ? nothing
                                                            : (const char *const *)environ;
@@ -101,12 +109,13 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
     return status;
 }
 
+/* Write the working directory of a job: as requested, or else the current directory. */
 static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
 {
     char here[GP_JOB_DIRECTORY_BYTES_MAX];
 
-    if (request->directory == NULL &&
-        remote) /* ours is not there: it begins in the home of the pool's user */
+    /* remote pool: an empty path makes the job start in the home directory of the pool user */
+    if (request->directory == NULL && remote)
         return append_text(out, "", "directory's characters", err);
     if (request->directory == NULL && getcwd(here, sizeof(here)) == NULL)
         return gp_fail_errno(err, GP_EIO, "cannot tell the current directory");
@@ -127,12 +136,14 @@ static uint32_t current_umask(void)
 
 /* ---- submitting ---- */
 
-typedef struct gp_parcel { /* what all submits of a call share */
+typedef struct gp_parcel { /* buffers and values shared by all submissions of one call */
     gp_buffer words, environment, directory;
     uint8_t key[16];
     uint32_t umask;
 } gp_parcel;
 
+/* Send submission `index` to the scheduler. Without a key in the request, the random key of this
+ * call and the index identify the submission. */
 static gp_status send_submit(gp_pool *pool, gp_parcel *parcel, const gp_job_request *request, size_t index,
                              uint64_t *correlation, gp_error *err)
 {
@@ -173,7 +184,9 @@ static gp_status submits_late_fail(const gp_pool *pool, const submits *s, gp_err
                    pool->places.pool, s->count - s->answered, ANSWER_MS / 1000, pool->places.scheduler_log);
 }
 
-/* One message of the scheduler; correlations of what is sent are one behind the other from `first` on. */
+/* Wait for one message and record the reply that it contains. The submissions since the last
+ * reconnect have consecutive correlations, starting at `first`. GP_ETIMEDOUT: no reply within the
+ * time limit. */
 static gp_status hear_accepted(gp_pool *pool, submits *s, uint64_t first, gp_error *err)
 {
     pool_message in;
@@ -198,6 +211,7 @@ static gp_status hear_accepted(gp_pool *pool, submits *s, uint64_t first, gp_err
     return status;
 }
 
+/* Send all submissions, with a limited number in flight, and wait for all replies. */
 static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const gp_job_request *requests,
                             gp_error *err)
 {
@@ -206,7 +220,9 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
     size_t number;
 
     while (status == GP_OK && !submits_done(s)) {
-        if (pool->reunions != asked) { /* what was recorded is found by its key, and not recorded again */
+        /* The new scheduler recognizes recorded submissions by their key and does not record them
+         * twice. */
+        if (pool->reunions != asked) {
             asked = pool->reunions;
             submits_again(s);
         }
@@ -262,7 +278,7 @@ gp_status gp_job_submit(uint64_t *job, gp_pool *pool, const gp_job_request *requ
     return status;
 }
 
-/* ---- looking ---- */
+/* ---- querying ---- */
 
 const char *gp_job_state_word(gp_job_state state)
 {
@@ -409,10 +425,10 @@ typedef struct gp_waiting {
     const uint64_t *jobs;
     gp_job_info *infos;
     size_t count;
-    uint64_t first; /* correlation of the first watch; the others follow it */
+    uint64_t first; /* correlation of the first watch; the others follow consecutively */
     size_t watches;
-    bool look_again; /* changes were missed */
-    uint64_t asked;  /* pool->reunions when the watches began */
+    bool look_again; /* the scheduler dropped notifications: query all jobs */
+    uint64_t asked;  /* pool->reunions when the watches were sent */
 } gp_waiting;
 
 static void take_row(gp_waiting *w, const gp_job_row *row)
@@ -431,7 +447,8 @@ static bool wait_is_over(const gp_waiting *w, bool any)
     return ended == w->count || (any && ended > 0);
 }
 
-/* One watch for each, or one for all when they are many. */
+/* Watch each job, or, above the limit per client, all jobs of the pool with a single watch. A
+ * single watch does not report the current state, so all jobs are queried as well. */
 static gp_status watch_all(gp_waiting *w, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -450,6 +467,7 @@ static gp_status watch_all(gp_waiting *w, gp_error *err)
     return status;
 }
 
+/* Query the state of every job that has not ended. */
 static gp_status look_again(gp_waiting *w, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -461,6 +479,7 @@ static gp_status look_again(gp_waiting *w, gp_error *err)
     return status;
 }
 
+/* Wait up to wait_ms for one notification and apply it. */
 static gp_status hear_change(gp_waiting *w, int wait_ms, gp_error *err)
 {
     pool_message in;
@@ -504,7 +523,10 @@ gp_status gp_job_wait(gp_job_info *infos, gp_pool *pool, const uint64_t *jobs, s
             return gp_fail(err, GP_ECANCELED, "the wait was ended; the jobs go on");
         if (left <= 0)
             return gp_fail(err, GP_ETIMEDOUT, "not ended after %d ms; the jobs go on", timeout_ms);
-        if (w.asked != pool->reunions) { /* the scheduler that follows knows of no watch */
+
+        /* The new scheduler does not know the watches. Send them again, and query the jobs for
+         * missed changes. */
+        if (w.asked != pool->reunions) {
             status = watch_all(&w, err);
             w.look_again = true;
             continue;

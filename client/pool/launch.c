@@ -40,8 +40,9 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
         return status;
     memcpy(hello.session, session, sizeof(hello.session));
     status = gp_door_connect(door, reply, places->scheduler_door, &hello, (int)gp_timeout_left(timeout), err);
-    /* A scheduler that is ending, or was killed and has not yet closed its socket, accepts the connection and then closes
-     * it: for the caller no pool is running. */
+
+    /* A scheduler that is shutting down, or was killed before its socket was closed, accepts the
+     * connection and then closes it. Report that no pool is running. */
     return status == GP_EPEER ? gp_fail(err, GP_ENOPOOL,
                                         "no pool is running: the scheduler of pool %s has just ended; start "
                                         "one with: gradpool up",
@@ -49,7 +50,8 @@ gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *place
                               : status;
 }
 
-/* path := name in the folder of file, seen from there; whether it is a program. */
+/* Build the path of program `name` in folder `from`, relative to the folder of `file`. Return
+ * whether it is executable. */
 static bool program_beside(char *path, size_t bytes, const char *file, const char *from, const char *name)
 {
     const char *slash = strrchr(file, '/');
@@ -72,7 +74,9 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     }
     if (!found && realpath("/proc/self/exe", file) != NULL)
         found = program_beside(path, bytes, file, "", name);
-    /* A program of the user's: ours are where the library is (with its version's text), in lib or lib/TRIPLET. */
+
+    /* The caller is another program. Search next to this library (dladdr() of the version string),
+     * which lies in lib or in lib/TRIPLET. */
     if (!found && dladdr(gp_version(), &library) != 0 && realpath(library.dli_fname, file) != NULL)
         found = program_beside(path, bytes, file, "../bin/", name) ||
                 program_beside(path, bytes, file, "../../bin/", name);
@@ -83,14 +87,15 @@ gp_status pool_daemon_path(const char *name, const char *variable, char *path, s
     return GP_OK;
 }
 
-/* Move *fd above the descriptors of the scheduler.  Closes *fd on failure. */
+/* Move *fd above the descriptors that the scheduler inherits. Closes *fd on failure. */
 static gp_status descriptor_raise(int *fd, const char *what, gp_error *err)
 {
     errno = gp_spawn_raise(fd, 15);
     return errno == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "no descriptor for %s", what);
 }
 
-/* Open the scheduler's log for its standard output, whose messages until it has read its arguments go there. */
+/* Open the scheduler log as its standard output. Messages go there until the scheduler has parsed
+ * its arguments. */
 static gp_status launch_log(int *out, const gp_places *places, gp_error *err)
 {
     *out = open(places->scheduler_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -101,7 +106,7 @@ static gp_status launch_log(int *out, const gp_places *places, gp_error *err)
                     : descriptor_raise(out, "the scheduler's log", err);
 }
 
-/* The secrets of those names, where no child's descriptor will be. */
+/* Create a descriptor with the named secrets, numbered above the descriptors of the child. */
 static gp_status launch_secrets(int *out, const char *names, gp_error *err)
 {
     int fd;
@@ -119,8 +124,10 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
     return status;
 }
 
-/* Start the scheduler.  *ready is the read end of a pipe on which it reports "ready" or "error: ..."; *pid is a process
- * that exits then, launch_reap(); the scheduler itself is no child of this process. */
+/* Start the scheduler process.
+ *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
+ *   pid    set to an intermediate process that exits after this report; see launch_reap(). The
+ *          scheduler itself is not a child of this process. */
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
                               gp_error *err)
 {
@@ -155,7 +162,7 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     if (options->listen != NULL) {
         gp_key_pair own;
 
-        /* Its key is there before it is started; the scheduler only reads it. */
+        /* Create the server key first: the scheduler only reads it. */
         status = gp_directory_secure(places->key_dir, err);
         if (status == GP_OK)
             status = gp_key_ensure(&own, places->server_key, err);
@@ -197,7 +204,8 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     gp_secrets_assignment(assignment, 4);
     environment = gp_secrets_environment(names, assignment);
     if (environment != NULL)
-        /* A session of its own, without our terminal (scheduler/process/surroundings.h). */
+        /* The scheduler gets a session of its own, without the terminal of this process
+         * (scheduler/process/surroundings.h). */
         problem = gp_spawn(pid, path, &actions, POSIX_SPAWN_SETSID, (char *const *)argv, environment);
     else
         posix_spawn_file_actions_destroy(&actions);
@@ -214,8 +222,8 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     return GP_OK;
 }
 
-/* Wait for the child of launch_spawn(), which exits after its report; end it if it has not reported.  The scheduler
- * continues without it. */
+/* Reap the child of launch_spawn(), which exits after its report. Kill it if it has not reported in
+ * time. The scheduler continues without it. */
 static void launch_reap(pid_t pid, bool reported)
 {
     if (!reported)
@@ -224,7 +232,8 @@ static void launch_reap(pid_t pid, bool reported)
         ;
 }
 
-/* Read the scheduler's report from its readiness pipe.  GP_EBUSY: another scheduler holds the pool's lock. */
+/* Read the scheduler's report from the readiness pipe. *started is false if the scheduler adopted
+ * the workers of a failed one. GP_EBUSY: another scheduler holds the lock of the pool. */
 static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_timeout timeout,
                                    gp_error *err)
 {
@@ -236,7 +245,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
         int64_t left = gp_timeout_left(timeout);
         int said = poll(&poll_fd, 1, gp_timeout_slice(timeout));
 
-        if (said <= 0 && left == 0) /* in this order: this process may have been suspended */
+        if (said <= 0 && left == 0) /* Check after poll(): this process may have been suspended. */
             return gp_fail(err, GP_ETIMEDOUT, "the scheduler did not get ready in time; its log is %s",
                            places->scheduler_log);
         if (said <= 0)
@@ -262,7 +271,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
                    strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", places->scheduler_log);
 }
 
-/* The start lock: starters come one after the other. */
+/* Take the start lock of the pool, which serializes processes that start a scheduler. */
 static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout timeout, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];
@@ -287,7 +296,8 @@ static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout time
 
 /* ---- finding without starting ---- */
 
-/* Whether a worker of the pool is alive: it waits for the next scheduler for a few seconds after its own has failed. */
+/* Return whether any worker of the pool is alive. A worker waits a few seconds for the next
+ * scheduler after its own failed. */
 static bool worker_alive(const gp_places *places)
 {
     DIR *folder = opendir(places->pool_dir);
@@ -307,7 +317,7 @@ static bool worker_alive(const gp_places *places)
     return alive;
 }
 
-/* Whether a process holds the start lock. */
+/* Return whether a process holds the start lock. */
 static bool is_starting(const gp_places *places)
 {
     char path[GP_TEXT_ENDPOINT + 16];
@@ -323,8 +333,9 @@ static bool is_starting(const gp_places *places)
     return held;
 }
 
-/* gp_launch_find() for a caller that must not start a scheduler.  A scheduler that failed is replaced by a client that
- * works in the pool, or by the next command that starts one: wait for that while workers are alive, at most REPLACED_MS. */
+/* Like gp_launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
+ * client that works in the pool or the next starting command starts a new one. Wait for it while
+ * workers are alive, up to REPLACED_MS. */
 static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
                                const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
@@ -393,12 +404,17 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         status = launch_wait_ready(ready, started, places, *timeout, &why);
         close(ready);
         launch_reap(pid, status != GP_ETIMEDOUT);
-        if (status == GP_OK) { /* the scheduler listens: leave time to connect */
+
+        /* the scheduler listens: extend the deadline to leave time for the connection */
+        if (status == GP_OK) {
             if (gp_timeout_left(*timeout) < READY_MS)
                 *timeout = gp_timeout_in(READY_MS);
             continue;
         }
-        if (status == GP_EBUSY) { /* one that is ending, or starting by other means: it cannot last */
+
+        /* Another scheduler holds the lock: it is shutting down, or was started without the start
+         * lock. Retry soon. */
+        if (status == GP_EBUSY) {
             poll(NULL, 0, RETRY_MS);
         } else {
             gp_fail(err, status, "%s", why.message);

@@ -38,7 +38,9 @@ void pool_note(gp_pool *pool, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(sentence, sizeof(sentence), format, arguments);
     va_end(arguments);
-    pool->note(pool->note_context, gp_printable(sentence)); /* may quote file names */
+
+    /* the message may quote file names with control characters */
+    pool->note(pool->note_context, gp_printable(sentence));
 }
 
 void pool_note_skipped(gp_pool *pool, uint64_t count, const char (*names)[128], uint32_t named)
@@ -65,7 +67,7 @@ gp_status pool_check_process(const gp_pool *pool, gp_error *err)
                    (int)getpid());
 }
 
-/* ---- messages in ---- */
+/* ---- incoming messages ---- */
 
 void pool_message_close(pool_message *message)
 {
@@ -74,9 +76,11 @@ void pool_message_close(pool_message *message)
     message->from = POOL_NOBODY;
 }
 
-/* libzmq 4.3.4 leaks the frames of a message that has come in part, where a socket is closed while the I/O thread still sends
- * what was said last (the end of the pipe overtakes the order to end it, and nothing is rolled back).  So callers let that out
- * before: by a question to the scheduler, which goes through the same thread, or by a moment. */
+/* Close the links to all workers. Flush queued messages first: libzmq 4.3.4 leaks the frames of a
+ * partly received message when a socket closes while its I/O thread still sends. (The end of the
+ * pipe overtakes the close command, and libzmq does not roll the message back.) A request to the
+ * scheduler flushes, because the same I/O thread sends it; otherwise let_out() waits
+ * POOL_LET_OUT_MS. */
 static void pool_close_workers(gp_pool *pool)
 {
     for (uint32_t i = 0; i < GP_MEMBERS_MAX; i++)
@@ -84,13 +88,15 @@ static void pool_close_workers(gp_pool *pool)
     pool->links = 0;
 }
 
+/* Wait a short time, so that messages to workers are sent before their links are closed. */
 static void let_out(const gp_pool *pool)
 {
     if (pool->links > 0)
         poll(NULL, 0, POOL_LET_OUT_MS);
 }
 
-/* News of the lease that come unasked change the handle before anyone looks at them. */
+/* Apply an unsolicited message about the lease to the handle: worker lost or suspect, new grant,
+ * resize, or lease end. Messages for other leases or older generations are ignored. */
 static void pool_take_news(gp_pool *pool, const gp_incoming *in)
 {
     gp_lease_grant grant;
@@ -162,7 +168,7 @@ gp_hello pool_hello(void)
     return hello;
 }
 
-/* Send hello and attach to one worker that was dialled.  GP_EBUSY: its link is not up yet. */
+/* Send hello and attach to one worker. GP_EBUSY: the link is not up yet. */
 static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
 {
     gp_hello hello = pool_hello();
@@ -181,7 +187,7 @@ static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
     return status;
 }
 
-/* Attach to every worker whose link has come up since the last call. */
+/* Send hello and attach to every worker whose link came up since the last call. */
 static gp_status pool_attach_linked(gp_pool *pool, gp_error *err)
 {
     for (uint32_t i = 0; !pool->dialling && i < pool->links; i++) {
@@ -195,8 +201,8 @@ static gp_status pool_attach_linked(gp_pool *pool, gp_error *err)
     return GP_OK;
 }
 
-/* Receive one pending message: from the scheduler, or else from the workers in round-robin order.  Never blocks.
- * GP_ETIMEDOUT: no message is pending. */
+/* Receive one pending message: from the scheduler, or else from the workers in round-robin order.
+ * Never blocks. GP_ETIMEDOUT: no message is pending. */
 static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
 {
     gp_status status = gp_channel_receive(pool->scheduler, &out->in, err);
@@ -233,7 +239,8 @@ static bool pool_pending(gp_pool *pool)
     return false;
 }
 
-/* The end of the door overtakes what a scheduler said before: whether there is something, or about to be. */
+/* Return whether the scheduler sent messages before it exited, waiting up to POOL_LAST_WORDS_MS for
+ * them. The end of file on the control socket can overtake them. */
 static bool last_words(gp_pool *pool)
 {
     struct pollfd link = { .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
@@ -283,7 +290,9 @@ gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *
             continue;
         if (left <= 0)
             return GP_OK;
-        if (pool->remote != NULL && left > POOL_SLICE_MS) /* its silence is to be noticed */
+
+        /* wake up often enough to notice a silent link */
+        if (pool->remote != NULL && left > POOL_SLICE_MS)
             left = POOL_SLICE_MS;
         if (poll(fds, count, (int)left) < 0)
             return errno == EINTR ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot wait for the pool");
@@ -298,9 +307,9 @@ gp_status pool_error_from(const gp_incoming *in, gp_error *err)
     return status != GP_OK ? status : gp_fail(err, (gp_status)reply.code, "%s", reply.message);
 }
 
-/* ---- messages out ---- */
+/* ---- outgoing messages ---- */
 
-/* Send, waiting at most wait_ms while the queue is full or the link not up. */
+/* Send a message. Wait up to wait_ms while the queue is full or the link is not up. */
 static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_envelope *envelope,
                            const gp_message_type *type, const void *message, const gp_payload *payloads,
                            size_t payload_count, int wait_ms, gp_error *err)
@@ -313,7 +322,9 @@ static gp_status pool_send(const gp_pool *pool, gp_channel *channel, const gp_en
 
         if (status != GP_EBUSY)
             return status;
-        if (channel == pool->scheduler && pool_is_gone(pool)) /* that is why the link is down */
+
+        /* the scheduler failed, so the link stays down */
+        if (channel == pool->scheduler && pool_is_gone(pool))
             return pool_scheduler_gone(pool, err);
         if (gp_timeout_left(timeout) == 0)
             return status;
@@ -330,8 +341,8 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
     if (usable != GP_OK)
         return usable;
     for (;;) {
-        bool gone =
-            pool_is_gone(pool) || pool_remote_doubtful(pool); /* after a pause it may have forgotten us */
+        /* after a pause the remote scheduler may have closed the session */
+        bool gone = pool_is_gone(pool) || pool_remote_doubtful(pool);
         gp_status status = gone ? pool_reunite(pool, err) : GP_OK;
         gp_envelope envelope = pool_envelope(pool);
 
@@ -340,8 +351,10 @@ gp_status pool_tell_with(gp_pool *pool, const gp_message_type *type, const void 
         if (status == GP_OK)
             status = pool_send(pool, pool->scheduler, &envelope, type, message, payloads, payload_count,
                                pool->dialling ? POOL_HELLO_SEND_MS : POOL_SEND_MS, err);
+
+        /* restart the silence timeout, so that the reply has its full time */
         if (status == GP_OK && pool->remote != NULL)
-            pool->remote->heard_ms = gp_now_ms(); /* the answer has its time */
+            pool->remote->heard_ms = gp_now_ms();
         if (status != GP_EPEER || gone)
             return status;
     }
@@ -363,7 +376,8 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
 
     if (correlation != NULL)
         *correlation = envelope.correlation;
-    /* attach comes first on every link */
+
+    /* Send attach before the first message on a new link. */
     while (pool->attaching[rank] != 0 && (status = worker_attach(pool, rank, err)) == GP_EBUSY &&
            gp_now_ms() < deadline_ms)
         poll(NULL, 0, 1);
@@ -410,7 +424,9 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
     while (status == GP_OK) {
         int64_t left = gp_timeout_left(timeout);
 
-        if (pool->reunions != asked) { /* every request can be repeated */
+        /* The new scheduler has not seen the request. All requests are idempotent: send it
+         * again. */
+        if (pool->reunions != asked) {
             asked = pool->reunions;
             status = pool_tell(pool, type, message, &correlation, err);
             timeout = gp_timeout_in(timeout_ms);
@@ -422,7 +438,8 @@ gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *m
                       pool->places.pool, type->name, POOL_ANSWER_TOLD_MS / 1000);
         }
 
-        /* Read what has arrived before giving up: this process may have been suspended. */
+        /* Read pending messages even after the timeout: this process may have been suspended, and
+         * the reply may already be here. */
         status = pool_next(pool, reply, gp_timeout_slice(timeout), err);
         if (status == GP_OK && reply->from == POOL_NOBODY && left == 0 && pool->reunions == asked)
             return gp_fail(err, GP_ETIMEDOUT,
@@ -470,9 +487,10 @@ gp_status pool_ask_new(gp_pool *pool, const gp_message_type *type, const void *m
     return status;
 }
 
-/* ---- open, close ---- */
+/* ---- opening and closing ---- */
 
-/* GPUs that a new pool does without, and why: who sees CPU workers instead wants to know. */
+/* Report a newly started pool and, unless the caller chose the devices, why GPUs are not used.
+ * Otherwise users who expect GPU workers see only CPU workers, without an explanation. */
 static void note_started(gp_pool *pool, const char *devices)
 {
     gp_device_list *list = NULL;
@@ -521,7 +539,7 @@ gp_status gp_pool_open(gp_pool **out, const gp_pool_options *options, gp_error *
 
     if (status == GP_OK && pool->remote == NULL)
         status = gp_places_find(&pool->places, name, err);
-    else if (status == GP_OK) /* for sentences */
+    else if (status == GP_OK) /* error messages use this text instead of a log path */
         snprintf(pool->places.scheduler_log, sizeof(pool->places.scheduler_log), "on the host of %s",
                  pool->remote->endpoint);
     if (status == GP_OK && pool->remote != NULL && (options->secret_env != NULL || options->listen != NULL))
@@ -546,8 +564,10 @@ void gp_pool_close(gp_pool *pool)
 {
     if (pool == NULL)
         return;
-    if (pool->forks !=
-        gp_forks()) { /* the parent's sockets are left alone, and ZeroMQ's threads are not here */
+
+    /* Forked child: do not touch the sockets of the parent. The ZeroMQ threads do not exist in this
+     * process. */
+    if (pool->forks != gp_forks()) {
         if (pool->door >= 0)
             close(pool->door);
         gp_free(pool);
@@ -602,7 +622,8 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     return gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link, 0, err);
 }
 
-/* Connect and attach to every worker of the current generation.  GP_ESTALE: the lease changed meanwhile. */
+/* Connect and attach to every worker of the current grant. GP_ESTALE: the lease changed
+ * meanwhile. */
 static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *err)
 {
     uint64_t waits[GP_MEMBERS_MAX];
@@ -653,7 +674,9 @@ gp_status pool_attach(gp_pool *pool, gp_error *err)
 
         if (status == GP_OK)
             return GP_OK;
-        /* A member died between grant and attach: the scheduler replaces it and grants again. */
+
+        /* A worker failed between grant and attach. The scheduler replaces it and sends a new
+         * grant. */
         while (status != GP_OK && !pool->regranted && !pool->revoked && gp_timeout_left(timeout) > 0) {
             pool_message in;
             gp_status next = pool_next(pool, &in, 100, err);
@@ -691,7 +714,8 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
     return GP_OK;
 }
 
-/* Keep what the lease was asked for: with a list of devices, exactly the granted workers. */
+/* Keep the request of the lease for a claim after a scheduler failure. With a device list, the
+ * claim names exactly the number of granted workers. */
 static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
 {
     bool listed = ask->devices[0] != '\0';
@@ -723,7 +747,8 @@ gp_status pool_lease(gp_pool *pool, const gp_lease_request *request, const char 
         pool_message in;
         gp_lease_wait wait;
 
-        if (pool->reunions != asked) { /* to the end of the queue: nobody knows any more who was first */
+        /* The new scheduler does not know the queue order: requests join at the end. */
+        if (pool->reunions != asked) {
             asked = pool->reunions;
             status = pool_tell(pool, &gp_msg_lease_ask, &ask, &correlation, err);
             continue;
@@ -769,7 +794,8 @@ void pool_release(gp_pool *pool)
 {
     gp_ok_reply ok;
 
-    /* Also where the scheduler has died: the next one keeps the lease for us as long as this process lives. */
+    /* Send the release even if the scheduler failed: the next scheduler keeps the lease while this
+     * process is alive. */
     if (pool->lease != 0 && !pool->revoked && !pool->forsaken)
         pool_ask(pool, &gp_msg_lease_release, &(gp_lease_release){ 0 }, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS,
                  NULL);

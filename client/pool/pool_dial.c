@@ -1,9 +1,10 @@
-/* pool_dial.c -- the link to the scheduler: made, and made again when it died.
+/* pool_dial.c: connect to the scheduler, and reconnect after a scheduler failure.
  *
- *   DIALLED --end of file at the door--> LOST --find the next scheduler, or start it--> hello --lease? claim--> DIALLED
+ *   CONNECTED --end of file on the control socket--> LOST
+ *   LOST --find or start a scheduler, hello, claim the lease--> CONNECTED
  *
- * Work on leased workers needs no scheduler and goes on meanwhile.  A scheduler that ended as it was told is not missed:
- * it has removed the pool's record. */
+ * Workers continue without a scheduler meanwhile. After an orderly shutdown there is no reconnect:
+ * the scheduler has removed the pool record. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
                    pool->places.pool, pool->scheduler_pid, pool->places.scheduler_log);
 }
 
-/* ---- dialling ---- */
+/* ---- connecting ---- */
 
 static gp_status pool_greet(gp_pool *pool, gp_error *err)
 {
@@ -46,15 +47,16 @@ static gp_status pool_greet(gp_pool *pool, gp_error *err)
 
     if (status == GP_OK)
         pool->scheduler_pid = welcome.pid;
-    /* The one that let us in died, and its successor, who has the same address, does not know us. */
+
+    /* The scheduler of this control socket failed. Its successor listens on the same address and
+     * does not know this session. */
     if (status == GP_EPERM && gp_door_gone(pool->door))
         return pool_scheduler_gone(pool, err);
     return status;
 }
 
-/* Connect to the scheduler. Each attempt has a time limit, after which the scheduler is checked
- * for failure. An attempt makes a new link, for which a busy scheduler needs time, so the limits
- * grow. */
+/* Connect to the scheduler. Each attempt has a time limit, after which a scheduler failure is
+ * checked. A busy scheduler needs time for the new link of each attempt, so the limits grow. */
 static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_timeout timeout, gp_error *err)
 {
     for (int attempt_ms = GP_TIMEOUT_SLICE_MS;; attempt_ms *= attempt_ms < POOL_LINK_MS ? 2 : 1) {
@@ -69,7 +71,7 @@ static gp_status pool_link(gp_pool *pool, const char *endpoint, gp_timeout timeo
     }
 }
 
-/* A running pool's secrets, replaced.  They go as a descriptor, not as a message. */
+/* Replace the secrets of a running pool. They travel as a descriptor, not as a message. */
 static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, gp_error *err)
 {
     gp_door_request request = { .what = GP_DOOR_SECRETS }, answer = { .what = 0 };
@@ -90,7 +92,7 @@ static gp_status tell_secrets(gp_pool *pool, const char *names, int timeout_ms, 
     return status;
 }
 
-/* One try; what is open after a failure is the caller's to close. */
+/* Try once to connect. On failure the caller closes everything that is open. */
 static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *started, gp_timeout *timeout,
                            gp_error *err)
 {
@@ -138,16 +140,17 @@ gp_status pool_dial(gp_pool *pool, const gp_pool_options *options, bool *started
         status = dial_once(pool, options, started, &timeout, err);
         if (status != GP_EPEER || gp_timeout_left(timeout) == 0)
             break;
-        hang_up(pool); /* it died while we came in */
+        hang_up(pool); /* the scheduler failed during the handshake */
         poll(NULL, 0, RETRY_MS);
     }
     pool->dialling = false;
     return status;
 }
 
-/* ---- again ---- */
+/* ---- reconnecting ---- */
 
-/* Claim the lease from the new scheduler.  GP_OK also if it refuses: then the lease has ended. */
+/* Claim the lease from the new scheduler. GP_OK also if the scheduler refuses: the lease has then
+ * ended. */
 static gp_status claim_lease(gp_pool *pool, gp_error *err)
 {
     gp_lease_claim *claim = &pool->claim;
@@ -177,8 +180,8 @@ bool pool_missed(const gp_pool *pool)
     return access(pool->places.record, F_OK) == 0;
 }
 
-/* One that was told to end has ended our lease, and has said so; but ZeroMQ drops what had come and was not read yet when it hears of
- * the end of a link. */
+/* Mark the lease as ended after an orderly shutdown and fail with GP_EPEER. The scheduler sent
+ * lease_ended, but ZeroMQ drops received, unread messages when it detects the end of a link. */
 static gp_status told_to_end(gp_pool *pool, gp_error *err)
 {
     if (pool->lease != 0 && !pool->revoked) {
@@ -191,7 +194,8 @@ static gp_status told_to_end(gp_pool *pool, gp_error *err)
 
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
-    static const gp_pool_options as_it_was; /* the new scheduler knows: scheduler/shell/record.h */
+    /* the new scheduler takes the options from the pool record: scheduler/shell/record.h */
+    static const gp_pool_options as_it_was;
     gp_timeout timeout = gp_timeout_in(POOL_REUNION_MS);
     int64_t began = gp_now_ms();
     gp_channel *channel = pool->scheduler;
@@ -218,7 +222,7 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
         if (status == GP_OK)
             break;
         hang_up(pool);
-        if (!pool_missed(pool)) /* and the next one was told to end */
+        if (!pool_missed(pool)) /* the successor was shut down as well */
             break;
         poll(NULL, 0, RETRY_MS);
     }

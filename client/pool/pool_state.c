@@ -1,4 +1,4 @@
-/* pool_state.c -- the pool as a whole: its state as values and as JSON, its size, its end. */
+/* pool_state.c: query the pool state, as a struct and as JSON; resize the pool; shut it down. */
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -59,7 +59,8 @@ gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, g
                        sizeof(resize.devices) - 1);
     status = pool_status(pool, &reply, err);
     if (status == GP_OK) {
-        resize.idle_timeout_ms = reply->idle_timeout_ms; /* the message also sets it: keep it as it is */
+        /* the message also sets the idle timeout: keep the current value */
+        resize.idle_timeout_ms = reply->idle_timeout_ms;
         status = pool_ask(pool, &gp_msg_resize, &resize, &gp_msg_status_reply, reply, POOL_OPEN_MS, err);
     }
     gp_free(reply);
@@ -74,14 +75,15 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
     gp_status status =
         pool_ask(pool, &gp_msg_shutdown, &shutdown, &gp_msg_ok_reply, &ok, POOL_ANSWER_MS, err);
 
-    /* A scheduler that ends can be gone before its answer is here: that is what was asked for.  One that died is
-     * followed by another, which finds the workers and was asked too. */
+    /* An orderly shutdown can close the link before the reply arrives: success. A scheduler that
+     * failed instead has a successor, which adopts the workers and receives the request again. */
     return status == GP_EPEER && !pool_missed(pool) ? GP_OK : status;
 }
 
 enum { GONE_DIAL_MS = 5000, GONE_PAUSE_MS = 100 };
 
-/* Wait until no scheduler answers at the endpoint of another host: nothing else reports its end. */
+/* Wait until no scheduler replies at the remote endpoint. No other event reports the end of a
+ * remote pool. */
 static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(timeout_ms);
@@ -117,7 +119,7 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
         if (left == 0)
             return gp_fail(err, GP_ETIMEDOUT, "pool %s has not ended after %d ms; its log is %s",
                            pool->places.pool, timeout_ms, pool->places.scheduler_log);
-        if (gone) /* it died before it had ended the workers: the next one does */
+        if (gone) /* the scheduler failed before it had stopped the workers: ask its successor */
             status = gp_pool_shutdown(pool, false, err);
         if (status != GP_OK)
             return status;

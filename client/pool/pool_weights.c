@@ -1,10 +1,11 @@
-/* pool_weights.c -- weights between the client and a leased worker: sealed descriptors through the worker's door.
+/* pool_weights.c: exchange weights with a leased worker, as sealed descriptors over the worker's
+ * control socket.
  *
  *   client: GP_DOOR_WEIGHTS with a memfd, then train_begin or predict_begin ---> worker
  *   worker: GP_DOOR_WEIGHTS with a memfd, then train_done                   ---> client
  *
- * In the message itself a payload of 8 bytes has the size of the weights. So their size has no limit but memory, and
- * they are copied once: into the memfd, which every receiver maps. */
+ * The message itself carries the weight size in a payload of 8 bytes. Thus only memory limits the
+ * size, and the weights are copied once: into the memfd, which every receiver maps. */
 #include <inttypes.h>
 #include <unistd.h>
 
@@ -18,7 +19,8 @@ static gp_status weights_send(gp_pool *pool, uint32_t rank, int fd, gp_error *er
     int *door = &pool->worker_doors[rank];
     gp_status status = GP_OK;
 
-    /* As long as to attach: the scheduler ends the wait when it kills a worker that is suspended. */
+    /* The time limit equals that of an attach: the scheduler kills a suspended worker within this
+     * time. */
     if (*door < 0)
         status = pool_knock_worker(pool, rank, door, POOL_ATTACH_MS, err);
     if (status == GP_ENOPOOL)
@@ -37,7 +39,8 @@ gp_status pool_send_weights(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
     return status;
 }
 
-/* A worker that had to repeat its message has sent the descriptor several times: keep the last one. */
+/* Receive the newest descriptor. A worker that repeated its message sent several: keep the last
+ * one. */
 static gp_status weights_receive(int door, int *fd, gp_error *err)
 {
     gp_status status = GP_OK;

@@ -22,7 +22,7 @@ enum {
     HELLO_MS = 1500,
     RETRY_MS = 250,
     REUNION_MS = 13000,
-    CLOSED_MS = 3000, /* for a link that ends before the handshake */
+    CLOSED_MS = 3000, /* for a link that closes before the handshake */
     PROFILE_BYTES_MAX = 4096
 };
 
@@ -33,7 +33,8 @@ typedef struct profile {
     char connect[GP_TEXT_ENDPOINT], server_key_file[600], key_file[600];
 } profile;
 
-/* A file that is no path is beside the profile; ~/ is the home. */
+/* Resolve a file name from a profile: absolute, relative to the home directory (~/), or relative to
+ * the profile folder. */
 static gp_status file_set(char *out, size_t bytes, const char *directory, const char *value, gp_error *err)
 {
     const char *home = getenv("HOME");
@@ -47,6 +48,8 @@ static gp_status file_set(char *out, size_t bytes, const char *directory, const 
                : gp_fail(err, GP_ELIMIT, "the path %.60s... is too long", value);
 }
 
+/* Parse one line "key = value" of a profile. Empty lines and lines with # are ignored. Modifies
+ * `line`. */
 static gp_status line_take(profile *out, char *line, unsigned number, gp_error *err)
 {
     char *equals = strchr(line, '='), *value, *end;
@@ -60,7 +63,7 @@ static gp_status line_take(profile *out, char *line, unsigned number, gp_error *
         ;
     *end = '\0';
     value = equals + 1 + strspn(equals + 1, " \t");
-    end = strstr(value, " #"); /* a comment behind it */
+    end = strstr(value, " #"); /* cut a comment at the end of the line */
     if (end == NULL)
         end = value + strlen(value);
     while (end > value && isblank((unsigned char)end[-1]))
@@ -79,7 +82,8 @@ static gp_status line_take(profile *out, char *line, unsigned number, gp_error *
                    number, out->path, line);
 }
 
-/* *there: whether there is such a profile.  One that others may write could lead us anywhere. */
+/* Read the profile of that name; *there is set to whether it exists. GP_EPERM: other users can
+ * write the profile, so they could redirect the client to any host. */
 static gp_status profile_read(profile *out, const char *name, bool *there, gp_error *err)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
@@ -123,6 +127,7 @@ static gp_status profile_read(profile *out, const char *name, bool *there, gp_er
 
 /* ---- finding ---- */
 
+/* Return the first nonempty value: the option, the environment variable, or the fallback. */
 static const char *chosen(const char *option, const char *variable, const char *fallback)
 {
     const char *value = option != NULL && option[0] != '\0' ? option : getenv(variable);
@@ -210,7 +215,8 @@ static gp_status say_hello(gp_pool *pool, int timeout_ms, gp_error *err)
                : gp_fail(err, GP_EPEER, "the pool at %s has just ended", pool->remote->endpoint);
 }
 
-/* Once; the channel that was there is closed.  *unproved: see gp_channel_options. */
+/* Try once to connect with a new channel, which replaces the old one, and say hello. *unproved: see
+ * gp_channel_options. */
 static gp_status dial_once(gp_pool *pool, gp_timeout timeout, bool *unproved, gp_error *err)
 {
     struct pool_remote *remote = pool->remote;
@@ -239,9 +245,10 @@ gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err)
     gp_error why;
     gp_status status;
 
-    /* A scheduler that takes the connection and does not answer may have failed: another follows it there.  One that closes
-     * it before the handshake may have too many connections, so that is tried again for CLOSED_MS; it also closes the
-     * connection of a client that expects another key, which has to learn that soon. */
+    /* A scheduler that accepts the connection but does not reply may have failed; its successor
+     * uses the same endpoint, so retry. A scheduler that closes the connection before the handshake
+     * may have too many connections: retry for CLOSED_MS. It also closes the connection of a client
+     * with a wrong server key, which must learn that soon. */
     pool->dialling = true;
     for (;;) {
         status = dial_once(pool, timeout, &unproved, &why);
@@ -279,7 +286,8 @@ bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message)
            gp_incoming_decode(&message->in, &reply, NULL) == GP_OK && reply.code == GP_EPEER;
 }
 
-/* The link that is there first: it redials by itself, and mostly somebody just takes his time. */
+/* Try the existing link first: it reconnects by itself, and the remote scheduler is often only
+ * slow. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(REUNION_MS);
@@ -289,15 +297,19 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err)
 
     pool->dialling = true;
     status = say_hello(pool, HELLO_MS, &why);
-    /* It has proved who it is before: one who does not now is, for a while, a network that breaks connections. */
+
+    /* The server proved its identity earlier. If it does not now, a network that breaks connections
+     * is the likely cause: retry. */
     while (status != GP_OK && (status != GP_EPERM || unproved) && status != GP_EVERSION &&
            gp_timeout_left(timeout) > 0) {
         status = dial_once(pool, timeout, &unproved, &why);
         if (status != GP_OK && (status != GP_EPERM || unproved))
             poll(NULL, 0, RETRY_MS);
     }
-    if (status == GP_EPERM &&
-        !unproved) { /* perhaps only the link is a new one's: then the words are of the handshake */
+
+    /* Possibly a new server took over the link. Connect again, so that the error message comes from
+     * the handshake. */
+    if (status == GP_EPERM && !unproved) {
         timeout = gp_timeout_in(HELLO_MS);
         status = dial_once(pool, timeout, &unproved, &why);
     }
@@ -321,9 +333,9 @@ gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err)
         what, pool->remote->endpoint);
 }
 
-/* ---- what is elsewhere read from files and drivers ---- */
+/* ---- queries that replace local files and drivers ---- */
 
-/* Ask for a reply with one payload; the caller closes *out. */
+/* Send a request whose reply has one payload. Release *out with pool_message_close(). */
 static gp_status ask_payload(gp_pool *pool, const gp_message_type *type, const void *message,
                              const gp_message_type *reply_type, pool_message *out, gp_error *err)
 {

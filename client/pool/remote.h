@@ -1,14 +1,15 @@
-/* remote.h -- inside a pool handle: a pool on another host.
+/* remote.h: the part of a pool handle for pools on another host.
  *
- * It is named by its endpoint, tcp://HOST:PORT, or by a profile, a file NAME.conf in the configuration directory
- * ($XDG_CONFIG_HOME/gradpool, else ~/.config/gradpool):
+ * The pool is named by an endpoint, tcp://HOST:PORT, or by a profile: a file NAME.conf in the
+ * configuration directory ($XDG_CONFIG_HOME/gradpool, else ~/.config/gradpool):
  *
  *     connect         = tcp://gpu-box:5555
- *     server-key-file = gpu-box.pub          # the pool's public key; beside the profile, if it is no path
- *     key-file        = laptop.key           # ours, mode 0600
+ *     server-key-file = gpu-box.pub          # public key of the pool; beside the profile, if no path
+ *     key-file        = laptop.key           # key pair of this client, mode 0600
  *
- * There is no door and no memory to share: what is asked goes over one encrypted link, and what needs leases is refused in
- * words.  A link that is silent is tried by a hello; when that is answered, everything that was not is asked again. */
+ * A remote pool has no control socket and no shared memory. All requests use one encrypted link,
+ * and requests that need a lease fail with GP_EUNSUPPORTED. After a silence, the client checks the
+ * link with a hello. When the scheduler replies, the client repeats all unanswered requests. */
 #ifndef GP_REMOTE_H
 #define GP_REMOTE_H
 
@@ -19,42 +20,47 @@ struct pool_remote {
     char endpoint[GP_TEXT_ENDPOINT];
     char server_key[GP_KEY_TEXT];
     gp_key_pair own;
-    int64_t heard_ms; /* the last message from there, or our last question */
+    int64_t heard_ms; /* last message received, or last request sent */
 };
 
-/* *out: NULL for a pool of this host.  GP_EINVAL: an endpoint without keys, a profile with a line that is none.  GP_EPERM: a
- * key file that others can read. */
+/* Find the remote pool of that name. *out is set to NULL for a pool on this host. GP_EINVAL: an
+ * endpoint without keys, or a malformed profile line. GP_EPERM: other users can read a key file or
+ * write the profile. */
 gp_status pool_remote_find(struct pool_remote **out, const gp_pool_options *options, const char *name,
                            gp_error *err);
 void pool_remote_free(struct pool_remote *remote); /* wipes the key; accepts NULL */
 
-/* Connect and say hello. */
+/* Connect and exchange hello messages. */
 gp_status pool_remote_dial(gp_pool *pool, int timeout_ms, gp_error *err);
 
-/* Whether the message says that the pool does not know this session: its link was lost and is a new one.  A hello and all that was
- * not answered put that right. */
+/* Return whether the message reports an unknown session: the link broke and ZeroMQ made a new one.
+ * pool_reunite() repairs this with a hello, and the caller repeats unanswered requests. */
 bool pool_remote_forgotten(const gp_pool *pool, const pool_message *message);
 
-/* Whether so long nothing came that the link is to be tried, or it is known to have broken; and the trial: GP_OK, and pool->reunions has counted on; or
- * GP_EPEER, GP_EPERM. */
+/* Return whether the link needs a check: it was silent for too long or is known to be broken. */
 bool pool_remote_doubtful(gp_pool *pool);
+
+/* Check the link with a hello, and reconnect if necessary. Increments pool->reunions on success.
+ * GP_EPEER: no reply in time. GP_EPERM: the server rejected the keys, or has another key. */
 gp_status pool_remote_try(gp_pool *pool, gp_error *err);
 
-/* GP_EUNSUPPORTED, in words, if the pool is on another host. */
+/* Fail with GP_EUNSUPPORTED if the pool is on another host. `what` names the operation in the
+ * message. */
 gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err);
 
-/* A piece of a file of a job's folder. */
+/* Part of a file from the folder of a job. */
 typedef struct pool_piece {
     gp_job_piece at;
     size_t bytes;
     char text[GP_JOB_PIECE_BYTES_MAX + 1]; /* NUL-terminated */
 } pool_piece;
 
-/* worker: of GP_JOB_FILE_WORKER_LOG. */
+/* Read a part of a job file, starting at `offset` bytes.
+ *   worker  worker of GP_JOB_FILE_WORKER_LOG; ignored for other files */
 gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
                         pool_piece *out, gp_error *err);
 
-/* The devices of the pool's host. */
+/* Get the devices and the number of cores of the pool's host. */
 gp_status pool_devices(gp_pool *pool, gp_device_list *out, uint32_t *cores, gp_error *err);
 
 #endif

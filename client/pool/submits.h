@@ -1,10 +1,13 @@
-/* submits.h -- which submits of one call are to be sent now, and whose answer came: no sockets, no clock of its own.
+/* submits.h: track which submissions of one call to send next, and which have a reply. Pure logic,
+ * without sockets or clock.
  *
- * A call hands over `count` jobs under one key, numbered from 0.  At most `window` are without an answer.  When the
- * scheduler died, submits_again() makes those be sent once more that were sent and not answered; what was answered is on
- * the scheduler's disk and is never sent again.  The next scheduler knows a repeated submit by its key and number for as
- * long as it keeps the job, a minute after its end at least, so a submit is repeated only within `patience_ms`
- * after the last answer: later nobody could say whether it would be another job. */
+ * A call submits `count` jobs under one key, numbered from 0. At most `window` of them are in
+ * flight. After a scheduler failure, submits_again() marks all submissions without a reply to be
+ * sent again. Submissions with a reply are on the scheduler's disk and are never repeated.
+ *
+ * The next scheduler recognizes a repeated submission by key and number as long as it keeps the
+ * job: at least a minute after the job's end. Thus a submission is repeated only within patience_ms
+ * after the last reply. Later it could create a second job. */
 #ifndef GP_SUBMITS_H
 #define GP_SUBMITS_H
 
@@ -15,34 +18,40 @@
 #include "common/base/error.h"
 
 typedef struct submits {
-    uint64_t *jobs; /* by number; 0 = not answered.  The caller's */
+    uint64_t *jobs; /* [count] job ids by number; 0: no reply yet; owned by the caller */
     size_t count, window;
     int64_t patience_ms;
     size_t answered;
-    size_t *order; /* the numbers, as they were sent since the scheduler was dialled last */
-    size_t sent;   /* so many of `order` */
-    size_t next;   /* no smaller number is to be sent */
+    size_t *order; /* numbers in the order sent since the last connect */
+    size_t sent;   /* entries in `order` */
+    size_t next;   /* lowest number that may still have to be sent */
     size_t waiting;
-    int64_t heard_ms; /* when something was answered last, or the call began */
+    int64_t heard_ms; /* time of the last reply, or of the start of the call */
 } submits;
 
-/* jobs: [count], all 0.  GP_ENOMEM. */
+/* Start with `count` submissions, all of them unsent. jobs: [count], all 0. GP_ENOMEM: out of
+ * memory. */
 gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
                        int64_t now_ms, gp_error *err);
 void submits_deinit(submits *s);
 
-/* True: *number is to be sent; submits_sent() says that it was. */
+/* Get the next submission to send in *number. After sending, call submits_sent(). Return false if
+ * the window is full or nothing is left to send. */
 bool submits_next(submits *s, size_t *number);
 void submits_sent(submits *s, size_t number);
 
-/* The answer to what was sent as the place-th, from 0, since the last submits_again().  Others, and second ones, are ignored. */
+/* Record a reply.
+ *   place  position of the submission, from 0, among those sent since the last submits_again()
+ *   job    id of the new job
+ * Unknown positions and repeated replies are ignored. */
 void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms);
 
-/* The scheduler is another. */
+/* Restart after a reconnect: send all submissions without a reply again. */
 void submits_again(submits *s);
 
 bool submits_done(const submits *s);
-/* Nothing was answered for so long that nothing may be sent any more. */
+
+/* Return whether the last reply is too long ago to send or repeat anything. */
 bool submits_late(const submits *s, int64_t now_ms);
 
 #endif
