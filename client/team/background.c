@@ -59,10 +59,11 @@ void background_stop(team_background *background)
     background->state = BACKGROUND_NONE;
 }
 
-/* ---- by the thread ---- */
+/* ---- functions for the background thread ---- */
 
-/* A caller that holds the lock drives the team itself, and unlocking with a waiter would cost it a system call: so the
- * thread tries again at growing intervals of up to 8 ms. */
+/* Take the lock from the background thread. A caller that holds the lock drives the team itself,
+ * and unlocking a mutex with a waiter would cost it a system call. So the thread does not wait on
+ * the mutex, but retries at growing intervals of up to 8 ms. */
 void background_lock(team_background *background)
 {
     int64_t ms = 1;
@@ -73,7 +74,7 @@ void background_lock(team_background *background)
     }
 }
 
-/* Change to a state of sleep, unless the thread is to end. */
+/* Change the state, unless background_stop() has set BACKGROUND_ENDING. */
 static void state_change(team_background *background, background_state from, background_state to)
 {
     if (background->state == from)

@@ -4,8 +4,8 @@
 #include "common/base/memory/alloc.h"
 
 enum {
-    WAIT_MS = 20,   /* after which a worker that runs a call is not waited for */
-    DEATHS_MAX = 3, /* of workers, by one broadcast */
+    WAIT_MS = 20,   /* timeout after which the client no longer waits for workers that run a call */
+    DEATHS_MAX = 3, /* worker failures caused by one broadcast */
 };
 
 static void broadcast_free(team_broadcast *b)
@@ -14,6 +14,8 @@ static void broadcast_free(team_broadcast *b)
     gp_free(b);
 }
 
+/* Handle the end of one unit of a broadcast: record the answer, or count the worker failure. Too
+ * many failures in a row break the team. */
 static void broadcast_done(gp_team *team, void *context, const team_outcome *outcome)
 {
     team_broadcast *b = context;
@@ -25,15 +27,17 @@ static void broadcast_done(gp_team *team, void *context, const team_outcome *out
         return;
     }
     if (outcome->status == GP_ESTALE && outcome->answer == NULL) {
-        b->deaths += outcome->attempts; /* 0: it was not begun */
-        return;                         /* the worker died: its replacement receives the call again */
+        b->deaths += outcome->attempts; /* 0: the worker failed before it started the broadcast */
+
+        /* the worker failed: its replacement receives the broadcast again */
+        return;
     }
     b->deaths = 0;
     if (outcome->status == GP_EPEER && outcome->answer == NULL && b->status == GP_OK) {
         gp_error why;
 
         gp_fail(&why, GP_EPEER, "%s", outcome->sentence);
-        team_break(team, &why); /* every new worker would die of it */
+        team_break(team, &why); /* break the team, because every replacement would fail too */
         return;
     }
     if (outcome->status != GP_OK && b->status == GP_ETIMEDOUT) {
@@ -115,7 +119,8 @@ static bool broadcast_ended(void *context)
     return ((const team_broadcast *)context)->status != GP_ETIMEDOUT;
 }
 
-/* Return whether every worker that has not answered runs a call, which precedes the broadcast in its ring. */
+/* Return whether every worker without an answer runs a call. In its ring, that call precedes the
+ * broadcast. */
 static bool broadcast_behind_calls(const gp_team *team, const team_broadcast *b)
 {
     EACH_WORKER(team, w)

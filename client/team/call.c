@@ -5,13 +5,14 @@
 #include "client/team/shared.h"
 #include "common/base/memory/alloc.h"
 
-/* The counters and seals of a payload change, its bytes never do. */
+/* Return the shared payload without const: its counters and seals change, its bytes never do. */
 static gp_broadcast *shared_of(const team_call *call)
 {
     return (gp_broadcast *)(uintptr_t)call->shared;
 }
 
-/* Give the copy a payload of its own. */
+/* Copy the payload: into `in_place` if it is short, otherwise to the heap. A long borrowed payload
+ * is not copied. */
 static gp_status payload_copy(team_call *copy, void *in_place, gp_error *err)
 {
     const void *payload = copy->payload;

@@ -1,5 +1,5 @@
-/* dispatch.c -- dispatch.h is the manual.  It stays whole, though it is long: each function takes units from one of the states
- * there to another, and what holds between them is seen only together. */
+/* dispatch.c: implements dispatch.h, which describes the rules. The file is long on purpose: each
+ * function moves units between the states of one machine, whose invariants span all functions. */
 #include "client/team/dispatch.h"
 
 #include <assert.h>
@@ -8,14 +8,14 @@
 
 enum { LONG_NS = DISPATCH_FILL_NS };
 
-typedef struct lane { /* a worker */
+typedef struct lane { /* state of one worker */
     bool up, near, full;
-    unit_list sent;   /* in the order of the ring */
-    unit_list urgent; /* ready; before everything else */
+    unit_list sent;   /* calls in the ring, in ring order */
+    unit_list urgent; /* ready calls that precede all others */
     unit_list dying;
     uint32_t sent_count;
-    double load_ns;   /* of what is sent, by estimate */
-    int64_t since_ns; /* when the first of them came to be the first */
+    double load_ns;   /* sum of the estimated run times in `sent` */
+    int64_t since_ns; /* time at which the current first call became first */
 } lane;
 
 struct dispatch {
@@ -27,15 +27,16 @@ struct dispatch {
     unit_timers timers;
     unit_list held, over;
     dispatch_counts counts;
-    uint64_t turns;                          /* last turn given */
-    uint64_t ranked;                         /* ready or sent, with a priority other than 0 */
-    float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* by function; 0 = not known */
+    uint64_t turns;                          /* last sequence number given to a ready unit */
+    uint64_t ranked;                         /* ready or sent units whose priority is not 0 */
+    float run_ns[GP_TASK_FUNCTIONS_MAX + 1]; /* estimated run time by function number; 0: unknown */
 };
 
 enum { QUEUE_ANY, QUEUE_CPU, QUEUE_GPU, QUEUE_WORKER };
 
 /* ---- queues ---- */
 
+/* Return the queue for a ready unit: of its chosen worker, its device kind, or any worker. */
 static unit_queue *queue_of(dispatch *d, const team_unit *unit)
 {
     if (unit->wish != 0)
@@ -45,7 +46,7 @@ static unit_queue *queue_of(dispatch *d, const team_unit *unit)
                                                         : QUEUE_ANY];
 }
 
-/* front: it was in here before, and keeps its place in the order. */
+/* Put a unit into its queue. `front`: the unit was there before and keeps its position. */
 static void ready_put(dispatch *d, team_unit *unit, bool front)
 {
     unit->state = UNIT_READY;
@@ -77,7 +78,8 @@ static void ready_remove(dispatch *d, team_unit *unit)
         unit_queue_remove(queue_of(d, unit), unit);
 }
 
-/* The better of two that a worker could be given. */
+/* Return the unit to send first: the one with higher priority, or else the older one. Either may be
+ * NULL. */
 static team_unit *better(team_unit *a, team_unit *b)
 {
     if (a == NULL || b == NULL)
@@ -92,6 +94,7 @@ static bool has_gpu(const dispatch *d, uint32_t worker)
     return (d->gpus >> (worker - 1) & 1) != 0;
 }
 
+/* Return the next ready unit that this worker can run; NULL: none. */
 static team_unit *ready_for(const dispatch *d, uint32_t worker)
 {
     const lane *l = &d->lanes[worker - 1];
@@ -104,7 +107,7 @@ static team_unit *ready_for(const dispatch *d, uint32_t worker)
     return better(unit, unit_queue_first(&d->queues[QUEUE_WORKER + worker - 1]));
 }
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
                        gp_error *err)
@@ -137,7 +140,7 @@ void dispatch_free(dispatch *d)
     gp_free(d);
 }
 
-/* ---- beginning and ending ---- */
+/* ---- submitting and ending ---- */
 
 gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool follow, gp_error *err)
 {
@@ -174,6 +177,7 @@ gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_
     return GP_OK;
 }
 
+/* Return the run-time estimate for a unit; NULL if there is none for this kind of call. */
 static float *estimate_of(dispatch *d, const team_unit *unit)
 {
     return unit->call.kind == GP_CALL_RUN && unit->call.function <= GP_TASK_FUNCTIONS_MAX
@@ -188,7 +192,7 @@ static double expected_ns(dispatch *d, const team_unit *unit)
     return estimate != NULL && *estimate > 0 ? (double)*estimate : LONG_NS;
 }
 
-/* The first of the ring is the one that runs: its time counts from now. */
+/* Start the time measurement of the new first call in the ring, which is the one that runs. */
 static void lane_first_changed(dispatch *d, lane *l, int64_t now_ns)
 {
     team_unit *first = l->sent.first;
@@ -217,6 +221,7 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
         lane_first_changed(d, l, now_ns);
 }
 
+/* Remove a unit from the container of its state, and clear its timer. */
 static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     unit_timers_clear(&d->timers, unit);
@@ -261,7 +266,7 @@ team_unit *dispatch_next_over(dispatch *d)
     return unit;
 }
 
-/* What waits for the unit, the first that came first. */
+/* Take the list of edges to units that wait for this unit, in the order of submission. */
 static unit_edge *edges_take(team_unit *unit)
 {
     unit_edge *edge = unit->edges, *first = NULL, *next;
@@ -283,7 +288,9 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
         team_unit *waiting = edge->unit;
 
         next = edge->next;
-        /* It may have ended before this one, and be another by now. */
+
+        /* The waiting unit may have ended earlier, and its memory may hold another unit now:
+         * compare the id. */
         if (waiting->call.id == edge->id && waiting->state == UNIT_HELD) {
             if (edge->follow && waiting->wish == 0)
                 waiting->wish = unit->worker;
@@ -300,15 +307,18 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
     }
 }
 
-/* ---- taking back ---- */
+/* ---- revoking ---- */
 
-/* Take a call out of its ring as if it had never been sent.  False: its worker has begun it. */
+/* Revoke a call from its ring, as if it had never been sent. Return false if the worker has started
+ * it. */
 static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     if (!d->hooks.revoke(d->hooks.context, unit->worker, unit))
         return false;
+
+    /* otherwise the timer is the start deadline, which stays valid */
     if (unit->run_timed)
-        unit_timers_clear(&d->timers, unit); /* else it is the time by which it has to begin, and holds */
+        unit_timers_clear(&d->timers, unit);
     unit->run_timed = false;
     lane_remove(d, unit, now_ns);
     unit->state = UNIT_FREE;
@@ -316,7 +326,7 @@ static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
     return true;
 }
 
-/* Return whether a call in another ring could run on that worker. */
+/* Return whether a call in another ring could run on worker `to`. */
 static bool movable(const dispatch *d, const team_unit *unit, uint32_t to)
 {
     return unit->wish == 0 && !unit->canceled &&
@@ -336,7 +346,8 @@ static uint64_t lanes_up(const dispatch *d, uint32_t *count)
     return up;
 }
 
-/* The call of highest priority, above that one, which waits in another worker's ring and could run on this worker. */
+/* Return the call of highest priority, above `above`, that waits in another ring and could run on
+ * this worker. NULL: none. */
 static team_unit *waiting_best(const dispatch *d, uint32_t worker, int32_t above)
 {
     team_unit *best = NULL;
@@ -353,7 +364,7 @@ static team_unit *waiting_best(const dispatch *d, uint32_t worker, int32_t above
     return best;
 }
 
-/* Take back what has a lower priority than the best call that is ready for this worker. */
+/* Revoke the calls of this worker that have a lower priority than the best ready call. */
 static void lane_yield(dispatch *d, uint32_t worker, int64_t now_ns)
 {
     const team_unit *best = ready_for(d, worker);
@@ -375,7 +386,7 @@ static bool lane_is_long(const lane *l, int64_t now_ns)
     return l->sent_count > 0 && now_ns - l->since_ns >= DISPATCH_SOLO_NS;
 }
 
-/* Take back what waits behind a long call and could run elsewhere. */
+/* Revoke the calls that wait behind a long call and could run on another worker. */
 static void lane_clear(dispatch *d, lane *l, int64_t now_ns)
 {
     for (team_unit *unit = l->sent.last, *previous; unit != l->sent.first; unit = previous) {
@@ -405,6 +416,8 @@ static void take_back_all(dispatch *d, int64_t now_ns)
 
 /* ---- sending ---- */
 
+/* Return whether to send one more call to a worker, by the fill rules in dispatch.h. up: workers
+ * whose link is up. */
 static bool lane_wants(dispatch *d, const lane *l, const team_unit *unit, uint32_t up, int64_t now_ns)
 {
     double after_ns = l->load_ns + expected_ns(d, unit);
@@ -422,7 +435,7 @@ static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now
 {
     lane *l = &d->lanes[worker - 1];
 
-    unit->attempts++; /* what is sent says so */
+    unit->attempts++; /* the hook puts this number into the record */
     if (!d->hooks.send(d->hooks.context, worker, unit)) {
         unit->attempts--;
         l->full = true;
@@ -442,7 +455,8 @@ static bool lane_send(dispatch *d, uint32_t worker, team_unit *unit, int64_t now
     return true;
 }
 
-/* The one of those workers that has the least to do; the client's own core comes last. */
+/* Return the least loaded worker of a set. Among idle workers, one on the client's core comes last.
+ * 0: the set is empty. */
 static uint32_t lightest(const dispatch *d, uint64_t among)
 {
     uint32_t best = 0;
@@ -459,6 +473,8 @@ static uint32_t lightest(const dispatch *d, uint64_t among)
     return best;
 }
 
+/* Send ready calls, always to the least loaded worker, until no ready call or no willing worker is
+ * left. */
 static void send_ready(dispatch *d, int64_t now_ns)
 {
     uint32_t up;
@@ -481,9 +497,9 @@ static void send_ready(dispatch *d, int64_t now_ns)
     }
 }
 
-/* ---- idle workers ---- */
+/* ---- stealing for idle workers ---- */
 
-/* When what waits there is worth being moved. */
+/* Return the time from which the waiting calls of a worker may be moved. */
 static int64_t steal_ns(const lane *l)
 {
     return l->load_ns >= DISPATCH_STEAL_NS ? l->since_ns : l->since_ns + DISPATCH_STEAL_NS;
@@ -497,8 +513,9 @@ static uint32_t idle_worker(const dispatch *d)
     return 0;
 }
 
-/* Put calls of another ring back into the queue for an idle worker: the one of highest priority, or half of what waits
- * in the fullest ring.  False: there are none. */
+/* Move calls from another ring to the queue for an idle worker: the waiting call of highest
+ * priority, or half of the calls that wait in the fullest ring. Return false if no call can be
+ * moved. */
 static bool steal_for(dispatch *d, uint32_t idle, int64_t now_ns)
 {
     team_unit *first = d->ranked == 0 ? NULL : waiting_best(d, idle, INT32_MIN);
@@ -543,7 +560,7 @@ void dispatch_fill(dispatch *d, int64_t now_ns)
             return;
         send_ready(d, now_ns);
         if (d->lanes[idle - 1].sent_count == 0)
-            return; /* no room in its ring */
+            return; /* its ring has no room */
     }
 }
 
@@ -574,7 +591,7 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
         estimate_update(d, unit, ran_ns);
     if (status != GP_OK && !unit->canceled && unit->tries < unit->retries_max) {
         unit->tries++;
-        unit->attempts--; /* those are counted for deaths */
+        unit->attempts--; /* `attempts` counts only starts after worker failures */
         ready_put(d, unit, false);
         return GP_EBUSY;
     }
@@ -605,7 +622,8 @@ void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns)
     lane *l = &d->lanes[worker - 1];
 
     l->up = false;
-    /* From the last to the first, so that those which go back keep their order. */
+
+    /* Go from last to first, so that calls that return to the queue keep their order. */
     for (team_unit *unit = l->sent.last, *previous; unit != NULL; unit = previous) {
         previous = unit->previous;
         bool begun = !take_back(d, unit, now_ns);
@@ -644,7 +662,8 @@ gp_status dispatch_canceled_status(const team_unit *unit)
     return unit->over_limit ? GP_ETIMELIMIT : GP_ECANCELED;
 }
 
-/* Replace the worker of a canceled unit after grace_ms, unless it is to be replaced earlier. */
+/* Mark a unit as canceled and replace its worker after grace_ms, unless an earlier replacement is
+ * due. */
 static void grace_set(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
 {
     int64_t when_ns = now_ns + (int64_t)grace_ms * 1000000;
@@ -687,8 +706,9 @@ static void timer_fired(dispatch *d, team_unit *unit, int64_t late_ns, int64_t n
     }
     if (unit->state != UNIT_SENT)
         return;
-    if (unit->canceled &&
-        late_ns > DISPATCH_LATE_NS) { /* a stall of this process may have been one of the worker */
+
+    /* the deadline is seen late: this process stalled, and the worker may have stalled as well */
+    if (unit->canceled && late_ns > DISPATCH_LATE_NS) {
         unit_timers_set(&d->timers, unit, now_ns + (int64_t)unit->grace_ms * 500000);
         return;
     }
@@ -727,7 +747,7 @@ int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns)
             continue;
         when = steal_ns(l);
 
-        if (when <= now_ns) /* tried in vain: it is about to answer */
+        if (when <= now_ns) /* stealing failed before: the worker is about to answer */
             when = now_ns + DISPATCH_STEAL_NS;
         next = when < next ? when : next;
     }
@@ -766,8 +786,10 @@ void dispatch_over_all(dispatch *d, gp_status status)
     for (uint32_t w = 1; w <= d->workers; w++) {
         while (d->lanes[w - 1].urgent.first != NULL)
             dispatch_over(d, d->lanes[w - 1].urgent.first, status);
+
+        /* revoked units are never started; the others are running */
         for (team_unit *unit; (unit = d->lanes[w - 1].sent.first) != NULL; dispatch_over(d, unit, status))
-            (void)d->hooks.revoke(d->hooks.context, w, unit); /* a unit that was not begun never will be */
+            (void)d->hooks.revoke(d->hooks.context, w, unit);
         while (d->lanes[w - 1].dying.first != NULL)
             dispatch_over(d, d->lanes[w - 1].dying.first, status);
     }

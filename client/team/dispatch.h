@@ -1,22 +1,28 @@
-/* dispatch.h -- which call goes to which worker, when, and how often: no sockets, rings, threads or clock in here.
+/* dispatch.h: decide which call goes to which worker, and when. Pure logic: without sockets, rings,
+ * threads or a clock.
  *
- *   HELD --those it comes after ended--> READY --send--> SENT --answer--> ENDED
- *                                          ^              | |
- *                                          |--- revoked --' |--- its worker died, no attempt left ---> DYING ---> ENDED
- *                                          '--- error, retries left; or its worker died, attempts left
+ *   HELD --dependencies ended--> READY --send--> SENT --answer--> ENDED
+ *                                  ^              | |
+ *                                  |--- revoked --' |--- worker failed, no attempt left ---> DYING ---> ENDED
+ *                                  '--- error, retries left; or worker failed, attempts left
  *
- * A ready call waits in a queue of those that want its worker, its kind of device, or any; within one queue by
- * priority and then age.  Each worker is sent at least two calls, and as many as fill about 10 ms by the durations of
- * earlier calls: a client that shares a core with a computing worker may be scheduled some 3 ms late.
+ * A ready call waits in one of several queues: for its chosen worker, for its device kind, or for
+ * any worker. Each queue is ordered by priority, then age. Each worker receives at least two calls,
+ * and as many as fill about 10 ms by the run times of earlier calls: a client that shares a core
+ * with a computing worker may wake up about 3 ms late.
  *
- * A call that was sent and has not begun can be taken back.  Four rules do so, and keep the order of beginning:
- *   priority  calls in a ring go back when a call of higher priority is ready for that worker; and no worker is sent a
- *             call while one of higher priority, which it could run, waits in the ring of another worker
- *   long      nothing that another worker could run waits behind a call that has run for DISPATCH_SOLO_NS
- *   idle      an idle worker gets half of what waits in the fullest ring
+ * A call that was sent but not started can be revoked. Four rules revoke calls and preserve the
+ * start order:
+ *   priority  calls in a ring return to the queue when a call of higher priority is ready for that
+ *             worker; and no worker is sent a call while a call of higher priority, which it could
+ *             run, waits in the ring of another worker
+ *   long      no call that another worker could run waits behind a call that has run for
+ *             DISPATCH_SOLO_NS
+ *   idle      an idle worker receives half of the calls that wait in the fullest ring
  *   cancel    see dispatch_cancel()
  *
- * Whoever calls in here does what the hooks ask at once, and ends what dispatch_next_over() gives. */
+ * The caller must execute the hooks immediately, and must end every unit that dispatch_next_over()
+ * returns. */
 #ifndef GP_DISPATCH_H
 #define GP_DISPATCH_H
 
@@ -24,22 +30,33 @@
 
 enum {
     DISPATCH_DEPTH_MAX = 1024,
-    DISPATCH_FILL_NS = 10000000, /* of calls in a ring, by estimate: so late may we be woken */
-    DISPATCH_EAGER_NS = 50000,   /* of them although few are left for the others */
-    DISPATCH_STEAL_NS = 50000,   /* a call that waits longer than this is worth being moved */
-    DISPATCH_SOLO_NS = 20000000, /* a call that runs longer keeps no other call in its worker's ring */
-    DISPATCH_GRACE_MS = 1000,    /* usual time from a cancel of a running call to the end of its worker */
-    DISPATCH_LATE_NS =
-        100000000, /* a deadline seen later than this: the host stalled, so the grace is extended by half */
+
+    /* target amount of work in a ring, by estimate; covers a late wakeup of the client */
+    DISPATCH_FILL_NS = 10000000,
+
+    /* this much work is sent even if few calls are left for other workers */
+    DISPATCH_EAGER_NS = 50000,
+    DISPATCH_STEAL_NS = 50000, /* waiting time from which moving a call is worthwhile */
+
+    /* run time from which a call keeps no other calls in the ring of its worker */
+    DISPATCH_SOLO_NS = 20000000,
+    DISPATCH_GRACE_MS = 1000, /* default time from cancel until the worker is killed */
+
+    /* a deadline that is handled later than this shows a stall of the host: the grace period is
+     * extended by half */
+    DISPATCH_LATE_NS = 100000000,
     DISPATCH_ATTEMPTS = 3,
 };
 
 typedef struct dispatch_hooks {
-    /* Put it into the ring: false = there is no room now. */
+    /* Put the unit into the ring of a worker. Return false if there is no room now. */
     bool (*send)(void *context, uint32_t worker, team_unit *unit);
-    /* Whether the worker has not begun it and never will. */
+
+    /* Revoke the unit. Return whether the worker has not started it and never will. */
     bool (*revoke)(void *context, uint32_t worker, team_unit *unit);
-    /* Ask a running one to end; replace its worker because it did not. */
+
+    /* stop: request the end of a running call. replace: replace the worker, because the call did
+     * not end in time. */
     void (*stop)(void *context, uint32_t worker, team_unit *unit);
     void (*replace)(void *context, uint32_t worker, team_unit *unit);
     void *context;
@@ -48,65 +65,87 @@ typedef struct dispatch_hooks {
 typedef struct dispatch dispatch;
 
 typedef struct dispatch_counts {
-    uint64_t live;              /* units submitted that have not ended */
-    uint64_t held, ready, sent; /* of them, in that state */
-    uint64_t urgent;            /* ready or sent, for one worker, before all others */
-    uint64_t rerun, stolen;     /* so far */
+    uint64_t live;              /* submitted units that have not ended */
+    uint64_t held, ready, sent; /* live units in that state */
+    uint64_t urgent;            /* urgent units, ready or sent */
+    uint64_t rerun, stolen;     /* totals so far */
 } dispatch_counts;
 
-/* gpus: bit w - 1 is set when worker w has one. */
+/* Create a dispatcher for `workers` workers. gpus: bit w - 1 is set if worker w has a GPU.
+ * GP_ENOMEM: out of memory. */
 gp_status dispatch_new(dispatch **out, const dispatch_hooks *hooks, uint32_t workers, uint64_t gpus,
                        gp_error *err);
-void dispatch_free(dispatch *d); /* forgets the units, which are others' */
+void dispatch_free(dispatch *d); /* does not free units; they belong to the caller */
 
-/* A unit of state FREE with its fields filled, id and all.  start_by_ns: over with GP_ETIMEDOUT when not begun by then;
- * 0 = none.  GP_ENOMEM. */
+/* Submit a unit in state FREE whose other fields are filled in, including the id.
+ *   start_by_ns  end the unit with GP_ETIMEDOUT if it has not started by then; 0: no limit
+ * GP_ENOMEM: out of memory. */
 gp_status dispatch_submit(dispatch *d, team_unit *unit, int64_t start_by_ns, gp_error *err);
-/* Before submit: unit comes after `before`, which has not ended; follow: and on its worker. */
+
+/* Make a unit wait for `before`, which must not have ended. follow: run on the same worker as well.
+ * Call it before dispatch_submit(). GP_ENOMEM: out of memory. */
 gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool follow, gp_error *err);
 
-/* Send what can be sent, take back what is better elsewhere. */
+/* Send as many ready calls as the rules allow, and revoke calls that should run elsewhere. */
 void dispatch_fill(dispatch *d, int64_t now_ns);
 
-/* The worker answered.  GP_OK: *out has ended, and is settled by dispatch_settle() after it was told of.  GP_EBUSY: it
- * failed and is tried again.  GP_ENOENT: no such call is there (a late duplicate).
- * ran_ns: how long it took, by the worker. */
+/* Handle the answer of a worker.
+ *   ran_ns  run time measured by the worker
+ *   out     set to the unit that has ended; after reporting the end, call dispatch_settle()
+ * GP_OK: the unit has ended. GP_EBUSY: the unit failed and will be retried. GP_ENOENT: no such call
+ * is in the ring (a late duplicate). */
 gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status status, int64_t ran_ns,
                             int64_t now_ns, team_unit **out);
-/* It has ended with that status: those that come after it go on, or are over. */
+
+/* Release the units that depend on an ended unit: they become ready, or end with GP_ECANCELED if
+ * the status is an error. */
 void dispatch_settle(dispatch *d, team_unit *unit, gp_status status);
 
 void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns);
-/* Its answers have all been taken.  Units without an attempt left are DYING, to be given to dispatch_over() when more
- * is known. */
+
+/* Handle a worker failure. Call it after all answers of the worker have been processed. Started
+ * units without an attempt left become DYING; pass them to dispatch_over() when the exit cause is
+ * known. */
 void dispatch_worker_down(dispatch *d, uint32_t worker, int64_t now_ns);
-/* The first unit that is DYING there; NULL = none. */
+
+/* Return the first DYING unit of a worker; NULL: none. */
 team_unit *dispatch_dying(const dispatch *d, uint32_t worker);
-/* Whether the worker shares a core with the client: it is chosen last. */
+
+/* Set whether the worker shares a core with the client. Such a worker is chosen last. */
 void dispatch_worker_near(dispatch *d, uint32_t worker, bool near);
 
-/* Cancel a unit.  Not begun: it is over.  Running: its worker is asked to end it, and replaced when it has not done so
- * after grace_ms (0: at once); a second cancel can shorten that time.  Ended: no effect. */
+/* Cancel a unit. Not started: it ends. Running: request its end, and replace the worker if the unit
+ * has not ended after grace_ms (0: at once); a second cancel can shorten this time. Ended: no
+ * effect. */
 void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns);
-/* The status of a unit that was canceled while it ran. */
+
+/* Return the status of a unit that was canceled while running: GP_ETIMELIMIT or GP_ECANCELED. */
 gp_status dispatch_canceled_status(const team_unit *unit);
-/* A unit of state HELD, READY, SENT or DYING is over with that status, come what may. */
+
+/* End a unit in state HELD, READY, SENT or DYING with that status, unconditionally. */
 void dispatch_over(dispatch *d, team_unit *unit, gp_status status);
-/* The next unit that is over (and was not given yet), now ENDED; NULL = none. */
+
+/* Return the next unit that was ended without an answer, now in state ENDED; NULL: none. Each is
+ * returned once. */
 team_unit *dispatch_next_over(dispatch *d);
 
-/* Deadlines that have passed. */
+/* Handle the deadlines that have passed. */
 void dispatch_tick(dispatch *d, int64_t now_ns);
-/* When dispatch_tick() or dispatch_fill() will have something to do although nothing came; INT64_MAX = never. */
+
+/* Return when dispatch_tick() or dispatch_fill() has work although no message arrives; INT64_MAX:
+ * never. */
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
 
 const dispatch_counts *dispatch_get_counts(const dispatch *d);
-/* Calls in the worker's ring, and the first of them: the one that it runs, if it runs any. */
+
+/* Return the number of calls in the worker's ring. *first is set to the first: the running one, if
+ * any. */
 uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
-/* Whether there may be something to send that found no room. */
+
+/* Return whether a ring was full although its worker is idle, so that sending must be retried. */
 bool dispatch_stuck(const dispatch *d);
 
-/* Every unit that has not ended is over with that status; what was not begun is taken back. */
+/* End every live unit with that status. Units not started are revoked. */
 void dispatch_over_all(dispatch *d, gp_status status);
 
 #endif

@@ -1,8 +1,8 @@
-/* function.c -- task objects and the functions in them.
+/* function.c: load task objects and find functions in them.
  *
- * An object is known by its content: the same file found twice, or under two names, is shipped once.  Its table of
- * dynamic symbols is read here, so that a wrong name is told at once and with the nearest right one; the worker has
- * the last word. */
+ * Objects are identified by content: a file found twice, or under two names, is sent only once. The
+ * client reads the dynamic symbol table, so that a misspelled name fails at once with the nearest
+ * correct one. The worker makes the final check. */
 #include <elf.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -24,16 +24,17 @@ enum { OBJECT_BYTES_MAX = 1 << 30, PATH_SAID_MAX = 512 };
 
 struct team_object {
     struct team_object *next;
-    uint32_t number; /* on the workers, from 1 */
+    uint32_t number; /* number of the object on the workers, from 1 */
     uint8_t sha256[SHA256_DIGEST_LENGTH];
     team_broadcast *broadcast;
-    char *path; /* under which it was found first */
+    char *path; /* path under which it was first found */
 };
 
-/* A worker may refuse a function that was found here: then later calls of it fail with the worker's error. */
+/* Function of a team. If a worker rejects a function that was accepted here, later calls of it fail
+ * with the worker's error. */
 typedef struct function_entry {
     struct function_entry *next;
-    gp_function function; /* the user's */
+    gp_function function; /* handle given to the caller */
     team_broadcast *broadcast;
     const struct team_object *object;
 } function_entry;
@@ -63,6 +64,7 @@ typedef struct image {
     size_t count;
 } image;
 
+/* Return a pointer to `count` bytes at `offset`; NULL: out of range. */
 static const void *image_at(const image *file, uint64_t offset, uint64_t count)
 {
     return offset <= file->count && count <= file->count - offset ? file->bytes + offset : NULL;
@@ -90,7 +92,8 @@ enum { ELF_MACHINE = EM_AARCH64 };
 enum { ELF_MACHINE = EM_NONE };
 #endif
 
-/* Whether all that will be mapped is there: the dynamic linker of a worker would die of the rest. */
+/* Return whether the file contains all loadable segments. Otherwise the dynamic linker of a worker
+ * would crash on it. */
 static bool image_is_whole(const image *file, const elf_header *header)
 {
     const elf_segment *segments =
@@ -135,7 +138,8 @@ typedef struct symbols {
     uint32_t section_count;
 } symbols;
 
-/* False: it has no table of sections; the worker will see for itself. */
+/* Find the dynamic symbols. Return false if the file has no section table; the worker then makes
+ * the check. */
 static bool symbols_find(const image *file, symbols *out)
 {
     const elf_header *header = image_at(file, 0, sizeof(*header));
@@ -168,7 +172,7 @@ static const char *symbol_name(const symbols *all, const elf_symbol *symbol)
     return symbol->st_name < all->names_bytes ? all->names + symbol->st_name : "";
 }
 
-/* The number that task.h put into the object; 0 = none. */
+/* Return the ABI number that task.h put into the object; 0: none. */
 static uint32_t abi_of(const image *file, const symbols *all, const elf_symbol *symbol)
 {
     uint32_t number;
@@ -207,6 +211,8 @@ static gp_status abi_check(const image *file, const symbols *all, gp_error *err)
                    file->path);
 }
 
+/* Check that the object defines that function. GP_ENOENT: it does not; the message suggests the
+ * most similar name. */
 static gp_status name_find(const image *file, const symbols *all, const char *name, gp_error *err)
 {
     const char *nearest = NULL;
@@ -276,6 +282,7 @@ static gp_status object_ship(gp_team *team, struct team_object *object, gp_broad
     return team_broadcast_run(&object->broadcast, team, &call, err);
 }
 
+/* Find an object with the same content, or send this one to all workers. */
 static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shared, struct team_object **out,
                             gp_error *err)
 {
@@ -302,7 +309,7 @@ static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shar
     object->path = gp_strdup(file->path);
     status = object->path == NULL ? gp_fail(err, GP_ENOMEM, "no memory for an object")
                                   : object_ship(team, object, shared, err);
-    team->functions.object_count++; /* also when it was refused: a number is not used twice */
+    team->functions.object_count++; /* also counts a rejected object: numbers are not reused */
     if (status != GP_OK) {
         gp_free(object->path);
         gp_free(object);
@@ -314,7 +321,8 @@ static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shar
     return GP_OK;
 }
 
-/* Read whole into a sealed memory file first: what is looked at is what is shipped. */
+/* Copy the file into a sealed memory file, then check and send this copy: the file may change
+ * meanwhile. */
 static gp_status object_read(gp_team *team, int fd, const char *path, const char *name,
                              struct team_object **out, gp_error *err)
 {
@@ -407,7 +415,9 @@ gp_status gp_function_find(const gp_function **out, gp_team *team, const char *n
                        GP_TASK_NAME_MAX - 1, sizeof(path) - 1);
     memcpy(path, name, (size_t)(colon - name));
     path[colon - name] = '\0';
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+
+    /* O_NONBLOCK: reject a pipe instead of waiting for it */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     team_enter(team);

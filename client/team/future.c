@@ -1,7 +1,8 @@
-/* future.c -- parfeval: calls whose results are fetched later.
+/* future.c: parfeval calls, whose results are fetched later.
  *
- * A future is a unit of the dispatch and the fields that users see. Futures are allocated in slabs, so that a million
- * waiting ones are small and near each other. A short result replaces the argument. */
+ * A future consists of a dispatch unit and the fields of the public interface. Futures are
+ * allocated in slabs, so that a million waiting futures stay small and close together in memory. A
+ * short result is stored in place of the argument. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,26 +15,27 @@
 
 enum { SLAB_COUNT = 256 };
 
-/* A call of gp_futures_wait(). */
+/* State of a gp_futures_wait() call. */
 typedef struct futures_wait {
     gp_wait_for what;
     uint64_t left;          /* futures that have not ended */
-    uint64_t ended, failed; /* futures that have */
+    uint64_t ended, failed; /* futures that have ended, and those of them with an error */
 } futures_wait;
 
 struct gp_future {
-    team_unit unit; /* first; when it has ended, its payload is the result or the error message */
+    /* must be first; after the end, its payload is the result or the error message */
+    team_unit unit;
     gp_team *team;
     void (*done)(void *context, gp_future *future);
     void *context;
-    futures_wait *wait; /* the gp_futures_wait() that counts its end; NULL: none */
+    futures_wait *wait; /* the gp_futures_wait() call that counts the end; NULL: none */
     int64_t submitted_ns, started_ns, ended_ns;
     uint16_t status;
     bool ended;
     bool mapped;   /* the result is a mapping; false: on the heap, or in the unit */
-    bool released; /* by gp_future_free() */
-    bool listed;   /* in team_futures.ended */
-    bool calling;  /* its callback runs */
+    bool released; /* gp_future_free() was called */
+    bool listed;   /* linked into team_futures.ended */
+    bool calling;  /* the callback is running */
 };
 
 struct future_slab {
@@ -45,6 +47,8 @@ _Static_assert(sizeof(gp_future) <= 288, "a waiting call is small");
 
 /* ---- memory ---- */
 
+/* Take a zeroed future from the free list; allocate a slab if the list is empty. NULL: out of
+ * memory. */
 static gp_future *future_new(gp_team *team)
 {
     team_futures *futures = &team->futures;
@@ -70,7 +74,7 @@ static gp_future *future_new(gp_team *team)
     return future;
 }
 
-/* Free the argument, or the result of a future that has ended. */
+/* Free the argument, or after the end the result. */
 static void payload_free(gp_future *future)
 {
     team_call *call = &future->unit.call;
@@ -83,7 +87,7 @@ static void payload_free(gp_future *future)
     call_free(call, future->unit.in_place);
 }
 
-/* Reuse the memory for another future; an edge to this one finds another id. */
+/* Return the future to the free list. Edges to it become invalid, because the id changes. */
 static void future_recycle(team_futures *futures, gp_future *future)
 {
     payload_free(future);
@@ -108,6 +112,8 @@ void futures_deinit(team_futures *futures)
 
 /* ---- ending ---- */
 
+/* Store the result or the error message as the payload of the unit. Without memory, the status
+ * becomes GP_ENOMEM. */
 static void result_keep(gp_future *future, const team_outcome *outcome)
 {
     bool fine = outcome->status == GP_OK;
@@ -121,7 +127,7 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
     if (fine && outcome->blob != NULL && outcome->blob->data != NULL) {
         team_bytes taken;
 
-        team_bytes_take(&taken, outcome, NULL); /* a mapping is handed over without fail */
+        team_bytes_take(&taken, outcome, NULL); /* moving a mapping cannot fail */
         call->payload = taken.data;
         call->bytes = taken.bytes;
         future->mapped = taken.mapped != 0;
@@ -153,14 +159,15 @@ static void future_count(gp_team_info *info, const gp_future *future)
     future->wait->failed += future->status != GP_OK;
 }
 
-/* Have a unit that depends on this future, and will not run, say why.  The text replaces the unit's argument. */
+/* Store the reason for the failure in a unit that depends on this future and will not run. The text
+ * replaces the unit's argument. */
 static void orphan_tell(team_unit *unit, const gp_future *future)
 {
     char text[GP_ERROR_MESSAGE_MAX];
     const char *why =
         future->unit.call.payload != NULL ? future->unit.call.payload : "no memory for its error message";
 
-    if (future->unit.orphan) /* its own message names the call that failed first */
+    if (future->unit.orphan) /* the message already names the call that failed first */
         snprintf(text, sizeof(text), "%s", why);
     else
         snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s",
@@ -251,14 +258,15 @@ static gp_status needs_check(const gp_team *team, const gp_parfeval_request *req
                    gpu ? "a GPU" : "the CPU as its device");
 }
 
-/* Refuse a call that is to follow another one to its worker and cannot, or may not be able to. */
+/* Reject a call that should run on the worker of an earlier call but cannot, or might not be able
+ * to. */
 static gp_status follow_check(const gp_team *team, const gp_parfeval_request *request, gp_error *err)
 {
     const gp_future *before = request->same_worker_as;
     uint32_t worker;
 
     if (before == NULL || before->team != team || (before->ended && before->status != GP_OK))
-        return GP_OK; /* depend() deals with these */
+        return GP_OK; /* depend() handles these cases */
     worker = before->ended ? before->unit.worker : before->unit.wish;
     if (request->worker != 0 && worker != request->worker)
         return worker != 0
@@ -280,7 +288,8 @@ static gp_status follow_check(const gp_team *team, const gp_parfeval_request *re
     return needs_check(team, &(gp_parfeval_request){ .worker = worker, .needs = request->needs }, err);
 }
 
-/* Have the call depend on another one; one that has failed already fails it when it is submitted. */
+/* Make a call depend on an earlier one. If that one has already failed, set *failed: the call fails
+ * at submission. */
 static gp_status depend(gp_team *team, gp_future *future, gp_future *before, bool follow, bool *failed,
                         gp_error *err)
 {
@@ -374,12 +383,12 @@ gp_status gp_parfeval(gp_future **out, gp_team *team, const gp_parfeval_request 
     team_enter(team);
     status = submit(out, team, request, err);
     if (status == GP_OK && !team_in_callback(team) && (team->info.submitted & 15) == 0)
-        team_pump(team); /* who only submits takes answers too */
+        team_pump(team); /* a caller that only submits must process answers as well */
     team_leave(team);
     return status;
 }
 
-/* ---- looking, waiting ---- */
+/* ---- state, waiting ---- */
 
 static gp_future_state future_state(const gp_future *future)
 {
@@ -388,7 +397,7 @@ static gp_future_state future_state(const gp_future *future)
     return team_unit_begun(future->team, &future->unit) ? GP_FUTURE_RUNNING : GP_FUTURE_WAITING;
 }
 
-/* Write what a future that has not ended does. */
+/* Describe the state of a future that has not ended. */
 static void future_words(const gp_future *future, char *text, size_t bytes)
 {
     char name[TEAM_NAME_BYTES];
@@ -473,7 +482,7 @@ static bool futures_enough(void *context)
            (wait->what == GP_WAIT_FIRST_ERROR && wait->failed > 0);
 }
 
-/* Say which futures did not end in time. */
+/* Fail with a message that names the futures that did not end in time. */
 static void futures_late(gp_future *const *futures, size_t count, int timeout_ms, gp_error *err)
 {
     size_t late = 0, first = 0;
@@ -489,8 +498,8 @@ static void futures_late(gp_future *const *futures, size_t count, int timeout_ms
             late, count, timeout_ms, first, words);
 }
 
-/* Have the wait count each future, once. A callback of the team cannot wait, and must not take futures over from the
- * wait that it interrupts. */
+/* Register the wait with each future, once per future. A wait inside a callback returns at once; it
+ * must not replace the registration of the wait that the callback interrupts. */
 static void wait_begin(futures_wait *wait, gp_future *const *futures, size_t count, bool in_callback)
 {
     for (size_t i = 0; i < count; i++) {
