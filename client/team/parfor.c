@@ -1,11 +1,13 @@
-/* parfor.c -- loops: iterations in chunks to whoever is free.
+/* parfor.c: loops, whose iterations are distributed in chunks to idle workers.
  *
  *   source or range --plan (parfor_plan.h)--> chunks --units--> workers
  *                                                |
- *        outputs at their place, accumulators into the tree (reduction.h), results to `each` in order <--- answers
+ *        outputs into the array, accumulators into the tree (reduction.h), <--- answers
+ *        results to on_result() in order
  *
- * What an answer brings is put where it belongs as it comes; only results that wait for earlier ones are kept, and no
- * more is given out while too many are.  A chunk is begun again when its worker dies; what was answered never is. */
+ * Each answer is stored as soon as it arrives. Only results that must wait for earlier ones are
+ * buffered, and no new chunks are sent while the buffer is full. A chunk whose worker fails is
+ * repeated; an answered chunk never is. */
 #include "client/team/parfor.h"
 
 #include <inttypes.h>
@@ -16,7 +18,7 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-/* ---- what an iteration is called ---- */
+/* ---- iteration values ---- */
 
 int64_t parfor_iteration(const parfor *loop, uint64_t position)
 {
@@ -25,6 +27,7 @@ int64_t parfor_iteration(const parfor *loop, uint64_t position)
 
 /* ---- checks ---- */
 
+/* Count the iterations from first to last; UINT64_MAX if the count does not fit. */
 static uint64_t range_count(int64_t first, int64_t last, int64_t step)
 {
     uint64_t span = step > 0 ? (uint64_t)last - (uint64_t)first : (uint64_t)first - (uint64_t)last;
@@ -95,6 +98,7 @@ static gp_status check_request(const gp_team *team, const gp_parfor_request *req
 
 /* ---- opening ---- */
 
+/* Fill in the description of the loop that workers receive. */
 static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_error *err)
 {
     const gp_parfor_request *request = loop->request;
@@ -130,7 +134,8 @@ static void combine_native(void *context, void *into, const void *from, size_t b
     gp_reduce_combine((gp_reduce_kind)loop->wire.reduce_kind, into, from, bytes);
 }
 
-/* Open the loop on every worker, ahead of the first chunk in its ring.  Does not wait for the replies. */
+/* Open the loop on every worker, before the first chunk in its ring. Does not wait for the
+ * replies. */
 static gp_status loop_open(parfor *loop, gp_error *err)
 {
     const gp_parfor_request *request = loop->request;
@@ -147,7 +152,10 @@ static gp_status loop_open(parfor *loop, gp_error *err)
         memcpy(payload + bytes, request->argument, request->bytes);
         bytes += request->bytes;
     }
-    while (loop->number == 0) /* the low half of an id: a loop is closed long before its number returns */
+
+    /* The number is the low half of an id. It may wrap, but the loop is closed long before its
+     * number is reused. */
+    while (loop->number == 0)
         loop->number = (uint32_t)team_new_id(loop->team);
     team_call call = {
         .kind = GP_CALL_LOOP_OPEN,
@@ -172,7 +180,7 @@ static void loop_close(parfor *loop)
         return;
     team_broadcast_remove(loop->team, loop->open);
     for (uint32_t w = 1; w <= gp_team_size(loop->team); w++) {
-        /* As urgent as opening: a worker that is behind must not be left with loops that are over. */
+        /* Urgent like the open call: a slow worker must not accumulate finished loops. */
         team_terms terms = { .worker = w, .attempts = 1, .urgent = true };
 
         if (team_worker_up(loop->team, w))
@@ -180,9 +188,9 @@ static void loop_close(parfor *loop)
     }
 }
 
-/* ---- giving out ---- */
+/* ---- sending chunks ---- */
 
-/* Ask the source for the items of the next chunk: as many as it gives soon. */
+/* Get the items of the next chunk from the source. Stop early if the source is slow. */
 static gp_status source_fill(parfor *loop, gp_error *err)
 {
     uint32_t size = parfor_plan_size(&loop->plan), bytes = loop->wire.input_bytes;
@@ -196,7 +204,8 @@ static gp_status source_fill(parfor *loop, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for %u items of %u bytes", size, bytes);
     *items = (parfor_items){ .first = loop->plan.next };
     while (items->count < size && !loop->source_ended) {
-        /* Whole groups are sent, and no worker should wait for a slow source. */
+        /* Only whole reduction groups are sent. Stop at a group boundary, so that no worker waits
+         * for a slow source. */
         if (items->count % loop->plan.block == 0 && items->count > 0 &&
             gp_now_ns() - begun_ns > PARFOR_CHUNK_NS)
             break;
@@ -217,7 +226,8 @@ static gp_status source_fill(parfor *loop, gp_error *err)
     return GP_OK;
 }
 
-/* How many of the next iterations can be given out: those whose items are there. */
+/* Find how many of the next iterations can be sent: those whose items are available. UINT32_MAX:
+ * any number. */
 static gp_status source_ready(parfor *loop, uint32_t *most, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -238,6 +248,8 @@ static bool window_is_full(const parfor *loop)
     return loop->kept_bytes > PARFOR_KEPT_BYTES_MAX && !parfor_plan_has_rest(&loop->plan);
 }
 
+/* Send chunks until the pipeline is full, results must be delivered first, or no iteration is
+ * available. */
 static gp_status loop_give_out(parfor *loop, gp_error *err)
 {
     uint32_t limit = gp_team_size(loop->team) * PARFOR_DEPTH;
@@ -316,7 +328,8 @@ static gp_status loop_run(parfor *loop, gp_error *err)
         loop_progress(loop, false);
         if (status != GP_OK || loop_over(loop))
             break;
-        /* What was delivered makes room for more. */
+
+        /* Delivered results make room for more chunks: send these before waiting. */
         if (!loop->changed)
             status = team_drive(loop->team, loop_changed, loop, -1, err);
     }
@@ -327,7 +340,8 @@ static gp_status loop_run(parfor *loop, gp_error *err)
     return status;
 }
 
-/* Return the error of the loop: a worker's refusal to open it, or else the error of its first failed iteration. */
+/* Return the error of the loop: the rejection by a worker that could not open it, or else the error
+ * of the lowest failed iteration. */
 static gp_status loop_failure(const parfor *loop, gp_error *err)
 {
     gp_status status;
@@ -338,6 +352,7 @@ static gp_status loop_failure(const parfor *loop, gp_error *err)
     return status != GP_OK ? status : gp_fail(err, loop->error.code, "%s", loop->error.message);
 }
 
+/* Store the reduced value; for a loop without iterations, the identity of the reduction. */
 static void loop_reduced(const parfor *loop)
 {
     const gp_parfor_request *request = loop->request;

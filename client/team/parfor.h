@@ -1,4 +1,4 @@
-/* parfor.h -- one running loop; parfor.c and parfor_chunk.c share it. */
+/* parfor.h: state of one running loop, shared by parfor.c and parfor_chunk.c. */
 #ifndef GP_PARFOR_H
 #define GP_PARFOR_H
 
@@ -7,16 +7,19 @@
 #include "proto/task/reduction.h"
 
 enum {
-    PARFOR_ELEMENT_MAX = 1 << 30, /* bytes of one element, in or out */
-    PARFOR_KEPT_BYTES_MAX =
-        64 << 20,            /* results that wait for earlier ones, before nothing new is given out */
-    PARFOR_WINDOW = 1 << 18, /* iterations in flight where somebody takes results in order or makes items */
+    PARFOR_ELEMENT_MAX = 1 << 30,     /* bytes of one input or output element */
+    PARFOR_KEPT_BYTES_MAX = 64 << 20, /* limit for buffered results; above it, send no chunks */
+
+    /* iterations in flight if results are delivered in order, or items come from a source */
+    PARFOR_WINDOW = 1 << 18,
     PARFOR_PROGRESS_NS = 50000000,
-    PARFOR_PAIRS_BYTES = 256 << 10, /* accumulators sent together to be combined */
-    PARFOR_GATHERED = 256,          /* parts of a reduction that wait while chunks are still given out */
+    PARFOR_PAIRS_BYTES = 256 << 10, /* size of one call that combines accumulators */
+
+    /* parts of a reduction that may accumulate while chunks are still sent */
+    PARFOR_GATHERED = 256,
 };
 
-/* Items that a source gave, until their iterations have ended. */
+/* Items from a source, kept until their iterations have ended. */
 typedef struct parfor_items {
     struct parfor_items *next;
     uint64_t first;
@@ -24,15 +27,15 @@ typedef struct parfor_items {
     _Alignas(16) unsigned char data[];
 } parfor_items;
 
-/* A piece on its way, or with results that wait. */
+/* Chunk in flight, or with results that wait for delivery. */
 typedef struct parfor_chunk {
-    struct parfor_chunk *next; /* of those in flight, or of the finished ones by position */
+    struct parfor_chunk *next; /* next chunk in flight, or next finished chunk by position */
     struct parfor *loop;
     parfor_piece piece;
     team_unit *unit;
     uint32_t done;
     team_bytes answer;
-    size_t items_begin, items_end; /* in the answer */
+    size_t items_begin, items_end; /* range of the results inside the answer */
 } parfor_chunk;
 
 typedef struct parfor_pairs {
@@ -44,42 +47,47 @@ typedef struct parfor_pairs {
 typedef struct parfor {
     gp_team *team;
     const gp_parfor_request *request;
-    uint32_t number; /* on the workers; never 0 */
+    uint32_t number; /* number of the loop on the workers; never 0 */
     gp_task_loop wire;
     parfor_plan plan;
     team_broadcast *open;
-    gp_tree *tree;          /* NULL without a reduction */
-    parfor_chunk *flying;   /* given out */
-    parfor_chunk *finished; /* with results to deliver; by position when ordered */
+    gp_tree *tree;          /* NULL: no reduction */
+    parfor_chunk *flying;   /* chunks in flight */
+    parfor_chunk *finished; /* chunks with results to deliver; sorted by position if ordered */
     parfor_items *items;
-    uint32_t out;       /* chunks given out */
-    uint32_t combining; /* calls that combine accumulators, given out */
-    bool ordered;       /* results wait for those of earlier iterations */
+    uint32_t out;       /* chunks in flight */
+    uint32_t combining; /* combine calls in flight */
+    bool ordered;       /* results wait for results of earlier iterations */
     uint64_t kept_bytes;
-    uint64_t undelivered; /* iterations that have ended and whose results `each` has not seen */
-    uint64_t done;        /* iterations */
+    uint64_t undelivered; /* ended iterations whose results on_result() has not received */
+    uint64_t done;        /* iterations that have ended */
     int64_t told_ns;
     bool source_ended;
-    bool changed;    /* something ended since this was last looked at */
-    bool ending;     /* nothing more is given out: it failed, or `each` has enough */
-    bool stopped;    /* by `each` */
+    bool changed;    /* something ended since the flag was last cleared */
+    bool ending;     /* send no more chunks: the loop failed, or on_result() ended it */
+    bool stopped;    /* on_result() returned false */
     uint64_t failed; /* lowest position that failed */
     gp_error error;  /* code GP_OK: none */
 } parfor;
 
-int64_t parfor_iteration(const parfor *loop, uint64_t position); /* its value in the range */
+/* value of the iteration at that position of the range */
+int64_t parfor_iteration(const parfor *loop, uint64_t position);
 
 /* ---- parfor_chunk.c ---- */
 
-void parfor_begin(parfor *loop); /* wire is set */
-void parfor_end(parfor *loop);   /* nothing is out any more */
+void parfor_begin(parfor *loop); /* requires loop->wire */
+void parfor_end(parfor *loop);   /* requires that no chunk is in flight */
 
+/* Submit one piece of the loop as a chunk. */
 gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error *err);
-/* Hand results to `each`, as far as their turn has come. */
+
+/* Pass finished results to on_result(), in order if the loop is ordered. */
 void parfor_deliver(parfor *loop);
-/* Have accumulators combined by the user's function, where halves are there. */
+
+/* Submit a call of the user's combine function for pairs of accumulators that are complete. */
 gp_status parfor_combine(parfor *loop, gp_error *err);
-/* Nothing more is given out, and what is out should end. */
+
+/* Send no more chunks and cancel the chunks in flight. */
 void parfor_cancel(parfor *loop);
 
 #endif

@@ -1,4 +1,5 @@
-/* parfor_chunk.c -- chunks of a loop: their call, their answer, and where what it brings belongs. */
+/* parfor_chunk.c: chunks of a loop: submit them as calls, and store the contents of their
+ * answers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static parfor_items *items_of(const parfor *loop, uint64_t position)
     return items;
 }
 
-/* That many iterations of those from there have ended. */
+/* Record that `count` iterations from `position` have ended. Free the items when all of them
+ * have. */
 static void items_end(parfor *loop, uint64_t position, uint32_t count)
 {
     parfor_items *items = items_of(loop, position), **link = &loop->items;
@@ -97,13 +99,14 @@ void parfor_cancel(parfor *loop)
             team_unit_cancel(loop->team, chunk->unit);
 }
 
-/* Count the iterations that are settled: ended, and their results, if any, seen by `each`. */
+/* Count the settled iterations: iterations that have ended, and whose results, if any, on_result() has
+ * received. */
 static void settle(parfor *loop)
 {
     uint64_t waiting = loop->plan.out + loop->undelivered;
 
     if (loop->ordered)
-        return; /* by delivering */
+        return; /* an ordered loop counts in parfor_deliver() */
     for (size_t k = 0; k < loop->plan.rest_count; k++)
         waiting += loop->plan.rests[k].count;
     loop->plan.settled = loop->plan.next - waiting;
@@ -115,7 +118,7 @@ static void loop_fail(parfor *loop, uint64_t position, gp_status status, const c
 {
     bool first = loop->error.code == GP_OK;
 
-    /* What was canceled because of an earlier failure says nothing. */
+    /* A chunk that was canceled because of an earlier failure is not a failure of its own. */
     if ((loop->ending && status == GP_ECANCELED) || (!first && position >= loop->failed))
         return;
     loop->failed = position;
@@ -124,6 +127,8 @@ static void loop_fail(parfor *loop, uint64_t position, gp_status status, const c
         parfor_cancel(loop);
 }
 
+/* Record the failure of a chunk, at the iteration that the answer names, or else for the whole
+ * chunk. */
 static void chunk_fail(const parfor_chunk *chunk, const team_outcome *outcome)
 {
     parfor *loop = chunk->loop;
@@ -141,9 +146,10 @@ static void chunk_fail(const parfor_chunk *chunk, const team_outcome *outcome)
     loop_fail(loop, position, outcome->status, sentence);
 }
 
-/* ---- an answer ---- */
+/* ---- answers ---- */
 
-/* The accumulators at the end of the answer, one for each node that the chunk is made of. */
+/* Add the accumulators at the end of the answer to the tree: one for each tree node that the chunk
+ * covers. Reduce *bytes by their size. GP_EPROTO: the answer is too short. */
 static gp_status take_accumulators(parfor *loop, const parfor_chunk *chunk, const unsigned char *data,
                                    size_t *bytes, gp_error *err)
 {
@@ -170,6 +176,8 @@ static gp_status take_accumulators(parfor *loop, const parfor_chunk *chunk, cons
     return status;
 }
 
+/* Store an answer: outputs into the array, accumulators into the tree, results for delivery.
+ * GP_EPROTO: malformed answer. */
 static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, gp_error *err)
 {
     parfor *loop = chunk->loop;
@@ -194,7 +202,8 @@ static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, g
     return team_bytes_take(&chunk->answer, outcome, err);
 }
 
-/* Keep what has to be delivered; ordered, also what has nothing to deliver holds its place. */
+/* Keep a chunk until it is delivered. In an ordered loop, a chunk without results keeps its
+ * position too. */
 static void finished_add(parfor *loop, parfor_chunk *chunk)
 {
     parfor_chunk **link = &loop->finished;
@@ -274,10 +283,10 @@ gp_status parfor_chunk_submit(parfor *loop, const parfor_piece *piece, gp_error 
     return status;
 }
 
-/* ---- results to the caller ---- */
+/* ---- delivering results ---- */
 
-/* The item at *at, which is moved behind it; false: it makes no sense.  Looked at where it is used: what is mapped, its
- * worker could still change. */
+/* Read the item at *at and advance *at. Return false if the item is malformed. The check happens at
+ * each use, because the worker can still change a mapped answer. */
 static bool item_next(const parfor_chunk *chunk, size_t *at, gp_task_item *item)
 {
     size_t left = chunk->items_end - *at, room;
@@ -321,7 +330,9 @@ void parfor_deliver(parfor *loop)
 
         if (loop->ordered && chunk->piece.first != loop->plan.settled)
             break;
-        /* After a failure, what comes before it in order is still delivered. */
+
+        /* After a failure, an ordered loop still delivers the results before the failed
+         * position. */
         if (loop->error.code != GP_OK && (!loop->ordered || chunk->piece.first > loop->failed))
             break;
         loop->finished = chunk->next;
@@ -331,12 +342,12 @@ void parfor_deliver(parfor *loop)
         chunk_deliver(loop, chunk);
         loop->undelivered -= chunk->done;
         settle(loop);
-        loop->changed = true; /* there is room in the window */
+        loop->changed = true; /* the window has room */
         chunk_free(chunk);
     }
 }
 
-/* ---- combining by a function of the user's ---- */
+/* ---- combining with a user function ---- */
 
 static void pairs_done(gp_team *team, void *context, const team_outcome *outcome)
 {
@@ -363,7 +374,8 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
     gp_free(pairs);
 }
 
-/* Pairs that are there, as many as fit into one call. */
+/* Copy the available pairs of accumulators into one call, up to `most` pairs. Return the number of
+ * pairs. */
 static uint32_t pairs_collect(parfor *loop, parfor_pairs *pairs, unsigned char *payload, uint32_t most)
 {
     size_t bytes = loop->wire.reduce_bytes;
@@ -401,7 +413,8 @@ gp_status parfor_combine(parfor *loop, gp_error *err)
     unsigned char *payload;
     gp_status status = GP_OK;
 
-    /* While chunks come in, only when much has gathered: small calls would hold the workers up. */
+    /* While chunks are in flight, combine only after many parts have accumulated: small calls would
+     * delay the workers. */
     if (loop->tree == NULL || loop->wire.combine == 0 || loop->ending || loop->combining > 0 ||
         (!parfor_plan_ended(&loop->plan) && gp_tree_count(loop->tree) < PARFOR_GATHERED))
         return GP_OK;
@@ -415,7 +428,7 @@ gp_status parfor_combine(parfor *loop, gp_error *err)
         if (pairs_collect(loop, pairs, payload, most) > 0) {
             status = pairs_submit(loop, pairs, payload, err);
             if (status == GP_OK)
-                pairs = NULL; /* its own from here on */
+                pairs = NULL; /* pairs_done() now owns the pairs */
         }
     }
     gp_free(payload);

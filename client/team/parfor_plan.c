@@ -5,14 +5,15 @@
 
 #include "proto/task/link.h"
 
-enum { SHARES = 3 }; /* a chunk is at most so small a part of a worker's share of what is left */
+/* a chunk is at most 1/SHARES of a worker's share of the remaining iterations */
+enum { SHARES = 3 };
 
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
 }
 
-/* Iterations that would take CHUNK_NS. */
+/* Return the number of iterations that take about PARFOR_CHUNK_NS. */
 static uint64_t size_by_duration(const parfor_plan *plan)
 {
     double size = plan->ns > 0 ? PARFOR_CHUNK_NS / plan->ns : 1;
@@ -20,9 +21,10 @@ static uint64_t size_by_duration(const parfor_plan *plan)
     return size >= PARFOR_CHUNK_MAX ? PARFOR_CHUNK_MAX : size < 1 ? 1 : (uint64_t)size;
 }
 
+/* Return how many more iterations may be in flight. */
 static uint64_t window_room(const parfor_plan *plan)
 {
-    /* A group must fit, or nothing would ever be given out. */
+    /* at least one group must fit, or the loop would never send a chunk */
     uint64_t window = plan->max_in_flight > plan->block ? plan->max_in_flight : plan->block;
     uint64_t used = plan->next - plan->settled;
 
@@ -60,7 +62,8 @@ static void rest_put(parfor_plan *plan, parfor_piece rest)
     plan->rest_count++;
 }
 
-/* The first rest, or as much of it as a chunk should have: what took long would take long again. */
+/* Take the first rest, or the part of it that makes a chunk by current duration: its iterations
+ * took long before. */
 static void rest_take(parfor_plan *plan, parfor_piece *out)
 {
     uint64_t size = smaller(size_by_duration(plan), plan->rests[0].count);
@@ -109,7 +112,9 @@ void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done
         rest_put(plan, (parfor_piece){ piece->first + done, piece->count - done });
     if (done == 0 || took_ns < 0)
         return;
-    /* What was seen last counts half at least, and more if it is of more iterations. */
+
+    /* The latest chunk counts at least half, and more if it had more iterations than the one
+     * before. */
     double past = (double)smaller(plan->weight, done);
 
     plan->ns = (plan->ns * past + (double)took_ns) / (past + done);

@@ -1,11 +1,12 @@
-/* parfor_plan.h -- which iterations of a loop are given out next; pure arithmetic.
+/* parfor_plan.h: choose the next iterations of a loop to send. Pure arithmetic.
  *
- *   given out ------------------------------------> ended     a rest is what a worker left of a chunk that took
- *   [first .. next)   rests first, then next ..               longer than was hoped
+ *   in flight -----------------------------> ended    rest: the part of a chunk that a worker
+ *   [first .. next)   rests first, then next          returned because the chunk took too long
  *
- * A chunk should take CHUNK_NS by what iterations took lately: long enough to hide the way there, short enough for
- * others to take over.  Towards the end chunks shrink with what is left, so that all workers end together.  With a
- * reduction chunks are whole groups of it. */
+ * A chunk should take PARFOR_CHUNK_NS by recent durations: long enough to hide the message latency,
+ * short enough to balance the load. Near the end of the loop, chunks shrink with the remaining
+ * iterations, so that all workers finish together. In a reduction, chunks consist of whole
+ * groups. */
 #ifndef GP_PARFOR_PLAN_H
 #define GP_PARFOR_PLAN_H
 
@@ -15,10 +16,12 @@
 
 enum {
     PARFOR_CHUNK_NS = 1000000,
-    PARFOR_BUDGET_NS = 4000000,           /* after which a worker gives the rest of a chunk back */
-    PARFOR_DEPTH = 4,                     /* chunks given out per worker */
-    PARFOR_CHUNK_MAX = 1 << 26,           /* iterations */
-    PARFOR_RESTS_MAX = 64 * PARFOR_DEPTH, /* no more than chunks given out */
+
+    /* time after which a worker returns the rest of a chunk */
+    PARFOR_BUDGET_NS = 4000000,
+    PARFOR_DEPTH = 4,                     /* chunks in flight per worker */
+    PARFOR_CHUNK_MAX = 1 << 26,           /* iterations per chunk */
+    PARFOR_RESTS_MAX = 64 * PARFOR_DEPTH, /* at most one rest per chunk in flight */
 };
 
 typedef struct parfor_piece {
@@ -27,44 +30,47 @@ typedef struct parfor_piece {
 } parfor_piece;
 
 typedef struct parfor_plan {
-    /* Set before use; the rest is zero. */
-    uint64_t total;   /* iterations; UINT64_MAX = not known yet */
-    uint32_t workers; /* at least 1 */
-    uint32_t block;   /* chunks are multiples of it, but for the last; at least 1 */
-    uint32_t chunk;   /* iterations of each; 0 = by measured duration */
-    uint64_t
-        max_in_flight; /* iterations between the first that is not settled and the last given out; 0 = any */
-    size_t bytes; /* that an iteration brings or takes through a link; chunks stay below GP_LINK_INLINE_MAX */
+    /* Parameters, set before use. All other fields start at zero. */
+    uint64_t total;         /* iterations; UINT64_MAX: not known yet */
+    uint32_t workers;       /* at least 1 */
+    uint32_t block;         /* chunk sizes are multiples of it, except the last; at least 1 */
+    uint32_t chunk;         /* iterations per chunk; 0: by measured duration */
+    uint64_t max_in_flight; /* limit for next - settled, in iterations; 0: none */
 
-    uint64_t next;                        /* the first that was never given out */
-    uint64_t settled;                     /* all before it are done with */
-    uint64_t out;                         /* given out and not ended */
-    double ns;                            /* of an iteration, lately; 0 = not known */
-    uint64_t weight;                      /* iterations that this was measured on */
-    parfor_piece rests[PARFOR_RESTS_MAX]; /* by first */
+    /* bytes per iteration sent or received through a link; keeps chunks below GP_LINK_INLINE_MAX */
+    size_t bytes;
+
+    uint64_t next;                        /* first iteration that was never sent */
+    uint64_t settled;                     /* all iterations before it are settled */
+    uint64_t out;                         /* iterations in flight */
+    double ns;                            /* recent duration of one iteration; 0: unknown */
+    uint64_t weight;                      /* iterations in the chunk that was measured last */
+    parfor_piece rests[PARFOR_RESTS_MAX]; /* sorted by first iteration */
     size_t rest_count;
 } parfor_plan;
 
-/* How many iterations a chunk at `next` would have now; 0 = none may be given out.  For sources whose items have to be
- * asked for first. */
+/* Return the size of a chunk at `next`; 0: none may be sent now. For sources that must fetch their
+ * items first. */
 uint32_t parfor_plan_size(const parfor_plan *plan);
 
-/* parfor_plan_take -- give out a piece: a rest, or the next ones.
- *   most  of the next ones (a source that had no more at the moment); UINT32_MAX = any
- * false: nothing can be given out now. */
+/* Take the next piece to send: a rest, or else new iterations.
+ *   most  limit for new iterations, for a source with few items; UINT32_MAX: no limit
+ * Return false if nothing can be sent now. */
 bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out);
-/* Whether the next take will be a rest. */
+
+/* Return whether parfor_plan_take() will return a rest. */
 bool parfor_plan_has_rest(const parfor_plan *plan);
 
-/* A piece came back: `done` of its iterations took so long, the others were not begun. */
+/* Record that a piece ended: `done` iterations took took_ns together, and the others did not
+ * start. */
 void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done, int64_t took_ns);
 
-/* The source ended: no iteration after those given out so far. */
+/* Set the end of a source: no iterations after those already sent. */
 void parfor_plan_close(parfor_plan *plan);
 
-/* What a worker may take for a chunk, ns; 0 = as long as it takes. */
+/* Return the time budget of a worker for one chunk, in ns; 0: unlimited. */
 uint64_t parfor_plan_budget(const parfor_plan *plan);
 
-bool parfor_plan_ended(const parfor_plan *plan); /* all iterations have ended */
+bool parfor_plan_ended(const parfor_plan *plan); /* return whether all iterations have ended */
 
 #endif

@@ -3,8 +3,8 @@
 #include "common/base/memory/alloc.h"
 
 enum {
-    HELD_MAX = GP_LINK_BLOBS_MAX - 64, /* by one worker */
-    RELEASE_AT_ONCE = 256,             /* when a worker has too many */
+    HELD_MAX = GP_LINK_BLOBS_MAX - 64, /* payloads held by one worker */
+    RELEASE_AT_ONCE = 256,             /* payloads released together when a worker holds too many */
 };
 
 static uint64_t bit_of(const team_worker *worker)
@@ -12,7 +12,7 @@ static uint64_t bit_of(const team_worker *worker)
     return (uint64_t)1 << (worker->number - 1);
 }
 
-/* Return the payload's entry, adding it if necessary.  NULL: out of memory. */
+/* Return the entry of the payload; add one if necessary. NULL: out of memory. */
 static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
 {
     for (uint32_t i = payloads->count; i > 0; i--)
@@ -28,7 +28,7 @@ static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
     return &payloads->entries[payloads->count++];
 }
 
-/* An idle link proves that the worker has executed all releases. */
+/* Count releases as executed if the link is idle: the worker has then processed its whole ring. */
 static void releases_confirm(team_payloads *payloads, team_worker *worker)
 {
     if (worker->releasing == 0 || !gp_link_idle(worker->link))
@@ -39,7 +39,7 @@ static void releases_confirm(team_payloads *payloads, team_worker *worker)
     worker->releasing = 0;
 }
 
-/* Reserve a release in the worker's ring.  False: the ring is full. */
+/* Put a release into the worker's ring. Return false if the ring is full. */
 static bool entry_release(payload_entry *entry, team_worker *worker)
 {
     gp_call *call = gp_link_reserve(worker->link, 0);
@@ -55,6 +55,7 @@ static bool entry_release(payload_entry *entry, team_worker *worker)
     return true;
 }
 
+/* Release the oldest payloads of a worker, up to RELEASE_AT_ONCE. */
 static void oldest_release(team_payloads *payloads, team_worker *worker)
 {
     uint32_t count = 0;
@@ -83,8 +84,11 @@ bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *s
         oldest_release(payloads, worker);
     if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
         return false;
+
+    /* The socket queue is full, or the worker failed. Its control socket reports a failure
+     * separately. */
     if (gp_door_send_fd(worker->door, &request, shared->fd, &err) != GP_OK)
-        return false; /* the socket's queue is full, or the worker has died: then its door reports that */
+        return false;
     entry->workers |= bit_of(worker);
     worker->held++;
     return true;
@@ -122,7 +126,7 @@ void payloads_release_unused(team_payloads *payloads, team_worker *workers, uint
             *entry = payloads->entries[--payloads->count];
         }
     }
-    payloads->left_seen = released ? seen : seen - 1; /* a ring is full: try again soon */
+    payloads->left_seen = released ? seen : seen - 1; /* a ring is full: retry soon */
 }
 
 void payloads_deinit(team_payloads *payloads)

@@ -1,10 +1,12 @@
-/* payloads.h -- which worker has which shared payload: each is sent once, kept while it is in use, and released.
+/* payloads.h: track which worker has which shared payload. Each payload is sent once per worker,
+ * kept while in use, and then released.
  *
- *   absent --descriptor through the door--> mapped --GP_CALL_RELEASE--> releasing --ring empty--> absent
+ *   absent --descriptor sent--> mapped --GP_CALL_RELEASE--> releasing --ring empty--> absent
  *
- * A release follows all calls that name the payload in the ring, so it may be sent at any time. Only an empty ring
- * proves that the worker has executed it. A worker accepts GP_LINK_BLOBS_MAX payloads, those being released included:
- * beyond that, the oldest are released, and sent again when a call needs them. */
+ * In the ring, a release follows all calls that name the payload, so it may be sent at any time.
+ * Only an empty ring proves that the worker has executed it. A worker accepts GP_LINK_BLOBS_MAX
+ * payloads, including those being released. Beyond that number the oldest are released, and sent
+ * again when a call needs them. */
 #ifndef GP_TEAM_PAYLOADS_H
 #define GP_TEAM_PAYLOADS_H
 
@@ -13,24 +15,30 @@
 
 typedef struct payload_entry {
     gp_broadcast *shared;
-    uint64_t workers;   /* bit w - 1: worker w has it */
-    uint64_t releasing; /* bit w - 1: worker w may still have it; its release is in the ring */
+    uint64_t workers; /* bit w - 1: worker w has the payload */
+
+    /* bit w - 1: a release is in the ring of worker w, which may still have the payload */
+    uint64_t releasing;
 } payload_entry;
 
-/* The payloads of one team; zero-initialise. */
+/* Payloads of one team. Initialize with zeros. */
 typedef struct team_payloads {
-    payload_entry *entries; /* oldest first, until one is removed */
+    payload_entry *entries; /* oldest first, until an entry is removed */
     uint32_t count;
-    uint64_t left_seen; /* shared_left_count() when unused payloads were released last */
+    uint64_t left_seen; /* shared_left_count() at the last release of unused payloads */
 } team_payloads;
 
-/* Make sure that the worker has the payload before a record names it.  False: impossible now. */
+/* Send the payload to the worker, unless the worker has it, before a record names it. Return false
+ * if that is not possible now. */
 bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *shared);
-/* Record that the worker has no payload: its process is new. */
+
+/* Record that the worker has no payload, because its process is new. */
 void payloads_forget(team_payloads *payloads, const team_worker *worker);
-/* Return whether a payload has lost its last user since payloads_release_unused(). */
+
+/* Return whether a payload has lost its last user since the last payloads_release_unused(). */
 bool payloads_unused(const team_payloads *payloads);
-/* Release what no call uses and no user holds any more on all workers; their links are to be committed. */
+
+/* Release payloads without users on all workers. The caller commits the links afterwards. */
 void payloads_release_unused(team_payloads *payloads, team_worker *workers, uint32_t worker_count);
 void payloads_deinit(team_payloads *payloads);
 

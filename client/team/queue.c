@@ -1,4 +1,4 @@
-/* queue.c -- data queues: what tasks send to the client while they run. */
+/* queue.c: data queues, which carry items from running tasks to the client. */
 #include <string.h>
 
 #include "client/team/team.h"
@@ -53,6 +53,8 @@ static queue_item *item_pop(gp_queue *queue)
     return item;
 }
 
+/* Deliver an item: to the callback, or else into the queue. Count the item as dropped if there is
+ * no queue, no memory or no room. */
 void queue_take(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes)
 {
     gp_queue *queue = queue_find(team, name);
@@ -66,7 +68,8 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
         const gp_team *before = team_callback_begin(team);
         _Alignas(16) unsigned char copy[GP_LINK_INLINE_MAX];
 
-        /* Behind its name in a record it lies anywhere; what is larger is a page of its own. */
+        /* Align the data to 16 bytes. In a record it follows the queue name; larger items are
+         * page-aligned mappings. */
         if ((uintptr_t)data % 16 != 0 && bytes <= sizeof(copy))
             data = memcpy(copy, data, bytes);
         queue->options.on_item(queue->options.context, worker, data, bytes);
@@ -93,7 +96,7 @@ void queue_take(gp_team *team, uint32_t worker, const char *name, const void *da
     queue->count++;
 }
 
-/* Workers whose rings were left alone because a queue was full are looked at again. */
+/* Resume reading the rings that were blocked by a full queue. */
 static void unblock(gp_team *team)
 {
     EACH_WORKER(team, w)
@@ -190,7 +193,7 @@ gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *
 
         if (worker != NULL)
             *worker = item->worker;
-        memmove(item, item->data, count); /* the caller frees the block that it is in */
+        memmove(item, item->data, count); /* the caller frees the block that starts here */
         *data = item;
         *bytes = count;
         if (queue->count < queue->options.depth)

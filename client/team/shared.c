@@ -19,11 +19,11 @@
 
 static _Atomic uint64_t numbers, left;
 
-/* Eventfds to write when users free a payload: of every open team. */
+/* Eventfds of all open teams, written when a user frees a payload. */
 static pthread_mutex_t watch_lock = PTHREAD_MUTEX_INITIALIZER;
 static int *watching;
 static uint32_t watching_count;
-static uint32_t watching_forks; /* gp_forks() of the process that the list is of */
+static uint32_t watching_forks; /* gp_forks() of the process that filled the list */
 
 uint64_t shared_left_count(void)
 {
@@ -63,7 +63,7 @@ static void shared_free(gp_broadcast *shared)
     gp_free(shared);
 }
 
-/* Seal a payload that was written with that status, or free it. */
+/* Seal a payload if `status` is GP_OK, otherwise free it. */
 static gp_status shared_finish(gp_broadcast **out, gp_broadcast *shared, gp_status status, gp_error *err)
 {
     if (status == GP_OK)
@@ -82,7 +82,8 @@ gp_status gp_broadcast_new(gp_broadcast **out, const void *data, size_t bytes, g
 
     if (status != GP_OK)
         return status;
-    /* A write is faster than a copy into a mapping: no page fault for each page. */
+
+    /* write() is faster than a copy into a mapping, which causes one page fault per page */
     if (!gp_write_all(shared->fd, data, bytes))
         status = gp_fail_errno(err, GP_ENOMEM, "a payload of %zu bytes could not be copied", bytes);
     return shared_finish(out, shared, status, err);
@@ -177,7 +178,7 @@ gp_status shared_watch(int fd, gp_error *err)
     int *grown;
 
     pthread_mutex_lock(&watch_lock);
-    if (watching_forks != gp_forks()) /* the teams of the parent */
+    if (watching_forks != gp_forks()) /* the list contains teams of the parent process */
         watching_count = 0;
     watching_forks = gp_forks();
     grown = gp_array_grow(watching, watching_count, sizeof(*grown));
@@ -206,13 +207,16 @@ void shared_unwatch(int fd)
     pthread_mutex_unlock(&watch_lock);
 }
 
-/* Teams release on their workers what no call uses any more.  One that makes no call is woken to do so. */
+/* Free a payload and wake all teams, even those without an active call, so that they release it on
+ * their workers. */
 void gp_broadcast_free(gp_broadcast *shared)
 {
     uint64_t before = shared_left_count();
 
     shared_leave(shared);
-    /* calls still use it: their end releases it; or the teams are those of a parent process */
+
+    /* calls still use the payload and release it at their end, or the teams belong to the parent
+     * process */
     if (shared_left_count() == before || watching_forks != gp_forks())
         return;
     pthread_mutex_lock(&watch_lock);

@@ -1,7 +1,9 @@
-/* shared.h -- bytes in a sealed memory file: made once, mapped by every worker of the host that needs them.
+/* shared.h: immutable bytes in a sealed memory file, created once and mapped by each worker on the
+ * host that needs them.
  *
- * Users are the caller's handle and the calls that name the payload.  A team keeps a reference of its own as long as
- * workers have the payload, and has them release it when no user is left (team.h).  Counting is for any thread. */
+ * The users of a payload are the caller's handle and the calls that name it. A team holds a
+ * reference of its own while workers have the payload; when no user is left, the team makes them
+ * release it (payloads.h). Any thread may change the counters. */
 #ifndef GP_BROADCAST_H
 #define GP_BROADCAST_H
 
@@ -11,29 +13,33 @@
 
 struct gp_broadcast {
     _Atomic uint32_t users;
-    _Atomic uint32_t references; /* the users as one, and teams */
+    _Atomic uint32_t references; /* one reference for all users together, and one per team */
     int fd;
     size_t bytes;
-    uint64_t number; /* of the blob: one in the process */
-    void *writing;   /* of gp_broadcast_map(), until the first use */
+    uint64_t number; /* blob number, unique in this process */
+    void *writing;   /* mapping of gp_broadcast_map(), until the first use */
 };
 
-/* Seal it against everything; the first use does.  GP_EIO. */
+/* Seal the payload against all changes; the first use does this. GP_EIO: the seal failed. */
 gp_status shared_seal(gp_broadcast *shared, gp_error *err);
 
-void shared_use(gp_broadcast *shared);   /* one user more */
-void shared_leave(gp_broadcast *shared); /* accepts NULL */
+void shared_use(gp_broadcast *shared);   /* add a user */
+void shared_leave(gp_broadcast *shared); /* remove a user; accepts NULL */
+
+/* Add or remove the reference of a team. The last one frees the payload. */
 void shared_keep(gp_broadcast *shared);
 void shared_drop(gp_broadcast *shared);
 
-/* Grows each time one has lost its last user. */
+/* Return a counter that grows each time a payload loses its last user. */
 uint64_t shared_left_count(void);
 
-/* Write to an eventfd whenever gp_broadcast_free() has freed a payload, until it is unwatched.  Any thread.  GP_ENOMEM. */
+/* Write to an eventfd whenever gp_broadcast_free() frees a payload, until shared_unwatch(). Any
+ * thread may call it. GP_ENOMEM: out of memory. */
 gp_status shared_watch(int fd, gp_error *err);
-void shared_unwatch(int fd); /* accepts one that is not watched */
+void shared_unwatch(int fd); /* ignores an eventfd that is not watched */
 
-/* A file's content as one, private to the caller.  bytes_max: GP_ELIMIT. */
+/* Copy `bytes` bytes from a file descriptor into a new payload. GP_EIO: the file is shorter or
+ * unreadable. GP_ELIMIT: the file is too large. */
 gp_status shared_from_fd(gp_broadcast **out, int fd, size_t bytes, const char *path, gp_error *err);
 
 #endif

@@ -1,9 +1,10 @@
-/* spmd.c -- blocks: one call on several workers at once.
+/* spmd.c: SPMD blocks: one call on several workers at once.
  *
- *   submitted on each --> a rank ends --> ... --> all have ended
- *                            '-- with an error: the others are stopped, and replaced if they do not end within 1 s
+ *   submitted on each worker --> a rank ends --> ... --> all ranks have ended
+ *                                 '-- with an error: the others are canceled, and replaced if they
+ *                                     do not end within 1 s
  *
- * A rank that waits for another one notices that this one has returned (comm.h: sections). */
+ * A rank that waits for another one detects that the other has returned (comm.h: sections). */
 #include "client/team/spmd.h"
 
 #include <string.h>
@@ -13,17 +14,19 @@
 #include "common/base/memory/alloc.h"
 
 enum {
-    WORKERS_UP_MS = 30000, /* for those that are being replaced when a block begins */
-    LOOKED_NS = 1000000,   /* a team that was not driven for so long may not know of a death */
-    OUTDATED_MS = 5000,    /* for the lease's new generation */
-    DEATH_MS = 2000,       /* from a rank that complains of a death to the notice of that death */
+    WORKERS_UP_MS = 30000, /* wait for workers being replaced when a block starts */
+    LOOKED_NS = 1000000,   /* check for worker failures if the team was not driven for this long */
+    OUTDATED_MS = 5000,    /* wait for the new generation of the lease */
+
+    /* wait for the notice of a worker failure after a rank reports that another is gone */
+    DEATH_MS = 2000,
 };
 
-/* How much the error of a rank explains the failure of its block, ascending. */
+/* How well the error of a rank explains the failure of its block, in ascending order. */
 typedef enum rank_cause {
-    RANK_CANCELED,     /* the block was ended */
-    RANK_GROUP_FAILED, /* a collective or message failed, perhaps because of another rank */
-    RANK_FAILED,       /* by itself */
+    RANK_CANCELED,     /* the rank was canceled */
+    RANK_GROUP_FAILED, /* a collective or message failed, possibly because of another rank */
+    RANK_FAILED,       /* the rank failed by itself */
     RANK_DIED,         /* no worker answered */
 } rank_cause;
 
@@ -32,7 +35,7 @@ typedef struct block_rank {
     team_unit *unit; /* NULL: ended, or never submitted */
     rank_cause cause;
     bool kept;      /* the result is still on the worker */
-    gp_error error; /* code GP_OK: it has a result */
+    gp_error error; /* code GP_OK: the rank has a result */
     int64_t ended_ns;
     uint64_t bytes;
     team_bytes result;
@@ -42,16 +45,16 @@ struct gp_spmd_result {
     gp_team *team;
     uint64_t id;
     uint32_t size, running;
-    bool stopping;    /* the others were told */
-    bool complained;  /* a rank says that another is gone: how is known in a moment */
-    bool unclean;     /* the group must not be used again */
-    bool outdated;    /* no rank has begun: the lease has another generation by now */
-    bool died;        /* a worker, while the block ran or before it began its part */
-    uint32_t balance; /* messages sent less received, over all ranks */
+    bool stopping;    /* the other ranks were canceled */
+    bool complained;  /* a rank reported that another is gone; the cause arrives soon */
+    bool unclean;     /* the group must not be reused */
+    bool outdated;    /* no rank has started: the lease has a newer generation */
+    bool died;        /* a worker failed during the block, or before it started its rank */
+    uint32_t balance; /* messages sent minus messages received, over all ranks */
     block_rank ranks[];
 };
 
-/* ---- the end of a rank ---- */
+/* ---- end of a rank ---- */
 
 static void block_stop(gp_spmd_result *block)
 {
@@ -88,6 +91,8 @@ static rank_cause cause_of(const team_outcome *outcome)
     return RANK_FAILED;
 }
 
+/* Handle the end of one rank: store the result or error, and cancel the other ranks after a
+ * failure. */
 static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 {
     block_rank *rank = context;
@@ -106,7 +111,9 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
     if (rank->cause == RANK_DIED && outcome->status == GP_ESTALE)
         gp_fail(&rank->error, GP_EPEER, "%s died before it began its part", name);
-    else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0) /* it was not begun */
+
+    /* the rank was not started */
+    else if (outcome->status != GP_OK && strncmp(outcome->sentence, "worker ", 7) != 0)
         gp_error_prefix(&rank->error, "%s", name);
     block->running--;
     if (rank->error.code == GP_OK)
@@ -115,7 +122,9 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
     if (rank->error.code == GP_ESTALE && outcome->answer != NULL &&
         outcome->answer->value == GP_BLOCK_NOT_FORMED)
         block->outdated = true;
-    /* A survivor of a death says so, or that its waits were ended. */
+
+    /* These errors may be a consequence of another failure. Wait for that one before canceling the
+     * block. */
     if (rank->cause != RANK_DIED && (rank->error.code == GP_EPEER || rank->error.code == GP_ECANCELED))
         block->complained = true;
     else if (!block->stopping)
@@ -138,6 +147,7 @@ static bool block_ended_or_complained(void *context)
 
 /* ---- running ---- */
 
+/* Check a request and compute the number of ranks. */
 static gp_status size_of(uint32_t *out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
     uint32_t size = gp_team_size(team), most = request->workers_max;
@@ -167,7 +177,8 @@ static bool workers_up(void *context)
     return true;
 }
 
-/* Return the number of the group for a block of that size: a new one if the last group does not fit. */
+/* Return the number of the group for a block of that size. A new group is used if the last one does
+ * not match. */
 static uint32_t group_number(spmd_group *group, uint32_t world, uint32_t generation)
 {
     if (group->world != world || group->generation != generation) {
@@ -183,7 +194,8 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
 {
     gp_team *team = block->team;
     uint32_t generation = team_generation(team);
-    /* Another process could not take the place of a rank in the group. */
+
+    /* a replacement process cannot join the group: a failed rank is not repeated */
     team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .timeout_ms = request->timeout_ms };
     team_call call = {
         .kind = GP_CALL_BLOCK,
@@ -210,7 +222,8 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
     return status;
 }
 
-/* The rank whose error is the cause of the failure: among those that explain most, the first in time. */
+/* Return the rank whose error is the cause of the failure: the strongest cause, and among equal
+ * ones the earliest. NULL: no rank failed. */
 static const block_rank *block_first_failure(const gp_spmd_result *block)
 {
     const block_rank *first = NULL;
@@ -227,7 +240,8 @@ static const block_rank *block_first_failure(const gp_spmd_result *block)
     return first;
 }
 
-/* Give the ranks that ended because of another rank's failure that failure as their error. */
+/* Replace the errors of ranks that ended because of another rank with a message that names that
+ * failure. */
 static void block_explain(gp_spmd_result *block, const block_rank *first)
 {
     for (uint32_t k = 0; k < block->size; k++) {
@@ -242,7 +256,7 @@ static void block_explain(gp_spmd_result *block, const block_rank *first)
     }
 }
 
-/* Until all have ended; the error is why they did not do so by themselves. */
+/* Wait until all ranks have ended. An error tells why they did not end by themselves. */
 static gp_status block_wait(gp_spmd_result *block, gp_error *err)
 {
     gp_status status = team_drive(block->team, block_ended_or_complained, block, -1, err);
@@ -269,7 +283,8 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     if (status == GP_OK)
         status = team_drive_patient(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
-        status = gp_broadcast_new(&own, request->argument, request->bytes, err); /* once for all ranks */
+        /* one copy for all ranks */
+        status = gp_broadcast_new(&own, request->argument, request->bytes, err);
         argument = own;
     }
     if (status == GP_OK)
@@ -286,7 +301,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     return status;
 }
 
-/* As it was before it ran. */
+/* Reset a block to its initial state. */
 static void block_reset(gp_spmd_result *block)
 {
     block->id = team_new_id(block->team);
@@ -306,15 +321,15 @@ static bool generation_changed(void *context)
     return team_generation(block->team) != team_spmd_group(block->team)->generation;
 }
 
-/* A worker that died a moment ago, perhaps one that does not take part, has changed the lease: once more then, for no
- * rank has begun. */
+/* Run a block, and repeat it up to three times if the lease changed before any rank started: a
+ * worker, possibly one outside the block, failed shortly before. */
 static gp_status block_run_again(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
 {
     gp_status status = block_run(block, request, err);
 
     for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
         if (team_drive_patient(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
-            return GP_OK; /* the ranks' errors say what is wrong */
+            return GP_OK; /* the errors of the ranks describe the problem */
         block_reset(block);
         status = block_run(block, request, err);
     }
@@ -369,13 +384,14 @@ gp_status gp_spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *re
     return status;
 }
 
-/* ---- what a block leaves ---- */
+/* ---- results ---- */
 
 uint32_t gp_spmd_result_size(const gp_spmd_result *block)
 {
     return block->size;
 }
 
+/* Fetch the result of a rank from its worker, if the worker still has it. */
 static gp_status rank_fetch(block_rank *rank, uint32_t worker, gp_error *err)
 {
     team_call call = { .kind = GP_CALL_FETCH, .first = (int64_t)rank->block->id };

@@ -11,12 +11,13 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
-enum { HEAP_MAX = 1 << 20 }; /* bytes of a payload that becomes a memory file only when it is sent */
+/* a payload up to this size becomes a memory file only when it is sent */
+enum { HEAP_MAX = 1 << 20 };
 
-/* The team whose callback this thread is in. */
+/* Team whose callback runs on this thread; NULL: none. */
 static _Thread_local const gp_team *calling __attribute__((tls_model("initial-exec")));
 
-/* ---- entering, leaving ---- */
+/* ---- entering and leaving ---- */
 
 bool team_in_callback(const gp_team *team)
 {
@@ -77,7 +78,8 @@ void team_leave(gp_team *team)
     if (calling == team || team_is_forked(team))
         return;
     team_release_unused(team);
-    /* The thread also releases payloads: it is started for them, but not woken. */
+
+    /* The thread also releases payloads. Start it for them, but do not wake it if it is parked. */
     if (dispatch_get_counts(team->dispatch)->live != 0 ||
         (team->payloads.count != 0 && team->background.state == BACKGROUND_NONE))
         background_start(&team->background, team_background_run, team);
@@ -126,13 +128,14 @@ void team_break_revoked(gp_team *team)
 
 /* ---- units ---- */
 
-/* One that futures do not own. */
+/* Unit that is not a future. */
 typedef struct loose_unit {
     team_unit unit;
     team_done_fn done;
     void *context;
 } loose_unit;
 
+/* Limit a counter to the range of uint16_t. */
 static uint16_t small(uint32_t count)
 {
     return count > UINT16_MAX - 1 ? UINT16_MAX - 1 : (uint16_t)count;
@@ -211,7 +214,7 @@ void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome)
     gp_free(loose);
 }
 
-/* Write why a unit ended without an answer of its worker. */
+/* Write the error message of a unit that ended without an answer. */
 static void over_words(gp_team *team, const team_unit *unit, char *text, size_t bytes)
 {
     if (team->failure.code != GP_OK) {
@@ -301,7 +304,10 @@ gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_b
     if (status != GP_OK)
         return status;
     status = team_drive(team, asked_ended, &a, -1, err);
-    if (status != GP_OK && !a.ended) { /* `stop`: the unit must not outlive what it writes to */
+
+    /* The stop flag is set. Cancel the unit: it must not outlive the variables that it writes
+     * to. */
+    if (status != GP_OK && !a.ended) {
         team_unit_cancel(team, unit);
         team_drive_out(team, asked_ended, &a);
         if (a.ended && a.error.code == GP_OK && out != NULL)
@@ -371,7 +377,7 @@ spmd_group *team_spmd_group(gp_team *team)
     return &team->group;
 }
 
-/* ---- open, close ---- */
+/* ---- opening and closing ---- */
 
 static gp_status team_make(gp_team *team, const gp_team_options *options, gp_error *err)
 {
@@ -386,16 +392,17 @@ static gp_status team_make(gp_team *team, const gp_team_options *options, gp_err
     if (team->bell < 0)
         status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
     if (status == GP_OK)
-        status = shared_watch(team->bell, err); /* wakes the thread that waits in a call */
+        status = shared_watch(team->bell, err); /* wakes a thread that waits in a call */
     if (status == GP_OK)
         status = shared_watch(team->background.kick, err); /* wakes the background thread */
     return status;
 }
 
-/* A handle of its own to the pool, with the lease. */
+/* Open a separate pool handle for the team and lease its workers. */
 static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
 {
-    /* Of a pool that ended as it was told no other is begun; a scheduler that has just died is followed by the next. */
+    /* Do not start a new pool after an orderly shutdown. After a scheduler failure, start or find
+     * the successor. */
     const gp_pool_options same = { .pool = pool->places.pool,
                                    .attach_only = !pool_missed(pool),
                                    .note = pool->note,
@@ -452,7 +459,8 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     return GP_OK;
 }
 
-/* Tell idle workers in order; one that still runs something is taken from it by the end of the lease. */
+/* Close the links of idle workers in an orderly way. The end of the lease stops a worker that still
+ * runs a call. */
 static void team_part(gp_team *team)
 {
     EACH_WORKER(team, w)
@@ -473,7 +481,7 @@ void gp_team_close(gp_team *team)
 {
     static const gp_error closed = { GP_ECANCELED, "the team was closed" };
 
-    /* A forked child leaves the rings as they are, and its copy of the rest. */
+    /* In a forked child: leave the rings of the parent and the copied memory alone. */
     if (team == NULL || (team->pool != NULL && team_is_forked(team)))
         return;
     background_stop(&team->background);

@@ -1,23 +1,24 @@
-/* team.h -- inside a team: the whole of it, for the files that move calls and messages between its parts.
+/* team.h: complete internal state of a team, for the files that move calls and messages between its
+ * parts.
  *
- *   calls.h        what blocks, loops and futures use of a team; they do not see struct gp_team
- *   dispatch.h     calls in flight: which call goes to which worker (pure)
- *   worker.h       one worker: stages, link, door
+ *   calls.h        interface for blocks, loops and futures, which do not see struct gp_team
+ *   dispatch.h     calls in flight: which call goes to which worker (pure logic)
+ *   worker.h       one worker: stages, link, control socket
  *   payloads.h     which worker has which shared payload
- *   broadcast.h    calls to every worker, repeated to each that replaces one
- *   futures.h, functions.h, spmd.h   state of parfeval, of task objects, and of blocks
- *   background.h   the lock, and the thread that drives the team while no call is made
+ *   broadcast.h    calls to every worker, repeated to each replacement
+ *   futures.h, functions.h, spmd.h   state of parfeval, task objects and blocks
+ *   background.h   the lock, and the thread that drives the team while no call is active
  *
  *   team.c         open and close, enter and leave, units
  *   team_link.c    membership: stages of the workers, their failure and replacement
  *   team_answers.c records from workers: results, items, log lines
  *   team_drive.c   waiting
  *
- * The failure of a worker is known at once from the end of file at its door. First its answers are read, because its
- * committed results count. Then the calls that it had not begun go to other workers, and the call that it ran counts an
- * attempt.
+ * A worker failure is detected at once by end of file on its control socket. The team then reads
+ * the worker's answers, because committed results count. After that, calls not started move to
+ * other workers, and the running call counts one attempt.
  *
- * A callback runs with the lock held, and enters the team again without taking it. */
+ * A callback runs with the lock held, and enters the team again without taking the lock. */
 #ifndef GP_TEAM_H
 #define GP_TEAM_H
 
@@ -32,31 +33,35 @@
 #include "common/base/system/forks.h"
 
 struct gp_team {
-    gp_pool *pool; /* our own handle, with the lease */
+    gp_pool *pool; /* separate handle of the team, which has the lease */
     dispatch *dispatch;
-    team_worker workers[GP_MEMBERS_MAX]; /* of grant.slots */
-    uint32_t size, up;                   /* workers in all, and in stage UP */
+    team_worker workers[GP_MEMBERS_MAX]; /* workers in the order of grant.slots */
+    uint32_t size, up;                   /* number of workers, and of those in stage TEAM_UP */
     uint64_t reunions;                   /* pool->reunions when requests were last repeated */
     team_payloads payloads;
-    team_broadcast *broadcasts; /* in the order of adding */
+    team_broadcast *broadcasts; /* list in the order of adding */
     team_futures futures;
     team_functions functions;
     gp_queue *queues;
     spmd_group group;
     team_background background;
     gp_team_info info;
-    gp_error failure; /* why no call can be run any more; code GP_OK: none */
+    gp_error failure; /* reason why no call can run any more; code GP_OK: none */
     uint64_t id_next;
-    /* Options: */
+
+    /* Options. */
     const volatile sig_atomic_t *stop;
     void (*log)(void *context, uint32_t worker, const char *line);
     void *context;
-    /* Waiting: */
-    int bell; /* eventfd: answers are pending */
+
+    /* State of waiting. */
+    int bell; /* eventfd; written when answers are pending */
     gp_spin spin;
-    int64_t opened_ns, now_ns, looked_ns; /* when it was opened, driven last, team_look() was called last */
-    bool asleep;                          /* as announced on the links */
-    bool patient;                         /* the waiting call needs many answers */
+
+    /* time of opening, of the last drive, and of the last team_look() */
+    int64_t opened_ns, now_ns, looked_ns;
+    bool asleep;  /* sleep was announced on the links */
+    bool patient; /* the waiting call needs many answers */
 };
 
 #define EACH_WORKER(team, w) for (uint32_t w = 1; w <= (team)->size; w++)
@@ -66,8 +71,8 @@ static inline team_worker *worker_of(gp_team *team, uint32_t worker)
     return &team->workers[worker - 1];
 }
 
-/* Return whether this process was forked from the one that opened the team. Its copy of the team has the rings of the
- * parent but no background thread, which may hold the lock forever here. */
+/* Return whether this process was forked from the one that opened the team. The copy refers to the
+ * rings of the parent, and has no background thread, so the copied lock may never be released. */
 static inline bool team_is_forked(const gp_team *team)
 {
     return team->pool->forks != gp_forks();
@@ -75,58 +80,79 @@ static inline bool team_is_forked(const gp_team *team)
 
 /* ---- team.c ---- */
 
-/* End all units with that status: nothing can be run any more. */
+/* End all units with that error. No call can run on the team afterwards. */
 void team_break(gp_team *team, const gp_error *why);
-/* team_break() with the reason for which the scheduler ended the lease. */
+
+/* Call team_break() with the reason for which the scheduler ended the lease. */
 void team_break_revoked(gp_team *team);
-/* Take the lock without entering: for functions that only read. */
+
+/* Take the lock without entering, for functions that only read. */
 void team_lock(gp_team *team);
 void team_unlock(gp_team *team);
+
+/* Pass a log line of a worker to the log callback. */
 void team_log_line(gp_team *team, uint32_t worker, const char *line);
-/* A unit has ended: report it to its owner, and release the units that depend on it. */
+
+/* Report an ended unit to its owner, and release the units that depend on it. */
 void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome);
+
 /* End the units that dispatch_next_over() returns. */
 void team_end_over(gp_team *team);
-/* Check the terms of a call, copy the call into a zeroed unit, and give it an id. */
+
+/* Check the terms of a call, copy the call into a zeroed unit, and assign an id. */
 gp_status unit_fill(gp_team *team, team_unit *unit, const team_call *call, const team_terms *terms,
                     gp_error *err);
-/* Send ready units, commit the records and wake the workers. */
+
+/* Send ready units, commit the records and wake the workers. team_flush() only does the last
+ * two. */
 void team_send(gp_team *team);
 void team_flush(gp_team *team);
+
+/* Release payloads without users on the workers. */
 void team_release_unused(gp_team *team);
 
 /* ---- team_link.c ---- */
 
 extern const dispatch_hooks team_hooks;
 
-/* Link all workers of a new team. */
+/* Connect the links of all workers of a new team. */
 gp_status team_link_all(gp_team *team, gp_error *err);
-/* Handle pending messages of scheduler and workers, and what is pending at the doors; never blocks. */
+
+/* Process pending messages from the scheduler, the workers and the control sockets. Never
+ * blocks. */
 void team_look(gp_team *team);
-/* When team_link_tick() has something to do although no message came; INT64_MAX: never. */
+
+/* Return when team_link_tick() has work although no message arrives; INT64_MAX: never. */
 int64_t team_link_next_ns(const gp_team *team);
 void team_link_tick(gp_team *team);
-/* Return whether a worker has begun the unit; false while the unit waits, also in the worker's ring. */
+
+/* Return whether a worker has started the unit. A unit that waits in a ring has not started. */
 bool team_unit_begun(const gp_team *team, const team_unit *unit);
 
 /* ---- team_answers.c ---- */
 
-/* Handle the records of one worker, also the last ones of a dead one.  Returns whether there were any. */
+/* Process the records of one worker, including the last records of a failed one. Return whether
+ * there were any. */
 bool team_drain(gp_team *team, uint32_t worker);
 
 /* ---- team_drive.c ---- */
 
-/* Handle records, end what ended, send what is ready.  Returns whether there was a record. */
+/* Process records, end units and send ready ones, without waiting. Return whether there was a
+ * record. */
 bool team_pump(gp_team *team);
-/* The background thread; context: the team. */
+
+/* Entry function of the background thread; context: the team. */
 void *team_background_run(void *context);
+
 /* Announce on the links that this process no longer sleeps. */
 void team_awake(gp_team *team);
 
 /* ---- queue.c ---- */
 
 void queue_take(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes);
-/* Return whether the queue is full and blocks its senders: then their rings are not read. */
+
+/* Return whether the queue is full and blocks its senders. The team then stops reading their
+ * rings. */
 bool queue_blocks(const gp_team *team, const char *name);
 void queues_free(gp_team *team);
 

@@ -1,4 +1,4 @@
-/* team_answers.c -- records that a team's workers send: results, items for queues, log lines. */
+/* team_answers.c: process the records that workers send: results, queue items and log lines. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +42,8 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
     return GP_OK;
 }
 
-/* Read the file; mappings are few in a process, and cost more than a copy of so little. */
+/* Read a small blob into memory. The number of mappings per process is limited, and a mapping costs
+ * more than this copy. */
 static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
 {
     char *memory = gp_malloc(bytes);
@@ -57,7 +58,8 @@ static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
     return GP_OK;
 }
 
-/* Map a blob that an answer names.  GP_EPROTO: the worker has not sent it. */
+/* Open a blob that an answer names: read or map it. GP_EPROTO: the worker has not sent it, or its
+ * file is not sealed or too short. */
 static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
     int fd = worker_take_blob(worker, number);
@@ -89,13 +91,14 @@ static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, 
 
 /* ---- answers ---- */
 
-/* A record: the header copied, and where its payload lies. */
+/* Record from a worker: a copy of the header, and the location of the payload. */
 typedef struct taken {
     gp_answer head;
     const unsigned char *inlined;
     size_t inlined_bytes;
 } taken;
 
+/* Start an error message with the name of the worker. Return the length. */
 static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, size_t room)
 {
     char name[TEAM_NAME_BYTES];
@@ -103,7 +106,7 @@ static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, si
     return (size_t)snprintf(sentence, room, "%s: ", team_worker_name(team, w, name));
 }
 
-/* Text from a worker, of printable bytes and at most so many. */
+/* Copy text from a worker. Control characters become spaces; the text is cut to `room`. */
 static void text_copy(char *out, size_t room, const unsigned char *text, size_t bytes)
 {
     size_t used = 0;
@@ -113,6 +116,7 @@ static void text_copy(char *out, size_t room, const unsigned char *text, size_t 
     out[used] = '\0';
 }
 
+/* Process the answer to a call: map its blob, match it with its unit, and end the unit. */
 static void on_done(gp_team *team, uint32_t w, const taken *t)
 {
     team_bytes blob = { 0 };
@@ -134,7 +138,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     worker_clock_estimate(worker_of(team, w), &t->head, ran_ns, team->now_ns, &begun_ns, &ended_ns);
     if (dispatch_answered(team->dispatch, w, t->head.id, status, ran_ns, team->now_ns, &unit) != GP_OK) {
         team_bytes_deinit(&blob);
-        return; /* tried again; or nobody waits for it any more */
+        return; /* the unit is retried, or has already ended */
     }
     if (mapped != GP_OK) {
         status = mapped;
@@ -142,7 +146,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
                  (unsigned long long)t->head.payload_bytes);
     } else if (status != GP_OK && unit->canceled &&
                (unit->call.kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
-                unit->over_limit)) { /* ranks may fail by themselves */
+                unit->over_limit)) { /* ranks of a block may fail by themselves */
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 
         status = dispatch_canceled_status(unit);
@@ -175,7 +179,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     team_bytes_deinit(&blob);
 }
 
-/* An item for a queue.  False: its queue is full, and the ring is left as it is until there is room. */
+/* Deliver an item to its queue. Return false if the queue is full: the record stays in the ring
+ * until there is room. */
 static bool on_item(gp_team *team, uint32_t w, const taken *t)
 {
     char name[GP_TASK_NAME_MAX + 1];
@@ -216,14 +221,15 @@ static void on_line(gp_team *team, uint32_t w, const taken *t)
     team_log_line(team, w, line);
 }
 
-/* False: the record stays. */
+/* Process one record. Return false if it must stay in the ring. */
 static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t payload_max)
 {
     taken t = { .inlined = record->payload, .inlined_bytes = payload_max };
 
     memcpy((void *)&t.head, (const void *)record, sizeof(t.head));
     if (t.head.blob == 0) {
-        if (t.head.payload_bytes > t.inlined_bytes) { /* it was changed since it was checked */
+        /* the worker changed the record after its check */
+        if (t.head.payload_bytes > t.inlined_bytes) {
             worker_mark_corrupt(worker_of(team, w), "a record's length");
             return true;
         }

@@ -1,7 +1,7 @@
-/* team_drive.c -- driving a team: read records, send what is ready, wait.
+/* team_drive.c: drive a team: read records, send ready units, wait.
  *
- * A caller that waits drives the team. The background thread drives it when units are in flight and no call has been made
- * for BACKGROUND_MS. A caller that enters meanwhile takes over. */
+ * A caller that waits drives the team itself. The background thread drives the team if units are in
+ * flight and no call was made for BACKGROUND_MS. A caller that enters meanwhile takes over. */
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
@@ -10,11 +10,12 @@
 #include "common/base/clock.h"
 
 enum {
-    LOOK_MS = 10,      /* between looks at doors and scheduler while records arrive without a pause */
-    SLEEP_MS = 250,    /* the longest sleep */
-    STOP_MS = 50,      /* the longest sleep if `stop` may be set: a signal need not reach this thread */
-    BACKGROUND_MS = 1, /* without a call before the thread drives */
-    PARK_AFTER = 50,   /* such pauses without work before the thread is parked */
+    /* interval of checks for control sockets and scheduler while records arrive without pause */
+    LOOK_MS = 10,
+    SLEEP_MS = 250,    /* longest sleep */
+    STOP_MS = 50,      /* longest sleep with a stop flag: the signal may reach another thread */
+    BACKGROUND_MS = 1, /* time without a call after which the thread drives the team */
+    PARK_AFTER = 50,   /* such intervals without work after which the thread is parked */
 };
 
 bool team_pump(gp_team *team)
@@ -62,7 +63,7 @@ static bool team_pending(const gp_team *team)
     return false;
 }
 
-/* Whether to spin is sensible: no worker that has calls needs the core that we would hold. */
+/* Return whether spinning is useful: no worker with calls needs the core of this thread. */
 static bool team_may_spin(gp_team *team)
 {
     int core = sched_getcpu();
@@ -83,6 +84,7 @@ static bool team_may_spin(gp_team *team)
     return may;
 }
 
+/* Spin until an answer is pending, for at most `ns`. Return whether one is. */
 static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
 {
     for (uint32_t turn = 1; !team_pending(team); turn++) {
@@ -93,6 +95,8 @@ static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
     return true;
 }
 
+/* Return how long to sleep: until the next deadline of the dispatch, the links or the caller,
+ * within the limits above. */
 static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
 {
     int64_t until = now_ns + (int64_t)(team->stop != NULL ? STOP_MS : SLEEP_MS) * 1000000;
@@ -101,17 +105,17 @@ static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
     if (team->up < team->size)
         link = team_link_next_ns(team);
     if (dispatch_stuck(team->dispatch) && now_ns + 1000000 < until)
-        until = now_ns + 1000000; /* a full door says nothing when it has room again */
+        until = now_ns + 1000000; /* a full control socket sends no event when it has room again */
     until = timer < until ? timer : until;
     until = link < until ? link : until;
     until = end_ns < until ? end_ns : until;
     return until > now_ns ? until - now_ns : 0;
 }
 
-/* Announce the sleep on every link.  False: there are answers. */
+/* Announce the sleep on every link. Return false if answers are pending. */
 static bool team_fall_asleep(gp_team *team)
 {
-    /* Calls that come after others are begun when we hear of those. */
+    /* Dependent calls start only after this process has read the answers that they wait for. */
     bool patient = team->patient && dispatch_get_counts(team->dispatch)->held == 0;
     bool quiet = true;
 
@@ -122,7 +126,8 @@ static bool team_fall_asleep(gp_team *team)
     return quiet && !gp_channel_pending(team->pool->scheduler);
 }
 
-/* Sleep on everything; background: without the mutex.  False: there was something to read but on the bell. */
+/* Sleep until an event on any descriptor, for at most `ns`. `background`: release the lock
+ * meanwhile. Return false if there is something to read other than the wakeup eventfds. */
 static bool team_poll(gp_team *team, int64_t ns, bool background)
 {
     struct pollfd fds[2 * GP_MEMBERS_MAX + 4];
@@ -161,7 +166,7 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
         if (i >= 2)
             news = true;
         else if (read(fds[i].fd, &ignored, sizeof(ignored)) < 0)
-            continue; /* another took it */
+            continue; /* another thread has read the eventfd */
     }
     return !news;
 }
@@ -193,6 +198,7 @@ static void team_wait(gp_team *team, int64_t end_ns)
     gp_spin_end(&team->spin, gp_now_ns() - begin_ns);
 }
 
+/* Drive the team until until(context) is true. heedless: ignore the stop flag. */
 static gp_status drive(gp_team *team, bool (*until)(void *context), void *context, int64_t end_ns,
                        bool heedless, gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* team_link.c -- membership of a team: stages of its workers, their failure and replacement. */
+/* team_link.c: membership of a team: stages of its workers, their failure and replacement. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum {
     OPEN_MS = 10000,       /* for all links of a new team */
     REPLACE_MS = 30000,    /* a worker that is not linked again by then breaks the team */
-    EXIT_REPORT_MS = 5000, /* for the scheduler, which may be busy, to report how a worker exited */
+    EXIT_REPORT_MS = 5000, /* wait for a busy scheduler to report how a worker exited */
 };
 
 /* ---- hooks of the dispatch ---- */
@@ -42,8 +42,9 @@ static bool hook_send(void *context, uint32_t w, team_unit *unit)
     if (from->bytes > 0)
         memcpy(call->payload, from->payload, from->bytes);
     if (from->shared != NULL) {
+        /* terminate the text: a record with a blob has no inline length */
         if (from->bytes > 0)
-            call->payload[from->bytes] = '\0'; /* ends a text: a record with a blob has no inline length */
+            call->payload[from->bytes] = '\0';
         call->blob = from->shared->number;
         call->payload_bytes = from->shared->bytes;
     }
@@ -87,7 +88,8 @@ bool team_unit_begun(const gp_team *team, const team_unit *unit)
 
 /* ---- stages ---- */
 
-/* End the calls that a dead worker ran and that have no attempt left: how it exited is known now, or never will be. */
+/* End the calls that ran on a failed worker and have no attempt left. The exit cause is now known,
+ * or will never be. */
 static void exit_settle(gp_team *team, team_worker *worker)
 {
     team_unit *unit;
@@ -97,13 +99,16 @@ static void exit_settle(gp_team *team, team_worker *worker)
         dispatch_over(team->dispatch, unit, GP_EPEER);
 }
 
+/* Handle a worker failure: read the last answers, return or end the calls, and close the link. */
 static void worker_down(gp_team *team, team_worker *worker)
 {
     bool was_up = worker->stage == TEAM_UP;
 
     if (worker->stage == TEAM_DOWN)
         return;
-    worker->stage = TEAM_DOWN; /* from here on, full queues take its items too */
+
+    /* from here on, items for full queues are accepted too, so that all records can be read */
+    worker->stage = TEAM_DOWN;
     if (was_up) {
         while (!worker->corrupt && team_drain(team, worker->number))
             ;
@@ -127,6 +132,7 @@ static void worker_down(gp_team *team, team_worker *worker)
     }
 }
 
+/* Start using a worker whose link is up. */
 static void worker_up(gp_team *team, team_worker *worker)
 {
     worker->stage = TEAM_UP;
@@ -136,13 +142,14 @@ static void worker_up(gp_team *team, team_worker *worker)
         gp_link_asleep(worker->link, false);
     worker->clock_ns = INT64_MAX;
     worker->last_ns = gp_now_ns();
-    /* Broadcasts first: a waiting call must not precede them in the ring. */
+
+    /* Replay broadcasts first: no waiting call may precede them in the ring. */
     broadcasts_replay(team, worker->number);
     dispatch_worker_up(team->dispatch, worker->number, gp_now_ns());
 }
 
-/* Handle a failure to link a worker: end the team if no retry can succeed. Else the process has exited, which the
- * scheduler will report, or it is slow. */
+/* Handle a failed attempt to link a worker. Break the team if no retry can succeed. Otherwise
+ * retry: the process is slow, or it has exited and the scheduler will report that. */
 static void worker_failed(gp_team *team, team_worker *worker, const gp_error *why)
 {
     char name[TEAM_NAME_BYTES];
@@ -201,13 +208,13 @@ static void on_lost(gp_team *team, const gp_incoming *in)
         worker->exit_report = lost;
         worker->exit_known = true;
         if (worker->door >= 0)
-            worker_read_door(worker); /* the blobs of its last answers */
+            worker_read_door(worker); /* receive the blobs of its last answers */
         worker_down(team, worker);
         exit_settle(team, worker);
     }
 }
 
-/* Take over the members of a new generation.  A worker that is the same keeps link and channel. */
+/* Apply a new generation of the lease. Unchanged workers keep their link and channel. */
 static void on_grant(gp_team *team)
 {
     gp_pool *pool = team->pool;
@@ -269,7 +276,7 @@ static void look_at_doors(gp_team *team)
     }
 }
 
-/* Repeat the requests that a new scheduler has not seen. */
+/* Repeat the replacement requests that the new scheduler has not seen. */
 static void after_reunion(gp_team *team)
 {
     team->reunions = team->pool->reunions;
@@ -318,7 +325,7 @@ void team_refresh(gp_team *team, int64_t age_ns)
         team_look(team);
 }
 
-/* ---- time ---- */
+/* ---- timers ---- */
 
 int64_t team_link_next_ns(const gp_team *team)
 {
@@ -360,7 +367,7 @@ void team_link_tick(gp_team *team)
     }
 }
 
-/* ---- the first time ---- */
+/* ---- first link ---- */
 
 static bool all_up(void *context)
 {

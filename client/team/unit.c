@@ -57,7 +57,7 @@ team_unit *unit_queue_first(const unit_queue *queue)
     return queue->levels[word * 64 + (uint32_t)__builtin_ctzll(queue->used[word])].first;
 }
 
-/* Insert by turn.  The units before it were taken back too, so they are few. */
+/* Insert by sequence number. The units before it were revoked as well, so they are few. */
 static void list_insert(unit_list *list, team_unit *unit)
 {
     team_unit *next = list->first;
@@ -166,7 +166,7 @@ void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns)
 {
     unit_timers_clear(timers, unit);
     if (unit_timers_reserve(timers, NULL) != GP_OK)
-        return; /* late is what a deadline then is */
+        return; /* out of memory: the deadline has no effect */
     timers->at[timers->count] = (unit_timer){ .when_ns = when_ns, .unit = unit };
     unit->timer = ++timers->count;
     timer_up(timers, timers->count - 1);

@@ -1,6 +1,7 @@
-/* values.c -- values by name on the workers, and files for tasks.
+/* values.c: named values on the workers, and files for tasks.
  *
- * A value is a broadcast, so a worker that replaces one receives it too; a later value of the same name replaces it. */
+ * A value is a broadcast, so replacements of a worker receive it too. A later value of the same
+ * name replaces it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static gp_status name_check(const char *name, gp_error *err)
     return GP_OK;
 }
 
-/* Return whether a broadcast sets the value, or file, of that name. */
+/* Return whether a broadcast sets the value or file of that name. */
 static bool sets_value(const team_call *call, uint16_t kind, const char *name)
 {
     size_t length = strlen(name);
@@ -34,8 +35,9 @@ static bool sets_value(const team_call *call, uint16_t kind, const char *name)
            (call->bytes == length || payload[length] == '\0');
 }
 
-/* Remove the broadcasts that a new one replaces: of that name, and for the same workers or fewer. One for all workers
- * stays before one for a single worker; the order of replay keeps the later value. */
+/* Remove the broadcasts that a new one replaces: those with the same name and for the same or fewer
+ * workers. A value for all workers stays in the list before a value for one worker; the replay
+ * order keeps the later value. */
 static void values_forget(gp_team *team, uint16_t kind, const char *name, uint64_t workers,
                           const team_broadcast *except)
 {
@@ -46,6 +48,7 @@ static void values_forget(gp_team *team, uint16_t kind, const char *name, uint64
     }
 }
 
+/* Broadcast a value or file, and remove older ones of the same name. */
 static gp_status value_set(gp_team *team, uint32_t worker, const char *name, const team_call *call,
                            gp_error *err)
 {
@@ -61,7 +64,8 @@ static gp_status value_set(gp_team *team, uint32_t worker, const char *name, con
     return status;
 }
 
-/* The payload of a PUT: name, NUL, bytes; or the name, and the bytes in a blob. */
+/* Send a value. The payload is the name, NUL and the bytes; or only the name, with the bytes in a
+ * blob. */
 static gp_status value_put(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes,
                            gp_error *err)
 {
@@ -111,7 +115,7 @@ gp_status gp_team_put(gp_team *team, uint32_t worker, const char *name, const vo
     return status;
 }
 
-/* A block that gp_buffer_free() takes. */
+/* Convert bytes to a heap block for gp_buffer_free(). */
 static gp_status bytes_to_heap(team_bytes *bytes, void **data, size_t *count, gp_error *err)
 {
     void *block = bytes->data;
@@ -224,7 +228,9 @@ gp_status gp_team_attach(gp_team *team, const char *name, const char *path, gp_e
 
     if (status != GP_OK)
         return status;
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
+
+    /* O_NONBLOCK: reject a pipe instead of waiting for it */
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return gp_fail_errno(err, GP_ENOENT, "cannot open %s", path);
     if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))

@@ -13,9 +13,9 @@
 #include "proto/local/door.h"
 
 enum {
-    REDIAL_MS = 500, /* between two attempts to connect to the worker of one grant */
+    REDIAL_MS = 500, /* pause between two attempts to connect to the same worker process */
     DOOR_MS = 2000,
-    BLOBS_MAX = 4096, /* descriptors that no answer has named yet */
+    BLOBS_MAX = 4096, /* received descriptors that no answer has named yet */
 };
 
 void worker_init(team_worker *worker, gp_pool *pool, uint32_t number)
@@ -161,7 +161,7 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
     worker_replace(worker, reason);
 }
 
-/* ---- received ---- */
+/* ---- receiving ---- */
 
 static void blob_add(team_worker *worker, uint64_t number, int fd)
 {
@@ -209,7 +209,7 @@ int worker_take_blob(team_worker *worker, uint64_t number)
                 worker->blobs[i] = worker->blobs[--worker->blob_count];
                 return fd;
             }
-        worker_read_door(worker); /* an end of file is found again by team_look() */
+        worker_read_door(worker); /* ignore end of file here: team_look() detects it again */
     }
     return -1;
 }
