@@ -1,4 +1,4 @@
-/* reform.c -- the decisions; reform.h has the picture. */
+/* reform.c: state machine for the membership of a training; reform.h has the state diagram. */
 #include "client/train/reform.h"
 
 #include <assert.h>
@@ -37,6 +37,7 @@ static bool all_ended(const reform *r)
 
 /* ---- from one group to the next ---- */
 
+/* Leave the current group and begin the next one, with a new train_begin. */
 static void begin_next(reform *r, todo *out)
 {
     bool moved = r->step > r->told;
@@ -44,7 +45,7 @@ static void begin_next(reform *r, todo *out)
     r->in_a_row = (moved ? 0 : r->in_a_row) + r->broken;
     r->told = r->begun_at = r->step;
     r->left = r->world;
-    if (r->ready >= r->world) /* a group that was not ready is not reported */
+    if (r->ready >= r->world) /* only groups that were ready are reported */
         r->before = r->world;
     r->grown = r->next > r->world;
     r->world = r->next;
@@ -60,6 +61,7 @@ static void begin_next(reform *r, todo *out)
         (reform_action){ .kind = REFORM_DO_BEGIN, .workers = r->world, .restart = r->restarts };
 }
 
+/* Ask the scheduler to form the lease again, and wait for its grant. */
 static void ask_to_form(reform *r, todo *out)
 {
     r->phase = REFORM_WAIT;
@@ -67,13 +69,15 @@ static void ask_to_form(reform *r, todo *out)
     set_alarm(out, REFORM_REPLACE_MS);
 }
 
+/* Ask the scheduler to keep the current size, and report why. */
 static void keep(reform *r, todo *out, reform_why why)
 {
     r->kept = true;
     *act(out, REFORM_DO_KEEP) = (reform_action){ .kind = REFORM_DO_KEEP, .workers = r->world, .why = why };
 }
 
-/* What the size that is wanted leads to.  told: it was told just now, and who joins with it. */
+/* Start the transition to the wanted size, if one is due. told: the size and the joining workers
+ * were just announced. */
 static void change_if_due(reform *r, todo *out, bool told)
 {
     bool grows = r->wanted > r->world;
@@ -98,7 +102,9 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     if (r->phase != REFORM_BEGIN || ++r->ready < r->world)
         return;
     r->begun_at = event->step;
-    /* The last step may be that of a dead rank alone; those before it are lost. */
+
+    /* Only the last reported step may be missing, because a failed rank may have been the only one
+     * with its state. If more steps are missing, the state is lost. */
     if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0)) {
         fail(r, out, REFORM_WHY_STATE);
         return;
@@ -112,6 +118,7 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     change_if_due(r, out, false);
 }
 
+/* Record how a rank of the current group ended; later reports for the same rank are ignored. */
 static void mark_ended(reform *r, uint32_t rank, reform_end end)
 {
     if (rank >= r->world || r->end_of[rank] != 0)
@@ -134,6 +141,7 @@ static void on_ended(reform *r, const reform_event *event, todo *out)
         r->phase = REFORM_OVER;
 }
 
+/* Return whether the training may continue after a worker failure. */
 static bool may_go_on(const reform *r)
 {
     bool moved = r->step > r->told;
@@ -141,7 +149,8 @@ static bool may_go_on(const reform *r)
     return r->world > 1 && !r->stopped_hard && (moved ? 0 : r->in_a_row) < r->max_restarts;
 }
 
-/* Workers that join and die, again and again, cost more than they bring. */
+/* Count short-lived growth. Workers that repeatedly join and fail cost more than they contribute,
+ * so no more join after max_restarts failures in a row. */
 static void judge_growth(reform *r)
 {
     if (!r->grown)
@@ -152,11 +161,15 @@ static void judge_growth(reform *r)
 
 static void on_lost(reform *r, const reform_event *event, todo *out)
 {
-    bool first = r->phase != REFORM_BREAK || !r->broken; /* a grant may have told before */
+    /* a grant may have announced the failure earlier */
+    bool first = r->phase != REFORM_BREAK || !r->broken;
 
-    if (r->phase == REFORM_WAIT) /* it had left the old group, and will not be in the next one */
+    /* the failed worker has left the old group, and the next group will not contain it */
+    if (r->phase == REFORM_WAIT)
         return;
-    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED) { /* with nothing left to do */
+
+    /* rank 0 has finished, so nothing is left to do */
+    if (r->phase != REFORM_BREAK && r->end_of[0] == 1 + REFORM_FINISHED) {
         r->phase = REFORM_OVER;
         return;
     }
@@ -183,7 +196,7 @@ static void on_grant(reform *r, const reform_event *event, todo *out)
         begin_next(r, out);
         return;
     }
-    r->phase = REFORM_BREAK; /* also where nobody told of a death */
+    r->phase = REFORM_BREAK; /* also without an earlier notice of the failure */
     set_alarm(out, REFORM_LAST_WORDS_MS);
 }
 
@@ -193,7 +206,9 @@ static void on_change(reform *r, const reform_event *event, todo *out)
         r->barred = r->kept = false;
         r->short_lived = 0;
     }
-    /* Between two groups the scheduler decides by itself; of what it cannot do at once it tells again. */
+
+    /* Between two groups the scheduler decides alone. It repeats announcements that it cannot carry
+     * out at once. */
     if ((r->phase != REFORM_BEGIN && !reform_is_stepping(r)) || (r->barred && event->workers > r->world))
         return;
     r->wanted = event->workers;
@@ -266,8 +281,10 @@ size_t reform_step(reform *r, const reform_event *event, reform_action actions[R
     case REFORM_UNFIT:
         on_unfit(r, &out);
         break;
+
+    /* the new scheduler announces its wanted size again */
     case REFORM_REUNION:
-        if (r->phase == REFORM_BEGIN || reform_is_stepping(r)) { /* what it wants is told again */
+        if (r->phase == REFORM_BEGIN || reform_is_stepping(r)) {
             r->wanted = 0;
             change_if_due(r, &out, false);
         }

@@ -1,11 +1,11 @@
-/* train.c -- one training as the client sees it.
+/* train.c: one training, as seen by the client.
  *
- *   load network and options -> lease -> train_begin to each rank -> all train_ready -> steps, validations
- *        -> train_done of each rank -> release                     (again in another group: train_run.h)
+ *   load network and options -> lease -> train_begin to each rank -> all train_ready -> steps
+ *        -> train_done of each rank -> release            (again in another group: train_run.h)
  *
- * The client is not in the step loop: it receives events, and may request a stop.  It reports the first cause of a failure.
- * A worker failure is reported in the scheduler's words (which worker, how, in which step, which log), because ranks only
- * know that they lost a peer. */
+ * The client does not take part in the steps: it receives events, and may request a stop. It
+ * reports the first cause of a failure. For a worker failure it uses the text of the scheduler
+ * (which worker, exit cause, step, log), because the ranks only notice a lost peer. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,10 +18,12 @@
 #include "common/model/onnx/onnx.h"
 
 enum {
-    ENDING_MS = 900,   /* for survivors of a failure to report how they ended */
-    CAUSE_MS = 10000,  /* for the cause of a failure of which effects are known: the scheduler may be busy */
-    LOADING_MS = 2000, /* a longer preparation is reported, */
-    LOADING_AGAIN_MS = 10000, /* and again after this time */
+    ENDING_MS = 900, /* wait for the other ranks to report how they ended */
+
+    /* wait for the cause of a failure after its effects are known; the scheduler may be busy */
+    CAUSE_MS = 10000,
+    LOADING_MS = 2000,        /* report a preparation that takes longer */
+    LOADING_AGAIN_MS = 10000, /* repeat the report at this interval */
 };
 
 /* ---- messages of the workers ---- */
@@ -46,7 +48,8 @@ void gp_run_suspect(gp_run *run, const gp_error *effect)
         run->paused_ms = gp_now_ms();
 }
 
-/* Return whether rank 0 has sent the trained weights. The initial weights have left the network. */
+/* Return whether rank 0 has sent the trained weights. The initial weights were moved out of the
+ * network before. */
 static bool run_has_result(const gp_run *run)
 {
     return run->training->network.weights != NULL;
@@ -62,13 +65,15 @@ static void run_end_rank(gp_run *run, uint32_t rank, reform_end end)
     gp_run_reform(run, &(reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
 }
 
-/* Ask the ranks to stop. Return false if the link to one of them is busy or not up: the caller repeats the request. */
+/* Ask the ranks to stop. Return false if a link is busy or not up; the caller then repeats the
+ * request. */
 static bool run_send_stop(gp_run *run, bool hard)
 {
     gp_train_stop stop = { .hard = hard };
     bool sent = true;
 
-    /* A soft stop travels with the gradients: one rank is enough.  A hard stop must reach each. */
+    /* A soft stop travels with the gradients: one rank is enough. A hard stop must reach every
+     * rank. */
     for (uint32_t rank = 0; rank < (hard ? run->reform.world : 1); rank++)
         if (!run_has_ended(run, rank) &&
             pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL) == GP_EBUSY)
@@ -76,13 +81,15 @@ static bool run_send_stop(gp_run *run, bool hard)
     return sent;
 }
 
-/* Return whether events of rank 0 are pending: the begin event, or that of the new group, comes first. */
+/* Return whether events of rank 0 must be delayed, because the begin event or the regroup event
+ * comes first. */
 static bool run_is_early(const gp_run *run)
 {
     return run->reform.phase == REFORM_BEGIN || !run->report.begun;
 }
 
-/* Handle the report of steps of rank 0.  step: the last one; 0: none. */
+/* Record that rank 0 reported steps.
+ *   step  last reported step; 0: none */
 static void run_stepped(gp_run *run, uint64_t step)
 {
     if (step == 0)
@@ -96,6 +103,7 @@ void gp_run_report_pending(gp_run *run, gp_pending_list *list)
     run_stepped(run, gp_report_pending(&run->report, list));
 }
 
+/* Record that a rank is ready. When all are ready, report the group and the delayed events. */
 static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *ready)
 {
     gp_report_add_ready(&run->report, rank, ready);
@@ -108,7 +116,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
     gp_run_report_pending(run, &run->report.early);
 }
 
-/* Take the trained weights and the class names from the train_done of rank 0. */
+/* Take the trained weights and the class names from the train_done message of rank 0. */
 static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *err)
 {
     gp_network *network = &run->training->network;
@@ -130,13 +138,13 @@ static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *e
     return status;
 }
 
-/* Handle the failure of a rank. A lost peer, or an exchange that a peer canceled, is the effect of another failure: the
- * scheduler or the rank that failed will report the cause. */
+/* Handle the failure of a rank. A lost peer, or an exchange that a peer canceled, is only the
+ * effect of another failure: wait until the scheduler or the failed rank reports the cause. */
 static void run_take_failure(gp_run *run, const gp_error *failure)
 {
     bool effect = failure->code == GP_EPEER || (failure->code == GP_ECANCELED && run->stop_sent < 2);
 
-    if (gp_run_is_between_groups(run)) /* an effect of the worker's exit */
+    if (gp_run_is_between_groups(run)) /* an effect of the worker failure that is being handled */
         return;
     if (effect)
         gp_run_suspect(run, failure);
@@ -144,6 +152,7 @@ static void run_take_failure(gp_run *run, const gp_error *failure)
         gp_run_fail(run, GP_RUN_FAILED, failure);
 }
 
+/* Handle the end of a rank: paused, finished or failed. */
 static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     gp_train_done done;
@@ -178,7 +187,7 @@ static void run_take_note(gp_run *run, const gp_train_note *note)
         pool_note(run->pool, "%s", note->text);
 }
 
-/* Handle a message of a rank. */
+/* Handle one message of a rank. */
 static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     union {
@@ -231,7 +240,8 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 /* ---- the loop ---- */
 
-/* Prepare train_begin for a group. The options depend on the number of workers of the first group. */
+/* Complete the train_begin message for a group. The size of the first group determines the
+ * options. */
 static gp_status run_prepare_message(gp_run *run, uint32_t world, gp_error *err)
 {
     const size_t weights_bytes = run->training->graph->blob_count * sizeof(float);
@@ -252,6 +262,7 @@ static gp_status run_prepare_message(gp_run *run, uint32_t world, gp_error *err)
 gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
     const uint32_t world = run->reform.world;
+
     /* After the first reported step a rank has the state, or the training cannot continue. */
     const bool with_weights = run->reform.told == 0;
     gp_status status = run_prepare_message(run, world, err);
@@ -268,7 +279,9 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
 
         status = gp_begin_message_send(&run->message, run->pool, rank, &run->message.fields, with_weights,
                                        NULL, &why);
-        if (status == GP_EPEER || status == GP_EBUSY) /* it exited; the other ranks report their end */
+
+        /* the worker exited; the other ranks report their end */
+        if (status == GP_EPEER || status == GP_EBUSY)
             gp_run_suspect(run, &why);
         else if (status != GP_OK)
             return gp_fail(err, status, "%s", why.message);
@@ -277,7 +290,8 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     return GP_OK;
 }
 
-/* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the network. */
+/* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the
+ * network. */
 static void run_report_loading(gp_run *run)
 {
     int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
@@ -292,7 +306,7 @@ static void run_report_loading(gp_run *run)
               run->reform.ready, run->reform.world, since_ms / 1000);
 }
 
-/* Handle what the caller requested and what the scheduler reported.
+/* Handle stop requests of the caller and reports of the scheduler.
  *   quiet  no message was pending */
 static void run_look_around(gp_run *run, bool quiet)
 {
@@ -309,7 +323,7 @@ static void run_look_around(gp_run *run, bool quiet)
                 run->pool->ended.reason);
         gp_run_fail(run, gp_run_state_after(run, GP_ECANCELED), &err);
     }
-    if (wanted >= 2 && working) { /* without waiting for replies */
+    if (wanted >= 2 && working) { /* do not wait for replies */
         gp_fail(&err, GP_ECANCELED, "stopped at once; the last reported step is %" PRIu64,
                 run->training->summary.steps);
         gp_run_fail(run, GP_RUN_FAILED, &err);
@@ -323,7 +337,8 @@ static void run_look_around(gp_run *run, bool quiet)
     }
 }
 
-/* Return whether all ranks have ended, or a failure is known by its cause and the rest had its time to end. */
+/* Return whether all ranks have ended, or a failure has a known cause and the time for the other
+ * ranks to end is over. */
 static bool run_is_over(const gp_run *run)
 {
     const bool failed = run->state >= GP_RUN_FAILED, suspect = run->state == GP_RUN_SUSPECT;
@@ -376,7 +391,8 @@ static gp_status run_loop(gp_run *run, gp_error *err)
         if (message.from != POOL_NOBODY)
             pool_message_close(&message);
     }
-    /* The train_ready of a rank that exited is lost, or arrived after the notice of its exit. */
+
+    /* The train_ready of an exited rank may be lost or late, so report the delayed events now. */
     gp_run_report_pending(run, &run->report.early);
     gp_status status = run_has_result(run) ? GP_OK : run_error(run, err);
 
@@ -419,7 +435,8 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     return GP_OK;
 }
 
-/* Return the fewest workers that the training may continue with; 0: it needs all of the first group. */
+/* Return the minimum number of workers with which the training may continue. 0: all workers of the
+ * first group. */
 static uint32_t run_floor(const gp_run *run)
 {
     if (run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0')
@@ -427,7 +444,7 @@ static uint32_t run_floor(const gp_run *run)
     return (uint32_t)run->options.min_workers;
 }
 
-/* Train in one lease, from its grant to its release. */
+/* Train with one lease, from grant to release. */
 static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *err)
 {
     gp_pool *pool = run->pool;
@@ -441,7 +458,7 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
         reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);
-        if (before != 0) /* a lease before this one */
+        if (before != 0) /* not the first lease */
             run->reform.before = before;
         run->reunions = pool->reunions;
         status = gp_run_begin(run, err);
@@ -467,7 +484,7 @@ gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_lease_r
     run->pool = pool;
     status = run_once(run, &request, &why);
     while (status != GP_OK && gp_run_may_restart(run)) {
-        request.no_wait = false; /* that was for its first workers */
+        request.no_wait = false; /* no_wait applies only to the first lease */
         status = gp_run_restart(run, &why, &why);
         if (status == GP_OK)
             status = run_once(run, &request, &why);

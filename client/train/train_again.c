@@ -1,9 +1,11 @@
-/* train_again.c -- a training continues in another group of its lease: workers exited, or their number changes.
+/* train_again.c: continue a training in another group of its lease, after a worker failure or a
+ * resize.
  *
- *   steps ... worker_lost, or all ranks pause -> the remaining workers keep the state -> the lease gets another
- *   generation -> attach -> train_begin to all, restart > 0 -> they agree on the furthest state -> steps ...
+ *   steps ... worker_lost, or all ranks pause -> the remaining workers keep the state
+ *   -> the lease gets another generation -> attach -> train_begin to all, restart > 0
+ *   -> they agree on the furthest state -> steps ...
  *
- * reform.c decides what follows; this file does it. */
+ * reform.c decides; this file executes the decisions. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +21,8 @@ bool gp_run_is_between_groups(const gp_run *run)
 
 /* ---- failures ---- */
 
-/* The step comes from the reports of the workers, because the scheduler's text has one of half a second before. */
+/* Take the step from the workers' reports: the text of the scheduler may have an older one, by up
+ * to half a second. */
 gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
 {
     const char *checkpoint = run->options.checkpoint_path;
@@ -34,6 +37,7 @@ gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
         checkpoint[0] == '\0' ? "" : "; continue from the last checkpoint with --resume ", checkpoint);
 }
 
+/* End the run with the error for a decision of reform.c. */
 static void fail(gp_run *run, reform_why why)
 {
     const char *checkpoint = run->options.checkpoint_path;
@@ -41,9 +45,12 @@ static void fail(gp_run *run, reform_why why)
     gp_error err = { .code = GP_EPEER };
 
     switch (why) {
+    /* gp_run_describe_loss() writes the message */
     case REFORM_WHY_LOST:
-    case REFORM_WHY_ALONE:                                  /* gp_run_describe_loss() writes the message */
-        if (run->reform.world == 1 && !run->reform.stopped) /* with more ranks: too many failures in a row */
+    case REFORM_WHY_ALONE:
+
+        /* with more ranks the cause is too many failures in a row */
+        if (run->reform.world == 1 && !run->reform.stopped)
             state = GP_RUN_LOST;
         break;
     case REFORM_WHY_STATE:
@@ -59,7 +66,7 @@ static void fail(gp_run *run, reform_why why)
                 run->cause, run->options.min_workers, REFORM_REPLACE_MS / 1000);
         break;
     case REFORM_WHY_SHORT_LIVED:
-    case REFORM_WHY_UNFIT: /* no failures */
+    case REFORM_WHY_UNFIT: /* these are not failures */
         return;
     }
     gp_run_fail(run, state, &err);
@@ -91,7 +98,7 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
         run->request->events.regroup(run->request->events.context, &regroup);
     run->paused_ms = 0;
     if (run->pause == GP_RUN_RESTARTED)
-        run->pause = GP_RUN_DIED; /* reported once */
+        run->pause = GP_RUN_DIED; /* report the restart only once */
 }
 
 /* Ask the group to pause. The request travels with the gradients, so one rank is enough. */
@@ -137,14 +144,16 @@ static void do_one(gp_run *run, const reform_action *action)
             gp_run_fail(run, GP_RUN_FAILED, &err);
         break;
     case REFORM_DO_BEGIN:
-        run->state = GP_RUN_REGROUPING; /* the loop attaches: a message may be in use here */
+        run->state = GP_RUN_REGROUPING; /* the loop attaches later: a message may be in use here */
         run->message.fields.restart = action->restart;
         break;
     case REFORM_DO_GO_ON:
         gp_run_report_regroup(run, action->workers, action->step);
         break;
+
+    /* gp_joiners_take() has already reported why a worker cannot join */
     case REFORM_DO_KEEP:
-        if (action->why == REFORM_WHY_SHORT_LIVED) /* of one that cannot join its reason was told */
+        if (action->why == REFORM_WHY_SHORT_LIVED)
             pool_note(run->pool,
                       "workers that joined died %" PRIu32
                       " times within %d steps: no more of them are taken unless gradpool resize says so",
@@ -172,7 +181,7 @@ void gp_run_reform(gp_run *run, const reform_event *event)
         do_one(run, &actions[i]);
 }
 
-/* Handle the first worker_lost of the group; later ones add nothing. */
+/* Handle the first worker_lost of the group. Later ones add no information. */
 static void watch_lost(gp_run *run)
 {
     const gp_worker_lost *lost = &run->pool->lost;
@@ -200,7 +209,9 @@ void gp_run_watch(gp_run *run, bool quiet)
     watch_lost(run);
     if (pool->reunions != run->reunions) {
         run->reunions = pool->reunions;
-        gp_joiners_forget(&run->joiners, pool); /* the next scheduler names them again */
+
+        /* the new scheduler announces joining workers again */
+        gp_joiners_forget(&run->joiners, pool);
         gp_run_reform(run, &(reform_event){ .kind = REFORM_REUNION });
     }
     if (pool->regranted && !run->reform.granted && run->state != GP_RUN_REGROUPING)
@@ -213,8 +224,8 @@ void gp_run_watch(gp_run *run, bool quiet)
                                             .prepared = gp_joiners_count_prepared(&run->joiners) });
         pool->change.workers = 0;
     }
-    /* Handle all messages before reporting that a peer is late: this process may have been
-     * suspended. */
+
+    /* Handle all messages before the alarm: this process may have been suspended. */
     if (run->alarm.end_ms != 0 && gp_timeout_left(run->alarm) == 0 && quiet) {
         run->alarm = (gp_timeout){ 0 };
         gp_run_reform(run, &(reform_event){ .kind = REFORM_LATE });

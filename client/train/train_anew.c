@@ -1,10 +1,13 @@
-/* Restart a training whose state is lost, in another lease.
+/* train_anew.c: restart a training with another lease after its state was lost.
  *
- *   the only worker failed, all workers failed, or the lease is gone -> release the lease -> ask for another one
- *   -> train_begin with the newest checkpoint of this run, or as at first -> the same steps again -> new steps
+ *   the only worker failed, all workers failed, or the lease is gone
+ *   -> release the lease -> request another
+ *   -> train_begin with the newest checkpoint of this run, or the initial state
+ *   -> repeated steps -> new steps
  *
- * Steps and validations that were reported are not reported again.  A training restarts at most max-restarts times
- * without a new step in between: so a worker that always fails in the same step ends it. */
+ * Steps and validations that were reported are not reported again. A training restarts at most
+ * max-restarts times without a new step in between. Thus a worker that always fails in the same
+ * step ends the training. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,10 +44,12 @@ bool gp_run_may_restart(gp_run *run)
     return true;
 }
 
-/* Point options.resume at the newest checkpoint of this run; without one it stays as the request has it.
+/* Point options.resume at the newest checkpoint of this run. Without a checkpoint, keep the
+ * request's value.
  *
- * A worker that died may have written a checkpoint after the last step that it reported.  An older checkpoint is
- * preferred, so that each step is reported; but a later one is better than starting from the beginning. */
+ * A failed worker may have written a checkpoint after the last step that it reported. An older
+ * checkpoint is preferred, so that every step is reported; a later one is still better than a
+ * restart from the beginning. */
 static gp_status choose_beginning(gp_run *run, gp_error *err)
 {
     char path[sizeof(run->options.resume) + 32];

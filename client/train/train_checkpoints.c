@@ -1,16 +1,17 @@
-/* Choose the checkpoint that a training begins with, and protect the checkpoints of other runs.
+/* train_checkpoints.c: choose the checkpoint from which a training starts, and protect the
+ * checkpoints of other runs.
  *
  *   resume      checkpoint-path   the training
- *   ""          empty             is a new run with a new id
- *   ""          used              is refused, unless run-id names the run of the checkpoints: then as "auto"
- *   auto        empty             is a new run
- *   auto        used              continues the one run of the directory; if that is complete, ends at once
- *   DIRECTORY   any               continues the one run of DIRECTORY
+ *   ""          empty             starts a new run with a new id
+ *   ""          used              is rejected, unless run-id names the checkpoints' run: then "auto"
+ *   auto        empty             starts a new run
+ *   auto        used              continues the only run in the directory; if complete, ends at once
+ *   DIRECTORY   any               continues the only run in DIRECTORY
  *   STEP.json   any               continues the run of that checkpoint
  *
- * A training that continues a run keeps its id.  It is refused where checkpoint-path has checkpoints of another run, or
- * later ones of its own.  Everything is checked on the client, before any worker is leased; the workers check the data and
- * the tensors. */
+ * A training that continues a run keeps the run id. It is rejected if checkpoint-path contains
+ * checkpoints of another run, or later checkpoints of the same run. The client makes all these
+ * checks before it leases workers; the workers check the data and the tensors. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const char *name_of(const char *run)
     return run[0] == '\0' ? "without an id" : run;
 }
 
-/* List the directory's checkpoints; a directory that does not exist has none. */
+/* List the checkpoints in a directory. A missing directory has none. */
 static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error *err)
 {
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
@@ -39,6 +40,7 @@ static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error 
     return GP_OK;
 }
 
+/* Return whether the directory contains a checkpoint of that run. */
 static bool has_run(const char *directory, const char *run)
 {
     gp_checkpoint_list *steps;
@@ -70,7 +72,9 @@ static bool is_empty(const char *directory)
     return empty;
 }
 
-/* Find the newest readable record of the directory's only run.  wanted: ignore other runs; "": there must be no other. */
+/* Find the newest readable record of the only run in a directory.
+ *   wanted  ignore all other runs; "": any run, but GP_EINVAL if there are several
+ * GP_ENOENT: no checkpoint. GP_ECORRUPT: no readable checkpoint. */
 static gp_status find_newest(gp_json **out, uint64_t *step, const char *directory, const char *wanted,
                              gp_error *err)
 {
@@ -122,7 +126,7 @@ static gp_status find_newest(gp_json **out, uint64_t *step, const char *director
     return status;
 }
 
-/* Open the record that options->resume names, and store its run id in the options. */
+/* Open the record that options->resume names, and store the run id in the options. */
 static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *options, gp_error *err)
 {
     char directory[1024];
@@ -146,7 +150,8 @@ static gp_status open_resumed(gp_json **out, uint64_t *step, gp_train_options *o
     return GP_OK;
 }
 
-/* automatic: a run that is complete is resumed too; it ends at once, with the model of its last step. */
+/* Check that a training can continue from a checkpoint. automatic: accept a complete run, which
+ * ends at once with the model of its last step. */
 static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_t step, bool automatic,
                                gp_error *err)
 {
@@ -156,7 +161,7 @@ static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_
     uint64_t named;
 
     if (options.mini_batch_size_per_worker != 0)
-        options.mini_batch_size = 0; /* not known before the workers are */
+        options.mini_batch_size = 0; /* unknown until the workers are leased */
     gp_checkpoint_split_path(options.resume, directory, &named);
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
     gp_status status = gp_checkpoint_check_record(record, run->training->graph, &options, path, err);
@@ -169,7 +174,8 @@ static gp_status check_resumed(const gp_run *run, const gp_json *record, uint64_
     return status;
 }
 
-/* Check that the run may write into checkpoint-path.  step: the checkpoint that it continues from; 0: none. */
+/* Check that the run may write to checkpoint-path.
+ *   step  checkpoint from which the run continues; 0: none */
 static gp_status check_directory(const gp_train_options *options, bool resumes, uint64_t step, gp_error *err)
 {
     const char *directory = options->checkpoint_path;

@@ -7,7 +7,7 @@ void gp_joiners_set_group(gp_joiners *joiners, uint32_t world)
     joiners->first_rank = world;
 }
 
-/* Return how many joiners the pool has links for. */
+/* Return the number of links available for joining workers. */
 static uint32_t place_count(const gp_joiners *joiners)
 {
     return GP_MEMBERS_MAX - joiners->first_rank;
@@ -42,7 +42,7 @@ static void add_named(gp_joiners *joiners, gp_pool *pool, const gp_slot *slot)
             free = place;
     }
     if (free == GP_MEMBERS_MAX)
-        return; /* more than a lease can have */
+        return; /* more workers than a lease can have */
     joiners->joiner[free] =
         (gp_joiner){ .state = GP_JOINER_NAMED, .index = slot->index, .incarnation = slot->incarnation };
     pool->grant.slots[joiners->first_rank + free] = *slot;
@@ -77,7 +77,7 @@ uint32_t gp_joiners_count_prepared(const gp_joiners *joiners)
     return (uint32_t)__builtin_popcountll(gp_joiners_prepared(joiners));
 }
 
-/* A worker that cannot be reached is about to exit: the scheduler will name others. */
+/* A worker that cannot be reached is about to exit. The scheduler will announce others. */
 void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_message *message,
                        const gp_train_begin *fields)
 {
@@ -107,8 +107,10 @@ bool gp_joiners_take(gp_joiners *joiners, gp_pool *pool, uint32_t rank, const gp
 
     if (in->type == &gp_msg_error_reply) {
         pool_error_from(in, &err);
+
+        /* the grant ended: the scheduler announces the worker again with the next one */
         if (err.code == GP_ESTALE || err.code == GP_ECANCELED)
-            return false; /* its grant ended: the worker is named again with the next one */
+            return false;
         pool_note(pool, "worker %" PRIu32 " cannot join: %s; the training goes on with %" PRIu32,
                   joiner->index, err.message, joiners->first_rank);
         *event = (reform_event){ .kind = REFORM_UNFIT };

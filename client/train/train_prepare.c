@@ -1,5 +1,5 @@
-/* train_prepare.c -- what will be trained, worked out and checked before any worker is waited for: options, network,
- * data, and that they fit. */
+/* train_prepare.c: prepare options, network and data of a training, and check them before waiting
+ * for workers. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "common/data/store/class_match.h"
 #include "common/model/graph/normalization.h"
 
-/* Workers have another current directory. */
+/* Make a path absolute, because workers have another current directory. */
 static gp_status path_absolute(char *path, size_t bytes, gp_error *err)
 {
     char current[512], whole[1100];
@@ -32,7 +32,7 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
     gp_init_rule rule;
     gp_status status = gp_train_options_from_words(&run->options, run->request->options, err);
 
-    trial = run->options; /* report errors before any worker is leased */
+    trial = run->options; /* scale a copy, to report errors before any worker is leased */
     if (status == GP_OK)
         status = gp_train_options_scale(&trial, 1, err);
     if (status == GP_OK)
@@ -44,7 +44,7 @@ static gp_status run_parse_options(gp_run *run, gp_error *err)
     return status;
 }
 
-/* Whether the network is known before the data is: else it is built for the data. */
+/* Return whether the network is known before the data. Otherwise it is built for the data. */
 static bool run_has_network(const gp_run *run)
 {
     return run->request->pretrained != NULL || gp_network_is_file(run->request->network);
@@ -67,7 +67,7 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
 {
     const gp_netspec *spec = run->training->network.spec;
     gp_store_options images;
-    gp_status status = /* a network of its own has its input's shape: images are brought to it */
+    gp_status status = /* a network file fixes the input shape: images are resized to it */
         gp_augment_images(&images, &run->augment, run->options.image_size, spec != NULL ? &spec->input : NULL,
                           err);
 
@@ -81,9 +81,10 @@ gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp
     return status == GP_OK ? gp_store_open_with(store, source, role, &images, err) : status;
 }
 
-/* Fill in the sources for the workers: absolute paths, "=" for the test split of the training source. Open the test split,
- * which is smaller than the training data and has the same shape; without one, the training data.
- *   is_test  set if *store is the test split */
+/* Fill in the data sources for the workers, with absolute paths; "=" stands for the test part of
+ * the training source. Open the test part, which is smaller than the training part and has the same
+ * shape. Without a test part, open the training part.
+ *   is_test  set to whether *store is the test part */
 static gp_status run_find_data(gp_run *run, gp_store **store, bool *is_test, gp_error *err)
 {
     const char *validation = run->request->validation_data;
@@ -116,7 +117,8 @@ static void run_tell_changes(const gp_run *run, const gp_edited *edited)
     }
 }
 
-/* Match the classes of the training data with those of a network that keeps its head. */
+/* Match the classes of the training data with those of a network that keeps its classifier. If the
+ * order differs, send the class names to the workers. */
 static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_error *err)
 {
     const gp_network *network = &run->training->network;
@@ -161,7 +163,8 @@ static gp_status run_transfer(gp_run *run, const gp_transfer *how, gp_error *err
     return status;
 }
 
-/* A network of the zoo that cannot be built for images as small as these: name the size that it is made for. */
+/* Add the recommended image size to the error message, if a network of the zoo is too deep for such
+ * small images. */
 static void run_suggest_size(const gp_run *run, const gp_store_info *info, gp_error *err)
 {
     const char *name = run->request->network;
@@ -181,7 +184,7 @@ static void run_suggest_size(const gp_run *run, const gp_store_info *info, gp_er
     }
 }
 
-/* Build the network as it will be trained, and check that it takes the data. */
+/* Build the network to train, and check that it accepts the data. */
 static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
 {
     const gp_train_request *request = run->request;
@@ -216,9 +219,9 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
     return status == GP_OK && keeps_head ? run_match_classes(run, info, err) : status;
 }
 
-/* Refuse data without any target: every metric would be empty.
+/* Reject data without any target: every metric would be empty.
  *   use    "trained" or "validated"
- *   other  another way out than labelled data; "": none */
+ *   other  alternative to labelled data for the error message; "": none */
 static gp_status run_check_labels(const gp_store *store, const char *use, const char *other, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(store);
@@ -235,10 +238,11 @@ static gp_status run_check_labels(const gp_store *store, const char *use, const 
 
 /* Check that the training data has labels, and count the missing ones.
  *
- * Training data beside a test split is opened only if it is local arrays: opening it costs little, and a label can be
- * missing. Class folders, IDX files and archives label each sample.
- *   data     the test split of the training source, or the training data if that has none
- *   is_test  data is the test split */
+ * If the source has a test part, the training part is opened only for local arrays: these open
+ * quickly, and their labels can be missing. Class folders, IDX files and archives have a label for
+ * every sample.
+ *   data     the test part of the training source, or else its training part
+ *   is_test  `data` is the test part */
 static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_test, gp_error *err)
 {
     gp_store *opened = NULL;
@@ -259,8 +263,8 @@ static gp_status run_check_training(gp_run *run, const gp_store *data, bool is_t
     return status;
 }
 
-/* Check validation data: labels and, of data of its own, shape, targets, and that each of its classes is trained.
- *   data  the test split of the training source, or the training data if that has none */
+/* Check the validation data: labels, and for a separate source also shape, targets and class names.
+ *   data  the test part of the training source, or else its training part */
 static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_error *err)
 {
     const gp_store_info *train = gp_store_get_info(data);
@@ -287,7 +291,7 @@ static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_erro
     return status;
 }
 
-/* What the model's users will have to do with images: as it was in training. */
+/* Record in the model how images were cropped and resized in training, for later predictions. */
 static void run_note_view(gp_run *run)
 {
     const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);

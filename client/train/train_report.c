@@ -67,7 +67,7 @@ void gp_report_begin(gp_train_report *report)
 
 /* ---- pending events ---- */
 
-/* Append a copy of an event. The event is lost if there is no memory or the list is full. */
+/* Append a copy of an event. The event is lost if the list is full or memory is exhausted. */
 static void pending_add(gp_pending_list *list, const gp_pending_event *event)
 {
     gp_pending_event *events =
@@ -79,7 +79,7 @@ static void pending_add(gp_pending_list *list, const gp_pending_event *event)
     list->events[list->count++] = *event;
 }
 
-/* Remove the steps up to and including `step`; validations stay. */
+/* Remove the steps up to and including `step`. Keep all validations. */
 static void pending_drop(gp_pending_list *list, uint64_t step)
 {
     size_t kept = 0;
@@ -100,6 +100,7 @@ static bool pending_has_step(const gp_pending_list *list)
 
 /* ---- steps and validations ---- */
 
+/* Report a step, unless rank 0 reports it for the second time. */
 static void report_step(gp_train_report *report, uint32_t rank, const gp_train_record *r)
 {
     gp_training_summary *summary = report->summary;
@@ -107,7 +108,7 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
     if (rank == 0) {
         gp_fault_point("train-step");
         if (r->step <= summary->steps)
-            return; /* repeated, because every rank that had taken it failed */
+            return; /* the step was repeated, because every rank with its state failed */
         summary->steps = r->step;
         summary->epochs = r->epoch;
         summary->loss = r->loss;
@@ -146,8 +147,8 @@ uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_
 
 /* Report a validation, unless it was reported before.
  *
- * With population statistics of batch norm, the final weights are validated once more after the last step. A group sends
- * two validations of one step only then. */
+ * With population statistics of batch norm, the workers validate the final weights once more after
+ * the last step. Only then a group sends two validations for the same step. */
 static void report_validation(gp_train_report *report, const gp_train_validation *v)
 {
     gp_training_summary *summary = report->summary;
@@ -160,6 +161,7 @@ static void report_validation(gp_train_report *report, const gp_train_validation
     report->validated = v->step;
     report->final_validated = report->final_validated || final;
     summary->validation_excluded = report->excluded;
+
     /* The loss is NaN before the first validation. */
     if (final || !gp_train_keeps_best(report->options) || !(v->loss >= summary->validation_loss)) {
         summary->validation_loss = v->loss;
@@ -199,7 +201,7 @@ void gp_report_validating(gp_train_report *report, const gp_train_validating *va
 
 uint64_t gp_report_pending(gp_train_report *report, gp_pending_list *list)
 {
-    gp_pending_list pending = *list; /* report_step() changes report->spare */
+    gp_pending_list pending = *list; /* a copy, because report_step() changes report->spare */
     uint64_t last = 0;
 
     if (pending.count > 0)
@@ -242,7 +244,8 @@ void gp_report_done(gp_train_report *report, const gp_train_done *done)
 {
     gp_training_summary *summary = report->summary;
 
-    if (summary->steps == 0 && !pending_has_step(&report->early)) { /* a complete run was resumed */
+    /* the training resumed a complete run */
+    if (summary->steps == 0 && !pending_has_step(&report->early)) {
         summary->steps = done->step;
         summary->epochs = done->epoch;
     }

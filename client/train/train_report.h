@@ -1,8 +1,9 @@
-/* train_report.h -- what a training reports: the begin event, steps, validations, and the summary.
+/* train_report.h: the reports of a training: the begin event, steps, validations and the summary.
  *
- * Each step and each validation is reported once.  Other groups of workers and restarted trainings repeat the last ones,
- * which are dropped here.  Steps and validations of rank 0 may arrive before the train_ready of all ranks; they are pending
- * until the begin event or the regroup event was reported. */
+ * Each step and each validation is reported once. Other groups and restarted trainings repeat the
+ * last ones; these are dropped here. Steps and validations of rank 0 may arrive before the
+ * train_ready of all ranks. They stay pending until the begin event or the regroup event was
+ * reported. */
 #ifndef GP_TRAIN_REPORT_H
 #define GP_TRAIN_REPORT_H
 
@@ -11,7 +12,7 @@
 
 enum { GP_REPORT_SKIPPED_MAX = 64 };
 
-/* A step or a validation of rank 0 that has not been reported yet. */
+/* Step or validation of rank 0 that was not reported yet. */
 typedef struct gp_pending_event {
     bool is_validation;
     union {
@@ -20,27 +21,30 @@ typedef struct gp_pending_event {
     };
 } gp_pending_event;
 
-/* Pending events in the order in which they arrived. */
+/* Pending events in order of arrival. */
 typedef struct gp_pending_list {
     gp_pending_event *events;
     size_t count;
 } gp_pending_list;
 
 typedef struct gp_train_report {
-    const gp_train_events *events;   /* of the request */
-    const gp_train_options *options; /* of the run */
-    gp_training_summary *summary;    /* of the training */
-    gp_train_info facts;             /* of the present group */
+    const gp_train_events *events;   /* callbacks of the request */
+    const gp_train_options *options; /* options of the run */
+    gp_training_summary *summary;    /* summary of the training */
+    gp_train_info facts;             /* facts about the current group */
     bool begun;                      /* the begin event was reported */
     uint64_t validated;              /* step of the last reported validation */
-    uint64_t group_validated;        /* step of the last validation that the present group sent; 0: none */
-    bool final_validated; /* the validation of the weights with population statistics was reported */
-    uint64_t excluded;    /* missing targets of the validation data, as rank 0 last counted them */
-    /* Steps that rank 1 reported after the last step of rank 0: they replace those that rank 0 could not send before it
-     * failed, because the sums of a step are the same on all ranks. */
+    uint64_t group_validated;        /* step of the last validation by the current group; 0: none */
+    bool final_validated;            /* the validation with population statistics was reported */
+
+    /* missing targets in the validation data, from the last count of rank 0 */
+    uint64_t excluded;
+
+    /* Steps that rank 1 reported after the last step of rank 0. They replace steps that rank 0
+     * could not send before it failed, because all ranks compute the same sums. */
     gp_pending_list spare;
-    gp_pending_list early; /* steps and validations that arrived before the train_ready of all ranks */
-    char skipped[GP_REPORT_SKIPPED_MAX][128]; /* images that some worker could not read, each once */
+    gp_pending_list early;                    /* steps and validations before all ranks were ready */
+    char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
 } gp_train_report;
 
@@ -48,27 +52,31 @@ void gp_report_init(gp_train_report *report, const gp_train_events *events, cons
                     gp_training_summary *summary);
 void gp_report_deinit(gp_train_report *report);
 
-/* Take over the workers of the pool's grant as the present group. */
+/* Use the workers of the current grant as the current group. */
 void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t world);
-/* Take over the facts of a rank's train_ready. */
+
+/* Add the facts from the train_ready message of a rank. */
 void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_ready *ready);
+
 /* Report the begin event, unless it was reported before. */
 void gp_report_begin(gp_train_report *report);
 
 /* Report steps of a rank, or keep them until gp_report_pending().
- *   early  rank 0 must wait: not all ranks of the present group are ready
- * Returns the last step of rank 0 that was handled; 0: none. */
+ *   early  rank 0 must wait: not all ranks of the current group are ready
+ * Return the last step of rank 0 that was reported; 0: none. */
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early);
 void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early);
 void gp_report_validating(gp_train_report *report, const gp_train_validating *validating, bool early);
-/* Report all pending events as those of rank 0, after the begin event; the list is empty afterwards.
- *   list  report->early or report->spare
- * Returns as gp_report_steps(). */
+
+/* Report all pending events as events of rank 0, after the begin event, and empty the list. Return
+ * value: see gp_report_steps().
+ *   list  report->early or report->spare */
 uint64_t gp_report_pending(gp_train_report *report, gp_pending_list *list);
 
-/* Count the images that a rank skipped, each once among all ranks. */
+/* Count the images that a rank skipped. An image in several reports counts once. */
 void gp_report_skipped(gp_train_report *report, gp_train_done *done);
-/* Take over how the training of rank 0 ended. */
+
+/* Record how the training ended, from the train_done of rank 0. */
 void gp_report_done(gp_train_report *report, const gp_train_done *done);
 
 #endif

@@ -1,4 +1,5 @@
-/* train_weights.c -- --class-weights: numbers as they are given, or worked out from the training data, into the losses. */
+/* train_weights.c: apply --class-weights: given numbers, or weights computed from the training
+ * data. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,7 +10,8 @@
 #include "common/base/text/spell.h"
 #include "common/data/store/balance.h"
 
-/* The words of --class-weights.  *found false: they are numbers, or none. */
+/* Parse --class-weights. *found is set to whether the weights must be computed by *balance; false:
+ * numbers, or none. GP_EINVAL: unknown word. */
 static gp_status balance_parse(gp_balance *balance, bool *found, const char *text, gp_error *err)
 {
     const char *near = "auto";
@@ -39,7 +41,8 @@ static gp_status balance_parse(gp_balance *balance, bool *found, const char *tex
         text, near);
 }
 
-/* Weights of the data's classes as text, or as they were given. */
+/* Write the weights of all classes as text: the given numbers, or values computed from the training
+ * data. */
 static gp_status run_weigh(gp_run *run, char *text, size_t bytes, gp_error *err)
 {
     gp_balance balance;

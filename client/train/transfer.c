@@ -101,7 +101,8 @@ gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_ed
     return GP_OK;
 }
 
-/* Where `gradpool model get NAME` puts it; *known: it can be fetched. */
+/* Build the cache path of a published network, as used by `gradpool model get NAME`. *known is set
+ * to whether the name can be downloaded. */
 static gp_status pretrained_path(char *path, size_t bytes, const char *name, bool *known, gp_error *err)
 {
     char file[300];
@@ -136,7 +137,8 @@ static gp_status pretrained_missing(const char *name, const char *path, bool kno
         name, path);
 }
 
-/* Set the normalization of a published network: its file does not state it, our network of that name does. */
+/* Set the normalization of a published network. Its file does not state it, but the zoo network of
+ * the same name does. */
 static void pretrained_normalize(gp_network *network, const char *name)
 {
     gp_netspec *spec = network->spec, *ours;
@@ -147,7 +149,7 @@ static void pretrained_normalize(gp_network *network, const char *name)
     gp_netspec_free(ours);
 }
 
-/* Return the name of the published network that `gradpool model get` has put at this path; NULL: another file. */
+/* Return the name of the published network at this cache path; NULL: any other file. */
 static const char *published_name(const char *path)
 {
     char known[PATH_MAX];
