@@ -1,4 +1,5 @@
-/* arrays.c -- arrays of the caller as a source of data: common/data/source/lent.h under the public names. */
+/* arrays.c: arrays of the caller as a data source; public interface of common/data/source/lent.h
+ * (shared arrays). */
 #include <stddef.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@ struct gp_array_dataset {
     char source[GP_LENT_SOURCE_BYTES];
 };
 
+/* Convert and check the description of the arrays. GP_EINVAL: not exactly one of classes and values
+ * is given. */
 static gp_status info_of(gp_store_info *out, const gp_array_dataset_info *given, gp_error *err)
 {
     *out = (gp_store_info){ .source = "arrays",

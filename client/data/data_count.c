@@ -1,4 +1,5 @@
-/* data_count.c -- what a source has, for programs: its samples, classes, and how many there are of each. */
+/* data_count.c: inspect a data source: count its samples and classes, and the samples of each
+ * class. */
 
 #include "client/gradpool.h"
 #include "common/base/memory/alloc.h"
@@ -6,7 +7,7 @@
 
 struct gp_dataset {
     gp_dataset_info facts;
-    gp_store *store; /* its names and texts are handed out */
+    gp_store *store; /* owns the names and texts in `facts` */
     uint64_t *counts;
 };
 

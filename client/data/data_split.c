@@ -1,4 +1,4 @@
-/* data_split.c -- a source divided into lists of its files. */
+/* data_split.c: split a data source into lists of its files. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,8 +15,9 @@
 
 enum { REPORT_EACH = 256 };
 
-/* The whole path of a sample: folders name their images below themselves, CSV files as they name them.  Objects are named with
- * the options of their source: the list says where they are wherever it is read. */
+/* Build the full path of a sample. Folders name images relative to themselves, CSV files as
+ * written. For S3 objects, append the options of the source, so that the list also works
+ * elsewhere. */
 static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
 {
     const gp_store_info *info = gp_store_get_info(store);
@@ -35,6 +36,7 @@ static void sample_path(const gp_store *store, uint32_t index, const char *optio
         snprintf(path, bytes, "%s/%s", here, below);
 }
 
+/* Append the CSV line of one sample: path and class name. */
 static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index, const char *options,
                          gp_error *err)
 {
@@ -53,7 +55,8 @@ static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index,
     return status == GP_OK ? gp_buffer_append(list, "\n", 1, err) : status;
 }
 
-/* Write the list of one part, whole or not at all. *written counts the samples of all lists so far. */
+/* Write the list of one part, completely or not at all. *written counts the samples in all lists so
+ * far. */
 static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
                             const char *path, uint32_t *samples, uint64_t *written,
                             const gp_progress *progress, gp_error *err)

@@ -1,4 +1,5 @@
-/* confusion.c -- a confusion matrix as a file: picture, table or data, as its suffix says. */
+/* confusion.c: write a confusion matrix to a file, as a picture, tables or data, depending on the
+ * suffix. */
 #include <string.h>
 
 #include "client/gradpool.h"
@@ -30,7 +31,7 @@ static gp_status save_text(const gp_confusion *matrix, const char *path, gp_conf
     return status;
 }
 
-/* For people: the matrix, then the classes. */
+/* Write the matrix and the metrics of each class as text tables. */
 static gp_status save_tables(const gp_confusion *matrix, const char *path, gp_error *err)
 {
     static const gp_confusion_form forms[] = { GP_CONFUSION_TABLE, GP_CONFUSION_CLASSES };

@@ -13,9 +13,9 @@
 enum {
     GLYPH_WIDTH = 5,
     GLYPH_HEIGHT = 7,
-    SCALE = 2,                           /* pixels of a dot of a glyph */
-    ADVANCE = (GLYPH_WIDTH + 1) * SCALE, /* from letter to letter */
-    LINE = (GLYPH_HEIGHT + 3) * SCALE,   /* from line to line */
+    SCALE = 2,                           /* pixels per glyph dot */
+    ADVANCE = (GLYPH_WIDTH + 1) * SCALE, /* pixels between the left edges of two letters */
+    LINE = (GLYPH_HEIGHT + 3) * SCALE,   /* pixels between the tops of two lines */
     TICKS_MAX = 8,
     WIDTH_MAX = 1 << 14,
 };
@@ -29,7 +29,7 @@ static const uint32_t colours[PLOT_COLOURS] = { 0x1f6fb4, 0xd9541e, 0x2f9e44, 0x
                                                 0xe0a100, 0x0c8599, 0xc2255c, 0x5c5f66 };
 static const uint32_t black = 0x202020, grey = 0xdddddd;
 
-/* Rows from the top, the leftmost dot in bit 4. */
+/* Bitmap font: rows from the top, leftmost dot in bit 4. */
 static const struct glyph {
     char letter;
     uint8_t row[GLYPH_HEIGHT];
@@ -88,7 +88,7 @@ void plot_free(plot *picture)
     gp_free(picture);
 }
 
-/* Outside the picture there is nothing to draw on. */
+/* Fill a rectangle. Parts outside the picture are ignored. */
 static void box_fill(plot *p, int left, int top, int width, int height, uint32_t colour)
 {
     for (int y = top < 0 ? 0 : top; y < top + height && y < p->height; y++)
@@ -108,7 +108,7 @@ uint32_t plot_pixel(const plot *picture, int x, int y)
     return (uint32_t)pixel[0] << 16 | (uint32_t)pixel[1] << 8 | pixel[2];
 }
 
-/* A stroke of a few pixels' width, dot beside dot. */
+/* Draw a line as a row of squares with side `stroke`, in pixels. */
 static void line_draw(plot *p, double x0, double y0, double x1, double y1, int stroke, uint32_t colour)
 {
     const int steps = (int)ceil(fmax(fabs(x1 - x0), fabs(y1 - y0))) + 1;
@@ -129,7 +129,8 @@ static const struct glyph *glyph_find(char letter)
     return &unknown;
 }
 
-/* Bytes that go on a character of UTF-8 draw nothing: what the font does not have is one box. */
+/* Return whether a byte continues a UTF-8 character. Such bytes draw nothing, so an unknown
+ * character is one box. */
 static bool goes_on(char letter)
 {
     return ((unsigned char)letter & 0xc0) == 0x80;
@@ -144,7 +145,7 @@ static int text_width(const char *text)
     return width;
 }
 
-/* up: from y upwards, read with the head to the left. */
+/* Draw text at (x, y). up: draw upwards from y, rotated by 90 degrees. */
 static void text_put(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
 {
     for (; *text != '\0'; text++) {
@@ -190,7 +191,7 @@ int plot_ticks(double low, double high, int most, double *first, double *step)
         if (count <= most)
             return count;
     }
-    return 0; /* ten units always fit */
+    return 0; /* not reached: a step of ten units always fits */
 }
 
 typedef struct axes {
@@ -208,7 +209,8 @@ static double place_y(const axes *a, double y)
     return a->frame.top + a->frame.height - (y - a->y_low) / (a->y_high - a->y_low) * a->frame.height;
 }
 
-/* Title, frame, words and the numbers of y; those of x when the axis has any. */
+/* Draw the title, the frame, the axis labels and the numbers of the y axis.
+ *   x_numbers  also draw the numbers of the x axis */
 static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_words *words, bool x_numbers)
 {
     const plot_area *f = &a->frame;
@@ -239,7 +241,7 @@ static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_
     box_fill(p, f->left, f->top + f->height, f->width, SCALE, black);
 }
 
-/* What the words and numbers leave of the area. */
+/* Return the part of the area that remains after title, labels and numbers. */
 static plot_area frame_of(const plot_area *area)
 {
     const int left = 8 * ADVANCE, top = 3 * LINE, right = 2 * ADVANCE, bottom = 3 * LINE;
@@ -303,7 +305,7 @@ void plot_lines(plot *picture, plot_area area, const plot_words *words, const pl
             range_add(series[i].y[k], &a.y_low, &a.y_high);
         }
     if (!(a.x_high >= a.x_low) || !(a.y_high >= a.y_low))
-        a.x_low = a.y_low = 0, a.x_high = a.y_high = 1; /* no points: an empty chart */
+        a.x_low = a.y_low = 0, a.x_high = a.y_high = 1; /* no points: draw an empty chart */
     a.x_low = a.x_low > 0 ? 0 : a.x_low;
     if (a.x_high <= a.x_low)
         a.x_high = a.x_low + 1;
@@ -323,7 +325,7 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 
     for (size_t i = 0; i < count; i++)
         if (isfinite(values[i]) && values[i] * 1.1 > a.y_high)
-            a.y_high = values[i] * 1.1; /* room for the number above */
+            a.y_high = values[i] * 1.1; /* leave room for the number above the bar */
     if (a.y_high <= 0)
         a.y_high = 1;
     axes_draw(picture, &a, &area, words, false);
@@ -339,18 +341,18 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
     }
 }
 
-/* ---- a confusion matrix ---- */
+/* ---- confusion matrix ---- */
 
 enum { NAME_LETTERS_MAX = 24, CELL_MIN = 40, SQUARES_SIDE = 1024, MARGIN = 8 };
 
 typedef struct matrix_layout {
-    int cell;         /* side of a square */
-    int left, top;    /* of the first square */
-    int side;         /* of all squares */
-    bool has_numbers; /* and names */
+    int cell;         /* side of a square in pixels */
+    int left, top;    /* position of the first square */
+    int side;         /* side of the whole matrix */
+    bool has_numbers; /* the picture shows numbers and class names */
 } matrix_layout;
 
-/* At most NAME_LETTERS_MAX letters. */
+/* Copy a name, cut to NAME_LETTERS_MAX characters. */
 static void name_cut(char *out, size_t bytes, const char *name)
 {
     size_t used = 0;
@@ -365,6 +367,8 @@ static void name_cut(char *out, size_t bytes, const char *name)
     out[used] = '\0';
 }
 
+/* Compute the layout: squares that fit the largest number, or without numbers a total side of
+ * SQUARES_SIDE. */
 static matrix_layout layout_of(const gp_confusion *matrix)
 {
     const int classes = (int)matrix->class_count;
@@ -393,7 +397,8 @@ static matrix_layout layout_of(const gp_confusion *matrix)
     return m;
 }
 
-/* White for none of the row, dark for all of it. */
+/* Return the color of a square: from white for a share of 0 to dark for 1; blue on the diagonal,
+ * red beside it. */
 static uint32_t shade_of(double share, bool on_diagonal)
 {
     static const int dark[2][3] = { { 0xb0, 0x2a, 0x1a }, { 0x12, 0x4e, 0x8c } };

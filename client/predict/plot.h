@@ -1,4 +1,4 @@
-/* plot.h -- charts as PNG files: lines over axes, bars, a legend, a confusion matrix. */
+/* plot.h: draw charts as PNG files: lines with axes and legend, bars, and a confusion matrix. */
 #ifndef GP_PLOT_H
 #define GP_PLOT_H
 
@@ -8,54 +8,61 @@
 #include "common/base/error.h"
 #include "common/base/metrics.h"
 
-enum { PLOT_COLOURS = 8 }; /* series i has colour i % PLOT_COLOURS */
+enum { PLOT_COLOURS = 8 }; /* series i has color i % PLOT_COLOURS */
 
 typedef struct plot plot;
 
-/* A white picture, freed by plot_free(); NULL: no memory. */
+/* Create a white picture. Release it with plot_free(). NULL: out of memory, or a size out of
+ * range. */
 plot *plot_new(int width, int height);
 void plot_free(plot *picture); /* accepts NULL */
 
-/* The part of a picture that a chart fills, in pixels. */
+/* Part of a picture that a chart fills, in pixels. */
 typedef struct plot_area {
     int left, top, width, height;
 } plot_area;
 
 typedef struct plot_words {
-    const char *title, *x, *y; /* small letters are drawn as capitals; what the font does not have as a box */
+    /* lower case is drawn as upper case; characters not in the font as a box */
+    const char *title, *x, *y;
 } plot_words;
 
 typedef struct plot_series {
     const char *name;
-    const double *x, *y; /* points that are not finite are left out */
+    const double *x, *y; /* points that are not finite are skipped */
     size_t count;
 } plot_series;
 
-/* Lines with a mark at each point; both axes have round numbers, the legend stands at the lower right. */
+/* Draw lines with a mark at each point, axes with round numbers, and a legend at the lower
+ * right. */
 void plot_lines(plot *picture, plot_area area, const plot_words *words, const plot_series *series,
                 size_t count);
 
-/* One bar a value, its name below and its value above; the axis begins at 0. */
+/* Draw one bar per value, with the name below and the value above. The axis starts at 0. */
 void plot_bars(plot *picture, plot_area area, const plot_words *words, const char *const *names,
                const double *values, size_t count);
 
-/* A picture of its own: a square for each count, the darker the larger its share of its row, blue on the diagonal and red beside
- * it.  Up to PLOT_MATRIX_NAMES_MAX classes have their names and numbers; of more there are only squares, of a pixel or more.
- * NULL: no memory. */
+/* Create a picture of a confusion matrix with one square per count. Darker squares have a larger
+ * share of their row; the diagonal is blue and the rest red. Up to PLOT_MATRIX_NAMES_MAX classes
+ * have names and numbers. With more classes there are only squares, of at least one pixel. NULL:
+ * out of memory. */
 enum { PLOT_MATRIX_NAMES_MAX = 32 };
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title);
 
 int plot_width(const plot *picture);
 int plot_height(const plot *picture);
 
-/* Whole or not at all. */
+/* Write the picture as PNG, completely or not at all. */
 gp_status plot_write(const plot *picture, const char *path, gp_error *err);
 
-/* Round numbers from low to high, both inside: the step is 1, 2 or 5 times a power of ten.  Returns how many there are
- * (at most `most`); *first is the lowest. */
+/* Compute round axis numbers between low and high; the step is 1, 2 or 5 times a power of ten.
+ *   most   limit for the count
+ *   first  set to the lowest number
+ *   step   set to the distance
+ * Return the count. */
 int plot_ticks(double low, double high, int most, double *first, double *step);
 
-/* The colour of a pixel as 0xRRGGBB: for tests. */
+/* Return the color of a pixel as 0xRRGGBB. For tests. */
 uint32_t plot_pixel(const plot *picture, int x, int y);
 
 #endif

@@ -1,4 +1,5 @@
-/* predict.c -- a model over a data source: its samples one by one, all in an array, or only what they add up to. */
+/* predict.c: apply a model to a data source, and return results one by one, in an array, or only as
+ * metrics. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,22 +21,22 @@ enum { BYTE_CLASSES_MAX = 256 };
 
 #define SCORES_BYTES_MAX ((uint64_t)64 << 30)
 
-/* One call. */
+/* State of one prediction call. */
 typedef struct gp_predicting {
     const gp_predict_request *request;
     gp_network network;
     gp_fan_plan plan;
     char data[512];
-    gp_buffer class_json;     /* the model's names; empty = it has none */
-    const char **class_names; /* [classes]; NULL: the model gives values */
-    char (*numbers)[12];      /* behind those of them that are no names */
-    uint32_t classes, scores; /* of one sample */
+    gp_buffer class_json;     /* class names of the model as JSON; empty: none */
+    const char **class_names; /* [classes] name of each class; NULL: the model predicts values */
+    char (*numbers)[12];      /* numbers as text, used as names of classes without one */
+    uint32_t classes, scores; /* scores per sample */
     const char *score_type;   /* as in gp_prediction */
-    gp_shape output;          /* of the first loss's scores */
-    uint32_t places;          /* that have a class: 1, or pixels; 0: values */
-    bool by_pixel;            /* gp_graph_scores_pixels() */
-    int32_t *pixels;          /* [places]; NULL: scores come back */
-    uint64_t pixels_max;      /* of whole images: room in pixels */
+    gp_shape output;          /* shape of the first loss's scores */
+    uint32_t places;          /* items with a class per sample: 1, or the pixels; 0: values */
+    bool by_pixel;            /* result of gp_graph_scores_pixels() */
+    int32_t *pixels;          /* [places] classes of the pixels; NULL: workers return scores */
+    uint64_t pixels_max;      /* capacity of `pixels` */
 } gp_predicting;
 
 static void predicting_deinit(gp_predicting *p)
@@ -52,7 +53,7 @@ static void predicting_deinit(gp_predicting *p)
 
 /* ---- the model ---- */
 
-/* By the words of the training options. */
+/* Parse precision and on_error in the same way as training options. */
 static gp_status read_options(gp_predicting *p, gp_error *err)
 {
     gp_train_options options;
@@ -70,7 +71,7 @@ static gp_status read_options(gp_predicting *p, gp_error *err)
     return status;
 }
 
-/* For the workers the names by which they number the data's labels; for the caller a name of each class. */
+/* Set the class names: for the workers, which number the labels by them, and for the caller. */
 static gp_status name_classes(gp_predicting *p, gp_error *err)
 {
     const gp_network *network = &p->network;
@@ -102,14 +103,14 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
     return GP_OK;
 }
 
-/* ---- what the network is shown of an image ---- */
+/* ---- mapping of images to the network input ---- */
 
 typedef struct view {
     gp_predict_crop crop;
-    uint32_t size[2]; /* that images are brought to before; 0, 0: none */
+    uint32_t size[2]; /* size to which images are resized first; 0, 0: none */
 } view;
 
-/* As the model was trained. */
+/* Return the mapping used in the model's training. */
 static view view_of_model(const gp_netspec *spec)
 {
     view v = { .crop = spec->windows ? GP_PREDICT_MIDDLE : spec->fitted ? GP_PREDICT_FIT : GP_PREDICT_ALL };
@@ -118,6 +119,7 @@ static view view_of_model(const gp_netspec *spec)
     return v;
 }
 
+/* Return the mapping that the request specifies; `model` is the default. */
 static view view_of_request(const gp_predict_request *request, const view *model)
 {
     const bool sized = request->image_size[0] != 0;
@@ -156,7 +158,7 @@ static const char *view_format(const view *v, const gp_shape *input, char *text,
     return text;
 }
 
-/* What the caller asked for is not what the model knows. */
+/* Report a mapping that differs from that of the training. */
 static void view_note(const gp_predicting *p, const view *asked, const view *model)
 {
     const gp_predict_request *request = p->request;
@@ -174,7 +176,8 @@ static void view_note(const gp_predicting *p, const view *asked, const view *mod
     request->note(request->context, text);
 }
 
-/* whole: images may keep their size. */
+/* Choose the mapping of images.
+ *   whole  results may have the original image size */
 static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
 {
     const gp_predict_request *request = p->request;
@@ -202,12 +205,16 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
                               : (uint32_t)(input->dim[1] < input->dim[2] ? input->dim[1] : input->dim[2]) / 4;
         return GP_OK;
     }
-    p->plan.image_size[0] = (uint32_t)input->dim[1]; /* stretched, and the scores back */
+
+    /* resize to the input size, and resize the scores back */
+    p->plan.image_size[0] = (uint32_t)input->dim[1];
     p->plan.image_size[1] = (uint32_t)input->dim[2];
     return GP_OK;
 }
 
-/* What comes back of a sample.  alike: of each as many. */
+/* Choose the kind of answer per sample.
+ *   wanted  the caller needs results; false: only metrics
+ *   alike   all results must have the same size */
 static gp_status answer_choose(gp_predicting *p, bool wanted, bool alike, gp_error *err)
 {
     p->plan.answer = !wanted                                                            ? GP_ANSWER_SUMS
@@ -252,7 +259,7 @@ static gp_status read_graph(gp_predicting *p, gp_error *err)
     return status;
 }
 
-/* From the data by its name, or from the caller's memory. */
+/* Check the data source, or the samples in the caller's memory. */
 static gp_status read_data(gp_predicting *p, gp_error *err)
 {
     const gp_predict_request *request = p->request;
@@ -301,7 +308,7 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
 
 /* ---- results ---- */
 
-/* Classes as they came, 1 or 4 bytes each, as numbers. */
+/* Convert received classes, with 1 or 4 bytes each, to int32_t. */
 static void classes_read(const gp_predicting *p, const uint8_t *row, uint64_t count)
 {
     if (p->classes > BYTE_CLASSES_MAX) {
@@ -312,7 +319,8 @@ static void classes_read(const gp_predicting *p, const uint8_t *row, uint64_t co
         p->pixels[i] = row[i];
 }
 
-/* An image of any size; *row is moved behind it.  False: no memory. */
+/* Fill in the classes of an image with its own size, and advance *row to the next image. Return
+ * false if out of memory. */
 static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row)
 {
     uint32_t size[2];
@@ -365,6 +373,7 @@ static void prediction_fill(const gp_predicting *p, gp_prediction *one, const ui
     one->class_name = p->class_names[one->predicted];
 }
 
+/* Pass the samples of a part to on_result(). Return false to end the run. */
 static bool take_each(void *context, const gp_fan_part *part)
 {
     gp_predicting *p = context;
@@ -403,7 +412,7 @@ static bool take_nothing(void *context, const gp_fan_part *part)
 
 /* ---- calls ---- */
 
-/* On workers of the pool; *out may be NULL. */
+/* Lease workers and run the prediction. `what` names the operation; *out may be NULL. */
 static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *pool, const char *what,
                                 gp_error *err)
 {
@@ -412,7 +421,9 @@ static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *p
     gp_fan_sums sums;
 
     snprintf(purpose, sizeof(purpose), "%s %.80s", what, p->request->model);
-    /* Before the lease: no worker waits for it, and each worker reads what is cached here. */
+
+    /* List the data before the lease, so that no worker waits. The workers use the cached
+     * result. */
     if (p->plan.data[0] != '\0' && p->request->data_progress != NULL)
         gp_store_prepare(p->plan.data, GP_DATA_GIVEN, p->request->data_progress);
     gp_status status = pool_lease(pool, &p->request->lease, purpose, p->request->stop, err);
@@ -474,16 +485,16 @@ gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *poo
     return status;
 }
 
-/* ---- all in an array ---- */
+/* ---- results in an array ---- */
 
 typedef struct gp_keeper {
     gp_predicting p;
     gp_scores scores;
-    uint64_t capacity; /* samples */
-    gp_error refused;  /* code GP_OK: it is not */
+    uint64_t capacity; /* allocated samples */
+    gp_error refused;  /* error that ended the run; code GP_OK: none */
 } gp_keeper;
 
-/* Room for that many samples. */
+/* Make room for `count` samples in total. */
 static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
 {
     const gp_predicting *p = &keeper->p;
@@ -497,7 +508,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     if (capacity == keeper->capacity)
         return GP_OK;
     if (p->request->samples != NULL)
-        capacity = p->request->sample_count; /* known from the beginning */
+        capacity = p->request->sample_count; /* the final number is known */
     if (capacity * (row + classes + index) > SCORES_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT,
                        "the results of %" PRIu64
@@ -518,6 +529,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     return GP_OK;
 }
 
+/* Append the results of a part to the arrays. Return false on an error, stored in `refused`. */
 static bool take_keep(void *context, const gp_fan_part *part)
 {
     gp_keeper *keeper = context;

@@ -9,12 +9,16 @@
 #include "common/base/system/timeout.h"
 
 enum {
-    PART_MAX = 1024,            /* samples */
-    PART_SCORES_MAX = 2 << 20,  /* float32 elements, about: one sample more */
-    PART_SAMPLES_MAX = 8 << 20, /* bytes of samples that we send, likewise */
-    PART_IMAGES_MAX = 2,        /* of any size: up to 64 MiB of classes each */
-    PARTS_PER_WORKER = 8,       /* of small data: the last ones end together */
-    ASKED_MAX = 2,              /* of a worker at a time */
+    PART_MAX = 1024,           /* samples per part */
+    PART_SCORES_MAX = 2 << 20, /* approximate float32 scores per part; at most one sample more */
+
+    /* approximate bytes of samples sent per part; at most one sample more */
+    PART_SAMPLES_MAX = 8 << 20,
+
+    /* images with their own size per part: up to 64 MiB of classes each */
+    PART_IMAGES_MAX = 2,
+    PARTS_PER_WORKER = 8, /* for small data: workers finish at about the same time */
+    ASKED_MAX = 2,        /* requested parts per worker */
     WINDOW_PER_WORKER = 4,
     GRANT_MS = 20000,
     SKIPPED_TOLD = 3,
@@ -23,17 +27,22 @@ enum {
 typedef struct gp_fan {
     gp_pool *pool;
     const gp_fan_plan *plan;
-    uint64_t samples, part_count, delivered; /* delivered: parts handed out, in order */
-    uint32_t part_most, part_size;           /* samples of a part at most, and of all but the last */
+    uint64_t samples, part_count, delivered; /* parts in total, and parts delivered in order */
+
+    /* maximum samples per part, and samples in every part except the last */
+    uint32_t part_most, part_size;
     uint32_t window;
-    gp_fan_part
-        *parts; /* [window]; part i is parts[i % window]; NULL: the number of samples is not known yet */
+
+    /* [window] ring; part i is parts[i % window]; NULL: the number of samples is unknown */
+    gp_fan_part *parts;
     bool ready[GP_MEMBERS_MAX];
-    uint32_t held[GP_MEMBERS_MAX]; /* parts asked of each worker and not back */
-    bool stale;                    /* a worker was lost or spoke of another generation since the grant */
-    gp_timeout grant;              /* if stale: for the next grant */
+    uint32_t held[GP_MEMBERS_MAX]; /* parts requested from each worker and not returned */
+
+    /* a worker failed, or replied for another generation, since the last grant */
+    bool stale;
+    gp_timeout grant; /* with `stale`: time limit for the next grant */
     gp_fan_sums sums;
-    char skipped[SKIPPED_TOLD][128]; /* the first names */
+    char skipped[SKIPPED_TOLD][128]; /* names of the first skipped samples */
 } gp_fan;
 
 static void part_clear(gp_fan_part *part)
@@ -51,7 +60,7 @@ static gp_fan_part *part_at(const gp_fan *fan, uint64_t index)
     return &fan->parts[index % fan->window];
 }
 
-/* One behind the last part that is thought of. */
+/* Return the index after the last part in the window. */
 static uint64_t window_end(const gp_fan *fan)
 {
     const uint64_t left = fan->part_count - fan->delivered;
@@ -66,9 +75,10 @@ static uint32_t part_samples(const gp_fan *fan, uint64_t index)
     return left < fan->part_size ? (uint32_t)left : fan->part_size;
 }
 
-/* ---- begin ---- */
+/* ---- starting ---- */
 
-/* The same for every number of workers, because the workers' plans are built for it. */
+/* Return the maximum number of samples per part. It does not depend on the worker count, because
+ * workers build their execution plans for it. */
 static uint32_t part_most_of(const gp_fan_plan *plan)
 {
     size_t most = PART_SCORES_MAX / plan->score_count + 1;
@@ -81,6 +91,8 @@ static uint32_t part_most_of(const gp_fan_plan *plan)
     return most < PART_MAX ? (uint32_t)most : PART_MAX;
 }
 
+/* Send predict_begin to all workers of the current grant, and mark parts in flight as
+ * unassigned. */
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
 {
     const gp_fan_plan *plan = fan->plan;
@@ -116,12 +128,13 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
             status = pool_tell_worker(fan->pool, rank, &gp_msg_predict_begin, &begin, payloads,
                                       plan->class_names_bytes > 0 ? 3 : 2, NULL, err);
         if (status != GP_OK && status != GP_EPEER && status != GP_EBUSY)
-            return status; /* a worker that is gone is told of by the scheduler */
+            return status; /* the scheduler reports that the worker failed */
     }
     return GP_OK;
 }
 
-/* The first worker tells how many samples there are, and how many it computes at once. */
+/* Split the samples into parts. The first ready worker reports the number of samples and its
+ * micro-batch size. */
 static gp_status fan_cut(gp_fan *fan, uint64_t samples, uint32_t micro_batch, gp_error *err)
 {
     const uint32_t workers = fan->pool->grant.slots_count,
@@ -149,7 +162,7 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
     if (fan->plan->data[0] == '\0')
         ready.samples = fan->plan->request->sample_count;
     if (fan->parts == NULL && in->payload_count > 0 &&
-        in->payloads[0].bytes > 0) /* the same on all workers */
+        in->payloads[0].bytes > 0) /* all workers send the same note: report it once */
         pool_note(fan->pool, "%.*s", (int)(in->payloads[0].bytes < 400 ? in->payloads[0].bytes : 400),
                   (const char *)in->payloads[0].data);
     if (fan->parts == NULL)
@@ -178,7 +191,7 @@ static gp_status part_ask(gp_fan *fan, uint32_t rank, uint64_t index, gp_error *
     return pool_try_worker_with(fan->pool, rank, &gp_msg_predict_ask, &ask, &samples, 1, err);
 }
 
-/* Give the worker the first parts that nobody has. */
+/* Request the first unassigned parts from a worker. */
 static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
 {
     for (uint64_t i = fan->delivered; fan->held[rank] < ASKED_MAX && i < window_end(fan); i++) {
@@ -189,7 +202,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
         gp_status status = part_ask(fan, rank, i, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
-            return GP_OK; /* the scheduler will tell */
+            return GP_OK; /* the scheduler will report the failure */
         if (status != GP_OK)
             return status;
         part->state = PART_ASKED;
@@ -199,7 +212,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
     return GP_OK;
 }
 
-/* All: a part that came back may have moved the window for those that waited. */
+/* Request parts from all ready workers: a returned part may have moved the window. */
 static gp_status fan_ask_all(gp_fan *fan, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -210,7 +223,7 @@ static gp_status fan_ask_all(gp_fan *fan, gp_error *err)
     return status;
 }
 
-/* A copy; NULL of no bytes. */
+/* Copy a payload of a message. The copy of an empty or missing payload is NULL. */
 static gp_status frame_keep(void *out, const gp_incoming *in, uint32_t index, gp_error *err)
 {
     const size_t bytes = index < in->payload_count ? in->payloads[index].bytes : 0;
@@ -224,7 +237,7 @@ static gp_status frame_keep(void *out, const gp_incoming *in, uint32_t index, gp
     return GP_OK;
 }
 
-/* As many names as samples. */
+/* Check that there are `count` names, each with its NUL. */
 static gp_status names_check(const gp_frame *names, uint32_t count, gp_error *err)
 {
     uint32_t ends = 0;
@@ -242,7 +255,7 @@ static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
     return index < in->payload_count && in->payloads[index].bytes > 0 ? &in->payloads[index] : NULL;
 }
 
-/* Whether the marks of count samples, if there are any, are that. */
+/* Return whether the marks of skipped samples are valid; there may be none. */
 static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t count)
 {
     if (marks == NULL)
@@ -264,7 +277,7 @@ static uint32_t marks_count(const uint8_t *marks, uint32_t count)
     return marked;
 }
 
-/* Whether the answer has a row for each of count samples and nothing else. */
+/* Return whether the answer has exactly one row for each of `count` samples. */
 static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_frame *marks, uint32_t count)
 {
     const uint8_t *at = frame->data;
@@ -296,7 +309,8 @@ static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_fr
     return left == 0;
 }
 
-/* The part that was asked of this worker and has come; NULL: it was not asked for. */
+/* Return the part to which a valid answer belongs. NULL: malformed, or not requested from this
+ * worker. */
 static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict_part *got,
                               const gp_incoming *in)
 {
@@ -313,6 +327,7 @@ static gp_fan_part *part_find(const gp_fan *fan, uint32_t rank, const gp_predict
     return part->state == PART_ASKED && part->worker == fan->pool->grant.slots[rank].index ? part : NULL;
 }
 
+/* Check and store a returned part. */
 static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in, gp_error *err)
 {
     gp_predict_part got;
@@ -353,7 +368,8 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     return GP_OK;
 }
 
-/* In the order of the data: sums of floats have the same bits whoever was first. */
+/* Add the metrics of a part. Parts are added in data order, so that floating-point sums are bitwise
+ * identical in every run. */
 static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t skipped)
 {
     sums->count += part->count - skipped;
@@ -368,7 +384,7 @@ static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t sk
     sums->excluded += part->excluded;
 }
 
-/* The samples of a part that could not be read, by name. */
+/* Report the skipped samples of a part, and keep the first names. */
 static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
 {
     const gp_predict_request *request = fan->plan->request;
@@ -386,7 +402,7 @@ static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
     }
 }
 
-/* Hand out what is complete from the front. */
+/* Deliver the completed parts at the start of the window. */
 static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 {
     const gp_predict_request *request = fan->plan->request;
@@ -406,9 +422,10 @@ static gp_status fan_deliver(gp_fan *fan, gp_error *err)
     return GP_OK;
 }
 
-/* ---- deaths ---- */
+/* ---- worker failures ---- */
 
-/* A worker computes its parts in order, so of those it had the first is the one that it may have died of. */
+/* Count a worker failure for the part that may have caused it. A worker computes its parts in
+ * order, so this is the first of them. GP_EPEER: the part has caused too many failures. */
 static gp_status fan_blame(gp_fan *fan, gp_error *err)
 {
     const gp_worker_lost *lost = &fan->pool->lost;
@@ -447,8 +464,9 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
     if (message->in.type == &gp_msg_error_reply) {
         status = pool_error_from(&message->in, err);
         gp_error_prefix(err, "worker %" PRIu32, fan->pool->grant.slots[rank].index);
-        /* A worker that serves the next generation already, or heard that a peer died, refuses what is of the old
-         * one: the new grant is on its way to us. */
+
+        /* A worker that already serves the next generation, or that detected the failure of another
+         * worker, rejects requests for the old generation. Wait for the new grant. */
         if (status == GP_ESTALE || status == GP_ECANCELED) {
             status = GP_OK;
             fan_await_grant(fan);
@@ -461,7 +479,9 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
         status = fan_take_part(fan, rank, &message->in, err);
     else
         return GP_OK;
-    /* First ask, then hand out: the worker computes while the caller writes. */
+
+    /* Send new requests before delivering results: workers compute while the caller processes
+     * them. */
     if (status == GP_OK)
         status = fan_ask(fan, rank, err);
     if (status == GP_OK)
@@ -469,6 +489,7 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
     return status == GP_OK ? fan_ask_all(fan, err) : status;
 }
 
+/* Continue with the next generation of the lease after a worker failure. */
 static gp_status fan_renew(gp_fan *fan, gp_error *err)
 {
     gp_status status = fan_blame(fan, err);
@@ -507,7 +528,7 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     return status;
 }
 
-/* Something was computed; what could not be read is told. */
+/* Report the skipped samples at the end. GP_ECORRUPT: all samples were skipped. */
 static gp_status fan_end(const gp_fan *fan, gp_error *err)
 {
     const gp_fan_sums *sums = &fan->sums;
@@ -535,5 +556,5 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
     gp_free(fan.parts);
     if (status == GP_OK)
         *out = fan.sums;
-    return status; /* the release that follows ends the prediction on the workers */
+    return status; /* the release of the lease ends the prediction on the workers */
 }

@@ -20,8 +20,8 @@
  * Joining workers prepare first: they open the data and build the network while the others take
  * steps. The others stop when all joining workers are prepared. Events in PREPARE:
  *
- *   a joining worker fails      the scheduler announces a change without it; wait for the others that join,
- *                               or return to STEPS if no other worker joins
+ *   a joining worker fails      the scheduler announces a change without it; wait for the
+ *                               others, or return to STEPS if no other worker joins
  *   a joining worker refuses    no worker joins or is invited until a user requests it: KEEP; STEPS
  *                               continue
  *   another change              the new change counts; prepared workers stay prepared

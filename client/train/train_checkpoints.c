@@ -3,9 +3,9 @@
  *
  *   resume      checkpoint-path   the training
  *   ""          empty             starts a new run with a new id
- *   ""          used              is rejected, unless run-id names the checkpoints' run: then "auto"
+ *   ""          used              is rejected; if run-id names the run: as auto
  *   auto        empty             starts a new run
- *   auto        used              continues the only run in the directory; if complete, ends at once
+ *   auto        used              continues the only run there, or ends if it is complete
  *   DIRECTORY   any               continues the only run in DIRECTORY
  *   STEP.json   any               continues the run of that checkpoint
  *

@@ -43,7 +43,7 @@ typedef struct gp_train_report {
     /* Steps that rank 1 reported after the last step of rank 0. They replace steps that rank 0
      * could not send before it failed, because all ranks compute the same sums. */
     gp_pending_list spare;
-    gp_pending_list early;                    /* steps and validations before all ranks were ready */
+    gp_pending_list early;                    /* events before all ranks were ready */
     char skipped[GP_REPORT_SKIPPED_MAX][128]; /* names of unreadable images, each once */
     uint32_t skipped_count;
 } gp_train_report;
