@@ -72,10 +72,10 @@ typedef struct gp_pool_options {
      * none. */
     const char *listen;
 
-    /* Pool on another host: file with the public key of the pool, and file with the key pair of
-     * this client. NULL: $GRADPOOL_SERVER_KEY_FILE and $GRADPOOL_KEY_FILE, else the profile of the
-     * pool. A client can query such a pool, submit jobs and shut the pool down. It can neither
-     * start the pool nor lease workers (GP_EUNSUPPORTED). */
+    /* Pool on another host: file with the pool's public key, and file with the key pair of this
+     * client. NULL: $GRADPOOL_SERVER_KEY_FILE and $GRADPOOL_KEY_FILE, else the pool's profile. A
+     * client can query such a pool, submit jobs and shut the pool down. It can neither start the
+     * pool nor lease workers (GP_EUNSUPPORTED). */
     const char *server_key_file, *key_file;
 
     /* New pool: time without a heartbeat after which a worker is shown as suspect, and after which
@@ -98,7 +98,7 @@ GP_API void gp_pool_close(gp_pool *pool);
 /* Count the workers that can be leased. Excluded workers do not count. */
 GP_API gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err);
 
-/* Get the state of the pool as JSON, as printed by `gradpool status --json`. Free *json with
+/* Get the pool's state as JSON, as printed by `gradpool status --json`. Free *json with
  * gp_buffer_free(). */
 GP_API gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err);
 GP_API void gp_buffer_free(void *data);
@@ -500,40 +500,41 @@ typedef struct gp_prediction {
 
 /* Mapping of an image to the network input size.
  *
- * The first paragraph of each value describes networks that predict one class, or values, per
- * sample. The second paragraph describes networks that predict one class per pixel, if the caller
- * needs classes only (pixel_classes, or gp_evaluate()). The library then returns and compares the
- * classes at the original image size. If the caller needs pixel scores, the first paragraph
- * applies. */
+ * "Class:" describes networks that predict one class, or values, per sample. "Pixels:" describes
+ * networks that predict one class per pixel, if the caller needs classes only (pixel_classes, or
+ * gp_evaluate()). The library then returns and compares the classes at the original image size. If
+ * the caller needs pixel scores, "Class:" applies. */
 typedef enum gp_image_fit {
-    /* As during training. Without crop: GP_IMAGE_FIT_INPUT, and images of another size are rejected
-     * unless the training used image-size. With crop=center or random: the center of the image,
-     * after resizing to image-size if the training used it. With crop=fit or resized:
-     * GP_IMAGE_FIT_CROP.
+    /* Use the training's mapping.
      *
-     * Without crop: GP_IMAGE_FIT_RESIZE. With crop=center or random: GP_IMAGE_FIT_WINDOWS. With
-     * crop=fit or resized: GP_IMAGE_FIT_CROP. */
+     * Class: without crop as GP_IMAGE_FIT_INPUT, but reject images of another size unless the
+     * training used image-size. With crop=center or random, take the image's center, after resizing
+     * to image-size if the training used it. With crop=fit or resized as GP_IMAGE_FIT_CROP.
+     *
+     * Pixels: without crop as GP_IMAGE_FIT_RESIZE. With crop=center or random as
+     * GP_IMAGE_FIT_WINDOWS. With crop=fit or resized as GP_IMAGE_FIT_CROP. */
     GP_IMAGE_FIT_MODEL,
 
-    /* Resize the whole image to the input size. With image_size: resize to image_size, then take
-     * the center.
+    /* Class: resize the whole image to the input size. With image_size, resize to image_size, then
+     * take the center.
      *
-     * The same. Classes and labels also have the input size. */
+     * Pixels: the same; classes and labels also have the input size. */
     GP_IMAGE_FIT_INPUT,
 
-    /* Resize the whole image to the input size.
+    /* Class: resize the whole image to the input size.
      *
-     * The same, then resize the scores to the original image size. */
+     * Pixels: the same, then resize the scores to the original image size. */
     GP_IMAGE_FIT_RESIZE,
 
-    /* GP_EINVAL.
+    /* Class: GP_EINVAL.
      *
-     * Tiled inference: overlapping windows of the input size (docs/segmentation.md). */
+     * Pixels: tiled inference with overlapping windows of the input size (docs/segmentation.md). */
     GP_IMAGE_FIT_WINDOWS,
-    /* Take the largest center crop with the aspect ratio of the input, and scale it to the input
-     * size.
+
+    /* Class: take the largest center crop with the aspect ratio of the input, and scale it to the
+     * input size.
      *
-     * Tiled inference: overlapping windows of the image at that scale. */
+     * Pixels: tiled inference with overlapping windows of the image at that scale. */
     GP_IMAGE_FIT_CROP
 } gp_image_fit;
 
@@ -548,7 +549,7 @@ typedef struct gp_predict_request {
 
     /* Handling of unreadable images, as in training options. "error": end the call. "skip": produce
      * no result, exclude the image from all metrics and counts except `skipped`, and report the
-     * skipped and excluded images through the note callback of the pool. NULL: "error". */
+     * skipped and excluded images through the pool's note callback. NULL: "error". */
     const char *on_error;
     gp_lease_request lease;
 
@@ -679,9 +680,9 @@ GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path,
  *     gp_future_result(future, &data, &bytes, &err);              blocks until the call has ended
  *
  * A team has its own link to the pool, so the pool handle stays usable for other calls. Requests,
- * infos, callbacks, tasks and messages number the workers of the team from 1 to its size. If the
- * pool numbers a worker differently (`gradpool status`), messages add that number: "worker 1 (3 in
- * the pool)".
+ * infos, callbacks, tasks and messages number the team's workers from 1 to its size. If the pool
+ * numbers a worker differently (`gradpool status`), messages add that number: "worker 1 (3 in the
+ * pool)".
  *
  * When a worker fails, the pool replaces it. The new process receives the objects, files and put
  * values of the old one. Calls that ran on the failed worker run again (see attempts), and calls
@@ -713,9 +714,9 @@ typedef struct gp_team_options {
     const volatile sig_atomic_t *stop;
 } gp_team_options;
 
-/* Lease workers of the pool for a team. Waits in the queue of the pool.
+/* Lease workers of the pool for a team. Waits in the pool's queue.
  *   options  read only during the call, except for log, context and stop; NULL: every worker
- * GP_ENODEV: the pool can never grant the request; the error message lists the workers of the pool.
+ * GP_ENODEV: the pool can never grant the request; the error message lists the pool's workers.
  * GP_EBUSY: no_wait is set and workers are leased. */
 GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *options, gp_error *err);
 
@@ -1068,7 +1069,7 @@ typedef struct gp_job_info {
 
     /* folder with job.json, log, metrics.jsonl and result/; set only by gp_job_get() */
     char folder[200];
-    int64_t submitted_ms; /* wall clock on the host of the pool, milliseconds since 1970 */
+    int64_t submitted_ms; /* wall clock on the pool's host, milliseconds since 1970 */
 } gp_job_info;
 
 /* Submit a job and wait until the pool has written it to disk. From then on it survives the failure

@@ -16,8 +16,7 @@
 enum { REPORT_EACH = 256 };
 
 /* Build the full path of a sample. Folders name images relative to themselves, CSV files as
- * written. For S3 objects, append the options of the source, so that the list also works
- * elsewhere. */
+ * written. For S3 objects, append the source's options, so that the list also works elsewhere. */
 static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
 {
     const gp_store_info *info = gp_store_get_info(store);

@@ -233,7 +233,7 @@ static void launch_reap(pid_t pid, bool reported)
 }
 
 /* Read the scheduler's report from the readiness pipe. *started is false if the scheduler adopted
- * the workers of a failed one. GP_EBUSY: another scheduler holds the lock of the pool. */
+ * the workers of a failed one. GP_EBUSY: another scheduler holds the pool's lock. */
 static gp_status launch_wait_ready(int ready, bool *started, const gp_places *places, gp_timeout timeout,
                                    gp_error *err)
 {
@@ -271,7 +271,7 @@ static gp_status launch_wait_ready(int ready, bool *started, const gp_places *pl
                    strncmp(line, "ended: ", 7) == 0 ? line + 7 : "no exit code", places->scheduler_log);
 }
 
-/* Take the start lock of the pool, which serializes processes that start a scheduler. */
+/* Take the pool's start lock, which serializes processes that start a scheduler. */
 static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout timeout, gp_error *err)
 {
     char path[GP_TEXT_ENDPOINT + 16];

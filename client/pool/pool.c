@@ -565,7 +565,7 @@ void gp_pool_close(gp_pool *pool)
     if (pool == NULL)
         return;
 
-    /* Forked child: do not touch the sockets of the parent. The ZeroMQ threads do not exist in this
+    /* Forked child: do not touch the parent's sockets. The ZeroMQ threads do not exist in this
      * process. */
     if (pool->forks != gp_forks()) {
         if (pool->door >= 0)
@@ -714,8 +714,8 @@ static gp_status lease_ask_fill(const gp_pool *pool, gp_lease_ask *ask, const gp
     return GP_OK;
 }
 
-/* Keep the request of the lease for a claim after a scheduler failure. With a device list, the
- * claim names exactly the number of granted workers. */
+/* Keep the lease's request for a claim after a scheduler failure. With a device list, the claim
+ * names exactly the number of granted workers. */
 static void claim_fill(gp_pool *pool, const gp_lease_ask *ask)
 {
     bool listed = ask->devices[0] != '\0';

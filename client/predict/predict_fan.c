@@ -489,7 +489,7 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
     return status == GP_OK ? fan_ask_all(fan, err) : status;
 }
 
-/* Continue with the next generation of the lease after a worker failure. */
+/* Continue with the lease's next generation after a worker failure. */
 static gp_status fan_renew(gp_fan *fan, gp_error *err)
 {
     gp_status status = fan_blame(fan, err);

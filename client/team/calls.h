@@ -27,8 +27,7 @@ typedef enum team_loss {
     TEAM_LOSS_RERUN, /* move to another worker, unless the allowed number of attempts is used up */
     TEAM_LOSS_STALE, /* end with GP_ESTALE: the call concerns only that process */
 
-    /* if started: end with GP_EPEER and the exit cause of the worker; otherwise end with
-     * GP_ESTALE */
+    /* if started: end with GP_EPEER and the worker's exit cause; otherwise end with GP_ESTALE */
     TEAM_LOSS_FATAL,
 } team_loss;
 
@@ -102,8 +101,8 @@ gp_status team_check_priority(int32_t priority, gp_error *err);
 /* Process answers and messages, and sleep in between, until until(context) returns true. The first
  * check comes before any work.
  *   timeout_ms  -1: no limit; 0: process only pending messages
- * GP_ETIMEDOUT: not done in time. GP_ECANCELED: the stop flag of the team is set. GP_ESTATE: called
- * from a callback. GP_EPEER and others: the team is broken, and all its units have ended. */
+ * GP_ETIMEDOUT: not done in time. GP_ECANCELED: the team's stop flag is set. GP_ESTATE: called from
+ * a callback. GP_EPEER and others: the team is broken, and all its units have ended. */
 gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
                      gp_error *err);
 
@@ -161,8 +160,8 @@ void team_broadcast_remove(gp_team *team, team_broadcast *broadcast);
 
 /* ---- workers ---- */
 
-/* Return whether the link of the worker is up. It is down from a worker failure until the
- * replacement is linked. */
+/* Return whether the worker's link is up. It is down from a worker failure until the replacement is
+ * linked. */
 bool team_worker_up(const gp_team *team, uint32_t worker);
 
 /* Return the worker's index in the pool, as in `gradpool status`, log files and scheduler

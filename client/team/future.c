@@ -112,8 +112,8 @@ void futures_deinit(team_futures *futures)
 
 /* ---- ending ---- */
 
-/* Store the result or the error message as the payload of the unit. Without memory, the status
- * becomes GP_ENOMEM. */
+/* Store the result or the error message as the unit's payload. Without memory, the status becomes
+ * GP_ENOMEM. */
 static void result_keep(gp_future *future, const team_outcome *outcome)
 {
     bool fine = outcome->status == GP_OK;

@@ -98,7 +98,7 @@ static gp_status check_request(const gp_team *team, const gp_parfor_request *req
 
 /* ---- opening ---- */
 
-/* Fill in the description of the loop that workers receive. */
+/* Fill in the loop's description that workers receive. */
 static gp_status loop_describe(parfor *loop, const gp_function *combine, gp_error *err)
 {
     const gp_parfor_request *request = loop->request;
@@ -340,8 +340,8 @@ static gp_status loop_run(parfor *loop, gp_error *err)
     return status;
 }
 
-/* Return the error of the loop: the rejection by a worker that could not open it, or else the error
- * of the lowest failed iteration. */
+/* Return the loop's error: the rejection by a worker that could not open it, or else the error of
+ * the lowest failed iteration. */
 static gp_status loop_failure(const parfor *loop, gp_error *err)
 {
     gp_status status;

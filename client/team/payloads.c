@@ -12,7 +12,7 @@ static uint64_t bit_of(const team_worker *worker)
     return (uint64_t)1 << (worker->number - 1);
 }
 
-/* Return the entry of the payload; add one if necessary. NULL: out of memory. */
+/* Return the payload's entry; add one if necessary. NULL: out of memory. */
 static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
 {
     for (uint32_t i = payloads->count; i > 0; i--)

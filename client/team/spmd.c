@@ -16,7 +16,7 @@
 enum {
     WORKERS_UP_MS = 30000, /* wait for workers being replaced when a block starts */
     LOOKED_NS = 1000000,   /* check for worker failures if the team was not driven for this long */
-    OUTDATED_MS = 5000,    /* wait for the new generation of the lease */
+    OUTDATED_MS = 5000,    /* wait for the lease's new generation */
 
     /* wait for the notice of a worker failure after a rank reports that another is gone */
     DEATH_MS = 2000,

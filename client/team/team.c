@@ -481,7 +481,7 @@ void gp_team_close(gp_team *team)
 {
     static const gp_error closed = { GP_ECANCELED, "the team was closed" };
 
-    /* In a forked child: leave the rings of the parent and the copied memory alone. */
+    /* In a forked child: leave the parent's rings and the copied memory alone. */
     if (team == NULL || (team->pool != NULL && team_is_forked(team)))
         return;
     background_stop(&team->background);

@@ -72,7 +72,7 @@ static inline team_worker *worker_of(gp_team *team, uint32_t worker)
 }
 
 /* Return whether this process was forked from the one that opened the team. The copy refers to the
- * rings of the parent, and has no background thread, so the copied lock may never be released. */
+ * parent's rings, and has no background thread, so the copied lock may never be released. */
 static inline bool team_is_forked(const gp_team *team)
 {
     return team->pool->forks != gp_forks();

@@ -91,14 +91,14 @@ static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, 
 
 /* ---- answers ---- */
 
-/* Record from a worker: a copy of the header, and the location of the payload. */
+/* Record from a worker: a copy of the header, and the payload's location. */
 typedef struct taken {
     gp_answer head;
     const unsigned char *inlined;
     size_t inlined_bytes;
 } taken;
 
-/* Start an error message with the name of the worker. Return the length. */
+/* Start an error message with the worker's name. Return the length. */
 static size_t sentence_begin(const gp_team *team, uint32_t w, char *sentence, size_t room)
 {
     char name[TEAM_NAME_BYTES];

@@ -62,7 +62,7 @@ static inline bool worker_readable(const team_worker *worker)
     return worker->stage == TEAM_UP && !worker->corrupt && !worker->blocked;
 }
 
-/* Write the name of the worker for messages: team_worker_name(), and optionally a process id.
+/* Write the worker's name for messages: team_worker_name(), and optionally a process id.
  *   pid  process to name; 0: none */
 const char *worker_name(const team_worker *worker, uint32_t pid, char name[TEAM_NAME_BYTES]);
 

@@ -21,8 +21,8 @@ bool gp_run_is_between_groups(const gp_run *run)
 
 /* ---- failures ---- */
 
-/* Take the step from the workers' reports: the text of the scheduler may have an older one, by up
- * to half a second. */
+/* Take the step from the workers' reports: the scheduler's text may have an older one, by up to
+ * half a second. */
 gp_status gp_run_describe_loss(const gp_run *run, gp_error *err)
 {
     const char *checkpoint = run->options.checkpoint_path;
