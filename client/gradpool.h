@@ -52,7 +52,7 @@ typedef struct gp_pool_options {
      * "default" */
     const char *pool;
 
-    /* new pool: number of workers; 0: one per GPU, or one per share of the cores */
+    /* new pool: worker count; 0: one per GPU, or one per CPU core share */
     uint32_t workers;
     const char *devices; /* new pool: "auto", "cpu", "1,3", "cuda:0" or a UUID; NULL: "auto" */
 
@@ -101,6 +101,8 @@ GP_API gp_status gp_pool_workers(gp_pool *pool, uint32_t *count, gp_error *err);
 /* Get the pool's state as JSON, as printed by `gradpool status --json`. Free *json with
  * gp_buffer_free(). */
 GP_API gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err);
+
+/* Free a buffer that a function of this library returned. Accepts NULL. */
 GP_API void gp_buffer_free(void *data);
 
 /* Change the number of workers (0: default) or the devices (NULL: unchanged) of an idle pool.
@@ -162,13 +164,15 @@ typedef struct gp_dataset_info {
     const uint64_t *counts;
 } gp_dataset_info;
 
+/* Inspected data source. */
+typedef struct gp_dataset gp_dataset;
+
 /* Open a source (docs/data.md) and count the samples of each class. The call reads all labels: it
  * decodes every label image, but no other images.
  *   out   set to the result; release it with gp_dataset_free()
  *   test  inspect the test part, which a training uses for validation, instead of the training part
  * GP_ENOENT: the source or that part does not exist. Other errors are those of a training with this
  * source. */
-typedef struct gp_dataset gp_dataset;
 GP_API gp_status gp_dataset_inspect(gp_dataset **out, const char *source, bool test, gp_error *err);
 
 /* valid until gp_dataset_free() */
@@ -177,8 +181,7 @@ GP_API void gp_dataset_free(gp_dataset *counts); /* accepts NULL */
 
 /* ---- training ---- */
 
-/* Record of one step. Loss and accuracy are those of the whole group; the times are those of one
- * worker. */
+/* Record of one step. Loss and accuracy describe the whole group, the times one worker. */
 typedef struct gp_train_step {
     uint32_t worker;  /* worker index, from 1 */
     uint32_t rank;    /* from 0; loss, accuracy and learn_rate are equal on all ranks */
@@ -248,7 +251,8 @@ typedef struct gp_train_info { /* Facts about a training that are known before t
 
 /* Change that transfer learning made to one layer of the initial network (docs/transfer.md). */
 typedef struct gp_layer_change {
-    const char *action;       /* "removed", "added", "changed", "frozen" or "initialized": new weights */
+    /* "removed", "added", "changed", "frozen", or "initialized" for new weights */
+    const char *action;
     const char *layer, *kind; /* "fc8", "fc"; "input" and "" for the network input */
     const char *output;       /* output shape of one sample: "55", "64x27x27" */
     const char *settings;     /* "outputs=55 weight-learn-rate-factor=10" */
@@ -443,6 +447,8 @@ GP_API gp_status gp_training_resize(gp_pool *pool, uint64_t lease, uint64_t job,
 /* Call gp_training_new(), then gp_training_run() with request->lease. */
 GP_API gp_status gp_train(gp_training **out, gp_pool *pool, const gp_train_request *request, gp_error *err);
 GP_API void gp_training_free(gp_training *training); /* accepts NULL */
+
+/* Get the summary of a training. Call it after gp_training_run(). */
 GP_API void gp_training_summarize(const gp_training *training, gp_training_summary *summary);
 
 /* Write the model as ONNX, with class names and normalization. The file is written completely or
@@ -586,7 +592,7 @@ typedef struct gp_predict_request {
     uint32_t image_size[2];
     gp_image_fit fit;
 
-    /* minimum overlap of adjacent windows in pixels; 0: a quarter of the smaller side */
+    /* minimum overlap between adjacent windows in pixels; 0: smaller side / 4 */
     uint32_t overlap;
     const char *image_normalization; /* as in gp_train_request; also applies to byte `samples` */
     bool ignore_labels;              /* predict data with any classes, and compare nothing */
@@ -621,7 +627,7 @@ GP_API gp_status gp_predict(gp_evaluation *out, gp_pool *pool, const gp_predict_
 /* Compute only the metrics of a prediction. Workers return neither scores nor names, and
  * on_result() is not called.
  *   confusion  set to the confusion matrix (gradpool/metrics.h), which counts every sample or pixel
- *              whose true class the model knows; release it with gp_confusion_free(). NULL is stored
+ *              whose true class the model knows; release with gp_confusion_free(). NULL is stored
  *              if the model predicts values, has more than GP_CONFUSION_CLASSES_MAX classes, or the
  *              data has no class targets. May be NULL. */
 GP_API gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *pool,
@@ -723,6 +729,8 @@ GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_option
 /* Cancel queued and running calls, return the workers to the pool and free the team. All futures,
  * SPMD results and queues of the team become invalid. Accepts NULL. */
 GP_API void gp_team_close(gp_team *team);
+
+/* Return the number of workers in the team. */
 GP_API uint32_t gp_team_size(const gp_team *team);
 
 /* Find a function in a task object, "FILE.so:NAME". Send the object to every worker, once per
@@ -764,6 +772,8 @@ GP_API gp_status gp_broadcast_new(gp_broadcast **out, const void *data, size_t b
 /* Like gp_broadcast_new(), but the caller writes the bytes itself before the first use. *data is
  * valid until then. */
 GP_API gp_status gp_broadcast_map(gp_broadcast **out, void **data, size_t bytes, gp_error *err);
+
+/* Free the handle of a broadcast. Accepts NULL. Calls that use the bytes keep them. */
 GP_API void gp_broadcast_free(gp_broadcast *shared);
 
 /* ---- parfeval: run one call on one worker and get a future ---- */
@@ -804,7 +814,7 @@ typedef struct gp_parfeval_request {
 } gp_parfeval_request;
 
 /* Submit a call to the team. Returns at once.
- *   out  release it with gp_future_free(). NULL, if only `done` or queues are used: the library frees
+ *   out  release with gp_future_free(). NULL, if only `done` or queues are used: the library frees
  *        the future
  * GP_EINVAL: no such worker, or no worker has the required device. GP_ELIMIT: GP_FUTURES_MAX calls
  * have not ended. */
@@ -832,6 +842,7 @@ typedef struct gp_future_info {
     int64_t submitted_ns, started_ns, ended_ns;
 } gp_future_info;
 
+/* Get the current state of a future. Never waits. */
 GP_API void gp_future_get_info(const gp_future *future, gp_future_info *out);
 
 /* Wait until the call has ended. timeout_ms -1: no limit. GP_ETIMEDOUT: not ended in time.
@@ -885,6 +896,7 @@ typedef struct gp_team_info {
     uint64_t log_dropped;          /* dropped log lines and queue items */
 } gp_team_info;
 
+/* Get the counters of a team. Never waits. */
 GP_API void gp_team_get_info(gp_team *team, gp_team_info *out);
 
 /* ---- spmd: run one function on several workers at once, with communication between them ---- */
@@ -899,19 +911,21 @@ typedef struct gp_spmd_request {
 
     /* 0, 0: the whole team; n, n: exactly n; otherwise as many as available in [min, max] */
     uint32_t workers_min, workers_max;
-    uint64_t seed;      /* seed of the random streams of the ranks */
+    uint64_t seed;      /* seed for the random streams of the ranks */
     int64_t timeout_ms; /* cancel a block that runs longer (GP_ETIMELIMIT); 0: no limit */
 } gp_spmd_request;
 
 /* Run a function on several workers and wait for all of them. Large results stay on the workers
  * until they are fetched.
- *   out  release it with gp_spmd_result_free(); also set if the block failed, so that the caller can
+ *   out  release with gp_spmd_result_free(); also set if the block failed, so that the caller can
  *        read all errors
  * If one rank fails, the others are canceled: at once if they wait for each other, otherwise
  * through gp_task_canceled(). The pool replaces a worker that has not returned 1 s later. The call
  * returns the earliest failure and names its worker. GP_EINVAL: the team has fewer workers.
  * GP_ECANCELED: stop was set. GP_EPEER: a worker failed. */
 GP_API gp_status gp_spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err);
+
+/* Return the number of ranks that the block had. */
 GP_API uint32_t gp_spmd_result_size(const gp_spmd_result *block);
 
 /* Get the result of rank index 1 .. size, valid until gp_spmd_result_free(), or its error. */
@@ -969,7 +983,7 @@ typedef struct gp_parfor_request {
     /* "FILE.so:NAME" of a gp_combine_fn; its context is the loop argument, read-only */
     const char *combine;
 
-    uint64_t seed;  /* seed of the random streams of the iterations */
+    uint64_t seed;  /* seed for the random streams of the iterations */
     uint32_t chunk; /* iterations per message; 0: chosen by measured duration */
 
     /* Maximum number of iterations that were sent, or whose results on_result() has not received.
@@ -1007,6 +1021,8 @@ GP_API void gp_queue_close(gp_queue *queue); /* accepts NULL */
 /* Get the oldest item. Free *data with gp_buffer_free(). GP_ETIMEDOUT: no item arrived in time. */
 GP_API gp_status gp_queue_next(gp_queue *queue, uint32_t *worker, void **data, size_t *bytes, int timeout_ms,
                                gp_error *err);
+
+/* Return how many items the queue has dropped so far. */
 GP_API uint64_t gp_queue_dropped(const gp_queue *queue);
 
 /* ---- background jobs ----

@@ -48,7 +48,7 @@ gp_status pool_remote_try(gp_pool *pool, gp_error *err);
  * message. */
 gp_status pool_needs_host(const gp_pool *pool, const char *what, gp_error *err);
 
-/* Part of a file from the folder of a job. */
+/* Part of a file in a job folder. */
 typedef struct pool_piece {
     gp_job_piece at;
     size_t bytes;
@@ -60,7 +60,7 @@ typedef struct pool_piece {
 gp_status pool_job_read(gp_pool *pool, uint64_t job, gp_job_file file, uint32_t worker, uint64_t offset,
                         pool_piece *out, gp_error *err);
 
-/* Get the devices and the number of cores of the pool's host. */
+/* Get the devices and the core count of the pool's host. */
 gp_status pool_devices(gp_pool *pool, gp_device_list *out, uint32_t *cores, gp_error *err);
 
 #endif

@@ -26,10 +26,10 @@ typedef struct submits {
     size_t sent;   /* entries in `order` */
     size_t next;   /* lowest number that may still have to be sent */
     size_t waiting;
-    int64_t heard_ms; /* time of the last reply, or of the start of the call */
+    int64_t heard_ms; /* time when the last reply arrived, or the call started */
 } submits;
 
-/* Start with `count` submissions, all of them unsent. jobs: [count], all 0. GP_ENOMEM: out of
+/* Start with `count` unsent submissions. jobs: [count], all 0. GP_ENOMEM: out of
  * memory. */
 gp_status submits_init(submits *s, uint64_t *jobs, size_t count, size_t window, int64_t patience_ms,
                        int64_t now_ms, gp_error *err);
@@ -38,6 +38,8 @@ void submits_deinit(submits *s);
 /* Get the next submission to send in *number. After sending, call submits_sent(). Return false if
  * the window is full or nothing is left to send. */
 bool submits_next(submits *s, size_t *number);
+
+/* Record that the submission was sent. */
 void submits_sent(submits *s, size_t number);
 
 /* Record a reply.
@@ -49,6 +51,7 @@ void submits_answered(submits *s, uint64_t place, uint64_t job, int64_t now_ms);
 /* Restart after a reconnect: send all submissions without a reply again. */
 void submits_again(submits *s);
 
+/* Return whether every submission has a reply. */
 bool submits_done(const submits *s);
 
 /* Return whether the last reply is too long ago to send or repeat anything. */

@@ -49,6 +49,7 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 enum { PLOT_MATRIX_NAMES_MAX = 32 };
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title);
 
+/* Return the size of the picture in pixels. */
 int plot_width(const plot *picture);
 int plot_height(const plot *picture);
 

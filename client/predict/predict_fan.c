@@ -223,7 +223,7 @@ static gp_status fan_ask_all(gp_fan *fan, gp_error *err)
     return status;
 }
 
-/* Copy a payload of a message. The copy of an empty or missing payload is NULL. */
+/* Copy one message payload. An empty or missing payload gives NULL. */
 static gp_status frame_keep(void *out, const gp_incoming *in, uint32_t index, gp_error *err)
 {
     const size_t bytes = index < in->payload_count ? in->payloads[index].bytes : 0;

@@ -34,6 +34,7 @@ typedef struct team_background {
     uint64_t calls; /* number of background_enter() calls so far */
 } team_background;
 
+/* Create the lock and the eventfd. GP_EIO: no eventfd is available. */
 gp_status background_init(team_background *background, gp_error *err);
 
 /* Destroy the lock and the eventfd. Call background_stop() first. */

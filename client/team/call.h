@@ -14,7 +14,7 @@ typedef struct team_call {
     uint8_t kind;  /* gp_call_kind */
     bool borrowed; /* the payload outlives the call; false: copies of the call copy it */
     uint16_t flags;
-    uint32_t function; /* number of a function or of a loop */
+    uint32_t function; /* function or loop number */
     uint32_t count;
     uint32_t attempt; /* from 1; 0: set by the team */
     int64_t first;
@@ -41,7 +41,7 @@ gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void
  * fails; retry later. */
 bool call_share(team_call *call);
 
-/* Replace the payload of a copy with a text; with NULL if out of memory. */
+/* Replace a copied payload with a text; with NULL if out of memory. */
 void call_set_text(team_call *call, const char *text, const void *in_place);
 
 /* Free the payload of a copy. */

@@ -96,6 +96,8 @@ gp_status team_check(const gp_team *team, gp_error *err);
 
 /* Check a worker number. 0 is valid. GP_EINVAL: the team has no such worker. */
 gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err);
+
+/* Check a priority. GP_EINVAL: outside -1000 to 1000. */
 gp_status team_check_priority(int32_t priority, gp_error *err);
 
 /* Process answers and messages, and sleep in between, until until(context) returns true. The first
@@ -134,6 +136,7 @@ void team_unit_cancel(gp_team *team, team_unit *unit);
  *   out  set to the payload; may be NULL */
 gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_bytes *out, gp_error *err);
 
+/* Return a new call id, unique in the team. */
 uint64_t team_new_id(gp_team *team);
 
 /* ---- broadcasts ---- */

@@ -31,7 +31,7 @@
 enum {
     DISPATCH_DEPTH_MAX = 1024,
 
-    /* target amount of work in a ring, by estimate; covers a late wakeup of the client */
+    /* estimated work to keep in a ring; covers a late client wakeup */
     DISPATCH_FILL_NS = 10000000,
 
     /* this much work is sent even if few calls are left for other workers */
@@ -101,6 +101,7 @@ gp_status dispatch_answered(dispatch *d, uint32_t worker, uint64_t id, gp_status
  * the status is an error. */
 void dispatch_settle(dispatch *d, team_unit *unit, gp_status status);
 
+/* Start sending calls to a worker whose link is up. */
 void dispatch_worker_up(dispatch *d, uint32_t worker, int64_t now_ns);
 
 /* Handle a worker failure. Call it after all answers of the worker have been processed. Started
@@ -136,6 +137,7 @@ void dispatch_tick(dispatch *d, int64_t now_ns);
  * never. */
 int64_t dispatch_next_ns(const dispatch *d, int64_t now_ns);
 
+/* Return the current counters, valid until dispatch_free(). */
 const dispatch_counts *dispatch_get_counts(const dispatch *d);
 
 /* Return the number of calls in the worker's ring. *first is set to the first: the running one, if

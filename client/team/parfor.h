@@ -70,7 +70,7 @@ typedef struct parfor {
     gp_error error;  /* code GP_OK: none */
 } parfor;
 
-/* value of the iteration at that position of the range */
+/* iteration value at a position in the range */
 int64_t parfor_iteration(const parfor *loop, uint64_t position);
 
 /* ---- parfor_chunk.c ---- */

@@ -99,8 +99,7 @@ void parfor_cancel(parfor *loop)
             team_unit_cancel(loop->team, chunk->unit);
 }
 
-/* Count the settled iterations: iterations that have ended, and whose results, if any, on_result() has
- * received. */
+/* Count the settled iterations: they have ended, and on_result() has received their results. */
 static void settle(parfor *loop)
 {
     uint64_t waiting = loop->plan.out + loop->undelivered;

@@ -22,7 +22,7 @@ enum {
     DEATH_MS = 2000,
 };
 
-/* How well the error of a rank explains the failure of its block, in ascending order. */
+/* How well a rank error explains the failure of the block, in ascending order. */
 typedef enum rank_cause {
     RANK_CANCELED,     /* the rank was canceled */
     RANK_GROUP_FAILED, /* a collective or message failed, possibly because of another rank */

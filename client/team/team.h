@@ -36,7 +36,7 @@ struct gp_team {
     gp_pool *pool; /* separate handle of the team, which has the lease */
     dispatch *dispatch;
     team_worker workers[GP_MEMBERS_MAX]; /* workers in the order of grant.slots */
-    uint32_t size, up;                   /* number of workers, and of those in stage TEAM_UP */
+    uint32_t size, up;                   /* worker count, and how many are in stage TEAM_UP */
     uint64_t reunions;                   /* pool->reunions when requests were last repeated */
     team_payloads payloads;
     team_broadcast *broadcasts; /* list in the order of adding */
@@ -58,7 +58,7 @@ struct gp_team {
     int bell; /* eventfd; written when answers are pending */
     gp_spin spin;
 
-    /* time of opening, of the last drive, and of the last team_look() */
+    /* when the team was opened, last driven, and last checked by team_look() */
     int64_t opened_ns, now_ns, looked_ns;
     bool asleep;  /* sleep was announced on the links */
     bool patient; /* the waiting call needs many answers */
@@ -115,7 +115,7 @@ void team_release_unused(gp_team *team);
 
 extern const dispatch_hooks team_hooks;
 
-/* Connect the links of all workers of a new team. */
+/* Connect the links to all workers after opening a team. */
 gp_status team_link_all(gp_team *team, gp_error *err);
 
 /* Process pending messages from the scheduler, the workers and the control sockets. Never
@@ -124,6 +124,8 @@ void team_look(gp_team *team);
 
 /* Return when team_link_tick() has work although no message arrives; INT64_MAX: never. */
 int64_t team_link_next_ns(const gp_team *team);
+
+/* Retry connections, and fail calls or the team whose time limits have expired. */
 void team_link_tick(gp_team *team);
 
 /* Return whether a worker has started the unit. A unit that waits in a ring has not started. */
@@ -149,6 +151,7 @@ void team_awake(gp_team *team);
 
 /* ---- queue.c ---- */
 
+/* Deliver an item to its queue. Items without a queue are dropped and counted. */
 void queue_take(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes);
 
 /* Return whether the queue is full and blocks its senders. The team then stops reading their

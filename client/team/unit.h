@@ -68,6 +68,8 @@ typedef struct unit_list {
     team_unit *first, *last;
 } unit_list;
 
+/* Add a unit at the end or at the start of a list, or remove it. A unit is in one list at a
+ * time. */
 void unit_list_append(unit_list *list, team_unit *unit);
 void unit_list_prepend(unit_list *list, team_unit *unit);
 void unit_list_remove(unit_list *list, team_unit *unit);
@@ -101,6 +103,8 @@ typedef struct unit_timers {
 
 /* make room for one more; GP_ENOMEM: out of memory */
 gp_status unit_timers_reserve(unit_timers *timers, gp_error *err);
+
+/* Set or replace the deadline of a unit. Without memory the deadline is dropped. */
 void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns);
 void unit_timers_clear(unit_timers *timers, team_unit *unit);
 void unit_timers_deinit(unit_timers *timers);

@@ -42,7 +42,7 @@ typedef struct team_worker {
     uint32_t held;      /* payloads mapped by the worker, including those being released */
     uint32_t releasing; /* part of `held` with a release in the ring */
 
-    /* upper bound of the local time at zero of the link clock; INT64_MAX: unknown */
+    /* latest local time at which the link clock was 0; INT64_MAX: unknown */
     int64_t clock_ns;
     int64_t last_ns; /* end of the last call */
 
@@ -54,6 +54,7 @@ typedef struct team_worker {
     gp_worker_lost exit_report;
 } team_worker;
 
+/* Start with a worker of the current grant in stage DOWN. */
 void worker_init(team_worker *worker, gp_pool *pool, uint32_t number);
 
 /* Return whether records may be read from the link now. */

@@ -104,7 +104,7 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     r->begun_at = event->step;
 
     /* Only the last reported step may be missing, because a failed rank may have been the only one
-     * with its state. If more steps are missing, the state is lost. */
+     * with its state. If more steps are missing, the state is lost. Step 0 is the initial state. */
     if (r->restarts > 0 && event->step + 1 < r->told + (event->step == 0)) {
         fail(r, out, REFORM_WHY_STATE);
         return;

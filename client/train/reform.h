@@ -130,8 +130,8 @@ typedef struct reform_action {
 typedef struct reform {
     reform_phase phase;
     uint32_t max_restarts; /* limit for in_a_row; 0: a worker failure ends the training */
-    uint32_t world, left;  /* ranks of the current group and of the previous one */
-    uint32_t before;       /* size of the last group that was ready, or else of the first group */
+    uint32_t world, left;  /* ranks in the current and in the previous group */
+    uint32_t before;       /* size of the last group that was ready, or else the first group */
     uint32_t ready, ended;
     uint8_t end_of[GP_MEMBERS_MAX]; /* 1 + reform_end of each rank; 0: has not ended */
     uint32_t paused;                /* ended ranks that paused */

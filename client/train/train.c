@@ -306,7 +306,7 @@ static void run_report_loading(gp_run *run)
               run->reform.ready, run->reform.world, since_ms / 1000);
 }
 
-/* Handle stop requests of the caller and reports of the scheduler.
+/* Handle stop requests from the caller and reports from the scheduler.
  *   quiet  no message was pending */
 static void run_look_around(gp_run *run, bool quiet)
 {

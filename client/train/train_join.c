@@ -77,7 +77,8 @@ uint32_t gp_joiners_count_prepared(const gp_joiners *joiners)
     return (uint32_t)__builtin_popcountll(gp_joiners_prepared(joiners));
 }
 
-/* A worker that cannot be reached is about to exit. The scheduler will announce others. */
+/* Skip workers that cannot be reached: they are about to exit, and the scheduler will announce
+ * others. */
 void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_message *message,
                        const gp_train_begin *fields)
 {

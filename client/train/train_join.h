@@ -28,12 +28,12 @@ typedef struct gp_joiner {
 } gp_joiner;
 
 typedef struct gp_joiners {
-    /* rank of the link of joiner[0]; equals the number of ranks in the group */
+    /* link rank of joiner[0]; equals the rank count of the group */
     uint32_t first_rank;
     gp_joiner joiner[GP_MEMBERS_MAX];
 } gp_joiners;
 
-/* Set the position of the joiner links after the links of a new group.
+/* Place the joiner links after the links of a new group.
  *   world  number of ranks */
 void gp_joiners_set_group(gp_joiners *joiners, uint32_t world);
 

@@ -48,6 +48,7 @@ typedef struct gp_train_report {
     uint32_t skipped_count;
 } gp_train_report;
 
+/* Start the report of a training. The pointers must stay valid until gp_report_deinit(). */
 void gp_report_init(gp_train_report *report, const gp_train_events *events, const gp_train_options *options,
                     gp_training_summary *summary);
 void gp_report_deinit(gp_train_report *report);
@@ -65,6 +66,8 @@ void gp_report_begin(gp_train_report *report);
  *   early  rank 0 must wait: not all ranks of the current group are ready
  * Return the last step of rank 0 that was reported; 0: none. */
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early);
+
+/* Report the result or the progress of a validation; `early` as for gp_report_steps(). */
 void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early);
 void gp_report_validating(gp_train_report *report, const gp_train_validating *validating, bool early);
 

@@ -70,13 +70,13 @@ typedef struct gp_run {
     gp_timeout deadline;
     int stop_sent;            /* highest value of request->stop that the workers have received */
     int64_t begun_ms;         /* time when train_begin was sent */
-    int64_t loading_noted_ms; /* time of the last report of a long preparation; 0: none */
+    int64_t loading_noted_ms; /* when a long preparation was last reported; 0: never */
 
     /* State of the pause between two groups. */
     gp_run_pause pause;
     char cause[GP_TEXT_CAUSE]; /* reason of the pause */
 
-    /* start of the pause: end of the last step, or detection of the failure; 0: not paused */
+    /* start of the pause: the last step ended, or a failure was noticed; 0: not paused */
     int64_t paused_ms;
     int64_t last_step_ms;  /* time of the last step report from rank 0 */
     gp_timeout alarm;      /* time of the next REFORM_LATE; end_ms 0: never */

@@ -15,7 +15,7 @@ typedef struct gp_transfer {
     uint32_t data_classes; /* classes in the data; 0: none */
     const char *const *data_names;
 
-    /* learn-rate factors of the weights and biases of a new classifier; 0: 1 */
+    /* learn-rate factors for weights and biases in a new classifier; 0: 1 */
     double head_factors[2];
     const char *freeze_up_to; /* last frozen layer; NULL: none */
     gp_init_rule rule;        /* initialization of new weights */
