@@ -61,7 +61,7 @@ typedef struct gp_pool_options {
     int timeout_ms;   /* time limit to find or start the pool; 0: 15,000 */
     bool attach_only; /* fail with GP_ENOPOOL instead of starting a pool */
 
-    /* Names of environment variables ("A,B"), whose values the pool keeps in memory until it shuts
+    /* Environment variable names ("A,B"), whose values the pool keeps in memory until it shuts
      * down. In a running pool they replace the current values. NULL: a new pool receives
      * AWS_ACCESS_KEY_ID and related variables, if they are set. */
     const char *secret_env;
@@ -105,8 +105,8 @@ GP_API gp_status gp_pool_status_json(gp_pool *pool, char **json, gp_error *err);
 /* Free a buffer that a function of this library returned. Accepts NULL. */
 GP_API void gp_buffer_free(void *data);
 
-/* Change the number of workers (0: default) or the devices (NULL: unchanged) of an idle pool.
- * GP_EBUSY: clients hold leases; the error message names them. */
+/* Change the worker count (0: default) or the devices (NULL: unchanged) of an idle pool. GP_EBUSY:
+ * clients hold leases; the error message names them. */
 GP_API gp_status gp_pool_resize(gp_pool *pool, uint32_t workers, const char *devices, gp_error *err);
 
 /* Shut the pool down: with when_idle after its last lease ends, otherwise at once, which revokes
@@ -122,7 +122,7 @@ typedef enum gp_lease_environment {
 /* Request for workers. The pool grants all of them or none: the call waits in the queue until
  * enough workers are free. */
 typedef struct gp_lease_request {
-    uint32_t workers_min, workers_max; /* 0, 0: every worker of the pool; n, n: exactly n */
+    uint32_t workers_min, workers_max; /* 0, 0: every worker in the pool; n, n: exactly n */
     const char *devices;               /* "1,3", "cuda:0" or a UUID; NULL: any device */
     gp_lease_environment environment;
     bool no_wait; /* fail with GP_EBUSY instead of waiting */
@@ -140,7 +140,7 @@ typedef struct gp_lease_request {
  *             class; from 1: samples per class
  *   paths     [count] output files FILE.csv, at most 16: a header "path,label", then one line per
  *             sample; each file is written completely or not at all
- *   samples   [count] set to the number of samples in each list; may be NULL
+ *   samples   [count] set to the sample count in each list; may be NULL
  *   progress  receives progress of listing the source and writing the lists; NULL: no reports
  * The same seed gives the same lists. GP_EUNSUPPORTED: the source does not consist of files.
  * GP_EINVAL: the fractions add up to more than 1, or a class has too few samples. */
@@ -167,7 +167,7 @@ typedef struct gp_dataset_info {
 /* Inspected data source. */
 typedef struct gp_dataset gp_dataset;
 
-/* Open a source (docs/data.md) and count the samples of each class. The call reads all labels: it
+/* Open a source (docs/data.md) and count the samples per class. The call reads all labels: it
  * decodes every label image, but no other images.
  *   out   set to the result; release it with gp_dataset_free()
  *   test  inspect the test part, which a training uses for validation, instead of the training part
@@ -288,12 +288,12 @@ typedef struct gp_train_events {
     void (*change)(void *context, const gp_layer_change *change);
     void (*note)(void *context, const char *sentence);
 
-    /* Called when the group was resized or a worker was replaced. The note callback of the pool
-     * also receives a message. */
+    /* Called when the group was resized or a worker was replaced. The pool's note callback also
+     * receives a message. */
     void (*regroup)(void *context, const gp_train_rescale *regroup);
 
     /* Called after a failure that does not end the training: a checkpoint cannot be written, or a
-     * damaged checkpoint was skipped. NULL: the note callback of the pool receives the message. */
+     * damaged checkpoint was skipped. NULL: the pool's note callback receives the message. */
     void (*warning)(void *context, const char *sentence);
 
     /* Called twice per second with the progress of a validation, after its first two seconds. */
@@ -408,10 +408,11 @@ typedef struct gp_training_summary {
  * reject every mismatch between them.
  *   request  must stay valid until gp_training_run() returns; request->lease is not used
  * GP_ENOENT, GP_EINVAL: invalid network, data or option; the error message names it and the valid
- * values. GP_EBUSY: checkpoint-path contains checkpoints of another training. */
+ * values. GP_EBUSY: checkpoint-path contains checkpoints that
+ * this training would mix with its own. */
 GP_API gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp_error *err);
 
-/* Run a prepared training on workers of the pool and wait for the end. Call once per training.
+/* Run a prepared training on workers in the pool and wait for the end. Call once per training.
  *   lease  workers to use
  * Each worker computes its slice of every mini-batch. The workers exchange gradients directly.
  *
@@ -437,7 +438,7 @@ GP_API gp_status gp_training_run(gp_training *training, gp_pool *pool, const gp_
  * changes at a step boundary, or later when enough workers are free.
  *   lease    lease number as in the pool status; 0: use `job`
  *   job      background job that runs the training
- *   workers  new number of workers
+ *   workers  new worker count
  * Returns without waiting for the change. GP_ESTALE: no such lease or job holds workers. GP_EINVAL:
  * this training cannot be resized, or its `min-workers` is larger. GP_ENODEV: the pool has fewer
  * workers. */
@@ -663,9 +664,9 @@ GP_API void gp_scores_deinit(gp_scores *scores); /* accepts NULL */
 
 /* Write a confusion matrix to a file, completely or not at all (rename). The suffix selects the
  * format. FILE.png: a picture, with readable counts and class names for up to 32 classes. FILE.csv,
- * FILE.json: see gp_confusion_format(). FILE.txt: the matrix and the metrics of each class as a
- * table. `title` (may be NULL) appears above the picture. GP_EINVAL: unknown suffix. GP_EIO: the
- * file cannot be written. */
+ * FILE.json: see gp_confusion_format(). FILE.txt: the matrix and the metrics per class as a table.
+ * `title` (may be NULL) appears above the picture. GP_EINVAL: unknown suffix. GP_EIO: the file
+ * cannot be written. */
 GP_API gp_status gp_confusion_save(const gp_confusion *matrix, const char *path, const char *title,
                                    gp_error *err);
 
@@ -720,7 +721,7 @@ typedef struct gp_team_options {
     const volatile sig_atomic_t *stop;
 } gp_team_options;
 
-/* Lease workers of the pool for a team. Waits in the pool's queue.
+/* Lease workers in the pool for a team. Waits in the pool's queue.
  *   options  read only during the call, except for log, context and stop; NULL: every worker
  * GP_ENODEV: the pool can never grant the request; the error message lists the pool's workers.
  * GP_EBUSY: no_wait is set and workers are leased. */
@@ -730,7 +731,7 @@ GP_API gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_option
  * SPMD results and queues of the team become invalid. Accepts NULL. */
 GP_API void gp_team_close(gp_team *team);
 
-/* Return the number of workers in the team. */
+/* Return how many workers the team has. */
 GP_API uint32_t gp_team_size(const gp_team *team);
 
 /* Find a function in a task object, "FILE.so:NAME". Send the object to every worker, once per

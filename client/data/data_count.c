@@ -1,5 +1,4 @@
-/* data_count.c: inspect a data source: count its samples and classes, and the samples of each
- * class. */
+/* data_count.c: inspect a data source: count its samples and classes, and the samples per class. */
 
 #include "client/gradpool.h"
 #include "common/base/memory/alloc.h"

@@ -69,7 +69,7 @@ static gp_status pack_words(gp_buffer *out, const gp_job_request *request, gp_er
     return status;
 }
 
-/* Write the variables of a job as NUL-terminated strings: those of the request, or else the allowed
+/* Write the job variables as NUL-terminated strings: those of the request, or else the allowed
  * variables of this process. Strings without a name are skipped. GP_EINVAL: the request contains a
  * secret, which the journal would store. */
 static gp_status pack_environment(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
@@ -109,7 +109,7 @@ static gp_status pack_environment(gp_buffer *out, const gp_job_request *request,
     return status;
 }
 
-/* Write the working directory of a job: as requested, or else the current directory. */
+/* Write the job's working directory: as requested, or else the current directory. */
 static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, bool remote, gp_error *err)
 {
     char here[GP_JOB_DIRECTORY_BYTES_MAX];
@@ -136,7 +136,7 @@ static uint32_t current_umask(void)
 
 /* ---- submitting ---- */
 
-typedef struct gp_parcel { /* buffers and values shared by all submissions of one call */
+typedef struct gp_parcel { /* buffers and values shared by all submissions in one call */
     gp_buffer words, environment, directory;
     uint8_t key[16];
     uint32_t umask;

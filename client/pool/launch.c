@@ -296,7 +296,7 @@ static gp_status launch_lock(int *lock, const gp_places *places, gp_timeout time
 
 /* ---- finding without starting ---- */
 
-/* Return whether any worker of the pool is alive. A worker waits a few seconds for the next
+/* Return whether any worker in the pool is alive. A worker waits a few seconds for the next
  * scheduler after its own failed. */
 static bool worker_alive(const gp_places *places)
 {

@@ -622,7 +622,7 @@ gp_status pool_dial_worker(gp_pool *pool, uint32_t rank, uint64_t *attached, gp_
     return gp_channel_connect(&pool->workers[rank], pool->grant.slots[rank].endpoint, &worker_link, 0, err);
 }
 
-/* Connect and attach to every worker of the current grant. GP_ESTALE: the lease changed
+/* Connect and attach to every worker in the current grant. GP_ESTALE: the lease changed
  * meanwhile. */
 static gp_status pool_attach_all(gp_pool *pool, gp_timeout timeout, gp_error *err)
 {

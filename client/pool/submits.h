@@ -1,4 +1,4 @@
-/* submits.h: track which submissions of one call to send next, and which have a reply. Pure logic,
+/* submits.h: track which submissions in one call to send next, and which have a reply. Pure logic,
  * without sockets or clock.
  *
  * A call submits `count` jobs under one key, numbered from 0. At most `window` of them are in

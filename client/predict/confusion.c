@@ -31,7 +31,7 @@ static gp_status save_text(const gp_confusion *matrix, const char *path, gp_conf
     return status;
 }
 
-/* Write the matrix and the metrics of each class as text tables. */
+/* Write the matrix and the metrics per class as text tables. */
 static gp_status save_tables(const gp_confusion *matrix, const char *path, gp_error *err)
 {
     static const gp_confusion_form forms[] = { GP_CONFUSION_TABLE, GP_CONFUSION_CLASSES };

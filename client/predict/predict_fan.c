@@ -77,8 +77,8 @@ static uint32_t part_samples(const gp_fan *fan, uint64_t index)
 
 /* ---- starting ---- */
 
-/* Return the maximum number of samples per part. It does not depend on the worker count, because
- * workers build their execution plans for it. */
+/* Return the maximum sample count per part. It does not depend on the worker count, because workers
+ * build their execution plans for it. */
 static uint32_t part_most_of(const gp_fan_plan *plan)
 {
     size_t most = PART_SCORES_MAX / plan->score_count + 1;
@@ -91,7 +91,7 @@ static uint32_t part_most_of(const gp_fan_plan *plan)
     return most < PART_MAX ? (uint32_t)most : PART_MAX;
 }
 
-/* Send predict_begin to all workers of the current grant, and mark parts in flight as
+/* Send predict_begin to all workers in the current grant, and mark parts in flight as
  * unassigned. */
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
 {

@@ -3,8 +3,10 @@
  *
  *   HELD --dependencies ended--> READY --send--> SENT --answer--> ENDED
  *                                  ^              | |
- *                                  |--- revoked --' |--- worker failed, no attempt left ---> DYING ---> ENDED
- *                                  '--- error, retries left; or worker failed, attempts left
+ *                                  |-- revoked ---' |-- worker failed, no attempt left --> DYING
+ *                                  |                |                      DYING --over--> ENDED
+ *                                  '----------------'-- error, retries left;
+ *                                                       or worker failed, attempts left
  *
  * A ready call waits in one of several queues: for its chosen worker, for its device kind, or for
  * any worker. Each queue is ordered by priority, then age. Each worker receives at least two calls,
@@ -89,7 +91,7 @@ gp_status dispatch_after(dispatch *d, team_unit *unit, team_unit *before, bool f
 /* Send as many ready calls as the rules allow, and revoke calls that should run elsewhere. */
 void dispatch_fill(dispatch *d, int64_t now_ns);
 
-/* Handle the answer of a worker.
+/* Handle the answer from a worker.
  *   ran_ns  run time measured by the worker
  *   out     set to the unit that has ended; after reporting the end, call dispatch_settle()
  * GP_OK: the unit has ended. GP_EBUSY: the unit failed and will be retried. GP_ENOENT: no such call

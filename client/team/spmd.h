@@ -1,4 +1,4 @@
-/* spmd.h: the group in which the ranks of SPMD blocks exchange messages.
+/* spmd.h: the group in which SPMD ranks exchange messages.
  *
  * The first block of a size forms the group. Later blocks of the same size reuse it, until a rank
  * fails, messages are left over, or the lease has a new generation. */

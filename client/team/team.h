@@ -133,7 +133,7 @@ bool team_unit_begun(const gp_team *team, const team_unit *unit);
 
 /* ---- team_answers.c ---- */
 
-/* Process the records of one worker, including the last records of a failed one. Return whether
+/* Process the records from one worker, including the last records of a failed one. Return whether
  * there were any. */
 bool team_drain(gp_team *team, uint32_t worker);
 

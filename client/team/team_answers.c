@@ -146,7 +146,7 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
                  (unsigned long long)t->head.payload_bytes);
     } else if (status != GP_OK && unit->canceled &&
                (unit->call.kind != GP_CALL_BLOCK || status == GP_ECANCELED ||
-                unit->over_limit)) { /* ranks of a block may fail by themselves */
+                unit->over_limit)) { /* ranks in a block may fail by themselves */
         size_t used = sentence_begin(team, w, sentence, sizeof(sentence));
 
         status = dispatch_canceled_status(unit);

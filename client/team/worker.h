@@ -54,7 +54,7 @@ typedef struct team_worker {
     gp_worker_lost exit_report;
 } team_worker;
 
-/* Start with a worker of the current grant in stage DOWN. */
+/* Start with a worker in the current grant in stage DOWN. */
 void worker_init(team_worker *worker, gp_pool *pool, uint32_t number);
 
 /* Return whether records may be read from the link now. */

@@ -118,7 +118,7 @@ static void on_ready(reform *r, const reform_event *event, todo *out)
     change_if_due(r, out, false);
 }
 
-/* Record how a rank of the current group ended; later reports for the same rank are ignored. */
+/* Record how a rank in the current group ended; later reports for the same rank are ignored. */
 static void mark_ended(reform *r, uint32_t rank, reform_end end)
 {
     if (rank >= r->world || r->end_of[rank] != 0)

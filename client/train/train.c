@@ -26,7 +26,7 @@ enum {
     LOADING_AGAIN_MS = 10000, /* repeat the report at this interval */
 };
 
-/* ---- messages of the workers ---- */
+/* ---- messages from the workers ---- */
 
 void gp_run_fail(gp_run *run, gp_run_state state, const gp_error *cause)
 {
@@ -81,7 +81,7 @@ static bool run_send_stop(gp_run *run, bool hard)
     return sent;
 }
 
-/* Return whether events of rank 0 must be delayed, because the begin event or the regroup event
+/* Return whether events from rank 0 must be delayed, because the begin event or the regroup event
  * comes first. */
 static bool run_is_early(const gp_run *run)
 {
@@ -116,7 +116,7 @@ static void run_take_ready(gp_run *run, uint32_t rank, const gp_train_ready *rea
     gp_run_report_pending(run, &run->report.early);
 }
 
-/* Take the trained weights and the class names from the train_done message of rank 0. */
+/* Take the trained weights and the class names from the train_done message that rank 0 sent. */
 static gp_status run_take_result(gp_run *run, const gp_incoming *in, gp_error *err)
 {
     gp_network *network = &run->training->network;
@@ -187,7 +187,7 @@ static void run_take_note(gp_run *run, const gp_train_note *note)
         pool_note(run->pool, "%s", note->text);
 }
 
-/* Handle one message of a rank. */
+/* Handle one message from a rank. */
 static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
     union {
@@ -435,8 +435,8 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     return GP_OK;
 }
 
-/* Return the minimum number of workers with which the training may continue. 0: all workers of the
- * first group. */
+/* Return the minimum worker count with which the training may continue. 0: all workers of the first
+ * group. */
 static uint32_t run_floor(const gp_run *run)
 {
     if (run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0')

@@ -44,7 +44,7 @@ bool gp_run_may_restart(gp_run *run)
     return true;
 }
 
-/* Point options.resume at the newest checkpoint of this run. Without a checkpoint, keep the
+/* Point options.resume at the newest checkpoint from this run. Without a checkpoint, keep the
  * request's value.
  *
  * A failed worker may have written a checkpoint after the last step that it reported. An older

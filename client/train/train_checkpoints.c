@@ -1,5 +1,5 @@
 /* train_checkpoints.c: choose the checkpoint from which a training starts, and protect the
- * checkpoints of other runs.
+ * checkpoints from other runs.
  *
  *   resume      checkpoint-path   the training
  *   ""          empty             starts a new run with a new id
@@ -10,7 +10,7 @@
  *   STEP.json   any               continues the run of that checkpoint
  *
  * A training that continues a run keeps the run id. It is rejected if checkpoint-path contains
- * checkpoints of another run, or later checkpoints of the same run. The client makes all these
+ * checkpoints from another run, or later checkpoints of the same run. The client makes all these
  * checks before it leases workers; the workers check the data and the tensors. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error 
     return GP_OK;
 }
 
-/* Return whether the directory contains a checkpoint of that run. */
+/* Return whether the directory contains a checkpoint from that run. */
 static bool has_run(const char *directory, const char *run)
 {
     gp_checkpoint_list *steps;

@@ -44,7 +44,7 @@ void gp_joiners_change(gp_joiners *joiners, gp_pool *pool, const gp_lease_change
  * exited. */
 void gp_joiners_forget(gp_joiners *joiners, gp_pool *pool);
 
-/* Ask all named workers to prepare as ranks of a group.
+/* Ask all named workers to prepare as ranks in a group.
  *   fields  train_begin of that group, with `prepare` */
 void gp_joiners_invite(gp_joiners *joiners, gp_pool *pool, const gp_begin_message *message,
                        const gp_train_begin *fields);

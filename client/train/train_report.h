@@ -1,7 +1,7 @@
 /* train_report.h: the reports of a training: the begin event, steps, validations and the summary.
  *
  * Each step and each validation is reported once. Other groups and restarted trainings repeat the
- * last ones; these are dropped here. Steps and validations of rank 0 may arrive before the
+ * last ones; these are dropped here. Steps and validations from rank 0 may arrive before the
  * train_ready of all ranks. They stay pending until the begin event or the regroup event was
  * reported. */
 #ifndef GP_TRAIN_REPORT_H
@@ -53,17 +53,17 @@ void gp_report_init(gp_train_report *report, const gp_train_events *events, cons
                     gp_training_summary *summary);
 void gp_report_deinit(gp_train_report *report);
 
-/* Use the workers of the current grant as the current group. */
+/* Use the workers in the current grant as the current group. */
 void gp_report_set_group(gp_train_report *report, const gp_pool *pool, uint32_t world);
 
-/* Add the facts from the train_ready message of a rank. */
+/* Add the facts from a rank's train_ready message. */
 void gp_report_add_ready(gp_train_report *report, uint32_t rank, const gp_train_ready *ready);
 
 /* Report the begin event, unless it was reported before. */
 void gp_report_begin(gp_train_report *report);
 
 /* Report steps of a rank, or keep them until gp_report_pending().
- *   early  rank 0 must wait: not all ranks of the current group are ready
+ *   early  rank 0 must wait: not all ranks in the current group are ready
  * Return the last step of rank 0 that was reported; 0: none. */
 uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_steps *steps, bool early);
 
@@ -71,8 +71,8 @@ uint64_t gp_report_steps(gp_train_report *report, uint32_t rank, const gp_train_
 void gp_report_validation(gp_train_report *report, const gp_train_validation *validation, bool early);
 void gp_report_validating(gp_train_report *report, const gp_train_validating *validating, bool early);
 
-/* Report all pending events as events of rank 0, after the begin event, and empty the list. Return
- * value: see gp_report_steps().
+/* Report all pending events as events from rank 0, after the begin event, and empty the list.
+ * Return value: see gp_report_steps().
  *   list  report->early or report->spare */
 uint64_t gp_report_pending(gp_train_report *report, gp_pending_list *list);
 

@@ -60,7 +60,7 @@ typedef struct gp_run {
     gp_train_options options;        /* as requested, then scaled to the first group */
     gp_augment augment;              /* parsed from options.augment */
     gp_begin_message message;        /* message for every rank */
-    reform reform;                   /* membership: ranks of the group and the next phase */
+    reform reform;                   /* membership: ranks in the group and the next phase */
     gp_train_report report;          /* events and summary */
     gp_joiners joiners;              /* workers that will join the next group */
     gp_run_state state;
@@ -135,18 +135,18 @@ gp_run_state gp_run_state_after(const gp_run *run, gp_status status);
 /* Return whether the run is GP_RUN_LOST and may restart once more. Counts the restart. */
 bool gp_run_may_restart(gp_run *run);
 
-/* Prepare the run for another lease, from the newest checkpoint of this run if there is one. */
+/* Prepare the run for another lease, from its newest checkpoint, if there is one. */
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err);
 
 /* ---- train_checkpoints.c ---- */
 
 /* Resolve resume and run-id: find the checkpoint to continue from, or create a run id. The graph
- * must be known. GP_EBUSY: checkpoint-path contains checkpoints of another run. GP_EINVAL: the
+ * must be known. GP_EBUSY: checkpoint-path contains checkpoints from another run. GP_EINVAL: the
  * checkpoint does not match the network or the options, or several runs could be continued.
  * GP_ENOENT, GP_ECORRUPT: no usable checkpoint. */
 gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err);
 
-/* Return the step of the newest checkpoint of this run in checkpoint-path, up to step `last`; 0:
+/* Return the step of the newest checkpoint that this run has in checkpoint-path, up to step `last`; 0:
  * none. */
 uint64_t gp_run_newest_checkpoint(const gp_run *run, uint64_t last);
 

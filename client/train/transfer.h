@@ -24,7 +24,7 @@ typedef struct gp_transfer {
 
 /* Edit the network in place. With `classes`, replace the classifier, unless network and data have
  * the same class names in any order.
- *   edited  set to the list of changes, owned by the caller; spec, graph and weights move to the
+ *   edited  set to the change list, owned by the caller; spec, graph and weights move to the
  *           network and are NULL here
  * GP_EINVAL: no classes, one class, or another number than in the data; no classifier was found; no
  * such layer. */
