@@ -1,4 +1,4 @@
-/* arrays.c: arrays of the caller as a data source; public interface of common/data/source/lent.h
+/* arrays.c: the caller's arrays as a data source; public interface to common/data/source/lent.h
  * (shared arrays). */
 #include <stddef.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@ struct gp_array_dataset {
     char source[GP_LENT_SOURCE_BYTES];
 };
 
-/* Convert and check the description of the arrays. GP_EINVAL: not exactly one of classes and values
+/* Check and convert an array description. GP_EINVAL: not exactly one of classes and values
  * is given. */
 static gp_status info_of(gp_store_info *out, const gp_array_dataset_info *given, gp_error *err)
 {

@@ -1,4 +1,4 @@
-/* data_split.c: split a data source into lists of its files. */
+/* data_split.c: split a data source into file lists. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 enum { REPORT_EACH = 256 };
 
-/* Build the full path of a sample. Folders name images relative to themselves, CSV files as
+/* Build the full path for a sample. Folders name images relative to themselves, CSV files as
  * written. For S3 objects, append the source's options, so that the list also works elsewhere. */
 static void sample_path(const gp_store *store, uint32_t index, const char *options, char *path, size_t bytes)
 {
@@ -35,7 +35,7 @@ static void sample_path(const gp_store *store, uint32_t index, const char *optio
         snprintf(path, bytes, "%s/%s", here, below);
 }
 
-/* Append the CSV line of one sample: path and class name. */
+/* Append one CSV line with a sample's path and class name. */
 static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index, const char *options,
                          gp_error *err)
 {
@@ -54,7 +54,7 @@ static gp_status row_put(gp_buffer *list, const gp_store *store, uint32_t index,
     return status == GP_OK ? gp_buffer_append(list, "\n", 1, err) : status;
 }
 
-/* Write the list of one part, completely or not at all. *written counts the samples in all lists so
+/* Write one list, completely or not at all. *written counts the samples in all lists so
  * far. */
 static gp_status list_write(const gp_store *store, const char *options, const uint8_t *parts, uint32_t part,
                             const char *path, uint32_t *samples, uint64_t *written,

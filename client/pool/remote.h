@@ -4,7 +4,7 @@
  * configuration directory ($XDG_CONFIG_HOME/gradpool, else ~/.config/gradpool):
  *
  *     connect         = tcp://gpu-box:5555
- *     server-key-file = gpu-box.pub          # the pool's public key; beside the profile, if no path
+ *     server-key-file = gpu-box.pub          # the pool's public key; beside the profile if no path
  *     key-file        = laptop.key           # key pair of this client, mode 0600
  *
  * A remote pool has no control socket and no shared memory. All requests use one encrypted link,

@@ -14,8 +14,8 @@ enum {
     GLYPH_WIDTH = 5,
     GLYPH_HEIGHT = 7,
     SCALE = 2,                           /* pixels per glyph dot */
-    ADVANCE = (GLYPH_WIDTH + 1) * SCALE, /* pixels between the left edges of two letters */
-    LINE = (GLYPH_HEIGHT + 3) * SCALE,   /* pixels between the tops of two lines */
+    ADVANCE = (GLYPH_WIDTH + 1) * SCALE, /* pixels between two letters' left edges */
+    LINE = (GLYPH_HEIGHT + 3) * SCALE,   /* pixels between two line tops */
     TICKS_MAX = 8,
     WIDTH_MAX = 1 << 14,
 };
@@ -209,8 +209,8 @@ static double place_y(const axes *a, double y)
     return a->frame.top + a->frame.height - (y - a->y_low) / (a->y_high - a->y_low) * a->frame.height;
 }
 
-/* Draw the title, the frame, the axis labels and the numbers of the y axis.
- *   x_numbers  also draw the numbers of the x axis */
+/* Draw the title, the frame, the axis labels and the y axis numbers.
+ *   x_numbers  also draw the x axis numbers */
 static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_words *words, bool x_numbers)
 {
     const plot_area *f = &a->frame;
@@ -241,7 +241,7 @@ static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_
     box_fill(p, f->left, f->top + f->height, f->width, SCALE, black);
 }
 
-/* Return the part of the area that remains after title, labels and numbers. */
+/* Return the area that remains after title, labels and numbers. */
 static plot_area frame_of(const plot_area *area)
 {
     const int left = 8 * ADVANCE, top = 3 * LINE, right = 2 * ADVANCE, bottom = 3 * LINE;
@@ -346,9 +346,9 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 enum { NAME_LETTERS_MAX = 24, CELL_MIN = 40, SQUARES_SIDE = 1024, MARGIN = 8 };
 
 typedef struct matrix_layout {
-    int cell;         /* side of a square in pixels */
-    int left, top;    /* position of the first square */
-    int side;         /* side of the whole matrix */
+    int cell;         /* square side in pixels */
+    int left, top;    /* position where the first square starts */
+    int side;         /* matrix side in pixels */
     bool has_numbers; /* the picture shows numbers and class names */
 } matrix_layout;
 
@@ -367,8 +367,7 @@ static void name_cut(char *out, size_t bytes, const char *name)
     out[used] = '\0';
 }
 
-/* Compute the layout: squares that fit the largest number, or without numbers a total side of
- * SQUARES_SIDE. */
+/* Compute the layout: squares that fit the largest number, or without numbers fill SQUARES_SIDE. */
 static matrix_layout layout_of(const gp_confusion *matrix)
 {
     const int classes = (int)matrix->class_count;
@@ -397,7 +396,7 @@ static matrix_layout layout_of(const gp_confusion *matrix)
     return m;
 }
 
-/* Return the color of a square: from white for a share of 0 to dark for 1; blue on the diagonal,
+/* Return the square color: white for share 0 to dark for share 1; blue on the diagonal,
  * red beside it. */
 static uint32_t shade_of(double share, bool on_diagonal)
 {

@@ -49,7 +49,7 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 enum { PLOT_MATRIX_NAMES_MAX = 32 };
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title);
 
-/* Return the size of the picture in pixels. */
+/* Return the picture width or height in pixels. */
 int plot_width(const plot *picture);
 int plot_height(const plot *picture);
 
@@ -63,7 +63,7 @@ gp_status plot_write(const plot *picture, const char *path, gp_error *err);
  * Return the count. */
 int plot_ticks(double low, double high, int most, double *first, double *step);
 
-/* Return the color of a pixel as 0xRRGGBB. For tests. */
+/* Return a pixel color as 0xRRGGBB. For tests. */
 uint32_t plot_pixel(const plot *picture, int x, int y);
 
 #endif

@@ -21,22 +21,22 @@ enum { BYTE_CLASSES_MAX = 256 };
 
 #define SCORES_BYTES_MAX ((uint64_t)64 << 30)
 
-/* State of one prediction call. */
+/* State during one prediction call. */
 typedef struct gp_predicting {
     const gp_predict_request *request;
     gp_network network;
     gp_fan_plan plan;
     char data[512];
-    gp_buffer class_json;     /* class names of the model as JSON; empty: none */
-    const char **class_names; /* [classes] name of each class; NULL: the model predicts values */
-    char (*numbers)[12];      /* numbers as text, used as names of classes without one */
+    gp_buffer class_json;     /* the model's class names as JSON; empty: none */
+    const char **class_names; /* [classes] class names; NULL: the model predicts values */
+    char (*numbers)[12];      /* numbers as text; names for classes without one */
     uint32_t classes, scores; /* scores per sample */
     const char *score_type;   /* as in gp_prediction */
     gp_shape output;          /* shape of the first loss's scores */
     uint32_t places;          /* items with a class per sample: 1, or the pixels; 0: values */
-    bool by_pixel;            /* result of gp_graph_scores_pixels() */
-    int32_t *pixels;          /* [places] classes of the pixels; NULL: workers return scores */
-    uint64_t pixels_max;      /* capacity of `pixels` */
+    bool by_pixel;            /* gp_graph_scores_pixels() returned true */
+    int32_t *pixels;          /* [places] pixel classes; NULL: workers return scores */
+    uint64_t pixels_max;      /* allocated entries in `pixels` */
 } gp_predicting;
 
 static void predicting_deinit(gp_predicting *p)
@@ -103,7 +103,7 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
     return GP_OK;
 }
 
-/* ---- mapping of images to the network input ---- */
+/* ---- mapping images to the network input ---- */
 
 typedef struct view {
     gp_predict_crop crop;
@@ -158,7 +158,7 @@ static const char *view_format(const view *v, const gp_shape *input, char *text,
     return text;
 }
 
-/* Report a mapping that differs from that of the training. */
+/* Report a mapping that differs from the training's. */
 static void view_note(const gp_predicting *p, const view *asked, const view *model)
 {
     const gp_predict_request *request = p->request;
@@ -176,7 +176,7 @@ static void view_note(const gp_predicting *p, const view *asked, const view *mod
     request->note(request->context, text);
 }
 
-/* Choose the mapping of images.
+/* Choose the image mapping.
  *   whole  results may have the original image size */
 static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
 {
@@ -212,7 +212,7 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
     return GP_OK;
 }
 
-/* Choose the kind of answer per sample.
+/* Choose the answer kind per sample.
  *   wanted  the caller needs results; false: only metrics
  *   alike   all results must have the same size */
 static gp_status answer_choose(gp_predicting *p, bool wanted, bool alike, gp_error *err)
@@ -319,8 +319,8 @@ static void classes_read(const gp_predicting *p, const uint8_t *row, uint64_t co
         p->pixels[i] = row[i];
 }
 
-/* Fill in the classes of an image with its own size, and advance *row to the next image. Return
- * false if out of memory. */
+/* Fill in the pixel classes for an image in its own size, and advance *row to the next image.
+ * Return false if out of memory. */
 static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row)
 {
     uint32_t size[2];
@@ -373,7 +373,7 @@ static void prediction_fill(const gp_predicting *p, gp_prediction *one, const ui
     one->class_name = p->class_names[one->predicted];
 }
 
-/* Pass the samples of a part to on_result(). Return false to end the run. */
+/* Pass all samples in a part to on_result(). Return false to end the run. */
 static bool take_each(void *context, const gp_fan_part *part)
 {
     gp_predicting *p = context;
@@ -529,7 +529,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     return GP_OK;
 }
 
-/* Append the results of a part to the arrays. Return false on an error, stored in `refused`. */
+/* Append a part's results to the arrays. Return false on an error, stored in `refused`. */
 static bool take_keep(void *context, const gp_fan_part *part)
 {
     gp_keeper *keeper = context;

@@ -12,10 +12,10 @@ enum {
     PART_MAX = 1024,           /* samples per part */
     PART_SCORES_MAX = 2 << 20, /* approximate float32 scores per part; at most one sample more */
 
-    /* approximate bytes of samples sent per part; at most one sample more */
+    /* approximate sample bytes sent per part; at most one sample more */
     PART_SAMPLES_MAX = 8 << 20,
 
-    /* images with their own size per part: up to 64 MiB of classes each */
+    /* images with their own size per part: each with up to 64 MiB for its classes */
     PART_IMAGES_MAX = 2,
     PARTS_PER_WORKER = 8, /* for small data: workers finish at about the same time */
     ASKED_MAX = 2,        /* requested parts per worker */
@@ -33,7 +33,7 @@ typedef struct gp_fan {
     uint32_t part_most, part_size;
     uint32_t window;
 
-    /* [window] ring; part i is parts[i % window]; NULL: the number of samples is unknown */
+    /* [window] ring; part i is parts[i % window]; NULL: the sample count is unknown */
     gp_fan_part *parts;
     bool ready[GP_MEMBERS_MAX];
     uint32_t held[GP_MEMBERS_MAX]; /* parts requested from each worker and not returned */
@@ -42,7 +42,7 @@ typedef struct gp_fan {
     bool stale;
     gp_timeout grant; /* with `stale`: time limit for the next grant */
     gp_fan_sums sums;
-    char skipped[SKIPPED_TOLD][128]; /* names of the first skipped samples */
+    char skipped[SKIPPED_TOLD][128]; /* first names among the skipped samples */
 } gp_fan;
 
 static void part_clear(gp_fan_part *part)
@@ -133,8 +133,8 @@ static gp_status fan_begin(gp_fan *fan, gp_error *err)
     return GP_OK;
 }
 
-/* Split the samples into parts. The first ready worker reports the number of samples and its
- * micro-batch size. */
+/* Split the samples into parts. The first ready worker reports the sample count and its micro-batch
+ * size. */
 static gp_status fan_cut(gp_fan *fan, uint64_t samples, uint32_t micro_batch, gp_error *err)
 {
     const uint32_t workers = fan->pool->grant.slots_count,
@@ -255,7 +255,7 @@ static const gp_frame *frame_at(const gp_incoming *in, uint32_t index)
     return index < in->payload_count && in->payloads[index].bytes > 0 ? &in->payloads[index] : NULL;
 }
 
-/* Return whether the marks of skipped samples are valid; there may be none. */
+/* Return whether the skip marks are valid; they may be missing. */
 static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t count)
 {
     if (marks == NULL)
@@ -277,7 +277,7 @@ static uint32_t marks_count(const uint8_t *marks, uint32_t count)
     return marked;
 }
 
-/* Return whether the answer has exactly one row for each of `count` samples. */
+/* Return whether the answer has exactly one row per sample, for `count` samples. */
 static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_frame *marks, uint32_t count)
 {
     const uint8_t *at = frame->data;
@@ -368,8 +368,8 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     return GP_OK;
 }
 
-/* Add the metrics of a part. Parts are added in data order, so that floating-point sums are bitwise
- * identical in every run. */
+/* Add the metrics from a part. Parts are added in data order, so that floating-point sums are
+ * bitwise identical in every run. */
 static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t skipped)
 {
     sums->count += part->count - skipped;
@@ -384,7 +384,7 @@ static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t sk
     sums->excluded += part->excluded;
 }
 
-/* Report the skipped samples of a part, and keep the first names. */
+/* Report the skipped samples in a part, and keep the first names. */
 static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
 {
     const gp_predict_request *request = fan->plan->request;
@@ -402,7 +402,7 @@ static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
     }
 }
 
-/* Deliver the completed parts at the start of the window. */
+/* Deliver the completed parts at the window start. */
 static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 {
     const gp_predict_request *request = fan->plan->request;
@@ -465,8 +465,8 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
         status = pool_error_from(&message->in, err);
         gp_error_prefix(err, "worker %" PRIu32, fan->pool->grant.slots[rank].index);
 
-        /* A worker that already serves the next generation, or that detected the failure of another
-         * worker, rejects requests for the old generation. Wait for the new grant. */
+        /* A worker that already serves the next generation, or that detected another worker's
+         * failure, rejects requests for the old generation. Wait for the new grant. */
         if (status == GP_ESTALE || status == GP_ECANCELED) {
             status = GP_OK;
             fan_await_grant(fan);
@@ -556,5 +556,5 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
     gp_free(fan.parts);
     if (status == GP_OK)
         *out = fan.sums;
-    return status; /* the release of the lease ends the prediction on the workers */
+    return status; /* releasing the lease ends the prediction on the workers */
 }

@@ -1,4 +1,4 @@
-/* predict_fan.h: distribute the parts of a data source over leased workers, and deliver the results
+/* predict_fan.h: distribute a data source in parts over leased workers, and deliver the results
  * in order, each once.
  *
  *            delivered                     delivered + window
@@ -18,7 +18,7 @@
 
 typedef struct gp_fan_part {
     enum { PART_TODO, PART_ASKED, PART_BACK } state;
-    uint32_t worker;      /* index of the worker that computes the part */
+    uint32_t worker;      /* worker that computes the part, by index */
     uint32_t deaths;      /* workers that failed while computing the part */
     gp_predict_part sums; /* metrics; also identifies the samples */
     void *scores;         /* scores or classes as received; NULL: only metrics were requested */
@@ -29,25 +29,25 @@ typedef struct gp_fan_part {
 
     /* [count]; 1: the sample was skipped and its row is invalid; NULL: no sample was skipped */
     uint8_t *skipped;
-    char *skipped_names; /* names of the skipped samples, in the same form */
+    char *skipped_names; /* skipped samples' names, in the same form */
 } gp_fan_part;
 
-/* Constant parameters of a prediction, and the receiver of its results. */
+/* Constant parameters for a prediction, and the callback that receives the results. */
 typedef struct gp_fan_plan {
     const gp_predict_request *request;
     const char *data;    /* source name for the workers; "": use request->samples */
     const char *netspec; /* JSON */
     size_t netspec_bytes;
-    int weights_fd; /* sealed weights of the model */
+    int weights_fd; /* sealed model weights */
     uint64_t weights_bytes;
     const char *class_names; /* JSON; NULL: none */
     size_t class_names_bytes;
     uint32_t precision;
     uint32_t on_error;
     gp_predict_answer answer;
-    size_t row_bytes;     /* bytes of an answer per sample; 0: GP_ANSWER_SUMS */
+    size_t row_bytes;     /* answer bytes per sample; 0: GP_ANSWER_SUMS */
     uint32_t score_count; /* scores that the model computes per sample */
-    size_t sample_bytes;  /* bytes per sample of request->samples */
+    size_t sample_bytes;  /* bytes per sample in request->samples */
 
     /* images keep their size: a row has height and width (two uint32_t), then the classes */
     bool whole;
@@ -69,7 +69,7 @@ typedef struct gp_fan_sums {
     double loss, weight, correct, classed, squares, values;
 } gp_fan_sums;
 
-/* Run a prediction with the current lease of the pool, until all parts have returned. GP_ECORRUPT:
+/* Run a prediction with the pool's current lease, until all parts have returned. GP_ECORRUPT:
  * no sample could be read. GP_ECANCELED: stopped, or the lease was revoked. GP_EPEER:
  * GP_FAN_DEATHS_MAX workers failed on the same part. */
 enum { GP_FAN_DEATHS_MAX = 3 };

@@ -4,8 +4,8 @@
  *            ^-------- done(outcome) ----------'                        |
  *            '---------------------- answers <-------------------------'
  *
- * A *unit* is one call record for one worker. A unit waits until any worker, or its chosen worker,
- * has room. The team sends it to the worker and receives the answer. If the worker fails before the
+ * A *unit* is one call record for one worker. A unit waits until any worker, or the chosen one, has
+ * room. The team sends it to the worker and receives the answer. If the worker fails before the
  * answer, the unit moves to another worker. The thread that drives the team calls `done` exactly
  * once per unit. `done` may submit, cancel and copy; it must not drive or free the team.
  *
@@ -104,7 +104,7 @@ gp_status team_check_priority(int32_t priority, gp_error *err);
  * check comes before any work.
  *   timeout_ms  -1: no limit; 0: process only pending messages
  * GP_ETIMEDOUT: not done in time. GP_ECANCELED: the team's stop flag is set. GP_ESTATE: called from
- * a callback. GP_EPEER and others: the team is broken, and all its units have ended. */
+ * a callback. GP_EPEER and others: the team is broken, and all units have ended. */
 gp_status team_drive(gp_team *team, bool (*until)(void *context), void *context, int64_t timeout_ms,
                      gp_error *err);
 
@@ -129,10 +129,10 @@ gp_status team_submit(team_unit **out, gp_team *team, const team_call *call, con
                       team_done_fn done, void *context, gp_error *err);
 
 /* Cancel a unit. Not started: it ends at once, and the next drive calls `done` with GP_ECANCELED.
- * Running: the task receives a stop request, and its worker is replaced after 1 s. */
+ * Running: the task receives a stop request, and the worker is replaced after 1 s. */
 void team_unit_cancel(gp_team *team, team_unit *unit);
 
-/* Submit a call to one worker, wait for its end, and return the status and message of the outcome.
+/* Submit a call to one worker, wait for the end, and return the status and message of the outcome.
  *   out  set to the payload; may be NULL */
 gp_status team_ask(gp_team *team, uint32_t worker, const team_call *call, team_bytes *out, gp_error *err);
 

@@ -46,7 +46,7 @@ static unit_queue *queue_of(dispatch *d, const team_unit *unit)
                                                         : QUEUE_ANY];
 }
 
-/* Put a unit into its queue. `front`: the unit was there before and keeps its position. */
+/* Queue a unit. `front`: the unit was there before and keeps its position. */
 static void ready_put(dispatch *d, team_unit *unit, bool front)
 {
     unit->state = UNIT_READY;
@@ -221,7 +221,7 @@ static void lane_remove(dispatch *d, team_unit *unit, int64_t now_ns)
         lane_first_changed(d, l, now_ns);
 }
 
-/* Remove a unit from the container of its state, and clear its timer. */
+/* Remove a unit from the container for the current state, and clear the timer. */
 static void detach(dispatch *d, team_unit *unit, int64_t now_ns)
 {
     unit_timers_clear(&d->timers, unit);
@@ -289,7 +289,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 
         next = edge->next;
 
-        /* The waiting unit may have ended earlier, and its memory may hold another unit now:
+        /* The waiting unit may have ended earlier, and the memory may hold another unit now:
          * compare the id. */
         if (waiting->call.id == edge->id && waiting->state == UNIT_HELD) {
             if (edge->follow && waiting->wish == 0)
@@ -309,7 +309,7 @@ void dispatch_settle(dispatch *d, team_unit *unit, gp_status status)
 
 /* ---- revoking ---- */
 
-/* Revoke a call from its ring, as if it had never been sent. Return false if the worker has started
+/* Revoke a call from the ring, as if it had never been sent. Return false if the worker has started
  * it. */
 static bool take_back(dispatch *d, team_unit *unit, int64_t now_ns)
 {
@@ -560,7 +560,7 @@ void dispatch_fill(dispatch *d, int64_t now_ns)
             return;
         send_ready(d, now_ns);
         if (d->lanes[idle - 1].sent_count == 0)
-            return; /* its ring has no room */
+            return; /* the ring has no room */
     }
 }
 
@@ -662,7 +662,7 @@ gp_status dispatch_canceled_status(const team_unit *unit)
     return unit->over_limit ? GP_ETIMELIMIT : GP_ECANCELED;
 }
 
-/* Mark a unit as canceled and replace its worker after grace_ms, unless an earlier replacement is
+/* Mark a unit as canceled and replace the worker after grace_ms, unless an earlier replacement is
  * due. */
 static void grace_set(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns)
 {

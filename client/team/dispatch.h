@@ -40,7 +40,7 @@ enum {
     DISPATCH_EAGER_NS = 50000,
     DISPATCH_STEAL_NS = 50000, /* waiting time from which moving a call is worthwhile */
 
-    /* run time from which a call keeps no other calls in the ring of its worker */
+    /* run time from which a call keeps no other calls in the same ring */
     DISPATCH_SOLO_NS = 20000000,
     DISPATCH_GRACE_MS = 1000, /* default time from cancel until the worker is killed */
 
@@ -117,7 +117,7 @@ team_unit *dispatch_dying(const dispatch *d, uint32_t worker);
 /* Set whether the worker shares a core with the client. Such a worker is chosen last. */
 void dispatch_worker_near(dispatch *d, uint32_t worker, bool near);
 
-/* Cancel a unit. Not started: it ends. Running: request its end, and replace the worker if the unit
+/* Cancel a unit. Not started: it ends. Running: request the end, and replace the worker if the unit
  * has not ended after grace_ms (0: at once); a second cancel can shorten this time. Ended: no
  * effect. */
 void dispatch_cancel(dispatch *d, team_unit *unit, uint32_t grace_ms, int64_t now_ns);
@@ -146,7 +146,7 @@ const dispatch_counts *dispatch_get_counts(const dispatch *d);
  * any. */
 uint32_t dispatch_sent(const dispatch *d, uint32_t worker, const team_unit **first);
 
-/* Return whether a ring was full although its worker is idle, so that sending must be retried. */
+/* Return whether an idle worker has a full ring, so that sending must be retried. */
 bool dispatch_stuck(const dispatch *d);
 
 /* End every live unit with that status. Units not started are revoked. */

@@ -62,7 +62,7 @@ static void rest_put(parfor_plan *plan, parfor_piece rest)
     plan->rest_count++;
 }
 
-/* Take the first rest, or the part of it that makes a chunk by current duration: its iterations
+/* Take the first rest, or the part of it that makes a chunk by current duration: these iterations
  * took long before. */
 static void rest_take(parfor_plan *plan, parfor_piece *out)
 {

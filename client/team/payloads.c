@@ -28,7 +28,7 @@ static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
     return &payloads->entries[payloads->count++];
 }
 
-/* Count releases as executed if the link is idle: the worker has then processed its whole ring. */
+/* Count releases as executed if the link is idle: the worker has then processed the whole ring. */
 static void releases_confirm(team_payloads *payloads, team_worker *worker)
 {
     if (worker->releasing == 0 || !gp_link_idle(worker->link))
@@ -85,7 +85,7 @@ bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *s
     if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
         return false;
 
-    /* The socket queue is full, or the worker failed. Its control socket reports a failure
+    /* The socket queue is full, or the worker failed. The control socket reports a failure
      * separately. */
     if (gp_door_send_fd(worker->door, &request, shared->fd, &err) != GP_OK)
         return false;

@@ -49,7 +49,7 @@ struct gp_spmd_result {
     bool complained;  /* a rank reported that another is gone; the cause arrives soon */
     bool unclean;     /* the group must not be reused */
     bool outdated;    /* no rank has started: the lease has a newer generation */
-    bool died;        /* a worker failed during the block, or before it started its rank */
+    bool died;        /* a worker failed during the block, or before the rank started */
     uint32_t balance; /* messages sent minus messages received, over all ranks */
     block_rank ranks[];
 };
@@ -301,7 +301,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     return status;
 }
 
-/* Reset a block to its initial state. */
+/* Reset a block to the initial state. */
 static void block_reset(gp_spmd_result *block)
 {
     block->id = team_new_id(block->team);
@@ -391,7 +391,7 @@ uint32_t gp_spmd_result_size(const gp_spmd_result *block)
     return block->size;
 }
 
-/* Fetch the result of a rank from its worker, if the worker still has it. */
+/* Fetch a rank's result, if the worker still has it. */
 static gp_status rank_fetch(block_rank *rank, uint32_t worker, gp_error *err)
 {
     team_call call = { .kind = GP_CALL_FETCH, .first = (int64_t)rank->block->id };

@@ -93,7 +93,7 @@ void team_unlock(gp_team *team);
 /* Pass a log line of a worker to the log callback. */
 void team_log_line(gp_team *team, uint32_t worker, const char *line);
 
-/* Report an ended unit to its owner, and release the units that depend on it. */
+/* Report an ended unit to the owner, and release the units that depend on it. */
 void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome);
 
 /* End the units that dispatch_next_over() returns. */
@@ -151,10 +151,10 @@ void team_awake(gp_team *team);
 
 /* ---- queue.c ---- */
 
-/* Deliver an item to its queue. Items without a queue are dropped and counted. */
+/* Deliver an item to the queue with that name. Items without a queue are dropped and counted. */
 void queue_take(gp_team *team, uint32_t worker, const char *name, const void *data, size_t bytes);
 
-/* Return whether the queue is full and blocks its senders. The team then stops reading their
+/* Return whether the queue is full and blocks senders. The team then stops reading their
  * rings. */
 bool queue_blocks(const gp_team *team, const char *name);
 void queues_free(gp_team *team);

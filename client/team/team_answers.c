@@ -58,8 +58,8 @@ static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
     return GP_OK;
 }
 
-/* Open a blob that an answer names: read or map it. GP_EPROTO: the worker has not sent it, or its
- * file is not sealed or too short. */
+/* Open a blob that an answer names: read or map it. GP_EPROTO: the worker has not sent it, or the
+ * file is unsealed or too short. */
 static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
     int fd = worker_take_blob(worker, number);
@@ -116,7 +116,7 @@ static void text_copy(char *out, size_t room, const unsigned char *text, size_t 
     out[used] = '\0';
 }
 
-/* Process the answer to a call: map its blob, match it with its unit, and end the unit. */
+/* Process the answer to a call: map the blob, find the unit, and end it. */
 static void on_done(gp_team *team, uint32_t w, const taken *t)
 {
     team_bytes blob = { 0 };
@@ -179,8 +179,8 @@ static void on_done(gp_team *team, uint32_t w, const taken *t)
     team_bytes_deinit(&blob);
 }
 
-/* Deliver an item to its queue. Return false if the queue is full: the record stays in the ring
- * until there is room. */
+/* Deliver an item to the named queue. Return false if the queue is full: the record stays in the
+ * ring until there is room. */
 static bool on_item(gp_team *team, uint32_t w, const taken *t)
 {
     char name[GP_TASK_NAME_MAX + 1];
@@ -228,7 +228,7 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
 
     memcpy((void *)&t.head, (const void *)record, sizeof(t.head));
     if (t.head.blob == 0) {
-        /* the worker changed the record after its check */
+        /* the worker changed the record after the check */
         if (t.head.payload_bytes > t.inlined_bytes) {
             worker_mark_corrupt(worker_of(team, w), "a record's length");
             return true;

@@ -1,4 +1,4 @@
-/* team_link.c: membership of a team: stages of its workers, their failure and replacement. */
+/* team_link.c: membership of a team: worker stages, failures and replacements. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -208,7 +208,7 @@ static void on_lost(gp_team *team, const gp_incoming *in)
         worker->exit_report = lost;
         worker->exit_known = true;
         if (worker->door >= 0)
-            worker_read_door(worker); /* receive the blobs of its last answers */
+            worker_read_door(worker); /* receive the blobs for the last answers */
         worker_down(team, worker);
         exit_settle(team, worker);
     }

@@ -34,7 +34,7 @@ typedef struct unit_edge {
 
 /* Call in flight. Up to a million of them may wait, so the structure must stay small. */
 struct team_unit {
-    team_unit *next, *previous; /* neighbors in the list of its state */
+    team_unit *next, *previous; /* neighbors in the list for the state */
     team_call call;             /* copy of the call */
     unsigned char in_place[CALL_IN_PLACE_MAX];
     uint64_t turn;         /* sequence number; order in which units became ready */
@@ -56,7 +56,7 @@ struct team_unit {
     uint8_t needs;       /* GP_NEEDS_... */
     uint8_t state;       /* unit_state */
     uint8_t loss;        /* team_loss */
-    bool urgent : 1;     /* precedes everything else for its worker */
+    bool urgent : 1;     /* precedes everything else for the worker */
     bool canceled : 1;   /* asked to end while it ran */
     bool run_timed : 1;  /* the timer belongs to timeout_ms */
     bool orphan : 1;     /* a dependency failed; the payload is the error message, or NULL */

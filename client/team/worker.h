@@ -1,5 +1,4 @@
-/* worker.h: one worker of a team: link, control socket, received descriptors, and the exit of its
- * process.
+/* worker.h: one worker of a team: link, control socket, received descriptors, and process exit.
  *
  *   DOWN --worker_dial()--> ATTACHING --worker_connect()--> OPENING --task_ready--> UP
  *    ^-- worker_close(): end of file on the control socket, or a grant with another incarnation --'
@@ -76,7 +75,7 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 /* DOWN -> ATTACHING: connect to the worker of the current grant. */
 gp_status worker_dial(team_worker *worker, gp_error *err);
 
-/* ATTACHING -> OPENING: create a link, send its segment and the wakeup eventfd `bell` over the
+/* ATTACHING -> OPENING: create a link, send the segment and the wakeup eventfd `bell` over the
  * control socket, and request task_open. */
 gp_status worker_connect(team_worker *worker, int bell, gp_error *err);
 
@@ -89,15 +88,15 @@ void worker_retry(team_worker *worker);
 
 /* ---- requests ---- */
 
-/* Request the end of a running call: set its cancel flag, and fail the operations that it waits
- * for. */
+/* Request the end of a running call: set the cancel flag, and fail the operations that the call
+ * waits for. */
 void worker_stop_call(const team_worker *worker, uint64_t id);
 
 /* Ask the scheduler to kill and replace the worker; at most once per process.
  *   reason  text for the scheduler log and error messages: "it did not end within 1 s" */
 void worker_replace(team_worker *worker, const char *reason);
 
-/* Stop reading from the worker and request its replacement: it sent invalid data, described by
+/* Stop reading from the worker and request a replacement: it sent invalid data, described by
  * `what`. */
 void worker_mark_corrupt(team_worker *worker, const char *what);
 
