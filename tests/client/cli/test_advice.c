@@ -1,4 +1,5 @@
-/* The advisor's model: its line through two steps, its exchange between measured workers, and what follows. */
+/* test_advice.c: the performance model of `gradpool advise` and the comparison with a later
+ * training. */
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +13,8 @@ static bool near(double a, double b)
     return fabs(a - b) <= 1e-9 * fabs(b);
 }
 
-/* 2 ms + 0.1 ms a sample; 1 ms between two, 3 ms between four. */
+/* A step takes 2 ms plus 0.1 ms per sample. The exchange takes 1 ms between 2 workers, 3 ms between
+ * 4. */
 static advice_model four_workers(void)
 {
     advice_model model = { .batch = 100, .point_count = 2, .points = { { 2, 1e-3 }, { 4, 3e-3 } } };
@@ -21,7 +23,7 @@ static advice_model four_workers(void)
     return model;
 }
 
-TEST(two_steps_of_one_worker_give_its_line)
+TEST(two_measurements_of_one_worker_determine_the_line)
 {
     const advice_model model = four_workers();
 
@@ -31,7 +33,7 @@ TEST(two_steps_of_one_worker_give_its_line)
     CHECK(near(model.memory_bytes, 10e6));
 }
 
-TEST(a_step_is_the_largest_share_and_the_exchange)
+TEST(step_time_is_the_largest_share_plus_the_exchange)
 {
     const advice_model model = four_workers();
     advice_row row = advice_predict(&model, 1);
@@ -43,11 +45,11 @@ TEST(a_step_is_the_largest_share_and_the_exchange)
     CHECK(near(row.rate, 100 / 8e-3));
     CHECK(near(row.efficiency, 12.0 / 8 / 2));
     CHECK(near(row.memory_bytes, 60e6));
-    row = advice_predict(&model, 3); /* 34 + 33 + 33; half way between the points */
+    row = advice_predict(&model, 3); /* 34 + 33 + 33 samples; exchange halfway between the points */
     CHECK_INT(34, row.share);
     CHECK(near(row.exchange_s, 2e-3));
     CHECK(near(row.step_s, 2e-3 + 3.4e-3 + 2e-3));
-    row = advice_predict(&model, 6); /* 1 ms a worker goes on */
+    row = advice_predict(&model, 6); /* extrapolated at 1 ms per worker */
     CHECK(row.extrapolated && near(row.exchange_s, 5e-3));
 }
 
@@ -71,8 +73,8 @@ TEST(the_best_number_is_the_fewest_that_are_about_as_fast)
     advice_model model = four_workers();
 
     CHECK_INT(2, advice_best(&model, 2));
-    CHECK_INT(3, advice_best(&model, 4)); /* 7.5 ms and 7.4 ms: the fourth does not help */
-    model.points[0].exchange_s = 1;       /* a second to exchange */
+    CHECK_INT(3, advice_best(&model, 4)); /* 7.5 ms and 7.4 ms: the fourth worker does not help */
+    model.points[0].exchange_s = 1;       /* exchange time of 1 s */
     model.points[1].exchange_s = 1;
     CHECK_INT(1, advice_best(&model, 4));
     model.points[0].exchange_s = model.points[1].exchange_s = 0;
@@ -83,18 +85,21 @@ TEST(noise_gives_no_negative_times)
 {
     advice_model model = { .batch = 100 };
 
-    advice_fit(&model, &(advice_times){ 50, 100, 12e-3, 10e-3, 2, 1 }); /* the smaller share took longer */
+    /* the smaller share took longer */
+    advice_fit(&model, &(advice_times){ 50, 100, 12e-3, 10e-3, 2, 1 });
     CHECK(model.sample_s > 0 && model.fixed_s >= 0 && model.memory_sample_bytes >= 0);
     CHECK(near(model.fixed_s + 100 * model.sample_s, 10e-3));
     advice_fit(&model, &(advice_times){ 50, 100, 1e-3, 10e-3, 2, 1 }); /* far less than half */
     CHECK(model.sample_s > 0 && model.fixed_s >= 0);
-    advice_fit(&model, &(advice_times){ 100, 100, 10e-3, 10e-3, 7, 7 }); /* one measurement */
+    advice_fit(&model, &(advice_times){ 100, 100, 10e-3, 10e-3, 7, 7 }); /* a single measurement */
     CHECK(near(model.fixed_s + 100 * model.sample_s, 10e-3));
     CHECK(near(model.memory_bytes, 7));
     model.point_count = 2;
     model.points[0] = (struct advice_point){ 2, 3e-3 };
     model.points[1] = (struct advice_point){ 4, 1e-3 };
-    CHECK(near(advice_predict(&model, 8).exchange_s, 1e-3)); /* a falling line is not followed to below */
+
+    /* a falling line is not extrapolated */
+    CHECK(near(advice_predict(&model, 8).exchange_s, 1e-3));
 }
 
 static char cache[64];
@@ -120,7 +125,7 @@ static void cache_end(void)
         abort();
 }
 
-TEST(advice_is_found_again_for_what_it_was_given_and_for_nothing_else)
+TEST(stored_advice_is_found_only_for_the_same_training)
 {
     const advice_model model = four_workers();
     advice_model back;
@@ -135,7 +140,9 @@ TEST(advice_is_found_again_for_what_it_was_given_and_for_nothing_else)
     CHECK(memcmp(&back.points, &model.points, sizeof(model.points)) == 0);
     CHECK(back.fixed_s == model.fixed_s && back.sample_s == model.sample_s && back.batch == 100);
     advice_key_of(&other, "lenet", "digits", (const char *const[]){ "mini-batch-size=100", NULL });
-    CHECK_STATUS(GP_OK, advice_load(&other, &back, &err)); /* momentum takes no time */
+
+    /* momentum does not change the step time */
+    CHECK_STATUS(GP_OK, advice_load(&other, &back, &err));
     advice_key_of(&other, "lenet", "digits", adam);
     CHECK_STATUS(GP_ENOENT, advice_load(&other, &back, &err));
     advice_key_of(&other, "lenet", "digits", each);
@@ -145,7 +152,7 @@ TEST(advice_is_found_again_for_what_it_was_given_and_for_nothing_else)
     cache_end();
 }
 
-TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
+TEST(training_warns_about_slow_steps_and_reports_the_error_of_the_advice)
 {
     advice_model model = four_workers();
     advice_watch watch;
@@ -162,7 +169,7 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
     CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 4 }, text,
                              sizeof(text)));
     CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
-    for (int i = 1; i <= 11; i++) { /* 10 ms a step; a validation of a second before the sixth */
+    for (int i = 1; i <= 11; i++) { /* steps of 10 ms; a validation of 1 s before step 6 */
         advice_watch_step(&watch,
                           &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6), .data_ms = 7 });
         advice_watch_step(&watch, &(gp_train_step){ .rank = 1, .seconds = 77, .data_ms = 5 });
@@ -174,7 +181,8 @@ TEST(a_training_is_warned_and_hears_the_error_of_its_advice)
     CHECK(near(result.expected, advice_predict(&model, 4).rate));
     CHECK(result.fresh);
     CHECK_CONTAINS(result.text, "advise expected 13,333 images/s; this run reached 10,000 (75 %)");
-    /* Only the first training after the advice is compared in text. */
+
+    /* The comparison is printed only for the first training after the advice. */
     advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 2 }, text, sizeof(text));
     for (int i = 1; i <= 3; i++)
         advice_watch_step(&watch, &(gp_train_step){ .rank = 0, .seconds = i, .data_ms = 900 });

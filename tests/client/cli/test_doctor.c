@@ -1,4 +1,4 @@
-/* What `gradpool doctor` makes of a host and of GPUs that are described to it. */
+/* test_doctor.c: the judgement of `gradpool doctor` on simulated hosts and GPUs. */
 #include "client/cli/measure/doctor.h"
 #include "tests/gp_test.h"
 
@@ -35,7 +35,7 @@ static const doctor_row *row_of(const char *what)
     return NULL;
 }
 
-/* The row `what` of that host has that state, and its fix has those words. */
+/* Judge the host, then check the state of row `what` and that the fix contains `fix`. */
 static void host_gives(const doctor_host *host, uint32_t gpus, const char *what, doctor_state state,
                        const char *fix)
 {
@@ -51,7 +51,7 @@ static void host_gives(const doctor_host *host, uint32_t gpus, const char *what,
     CHECK(state < DOCTOR_WARNING || row->fix[0] != '\0');
 }
 
-TEST(a_healthy_host_has_nothing_to_mend)
+TEST(healthy_host_needs_no_fix)
 {
     doctor_host host = healthy();
 
@@ -68,7 +68,7 @@ TEST(shared_memory_of_a_container_is_too_small_for_nccl_but_not_for_one_gpu)
 {
     doctor_host host = healthy();
 
-    host.shm_bytes = host.shm_free = 64 * MIB; /* what docker gives */
+    host.shm_bytes = host.shm_free = 64 * MIB; /* default of Docker */
     strcpy(host.container, "docker");
     host_gives(&host, 2, "/dev/shm", DOCTOR_FAILURE, "--shm-size=8g (or --ipc=host)");
     host_gives(&host, 1, "/dev/shm", DOCTOR_OK, "");
@@ -78,7 +78,7 @@ TEST(shared_memory_of_a_container_is_too_small_for_nccl_but_not_for_one_gpu)
     host_gives(&host, 0, "/dev/shm", DOCTOR_WARNING, "emptyDir");
 }
 
-TEST(limits_that_are_low_are_told_with_what_raises_them)
+TEST(low_limits_are_reported_with_a_fix)
 {
     doctor_host host = healthy();
 
@@ -95,7 +95,7 @@ TEST(limits_that_are_low_are_told_with_what_raises_them)
     host_gives(&host, 4, "locked memory (memlock)", DOCTOR_WARNING, "--ulimit memlock=-1");
 }
 
-TEST(a_cgroup_that_gives_less_than_there_is_is_told)
+TEST(cgroup_limits_below_the_host_are_reported)
 {
     doctor_host host = healthy();
 
@@ -107,7 +107,7 @@ TEST(a_cgroup_that_gives_less_than_there_is_is_told)
     host_gives(&host, 0, "memory", DOCTOR_NOTE, "");
 }
 
-TEST(a_clock_of_the_past_and_a_folder_that_cannot_be_used_fail)
+TEST(wrong_clock_and_unusable_folder_fail)
 {
     doctor_host host = healthy();
 
@@ -123,7 +123,7 @@ TEST(a_clock_of_the_past_and_a_folder_that_cannot_be_used_fail)
 
 /* ---- GPUs ---- */
 
-TEST(what_the_driver_says_has_a_fix_of_its_own)
+TEST(each_driver_error_has_a_fix)
 {
     static const struct {
         const char *said, *fix;
@@ -150,7 +150,7 @@ TEST(what_the_driver_says_has_a_fix_of_its_own)
     }
 }
 
-TEST(ways_between_cards_that_are_slow_or_no_ways_are_told)
+TEST(slow_or_missing_peer_links_are_reported)
 {
     static const char *const texts[] = {
         "{\"driver\": 13000, \"runtime\": 13000, \"peers\": [{\"from\": 0, \"to\": 1, \"direct\": true, "
@@ -178,7 +178,7 @@ TEST(ways_between_cards_that_are_slow_or_no_ways_are_told)
     }
 }
 
-TEST(without_a_driver_there_is_a_note_and_no_failure)
+TEST(missing_driver_is_a_note_and_no_failure)
 {
     static gp_device_list list;
 

@@ -1,4 +1,4 @@
-/* test_inputs.c -- what a parfor runs over, and what becomes of a command with it. */
+/* test_inputs.c: inputs of `gradpool parfor` and the command templates that use them. */
 #include "client/cli/run/inputs.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 enum { TEXT_BYTES = 1 << 16 };
 
-static char text[TEXT_BYTES]; /* all combinations: values by blanks, one a line */
+static char text[TEXT_BYTES]; /* all combinations, one per line, values separated by blanks */
 
 static gp_status all(const char *const *words, int count, const char *file, bool null_ended, gp_error *err)
 {
@@ -35,7 +35,7 @@ static gp_status all(const char *const *words, int count, const char *file, bool
     all((const char *const[]){ __VA_ARGS__ },                                                                \
         (int)(sizeof((const char *[]){ __VA_ARGS__ }) / sizeof(char *)), NULL, false, &err)
 
-TEST(ranges_count_up_and_down_and_decimals_are_exact)
+TEST(ranges_count_up_and_down_with_exact_decimals)
 {
     gp_error err;
 
@@ -53,7 +53,7 @@ TEST(ranges_count_up_and_down_and_decimals_are_exact)
     CHECK_TEXT("7\n", text);
 }
 
-TEST(lists_have_names_or_not_and_several_inputs_make_every_combination)
+TEST(several_inputs_give_every_combination)
 {
     gp_error err;
 
@@ -94,7 +94,7 @@ TEST(the_number_of_combinations_is_known_without_making_them)
     inputs_free(inputs);
 }
 
-TEST(what_is_no_input_is_refused_with_what_would_be)
+TEST(malformed_inputs_are_refused_with_the_expected_form)
 {
     gp_error err;
 
@@ -123,7 +123,7 @@ static void file_make(char *path, const char *data, size_t bytes)
     close(fd);
 }
 
-TEST(the_lines_of_a_file_are_values_also_empty_ones_and_a_last_one_without_an_end)
+TEST(every_line_of_a_file_is_a_value_even_if_empty_or_unterminated)
 {
     char path[20];
     gp_error err;
@@ -159,13 +159,13 @@ TEST(a_line_longer_than_an_argument_is_refused_with_its_number)
     CHECK_STATUS(GP_ELIMIT, all(NULL, 0, path, false, &err));
     CHECK_CONTAINS(err.message, "input 2 is longer");
     unlink(path);
-    file_make(path, data, 2 + INPUTS_VALUE_BYTES_MAX - 1); /* the longest that the kernel takes */
+    file_make(path, data, 2 + INPUTS_VALUE_BYTES_MAX - 1); /* the kernel's maximum */
     CHECK_STATUS(GP_OK, all(NULL, 0, path, false, &err));
     unlink(path);
     free(data);
 }
 
-TEST(a_pipe_is_read_as_it_fills_and_never_waited_for)
+TEST(reading_a_pipe_never_blocks)
 {
     int pipes[2], stdin_copy = dup(0);
     cli_inputs *inputs;
@@ -212,7 +212,7 @@ static gp_status inputs_try(cli_inputs **inputs)
     return inputs_new(inputs, (const char *const[]){ "a,b", "x=1:3" }, 2, "/dev/null", false, NULL);
 }
 
-TEST(inputs_without_memory_leave_nothing)
+TEST(failed_allocations_leak_no_inputs)
 {
     cli_inputs *inputs = NULL;
 
@@ -249,8 +249,8 @@ static const char *const unnamed[] = { "", "" };
 #define LINE(value, ...)       line_of(WORDS(__VA_ARGS__), unnamed, 1, false, (const char *const[]){ value })
 #define SHELL_LINE(value, ...) line_of(WORDS(__VA_ARGS__), unnamed, 1, true, (const char *const[]){ value })
 
-/* What GNU parallel 20221122 prints for the same values. */
-TEST(parts_of_paths_are_those_of_gnu_parallel)
+/* The expected lines are the output of GNU parallel 20221122 for the same values. */
+TEST(path_placeholders_match_gnu_parallel)
 {
     static const char *const recorded[][2] = {
         { "a/b.c", "a/b=b.c=a=7" },    { "d", "d=d=.=7" },
@@ -266,7 +266,7 @@ TEST(parts_of_paths_are_those_of_gnu_parallel)
     }
 }
 
-TEST(values_go_where_the_places_are_or_behind_the_command)
+TEST(values_replace_placeholders_or_follow_the_command)
 {
     CHECK_TEXT("echo a", LINE("a", "echo"));
     CHECK_TEXT("cp a a.bak", LINE("a", "cp", "{}", "{}.bak"));
@@ -288,7 +288,7 @@ TEST(several_inputs_have_numbers_and_names)
     CHECK_TEXT("run '{other}' 0.1", line_of(WORDS("run", "{other}", "{1}"), names, 2, false, values));
 }
 
-TEST(a_shell_line_gets_its_values_quoted_and_words_get_them_as_they_are)
+TEST(values_are_quoted_in_shell_lines_only)
 {
     CHECK_TEXT("echo 'a b' | wc -c", SHELL_LINE("a b", "echo {} | wc -c"));
     CHECK_TEXT("echo 'it'\\''s $x'", SHELL_LINE("it's $x", "echo"));
@@ -297,7 +297,7 @@ TEST(a_shell_line_gets_its_values_quoted_and_words_get_them_as_they_are)
                                                       false, (const char *const[]){ "a b", "'" }));
 }
 
-TEST(a_command_without_inputs_is_left_as_it_is)
+TEST(command_without_inputs_is_unchanged)
 {
     CHECK_TEXT("echo '{}' 7", line_of(WORDS("echo", "{}", "{#}"), NULL, 0, false, NULL));
 }

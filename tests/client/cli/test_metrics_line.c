@@ -1,4 +1,5 @@
-/* The lines of metrics.jsonl keep their bytes, and reading a line gives the record it was written from. */
+/* test_metrics_line.c: the format of metrics.jsonl, and that each line reads back as the same
+ * record. */
 #include "client/cli/jobs/metrics_line.h"
 
 #include <math.h>
@@ -49,7 +50,7 @@ static void read_line(void *record, const metric *table, const char *line)
     gp_json_free(json);
 }
 
-TEST(the_line_of_a_step_has_these_bytes)
+TEST(step_line_matches_the_recorded_bytes)
 {
     gp_train_step step = step_of_classes;
 
@@ -72,7 +73,7 @@ TEST(the_line_of_a_step_has_these_bytes)
         line_of(metrics_of_step, &step));
 }
 
-TEST(the_line_of_a_validation_has_these_bytes)
+TEST(validation_line_matches_the_recorded_bytes)
 {
     gp_train_validation_result check = {
         .step = 20, .epoch = 1, .loss = 0.3, .accuracy = 0.5, .rmse = NAN, .count = 10000, .seconds = 2.5
@@ -116,7 +117,7 @@ TEST(a_line_reads_back_as_its_record)
     CHECK(isnan(check_read.accuracy) && check_read.count == check.count);
 }
 
-TEST(members_that_a_line_lacks_become_nan_or_0)
+TEST(missing_members_become_nan_or_0)
 {
     gp_train_step step = step_of_classes;
 

@@ -1,4 +1,4 @@
-/* test_output.c -- what jobs say, in whose turn, and the log of those that ended; no pool, no processes. */
+/* test_output.c: the order of job output, and the job log. Uses no pool and no processes. */
 #include "client/cli/run/output.h"
 
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static output_job *begin(sink *s, const char *tag)
     return job;
 }
 
-/* As a command would. */
+/* Write to standard output and standard error of the job, as a command does. */
 static void say(output_job *job, const char *out_text, const char *err_text)
 {
     int out, err_fd;
@@ -73,7 +73,7 @@ static void say(output_job *job, const char *out_text, const char *err_text)
 
 #define END(job) CHECK_STATUS(GP_OK, output_end(job, NULL))
 
-TEST(jobs_are_written_in_the_order_of_their_beginning_standard_output_first)
+TEST(ordered_output_follows_start_order_standard_output_first)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE, .ordered = true });
     output_job *jobs[4];
@@ -89,7 +89,7 @@ TEST(jobs_are_written_in_the_order_of_their_beginning_standard_output_first)
     END(jobs[0]);
     CHECK_TEXT("one\ntwothree\n", written(s.out));
     CHECK_TEXT("bad three\n", written(s.err));
-    END(jobs[3]); /* one that never ran */
+    END(jobs[3]); /* a job that never ran */
     CHECK_TEXT("one\ntwothree\n", written(s.out));
     sink_close(&s);
 }
@@ -106,11 +106,11 @@ TEST(without_an_order_jobs_are_written_as_they_end)
     END(third);
     say(first, "w\n", "");
     END(first);
-    CHECK_TEXT("b\tx\nb\t\nb\tyc\tz\na\tw\n", written(s.out)); /* as GNU parallel has it */
+    CHECK_TEXT("b\tx\nb\t\nb\tyc\tz\na\tw\n", written(s.out)); /* as GNU parallel prints it */
     sink_close(&s);
 }
 
-TEST(what_an_attempt_said_is_forgotten_when_another_follows_and_our_own_words_are_not)
+TEST(retry_discards_output_of_the_failed_attempt_but_keeps_reports)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE, .ordered = true });
     output_job *job = begin(&s, "");
@@ -129,7 +129,7 @@ TEST(what_an_attempt_said_is_forgotten_when_another_follows_and_our_own_words_ar
     sink_close(&s);
 }
 
-TEST(large_output_waits_in_files_whose_number_has_an_end)
+TEST(large_output_is_buffered_in_a_bounded_number_of_files)
 {
     enum { BYTES = OUTPUT_SMALL_BYTES + 1 };
     static char large[BYTES + 1];
@@ -154,7 +154,7 @@ TEST(large_output_waits_in_files_whose_number_has_an_end)
     sink_close(&s);
 }
 
-TEST(jobs_ahead_of_their_turn_have_an_end_too)
+TEST(number_of_buffered_jobs_is_bounded)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE, .ordered = true });
     output_job *first = begin(&s, "");
@@ -168,7 +168,7 @@ TEST(jobs_ahead_of_their_turn_have_an_end_too)
     sink_close(&s);
 }
 
-/* Read what is there, as the loop of a crew does. */
+/* Read the pending output once, as the event loop of a command run does. */
 static void turn(sink *s)
 {
     struct pollfd fds[16];
@@ -179,7 +179,7 @@ static void turn(sink *s)
     CHECK_STATUS(GP_OK, output_read(s->output, fds, count, NULL));
 }
 
-TEST(lines_go_out_whole_and_tagged_as_they_come)
+TEST(lines_are_written_whole_and_tagged_on_arrival)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_LINES });
     output_job *a = begin(&s, "a: "), *b = begin(&s, "b: ");
@@ -199,7 +199,8 @@ TEST(lines_go_out_whole_and_tagged_as_they_come)
     turn(&s);
     CHECK_TEXT("a: one\na: two\nb: mid\na: three\n", written(s.out));
     CHECK_TEXT("b: oops\n", written(s.err));
-    /* The last line has no end; a daemon holds the pipe open. */
+
+    /* The last line is unterminated, and a daemon of the job keeps the pipe open. */
     CHECK_INT(4, write(outs[0], "last", 4));
     close(errs[0]);
     turn(&s);
@@ -214,7 +215,7 @@ TEST(lines_go_out_whole_and_tagged_as_they_come)
     sink_close(&s);
 }
 
-TEST(a_line_without_end_goes_out_in_pieces_with_one_tag)
+TEST(overlong_line_is_written_in_pieces_with_one_tag)
 {
     static char piece[60 << 10];
     sink s = sink_open((output_options){ .kind = OUTPUT_LINES });
@@ -250,7 +251,7 @@ static gp_status shout(void *context, const void *subject, const gp_buffer *out,
                             gp_buffer_text(err));
 }
 
-TEST(a_report_takes_the_place_of_what_a_job_said)
+TEST(report_replaces_the_output_of_a_job)
 {
     char context[] = "> ";
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE,
@@ -272,7 +273,7 @@ TEST(a_report_takes_the_place_of_what_a_job_said)
     sink_close(&s);
 }
 
-TEST(a_sink_that_is_gone_is_an_error)
+TEST(closed_sink_is_an_error)
 {
     int pipes[2];
     cli_output *output;
@@ -293,7 +294,7 @@ TEST(a_sink_that_is_gone_is_an_error)
     close(pipes[1]);
 }
 
-TEST(a_folder_for_temporary_files_that_is_not_there_is_named_as_the_cause)
+TEST(missing_temporary_folder_is_named_in_the_error)
 {
     sink s = sink_open((output_options){ .kind = OUTPUT_WHOLE });
     output_job *job = begin(&s, "");
@@ -321,7 +322,7 @@ static gp_status output_try(cli_output **output)
     return status;
 }
 
-TEST(output_without_memory_leaves_nothing)
+TEST(failed_allocations_leak_no_output)
 {
     cli_output *output = NULL;
 
@@ -343,12 +344,12 @@ static void log_make(const char *content)
 
 #define HEADING "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 
-TEST(a_job_log_is_read_back_whoever_wrote_it)
+TEST(job_logs_of_gradpool_and_gnu_parallel_are_read)
 {
     cli_joblog *log;
     gp_error err;
 
-    /* Lines of GNU parallel, one that failed, one by a signal, then damage. */
+    /* Lines of GNU parallel: a success, a failure, a signal; then damaged lines. */
     log_make(HEADING "1\t:\t1795255039.762\t     0.000\t0\t0\t0\t0\texit 0\n"
                      "3\t:\t1795255039.762\t     0.000\t0\t0\t5\t0\texit 5\n"
                      "900\t:\t1795255039.762\t     0.000\t0\t0\t0\t9\tkill\n"
@@ -374,7 +375,7 @@ TEST(a_job_log_is_read_back_whoever_wrote_it)
     unlink(path);
 }
 
-TEST(a_file_that_is_no_job_log_is_not_taken_for_one_and_not_written_to)
+TEST(file_of_another_format_is_refused_and_unchanged)
 {
     cli_joblog *log = NULL;
     gp_error err;
@@ -388,7 +389,7 @@ TEST(a_file_that_is_no_job_log_is_not_taken_for_one_and_not_written_to)
     unlink(path);
     CHECK_STATUS(GP_EIO, joblog_open(&log, "/nonexistent/log", JOBLOG_FRESH, &err));
     CHECK_CONTAINS(err.message, "/nonexistent/log");
-    REQUIRE_OK(joblog_open(&log, path, JOBLOG_RESUME, &err), err); /* none yet */
+    REQUIRE_OK(joblog_open(&log, path, JOBLOG_RESUME, &err), err); /* the file does not exist */
     CHECK(!joblog_done(log, 1));
     joblog_close(log, NULL);
     unlink(path);

@@ -1,10 +1,11 @@
-/* Which worker and phase a slow step is attributed to. */
+/* test_slow_step.c: the attribution of a slow step to a worker and a phase. */
 #include "client/cli/train/slow_step.h"
 #include "tests/gp_test.h"
 
 static char text[200];
 
-/* The records of one step: worker 3 of 3 is slow by that many ms of backward; the others wait for it. */
+/* Add the records of one step of 3 workers. The backward pass of worker 3 takes slow_ms longer, and
+ * the others wait for it. */
 static bool add(slow_steps *slow, uint64_t step, double slow_ms, int64_t now_ms)
 {
     bool said = false;
@@ -32,13 +33,14 @@ TEST(a_slow_step_names_the_worker_that_waited_least_and_its_phase)
     REQUIRE(slow != NULL);
     CHECK(!add(slow, 1, 900, 1000)); /* the first steps have no usual time yet */
     for (uint64_t step = 2; step <= 40; step++)
-        reports += add(slow, step, step % 4 == 0 ? 50 : 0, 1000); /* not slow enough */
+        reports += add(slow, step, step % 4 == 0 ? 50 : 0, 1000); /* below the threshold */
     CHECK_INT(0, reports);
     CHECK(add(slow, 41, 900, 2000));
     CHECK_TEXT("step 41 took 0.93 s, usual is 0.03 s: worker 3 spent 0.92 s on backward", text);
-    CHECK(!add(slow, 42, 900, 3000)); /* a line in five seconds at most */
+    CHECK(!add(slow, 42, 900, 3000)); /* at most one line in 5 s */
     CHECK(add(slow, 43, 900, 7000));
-    /* All three wait, so none of them is named. */
+
+    /* All three workers wait, so the report names none of them. */
     for (uint32_t rank = 0; rank < 3; rank++)
         slow_steps_add(slow, &(gp_train_step){ .rank = rank, .worker = rank + 1, .step = 44, .wait_ms = 900 },
                        20000, text, sizeof(text));

@@ -1,4 +1,4 @@
-/* test_view.c -- the table and the picture of a training, drawn into a file and read back. */
+/* test_view.c: the table and the picture of a training, drawn into a file and read back. */
 #include <unistd.h>
 
 #include "client/cli/cli.h"
@@ -8,11 +8,12 @@
 #include "common/base/clock.h"
 #include "tests/gp_test.h"
 
-enum { TEXT_BYTES = 1 << 20, WIDTH = 80 }; /* a file has no size: 80 columns and 24 rows are assumed */
+/* a file has no terminal size: 80 columns and 24 rows are assumed */
+enum { TEXT_BYTES = 1 << 20, WIDTH = 80 };
 
 static char text[TEXT_BYTES];
 
-/* Two epochs of 20 steps on that many workers; a validation behind each if there are samples for it. */
+/* Draw 2 epochs of 20 steps, each followed by a validation unless validation_samples is 0. */
 static void draw_run(bool live, uint32_t frequency, uint32_t workers, uint64_t validation_samples)
 {
     FILE *file = tmpfile();
@@ -60,7 +61,8 @@ static uint32_t count(const char *part)
     return found;
 }
 
-/* The characters of a line without the terminal's commands; *end is its end. */
+/* Count the visible characters of a line, without terminal escapes; store the end of the line in
+ * *end. */
 static uint32_t columns(const char *line, const char **end)
 {
     uint32_t width = 0;
@@ -80,7 +82,7 @@ static uint32_t columns(const char *line, const char **end)
 TEST(a_step_and_its_validation_are_one_line_of_the_table)
 {
     draw_run(false, 20, 2, 100);
-    CHECK_INT(4 + 3, count("\n")); /* the head, steps 1, 20 and 40 */
+    CHECK_INT(4 + 3, count("\n")); /* the heading, steps 1, 20 and 40 */
     CHECK_INT(1, count("|       1 |     20 |"));
     CHECK_CONTAINS(text, "|       2 |     40 | 00:00:04.00 |  97.75 % |    87.50 % |  0.0500 |     0.5000 |");
     draw_run(false, 7, 2, 100);
@@ -89,7 +91,7 @@ TEST(a_step_and_its_validation_are_one_line_of_the_table)
     CHECK_INT(4 + 3, count("\n"));
 }
 
-TEST(every_line_of_the_table_is_as_wide_as_its_head)
+TEST(every_row_of_the_table_is_as_wide_as_the_heading)
 {
     const char *end = text - 1;
 
@@ -98,7 +100,7 @@ TEST(every_line_of_the_table_is_as_wide_as_its_head)
         CHECK_INT(92, columns(line, &end));
 }
 
-TEST(the_picture_fits_the_terminal_and_is_drawn_over_itself)
+TEST(picture_fits_the_terminal_and_overwrites_the_previous_one)
 {
     setenv("LC_ALL", "en_US.UTF-8", 1);
     draw_run(true, 50, 20, 100);
@@ -107,7 +109,9 @@ TEST(the_picture_fits_the_terminal_and_is_drawn_over_itself)
     CHECK_CONTAINS(text, "┤");
     CHECK_CONTAINS(text, "100 %  epoch 2/2  done");
     CHECK_CONTAINS(text, "(20 workers, 8 shown)");
-    /* Each picture goes up by as many lines as the one before had, and that is less than the terminal has. */
+
+    /* Each picture moves the cursor up by the height of the previous picture, which is less than
+     * the height of the terminal. */
     uint32_t lines = 0, pictures = 0;
 
     for (const char *at = text; *at != '\0'; at++) {
@@ -122,7 +126,7 @@ TEST(the_picture_fits_the_terminal_and_is_drawn_over_itself)
             pictures++;
         }
     }
-    CHECK(pictures >= 2); /* each validation draws, and so does the end */
+    CHECK(pictures >= 2); /* one for each validation and one at the end */
 }
 
 TEST(without_utf8_the_picture_is_ascii)
@@ -138,8 +142,9 @@ TEST(without_utf8_the_picture_is_ascii)
     CHECK_CONTAINS(text, "no validation data: accuracy is of the training batches");
 }
 
-/* A spike after the first steps neither rescales the axis nor hides the rest; the axis ends at the planned last step. */
-TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
+/* A spike after the first steps neither rescales the axis nor hides the rest. The axis ends at the
+ * last planned step. */
+TEST(axes_cover_the_whole_training)
 {
     FILE *file = tmpfile();
     gp_view *view;
@@ -158,14 +163,14 @@ TEST(the_axes_of_the_picture_are_those_of_the_whole_training)
     rewind(file);
     text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
     fclose(file);
-    CHECK(count("   epoch  0 ") >= 2); /* pictures: before the spike and after it */
+    CHECK(count("   epoch  0 ") >= 2); /* pictures before and after the spike */
     CHECK_INT(count("   epoch  0 "), count("     2.5 +"));
     CHECK_CONTAINS(text, "       0 +");
     CHECK_CONTAINS(text, "   100 % +");
     CHECK_CONTAINS(text, "   epoch  0 ");
-    CHECK_CONTAINS(text, " 4\033[K"); /* the end of the axis: two epochs are still to come */
+    CHECK_CONTAINS(text, " 4\033[K"); /* the end of the axis: two more epochs are planned */
     CHECK_CONTAINS(text, "o");        /* the validation */
-    CHECK_CONTAINS(text, "o                                   \033[K"); /* and nothing behind it */
+    CHECK_CONTAINS(text, "o                                   \033[K"); /* nothing follows it */
 }
 
 /* ---- progress ---- */
@@ -197,7 +202,8 @@ TEST(a_long_validation_shows_its_progress_until_it_ends)
         const char *rest = strstr(text, "left\033[K");
 
         REQUIRE(rest != NULL);
-        /* The next picture has the result in that line; the line of progress gives way to the table. */
+
+        /* The next picture shows the result on that line; the table replaces the progress line. */
         CHECK_CONTAINS(rest, live ? "validation after step 10: loss 0.5000" : "left\033[K\r\033[K|===");
     }
 }
@@ -236,7 +242,7 @@ static const char *reported(cli_progress *progress, const char *activity, uint64
     return text;
 }
 
-TEST(no_line_of_progress_appears_in_the_first_two_seconds_or_without_a_terminal)
+TEST(progress_needs_a_terminal_and_two_seconds)
 {
     const int64_t now = gp_now_ms();
     cli_progress young = { .begin_ms = now, .tell = true }, old = { .begin_ms = now - 2500, .tell = true },
@@ -276,7 +282,7 @@ static void capture_begin(void)
         abort();
 }
 
-/* Restore standard output and read into `text` what was printed since capture_begin(). */
+/* Restore standard output and read the captured text into `text`. */
 static void capture_end(void)
 {
     fflush(stdout);
@@ -300,7 +306,7 @@ static void print_begin(bool all_options)
     capture_end();
 }
 
-TEST(a_training_prints_the_options_that_were_given_and_others_on_request)
+TEST(training_prints_changed_options_and_others_on_request)
 {
     print_begin(false);
     CHECK_CONTAINS(text, "solver adam, max-epochs 4\n1 worker, mini-batch 100 (100), 4 epochs of 1 step, ");

@@ -1,4 +1,4 @@
-/* What gradpool.h says of a source, and how it divides one. */
+/* test_data_count.c: class counts and division of a data source through gradpool.h. */
 #include "client/gradpool.h"
 #include "tests/common/data/folder.h"
 #include "tests/common/data/make_images.h"
@@ -16,7 +16,7 @@ static void tile_put(const char *name)
     make_png(in_folder(name), &(made_image){ 4, 4, 3, .data = data });
 }
 
-TEST(the_samples_of_each_class_are_counted)
+TEST(samples_are_counted_per_class)
 {
     gp_dataset *counts;
     const gp_dataset_info *facts;

@@ -1,4 +1,4 @@
-/* Charts: round numbers on the axes, what is drawn where, and a file that libpng reads. */
+/* test_plot.c: charts: round axis labels, the drawn pixels, and a file that libpng can read. */
 #include <math.h>
 #include <png.h>
 #include <unistd.h>
@@ -61,7 +61,7 @@ TEST(bars_have_heights_in_proportion)
     plot_free(p);
 }
 
-TEST(every_series_is_drawn_and_points_that_are_no_numbers_are_left_out)
+TEST(every_series_is_drawn_without_points_that_are_not_numbers)
 {
     const double x[] = { 0, 1, 2, 3 }, rising[] = { 0, 0.5, NAN, 1 }, falling[] = { 1, INFINITY, 0.4, 0 };
     const plot_series series[] = { { "one", x, rising, 4 }, { "two", x, falling, 4 } };
@@ -71,8 +71,7 @@ TEST(every_series_is_drawn_and_points_that_are_no_numbers_are_left_out)
     plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "Title!", "x", "y" }, series, 2);
     CHECK(count_colour(p, 600, 400, 0x1f6fb4) > 300);
     CHECK(count_colour(p, 600, 400, 0xd9541e) > 300);
-    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" }, series,
-               0); /* nothing to show */
+    plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" }, series, 0); /* no series */
     plot_lines(p, (plot_area){ 0, 0, 600, 400 }, &(plot_words){ "", "", "" },
                &(const plot_series){ "flat", x, (const double[]){ 7, 7, 7, 7 }, 4 }, 1);
     plot_lines(p, (plot_area){ 500, 300, 600, 400 }, &(plot_words){ "half outside", "", "" }, series, 2);
@@ -81,7 +80,7 @@ TEST(every_series_is_drawn_and_points_that_are_no_numbers_are_left_out)
     CHECK(plot_new(10, 1 << 20) == NULL);
 }
 
-TEST(a_matrix_is_dark_where_a_row_is_and_blue_on_its_diagonal)
+TEST(matrix_is_blue_on_the_diagonal_and_red_elsewhere)
 {
     static const char *const names[] = { "cat", "dog", "a name of more than twenty-four letters" };
     gp_confusion *matrix = NULL;
@@ -90,8 +89,8 @@ TEST(a_matrix_is_dark_where_a_row_is_and_blue_on_its_diagonal)
     gp_error err;
 
     REQUIRE_OK(gp_confusion_new(&matrix, 3, names, &err), err);
-    matrix->counts[0] = 7;     /* all cats were right */
-    matrix->counts[3] = 12345; /* all dogs were taken for cats */
+    matrix->counts[0] = 7;     /* all cats correct */
+    matrix->counts[3] = 12345; /* all dogs predicted as cats */
     p = plot_matrix_new(matrix, "accuracy");
     REQUIRE(p != NULL);
     for (int y = 0; y < plot_height(p); y++)
@@ -99,12 +98,14 @@ TEST(a_matrix_is_dark_where_a_row_is_and_blue_on_its_diagonal)
             blue += plot_pixel(p, x, y) == 0x124e8c;
             red += plot_pixel(p, x, y) == 0xb02a1a;
         }
-    CHECK(blue > 1000 && red > 1000); /* less the white digits in them: five take more room than one */
+
+    /* less the white digits: five digits cover more pixels than one */
+    CHECK(blue > 1000 && red > 1000);
     CHECK(red < blue);
     plot_free(p);
     gp_confusion_free(matrix);
 
-    /* Of many classes there is a square of at least a pixel for each. */
+    /* With many classes, each cell has at least one pixel. */
     REQUIRE_OK(gp_confusion_new(&matrix, 1500, NULL, &err), err);
     for (size_t i = 0; i < 1500; i++)
         matrix->counts[i * 1500 + i] = i + 1;
@@ -119,7 +120,7 @@ TEST(a_matrix_is_dark_where_a_row_is_and_blue_on_its_diagonal)
     gp_confusion_free(matrix);
 }
 
-TEST(the_file_is_a_png_with_these_pixels)
+TEST(file_is_a_png_with_the_drawn_pixels)
 {
     char path[] = "/tmp/gradpool-test-XXXXXX";
     png_image image = { .version = PNG_IMAGE_VERSION };

@@ -1,4 +1,5 @@
-/* Which call goes where: the pure core, against a made-up world of workers.  tests/sim has it under faults, by the million. */
+/* test_dispatch.c: the pure dispatch core on simulated workers. tests/sim runs it under millions of
+ * faults. */
 #include "client/team/dispatch.h"
 #include "tests/gp_test.h"
 
@@ -6,15 +7,15 @@ enum { WORKERS_MAX = 8, RING = 64, MS = 1000000 };
 
 typedef struct world_worker {
     bool up;
-    team_unit *ring[RING]; /* in order; NULL = revoked */
+    team_unit *ring[RING]; /* in order; NULL: revoked */
     uint32_t count;
-    bool begun;       /* ring[0] runs */
+    bool begun;       /* ring[0] is running */
     uint32_t room;    /* records that fit */
-    uint64_t stopped; /* id of the call that was told to end */
+    uint64_t stopped; /* id of the call that was asked to stop */
     bool replace;
 } world_worker;
 
-/* A test's view: what it submitted and how it ended. */
+/* One dispatcher with simulated workers and a simulated clock. */
 typedef struct world {
     dispatch *d;
     world_worker workers[WORKERS_MAX];
@@ -93,7 +94,8 @@ static team_unit *submit(world *w, team_unit *unit)
     return unit;
 }
 
-/* The worker ends what it runs; the unit if it has ended. */
+/* End the running call of a worker with `status`. Return the unit if this completed it, else
+ * NULL. */
 static team_unit *answer(world *w, uint32_t worker, gp_status status, int64_t ran_ns)
 {
     world_worker *from = &w->workers[worker - 1];
@@ -122,7 +124,7 @@ static void death(world *w, uint32_t worker)
 
 /* ---- one thing at a time ---- */
 
-TEST(a_higher_priority_goes_first_and_equal_ones_in_their_order)
+TEST(calls_run_by_priority_then_by_submission)
 {
     static const int16_t priorities[] = { 0, 5, -1000, 5, 1000, 0 };
     static const int order[] = { 4, 1, 3, 0, 5, 2 };
@@ -130,7 +132,7 @@ TEST(a_higher_priority_goes_first_and_equal_ones_in_their_order)
     world w;
 
     world_begin(&w, 1, 0);
-    w.workers[0].room = 0; /* all of them wait */
+    w.workers[0].room = 0; /* all calls wait */
     for (int i = 0; i < 6; i++) {
         units[i] = unit_new(&w);
         units[i]->priority = priorities[i];
@@ -150,14 +152,14 @@ TEST(a_higher_priority_goes_first_and_equal_ones_in_their_order)
     dispatch_free(w.d);
 }
 
-TEST(short_calls_are_sent_ahead_and_long_ones_two_at_a_time)
+TEST(short_calls_are_prefetched_and_long_calls_two_at_a_time)
 {
     world w;
 
     world_begin(&w, 1, 0);
     for (int i = 0; i < 200; i++)
         submit(&w, unit_new(&w));
-    CHECK_INT(2, w.workers[0].count); /* nothing is known of it */
+    CHECK_INT(2, w.workers[0].count); /* the duration is still unknown */
     for (int i = 0; i < 2; i++) {
         let_begin(&w, 1);
         gp_free(answer(&w, 1, GP_OK, DISPATCH_FILL_NS / 40));
@@ -169,14 +171,14 @@ TEST(short_calls_are_sent_ahead_and_long_ones_two_at_a_time)
         gp_free(answer(&w, 1, GP_OK, 2 * DISPATCH_FILL_NS));
         dispatch_fill(w.d, w.now);
     }
-    CHECK_INT(2, w.workers[0].count); /* it became long */
+    CHECK_INT(2, w.workers[0].count); /* the expected duration is now long */
     dispatch_over_all(w.d, GP_ECANCELED);
     for (team_unit *unit; (unit = dispatch_next_over(w.d)) != NULL;)
         gp_free(unit);
     dispatch_free(w.d);
 }
 
-TEST(the_last_calls_are_shared_out_and_none_waits_behind_a_long_one)
+TEST(idle_workers_take_calls_queued_behind_a_long_one)
 {
     team_unit *units[3];
     world w;
@@ -189,7 +191,7 @@ TEST(the_last_calls_are_shared_out_and_none_waits_behind_a_long_one)
     let_begin(&w, 1);
     let_begin(&w, 2);
     CHECK(answer(&w, 2, GP_OK, MS) == units[1]);
-    dispatch_fill(w.d, w.now); /* the third is taken back and given to who is idle */
+    dispatch_fill(w.d, w.now); /* the third call is revoked and sent to the idle worker */
     CHECK_INT(1, w.workers[0].count);
     CHECK(w.workers[1].count == 1 && w.workers[1].ring[0] == units[2]);
     CHECK_INT(1, units[2]->attempts);
@@ -213,13 +215,13 @@ TEST(a_free_worker_away_from_our_core_is_chosen)
     team_unit *other = submit(&w, unit_new(&w)), *last = submit(&w, unit_new(&w));
 
     CHECK_INT(3, other->worker);
-    CHECK_INT(1, last->worker); /* better than to wait */
+    CHECK_INT(1, last->worker); /* sharing a core is better than waiting */
     for (uint32_t i = 1; i <= 3; i++)
         gp_free(answer(&w, i, GP_OK, 1));
     dispatch_free(w.d);
 }
 
-TEST(wishes_and_needs_are_kept_and_never_moved)
+TEST(preferred_workers_and_required_resources_are_respected)
 {
     world w;
 
@@ -249,7 +251,7 @@ TEST(wishes_and_needs_are_kept_and_never_moved)
     dispatch_free(w.d);
 }
 
-TEST(what_comes_after_waits_follows_and_fails_down_the_chain)
+TEST(dependent_calls_wait_and_fail_with_their_predecessor)
 {
     gp_error err;
     world w;
@@ -295,7 +297,7 @@ TEST(what_comes_after_waits_follows_and_fails_down_the_chain)
     dispatch_free(w.d);
 }
 
-TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
+TEST(worker_failure_counts_as_attempt_only_for_the_running_call)
 {
     world w;
 
@@ -310,13 +312,13 @@ TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
     CHECK(answer(&w, 1, GP_EIO, 1) == NULL);
     CHECK_INT(1, a->tries);
     dispatch_fill(w.d, w.now); /* b, a */
-    death(&w, 1);              /* before either was begun */
+    death(&w, 1);              /* before either call started */
     CHECK_INT(0, a->attempts);
     CHECK_INT(0, b->attempts);
     w.workers[0].up = true;
     dispatch_worker_up(w.d, 1, w.now);
     dispatch_fill(w.d, w.now);
-    CHECK(w.workers[0].ring[0] == b); /* the order is kept */
+    CHECK(w.workers[0].ring[0] == b); /* the order is unchanged */
     let_begin(&w, 1);
     death(&w, 1);
     CHECK_INT(1, b->attempts);
@@ -328,7 +330,7 @@ TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
         let_begin(&w, 1);
         death(&w, 1);
     }
-    CHECK(dispatch_dying(w.d, 1) == b); /* three times it was the one that ran */
+    CHECK(dispatch_dying(w.d, 1) == b); /* the running call of three worker failures */
     dispatch_over(w.d, b, GP_EPEER);
     CHECK(dispatch_dying(w.d, 1) == NULL);
     CHECK(dispatch_next_over(w.d) == b);
@@ -336,13 +338,13 @@ TEST(an_error_is_retried_and_a_death_counts_an_attempt_only_of_what_was_begun)
     w.workers[0].up = true;
     dispatch_worker_up(w.d, 1, w.now);
     dispatch_fill(w.d, w.now);
-    CHECK(answer(&w, 1, GP_EIO, 1) == a); /* its retry was used up before */
+    CHECK(answer(&w, 1, GP_EIO, 1) == a); /* its retries are used up */
     gp_free(a);
     gp_free(b);
     dispatch_free(w.d);
 }
 
-TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
+TEST(deadlines_end_waiting_calls_and_stop_running_ones)
 {
     gp_error err;
     world w;
@@ -368,7 +370,10 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     dispatch_tick(w.d, w.now);
     CHECK_INT(running->call.id, w.workers[0].stopped);
     CHECK(running->over_limit && !w.workers[0].replace);
-    w.now += DISPATCH_GRACE_MS * (int64_t)MS + DISPATCH_LATE_NS + 1; /* we were stopped: the worker, too? */
+
+    /* the clock jumped: this host may have been suspended, so the worker gets half of the grace
+     * period again */
+    w.now += DISPATCH_GRACE_MS * (int64_t)MS + DISPATCH_LATE_NS + 1;
     dispatch_tick(w.d, w.now);
     CHECK(!w.workers[0].replace);
     CHECK_INT(w.now + DISPATCH_GRACE_MS * (int64_t)MS / 2, dispatch_next_ns(w.d, w.now));
@@ -384,7 +389,7 @@ TEST(deadlines_end_what_was_not_begun_and_stop_what_runs)
     dispatch_free(w.d);
 }
 
-TEST(what_means_nothing_to_another_process_ends_with_its_worker_and_goes_before_the_rest)
+TEST(stale_calls_end_with_their_worker_and_urgent_calls_run_first)
 {
     world w;
 
@@ -419,7 +424,7 @@ TEST(what_means_nothing_to_another_process_ends_with_its_worker_and_goes_before_
     dispatch_free(w.d);
 }
 
-/* Begin the next call of a worker and end it after a while; the call. */
+/* Run the next call of a worker for ran_ns and return it. */
 static team_unit *run_next(world *w, uint32_t worker, int64_t ran_ns)
 {
     dispatch_fill(w->d, w->now);
@@ -428,7 +433,7 @@ static team_unit *run_next(world *w, uint32_t worker, int64_t ran_ns)
     return answer(w, worker, GP_OK, ran_ns);
 }
 
-TEST(an_urgent_call_is_next_although_others_were_sent_before)
+TEST(urgent_call_overtakes_prefetched_calls)
 {
     team_unit *usual[8], *urgent;
     world w;
@@ -445,7 +450,7 @@ TEST(an_urgent_call_is_next_although_others_were_sent_before)
     CHECK_INT(0, usual[1]->attempts);
     CHECK(answer(&w, 1, GP_OK, 500 * MS) == usual[0]);
     CHECK(run_next(&w, 1, 500 * MS) == urgent);
-    for (int i = 1; i < 8; i++) /* the others keep their order */
+    for (int i = 1; i < 8; i++) /* the order of the others is unchanged */
         CHECK(run_next(&w, 1, 500 * MS) == usual[i]);
     for (int i = 0; i < 8; i++)
         gp_free(usual[i]);
@@ -453,7 +458,7 @@ TEST(an_urgent_call_is_next_although_others_were_sent_before)
     dispatch_free(w.d);
 }
 
-TEST(no_call_of_lower_priority_begins_on_any_worker_while_an_urgent_one_waits)
+TEST(no_call_of_lower_priority_starts_while_an_urgent_call_waits)
 {
     team_unit *urgent, *ended;
     world w;
@@ -466,7 +471,7 @@ TEST(no_call_of_lower_priority_begins_on_any_worker_while_an_urgent_one_waits)
     let_begin(&w, 2);
     urgent = unit_new(&w);
     urgent->priority = 1;
-    submit(&w, urgent); /* it waits behind the running call of either worker */
+    submit(&w, urgent); /* waits for the running call of either worker */
 
     uint32_t behind = urgent->state == UNIT_SENT ? urgent->worker : 1, other = 3 - behind;
 
@@ -487,7 +492,7 @@ TEST(no_call_of_lower_priority_begins_on_any_worker_while_an_urgent_one_waits)
     dispatch_free(w.d);
 }
 
-TEST(nothing_waits_behind_a_call_that_turns_out_long)
+TEST(calls_queued_behind_an_unexpectedly_long_call_move)
 {
     team_unit *units[4];
     world w;
@@ -506,7 +511,7 @@ TEST(nothing_waits_behind_a_call_that_turns_out_long)
     CHECK_INT(INT64_MAX, dispatch_next_ns(w.d, w.now));
     CHECK(answer(&w, 2, GP_OK, MS) == units[1]);
     CHECK(run_next(&w, 2, MS) == units[2]);
-    CHECK(run_next(&w, 2, MS) == units[3]); /* the first still runs */
+    CHECK(run_next(&w, 2, MS) == units[3]); /* the first call is still running */
     CHECK(answer(&w, 1, GP_OK, 100 * MS) == units[0]);
     for (int i = 0; i < 4; i++)
         gp_free(units[i]);
@@ -524,7 +529,7 @@ TEST(a_cancel_without_grace_replaces_the_worker_at_once)
     dispatch_cancel(w.d, running, DISPATCH_GRACE_MS, w.now);
     CHECK_INT(running->call.id, w.workers[0].stopped);
     CHECK(!w.workers[0].replace);
-    dispatch_cancel(w.d, running, 2 * DISPATCH_GRACE_MS, w.now); /* cannot extend it */
+    dispatch_cancel(w.d, running, 2 * DISPATCH_GRACE_MS, w.now); /* cannot extend the deadline */
     CHECK_INT(w.now + DISPATCH_GRACE_MS * (int64_t)MS, dispatch_next_ns(w.d, w.now));
     dispatch_cancel(w.d, running, 0, w.now);
     CHECK(w.workers[0].replace);
@@ -534,7 +539,7 @@ TEST(a_cancel_without_grace_replaces_the_worker_at_once)
     dispatch_free(w.d);
 }
 
-TEST(a_team_without_memory_says_so)
+TEST(team_reports_failed_allocations)
 {
     dispatch_hooks hooks = { world_send, world_revoke, world_stop, world_replace, NULL };
     dispatch *d;

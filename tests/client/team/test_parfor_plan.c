@@ -1,4 +1,4 @@
-/* The plan of a parfor on simulated workers: time is counted, not measured. */
+/* test_parfor_plan.c: the chunk plan of a parfor on simulated workers with simulated time. */
 #include "client/team/parfor_plan.h"
 
 #include "proto/task/link.h"
@@ -6,11 +6,11 @@
 
 enum { WORKERS_MAX = 8, ITERATIONS_MAX = 200000 };
 
-/* ---- workers that serve their chunks one after the other ---- */
+/* ---- workers that run their chunks in order ---- */
 
 typedef struct work {
     parfor_piece piece;
-    double ready; /* when it is done, ns */
+    double ready; /* time of completion, ns */
     double took;
     uint32_t done;
     bool out;
@@ -20,7 +20,7 @@ typedef struct world {
     parfor_plan plan;
     double (*cost)(uint64_t position); /* ns */
     double overhead;                   /* ns per chunk */
-    double now, free[WORKERS_MAX];     /* when each worker has done all that it has */
+    double now, free[WORKERS_MAX];     /* time at which each worker is idle */
     work works[WORKERS_MAX * PARFOR_DEPTH];
     unsigned char seen[ITERATIONS_MAX];
     uint32_t chunks, sizes_max;
@@ -55,7 +55,7 @@ static double cost_long(uint64_t position)
     return 1e6;
 }
 
-/* Short ones first, so that chunks have grown when the long ones come. */
+/* Short iterations first, so that chunks have grown when the long ones arrive. */
 static double cost_step(uint64_t position)
 {
     return position < 50000 ? 10 : 500e3;
@@ -109,7 +109,8 @@ static uint32_t world_idlest(const world *w)
     return best;
 }
 
-/* Keep all workers supplied; the chunk that is ready first comes back.  false: nothing is out. */
+/* Keep all workers supplied and complete the earliest chunk. Return false if no chunk is in
+ * flight. */
 static bool world_step(world *w, bool ordered)
 {
     work *first = NULL;
@@ -160,7 +161,7 @@ static void world_run(world *w, uint64_t count)
         }
 }
 
-TEST(every_iteration_is_given_out_once_whatever_the_loop_is_like)
+TEST(every_iteration_is_assigned_once_for_every_kind_of_loop)
 {
     double (*const costs[])(uint64_t) = { cost_none, cost_even, cost_step, cost_wild };
 
@@ -178,7 +179,7 @@ TEST(every_iteration_is_given_out_once_whatever_the_loop_is_like)
     }
 }
 
-TEST(tiny_iterations_travel_in_large_chunks)
+TEST(tiny_iterations_are_sent_in_large_chunks)
 {
     world *w = world_new(ITERATIONS_MAX, 2, cost_none);
 
@@ -188,7 +189,7 @@ TEST(tiny_iterations_travel_in_large_chunks)
     free(w);
 }
 
-TEST(long_iterations_travel_alone)
+TEST(long_iterations_are_sent_alone)
 {
     world *w = world_new(1000, 2, cost_long);
 
@@ -198,7 +199,7 @@ TEST(long_iterations_travel_alone)
     free(w);
 }
 
-TEST(workers_end_together)
+TEST(workers_finish_at_the_same_time)
 {
     world *w = world_new(10000, 4, cost_even);
 
@@ -211,17 +212,18 @@ TEST(workers_end_together)
     free(w);
 }
 
-TEST(a_chunk_that_takes_longer_than_hoped_is_shared)
+TEST(chunk_that_takes_longer_than_expected_is_split)
 {
     world *w = world_new(50400, 4, cost_step);
 
     world_run(w, 50400);
-    CHECK(w->now <=
-          1.15 * ideal(w, 50400) + 2e6); /* 400 long ones: one worker alone would take four times as long */
+
+    /* 400 long iterations: a single worker needs four times as long */
+    CHECK(w->now <= 1.15 * ideal(w, 50400) + 2e6);
     free(w);
 }
 
-TEST(no_more_is_in_flight_than_was_asked_for)
+TEST(window_limits_iterations_in_flight)
 {
     for (int ordered = 0; ordered < 2; ordered++) {
         world *w = world_new(20000, 3, cost_none);
@@ -235,7 +237,7 @@ TEST(no_more_is_in_flight_than_was_asked_for)
     }
 }
 
-TEST(a_window_smaller_than_a_group_still_moves)
+TEST(window_smaller_than_a_group_makes_progress)
 {
     world *w = world_new(1000, 3, cost_none);
 
@@ -246,7 +248,7 @@ TEST(a_window_smaller_than_a_group_still_moves)
     free(w);
 }
 
-TEST(what_travels_with_iterations_fits_into_a_record)
+TEST(data_of_a_chunk_fits_into_a_record)
 {
     world *w = world_new(50000, 2, cost_none);
 
@@ -259,7 +261,7 @@ TEST(what_travels_with_iterations_fits_into_a_record)
     free(w);
 }
 
-TEST(a_source_gives_what_it_has_and_ends_when_it_ends)
+TEST(source_ends_the_loop_when_exhausted)
 {
     parfor_plan plan = { .total = UINT64_MAX, .workers = 2, .block = 4, .max_in_flight = 64 };
     parfor_piece piece;

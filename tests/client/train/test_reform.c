@@ -1,8 +1,9 @@
-/* When a training forms its group again: the pure decisions, event by event. */
+/* test_reform.c: the decisions about the next group of a training, event by event, without a
+ * pool. */
 #include "client/train/reform.h"
 #include "tests/gp_test.h"
 
-/* A training and what it was told to do last. */
+/* A training and the actions of the last event. */
 typedef struct story {
     reform r;
     reform_action actions[REFORM_ACTIONS_MAX];
@@ -47,7 +48,8 @@ static void begin(story *s, uint32_t workers, uint32_t max_restarts)
     CHECK(done(s, REFORM_DO_GO_ON) == NULL);
 }
 
-/* A member dies, the others end, and the lease is granted anew. */
+/* A member fails, the other members stop, and the scheduler grants the lease with `left`
+ * workers. */
 static void lose(story *s, uint32_t rank, uint32_t left)
 {
     tell(s, (reform_event){ .kind = REFORM_LOST, .rank = rank });
@@ -59,7 +61,7 @@ static void lose(story *s, uint32_t rank, uint32_t left)
     tell(s, (reform_event){ .kind = REFORM_GRANT, .workers = left });
 }
 
-/* Workers come free, and join. */
+/* Workers become available, prepare and join. */
 static void grow(story *s, uint32_t workers)
 {
     tell(s, (reform_event){ .kind = REFORM_CHANGE, .workers = workers });
@@ -70,7 +72,7 @@ static void grow(story *s, uint32_t workers)
     tell(s, (reform_event){ .kind = REFORM_GRANT, .workers = workers });
 }
 
-TEST(after_a_death_the_next_group_begins_when_the_others_have_ended_and_the_lease_is_granted)
+TEST(after_a_failure_the_next_group_waits_for_all_members_and_the_grant)
 {
     story s;
 
@@ -81,7 +83,7 @@ TEST(after_a_death_the_next_group_begins_when_the_others_have_ended_and_the_leas
     CHECK_INT(REFORM_REPLACE_MS, done(&s, REFORM_DO_ALARM)->ms);
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 0, .end = REFORM_FAILED });
     tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
-    CHECK(done(&s, REFORM_DO_BEGIN) == NULL); /* rank 2 may have news */
+    CHECK(done(&s, REFORM_DO_BEGIN) == NULL); /* rank 2 may still report its end */
     CHECK_INT(REFORM_LAST_WORDS_MS, done(&s, REFORM_DO_ALARM)->ms);
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 2, .end = REFORM_FAILED });
     REQUIRE(done(&s, REFORM_DO_BEGIN) != NULL);
@@ -93,7 +95,7 @@ TEST(after_a_death_the_next_group_begins_when_the_others_have_ended_and_the_leas
     CHECK_INT(11, done(&s, REFORM_DO_GO_ON)->step);
 }
 
-TEST(who_says_nothing_more_is_waited_for_a_moment_only)
+TEST(silent_rank_delays_the_next_group_for_a_bounded_time)
 {
     story s;
 
@@ -104,7 +106,7 @@ TEST(who_says_nothing_more_is_waited_for_a_moment_only)
     CHECK(done(&s, REFORM_DO_BEGIN) != NULL);
 }
 
-TEST(another_death_before_the_next_group_has_begun_waits_for_the_grant_after_it)
+TEST(second_failure_before_the_next_group_waits_for_another_grant)
 {
     story s;
 
@@ -121,7 +123,7 @@ TEST(another_death_before_the_next_group_has_begun_waits_for_the_grant_after_it)
     CHECK_INT(1, s.r.world);
 }
 
-TEST(a_grant_that_was_followed_by_another_one_counts_as_that)
+TEST(later_grant_replaces_the_earlier_one)
 {
     story s;
 
@@ -134,20 +136,20 @@ TEST(a_grant_that_was_followed_by_another_one_counts_as_that)
     REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
 }
 
-TEST(what_is_told_of_a_group_that_took_no_step_is_nothing)
+TEST(group_without_a_step_is_not_reported)
 {
     story s;
 
     begin(&s, 3, 5);
     steps(&s, 4);
     lose(&s, 2, 2);
-    lose(&s, 1, 1); /* before all of the two were ready */
+    lose(&s, 1, 1); /* before both ranks were ready */
     all_ready(&s, 4);
     REQUIRE(done(&s, REFORM_DO_GO_ON) != NULL);
     CHECK_INT(3, done(&s, REFORM_DO_GO_ON)->workers);
 }
 
-TEST(a_failure_before_the_first_group_is_ready_is_reported_with_the_number_of_workers_of_that_group)
+TEST(failure_before_the_first_step_is_reported_with_the_size_of_that_group)
 {
     story s;
 
@@ -158,7 +160,7 @@ TEST(a_failure_before_the_first_group_is_ready_is_reported_with_the_number_of_wo
     CHECK_INT(3, done(&s, REFORM_DO_GO_ON)->workers);
 }
 
-TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
+TEST(resize_stops_all_ranks_at_one_step_and_requests_the_next_group)
 {
     story s;
 
@@ -171,7 +173,9 @@ TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
     CHECK(done(&s, REFORM_DO_FORM) == NULL);
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 3, .end = REFORM_PAUSED });
     CHECK(done(&s, REFORM_DO_FORM) != NULL);
-    tell(&s, (reform_event){ .kind = REFORM_REUNION }); /* nobody knows whether it was heard */
+
+    /* the scheduler may not have received the request */
+    tell(&s, (reform_event){ .kind = REFORM_REUNION });
     CHECK(done(&s, REFORM_DO_FORM) != NULL);
     tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
     CHECK(done(&s, REFORM_DO_BEGIN) != NULL);
@@ -180,7 +184,7 @@ TEST(a_change_of_size_stops_all_ranks_at_one_step_and_asks_for_the_next_group)
     CHECK_INT(0, s.r.in_a_row);
 }
 
-/* Two take steps, and two others will join. */
+/* Two ranks train while two other workers are about to join. */
 static void begin_growing(story *s)
 {
     begin(s, 2, 3);
@@ -191,7 +195,7 @@ static void begin_growing(story *s)
     CHECK(s->r.phase == REFORM_PREPARE && done(s, REFORM_DO_PAUSE) == NULL);
 }
 
-TEST(steps_go_on_until_all_who_will_join_have_prepared)
+TEST(steps_continue_until_all_joining_workers_are_prepared)
 {
     story s;
 
@@ -212,7 +216,7 @@ TEST(steps_go_on_until_all_who_will_join_have_prepared)
     CHECK(s.r.phase == REFORM_STEPS);
 }
 
-TEST(when_one_that_prepares_dies_the_others_are_waited_for_or_nobody)
+TEST(failure_of_a_joining_worker_leaves_the_others_joining)
 {
     story s;
 
@@ -223,16 +227,16 @@ TEST(when_one_that_prepares_dies_the_others_are_waited_for_or_nobody)
     CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
 
     begin_growing(&s);
-    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* and that one dies */
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* then that worker fails */
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
     CHECK(s.r.phase == REFORM_PREPARE);
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
     CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 }); /* its replacement */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 }); /* the replacement */
     CHECK(done(&s, REFORM_DO_PREPARE) != NULL);
 }
 
-TEST(when_one_cannot_join_nobody_does_until_somebody_asks)
+TEST(unfit_worker_blocks_growth_until_the_next_request)
 {
     story s;
 
@@ -242,7 +246,7 @@ TEST(when_one_cannot_join_nobody_does_until_somebody_asks)
     CHECK(done(&s, REFORM_DO_KEEP)->why == REFORM_WHY_UNFIT);
     CHECK_INT(2, done(&s, REFORM_DO_KEEP)->workers);
     CHECK(s.r.phase == REFORM_STEPS);
-    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* the other one */
+    tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 }); /* the other worker */
     tell(&s, (reform_event){ .kind = REFORM_UNFIT });
     CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
@@ -251,7 +255,7 @@ TEST(when_one_cannot_join_nobody_does_until_somebody_asks)
     CHECK(s.r.phase == REFORM_PREPARE);
 }
 
-TEST(when_a_rank_dies_while_others_prepare_the_rest_goes_on_without_them)
+TEST(rank_failure_during_preparation_continues_without_joining_workers)
 {
     story s;
 
@@ -260,14 +264,16 @@ TEST(when_a_rank_dies_while_others_prepare_the_rest_goes_on_without_them)
     lose(&s, 1, 1);
     REQUIRE(done(&s, REFORM_DO_BEGIN) != NULL);
     CHECK_INT(1, s.r.world);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 }); /* they are told again */
+
+    /* the joining workers prepare once more */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 3 });
     all_ready(&s, 10);
     CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
     tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 2 });
     CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
 }
 
-TEST(a_training_that_ends_or_is_stopped_while_others_prepare_ends_without_them)
+TEST(training_ends_while_workers_are_still_preparing)
 {
     story s;
 
@@ -284,15 +290,15 @@ TEST(a_training_that_ends_or_is_stopped_while_others_prepare_ends_without_them)
     CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
 }
 
-TEST(a_second_resize_while_others_prepare_is_the_one_that_counts)
+TEST(second_resize_during_preparation_replaces_the_first)
 {
     story s;
 
-    begin_growing(&s); /* to fewer: at once */
+    begin_growing(&s); /* to fewer workers: at once */
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 1, .asked = true });
     CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
 
-    begin_growing(&s); /* to more: who has prepared stays so */
+    begin_growing(&s); /* to more: prepared workers stay prepared */
     tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 1 });
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 5, .asked = true, .prepared = 1 });
     CHECK(done(&s, REFORM_DO_PREPARE) != NULL);
@@ -302,12 +308,12 @@ TEST(a_second_resize_while_others_prepare_is_the_one_that_counts)
     tell(&s, (reform_event){ .kind = REFORM_PREPARED, .prepared = 3 });
     CHECK(done(&s, REFORM_DO_PAUSE) != NULL);
 
-    begin_growing(&s); /* back to what it has: as if nobody had asked */
+    begin_growing(&s); /* back to the current size: equivalent to no request */
     tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2, .asked = true });
     CHECK(s.r.phase == REFORM_STEPS && s.count == 0);
 }
 
-TEST(after_the_death_of_the_scheduler_those_who_prepared_are_told_of_again)
+TEST(prepared_workers_are_reported_to_the_next_scheduler)
 {
     story s;
 
@@ -319,7 +325,7 @@ TEST(after_the_death_of_the_scheduler_those_who_prepared_are_told_of_again)
     CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
 }
 
-TEST(a_change_that_comes_while_ranks_get_ready_is_made_when_they_are)
+TEST(change_during_startup_is_applied_when_all_ranks_are_ready)
 {
     story s;
 
@@ -333,11 +339,11 @@ TEST(a_change_that_comes_while_ranks_get_ready_is_made_when_they_are)
     all_ready(&s, 0);
     CHECK(done(&s, REFORM_DO_PREPARE) != NULL && done(&s, REFORM_DO_PAUSE) == NULL);
     begin(&s, 2, 3);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 }); /* no change */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 }); /* same size: no change */
     CHECK_INT(0, s.count);
 }
 
-TEST(a_training_that_ends_or_is_stopped_while_it_should_pause_has_ended)
+TEST(training_that_ends_instead_of_pausing_is_over)
 {
     story s;
 
@@ -352,7 +358,7 @@ TEST(a_training_that_ends_or_is_stopped_while_it_should_pause_has_ended)
     CHECK(done(&s, REFORM_DO_PAUSE) == NULL);
 }
 
-TEST(a_death_while_ranks_pause_or_wait_leads_to_the_group_of_the_others)
+TEST(failure_during_pause_or_wait_forms_a_group_of_the_others)
 {
     story s;
 
@@ -362,7 +368,7 @@ TEST(a_death_while_ranks_pause_or_wait_leads_to_the_group_of_the_others)
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 0, .end = REFORM_PAUSED });
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 1 });
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 2, .end = REFORM_PAUSED });
-    CHECK(done(&s, REFORM_DO_FORM) == NULL); /* the scheduler forms it by itself */
+    CHECK(done(&s, REFORM_DO_FORM) == NULL); /* the scheduler forms the group without a request */
     tell(&s, (reform_event){ .kind = REFORM_GRANT, .workers = 2 });
     CHECK(done(&s, REFORM_DO_BEGIN) != NULL);
 
@@ -374,7 +380,7 @@ TEST(a_death_while_ranks_pause_or_wait_leads_to_the_group_of_the_others)
     CHECK(done(&s, REFORM_DO_BEGIN) != NULL);
 }
 
-TEST(deaths_in_a_row_without_a_step_between_end_it_and_steps_start_the_count_anew)
+TEST(failures_without_a_step_between_end_the_training_and_steps_reset_the_count)
 {
     story s;
 
@@ -395,7 +401,7 @@ TEST(deaths_in_a_row_without_a_step_between_end_it_and_steps_start_the_count_ane
     }
 }
 
-TEST(a_death_that_a_grant_told_of_first_counts_like_any_other)
+TEST(failure_announced_by_a_grant_counts_as_a_failure)
 {
     story s;
 
@@ -409,7 +415,7 @@ TEST(a_death_that_a_grant_told_of_first_counts_like_any_other)
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_LOST);
 }
 
-TEST(a_death_that_may_not_be_or_leaves_nobody_ends_it)
+TEST(failure_beyond_the_limit_or_of_the_last_worker_ends_the_training)
 {
     story s;
 
@@ -423,12 +429,12 @@ TEST(a_death_that_may_not_be_or_leaves_nobody_ends_it)
     tell(&s, (reform_event){ .kind = REFORM_STOPPED, .hard = true });
     lose(&s, 0, 1);
     CHECK(s.r.phase == REFORM_OVER);
-    CHECK_INT(1, s.r.ended); /* the others are still waited for */
+    CHECK_INT(1, s.r.ended); /* the other ranks have not ended yet */
     tell(&s, (reform_event){ .kind = REFORM_ENDED, .rank = 1, .end = REFORM_FAILED });
     CHECK_INT(2, s.r.ended);
 }
 
-TEST(a_worker_that_went_on_alone_takes_the_state_with_it_unless_another_has_joined)
+TEST(failure_of_the_only_worker_loses_the_state_unless_another_joined)
 {
     story s;
 
@@ -437,7 +443,9 @@ TEST(a_worker_that_went_on_alone_takes_the_state_with_it_unless_another_has_join
     lose(&s, 1, 1);
     all_ready(&s, 2);
     steps(&s, 4);
-    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 }); /* too late: nobody has paused yet */
+
+    /* too late: no rank has paused yet */
+    tell(&s, (reform_event){ .kind = REFORM_CHANGE, .workers = 2 });
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 0 });
     REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_ALONE);
@@ -454,14 +462,14 @@ TEST(a_worker_that_went_on_alone_takes_the_state_with_it_unless_another_has_join
     all_ready(&s, 4);
     CHECK(s.r.phase == REFORM_STEPS);
 
-    begin(&s, 1, 3); /* as it was asked for */
+    begin(&s, 1, 3); /* one worker, as requested */
     steps(&s, 4);
     tell(&s, (reform_event){ .kind = REFORM_LOST, .rank = 0 });
     REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_LOST);
 }
 
-TEST(a_death_after_rank_0_has_sent_the_result_changes_nothing)
+TEST(failure_after_the_result_is_ignored)
 {
     story s;
 
@@ -472,7 +480,7 @@ TEST(a_death_after_rank_0_has_sent_the_result_changes_nothing)
     CHECK(done(&s, REFORM_DO_FAIL) == NULL);
 }
 
-TEST(a_state_that_nobody_has_and_a_lease_that_does_not_come_end_it)
+TEST(missing_state_or_missing_lease_ends_the_training)
 {
     story s;
 
@@ -482,7 +490,10 @@ TEST(a_state_that_nobody_has_and_a_lease_that_does_not_come_end_it)
     all_ready(&s, 0);
     REQUIRE(done(&s, REFORM_DO_FAIL) != NULL);
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_STATE);
-    begin(&s, 3, 3); /* one that left long ago has an old one; the last step may be that of the dead alone */
+
+    /* Continue from step 39: only the failed rank may have had the last step. Then refuse step 5,
+     * the outdated state of a rank that left long ago. */
+    begin(&s, 3, 3);
     steps(&s, 40);
     lose(&s, 1, 2);
     all_ready(&s, 39);
@@ -498,7 +509,7 @@ TEST(a_state_that_nobody_has_and_a_lease_that_does_not_come_end_it)
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_NOT_REPLACED);
 }
 
-TEST(workers_that_join_and_die_again_and_again_are_taken_no_more_unless_somebody_asks)
+TEST(workers_that_fail_repeatedly_after_joining_are_rejected_until_requested)
 {
     uint64_t step = 100;
     story s;
@@ -524,7 +535,7 @@ TEST(workers_that_join_and_die_again_and_again_are_taken_no_more_unless_somebody
     CHECK(s.r.phase == REFORM_PREPARE);
 }
 
-TEST(a_worker_that_joined_and_proved_itself_may_die_and_another_one_joins)
+TEST(failure_of_a_proven_worker_allows_another_to_join)
 {
     uint64_t step = 1;
     story s;

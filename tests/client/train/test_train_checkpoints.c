@@ -1,4 +1,5 @@
-/* Which checkpoint a training begins with, and which directories it refuses.  No pool is involved. */
+/* test_train_checkpoints.c: the choice of the checkpoint to resume, and refused directories. Uses
+ * no pool. */
 #include <ftw.h>
 #include <sys/stat.h>
 
@@ -34,7 +35,8 @@ static void begin(void)
         abort();
 }
 
-/* Make a training of that network with the options ("name=value", NULL-terminated), and free the one before. */
+/* Free the previous training and prepare one of that network with the options ("name=value",
+ * NULL-terminated). */
 static gp_status prepare_network(const char *network, const char *const *options)
 {
     gp_train_request request = { .network = network, .data = "digits:60", .options = options };
@@ -45,7 +47,7 @@ static gp_status prepare_network(const char *network, const char *const *options
     gp_status status = gp_training_new(&training, &request, &err);
 
     if (status == GP_OK)
-        training->run->request = NULL; /* it was a local variable */
+        training->run->request = NULL; /* points to a local variable of this function */
     return status;
 }
 
@@ -68,7 +70,7 @@ static const char *resume_option(uint64_t step)
     return text;
 }
 
-/* Write a checkpoint of the prepared training, as a worker does, under that run id. */
+/* Write a checkpoint of the prepared training under that run id, as a worker does. */
 static void write_step(uint64_t step, const char *run)
 {
     size_t count = training->graph->blob_count;
@@ -104,7 +106,7 @@ TEST(resume_auto_starts_in_an_empty_directory_and_continues_the_one_run_there)
     CHECK_TEXT(directory, training->run->options.resume);
     CHECK_TEXT(first, RUN_ID);
     REQUIRE_OK(prepare_network("lenet", (const char *const[]){ NULL }), err);
-    CHECK(strcmp(first, RUN_ID) != 0); /* each new run has an id of its own */
+    CHECK(strcmp(first, RUN_ID) != 0); /* each new run has a new id */
     CHECK_STATUS(GP_EINVAL, prepare_network("lenet", (const char *const[]){ "resume=auto", NULL }));
     CHECK_CONTAINS(err.message, "needs checkpoint-path");
     end();
@@ -119,12 +121,16 @@ TEST(a_used_directory_is_refused_unless_its_run_is_continued)
     CHECK_STATUS(GP_EBUSY, PREPARE());
     CHECK_CONTAINS(err.message, "already has checkpoints (step 8)");
     CHECK_CONTAINS(err.message, "--resume auto");
-    REQUIRE_OK(PREPARE("run-id=mine", ), err); /* the caller knows whose they are */
+
+    /* an explicit run id states which run owns the checkpoints */
+    REQUIRE_OK(PREPARE("run-id=mine", ), err);
     CHECK_TEXT(directory, training->run->options.resume);
     CHECK_STATUS(GP_EBUSY, PREPARE("run-id=yours", ));
     CHECK_STATUS(GP_EINVAL, PREPARE("run-id=a/b", ));
     CHECK_CONTAINS(err.message, "run-id is 'a/b'");
-    /* An older step: the later one would be the newest for whoever resumes next. */
+
+    /* Resuming an older step is refused: the later checkpoint of the same run stays the newest
+     * one. */
     CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(4), ));
     CHECK_CONTAINS(err.message, "later checkpoint of this run (step 8, resumed is step 4)");
     REQUIRE_OK(PREPARE(resume_option(8), ), err);
@@ -166,14 +172,16 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     CHECK_CONTAINS(err.message, "is of network lenet");
     CHECK_STATUS(GP_EINVAL, PREPARE("resume=auto", "seed=7", ));
     CHECK_CONTAINS(err.message, "resume with --seed 1");
-    REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with its model */
+    REQUIRE_OK(PREPARE("resume=auto", "max-epochs=1", ), err); /* ends at once with the model */
     CHECK_STATUS(GP_EINVAL, PREPARE(resume_option(4), "max-epochs=1", ));
     CHECK_CONTAINS(err.message, "has all of its 1 epoch;");
-    REQUIRE_OK(PREPARE("resume=auto", "mini-batch-size-per-worker=32", ), err); /* compared on the worker */
+
+    /* compared on the worker */
+    REQUIRE_OK(PREPARE("resume=auto", "mini-batch-size-per-worker=32", ), err);
     end();
 }
 
-/* Directories that an earlier release wrote: one run, whose id is empty. */
+/* Directories of releases without run ids contain one run, whose id is empty. */
 TEST(checkpoints_without_a_run_id_are_one_run_and_stay_one)
 {
     begin();
@@ -187,20 +195,20 @@ TEST(checkpoints_without_a_run_id_are_one_run_and_stay_one)
     end();
 }
 
-TEST(a_restart_looks_for_checkpoints_of_its_own_run_only)
+TEST(restart_uses_checkpoints_of_the_same_run_only)
 {
     begin();
     REQUIRE_OK(PREPARE("run-id=mine", ), err);
     write_step(4, "mine");
     write_step(6, "mine");
-    write_step(8, "other"); /* of a training that began to use the directory at the same time */
+    write_step(8, "other"); /* another training uses the same directory */
     CHECK_INT(6, gp_run_newest_checkpoint(training->run, UINT64_MAX));
     CHECK_INT(4, gp_run_newest_checkpoint(training->run, 5));
     CHECK_INT(0, gp_run_newest_checkpoint(training->run, 3));
     end();
 }
 
-TEST(damaged_records_are_no_reason_to_start_again)
+TEST(damaged_records_do_not_restart_the_training)
 {
     char path[100];
     FILE *file;
