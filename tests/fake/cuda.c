@@ -1,5 +1,5 @@
-/* cuda.c -- a library in the place of libcuda.so.1 with FAKE_CUDA devices (a number), or one that fails with that
- * code when it is negative. */
+/* cuda.c: a fake libcuda.so.1. FAKE_CUDA is the number of devices, or a negative value: every call
+ * fails with that code. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +82,7 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
 EXPORT int cuDeviceGetPCIBusId(char *bus, int bytes, int device);
 EXPORT int cuDeviceGetPCIBusId(char *bus, int bytes, int device)
 {
-    snprintf(bus, (size_t)bytes, "0000:%02x:00.0", 0x20 - (device - 100)); /* the later, the lower */
+    /* later devices have lower PCI addresses */
+    snprintf(bus, (size_t)bytes, "0000:%02x:00.0", 0x20 - (device - 100));
     return 0;
 }

@@ -1,8 +1,9 @@
-/* device.c -- the host as a device: memory is malloc's, a kernel is a loop over its body, a graph a list of launches.
+/* device.c: the host as a GPU, so that plans for GPUs can be tested without one.
  *
- * So that plans for a GPU are tested where there is none: everything above worker/backend/cuda/libraries/device.h is the plugin's
- * own code.  Work items run backwards, as a device runs them in no order.  Convolutions and products of "libraries" are
- * plain loops over weights in the order that cuDNN has them, which proves packing and unpacking. */
+ * Memory comes from malloc(), a kernel is a loop over its body, and a graph is a list of launches.
+ * All code above worker/backend/cuda/libraries/device.h is the plugin's own. Work items run in
+ * reverse order, because a device guarantees no order. Library convolutions and products are plain
+ * loops over weights in cuDNN's layout, which tests packing and unpacking. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,9 @@ gp_status gp_device_alloc(gp_device *device, void **out, size_t bytes, gp_error 
     *out = gp_aligned_calloc(64, bytes);
     if (*out == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for %zu bytes on the device", bytes);
-    memset(*out, 0x7f, bytes); /* unlike a device's: what is read before it is written shows */
+
+    /* unlike a real device: makes reads of uninitialized memory visible */
+    memset(*out, 0x7f, bytes);
     return GP_OK;
 }
 
@@ -126,7 +129,7 @@ gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t 
     return gp_device_copy(device, to, from, bytes, err);
 }
 
-/* All is done when a call is back: lanes and events have nothing to order. */
+/* Lanes and events have no effect: each call completes its work before it returns. */
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
 {
     (void)device;
@@ -204,8 +207,8 @@ static void kernel_run(gp_kernel kernel, const gp_kernel_args *args, uint32_t co
     }
 }
 
-/* A convolution's kernels of our own know dense weights: [O][I][P] as float32 from what the library is given, and the way
- * back.  Inputs that are stored and have no channel are zeros. */
+/* Copy weights between the library layout and the dense float32 layout [O][I][P] of our kernels.
+ * Stored inputs without a channel are zeros. */
 static void conv_weights_copy(const gp_conv_request *r, float *plain, void *library, bool back)
 {
     gp_kernel_image image = { .data = library, .narrow = r->x.narrow };
@@ -219,8 +222,9 @@ static void conv_weights_copy(const gp_conv_request *r, float *plain, void *libr
                                                      : ((size_t)o * stored + c) * taps + p;
                 size_t mine = ((size_t)o * inputs + c) * taps + p;
 
+                /* arbitrary: never read */
                 if (back)
-                    image_put(&image, at, c < inputs ? plain[mine] : 77.0f); /* whatever: nobody reads it */
+                    image_put(&image, at, c < inputs ? plain[mine] : 77.0f);
                 else if (c < inputs)
                     plain[mine] = image_get(&image, at);
                 else
@@ -228,7 +232,7 @@ static void conv_weights_copy(const gp_conv_request *r, float *plain, void *libr
             }
 }
 
-/* Rounded once, at the end of all that follows. */
+/* Run a convolution with everything fused to it. The result is rounded once, at the end. */
 static void conv_run(const gp_conv_request *r, const gp_device_operands *at)
 {
     const gp_kernel_call call = { .count = r->rows, .first = 1 };
@@ -281,7 +285,7 @@ static void conv_run(const gp_conv_request *r, const gp_device_operands *at)
     free(plain);
 }
 
-/* The sums of a's vectors over k. */
+/* Add up each vector of the left operand along k. */
 static void product_sums(const gp_product_request *r, const gp_kernel_image *left, float *sums)
 {
     for (size_t i = 0; i < r->n; i++) {
@@ -395,8 +399,8 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- libraries ---- */
 
-/* Dilated weights' gradients are refused, and sums into more than 6 channels with what follows them, so that what follows
- * a refusal runs too. */
+/* Refuse weight gradients of dilated convolutions, and products with sums and more than 6 channels,
+ * so that tests cover the fallbacks too. */
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
     (void)device;
@@ -405,7 +409,7 @@ gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_er
     return GP_OK;
 }
 
-/* There is one way to do anything. */
+/* Name of the only implementation. */
 static const char engine_name[] = "loop";
 
 uint32_t gp_device_conv_engines(gp_device *device, const gp_conv_request *request, gp_engine *engines,
@@ -463,7 +467,7 @@ gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const g
 {
     (void)device;
     if ((engine != NULL && strcmp(engine, engine_name) != 0) || request->narrow_a != request->narrow_b ||
-        (request->sums && request->n == 5)) /* as above */
+        (request->sums && request->n == 5)) /* refused, as described above */
         return gp_fail(err, GP_EUNSUPPORTED, "no such product");
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)
@@ -485,7 +489,7 @@ void gp_device_work_free(gp_device_work *work)
     gp_free(work);
 }
 
-/* ---- peers: none ---- */
+/* ---- peers: not supported ---- */
 
 gp_status gp_device_group_id(uint8_t id[GP_DEVICE_GROUP_ID_BYTES], gp_error *err)
 {

@@ -1,13 +1,14 @@
-/* driver.c -- a library in the place of libcuda.so.1 that has no device and yet loads modules: so cuDNN finishes a plan that it has
- * compiled for the properties of one, which needs no more of a driver than that (tests/worker/backend/test_cuda_plans.c).
+/* driver.c: a fake libcuda.so.1 that has no device but loads modules. This lets cuDNN finalize
+ * plans compiled for given device properties (tests/worker/backend/test_cuda_plans.c).
  *
- * cuDNN 9 wants all of these to be there before it compiles, and calls those that are more than a line. */
+ * cuDNN 9 requires all these symbols before it compiles, and calls those with more than a one-line
+ * body. */
 #include <stddef.h>
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-enum { SUCCESS = 0, STUB_LIBRARY = 34 }; /* as the toolkit's own, which is empty */
+enum { SUCCESS = 0, STUB_LIBRARY = 34 }; /* like the stub library of the toolkit, which is empty */
 
 #define WANTED(name)                                                                                         \
     EXPORT int name(void);                                                                                   \
@@ -44,7 +45,7 @@ EXPORT int cuDeviceGetCount(int *count)
     return SUCCESS;
 }
 
-/* A module is a number. */
+/* Return a constant handle: modules have no contents. */
 static int handle_give(void **out)
 {
     *out = (void *)(uintptr_t)0x1000;
@@ -52,7 +53,7 @@ static int handle_give(void **out)
 }
 
 EXPORT int cuLibraryLoadData(void **library);
-EXPORT int cuLibraryLoadData(void **library) /* and what nobody reads */
+EXPORT int cuLibraryLoadData(void **library) /* and arguments that are ignored here */
 {
     return handle_give(library);
 }

@@ -40,7 +40,7 @@ const gp_backend_ops fake_backend = { .name = "fake", .open = backend_open, .clo
 
 enum {
     MEET_WORDS = 32
-}; /* bytes; what a rank publishes: words, then a mark of each rank that has read them */
+}; /* bytes of a published memfd: a greeting, then one mark for each rank that has read it */
 
 struct gp_trainer {
     gp_train_control *control;
@@ -66,7 +66,7 @@ static gp_status meet_publish(const gp_comm_rendezvous *group, gp_error *err)
     return status;
 }
 
-/* A descriptor of that rank; waits for it. */
+/* Wait for the memfd of that rank. */
 static gp_status meet_fetch(const gp_trainer_setup *setup, uint32_t rank, int *fd, gp_error *err)
 {
     const gp_comm_rendezvous *group = setup->group;
@@ -81,7 +81,7 @@ static gp_status meet_fetch(const gp_trainer_setup *setup, uint32_t rank, int *f
     }
 }
 
-/* Reads what that rank has published, and marks there that we did. */
+/* Read the greeting of that rank and mark it as read. */
 static gp_status meet_read(const gp_trainer_setup *setup, uint32_t rank, gp_error *err)
 {
     char expected[MEET_WORDS], got[MEET_WORDS] = "";
@@ -100,8 +100,8 @@ static gp_status meet_read(const gp_trainer_setup *setup, uint32_t rank, gp_erro
     return status;
 }
 
-/* Until all have read ours: a training that ends takes back what it has published, and a real one does not end
- * before its peers, since they sum. */
+/* Wait until all ranks have read this greeting. A finished training withdraws its memfd; a real
+ * trainer cannot finish before its peers because of the gradient sums. */
 static gp_status meet_await_readers(const gp_trainer_setup *setup, gp_error *err)
 {
     uint32_t world = setup->group->world, readers = 0;
@@ -227,7 +227,7 @@ const char *gp_trainer_classes(const gp_trainer *trainer)
 /* ---- the predictor: sample i has scores i, i + 0.25, i + 0.5 and label i % 3 ---- */
 
 struct gp_predictor {
-    bool exhausts; /* the reply to predict_begin finds no memory */
+    bool exhausts; /* the reply to predict_begin runs out of memory */
     float *scores;
     int32_t *labels;
 };
@@ -308,7 +308,7 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     return GP_OK;
 }
 
-/* It keeps nothing for another group: its trainings end with a death. */
+/* Prepare no state for another group: fake trainings end with a worker failure. */
 gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
                              gp_error *err)
 {

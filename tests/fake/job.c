@@ -1,13 +1,13 @@
-/* job.c -- what the tests run as a job instead of the gradpool command: GRADPOOL_CLIENT names it.
+/* job.c: the command that tests run as a job instead of gradpool (set by GRADPOOL_CLIENT).
  *
- *   train append FILE MS      wait so long, then append "JOB ATTEMPT PID" to FILE, and end well
- *   train record FILE MS      the same as entries of a history: that it began, that it ended well
- *   train show FILE           write directory, umask and environment there
- *   train exit N | train abort | train lost   end so; lost: as one whose pool is gone
- *   train until FILE [CODE]   until FILE is there, whatever SIGTERM says; then ends so
- *   train while FILE          as long as FILE is there
- *   train print N FILE        N lines, and one more when FILE is there
- *   train count FOLDER MS     fails when three are in FOLDER at once */
+ *   train append FILE MS      wait MS, append "JOB ATTEMPT PID" to FILE, succeed
+ *   train record FILE MS      the same, as history entries for start and finish
+ *   train show FILE           write working directory, umask and environment to FILE
+ *   train exit N | train abort | train lost   end this way; lost: as if the pool was lost
+ *   train until FILE [CODE]   wait for FILE, ignoring SIGTERM; then exit with CODE
+ *   train while FILE          run while FILE exists
+ *   train print N FILE        print N lines, and another line when FILE exists
+ *   train count FOLDER MS     fail if three of these run with FOLDER at the same time */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static int append(const char *path, const char *attempt)
     return fd >= 0 && write(fd, line, (size_t)bytes) == bytes ? 0 : 1;
 }
 
-/* One entry of a history (tests/sim/history.h). */
+/* Append one history entry (tests/sim/history.h). */
 static int record(const char *path, history_kind kind, const char *attempt)
 {
     history_entry entry = { .kind = kind,
@@ -57,7 +57,7 @@ static int show(const char *path)
     return fclose(file) == 0 ? 0 : 1;
 }
 
-/* Marks that this process is there; others' marks that are there too are counted. */
+/* Create a marker file for this process and count the markers of all processes. */
 static int count(const char *folder, long ms)
 {
     char mine[300];

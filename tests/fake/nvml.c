@@ -1,10 +1,11 @@
-/* nvml.c -- a library in the place of libnvidia-ml.so.1, told by the environment what to be.
+/* nvml.c: a fake libnvidia-ml.so.1, controlled by the environment.
  *
- *   FAKE_NVML="hang" | "crash" | "broken"          nvmlInit_v2 does not return, dies, fails with "driver not loaded"
- *   FAKE_NVML="KEY=VALUE,...;KEY=VALUE,...;..."    one group per card, in the driver's order
+ *   FAKE_NVML="hang" | "crash" | "broken"          nvmlInit_v2 hangs, crashes, or fails with "driver not loaded"
+ *   FAKE_NVML="KEY=VALUE,...;KEY=VALUE,...;..."    one group per GPU, in driver order; "none": no GPU
  *
- * Keys: uuid, name, bus, total, used (MiB), cc (9.0), display (1), mode (of compute, NVML's number), pid (may be repeated), lost (1: no handle),
- * mig (a UUID: an instance; may be repeated; mig=none is the mode without instances).  A lone "none" is no card. */
+ * Keys: uuid, name, bus, total, used (MiB), cc (9.0), display (1), mode (compute mode, NVML's
+ * number), pid (repeatable), lost (1: no handle), mig (UUID of an instance, repeatable; mig=none:
+ * MIG mode without instances). */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,7 +107,7 @@ EXPORT int nvmlInit_v2(void)
         for (;;)
             pause();
     if (strcmp(text, "crash") == 0) {
-        signal(SIGSEGV, SIG_DFL); /* sanitizers turn it into an exit */
+        signal(SIGSEGV, SIG_DFL); /* sanitizers turn SIGSEGV into an exit */
         kill(getpid(), SIGSEGV);
     }
     if (strcmp(text, "broken") == 0)

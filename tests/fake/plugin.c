@@ -1,4 +1,5 @@
-/* plugin.c -- a GPU plugin without a GPU, to drive the seam: FAKE_ABI, FAKE_EMPTY and FAKE_DEVICES make variants. */
+/* plugin.c: a GPU plugin without a GPU, to test the plugin interface. FAKE_ABI, FAKE_EMPTY and
+ * FAKE_DEVICES make variants. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ struct gp_backend {
     uint32_t threads;
 };
 
-/* A plan that sums the samples it is given, so that a test sees whether run() reached it. */
+/* A plan that sums its input samples, so that a test can see whether run() received them. */
 struct gp_plan {
     gp_plan_memory memory;
     uint32_t calls;

@@ -1,4 +1,5 @@
-/* s3.h -- tests/fake/s3.py from a test: an S3 service on loopback that checks signatures and misbehaves when told to. */
+/* s3.h: start and control tests/fake/s3.py, an S3 service on loopback that checks signatures and
+ * injects faults on command. */
 #ifndef GP_FAKE_S3_H
 #define GP_FAKE_S3_H
 
@@ -15,12 +16,12 @@
 typedef struct s3_server {
     pid_t pid;
     FILE *commands, *answers;
-    int port;   /* 0: there is no server: why */
-    bool lacks; /* Python lacks something; else it failed */
+    int port;   /* 0: not running; see `why` */
+    bool lacks; /* a Python package is missing; false: the server failed */
     char why[200];
 } s3_server;
 
-/* Leaves the test where there is no server. */
+/* Skip or fail the test if the server is not running. */
 #define S3_REQUIRE(server)                                                                                   \
     do {                                                                                                     \
         if ((server)->port == 0 && (server)->lacks)                                                          \
@@ -31,7 +32,8 @@ typedef struct s3_server {
             return;                                                                                          \
     } while (0)
 
-/* The answer to a command, without its "ok"; NULL: it failed, which is printed. */
+/* Send a command and return the answer without "ok". NULL: the command failed; the error is
+ * printed. */
 __attribute__((format(printf, 2, 3), unused)) static const char *s3_tell(s3_server *server,
                                                                          const char *format, ...)
 {
@@ -51,7 +53,7 @@ __attribute__((format(printf, 2, 3), unused)) static const char *s3_tell(s3_serv
     return answer + 2 + (answer[2] == ' ');
 }
 
-/* One for the whole program; it ends with it. */
+/* Return the server of this process, started on first use. It exits with the process. */
 __attribute__((unused)) static s3_server *s3_start(void)
 {
     static s3_server server;
@@ -73,7 +75,9 @@ __attribute__((unused)) static s3_server *s3_start(void)
         close(in[1]);
         close(out[0]);
         python = python != NULL ? python : "/usr/bin/python3";
-        execl(python, python, script, (char *)NULL); /* by its name Python finds the packages beside it */
+
+        /* Python finds the packages beside it by this name */
+        execl(python, python, script, (char *)NULL);
         _exit(127);
     }
     close(in[0]);
@@ -88,7 +92,7 @@ __attribute__((unused)) static s3_server *s3_start(void)
     return &server;
 }
 
-/* s3://PATH?endpoint=...&cache=SIZE; valid until the next but three. */
+/* Return s3://PATH?endpoint=...&cache=SIZE, valid until the fourth call after this one. */
 __attribute__((unused)) static const char *s3_source(const s3_server *server, const char *path,
                                                      const char *cache)
 {

@@ -1,4 +1,4 @@
-/* worker.c -- gradpool-worker with an engine that computes nothing. */
+/* worker.c: gradpool-worker with an engine that computes nothing. */
 #include "tests/fake/engine.h"
 #include "worker/daemon/start.h"
 

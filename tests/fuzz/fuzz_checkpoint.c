@@ -1,7 +1,9 @@
-/* fuzz_checkpoint.c -- hostile records of a checkpoint: read whole, or refused with a sentence and nothing changed.
+/* fuzz_checkpoint.c: hostile checkpoint records are read completely, or refused with an error
+ * message and without side effects.
  *
- * The tensors beside the record are good ones, and the checksum of its own text is put right here, so that what is behind
- * the checksums is reached.  (The tensors' header is compared with the one expected, never parsed.) */
+ * The tensors beside the record are valid, and the checksum of the record is corrected here so that
+ * fuzzing reaches the code behind it. (The tensors' header is compared with the expected one, never
+ * parsed.) */
 #include <ftw.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -68,7 +70,7 @@ static void begin(void)
     atexit(leave);
 }
 
-/* The checksum over the text with zeros in its place, as the writer of records does it. */
+/* Store the checksum, computed with zeros in its place as the writer does. */
 static void check_put(char *text, size_t bytes)
 {
     static const char key[] = "\"check\": \"";

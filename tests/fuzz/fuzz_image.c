@@ -1,4 +1,5 @@
-/* fuzz_image.c -- hostile images: a size within the ceilings and all pixels there, or an error with a sentence. */
+/* fuzz_image.c: hostile images give all pixels and a size within the limits, or an error
+ * message. */
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -8,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* A part of the image, anywhere. */
+/* Choose an arbitrary part of the image. */
 static gp_image_part part_of(const gp_image_info *info, const uint8_t *data, size_t bytes)
 {
     gp_image_part part = { .left = data[bytes - 1] * info->width / 256,
@@ -19,7 +20,7 @@ static gp_image_part part_of(const gp_image_info *info, const uint8_t *data, siz
     return part;
 }
 
-/* A window of what was decoded, to another size. */
+/* Resize the decoded pixels. */
 static void resize(const gp_pixels *pixels)
 {
     static uint8_t out[3 * 40 * 40];
@@ -73,7 +74,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
     if (gp_image_decoder_new(&decoder, NULL) != GP_OK)
         abort();
-    /* Large images are only slow. */
+
+    /* Skip large images: they only take time. */
     if (gp_image_probe(decoder, &info, data, bytes, "input", NULL) == GP_OK &&
         (uint64_t)info.width * info.height < 1 << 20)
         for (int how = 0; how < 5; how++)

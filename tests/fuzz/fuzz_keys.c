@@ -1,7 +1,7 @@
-/* fuzz_keys.c -- texts about keys: one byte chooses a file of a pair (0), the list of who may come in (1), or an endpoint
- * (2: to dial, 3: to listen at); the rest is the text.
+/* fuzz_keys.c: texts about keys. The first byte selects the format: a file of a key pair (0), the
+ * list of authorized keys (1), or an endpoint (2: to dial, 3: to listen). The rest is the text.
  *
- * What is taken is sound, and a list that is taken is the same list when it is written out and read again. */
+ * Accepted text is valid, and an accepted list is unchanged after writing and reading. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Not assert: the promise holds in every build. */
+/* Abort unless kept. Unlike assert(), it works in every build. */
 static void promise(int kept)
 {
     if (!kept)
@@ -62,12 +62,12 @@ static void endpoint_try(const char *text, bool to_listen)
     if (gp_endpoint_check(text, to_listen, NULL) != GP_OK)
         return;
     promise(gp_endpoint_is_remote(text) && strlen(text) < GP_TEXT_ENDPOINT && strrchr(text, ':') > text + 6);
-    promise(strpbrk(text, " ;/\t\n") == text + 4); /* the two slashes, and nothing else of these */
+    promise(strpbrk(text, " ;/\t\n") == text + 4); /* only the two slashes */
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (size == 0 || memchr(data + 1, '\0', size - 1) != NULL) /* who reads the files refuses these */
+    if (size == 0 || memchr(data + 1, '\0', size - 1) != NULL) /* the file readers refuse these */
         return 0;
     char *text = malloc(size);
 

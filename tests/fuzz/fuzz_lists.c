@@ -1,4 +1,5 @@
-/* fuzz_lists.c -- hostile CSV, tar, npy and IDX files; the first byte says which: c, t, n, i (labels), I (images). */
+/* fuzz_lists.c: hostile CSV, tar, npy and IDX files. The first byte selects the format: c, t, n, i
+ * (labels), I (images). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
-/* fuzz_message.c -- bytes from a peer: one byte chooses the message (0: the envelope), the rest is what came.
+/* fuzz_message.c: bytes from a peer. The first byte selects the message type (0: the envelope).
  *
- * Whatever comes, nothing crashes; what the validator accepts, msgpack-c builds a tree of; what decodes, encodes, and
- * the second encoding equals the first. */
+ * No input crashes. If the validator accepts a message, msgpack-c can unpack it. Decoded messages
+ * encode again, and the second encoding equals the first. */
 #include <msgpack.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Not assert: the promise holds in every build. */
+/* Abort unless kept. Unlike assert(), it works in every build. */
 static void promise(int kept)
 {
     if (!kept)

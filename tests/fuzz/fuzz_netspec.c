@@ -1,4 +1,4 @@
-/* fuzz_netspec.c -- a network's JSON from anywhere: an error with a sentence, or a network that is written and read the same. */
+/* fuzz_netspec.c: network JSON gives an error message, or a network that survives a round trip. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

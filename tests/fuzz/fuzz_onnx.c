@@ -1,4 +1,4 @@
-/* fuzz_onnx.c -- a model file from anywhere: an error, or a network that is written and read back the same. */
+/* fuzz_onnx.c: a model file gives an error, or a network that survives a round trip. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Not assert: the promise holds in every build. */
+/* Abort unless kept. Unlike assert(), it works in every build. */
 static void promise(int kept)
 {
     if (!kept)
@@ -24,7 +24,7 @@ typedef struct loaded {
 
 static gp_status load(loaded *l, const void *data, size_t bytes, gp_error *err)
 {
-    static const gp_onnx_options options = { .repeated_max = 1 << 20 }; /* the default is a gigabyte */
+    static const gp_onnx_options options = { .repeated_max = 1 << 20 }; /* the default is 1 GiB */
 
     return gp_onnx_read(&l->spec, &l->blob, &l->class_names, &l->class_count, data, bytes, &options, err);
 }

@@ -1,4 +1,5 @@
-/* fuzz_s3.c -- what a hostile S3 server, file or user may say; the first byte says which: listing, error, profile, source. */
+/* fuzz_s3.c: hostile input from an S3 server, a file or a user. The first byte selects the format:
+ * listing, error, profile, source. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static void profile_run(const char *text)
     gp_s3_ini_get(text, "p", "aws_secret_access_key", value, sizeof(value));
 }
 
-/* What is understood is written so that it is understood again, the same. */
+/* Parse a source. An accepted source survives a round trip. */
 static void source_run(const char *text)
 {
     char again[GP_S3_SOURCE_BYTES_MAX], third[GP_S3_SOURCE_BYTES_MAX], url[GP_S3_URL_BYTES_MAX];

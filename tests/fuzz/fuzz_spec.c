@@ -1,5 +1,5 @@
-/* fuzz_spec.c -- hostile specs of commands: what is accepted is a whole command, and the same bytes when written
- * again. */
+/* fuzz_spec.c: hostile command specs. An accepted spec is complete and encodes to the same
+ * bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-/* Reads every byte of it. */
+/* Read every byte of the spec. */
 static void accepted_check(const gp_runner_spec *spec, const uint8_t *data, size_t bytes)
 {
     int again;

@@ -1,5 +1,6 @@
-/* fuzz_text.c -- words and JSON of users and peers; the first byte says which:
- *   o training options, a augmentation, i an initialiser, d a list of devices, j any JSON, c a list of cores */
+/* fuzz_text.c: text and JSON from users and peers. The first byte selects the format:
+ *   o training options, a augmentation, i an initializer, d a device list, j any JSON, c a core
+ * list */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static void promise(bool kept)
         abort();
 }
 
-/* Options that are taken are written, and what is written is taken and written the same. */
+/* Parse training options. Accepted options survive a round trip. */
 static gp_status options_run(const char *text, size_t bytes, gp_error *err)
 {
     static gp_train_options options, again;

@@ -24,7 +24,7 @@ int64_t heap_most(void)
 
 #if GP_HEAP_COUNTED
 
-/* glibc's own, under the names that it has for this. */
+/* glibc's allocator, under its internal names. */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *old, size_t bytes);
@@ -58,7 +58,7 @@ void *calloc(size_t number, size_t size)
     return counted(__libc_calloc(number, size));
 }
 
-/* Both blocks may be there for a moment: that counts. */
+/* Both blocks may exist at the same time, so both are counted. */
 void *realloc(void *old, size_t bytes)
 {
     int64_t had = old == NULL ? 0 : (int64_t)malloc_usable_size(old);
@@ -100,7 +100,8 @@ void free(void *block)
     __libc_free(block);
 }
 
-/* What a library maps by itself; what is unmapped stays counted, which is too much and not too little. */
+/* Count anonymous mappings by libraries. Unmapped memory stays counted: the result is an upper
+ * bound. */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
 {
     void *map = (void *)(uintptr_t)syscall(SYS_mmap, at, bytes, protection, flags, fd, from);

@@ -1,14 +1,14 @@
-/* heap.h -- how much memory a decoder takes at most, of its own and through libraries: P15 asks for 64 MiB or less.
+/* heap.h: peak memory of a decoder, including libraries; the limit (P15) is 64 MiB.
  *
- * malloc() and its kin of the whole process come before the C library's, and anonymous mappings; with a sanitizer, which has its own, nothing
- * is counted. */
+ * malloc() and related functions of the whole process are interposed, and so are anonymous
+ * mappings. Under a sanitizer, which interposes its own, nothing is counted. */
 #ifndef GP_TEST_FUZZ_HEAP_H
 #define GP_TEST_FUZZ_HEAP_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(__has_feature) /* clang's way to say it */
+#if defined(__has_feature) /* for clang */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
 #define GP_HEAP_COUNTED 0
 #endif
@@ -20,9 +20,10 @@
 #define GP_HEAP_COUNTED 1
 #endif
 
-/* From now on: forget the most, begin at what is live. */
+/* Start a measurement at the current usage. */
 void heap_begin(void);
-/* The most that was live at once since then, less what was live at its beginning; bytes. */
+
+/* Return the peak usage since heap_begin(), less the usage at that time; bytes. */
 int64_t heap_most(void);
 
 #endif

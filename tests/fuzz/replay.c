@@ -1,5 +1,8 @@
-/* replay.c -- main() for a fuzz target without libFuzzer: every file of the folders named runs once as it is, and in hostile forms: cut
- * short, with lengths that are as large as can be, with parts twice.  None may take more memory than a decoder may. */
+/* replay.c: main() for a fuzz target without libFuzzer.
+ *
+ * Every file in the given folders runs once unchanged and then in hostile forms: truncated, with
+ * huge lengths, and with repeated parts. Fails if an input exceeds the memory limit for
+ * decoders. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,7 +28,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(done.random >> 33) % below;
 }
 
-/* The bytes are copied to a block of their own size, so that a sanitizer sees a read behind the end. */
+/* Copy the input to a block of exactly its size, so that a sanitizer detects reads past the end. */
 static void input_run(const char *path, int form, const uint8_t *bytes, size_t count)
 {
     uint8_t *exact = malloc(count == 0 ? 1 : count);
@@ -49,14 +52,14 @@ static void input_run(const char *path, int form, const uint8_t *bytes, size_t c
 
 static const uint8_t ones[8] = { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff };
 
-/* Of the same file always the same. */
+/* Make a hostile form; deterministic for each file. */
 static size_t make_hostile(uint8_t *to, const uint8_t *from, size_t count)
 {
     static const uint8_t large[][8] = { { 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff },
                                         { 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f },
                                         { 0x00, 0xff, 0xff, 0x00, 0x00, 0xff, 0xff, 0x00 },
                                         { 0xdd, 0xff, 0xff, 0xff, 0xfe, 0xdf, 0x7f,
-                                          0xff } }; /* msgpack's longest */
+                                          0xff } }; /* longest length in msgpack */
     uint32_t at = draw((uint32_t)count), kind = draw(8), bytes = 1u << draw(4);
 
     memcpy(to, from, count);
@@ -64,7 +67,7 @@ static size_t make_hostile(uint8_t *to, const uint8_t *from, size_t count)
         bytes = (uint32_t)(count - at);
     if (kind == 0)
         return at;
-    if (kind == 1 && 2 * count - at <= BYTES_MAX) { /* the rest twice */
+    if (kind == 1 && 2 * count - at <= BYTES_MAX) { /* repeat the rest */
         memcpy(to + count, from + at, count - at);
         return 2 * count - at;
     }
@@ -94,7 +97,8 @@ static void file_run(const char *path)
         input_run(path, form, hostile, make_hostile(hostile, bytes, count));
 }
 
-/* That what follows means something: this much is seen. */
+/* Return whether the counter sees an allocation above the limit; otherwise the test is
+ * meaningless. */
 static int counter_works(void)
 {
     heap_begin();

@@ -1,6 +1,8 @@
-/* twice.c -- libnvidia-ml as it is, but each card stands in the list several times, under beginnings of its UUID that are
- * each one character shorter (the first by one already).  CUDA takes a unique beginning for the UUID, so a machine with one GPU has a pool of several
- * workers on it: for tests of what needs two, never for speed.
+/* twice.c: wraps libnvidia-ml and lists each GPU several times, under prefixes of its UUID.
+ *
+ * Each prefix is one character shorter than the last, and the first already lacks one character.
+ * CUDA accepts a unique prefix as UUID, so a machine with one GPU can run a pool with several GPU
+ * workers. For tests that need two workers, never for measurements.
  *
  *   GRADPOOL_NVML_LIBRARY=.../libgpu_twice.so GRADPOOL_GPU_TIMES=2 gradpool up */
 #include <dlfcn.h>
@@ -11,7 +13,7 @@ enum { TIMES_MAX = 8, CARDS_MAX = 16 };
 
 typedef struct handle {
     void *real;
-    unsigned shorter; /* characters of the UUID that are left out */
+    unsigned shorter; /* characters removed from the UUID */
 } handle;
 
 static handle handles[CARDS_MAX * TIMES_MAX];
@@ -65,7 +67,7 @@ EXPORT const char *nvmlErrorString(int code)
     const char *(*function)(int);
 
     *(void **)&function = real("nvmlErrorString");
-    return function == NULL ? "NVML is not here" : function(code);
+    return function == NULL ? "libnvidia-ml.so.1 is missing" : function(code);
 }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *count);
@@ -91,7 +93,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle **out)
         return NO_FUNCTION;
     *out = &handles[index];
     handles[index].shorter =
-        1 + index % times(); /* never the whole: another pool may have claimed the card by it */
+        1 + index % times(); /* never the whole UUID: another pool may have claimed the GPU by it */
     return function(index / times(), &handles[index].real);
 }
 

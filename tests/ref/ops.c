@@ -7,13 +7,14 @@
 #include "common/base/rng.h"
 #include "common/model/graph/graph.h"
 
-/* Where tap k of output position o reads along one axis (0 height, 1 width); outside [0, size): padding. */
+/* Return the input position of tap k for output position o along one axis (0: height, 1: width).
+ * Positions outside [0, size) are padding. */
 static int64_t window_at(const gp_window *window, int axis, int64_t o, int64_t k)
 {
     return o * window->stride[axis] - window->padding[axis] + k * window->dilation[axis];
 }
 
-/* The planes of one sample of a [C, H, W] value. */
+/* Planes of one sample with shape [C, H, W]. */
 typedef struct planes {
     double *data;
     int64_t c, h, w;
@@ -32,7 +33,8 @@ static double *planes_at(const planes *p, int64_t c, int64_t y, int64_t x)
     return &p->data[(c * p->h + y) * p->w + x];
 }
 
-/* What is done with a product of a convolution: output element (o, y, x), weight element, input element. */
+/* Function for one product in a convolution: output element (o, y, x), weight element, input
+ * element. */
 typedef void (*conv_visit)(double *out, double *weight, double *in);
 
 static void conv_forward(double *out, double *weight, double *in)
@@ -50,7 +52,7 @@ static void conv_to_weights(double *out, double *weight, double *in)
     *weight += *in * *out;
 }
 
-/* Every product once.  Compiled anew for each `visit`: most of what the tests compute is computed here. */
+/* Visit every product once. Inlined for each `visit`: tests spend most of their time here. */
 static inline __attribute__((always_inline)) void conv_each(const gp_ref_call *call, const gp_ref_tensor *x,
                                                             const gp_ref_tensor *weight,
                                                             const gp_ref_tensor *y, conv_visit visit)
@@ -197,7 +199,7 @@ void gp_ref_relu_backward(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] > 0.0 ? call->in[1].data[i] : 0.0;
 }
 
-/* One window: the sum and number of its pixels inside the plane, and the first largest. */
+/* One pooling window: sum and number of the pixels inside the plane, and the first maximum. */
 typedef struct pool_window {
     double sum, largest;
     int64_t pixels, index;
@@ -250,7 +252,7 @@ void gp_ref_pool(const gp_ref_call *call)
     }
 }
 
-/* Average pooling backward: dy of one window, spread over the pixels it saw. */
+/* Distribute dy for one average pooling window over the pixels inside the plane. */
 static void pool_spread(const gp_op *op, const planes *dx, int64_t c, int64_t oy, int64_t ox, double dy)
 {
     int64_t pixels = pool_look(&op->window, dx, c, oy, ox).pixels;
@@ -288,7 +290,8 @@ void gp_ref_reshape(const gp_ref_call *call)
     memcpy(call->out[0].data, call->in[0].data, (size_t)element_count(call) * sizeof(double));
 }
 
-/* Forward and backward multiply by the same mask, drawn from the element's place alone. */
+/* Multiply by the dropout mask; the same forward and backward. The mask depends only on element and
+ * sample position. */
 void gp_ref_dropout(const gp_ref_call *call)
 {
     const int64_t elements = gp_shape_count(&call->out[0].shape);
@@ -350,7 +353,8 @@ void gp_ref_add(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] + call->in[1].data[i];
 }
 
-/* Elements of a channel lie C apart in blocks of `pixels`; a vector is channels of one pixel. */
+/* Layout of channels: elements of a channel are C apart in blocks of `pixels`. A vector has one
+ * pixel per channel. */
 typedef struct channels {
     int64_t count, pixels;
 } channels;
@@ -364,7 +368,7 @@ static channels channels_of(const gp_ref_tensor *tensor)
     return c;
 }
 
-/* Where element i of channel c lies, i in [0, samples * pixels). */
+/* Return the index of element i in channel c, i in [0, samples * pixels). */
 static int64_t channel_at(const channels *of, int64_t c, int64_t i)
 {
     return (i / of->pixels * of->count + c) * of->pixels + i % of->pixels;
@@ -409,7 +413,8 @@ void gp_ref_batchnorm_infer(const gp_ref_call *call)
                 call->in[2].data[c];
 }
 
-/* Ioffe & Szegedy, section 3, with the sums over samples written as means. */
+/* Batch normalization backward: Ioffe & Szegedy, section 3, with sums over samples written as
+ * means. */
 void gp_ref_batchnorm_backward(const gp_ref_call *call)
 {
     const channels of = channels_of(&call->in[0]);
@@ -437,19 +442,19 @@ void gp_ref_batchnorm_backward(const gp_ref_call *call)
     }
 }
 
-/* Groups of one sample: of channels, or one per pixel. */
+/* Return the number of groups in one sample: channel groups, or one group per pixel. */
 static int64_t groups_of(const gp_ref_call *call)
 {
     return call->op->number[1] != 0 ? channels_of(&call->in[0]).pixels : call->op->number[0];
 }
 
-/* Elements of one group. */
+/* Return the number of elements in one group. */
 static int64_t group_count(const gp_ref_call *call)
 {
     return gp_shape_count(&call->in[0].shape) / groups_of(call);
 }
 
-/* Group k of one sample: where element i of it lies in the sample, and its channel. */
+/* Position of an element of a group within the sample, and its channel. */
 typedef struct group_element {
     int64_t at, channel;
 } group_element;
@@ -458,7 +463,7 @@ static group_element group_at(const gp_ref_call *call, int64_t k, int64_t i)
 {
     const channels of = channels_of(&call->in[0]);
 
-    if (call->op->number[1] != 0) /* pixel k: element i is channel i */
+    if (call->op->number[1] != 0) /* group k is pixel k, element i is channel i */
         return (group_element){ i * of.pixels + k, i };
     return (group_element){ k * group_count(call) + i, k * (of.count / call->op->number[0]) + i / of.pixels };
 }
@@ -524,7 +529,7 @@ void gp_ref_groupnorm_backward(const gp_ref_call *call)
     }
 }
 
-/* Whether channel j is in the window of channel c. */
+/* Return whether channel j is in the window of channel c. */
 static bool lrn_sees(const gp_op *op, int64_t c, int64_t j)
 {
     return j >= c - (op->number[0] - 1) / 2 && j <= c + op->number[0] / 2;
@@ -644,7 +649,7 @@ void gp_ref_activation_backward(const gp_ref_call *call)
         case GP_ACTIVATION_HARD_SIGMOID:
             *dx = y > 0.0 && y < 1.0 ? factor[0] * dy : 0.0;
             break;
-        case GP_ACTIVATION_HARD_SWISH: /* y is x here and below */
+        case GP_ACTIVATION_HARD_SWISH: /* x holds y, here and below */
             *dx = y < -3.0 ? 0.0 : y > 3.0 ? dy : (y / 3.0 + 0.5) * dy;
             break;
         case GP_ACTIVATION_GELU:
@@ -657,7 +662,7 @@ void gp_ref_activation_backward(const gp_ref_call *call)
     }
 }
 
-/* Element [c, y, x] of sample n, of a value of up to three axes. */
+/* Return element [c, y, x] of sample n in a value with up to three axes. */
 static double *box_at(const gp_ref_tensor *tensor, int64_t n, int64_t c, int64_t y, int64_t x)
 {
     int64_t extent[3] = { 1, 1, 1 };
@@ -668,7 +673,7 @@ static double *box_at(const gp_ref_tensor *tensor, int64_t n, int64_t c, int64_t
     return &tensor->data[((n * extent[0] + c) * extent[1] + y) * extent[2] + x];
 }
 
-/* The indices of element i of one sample. */
+/* Compute the indices of element i within one sample. */
 static void box_indices(const gp_ref_tensor *tensor, int64_t i, int64_t at[3])
 {
     int64_t extent[3] = { 1, 1, 1 };
@@ -814,7 +819,7 @@ void gp_ref_transconv2d_backward_weights(const gp_ref_call *call)
         call->out[1].data[i / pixels % call->in[1].shape.dim[0]] += call->in[1].data[i];
 }
 
-/* The weight of input i in output o along an axis of `from` inputs and `to` outputs. */
+/* Return the weight of input i for output o along an axis with `from` inputs and `to` outputs. */
 static double resize_weight(const gp_op *op, int64_t i, int64_t o, int64_t from, int64_t to)
 {
     double at = 0.0;
@@ -866,7 +871,7 @@ void gp_ref_resize_backward(const gp_ref_call *call)
     resize_each(call, &call->out[0], &call->in[0], false);
 }
 
-/* Target t[k] of a sample; 0 for all classes where there is no label. */
+/* Return target t[k] of a sample; 0 for all classes without a label. */
 static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64_t k)
 {
     const double *w = op->weights;
@@ -877,7 +882,7 @@ static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64
            (k == label ? (1.0 - op->factor[0]) * (w == NULL ? 1.0 : w[label]) : 0.0);
 }
 
-/* A vector is channels of one pixel. */
+/* Return the number of pixels per sample; 1 for a vector. */
 static int64_t loss_pixels(const gp_ref_call *call)
 {
     return gp_shape_count(&call->in[0].shape) / call->in[0].shape.dim[0];
@@ -929,7 +934,7 @@ void gp_ref_weighted_xent(const gp_ref_call *call)
     }
 }
 
-/* The weight of class k in one sample, from its number of pixels. */
+/* Return the weight of class k in one sample, derived from its pixel count. */
 static double dice_weight(const gp_ref_call *call, int64_t n, int64_t k, int64_t pixels)
 {
     double truth = 0.0;
@@ -963,7 +968,7 @@ void gp_ref_dice(const gp_ref_call *call)
             int64_t k = i / pixels, label = loss_label(call, n * pixels + i % pixels);
             double w = dice_weight(call, n, k, pixels), t = label == k ? 1.0 : 0.0;
 
-            /* The quotient rule on 1 - 2 overlap / sizes. */
+            /* Quotient rule applied to 1 - 2 overlap / sizes. */
             call->out[0].data[n * classes * pixels + i] =
                 label < 0 ? 0.0
                           : -2.0 * call->op->loss.factor * (w * t * sizes - overlap * w) / (sizes * sizes);

@@ -1,25 +1,29 @@
-/* ops.h -- what every primitive op means: plain loops in float64, one function per line of ops.def.
+/* ops.h: the meaning of every primitive op: plain loops in float64, one function per line in
+ * ops.def.
  *
- * Nothing here is fast or shares code with a backend; each loop is written from the definition in ops.def.
- * All data is float64, whatever the value's dtype is: float64 holds the int32 of labels and pooling indices
- * exactly.  Outputs marked "+=" in ops.def are added to, so the caller clears them before the first call. */
+ * The code is slow and shares nothing with a backend: each loop follows the definition in ops.def.
+ * All data is float64, even for other dtypes: float64 represents int32 labels and pooling indices
+ * exactly. Outputs marked "+=" in ops.def are accumulated, so the caller clears them before the
+ * first call. */
 #ifndef GP_REF_OPS_H
 #define GP_REF_OPS_H
 
 #include "common/model/graph/op.h"
 
-/* A value of an op: activations are [samples][elements of shape], parameters just the tensor. */
+/* An op value: activations are [samples][elements of shape], parameters only the tensor. */
 typedef struct gp_ref_tensor {
-    gp_shape shape; /* as in the graph: per sample, but for parameters */
+    gp_shape shape; /* as in the graph: per sample, except for parameters */
     double *data;   /* NULL: absent */
 } gp_ref_tensor;
 
 typedef struct gp_ref_call {
     const gp_op *op;
     int64_t samples;
-    gp_ref_tensor in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as ops.def says */
-    uint64_t seed;                                             /* of dropout, like the next two */
-    uint32_t step, position;                                   /* position of the first sample */
+    gp_ref_tensor in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as in ops.def */
+    uint64_t seed;                                             /* dropout seed */
+
+    /* dropout counters; position: that of the first sample */
+    uint32_t step, position;
 } gp_ref_call;
 
 void gp_ref_conv2d(const gp_ref_call *call);
@@ -64,7 +68,7 @@ void gp_ref_softmax(const gp_ref_call *call);
 void gp_ref_softmax_backward(const gp_ref_call *call);
 void gp_ref_add(const gp_ref_call *call);
 
-/* The function of an opcode; asserts that there is one. */
+/* Return the function for an opcode; asserts that it exists. */
 typedef void (*gp_ref_op)(const gp_ref_call *call);
 gp_ref_op gp_ref_op_find(gp_opcode code);
 

@@ -21,7 +21,7 @@ static double *doubles_new(size_t count)
     return block;
 }
 
-/* Numbers of a value: parameters and the sums have no implicit samples. */
+/* Return the number of elements of a value. Parameters and sums have no sample axis. */
 static size_t value_count(const gp_value *value, int64_t samples)
 {
     size_t count = (size_t)gp_shape_count(&value->shape);
@@ -62,7 +62,7 @@ static void run_fill(const gp_graph *graph, const gp_ref_batch *batch, uint32_t 
         run_fill_target(graph, batch, index, data);
     else if (value->role != GP_VALUE_PARAMETER_GRADIENT && value->role != GP_VALUE_SUMS)
         for (size_t i = 0; i < count; i++)
-            data[i] = NAN; /* an op that reads what no op wrote shows */
+            data[i] = NAN; /* makes reads before the first write visible */
 }
 
 static gp_ref_tensor run_tensor(gp_ref_run *run, const gp_graph *graph, const gp_ref_batch *batch,
@@ -128,7 +128,8 @@ gp_ref_run *gp_ref_run_new(const gp_graph *graph, gp_phase phase, const gp_ref_b
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p];
 
-        /* Asserted, not skipped: a parameter that learns without a gradient is a hole in the lowering. */
+        /* Asserted, not skipped: a trainable parameter without a gradient is a bug in the
+         * lowering. */
         assert(run->values[parameter->gradient] != NULL || !gp_parameter_learns(parameter));
         if (run->values[parameter->gradient] == NULL)
             continue;
@@ -191,7 +192,7 @@ void gp_ref_widen(const float *from, size_t count, double *to)
         to[i] = from[i];
 }
 
-/* The error of one element joins the largest so far; NaN compares false and would slip through fmax(). */
+/* Return the larger error. NaN counts as infinite, because fmax() would ignore it. */
 static double error_join(double largest, double expected, double got)
 {
     double error = fabs(expected - got);

@@ -1,4 +1,4 @@
-/* The oracle itself, against numbers worked out by hand from ops.def. */
+/* test_ops.c: the oracle itself, compared with hand-computed numbers from ops.def. */
 #include "common/base/rng.h"
 #include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
@@ -28,7 +28,8 @@ TEST(every_op_has_its_loop_and_its_name)
     for (int code = 0; code < GP_OP_COUNT; code++) {
         bool own = code == GP_OP_OWN || code == GP_OP_OWN_BACKWARD || code == GP_OP_OWN_LOSS;
 
-        CHECK((gp_ref_op_find((gp_opcode)code) == NULL) == own); /* what those mean is not ours to say */
+        /* these are internal to a backend */
+        CHECK((gp_ref_op_find((gp_opcode)code) == NULL) == own);
         CHECK(strcmp(gp_op_name((gp_opcode)code), "unknown") != 0);
     }
     CHECK_TEXT("unknown", gp_op_name(GP_OP_COUNT));
@@ -52,7 +53,8 @@ TEST(conv2d_correlates_with_padding_at_the_top_and_left)
     CHECK_VALUES(expected, y);
 }
 
-/* Output ox of group g reads channel g at columns 3 ox and 3 ox + 2 of row 1: a padding of -1 skips row 0. */
+/* Output ox of group g reads channel g at columns 3 ox and 3 ox + 2 in row 1: a padding of -1 skips
+ * row 0. */
 TEST(conv2d_knows_groups_strides_and_dilation)
 {
     double x[2 * 2 * 6], w[] = { 1, 100, 2, 200 }, y[4];
@@ -119,7 +121,7 @@ TEST(relu_has_no_gradient_at_zero)
     CHECK_VALUES(expected_dx, dx);
 }
 
-/* Overlapping 2x2 windows over a 3x3 plane whose four sevens tie. */
+/* Overlapping 2x2 windows over a 3x3 plane with four equal maxima. */
 TEST(max_pooling_takes_the_first_of_equal_pixels_in_row_order)
 {
     double x[] = { 1, 7, 0, 7, 2, 7, 0, 7, 3 }, y[4], index[4], dy[] = { 1, 10, 100, 1000 }, dx[9];
@@ -184,8 +186,9 @@ TEST(average_pooling_divides_by_the_pixels_it_saw_unless_padding_counts)
     CHECK_VALUES(((const double[]){ 1, 2, 3, 4 }), dx);
 }
 
-/* The mask straight from Philox's counter, not through the oracle's call of gp_rng_draw(). */
-TEST(dropout_draws_element_and_sample_by_their_place_alone)
+/* The expected mask comes from Philox counters directly, without the oracle's gp_rng_draw()
+ * call. */
+TEST(dropout_mask_depends_only_on_element_and_sample_position)
 {
     enum { ELEMENTS = 6, SAMPLES = 3 };
     const uint64_t seed = 0x123456789abcdef0u;
@@ -223,7 +226,7 @@ TEST(dropout_draws_element_and_sample_by_their_place_alone)
     CHECK_NEAR(0.0, gp_ref_error(y, dx, ELEMENTS * SAMPLES), 0.0);
 }
 
-TEST(softmax_xent_sums_over_samples_and_leaves_out_those_without_a_label)
+TEST(softmax_xent_sums_over_samples_and_ignores_unlabeled_ones)
 {
     double logits[] = { 0, log(2), log(5), 3, 3, 1, 1000, 0, 0 }, labels[] = { 1, 0, -1 };
     double dlogits[9], scores[9], sums[GP_SUMS] = { 100, 10, 1 };
@@ -231,7 +234,7 @@ TEST(softmax_xent_sums_over_samples_and_leaves_out_those_without_a_label)
     const double expected_scores[] = { 0.125, 0.25, 0.625, 1 / third, 1 / third, e / third, 1, 0, 0 };
     const double expected_dlogits[] = { 0.125, -0.75, 0.625, 1 / third - 1, 1 / third, e / third, 0, 0, 0 };
     const double expected_sums[GP_SUMS] = { 100 + log(4) + log(third), 12, 2,
-                                            2 }; /* the tie goes to the first class */
+                                            2 }; /* ties choose the first class */
     gp_op op = gp_op_init(GP_OP_SOFTMAX_XENT);
 
     gp_ref_softmax_xent(&(gp_ref_call){
@@ -244,7 +247,7 @@ TEST(softmax_xent_sums_over_samples_and_leaves_out_those_without_a_label)
     CHECK_VALUES(expected_sums, sums);
 }
 
-TEST(add_and_reshape_are_what_they_say)
+TEST(add_adds_and_reshape_copies)
 {
     double a[] = { 1, 2, 3, 4 }, b[] = { 10, 20, 30, 40 }, y[4];
     const double sum[] = { 11, 22, 33, 44 };

@@ -1,12 +1,13 @@
-/* load.c -- what a soak needs beside the command: calls whose history is checked, and the histories themselves.
+/* load.c: the load of a soak beside commands: calls with a checked history, and history tools.
  *
- *   soak_load calls FILE COUNT     COUNT calls on one worker or two, at most AHEAD at a time, each of which notes in FILE that it
- *                                  began and ended; then the history is checked
- *   soak_load fill COUNT           COUNT background jobs that are canceled at once: the scheduler has as many to remember
- *   soak_load note FILE KIND ID    one entry (start, finish) of thing ID; without an ID that of the job in which it runs
- *   soak_load check FILE [SESSION] whether what stands there may be (tests/sim/history.h); of SESSION the owner died
+ *   soak_load calls FILE COUNT     run COUNT calls on one or two workers, at most AHEAD in flight; each call
+ *                                  appends its start and finish to FILE; then check the history
+ *   soak_load fill COUNT           submit and cancel COUNT background jobs: entries for the scheduler
+ *   soak_load note FILE KIND ID    append an entry (start, finish) for ID [the current job]
+ *   soak_load check FILE [SESSION] check a history (tests/sim/history.h); SESSION: its owner failed
  *
- * Exit codes: 0, 1: the history is not one that may be, 3: the pool refused, in words; 9: wrong words. */
+ * Exit codes: 0: valid, 1: invalid history, 3: refused by the pool with a message, 9: wrong
+ * arguments. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ enum { AHEAD = 8, ATTEMPTS = 1000, SESSION = 1, COUNT_MAX = 10000 };
 enum { BROKEN = 1, REFUSED = 3, USAGE = 9 };
 
 static const char *file;
-static gp_future *futures[COUNT_MAX + 1]; /* by number, from 1 */
+static gp_future *futures[COUNT_MAX + 1]; /* by number, starting at 1 */
 
 static void note(history_entry entry)
 {
@@ -43,7 +44,7 @@ static gp_status submit(gp_team *team, const gp_function *function, int number, 
 
     snprintf(argument.path, sizeof(argument.path), "%s", file);
     note(entry);
-    entry.kind = HISTORY_ACCEPT; /* before it can begin */
+    entry.kind = HISTORY_ACCEPT; /* before the call can start */
     entry.id = (uint64_t)number;
     entry.attempt = ATTEMPTS;
     note(entry);
@@ -98,7 +99,7 @@ static gp_status calls_run(gp_team *team, int count, gp_error *err)
     return status;
 }
 
-/* ---- what a scheduler remembers ---- */
+/* ---- jobs in the scheduler's memory ---- */
 
 static int fill(int count)
 {
@@ -127,7 +128,9 @@ static int fill(int count)
 static int check(uint64_t dead)
 {
     static const history_rules rules = { .attempts_grow = true, .good = 0 };
-    static const history_rules of_jobs = { .good = 0 }; /* their attempts are not told to what they run */
+
+    /* commands do not know their attempt number */
+    static const history_rules of_jobs = { .good = 0 };
     history *h = history_new(strstr(file, "jobs") != NULL ? &of_jobs : &rules);
     bool whole;
 
@@ -162,7 +165,7 @@ static int calls(int count)
         gp_future_free(futures[i]);
     gp_team_close(team);
     gp_pool_close(pool);
-    int checked = check(status == GP_OK ? 0 : SESSION); /* a team that failed takes its calls along */
+    int checked = check(status == GP_OK ? 0 : SESSION); /* a failed team loses its calls */
 
     return checked != 0 ? checked : status == GP_OK ? 0 : REFUSED;
 }

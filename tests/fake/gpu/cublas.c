@@ -1,4 +1,4 @@
-/* cublas.c -- cublasLtMatmul: D = epilogue(alpha op(A) op(B) + beta C), in float64. */
+/* cublas.c: cublasLtMatmul: D = epilogue(alpha op(A) op(B) + beta C), in float64. */
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 enum { ATTRIBUTES = 64, WORKSPACE = 1000 };
 
-/* What was set, by the attribute's number; all are of at most 8 bytes. */
+/* Attribute values by attribute number; each has at most 8 bytes. */
 typedef struct attributes {
     char value[ATTRIBUTES][8];
     bool given[ATTRIBUTES];
@@ -146,7 +146,7 @@ FAKE_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handl
     for (int i = 0; i < asked && i < 3; i++) {
         memset(&found[i], 0, sizeof(found[i]));
         found[i].algo.data[0] = (uint64_t)i;
-        for (int k = 0; k < 4; k++) /* of A, B, C and D; 256 bytes unless less is said */
+        for (int k = 0; k < 4; k++) /* alignments of A, B, C and D; default 256 bytes */
             found[i].algo.data[1 + k] =
                 wish->given[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + k]
                     ? (uint64_t)attribute_get(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + k)
@@ -159,7 +159,7 @@ FAKE_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handl
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* A matrix where it lies; row and column as the layout counts them. */
+/* A matrix in memory, with rows and columns as in the layout. */
 typedef struct matrix {
     char *at;
     number_type type;
@@ -200,7 +200,7 @@ static int64_t place(const matrix *m, int32_t batch, int64_t row, int64_t column
     return batch * m->batch_offset + (m->by_rows ? r * m->leading + c : c * m->leading + r);
 }
 
-/* Bit masks of ReLU go along the columns of D, leading dimension in bits. */
+/* ReLU bit masks follow the columns of D; the leading dimension is in bits. */
 static bool mask_get(const product *p, int64_t row, int64_t column)
 {
     int64_t bit = column * p->aux_leading + row;
@@ -238,7 +238,8 @@ static double element(const product *p, int32_t batch, int64_t row, int64_t colu
     return sum;
 }
 
-/* Gradients of a bias: DRELU_BGRAD sums D over its columns, BGRADA and BGRADB the factor over the other dimension. */
+/* Compute a bias gradient. DRELU_BGRAD sums D over columns; BGRADA and BGRADB sum the factor over
+ * the other dimension. */
 static void bias_gradient(const product *p, int64_t depth)
 {
     if ((p->epilogue & 16) != 0)

@@ -1,4 +1,5 @@
-/* cudnn.c -- cuDNN's backend interface: descriptors are bags of attributes, a plan is a graph and an engine's number. */
+/* cudnn.c: the cuDNN backend interface. Descriptors are attribute bags; a plan is a graph plus an
+ * engine number. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,7 +181,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- plans as text: the number of a graph that this process had, and an engine's ---- */
+/* ---- plans as text: number of a graph in this process, and engine number ---- */
 
 enum { TEXTS = 4096 };
 
@@ -314,11 +315,13 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descript
             status = fail(CUDNN_STATUS_NOT_SUPPORTED, "there is no engine of that number");
         break;
     case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR: {
-        if (b->graph != NULL) { /* it was text: nothing is compiled */
+        if (b->graph != NULL) { /* loaded from text: compiles nothing */
             status = (cudnnStatus_t)FAKE_REACHED(cudnnPlanFromText);
             break;
         }
-        int code = FAKE_REACHED(cudnnPlan); /* a name of its own: what heuristics propose may not build */
+
+        /* separate fault point: a plan proposed by heuristics may not build */
+        int code = FAKE_REACHED(cudnnPlan);
 
         if (code == FAKE_HANG)
             fake_wait_for_ever();
@@ -364,7 +367,8 @@ static void engine_get(const bag *config, void *values)
     engine->final = true;
 }
 
-/* Engine 1 uses tensor cores, 2 sums in any order, others are exact. */
+/* Return the notes of an engine: 1 uses tensor cores, 2 is not deterministic, others have no
+ * notes. */
 static int64_t notes_get(const bag *engine, int64_t asked, int32_t *values)
 {
     if (engine->engine != 1 && engine->engine != 2)
@@ -465,7 +469,7 @@ static size_t tensor_span(const tensor *t)
     return t->type == NUMBER_BIT ? (size_t)last / 8 + 1 : (size_t)(last + 1) * number_bytes(t->type);
 }
 
-/* The memory of one tensor: its own, or what the pack names for its id. */
+/* Bind a tensor to memory: allocated for a virtual tensor, else the variant pack's pointer. */
 static cudnnStatus_t tensor_bind(execution *e, const bag *b, const bag *pack)
 {
     tensor t = tensor_of(b);
@@ -520,7 +524,7 @@ static void execution_run(void *args)
 {
     execution *e = *(execution **)args;
 
-    memset(e->workspace, 0x55, CUDNN_WORKSPACE); /* it is used */
+    memset(e->workspace, 0x55, CUDNN_WORKSPACE); /* the plan overwrites the workspace */
     cudnn_ops_run(e);
     fake_spend(fake_number_at("FAKE_GPU_ENGINE_US", e->engine));
     if (bag_link(e->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, 1) != NULL)
@@ -579,7 +583,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackend
     if (status != CUDNN_STATUS_SUCCESS || (reached > 0 && (reached < 700 || reached >= 800))) {
         execution_drop(&e);
         return status != CUDNN_STATUS_SUCCESS ? status
-                                              : fail((cudnnStatus_t)reached, "a fault was asked for");
+                                              : fail((cudnnStatus_t)reached, "injected fault");
     }
     if (fake_push(handle->stream, reached, execution_run, execution_drop, &e, sizeof(e)) != cudaSuccess)
         return fail(CUDNN_STATUS_EXECUTION_FAILED, "the stream takes nothing");

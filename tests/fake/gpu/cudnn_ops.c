@@ -1,4 +1,5 @@
-/* cudnn_ops.c -- the operations of a graph, one after the other, in float64, each result rounded to its tensor's type. */
+/* cudnn_ops.c: graph operations, executed in order in float64; each result is rounded to the tensor
+ * type. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -15,7 +16,7 @@ static const tensor *operand(const execution *e, const bag *op, int name)
     return NULL;
 }
 
-/* A dimension of 1 stands for all. */
+/* Compute the offset of an element. A dimension of 1 is broadcast. */
 static int64_t offset(const tensor *t, const int64_t *index)
 {
     int64_t at = 0;
@@ -35,7 +36,7 @@ static void put(const tensor *t, const int64_t *index, double value)
     number_put(t->at, t->type, offset(t, index), value);
 }
 
-/* The next index of all of dim, the last counting first; false behind the end. */
+/* Advance to the next index within dim, last axis fastest. Return false after the last one. */
 static bool step(int64_t *index, const int64_t *dim, int64_t rank)
 {
     for (int64_t i = rank; i-- > 0;) {
@@ -73,7 +74,8 @@ static void window_read(conv *c)
     }
 }
 
-/* All numbers of a tensor, in the order of its dimensions: each is looked up once, and not for every tap. */
+/* Read all tensor elements in dimension order, so that convolutions do not convert them for every
+ * tap. */
 static double *numbers(const tensor *t)
 {
     double *all = calloc((size_t)elements(t), sizeof(*all));
@@ -89,7 +91,8 @@ static double *numbers(const tensor *t)
 
 typedef enum pass { FORWARD, DATA, WEIGHTS } pass;
 
-/* The taps of one output y, in the order of w, with all numbers of x and w: their sum; or dy times w added to x, or times x to w. */
+/* Visit all taps of output y, in the order of w. Return the sum of products, add dy times w to x,
+ * or add dy times x to w, depending on the pass. */
 static inline double taps(const conv *c, pass what, double *x, double *w, const int64_t y[4], double dy)
 {
     const int64_t *xd = c->x->dim, *wd = c->w->dim, *stride = c->stride, *padding = c->padding;
@@ -132,7 +135,7 @@ static void conv_forward(conv *c)
     free(w);
 }
 
-/* The same taps, added to what they read instead: gradients of x (wide: sums before they are rounded) or of w. */
+/* Compute the gradient of x or of w with the same taps. Sums stay in float64 until the end. */
 static void conv_backward(conv *c, const tensor *out)
 {
     double *sums = calloc((size_t)elements(out), sizeof(*sums)), *other = numbers(out == c->x ? c->w : c->x);
@@ -218,7 +221,7 @@ static double clip_slope(const bag *how, double x)
     return x > lower && x < upper ? 1.0 : bag_real(how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, 0.0);
 }
 
-/* Modes of one operand and of two; backward modes have dy and x. */
+/* Apply a pointwise mode of one or two operands; backward modes take dy and x. */
 static double combine(const bag *how, int64_t mode, double x, double b)
 {
     switch (mode) {
@@ -274,7 +277,7 @@ static double combine(const bag *how, int64_t mode, double x, double b)
         return x;
     case CUDNN_POINTWISE_RELU_FWD:
         return clip(how, x);
-    case CUDNN_POINTWISE_RELU_BWD: /* x here is dy */
+    case CUDNN_POINTWISE_RELU_BWD: /* x is dy here */
         return x * clip_slope(how, b);
     case CUDNN_POINTWISE_TANH_FWD:
         return tanh(x);

@@ -1,4 +1,4 @@
-/* cudnn_parts.h -- what cudnn.c and cudnn_ops.c share. */
+/* cudnn_parts.h: declarations shared by cudnn.c and cudnn_ops.c. */
 #ifndef FAKE_GPU_CUDNN_PARTS_H
 #define FAKE_GPU_CUDNN_PARTS_H
 
@@ -15,30 +15,31 @@ typedef struct bag_attribute {
     void *data;
 } bag_attribute;
 
-/* A descriptor: what was set, and how many hold it.  Those it names it holds itself. */
+/* A descriptor: attributes and a reference count. A bag holds references to the descriptors in its
+ * attributes. */
 typedef struct bag {
     cudnnBackendDescriptorType_t type;
     uint32_t refs;
     bool final;
-    int64_t engine; /* of an engine and of its configuration */
+    int64_t engine; /* engines and engine configurations */
     struct bag *graph;
     bag_attribute attributes[BAG_ATTRIBUTES];
     int count;
 } bag;
 
 const bag_attribute *bag_find(const bag *b, int name);
-const bag *bag_link(const bag *b, int name, int64_t index); /* a descriptor; NULL */
+const bag *bag_link(const bag *b, int name, int64_t index); /* descriptor, or NULL */
 int64_t bag_integer(const bag *b, int name, int64_t index, int64_t otherwise);
 double bag_real(const bag *b, int name, double otherwise);
 
-/* Memory of a tensor during an execution: found by its unique id. */
+/* A tensor during one execution, found by unique id. */
 typedef struct tensor {
     int64_t id;
     number_type type;
     int64_t rank, dim[TENSOR_DIMS], stride[TENSOR_DIMS];
     void *at;
-    bool owned;      /* virtual: lives as long as the execution */
-    double by_value; /* a copy of what the variant pack points to */
+    bool owned;      /* virtual tensor: freed with the execution */
+    double by_value; /* copy of the value from the variant pack */
 } tensor;
 
 typedef struct execution {
@@ -51,7 +52,7 @@ typedef struct execution {
 
 enum { CUDNN_WORKSPACE = 1000 };
 
-/* Whether all ops of the graph are known here. */
+/* Return whether all operations of the graph are supported. */
 bool cudnn_ops_known(const bag *graph);
 void cudnn_ops_run(execution *e);
 

@@ -1,4 +1,4 @@
-/* faults.c -- what fails when: the rules of FAKE_GPU_FAULTS. */
+/* faults.c: fault injection by the rules in FAKE_GPU_FAULTS. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 enum { RULES_MAX = 32 };
 
 typedef struct rule {
-    char name[64], file[200]; /* file "": by number */
+    char name[64], file[200]; /* file "": the rule counts calls */
     uint64_t number;
     bool onwards, once;
     char what[16];
@@ -21,10 +21,11 @@ typedef struct rule {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static fake_point *points;
 static rule rules[RULES_MAX];
-static int rule_count = -1; /* not read yet */
+static int rule_count = -1; /* -1: not parsed yet */
 static uint32_t violations;
 
-/* NAME:N=WHAT, NAME:N+=WHAT, NAME@FILE=WHAT, NAME!FILE=WHAT; what is none of these ends the process, so that no test runs without. */
+/* Parse NAME:N=ACTION, NAME:N+=ACTION, NAME@FILE=ACTION or NAME!FILE=ACTION. A malformed rule ends the
+ * process, so that no test runs without its fault. */
 static void rule_parse(const char *text, size_t bytes)
 {
     char line[320], *value, *how;
@@ -35,7 +36,10 @@ static void rule_parse(const char *text, size_t bytes)
     value = strrchr(line, '=');
     how = strpbrk(line, ":@!");
     if (value == NULL || how == NULL || how > value || rule_count == RULES_MAX) {
-        fprintf(stderr, "FAKE_GPU_FAULTS: \"%s\" is no rule\n", line);
+        fprintf(stderr,
+                "FAKE_GPU_FAULTS: malformed rule \"%s\" (expected NAME:N=ACTION, NAME:N+=ACTION, NAME@FILE=ACTION "
+                "or NAME!FILE=ACTION)\n",
+                line);
         _exit(99);
     }
     *value++ = '\0';
@@ -66,7 +70,7 @@ static void rules_parse(const char *text)
 static bool rule_holds(const rule *r, uint64_t number)
 {
     if (r->once)
-        return unlink(r->file) == 0; /* of all processes that look, one */
+        return unlink(r->file) == 0; /* succeeds in exactly one process */
     if (r->file[0] != '\0')
         return access(r->file, F_OK) == 0;
     return r->onwards ? number >= r->number : number == r->number;
@@ -79,7 +83,7 @@ static int rule_apply(const rule *r)
     if (strcmp(r->what, "exit") == 0)
         _exit(98);
     if (strcmp(r->what, "crash") == 0) {
-        signal(SIGSEGV, SIG_DFL); /* sanitizers turn it into an exit */
+        signal(SIGSEGV, SIG_DFL); /* sanitizers turn SIGSEGV into an exit */
         kill(getpid(), SIGSEGV);
     }
     return atoi(r->what);

@@ -1,8 +1,9 @@
-/* graphs.c -- captures and graphs.
+/* graphs.c: stream captures and graphs.
  *
- * What streams of a capture get is kept in the order of the calls: that is one of the orders that its dependencies allow,
- * and a launch runs it as one piece of work of its stream.  Dependencies are only checked: a fork is an event recorded in
- * the capture and waited for, a join likewise, and a stream that never joined ends it with an error, as it does really. */
+ * Captured operations are kept in call order, which is one valid order, and a launch runs them as
+ * one piece of work on its stream. Dependencies are only checked. A fork is an event recorded in
+ * the capture, and a join waits for an event of the forked stream. As in CUDA, a capture with an
+ * unjoined stream fails. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ typedef struct op_list {
 enum { JOINED_MAX = 16 };
 
 struct fake_capture {
-    cudaStream_t streams[JOINED_MAX]; /* the first began it */
+    cudaStream_t streams[JOINED_MAX]; /* streams[0] started the capture */
     uint32_t count;
     bool spoilt;
     cudaError_t why;

@@ -1,5 +1,6 @@
-/* kernels.c -- kernels.cu on the host: work items run forwards, and backwards in tests/fake/device.c, as a device runs them in no
- * order: who reads what another item of the same kernel writes gets something else in one of them. */
+/* kernels.c: kernels.cu on the host. Work items run forwards here and backwards in
+ * tests/fake/device.c, because a device guarantees no order: a kernel that reads the output of
+ * another work item gives a different result in one of the two. */
 #include "worker/backend/cuda/kernels/kernels.h"
 
 #include <stdlib.h>

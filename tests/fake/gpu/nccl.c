@@ -1,9 +1,11 @@
-/* nccl.c -- NCCL among processes of this host: a file, mapped by all ranks, that the unique id names.
+/* nccl.c: NCCL between processes on this host, through a file that all ranks map.
  *
- * A collective goes through the file in pieces: every rank writes its own, all meet, every rank reads all in the order of the
- * ranks, all meet again.  So results are the same bits on every rank.  Where a peer is gone, the others wait in the
- * "kernel": for ncclCommAbort, as over NVLink; with FAKE_GPU_NCCL=remote the communicator has ncclRemoteError, as over
- * sockets.  Two ranks with one NCCL_HOSTID on one device are refused, as by NCCL. */
+ * The unique id names the file. A collective transfers data in pieces: every rank writes a piece,
+ * all ranks meet, every rank reads all pieces in rank order, and all ranks meet again. Results are
+ * therefore bitwise identical on all ranks. If a peer has exited, the other ranks wait inside the
+ * "kernel" for ncclCommAbort, as over NVLink; with FAKE_GPU_NCCL=remote the communicator reports
+ * ncclRemoteError, as over sockets. Like NCCL, it refuses two ranks with the same NCCL_HOSTID on
+ * one device. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -21,8 +23,9 @@
 enum { PIECE = 1 << 18, RANKS_MAX = 64 };
 
 typedef struct shared {
-    _Alignas(64) uint32_t joined; /* ranks that are there; what follows the struct is aligned too */
-    uint32_t arrived, round;      /* of the present meeting, and meetings that are over */
+    /* ranks present; the alignment also aligns the data behind the struct */
+    _Alignas(64) uint32_t joined;
+    uint32_t arrived, round; /* ranks waiting in the current meeting; completed meetings */
     int32_t pid[RANKS_MAX];
     char who[RANKS_MAX][96]; /* host and device */
 } shared;
@@ -35,7 +38,7 @@ struct ncclComm {
     char path[64];
     bool ready, stop; /* stop: aborted */
     ncclResult_t state;
-    uint32_t graphs; /* captured work of it that lives */
+    uint32_t graphs; /* live graphs with captured work */
     uint32_t queued;
     uint32_t refs;
 };
@@ -206,7 +209,8 @@ FAKE_EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
     return ncclSuccess;
 }
 
-/* Graphs that captured its work must be gone by now: NCCL would wait for them. */
+/* End a communicator. NCCL would wait for graphs that captured its work, so these must be destroyed
+ * first. */
 static ncclResult_t comm_end(ncclComm_t comm, const char *what)
 {
     if (__atomic_load_n(&comm->graphs, __ATOMIC_ACQUIRE) != 0)
@@ -217,14 +221,17 @@ static ncclResult_t comm_end(ncclComm_t comm, const char *what)
     return ncclSuccess;
 }
 
-/* What is under way ends at once; the call itself waits until no graph has work of the communicator, as NCCL's does. */
+/* Abort: pending work ends at once. Like NCCL, the call waits until no graph contains captured
+ * work. */
 FAKE_EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     FAKE_CALL(ncclCommAbort, ncclResult_t);
     __atomic_store_n(&comm->stop, true, __ATOMIC_RELEASE);
     while (__atomic_load_n(&comm->graphs, __ATOMIC_ACQUIRE) != 0)
         pause_briefly();
-    FAKE_CALL(ncclCommReclaim, ncclResult_t); /* a name of its own: what is shared with ranks that are gone */
+
+    /* separate fault point: resources shared with lost ranks */
+    FAKE_CALL(ncclCommReclaim, ncclResult_t);
     return comm_end(comm, "ncclCommAbort");
 }
 
@@ -235,7 +242,7 @@ FAKE_EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* Waits for what is queued; the kernels of a dead peer never end. */
+/* Wait for queued work, then end; kernels that wait for a lost peer never finish. */
 FAKE_EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     FAKE_CALL(ncclCommDestroy, ncclResult_t);
@@ -312,7 +319,7 @@ typedef struct collective {
     collective_kind kind;
     const char *from;
     char *to;
-    size_t count; /* elements, of what one rank gives: all of it, or its part */
+    size_t count; /* elements per rank: the input, or the slice it contributes */
     number_type type;
     ncclRedOp_t op;
     int root;
@@ -345,7 +352,7 @@ static number_type type_of(ncclDataType_t type)
     }
 }
 
-/* All ranks are here; false when the communicator was aborted instead. */
+/* Wait for all ranks. Return false if the communicator was aborted. */
 static bool meet(ncclComm_t comm)
 {
     shared *all = comm->all;
@@ -388,12 +395,12 @@ static double reduced(const collective *c, size_t at)
     return c->op == ncclAvg ? result / c->comm->world : result;
 }
 
-/* What this rank takes out of a piece of count elements that begins at `first` of what a rank gives. */
+/* Copy the result of one piece: `count` elements, starting at `first` of each rank's input. */
 static void piece_take(const collective *c, size_t first, size_t count)
 {
     const size_t each = number_bytes(c->type);
     const ncclComm_t comm = c->comm;
-    size_t part = c->count / (size_t)comm->world; /* of REDUCE_SCATTER */
+    size_t part = c->count / (size_t)comm->world; /* REDUCE_SCATTER only */
 
     for (size_t i = 0; i < count; i++) {
         size_t at = first + i;
@@ -409,7 +416,7 @@ static void piece_take(const collective *c, size_t first, size_t count)
         memcpy(c->to + first * each, comm->pieces + (size_t)c->root * PIECE, count * each);
 }
 
-/* What an aborted sum leaves: anything, and here numbers that look like some. */
+/* An aborted sum leaves undefined data: write plausible but wrong numbers. */
 static void scribble(const collective *c)
 {
     if (c->kind == ALL_REDUCE)
@@ -523,7 +530,7 @@ FAKE_EXPORT ncclResult_t ncclBcast(void *at, size_t count, ncclDataType_t type, 
     return ncclBroadcast(at, at, count, type, root, comm, stream);
 }
 
-ncclResult_t ncclGroupStart(void); /* nccl.h has them without prototypes */
+ncclResult_t ncclGroupStart(void); /* nccl.h declares these without prototypes */
 ncclResult_t ncclGroupEnd(void);
 
 FAKE_EXPORT ncclResult_t ncclGroupStart(void)

@@ -1,4 +1,4 @@
-/* number.h -- elements of the types that the libraries know, read and written as float64. */
+/* number.h: read and write elements of all library data types as float64. */
 #ifndef FAKE_GPU_NUMBER_H
 #define FAKE_GPU_NUMBER_H
 
@@ -67,7 +67,7 @@ static inline double half_wide(uint16_t bits)
     return (bits & 0x8000) != 0 ? -value : value;
 }
 
-/* To the nearest, ties to even. */
+/* Round to nearest, ties to even. */
 static inline uint16_t half_narrow(double value)
 {
     uint16_t sign = signbit(value) ? 0x8000 : 0;

@@ -1,4 +1,4 @@
-/* parts.h -- what the files of libfake_gpu share. */
+/* parts.h: declarations shared by the files of libfake_gpu. */
 #ifndef FAKE_GPU_PARTS_H
 #define FAKE_GPU_PARTS_H
 
@@ -12,15 +12,16 @@
 
 enum { FAKE_HANG = -1 };
 
-typedef struct fake_point { /* one for each function that may fail */
+typedef struct fake_point { /* a function that may fail */
     const char *name;
     struct fake_point *next;
-    uint64_t calls, base; /* base: where counting began anew */
+    uint64_t calls, base; /* base: calls before the last reset */
     bool known;
 } fake_point;
 
-/* Counts the call.  0: go on; FAKE_HANG; else the code to return.  crash and exit happen here. */
-FAKE_EXPORT int fake_reached(fake_point *point); /* exported for kernels.c, which goes into the plugin */
+/* Count a call. Return 0: continue; FAKE_HANG; otherwise the error code to return. "crash" and
+ * "exit" end the process here. Exported for kernels.c, which is linked into the plugin. */
+FAKE_EXPORT int fake_reached(fake_point *point);
 #define FAKE_REACHED(function)                                                                               \
     __extension__({                                                                                          \
         static fake_point point_ = { .name = #function };                                                    \
@@ -30,13 +31,15 @@ void fake_wait_for_ever(void) __attribute__((noreturn));
 void fake_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void fake_trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
 long fake_number(const char *variable, long otherwise);
-long fake_number_at(const char *variable, int64_t index); /* of "900,0,50"; 0 beyond its end */
-/* So many microseconds of the device have passed, for events alone: nobody waits for them. */
-void fake_spend(long us);
-int64_t fake_device_ns(
-    void); /* the host's clock, or only what was spent where a test says what takes how long */
 
-/* A call that does its work at once: a fault of it ends the function. */
+/* element of a list such as "900,0,50"; 0 beyond the end */
+long fake_number_at(const char *variable, int64_t index);
+
+/* Advance the device clock by `us` for events only; no caller waits. */
+void fake_spend(long us);
+int64_t fake_device_ns(void); /* ns; the host clock, or only spent time if a test sets durations */
+
+/* Enter a function that does its work synchronously: return an injected error from it. */
 #define FAKE_CALL(function, type)                                                                            \
     do {                                                                                                     \
         int code_ = FAKE_REACHED(function);                                                                  \
@@ -51,7 +54,7 @@ int64_t fake_device_ns(
 typedef struct fake_op {
     struct fake_op *next;
     void (*run)(void *args);
-    void (*drop)(void *args); /* of what args own; may be NULL */
+    void (*drop)(void *args); /* frees resources owned by args; NULL: none */
     size_t bytes;
     _Alignas(16) char args[];
 } fake_op;
@@ -63,8 +66,8 @@ struct CUstream_st {
     fake_op *first, **last;
     uint64_t pushed, done;
     bool blocking, ending;
-    fake_capture *capture; /* whose part it is now */
-    uint64_t captured;     /* ops of it in there */
+    fake_capture *capture; /* capture in progress, if any */
+    uint64_t captured;     /* captured operations of this stream */
     bool unjoined;
 };
 
@@ -73,31 +76,34 @@ struct CUevent_st {
     unsigned flags;
     uint64_t recorded, passed;
     int64_t passed_ns;
-    fake_capture *capture; /* recorded in one: no event to wait for outside */
+
+    /* recorded inside this capture: outside, there is no event to wait for */
+    fake_capture *capture;
     cudaStream_t capture_stream;
     uint64_t captured;
 };
 
 extern pthread_mutex_t fake_lock;
 extern pthread_cond_t fake_news;
-extern _Thread_local uint32_t
-    fake_capturing; /* captures that this thread began and that forbid unsafe calls */
+extern _Thread_local uint32_t fake_capturing; /* captures started by this thread that forbid unsafe calls */
 
-/* Queue run(args) on the stream, or put it into its capture.  reached: what fake_reached() said of the call.  args are
- * copied; drop is called once in any case. */
+/* Queue run(args) on the stream, or add it to the capture in progress. `reached` is the result of
+ * fake_reached() for the call. args are copied; drop is called exactly once in every case. */
 FAKE_EXPORT cudaError_t fake_push(cudaStream_t stream, int reached, void (*run)(void *), void (*drop)(void *),
                                   const void *args, size_t bytes);
 fake_op *fake_op_new(void (*run)(void *), void (*drop)(void *), const void *args, size_t bytes);
 void fake_op_free(fake_op *op);
 cudaError_t fake_stream_finish(
-    cudaStream_t stream); /* waits; NULL: of all that the default stream waits for */
+    cudaStream_t stream); /* waits; NULL: for all work that the default stream waits for */
 bool fake_stream_done(cudaStream_t stream);
-cudaError_t fake_sticky(void); /* a device's failure that came later; cudaSuccess */
+cudaError_t fake_sticky(void); /* asynchronous device failure, or cudaSuccess */
 void fake_sticky_set(cudaError_t code);
-cudaError_t fake_context(void); /* makes one where there is none */
-/* An unsafe call: not allowed while this thread captures, which ends the capture. */
+cudaError_t fake_context(void); /* creates the context on first use */
+
+/* Mark an unsafe call: forbidden while this thread captures; invalidates the capture. */
 bool fake_forbidden(void);
-/* All of [at, at + bytes) lies in one block of device memory. */
+
+/* Return whether [at, at + bytes) lies within one block of device memory. */
 bool fake_on_device(const void *at, size_t bytes);
 
 /* ---- graphs.c; the lock is held ---- */
@@ -105,7 +111,7 @@ bool fake_on_device(const void *at, size_t bytes);
 cudaError_t fake_capture_add(cudaStream_t stream, fake_op *op);
 cudaError_t fake_capture_record(cudaEvent_t event, cudaStream_t stream);
 cudaError_t fake_capture_wait(cudaStream_t stream, cudaEvent_t event);
-void fake_capture_spoil(void); /* those of this thread */
+void fake_capture_spoil(void); /* captures of this thread */
 uint32_t fake_graphs(void);
 
 #endif

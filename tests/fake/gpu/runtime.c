@@ -1,4 +1,4 @@
-/* runtime.c -- the CUDA runtime's devices, streams, events and memory. */
+/* runtime.c: devices, streams, events and memory of the CUDA runtime. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static uint32_t stream_count, event_count;
 static cudaError_t sticky;
 static _Thread_local cudaError_t last_error;
 
-/* A test may fork ranks: a child has none of the threads, and the lock is free. */
+/* Tests fork ranks. A child has none of the stream threads and needs an unlocked mutex. */
 static void fork_before(void)
 {
     pthread_mutex_lock(&fake_lock);
@@ -42,7 +42,7 @@ __attribute__((constructor)) static void fork_watch(void)
     pthread_atfork(fork_before, fork_in_parent, fork_in_child);
 }
 
-/* What cudaGetLastError() will tell too. */
+/* Store an error for cudaGetLastError() and return it. */
 static cudaError_t told(cudaError_t code)
 {
     if (code != cudaSuccess && code != cudaErrorNotReady)
@@ -102,7 +102,7 @@ cudaError_t fake_context(void)
     return cudaSuccess;
 }
 
-/* Of calls that need a context and do their work at once. */
+/* Enter a synchronous call that needs a context. */
 #define BEGIN(function)                                                                                      \
     do {                                                                                                     \
         FAKE_CALL(function, cudaError_t);                                                                    \
@@ -151,7 +151,7 @@ FAKE_EXPORT cudaError_t cudaSetDeviceFlags(unsigned flags)
     return cudaSuccess;
 }
 
-/* The UUID that CUDA_VISIBLE_DEVICES names, so that the plugin's device is the pool's. */
+/* Use the UUID in CUDA_VISIBLE_DEVICES, so that the pool recognizes the plugin's device. */
 static void uuid_fill(cudaUUID_t *uuid, int device)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -358,7 +358,7 @@ static void *stream_main(void *argument)
         pthread_mutex_unlock(&fake_lock);
         if (fake_sticky() == cudaSuccess || op->run == run_failure)
             op->run(op->args);
-        fake_spend(1); /* nothing takes no time */
+        fake_spend(1); /* every operation takes at least 1 us */
         pthread_mutex_lock(&fake_lock);
         stream->first = op->next;
         if (stream->first == NULL)
@@ -387,7 +387,7 @@ static void stream_start(cudaStream_t stream)
     pthread_attr_destroy(&attributes);
 }
 
-/* The default stream begins behind all that block it, and others behind it: what is put there is waited for. */
+/* Order the default stream: it starts after all blocking streams, and they wait for it. */
 static void default_before(void)
 {
     if (!default_started)
@@ -468,7 +468,8 @@ cudaError_t fake_stream_finish(cudaStream_t stream)
     return fake_sticky();
 }
 
-/* After a failure nothing more is begun, but what ran then may still: it is given a second, as it may hang. */
+/* Wait for all streams. After a failure no new work starts, but running work may still finish: wait
+ * at most 1 s for it, because it may hang. */
 static void finish_all(void)
 {
     struct timespec until;
@@ -518,7 +519,7 @@ FAKE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *out)
     return cudaStreamCreateWithFlags(out, cudaStreamDefault);
 }
 
-/* What is queued is still done. */
+/* Destroy a stream after its queued work. */
 FAKE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     FAKE_CALL(cudaStreamDestroy, cudaError_t);
@@ -631,7 +632,7 @@ FAKE_EXPORT cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 typedef struct event_op {
     cudaEvent_t event;
-    uint64_t number; /* of the record; 0: the next that there is when it comes to it */
+    uint64_t number; /* number of the record to wait for; 0: the latest record when the wait runs */
 } event_op;
 
 static void drop_event(void *args)
@@ -755,8 +756,8 @@ FAKE_EXPORT cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEv
 typedef struct block {
     char *at;
     size_t bytes;
-    bool pinned; /* the host's */
-    bool ours;   /* to be freed: not one that was only registered */
+    bool pinned; /* host memory */
+    bool ours;   /* freed here; false: only registered */
 } block;
 
 static block *blocks;
@@ -832,7 +833,7 @@ static cudaError_t take(void **out, size_t bytes, bool pinned)
     pthread_mutex_unlock(&fake_lock);
     if (!room || posix_memalign(&at, pinned ? 4096 : 256, bytes) != 0)
         return told(cudaErrorMemoryAllocation);
-    memset(at, 0x7f, bytes); /* what is read before it is written shows */
+    memset(at, 0x7f, bytes); /* makes reads of uninitialized memory visible */
     block_add((block){ at, bytes, pinned, true });
     *out = at;
     return cudaSuccess;
@@ -964,7 +965,7 @@ static void run_copy(void *args)
     memcpy(c->to, c->from, c->bytes);
 }
 
-/* Sides that are not what the direction says, or run over the end of a block. */
+/* Return whether both addresses match the copy direction and lie within their blocks. */
 static bool direction_holds(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
     bool to_device = fake_on_device(to, bytes), from_device = fake_on_device(from, bytes);
@@ -981,8 +982,9 @@ static bool direction_holds(void *to, const void *from, size_t bytes, enum cudaM
     }
 }
 
-/* Also of memory that is not pinned the copy may be there later than the call: CUDA says that it "might" wait, and does where
- * it stages such memory, which a device that reads pageable memory by itself need not. */
+/* Queue a copy. Copies from pageable memory may also complete after the call: CUDA only "might"
+ * wait. It does if it stages the memory, but a device that reads pageable memory directly need
+ * not. */
 static cudaError_t copy_push(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                              cudaStream_t stream, int reached)
 {
@@ -1065,7 +1067,7 @@ FAKE_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *o
     return cudaSuccess;
 }
 
-/* What is still there of the context is told: a worker that frees its context left nothing behind. */
+/* Report objects left in the context: a worker that frees its context correctly leaves none. */
 FAKE_EXPORT cudaError_t cudaDeviceReset(void)
 {
     FAKE_CALL(cudaDeviceReset, cudaError_t);

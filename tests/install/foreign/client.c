@@ -1,4 +1,4 @@
-/* Squares its argument on a pool of one worker, with the installed programs. */
+/* Square a number on a pool with one worker, using the installed programs. */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-// The public header and the library from C++.
+/* Use the public header and the library from C++. */
 #include <gradpool/gradpool.h>
 #include <iostream>
 

@@ -1,6 +1,6 @@
 #include <gradpool/task.h>
 
-double helper(double x); /* not a task: not to be seen in the object */
+double helper(double x); /* not a task: must stay hidden in the object */
 
 double helper(double x)
 {
