@@ -78,7 +78,7 @@ static void act(gp_jobs *jobs, gp_jobs_action_kind kind, const gp_jobs_job *job)
     jobs->act(jobs->context, &action);
 }
 
-static void tell_error(gp_jobs *jobs, const gp_jobs_client *client, uint64_t correlation, gp_status status,
+static void tell_error(gp_jobs *jobs, const gp_core_id *client, uint64_t correlation, gp_status status,
                        const char *text)
 {
     gp_jobs_action action = {

@@ -23,11 +23,7 @@
 #ifndef GP_JOBS_H
 #define GP_JOBS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/base/error.h"
+#include "scheduler/core/core.h"
 
 enum {
     GP_JOBS_ATTEMPTS_MAX = 3,
@@ -56,11 +52,6 @@ typedef enum gp_jobs_exit {
     GP_JOBS_EXIT_SIGNAL = 2,
     GP_JOBS_EXIT_UNKNOWN = 3, /* exited while no scheduler could collect the exit status */
 } gp_jobs_exit;
-
-/* Client session that receives replies. Same 16 bytes as gp_core_id. */
-typedef struct gp_jobs_client {
-    uint8_t bytes[16];
-} gp_jobs_client;
 
 /* Linked lists that a job can be in. */
 typedef enum gp_jobs_list {
@@ -130,8 +121,8 @@ typedef struct gp_jobs_submit {
  * borrows all pointers. */
 typedef struct gp_jobs_event {
     gp_jobs_event_kind kind;
-    int64_t clock_ms; /* wall clock; always set */
-    gp_jobs_client client;
+    int64_t clock_ms;  /* wall clock; always set */
+    gp_core_id client; /* session that receives the reply */
     uint64_t correlation;
     const gp_jobs_submit *submit;
     uint64_t job;
@@ -175,7 +166,7 @@ typedef struct gp_jobs_action {
     uint64_t id; /* job id; also set for ACCEPTED, where job may be NULL */
     uint32_t attempt, count;
     bool known; /* the submit was a repetition */
-    gp_jobs_client client;
+    gp_core_id client;
     uint64_t correlation;
     gp_status status;
     const char *text;

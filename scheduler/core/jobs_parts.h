@@ -6,7 +6,6 @@
 #ifndef GP_JOBS_PARTS_H
 #define GP_JOBS_PARTS_H
 
-#include "scheduler/core/index.h"
 #include "scheduler/core/jobs.h"
 
 enum { JOBS_NIL = 0 }; /* entry 0 is unused */
@@ -14,7 +13,7 @@ enum { JOBS_NIL = 0 }; /* entry 0 is unused */
 /* Reply that waits for the journal. */
 typedef struct jobs_reply {
     uint64_t number;
-    gp_jobs_client client;
+    gp_core_id client;
     uint64_t correlation, id;
     uint32_t count;
     bool accepted, known; /* accepted: send ACCEPTED; otherwise CANCELING */

@@ -82,19 +82,6 @@ bool gp_record_read(gp_record *out, const gp_places *places)
     return known;
 }
 
-static gp_status record_make(gp_buffer *out, const gp_record *record, gp_error *err)
-{
-    gp_status status = gp_buffer_printf(
-        out, err,
-        "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\nsilence %" PRId64 " %" PRId64 "\n%s%s%s",
-        record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
-        record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
-
-    if (status == GP_OK && record->surroundings != NULL)
-        status = gp_buffer_printf(out, err, "%s%s", MARK + 1, record->surroundings);
-    return status;
-}
-
 gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err)
 {
     char aside[GP_TEXT_ENDPOINT + 8];
@@ -103,7 +90,14 @@ gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_e
     bool written;
 
     gp_buffer_init(&text, GP_RECORD_BYTES_MAX);
-    gp_status status = record_make(&text, record, err);
+    gp_status status = gp_buffer_printf(
+        &text, err,
+        "workers %" PRIu32 "\nidle %" PRId64 "\ndevices %s\nsilence %" PRId64 " %" PRId64 "\n%s%s%s",
+        record->workers, record->idle_ms, record->devices, record->suspect_ms, record->silence_ms,
+        record->listen[0] != '\0' ? "listen " : "", record->listen, record->listen[0] != '\0' ? "\n" : "");
+
+    if (status == GP_OK && record->surroundings != NULL)
+        status = gp_buffer_printf(&text, err, "%s%s", MARK + 1, record->surroundings);
 
     snprintf(aside, sizeof(aside), "%s.new", places->record);
     fd = status != GP_OK ? -1 : open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -120,9 +114,4 @@ gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_e
     }
     gp_buffer_deinit(&text);
     return status;
-}
-
-void gp_record_remove(const gp_places *places)
-{
-    unlink(places->record);
 }

@@ -30,7 +30,4 @@ bool gp_record_read(gp_record *out, const gp_places *places);
 /* Write the record atomically, through a temporary file and rename(). */
 gp_status gp_record_write(const gp_record *record, const gp_places *places, gp_error *err);
 
-/* Remove the record after an orderly shutdown. */
-void gp_record_remove(const gp_places *places);
-
 #endif

@@ -146,9 +146,6 @@ int remote_listener_due_ms(remote_listener *listener)
 remote_counts remote_listener_count(remote_listener *listener)
 {
     remote_counts counts = listener->before;
-
-    if (listener->zap == NULL)
-        return counts;
     gp_zap_stats zap = gp_zap_get_stats(listener->zap);
 
     counts.refused += listener->denied + zap.refused + zap.muted;

@@ -47,7 +47,8 @@ void remote_listener_restart(remote_listener *listener);
 /* Return the time until the listener needs attention, in ms; -1: not listening. */
 int remote_listener_due_ms(remote_listener *listener);
 
-/* Return the current connections and the counts since the start. */
+/* Return the current connections and the counts since the start. The list of allowed keys is
+ * open. */
 remote_counts remote_listener_count(remote_listener *listener);
 
 #endif

@@ -17,6 +17,7 @@
 #include "common/base/text/log.h"
 #include "common/base/system/process.h"
 #include "scheduler/shell/record.h"
+#include "scheduler/shell/shell_jobs.h"
 #include "scheduler/shell/shell_remote.h"
 
 enum {
@@ -111,18 +112,6 @@ static void hear_signals(shell *s)
     }
 }
 
-static void hear_channel(shell *s)
-{
-    gp_incoming in;
-    gp_error err;
-
-    while (gp_channel_receive(s->channel, &in, &err) == GP_OK) {
-        if (!shell_hear_worker(s, &in))
-            shell_hear_client(s, &in);
-        gp_incoming_close(&in);
-    }
-}
-
 /* Check whether this process still holds the lock. This is the first action in each iteration of
  * the loop: if this process was suspended and another scheduler took over the pool, it must not act
  * on outdated state. */
@@ -156,8 +145,8 @@ static int patience_ms(shell *s)
 {
     int64_t left = gp_core_due(s->core) - gp_now_ms();
 
-    if (shell_jobs_due(s) - gp_now_ms() < left)
-        left = shell_jobs_due(s) - gp_now_ms();
+    if (gp_jobs_due(s->jobs->machine) - gp_now_ms() < left)
+        left = gp_jobs_due(s->jobs->machine) - gp_now_ms();
     int remote = remote_listener_due_ms(&s->listener);
 
     if (left <= 0 || gp_channel_pending(s->channel))
@@ -170,8 +159,9 @@ static int patience_ms(shell *s)
 static void loop(shell *s)
 {
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
+    gp_incoming in;
 
-    while (!s->followed && (!s->exit || shell_jobs_active(s))) {
+    while (!s->followed && (!s->exit || gp_jobs_busy(s->jobs->machine))) {
         const gp_channel *remote = s->listener.channel;
         struct pollfd fds[FIRST_JOB + SHELL_JOBS_FDS_MAX] = {
             { .fd = gp_door_fd(s->door), .events = POLLIN },
@@ -203,7 +193,11 @@ static void loop(shell *s)
             if (fds[FIRST_WORKER + i].revents != 0)
                 shell_reap(s, slots[i]);
         }
-        hear_channel(s);
+        while (gp_channel_receive(s->channel, &in, NULL) == GP_OK) {
+            if (!shell_hear_worker(s, &in))
+                shell_hear_client(s, &in);
+            gp_incoming_close(&in);
+        }
         shell_watch_holders(s);
         shell_serve_door(s);
         shell_remote_serve(s);
@@ -262,12 +256,14 @@ static gp_status open_core(shell *s, gp_error *err)
                                                         : gp_fail(err, GP_ENOMEM, "no memory for actions");
 }
 
-/* Compute the client limit from the descriptor limit. A client needs two descriptors, a worker
- * four. OURS covers the journal, jobs and ZeroMQ threads. */
-static gp_status clients_decide(shell *s, gp_error *err)
+/* Derive the client limit from the descriptor limit, and open the sockets. */
+static gp_status open_sockets(shell *s, gp_error *err)
 {
+    const gp_places *places = s->options->places;
+    gp_channel_options link = { .security = GP_SECURITY_NONE };
+    /* Descriptors: a client needs two, a worker four. OURS covers the journal, jobs and ZeroMQ
+     * threads. gp_channel_bind() raises the soft limit to the hard limit. */
     enum { OURS = 48, WORKERS = 4, CLIENTS = 2 };
-    /* gp_channel_bind() raises the soft limit to the hard limit */
     struct rlimit limit = { .rlim_max = RLIM_INFINITY };
     rlim_t reserved = OURS + WORKERS * s->core->slot_count, possible;
 
@@ -279,17 +275,9 @@ static gp_status clients_decide(shell *s, gp_error *err)
             s->core->slot_count, (unsigned)reserved + CLIENTS, (unsigned)limit.rlim_max);
     possible = (limit.rlim_max - reserved) / CLIENTS;
     s->clients_max = possible < SHELL_CLIENTS_MAX ? (uint32_t)possible : SHELL_CLIENTS_MAX;
-    return GP_OK;
-}
 
-static gp_status open_sockets(shell *s, gp_error *err)
-{
-    const gp_places *places = s->options->places;
-    gp_channel_options link = { .security = GP_SECURITY_NONE };
-    gp_status status = clients_decide(s, err);
+    gp_status status = gp_daemon_signals_open(&s->signals, err);
 
-    if (status == GP_OK)
-        status = gp_daemon_signals_open(&s->signals, err);
     if (status == GP_OK)
         status = gp_channel_bind(&s->channel, places->scheduler_socket, &link, err);
     if (status == GP_OK) /* last: an admitted client must find the channel */
@@ -361,7 +349,7 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         say_ready(s, adopts);
         loop(s);
         if (!s->followed)
-            gp_record_remove(options->places);
+            unlink(options->places->record);
         gp_log(GP_LOG_INFO, "ends", "ends");
     }
     shell_free(s);

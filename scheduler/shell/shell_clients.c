@@ -105,17 +105,6 @@ static void hear_knock(shell *s, const gp_door_event *knock)
     gp_door_admit(s->door, knock->id, s->core->config.epoch);
 }
 
-static void hear_gone(shell *s, uint64_t id)
-{
-    shell_client *client = &s->clients[gp_door_place(id)];
-
-    if (client->door != id) /* a worker, or a client that was dropped */
-        return;
-    gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
-                 "a client is gone");
-    shell_forget_client(s, client);
-}
-
 /* Replace the pool secrets with those from a client. The reply carries the status in place of a
  * lease. */
 static void hear_secrets(shell *s, const gp_door_event *event)
@@ -140,12 +129,17 @@ void shell_serve_door(shell *s)
     gp_door_event event;
 
     for (gp_door_next(s->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(s->door, &event)) {
-        if (event.kind == GP_DOOR_KNOCK)
+        shell_client *client = &s->clients[gp_door_place(event.id)];
+
+        if (event.kind == GP_DOOR_KNOCK) {
             hear_knock(s, &event);
-        else if (event.kind == GP_DOOR_GONE)
-            hear_gone(s, event.id);
-        else
+        } else if (event.kind != GP_DOOR_GONE) {
             hear_secrets(s, &event);
+        } else if (client->door == event.id) { /* else a worker, or a client that was dropped */
+            gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "client", .number = client->pid }),
+                         "a client is gone");
+            shell_forget_client(s, client);
+        }
         shell_flush(s); /* all clients may disconnect in one iteration */
     }
 }
@@ -161,12 +155,9 @@ static void hear_ask(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_core_wish wish = { .min = 0 };
     gp_lease_ask ask;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ask))
         return;
-    }
     wish.min = ask.workers_min;
     wish.max = ask.workers_max;
     wish.environment = environment_of(ask.environment);
@@ -211,8 +202,6 @@ static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
     claim.member_count = said.members_count;
     snprintf(claim.description, sizeof(claim.description), "%s", said.purpose);
     event->kind = GP_CORE_EVENT_LEASE_CLAIM;
-    event->lease = in->envelope.lease;
-    event->generation = in->envelope.generation;
     event->claim = &claim;
     shell_step(s, event);
 }
@@ -220,12 +209,9 @@ static void hear_claim(shell *s, const gp_incoming *in, gp_core_event *event)
 static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_lease_resize resize;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &resize, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &resize))
         return;
-    }
     event->kind = GP_CORE_EVENT_LEASE_RESIZE;
     event->lease = resize.lease != 0 ? resize.lease : shell_jobs_lease(s, resize.job);
     event->workers = resize.workers;
@@ -236,22 +222,6 @@ static void hear_lease_resize(shell *s, const gp_incoming *in, gp_core_event *ev
             (unsigned long long)resize.job);
     else
         shell_step(s, event);
-}
-
-static void hear_form(shell *s, const gp_incoming *in, gp_core_event *event)
-{
-    gp_lease_form form;
-    gp_error err;
-
-    if (gp_incoming_decode(in, &form, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
-        return;
-    }
-    event->kind = GP_CORE_EVENT_LEASE_FORM;
-    event->lease = in->envelope.lease;
-    event->generation = in->envelope.generation;
-    event->joining = form.joining;
-    shell_step(s, event);
 }
 
 /* Plan a new pool size and pass it to the core. If the core accepts it, update the pool record. */
@@ -292,7 +262,6 @@ static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
         return;
     }
     event->kind = GP_CORE_EVENT_WORKER_REPLACE;
-    event->lease = in->envelope.lease;
     event->slot = replace.index - 1;
     event->incarnation = replace.incarnation;
     event->reason = replace.reason;
@@ -302,12 +271,9 @@ static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
 static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_shutdown shutdown;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &shutdown, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &shutdown))
         return;
-    }
     gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
     gp_fault_point("closing");
     event->kind = GP_CORE_EVENT_SHUTDOWN;
@@ -317,6 +283,8 @@ static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
 
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
 {
+    gp_lease_form form;
+
     switch (in->envelope.message) {
     case GP_ID(status_get):
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
@@ -340,14 +308,17 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         break;
     case GP_ID(lease_release):
         event->kind = GP_CORE_EVENT_LEASE_RELEASE;
-        event->lease = in->envelope.lease;
         shell_step(s, event);
         break;
     case GP_ID(lease_resize):
         hear_lease_resize(s, in, event);
         break;
     case GP_ID(lease_form):
-        hear_form(s, in, event);
+        if (!shell_decode(s, in, &form))
+            return;
+        event->kind = GP_CORE_EVENT_LEASE_FORM;
+        event->joining = form.joining;
+        shell_step(s, event);
         break;
     case GP_ID(worker_replace):
         hear_replace(s, in, event);
@@ -386,7 +357,10 @@ static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 
 void shell_hear_client(shell *s, const gp_incoming *in)
 {
-    gp_core_event event = { .epoch = in->envelope.epoch, .correlation = in->envelope.correlation };
+    gp_core_event event = { .epoch = in->envelope.epoch,
+                            .correlation = in->envelope.correlation,
+                            .lease = in->envelope.lease,
+                            .generation = in->envelope.generation };
     shell_client *client;
 
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/system/fault.h"
@@ -26,18 +25,10 @@ static uint64_t since(int64_t now_ms, int64_t then_ms)
     return span < 0 ? 0 : span > (int64_t)GP_DURATION_MS_MAX ? GP_DURATION_MS_MAX : (uint64_t)span;
 }
 
-static int64_t wall_clock_ms(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Fill in a row from the durable state. Changes that are not durable are not visible to clients. */
 static void fill_row(const gp_jobs_job *job, gp_job_row *row)
 {
-    int64_t now = wall_clock_ms();
+    int64_t now = shell_jobs_clock_ms();
     bool ended = gp_jobs_state_ended(job->durable);
 
     memset(row, 0, sizeof(*row));
@@ -67,47 +58,42 @@ static void fill_row(const gp_jobs_job *job, gp_job_row *row)
 
 /* ---- messages to clients ---- */
 
-static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
-                    const void *message)
+/* Send a message to a session, unless the client is gone. */
+static gp_status deliver(shell *s, const gp_core_id *session, uint64_t correlation,
+                         const gp_message_type *type, const void *message, gp_error *err)
 {
     shell_client *client = shell_find_client(s, session);
     gp_envelope envelope = { .correlation = correlation, .epoch = s->core->config.epoch };
-    gp_error err;
 
     if (client == NULL || client->peer.bytes == 0)
-        return;
+        return GP_OK;
     memcpy(envelope.session, session->bytes, sizeof(envelope.session));
-    if (gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, type, message, NULL, 0,
-                        &err) == GP_OK)
-        return;
-    /* The client would wait for a lost reply. When the link closes, it asks again. */
-    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
-                 "a client was not reached: %s", err.message);
-    if (err.code != GP_EPEER)
-        shell_drop_client(s, client);
+    return shell_send(s, &client->peer, &envelope, type, message, NULL, err);
 }
 
-static gp_core_id session_of(const gp_jobs_client *client)
+/* Send a reply. The client would wait for a lost one: disconnect it, and it asks again. */
+static void send_to(shell *s, const gp_core_id *session, uint64_t correlation, const gp_message_type *type,
+                    const void *message)
 {
-    gp_core_id session;
+    gp_error err;
+    gp_status status = deliver(s, session, correlation, type, message, &err);
+    shell_client *client = status == GP_OK ? NULL : shell_find_client(s, session);
 
-    memcpy(session.bytes, client->bytes, sizeof(session.bytes));
-    return session;
+    if (client == NULL)
+        return;
+    gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
+                 "a client was not reached: %s", err.message);
+    if (status != GP_EPEER)
+        shell_drop_client(s, client);
 }
 
 /* Send a job's state to a watch. False: the client's queue is full. */
 static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job, bool missed)
 {
-    shell_client *client = shell_find_client(s, &watch->session);
-    gp_envelope envelope = { .correlation = watch->correlation, .epoch = s->core->config.epoch };
     gp_job_changed changed = { .missed = missed };
 
-    if (client == NULL || client->peer.bytes == 0)
-        return true;
-    memcpy(envelope.session, watch->session.bytes, sizeof(envelope.session));
     fill_row(job, &changed.row);
-    return gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_job_changed,
-                           &changed, NULL, 0, NULL) != GP_EBUSY;
+    return deliver(s, &watch->session, watch->correlation, &gp_msg_job_changed, &changed, NULL) != GP_EBUSY;
 }
 
 static void push_to_all(shell *s, const gp_jobs_job *job)
@@ -167,7 +153,6 @@ void shell_jobs_forget_client(shell *s, const gp_core_id *session)
 
 void shell_jobs_tell(shell *s, const gp_jobs_action *action)
 {
-    gp_core_id session = session_of(&action->client);
     gp_job_accepted accepted = { .job = action->id, .known = action->known };
     gp_job_stopping canceling = { .count = action->count };
     gp_error_reply error = { .code = action->status };
@@ -175,14 +160,14 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
     switch (action->kind) {
     case GP_JOBS_ACCEPTED:
         gp_fault_point("job-accepted");
-        send_to(s, &session, action->correlation, &gp_msg_job_accepted, &accepted);
+        send_to(s, &action->client, action->correlation, &gp_msg_job_accepted, &accepted);
         break;
     case GP_JOBS_CANCELING:
-        send_to(s, &session, action->correlation, &gp_msg_job_stopping, &canceling);
+        send_to(s, &action->client, action->correlation, &gp_msg_job_stopping, &canceling);
         break;
     case GP_JOBS_ERROR:
         COPY_TEXT(error.message, action->text);
-        send_to(s, &session, action->correlation, &gp_msg_error_reply, &error);
+        send_to(s, &action->client, action->correlation, &gp_msg_error_reply, &error);
         break;
     case GP_JOBS_CHANGED:
         push_to_all(s, action->job);
@@ -315,41 +300,30 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
 static void hear_cancel(shell *s, const gp_incoming *in, gp_jobs_event *event)
 {
     gp_job_stop message;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &message, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &message))
         return;
-    }
     event->kind = GP_JOBS_EVENT_CANCEL;
     event->job = message.job;
     shell_jobs_step(s, event);
 }
 
-static uint32_t count_of(const shell *s, gp_jobs_state state)
-{
-    return gp_jobs_count(s->jobs->machine, state);
-}
-
 static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
+    const gp_jobs *machine = s->jobs->machine;
     gp_jobs_reply *reply = &s->jobs->list;
     gp_jobs_get ask;
-    gp_error err;
     const gp_jobs_job *job;
 
-    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ask))
         return;
-    }
     if (s->jobs->journal == NULL) { /* an empty list would be misleading */
         shell_reply_error(s, in, GP_EIO, "%s", gp_jobs_failure(s->jobs->machine));
         return;
     }
     memset(reply, 0, offsetof(gp_jobs_reply, rows));
     reply->more = false;
-    for (job = gp_jobs_before(s->jobs->machine, ask.before); job != NULL;
-         job = gp_jobs_before(s->jobs->machine, job->id)) {
+    for (job = gp_jobs_before(machine, ask.before); job != NULL; job = gp_jobs_before(machine, job->id)) {
         gp_job_row *row = &reply->rows[reply->rows_count];
 
         if (job->durable == GP_JOBS_NONE)
@@ -361,12 +335,12 @@ static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session
         fill_row(job, row);
         reply->rows_count += ask.states == 0 || (ask.states >> row->state & 1) != 0;
     }
-    reply->queued = count_of(s, GP_JOBS_QUEUED);
-    reply->running = gp_jobs_active(s->jobs->machine);
-    reply->done = count_of(s, GP_JOBS_DONE);
-    reply->failed = count_of(s, GP_JOBS_FAILED);
-    reply->canceled = count_of(s, GP_JOBS_CANCELED);
-    reply->lost = count_of(s, GP_JOBS_LOST);
+    reply->queued = gp_jobs_count(machine, GP_JOBS_QUEUED);
+    reply->running = gp_jobs_active(machine);
+    reply->done = gp_jobs_count(machine, GP_JOBS_DONE);
+    reply->failed = gp_jobs_count(machine, GP_JOBS_FAILED);
+    reply->canceled = gp_jobs_count(machine, GP_JOBS_CANCELED);
+    reply->lost = gp_jobs_count(machine, GP_JOBS_LOST);
     send_to(s, session, in->envelope.correlation, &gp_msg_jobs_reply, reply);
 }
 
@@ -390,12 +364,9 @@ static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
     gp_job_ask ask;
     gp_job_reply reply;
     const gp_jobs_job *job;
-    gp_error err;
 
-    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ask))
         return;
-    }
     job = known_job(s, in, ask.job);
     if (job == NULL)
         return;
@@ -414,12 +385,9 @@ static void hear_watch(shell *s, const gp_incoming *in, const gp_core_id *sessio
     const gp_jobs_job *job = NULL;
     uint32_t own = 0;
     gp_job_changed changed = { .missed = false };
-    gp_error err;
 
-    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ask))
         return;
-    }
     for (uint32_t i = jobs->watch_count; i-- > 0;) {
         if (memcmp(&jobs->watches[i].session, session, sizeof(*session)) != 0)
             continue;
@@ -488,17 +456,6 @@ static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *fa
     return fd;
 }
 
-/* Read from a daemon's log, including the parts that log rotation moved aside. */
-static void log_read(const shell *s, const gp_job_read *ask, uint8_t *to, size_t *bytes, gp_job_piece *piece)
-{
-    char path[GP_TEXT_FOLDER + 16];
-
-    job_file_path(s, ask, path, sizeof(path));
-    *bytes = gp_log_read(path, to, ask->bytes, ask->offset, &piece->size, &piece->file);
-    if (piece->size == UINT64_MAX)
-        piece->size = 0;
-}
-
 /* Send a piece of a job's file or of a daemon's log. */
 static void hear_read(shell *s, const gp_incoming *in)
 {
@@ -507,19 +464,22 @@ static void hear_read(shell *s, const gp_incoming *in)
     gp_payload payload = { .data = bytes };
     gp_job_read ask;
     gp_job_piece piece;
+    char path[GP_TEXT_FOLDER + 16];
     struct stat facts;
     gp_error err;
     int fd;
 
-    if (gp_incoming_decode(in, &ask, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ask))
         return;
-    }
     if (known_job(s, in, ask.job) == NULL)
         return;
     piece = (gp_job_piece){ .offset = ask.offset };
     if (ask.file == GP_JOB_FILE_SCHEDULER_LOG || ask.file == GP_JOB_FILE_WORKER_LOG) {
-        log_read(s, &ask, bytes, &payload.bytes, &piece);
+        /* includes the parts that log rotation moved aside */
+        job_file_path(s, &ask, path, sizeof(path));
+        payload.bytes = gp_log_read(path, bytes, ask.bytes, ask.offset, &piece.size, &piece.file);
+        if (piece.size == UINT64_MAX)
+            piece.size = 0;
     } else if ((fd = job_file_open(s, &ask, &facts)) >= 0) {
         ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
 
@@ -528,16 +488,14 @@ static void hear_read(shell *s, const gp_incoming *in)
         piece.file = (uint64_t)facts.st_ino;
         close(fd);
     }
-    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload,
-                        1, &err) != GP_OK)
+    if (shell_send(s, &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "a piece of a job's file was not sent: %s", err.message);
 }
 
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
-    gp_jobs_event event = { .correlation = in->envelope.correlation };
+    gp_jobs_event event = { .client = *session, .correlation = in->envelope.correlation };
 
-    memcpy(event.client.bytes, session->bytes, sizeof(event.client.bytes));
     switch (in->envelope.message) {
     case GP_ID(job_put):
         hear_submit(s, in, &event);

@@ -13,7 +13,7 @@
 #include "common/base/system/fault.h"
 #include "common/base/text/log.h"
 
-static int64_t wall_clock_ms(void)
+int64_t shell_jobs_clock_ms(void)
 {
     struct timespec now;
 
@@ -49,7 +49,7 @@ void shell_jobs_step(shell *s, gp_jobs_event *event)
 {
     shell_jobs *jobs = s->jobs;
 
-    event->clock_ms = wall_clock_ms();
+    event->clock_ms = shell_jobs_clock_ms();
     gp_jobs_step(jobs->machine, event, gp_now_ms());
     for (uint32_t i = 0; i < jobs->pending_count; i++) { /* may grow during the loop */
         shell_job_event next = jobs->pending[i];
@@ -84,21 +84,12 @@ static void write_row(shell *s, const gp_jobs_action *action)
         pend(s, GP_JOBS_EVENT_JOURNAL_FAILED, 0, 0, status, err.message);
 }
 
-static void log_job(const gp_jobs_job *job)
-{
-    if (job->durable == GP_JOBS_QUEUED && job->reason[0] == '\0')
-        return; /* thousands of jobs may arrive per second */
-    gp_log_event(GP_LOG_INFO, "job-state",
-                 GP_LOG_WITH({ "job", .number = (int64_t)job->id },
-                             { "state", .text = gp_jobs_state_word(job->durable) }),
-                 "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
-}
-
 /* Execute one action of the state machine. */
 static void act(void *context, const gp_jobs_action *action)
 {
     shell *s = context;
     gp_job_process *process = find_process(s->jobs, action->id);
+    const gp_jobs_job *job = action->job;
     gp_error err;
 
     switch (action->kind) {
@@ -133,7 +124,12 @@ static void act(void *context, const gp_jobs_action *action)
         shell_jobs_end_watches(s, action->status, action->text);
         break;
     case GP_JOBS_CHANGED:
-        log_job(action->job);
+        /* thousands of jobs may arrive per second */
+        if (job->durable != GP_JOBS_QUEUED || job->reason[0] != '\0')
+            gp_log_event(GP_LOG_INFO, "job-state",
+                         GP_LOG_WITH({ "job", .number = (int64_t)job->id },
+                                     { "state", .text = gp_jobs_state_word(job->durable) }),
+                         "%s%s%s", job->command, job->reason[0] != '\0' ? ": " : "", job->reason);
         shell_jobs_tell(s, action);
         break;
     default:
@@ -205,18 +201,6 @@ static void hear_journal(shell *s)
     }
 }
 
-/* Return how many workers a process holds now. */
-static uint32_t workers_of(const gp_core *core, pid_t pid)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
-        if (core->leases[i].id != 0 && core->leases[i].pid == pid)
-            count += (uint32_t)__builtin_popcountll(core->leases[i].members);
-    }
-    return count;
-}
-
 uint64_t shell_jobs_lease(const shell *s, uint64_t job)
 {
     for (int i = 0; job != 0 && i < SHELL_JOBS_PROCESSES_MAX; i++) {
@@ -240,24 +224,25 @@ void shell_jobs_note_workers(shell *s)
 
         if (job == NULL)
             continue;
-        event.count = workers_of(s->core, process->pid);
+        for (uint32_t l = 0; l < GP_CORE_SLOTS_MAX; l++)
+            if (s->core->leases[l].id != 0 && s->core->leases[l].pid == process->pid)
+                event.count += (uint32_t)__builtin_popcountll(s->core->leases[l].members);
         if (event.count > job->workers)
             shell_jobs_step(s, &event);
     }
 }
 
-static void reap(shell *s, gp_job_process *process)
+/* Pass the end of an attempt to the state machine. */
+static void tell_end(shell *s, uint64_t job, uint32_t attempt, const gp_job_end *end)
 {
-    gp_jobs_event event = { .kind = GP_JOBS_EVENT_ENDED, .job = process->job, .attempt = process->attempt };
-    gp_job_end end;
+    gp_jobs_event event = { .kind = GP_JOBS_EVENT_ENDED,
+                            .job = job,
+                            .attempt = attempt,
+                            .exit = end->exit,
+                            .number = end->number,
+                            .pool_lost = end->pool_lost,
+                            .text = end->text };
 
-    if (!gp_job_reap(process, s->options->places, &end))
-        return;
-    gp_fault_point("job-reaped");
-    event.exit = end.exit;
-    event.number = end.number;
-    event.pool_lost = end.pool_lost;
-    event.text = end.text;
     shell_jobs_step(s, &event);
 }
 
@@ -316,6 +301,8 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
 {
     gp_jobs_event tick = { .kind = GP_JOBS_EVENT_TICK };
     shell_jobs *jobs = s->jobs;
+    gp_job_process ended;
+    gp_job_end end;
 
     for (uint32_t i = 0; i < count; i++) {
         if (fds[i].revents == 0)
@@ -327,7 +314,11 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
         for (int p = 0; p < SHELL_JOBS_PROCESSES_MAX; p++) {
             if (jobs->processes[p].job != 0 && jobs->processes[p].pidfd == fds[i].fd) {
                 shell_jobs_note_workers(s);
-                reap(s, &jobs->processes[p]);
+                ended = jobs->processes[p];
+                if (gp_job_reap(&jobs->processes[p], s->options->places, &end)) {
+                    gp_fault_point("job-reaped");
+                    tell_end(s, ended.job, ended.attempt, &end);
+                }
                 break;
             }
         }
@@ -336,16 +327,6 @@ void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count)
         shell_jobs_step(s, &tick);
     shell_jobs_tell_missed(s);
     synchronize(s);
-}
-
-int64_t shell_jobs_due(const shell *s)
-{
-    return gp_jobs_due(s->jobs->machine);
-}
-
-bool shell_jobs_active(const shell *s)
-{
-    return gp_jobs_busy(s->jobs->machine);
 }
 
 /* ---- startup and shutdown ---- */
@@ -362,7 +343,7 @@ static void find_orphans(shell *s)
 
     for (const gp_jobs_job *job = gp_jobs_after(jobs->machine, 0); job != NULL;
          job = gp_jobs_after(jobs->machine, job->id)) {
-        gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id, .attempt = job->attempts };
+        gp_jobs_event event = { .kind = GP_JOBS_EVENT_ADOPTED, .job = job->id };
         gp_job_process *process = find_process(jobs, 0);
         gp_job_end end;
 
@@ -373,15 +354,11 @@ static void find_orphans(shell *s)
                 GP_LOG_INFO, "job-adopted",
                 GP_LOG_WITH({ "job", .number = (int64_t)job->id }, { "process", .number = process->pid }),
                 "the job still runs");
+            shell_jobs_step(s, &event);
         } else {
             gp_job_read_end(s->options->places, job->id, job->attempts, &end);
-            event.kind = GP_JOBS_EVENT_ENDED;
-            event.exit = end.exit;
-            event.number = end.number;
-            event.pool_lost = end.pool_lost;
-            event.text = end.text;
+            tell_end(s, job->id, job->attempts, &end);
         }
-        shell_jobs_step(s, &event);
     }
 }
 

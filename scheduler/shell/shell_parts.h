@@ -55,6 +55,20 @@ typedef struct shell_worker {
     int holder;
 } shell_worker;
 
+/* Outgoing message, one at a time. */
+typedef union shell_message {
+    gp_status_reply status;
+    gp_lease_grant lease_grant;
+    gp_lease_change lease_change;
+    gp_lease_wait lease_wait;
+    gp_lease_ended lease_ended;
+    gp_worker_lost worker_lost;
+    gp_worker_suspect worker_suspect;
+    gp_error_reply error;
+    gp_grant grant;
+    gp_peer_lost peer_lost;
+} shell_message;
+
 typedef struct shell {
     const gp_shell_options *options;
     gp_core *core;
@@ -77,11 +91,7 @@ typedef struct shell {
     struct shell_jobs *jobs;
     gp_core_event pending[SHELL_PENDING_MAX]; /* events caused by executing actions */
     uint32_t pending_count;
-    /* Buffers for large messages, used one at a time, to keep them off the stack. */
-    gp_status_reply status;
-    gp_lease_grant lease_grant;
-    gp_lease_change lease_change;
-    gp_grant grant;
+    shell_message out; /* message that is sent next; large ones would not fit on the stack */
 } shell;
 
 /* ---- shell.c ---- */
@@ -121,7 +131,8 @@ void shell_forget_client(shell *s, shell_client *client);
 /* Create the session index before any client is admitted. False: out of memory. */
 bool shell_sessions_init(shell *s);
 
-/* Process a request from a registered client. */
+/* Process a request from a registered client. event: epoch, session, correlation, lease and
+ * generation are set. */
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event);
 
 /* ---- shell_workers.c ---- */
@@ -148,8 +159,9 @@ void shell_watch_holders(shell *s);
 
 /* ---- shell_send.c ---- */
 
-/* Return the channel that connects to a peer. */
-gp_channel *shell_link(shell *s, const gp_peer *peer);
+/* Send a message on the channel that connects to a peer. payload: NULL: none. */
+gp_status shell_send(shell *s, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
+                     const void *message, const gp_payload *payload, gp_error *err);
 
 /* Send a core action to a worker. Does nothing if the worker has no link. */
 void shell_send_to_worker(shell *s, const gp_core_action *action);
@@ -170,6 +182,9 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
 /* Build a reply envelope: same session, correlation and lease, with the epoch of this scheduler. */
 gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to);
 
+/* Decode the body of a request. False: it is malformed; an error reply was sent. */
+bool shell_decode(shell *s, const gp_incoming *in, void *message);
+
 /* Decode a hello and check the protocol version. False: an error reply was sent. */
 bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello);
 void shell_send_welcome(shell *s, const gp_incoming *in);
@@ -188,10 +203,6 @@ uint32_t shell_jobs_poll(const shell *s, struct pollfd fds[SHELL_JOBS_FDS_MAX]);
 
 /* Process journal reports, exited job processes and due timers. */
 void shell_jobs_serve(shell *s, const struct pollfd *fds, uint32_t count);
-int64_t shell_jobs_due(const shell *s);
-
-/* Return whether a job process has to exit, or a row has to be written. */
-bool shell_jobs_active(const shell *s);
 
 /* Record how many workers each running job holds. */
 void shell_jobs_note_workers(shell *s);

@@ -33,46 +33,28 @@ static const struct remote_verb {
     { GP_ID(lease_resize), false },
 };
 
-static const struct remote_verb *verb_find(uint32_t message)
-{
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-        if (verbs[i].message == message)
-            return &verbs[i];
-    return NULL;
-}
-
 /* ---- sessions ---- */
-
-static uint32_t sessions_of(const shell *s, const char *key)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-        count += s->clients[i].door != 0 && strcmp(s->clients[i].key, key) == 0;
-    return count;
-}
-
-static shell_client *session_place(shell *s)
-{
-    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-        if (s->clients[i].door == 0)
-            return &s->clients[i];
-    return NULL;
-}
 
 /* Create a session for a remote client. NULL: refused; an error reply was sent. */
 static shell_client *session_begin(shell *s, const gp_incoming *in)
 {
     static const gp_core_id nobody;
     gp_core_event event = { .kind = GP_CORE_EVENT_CLIENT_CONNECTED };
-    shell_client *client = session_place(s);
+    shell_client *client = NULL;
+    uint32_t own = 0; /* sessions of this key */
 
+    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++) {
+        if (s->clients[i].door == 0)
+            client = &s->clients[i];
+        else
+            own += strcmp(s->clients[i].key, in->owner.key) == 0;
+    }
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     if (memcmp(&event.session, &nobody, sizeof(nobody)) == 0) {
         shell_reply_error(s, in, GP_EINVAL, "a client needs a session of its own: 16 random bytes");
         return NULL;
     }
-    if (client == NULL || sessions_of(s, in->owner.key) == KEY_SESSIONS_MAX) {
+    if (client == NULL || own == KEY_SESSIONS_MAX) {
         s->listener.denied++;
         shell_reply_error(
             s, in, GP_EBUSY,
@@ -116,10 +98,13 @@ static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
 static void hear(shell *s, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch, .correlation = in->envelope.correlation };
-    const struct remote_verb *verb = verb_find(in->envelope.message);
+    const struct remote_verb *verb = NULL;
     bool is_hello = in->envelope.message == GP_ID(hello);
     shell_client *client;
 
+    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+        if (verbs[i].message == in->envelope.message)
+            verb = &verbs[i];
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     client = shell_find_client(s, &event.session);
     if (client != NULL && strcmp(client->key, in->owner.key) != 0) {
@@ -162,39 +147,12 @@ static void hear(shell *s, const gp_incoming *in)
     }
 }
 
-/* Forget sessions whose link has closed. */
-static void forget_gone(shell *s)
-{
-    gp_peer peer;
-
-    while (gp_channel_next_gone(s->listener.channel, &peer))
-        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-            if (s->clients[i].door != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
-                shell_forget_client(s, &s->clients[i]);
-}
-
-/* Forget sessions that have been silent for SESSION_IDLE_MS. */
-static void forget_idle(shell *s)
-{
-    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-        if (s->clients[i].door != 0 && gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS)
-            shell_forget_client(s, &s->clients[i]);
-}
-
 /* ---- poll loop ---- */
-
-/* Close all links. Clients whose key is still allowed reconnect. */
-static void relisten(shell *s)
-{
-    for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
-        if (s->clients[i].door != 0)
-            shell_forget_client(s, &s->clients[i]);
-    remote_listener_restart(&s->listener);
-}
 
 void shell_remote_serve(shell *s)
 {
     gp_incoming in;
+    gp_peer peer;
 
     if (!remote_listener_ready(&s->listener, s->options))
         return;
@@ -203,11 +161,19 @@ void shell_remote_serve(shell *s)
         gp_incoming_close(&in);
     }
     gp_channel_watch(s->listener.channel);
-    forget_gone(s);
+    while (gp_channel_next_gone(s->listener.channel, &peer))
+        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
+            if (s->clients[i].door != 0 && gp_peer_equal(&s->clients[i].peer, &peer))
+                shell_forget_client(s, &s->clients[i]);
     if (remote_listener_check_due(&s->listener)) {
-        forget_idle(s);
-        if (remote_listener_key_changed(&s->listener, s->options))
-            relisten(s);
+        bool changed = remote_listener_key_changed(&s->listener, s->options);
+
+        for (uint32_t i = SHELL_DOOR_MAX; i < SHELL_PLACES; i++)
+            if (s->clients[i].door != 0 &&
+                (changed || gp_now_ms() - s->clients[i].heard_ms > SESSION_IDLE_MS))
+                shell_forget_client(s, &s->clients[i]);
+        if (changed)
+            remote_listener_restart(&s->listener);
     }
     shell_flush(s);
 }

@@ -28,9 +28,15 @@ gp_envelope shell_reply_envelope(const shell *s, const gp_envelope *to)
     return envelope;
 }
 
-gp_channel *shell_link(shell *s, const gp_peer *peer)
+static gp_channel *link_of(shell *s, const gp_peer *peer)
 {
     return peer->remote ? s->listener.channel : s->channel;
+}
+
+gp_status shell_send(shell *s, const gp_peer *peer, const gp_envelope *envelope, const gp_message_type *type,
+                     const void *message, const gp_payload *payload, gp_error *err)
+{
+    return gp_channel_send(link_of(s, peer), peer, envelope, type, message, payload, payload != NULL, err);
 }
 
 void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const char *format, ...)
@@ -45,8 +51,18 @@ void shell_reply_error(shell *s, const gp_incoming *in, gp_status status, const 
      * log. */
     gp_log(in->peer.remote ? GP_LOG_DEBUG : GP_LOG_WARN, "message-refused", "refused a message: %s",
            error.message);
-    if (gp_channel_reply_error(shell_link(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
+    if (gp_channel_reply_error(link_of(s, &in->peer), &in->peer, &in->envelope, &error, 0, NULL) != GP_OK)
         gp_log(GP_LOG_DEBUG, "message-unsent", "and its sender is gone");
+}
+
+bool shell_decode(shell *s, const gp_incoming *in, void *message)
+{
+    gp_error err;
+
+    if (gp_incoming_decode(in, message, &err) == GP_OK)
+        return true;
+    shell_reply_error(s, in, err.code, "%s", err.message);
+    return false;
 }
 
 bool shell_hello_read(shell *s, const gp_incoming *in, gp_hello *hello)
@@ -71,8 +87,7 @@ void shell_send_welcome(shell *s, const gp_incoming *in)
     gp_error err;
 
     COPY_TEXT(welcome.pool, s->options->places->pool);
-    if (gp_channel_send(shell_link(s, &in->peer), &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, 0,
-                        &err) != GP_OK)
+    if (shell_send(s, &in->peer, &envelope, &gp_msg_welcome, &welcome, NULL, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "welcome was not sent: %s", err.message);
 }
 
@@ -105,57 +120,46 @@ static void fill_slot(const shell *s, uint32_t index, gp_slot *out)
 
 /* ---- messages to workers ---- */
 
-static gp_status send_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                            const gp_peer *peer, gp_error *err)
-{
-    gp_grant *grant = &s->grant;
-    const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
-
-    memset(grant, 0, sizeof(*grant));
-    memcpy(grant->token, action->token.bytes, sizeof(grant->token));
-    grant->client_pid = lease == NULL ? 0 : (uint32_t)lease->pid;
-    grant->members_count = action->member_count;
-    for (uint32_t i = 0; i < action->member_count; i++) {
-        fill_slot(s, action->members[i].slot, &grant->members[i]);
-        if (action->members[i].slot == action->slot)
-            grant->rank = i;
-    }
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_grant, grant, NULL, 0, err);
-}
-
-static gp_status send_peer_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                const gp_peer *peer, gp_error *err)
-{
-    gp_peer_lost lost = { .index = action->lost_slot + 1, .incarnation = action->lost_incarnation };
-
-    COPY_TEXT(lost.cause, action->text);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_peer_lost, &lost, NULL, 0, err);
-}
-
 void shell_send_to_worker(shell *s, const gp_core_action *action)
 {
     shell_worker *worker = &s->workers[action->slot];
+    const gp_core_lease *lease = gp_core_lease_find(s->core, action->lease);
     gp_envelope envelope = { .epoch = s->core->config.epoch,
                              .lease = action->lease,
                              .generation = action->generation };
-    gp_revoke revoke = { .reason = "the lease ended" };
-    gp_status status;
+    const gp_message_type *type = &gp_msg_quit;
+    const void *message = &s->out;
     gp_error err;
 
     if (worker->child.incarnation != action->incarnation || worker->peer.bytes == 0)
         return; /* no link: the reply deadline or the process exit handles it */
-    if (action->kind == GP_CORE_REVOKE)
+    if (action->kind == GP_CORE_GRANT) {
+        gp_grant *grant = &s->out.grant;
+
+        type = &gp_msg_grant;
+        memset(grant, 0, sizeof(*grant));
+        memcpy(grant->token, action->token.bytes, sizeof(grant->token));
+        grant->client_pid = lease == NULL ? 0 : (uint32_t)lease->pid;
+        grant->members_count = action->member_count;
+        for (uint32_t i = 0; i < action->member_count; i++) {
+            fill_slot(s, action->members[i].slot, &grant->members[i]);
+            if (action->members[i].slot == action->slot)
+                grant->rank = i;
+        }
+    } else if (action->kind == GP_CORE_PEER_LOST) {
+        type = &gp_msg_peer_lost;
+        s->out.peer_lost =
+            (gp_peer_lost){ .index = action->lost_slot + 1, .incarnation = action->lost_incarnation };
+        COPY_TEXT(s->out.peer_lost.cause, action->text);
+    } else if (action->kind == GP_CORE_REVOKE) {
         gp_fault_point("revoking");
-    if (action->kind == GP_CORE_GRANT)
-        status = send_grant(s, action, &envelope, &worker->peer, &err);
-    else if (action->kind == GP_CORE_PEER_LOST)
-        status = send_peer_lost(s, action, &envelope, &worker->peer, &err);
-    else if (action->kind == GP_CORE_REVOKE)
-        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_revoke,
-                                 &revoke, NULL, 0, &err);
-    else
-        status = gp_channel_send(shell_link(s, &worker->peer), &worker->peer, &envelope, &gp_msg_quit,
-                                 &(gp_quit){ 0 }, NULL, 0, &err);
+        type = &gp_msg_revoke;
+        message = &(gp_revoke){ .reason = "the lease ended" };
+    } else {
+        message = &(gp_quit){ 0 };
+    }
+    gp_status status = shell_send(s, &worker->peer, &envelope, type, message, NULL, &err);
+
     if (action->kind == GP_CORE_GRANT)
         gp_fault_point("granting");
     if (status != GP_OK)
@@ -165,90 +169,62 @@ void shell_send_to_worker(shell *s, const gp_core_action *action)
 
 /* ---- messages to clients ---- */
 
-static gp_status send_lease_grant(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                  const gp_peer *peer, gp_error *err)
+/* Write the message for a core action to *out. Return the type. */
+static const gp_message_type *client_message(const shell *s, const gp_core_action *action, shell_message *out)
 {
-    gp_lease_grant *grant = &s->lease_grant;
-
-    memset(grant, 0, sizeof(*grant));
-    memcpy(grant->token, action->token.bytes, sizeof(grant->token));
-    grant->slots_count = action->member_count;
-    for (uint32_t i = 0; i < action->member_count; i++)
-        fill_slot(s, action->members[i].slot, &grant->slots[i]);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_grant, grant, NULL, 0, err);
-}
-
-static gp_status send_lease_change(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                   const gp_peer *peer, gp_error *err)
-{
-    gp_lease_change *change = &s->lease_change;
-
-    memset(change, 0, sizeof(*change));
-    change->workers = action->workers;
-    change->asked = action->asked;
-    change->joining_count = action->member_count;
-    for (uint32_t i = 0; i < action->member_count; i++)
-        fill_slot(s, action->members[i].slot, &change->joining[i]);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_change, change, NULL, 0, err);
-}
-
-static gp_status send_worker_lost(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                  const gp_peer *peer, gp_error *err)
-{
-    gp_worker_lost lost = { .index = action->lost_slot + 1,
-                            .incarnation = action->lost_incarnation,
-                            .signal = -1,
-                            .exit_code = -1,
-                            .step = action->lost_step,
-                            .out_of_memory = action->lost_out_of_memory };
-
-    if (action->lost_death == GP_CORE_DIED_SIGNAL)
-        lost.signal = action->lost_number;
-    if (action->lost_death == GP_CORE_DIED_EXIT) {
-        lost.signal = 0;
-        lost.exit_code = action->lost_number;
+    switch (action->kind) {
+    case GP_CORE_LEASE_GRANT:
+        memset(&out->lease_grant, 0, sizeof(out->lease_grant));
+        memcpy(out->lease_grant.token, action->token.bytes, sizeof(out->lease_grant.token));
+        out->lease_grant.slots_count = action->member_count;
+        for (uint32_t i = 0; i < action->member_count; i++)
+            fill_slot(s, action->members[i].slot, &out->lease_grant.slots[i]);
+        return &gp_msg_lease_grant;
+    case GP_CORE_LEASE_CHANGE:
+        memset(&out->lease_change, 0, sizeof(out->lease_change));
+        out->lease_change.workers = action->workers;
+        out->lease_change.asked = action->asked;
+        out->lease_change.joining_count = action->member_count;
+        for (uint32_t i = 0; i < action->member_count; i++)
+            fill_slot(s, action->members[i].slot, &out->lease_change.joining[i]);
+        return &gp_msg_lease_change;
+    case GP_CORE_LEASE_WAIT:
+        out->lease_wait = (gp_lease_wait){ .position = action->position };
+        COPY_TEXT(out->lease_wait.reason, action->text);
+        return &gp_msg_lease_wait;
+    case GP_CORE_LEASE_ENDED:
+        out->lease_ended = (gp_lease_ended){ .code = action->status };
+        COPY_TEXT(out->lease_ended.reason, action->text);
+        return &gp_msg_lease_ended;
+    case GP_CORE_WORKER_LOST:
+        out->worker_lost = (gp_worker_lost){ .index = action->lost_slot + 1,
+                                             .incarnation = action->lost_incarnation,
+                                             .signal = -1,
+                                             .exit_code = -1,
+                                             .step = action->lost_step,
+                                             .out_of_memory = action->lost_out_of_memory };
+        if (action->lost_death == GP_CORE_DIED_SIGNAL)
+            out->worker_lost.signal = action->lost_number;
+        if (action->lost_death == GP_CORE_DIED_EXIT) {
+            out->worker_lost.signal = 0;
+            out->worker_lost.exit_code = action->lost_number;
+        }
+        COPY_TEXT(out->worker_lost.cause, action->text);
+        COPY_TEXT(out->worker_lost.log, s->core->slots[action->lost_slot].config.log);
+        return &gp_msg_worker_lost;
+    case GP_CORE_WORKER_SUSPECT:
+        out->worker_suspect = (gp_worker_suspect){ .index = action->lost_slot + 1,
+                                                   .incarnation = action->lost_incarnation,
+                                                   .silent_ms = (uint64_t)action->silent_ms };
+        COPY_TEXT(out->worker_suspect.text, action->text);
+        return &gp_msg_worker_suspect;
+    case GP_CORE_ERROR:
+        out->error = (gp_error_reply){ .code = action->status };
+        COPY_TEXT(out->error.message, action->text);
+        return &gp_msg_error_reply;
+    default:
+        return &gp_msg_ok_reply; /* an empty message */
     }
-    COPY_TEXT(lost.cause, action->text);
-    COPY_TEXT(lost.log, s->core->slots[action->lost_slot].config.log);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_lost, &lost, NULL, 0, err);
-}
-
-static gp_status send_worker_suspect(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                     const gp_peer *peer, gp_error *err)
-{
-    gp_worker_suspect suspect = { .index = action->lost_slot + 1,
-                                  .incarnation = action->lost_incarnation,
-                                  .silent_ms = (uint64_t)action->silent_ms };
-
-    COPY_TEXT(suspect.text, action->text);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_worker_suspect, &suspect, NULL, 0,
-                           err);
-}
-
-static gp_status send_lease_wait(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                 const gp_peer *peer, gp_error *err)
-{
-    gp_lease_wait wait = { .position = action->position };
-
-    COPY_TEXT(wait.reason, action->text);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_wait, &wait, NULL, 0, err);
-}
-
-static gp_status send_ended_or_error(shell *s, const gp_core_action *action, const gp_envelope *envelope,
-                                     const gp_peer *peer, gp_error *err)
-{
-    gp_lease_ended ended;
-    gp_error_reply error = { .code = action->status };
-
-    if (action->kind == GP_CORE_LEASE_ENDED) {
-        memset(&ended, 0, sizeof(ended));
-        ended.code = action->status;
-        COPY_TEXT(ended.reason, action->text);
-        return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_lease_ended, &ended, NULL, 0,
-                               err);
-    }
-    COPY_TEXT(error.message, action->text);
-    return gp_channel_send(shell_link(s, peer), peer, envelope, &gp_msg_error_reply, &error, NULL, 0, err);
 }
 
 void shell_send_to_client(shell *s, const gp_core_action *action)
@@ -258,7 +234,7 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
                              .epoch = s->core->config.epoch,
                              .lease = action->lease,
                              .generation = action->generation };
-    gp_status status = GP_OK;
+    gp_status status;
     gp_error err;
 
     memcpy(envelope.session, action->session.bytes, sizeof(envelope.session));
@@ -268,39 +244,17 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
         snprintf(s->refusal, sizeof(s->refusal), "%s", action->text);
         return;
     }
-    switch (action->kind) {
-    case GP_CORE_LEASE_GRANT:
+    if (action->kind == GP_CORE_RESIZED) {
+        shell_send_status(s, &client->peer, &envelope);
+        return;
+    }
+    if (action->kind == GP_CORE_LEASE_GRANT) {
         shell_jobs_note_workers(s);
         gp_fault_point("granted");
-        status = send_lease_grant(s, action, &envelope, &client->peer, &err);
-        gp_fault_point("answered");
-        break;
-    case GP_CORE_LEASE_WAIT:
-        status = send_lease_wait(s, action, &envelope, &client->peer, &err);
-        break;
-    case GP_CORE_WORKER_LOST:
-        status = send_worker_lost(s, action, &envelope, &client->peer, &err);
-        break;
-    case GP_CORE_WORKER_SUSPECT:
-        status = send_worker_suspect(s, action, &envelope, &client->peer, &err);
-        break;
-    case GP_CORE_LEASE_ENDED:
-    case GP_CORE_ERROR:
-        status = send_ended_or_error(s, action, &envelope, &client->peer, &err);
-        break;
-    case GP_CORE_OK:
-        status = gp_channel_send(shell_link(s, &client->peer), &client->peer, &envelope, &gp_msg_ok_reply,
-                                 &(gp_ok_reply){ 0 }, NULL, 0, &err);
-        break;
-    case GP_CORE_LEASE_CHANGE:
-        status = send_lease_change(s, action, &envelope, &client->peer, &err);
-        break;
-    case GP_CORE_RESIZED:
-        shell_send_status(s, &client->peer, &envelope);
-        break;
-    default:
-        break;
     }
+    status = shell_send(s, &client->peer, &envelope, client_message(s, action, &s->out), &s->out, NULL, &err);
+    if (action->kind == GP_CORE_LEASE_GRANT)
+        gp_fault_point("answered");
     if (status == GP_OK)
         return;
     gp_log_event(GP_LOG_WARN, "client-unreached", GP_LOG_WITH({ "client", .number = client->pid }),
@@ -313,30 +267,27 @@ void shell_send_to_client(shell *s, const gp_core_action *action)
 
 /* ---- status ---- */
 
-static uint32_t worker_state(const gp_core_slot *slot)
+static void fill_worker_rows(const shell *s, gp_status_reply *status)
 {
     static const char *const words[] = { "starting", "idle", "busy", "excluded", "dead" };
-    uint32_t state = 0;
 
-    while (strcmp(words[state], gp_core_slot_word(slot)) != 0)
-        state++;
-    return state;
-}
+    status->workers_count = s->core->slot_count;
+    for (uint32_t i = 0; i < status->workers_count; i++) {
+        const gp_core_slot *slot = &s->core->slots[i];
+        gp_worker_row *row = &status->workers[i];
+        char text[GP_ERROR_MESSAGE_MAX];
 
-static void fill_worker_row(const shell *s, uint32_t index, gp_worker_row *row)
-{
-    const gp_core_slot *slot = &s->core->slots[index];
-    char words[GP_ERROR_MESSAGE_MAX];
-
-    fill_slot(s, index, &row->slot);
-    row->state = worker_state(slot);
-    COPY_TEXT(row->reason, slot->reason);
-    if (slot->suspect) {
-        row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
-        COPY_TEXT(row->reason, gp_core_words_silence(s->core, slot, words));
+        fill_slot(s, i, &row->slot);
+        while (strcmp(words[row->state], gp_core_slot_word(slot)) != 0)
+            row->state++;
+        COPY_TEXT(row->reason, slot->reason);
+        if (slot->suspect) {
+            row->silent_ms = (uint64_t)gp_core_slot_silence(s->core, slot);
+            COPY_TEXT(row->reason, gp_core_words_silence(s->core, slot, text));
+        }
+        row->lease = slot->lease;
+        row->step = slot->step;
     }
-    row->lease = slot->lease;
-    row->step = slot->step;
 }
 
 static void fill_lease_rows(const shell *s, gp_status_reply *status)
@@ -372,18 +323,6 @@ static void fill_lease_rows(const shell *s, gp_status_reply *status)
     }
 }
 
-static void fill_remote(shell *s, gp_status_reply *status)
-{
-    remote_counts counts = remote_listener_count(&s->listener);
-
-    if (s->listener.zap == NULL)
-        return;
-    COPY_TEXT(status->listen, s->listener.bound);
-    status->remote_links = counts.links;
-    status->remote_refused = counts.refused;
-    status->remote_cut = counts.cut;
-}
-
 void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
 {
     gp_envelope envelope = shell_reply_envelope(s, to);
@@ -400,8 +339,8 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
         status = gp_device_list_write(list, &text, &err);
     }
     if (status == GP_OK)
-        status = gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_devices_reply, &reply,
-                                 &(gp_payload){ .data = text.data, .bytes = text.bytes }, 1, &err);
+        status = shell_send(s, peer, &envelope, &gp_msg_devices_reply, &reply,
+                            &(gp_payload){ .data = text.data, .bytes = text.bytes }, &err);
     if (status != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "the list of devices was not sent: %s", err.message);
     gp_buffer_deinit(&text);
@@ -411,7 +350,7 @@ void shell_send_devices(shell *s, const gp_peer *peer, const gp_envelope *to)
 void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
 {
     gp_envelope envelope = shell_reply_envelope(s, to);
-    gp_status_reply *status = &s->status;
+    gp_status_reply *status = &s->out.status;
     gp_error err;
 
     memset(status, 0, sizeof(*status));
@@ -421,12 +360,16 @@ void shell_send_status(shell *s, const gp_peer *peer, const gp_envelope *to)
     status->epoch = s->core->config.epoch;
     status->idle_timeout_ms = (uint64_t)s->core->config.idle_ms;
     status->accepting = s->core->accepting && s->core->stopping == GP_CORE_RUNNING;
-    status->workers_count = s->core->slot_count;
-    for (uint32_t i = 0; i < status->workers_count; i++)
-        fill_worker_row(s, i, &status->workers[i]);
+    fill_worker_rows(s, status);
     fill_lease_rows(s, status);
-    fill_remote(s, status);
-    if (gp_channel_send(shell_link(s, peer), peer, &envelope, &gp_msg_status_reply, status, NULL, 0, &err) !=
-        GP_OK)
+    if (s->listener.zap != NULL) {
+        remote_counts counts = remote_listener_count(&s->listener);
+
+        COPY_TEXT(status->listen, s->listener.bound);
+        status->remote_links = counts.links;
+        status->remote_refused = counts.refused;
+        status->remote_cut = counts.cut;
+    }
+    if (shell_send(s, peer, &envelope, &gp_msg_status_reply, status, NULL, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "status was not sent: %s", err.message);
 }

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
+#include <sys/pidfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -48,18 +48,6 @@ void shell_spawn(shell *s, uint32_t slot, uint32_t incarnation)
     shell_pend(s, &event);
 }
 
-/* Remove the sockets that a worker may leave behind if it was killed. The names include the
- * incarnation, so no other worker uses them. */
-static void remove_sockets(const shell *s, uint32_t slot, uint32_t incarnation, pid_t pid)
-{
-    char path[GP_TEXT_ENDPOINT];
-
-    gp_places_worker_socket(s->options->places, slot + 1, incarnation, path);
-    gp_listener_forget(path, pid);
-    gp_places_worker_door(s->options->places, slot + 1, incarnation, path);
-    gp_listener_forget(path, pid);
-}
-
 /* Read and remove the message in which a worker recorded why it exited. Non-printable characters
  * become spaces. "": no message. */
 static void take_words(const shell *s, uint32_t slot, uint32_t incarnation, char words[GP_TEXT_WORDS])
@@ -86,7 +74,7 @@ void shell_reap(shell *s, uint32_t slot)
     shell_worker *worker = &s->workers[slot];
     gp_core_event event = { .kind = GP_CORE_EVENT_WORKER_DIED, .slot = slot };
     pid_t pid = worker->child.pid;
-    char words[GP_TEXT_WORDS];
+    char words[GP_TEXT_WORDS], path[GP_TEXT_ENDPOINT];
 
     if (!gp_supervise_reap(&worker->child, &event))
         return;
@@ -94,7 +82,12 @@ void shell_reap(shell *s, uint32_t slot)
     shell_hang_up(worker);
     event.incarnation = worker->child.incarnation;
     worker->peer.bytes = 0;
-    remove_sockets(s, slot, event.incarnation, pid);
+    /* A worker that was killed may leave sockets. The names include the incarnation, so no other
+     * worker uses them. */
+    gp_places_worker_socket(s->options->places, slot + 1, event.incarnation, path);
+    gp_listener_forget(path, pid);
+    gp_places_worker_door(s->options->places, slot + 1, event.incarnation, path);
+    gp_listener_forget(path, pid);
     take_words(s, slot, event.incarnation, words);
     event.reason = words;
     shell_step(s, &event);
@@ -113,17 +106,6 @@ void shell_hang_up(shell_worker *worker)
         close(worker->call);
     worker->call = -1;
     forget_holder(worker);
-}
-
-/* Open a pidfd for the lease holder that the worker reported, and return the pid. The worker has
- * just seen that process alive. 0: no holder, or it has exited. */
-static int32_t hold_holder(shell_worker *worker, const gp_worker_ready *ready)
-{
-    if (!worker->child.adopted || ready->lease == 0 || ready->client_pid == 0)
-        return 0;
-    /* pidfds are close-on-exec */
-    worker->holder = (int)syscall(SYS_pidfd_open, (pid_t)ready->client_pid, 0);
-    return worker->holder >= 0 ? (int32_t)ready->client_pid : 0;
 }
 
 void shell_watch_holders(shell *s)
@@ -209,15 +191,6 @@ bool shell_adopt(shell *s)
     return count != 0;
 }
 
-static shell_worker *find_worker(shell *s, const gp_peer *peer)
-{
-    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
-        if (s->workers[i].peer.bytes != 0 && gp_peer_equal(&s->workers[i].peer, peer))
-            return &s->workers[i];
-    }
-    return NULL;
-}
-
 /* Process worker_ready: check that the sender is the current process of the slot, then welcome it
  * and inform the core. */
 static void hear_ready(shell *s, const gp_incoming *in)
@@ -228,10 +201,8 @@ static void hear_ready(shell *s, const gp_incoming *in)
     shell_worker *worker;
     gp_error err;
 
-    if (gp_incoming_decode(in, &ready, &err) != GP_OK) {
-        shell_reply_error(s, in, err.code, "%s", err.message);
+    if (!shell_decode(s, in, &ready))
         return;
-    }
     event.slot = ready.slot.index - 1;
     worker = event.slot < GP_CORE_SLOTS_MAX ? &s->workers[event.slot] : NULL;
     if (worker == NULL || worker->child.pid == 0 || (uint32_t)worker->child.pid != ready.slot.pid ||
@@ -251,7 +222,10 @@ static void hear_ready(shell *s, const gp_incoming *in)
     event.reason = ready.reason;
     event.lease = ready.lease;
     event.generation = ready.generation;
-    event.pid = hold_holder(worker, &ready);
+    /* The worker has just seen the holder of the lease alive. */
+    if (worker->child.adopted && ready.lease != 0 && ready.client_pid != 0)
+        worker->holder = pidfd_open((pid_t)ready.client_pid, 0);
+    event.pid = worker->holder >= 0 ? (int32_t)ready.client_pid : 0;
     memcpy(event.session.bytes, ready.client_session, sizeof(event.session.bytes));
     memcpy(event.token.bytes, ready.token, sizeof(event.token.bytes));
     gp_log_event(GP_LOG_INFO, "worker-ready", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
@@ -259,8 +233,8 @@ static void hear_ready(shell *s, const gp_incoming *in)
                  (double)(gp_now_ns() - worker->spawned_ns) * 1e-6,
                  worker->child.adopted ? "it was called" : "its spawn", event.usable ? "" : ": ",
                  event.usable ? "" : ready.reason);
-    if (gp_channel_send(s->channel, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 },
-                        NULL, 0, &err) != GP_OK)
+    if (shell_send(s, &in->peer, &envelope, &gp_msg_worker_welcome, &(gp_worker_welcome){ 0 }, NULL, &err) !=
+        GP_OK)
         gp_log_event(GP_LOG_WARN, "message-unsent", GP_LOG_WITH({ "worker", .number = ready.slot.index }),
                      "the worker was not welcomed: %s", err.message);
     shell_step(s, &event);
@@ -277,15 +251,14 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
     gp_error_reply error;
     gp_revoked revoked;
     gp_beat beat;
+    gp_status status = GP_OK;
     gp_error err;
 
     switch (in->envelope.message) {
     case GP_ID(beat):
-        if (gp_incoming_decode(in, &beat, &err) != GP_OK) {
-            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
-                         "%s", err.message);
-            return;
-        }
+        status = gp_incoming_decode(in, &beat, &err);
+        if (status != GP_OK)
+            break;
         gp_memory_kills_watch(&worker->child.kills, (uint32_t)worker->child.pid, gp_now_ms());
         event.kind = GP_CORE_EVENT_WORKER_BEAT;
         event.step = beat.step;
@@ -297,13 +270,9 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
         event.kind = GP_CORE_EVENT_WORKER_GRANTED;
         break;
     case GP_ID(revoked):
-        if (gp_incoming_decode(in, &revoked, &err) != GP_OK) {
-            gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
-                         "%s", err.message);
-            return;
-        }
+        status = gp_incoming_decode(in, &revoked, &err);
         event.kind = GP_CORE_EVENT_WORKER_REVOKED;
-        event.recycle = revoked.recycle != 0;
+        event.recycle = status == GP_OK && revoked.recycle != 0;
         break;
     case GP_ID(error_reply):
         if (gp_incoming_decode(in, &error, &err) == GP_OK)
@@ -315,22 +284,25 @@ static void hear_known(shell *s, shell_worker *worker, const gp_incoming *in)
                           in->envelope.message);
         return;
     }
-    shell_step(s, &event);
+    if (status == GP_OK)
+        shell_step(s, &event);
+    else
+        gp_log_event(GP_LOG_WARN, "message-damaged", GP_LOG_WITH({ "worker", .number = event.slot + 1 }),
+                     "%s", err.message);
 }
 
 bool shell_hear_worker(shell *s, const gp_incoming *in)
 {
-    shell_worker *worker;
-
     if (in->envelope.message == GP_ID(worker_ready)) {
         hear_ready(s, in);
         return true;
     }
-    worker = find_worker(s, &in->peer);
-    if (worker == NULL)
-        return in->type != NULL &&
-               /* a late message from a worker that has exited */
-               in->type->direction == GP_DIR_WORKER_TO_SCHEDULER;
-    hear_known(s, worker, in);
-    return true;
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++) {
+        if (s->workers[i].peer.bytes != 0 && gp_peer_equal(&s->workers[i].peer, &in->peer)) {
+            hear_known(s, &s->workers[i], in);
+            return true;
+        }
+    }
+    /* a late message from a worker that has exited */
+    return in->type != NULL && in->type->direction == GP_DIR_WORKER_TO_SCHEDULER;
 }
