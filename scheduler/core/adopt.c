@@ -242,12 +242,9 @@ static bool still_there(const gp_core *core, const gp_core_event *event)
  * again. */
 static bool is_used(const gp_core *core, uint64_t lease)
 {
-    bool own = core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next;
-
-    for (uint32_t i = 0; i < core->adopted_count; i++)
-        own = own || core->adopted[i] == lease;
-    /* the list is full: assume that the id was used */
-    return own || core->adopted_count == GP_CORE_SLOTS_MAX;
+    /* if the list is full, assume that the id was used */
+    return (core->lease_own != 0 && lease >= core->lease_own && lease < core->lease_next) ||
+           was_claimed(core, lease) || core->adopted_count == GP_CORE_SLOTS_MAX;
 }
 
 /* Check a claim against the worker reports so far and against other leases.
@@ -327,25 +324,12 @@ static gp_core_lease *rebuild(gp_core *core, const gp_core_event *event)
     return lease;
 }
 
-/* Report a member that exited while no scheduler ran as lost. */
-static void lose_member(gp_core *core, gp_core_lease *lease, const gp_core_member *member)
-{
-    gp_core_event died = { .slot = member->slot,
-                           .incarnation = member->incarnation,
-                           .death = GP_CORE_DIED_UNKNOWN };
-    char cause[GP_ERROR_MESSAGE_MAX];
-
-    snprintf(cause, sizeof(cause),
-             "worker %u died while the pool had no scheduler, signal unknown; its log is %.150s",
-             member->slot + 1, core->slots[member->slot].config.log);
-    gp_core_group_lost(core, lease, &died, cause);
-}
-
 void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
 {
     const gp_core_claim *claim = event->claim;
     gp_core_lease *lease;
     bool changed = false;
+    char cause[GP_ERROR_MESSAGE_MAX];
     gp_error err;
 
     if (check_claim(core, event, &err) != GP_OK) {
@@ -366,8 +350,16 @@ void gp_core_adopt_claim(gp_core *core, const gp_core_event *event)
 
         if (same && slot->process == GP_CORE_AWAITED)
             continue;
-        if (!same || slot->process != GP_CORE_READY)
-            lose_member(core, lease, member);
+        if (!same || slot->process != GP_CORE_READY) { /* it exited while no scheduler ran */
+            gp_core_event died = { .slot = member->slot,
+                                   .incarnation = member->incarnation,
+                                   .death = GP_CORE_DIED_UNKNOWN };
+
+            snprintf(cause, sizeof(cause),
+                     "worker %u died while the pool had no scheduler, signal unknown; its log is %.150s",
+                     member->slot + 1, slot->config.log);
+            gp_core_group_lost(core, lease, &died, cause);
+        }
         changed = changed || !same || slot->process != GP_CORE_READY || slot->granted != event->generation;
     }
     if (changed)
@@ -391,7 +383,6 @@ void gp_core_adopt_tick(gp_core *core)
         core->kept_ms = 0;
         for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
             core->slots[s].kept = false;
-        gp_core_queue_serve(core);
     }
     if (core->adopting_ms == 0)
         return;
@@ -409,5 +400,4 @@ void gp_core_adopt_tick(gp_core *core)
             gp_core_emit_log(core, "worker %u serves lease %llu of pid %d, which has not claimed it yet",
                              s + 1, (unsigned long long)slot->claim, (int)slot->claim_pid);
     }
-    gp_core_queue_serve(core);
 }

@@ -167,6 +167,7 @@ static gp_core_client *find_client(const gp_core *core, const gp_core_id *sessio
 
 static void client_connected(gp_core *core, const gp_core_event *event)
 {
+    core->active_ms = core->now_ms;
     if (core->client_count == core->config.clients_max) {
         gp_core_emit_error(core, &event->session, event->correlation, GP_EBUSY,
                            "the pool serves %u clients already, which is its limit; try again later",
@@ -175,20 +176,6 @@ static void client_connected(gp_core *core, const gp_core_event *event)
     }
     core->clients[core->client_count++] = (gp_core_client){ .session = event->session, .pid = event->pid };
     gp_index_add(&core->sessions, core->client_count);
-}
-
-/* Remove a client. The last client moves into the free entry. */
-static void client_remove(gp_core *core, gp_core_client *client)
-{
-    uint32_t entry = (uint32_t)(client - core->clients) + 1, last = core->client_count;
-
-    gp_index_remove(&core->sessions, entry);
-    core->client_count--;
-    if (entry == last)
-        return;
-    gp_index_remove(&core->sessions, last);
-    *client = core->clients[last - 1];
-    gp_index_add(&core->sessions, entry);
 }
 
 /* End the leases of a session. told_too: also end those that the client knows about. */
@@ -204,14 +191,28 @@ static void end_leases_of(gp_core *core, const gp_core_id *session, bool told_to
 
 static void client_gone(gp_core *core, const gp_core_event *event)
 {
-    gp_core_client *client = find_client(core, &event->session);
+    gp_core_client *client = find_client(core, &event->session),
+                   *last = &core->clients[core->client_count - 1];
 
     if (client == NULL)
         return;
-    client_remove(core, client);
+    gp_index_remove(&core->sessions, (uint32_t)(client - core->clients) + 1);
+    if (client != last) { /* the last client moves into the free entry */
+        gp_index_remove(&core->sessions, core->client_count);
+        *client = *last;
+        gp_index_add(&core->sessions, (uint32_t)(client - core->clients) + 1);
+    }
+    core->client_count--;
     gp_core_queue_leave(core, &event->session);
     end_leases_of(core, &event->session, true);
-    gp_core_queue_serve(core);
+}
+
+/* Drop all requests that the client has not seen granted. */
+static void client_leaves(gp_core *core, const gp_core_event *event)
+{
+    gp_core_queue_leave(core, &event->session);
+    end_leases_of(core, &event->session, false);
+    gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
 }
 
 /* ---- resize and shutdown ---- */
@@ -349,120 +350,78 @@ static void forgive(gp_core *core, int64_t gap_ms)
     }
 }
 
-/* Dispatch an event from a worker. Drop it if it belongs to an older incarnation, or if the process
- * state makes it obsolete. */
-static void worker_event(gp_core *core, const gp_core_event *event)
+/* Return whether a worker's event is current: from the present incarnation, and not made obsolete by
+ * the process state. */
+static bool worker_is_current(const gp_core *core, const gp_core_event *event)
 {
-    gp_core_slot *slot;
+    const gp_core_slot *slot = &core->slots[event->slot];
 
-    assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell validates slot numbers from the wire */
-    slot = &core->slots[event->slot];
-    if (event->incarnation != slot->incarnation) {
-        core->stale++;
-        return;
-    }
-    if (slot->process == GP_CORE_ABSENT ||
-        (slot->process == GP_CORE_AWAITED && event->kind != GP_CORE_EVENT_WORKER_READY &&
-         event->kind != GP_CORE_EVENT_WORKER_DIED) ||
-        (slot->process == GP_CORE_DYING && event->kind < GP_CORE_EVENT_WORKER_DIED &&
-         event->kind > GP_CORE_EVENT_WORKER_SPAWNED)) {
-        core->stale++; /* sent before the process exited or was killed */
-        return;
-    }
-    switch (event->kind) {
-    case GP_CORE_EVENT_WORKER_SPAWNED:
-        gp_core_slot_spawned(core, event);
-        return;
-    case GP_CORE_EVENT_WORKER_BEAT:
-        gp_core_slot_beat(core, event);
-        return;
-    case GP_CORE_EVENT_WORKER_READY:
-        gp_core_slot_ready(core, event);
-        break;
-    case GP_CORE_EVENT_WORKER_GRANTED:
-        gp_core_group_acked(core, event);
-        break;
-    case GP_CORE_EVENT_WORKER_REVOKED:
-        gp_core_lease_revoked(core, event);
-        break;
-    case GP_CORE_EVENT_WORKER_UNHELD:
-        gp_core_adopt_unheld(core, event);
-        break;
-    case GP_CORE_EVENT_WORKER_DIED:
-        gp_core_slot_died(core, event);
-        break;
-    default:
-        assert(false);
-    }
-    gp_core_queue_serve(core);
+    if (event->incarnation != slot->incarnation || slot->process == GP_CORE_ABSENT)
+        return false;
+    if (slot->process == GP_CORE_AWAITED)
+        return event->kind == GP_CORE_EVENT_WORKER_READY || event->kind == GP_CORE_EVENT_WORKER_DIED;
+    /* sent before the process was killed */
+    return slot->process != GP_CORE_DYING || event->kind == GP_CORE_EVENT_WORKER_SPAWNED ||
+           event->kind == GP_CORE_EVENT_WORKER_DIED;
 }
 
-/* Dispatch an event from a connected client, or a shutdown signal without a session. */
-static void client_event(gp_core *core, const gp_core_event *event)
+/* Return whether a request is from a connected client, or a shutdown signal without a session. Add
+ * the client's pid to the event. If the control socket of the client is closed, a lease granted to
+ * it would never end. */
+static bool client_is_known(gp_core *core, gp_core_event *event)
 {
     static const gp_core_id nobody;
-    gp_core_client *client = find_client(core, &event->session);
-    gp_core_event known = *event;
+    const gp_core_client *client = find_client(core, &event->session);
 
     if (client == NULL &&
-        !(event->kind == GP_CORE_EVENT_SHUTDOWN && gp_core_id_equal(&event->session, &nobody))) {
-        /* The client's control socket is closed. A lease granted to it would never end. */
-        core->stale++;
-        return;
-    }
+        !(event->kind == GP_CORE_EVENT_SHUTDOWN && gp_core_id_equal(&event->session, &nobody)))
+        return false;
     if (client != NULL)
-        known.pid = client->pid;
+        event->pid = client->pid;
     core->active_ms = core->now_ms;
-    switch (event->kind) {
-    case GP_CORE_EVENT_LEASE_CLAIM:
-        gp_core_adopt_claim(core, &known);
-        break;
-    case GP_CORE_EVENT_LEASE_ASK:
-        gp_core_queue_ask(core, &known);
-        break;
-    case GP_CORE_EVENT_LEASE_LEAVE:
-        gp_core_queue_leave(core, &event->session);
-        end_leases_of(core, &event->session, false);
-        gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
-        gp_core_queue_serve(core);
-        break;
-    case GP_CORE_EVENT_LEASE_RELEASE:
-        gp_core_lease_release(core, &known);
-        gp_core_queue_serve(core);
-        break;
-    case GP_CORE_EVENT_LEASE_RESIZE:
-        gp_core_resize_asked(core, &known);
-        break;
-    case GP_CORE_EVENT_LEASE_FORM:
-        gp_core_resize_go(core, &known);
-        gp_core_queue_serve(core);
-        break;
-    case GP_CORE_EVENT_WORKER_REPLACE:
-        /* the shell validates slot numbers from the wire */
-        assert(event->slot < GP_CORE_SLOTS_MAX);
-        gp_core_slot_replace(core, &known);
-        break;
-    case GP_CORE_EVENT_RESIZE:
-        resize(core, &known);
-        break;
-    case GP_CORE_EVENT_SHUTDOWN:
-        shutdown_asked(core, &known);
-        break;
-    default:
-        assert(event->kind == GP_CORE_EVENT_CLIENT_SPOKE);
-    }
+    return true;
 }
 
-static void tick(gp_core *core)
+static void handle(gp_core *core, const gp_core_event *event)
 {
-    for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
-        gp_core_slot_tick(core, s);
-    gp_core_queue_serve(core);
+    static void (*const handlers[])(gp_core * core, const gp_core_event *event) = {
+        [GP_CORE_EVENT_CLIENT_CONNECTED] = client_connected,
+        [GP_CORE_EVENT_CLIENT_GONE] = client_gone,
+        [GP_CORE_EVENT_LEASE_CLAIM] = gp_core_adopt_claim,
+        [GP_CORE_EVENT_LEASE_ASK] = gp_core_queue_ask,
+        [GP_CORE_EVENT_LEASE_LEAVE] = client_leaves,
+        [GP_CORE_EVENT_LEASE_RELEASE] = gp_core_lease_release,
+        [GP_CORE_EVENT_LEASE_RESIZE] = gp_core_resize_asked,
+        [GP_CORE_EVENT_LEASE_FORM] = gp_core_resize_go,
+        [GP_CORE_EVENT_WORKER_REPLACE] = gp_core_slot_replace,
+        [GP_CORE_EVENT_RESIZE] = resize,
+        [GP_CORE_EVENT_SHUTDOWN] = shutdown_asked,
+        [GP_CORE_EVENT_WORKER_FOUND] = gp_core_adopt_found,
+        [GP_CORE_EVENT_WORKER_SPAWNED] = gp_core_slot_spawned,
+        [GP_CORE_EVENT_WORKER_READY] = gp_core_slot_ready,
+        [GP_CORE_EVENT_WORKER_BEAT] = gp_core_slot_beat,
+        [GP_CORE_EVENT_WORKER_GRANTED] = gp_core_group_acked,
+        [GP_CORE_EVENT_WORKER_REVOKED] = gp_core_lease_revoked,
+        [GP_CORE_EVENT_WORKER_UNHELD] = gp_core_adopt_unheld,
+        [GP_CORE_EVENT_WORKER_DIED] = gp_core_slot_died,
+    };
+
+    assert(event->slot < GP_CORE_SLOTS_MAX); /* the shell validates slot numbers from the wire */
+    if (event->kind == GP_CORE_EVENT_LOCK)
+        core->accepting = event->holds;
+    else if (event->kind == GP_CORE_EVENT_JOBS)
+        core->jobs = event->holds;
+    else if (event->kind == GP_CORE_EVENT_TICK)
+        for (uint32_t s = 0; s < GP_CORE_SLOTS_MAX; s++)
+            gp_core_slot_tick(core, s);
+    else if (event->kind != GP_CORE_EVENT_CLIENT_SPOKE)
+        handlers[event->kind](core, event);
 }
 
 size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event *event, int64_t now_ms)
 {
     int64_t gap_ms = now_ms - core->now_ms;
+    gp_core_event known = *event;
 
     assert(gap_ms >= 0 && core->actions == NULL);
     core->actions = actions;
@@ -471,28 +430,15 @@ size_t gp_core_step(gp_core *core, gp_core_action *actions, const gp_core_event 
     core->now_ms = now_ms;
     if (gap_ms > STOPPED_MS)
         forgive(core, gap_ms);
-    if (event->epoch != 0 && event->epoch != core->config.epoch) {
+    if ((event->epoch != 0 && event->epoch != core->config.epoch) ||
+        (event->kind >= GP_CORE_EVENT_WORKER_SPAWNED && !worker_is_current(core, event)) ||
+        (event->kind >= GP_CORE_EVENT_LEASE_CLAIM && event->kind <= GP_CORE_EVENT_SHUTDOWN &&
+         !client_is_known(core, &known)))
         core->stale++;
-    } else if (event->kind == GP_CORE_EVENT_TICK) {
-        tick(core);
-    } else if (event->kind == GP_CORE_EVENT_LOCK) {
-        core->accepting = event->holds;
-        gp_core_queue_serve(core);
-    } else if (event->kind == GP_CORE_EVENT_JOBS) {
-        core->jobs = event->holds;
-    } else if (event->kind == GP_CORE_EVENT_WORKER_FOUND) {
-        gp_core_adopt_found(core, event);
-    } else if (event->kind == GP_CORE_EVENT_CLIENT_CONNECTED) {
-        core->active_ms = now_ms;
-        client_connected(core, event);
-    } else if (event->kind == GP_CORE_EVENT_CLIENT_GONE) {
-        client_gone(core, event);
-    } else if (event->kind >= GP_CORE_EVENT_WORKER_SPAWNED) {
-        worker_event(core, event);
-    } else {
-        client_event(core, event);
-    }
+    else
+        handle(core, &known);
     gp_core_adopt_tick(core);
+    gp_core_queue_serve(core);
     gp_core_resize_tell(core);
     settle(core);
     core->actions = NULL;

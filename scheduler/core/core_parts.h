@@ -117,6 +117,9 @@ uint32_t gp_core_lease_count(const gp_core *core);
 
 /* ---- group.c ---- */
 
+/* List members in an action, in rank order. members: mask of slots. */
+void gp_core_list_members(const gp_core *core, uint64_t members, gp_core_action *action);
+
 /* Advance the formation to the next phase whose condition is met. */
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease);
 

@@ -13,16 +13,13 @@
 
 #include "scheduler/core/core_parts.h"
 
-/* Copy the current formation into an action, in rank order. */
-static void list_members(const gp_core *core, const gp_core_lease *lease, gp_core_action *action)
+void gp_core_list_members(const gp_core *core, uint64_t members, gp_core_action *action)
 {
-    GP_CORE_EACH_MEMBER(s, lease->formed)
+    GP_CORE_EACH_MEMBER(s, members)
     {
-        gp_core_member *member = &action->members[action->member_count++];
-
-        member->slot = s;
-        member->incarnation = core->slots[s].incarnation;
-        member->pid = core->slots[s].pid;
+        action->members[action->member_count++] = (gp_core_member){ .slot = s,
+                                                                    .incarnation = core->slots[s].incarnation,
+                                                                    .pid = core->slots[s].pid };
     }
 }
 
@@ -38,7 +35,7 @@ static void offer(gp_core *core, gp_core_lease *lease)
         action->lease = lease->id;
         action->generation = lease->generation;
         action->token = lease->token;
-        list_members(core, lease, action);
+        gp_core_list_members(core, lease->formed, action);
         /* A surviving member may have to finish a step before it leaves the old formation. A new
          * member replies at once. */
         slot->answer_ms =
@@ -46,24 +43,6 @@ static void offer(gp_core *core, gp_core_lease *lease)
         slot->granted = lease->generation;
         slot->acked = 0;
     }
-}
-
-/* Send the client the formation that all members acknowledged. The first grant replies to the
- * request; later ones are unsolicited. */
-static void tell_client(gp_core *core, gp_core_lease *lease)
-{
-    gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
-                                                    lease->told ? 0 : lease->correlation);
-
-    action->lease = lease->id;
-    action->generation = lease->generation;
-    action->token = lease->token;
-    list_members(core, lease, action);
-    lease->phase = GP_CORE_HELD;
-    lease->told = true;
-    /* the requested size is reached */
-    if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want)
-        lease->asked = false;
 }
 
 void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
@@ -82,7 +61,19 @@ void gp_core_group_advance(gp_core *core, gp_core_lease *lease)
             if (core->slots[s].acked != lease->generation)
                 return;
         }
-        tell_client(core, lease);
+        /* The first grant replies to the request; later ones are unsolicited. */
+        gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_GRANT, &lease->session,
+                                                        lease->told ? 0 : lease->correlation);
+
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->token = lease->token;
+        gp_core_list_members(core, lease->formed, action);
+        lease->phase = GP_CORE_HELD;
+        lease->told = true;
+        /* the requested size is reached */
+        if ((uint32_t)__builtin_popcountll(lease->formed) == lease->want)
+            lease->asked = false;
     }
 }
 

@@ -121,27 +121,15 @@ static void write_row(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_action_kind kind)
     jobs->act(jobs->context, &action);
 }
 
-static void drop_job(gp_jobs *jobs, gp_jobs_job *job)
-{
-    gp_jobs_action action = { .kind = GP_JOBS_DELETE, .job = job, .id = job->id, .number = ++jobs->number };
-
-    jobs->act(jobs->context, &action);
-    jobs_give(jobs, job);
-}
-
 /* ---- starting jobs ---- */
-
-static bool may_begin(const gp_jobs *jobs)
-{
-    return !jobs->failed && !jobs->holding && !jobs->stopping && gp_jobs_active(jobs) < jobs->config.capacity;
-}
 
 /* Start queued jobs while capacity is free. */
 static void begin_some(gp_jobs *jobs)
 {
     gp_jobs_job *job;
 
-    while (may_begin(jobs) && (job = jobs_heap_pop(jobs)) != NULL) {
+    while (!jobs->failed && !jobs->holding && !jobs->stopping &&
+           gp_jobs_active(jobs) < jobs->config.capacity && (job = jobs_heap_pop(jobs)) != NULL) {
         gp_jobs_action action = {
             .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
         };
@@ -172,17 +160,6 @@ static void queue_again(gp_jobs *jobs, gp_jobs_job *job, const char *reason)
     write_row(jobs, job, GP_JOBS_UPDATE);
 }
 
-/* Return whether the submit of an ended job may still be repeated. If the job were deleted, the
- * repetition would create a second job. The wall clock may jump, so measure by the monotonic clock.
- * Its value at the end of a job under an earlier scheduler is unknown; use the start of this
- * scheduler, or the end of its last suspension. */
-static bool may_be_repeated(const gp_jobs *jobs, const gp_jobs_job *job)
-{
-    int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
-
-    return jobs->now_ms - since_ms < jobs->config.repeat_ms;
-}
-
 /* Delete the oldest ended jobs that exceed the count or age limit. */
 static void prune(gp_jobs *jobs)
 {
@@ -194,12 +171,22 @@ static void prune(gp_jobs *jobs)
     while (jobs->lists[GP_JOBS_ENDED].first != JOBS_NIL && !jobs->failed) {
         gp_jobs_job *job = jobs_at(jobs, jobs->lists[GP_JOBS_ENDED].first);
 
-        if (count <= jobs->config.finished_max && job->ended_ms >= oldest_ms)
+        /* The submit of a job may be repeated for some time: if the job were deleted, the repetition
+         * would create a second one. The wall clock may jump, so measure by the monotonic clock. Its
+         * value at the end of a job under an earlier scheduler is unknown; use the start of this
+         * scheduler, or the end of its last suspension. Later entries ended later. */
+        int64_t since_ms = job->done_ms > jobs->began_ms ? job->done_ms : jobs->began_ms;
+
+        if ((count <= jobs->config.finished_max && job->ended_ms >= oldest_ms) ||
+            jobs->now_ms - since_ms < jobs->config.repeat_ms)
             break;
-        if (may_be_repeated(jobs, job))
-            break; /* later entries ended later, so they may be repeated too */
         count--;
-        drop_job(jobs, job);
+        gp_jobs_action action = {
+            .kind = GP_JOBS_DELETE, .job = job, .id = job->id, .number = ++jobs->number
+        };
+
+        jobs->act(jobs->context, &action);
+        jobs_give(jobs, job);
     }
 }
 
@@ -522,16 +509,6 @@ static void kill_overdue(gp_jobs *jobs)
     }
 }
 
-static void tick(gp_jobs *jobs)
-{
-    if (jobs->now_ms >= jobs->alarm_ms)
-        kill_overdue(jobs);
-    if (jobs->now_ms - jobs->pruned_ms >= PRUNE_EVERY_MS) {
-        jobs->pruned_ms = jobs->now_ms;
-        prune(jobs);
-    }
-}
-
 int64_t gp_jobs_due(const gp_jobs *jobs)
 {
     int64_t due = jobs->pruned_ms + PRUNE_EVERY_MS;
@@ -543,6 +520,12 @@ int64_t gp_jobs_due(const gp_jobs *jobs)
 
 void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
 {
+    static void (*const handlers[])(gp_jobs * jobs, const gp_jobs_event *event) = {
+        [GP_JOBS_EVENT_SUBMIT] = hear_submit,       [GP_JOBS_EVENT_CANCEL] = hear_cancel,
+        [GP_JOBS_EVENT_PERSISTED] = hear_persisted, [GP_JOBS_EVENT_JOURNAL_FAILED] = hear_journal_failed,
+        [GP_JOBS_EVENT_ADOPTED] = hear_adopted,     [GP_JOBS_EVENT_SPAWNED] = hear_spawned,
+        [GP_JOBS_EVENT_UNBORN] = hear_unborn,       [GP_JOBS_EVENT_ENDED] = hear_ended,
+    };
     gp_jobs_job *job;
 
     assert(now_ms >= jobs->now_ms);
@@ -553,13 +536,12 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     jobs->clock_ms = event->clock_ms;
     switch (event->kind) {
     case GP_JOBS_EVENT_TICK:
-        tick(jobs);
-        break;
-    case GP_JOBS_EVENT_SUBMIT:
-        hear_submit(jobs, event);
-        break;
-    case GP_JOBS_EVENT_CANCEL:
-        hear_cancel(jobs, event);
+        if (now_ms >= jobs->alarm_ms)
+            kill_overdue(jobs);
+        if (now_ms - jobs->pruned_ms >= PRUNE_EVERY_MS) {
+            jobs->pruned_ms = now_ms;
+            prune(jobs);
+        }
         break;
     case GP_JOBS_EVENT_CAPACITY:
         jobs->config.capacity = event->count;
@@ -570,29 +552,13 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     case GP_JOBS_EVENT_STOP:
         stop_all(jobs);
         break;
-    case GP_JOBS_EVENT_PERSISTED:
-        hear_persisted(jobs, event);
-        break;
-    case GP_JOBS_EVENT_JOURNAL_FAILED:
-        hear_journal_failed(jobs, event);
-        break;
-    case GP_JOBS_EVENT_ADOPTED:
-        hear_adopted(jobs, event);
-        break;
-    case GP_JOBS_EVENT_SPAWNED:
-        hear_spawned(jobs, event);
-        break;
-    case GP_JOBS_EVENT_UNBORN:
-        hear_unborn(jobs, event);
-        break;
-    case GP_JOBS_EVENT_ENDED:
-        hear_ended(jobs, event);
-        break;
     case GP_JOBS_EVENT_WORKERS:
         job = jobs_find_id(jobs, event->job);
         if (job != NULL)
             job->workers = event->count;
         break;
+    default:
+        handlers[event->kind](jobs, event);
     }
     begin_some(jobs);
 }

@@ -35,22 +35,8 @@ gp_status gp_jobs_load(gp_jobs *jobs, const gp_jobs_job *row, gp_error *err)
     if (job == NULL)
         return gp_fail(err, GP_ELIMIT, "more than %u jobs", jobs->size - 1);
     jobs_set_state(jobs, job, row->state);
+    memcpy(job, row, offsetof(gp_jobs_job, durable)); /* the fields that the journal stores */
     job->durable = row->state;
-    job->priority = row->priority;
-    job->attempts = row->attempts;
-    job->cancel = row->cancel;
-    job->pid = row->pid;
-    job->start_time = row->start_time;
-    memcpy(job->boot, row->boot, sizeof(job->boot));
-    job->submitted_ms = row->submitted_ms;
-    job->started_ms = row->started_ms;
-    job->ended_ms = row->ended_ms;
-    job->exit = row->exit;
-    job->number = row->number;
-    job->workers = row->workers;
-    snprintf(job->name, sizeof(job->name), "%s", row->name);
-    snprintf(job->command, sizeof(job->command), "%s", row->command);
-    snprintf(job->reason, sizeof(job->reason), "%s", row->reason);
     job->foreign = gp_jobs_orphaned(job);
     if (job->state == GP_JOBS_QUEUED)
         jobs_heap_push(jobs, job);

@@ -48,26 +48,7 @@ uint64_t gp_core_queue_fitting(const gp_core *core, gp_core_environment environm
     return mask;
 }
 
-/* Find the slot for one name of a device list: worker index from 1, "cuda:N" or UUID. -1: no such
- * device. */
-static int find_device(const gp_core *core, const char *name)
-{
-    char *end;
-    unsigned long number = strtoul(name, &end, 10);
-
-    for (uint32_t s = 0; s < core->slot_count; s++) {
-        const gp_core_slot_config *config = &core->slots[s].config;
-        char cuda[24];
-
-        snprintf(cuda, sizeof(cuda), "cuda:%u", config->device_index);
-        if ((end != name && *end == '\0' && number == s + 1) ||
-            (config->kind == GP_CORE_GPU && (strcmp(name, cuda) == 0 || strcasecmp(name, config->uuid) == 0)))
-            return (int)s;
-    }
-    return -1;
-}
-
-/* Set ask->named from the device list of the request.
+/* Set ask->named from the device list of the request: worker indices, "cuda:N" or UUIDs.
  *   GP_ENODEV: unknown device
  *   GP_EINVAL: the list is empty */
 static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error *err)
@@ -76,15 +57,25 @@ static gp_status resolve_devices(const gp_core *core, gp_core_ask *ask, gp_error
 
     snprintf(list, sizeof(list), "%s", ask->wish.devices);
     while ((name = strsep(&rest, ", ")) != NULL) {
-        int slot;
+        char *end, cuda[24];
+        unsigned long number = strtoul(name, &end, 10); /* worker index from 1 */
+        uint32_t s = 0;
 
         if (*name == '\0')
             continue;
-        slot = find_device(core, name);
-        if (slot < 0)
+        for (; s < core->slot_count; s++) {
+            const gp_core_slot_config *config = &core->slots[s].config;
+
+            snprintf(cuda, sizeof(cuda), "cuda:%u", config->device_index);
+            if ((*end == '\0' && number == s + 1) ||
+                (config->kind == GP_CORE_GPU &&
+                 (strcmp(name, cuda) == 0 || strcasecmp(name, config->uuid) == 0)))
+                break;
+        }
+        if (s == core->slot_count)
             return gp_fail(err, GP_ENODEV,
                            "no worker of this pool has device %s; `gradpool devices` lists them", name);
-        ask->named |= 1ull << slot;
+        ask->named |= 1ull << s;
     }
     if (ask->wish.devices[0] != '\0' && ask->named == 0)
         return gp_fail(err, GP_EINVAL, "the device list \"%s\" names none", ask->wish.devices);

@@ -56,55 +56,37 @@ static uint64_t fitting(const gp_core *core, const gp_core_lease *lease)
     return gp_core_queue_fitting(core, lease->environment, lease->named);
 }
 
-/* Return the mask of free slots that the lease may take now. 0: other clients wait, the scheduler
- * grants nothing, or the lease is full. */
-static uint64_t takeable(const gp_core *core, const gp_core_lease *lease)
-{
-    uint64_t mask = 0;
-
-    if (core->ask_count != 0 || !core->accepting || core->adopting_ms != 0 ||
-        core->stopping != GP_CORE_RUNNING || count_of(lease->members) >= lease->want)
-        return 0;
-    GP_CORE_EACH_MEMBER(s, fitting(core, lease) & ~lease->members)
-    {
-        if (s < core->slot_count && gp_core_slot_free(&core->slots[s]))
-            mask |= 1ull << s;
-    }
-    return mask;
-}
-
-/* Remove a member from the lease and revoke the grant. */
-static void let_go(gp_core *core, gp_core_lease *lease, uint32_t s)
-{
-    gp_core_slot *slot = &core->slots[s];
-
-    lease->members &= ~(1ull << s);
-    slot->lease = 0;
-    slot->answer_ms = 0;
-    if (slot->process == GP_CORE_READY && slot->granted != 0)
-        gp_core_lease_revoke(core, s, lease->id, slot->granted);
-}
-
 /* Release slots from the mask, last first, while the lease has more members than it wants. */
 static void let_go_of(gp_core *core, gp_core_lease *lease, uint64_t mask)
 {
     while (mask != 0 && count_of(lease->members) > lease->want) {
         uint32_t last = 63 - (uint32_t)__builtin_clzll(mask);
+        gp_core_slot *slot = &core->slots[last];
 
-        let_go(core, lease, last);
+        lease->members &= ~(1ull << last);
+        slot->lease = 0;
+        slot->answer_ms = 0;
+        if (slot->process == GP_CORE_READY && slot->granted != 0)
+            gp_core_lease_revoke(core, last, lease->id, slot->granted);
         mask &= ~(1ull << last);
     }
 }
 
-/* Add free slots as members, so that no other lease takes them while they prepare. */
+/* Add free slots as members, so that no other lease takes them while they prepare. Add none while
+ * other clients wait, the scheduler grants nothing, or the lease is full. */
 static void take_free(gp_core *core, gp_core_lease *lease)
 {
-    GP_CORE_EACH_MEMBER(s, takeable(core, lease))
+    if (core->ask_count != 0 || !core->accepting || core->adopting_ms != 0 ||
+        core->stopping != GP_CORE_RUNNING)
+        return;
+    GP_CORE_EACH_MEMBER(s, fitting(core, lease) & ~lease->members)
     {
         gp_core_slot *slot = &core->slots[s];
 
         if (count_of(lease->members) >= lease->want)
             break;
+        if (s >= core->slot_count || !gp_core_slot_free(slot))
+            continue;
         lease->members |= 1ull << s;
         slot->lease = lease->id;
         slot->granted = slot->acked = 0;
@@ -122,8 +104,7 @@ static void invite(gp_core *core, const gp_core_lease *lease, uint32_t s)
     action->lease = lease->id;
     action->generation = lease->generation;
     action->token = lease->token;
-    action->member_count = 1;
-    action->members[0] = (gp_core_member){ .slot = s, .incarnation = slot->incarnation, .pid = slot->pid };
+    gp_core_list_members(core, 1ull << s, action);
     /* A worker that prepares for the previous generation replies when it has finished. Nothing
      * waits for that reply, so it has no deadline. */
     slot->answer_ms = slot->granted == 0 ? core->now_ms + core->config.grant_ms : 0;
@@ -177,12 +158,7 @@ static void tell_change(gp_core *core, gp_core_lease *lease, uint32_t size, uint
     action->generation = lease->generation;
     action->workers = size;
     action->asked = lease->asked;
-    GP_CORE_EACH_MEMBER(s, joining)
-    {
-        action->members[action->member_count++] = (gp_core_member){ .slot = s,
-                                                                    .incarnation = core->slots[s].incarnation,
-                                                                    .pid = core->slots[s].pid };
-    }
+    gp_core_list_members(core, joining, action);
 }
 
 void gp_core_resize_tell(gp_core *core)
@@ -260,7 +236,6 @@ void gp_core_resize_asked(gp_core *core, const gp_core_event *event)
     if (lease->phase == GP_CORE_HELD)
         let_go_of(core, lease, lease->members & ~lease->formed);
     gp_core_emit_to_client(core, GP_CORE_OK, &event->session, event->correlation);
-    gp_core_queue_serve(core);
 }
 
 void gp_core_resize_go(gp_core *core, const gp_core_event *event)

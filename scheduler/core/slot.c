@@ -228,16 +228,6 @@ static void tell_suspicion(gp_core *core, uint32_t index, int64_t silent_ms, con
     snprintf(action->text, sizeof(action->text), "%s", text);
 }
 
-/* Mark a worker as suspect and report it. */
-static void suspect(gp_core *core, uint32_t index)
-{
-    char words[GP_ERROR_MESSAGE_MAX];
-    gp_core_slot *slot = &core->slots[index];
-
-    slot->suspect = true;
-    tell_suspicion(core, index, gp_core_slot_silence(core, slot), gp_core_words_silence(core, slot, words));
-}
-
 /* Record a sign of life. silent_ms: length of the silence before it. */
 static void heard(gp_core *core, uint32_t index, int64_t silent_ms)
 {
@@ -433,7 +423,11 @@ static void tick_ready(gp_core *core, uint32_t index)
                  (long long)(gp_core_slot_silence(core, slot) / 1000));
         kill_because(core, index, why);
     } else if (!slot->suspect && core->now_ms >= suspect_due(slot, &core->config)) {
-        suspect(core, index);
+        char words[GP_ERROR_MESSAGE_MAX];
+
+        slot->suspect = true;
+        tell_suspicion(core, index, gp_core_slot_silence(core, slot),
+                       gp_core_words_silence(core, slot, words));
     }
 }
 

@@ -17,13 +17,10 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
 #include "common/base/text/log.h"
+#include "common/base/system/cgroup.h"
 #include "common/base/system/process.h"
 #include "common/base/memory/secret.h"
 #include "scheduler/process/supervise.h"
-
-#ifndef P_PIDFD
-#define P_PIDFD 3
-#endif
 
 enum { GATE = 3, SECRETS = 4, OURS_MAX = 10, RECORD_BYTES_MAX = 1 << 20 };
 
@@ -36,16 +33,14 @@ void gp_job_folder(const gp_places *places, uint64_t job, char *path, size_t byt
 
 void gp_job_boot(uint8_t out[16])
 {
+    static const char digits[] = "0123456789abcdef";
     char text[40] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC), nibbles = 0;
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    int nibbles = 0;
 
-    if (fd >= 0)
-        close(fd);
+    gp_line_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
     memset(out, 0, 16);
-    for (ssize_t i = 0; i < got && nibbles < 32; i++) {
-        static const char digits[] = "0123456789abcdef";
-        const char *found = text[i] != '\0' ? strchr(digits, text[i]) : NULL;
+    for (const char *at = text; *at != '\0' && nibbles < 32; at++) {
+        const char *found = strchr(digits, *at);
 
         if (found != NULL) {
             out[nibbles / 2] = (uint8_t)(out[nibbles / 2] << 4 | (found - digits));
@@ -138,38 +133,21 @@ static gp_status make_folder(const gp_places *places, uint64_t job, uint32_t att
     return GP_OK;
 }
 
-static int spawn_with(pid_t *pid, const char *program, const char *folder, const char *directory, int gate,
-                      char **arguments, char **environment)
-{
-    posix_spawn_file_actions_t actions;
-    char log[GP_TEXT_FOLDER + 8];
-
-    snprintf(log, sizeof(log), "%s/log", folder);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
-                                     0600);
-    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, gate, GATE);
-    if (gp_secrets_fd() >= 0)
-        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS);
-    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS + 1 : SECRETS);
-    posix_spawn_file_actions_addchdir_np(&actions, directory);
-    /* Start a new session, so that a suspended job also survives the scheduler. */
-    return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
-}
-
 /* Spawn the child and open a pidfd. GP_EIO: cannot spawn; the message has the reason. */
 static gp_status start(gp_job_process *out, const char *program, const char *folder, const char *directory,
                        char **arguments, char **environment, gp_error *err)
 {
     int ends[2] = { -1, -1 }, problem = pipe2(ends, O_CLOEXEC) == 0 ? 0 : errno;
+    char log[GP_TEXT_FOLDER + 8];
 
+    snprintf(log, sizeof(log), "%s/log", folder);
     if (problem == 0)
         /* dup2() onto the same number would keep close-on-exec set */
         problem = gp_spawn_raise(&ends[0], GATE);
     if (problem == 0)
-        problem = spawn_with(&out->pid, program, folder, directory, ends[0], arguments, environment);
+        /* a new session, so that a suspended job also survives the scheduler */
+        problem =
+            gp_supervise_spawn_with(&out->pid, program, log, directory, ends[0], arguments, environment);
     if (ends[0] >= 0)
         close(ends[0]);
     if (problem != 0 && ends[1] >= 0)

@@ -31,7 +31,8 @@ enum {
 
 static const size_t waiting_bytes_max = 256u << 20;
 
-typedef enum operation_kind { INSERT, UPDATE, DELETE, FETCH } operation_kind;
+/* Kinds of operations; each has a prepared statement. */
+typedef enum operation_kind { INSERT, UPDATE, DELETE, FETCH, STATEMENTS } operation_kind;
 
 typedef struct operation {
     struct operation *next;
@@ -48,8 +49,6 @@ typedef struct report {
     struct report *next;
     gp_journal_report body;
 } report;
-
-enum { STATEMENT_INSERT, STATEMENT_UPDATE, STATEMENT_DELETE, STATEMENT_FETCH, STATEMENTS };
 
 struct gp_journal {
     char path[4096];
@@ -223,17 +222,16 @@ static gp_status check_format(gp_journal *journal, gp_error *err)
 static gp_status prepare_statements(gp_journal *journal, gp_error *err)
 {
     static const char *const texts[STATEMENTS] = {
-        [STATEMENT_INSERT] =
+        [INSERT] =
             "INSERT INTO jobs (" ROW_COLUMNS ", words, environment, directory, umask) VALUES "
             "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, "
             "?21, "
             "?22, ?23)",
-        [STATEMENT_UPDATE] =
-            "UPDATE jobs SET priority=?6, state=?7, attempts=?8, cancel=?9, pid=?10, start_time=?11, "
-            "boot=?12, "
-            "started_ms=?14, ended_ms=?15, exit=?16, number=?17, workers=?18, reason=?19 WHERE id=?1",
-        [STATEMENT_DELETE] = "DELETE FROM jobs WHERE id=?1",
-        [STATEMENT_FETCH] = "SELECT words, environment, directory, umask FROM jobs WHERE id=?1",
+        [UPDATE] = "UPDATE jobs SET priority=?6, state=?7, attempts=?8, cancel=?9, pid=?10, start_time=?11, "
+                   "boot=?12, "
+                   "started_ms=?14, ended_ms=?15, exit=?16, number=?17, workers=?18, reason=?19 WHERE id=?1",
+        [DELETE] = "DELETE FROM jobs WHERE id=?1",
+        [FETCH] = "SELECT words, environment, directory, umask FROM jobs WHERE id=?1",
     };
 
     for (int i = 0; i < STATEMENTS; i++) {
@@ -402,69 +400,55 @@ gp_status gp_journal_load(gp_journal *journal,
 
 /* ---- writer thread ---- */
 
-static int step_and_reset(sqlite3_stmt *statement)
+/* Tell the thread that opened the journal to call gp_journal_next(). */
+static void wake(gp_journal *journal)
 {
-    int code = sqlite3_step(statement);
-    int reset = sqlite3_reset(statement);
+    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+}
+
+static int apply(gp_journal *journal, const operation *op)
+{
+    sqlite3_stmt *statement = journal->statements[op->kind];
+
+    if (op->kind == DELETE)
+        sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
+    else
+        bind_row(statement, &op->job);
+    if (op->kind == INSERT) {
+        sqlite3_bind_blob64(statement, 20, op->words.words, op->words.words_bytes, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, 21, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
+        sqlite3_bind_text(statement, 22, op->words.directory, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 23, op->words.umask);
+    }
+    int code = sqlite3_step(statement), reset = sqlite3_reset(statement);
 
     sqlite3_clear_bindings(statement);
     return code == SQLITE_DONE ? SQLITE_OK : code == SQLITE_ROW ? SQLITE_OK : reset != 0 ? reset : code;
 }
 
-static int apply(gp_journal *journal, const operation *op)
+/* Copy bytes and end them with NUL. from: NULL only if bytes is 0. NULL: out of memory. */
+static char *copy_bytes(const void *from, size_t bytes)
 {
-    sqlite3_stmt *statement;
+    char *copy = gp_calloc(bytes + 1, 1);
 
-    switch (op->kind) {
-    case INSERT:
-        statement = journal->statements[STATEMENT_INSERT];
-        bind_row(statement, &op->job);
-        sqlite3_bind_blob64(statement, 20, op->words.words, op->words.words_bytes, SQLITE_STATIC);
-        sqlite3_bind_blob64(statement, 21, op->words.environment, op->words.environment_bytes, SQLITE_STATIC);
-        sqlite3_bind_text(statement, 22, op->words.directory, -1, SQLITE_STATIC);
-        sqlite3_bind_int64(statement, 23, op->words.umask);
-        break;
-    case UPDATE:
-        statement = journal->statements[STATEMENT_UPDATE];
-        bind_row(statement, &op->job);
-        break;
-    default:
-        statement = journal->statements[STATEMENT_DELETE];
-        sqlite3_bind_int64(statement, 1, (int64_t)op->job.id);
-    }
-    return step_and_reset(statement);
-}
-
-/* Copy a blob. Never NULL, except when out of memory. */
-static char *copy_column(sqlite3_stmt *statement, int column, size_t *bytes)
-{
-    const void *data = sqlite3_column_blob(statement, column);
-    char *copy;
-
-    *bytes = (size_t)sqlite3_column_bytes(statement, column);
-    copy = gp_malloc(*bytes + 1);
-    if (copy == NULL)
-        return NULL;
-    if (*bytes > 0)
-        memcpy(copy, data, *bytes);
-    copy[*bytes] = '\0';
+    if (copy != NULL && bytes > 0)
+        memcpy(copy, from, bytes);
     return copy;
 }
 
-static void push_report(gp_journal *journal, report *made)
+static char *copy_column(sqlite3_stmt *statement, int column, size_t *bytes)
 {
-    pthread_mutex_lock(&journal->lock);
-    *journal->reports_last = made;
-    journal->reports_last = &made->next;
-    pthread_mutex_unlock(&journal->lock);
-    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+    const void *data = sqlite3_column_blob(statement, column);
+
+    *bytes = (size_t)sqlite3_column_bytes(statement, column);
+    return copy_bytes(data, *bytes);
 }
 
 /* Read a job's command and push a report: the words, or why they are missing. Return an SQLite
  * error code. */
 static int fetch(gp_journal *journal, const operation *op)
 {
-    sqlite3_stmt *statement = journal->statements[STATEMENT_FETCH];
+    sqlite3_stmt *statement = journal->statements[FETCH];
     report *made = gp_calloc(1, sizeof(*made));
     gp_journal_words *words;
     size_t bytes;
@@ -495,7 +479,11 @@ static int fetch(gp_journal *journal, const operation *op)
         gp_fail(&made->body.error, GP_ENOMEM,
                 code == SQLITE_ROW ? "no memory for its words" : "its words are not in the journal");
     }
-    push_report(journal, made);
+    pthread_mutex_lock(&journal->lock);
+    *journal->reports_last = made;
+    journal->reports_last = &made->next;
+    pthread_mutex_unlock(&journal->lock);
+    wake(journal);
     return SQLITE_OK;
 }
 
@@ -515,7 +503,7 @@ static void persisted(gp_journal *journal, uint64_t number, uint64_t rows)
     journal->stats.commits++;
     journal->stats.rows += rows;
     pthread_mutex_unlock(&journal->lock);
-    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+    wake(journal);
 }
 
 static void free_operations(operation *op)
@@ -544,7 +532,7 @@ static void fail(gp_journal *journal, int code)
     journal->failed = true;
     journal->failure = error;
     pthread_mutex_unlock(&journal->lock);
-    (void)!write(journal->event, &(uint64_t){ 1 }, sizeof(uint64_t));
+    wake(journal);
 }
 
 /* Apply a batch of operations in one commit, then remove the folders of deleted jobs. */
@@ -688,17 +676,6 @@ static operation *new_operation(operation_kind kind, uint64_t number, uint64_t j
     op->number = number;
     op->job.id = job;
     return op;
-}
-
-static char *copy_bytes(const char *from, size_t bytes)
-{
-    char *copy = gp_malloc(bytes + 1);
-
-    if (copy == NULL)
-        return NULL;
-    memcpy(copy, from, bytes);
-    copy[bytes] = '\0';
-    return copy;
 }
 
 gp_status gp_journal_insert(gp_journal *journal, uint64_t number, const gp_jobs_job *job,

@@ -30,22 +30,18 @@ static uint16_t first_sibling(uint16_t core)
 
 void gp_plan_find_cores(gp_plan_cores *out)
 {
-    size_t bytes = CPU_ALLOC_SIZE(GP_PLAN_CORES_MAX);
-    cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
+    cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE] = { 0 };
     uint16_t first[GP_PLAN_CORES_MAX], allowed[GP_PLAN_CORES_MAX];
     uint32_t count = 0, quota = gp_cgroup_cpus();
 
     *out = (gp_plan_cores){ .count = 0 };
-    if (set != NULL && sched_getaffinity(0, bytes, set) == 0) {
-        for (uint16_t core = 0; core < GP_PLAN_CORES_MAX; core++) {
-            if (!CPU_ISSET_S(core, bytes, set))
-                continue;
-            allowed[count] = core;
-            first[count++] = first_sibling(core);
-        }
+    sched_getaffinity(0, sizeof(set), set);
+    for (uint16_t core = 0; core < GP_PLAN_CORES_MAX; core++) {
+        if (!CPU_ISSET_S(core, sizeof(set), set))
+            continue;
+        allowed[count] = core;
+        first[count++] = first_sibling(core);
     }
-    if (set != NULL)
-        CPU_FREE(set);
     if (count == 0)
         allowed[count] = first[count] = 0, count++;
     for (uint32_t i = 0; i < count && out->count < quota; i++) {

@@ -17,10 +17,6 @@
 #include "common/base/system/process.h"
 #include "common/base/memory/secret.h"
 
-#ifndef P_PIDFD
-#define P_PIDFD 3
-#endif
-
 extern char **environ;
 
 enum { SECRETS_FD = 3 }; /* descriptor number in the worker */
@@ -92,21 +88,26 @@ static char **make_environment(const gp_core_slot_config *config, char *visible,
     return list;
 }
 
-/* Spawn with standard input from /dev/null and both outputs appended to the log. */
-static int spawn_with(pid_t *pid, const char *program, const char *log, char **arguments, char **environment)
+int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, const char *directory, int gate,
+                            char **arguments, char **environment)
 {
     posix_spawn_file_actions_t actions;
+    int next = STDERR_FILENO + 1;
 
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    if (gate >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gate, next++);
+    if (gp_secrets_fd() >= 0)
+        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), next++);
     /* Descriptors of this process are close-on-exec, but the ZeroMQ threads create some that are
      * not. */
-    if (gp_secrets_fd() >= 0)
-        posix_spawn_file_actions_adddup2(&actions, gp_secrets_fd(), SECRETS_FD);
-    posix_spawn_file_actions_addclosefrom_np(&actions, gp_secrets_fd() >= 0 ? SECRETS_FD + 1 : SECRETS_FD);
+    posix_spawn_file_actions_addclosefrom_np(&actions, next);
+    if (directory != NULL)
+        posix_spawn_file_actions_addchdir_np(&actions, directory);
     return gp_spawn(pid, program, &actions, POSIX_SPAWN_SETSID, arguments, environment);
 }
 
@@ -154,7 +155,7 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
         return gp_fail(err, GP_ENOMEM, "no memory to start worker %u", index + 1);
     }
     *out = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = incarnation };
-    problem = spawn_with(&out->pid, program, config->log, arguments, environment);
+    problem = gp_supervise_spawn_with(&out->pid, program, config->log, NULL, -1, arguments, environment);
     gp_free(environment);
     if (problem == 0) {
         out->pidfd = (int)syscall(SYS_pidfd_open, out->pid, 0); /* pidfds are close-on-exec */
@@ -192,38 +193,32 @@ void gp_supervise_kill(const gp_child *child)
     kill(child->pid, SIGKILL);
 }
 
-/* Collect a worker started by an earlier scheduler. Only the parent receives the exit status. The
- * out-of-memory kill counter is the only hint available here. */
-static bool reap_adopted(gp_child *child, gp_core_event *event)
-{
-    struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
-
-    if (poll(&ended, 1, 0) <= 0)
-        return false;
-    event->death = GP_CORE_DIED_UNKNOWN;
-    event->out_of_memory = gp_memory_kills_grew(&child->kills);
-    close(child->pidfd);
-    *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
-    return true;
-}
-
 bool gp_supervise_reap(gp_child *child, gp_core_event *event)
 {
     siginfo_t info = { .si_pid = 0 };
+    struct pollfd ended = { .fd = child->pidfd, .events = POLLIN };
 
-    if (child->pid != 0 && child->adopted)
-        return reap_adopted(child, event);
-    if (child->pid == 0 || waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0)
+    if (child->pid == 0)
         return false;
-    /* Kill the worker's children too. The worker is not reaped yet, so the process group still
-     * exists. */
-    kill(-child->pid, SIGKILL);
-    waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
-    event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
-    event->number = info.si_status;
-    event->out_of_memory = event->death == GP_CORE_DIED_SIGNAL && event->number == SIGKILL &&
-                           gp_memory_kills_grew(&child->kills);
+    if (child->adopted) {
+        /* Only the parent receives the exit status. The out-of-memory kill counter is the only hint
+         * available here. */
+        if (poll(&ended, 1, 0) <= 0)
+            return false;
+        event->death = GP_CORE_DIED_UNKNOWN;
+        event->out_of_memory = gp_memory_kills_grew(&child->kills);
+    } else {
+        if (waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return false;
+        /* Kill the worker's children too. The worker is not reaped yet, so the process group still
+         * exists. */
+        kill(-child->pid, SIGKILL);
+        waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
+        event->death = info.si_code == CLD_EXITED ? GP_CORE_DIED_EXIT : GP_CORE_DIED_SIGNAL;
+        event->number = info.si_status;
+        event->out_of_memory = event->death == GP_CORE_DIED_SIGNAL && event->number == SIGKILL &&
+                               gp_memory_kills_grew(&child->kills);
+    }
     close(child->pidfd);
     *child = (gp_child){ .pid = 0, .pidfd = -1, .incarnation = child->incarnation };
     return true;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/cgroup.h"
 #include "common/base/text/log.h"
 #include "common/base/memory/secret.h"
 #include "common/base/system/process.h"
@@ -25,24 +26,18 @@ extern char **environ;
 
 /* ---- fixed attributes ---- */
 
-/* Detach from the terminal. The leader of a process group cannot start a session, so it only gives
- * up the terminal. */
-static void leave_terminal(void)
-{
-    int terminal = setsid() >= 0 ? -1 : open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
-
-    if (terminal < 0)
-        return;
-    ioctl(terminal, TIOCNOTTY);
-    close(terminal);
-}
-
 void gp_surroundings_detach(void)
 {
     sigset_t set;
+    int terminal;
 
     close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);
-    leave_terminal();
+    /* The leader of a process group cannot start a session, so it only gives up the terminal. */
+    terminal = setsid() >= 0 ? -1 : open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (terminal >= 0) {
+        ioctl(terminal, TIOCNOTTY);
+        close(terminal);
+    }
     umask(077);
     if (chdir("/") != 0)
         gp_log(GP_LOG_WARN, "start-note", "cannot leave the working directory: %s", strerror(errno));
@@ -103,40 +98,26 @@ static bool is_kept(const char *variable)
 
 static int oom_score(void)
 {
-    char text[16] = "";
-    int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    char text[16];
 
-    if (fd >= 0)
-        close(fd);
-    return got > 0 ? atoi(text) : 0;
-}
-
-/* Read the allowed cores, such as "0-3,8", from /proc. False: not available. */
-static bool allowed_cores(char *text, size_t bytes)
-{
-    static const char name[] = "Cpus_allowed_list:\t";
-    FILE *status = fopen("/proc/self/status", "re");
-    bool found = false;
-
-    while (status != NULL && !found && fgets(text, (int)bytes, status) != NULL)
-        found = strncmp(text, name, sizeof(name) - 1) == 0 && strchr(text, '\n') != NULL;
-    if (status != NULL)
-        fclose(status);
-    if (found) {
-        memmove(text, text + sizeof(name) - 1, strlen(text) - sizeof(name) + 2);
-        text[strcspn(text, "\n")] = '\0';
-    }
-    return found;
+    return gp_line_read("/proc/self/oom_score_adj", text, sizeof(text)) ? atoi(text) : 0;
 }
 
 gp_status gp_surroundings_write(gp_buffer *out, gp_error *err)
 {
+    cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE] = { 0 };
+    uint16_t allowed[GP_PLAN_CORES_MAX];
+    uint32_t count = 0;
     char cores[CORES_TEXT];
     gp_status status = GP_OK;
 
-    if (allowed_cores(cores, sizeof(cores)))
-        status = gp_buffer_printf(out, err, "cores %s\n", cores);
+    sched_getaffinity(0, sizeof(set), set);
+    for (uint16_t core = 0; core < GP_PLAN_CORES_MAX; core++)
+        if (CPU_ISSET_S(core, sizeof(set), set))
+            allowed[count++] = core;
+    if (count > 0)
+        status = gp_buffer_printf(out, err, "cores %s\n",
+                                  gp_plan_format_cores(cores, sizeof(cores), allowed, count));
     if (status == GP_OK)
         status = gp_buffer_printf(out, err, "nice %d\npolicy %d\noom %d\n", getpriority(PRIO_PROCESS, 0),
                                   sched_getscheduler(0), oom_score());
@@ -175,17 +156,6 @@ static bool cores_parse(cpu_set_t *set, size_t bytes, const char *list)
         at += *at == ',';
     }
     return true;
-}
-
-static void restore_cores(const char *list)
-{
-    size_t bytes = CPU_ALLOC_SIZE(GP_PLAN_CORES_MAX);
-    cpu_set_t *set = CPU_ALLOC(GP_PLAN_CORES_MAX);
-
-    if (set == NULL || !cores_parse(set, bytes, list) || sched_setaffinity(0, bytes, set) != 0)
-        gp_log(GP_LOG_WARN, "surroundings-lost", "the pool's cores %.80s cannot be had again: %s", list,
-               strerror(errno));
-    CPU_FREE(set);
 }
 
 static void restore_number(const char *line)
@@ -260,14 +230,17 @@ void gp_surroundings_restore(const char *text)
 {
     size_t bytes = strlen(text);
     char *copy = gp_malloc(bytes + 1), *rest = copy, *line;
+    cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE];
 
     if (copy == NULL)
         return;
     memcpy(copy, text, bytes + 1);
     forget_variables();
     while ((line = strsep(&rest, "\n")) != NULL) {
+        bool lost = false;
+
         if (strncmp(line, "cores ", 6) == 0)
-            restore_cores(line + 6);
+            lost = !cores_parse(set, sizeof(set), line + 6) || sched_setaffinity(0, sizeof(set), set) != 0;
         else if (strncmp(line, "limit ", 6) == 0)
             restore_limit(line);
         else if (strncmp(line, "variable ", 9) == 0)
@@ -275,6 +248,9 @@ void gp_surroundings_restore(const char *text)
         else if (strncmp(line, "nice ", 5) == 0 || strncmp(line, "policy ", 7) == 0 ||
                  strncmp(line, "oom ", 4) == 0)
             restore_number(line);
+        if (lost)
+            gp_log(GP_LOG_WARN, "surroundings-lost", "the pool's %.86s cannot be had again: %s", line,
+                   strerror(errno));
     }
     gp_free(copy);
 }
