@@ -55,20 +55,9 @@ static gp_status slot_fill(control *c, gp_error *err)
     return gp_process_start_time(getpid(), &slot->start_time, err);
 }
 
-/* Open the sockets that clients and other workers connect to. This must precede worker_ready:
- * the scheduler then publishes the paths. */
-static gp_status sockets_open(control *c, gp_error *err)
-{
-    gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
-    gp_status status = gp_channel_bind(&c->clients, c->slot.endpoint + strlen("ipc://"), &to_clients, err);
-
-    if (status == GP_OK)
-        status = gp_door_open(&c->door, c->slot.door, PEERS_MAX, err);
-    return status;
-}
-
 static gp_status control_open(control *c, gp_error *err)
 {
+    gp_channel_options to_clients = { .security = GP_SECURITY_NONE, .bulk = true };
     gp_run_options run = { .train = &c->train,
                            .device = c->options->device,
                            .backend_ops = c->options->backend_ops };
@@ -81,8 +70,12 @@ static gp_status control_open(control *c, gp_error *err)
     if (status == GP_OK)
         status = gp_mailbox_new(&c->mailbox, err);
     run.mailbox = c->mailbox;
+    /* The sockets that clients and other workers connect to must be open before worker_ready: the
+     * scheduler then publishes the paths. */
     if (status == GP_OK)
-        status = sockets_open(c, err);
+        status = gp_channel_bind(&c->clients, c->slot.endpoint + strlen("ipc://"), &to_clients, err);
+    if (status == GP_OK)
+        status = gp_door_open(&c->door, c->slot.door, PEERS_MAX, err);
     if (status == GP_OK)
         status = gp_run_start(&c->run, &run, err);
     if (status == GP_OK)
@@ -109,15 +102,21 @@ void control_end(control *c, int exit_code, int within_ms, const char *why)
         control_reset(c);
 }
 
+/* Exit without waiting for compute. */
+static _Noreturn void control_leave(control *c, int exit_code)
+{
+    gp_door_close(c->door);
+    gp_channel_close(c->clients, 0); /* unlinks the socket path */
+    _exit(exit_code);
+}
+
 static void control_close(control *c)
 {
     gp_error err;
 
     if (gp_run_stop(c->run, STOP_MS, &err) != GP_OK) {
         gp_log(GP_LOG_ERROR, "close-failed", "%s; the process ends without it", err.message);
-        gp_door_close(c->door);
-        gp_channel_close(c->clients, 0); /* unlinks the socket path */
-        _exit(c->exit_code);
+        control_leave(c, c->exit_code);
     }
     gp_runner_link_close(c->runner);
     control_tasks_left(c);
@@ -136,26 +135,6 @@ static void control_close(control *c)
 
 /* ---- heartbeats ---- */
 
-static gp_worker_work beat_work(const current_work *work)
-{
-    return work->kind == WORK_TRAINING ? GP_WORK_TRAINING
-           : work->kind == WORK_TASKS  ? GP_WORK_USERS
-                                       : GP_WORK_OURS;
-}
-
-/* Fill in the progress counters of compute and the time spent in the current part of a step. The
- * time excludes periods in which this process was suspended. */
-static void beat_progress(gp_beat *beat, const gp_train_control *train)
-{
-    int64_t now = gp_running_ms(), since = atomic_load(&train->stretch_since_ms);
-
-    beat->progress = atomic_load(&train->progress);
-    beat->step = atomic_load(&train->step);
-    beat->epoch = atomic_load(&train->epoch);
-    beat->stretch_ms = since == 0 || since >= now ? 0 : (uint64_t)(now - since);
-    beat->stretch_max_ms = (uint64_t)atomic_load(&train->stretch_max_ms);
-}
-
 /* Send a heartbeat if one is due, and act on a scheduler that does not reply to hello in time. */
 static void beat(control *c)
 {
@@ -163,13 +142,21 @@ static void beat(control *c)
         .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
                  : c->lease.id != 0                      ? GP_WORKER_BUSY
                                                          : GP_WORKER_IDLE,
-        .work = beat_work(&c->work),
+        .work = c->work.kind == WORK_TRAINING ? GP_WORK_TRAINING
+                : c->work.kind == WORK_TASKS  ? GP_WORK_USERS
+                                              : GP_WORK_OURS,
     };
     gp_envelope envelope = { .lease = c->lease.id, .generation = c->lease.generation };
+    /* gp_running_ms() excludes periods in which this process was suspended */
+    int64_t now = gp_running_ms(), since = atomic_load(&c->train.stretch_since_ms);
 
     if (!scheduler_link_beat_due(&c->link, message.work))
         return;
-    beat_progress(&message, &c->train);
+    message.progress = atomic_load(&c->train.progress);
+    message.step = atomic_load(&c->train.step);
+    message.epoch = atomic_load(&c->train.epoch);
+    message.stretch_ms = since == 0 || since >= now ? 0 : (uint64_t)(now - since);
+    message.stretch_max_ms = (uint64_t)atomic_load(&c->train.stretch_max_ms);
     if (c->link.joined)
         scheduler_link_send(&c->link, &envelope, &gp_msg_beat, &message);
     else if (c->link.channel == NULL || c->link.report_due || gp_timeout_left(c->link.deadline) > 0)
@@ -202,23 +189,10 @@ static void descriptors_keep(control *c, const gp_door_event *event)
     }
 }
 
-/* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
-static void blob_keep(control *c, const gp_door_event *event)
+static void on_request(control *c, const gp_door_event *event)
 {
     gp_error err;
 
-    if (c->seat == NULL || c->seat_door != event->id) {
-        if (event->fd >= 0)
-            close(event->fd);
-    } else if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
-        gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                     "the link ends: %s", err.message);
-        gp_seat_stop(c->seat);
-    }
-}
-
-static void on_request(control *c, const gp_door_event *event)
-{
     switch (event->request.what) {
     case GP_DOOR_SEGMENT:
     case GP_DOOR_BELL:
@@ -226,7 +200,14 @@ static void on_request(control *c, const gp_door_event *event)
         descriptors_keep(c, event);
         return;
     case GP_DOOR_BLOB:
-        blob_keep(c, event);
+        /* Keep the descriptor of a large task argument for compute. On failure the link is closed. */
+        if (c->seat == NULL || c->seat_door != event->id)
+            break;
+        if (gp_blobs_add(c->seat->blobs, event->request.lease, event->fd, &err) != GP_OK) {
+            gp_log_event(GP_LOG_WARN, "link-ended", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                         "the link ends: %s", err.message);
+            gp_seat_stop(c->seat);
+        }
         return;
     case GP_RUNNER_WHAT:
         control_run_fetch(c, event->id, &event->request);
@@ -235,18 +216,7 @@ static void on_request(control *c, const gp_door_event *event)
         gp_rendezvous_serve(c->lease.resetting ? NULL : c->group, c->door, event->id, &event->request);
     }
     if (event->fd >= 0)
-        close(event->fd); /* these requests carry no descriptor */
-}
-
-static void on_hangup(control *c, uint64_t door_id)
-{
-    gp_rendezvous_forget(c->group, door_id);
-    client_fds_hangup(&c->fds, door_id);
-    if (c->seat != NULL && c->seat_door == door_id) {
-        gp_log_event(GP_LOG_INFO, "client-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                     "the client of the lease has hung up");
-        gp_seat_stop(c->seat);
-    }
+        close(event->fd);
 }
 
 void control_doors(control *c)
@@ -257,45 +227,28 @@ void control_doors(control *c)
     if (blobs != NULL)
         gp_blobs_look_begin(blobs);
     for (gp_door_next(c->door, &event); event.kind != GP_DOOR_NOTHING; gp_door_next(c->door, &event)) {
-        if (event.kind == GP_DOOR_REQUEST)
+        if (event.kind == GP_DOOR_REQUEST) {
             on_request(c, &event);
-        else if (event.kind == GP_DOOR_GONE)
-            on_hangup(c, event.id);
-        else if (event.hello.role == GP_ROLE_SCHEDULER)
+        } else if (event.kind == GP_DOOR_GONE) {
+            gp_rendezvous_forget(c->group, event.id);
+            client_fds_hangup(&c->fds, event.id);
+            if (c->seat != NULL && c->seat_door == event.id) {
+                gp_log_event(GP_LOG_INFO, "client-gone",
+                             GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                             "the client of the lease has hung up");
+                gp_seat_stop(c->seat);
+            }
+        } else if (event.hello.role == GP_ROLE_SCHEDULER) {
             control_called(c, &event);
-        else
+        } else {
             gp_door_admit(c->door, event.id, c->link.epoch);
+        }
     }
     if (blobs != NULL)
         gp_blobs_look_end(blobs);
 }
 
 /* ---- the loop ---- */
-
-static void signals_serve(control *c)
-{
-    struct signalfd_siginfo info;
-
-    while (read(c->signals, &info, sizeof(info)) == sizeof(info))
-        if (info.ssi_signo != SIGHUP) /* ignore SIGHUP: a closing terminal does not stop a daemon */
-            control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
-                        info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
-}
-
-static void channels_serve(control *c)
-{
-    gp_incoming in;
-    gp_error err;
-
-    while (c->link.channel != NULL && gp_channel_receive(c->link.channel, &in, &err) == GP_OK) {
-        control_scheduler(c, &in);
-        gp_incoming_close(&in);
-    }
-    while (gp_channel_receive(c->clients, &in, &err) == GP_OK) {
-        control_client(c, &in);
-        gp_incoming_close(&in); /* no effect if the message was handed over to compute */
-    }
-}
 
 /* Return the poll timeout in milliseconds: the time until the next timer is due. 0: messages are
  * pending. */
@@ -315,35 +268,14 @@ static int poll_ms(control *c)
     return until > now ? (int)(until - now) : 0;
 }
 
-static bool control_done(const control *c)
-{
-    return c->end_ms != 0 && ((c->work.kind != WORK_TRAINING && !c->lease.resetting && !c->blocked) ||
-                              gp_now_ms() >= c->end_ms);
-}
-
-static void scheduler_door_serve(control *c)
-{
-    if (c->link.door < 0 || !gp_door_gone(c->link.door))
-        return;
-    gp_log_event(GP_LOG_WARN, "scheduler-gone", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                 "the scheduler is gone%s", c->lease.id != 0 ? "; the lease goes on" : "");
-    control_orphaned(c);
-}
-
-/* Exit while the compute thread is still running a call. The scheduler starts a replacement
- * worker. */
-static _Noreturn void exit_at_once(control *c)
-{
-    gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                 "ends: the client of the running task has exited");
-    gp_door_close(c->door);
-    gp_channel_close(c->clients, 0); /* unlinks the socket path */
-    _exit(GP_WORKER_EXIT_ASKED);
-}
-
 static void control_loop(control *c)
 {
-    while (!control_done(c)) {
+    struct signalfd_siginfo info;
+    gp_incoming in;
+
+    while (c->end_ms == 0 || gp_now_ms() < c->end_ms) {
+        if (c->end_ms != 0 && c->work.kind != WORK_TRAINING && !c->lease.resetting && !c->blocked)
+            break;
         struct pollfd fds[] = {
             { .fd = c->link.channel == NULL ? -1 : gp_channel_fd(c->link.channel), .events = POLLIN },
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
@@ -359,18 +291,36 @@ static void control_loop(control *c)
         gp_log_tick();
         if (fds[3].revents != 0)
             gp_mailbox_calm(c->mailbox);
-        signals_serve(c);
-        channels_serve(c);
+        while (read(c->signals, &info, sizeof(info)) == sizeof(info))
+            if (info.ssi_signo != SIGHUP) /* ignore SIGHUP: a closing terminal does not stop a daemon */
+                control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS,
+                            info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        while (c->link.channel != NULL && gp_channel_receive(c->link.channel, &in, NULL) == GP_OK) {
+            control_scheduler(c, &in);
+            gp_incoming_close(&in);
+        }
+        while (gp_channel_receive(c->clients, &in, NULL) == GP_OK) {
+            control_client(c, &in);
+            gp_incoming_close(&in); /* no effect if the message was handed over to compute */
+        }
         control_doors(c);
         gp_rendezvous_answer(c->group, c->door);
         control_outbound(c);
         if (c->seat != NULL)
             gp_seat_nudge(c->seat);
         control_answer(c);
-        if (control_tasks_abandoned(c))
-            exit_at_once(c);
-        if (fds[5].revents != 0)
-            scheduler_door_serve(c);
+        if (control_tasks_abandoned(c)) {
+            /* Exit while compute is still running a call. The scheduler starts a replacement. */
+            gp_log_event(GP_LOG_INFO, "ends", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                         "ends: the client of the running task has exited");
+            control_leave(c, GP_WORKER_EXIT_ASKED);
+        }
+        if (fds[5].revents != 0 && c->link.door >= 0 && gp_door_gone(c->link.door)) {
+            gp_log_event(GP_LOG_WARN, "scheduler-gone",
+                         GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }), "the scheduler is gone%s",
+                         c->lease.id != 0 ? "; the lease goes on" : "");
+            control_orphaned(c);
+        }
         control_orphan_serve(c);
         control_run_watch(c);
         beat(c);

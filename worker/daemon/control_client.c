@@ -22,16 +22,6 @@ static void reply(control *c, const gp_incoming *in, const gp_message_type *type
         gp_log(GP_LOG_INFO, "message-unsent", "%s did not reach a client: %s", type->name, err.message);
 }
 
-static void refuse(control *c, const gp_incoming *in, const gp_error *error)
-{
-    gp_error err;
-
-    gp_log(GP_LOG_WARN, "message-refused", "refused %s: %s", in->type == NULL ? "a message" : in->type->name,
-           error->message);
-    if (gp_channel_reply_error(c->clients, &in->peer, &in->envelope, error, c->options->index, &err) != GP_OK)
-        gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
-}
-
 /* ---- requests: an error makes control_client() refuse the message ---- */
 
 static gp_status on_hello(control *c, gp_incoming *in, gp_error *err)
@@ -146,20 +136,10 @@ static gp_status on_task_open(control *c, gp_incoming *in, gp_error *err)
     return GP_OK;
 }
 
-/* Cancel the block of one call. The call may belong to an older generation of the lease. Ignore
- * malformed messages, other leases and other clients. */
-static void on_task_stop(control *c, gp_incoming *in)
-{
-    gp_task_stop stop;
-    gp_error err;
-
-    if (gp_incoming_decode(in, &stop, &err) == GP_OK && stop.call != 0 && in->envelope.lease == c->lease.id &&
-        gp_peer_equal(&c->lease.client, &in->peer))
-        control_tasks_abort(c, stop.call);
-}
-
 static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
 {
+    gp_task_stop stop;
+
     switch (in->envelope.message) {
     case GP_ID(hello):
         return on_hello(c, in, err);
@@ -180,7 +160,11 @@ static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
     case GP_ID(task_open):
         return on_task_open(c, in, err);
     case GP_ID(task_stop):
-        on_task_stop(c, in);
+        /* Cancel the block of one call. The call may belong to an older generation of the lease.
+         * Ignore malformed messages, other leases and other clients. */
+        if (gp_incoming_decode(in, &stop, NULL) == GP_OK && stop.call != 0 &&
+            in->envelope.lease == c->lease.id && gp_peer_equal(&c->lease.client, &in->peer))
+            control_tasks_abort(c, stop.call);
         return GP_OK;
     default:
         return gp_fail(err, GP_EUNSUPPORTED, "a worker does not understand message %u", in->envelope.message);
@@ -189,26 +173,18 @@ static gp_status client_request(control *c, gp_incoming *in, gp_error *err)
 
 void control_client(control *c, gp_incoming *in)
 {
-    gp_error err;
+    gp_error error, err;
 
-    if (client_request(c, in, &err) != GP_OK)
-        refuse(c, in, &err);
+    if (client_request(c, in, &error) == GP_OK)
+        return;
+    gp_log(GP_LOG_WARN, "message-refused", "refused %s: %s", in->type == NULL ? "a message" : in->type->name,
+           error.message);
+    if (gp_channel_reply_error(c->clients, &in->peer, &in->envelope, &error, c->options->index, &err) !=
+        GP_OK)
+        gp_log(GP_LOG_INFO, "message-unsent", "the refusal did not reach the client: %s", err.message);
 }
 
 /* ---- messages from compute ---- */
-
-static gp_status weights_send(control *c, int fd, gp_error *err)
-{
-    gp_door_request request = { .what = GP_DOOR_WEIGHTS,
-                                .lease = c->lease.id,
-                                .generation = c->lease.generation };
-
-    control_doors(c); /* the connection may have ended */
-    if (c->fds.weights_door == 0)
-        return gp_fail(err, GP_ESTATE, "the client has no connection for weights at the door of worker %u",
-                       c->options->index);
-    return gp_door_send_fd(gp_door_peer_fd(c->door, c->fds.weights_door), &request, fd, err);
-}
 
 /* Send a message from compute to a client. Messages to a client that has exited are dropped. So
  * are messages to a client that does not read, while the lease is being reset.
@@ -220,12 +196,23 @@ static gp_status pass_on(control *c, const gp_peer *peer, const gp_envelope *env
                          const gp_message_type *type, const void *message, gp_blob *const *blobs,
                          uint32_t count, gp_error *err)
 {
+    const gp_door_request request = { .what = GP_DOOR_WEIGHTS,
+                                      .lease = c->lease.id,
+                                      .generation = c->lease.generation };
     gp_payload payloads[GP_REPLY_PAYLOADS] = { 0 };
     gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < count && status == GP_OK; i++)
-        if (gp_blob_fd(blobs[i]) >= 0)
-            status = weights_send(c, gp_blob_fd(blobs[i]), err);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++) {
+        if (gp_blob_fd(blobs[i]) < 0)
+            continue;
+        control_doors(c); /* the connection may have ended */
+        status =
+            c->fds.weights_door == 0
+                ? gp_fail(err, GP_ESTATE, "the client has no connection for weights at the door of worker %u",
+                          c->options->index)
+                : gp_door_send_fd(gp_door_peer_fd(c->door, c->fds.weights_door), &request,
+                                  gp_blob_fd(blobs[i]), err);
+    }
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         payloads[i] = gp_blob_payload(blobs[i]);
     if (status == GP_OK)
@@ -262,30 +249,6 @@ static bool news_pass_on(control *c)
     return true;
 }
 
-/* Send an error_reply in place of a reply that cannot be sent, so that the client does not wait
- * forever. On entry, *err holds the cause; on failure, the reason why the error_reply cannot be
- * sent. */
-static gp_status reply_replace(control *c, const gp_reply *unsent, gp_error *err)
-{
-    gp_error_reply reply = { .code = err->code, .worker = c->options->index };
-    gp_status status;
-
-    snprintf(reply.message, sizeof(reply.message), "cannot send %s: %.200s", unsent->type->name,
-             err->message);
-    status = pass_on(c, &unsent->peer, &unsent->envelope, &gp_msg_error_reply, &reply, NULL, 0, err);
-    return status == GP_ENOMEM ? GP_EBUSY : status;
-}
-
-/* Handle an internal notification from compute: it has left the task link, or finished a reset. */
-static void idle_pass_on(control *c, bool left)
-{
-    gp_mailbox_drop_reply(c->mailbox);
-    if (left)
-        control_tasks_left(c);
-    else
-        control_reset_done(c);
-}
-
 /* Send the oldest reply from compute. false: no reply is pending, or the queue is full. */
 static bool reply_pass_on(control *c)
 {
@@ -296,16 +259,27 @@ static bool reply_pass_on(control *c)
 
     if (oldest == NULL)
         return false;
-    if (oldest->type == NULL) {
-        idle_pass_on(c, oldest->left);
+    sent = *oldest;
+    if (sent.type == NULL) { /* compute has left the task link, or finished a reset */
+        gp_mailbox_drop_reply(c->mailbox);
+        if (sent.left)
+            control_tasks_left(c);
+        else
+            control_reset_done(c);
         return true;
     }
-    sent = *oldest;
     current_work_explain(&c->work, &sent, c->options->index);
     status = pass_on(c, &sent.peer, &sent.envelope, sent.type, &sent.body, sent.payloads, sent.payload_count,
                      &err);
-    if (status != GP_OK && status != GP_EBUSY && sent.type != &gp_msg_train_note)
-        status = reply_replace(c, &sent, &err);
+    if (status != GP_OK && status != GP_EBUSY && sent.type != &gp_msg_train_note) {
+        /* Send an error_reply in place of it, so that the client does not wait forever. */
+        gp_error_reply error = { .code = err.code, .worker = c->options->index };
+
+        snprintf(error.message, sizeof(error.message), "cannot send %s: %.200s", sent.type->name,
+                 err.message);
+        status = pass_on(c, &sent.peer, &sent.envelope, &gp_msg_error_reply, &error, NULL, 0, &err);
+        status = status == GP_ENOMEM ? GP_EBUSY : status;
+    }
     if (status == GP_EBUSY) {
         c->blocked = true;
         return false;

@@ -42,26 +42,12 @@ static void lease_drop(control *c)
     gp_train_control_reset(&c->train);
 }
 
-/* Free the earlier groups that compute no longer uses. At most one of them is still in use. */
-static void group_retire(control *c, gp_rendezvous *last)
-{
-    gp_rendezvous *groups[] = { c->older_group, last };
-
-    c->older_group = NULL;
-    for (int i = 0; i < 2; i++) {
-        if (groups[i] != NULL && gp_run_holds(c->run, groups[i]))
-            c->older_group = groups[i];
-        else
-            gp_rendezvous_free(groups[i]);
-    }
-}
-
 /* Start serving the waiting grant. On failure it is not acknowledged, so the scheduler replaces
  * this worker. */
 static void lease_take(control *c)
 {
     const gp_envelope grant = c->next;
-    gp_rendezvous *last = c->group;
+    gp_rendezvous *earlier[] = { c->older_group, c->group };
     gp_error err;
 
     c->next = (gp_envelope){ 0 };
@@ -74,7 +60,14 @@ static void lease_take(control *c)
     served_lease_begin(&c->lease, &grant, &c->next_grant);
     c->ack = grant;
     gp_run_assign(c->run, c->group);
-    group_retire(c, last);
+    /* Free the earlier groups that compute no longer uses. At most one of them is still in use. */
+    c->older_group = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (earlier[i] != NULL && gp_run_holds(c->run, earlier[i]))
+            c->older_group = earlier[i];
+        else
+            gp_rendezvous_free(earlier[i]);
+    }
     if (c->seat != NULL) {
         atomic_store(&c->seat->rank, c->next_grant.rank);
         atomic_store(&c->seat->size, c->next_grant.members_count);
@@ -163,16 +156,6 @@ void control_answer(control *c)
 
 /* ---- messages from the scheduler ---- */
 
-static void refuse(control *c, const gp_incoming *in, const gp_error *error)
-{
-    gp_error_reply reply = { .code = error->code, .worker = c->options->index };
-    gp_envelope envelope = gp_reply_envelope(&in->envelope);
-
-    snprintf(reply.message, sizeof(reply.message), "%s", error->message);
-    gp_log(GP_LOG_WARN, "message-refused", "refused: %s", error->message);
-    scheduler_link_send(&c->link, &envelope, &gp_msg_error_reply, &reply);
-}
-
 static gp_status grant_check(const control *c, const gp_envelope *envelope, const gp_grant *grant,
                              gp_error *err)
 {
@@ -253,18 +236,6 @@ static void on_peer_lost(control *c, gp_incoming *in)
     }
 }
 
-static void on_error(control *c, gp_incoming *in)
-{
-    gp_error_reply reply;
-    gp_error err;
-
-    if (gp_incoming_decode(in, &reply, &err) != GP_OK)
-        snprintf(reply.message, sizeof(reply.message), "%s", err.message);
-    gp_log(GP_LOG_ERROR, "scheduler-error", "the scheduler says: %s", reply.message);
-    if (!c->link.joined)
-        control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
-}
-
 void control_report(control *c)
 {
     gp_worker_ready ready = { .slot = c->slot, .state = GP_WORKER_IDLE };
@@ -290,23 +261,15 @@ void control_report(control *c)
                (double)(gp_now_ns() - c->options->started_ns) * 1e-6);
 }
 
-static void on_worker_welcome(control *c)
-{
-    bool first = !c->link.joined_before;
-    gp_error err;
-
-    c->link.joined = c->link.joined_before = true;
-    if (first && c->options->device->excluded[0] == '\0' &&
-        gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
-}
-
 /* Dispatch a message from the scheduler. Unknown message types are ignored: a newer scheduler
  * may send them. */
 void control_scheduler(control *c, gp_incoming *in)
 {
     gp_status status = GP_OK;
+    gp_error_reply reply;
+    bool first;
     gp_error err;
+
     if (in->envelope.epoch != 0 && in->envelope.epoch < c->link.epoch) {
         gp_log_event(GP_LOG_WARN, "message-stale",
                      GP_LOG_WITH({ "epoch", .number = (int64_t)in->envelope.epoch },
@@ -319,7 +282,11 @@ void control_scheduler(control *c, gp_incoming *in)
         control_report(c);
         break;
     case GP_ID(worker_welcome):
-        on_worker_welcome(c);
+        first = !c->link.joined_before;
+        c->link.joined = c->link.joined_before = true;
+        if (first && c->options->device->excluded[0] == '\0' &&
+            gp_mailbox_post(c->mailbox, GP_COMMAND_WARM, NULL, &err) != GP_OK)
+            gp_log(GP_LOG_WARN, "message-damaged", "%s", err.message);
         break;
     case GP_ID(grant):
         status = on_grant(c, in, &err);
@@ -334,11 +301,21 @@ void control_scheduler(control *c, gp_incoming *in)
         control_end(c, GP_WORKER_EXIT_ASKED, CONTROL_ASKED_MS, "told to quit");
         break;
     case GP_ID(error_reply):
-        on_error(c, in);
+        if (gp_incoming_decode(in, &reply, &err) != GP_OK)
+            snprintf(reply.message, sizeof(reply.message), "%s", err.message);
+        gp_log(GP_LOG_ERROR, "scheduler-error", "the scheduler says: %s", reply.message);
+        if (!c->link.joined)
+            control_end(c, GP_WORKER_EXIT_FAILED, 0, "could not join the pool");
         break;
     default:
         break;
     }
-    if (status != GP_OK)
-        refuse(c, in, &err);
+    if (status != GP_OK) {
+        gp_envelope envelope = gp_reply_envelope(&in->envelope);
+
+        reply = (gp_error_reply){ .code = err.code, .worker = c->options->index };
+        snprintf(reply.message, sizeof(reply.message), "%s", err.message);
+        gp_log(GP_LOG_WARN, "message-refused", "refused: %s", err.message);
+        scheduler_link_send(&c->link, &envelope, &gp_msg_error_reply, &reply);
+    }
 }

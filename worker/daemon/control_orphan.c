@@ -49,16 +49,6 @@ void control_called(control *c, const gp_door_event *knock)
         c->link.called = true;
 }
 
-/* End the lease of a client that has exited, because no scheduler will revoke it. */
-static void watch_client(control *c)
-{
-    if (c->lease.id == 0 || c->lease.resetting || !served_lease_client_exited(&c->lease))
-        return;
-    gp_log_event(GP_LOG_INFO, "client-dead", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
-                 "the client of the lease is dead");
-    control_reset(c);
-}
-
 void control_orphan_serve(control *c)
 {
     bool called = c->link.called;
@@ -72,7 +62,12 @@ void control_orphan_serve(control *c)
         c->link.redial_ms = 0;
     if (c->link.channel != NULL)
         return;
-    watch_client(c);
+    /* End the lease of a client that has exited, because no scheduler will revoke it. */
+    if (c->lease.id != 0 && !c->lease.resetting && served_lease_client_exited(&c->lease)) {
+        gp_log_event(GP_LOG_INFO, "client-dead", GP_LOG_WITH({ "lease", .number = (int64_t)c->lease.id }),
+                     "the client of the lease is dead");
+        control_reset(c);
+    }
     if (c->lease.id != 0 && !c->lease.resetting)
         scheduler_link_extend(&c->link);
     if (c->lease.id == 0 && c->recycle) { /* the failed scheduler would have replaced this worker */

@@ -48,20 +48,6 @@ static void put_peer(gp_json_writer *w, const gp_plugin *plugin, uint32_t from, 
     gp_json_end_object(w);
 }
 
-static void put_devices(gp_json_writer *w, const gp_plugin *plugin, uint32_t count)
-{
-    gp_json_begin_array(w, "devices");
-    for (uint32_t i = 0; i < count; i++)
-        put_device(w, plugin, i);
-    gp_json_end_array(w);
-    gp_json_begin_array(w, "peers");
-    for (uint32_t from = 0; from < count; from++)
-        for (uint32_t to = 0; to < count; to++)
-            if (from != to)
-                put_peer(w, plugin, from, to);
-    gp_json_end_array(w);
-}
-
 static gp_status examine(gp_buffer *text, gp_error *err)
 {
     const gp_plugin *plugin = NULL;
@@ -81,7 +67,17 @@ static gp_status examine(gp_buffer *text, gp_error *err)
     if (status == GP_OK)
         status = plugin->device_count(&count, &why);
     put_problem(&w, status, &why);
-    put_devices(&w, plugin, status != GP_OK ? 0 : count < DEVICES_MAX ? count : DEVICES_MAX);
+    count = status != GP_OK ? 0 : count < DEVICES_MAX ? count : DEVICES_MAX;
+    gp_json_begin_array(&w, "devices");
+    for (uint32_t i = 0; i < count; i++)
+        put_device(&w, plugin, i);
+    gp_json_end_array(&w);
+    gp_json_begin_array(&w, "peers");
+    for (uint32_t from = 0; from < count; from++)
+        for (uint32_t to = 0; to < count; to++)
+            if (from != to)
+                put_peer(&w, plugin, from, to);
+    gp_json_end_array(&w);
     gp_json_end_object(&w);
     return gp_json_writer_finish(&w, err);
 }

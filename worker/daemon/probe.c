@@ -13,19 +13,6 @@
 
 /* ---- CUDA_VISIBLE_DEVICES ---- */
 
-/* Return whether an entry of CUDA_VISIBLE_DEVICES matches a device, by ordinal or UUID prefix.
- * An entry for a card in MIG mode matches all its instances. */
-static bool entry_names(const char *entry, size_t length, const gp_device *device)
-{
-    char *end;
-    long ordinal = strtol(entry, &end, 10);
-
-    if (end == entry + length)
-        return ordinal == (long)device->ordinal;
-    return strncasecmp(entry, device->uuid, length) == 0 ||
-           (device->card[0] != '\0' && strncasecmp(entry, device->card, length) == 0);
-}
-
 void gp_probe_filter(gp_device_list *list, const char *visible)
 {
     bool keep[GP_DEVICES_MAX] = { false };
@@ -36,10 +23,19 @@ void gp_probe_filter(gp_device_list *list, const char *visible)
     for (const char *entry = visible; *entry != '\0';) {
         size_t length = strcspn(entry, ",");
         bool named = false;
+        char *end;
+        long ordinal = strtol(entry, &end, 10); /* an entry is an ordinal or a prefix of a UUID */
 
-        for (uint32_t i = 0; i < list->count && length > 0; i++)
-            if (entry_names(entry, length, &list->devices[i]))
+        for (uint32_t i = 0; i < list->count && length > 0; i++) {
+            const gp_device *device = &list->devices[i];
+
+            /* An entry for a card in MIG mode matches all its instances. */
+            if (end == entry + length
+                    ? ordinal == (long)device->ordinal
+                    : strncasecmp(entry, device->uuid, length) == 0 ||
+                          (device->card[0] != '\0' && strncasecmp(entry, device->card, length) == 0))
                 named = keep[i] = true;
+        }
         if (!named)
             break; /* as in CUDA: "0,-1,1" selects device 0 only */
         entry += length + (entry[length] == ',');
@@ -102,13 +98,6 @@ void gp_probe_run(gp_device_list *out)
     }
 }
 
-/* Return whether the driver can run programs of this runtime version. Within a major version it
- * can, by CUDA minor version compatibility. */
-static bool driver_fits(uint32_t driver, uint32_t runtime)
-{
-    return driver / 1000 >= runtime / 1000;
-}
-
 void gp_probe_engine(gp_device_list *list)
 {
     const gp_plugin *plugin;
@@ -118,7 +107,8 @@ void gp_probe_engine(gp_device_list *list)
 
     if (status == GP_OK && list->count != 0)
         status = plugin->driver(&driver, &runtime, &err);
-    if (status == GP_OK && !driver_fits(driver, runtime))
+    /* within a major version, a driver runs programs of a newer runtime */
+    if (status == GP_OK && driver / 1000 < runtime / 1000)
         status =
             gp_fail(&err, GP_ENODEV,
                     "the driver takes CUDA %u.%u, the GPU engine was built with %u.%u; update the driver",

@@ -60,25 +60,21 @@ static bool cuda_load(cuda *api, gp_device_list *out)
     return true;
 }
 
-/* Format 16 bytes as "GPU-" and a UUID, as NVML and CUDA_VISIBLE_DEVICES write it. */
-static void uuid_format(const unsigned char *bytes, char *out)
-{
-    out += sprintf(out, "GPU-");
-    for (int i = 0; i < 16; i++)
-        out += sprintf(out, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", bytes[i]);
-}
-
 static bool device_add(const cuda *api, int ordinal, gp_device_list *out)
 {
     gp_device *device = &out->devices[out->count];
     unsigned char uuid[16];
+    char *text = device->uuid;
     size_t memory = 0;
     int handle, major = 0, minor = 0, mode = GP_COMPUTE_UNKNOWN;
 
     memset(device, 0, sizeof(*device));
     if (api->get(&handle, ordinal) != 0 || api->uuid(uuid, handle) != 0)
         return false;
-    uuid_format(uuid, device->uuid);
+    /* "GPU-" and a UUID, as NVML and CUDA_VISIBLE_DEVICES write it */
+    text += sprintf(text, "GPU-");
+    for (int i = 0; i < 16; i++)
+        text += sprintf(text, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
     if (api->name == NULL || api->name(device->name, sizeof(device->name), handle) != 0)
         device->name[0] = '\0';
     if (api->bus == NULL || api->bus(device->bus, sizeof(device->bus), handle) != 0)

@@ -37,6 +37,7 @@
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
 #include "common/base/system/metrics_put.h"
+#include "common/base/system/process.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/seal.h"
 #include "common/data/store/store.h"
@@ -327,7 +328,7 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
     gp_fault_point("ready");
     gp_status status = gp_trainer_run(trainer, &sink, done);
 
-    if (status != GP_OK) /* `gradpool report` searches the log for this event */
+    if (status != GP_OK) { /* `gradpool report` searches the log for this event */
         gp_log_event(
             GP_LOG_WARN, "training-ended",
             GP_LOG_WITH({ "step", .number = (int64_t)atomic_load(&run->options.train->step) },
@@ -336,7 +337,6 @@ static void train_steps(gp_run *run, gp_trainer *trainer, gp_rendezvous *rendezv
                         { "generation", .number = command->message.envelope.generation },
                         { "exchanged", .number = (int64_t)atomic_load(&run->options.train->progress) }),
             "%s", done->message);
-    if (status != GP_OK) {
         err.code = status;
         snprintf(err.message, sizeof(err.message), "%s", done->message);
         run_check_device(run, "in a training", &err);
@@ -530,19 +530,16 @@ static gp_status predict_part(gp_run *run, gp_reply *reply, const gp_predictor_a
                                     err);
     if (status == GP_OK && predicted.confusion != NULL)
         status = gp_confusion_pack(predicted.confusion, &cells, err);
-    if (status == GP_OK)
-        status = reply_add(reply, predicted.scores, predicted.scores_bytes, err);
-    if (status == GP_OK)
-        status = reply_add(reply, predicted.labels,
-                           predicted.labels == NULL ? 0 : ask->count * sizeof(int32_t), err);
-    if (status == GP_OK)
-        status = reply_add(reply, names.data, names.bytes, err);
-    if (status == GP_OK)
-        status = reply_add(reply, cells.data, cells.bytes, err);
-    if (status == GP_OK && predicted.skipped != NULL)
-        status = reply_add(reply, predicted.skipped, ask->count, err);
-    if (status == GP_OK && predicted.skipped != NULL)
-        status = reply_add(reply, skipped_names.data, skipped_names.bytes, err);
+    const gp_payload parts[GP_REPLY_PAYLOADS] = {
+        { .data = predicted.scores, .bytes = predicted.scores_bytes },
+        { .data = predicted.labels, .bytes = predicted.labels == NULL ? 0 : ask->count * sizeof(int32_t) },
+        { .data = names.data, .bytes = names.bytes },
+        { .data = cells.data, .bytes = cells.bytes },
+        { .data = predicted.skipped, .bytes = ask->count },
+        { .data = skipped_names.data, .bytes = skipped_names.bytes },
+    };
+    for (uint32_t i = 0; i < (predicted.skipped != NULL ? 6 : 4) && status == GP_OK; i++)
+        status = reply_add(reply, parts[i].data, parts[i].bytes, err);
     for (; status != GP_OK && reply->payload_count > 0; reply->payload_count--)
         gp_blob_unref(reply->payloads[reply->payload_count - 1]);
     gp_buffer_deinit(&names);
@@ -579,15 +576,6 @@ static void run_predict_ask(gp_run *run, gp_command *command)
     else
         reply_error(run, command, &err, false);
     atomic_fetch_add(&run->options.train->progress, 1);
-}
-
-static void run_predict_end(gp_run *run, gp_command *command)
-{
-    gp_reply reply = reply_to(command, &gp_msg_ok_reply);
-
-    run_forget(run);
-    reply.idle = true;
-    gp_mailbox_reply(run->options.mailbox, &reply);
 }
 
 /* ---- tasks ---- */
@@ -633,80 +621,51 @@ static int idle_read(void)
     return GPU_IDLE_MS;
 }
 
-/* Close the idle GPU backend and return its memory to other processes. */
-static void run_cool(gp_run *run)
-{
-    run->options.backend_ops->close(run->backend);
-    run->backend = NULL;
-    run->cooled = true;
-    gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
-           run->idle_ms / 1000.0);
-}
-
-/* Return the timeout for waiting on the mailbox in ms. -1: no timeout, as there is no idle
- * backend to close. */
-static int run_patience(const gp_run *run)
-{
-    return run->backend != NULL && run->options.backend_ops->cools && run->predictor == NULL ? run->idle_ms
-                                                                                             : -1;
-}
-
-static void run_reset(gp_run *run)
-{
-    gp_reply idle = { .type = NULL, .idle = true };
-
-    run_forget(run);
-    if (gp_train_held_lease(run->held) != atomic_load(&run->options.train->hold))
-        run_drop_held(run);
-    gp_mailbox_reply(run->options.mailbox, &idle);
-}
-
-/* Open the backend before the first command, so that the first training finds its threads
- * running. */
-static void run_warm_early(gp_run *run)
-{
-    gp_error err;
-
-    if (run_warm(run, &err) != GP_OK)
-        gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s",
-               err.message); /* the command that needs the backend reports the error */
-}
-
 static void *run_main(void *argument)
 {
+    static void (*const handlers[])(gp_run * run, gp_command * command) = {
+        [GP_COMMAND_TRAIN] = run_train,
+        [GP_COMMAND_PREPARE] = run_prepare,
+        [GP_COMMAND_PREDICT_BEGIN] = run_predict_begin,
+        [GP_COMMAND_PREDICT_ASK] = run_predict_ask,
+    };
     gp_run *run = argument;
+    const gp_backend_ops *ops = run->options.backend_ops;
+    gp_command command;
+    gp_reply reply;
+    gp_error err;
 
     for (;;) {
-        gp_command command;
+        bool cools = run->backend != NULL && ops->cools && run->predictor == NULL;
 
-        if (!gp_mailbox_take(run->options.mailbox, run_patience(run), &command)) {
-            run_cool(run);
+        if (!gp_mailbox_take(run->options.mailbox, cools ? run->idle_ms : -1, &command)) {
+            /* Close the idle GPU backend and return its memory to other processes. */
+            ops->close(run->backend);
+            run->backend = NULL;
+            run->cooled = true;
+            gp_log(GP_LOG_INFO, "backend-closed", "no work for %g s: the GPU's memory is given back",
+                   run->idle_ms / 1000.0);
             continue;
         }
         switch (command.kind) {
-        case GP_COMMAND_WARM:
-            run_warm_early(run);
-            break;
-        case GP_COMMAND_TRAIN:
-            run_train(run, &command);
-            break;
-        case GP_COMMAND_PREPARE:
-            run_prepare(run, &command);
-            break;
-        case GP_COMMAND_PREDICT_BEGIN:
-            run_predict_begin(run, &command);
-            break;
-        case GP_COMMAND_PREDICT_ASK:
-            run_predict_ask(run, &command);
+        case GP_COMMAND_WARM: /* so that the first training finds the threads of the backend running */
+            if (run_warm(run, &err) != GP_OK) /* the command that needs the backend reports the error */
+                gp_log(GP_LOG_WARN, "backend-failed", "the backend did not open: %s", err.message);
             break;
         case GP_COMMAND_TASKS:
             run_tasks(run);
             break;
         case GP_COMMAND_PREDICT_END:
-            run_predict_end(run, &command);
+            run_forget(run);
+            reply = reply_to(&command, &gp_msg_ok_reply);
+            reply.idle = true;
+            gp_mailbox_reply(run->options.mailbox, &reply);
             break;
         case GP_COMMAND_RESET:
-            run_reset(run);
+            run_forget(run);
+            if (gp_train_held_lease(run->held) != atomic_load(&run->options.train->hold))
+                run_drop_held(run);
+            gp_mailbox_reply(run->options.mailbox, &(gp_reply){ .type = NULL, .idle = true });
             break;
         case GP_COMMAND_QUIT:
             gp_command_close(&command);
@@ -714,9 +673,11 @@ static void *run_main(void *argument)
             run_drop_held(run);
             gp_objects_free(run->objects);
             if (run->backend != NULL)
-                run->options.backend_ops->close(run->backend);
+                ops->close(run->backend);
             atomic_store(&run->ended, true);
             return NULL;
+        default:
+            handlers[command.kind](run, &command);
         }
         gp_command_close(&command);
     }
@@ -725,23 +686,17 @@ static void *run_main(void *argument)
 gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err)
 {
     gp_run *run = gp_calloc(1, sizeof(*run));
-    pthread_attr_t attributes;
-    int problem;
 
     if (run == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the compute thread");
     run->options = *options;
     run->idle_ms = idle_read();
-    pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, COMPUTE_STACK);
-    problem = pthread_create(&run->thread, &attributes, run_main, run);
-    pthread_attr_destroy(&attributes);
-    if (problem != 0) {
+    errno = gp_thread_start(&run->thread, "compute", COMPUTE_STACK, run_main, run);
+    if (errno != 0) {
+        gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
         gp_free(run);
-        errno = problem;
-        return gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
+        return GP_ELIMIT;
     }
-    pthread_setname_np(run->thread, "compute");
     *out = run;
     return GP_OK;
 }

@@ -20,25 +20,6 @@ enum {
     ANSWER_MS = 250,
 };
 
-/* Connect the channel, in attempts of at most ATTEMPT_MS. Between attempts, check whether the
- * scheduler has exited. */
-static gp_status channel_connect(scheduler_link *link, const char *endpoint, int timeout_ms, gp_error *err)
-{
-    /* ZeroMQ heartbeats are off: a suspended scheduler cannot answer them, and a reconnected
-     * link has another peer identity. The control socket reports a scheduler exit. */
-    gp_channel_options options = { .security = GP_SECURITY_NONE };
-    gp_timeout timeout = gp_timeout_in(timeout_ms);
-    int64_t left = timeout_ms;
-    gp_status status;
-
-    do {
-        status = gp_channel_connect(&link->channel, endpoint, &options,
-                                    left < ATTEMPT_MS ? (int)left : ATTEMPT_MS, err);
-        left = gp_timeout_left(timeout);
-    } while (status == GP_EPEER && !gp_door_gone(link->door) && left > 0);
-    return status;
-}
-
 gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int dial_ms, int join_ms,
                               gp_error *err)
 {
@@ -53,7 +34,10 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int
                        .pid = (uint32_t)getpid() };
     char endpoint[GP_TEXT_ENDPOINT + 8];
     gp_door_reply reply;
+    gp_channel_options options = { .security = GP_SECURITY_NONE };
+    int64_t left = dial_ms;
     gp_status status = gp_door_connect(&link->door, &reply, places->scheduler_door, &knock, dial_ms, err);
+    gp_timeout timeout = gp_timeout_in(dial_ms);
 
     if (status != GP_OK)
         return status;
@@ -61,8 +45,15 @@ gp_status scheduler_link_open(scheduler_link *link, const gp_places *places, int
     if (reply.epoch < link->epoch)
         status = gp_fail(err, GP_ESTALE, "a scheduler of epoch %llu answers; one of %llu was here",
                          (unsigned long long)reply.epoch, (unsigned long long)link->epoch);
+    /* Connect in attempts of at most ATTEMPT_MS. Between attempts, check whether the scheduler has
+     * exited. ZeroMQ heartbeats are off: a suspended scheduler cannot answer them, and a reconnected
+     * link has another peer identity. The control socket reports a scheduler exit. */
     if (status == GP_OK)
-        status = channel_connect(link, endpoint, dial_ms, err);
+        do {
+            status = gp_channel_connect(&link->channel, endpoint, &options,
+                                        left < ATTEMPT_MS ? (int)left : ATTEMPT_MS, err);
+            left = gp_timeout_left(timeout);
+        } while (status == GP_EPEER && !gp_door_gone(link->door) && left > 0);
     if (status == GP_OK) {
         link->epoch = reply.epoch;
         link->joined = false;

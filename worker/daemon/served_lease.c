@@ -25,7 +25,8 @@ void served_lease_end(served_lease *lease)
     lease->client_pidfd = -1;
 }
 
-gp_status served_lease_check(const served_lease *lease, const gp_envelope *envelope, uint32_t worker,
+/* Check that a message belongs to the served lease and generation. */
+static gp_status lease_check(const served_lease *lease, const gp_envelope *envelope, uint32_t worker,
                              gp_error *err)
 {
     if (lease->id == 0 || lease->resetting)
@@ -42,7 +43,7 @@ gp_status served_lease_check(const served_lease *lease, const gp_envelope *envel
 gp_status served_lease_check_client(const served_lease *lease, const gp_incoming *in, uint32_t worker,
                                     gp_error *err)
 {
-    gp_status status = served_lease_check(lease, &in->envelope, worker, err);
+    gp_status status = lease_check(lease, &in->envelope, worker, err);
 
     if (status == GP_OK && !gp_peer_equal(&lease->client, &in->peer))
         status = gp_fail(err, GP_EPERM, "attach to lease %llu first", (unsigned long long)lease->id);
@@ -62,7 +63,7 @@ static bool token_equal(const uint8_t *a, const uint8_t *b)
 gp_status served_lease_attach(served_lease *lease, const gp_incoming *in, const uint8_t *token,
                               uint32_t worker, gp_error *err)
 {
-    if (served_lease_check(lease, &in->envelope, worker, err) != GP_OK)
+    if (lease_check(lease, &in->envelope, worker, err) != GP_OK)
         return err->code;
     if (!token_equal(token, lease->grant.token))
         return gp_fail(err, GP_EPERM, "the token is not that of lease %llu", (unsigned long long)lease->id);

@@ -24,14 +24,11 @@ void served_lease_begin(served_lease *lease, const gp_envelope *envelope, const 
 /* Clear the lease, its token and its client. */
 void served_lease_end(served_lease *lease);
 
-/* Check that a message belongs to the served lease and generation.
+/* Check that a message belongs to the served lease and generation, and that the attached client
+ * sent it.
  *   worker  worker index for the error message
- * GP_ESTALE: the message belongs to another lease or generation, or the lease is being reset. */
-gp_status served_lease_check(const served_lease *lease, const gp_envelope *envelope, uint32_t worker,
-                             gp_error *err);
-
-/* Check the lease and generation as served_lease_check() does, and that the attached client sent
- * the message. GP_EPERM: another client sent it. */
+ * GP_ESTALE: the message belongs to another lease or generation, or the lease is being reset.
+ * GP_EPERM: another client sent it. */
 gp_status served_lease_check_client(const served_lease *lease, const gp_incoming *in, uint32_t worker,
                                     gp_error *err);
 /* Attach the sender of a message as the lease's client. GP_EPERM: the token is wrong. */

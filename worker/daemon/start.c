@@ -84,45 +84,6 @@ static gp_status options_parse(start_options *options, int count, char **argumen
     return GP_OK;
 }
 
-/* Block the signals that the control thread reads from a signalfd. Must run before any thread is
- * created: threads inherit the mask. */
-static void signals_block(void)
-{
-    sigset_t set;
-
-    gp_daemon_signals(&set);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-}
-
-/* Return the backend for the device. NULL: none; device->excluded has the reason. */
-static const gp_backend_ops *backend_choose(gp_worker_device *device, gp_backend_source source)
-{
-    const gp_backend_ops *ops;
-    gp_error err;
-
-    if (device->excluded[0] != '\0')
-        return NULL;
-    if (source(&ops, &err) == GP_OK)
-        return ops;
-    snprintf(device->excluded, sizeof(device->excluded), "%.*s", (int)sizeof(device->excluded) - 1,
-             err.message);
-    return NULL;
-}
-
-/* Follow the rotation of the log file that standard error refers to. The worker renames the file;
- * this process only reopens it. */
-static void log_follow(void)
-{
-    char path[GP_TEXT_PATH];
-    ssize_t length = readlink("/proc/self/fd/2", path, sizeof(path) - 1);
-
-    if (length <= 0)
-        return;
-    path[length] = '\0';
-    gp_log_keep(path, GP_LOG_FILE_BYTES_MAX, false);
-}
-
 static int worker_serve(start_options *options, int64_t started_ns, gp_backend_source cpu,
                         gp_backend_source cuda)
 {
@@ -159,7 +120,12 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
     }
     control.places = &places;
     control.device = &device;
-    control.backend_ops = backend_choose(&device, device.kind == GP_DEVICE_CUDA ? cuda : cpu);
+    if (device.excluded[0] == '\0' &&
+        (device.kind == GP_DEVICE_CUDA ? cuda : cpu)(&control.backend_ops, &err) != GP_OK)
+        snprintf(device.excluded, sizeof(device.excluded), "%.*s", (int)sizeof(device.excluded) - 1,
+                 err.message);
+    if (device.excluded[0] != '\0')
+        control.backend_ops = NULL;
     exit_code = gp_control_run(&control);
     gp_worker_device_close(&device);
     return exit_code;
@@ -169,7 +135,9 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
 {
     int64_t started_ns = gp_now_ns();
     start_options options;
-    char who[32];
+    char who[32], path[GP_TEXT_PATH];
+    ssize_t length;
+    sigset_t set;
     gp_error err;
 
     gp_log_setup("worker", GP_LOG_INFO);
@@ -188,7 +156,12 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     if (options.run) {
         snprintf(who, sizeof(who), "runner-%u", options.index);
         gp_log_setup(who, GP_LOG_INFO);
-        log_follow();
+        /* Follow the rotation of the log file that standard error refers to. The worker renames the
+         * file; this process only reopens it. */
+        length = readlink("/proc/self/fd/2", path, sizeof(path) - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (length > 0)
+            gp_log_keep(path, GP_LOG_FILE_BYTES_MAX, false);
         if (gp_fault_arm(GP_FAULT_runner, options.index, options.incarnation, &err) != GP_OK) {
             gp_log(GP_LOG_ERROR, "start-failed", "%s", err.message);
             return EXIT_USAGE;
@@ -197,7 +170,11 @@ int gp_worker_main(int count, char **arguments, gp_backend_source cpu, gp_backen
     }
     snprintf(who, sizeof(who), "worker-%u", options.index);
     gp_log_setup(who, GP_LOG_INFO);
-    signals_block();
+    /* Block the signals that the control thread reads from a signalfd, before any thread is created:
+     * threads inherit the mask. */
+    gp_daemon_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
     gp_secrets_adopt();
     return worker_serve(&options, started_ns, cpu, cuda);
 }

@@ -90,14 +90,6 @@ void gp_predictor_free(gp_predictor *predictor)
 
 /* ---- setup ---- */
 
-static gp_status weights_check(const gp_predictor *predictor, size_t weights_count, gp_error *err)
-{
-    return weights_count == predictor->graph->blob_count
-               ? GP_OK
-               : gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", weights_count,
-                         predictor->graph->blob_count);
-}
-
 /* Check that the model accepts the samples of the data. */
 static gp_status sample_check(const gp_predictor *predictor, uint32_t channels, uint32_t height,
                               uint32_t width, gp_error *err)
@@ -117,15 +109,6 @@ static bool targets_fit(const gp_graph *graph, const gp_store_info *info)
         fit = info->targets[i].dtype == graph->targets[i].dtype &&
               gp_shape_equal(&info->targets[i].shape, &graph->targets[i].shape);
     return fit;
-}
-
-/* Return whether images of any size have a class for each pixel. */
-static bool labels_fit(const gp_store_info *info)
-{
-    const gp_shape pixels = gp_shape2(info->height, info->width);
-
-    return info->target_count == 1 && info->targets[0].dtype == GP_I32 &&
-           gp_shape_equal(&info->targets[0].shape, &pixels);
 }
 
 static gp_status predictor_take_memory(gp_predictor *predictor, const float *weights, gp_error *err)
@@ -248,23 +231,14 @@ static gp_status data_begin(gp_predictor *predictor, const gp_predictor_setup *s
         return status;
     predictor->sample_dtype = predictor->shape.dtype;
     predictor->sample_bytes = predictor->shape.sample_bytes;
-    predictor->answers.compares =
-        !begin->ignore_labels &&
-        (begin->whole ? labels_fit(info) : targets_fit(predictor->graph, &predictor->shape));
+    /* Images of any size need a class for each pixel. */
+    const gp_shape pixels = gp_shape2(info->height, info->width);
+    const bool fit = begin->whole ? info->target_count == 1 && info->targets[0].dtype == GP_I32 &&
+                                        gp_shape_equal(&info->targets[0].shape, &pixels)
+                                  : targets_fit(predictor->graph, &predictor->shape);
+
+    predictor->answers.compares = !begin->ignore_labels && fit;
     return GP_OK;
-}
-
-/* Create the loader. Samples are read in data order, on all threads of the rank. */
-static gp_status loader_begin(gp_predictor *predictor, gp_error *err)
-{
-    const bool large = predictor->micro_batch * predictor->sample_bytes > READ_AHEAD_BYTES_MAX;
-    const gp_loader_options options = { .depth = large ? 1 : READ_AHEAD,
-                                        .capacity = predictor->micro_batch,
-                                        .augment = &predictor->view };
-    gp_sampler sampler;
-
-    gp_sampler_init(&sampler, predictor->shape.count, GP_SHUFFLE_NEVER, 0);
-    return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
 }
 
 /* ---- calls ---- */
@@ -307,17 +281,6 @@ static gp_status plan_begin(gp_predictor *predictor, const void *samples, const 
     return call_checked(predictor, status, err);
 }
 
-static void pieces_tell(gp_predictor *predictor)
-{
-    const char *why = predictor->backend_ops->predictions->pieces(predictor->plan);
-
-    if (predictor->pieces_logged || why[0] == '\0')
-        return;
-    predictor->pieces_logged = true;
-    gp_log(GP_LOG_WARN, "predict-pieces",
-           "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s", why);
-}
-
 /* Wait for the oldest started call. *scores is set to its results. */
 static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_error *err)
 {
@@ -327,8 +290,14 @@ static gp_status plan_end(gp_predictor *predictor, const float **scores, gp_erro
     *scores = predictor->call_scores;
     if (predictions != NULL)
         status = predictions->take(predictor->plan, scores, err);
-    if (status == GP_OK && predictions != NULL)
-        pieces_tell(predictor);
+    const char *why = status == GP_OK && predictions != NULL ? predictions->pieces(predictor->plan) : "";
+
+    if (why[0] != '\0' && !predictor->pieces_logged) {
+        predictor->pieces_logged = true;
+        gp_log(GP_LOG_WARN, "predict-pieces",
+               "predictions are launched kernel by kernel instead of as one graph, which takes longer: %s",
+               why);
+    }
     return call_checked(predictor, status, err);
 }
 
@@ -378,29 +347,15 @@ static gp_status stitch_begin(gp_predictor *predictor, const gp_predict_begin *b
     return gp_stitch_new(&predictor->stitch, &setup, err);
 }
 
-/* Predict all images of a part, one after the other. */
-static gp_status images_predict(gp_predictor *predictor, const gp_predictor_ask *ask, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    for (uint32_t i = 0; i < ask->count && status == GP_OK; i++) {
-        gp_stitched image;
-
-        status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
-        if (status == GP_OK)
-            status = gp_answers_store_image(&predictor->answers, &image, i, err);
-    }
-    return status;
-}
-
 static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_setup *setup, gp_error *err)
 {
     gp_status status = gp_netspec_from_json(&predictor->spec, setup->netspec, setup->netspec_bytes, err);
 
     if (status == GP_OK)
         status = gp_graph_new(&predictor->graph, predictor->spec, err);
-    if (status == GP_OK)
-        status = weights_check(predictor, setup->weights_count, err);
+    if (status == GP_OK && setup->weights_count != predictor->graph->blob_count)
+        status = gp_fail(err, GP_EPROTO, "%zu weights for a network of %zu", setup->weights_count,
+                         predictor->graph->blob_count);
     if (status == GP_OK)
         status = data_begin(predictor, setup, err);
     if (status == GP_OK && setup->begin->whole) { /* the number of windows per image is not known */
@@ -429,7 +384,17 @@ static gp_status predictor_build(gp_predictor *predictor, const gp_predictor_set
                                                  err);
     if (status == GP_OK && setup->begin->whole)
         return stitch_begin(predictor, setup->begin, err);
-    return status == GP_OK && predictor->data != NULL ? loader_begin(predictor, err) : status;
+    if (status != GP_OK || predictor->data == NULL)
+        return status;
+    /* Samples are read in data order, on all threads of the rank. */
+    const bool large = predictor->micro_batch * predictor->sample_bytes > READ_AHEAD_BYTES_MAX;
+    const gp_loader_options options = { .depth = large ? 1 : READ_AHEAD,
+                                        .capacity = predictor->micro_batch,
+                                        .augment = &predictor->view };
+    gp_sampler sampler;
+
+    gp_sampler_init(&sampler, predictor->shape.count, GP_SHUFFLE_NEVER, 0);
+    return gp_loader_new_with(&predictor->loader, predictor->data, &sampler, &options, err);
 }
 
 gp_status gp_predictor_new(gp_predictor **out, gp_predict_ready *ready, const gp_predictor_setup *setup,
@@ -596,9 +561,15 @@ gp_status gp_predictor_part(gp_predictor *predictor, const gp_predictor_ask *ask
     gp_status status = ask_check(predictor, ask, err);
 
     gp_answers_clear(&predictor->answers);
-    if (status == GP_OK)
-        status = predictor->stitch != NULL ? images_predict(predictor, ask, err)
-                                           : samples_part(predictor, ask, err);
+    if (status == GP_OK && predictor->stitch == NULL)
+        status = samples_part(predictor, ask, err);
+    for (uint32_t i = 0; i < ask->count && status == GP_OK && predictor->stitch != NULL; i++) {
+        gp_stitched image;
+
+        status = gp_stitch_image(predictor->stitch, (uint32_t)(ask->first + i), &image, err);
+        if (status == GP_OK)
+            status = gp_answers_store_image(&predictor->answers, &image, i, err);
+    }
     if (status != GP_OK)
         return status;
     *out = gp_answers_get(&predictor->answers, ask->first, ask->count);

@@ -53,20 +53,6 @@ void gp_stitch_free(gp_stitch *stitch)
     gp_free(stitch);
 }
 
-/* Assign the losses to score maps. */
-static void maps_choose(gp_stitch *s)
-{
-    for (uint32_t i = 0; i < s->setup.loss_count; i++) {
-        uint32_t m = 0;
-
-        while (m < s->map_count && s->map_first[m] != s->setup.losses[i].score_first)
-            m++;
-        s->map_first[m] = s->setup.losses[i].score_first;
-        s->map_of[i] = m;
-        s->map_count += m == s->map_count;
-    }
-}
-
 gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error *err)
 {
     const gp_store_info *info = gp_store_get_info(setup->store);
@@ -77,7 +63,15 @@ gp_status gp_stitch_new(gp_stitch **out, const gp_stitch_setup *setup, gp_error 
     if (s == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to put windows together");
     s->setup = *setup;
-    maps_choose(s);
+    for (uint32_t i = 0; i < s->setup.loss_count; i++) { /* assign the losses to score maps */
+        uint32_t m = 0;
+
+        while (m < s->map_count && s->map_first[m] != s->setup.losses[i].score_first)
+            m++;
+        s->map_first[m] = s->setup.losses[i].score_first;
+        s->map_of[i] = m;
+        s->map_count += m == s->map_count;
+    }
     s->windows = gp_aligned_calloc(64, setup->batch * window);
     if (s->windows == NULL)
         status =

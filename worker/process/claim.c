@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -27,27 +26,12 @@ static gp_status claim_busy(int fd, const char *uuid, gp_error *err)
                    by.pool, by.pid);
 }
 
-static gp_status claim_lock(int fd, const char *uuid, int wait_ms, gp_error *err)
-{
-    int64_t deadline = gp_now_ms() + wait_ms;
-
-    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EINTR)
-            continue;
-        if (errno != EWOULDBLOCK)
-            return gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
-        if (gp_now_ms() >= deadline)
-            return claim_busy(fd, uuid, err);
-        nanosleep(&(struct timespec){ .tv_nsec = CLAIM_TRY_MS * 1000000 }, NULL);
-    }
-    return GP_OK;
-}
-
 gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const gp_claim_holder *holder,
                         int wait_ms, gp_error *err)
 {
     char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD];
     gp_device_holder self = { .pid = holder->pid, .worker = holder->index };
+    int64_t deadline = gp_now_ms() + wait_ms;
     int folder, fd;
     gp_status status;
 
@@ -63,8 +47,15 @@ gp_status gp_claim_take(int *out, const char *directory, const char *uuid, const
     close(folder);
     if (fd < 0)
         return status;
-    status = claim_lock(fd, uuid, wait_ms, err);
-    if (status != GP_OK) {
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR)
+            continue;
+        if (errno == EWOULDBLOCK && gp_now_ms() < deadline) {
+            gp_sleep_ms(CLAIM_TRY_MS);
+            continue;
+        }
+        status = errno == EWOULDBLOCK ? claim_busy(fd, uuid, err)
+                                      : gp_fail_errno(err, GP_EIO, "device %s cannot be locked", uuid);
         close(fd);
         return status;
     }

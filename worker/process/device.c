@@ -14,13 +14,6 @@
 
 /* ---- core lists ---- */
 
-static gp_status cores_wrong(const char *text, gp_error *err)
-{
-    return gp_fail(err, GP_EINVAL,
-                   "\"%.60s\" is no list of cores; expected numbers and ranges below %u, like 0-3,8", text,
-                   GP_CORES_MAX);
-}
-
 /* Parse "3" or "0-3" at *text, advance *text past it, and set the members. */
 static bool range_parse(const char **text, bool *member)
 {
@@ -52,7 +45,9 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
 
     for (;;) {
         if (!range_parse(&rest, member) || (*rest != '\0' && *rest != ','))
-            return cores_wrong(text, err);
+            return gp_fail(err, GP_EINVAL,
+                           "\"%.60s\" is no list of cores; expected numbers and ranges below %u, like 0-3,8",
+                           text, GP_CORES_MAX);
         if (*rest == '\0')
             break;
         rest++;
@@ -69,55 +64,6 @@ gp_status gp_cores_parse(int **out, uint32_t *count, const char *text, gp_error 
 }
 
 /* ---- the device ---- */
-
-static gp_status affinity_get(cpu_set_t **set, size_t *bytes, gp_error *err)
-{
-    *bytes = CPU_ALLOC_SIZE(GP_CORES_MAX);
-    *set = CPU_ALLOC(GP_CORES_MAX);
-    if (*set == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a set of cores");
-    CPU_ZERO_S(*bytes, *set);
-    if (sched_getaffinity(0, *bytes, *set) != 0) {
-        CPU_FREE(*set);
-        return gp_fail_errno(err, GP_EIO, "the cores of this process cannot be read");
-    }
-    return GP_OK;
-}
-
-static gp_status cores_allowed(gp_worker_device *device, gp_error *err)
-{
-    cpu_set_t *set;
-    size_t bytes;
-    gp_status status = affinity_get(&set, &bytes, err);
-
-    if (status != GP_OK)
-        return status;
-    device->cores = gp_calloc(GP_CORES_MAX, sizeof(*device->cores));
-    for (int core = 0; device->cores != NULL && core < (int)GP_CORES_MAX; core++)
-        if (CPU_ISSET_S((size_t)core, bytes, set))
-            device->cores[device->core_count++] = core;
-    CPU_FREE(set);
-    return device->cores == NULL ? gp_fail(err, GP_ENOMEM, "no memory for a list of cores") : GP_OK;
-}
-
-static gp_status cores_pin(const gp_worker_device *device, gp_error *err)
-{
-    size_t bytes = CPU_ALLOC_SIZE(GP_CORES_MAX);
-    cpu_set_t *set = CPU_ALLOC(GP_CORES_MAX);
-    int problem;
-
-    if (set == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a set of cores");
-    CPU_ZERO_S(bytes, set);
-    for (uint32_t i = 0; i < device->core_count; i++)
-        CPU_SET_S((size_t)device->cores[i], bytes, set);
-    problem = sched_setaffinity(0, bytes, set);
-    CPU_FREE(set);
-    if (problem != 0)
-        return gp_fail_errno(err, GP_EINVAL, "the cores %s cannot be used by this process",
-                             device->cores_text);
-    return GP_OK;
-}
 
 /* Return the CPU model name from /proc/cpuinfo. The first "model name" line lies within the
  * first 4 KiB on any machine. */
@@ -139,36 +85,43 @@ static void cpu_name(char *out, size_t bytes)
         snprintf(out, bytes, "%.*s", (int)strcspn(name + 2, "\n"), name + 2);
 }
 
-static void device_claim(gp_worker_device *device, const gp_worker_device_options *options)
-{
-    gp_claim_holder holder = { .pid = (uint32_t)getpid(), .pool = options->pool, .index = options->index };
-    gp_error err;
-
-    if (gp_claim_take(&device->claim, options->device_dir, device->uuid, &holder, options->claim_wait_ms,
-                      &err) == GP_OK)
-        return;
-    device->claim = -1;
-    snprintf(device->excluded, sizeof(device->excluded), "%.*s", (int)sizeof(device->excluded) - 1,
-             err.message);
-}
-
+/* Find the cores of the worker, and pin the process to them unless they are shared. */
 static gp_status cores_open(gp_worker_device *device, const gp_worker_device_options *options, gp_error *err)
 {
-    gp_status status;
+    cpu_set_t set[GP_CORES_MAX / CPU_SETSIZE] = { 0 };
 
     device->shared = options->shared;
-    if (options->cores != NULL)
-        status = gp_cores_parse(&device->cores, &device->core_count, options->cores, err);
-    else
-        status = cores_allowed(device, err);
-    if (status != GP_OK || device->shared)
-        return status;
+    if (options->cores != NULL) {
+        gp_status status = gp_cores_parse(&device->cores, &device->core_count, options->cores, err);
+
+        if (status != GP_OK)
+            return status;
+    } else {
+        if (sched_getaffinity(0, sizeof(set), set) != 0)
+            return gp_fail_errno(err, GP_EIO, "the cores of this process cannot be read");
+        device->cores = gp_calloc(GP_CORES_MAX, sizeof(*device->cores));
+        if (device->cores == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a list of cores");
+        for (int core = 0; core < (int)GP_CORES_MAX; core++)
+            if (CPU_ISSET_S((size_t)core, sizeof(set), set))
+                device->cores[device->core_count++] = core;
+    }
+    if (device->shared)
+        return GP_OK;
     gp_ranges_text(device->cores_text, sizeof(device->cores_text), device->cores, device->core_count);
-    return cores_pin(device, err);
+    CPU_ZERO_S(sizeof(set), set);
+    for (uint32_t i = 0; i < device->core_count; i++)
+        CPU_SET_S((size_t)device->cores[i], sizeof(set), set);
+    if (sched_setaffinity(0, sizeof(set), set) != 0)
+        return gp_fail_errno(err, GP_EINVAL, "the cores %s cannot be used by this process",
+                             device->cores_text);
+    return GP_OK;
 }
 
 gp_status gp_worker_device_open(gp_worker_device *out, const gp_worker_device_options *options, gp_error *err)
 {
+    gp_claim_holder holder = { .pid = (uint32_t)getpid(), .pool = options->pool, .index = options->index };
+    gp_error why;
     gp_status status;
 
     memset(out, 0, sizeof(*out));
@@ -188,7 +141,11 @@ gp_status gp_worker_device_open(gp_worker_device *out, const gp_worker_device_op
     out->ordinal = options->ordinal;
     snprintf(out->uuid, sizeof(out->uuid), "%s", options->device);
     snprintf(out->name, sizeof(out->name), "%s", options->name == NULL ? "" : options->name);
-    device_claim(out, options);
+    if (gp_claim_take(&out->claim, options->device_dir, out->uuid, &holder, options->claim_wait_ms, &why) !=
+        GP_OK) {
+        out->claim = -1;
+        snprintf(out->excluded, sizeof(out->excluded), "%.*s", (int)sizeof(out->excluded) - 1, why.message);
+    }
     return GP_OK;
 }
 

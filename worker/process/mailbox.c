@@ -76,20 +76,15 @@ int gp_mailbox_fd(const gp_mailbox *mailbox)
 
 void gp_mailbox_wake(const gp_mailbox *mailbox)
 {
-    uint64_t one = 1;
-
     /* a full counter means that the reader is awake */
-    ssize_t ignored = write(mailbox->wake, &one, sizeof(one));
-
-    (void)ignored;
+    (void)!write(mailbox->wake, &(uint64_t){ 1 }, sizeof(uint64_t));
 }
 
 void gp_mailbox_calm(gp_mailbox *mailbox)
 {
     uint64_t count;
-    ssize_t ignored = read(mailbox->wake, &count, sizeof(count));
 
-    (void)ignored;
+    (void)!read(mailbox->wake, &count, sizeof(count));
 }
 
 /* ---- commands ---- */
@@ -130,10 +125,9 @@ void gp_mailbox_ring_link(gp_mailbox *mailbox, gp_link *link)
 
 bool gp_mailbox_waiting(gp_mailbox *mailbox)
 {
-    bool waiting;
-
     pthread_mutex_lock(&mailbox->lock);
-    waiting = mailbox->command_count != 0;
+    bool waiting = mailbox->command_count != 0;
+
     pthread_mutex_unlock(&mailbox->lock);
     return waiting;
 }

@@ -129,11 +129,12 @@ void gp_rendezvous_answer(gp_rendezvous *r, gp_door *door)
 {
     uint32_t kept = 0;
 
-    for (uint32_t i = 0; r != NULL && i < r->waiter_count; i++)
+    if (r == NULL)
+        return;
+    for (uint32_t i = 0; i < r->waiter_count; i++)
         if (!waiter_answer(r, door, &r->waiters[i]))
             r->waiters[kept++] = r->waiters[i];
-    if (r != NULL)
-        r->waiter_count = kept;
+    r->waiter_count = kept;
 }
 
 void gp_rendezvous_forget(gp_rendezvous *r, uint64_t id)
@@ -179,37 +180,6 @@ static void link_close(peer_link *l)
     l->fd = -1;
 }
 
-static gp_status link_open(peer_link *l, const gp_slot *peer, uint32_t timeout_ms, gp_error *err)
-{
-    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
-                            .protocol_max = GP_PROTOCOL,
-                            .role = GP_ROLE_WORKER,
-                            .pid = (uint32_t)getpid() };
-    gp_door_reply reply;
-
-    if (l->fd >= 0)
-        return GP_OK;
-    return gp_door_connect(&l->fd, &reply, peer->door, &hello,
-                           (int)(timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS), err);
-}
-
-static gp_status link_ask(gp_rendezvous *r, peer_link *l, uint32_t what, gp_error *err)
-{
-    gp_door_request request = {
-        .what = what, .lease = r->lease, .generation = r->generation, .rank = r->grant.rank
-    };
-    gp_status status;
-
-    if (l->asked[what])
-        /* requested by an earlier fetch that timed out; the peer still has the request */
-        return GP_OK;
-    memcpy(request.token, r->grant.token, sizeof(request.token));
-    status = gp_door_send_fd(l->fd, &request, -1, err);
-    if (status == GP_OK)
-        l->asked[what] = true;
-    return status;
-}
-
 /* Wait for a descriptor of kind `what`. Descriptors of other kinds that arrive first are stored
  * in l->got. */
 static gp_status link_receive(peer_link *l, uint32_t what, int64_t deadline, int *fd, gp_error *err)
@@ -238,33 +208,37 @@ static gp_status link_receive(peer_link *l, uint32_t what, int64_t deadline, int
     return GP_OK;
 }
 
-static gp_status fetch_own(gp_rendezvous *r, gp_comm_what what, int *fd, gp_error *err)
-{
-    int copy = -1;
-
-    pthread_mutex_lock(&r->lock);
-    if (r->published[what] >= 0)
-        copy = fcntl(r->published[what], F_DUPFD_CLOEXEC, 0);
-    pthread_mutex_unlock(&r->lock);
-    if (copy < 0)
-        return gp_fail(err, GP_ESTATE, "nothing was published by this rank itself");
-    *fd = copy;
-    return GP_OK;
-}
-
 static gp_status fetch(void *context, uint32_t rank, gp_comm_what what, uint32_t timeout_ms, int *fd,
                        gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
     gp_rendezvous *r = context;
     peer_link *l = &r->links[rank];
-    gp_status status;
+    gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
+                            .protocol_max = GP_PROTOCOL,
+                            .role = GP_ROLE_WORKER,
+                            .pid = (uint32_t)getpid() };
+    gp_door_request request = {
+        .what = what, .lease = r->lease, .generation = r->generation, .rank = r->grant.rank
+    };
+    gp_door_reply reply;
+    gp_status status = GP_OK;
 
-    if (rank == r->grant.rank)
-        return fetch_own(r, what, fd, err);
-    status = link_open(l, &r->grant.members[rank], timeout_ms, err);
-    if (status == GP_OK)
-        status = link_ask(r, l, what, err);
+    if (rank == r->grant.rank) { /* published by this rank itself */
+        pthread_mutex_lock(&r->lock);
+        *fd = r->published[what] >= 0 ? fcntl(r->published[what], F_DUPFD_CLOEXEC, 0) : -1;
+        pthread_mutex_unlock(&r->lock);
+        return *fd >= 0 ? GP_OK : gp_fail(err, GP_ESTATE, "nothing was published by this rank itself");
+    }
+    if (l->fd < 0)
+        status = gp_door_connect(&l->fd, &reply, r->grant.members[rank].door, &hello,
+                                 (int)(timeout_ms < CONNECT_MS ? timeout_ms : CONNECT_MS), err);
+    /* A peer still has the request of an earlier fetch that timed out. */
+    if (status == GP_OK && !l->asked[what]) {
+        memcpy(request.token, r->grant.token, sizeof(request.token));
+        status = gp_door_send_fd(l->fd, &request, -1, err);
+        l->asked[what] = status == GP_OK;
+    }
     if (status == GP_OK)
         status = link_receive(l, what, deadline, fd, err);
     switch (status) {
