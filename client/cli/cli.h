@@ -14,7 +14,7 @@
 #include "client/cli/s3_options.h"
 #include "client/pool/pool.h"
 #include "common/base/text/params.h"
-#include "common/base/memory/tensor.h"
+#include "common/data/download/get.h"
 #include "common/data/s3/s3_source.h"
 
 /* Exit codes for most commands, and the limit on positional words. */
@@ -55,6 +55,20 @@ typedef enum cli_environment {
 
 typedef struct cli_call cli_call;
 
+/* A verb of a command, such as `show` in `gradpool data show SOURCE`. */
+typedef struct cli_verb {
+    const char *name;
+    int words_min, words_max; /* number of words after the verb */
+    gp_status (*run)(cli_call *call, gp_error *err);
+} cli_verb;
+
+/* Which pool run_command() opens for a command and closes after it. */
+typedef enum cli_pool {
+    CLI_POOL_NONE,    /* none */
+    CLI_POOL_RUNNING, /* the running pool; it is an error if there is none */
+    CLI_POOL_STARTED, /* the running pool, or a new one */
+} cli_pool;
+
 /* Static description of a subcommand; one entry per line of commands.def. */
 typedef struct cli_command {
     const char *name, *summary;
@@ -72,10 +86,14 @@ typedef struct cli_command {
     int error_code; /* exit code for command line and pool errors; 0: CLI_USAGE or CLI_FAILED */
     /* stop parsing options at the first word: the words are another gradpool command */
     bool rest_is_words;
+    cli_pool pool;         /* opened as call->pool before run() */
+    const cli_verb *verbs; /* NULL-terminated; the first word selects one of them in place of run() */
     /* Check the words before any pool is opened; may be NULL. gradpool submit also runs this check
      * for the job that it queues. CLI_OK: run() may be called. */
     int (*check)(cli_call *call);
-    int (*run)(cli_call *call); /* returns the process exit code */
+    /* Run the command. An error is printed by the caller. The exit code is call->code; for an error
+     * with code CLI_OK it is that of cli_fail(). */
+    gp_status (*run)(cli_call *call, gp_error *err);
 } cli_command;
 
 /* A parsed command line. */
@@ -86,7 +104,7 @@ struct cli_call {
     cli_s3 s3;
     /* buffer for the s3:// word with the S3 options merged in */
     char source[GP_S3_SOURCE_BYTES_MAX];
-    const char *words[CLI_WORDS_MAX];
+    const char *words[CLI_WORDS_MAX + 1]; /* NULL-terminated */
     int word_count;
     const char *const *rest; /* words after --; NULL: there is no -- */
     int rest_count;
@@ -94,7 +112,9 @@ struct cli_call {
     const char *train[CLI_WORDS_MAX + 1];
     int train_count;
     int argc;
-    char **argv; /* command line as typed, for suggested corrections */
+    char **argv;   /* command line as typed, for suggested corrections */
+    gp_pool *pool; /* see cli_command.pool; NULL: none */
+    int code;      /* exit code */
 };
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
@@ -108,6 +128,7 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
           GP_PARAM_FIELD(options_type, common.quiet),                                                        \
           .help = "print results and errors only" },                                                         \
         { .name = "help",                                                                                    \
+          .alias = "h",                                                                                      \
           GP_PARAM_FIELD(options_type, common.help),                                                         \
           .help = "show usage and the common options" },                                                     \
     {                                                                                                        \
@@ -145,6 +166,9 @@ int cli_fail(const cli_call *call, const gp_error *error);
 
 /* Print a formatted usage error on standard error. Return the exit code for usage errors. */
 int cli_usage(const cli_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Return the pool selected by --pool or by the environment; NULL: the default pool. */
+const char *cli_pool_name(const cli_call *call);
 
 /* Open the pool selected by --pool. Progress notes go to standard error unless --quiet is given.
  *   attach_only  true: fail if the pool is not running; false: start it */
@@ -210,6 +234,10 @@ void cli_progress_end(const cli_progress *progress); /* Erase the line. */
 /* Return a gp_progress that reports to `progress`, which must have been started. The rate is
  * measured separately for each activity. */
 gp_progress cli_progress_reports(cli_progress *progress);
+
+/* Start a progress line for a download and catch interrupts, which cancel it. Return the options.
+ *   url  mirror; "": none */
+gp_get_options cli_progress_download(const cli_call *call, cli_progress *progress, const char *url);
 
 /* Format a progress message such as "227328 of 3000000 samples, 7 %, 14800 samples/s, 3 m 20 s
  * left". Return `text`.

@@ -3,6 +3,7 @@
 #include "client/cli/help.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
 #include "common/model/train_options.h"
@@ -121,28 +122,15 @@ static void help_option(const gp_param *param)
 
 /* ---- a table ---- */
 
-static bool has_basic(const gp_param *table)
-{
-    while (table->type != GP_PARAM_NONE && !table->basic)
-        table++;
-    return table->type != GP_PARAM_NONE;
-}
-
-static uint32_t table_count(const gp_param *table)
-{
-    uint32_t count = 0;
-
-    while (table[count].type != GP_PARAM_NONE)
-        count++;
-    return count;
-}
-
 /* Print a table of options and return how many were hidden. Options with an offset below `common`
  * belong to every command and are always shown. */
 static uint32_t help_table(const char *title, const gp_param *table, size_t common, bool all)
 {
-    bool every = all || !has_basic(table), any = false;
+    bool every = true, any = false;
     uint32_t hidden = 0;
+
+    for (const gp_param *param = table; param->type != GP_PARAM_NONE; param++)
+        every = every && (all || !param->basic);
 
     for (; table->type != GP_PARAM_NONE; table++) {
         if (!every && !table->basic && table->offset >= common) {
@@ -159,8 +147,8 @@ static uint32_t help_table(const char *title, const gp_param *table, size_t comm
 
 /* ---- a command ---- */
 
-/* Print the first EXAMPLES_SHOWN examples (the indented lines) and all other text. */
-static void help_examples(const char *text)
+/* Print the first `most` examples (the indented lines) and all other text. */
+static void help_examples(const char *text, int most)
 {
     int shown = 0;
 
@@ -170,7 +158,7 @@ static void help_examples(const char *text)
         size_t bytes = end == NULL ? strlen(text) : (size_t)(end - text) + 1;
         bool example = strncmp(text, "  ", 2) == 0;
 
-        if (!example || shown < EXAMPLES_SHOWN)
+        if (!example || shown < most)
             printf("%.*s", (int)bytes, text);
         shown += example;
         text += bytes;
@@ -190,14 +178,12 @@ void help_command(const cli_command *command, bool all)
         hidden += help_table("Training:", gp_train_options_table, 0, all);
     if (command->sources != NULL && all)
         help_table("Data in S3 (s3://BUCKET/PREFIX):", cli_s3_options, 0, true);
-    else if (command->sources != NULL)
-        hidden += table_count(cli_s3_options);
+    for (const gp_param *p = cli_s3_options; command->sources != NULL && !all && p->type != GP_PARAM_NONE;
+         p++)
+        hidden++;
     if (hidden > 0)
         printf("\n%u more options: gradpool %s --help-all\n", hidden, command->name);
-    if (hidden > 0)
-        help_examples(command->examples);
-    else
-        printf("\nExamples:\n%s", command->examples);
+    help_examples(command->examples, hidden > 0 ? EXAMPLES_SHOWN : INT_MAX);
 }
 
 void help_commands(FILE *out)

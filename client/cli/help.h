@@ -1,8 +1,7 @@
-/* Help texts (--help and --help-all), generated from the option tables. */
+/* Help texts (--help and --help-all), generated from the option tables, and `gradpool` without a
+ * command. */
 #ifndef CLI_HELP_H
 #define CLI_HELP_H
-
-#include <stdio.h>
 
 #include "client/cli/cli.h"
 
@@ -12,5 +11,8 @@ void help_command(const cli_command *command, bool all);
 
 /* Print one line per command. */
 void help_commands(FILE *out);
+
+/* Print the pool state and suggest next commands. Return the exit code. */
+int cli_home(void);
 
 #endif

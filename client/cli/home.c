@@ -1,9 +1,7 @@
 /* `gradpool` without a command: print the pool state and suggest the next commands. */
-#include "client/cli/home.h"
-
 #include <inttypes.h>
 
-#include "client/cli/cli.h"
+#include "client/cli/help.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 

@@ -10,10 +10,11 @@ static const char *const environment_words[] = { "parallel-auto", "auto",       
 
 const gp_param cli_lease_options[] = {
     { .name = "workers",
+      .alias = "n",
       GP_PARAM_FIELD(cli_lease, workers),
       .basic = true,
       .placeholder = "N|N:M",
-      .help = "(also -n) exactly N workers, or N to M [all of the pool]" },
+      .help = "exactly N workers, or N to M [all of the pool]" },
     { .name = "devices",
       GP_PARAM_FIELD(cli_lease, devices),
       .basic = true,

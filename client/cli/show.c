@@ -3,6 +3,7 @@
 #include "client/cli/show.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,9 +17,9 @@
 enum { COLUMNS_MAX = 24, CELL_BYTES = 120, LINE_BYTES = 4096 };
 
 struct show_table {
-    uint32_t columns, rows;
+    uint32_t columns, count;
     int width[COLUMNS_MAX];
-    char (*cells)[CELL_BYTES]; /* rows * columns cells; row 0 holds the titles */
+    char (*cells)[CELL_BYTES]; /* `count` cells, row by row; row 0 holds the titles */
 };
 
 char *show_clean(char *out, size_t bytes, const char *text)
@@ -34,33 +35,74 @@ void show_line(FILE *file, const char *text)
     fprintf(file, "%s\n", show_clean(clean, sizeof(clean), text));
 }
 
-show_table *show_table_new(uint32_t columns, const char *const *titles)
+/* Append a cell. */
+static void cell_add(show_table *table, const char *text, size_t bytes)
+{
+    void *grown = gp_array_grow(table->cells, table->count, CELL_BYTES);
+    uint32_t column = table->count % table->columns;
+    char *cell;
+
+    if (grown == NULL)
+        return;
+    table->cells = grown;
+    cell = table->cells[table->count++];
+    snprintf(cell, CELL_BYTES, "%.*s", (int)bytes, text);
+    gp_printable(cell);
+    if ((int)strlen(cell) > table->width[column])
+        table->width[column] = (int)strlen(cell);
+}
+
+show_table *show_table_new(uint32_t columns, const char *titles)
 {
     show_table *table = gp_calloc(1, sizeof(*table));
 
     if (table == NULL)
         return NULL;
     table->columns = columns;
-    show_row(table, titles);
-    return table;
+    for (size_t bytes;; titles += bytes + 1) {
+        bytes = strcspn(titles, "\t");
+        cell_add(table, titles, bytes);
+        if (titles[bytes] == '\0')
+            return table;
+    }
 }
 
-void show_row(show_table *table, const char *const *cells)
+/* The cells are formatted conversion by conversion, because an argument may contain a tab. */
+void show_cells(show_table *table, const char *format, ...)
 {
-    void *grown =
-        table == NULL ? NULL : gp_array_grow(table->cells, table->rows, (size_t)table->columns * CELL_BYTES);
+    char cell[CELL_BYTES] = "", one[16];
+    size_t used = 0;
+    va_list values;
 
-    if (grown == NULL)
-        return;
-    table->cells = grown;
-    for (uint32_t i = 0; i < table->columns; i++) {
-        char *cell = table->cells[(size_t)table->rows * table->columns + i];
+    va_start(values, format);
+    for (size_t bytes; table != NULL; format += bytes) {
+        const size_t room = sizeof(cell) - used;
+        const bool percent = format[0] == '%';
+        int wrote;
 
-        show_clean(cell, CELL_BYTES, cells[i]);
-        if ((int)strlen(cell) > table->width[i])
-            table->width[i] = (int)strlen(cell);
+        bytes = percent ? 1 + strcspn(format + 1, "%csdufg") + 1 : strcspn(format, "%\t");
+        snprintf(one, sizeof(one), "%.*s", (int)bytes, format);
+        if (!percent)
+            wrote = snprintf(cell + used, room, "%.*s", (int)bytes, format);
+        else if (format[bytes - 1] == 's')
+            wrote = snprintf(cell + used, room, one, va_arg(values, const char *));
+        else if (format[bytes - 1] == 'f' || format[bytes - 1] == 'g')
+            wrote = snprintf(cell + used, room, one, va_arg(values, double));
+        else if (strchr(one, 'l') != NULL)
+            wrote = snprintf(cell + used, room, one, va_arg(values, long));
+        else
+            wrote = snprintf(cell + used, room, one, format[bytes - 1] == '%' ? 0 : va_arg(values, int));
+        used += wrote < 0 ? 0 : (size_t)wrote < room ? (size_t)wrote : room - 1;
+        if (format[bytes] == '\t' || format[bytes] == '\0') {
+            cell_add(table, cell, used);
+            used = 0;
+            cell[0] = '\0';
+            if (format[bytes] == '\0')
+                break;
+            bytes++;
+        }
     }
-    table->rows++;
+    va_end(values);
 }
 
 void show_table_free(show_table *table)
@@ -75,7 +117,7 @@ void show_table_print_free(show_table *table)
 {
     if (table == NULL)
         return;
-    for (uint32_t row = 0; row < table->rows; row++) {
+    for (uint32_t row = 0; row < table->count / table->columns; row++) {
         /* padding before the next nonempty cell, so that lines have no trailing blanks */
         int gap = 0;
 
@@ -96,28 +138,24 @@ void show_table_print_free(show_table *table)
 /* Add a worker to the worker table. */
 static void show_worker(show_table *table, const gp_worker_row *row)
 {
-    char index[16], pid[16], device[200], lease[24], cores[80];
+    const gp_slot *slot = &row->slot;
+    char device[200], lease[24] = "-";
 
-    snprintf(index, sizeof(index), "%" PRIu32, row->slot.index);
-    snprintf(pid, sizeof(pid), "%" PRIu32, row->slot.pid);
-    if (row->slot.device_kind == GP_DEVICE_CUDA)
-        snprintf(device, sizeof(device), "cuda:%" PRIu32 " %s", row->slot.device_index,
-                 row->slot.device_name);
-    else
-        snprintf(device, sizeof(device), "%s", row->slot.device_kind == GP_DEVICE_CPU ? "cpu" : "none");
-    snprintf(cores, sizeof(cores), "%s", row->slot.shared ? "shared" : row->slot.cores);
+    snprintf(device, sizeof(device), slot->device_kind == GP_DEVICE_CUDA ? "cuda:%" PRIu32 " %s" : "%.0d%s",
+             slot->device_index,
+             slot->device_kind == GP_DEVICE_CUDA  ? slot->device_name
+             : slot->device_kind == GP_DEVICE_CPU ? "cpu"
+                                                  : "none");
     if (row->lease != 0)
         snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
-    else
-        snprintf(lease, sizeof(lease), "-");
-    show_row(table, (const char *[]){ index, pool_worker_word(row), device, cores, pid, lease, row->reason });
+    show_cells(table, "%" PRIu32 "\t%s\t%s\t%s\t%" PRIu32 "\t%s\t%s", slot->index, pool_worker_word(row),
+               device, slot->shared ? "shared" : slot->cores, slot->pid, lease, row->reason);
 }
 
 void show_status(const gp_status_reply *status)
 {
     char up[40], idle[40], end[64] = "never ends by itself";
-    show_table *workers =
-        show_table_new(7, (const char *[]){ "worker", "state", "device", "cores", "pid", "lease", "" });
+    show_table *workers = show_table_new(7, "worker\tstate\tdevice\tcores\tpid\tlease\t");
 
     if (status->idle_timeout_ms != 0)
         snprintf(end, sizeof(end), "ends after %s without use",
@@ -134,20 +172,16 @@ void show_status(const gp_status_reply *status)
                status->remote_cut);
     if (status->leases_count == 0)
         return;
-    show_table *leases =
-        show_table_new(6, (const char *[]){ "lease", "state", "purpose", "client", "workers", "for" });
+    show_table *leases = show_table_new(6, "lease\tstate\tpurpose\tclient\tworkers\tfor");
 
     printf("\n");
     for (uint32_t i = 0; i < status->leases_count; i++) {
         const gp_lease_row *row = &status->leases[i];
-        char lease[24], client[16], count[16], age[40];
+        char age[40];
 
-        snprintf(lease, sizeof(lease), "%" PRIu64, row->lease);
-        snprintf(client, sizeof(client), "%" PRIu32, row->client_pid);
-        snprintf(count, sizeof(count), "%" PRIu32, row->workers);
-        show_row(leases, (const char *[]){ lease, row->state == GP_LEASE_GRANTED ? "granted" : "waiting",
-                                           row->purpose, client, count,
-                                           cli_duration((double)row->age_ms * 1e-3, age, sizeof(age)) });
+        show_cells(leases, "%" PRIu64 "\t%s\t%s\t%" PRIu32 "\t%" PRIu32 "\t%s", row->lease,
+                   row->state == GP_LEASE_GRANTED ? "granted" : "waiting", row->purpose, row->client_pid,
+                   row->workers, cli_duration((double)row->age_ms * 1e-3, age, sizeof(age)));
     }
     show_table_print_free(leases);
 }

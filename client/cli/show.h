@@ -20,10 +20,13 @@ void show_line(FILE *file, const char *text);
 /* Text table; each column is as wide as its widest cell. Cells are copied, truncated to 119 bytes
  * and sanitized. */
 typedef struct show_table show_table;
-show_table *show_table_new(uint32_t columns, const char *const *titles); /* NULL: out of memory */
-/* Append a row; `cells` has one entry per column. Without memory, or if `table` is NULL, do
- * nothing. */
-void show_row(show_table *table, const char *const *cells);
+/* Create a table with the given titles, separated by tabs; show_cells() appends missing ones. NULL:
+ * out of memory. */
+show_table *show_table_new(uint32_t columns, const char *titles);
+/* Append cells, separated by tabs in `format`; a full row is followed by the next one. Conversions
+ * are those of printf() with modifier `l` or none, but no `*` for width or precision. Without memory,
+ * or if `table` is NULL, do nothing. */
+void show_cells(show_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void show_table_print_free(show_table *table); /* prints to standard output; accepts NULL */
 void show_table_free(show_table *table);       /* accepts NULL */
 
@@ -56,6 +59,13 @@ gp_status show_json_write(json_document *json, const char *path, gp_error *err);
 
 /* Print the pool, its workers and its leases. */
 void show_status(const gp_status_reply *status);
+
+/* Print the pool as JSON.
+ *   jobs  NULL: without jobs */
+gp_status show_status_json(const gp_status_reply *status, const gp_jobs_reply *jobs, gp_error *err);
+
+/* Print a job as one line of JSON. */
+void show_job_json(const gp_job_info *job);
 
 /* Print "jobs: 2 running, 5 queued", if there are jobs. */
 void show_jobs_line(const gp_jobs_reply *jobs);

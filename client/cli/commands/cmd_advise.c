@@ -200,25 +200,17 @@ static double check_error(const advise *a)
 
 static void show_text(const advise *a)
 {
-    show_table *table = show_table_new(8, (const char *[]){ "workers", "batch", "each", "step ms", "images/s",
-                                                            "efficiency", "batch for 80 %", "memory each" });
+    show_table *table =
+        show_table_new(8, "workers\tbatch\teach\tstep ms\timages/s\tefficiency\tbatch for 80 %\tmemory each");
     bool guessed = false;
 
     for (uint32_t n = 1; n <= a->most; n++) {
         const advice_row row = advice_predict(&a->model, n);
-        char cells[8][40];
+        char memory[40];
 
-        snprintf(cells[0], sizeof(cells[0]), "%s%" PRIu32 "%s", n == a->best ? "*" : "", n,
-                 row.extrapolated ? " ?" : "");
-        snprintf(cells[1], sizeof(cells[1]), "%" PRIu32, row.batch);
-        snprintf(cells[2], sizeof(cells[2]), "%" PRIu32, row.share);
-        snprintf(cells[3], sizeof(cells[3]), "%.2f", row.step_s * 1e3);
-        snprintf(cells[4], sizeof(cells[4]), "%.0f", row.rate);
-        snprintf(cells[5], sizeof(cells[5]), "%.0f %%", row.efficiency * 100);
-        snprintf(cells[6], sizeof(cells[6]), "%.0f", row.batch_80);
-        cli_bytes(row.memory_bytes, cells[7], sizeof(cells[7]));
-        show_row(table, (const char *[]){ cells[0], cells[1], cells[2], cells[3], cells[4], cells[5],
-                                          cells[6], cells[7] });
+        show_cells(table, "%s%u%s\t%u\t%u\t%.2f\t%.0f\t%.0f %%\t%.0f\t%s", n == a->best ? "*" : "", n,
+                   row.extrapolated ? " ?" : "", row.batch, row.share, row.step_s * 1e3, row.rate,
+                   row.efficiency * 100, row.batch_80, cli_bytes(row.memory_bytes, memory, sizeof(memory)));
         guessed |= row.extrapolated;
     }
     show_table_print_free(table);
@@ -279,28 +271,25 @@ static int advise_check(cli_call *call)
     return CLI_OK;
 }
 
-static int advise_run(cli_call *call)
+static gp_status advise_run(cli_call *call, gp_error *err)
 {
-    advise a = { .call = call, .options = call->options };
+    advise a = { .call = call, .options = call->options, .pool = call->pool };
     advice_key key;
-    gp_error err;
-    gp_status status = cli_open(call, false, &a.pool, &err);
+    gp_error saving;
+
+    cli_catch_interrupts();
+    gp_status status = advise_measure(&a, err);
 
     if (status != GP_OK)
-        return cli_fail(call, &err);
-    cli_catch_interrupts();
-    status = advise_measure(&a, &err);
-    gp_pool_close(a.pool);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
+        return status;
     if (a.options->common.json)
         show_json(&a);
     else
         show_text(&a);
     advice_key_of(&key, a.options->network, a.options->data, call->train);
-    if (advice_save(&key, &a.model, &err) != GP_OK && !a.options->common.quiet)
-        fprintf(stderr, "later trainings will not know of this: %s\n", err.message);
-    return CLI_OK;
+    if (advice_save(&key, &a.model, &saving) != GP_OK && !a.options->common.quiet)
+        fprintf(stderr, "later trainings will not know of this: %s\n", saving.message);
+    return GP_OK;
 }
 
 const cli_command cli_command_advise = {
@@ -316,6 +305,7 @@ const cli_command cli_command_advise = {
     .options_bytes = sizeof(advise_options),
     .leases = true,
     .trains = true,
+    .pool = CLI_POOL_STARTED,
     .check = advise_check,
     .run = advise_run,
 };

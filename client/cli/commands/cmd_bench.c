@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "client/cli/measure/bench.h"
-#include "common/base/text/spell.h"
 
 #define TEXT(option, member, bytes, words)                                                                   \
     {                                                                                                        \
@@ -40,12 +39,10 @@ static const gp_param bench_params[] = {
     { 0 },
 };
 
-static const struct bench_verb {
-    const char *name;
-    int (*run)(cli_call *call);
-} verbs[] = {
-    { "scaling", bench_scaling },
-    { "allreduce", bench_allreduce },
+static const cli_verb bench_verbs[] = {
+    { "scaling", 0, 0, bench_scaling },
+    { "allreduce", 0, 0, bench_allreduce },
+    { 0 },
 };
 
 uint32_t bench_counts(cli_call *call, uint32_t *counts)
@@ -82,21 +79,6 @@ const char *bench_devices(const bench_options *options, uint32_t workers, char t
     return bytes == 0 ? NULL : text;
 }
 
-static int bench_run(cli_call *call)
-{
-    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
-    unsigned distance = 0;
-
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        if (strcmp(verb, verbs[i].name) == 0)
-            return verbs[i].run(call);
-        gp_spell_offer(verb, verbs[i].name, &near, &distance);
-    }
-    if (near != NULL)
-        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
-    return cli_usage(call, "usage: gradpool bench %s", call->command->usage);
-}
-
 const cli_command cli_command_bench = {
     .name = "bench",
     .summary = "how training and exchange scale with the number of workers",
@@ -111,5 +93,5 @@ const cli_command cli_command_bench = {
     .options_bytes = sizeof(bench_options),
     .trains = true,
     .words_max = 1,
-    .run = bench_run,
+    .verbs = bench_verbs,
 };

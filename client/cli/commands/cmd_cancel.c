@@ -20,49 +20,35 @@ static const gp_param cancel_params[] = {
 static int cancel_check(cli_call *call)
 {
     const cancel_options *options = call->options;
-    uint64_t job;
-    gp_error err;
 
     if (options->all == (call->word_count > 0))
         return cli_usage(call, options->all ? "name jobs or --all, not both"
                                             : "which job? 'gradpool jobs' lists them, --all means every one");
-    for (int i = 0; i < call->word_count; i++)
-        if (job_number(call->words[i], &job, &err) != GP_OK)
-            return cli_usage(call, "%s", err.message);
-    return CLI_OK;
+    return job_numbers_check(call);
 }
 
-static int cancel_run(cli_call *call)
+static gp_status cancel_run(cli_call *call, gp_error *err)
 {
     const cancel_options *options = call->options;
     uint32_t total = 0, count;
-    gp_pool *pool;
-    gp_error err;
-    int code = CLI_OK;
-    /* Start the pool if it is not running: jobs may be queued for it. */
-    gp_status status = cli_open(call, false, &pool, &err);
 
-    if (status != GP_OK)
-        return cli_fail(call, &err);
     for (int i = 0; i < (options->all ? 1 : call->word_count); i++) {
         uint64_t job = 0;
 
         if (!options->all)
-            job_number(call->words[i], &job, &err);
-        status = gp_job_cancel(&count, pool, job, &err);
+            job_number(call->words[i], &job, err);
         /* Report the error and cancel the remaining jobs. */
-        if (status != GP_OK) {
-            code = cli_fail(call, &err);
+        if (gp_job_cancel(&count, call->pool, job, err) != GP_OK) {
+            call->code = cli_fail(call, err);
             continue;
         }
         total += count;
         if (!options->all && count == 0 && !options->common.quiet)
             printf("job %" PRIu64 " has ended, or was canceled already\n", job);
     }
-    gp_pool_close(pool);
-    if (code == CLI_OK && !options->common.quiet && (total > 0 || options->all))
+    if (call->code == CLI_OK && !options->common.quiet && (total > 0 || options->all))
         printf("canceled %" PRIu32 " job%s\n", total, gp_plural(total));
-    return code;
+    return GP_OK;
 }
 
 const cli_command cli_command_cancel = {
@@ -74,6 +60,7 @@ const cli_command cli_command_cancel = {
     .options = cancel_params,
     .options_bytes = sizeof(cancel_options),
     .words_max = -1,
+    .pool = CLI_POOL_STARTED, /* jobs may be queued for a pool that is not running */
     .check = cancel_check,
     .run = cancel_run,
 };

@@ -6,11 +6,9 @@
 #include "client/cli/cli.h"
 #include "client/cli/data/data_preview.h"
 #include "client/cli/data/data_show.h"
-#include "client/cli/data/download.h"
 #include "client/cli/show.h"
 #include "common/base/system/cached.h"
 #include "common/base/text/json.h"
-#include "common/base/text/spell.h"
 #include "common/data/source/digits.h"
 #include "common/data/store/store.h"
 
@@ -80,89 +78,84 @@ static const gp_param data_params[] = {
 
 /* Print the path of a data set; download the data set first unless it exists or --only-local is
  * given. */
-static int data_get(cli_call *call, const char *name)
+static gp_status data_get(cli_call *call, gp_error *err)
 {
     const data_options *options = call->options;
+    const char *name = call->words[1];
     gp_get_options get;
-    download_view shown;
+    cli_progress progress;
     char path[PATH_MAX], cache[PATH_MAX];
-    gp_error err;
-    gp_status status = gp_store_find(path, sizeof(path), name, &err);
+    gp_status status = gp_store_find(path, sizeof(path), name, err);
     /* An incomplete download may have left files in the cache: call gp_get() to fetch the missing
      * files. */
     bool ours = status == GP_OK && gp_cache_path(cache, sizeof(cache), "data", name, NULL) == GP_OK &&
                 strcmp(path, cache) == 0;
 
-    if (status == GP_OK && (!ours || options->only_local)) {
-        printf("%s\n", path);
-        return CLI_OK;
+    if ((status != GP_OK || ours) && !options->only_local) {
+        get = cli_progress_download(call, &progress, options->url);
+        status = gp_get(name, &get, err);
+        cli_progress_end(&progress);
+        if (status == GP_OK)
+            status = gp_store_find(path, sizeof(path), name, err);
     }
-    if (options->only_local)
-        return cli_fail(call, &err);
-    get = download_begin(call, &shown, options->url);
-    status = gp_get(name, &get, &err);
-    download_end(&shown);
     if (status == GP_OK)
-        status = gp_store_find(path, sizeof(path), name, &err);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    printf("%s\n", path);
-    return CLI_OK;
+        printf("%s\n", path);
+    return status;
 }
 
 /* Generate a data set in a folder. */
-static int data_make(cli_call *call, const char *what, const char *directory)
+static gp_status data_make(cli_call *call, gp_error *err)
 {
     const data_options *options = call->options;
+    const char *directory = call->words[2];
     cli_progress progress;
-    gp_error err;
+    const gp_progress reports = cli_progress_reports(&progress);
 
-    if (strcmp(what, "digits") != 0)
-        return cli_usage(call, "unknown data '%s'; there is: make digits DIR", what);
+    if (strcmp(call->words[1], "digits") != 0) {
+        call->code = cli_usage(call, "unknown data '%s'; there is: make digits DIR", call->words[1]);
+        return GP_OK;
+    }
     if (!options->common.quiet)
         fprintf(stderr, "drawing %" PRId64 " + %" PRId64 " digits\n", options->count, options->test_count);
     cli_progress_begin(call, &progress, "digits");
-    const gp_progress reports = cli_progress_reports(&progress);
     gp_status status = gp_digits_write(directory, (uint32_t)options->count, (uint32_t)options->test_count,
-                                       (uint64_t)options->seed, &reports, &err);
+                                       (uint64_t)options->seed, &reports, err);
 
     cli_progress_end(&progress);
-
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    printf("%s\n", directory);
-    return CLI_OK;
+    if (status == GP_OK)
+        printf("%s\n", directory);
+    return status;
 }
 
-static void data_list(void)
-{
-    show_table *table = show_table_new(2, (const char *[]){ "name", "" });
-
-    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
-        show_row(table, (const char *[]){ set->name, set->about });
-    show_row(table, (const char *[]){ "digits[:COUNT]", "drawn in memory, 28x28, 10 classes" });
-    show_row(table, (const char *[]){ "synthetic:HxWxC:CLASSES:COUNT", "random bytes, for benchmarks" });
-    show_table_print_free(table);
-}
-
-static void data_list_json(void)
+static gp_status data_list(cli_call *call, gp_error *err)
 {
     json_document json;
-    gp_json_writer *writer = show_json_array(&json);
 
-    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
-        gp_json_begin_object(writer, NULL);
-        gp_json_put_text(writer, "name", set->name);
-        gp_json_put_text(writer, "about", set->about);
-        gp_json_end_object(writer);
+    if (((const data_options *)call->options)->common.json) {
+        gp_json_writer *writer = show_json_array(&json);
+
+        for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++) {
+            gp_json_begin_object(writer, NULL);
+            gp_json_put_text(writer, "name", set->name);
+            gp_json_put_text(writer, "about", set->about);
+            gp_json_end_object(writer);
+        }
+        return show_json_print(&json, err);
     }
-    show_json_print(&json, NULL);
+    show_table *table = show_table_new(2, "name\t");
+
+    for (const gp_get_set *set = gp_get_sets; set->name != NULL; set++)
+        show_cells(table, "%s\t%s", set->name, set->about);
+    show_cells(table, "digits[:COUNT]\tdrawn in memory, 28x28, 10 classes");
+    show_cells(table, "synthetic:HxWxC:CLASSES:COUNT\trandom bytes, for benchmarks");
+    show_table_print_free(table);
+    return GP_OK;
 }
 
-static int data_preview_run(cli_call *call, const char *source)
+static gp_status preview_run(cli_call *call, gp_error *err)
 {
     const data_options *options = call->options;
-    preview_request request = { .source = source,
+    preview_request request = { .source = call->words[1],
                                 .out = options->out,
                                 .augment = options->augment,
                                 .image_size = { options->image_size[0], options->image_size[1] },
@@ -170,43 +163,28 @@ static int data_preview_run(cli_call *call, const char *source)
                                 .columns = options->columns,
                                 .seed = (uint64_t)options->seed };
 
-    if (options->out[0] == '\0')
-        return cli_usage(call, "data preview needs -o SHEET.png");
-    return data_preview(call, &request);
+    if (options->out[0] != '\0')
+        return data_preview(call, &request, err);
+    call->code = cli_usage(call, "data preview needs -o SHEET.png");
+    return GP_OK;
 }
 
-static int data_run(cli_call *call)
+static gp_status split_run(cli_call *call, gp_error *err)
 {
-    static const char *const verbs[] = { "get", "make", "list", "show", "split", "preview", NULL };
-    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
-    unsigned distance = 0;
+    const data_options *options = call->options;
 
-    if (strcmp(verb, "get") == 0 && call->word_count == 2)
-        return data_get(call, call->words[1]);
-    if (strcmp(verb, "make") == 0 && call->word_count == 3)
-        return data_make(call, call->words[1], call->words[2]);
-    if (strcmp(verb, "list") == 0 && call->word_count == 1) {
-        if (((const data_options *)call->options)->common.json)
-            data_list_json();
-        else
-            data_list();
-        return CLI_OK;
-    }
-    if (strcmp(verb, "show") == 0 && call->word_count == 2)
-        return data_show(call, call->words[1]);
-    if (strcmp(verb, "preview") == 0 && call->word_count == 2)
-        return data_preview_run(call, call->words[1]);
-    if (strcmp(verb, "split") == 0 && call->word_count == 3) {
-        const data_options *options = call->options;
-
-        return data_split(call, call->words[1], call->words[2], options->out, (uint64_t)options->seed);
-    }
-    for (size_t i = 0; verbs[i] != NULL; i++)
-        gp_spell_offer(verb, verbs[i], &near, &distance);
-    if (near != NULL && strcmp(near, verb) != 0)
-        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
-    return cli_usage(call, "usage: gradpool data %s", call->command->usage);
+    return data_split(call, call->words[1], call->words[2], options->out, (uint64_t)options->seed, err);
 }
+
+static const cli_verb data_verbs[] = {
+    { "get", 1, 1, data_get },
+    { "make", 2, 2, data_make },
+    { "list", 0, 0, data_list },
+    { "show", 1, 1, data_show },
+    { "preview", 1, 1, preview_run },
+    { "split", 2, 2, split_run },
+    { 0 },
+};
 
 static const char *const data_sources[] = { NULL };
 
@@ -227,5 +205,5 @@ const cli_command cli_command_data = {
     .options_bytes = sizeof(data_options),
     .words_max = 3,
     .sources = data_sources,
-    .run = data_run,
+    .verbs = data_verbs,
 };

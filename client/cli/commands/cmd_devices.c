@@ -27,13 +27,6 @@ static const gp_param devices_params[] = {
     { 0 },
 };
 
-static unsigned allowed_cores(void)
-{
-    cpu_set_t set;
-
-    return sched_getaffinity(0, sizeof(set), &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
-}
-
 /* Describe the state of a device: the reason why it is unusable, the worker that holds it, or
  * "free". */
 static void device_words(const gp_device_list *list, uint32_t index, char *words, size_t bytes)
@@ -54,21 +47,18 @@ static void device_words(const gp_device_list *list, uint32_t index, char *words
 
 static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
 {
-    show_table *table = show_table_new(
-        8, (const char *[]){ "index", "ordinal", "name", "capability", "memory", "available", "uuid", "" });
+    show_table *table = show_table_new(8, "index\tordinal\tname\tcapability\tmemory\tavailable\tuuid\t");
 
     for (uint32_t i = 0; i < list->count; i++) {
         const gp_device *device = &list->devices[i];
-        char index[16], ordinal[16], capability[24] = "", memory[40], words[240];
+        char capability[24] = "", memory[40], words[240];
 
-        snprintf(index, sizeof(index), "%" PRIu32, device->index);
-        snprintf(ordinal, sizeof(ordinal), "cuda:%" PRIu32, device->ordinal);
         if (device->major != 0)
             snprintf(capability, sizeof(capability), "%" PRIu32 ".%" PRIu32, device->major, device->minor);
         cli_bytes((double)device->memory_total, memory, sizeof(memory));
         device_words(list, i, words, sizeof(words));
-        show_row(table, (const char *[]){ index, ordinal, device->name, capability, memory,
-                                          device->reason[0] == '\0' ? "yes" : "no", device->uuid, words });
+        show_cells(table, "%u\tcuda:%u\t%s\t%s\t%s\t%s\t%s\t%s", device->index, device->ordinal, device->name,
+                   capability, memory, device->reason[0] == '\0' ? "yes" : "no", device->uuid, words);
     }
     show_table_print_free(table);
     if (list->count == 0 && mine)
@@ -77,17 +67,6 @@ static void devices_show(const gp_device_list *list, bool mine, unsigned cores)
         printf("no GPU; %u cores for CPU workers\n", cores);
     if (list->note[0] != '\0')
         printf("note: %s\n", list->note);
-}
-
-/* Remove all devices that no worker of the user's pools holds. */
-static void keep_mine(gp_device_list *list)
-{
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->devices[i].pool[0] != '\0')
-            list->devices[kept++] = list->devices[i];
-    list->count = kept;
 }
 
 /* Probe the devices of this host and read from the claim files which workers hold them. */
@@ -106,51 +85,47 @@ static gp_status devices_here(gp_device_list *list, gp_error *err)
     return status;
 }
 
-/* Get the devices of a remote pool, as found by the scheduler at startup. *elsewhere is set to
- * false, and *list remains empty, if the pool is on this host. */
-static gp_status devices_elsewhere(const cli_call *call, gp_device_list *list, uint32_t *cores,
-                                   bool *elsewhere, gp_error *err)
+/* Get the devices and the core count of this host, or those that the scheduler of a remote pool
+ * found at startup. */
+static gp_status devices_read(cli_call *call, gp_device_list *list, uint32_t *cores, gp_error *err)
 {
-    gp_pool *pool;
-    gp_status status = cli_elsewhere(call, elsewhere, err);
+    cpu_set_t set;
+    bool elsewhere;
+    gp_status status = cli_elsewhere(call, &elsewhere, err);
 
-    if (status != GP_OK || !*elsewhere)
-        return status;
-    status = cli_open(call, true, &pool, err);
-    if (status != GP_OK)
-        return status;
-    status = pool_devices(pool, list, cores, err);
-    gp_pool_close(pool);
-    return status;
+    *cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
+    if (status == GP_OK && !elsewhere)
+        return devices_here(list, err);
+    if (status == GP_OK)
+        status = cli_open(call, true, &call->pool, err);
+    return status == GP_OK ? pool_devices(call->pool, list, cores, err) : status;
 }
 
-static int devices_run(cli_call *call)
+static gp_status devices_run(cli_call *call, gp_error *err)
 {
     const devices_options *options = call->options;
     gp_device_list *list = gp_calloc(1, sizeof(*list));
-    uint32_t cores = allowed_cores();
-    bool elsewhere = false;
+    uint32_t cores, kept = 0;
     gp_buffer text;
-    gp_error err;
-    gp_status status;
 
     if (list == NULL)
-        return cli_fail(call, &(gp_error){ GP_ENOMEM, "no memory for the list of devices" });
-    status = devices_elsewhere(call, list, &cores, &elsewhere, &err);
-    if (status == GP_OK && !elsewhere)
-        status = devices_here(list, &err);
-    if (status == GP_OK && options->mine)
-        keep_mine(list);
+        return gp_fail(err, GP_ENOMEM, "no memory for the list of devices");
+    gp_status status = devices_read(call, list, &cores, err);
+
+    for (uint32_t i = 0; status == GP_OK && i < list->count; i++)
+        if (!options->mine || list->devices[i].pool[0] != '\0')
+            list->devices[kept++] = list->devices[i];
+    list->count = kept;
     if (status == GP_OK && options->common.json) {
         gp_buffer_init(&text, GP_DEVICE_LIST_BYTES_MAX);
-        status = gp_device_list_write(list, &text, &err);
+        status = gp_device_list_write(list, &text, err);
         printf("%s\n", gp_buffer_text(&text));
         gp_buffer_deinit(&text);
     } else if (status == GP_OK) {
         devices_show(list, options->mine, cores);
     }
     gp_free(list);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }
 
 const cli_command cli_command_devices = {

@@ -68,29 +68,20 @@ static void look_at_gpus(doctor *d, const doctor_host *host, gp_device_list *lis
 /* Print the transfer rates between all device pairs. */
 static void show_peers(const doctor *d)
 {
-    const char *titles[DOCTOR_PEERS_MAX + 1] = { "GB/s from, to" };
-    char names[DOCTOR_PEERS_MAX][16], cells[DOCTOR_PEERS_MAX][24];
     show_table *table;
 
     if (d->devices < 2)
         return;
-    for (uint32_t i = 0; i < d->devices; i++) {
-        snprintf(names[i], sizeof(names[i]), "cuda:%" PRIu32, i);
-        titles[i + 1] = names[i];
-    }
-    table = show_table_new(d->devices + 1, titles);
+    table = show_table_new(d->devices + 1, "GB/s from, to");
+    for (uint32_t to = 0; to < d->devices; to++)
+        show_cells(table, "cuda:%u", to);
     for (uint32_t from = 0; from < d->devices; from++) {
-        const char *row[DOCTOR_PEERS_MAX + 1] = { names[from] };
-
-        for (uint32_t to = 0; to < d->devices; to++) {
+        show_cells(table, "cuda:%u", from);
+        for (uint32_t to = 0; to < d->devices; to++)
             if (from == to)
-                snprintf(cells[to], sizeof(cells[to]), "-");
+                show_cells(table, "-");
             else
-                snprintf(cells[to], sizeof(cells[to]), "%.1f%s", d->peer[from][to] * 1e-9,
-                         d->direct[from][to] ? "" : " (host)");
-            row[to + 1] = cells[to];
-        }
-        show_row(table, row);
+                show_cells(table, "%.1f%s", d->peer[from][to] * 1e-9, d->direct[from][to] ? "" : " (host)");
     }
     printf("\n");
     show_table_print_free(table);
@@ -149,36 +140,34 @@ static gp_status show_json(const doctor *d, gp_error *err)
     return show_json_print(&json, err);
 }
 
-static int doctor_run(cli_call *call)
+static gp_status doctor_run(cli_call *call, gp_error *err)
 {
     const doctor_options *options = call->options;
     doctor *d = gp_calloc(1, sizeof(*d));
     gp_device_list *list = gp_calloc(1, sizeof(*list));
     doctor_host host;
-    gp_error err;
     gp_status status =
-        d == NULL || list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory to look around") : GP_OK;
-    const char *pool = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
+        d == NULL || list == NULL ? gp_fail(err, GP_ENOMEM, "no memory to look around") : GP_OK;
     bool elsewhere;
     uint32_t gpus = 0;
-    int code = CLI_OK;
 
     if (status == GP_OK) {
         /* a remote pool has no directories on this host */
-        doctor_host_read(&host, cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere ? NULL : pool);
+        elsewhere = cli_elsewhere(call, &elsewhere, NULL) == GP_OK && elsewhere;
+        doctor_host_read(&host, elsewhere ? NULL : cli_pool_name(call));
         look_at_gpus(d, &host, list, options->quick);
         for (uint32_t i = 0; i < list->count; i++)
             gpus += list->devices[i].reason[0] == '\0';
         doctor_host_judge(d, &host, gpus);
         if (options->common.json)
-            status = show_json(d, &err);
+            status = show_json(d, err);
         else
             show_text(d, options->common.quiet);
-        code = rows_of(d, DOCTOR_FAILURE) == 0 ? CLI_OK : CLI_FAILED;
+        call->code = rows_of(d, DOCTOR_FAILURE) == 0 ? CLI_OK : CLI_FAILED;
     }
     gp_free(list);
     gp_free(d);
-    return status == GP_OK ? code : cli_fail(call, &err);
+    return status;
 }
 
 const cli_command cli_command_doctor = {

@@ -58,31 +58,26 @@ static void say_ended(const gp_size *size, bool when_idle)
         printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
 }
 
-static int down_run(cli_call *call)
+static gp_status down_run(cli_call *call, gp_error *err)
 {
     const down_options *options = call->options;
     gp_size size = { .workers = 0 };
-    gp_pool *pool;
-    gp_error err;
-    gp_status status = cli_open(call, true, &pool, &err);
+    gp_status status = cli_open(call, true, &call->pool, err);
 
     if (status == GP_ENOPOOL) {
         if (!options->common.quiet)
             fprintf(stderr, "no pool is running\n");
-        return CLI_OK;
+        return GP_OK;
     }
     if (status != GP_OK)
-        return cli_fail(call, &err);
-    measure(pool, &size);
-    status = gp_pool_shutdown(pool, options->when_idle, &err);
+        return status;
+    measure(call->pool, &size);
+    status = gp_pool_shutdown(call->pool, options->when_idle, err);
     if (status == GP_OK && !options->when_idle)
-        status = pool_wait_gone(pool, POOL_GONE_MS, &err);
-    gp_pool_close(pool);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (!options->common.quiet)
+        status = pool_wait_gone(call->pool, POOL_GONE_MS, err);
+    if (status == GP_OK && !options->common.quiet)
         say_ended(&size, options->when_idle);
-    return CLI_OK;
+    return status;
 }
 
 const cli_command cli_command_down = {

@@ -224,28 +224,23 @@ static gp_status evaluate_call(const cli_call *call, gp_pool *pool, evaluated *e
     return GP_OK;
 }
 
-static int evaluate_run(cli_call *call)
+static gp_status evaluate_run(cli_call *call, gp_error *err)
 {
     const evaluate_options *options = call->options;
     evaluated e = { 0 };
-    gp_pool *pool;
-    gp_error err;
-    gp_status status = cli_open(call, false, &pool, &err);
 
-    if (status != GP_OK)
-        return cli_fail(call, &err);
     cli_catch_interrupts();
     prediction_init(&e.run, call, &options->input);
-    status = evaluate_call(call, pool, &e, &err);
-    gp_pool_close(pool);
+    gp_status status = evaluate_call(call, call->pool, &e, err);
+
     if (status == GP_OK)
-        status = confusion_save(&e, options->confusion, &err);
+        status = confusion_save(&e, options->confusion, err);
     if (status == GP_OK)
-        status = options->common.json ? evaluate_json(&e, options->per_class, &err)
-                                      : evaluate_print(&e, options->per_class, &err);
+        status = options->common.json ? evaluate_json(&e, options->per_class, err)
+                                      : evaluate_print(&e, options->per_class, err);
     gp_confusion_free(e.confusion);
     prediction_deinit(&e.run);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }
 
 static const char *const evaluate_sources[] = { "data", NULL };
@@ -268,6 +263,7 @@ const cli_command cli_command_evaluate = {
     .options = evaluate_params,
     .options_bytes = sizeof(evaluate_options),
     .leases = true,
+    .pool = CLI_POOL_STARTED,
     .check = evaluate_check,
     .sources = evaluate_sources,
     .run = evaluate_run,

@@ -66,36 +66,31 @@ static void say_ended(gp_pool *pool)
     gp_free(page);
 }
 
-static int jobs_run(cli_call *call)
+static gp_status jobs_run(cli_call *call, gp_error *err)
 {
     const jobs_options *options = call->options;
     gp_listing listing = { .count = 0 };
-    gp_pool *pool;
-    gp_error err;
-    gp_status status = cli_open(call, true, &pool, &err);
+    gp_status status;
 
-    if (status != GP_OK)
-        return cli_fail(call, &err);
     if (options->common.json) {
         gp_buffer_init(&listing.text, 1 << 16);
         printf("[");
-        status = gp_job_list(pool, options->all, list_json, &listing, &err);
+        status = gp_job_list(call->pool, options->all, list_json, &listing, err);
         printf("%s]\n", listing.count > 0 ? "\n" : "");
         gp_buffer_deinit(&listing.text);
-    } else {
-        listing.table = show_jobs_new();
-        status = gp_job_list(pool, options->all, list_row, &listing, &err);
-        if (listing.count == 0 && status == GP_OK)
-            printf(options->all ? "no jobs\n" : "no jobs run or wait\n");
-        if (listing.count == 0)
-            show_table_free(listing.table);
-        else
-            show_table_print_free(listing.table);
-        if (!options->all && status == GP_OK && !options->common.quiet)
-            say_ended(pool);
+        return status;
     }
-    gp_pool_close(pool);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    listing.table = show_jobs_new();
+    status = gp_job_list(call->pool, options->all, list_row, &listing, err);
+    if (listing.count == 0 && status == GP_OK)
+        printf(options->all ? "no jobs\n" : "no jobs run or wait\n");
+    if (listing.count == 0)
+        show_table_free(listing.table);
+    else
+        show_table_print_free(listing.table);
+    if (!options->all && status == GP_OK && !options->common.quiet)
+        say_ended(call->pool);
+    return status;
 }
 
 const cli_command cli_command_jobs = {
@@ -106,5 +101,6 @@ const cli_command cli_command_jobs = {
                 "  gradpool jobs --all --json | jq '.[] | select(.state == \"failed\")'\n",
     .options = jobs_params,
     .options_bytes = sizeof(jobs_options),
+    .pool = CLI_POOL_RUNNING,
     .run = jobs_run,
 };

@@ -38,7 +38,6 @@ static const char server_name[] = "server";
 
 /* Arguments of a subcommand, and the state that all subcommands share. */
 typedef struct key_work {
-    const cli_call *call;
     const key_options *options;
     const char *const *words; /* words after the subcommand; missing words are NULL */
     gp_places places;
@@ -158,28 +157,27 @@ static gp_status verb_show(key_work *work, gp_error *err)
 static gp_status verb_list(key_work *work, gp_error *err)
 {
     gp_status status = gp_allow_read(work->list, work->places.allowed, err);
-    show_table *table;
+    const bool json = work->options->common.json;
 
-    if (status != GP_OK)
-        return status;
-    if (work->options->common.json) {
-        printf("[");
-        for (uint32_t i = 0; i < work->list->count; i++)
-            printf("%s\n  {\"name\": \"%s\", \"role\": \"%s\", \"public\": \"%s\"}", i == 0 ? "" : ",",
-                   work->list->entries[i].name, gp_key_role_word(work->list->entries[i].role),
-                   work->list->entries[i].key);
-        printf("%s]\n", work->list->count > 0 ? "\n" : "");
-        return GP_OK;
-    }
-    if (work->list->count == 0) {
+    if (status == GP_OK && work->list->count == 0 && !json)
         printf("no keys: nobody comes in from other hosts; gradpool key add NAME KEY\n");
-        return GP_OK;
+    if (status != GP_OK || (work->list->count == 0 && !json))
+        return status;
+    show_table *table = json ? NULL : show_table_new(3, "name\trole\tpublic key");
+
+    printf(json ? "[" : "");
+    for (uint32_t i = 0; i < work->list->count; i++) {
+        const gp_allowed *entry = &work->list->entries[i];
+        const char *role = gp_key_role_word(entry->role);
+
+        if (json) /* no member has a quote or a backslash */
+            printf("%s\n  {\"name\": \"%s\", \"role\": \"%s\", \"public\": \"%s\"}", i == 0 ? "" : ",",
+                   entry->name, role, entry->key);
+        else
+            show_cells(table, "%s\t%s\t%s", entry->name, role, entry->key);
     }
-    table = show_table_new(3, (const char *[]){ "name", "role", "public key" });
-    for (uint32_t i = 0; i < work->list->count; i++)
-        show_row(table,
-                 (const char *[]){ work->list->entries[i].name, gp_key_role_word(work->list->entries[i].role),
-                                   work->list->entries[i].key });
+    if (json)
+        printf("%s]\n", work->list->count > 0 ? "\n" : "");
     show_table_print_free(table);
     return GP_OK;
 }
@@ -205,13 +203,15 @@ static gp_status verb_add(key_work *work, gp_error *err)
     return status;
 }
 
+static gp_status key_missing(const key_work *work, gp_error *err)
+{
+    return gp_fail(err, GP_ENOENT, "there is no key of the name '%.60s'; `gradpool key list` shows them",
+                   work->words[0]);
+}
+
 static gp_status change_remove(key_work *work, gp_error *err)
 {
-    return gp_allow_remove(work->list, work->words[0])
-               ? GP_OK
-               : gp_fail(err, GP_ENOENT,
-                         "there is no key of the name '%.60s'; `gradpool key list` shows them",
-                         work->words[0]);
+    return gp_allow_remove(work->list, work->words[0]) ? GP_OK : key_missing(work, err);
 }
 
 static gp_status verb_remove(key_work *work, gp_error *err)
@@ -231,8 +231,7 @@ static gp_status change_key(key_work *work, gp_error *err)
     gp_status status;
 
     if (entry == NULL)
-        return gp_fail(err, GP_ENOENT, "there is no key of the name '%.60s'; `gradpool key list` shows them",
-                       work->words[0]);
+        return key_missing(work, err);
     if ((work->words[1] != NULL) == (work->options->out[0] != '\0'))
         return gp_fail(err, GP_EINVAL, "name the new public key, or a file for a new pair by --out FILE");
     status = work->words[1] != NULL ? key_given(key, work->words[1], err)
@@ -299,23 +298,18 @@ static int key_check(cli_call *call)
     return CLI_OK;
 }
 
-static int key_run(cli_call *call)
+static gp_status key_run(cli_call *call, gp_error *err)
 {
-    const key_options *options = call->options;
-    const char *pool = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
-    const char *words[3] = { call->word_count > 1 ? call->words[1] : NULL,
-                             call->word_count > 2 ? call->words[2] : NULL, NULL };
-    key_work work = { .call = call, .options = options, .words = words };
-    gp_error err;
-    gp_status status = gp_places_find(&work.places, pool, &err);
+    key_work work = { .options = call->options, .words = call->words + 1 };
+    gp_status status = gp_places_find(&work.places, cli_pool_name(call), err);
 
     work.list = gp_calloc(1, sizeof(*work.list));
     if (work.list == NULL)
-        status = gp_fail(&err, GP_ENOMEM, "no memory for a list of keys");
+        status = gp_fail(err, GP_ENOMEM, "no memory for a list of keys");
     if (status == GP_OK)
-        status = verb_find(call)->run(&work, &err);
+        status = verb_find(call)->run(&work, err);
     gp_free(work.list);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }
 
 const cli_command cli_command_key = {

@@ -41,25 +41,26 @@ enum { FOLLOW_MS = 100, FOLLOW_ELSEWHERE_MS = 300 };
 typedef struct gp_tail {
     char path[240];
     int fd; /* -1: the file does not exist yet */
+    uint64_t job;
     /* Remote jobs: the log is read through the scheduler. */
-    uint64_t job, offset, file; /* job 0: local job; file 0: the log does not exist yet */
+    uint64_t offset, file; /* file 0: the log does not exist yet */
 } gp_tail;
 
 /* Print all new remote log text. *written is set to false if standard output fails. */
 static gp_status tail_fetch(gp_tail *tail, gp_pool *pool, bool *written, gp_error *err)
 {
     static pool_piece piece;
-    gp_status status = GP_OK;
 
     do {
-        status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, 0, tail->offset, &piece, err);
+        gp_status status = pool_job_read(pool, tail->job, GP_JOB_FILE_LOG, 0, tail->offset, &piece, err);
+
         if (status != GP_OK)
-            break;
+            return status;
         tail->file = piece.at.file;
         tail->offset += piece.bytes;
         *written = fwrite(piece.text, 1, piece.bytes, stdout) == piece.bytes && fflush(stdout) == 0;
     } while (*written && piece.bytes > 0);
-    return status;
+    return GP_OK;
 }
 
 static bool tail_open(gp_tail *tail)
@@ -77,34 +78,18 @@ static bool tail_print(gp_tail *tail)
 
     if (!tail_open(tail))
         return true;
-    while ((got = read(tail->fd, text, sizeof(text))) > 0 || (got < 0 && errno == EINTR)) {
+    while ((got = read(tail->fd, text, sizeof(text))) > 0 || (got < 0 && errno == EINTR))
         if (got > 0 && fwrite(text, 1, (size_t)got, stdout) != (size_t)got)
             return false;
-    }
     return fflush(stdout) == 0;
 }
 
-/* Check the words. "-f" may be written before or after the job. */
 static int logs_check(cli_call *call)
 {
-    logs_options *options = call->options;
-    uint64_t job;
-    gp_error err;
-    int count = 0;
-
-    for (int i = 0; i < call->word_count; i++) {
-        if (strcmp(call->words[i], "-f") == 0)
-            options->follow = true;
-        else
-            call->words[count++] = call->words[i];
-    }
-    call->word_count = count;
-    if (count != 1)
+    if (call->word_count != 1)
         return cli_usage(call, "%s job? usage: gradpool logs JOB [-f]",
-                         count == 0 ? "which" : "more than one");
-    if (job_number(call->words[0], &job, &err) != GP_OK)
-        return cli_usage(call, "%s", err.message);
-    return CLI_OK;
+                         call->word_count == 0 ? "which" : "more than one");
+    return job_numbers_check(call);
 }
 
 /* Print the end of the log after a live picture: only the text after the last table line, because
@@ -124,14 +109,6 @@ static bool tail_print_end(gp_tail *tail)
     return fputs(rest, stdout) != EOF;
 }
 
-/* Report that the job continues after Ctrl-C. */
-static int detach(uint64_t job)
-{
-    fprintf(stderr, "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
-            job, job);
-    return CLI_INTERRUPTED;
-}
-
 /* Show new output: the live picture if the job is a training, else the text. false: standard output
  * failed. */
 static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool live)
@@ -147,125 +124,89 @@ static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool l
     return true;
 }
 
-/* Print a remote job's log. A live picture is not available, because it needs local files. */
-static int logs_elsewhere(const cli_call *call, gp_pool **pool, gp_job_info *info)
-{
-    const logs_options *options = call->options;
-    gp_tail tail = { .fd = -1, .job = info->id };
-    uint64_t job = info->id;
-    bool written = true, ended = false;
-    gp_error err;
-    gp_status status;
-
-    cli_catch_interrupts();
-    do {
-        /* read before the last fetch, so that no output is missed */
-        ended = gp_job_state_ended(info->state);
-        status = *pool != NULL ? tail_fetch(&tail, *pool, &written, &err) : GP_OK;
-        if (status == GP_OK && options->follow && !ended && written && cli_stop == 0) {
-            status = job_wait(call, pool, info, &job, 1, false, FOLLOW_ELSEWHERE_MS, &err);
-            status = status == GP_ETIMEDOUT ? GP_OK : status;
-        }
-    } while (status == GP_OK && options->follow && !ended && written && cli_stop == 0);
-    if (cli_stop != 0)
-        return detach(job);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (options->follow && !options->common.quiet)
-        job_say_end(stderr, info);
-    else if (tail.file == 0 && !options->common.quiet)
-        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info->state));
-    return written ? CLI_OK : CLI_FAILED;
-}
-
-/* Follow a local job until it ends or Ctrl-C is pressed. */
-static int logs_follow(const cli_call *call, gp_pool **pool, gp_tail *tail, gp_job_info *info)
-{
-    const logs_options *options = call->options;
-    bool live = options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO));
-    char folder[sizeof(info->folder)];
-    uint64_t job = info->id;
-    job_view *view = NULL;
-    gp_error err = { .code = GP_OK };
-    gp_status status = GP_ETIMEDOUT;
-    bool drawn = false, written = true;
-
-    snprintf(folder, sizeof(folder), "%s", info->folder);
-    cli_catch_interrupts();
-    while (status == GP_ETIMEDOUT && written && cli_stop == 0) {
-        written = logs_show(tail, &view, folder, live);
-        drawn |= view != NULL;
-        status = job_wait(call, pool, info, &job, 1, false, FOLLOW_MS, &err);
-    }
-    written = written && logs_show(tail, &view, folder, live);
-    job_view_free(view);
-    if (cli_stop != 0)
-        return detach(job);
-    if (drawn)
-        written = written && tail_print_end(tail);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    fflush(stdout);
-    if (!options->common.quiet)
-        job_say_end(stderr, info);
-    return written ? CLI_OK : CLI_FAILED;
-}
-
 /* Print a job's log while no pool is running; the job folder outlives the pool. false: there is no
  * log. */
-static bool print_without_pool(const cli_call *call, uint64_t job, bool *written)
+static bool print_without_pool(cli_call *call, gp_tail *tail)
 {
     const logs_options *options = call->options;
-    const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
-    gp_tail tail = { .fd = -1 };
     gp_places places;
 
-    if (options->follow || gp_places_find(&places, name, NULL) != GP_OK)
+    if (options->follow || gp_places_find(&places, cli_pool_name(call), NULL) != GP_OK)
         return false;
-    snprintf(tail.path, sizeof(tail.path), "%s/jobs/%" PRIu64 "/log", places.state_dir, job);
-    *written = tail_print(&tail);
-    if (tail.fd < 0)
+    snprintf(tail->path, sizeof(tail->path), "%s/jobs/%" PRIu64 "/log", places.state_dir, tail->job);
+    call->code = tail_print(tail) ? CLI_OK : CLI_FAILED;
+    if (tail->fd < 0)
         return false;
-    close(tail.fd);
     if (!options->common.quiet)
-        fprintf(stderr, "no pool is running: this is what job %" PRIu64 " had printed\n", job);
+        fprintf(stderr, "no pool is running: this is what job %" PRIu64 " had printed\n", tail->job);
     return true;
 }
 
-static int logs_run(cli_call *call)
+/* Print the log, and with --follow go on until the job ends or Ctrl-C is pressed. A live picture
+ * needs local files. */
+static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp_error *err)
 {
     const logs_options *options = call->options;
+    const bool remote = call->pool->remote != NULL, follow = options->follow;
+    const bool live =
+        follow && !remote && (options->plots == 2 || (options->plots == 0 && isatty(STDOUT_FILENO)));
+    char folder[sizeof(info->folder)];
+    job_view *view = NULL;
+    gp_status status = GP_OK;
+    bool drawn = false, written = true, ended;
+
+    snprintf(folder, sizeof(folder), "%s", info->folder);
+    snprintf(tail->path, sizeof(tail->path), "%s/log", folder);
+    if (follow || remote)
+        cli_catch_interrupts();
+    do {
+        /* read before the last text, so that no output is missed */
+        ended = !follow || gp_job_state_ended(info->state);
+        if (!remote)
+            written = logs_show(tail, &view, folder, live);
+        else if (call->pool != NULL)
+            status = tail_fetch(tail, call->pool, &written, err);
+        drawn |= view != NULL;
+        if (status == GP_OK && !ended && written && cli_stop == 0)
+            status = job_wait(call, &call->pool, info, &tail->job, 1, false,
+                              remote ? FOLLOW_ELSEWHERE_MS : FOLLOW_MS, err);
+        status = status == GP_ETIMEDOUT ? GP_OK : status;
+    } while (status == GP_OK && !ended && written && cli_stop == 0);
+    job_view_free(view);
+    if (cli_stop != 0) {
+        fprintf(stderr,
+                "\ndetached; job %" PRIu64 " goes on: 'gradpool logs %" PRIu64 " -f' attaches again\n",
+                tail->job, tail->job);
+        call->code = CLI_INTERRUPTED;
+        return GP_OK;
+    }
+    if (drawn)
+        written = written && tail_print_end(tail);
+    fflush(stdout);
+    if (status == GP_OK && follow && !options->common.quiet)
+        job_say_end(stderr, info);
+    else if (status == GP_OK && tail->fd < 0 && tail->file == 0 && !options->common.quiet)
+        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", tail->job,
+                gp_job_state_word(info->state));
+    call->code = written ? CLI_OK : CLI_FAILED;
+    return status;
+}
+
+static gp_status logs_run(cli_call *call, gp_error *err)
+{
     gp_tail tail = { .fd = -1 };
     gp_job_info info;
-    gp_pool *pool = NULL;
-    uint64_t job;
-    gp_error err;
-    int code = CLI_OK;
-    gp_status status = job_number(call->words[0], &job, &err);
+    gp_status status = job_number(call->words[0], &tail.job, err);
 
     if (status == GP_OK)
-        status = job_look(call, &pool, &info, job, &err);
-    if (status != GP_OK) {
-        bool written;
-
-        gp_pool_close(pool);
-        if (status == GP_ENOPOOL && print_without_pool(call, job, &written))
-            return written ? CLI_OK : CLI_FAILED;
-        return cli_fail(call, &err);
-    }
-    snprintf(tail.path, sizeof(tail.path), "%s/log", info.folder);
-    if (pool->remote != NULL)
-        code = logs_elsewhere(call, &pool, &info);
-    else if (options->follow)
-        code = logs_follow(call, &pool, &tail, &info);
-    else if (!tail_print(&tail))
-        code = CLI_FAILED;
-    else if (tail.fd < 0 && !options->common.quiet)
-        fprintf(stderr, "job %" PRIu64 " is %s and has no output yet\n", job, gp_job_state_word(info.state));
+        status = job_look(call, &call->pool, &info, tail.job, err);
+    if (status == GP_OK)
+        status = logs_print(call, &tail, &info, err);
+    else if (status == GP_ENOPOOL && print_without_pool(call, &tail))
+        status = GP_OK;
     if (tail.fd >= 0)
         close(tail.fd);
-    gp_pool_close(pool);
-    return code;
+    return status;
 }
 
 const cli_command cli_command_logs = {

@@ -1,8 +1,5 @@
 /* `gradpool model`: subcommands for networks and model files. */
-#include <string.h>
-
 #include "client/cli/model/model_verbs.h"
-#include "common/base/text/spell.h"
 
 /* In gp_solver order, like the --solver option of train. */
 static const char *const solver_words[] = { "sgdm", "adam", "adamw", "rmsprop", NULL };
@@ -71,31 +68,13 @@ static const gp_param net_params[] = {
     { 0 },
 };
 
-static const struct net_verb {
-    const char *name;
-    int words; /* number of words, including the subcommand */
-    int (*run)(cli_call *call);
-} verbs[] = {
-    { "show", 2, net_show },
-    { "list", 1, net_list },
-    { "get", 2, net_get },
-    { "edit", 2, net_edit },
+static const cli_verb net_verbs[] = {
+    { "show", 1, 1, net_show },
+    { "list", 0, 0, net_list },
+    { "get", 1, 1, net_get },
+    { "edit", 1, 1, net_edit },
+    { 0 },
 };
-
-static int net_run(cli_call *call)
-{
-    const char *verb = call->word_count > 0 ? call->words[0] : "", *near = NULL;
-    unsigned distance = 0;
-
-    for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++) {
-        if (strcmp(verb, verbs[i].name) == 0 && call->word_count == verbs[i].words)
-            return verbs[i].run(call);
-        gp_spell_offer(verb, verbs[i].name, &near, &distance);
-    }
-    if (near != NULL && strcmp(near, verb) != 0)
-        return cli_usage(call, "unknown word '%s'; did you mean '%s'?", verb, near);
-    return cli_usage(call, "usage: gradpool model %s", call->command->usage);
-}
 
 const cli_command cli_command_model = {
     .name = "model",
@@ -119,5 +98,5 @@ const cli_command cli_command_model = {
     .options = net_params,
     .options_bytes = sizeof(net_options),
     .words_max = 2,
-    .run = net_run,
+    .verbs = net_verbs,
 };

@@ -32,51 +32,40 @@ static const char *type_word(const gp_param *param)
     }
 }
 
-static int options_json(void)
+static gp_status options_run(cli_call *call, gp_error *err)
 {
+    const bool json = ((const options_options *)call->options)->common.json;
     gp_train_options defaults;
-    json_document json;
+    json_document document;
+    gp_json_writer *writer = show_json_array(&document);
+    show_table *table = json ? NULL : show_table_new(5, "option\tdefault\tMATLAB\tPyTorch\tmeaning");
 
     gp_params_default(gp_train_options_table, &defaults);
-    gp_json_writer *writer = show_json_array(&json);
-
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
+        const char *none = json ? "" : "-", *alias = param->alias == NULL ? "" : param->alias;
+        const char *matlab = param->seed_name == NULL ? none : param->seed_name;
+        const char *torch = param->torch_name == NULL ? none : param->torch_name;
         char value[80];
 
+        gp_params_format(param, &defaults, value, sizeof(value));
+        show_cells(table, "--%s%s%s\t%s\t%s\t%s\t%s", param->name, alias[0] != '\0' ? ", --" : "", alias,
+                   value, matlab, torch, param->help);
         gp_json_begin_object(writer, NULL);
         gp_json_put_text(writer, "name", param->name);
-        gp_json_put_text(writer, "alias", param->alias == NULL ? "" : param->alias);
+        gp_json_put_text(writer, "alias", alias);
         gp_json_put_text(writer, "type", type_word(param));
-        gp_json_put_text(writer, "default", gp_params_format(param, &defaults, value, sizeof(value)));
+        gp_json_put_text(writer, "default", value);
         gp_json_put_text(writer, "unit", param->unit == NULL ? "" : param->unit);
-        gp_json_put_text(writer, "matlab", param->seed_name == NULL ? "" : param->seed_name);
-        gp_json_put_text(writer, "pytorch", param->torch_name == NULL ? "" : param->torch_name);
+        gp_json_put_text(writer, "matlab", matlab);
+        gp_json_put_text(writer, "pytorch", torch);
         gp_json_put_text(writer, "help", param->help);
         gp_json_end_object(writer);
     }
-    return show_json_print(&json, NULL) == GP_OK ? CLI_OK : CLI_FAILED;
-}
-
-static int options_run(cli_call *call)
-{
-    gp_train_options defaults;
-    show_table *table;
-
-    if (((const options_options *)call->options)->common.json)
-        return options_json();
-    table = show_table_new(5, (const char *[]){ "option", "default", "MATLAB", "PyTorch", "meaning" });
-    gp_params_default(gp_train_options_table, &defaults);
-    for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
-        char name[80], value[80];
-
-        snprintf(name, sizeof(name), "--%s%s%s", param->name, param->alias ? ", --" : "",
-                 param->alias ? param->alias : "");
-        gp_params_format(param, &defaults, value, sizeof(value));
-        show_row(table, (const char *[]){ name, value, param->seed_name ? param->seed_name : "-",
-                                          param->torch_name ? param->torch_name : "-", param->help });
-    }
     show_table_print_free(table);
-    return CLI_OK;
+    if (json)
+        return show_json_print(&document, err);
+    gp_buffer_deinit(&document.text);
+    return GP_OK;
 }
 
 const cli_command cli_command_options = {

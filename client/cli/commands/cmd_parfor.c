@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "client/cli/run/crew.h"
-#include "client/cli/run/runs.h"
 #include "client/cli/show.h"
 #include "client/cli/run/sweep.h"
 #include "client/cli/run/task_words.h"
@@ -49,13 +48,7 @@ static const gp_param parfor_params[] = {
       GP_PARAM_FIELD(parfor_options, tag),
       .basic = true,
       .help = "put the job's input before each line" },
-    { .name = "shell",
-      GP_PARAM_FIELD(parfor_options, shell),
-      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
-    { .name = "stdin",
-      GP_PARAM_FIELD(parfor_options, stdin_path),
-      .placeholder = "FILE",
-      .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
+    CREW_PARAMS(parfor_options, "job", true),
     { .name = "halt",
       GP_PARAM_FIELD(parfor_options, halt),
       .words = halt_words,
@@ -70,13 +63,6 @@ static const gp_param parfor_params[] = {
       .max = 1000,
       .basic = true,
       .help = "run a command that failed again, so often" },
-    { .name = "timeout",
-      GP_PARAM_FIELD(parfor_options, timeout),
-      .min = 0,
-      .max = 315360000,
-      .unit = "seconds",
-      .basic = true,
-      .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
     { .name = "joblog",
       GP_PARAM_FIELD(parfor_options, joblog),
       .basic = true,
@@ -93,12 +79,6 @@ static const gp_param parfor_params[] = {
       GP_PARAM_FIELD(parfor_options, progress),
       .basic = true,
       .help = "show progress on standard error: a line that moves; in a file a line each 10 % or 10 s" },
-    { .name = "dry-run",
-      GP_PARAM_FIELD(parfor_options, dry_run),
-      .help = "print the commands instead of running them" },
-    { .name = "json",
-      GP_PARAM_FIELD(parfor_options, common.json),
-      .help = "print one JSON object a job, on a line each" },
     TASK_WORDS_PARAMS(parfor_options),
     TASK_WORDS_LOOP_PARAMS(parfor_options),
     CLI_COMMON_PARAMS(parfor_options),
@@ -128,19 +108,8 @@ static int parfor_check(cli_call *call)
     if (strcmp(options->arg_file, "-") == 0 && strcmp(options->stdin_path, "-") == 0)
         return cli_usage(call, "standard input cannot be both --arg-file and --stdin");
     if (task_words_check_none(call) != CLI_OK)
-        return RUNS_ERROR;
+        return CREW_ERROR;
     return sweep_asked(call) ? sweep_check(call) : CLI_OK;
-}
-
-/* Return the exit code, as defined by GNU parallel: the number of failed jobs, 101 for more than
- * 100, or with --halt the exit code of the first failed job. */
-static int parfor_code(const crew_options *crew, const crew_result *result)
-{
-    if (result->interrupted)
-        return CLI_INTERRUPTED;
-    if (result->failed > 0 && crew->halt != CREW_NEVER)
-        return result->first_code;
-    return result->failed > 100 ? 101 : (int)result->failed;
 }
 
 /* On a terminal, explain two common surprises: a value appended to a command without {}, and a file
@@ -186,11 +155,11 @@ static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sw
     if (status != GP_OK)
         return status;
     status = template_new(&crew->command, words, word_count, names, count,
-                          *sweep == NULL && runs_by_shell(call, options->shell), err);
+                          *sweep == NULL && crew_by_shell(call, options->shell), err);
     if (status == GP_OK)
         parfor_note(call, crew->command);
     if (status == GP_OK)
-        status = runs_slots(&crew->slots, options->slots, err);
+        status = crew_slots(&crew->slots, options->slots, err);
     if (status == GP_OK && options->joblog[0] != '\0')
         status = joblog_open(&crew->joblog, options->joblog,
                              options->resume_failed ? JOBLOG_RESUME_FAILED
@@ -200,7 +169,7 @@ static gp_status parfor_prepare(const cli_call *call, crew_options *crew, cli_sw
     return status;
 }
 
-static int parfor_run(cli_call *call)
+static gp_status parfor_run(cli_call *call, gp_error *err)
 {
     const parfor_options *options = call->options;
     crew_options crew = { .call = call,
@@ -216,30 +185,35 @@ static int parfor_run(cli_call *call)
                           .progress = options->progress };
     crew_result result = { 0 };
     cli_sweep *sweep = NULL;
-    gp_error err, closing;
-    int code = CLI_OK;
+    gp_error closing;
 
     if (task_words_given(call))
-        return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress);
-    gp_status status = parfor_prepare(call, &crew, &sweep, &err);
+        return task_words_parfor(call, &options->task, options->tag, options->unordered, options->progress,
+                                 err);
+    gp_status status = parfor_prepare(call, &crew, &sweep, err);
 
-    if (status == GP_OK && sweep != NULL)
-        code = sweep_try(call, crew.command);
+    if (status == GP_OK && sweep != NULL && sweep_try(call, crew.command) != CLI_OK)
+        call->code = CREW_ERROR;
     cli_catch_interrupts();
-    if (status == GP_OK && code == CLI_OK)
-        status = options->dry_run ? crew_print(&crew, &err)
-                 : sweep != NULL  ? sweep_run(sweep, &crew, &result, &err)
-                                  : runs_crew(&crew, &result, &err);
+    if (status == GP_OK && call->code == CLI_OK)
+        status = options->dry_run ? crew_print(&crew, err)
+                 : sweep != NULL  ? sweep_run(sweep, &crew, &result, err)
+                                  : crew_run_on_pool(&crew, &result, err);
     if (joblog_close(crew.joblog, &closing) != GP_OK && status == GP_OK) {
-        err = closing;
-        status = err.code;
+        *err = closing;
+        status = err->code;
     }
     sweep_free(sweep);
     template_free(crew.command);
     inputs_free(crew.inputs);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    return code != CLI_OK ? RUNS_ERROR : parfor_code(&crew, &result);
+    /* Exit code as defined by GNU parallel: the number of failed jobs, 101 for more than 100, or with
+     * --halt the exit code of the first failed job. */
+    if (status == GP_OK && call->code == CLI_OK)
+        call->code = result.interrupted                             ? CLI_INTERRUPTED
+                     : result.failed > 0 && crew.halt != CREW_NEVER ? result.first_code
+                     : result.failed > 100                          ? 101
+                                                                    : (int)result.failed;
+    return status;
 }
 
 const cli_command cli_command_parfor = {
@@ -268,7 +242,7 @@ const cli_command cli_command_parfor = {
     .options_bytes = sizeof(parfor_options),
     .leases = true,
     .runs = true,
-    .error_code = RUNS_ERROR,
+    .error_code = CREW_ERROR,
     .words_max = -1,
     .check = parfor_check,
     .run = parfor_run,

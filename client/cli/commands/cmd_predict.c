@@ -82,22 +82,16 @@ typedef struct predict_sink {
     const char *scores;      /* score meaning; NULL: the rows hold pixel classes */
 } predict_sink;
 
-/* Describe a score type for the summary line. */
-static const char *score_words(const char *score_type)
-{
-    if (strcmp(score_type, "probabilities") == 0)
-        return "probabilities (softmax)";
-    if (strcmp(score_type, "independent_probabilities") == 0)
-        return "probabilities (sigmoid; each class on its own, they need not add up to 1)";
-    return score_type;
-}
-
 static bool predict_row(void *context, const gp_prediction *p)
 {
     predict_sink *sink = context;
     gp_prediction row = *p;
 
-    sink->scores = p->scores == NULL ? NULL : score_words(p->score_type);
+    sink->scores = p->scores == NULL                             ? NULL
+                   : strcmp(p->score_type, "probabilities") == 0 ? "probabilities (softmax)"
+                   : strcmp(p->score_type, "independent_probabilities") == 0
+                       ? "probabilities (sigmoid; each class on its own, they need not add up to 1)"
+                       : p->score_type;
     /* a single file: print the name as given on the command line */
     if (strcmp(p->name, sink->absolute) == 0)
         row.name = sink->given;
@@ -134,11 +128,6 @@ static bool draws(const predict_options *options)
     return is_folder(options->out) || options->overlays[0] != '\0';
 }
 
-static bool draw_one(void *context, const gp_prediction *p)
-{
-    return pixels_add(context, p);
-}
-
 /* Predict and write label images and overlays. */
 static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *result, gp_error *err)
 {
@@ -154,7 +143,7 @@ static gp_status predict_draw(prediction *run, gp_pool *pool, gp_evaluation *res
 
     if (status != GP_OK)
         return status;
-    run->on_result = draw_one;
+    run->on_result = pixels_add;
     run->context = &sink;
     run->pixel_classes = true;
     return pixels_close(&sink, prediction_run(run, pool, result, NULL, err), err);
@@ -209,30 +198,14 @@ static int predict_check(cli_call *call)
     return prediction_check(call, &options->input);
 }
 
-/* Print the skipped images as the last line of the JSON output. */
-static gp_status skipped_print(const prediction *run, gp_error *err)
-{
-    json_document json;
-    gp_json_writer *writer = show_json_object(&json, false);
-
-    prediction_put_skipped(run, writer);
-    return show_json_print(&json, err);
-}
-
-static int predict_run(cli_call *call)
+static gp_status predict_run(cli_call *call, gp_error *err)
 {
     const predict_options *options = call->options;
-    gp_pool *pool;
     gp_evaluation result;
-    gp_error err;
     prediction run;
     char time[40], out[600];
     const char *scores = NULL;
 
-    gp_status status = cli_open(call, false, &pool, &err);
-
-    if (status != GP_OK)
-        return cli_fail(call, &err);
     cli_catch_interrupts();
     snprintf(out, sizeof(out), "%s", options->out);
     /* A background job's standard output is the log, so write the rows to the result folder. */
@@ -240,31 +213,32 @@ static int predict_run(cli_call *call)
         job_self_result(options->common.json ? "predictions.jsonl" : "predictions.csv", out, sizeof(out));
     prediction_init(&run, call, &options->input);
     run.ignore_labels = options->ignore_labels;
-    status = draws(options) ? predict_draw(&run, pool, &result, &err)
-                            : predict_into(&run, pool, out, &result, &scores, &err);
-    gp_pool_close(pool);
-    if (status == GP_OK && options->common.json && options->input.on_error == GP_BAD_SKIP)
-        status = skipped_print(&run, &err);
-    prediction_deinit(&run);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (!options->common.quiet) {
-        const double rate = (double)result.count / result.seconds;
+    gp_status status = draws(options) ? predict_draw(&run, call->pool, &result, err)
+                                      : predict_into(&run, call->pool, out, &result, &scores, err);
 
-        fprintf(stderr, "%" PRIu64 " sample%s in %s, %.*f images/s", result.count, gp_plural(result.count),
-                cli_duration(result.seconds, time, sizeof(time)), rate < 10, rate);
-        if (!isnan(result.accuracy))
-            fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100,
-                    result.labelled);
-        if (result.labelled > 0 && result.excluded > 0)
-            fprintf(stderr, " (%" PRIu64 " without a label excluded)", result.excluded);
-        if (!isnan(result.rmse))
-            fprintf(stderr, "; RMSE %.4g of %" PRIu64 " with values", result.rmse, result.labelled);
-        if (scores != NULL)
-            fprintf(stderr, "; scores: %s", scores);
-        fprintf(stderr, "\n");
+    if (status == GP_OK && options->common.json && options->input.on_error == GP_BAD_SKIP) {
+        json_document json; /* the skipped images are the last line */
+
+        prediction_put_skipped(&run, show_json_object(&json, false));
+        status = show_json_print(&json, err);
     }
-    return CLI_OK;
+    prediction_deinit(&run);
+    if (status != GP_OK || options->common.quiet)
+        return status;
+    const double rate = (double)result.count / result.seconds;
+
+    fprintf(stderr, "%" PRIu64 " sample%s in %s, %.*f images/s", result.count, gp_plural(result.count),
+            cli_duration(result.seconds, time, sizeof(time)), rate < 10, rate);
+    if (!isnan(result.accuracy))
+        fprintf(stderr, "; accuracy %.2f %% of %" PRIu64 " labelled", result.accuracy * 100, result.labelled);
+    if (result.labelled > 0 && result.excluded > 0)
+        fprintf(stderr, " (%" PRIu64 " without a label excluded)", result.excluded);
+    if (!isnan(result.rmse))
+        fprintf(stderr, "; RMSE %.4g of %" PRIu64 " with values", result.rmse, result.labelled);
+    if (scores != NULL)
+        fprintf(stderr, "; scores: %s", scores);
+    fprintf(stderr, "\n");
+    return GP_OK;
 }
 
 static const char *const predict_sources[] = { "data", NULL };
@@ -287,6 +261,7 @@ const cli_command cli_command_predict = {
     .options = predict_params,
     .options_bytes = sizeof(predict_options),
     .leases = true,
+    .pool = CLI_POOL_STARTED,
     .check = predict_check,
     .sources = predict_sources,
     .run = predict_run,

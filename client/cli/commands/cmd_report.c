@@ -32,14 +32,6 @@ static const gp_param report_params[] = {
 /* Lines shown per log, and number of last steps shown. */
 enum { SHOWN_LINES = 12, SHOWN_STEPS = 8 };
 
-static int report_check(cli_call *call)
-{
-    if (call->word_count != 1)
-        return cli_usage(call, "%s run? usage: gradpool report JOB|FOLDER",
-                         call->word_count == 0 ? "which" : "more than one");
-    return CLI_OK;
-}
-
 /* ---- text output ---- */
 
 static const char *text_of(const gp_json *object, const char *key)
@@ -247,63 +239,61 @@ static gp_status get_report(gp_buffer *out, const char *folder, const gp_places 
 }
 
 /* Get the report of a job in a pool on another host. */
-static gp_status get_elsewhere(const cli_call *call, gp_buffer *out, gp_error *err)
+static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
 {
     report_source source = { .places = NULL };
     gp_job_info info;
     gp_status status = job_number(call->words[0], &source.job, err);
 
     if (status == GP_OK)
-        status = cli_open(call, true, &source.pool, err);
+        status = cli_open(call, true, &call->pool, err);
     if (status == GP_OK)
-        status = gp_job_get(&info, source.pool, source.job, err);
+        status = gp_job_get(&info, call->pool, source.job, err);
     if (status == GP_OK) {
+        source.pool = call->pool;
         source.folder = info.folder;
         status = report_fetch(out, &source, err);
     }
-    if (status == GP_OK && out->bytes == 0)
-        status = report_make(out, &source, NULL, err);
-    gp_pool_close(source.pool);
-    return status;
+    return status == GP_OK && out->bytes == 0 ? report_make(out, &source, NULL, err) : status;
 }
 
-static gp_status get_here(const cli_call *call, gp_buffer *out, gp_error *err)
+static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
-    const char *name = options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL");
     char folder[600];
     gp_places places;
-    gp_status status = gp_places_find(&places, name, err);
-
-    if (status == GP_OK)
-        status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
-    return status == GP_OK ? get_report(out, folder, &places, err) : status;
-}
-
-static int report_run(cli_call *call)
-{
-    const report_options *options = call->options;
     bool elsewhere;
     gp_buffer text;
     gp_json *report = NULL;
-    gp_error err;
 
+    if (call->word_count != 1) {
+        call->code = cli_usage(call, "%s run? usage: gradpool report JOB|FOLDER",
+                               call->word_count == 0 ? "which" : "more than one");
+        return GP_OK;
+    }
     gp_buffer_init(&text, REPORT_BYTES_MAX);
-    gp_status status = cli_elsewhere(call, &elsewhere, &err);
+    gp_status status = cli_elsewhere(call, &elsewhere, err);
 
+    if (status == GP_OK && elsewhere) {
+        status = get_elsewhere(call, &text, err);
+    } else if (status == GP_OK) {
+        status = gp_places_find(&places, cli_pool_name(call), err);
+        if (status == GP_OK)
+            status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
+        if (status == GP_OK)
+            status = get_report(&text, folder, &places, err);
+    }
     if (status == GP_OK)
-        status = elsewhere ? get_elsewhere(call, &text, &err) : get_here(call, &text, &err);
-    if (status == GP_OK)
-        status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, &err);
+        status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, err);
     if (status == GP_OK && options->out[0] != '\0')
-        status = write_tar(options->out, &text, report, &err);
+        status = write_tar(options->out, &text, report, err);
     else if (status == GP_OK && options->common.json)
         printf("%s\n", gp_buffer_text(&text));
     else if (status == GP_OK)
         show(report);
     gp_json_free(report);
     gp_buffer_deinit(&text);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }
 
 const cli_command cli_command_report = {
@@ -316,6 +306,5 @@ const cli_command cli_command_report = {
     .options = report_params,
     .options_bytes = sizeof(report_options),
     .words_max = 2,
-    .check = report_check,
     .run = report_run,
 };

@@ -55,27 +55,20 @@ static int resize_check(cli_call *call)
     return resize_parse(call, &what, &err) == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
 }
 
-static int resize_run(cli_call *call)
+static gp_status resize_run(cli_call *call, gp_error *err)
 {
     const resize_options *options = call->options;
     resize_what what;
-    gp_pool *pool = NULL;
-    gp_error err;
-    gp_status status = resize_parse(call, &what, &err);
+    gp_status status = resize_parse(call, &what, err);
 
     if (status == GP_OK)
-        status = cli_open(call, true, &pool, &err);
-    if (status == GP_OK)
-        status = gp_training_resize(pool, what.lease, what.job, what.workers, &err);
-    gp_pool_close(pool);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (!options->common.quiet)
+        status = gp_training_resize(call->pool, what.lease, what.job, what.workers, err);
+    if (status == GP_OK && !options->common.quiet)
         printf("%s %" PRIu64 " goes on with %" PRIu32 " worker%s from its next step on, or when so many are "
                "free\n",
                what.lease != 0 ? "lease" : "job", what.lease != 0 ? what.lease : what.job, what.workers,
                gp_plural(what.workers));
-    return CLI_OK;
+    return status;
 }
 
 const cli_command cli_command_resize = {
@@ -88,6 +81,7 @@ const cli_command cli_command_resize = {
     .options = resize_params,
     .options_bytes = sizeof(resize_options),
     .words_max = 2,
+    .pool = CLI_POOL_RUNNING,
     .check = resize_check,
     .run = resize_run,
 };

@@ -1,7 +1,6 @@
 /* `gradpool spmd`: run one command on every worker at the same time. */
 
 #include "client/cli/run/crew.h"
-#include "client/cli/run/runs.h"
 #include "client/cli/run/task_words.h"
 
 typedef struct spmd_options {
@@ -23,24 +22,7 @@ static const gp_param spmd_params[] = {
     { .name = "keep-going",
       GP_PARAM_FIELD(spmd_options, keep_going),
       .help = "let the others go on when one fails; else they are ended" },
-    { .name = "shell",
-      GP_PARAM_FIELD(spmd_options, shell),
-      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },
-    { .name = "stdin",
-      GP_PARAM_FIELD(spmd_options, stdin_path),
-      .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },
-    { .name = "timeout",
-      GP_PARAM_FIELD(spmd_options, timeout),
-      .min = 0,
-      .max = 315360000,
-      .unit = "seconds",
-      .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },
-    { .name = "dry-run",
-      GP_PARAM_FIELD(spmd_options, dry_run),
-      .help = "print the command instead of running it" },
-    { .name = "json",
-      GP_PARAM_FIELD(spmd_options, common.json),
-      .help = "print one JSON object a worker, on a line each" },
+    CREW_PARAMS(spmd_options, "worker", false),
     TASK_WORDS_PARAMS(spmd_options),
     CLI_COMMON_PARAMS(spmd_options),
     { 0 },
@@ -48,10 +30,8 @@ static const gp_param spmd_params[] = {
 
 static int spmd_check(cli_call *call)
 {
-    const spmd_options *options = call->options;
-
     if (task_words_given(call))
-        return task_words_check_spmd(call, &options->task);
+        return task_words_check_spmd(call);
     if (call->word_count > 0)
         return cli_usage(call, "unexpected word '%s'; the command comes behind --: gradpool spmd -- %s",
                          call->words[0], call->words[0]);
@@ -60,7 +40,7 @@ static int spmd_check(cli_call *call)
     return task_words_check_none(call);
 }
 
-static int spmd_run(cli_call *call)
+static gp_status spmd_run(cli_call *call, gp_error *err)
 {
     const spmd_options *options = call->options;
     bool json = options->common.json;
@@ -75,20 +55,19 @@ static int spmd_run(cli_call *call)
                           .tagged = options->tag && !json,
                           .json = json };
     crew_result result = { 0 };
-    gp_error err;
 
     if (task_words_given(call))
-        return task_words_spmd(call, &options->task, options->tag, options->timeout);
+        return task_words_spmd(call, &options->task, options->tag, options->timeout, err);
     gp_status status = template_new(&crew.command, call->rest, call->rest_count, NULL, 0,
-                                    runs_by_shell(call, options->shell), &err);
+                                    crew_by_shell(call, options->shell), err);
 
     cli_catch_interrupts();
     if (status == GP_OK)
-        status = options->dry_run ? crew_print(&crew, &err) : runs_crew(&crew, &result, &err);
+        status = options->dry_run ? crew_print(&crew, err) : crew_run_on_pool(&crew, &result, err);
     template_free(crew.command);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    return result.interrupted ? CLI_INTERRUPTED : result.first_code;
+    if (status == GP_OK)
+        call->code = result.interrupted ? CLI_INTERRUPTED : result.first_code;
+    return status;
 }
 
 const cli_command cli_command_spmd = {
@@ -110,7 +89,7 @@ const cli_command cli_command_spmd = {
     .options_bytes = sizeof(spmd_options),
     .leases = true,
     .runs = true,
-    .error_code = RUNS_ERROR,
+    .error_code = CREW_ERROR,
     .words_max = -1,
     .check = spmd_check,
     .run = spmd_run,

@@ -16,41 +16,28 @@ static const gp_param status_params[] = {
     { 0 },
 };
 
-static int status_run(cli_call *call)
+static gp_status status_run(cli_call *call, gp_error *err)
 {
-    const status_options *options = call->options;
-    gp_pool *pool;
+    const bool json = ((const status_options *)call->options)->common.json;
     gp_status_reply *reply = NULL;
     gp_jobs_reply *jobs = NULL;
-    gp_buffer text;
-    gp_error err;
-    gp_status status = cli_open(call, true, &pool, &err);
+    gp_status status = cli_open(call, true, &call->pool, err);
 
-    if (status == GP_ENOPOOL && options->common.json)
+    if (status == GP_ENOPOOL && json)
         printf("{\"pool\": null}\n");
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    status = pool_status(pool, &reply, &err);
     if (status == GP_OK)
-        status = pool_jobs_glance(pool, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, &err);
-    gp_pool_close(pool);
-    if (status != GP_OK) {
-        gp_free(reply);
-        return cli_fail(call, &err);
-    }
-    if (!options->common.json) {
+        status = pool_status(call->pool, &reply, err);
+    if (status == GP_OK)
+        status = pool_jobs_glance(call->pool, POOL_JOBS_UNFINISHED, GP_JOB_ROWS_MAX, &jobs, err);
+    if (status == GP_OK && json) {
+        status = show_status_json(reply, jobs, err);
+    } else if (status == GP_OK) {
         show_status(reply);
         show_jobs_line(jobs);
-    } else {
-        gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-        status = pool_status_write(reply, jobs, &text, &err);
-        if (status == GP_OK)
-            printf("%s\n", gp_buffer_text(&text));
-        gp_buffer_deinit(&text);
     }
     gp_free(reply);
     gp_free(jobs);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }
 
 const cli_command cli_command_status = {

@@ -137,28 +137,22 @@ static gp_status submit_go(const cli_call *call, gp_job_request *request, uint64
     }
 }
 
-static int submit_run(cli_call *call)
+static gp_status submit_run(cli_call *call, gp_error *err)
 {
     const submit_options *options = call->options;
-    const char *words[CLI_WORDS_MAX + 1] = { NULL };
-    gp_job_request request = { .words = words,
+    gp_job_request request = { .words = call->words,
                                .name = options->name,
                                .priority = (int32_t)options->priority,
                                .directory = options->directory[0] != '\0' ? options->directory : NULL };
     uint64_t job;
-    gp_error err;
+    gp_status status = submit_go(call, &request, &job, err);
 
-    for (int i = 0; i < call->word_count; i++)
-        words[i] = call->words[i];
-    if (submit_go(call, &request, &job, &err) != GP_OK)
-        return cli_fail(call, &err);
-    if (options->common.json)
-        printf("{\"job\": %" PRIu64 "}\n", job);
-    else
-        printf("%" PRIu64 "\n", job);
+    if (status != GP_OK)
+        return status;
+    printf(options->common.json ? "{\"job\": %" PRIu64 "}\n" : "%" PRIu64 "\n", job);
     if (!options->common.quiet && !options->common.json)
         fprintf(stderr, "job %" PRIu64 " is queued; 'gradpool logs %" PRIu64 " -f' follows it\n", job, job);
-    return CLI_OK;
+    return GP_OK;
 }
 
 const cli_command cli_command_submit = {

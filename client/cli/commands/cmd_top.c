@@ -12,7 +12,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
-#include "client/pool/remote.h"
+#include "client/cli/jobs/report.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -42,51 +42,19 @@ enum { JOBS_SHOWN = 40, ENDED_SHOWN = 5, METRICS_BYTES = 2048, COMMAND_SHOWN = 2
 
 /* ---- one frame ---- */
 
-/* Read the end of a remote job's metrics: first get the size, then the last bytes. Return the
- * number of bytes. */
-static size_t read_metrics_elsewhere(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
-{
-    static pool_piece piece;
-    uint64_t from;
-
-    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, INT64_MAX, &piece, NULL) != GP_OK)
-        return 0;
-    from = piece.at.size > METRICS_BYTES ? piece.at.size - METRICS_BYTES : 0;
-    if (pool_job_read(pool, job, GP_JOB_FILE_METRICS, 0, from, &piece, NULL) != GP_OK)
-        return 0;
-    if (piece.bytes > METRICS_BYTES) /* the file has grown between the two calls */
-        piece.bytes = METRICS_BYTES;
-    memcpy(text, piece.text, piece.bytes);
-    return piece.bytes;
-}
-
-/* Read the end of a job's metrics. Return the number of bytes. */
-static size_t read_metrics(gp_pool *pool, uint64_t job, char text[METRICS_BYTES + 1])
-{
-    char path[300];
-    FILE *file;
-    size_t got;
-
-    if (pool->remote != NULL)
-        return read_metrics_elsewhere(pool, job, text);
-    snprintf(path, sizeof(path), "%s/jobs/%" PRIu64 "/metrics.jsonl", pool->places.state_dir, job);
-    file = fopen(path, "re");
-    if (file == NULL)
-        return 0;
-    if (fseek(file, -METRICS_BYTES, SEEK_END) != 0)
-        rewind(file);
-    got = fread(text, 1, METRICS_BYTES, file);
-    fclose(file);
-    return got;
-}
-
 /* Set job->reason to the last step and loss of a training, e.g. "step 120, loss 0.3214". Leave it
  * unchanged if the job has no metrics. */
 static void describe_progress(gp_pool *pool, gp_job_info *job)
 {
-    char text[METRICS_BYTES + 1], *line;
+    char text[METRICS_BYTES + 1], *line, folder[300];
     gp_json *json = NULL;
-    size_t got = read_metrics(pool, job->id, text);
+    const report_source source = {
+        .folder = folder, .places = pool->remote == NULL ? &pool->places : NULL, .pool = pool, .job = job->id
+    };
+    uint64_t size;
+
+    snprintf(folder, sizeof(folder), "%s/jobs/%" PRIu64, pool->places.state_dir, job->id);
+    size_t got = report_tail(&source, GP_JOB_FILE_METRICS, 0, text, METRICS_BYTES, &size, NULL);
 
     while (got > 0 && text[got - 1] != '\n') /* skip an incomplete last line */
         got--;
@@ -159,23 +127,6 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
 
 /* ---- on a terminal ---- */
 
-/* Print a frame to memory and return the text; the caller frees it. The tables print to stdout, so
- * redirect stdout meanwhile. */
-static char *frame_text(gp_pool *pool, gp_status *status, gp_error *err)
-{
-    char *text = NULL;
-    size_t bytes;
-    FILE *terminal = stdout, *memory = open_memstream(&text, &bytes);
-
-    if (memory == NULL)
-        return NULL;
-    stdout = memory;
-    *status = print_frame(pool, err);
-    stdout = terminal;
-    fclose(memory);
-    return text;
-}
-
 /* Return the number of bytes of the first `columns` UTF-8 characters. */
 static size_t cut(const char *line, size_t bytes, size_t columns)
 {
@@ -207,19 +158,6 @@ static void draw_frame(const char *text)
     fflush(stdout);
 }
 
-/* Switch the terminal to single keys without echo. false: standard input is not a terminal.
- *   before  set to the previous settings */
-static bool keys_begin(struct termios *before)
-{
-    struct termios raw;
-
-    if (tcgetattr(STDIN_FILENO, before) != 0)
-        return false;
-    raw = *before;
-    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    return tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
-}
-
 /* Wait until the next frame is due. true: quit. */
 static bool wait_for_key(bool keys, double seconds)
 {
@@ -241,59 +179,60 @@ static bool wait_for_key(bool keys, double seconds)
 
 /* Draw one frame. If the pool is gone, show the error and try to connect again at the next
  * frame. */
-static void draw_live(const cli_call *call, gp_pool **pool)
+static void draw_live(cli_call *call)
 {
     gp_error err;
-    gp_status status = *pool != NULL ? GP_OK : cli_open(call, true, pool, &err);
-    char *text = NULL, sentence[GP_ERROR_MESSAGE_MAX + 40];
+    gp_status status = call->pool != NULL ? GP_OK : cli_open(call, true, &call->pool, &err);
+    char *text = NULL;
+    size_t bytes;
+    FILE *terminal = stdout, *memory = open_memstream(&text, &bytes);
 
+    if (memory == NULL)
+        return;
+    stdout = memory; /* the tables print to stdout */
     if (status == GP_OK)
-        text = frame_text(*pool, &status, &err);
-    if (status == GP_OK) {
-        draw_frame(text != NULL ? text : "no memory for a frame\n");
-    } else {
-        snprintf(sentence, sizeof(sentence), "%s\n", err.message);
-        draw_frame(sentence);
-        gp_pool_close(*pool);
-        *pool = NULL;
+        status = print_frame(call->pool, &err);
+    if (status != GP_OK) {
+        printf("%s\n", err.message);
+        gp_pool_close(call->pool);
+        call->pool = NULL;
     }
+    stdout = terminal;
+    fclose(memory);
+    draw_frame(text);
     free(text);
 }
 
-static int top_live(cli_call *call, gp_pool *pool)
+static void top_live(cli_call *call)
 {
     const top_options *options = call->options;
-    struct termios before;
-    bool keys = keys_begin(&before);
+    struct termios before, raw;
+    /* single keys without echo, if standard input is a terminal */
+    bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
 
+    if (keys) {
+        raw = before;
+        raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        keys = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+    }
     cli_catch_interrupts();
     ((cli_common *)call->options)->quiet = true; /* notes would overwrite the frame */
     fputs("\033[?1049h\033[?25l\033[2J", stdout);
     do
-        draw_live(call, &pool);
+        draw_live(call);
     while (!wait_for_key(keys, options->interval));
     fputs("\033[?25h\033[?1049l", stdout);
     fflush(stdout);
     if (keys)
         tcsetattr(STDIN_FILENO, TCSANOW, &before);
-    gp_pool_close(pool);
-    return CLI_OK;
 }
 
-static int top_run(cli_call *call)
+static gp_status top_run(cli_call *call, gp_error *err)
 {
-    const top_options *options = call->options;
-    gp_pool *pool;
-    gp_error err;
-    gp_status status = cli_open(call, true, &pool, &err);
-
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (!options->once && isatty(STDOUT_FILENO))
-        return top_live(call, pool);
-    status = print_frame(pool, &err);
-    gp_pool_close(pool);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    if (((const top_options *)call->options)->once || !isatty(STDOUT_FILENO))
+        return print_frame(call->pool, err);
+    top_live(call);
+    return GP_OK;
 }
 
 const cli_command cli_command_top = {
@@ -304,5 +243,6 @@ const cli_command cli_command_top = {
                 "  gradpool top --once\n",
     .options = top_params,
     .options_bytes = sizeof(top_options),
+    .pool = CLI_POOL_RUNNING,
     .run = top_run,
 };

@@ -462,20 +462,6 @@ static gp_status train_prepare(gp_session *session, gp_training **training, gp_e
     return status;
 }
 
-/* Lease workers and train. A run folder error takes precedence: it stopped the training. */
-static gp_status train_go(gp_session *session, gp_pool *pool, gp_training *training, gp_error *err)
-{
-    gp_lease_request lease = { 0 };
-    gp_status status = cli_lease_request(session->call, pool, &lease, err);
-
-    if (status == GP_OK)
-        status = gp_training_run(training, pool, &lease, err);
-    if (session->failed.code == GP_OK)
-        return status;
-    *err = session->failed;
-    return err->code;
-}
-
 static int train_check(cli_call *call)
 {
     const train_options *options = call->options;
@@ -496,13 +482,12 @@ static int train_check(cli_call *call)
 /* Write the failure report while the logs are recent. */
 static void train_post_mortem(gp_session *session, const gp_error *failure)
 {
-    const char *name = session->options->common.pool;
     const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
     gp_places places;
 
     if (folder == NULL) /* the training failed before the first step; the error says it all */
         return;
-    if (gp_places_find(&places, name[0] != '\0' ? name : getenv("GRADPOOL_POOL"), NULL) != GP_OK)
+    if (gp_places_find(&places, cli_pool_name(session->call), NULL) != GP_OK)
         return; /* a remote pool's logs are on another host */
     report_write(folder, &places, failure);
     session->reported = true;
@@ -513,13 +498,20 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
                                gp_error *err)
 {
     gp_pool *pool = NULL;
+    gp_lease_request lease = { 0 };
     char model[600];
     gp_status status = cli_open(session->call, false, &pool, err);
 
     if (status != GP_OK)
         return status;
     cli_catch_interrupts();
-    status = train_go(session, pool, training, err);
+    status = cli_lease_request(session->call, pool, &lease, err);
+    if (status == GP_OK)
+        status = gp_training_run(training, pool, &lease, err);
+    if (session->failed.code != GP_OK) { /* takes precedence: it stopped the training */
+        *err = session->failed;
+        status = err->code;
+    }
     view_free(session->view);
     slow_steps_free(session->slow);
     gp_pool_close(pool);
@@ -535,40 +527,37 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
     return status;
 }
 
-static int train_run(cli_call *call)
+static gp_status train_run(cli_call *call, gp_error *err)
 {
     const train_options *options = call->options;
     gp_session session = { .call = call, .options = options };
     gp_training *training = NULL;
     gp_training_summary summary = { 0 };
-    gp_error err;
     gp_status status;
-    int code = CLI_OK;
 
     gp_buffer_init(&session.warnings, 1 << 16);
     run_folder_start(&session.folder);
     train_continue_job(call);
-    status = train_prepare(&session, &training, &err);
+    status = train_prepare(&session, &training, err);
     if (status == GP_OK)
-        status = train_mark_job(call, &err);
-
+        status = train_mark_job(call, err);
     if (status == GP_OK)
-        code = lint_transfer(call, options->lint == 1, &session.changes);
-    if (status == GP_OK && code == CLI_OK) {
+        call->code = lint_transfer(call, options->lint == 1, &session.changes);
+    if (status == GP_OK && call->code == CLI_OK) {
         if (!options->common.quiet && !options->common.json)
             changes_print(&session.changes);
-        status = train_on_pool(&session, training, &summary, &err);
+        status = train_on_pool(&session, training, &summary, err);
     }
     gp_training_free(training);
     changes_deinit(&session.changes);
     gp_buffer_deinit(&session.warnings);
     if (status != GP_OK)
-        code = cli_fail(call, &err);
+        call->code = cli_fail(call, err);
     if (session.reported && job_self_folder() == NULL && !options->common.quiet)
         fprintf(stderr, "why, in more words: gradpool report %s\n", session.folder.path);
-    if (status != GP_OK)
-        return code;
-    return summary.stopped ? CLI_INTERRUPTED : code;
+    if (summary.stopped && status == GP_OK)
+        call->code = CLI_INTERRUPTED;
+    return GP_OK; /* the error is printed above, before the report is named */
 }
 
 static const char *const train_sources[] = { "data", "validation-data", NULL };

@@ -8,6 +8,7 @@
 #include "client/pool/remote.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "common/base/text/text.h"
 #include "proto/channel/endpoint.h"
 
 typedef struct up_options {
@@ -107,18 +108,13 @@ static gp_status up_check_listen(const cli_call *call, const gp_status_reply *re
 /* Print the address for other hosts, and how many keys are allowed by role. */
 static void up_say_listen(const cli_call *call, const gp_status_reply *reply)
 {
-    const up_options *options = call->options;
     gp_allow_list *list = gp_calloc(1, sizeof(*list));
     char key[GP_KEY_TEXT] = "";
     uint32_t counts[GP_KEY_OBSERVER + 1] = { 0 };
     gp_places places;
     gp_error err;
-    gp_status status =
-        list == NULL
-            ? GP_ENOMEM
-            : gp_places_find(&places,
-                             options->common.pool[0] != '\0' ? options->common.pool : getenv("GRADPOOL_POOL"),
-                             &err);
+    gp_status status = list == NULL ? gp_fail(&err, GP_ENOMEM, "no memory for a list of keys")
+                                    : gp_places_find(&places, cli_pool_name(call), &err);
 
     if (status == GP_OK)
         status = gp_allow_read(list, places.allowed, &err);
@@ -169,17 +165,6 @@ static gp_status up_fit(cli_call *call, gp_pool *pool, up_story *story, gp_error
                                  cli_given(call, "devices") ? options->devices : NULL, err);
 }
 
-/* Return whether the pool has the same worker processes as before. */
-static bool up_unchanged(const gp_status_reply *before, const gp_status_reply *now)
-{
-    bool same = before->workers_count == now->workers_count;
-
-    for (uint32_t i = 0; same && i < now->workers_count; i++)
-        same = before->workers[i].slot.index == now->workers[i].slot.index &&
-               before->workers[i].slot.incarnation == now->workers[i].slot.incarnation;
-    return same;
-}
-
 /* Wait until no worker is starting, at most 10 s. Workers normally report within milliseconds; a
  * device that another process must release first takes longer. */
 static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
@@ -214,7 +199,7 @@ static gp_status up_check_workers(const gp_status_reply *reply, gp_error *err)
                    reply->workers[0].slot.index, reply->workers[0].reason);
 }
 
-static int up_run(cli_call *call)
+static gp_status up_run(cli_call *call, gp_error *err)
 {
     const up_options *options = call->options;
     up_story story = { .quiet = options->common.quiet };
@@ -229,62 +214,37 @@ static int up_run(cli_call *call)
                              .note = up_note,
                              .context = &story };
     int64_t begin_ns = gp_now_ns();
-    gp_pool *pool;
     gp_status_reply *reply = NULL;
-    gp_error err;
+    gp_status status = gp_pool_open(&call->pool, &open, err);
 
-    const struct {
-        const char *name, *given;
-        int64_t ms;
-    } times[] = { { "idle-timeout", options->idle_timeout, open.idle_timeout_ms },
-                  { "suspect-after", options->suspect_after, open.suspect_ms },
-                  { "kill-after", options->kill_after, open.silence_ms } };
-
-    enum { SILENCE_LEAST_MS = 1000 }; /* workers send a heartbeat every 500 ms */
-
-    if ((open.suspect_ms > 0 && open.suspect_ms < SILENCE_LEAST_MS) ||
-        (open.silence_ms > 0 && open.silence_ms < SILENCE_LEAST_MS))
-        return cli_usage(call,
-                         "--suspect-after is '%s' and --kill-after '%s'; each must be 1s or more, or never",
-                         options->suspect_after, options->kill_after);
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
-        if (times[i].ms == 0)
-            return cli_usage(call, "--%s is '%s'; it must be a time such as 90s, 30m or 2h, or never",
-                             times[i].name, times[i].given);
-    if (open.listen != NULL && gp_endpoint_check(open.listen, true, &err) != GP_OK)
-        return cli_usage(call, "--listen: %s", err.message);
-    gp_status status = gp_pool_open(&pool, &open, &err);
-
-    if (status == GP_OK && (status = pool_needs_host(pool, "gradpool up", &err)) != GP_OK)
-        gp_pool_close(pool);
-
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    status = up_fit(call, pool, &story, &err);
     if (status == GP_OK)
-        status = up_wait(pool, &reply, &err);
-    gp_pool_close(pool);
+        status = pool_needs_host(call->pool, "gradpool up", err);
+    if (status == GP_OK)
+        status = up_fit(call, call->pool, &story, err);
+    if (status == GP_OK)
+        status = up_wait(call->pool, &reply, err);
     if (status != GP_OK) {
         gp_free(story.before);
-        return cli_fail(call, &err);
+        return status;
     }
-    status = up_check_workers(reply, &err);
+    status = up_check_workers(reply, err);
     if (options->common.json) {
-        gp_buffer text;
-
-        gp_buffer_init(&text, GP_JSON_BYTES_MAX);
-        if (pool_status_write(reply, NULL, &text, &err) == GP_OK)
-            printf("%s\n", gp_buffer_text(&text));
-        gp_buffer_deinit(&text);
+        show_status_json(reply, NULL, NULL);
     } else if (!options->common.quiet) {
         char time[40], was[60] = "started";
 
+        const gp_status_reply *before = story.before;
+        bool same = before->workers_count == reply->workers_count; /* the same worker processes */
+
+        for (uint32_t i = 0; same && i < reply->workers_count; i++)
+            same = before->workers[i].slot.index == reply->workers[i].slot.index &&
+                   before->workers[i].slot.incarnation == reply->workers[i].slot.incarnation;
         show_status(reply);
-        if (!story.started && up_unchanged(story.before, reply))
+        if (!story.started && same)
             snprintf(was, sizeof(was), "already running");
         else if (!story.started)
-            snprintf(was, sizeof(was), "resized (it had %" PRIu32 " worker%s)", story.before->workers_count,
-                     story.before->workers_count == 1 ? "" : "s");
+            snprintf(was, sizeof(was), "resized (it had %" PRIu32 " worker%s)", before->workers_count,
+                     gp_plural(before->workers_count));
         if (status == GP_OK)
             printf("\n%s; ready in %s\n", was,
                    cli_duration((double)(gp_now_ns() - begin_ns) * 1e-9, time, sizeof(time)));
@@ -293,7 +253,35 @@ static int up_run(cli_call *call)
     }
     gp_free(story.before);
     gp_free(reply);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
+}
+
+static int up_check(cli_call *call)
+{
+    const up_options *options = call->options;
+    const struct {
+        const char *name, *given;
+        int64_t least_ms;
+    } times[] = { { "idle-timeout", options->idle_timeout, 1 },
+                  /* workers send a heartbeat every 500 ms */
+                  { "suspect-after", options->suspect_after, 1000 },
+                  { "kill-after", options->kill_after, 1000 } };
+    gp_error err;
+
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        int64_t ms = parse_timeout(times[i].given);
+
+        if (ms == 0)
+            return cli_usage(call, "--%s is '%s'; it must be a time such as 90s, 30m or 2h, or never",
+                             times[i].name, times[i].given);
+        if (ms > 0 && ms < times[i].least_ms)
+            return cli_usage(
+                call, "--suspect-after is '%s' and --kill-after '%s'; each must be 1s or more, or never",
+                options->suspect_after, options->kill_after);
+    }
+    if (cli_given(call, "listen") && gp_endpoint_check(options->listen, true, &err) != GP_OK)
+        return cli_usage(call, "--listen: %s", err.message);
+    return CLI_OK;
 }
 
 const cli_command cli_command_up = {
@@ -311,5 +299,6 @@ const cli_command cli_command_up = {
         "                                   jobs from other hosts, whose keys `gradpool key add` knows\n",
     .options = up_params,
     .options_bytes = sizeof(up_options),
+    .check = up_check,
     .run = up_run,
 };

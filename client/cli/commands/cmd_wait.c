@@ -3,6 +3,7 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/jobs/job_wait.h"
+#include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 
 typedef struct wait_options {
@@ -29,88 +30,53 @@ enum { EXIT_TIMED_OUT = 124, EXIT_NO_OUTCOME = 125, EXIT_SIGNAL = 128 };
 
 static int wait_check(cli_call *call)
 {
-    uint64_t job;
-    gp_error err;
-
-    if (call->word_count == 0)
-        return cli_usage(call, "which job? 'gradpool jobs' lists them");
-    for (int i = 0; i < call->word_count; i++)
-        if (job_number(call->words[i], &job, &err) != GP_OK)
-            return cli_usage(call, "%s", err.message);
-    return CLI_OK;
+    return call->word_count == 0 ? cli_usage(call, "which job? 'gradpool jobs' lists them")
+                                 : job_numbers_check(call);
 }
 
-/* Convert a job result to an exit code. */
-static int code_of(const gp_job_info *info)
-{
-    switch (info->state) {
-    case GP_JOB_DONE:
-        return CLI_OK;
-    case GP_JOB_FAILED:
-        return info->signal > 0      ? EXIT_SIGNAL + info->signal
-               : info->exit_code > 0 ? info->exit_code
-                                     : CLI_FAILED;
-    case GP_JOB_CANCELED:
-        return CLI_INTERRUPTED;
-    default:
-        return EXIT_NO_OUTCOME;
-    }
-}
-
-/* Print an ended job's result, and set *code if it is still CLI_OK. */
-static void report(const cli_call *call, const gp_job_info *info, int *code)
+/* Print an ended job's result, and set call->code if it is still CLI_OK. */
+static void report(cli_call *call, const gp_job_info *info)
 {
     const wait_options *options = call->options;
-    gp_buffer text;
-    gp_json_writer writer;
 
     if (!gp_job_state_ended(info->state))
         return;
-    if (*code == CLI_OK)
-        *code = code_of(info);
+    if (call->code == CLI_OK && info->state != GP_JOB_DONE)
+        call->code = info->state == GP_JOB_CANCELED ? CLI_INTERRUPTED
+                     : info->state != GP_JOB_FAILED ? EXIT_NO_OUTCOME
+                     : info->signal > 0             ? EXIT_SIGNAL + info->signal
+                     : info->exit_code > 0          ? info->exit_code
+                                                    : CLI_FAILED;
     if (options->common.json) {
-        gp_buffer_init(&text, 1 << 16);
-        gp_json_writer_init(&writer, &text, false);
-        pool_job_write(&writer, info);
-        printf("%s\n", gp_buffer_text(&text));
-        gp_buffer_deinit(&text);
+        show_job_json(info);
     } else if (!options->common.quiet) {
         job_say_end(stdout, info);
     }
 }
 
-static int wait_run(cli_call *call)
+static gp_status wait_run(cli_call *call, gp_error *err)
 {
     const wait_options *options = call->options;
     uint64_t jobs[CLI_WORDS_MAX];
     /* Allocate the array: it is too large for the stack. */
     gp_job_info *infos = gp_calloc((size_t)call->word_count, sizeof(*infos));
-    gp_pool *pool = NULL;
-    gp_error err;
-    int code = CLI_OK;
 
-    if (infos == NULL) {
-        gp_fail(&err, GP_ENOMEM, "no memory for %d jobs", call->word_count);
-        return cli_fail(call, &err);
-    }
+    if (infos == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %d jobs", call->word_count);
     for (int i = 0; i < call->word_count; i++)
-        job_number(call->words[i], &jobs[i], &err);
+        job_number(call->words[i], &jobs[i], err);
     cli_catch_interrupts();
-    gp_status status = job_wait(call, &pool, infos, jobs, (size_t)call->word_count, options->any,
-                                options->timeout > 0 ? (int)(options->timeout * 1000) : -1, &err);
+    gp_status status = job_wait(call, &call->pool, infos, jobs, (size_t)call->word_count, options->any,
+                                options->timeout > 0 ? (int)(options->timeout * 1000) : -1, err);
 
-    gp_pool_close(pool);
-    if (status != GP_OK) {
-        gp_free(infos);
-        cli_fail(call, &err);
-        return status == GP_ETIMEDOUT   ? EXIT_TIMED_OUT
-               : status == GP_ECANCELED ? CLI_INTERRUPTED
-                                        : EXIT_NO_OUTCOME;
-    }
-    for (int i = 0; i < call->word_count; i++)
-        report(call, &infos[i], &code);
+    if (status != GP_OK)
+        call->code = status == GP_ETIMEDOUT   ? EXIT_TIMED_OUT
+                     : status == GP_ECANCELED ? CLI_INTERRUPTED
+                                              : EXIT_NO_OUTCOME;
+    for (int i = 0; status == GP_OK && i < call->word_count; i++)
+        report(call, &infos[i]);
     gp_free(infos);
-    return code;
+    return status;
 }
 
 const cli_command cli_command_wait = {

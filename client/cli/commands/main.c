@@ -8,7 +8,6 @@
 
 #include "client/cli/cli.h"
 #include "client/cli/help.h"
-#include "client/cli/home.h"
 #include "client/pool/remote.h"
 #include "client/cli/jobs/job_self.h"
 #include "client/cli/show.h"
@@ -106,57 +105,63 @@ int cli_usage(const cli_call *call, const char *format, ...)
 
 /* ---- options ---- */
 
+/* An option table of a call, and the struct that it describes; values NULL: training options. */
+typedef struct call_table {
+    const gp_param *params; /* NULL: end of the list */
+    void *values;
+} call_table;
+
+enum { TABLES = 5 };
+
+static void call_tables(cli_call *call, call_table tables[TABLES])
+{
+    const cli_command *command = call->command;
+    int count = 0;
+
+    tables[count++] = (call_table){ command->options, call->options };
+    if (command->leases)
+        tables[count++] = (call_table){ cli_lease_options, &call->lease };
+    if (command->sources != NULL)
+        tables[count++] = (call_table){ cli_s3_options, &call->s3 };
+    if (command->trains)
+        tables[count++] = (call_table){ gp_train_options_table, NULL };
+    tables[count] = (call_table){ NULL, NULL };
+}
+
 /* Find an option in the tables of the command.
  *   values  set to the struct of the option; NULL: training option */
 static const gp_param *call_find(cli_call *call, const char *name, void **values)
 {
-    const gp_param *param = gp_params_find(call->command->options, name);
+    call_table tables[TABLES];
+    const gp_param *param = NULL;
 
-    *values = call->options;
-    if (param == NULL && call->command->leases) {
-        param = gp_params_find(cli_lease_options, name);
-        *values = &call->lease;
-    }
-    if (param == NULL && call->command->sources != NULL) {
-        param = gp_params_find(cli_s3_options, name);
-        *values = &call->s3;
-    }
-    if (param == NULL && call->command->trains) {
-        param = gp_params_find(gp_train_options_table, name);
-        *values = NULL;
+    call_tables(call, tables);
+    for (int i = 0; tables[i].params != NULL && param == NULL; i++) {
+        param = gp_params_find(tables[i].params, name);
+        *values = tables[i].values;
     }
     return param;
 }
 
-/* Search a table for names similar to `name`. */
-static void offer_table(const gp_param *table, const char *name, const char **near, unsigned *distance)
-{
-    for (; table->type != GP_PARAM_NONE; table++) {
-        gp_spell_offer(name, table->name, near, distance);
-        if (table->alias != NULL)
-            gp_spell_offer(name, table->alias, near, distance);
-    }
-}
-
 /* Report an unknown option; suggest the option for a known synonym or a similar name. */
-static int call_unknown(const cli_call *call, const char *name)
+static int call_unknown(cli_call *call, const char *name)
 {
+    call_table tables[TABLES];
     const char *near = NULL;
     unsigned distance = 0;
-    const gp_param *synonym =
-        call->command->trains ? gp_params_find_synonym(gp_train_options_table, name) : NULL;
 
-    if (synonym == NULL)
-        synonym = gp_params_find_synonym(call->command->options, name);
-    if (synonym != NULL)
-        return cli_usage(call, "unknown option --%s; did you mean --%s?", name, synonym->name);
-    offer_table(call->command->options, name, &near, &distance);
-    if (call->command->leases)
-        offer_table(cli_lease_options, name, &near, &distance);
-    if (call->command->sources != NULL)
-        offer_table(cli_s3_options, name, &near, &distance);
-    if (call->command->trains)
-        offer_table(gp_train_options_table, name, &near, &distance);
+    call_tables(call, tables);
+    for (int i = 0; tables[i].params != NULL; i++)
+        for (const gp_param *param = tables[i].params; param->type != GP_PARAM_NONE; param++) {
+            gp_spell_offer(name, param->name, &near, &distance);
+            if (param->alias != NULL)
+                gp_spell_offer(name, param->alias, &near, &distance);
+        }
+    for (int i = 0; tables[i].params != NULL; i++) {
+        const gp_param *synonym = gp_params_find_synonym(tables[i].params, name);
+
+        near = synonym != NULL ? synonym->name : near;
+    }
     if (near != NULL)
         return cli_usage(call, "unknown option --%s; did you mean --%s?", name, near);
     return cli_usage(call, "unknown option --%s", name);
@@ -184,26 +189,25 @@ static gp_status call_set_training(cli_call *call, const gp_param *param, const 
     return GP_OK;
 }
 
-/* Parse one --NAME[=VALUE]; *at advances past a separate value. */
+/* Parse one --NAME[=VALUE] or -n[VALUE]; *at advances past a separate value. */
 static int call_take_option(cli_call *call, int *at)
 {
     char name[80];
-    const char *word = call->argv[*at] + (call->argv[*at][1] == '-' ? 2 : 1), *equals = strchr(word, '='),
-               *value;
-    size_t length = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    const bool letter = call->argv[*at][1] != '-';
+    const char *word = call->argv[*at] + (letter ? 1 : 2), *value;
+    size_t length = letter ? 1 : strcspn(word, "=");
     gp_error err;
     void *values;
 
     if (length >= sizeof(name))
         return cli_usage(call, "unknown option %s", call->argv[*at]);
-    memcpy(name, word, length);
-    name[length] = '\0';
+    snprintf(name, sizeof(name), "%.*s", (int)length, word);
     const gp_param *param = call_find(call, name, &values);
 
     if (param == NULL)
         return call_unknown(call, name);
-    if (equals != NULL)
-        value = equals + 1;
+    if (word[length] != '\0')
+        value = word + length + (word[length] == '=');
     else if (param->type == GP_PARAM_BOOL)
         value = "true";
     else if (*at + 1 < call->argc)
@@ -216,26 +220,13 @@ static int call_take_option(cli_call *call, int *at)
     return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
 }
 
-/* Return whether the word is an option with a one-letter alias, e.g. -o. */
-static bool is_letter(const cli_call *call, const char *word)
+/* Return whether the word is an option: --NAME, or -L with a one-letter alias. */
+static bool is_option(cli_call *call, const char *word)
 {
-    return word[0] == '-' && word[1] != '\0' && word[1] != '-' && word[2] == '\0' &&
-           gp_params_find(call->command->options, word + 1) != NULL;
-}
+    char letter[2] = { word[0] == '-' ? word[1] : '\0', '\0' };
+    void *values;
 
-/* Parse -n N or -nN, short for --workers N. */
-static int call_take_workers(cli_call *call, int *at)
-{
-    const char *value = call->argv[*at] + 2;
-    gp_error err;
-
-    if (*value == '\0' && *at + 1 == call->argc)
-        return cli_usage(call, "-n needs a value: the number of workers");
-    if (*value == '\0')
-        value = call->argv[++*at];
-    gp_status status = gp_params_set(gp_params_find(cli_lease_options, "workers"), &call->lease, value, &err);
-
-    return status == GP_OK ? CLI_OK : cli_usage(call, "%s", err.message);
+    return letter[0] == '-' || (letter[0] != '\0' && call_find(call, letter, &values) != NULL);
 }
 
 /* Parse the command line into options and positional words. Return CLI_OK, or the exit code after
@@ -258,11 +249,7 @@ static int call_parse(cli_call *call)
         }
         if (!words_only && strcmp(word, "--") == 0)
             words_only = true;
-        else if (!words_only && call->command->leases && strncmp(word, "-n", 2) == 0)
-            code = call_take_workers(call, &at);
-        else if (!words_only && (strcmp(word, "-h") == 0))
-            ((cli_common *)call->options)->help = true;
-        else if (!words_only && (strncmp(word, "--", 2) == 0 || is_letter(call, word)))
+        else if (!words_only && is_option(call, word))
             code = call_take_option(call, &at);
         else if (call->command->words_max >= 0 && call->word_count >= call->command->words_max)
             code = cli_usage(call, "unexpected word '%s'; usage: gradpool %s %s", word, call->command->name,
@@ -305,6 +292,24 @@ uint32_t cli_verbose_frequency(const cli_call *call)
     return (uint32_t)options.verbose_frequency;
 }
 
+/* gp_get_fetch() progress callback. Nonzero: cancel the download. */
+static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
+{
+    const gp_progress reports = cli_progress_reports(context);
+
+    gp_progress_report(&reports, file, NULL, bytes, total);
+    return cli_stop != 0;
+}
+
+gp_get_options cli_progress_download(const cli_call *call, cli_progress *progress, const char *url)
+{
+    cli_catch_interrupts();
+    cli_progress_begin(call, progress, NULL);
+    return (gp_get_options){ .url = url[0] != '\0' ? url : NULL,
+                             .progress = progress->tell ? download_progress : NULL,
+                             .context = progress };
+}
+
 /* ---- helpers for commands ---- */
 
 static void note_print(void *context, const char *sentence)
@@ -313,13 +318,19 @@ static void note_print(void *context, const char *sentence)
     show_line(stderr, sentence);
 }
 
+const char *cli_pool_name(const cli_call *call)
+{
+    const cli_common *common = call->options;
+
+    return common->pool[0] != '\0' ? common->pool : getenv("GRADPOOL_POOL");
+}
+
 gp_status cli_elsewhere(const cli_call *call, bool *elsewhere, gp_error *err)
 {
     const cli_common *common = call->options;
     gp_pool_options options = { .server_key_file = common->server_key_file, .key_file = common->key_file };
     struct pool_remote *remote = NULL;
-    gp_status status = pool_remote_find(
-        &remote, &options, common->pool[0] != '\0' ? common->pool : getenv("GRADPOOL_POOL"), err);
+    gp_status status = pool_remote_find(&remote, &options, cli_pool_name(call), err);
 
     *elsewhere = remote != NULL;
     pool_remote_free(remote);
@@ -351,6 +362,45 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
 
 /* ---- main ---- */
 
+/* Find the verb that the first word names and run it. */
+static gp_status verb_run(cli_call *call, gp_error *err)
+{
+    const char *word = call->word_count > 0 ? call->words[0] : "", *near = NULL;
+    unsigned distance = 0;
+
+    for (const cli_verb *verb = call->command->verbs; verb->name != NULL; verb++) {
+        if (strcmp(word, verb->name) == 0 && call->word_count > verb->words_min &&
+            call->word_count <= verb->words_max + 1)
+            return verb->run(call, err);
+        gp_spell_offer(word, verb->name, &near, &distance);
+    }
+    if (near != NULL && strcmp(near, word) != 0)
+        call->code = cli_usage(call, "unknown word '%s'; did you mean '%s'?", word, near);
+    else
+        call->code = cli_usage(call, "usage: gradpool %s %s", call->command->name, call->command->usage);
+    return GP_OK;
+}
+
+/* Open the pool if the command needs one, and run the command. Return the exit code. */
+static int call_run(cli_call *call)
+{
+    const cli_command *command = call->command;
+    gp_error err;
+    gp_status status = GP_OK;
+
+    if (command->pool != CLI_POOL_NONE)
+        status = cli_open(call, command->pool == CLI_POOL_RUNNING, &call->pool, &err);
+    if (status == GP_OK)
+        status = command->verbs != NULL ? verb_run(call, &err) : command->run(call, &err);
+    gp_pool_close(call->pool);
+    if (status != GP_OK) {
+        int code = cli_fail(call, &err);
+
+        call->code = call->code == CLI_OK || code == CLI_INTERRUPTED ? code : call->code;
+    }
+    return call->code;
+}
+
 /* Parse and run a command.
  *   dry  parse and check only */
 static int run_command(const cli_command *command, int argc, char **argv, bool dry)
@@ -374,7 +424,7 @@ static int run_command(const cli_command *command, int argc, char **argv, bool d
     else if (code == CLI_OK && command->check != NULL && (code = command->check(&call)) != CLI_OK)
         ;
     else if (code == CLI_OK && !dry)
-        code = command->run(&call);
+        code = call_run(&call);
     for (int i = 0; i < call.train_count; i++)
         gp_free((char *)(uintptr_t)call.train[i]);
     gp_free(call.options);

@@ -29,11 +29,6 @@ typedef struct sheet {
     int32_t *stored_labels, *drawn_labels;
 } sheet;
 
-static bool has_pixel_labels(const gp_store_info *info)
-{
-    return info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 2;
-}
-
 /* Convert a pixel component to a byte. Floating-point images are scaled as if 0 were black and 1
  * were white. */
 static uint8_t byte_of(const gp_store_info *info, const uint8_t *image, size_t at, uint32_t channel)
@@ -151,7 +146,9 @@ static gp_status sheet_open(sheet *s, const preview_request *request, const gp_p
 
     s->cell_height = info->height > s->shape.height ? info->height : s->shape.height;
     s->cell_width = info->width > s->shape.width ? info->width : s->shape.width;
-    s->bands = has_pixel_labels(info) ? 2 : 1;
+    s->bands = info->target_count == 1 && info->targets[0].dtype == GP_I32 && info->targets[0].shape.rank == 2
+                   ? 2
+                   : 1;
     uint64_t width = GAP + (uint64_t)request->columns * (s->cell_width + GAP);
     uint64_t height = GAP + (uint64_t)request->rows * s->bands * (s->cell_height + GAP);
 
@@ -172,42 +169,35 @@ static gp_status sheet_open(sheet *s, const preview_request *request, const gp_p
     return GP_OK;
 }
 
-static void sheet_close(sheet *s)
-{
-    gp_free(s->pixels);
-    gp_free(s->stored);
-    gp_free(s->drawn);
-    gp_free(s->stored_labels);
-    gp_free(s->drawn_labels);
-    gp_store_close(s->store);
-}
-
-int data_preview(cli_call *call, const preview_request *request)
+gp_status data_preview(cli_call *call, const preview_request *request, gp_error *err)
 {
     sheet s = { 0 };
     uint8_t *png = NULL;
     size_t bytes;
-    gp_error err;
     cli_progress progress;
+    const gp_progress reports = cli_progress_reports(&progress);
 
     cli_progress_begin(call, &progress, "files");
-    const gp_progress reports = cli_progress_reports(&progress);
-    gp_status status = sheet_open(&s, request, &reports, &err);
+    gp_status status = sheet_open(&s, request, &reports, err);
 
     cli_progress_end(&progress);
     for (uint32_t row = 0; status == GP_OK && row < request->rows; row++) {
         uint32_t count = gp_store_get_info(s.store)->count;
 
-        status = sheet_row(&s, row, (uint32_t)((uint64_t)row * count / (uint64_t)request->rows), &err);
+        status = sheet_row(&s, row, (uint32_t)((uint64_t)row * count / (uint64_t)request->rows), err);
     }
     if (status == GP_OK)
-        status = gp_image_to_png(&png, &bytes, s.pixels, s.width, s.height, &err);
+        status = gp_image_to_png(&png, &bytes, s.pixels, s.width, s.height, err);
     if (status == GP_OK)
-        status = gp_file_write(request->out, png, bytes, &err);
+        status = gp_file_write(request->out, png, bytes, err);
+    if (status == GP_OK)
+        printf("%s\n", request->out);
     gp_free(png);
-    sheet_close(&s);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    printf("%s\n", request->out);
-    return CLI_OK;
+    gp_free(s.pixels);
+    gp_free(s.stored);
+    gp_free(s.drawn);
+    gp_free(s.stored_labels);
+    gp_free(s.drawn_labels);
+    gp_store_close(s.store);
+    return status;
 }

@@ -15,6 +15,6 @@ typedef struct preview_request {
 /* Write a PNG with `rows` samples, spread evenly over the training data. Each row shows the sample
  * as stored, then as augmented in the first `columns` - 1 epochs with this seed. Pixel labels are
  * drawn below their image. Return the exit code. */
-int data_preview(cli_call *call, const preview_request *request);
+gp_status data_preview(cli_call *call, const preview_request *request, gp_error *err);
 
 #endif

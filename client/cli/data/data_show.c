@@ -25,13 +25,6 @@ typedef struct data_part {
     double *weights;  /* class weights by median frequency */
 } data_part;
 
-static void part_close(data_part *part)
-{
-    gp_store_close(part->store);
-    gp_free(part->counts);
-    gp_free(part->weights);
-}
-
 /* Open one part of the source and count the classes. Only the training part is required; *part
  * stays empty if another part does not exist. */
 static gp_status part_open(data_part *part, const char *source, gp_data_role role,
@@ -101,35 +94,9 @@ static void part_print_json(const data_part *part, gp_json_writer *writer)
     gp_json_end_object(writer);
 }
 
-static void show_json(const char *source, const data_part *parts, int count)
-{
-    json_document json;
-    gp_json_writer *writer = show_json_object(&json, true);
-
-    gp_json_put_text(writer, "source", source);
-    gp_json_put_text(writer, "kind", gp_store_get_info(parts[0].store)->kind);
-    gp_json_begin_array(writer, "parts");
-    for (int i = 0; i < count; i++)
-        if (parts[i].store != NULL)
-            part_print_json(&parts[i], writer);
-    gp_json_end_array(writer);
-    show_json_print(&json, NULL);
-}
-
-/* Format a class count in a part; "-": the part has no class of that name under the same number. */
-static void count_format(char text[24], const data_part *part, uint32_t class, const char *name)
-{
-    const gp_store_info *info = part->store == NULL ? NULL : gp_store_get_info(part->store);
-
-    strcpy(text, "-");
-    if (info != NULL && class < info->class_count && strcmp(info->class_names[class], name) == 0)
-        snprintf(text, 24, "%" PRIu64, part->counts[class]);
-}
-
 static void show_text(const data_part *parts, int count)
 {
     const gp_store_info *first = gp_store_get_info(parts[0].store);
-    const char *titles[PARTS_MAX + 3] = { "class" }, *cells[PARTS_MAX + 3];
     bool classes = gp_store_has_class(first);
     show_table *table;
 
@@ -156,24 +123,23 @@ static void show_text(const data_part *parts, int count)
     if (first->class_count == 0)
         return;
     printf("\n%s of each class\n", classes ? "samples" : "pixels");
+    table = show_table_new((uint32_t)count + 3, "class");
     for (int i = 0; i < count; i++)
-        titles[1 + i] = parts[i].name;
-    titles[1 + count] = "share";
-    titles[2 + count] = "weight";
-    table = show_table_new((uint32_t)count + 3, titles);
+        show_cells(table, "%s", parts[i].name);
+    show_cells(table, "share\tweight");
     for (uint32_t k = 0; table != NULL && k < first->class_count; k++) {
-        char counts[PARTS_MAX][24], share[24], weight[24];
-
-        snprintf(share, sizeof(share), "%.2f %%", 100 * part_share(&parts[0], k));
-        snprintf(weight, sizeof(weight), "%.4g", parts[0].weights[k]);
-        cells[0] = first->class_names[k];
+        show_cells(table, "%s", first->class_names[k]);
         for (int i = 0; i < count; i++) {
-            count_format(counts[i], &parts[i], k, first->class_names[k]);
-            cells[1 + i] = counts[i];
+            const gp_store_info *info = parts[i].store == NULL ? NULL : gp_store_get_info(parts[i].store);
+
+            /* "-": the part has no class of that name under the same number */
+            if (info != NULL && k < info->class_count &&
+                strcmp(info->class_names[k], first->class_names[k]) == 0)
+                show_cells(table, "%" PRIu64, parts[i].counts[k]);
+            else
+                show_cells(table, "-");
         }
-        cells[1 + count] = share;
-        cells[2 + count] = weight;
-        show_row(table, cells);
+        show_cells(table, "%.2f %%\t%.4g", 100 * part_share(&parts[0], k), parts[0].weights[k]);
     }
     show_table_print_free(table);
     printf(
@@ -207,25 +173,38 @@ static gp_status parts_open(data_part parts[PARTS_MAX], int *count, const char *
     return status;
 }
 
-int data_show(cli_call *call, const char *source)
+gp_status data_show(cli_call *call, gp_error *err)
 {
     data_part parts[PARTS_MAX] = { 0 };
-    gp_error err;
     int count;
     cli_progress progress;
+    const gp_progress reports = cli_progress_reports(&progress);
+    json_document json;
 
     cli_progress_begin(call, &progress, "samples");
-    const gp_progress reports = cli_progress_reports(&progress);
-    gp_status status = parts_open(parts, &count, source, &reports, &err);
+    gp_status status = parts_open(parts, &count, call->words[1], &reports, err);
 
     cli_progress_end(&progress);
-    if (status == GP_OK && ((const cli_common *)call->options)->json)
-        show_json(gp_store_get_info(parts[0].store)->source, parts, count);
-    else if (status == GP_OK)
+    if (status == GP_OK && ((const cli_common *)call->options)->json) {
+        gp_json_writer *writer = show_json_object(&json, true);
+
+        gp_json_put_text(writer, "source", gp_store_get_info(parts[0].store)->source);
+        gp_json_put_text(writer, "kind", gp_store_get_info(parts[0].store)->kind);
+        gp_json_begin_array(writer, "parts");
+        for (int i = 0; i < count; i++)
+            if (parts[i].store != NULL)
+                part_print_json(&parts[i], writer);
+        gp_json_end_array(writer);
+        status = show_json_print(&json, err);
+    } else if (status == GP_OK) {
         show_text(parts, count);
-    for (int i = 0; i < PARTS_MAX; i++)
-        part_close(&parts[i]);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    }
+    for (int i = 0; i < PARTS_MAX; i++) {
+        gp_store_close(parts[i].store);
+        gp_free(parts[i].counts);
+        gp_free(parts[i].weights);
+    }
+    return status;
 }
 
 /* ---- split ---- */
@@ -247,41 +226,41 @@ static uint32_t list_cut(char *text, char **words)
     return count;
 }
 
-int data_split(cli_call *call, const char *source, const char *sizes, const char *outputs, uint64_t seed)
+gp_status data_split(cli_call *call, const char *source, const char *sizes, const char *outputs,
+                     uint64_t seed, gp_error *err)
 {
     char *sizes_text = gp_strdup(sizes), *paths_text = gp_strdup(outputs);
     char *size_words[GP_SPLIT_PARTS_MAX], *paths[GP_SPLIT_PARTS_MAX];
     double numbers[GP_SPLIT_PARTS_MAX];
     uint32_t samples[GP_SPLIT_PARTS_MAX];
-    gp_error err;
-    int code = CLI_OK;
+    gp_status status = GP_OK;
     cli_progress progress;
+    const gp_progress reports = cli_progress_reports(&progress);
     uint32_t size_count = sizes_text == NULL ? 0 : list_cut(sizes_text, size_words);
     uint32_t path_count = paths_text == NULL ? 0 : list_cut(paths_text, paths);
 
     if (size_count == 0 || path_count != size_count + 1)
-        code = cli_usage(
+        call->code = cli_usage(
             call, "%s: sizes of all files but the last, and the files, as in 0.9 -o train.csv,test.csv",
             sizes);
-    for (uint32_t i = 0; i < size_count && code == CLI_OK; i++) {
+    for (uint32_t i = 0; i < size_count && call->code == CLI_OK; i++) {
         char *end;
 
         numbers[i] = strtod(size_words[i], &end);
         if (*end != '\0')
-            code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
+            call->code = cli_usage(call, "'%s' is no share and no count", size_words[i]);
     }
-    if (code == CLI_OK) {
+    if (call->code == CLI_OK) {
         cli_progress_begin(call, &progress, "samples");
-        const gp_progress reports = cli_progress_reports(&progress);
-        gp_status status = gp_data_split(source, numbers, (const char *const *)paths, path_count, seed,
-                                         samples, &reports, &err);
-
+        status = gp_data_split(source, numbers, (const char *const *)paths, path_count, seed, samples,
+                               &reports, err);
         cli_progress_end(&progress);
-        code = status == GP_OK ? CLI_OK : cli_fail(call, &err);
+        if (status != GP_OK || ((const cli_common *)call->options)->quiet)
+            path_count = 0;
+        for (uint32_t p = 0; p < path_count; p++)
+            printf("%s: %u sample%s\n", paths[p], samples[p], gp_plural(samples[p]));
     }
-    for (uint32_t p = 0; code == CLI_OK && p < path_count && !((const cli_common *)call->options)->quiet; p++)
-        printf("%s: %u sample%s\n", paths[p], samples[p], gp_plural(samples[p]));
     gp_free(sizes_text);
     gp_free(paths_text);
-    return code;
+    return status;
 }

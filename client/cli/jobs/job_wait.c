@@ -24,6 +24,17 @@ gp_status job_number(const char *word, uint64_t *job, gp_error *err)
     return GP_OK;
 }
 
+int job_numbers_check(const cli_call *call)
+{
+    uint64_t job;
+    gp_error err;
+
+    for (int i = 0; i < call->word_count; i++)
+        if (job_number(call->words[i], &job, &err) != GP_OK)
+            return cli_usage(call, "%s", err.message);
+    return CLI_OK;
+}
+
 /* After a scheduler failure, close the pool and return whether to try again: the next scheduler
  * restores the jobs. */
 static bool retry(gp_pool **pool, gp_status status, int *tries)

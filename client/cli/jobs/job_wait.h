@@ -7,6 +7,9 @@
 /* Parse a job number. GP_EINVAL: malformed; the message suits cli_usage(). */
 gp_status job_number(const char *word, uint64_t *job, gp_error *err);
 
+/* Check that all words are job numbers. Return CLI_OK, or the exit code after printing an error. */
+int job_numbers_check(const cli_call *call);
+
 /* Like gp_job_wait(), but reconnect after a scheduler failure, starting a new scheduler if
  * necessary. Opens *pool if it is NULL, and may replace it; the caller closes it. */
 gp_status job_wait(const cli_call *call, gp_pool **pool, gp_job_info *infos, const uint64_t *jobs,

@@ -2,13 +2,11 @@
  * last lines, filtered for the run, and stripped of secrets. */
 #include "client/cli/jobs/report.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,22 +43,12 @@ extern char **environ;
 static bool names_a_secret(const char *variable)
 {
     static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
-    char name[128];
+    const char *end = strchr(variable, '='), *found;
 
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(variable, "="), variable);
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if (strcasestr(name, words[i]) != NULL)
+        if ((found = strcasestr(variable, words[i])) != NULL && found < end)
             return true;
     return false;
-}
-
-/* Overwrite all occurrences of a secret with '*'. */
-static void blacken(char *text, const char *secret)
-{
-    size_t bytes = strlen(secret);
-
-    for (char *at = text; bytes >= SECRET_BYTES_MIN && (at = strstr(at, secret)) != NULL; at += bytes)
-        memset(at, '*', bytes);
 }
 
 /* Sanitize a text in place: mask the values of secret environment variables, and replace control
@@ -69,10 +57,13 @@ static void clean(char *text)
 {
     for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
         const char *value = strchr(*variable, '=');
+        const size_t bytes = value == NULL ? 0 : strlen(value + 1);
 
         /* a path is no secret: it only names the file */
-        if (value != NULL && value[1] != '/' && names_a_secret(*variable))
-            blacken(text, value + 1);
+        if (bytes < SECRET_BYTES_MIN || value[1] == '/' || !names_a_secret(*variable))
+            continue;
+        for (char *at = text; (at = strstr(at, value + 1)) != NULL; at += bytes)
+            memset(at, '*', bytes);
     }
     for (char *c = text; *c != '\0'; c++)
         if (((unsigned char)*c < ' ' && *c != '\n' && *c != '\t') || (unsigned char)*c >= 127)
@@ -87,58 +78,45 @@ typedef struct reading {
     gp_error error; /* first read error; a missing file is not an error */
 } reading;
 
-/* Read the last bytes of a local file. *size is set to the file size; UINT64_MAX: no regular
- * file. */
-static size_t tail_here(char *text, size_t bytes_max, const char *path, uint64_t *size)
+size_t report_tail(const report_source *from, gp_job_file file, uint32_t worker, char *text, size_t bytes_max,
+                   uint64_t *size, gp_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat facts;
-    ssize_t got = 0;
-
-    if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode)) {
-        *size = (uint64_t)facts.st_size;
-        got = pread(fd, text, bytes_max, *size > bytes_max ? (off_t)(*size - bytes_max) : 0);
-    } else {
-        *size = UINT64_MAX;
-    }
-    if (fd >= 0)
-        close(fd);
-    return got > 0 ? (size_t)got : 0;
-}
-
-/* Read the last bytes of a daemon log, including a rotated part. */
-static size_t tail_of_log(char *text, size_t bytes_max, const char *path, uint64_t *size)
-{
-    gp_log_read(path, text, 0, 0, size, NULL);
-    if (*size == UINT64_MAX)
-        return 0;
-    return gp_log_read(path, text, bytes_max, *size > bytes_max ? *size - bytes_max : 0, size, NULL);
-}
-
-/* Read the last bytes of a file on the pool's host, through the scheduler. */
-static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file file, uint32_t worker,
-                         uint64_t *size)
-{
+    static const char *const names[] = {
+        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
+        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
+        [GP_JOB_FILE_END] = "end.json",
+    };
     static pool_piece piece;
-    const report_source *from = r->source;
-    uint64_t offset = 0;
+    uint64_t offset = INT64_MAX;
+    char path[700];
 
+    if (from->places != NULL) {
+        if (file == GP_JOB_FILE_SCHEDULER_LOG)
+            snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
+        else if (file == GP_JOB_FILE_WORKER_LOG)
+            gp_places_worker_log(from->places, worker, path);
+        else
+            snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
+        gp_log_read(path, text, 0, 0, size, NULL);
+        offset = *size != UINT64_MAX && *size > bytes_max ? *size - bytes_max : 0;
+        return *size == UINT64_MAX ? 0 : gp_log_read(path, text, bytes_max, offset, size, NULL);
+    }
     *size = UINT64_MAX;
     /* first get the size, then read the end */
-    for (int look = 0; look < 2 && r->error.code == GP_OK; look++) {
+    for (int look = 0; look < 2; look++) {
         gp_error why; /* separate variable, because a successful call may overwrite the message */
-        gp_status status =
-            pool_job_read(from->pool, from->job, file, worker, look == 0 ? INT64_MAX : offset, &piece, &why);
 
-        if (status != GP_OK)
-            r->error = why;
-        if (status != GP_OK || piece.at.file == 0)
+        if (pool_job_read(from->pool, from->job, file, worker, offset, &piece, &why) != GP_OK) {
+            if (err != NULL)
+                *err = why;
+            return 0;
+        }
+        if (piece.at.file == 0)
             return 0;
         *size = piece.at.size;
-        if (look == 0)
-            offset = *size > bytes_max ? *size - bytes_max : 0;
+        offset = *size > bytes_max ? *size - bytes_max : 0;
     }
-    size_t bytes = piece.bytes < bytes_max ? piece.bytes : bytes_max;
+    size_t bytes = piece.bytes < bytes_max ? piece.bytes : bytes_max; /* the file may have grown */
 
     memcpy(text, piece.text, bytes);
     return bytes;
@@ -148,31 +126,13 @@ static size_t tail_there(reading *r, char *text, size_t bytes_max, gp_job_file f
  * exist. The caller frees the result with gp_free(). */
 static char *read_tail(reading *r, gp_job_file file, uint32_t worker, size_t bytes_max, uint64_t *size)
 {
-    static const char *const names[] = {
-        [GP_JOB_FILE_LOG] = "log",          [GP_JOB_FILE_METRICS] = "metrics.jsonl",
-        [GP_JOB_FILE_FACTS] = "facts.json", [GP_JOB_FILE_RECORD] = "job.json",
-        [GP_JOB_FILE_END] = "end.json",
-    };
-    const report_source *from = r->source;
-    char path[700], *text = gp_malloc(bytes_max + 1);
+    char *text = r->error.code == GP_OK ? gp_malloc(bytes_max + 1) : NULL;
     size_t got;
 
     if (text == NULL)
         return NULL;
-    if (from->places == NULL) {
-        got = tail_there(r, text, bytes_max, file, worker, size);
-    } else {
-        bool log = file == GP_JOB_FILE_SCHEDULER_LOG || file == GP_JOB_FILE_WORKER_LOG;
-
-        if (file == GP_JOB_FILE_SCHEDULER_LOG)
-            snprintf(path, sizeof(path), "%s", from->places->scheduler_log);
-        else if (file == GP_JOB_FILE_WORKER_LOG)
-            gp_places_worker_log(from->places, worker, path);
-        else
-            snprintf(path, sizeof(path), "%s/%s", from->folder, names[file]);
-        got = log ? tail_of_log(text, bytes_max, path, size) : tail_here(text, bytes_max, path, size);
-    }
-    if (*size == UINT64_MAX) {
+    got = report_tail(r->source, file, worker, text, bytes_max, size, &r->error);
+    if (*size == UINT64_MAX || r->error.code != GP_OK) {
         gp_free(text);
         return NULL;
     }

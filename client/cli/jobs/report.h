@@ -24,6 +24,12 @@ typedef struct report_source {
     uint64_t job;
 } report_source;
 
+/* Read the last bytes of a file of the run; return their number.
+ *   size  set to the size of the file; UINT64_MAX: there is no such file
+ *   err   set if a pool on another host cannot be read */
+size_t report_tail(const report_source *source, gp_job_file file, uint32_t worker, char *text,
+                   size_t bytes_max, uint64_t *size, gp_error *err);
+
 /* Build a report and append it to `out`. For a run on another host, call report_fetch() first: a
  * report written by the run itself is better.
  *   failure  run error; NULL: not known

@@ -22,8 +22,8 @@ uint32_t bench_counts(cli_call *call, uint32_t *counts);
  * given. */
 const char *bench_devices(const bench_options *options, uint32_t workers, char text[256]);
 
-/* Run a benchmark and print the result. Return the exit code. */
-int bench_scaling(cli_call *call);
-int bench_allreduce(cli_call *call);
+/* Run a benchmark and print the result. */
+gp_status bench_scaling(cli_call *call, gp_error *err);
+gp_status bench_allreduce(cli_call *call, gp_error *err);
 
 #endif

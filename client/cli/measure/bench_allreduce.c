@@ -125,19 +125,14 @@ static double bus_rate(const exchange_row *row)
 
 static void show_text(const exchange_row *rows, size_t count)
 {
-    show_table *table = show_table_new(
-        6, (const char *[]){ "workers", "size", "exchange us", "waiting us", "algbw GB/s", "busbw GB/s" });
+    show_table *table = show_table_new(6, "workers\tsize\texchange us\twaiting us\talgbw GB/s\tbusbw GB/s");
 
     for (size_t i = 0; i < count; i++) {
-        char cells[6][40];
+        char size[40];
 
-        snprintf(cells[0], sizeof(cells[0]), "%" PRIu32, rows[i].workers);
-        cli_bytes((double)rows[i].bytes, cells[1], sizeof(cells[1]));
-        snprintf(cells[2], sizeof(cells[2]), "%.1f", rows[i].seconds * 1e6);
-        snprintf(cells[3], sizeof(cells[3]), "%.1f", rows[i].wait * 1e6);
-        snprintf(cells[4], sizeof(cells[4]), "%.2f", algorithm_rate(&rows[i]) * 1e-9);
-        snprintf(cells[5], sizeof(cells[5]), "%.2f", bus_rate(&rows[i]) * 1e-9);
-        show_row(table, (const char *[]){ cells[0], cells[1], cells[2], cells[3], cells[4], cells[5] });
+        show_cells(table, "%u\t%s\t%.1f\t%.1f\t%.2f\t%.2f", rows[i].workers,
+                   cli_bytes((double)rows[i].bytes, size, sizeof(size)), rows[i].seconds * 1e6,
+                   rows[i].wait * 1e6, algorithm_rate(&rows[i]) * 1e-9, bus_rate(&rows[i]) * 1e-9);
     }
     show_table_print_free(table);
 }
@@ -160,31 +155,28 @@ static void show_json(const exchange_row *rows, size_t count)
     show_json_print(&json, NULL);
 }
 
-int bench_allreduce(cli_call *call)
+gp_status bench_allreduce(cli_call *call, gp_error *err)
 {
-    uint32_t counts[BENCH_COUNTS_MAX], count;
+    uint32_t counts[BENCH_COUNTS_MAX], count = bench_counts(call, counts);
     uint64_t sizes[SIZES_MAX];
     exchange_row rows[BENCH_COUNTS_MAX * SIZES_MAX];
-    char path[] = "/tmp/gradpool-exchange-XXXXXX.json";
+    char path[] = "/tmp/gradpool-exchange-XXXXXX.json", order[32];
     size_t used = 0;
-    gp_pool *pool = NULL;
-    gp_error err;
-    int file;
     cli_progress progress;
     const gp_progress reports = cli_progress_reports(&progress);
-    char order[32];
-
-    count = bench_counts(call, counts);
     const uint32_t size_count = count > 0 ? sizes_parse(call, sizes) : 0;
 
-    if (size_count == 0)
-        return CLI_USAGE;
-    file = mkstemps(path, 5);
-    gp_status status = file < 0 ? gp_fail_errno(&err, GP_EIO, "cannot make a file in /tmp")
-                                : cli_open(call, false, &pool, &err);
+    if (size_count == 0) {
+        call->code = CLI_USAGE;
+        return GP_OK;
+    }
+    int file = mkstemps(path, 5);
 
-    if (file >= 0)
-        close(file);
+    if (file < 0)
+        return gp_fail_errno(err, GP_EIO, "cannot make a file in /tmp");
+    close(file);
+    gp_status status = cli_open(call, false, &call->pool, err);
+
     cli_catch_interrupts();
     cli_progress_begin(call, &progress, "steps");
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
@@ -192,17 +184,13 @@ int bench_allreduce(cli_call *call)
             rows[used] = (exchange_row){ .workers = counts[i], .bytes = sizes[k] };
             snprintf(order, sizeof(order), "%zu of %" PRIu32, used + 1,
                      (count - (counts[0] == 1)) * size_count);
-            status = exchange_measure(call, pool, path, &rows[used++], order, &reports, &err);
+            status = exchange_measure(call, call->pool, path, &rows[used++], order, &reports, err);
         }
     cli_progress_end(&progress);
-    gp_pool_close(pool);
-    if (file >= 0)
-        unlink(path);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    if (((const bench_options *)call->options)->common.json)
+    unlink(path);
+    if (status == GP_OK && ((const bench_options *)call->options)->common.json)
         show_json(rows, used);
-    else
+    else if (status == GP_OK)
         show_text(rows, used);
-    return CLI_OK;
+    return status;
 }

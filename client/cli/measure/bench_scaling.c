@@ -213,23 +213,14 @@ static gp_status draw(const scaling *s, gp_error *err)
 
 static void show_text(const scaling *s)
 {
-    show_table *table = show_table_new(8, (const char *[]){ "workers", "batch", "rate", "steps", "seconds",
-                                                            "images/s", "speed-up", "accuracy" });
+    show_table *table =
+        show_table_new(8, "workers\tbatch\trate\tsteps\tseconds\timages/s\tspeed-up\taccuracy");
 
     for (uint32_t i = 0; i < s->count; i++) {
         const scaling_run *run = &s->runs[i];
-        char cells[8][32];
-
-        snprintf(cells[0], sizeof(cells[0]), "%" PRIu32, run->workers);
-        snprintf(cells[1], sizeof(cells[1]), "%" PRIu32, run->batch);
-        snprintf(cells[2], sizeof(cells[2]), "%.4g", run->learn_rate);
-        snprintf(cells[3], sizeof(cells[3]), "%" PRIu64, run->summary.steps);
-        snprintf(cells[4], sizeof(cells[4]), "%.2f", run->summary.seconds);
-        snprintf(cells[5], sizeof(cells[5]), "%.0f", run->rate);
-        snprintf(cells[6], sizeof(cells[6]), "%.2f", speedup(s, run));
-        snprintf(cells[7], sizeof(cells[7]), "%.2f %%", final_accuracy(run) * 100);
-        show_row(table, (const char *[]){ cells[0], cells[1], cells[2], cells[3], cells[4], cells[5],
-                                          cells[6], cells[7] });
+        show_cells(table, "%u\t%u\t%.4g\t%" PRIu64 "\t%.2f\t%.0f\t%.2f\t%.2f %%", run->workers, run->batch,
+                   run->learn_rate, run->summary.steps, run->summary.seconds, run->rate, speedup(s, run),
+                   final_accuracy(run) * 100);
     }
     show_table_print_free(table);
     printf("\naccuracies lie within %.2f points%s\n", accuracy_spread(s) * 100,
@@ -293,45 +284,35 @@ static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *e
     return GP_OK;
 }
 
-static gp_status scaling_run_all(scaling *s, gp_error *err)
-{
-    gp_pool *pool = NULL;
-    gp_status status = cli_open(s->call, false, &pool, err);
-
-    cli_progress_begin(s->call, &s->progress, "steps");
-    for (uint32_t i = 0; i < s->count && status == GP_OK; i++) {
-        if (!s->options->common.quiet && !s->options->common.json)
-            fprintf(stderr, "training on %" PRIu32 " worker%s: mini-batch %" PRIu32 ", rate %g\n",
-                    s->runs[i].workers, gp_plural(s->runs[i].workers), s->runs[i].batch,
-                    s->runs[i].learn_rate);
-        status = run_train(s, &s->runs[i], pool, err);
-    }
-    gp_pool_close(pool);
-    if (status == GP_OK && s->options->plot[0] != '\0')
-        status = draw(s, err);
-    return status;
-}
-
-int bench_scaling(cli_call *call)
+gp_status bench_scaling(cli_call *call, gp_error *err)
 {
     scaling s = { .call = call, .options = call->options };
+    const bool quiet = s.options->common.quiet || s.options->common.json;
     uint32_t counts[BENCH_COUNTS_MAX];
-    gp_error err;
 
     if (s.options->network[0] == '\0' || s.options->data[0] == '\0')
-        return cli_usage(call, "--%s is missing", s.options->network[0] == '\0' ? "network" : "data");
-    if (cli_given(call, "mini-batch-size-per-worker") || cli_given(call, "scale-lr"))
-        return cli_usage(call,
-                         "the mini-batch and the rate grow with the workers here; give --mini-batch-size and "
-                         "--lr of one worker, or --fixed-batch");
-    s.count = bench_counts(call, counts);
-    if (s.count == 0)
-        return CLI_USAGE;
+        call->code = cli_usage(call, "--%s is missing", s.options->network[0] == '\0' ? "network" : "data");
+    else if (cli_given(call, "mini-batch-size-per-worker") || cli_given(call, "scale-lr"))
+        call->code = cli_usage(call, "the mini-batch and the rate grow with the workers here; give "
+                                     "--mini-batch-size and --lr of one worker, or --fixed-batch");
+    else if ((s.count = bench_counts(call, counts)) == 0)
+        call->code = CLI_USAGE;
+    if (call->code != CLI_OK)
+        return GP_OK;
     cli_catch_interrupts();
-    gp_status status = scaling_prepare(&s, counts, &err);
+    gp_status status = scaling_prepare(&s, counts, err);
 
     if (status == GP_OK)
-        status = scaling_run_all(&s, &err);
+        status = cli_open(call, false, &call->pool, err);
+    cli_progress_begin(call, &s.progress, "steps");
+    for (scaling_run *run = s.runs; run < s.runs + s.count && status == GP_OK; run++) {
+        if (!quiet)
+            fprintf(stderr, "training on %" PRIu32 " worker%s: mini-batch %" PRIu32 ", rate %g\n",
+                    run->workers, gp_plural(run->workers), run->batch, run->learn_rate);
+        status = run_train(&s, run, call->pool, err);
+    }
+    if (status == GP_OK && s.options->plot[0] != '\0')
+        status = draw(&s, err);
     if (status == GP_OK && s.options->common.json)
         show_json(&s);
     else if (status == GP_OK)
@@ -340,5 +321,5 @@ int bench_scaling(cli_call *call)
         gp_free(s.runs[i].seconds);
         gp_free(s.runs[i].accuracy);
     }
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }

@@ -40,50 +40,32 @@ bool changes_have(const cli_changes *changes, const char *action)
     return false;
 }
 
-/* Add one row for all frozen layers: first and last layer, and the frozen parameter count. */
-static void print_frozen(show_table *table, const cli_changes *changes)
+/* Frozen layers share one row: first and last layer, and the frozen parameter count. */
+void changes_print(const cli_changes *changes)
 {
     const cli_change *first = NULL, *last = NULL;
     int64_t parameters = 0;
     uint32_t layers = 0;
-    char names[160], number[32], note[64];
-
-    for (uint32_t i = 0; i < changes->count; i++) {
-        if (strcmp(changes->rows[i].action, "frozen") != 0)
-            continue;
-        last = &changes->rows[i];
-        first = first == NULL ? last : first;
-        parameters += last->parameters;
-        layers++;
-    }
-    if (layers == 0)
-        return;
-    snprintf(names, sizeof(names), "%s%s%s", first->layer, layers > 1 ? " .. " : "",
-             layers > 1 ? last->layer : "");
-    snprintf(number, sizeof(number), "%" PRId64, parameters);
-    snprintf(note, sizeof(note), "%" PRIu32 " layer%s with weights", layers, gp_plural(layers));
-    show_row(table, (const char *[]){ "frozen", names, "", "", number, note });
-}
-
-void changes_print(const cli_changes *changes)
-{
     show_table *table;
 
     if (changes->count == 0)
         return;
-    table =
-        show_table_new(6, (const char *[]){ "change", "layer", "kind", "output", "parameters", "settings" });
-    for (uint32_t i = 0; i < changes->count; i++) {
-        const cli_change *row = &changes->rows[i];
-        char number[32];
-
-        if (strcmp(row->action, "frozen") == 0)
+    table = show_table_new(6, "change\tlayer\tkind\toutput\tparameters\tsettings");
+    for (const cli_change *row = changes->rows; row < changes->rows + changes->count; row++) {
+        if (strcmp(row->action, "frozen") != 0) {
+            show_cells(table, "%s\t%s\t%s\t%s\t%" PRId64 "\t%s", row->action, row->layer, row->kind,
+                       row->output, row->parameters, row->settings);
             continue;
-        snprintf(number, sizeof(number), "%" PRId64, row->parameters);
-        show_row(table,
-                 (const char *[]){ row->action, row->layer, row->kind, row->output, number, row->settings });
+        }
+        last = row;
+        first = first == NULL ? last : first;
+        parameters += last->parameters;
+        layers++;
     }
-    print_frozen(table, changes);
+    if (layers > 0)
+        show_cells(table, "frozen\t%s%s%s\t\t\t%" PRId64 "\t%" PRIu32 " layer%s with weights", first->layer,
+                   layers > 1 ? " .. " : "", layers > 1 ? last->layer : "", parameters, layers,
+                   gp_plural(layers));
     show_table_print_free(table);
     printf("\n");
     fflush(stdout); /* flush, so that later messages on standard error follow the table */

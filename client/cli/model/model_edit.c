@@ -192,16 +192,6 @@ static gp_status names_read(model_edit *knife, gp_error *err)
     return GP_OK;
 }
 
-static gp_status names_check(const model_edit *knife, gp_error *err)
-{
-    const uint32_t classes = knife->edited.graph->class_count;
-
-    return knife->options->class_names[0] == '\0' || knife->named.count == classes
-               ? GP_OK
-               : gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
-                         knife->named.count, classes);
-}
-
 /* Choose the class names to save: --class-names, or else the data's names if the head was replaced,
  * or else the original network's names. No names are saved if their number does not match the
  * classes. */
@@ -289,31 +279,32 @@ static gp_status edit_report(const model_edit *knife, gp_error *err)
     return status;
 }
 
-int net_edit(cli_call *call)
+gp_status net_edit(cli_call *call, gp_error *err)
 {
     model_edit knife = { .call = call, .options = call->options };
-    gp_error err;
     gp_status status;
-    int code = edit_check(&knife);
 
-    if (code != CLI_OK)
-        return code;
-    status = names_read(&knife, &err);
+    call->code = edit_check(&knife);
+    if (call->code != CLI_OK)
+        return GP_OK;
+    status = names_read(&knife, err);
     if (status == GP_OK)
-        status = edit_load(&knife, &err);
+        status = edit_load(&knife, err);
     if (status == GP_OK)
-        status = edit_apply(&knife, &err);
+        status = edit_apply(&knife, err);
+    if (status == GP_OK && knife.options->class_names[0] != '\0' &&
+        knife.named.count != knife.edited.graph->class_count)
+        status = gp_fail(err, GP_EINVAL, "%" PRIu32 " class names for a network of %" PRIu32 " classes",
+                         knife.named.count, knife.edited.graph->class_count);
     if (status == GP_OK)
-        status = names_check(&knife, &err);
+        status = edit_write(&knife, err);
     if (status == GP_OK)
-        status = edit_write(&knife, &err);
-    if (status == GP_OK)
-        status = edit_report(&knife, &err);
+        status = edit_report(&knife, err);
     gp_free(knife.named.names);
     gp_free(knife.named.text);
     gp_edited_deinit(&knife.edited);
     gp_edit_free(knife.edit);
     gp_store_close(knife.data);
     gp_network_deinit(&knife.network);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }

@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "client/cli/data/download.h"
 #include "client/cli/model/model_verbs.h"
 #include "client/cli/show.h"
 #include "common/base/system/cached.h"
@@ -120,33 +119,31 @@ static void get_report(const cli_call *call, const net_source *source, const cha
     show_json_print(&json, NULL);
 }
 
-int net_get(cli_call *call)
+gp_status net_get(cli_call *call, gp_error *err)
 {
     const net_options *options = call->options;
     net_source source = { 0 };
-    download_view shown;
+    cli_progress progress;
     gp_get_options get;
     char directory[PATH_MAX], path[PATH_MAX + NAME_BYTES], given[GP_GET_SUM_BYTES], sum[GP_GET_SUM_BYTES];
-    gp_error err;
-    gp_status status = source_find(&source, call->words[1], &err);
+    gp_status status = source_find(&source, call->words[1], err);
 
     if (status == GP_OK)
-        status = source_expect(&source, options->sha256, given, &err);
+        status = source_expect(&source, options->sha256, given, err);
     if (status == GP_OK)
-        status = gp_cache_path(directory, sizeof(directory), "models", NULL, &err);
+        status = gp_cache_path(directory, sizeof(directory), "models", NULL, err);
     if (status != GP_OK)
-        return cli_fail(call, &err);
+        return status;
     source.set.files = &source.file;
     source.set.file_count = 1;
-    get = download_begin(call, &shown, options->url);
+    get = cli_progress_download(call, &progress, options->url);
     get.directory = directory;
-    status = gp_get_fetch(&source.set, &get, &err);
-    download_end(&shown);
+    status = gp_get_fetch(&source.set, &get, err);
+    cli_progress_end(&progress);
     snprintf(path, sizeof(path), "%s/%s", directory, source.file.name);
     if (status == GP_OK)
-        status = gp_get_sum(sum, path, &err);
-    if (status != GP_OK)
-        return cli_fail(call, &err);
-    get_report(call, &source, path, sum);
-    return CLI_OK;
+        status = gp_get_sum(sum, path, err);
+    if (status == GP_OK)
+        get_report(call, &source, path, sum);
+    return status;
 }

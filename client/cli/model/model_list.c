@@ -75,11 +75,12 @@ static void list_json(void)
     show_json_print(&json, NULL);
 }
 
-int net_list(cli_call *call)
+gp_status net_list(cli_call *call, gp_error *err)
 {
+    (void)err;
     if (((const net_options *)call->options)->common.json)
         list_json();
     else
         list_text();
-    return CLI_OK;
+    return GP_OK;
 }

@@ -54,22 +54,15 @@ static const char *count_format(double count, char *text, size_t bytes)
 static void show_layers(const net_view *view)
 {
     const gp_netspec *spec = view->graph->spec;
-    show_table *table = show_table_new(
-        6, (const char *[]){ "layer", "kind", "output", "parameters", "multiply-adds", "settings" });
-    char shape[64];
+    show_table *table = show_table_new(6, "layer\tkind\toutput\tparameters\tmultiply-adds\tsettings");
+    char shape[64], macs[32], settings[120];
 
-    show_row(table, (const char *[]){ "input", "", gp_shape_format(&spec->input, shape, sizeof(shape)), "0",
-                                      "0", "" });
+    show_cells(table, "input\t\t%s\t0\t0\t", gp_shape_format(&spec->input, shape, sizeof(shape)));
     for (uint32_t i = 0; i < spec->layer_count; i++) {
-        char count[32], macs[32], settings[120];
-
-        snprintf(count, sizeof(count), "%" PRId64, view->costs[i].parameters);
         settings_format(&spec->layers[i], settings, sizeof(settings));
-        show_row(table,
-                 (const char *[]){ spec->layers[i].name, spec->layers[i].kind->name,
-                                   gp_shape_format(&view->graph->outputs[i], shape, sizeof(shape)), count,
-                                   count_format((double)view->costs[i].forward_macs, macs, sizeof(macs)),
-                                   settings });
+        show_cells(table, "%s\t%s\t%s\t%" PRId64 "\t%s\t%s", spec->layers[i].name, spec->layers[i].kind->name,
+                   gp_shape_format(&view->graph->outputs[i], shape, sizeof(shape)), view->costs[i].parameters,
+                   count_format((double)view->costs[i].forward_macs, macs, sizeof(macs)), settings);
     }
     show_table_print_free(table);
 }
@@ -77,17 +70,16 @@ static void show_layers(const net_view *view)
 static void show_memory(const net_view *view)
 {
     static const char *const names[] = { [GP_PHASE_TRAIN] = "training", [GP_PHASE_INFER] = "prediction" };
-    show_table *table = show_table_new(
-        6, (const char *[]){ "memory", "parameters", "gradients", "optimiser", "activations", "total" });
+    show_table *table = show_table_new(6, "memory\tparameters\tgradients\toptimiser\tactivations\ttotal");
 
     for (int phase = 0; phase < GP_PHASE_COUNT; phase++) {
         const gp_memory_estimate *m = &view->memory[phase];
         const double bytes[] = { m->parameters, m->gradients, m->state, m->activations, m->total };
-        char cells[5][40];
+        char text[40];
 
+        show_cells(table, "%s", names[phase]);
         for (int i = 0; i < 5; i++)
-            cli_bytes(bytes[i], cells[i], sizeof(cells[i]));
-        show_row(table, (const char *[]){ names[phase], cells[0], cells[1], cells[2], cells[3], cells[4] });
+            show_cells(table, "%s", cli_bytes(bytes[i], text, sizeof(text)));
     }
     printf("\nestimated for %" PRId64 " samples on one worker (without the kernels' packed weights):\n",
            view->options->batch);
@@ -114,24 +106,18 @@ static void show_view(const gp_netspec *spec)
                spec->input.dim[2]);
 }
 
-static void show_normalization(const gp_netspec *spec)
-{
-    char text[GP_NORMALIZATION_TEXT];
-
-    printf("image normalization: %s%s\n", gp_normalization_format(spec, text),
-           spec->scale_unknown ? "; images need --image-normalization" : "");
-}
-
 static void show_text(const net_view *view)
 {
     const double forward = (double)view->sum.forward_macs, backward = (double)view->sum.backward_macs;
-    char one[32], two[32], flops[32], all[32];
+    const gp_netspec *spec = view->graph->spec;
+    char one[32], two[32], flops[32], all[32], normalization[GP_NORMALIZATION_TEXT];
 
     show_layers(view);
     printf("\n%zu parameters (%.1f KiB), %" PRIu32 " classes\n", view->graph->learned_count,
            (double)view->graph->learned_count * 4 / 1024, view->graph->class_count);
-    show_normalization(view->graph->spec);
-    show_view(view->graph->spec);
+    printf("image normalization: %s%s\n", gp_normalization_format(spec, normalization),
+           spec->scale_unknown ? "; images need --image-normalization" : "");
+    show_view(spec);
     printf("one sample: %s multiply-adds forward, %s backward; %s FLOPs to predict, %s to train\n",
            count_format(forward, one, sizeof(one)), count_format(backward, two, sizeof(two)),
            count_format(2 * forward, flops, sizeof(flops)),
@@ -194,21 +180,6 @@ static gp_status show_json(const net_view *view, gp_error *err)
     return show_json_print(&json, err);
 }
 
-/* Load a network file, or build a zoo network. Without --input and --classes, the network keeps its
- * own values. */
-static gp_status view_load(net_view *view, const char *name, const gp_shape *input, gp_error *err)
-{
-    uint32_t classes = 0;
-
-    if (view->options->classes[0] != '\0' &&
-        gp_transfer_classes(&classes, view->options->classes, NULL, 0, err) != GP_OK)
-        return GP_EINVAL;
-
-    if (!gp_network_is_file(name))
-        return gp_zoo_build(&view->network.spec, name, input, classes, err);
-    return gp_network_load(&view->network, name, input, classes, err);
-}
-
 /* Compute the network's costs and memory. */
 static gp_status view_measure(net_view *view, gp_error *err)
 {
@@ -231,26 +202,34 @@ static gp_status view_measure(net_view *view, gp_error *err)
     return status;
 }
 
-int net_show(cli_call *call)
+/* Without --input and --classes, the network keeps its own values. */
+gp_status net_show(cli_call *call, gp_error *err)
 {
     net_view view = { .options = call->options };
-    const char *given = view.options->input;
-    gp_shape input = { 3, { 0 } };
-    gp_error err;
-    gp_status status;
+    const char *given = view.options->input, *name = call->words[1];
+    gp_shape dims = { 3, { 0 } }, *input = given[0] != '\0' ? &dims : NULL;
+    uint32_t classes = 0;
+    gp_status status = GP_OK;
 
-    if (given[0] != '\0' &&
-        sscanf(given, "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &input.dim[0], &input.dim[1], &input.dim[2]) != 3)
-        return cli_usage(call, "--input is '%s'; it must be CHANNELSxHEIGHTxWIDTH, such as 1x28x28", given);
-    status = view_load(&view, call->words[1], given[0] != '\0' ? &input : NULL, &err);
+    if (input != NULL &&
+        sscanf(given, "%" SCNd64 "x%" SCNd64 "x%" SCNd64, &dims.dim[0], &dims.dim[1], &dims.dim[2]) != 3) {
+        call->code =
+            cli_usage(call, "--input is '%s'; it must be CHANNELSxHEIGHTxWIDTH, such as 1x28x28", given);
+        return GP_OK;
+    }
+    if (view.options->classes[0] != '\0')
+        status = gp_transfer_classes(&classes, view.options->classes, NULL, 0, err);
     if (status == GP_OK)
-        status = view_measure(&view, &err);
+        status = gp_network_is_file(name) ? gp_network_load(&view.network, name, input, classes, err)
+                                          : gp_zoo_build(&view.network.spec, name, input, classes, err);
+    if (status == GP_OK)
+        status = view_measure(&view, err);
     if (status == GP_OK && view.options->common.json)
-        status = show_json(&view, &err);
+        status = show_json(&view, err);
     else if (status == GP_OK)
         show_text(&view);
     gp_free(view.costs);
     gp_graph_free(view.graph);
     gp_network_deinit(&view.network);
-    return status == GP_OK ? CLI_OK : cli_fail(call, &err);
+    return status;
 }

@@ -20,11 +20,11 @@ typedef struct net_options {
     bool unfreeze;
 } net_options;
 
-/* Run a subcommand and return the exit code. call->words[1] is the network, if the subcommand has
+/* Run a subcommand. call->words[1] is the network, if the subcommand has
  * one. */
-int net_list(cli_call *call);
-int net_show(cli_call *call);
-int net_get(cli_call *call);
-int net_edit(cli_call *call);
+gp_status net_list(cli_call *call, gp_error *err);
+gp_status net_show(cli_call *call, gp_error *err);
+gp_status net_get(cli_call *call, gp_error *err);
+gp_status net_edit(cli_call *call, gp_error *err);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <search.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,59 +15,31 @@
 
 /* ---- names ---- */
 
-/* Return the hash of a name; never 0, which marks a free entry. */
-static uint64_t name_hash(const char *name)
+static int hash_compare(const void *a, const void *b)
 {
-    return gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) | 1;
-}
-
-/* Double the output name hash table. */
-static gp_status names_grow(pixels_sink *sink, gp_error *err)
-{
-    const uint64_t capacity = sink->written_capacity == 0 ? 1024 : 2 * sink->written_capacity;
-    uint64_t *table = gp_calloc(capacity, sizeof(*table));
-
-    if (table == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the names of %" PRIu64 " images", sink->written_count);
-    for (uint64_t i = 0; i < sink->written_capacity; i++) {
-        uint64_t at = sink->written[i] & (capacity - 1);
-
-        if (sink->written[i] == 0)
-            continue;
-        while (table[at] != 0)
-            at = (at + 1) & (capacity - 1);
-        table[at] = sink->written[i];
-    }
-    gp_free(sink->written);
-    sink->written = table;
-    sink->written_capacity = capacity;
-    return GP_OK;
+    return ((uintptr_t)a > (uintptr_t)b) - ((uintptr_t)a < (uintptr_t)b);
 }
 
 /* Reserve a file name. GP_EINVAL: another image has the same name without extension. For example,
  * a.jpg and a.png would both be written to a.png. */
 static gp_status name_take(pixels_sink *sink, const char *stem, gp_error *err)
 {
-    const uint64_t hash = name_hash(stem);
-    uint64_t at;
+    const void *hash = (const void *)(uintptr_t)gp_hash_add(GP_HASH_BEGIN, stem, strlen(stem));
 
-    if (2 * sink->written_count >= sink->written_capacity) {
-        gp_status status = names_grow(sink, err);
+    if (tfind(hash, &sink->written, hash_compare) != NULL)
+        return gp_fail(
+            err, GP_EINVAL,
+            "two images are called %s but for their endings, and would be written to one file; rename "
+            "one of them",
+            stem);
+    return tsearch(hash, &sink->written, hash_compare) != NULL
+               ? GP_OK
+               : gp_fail(err, GP_ENOMEM, "no memory for the names of images");
+}
 
-        if (status != GP_OK)
-            return status;
-    }
-    for (at = hash & (sink->written_capacity - 1); sink->written[at] != 0;
-         at = (at + 1) & (sink->written_capacity - 1))
-        if (sink->written[at] == hash)
-            return gp_fail(
-                err, GP_EINVAL,
-                "two images are called %s but for their endings, and would be written to one file; rename "
-                "one of them",
-                stem);
-    sink->written[at] = hash;
-    sink->written_count++;
-    return GP_OK;
+static void hash_free(void *hash)
+{
+    (void)hash; /* the tree stores the number itself */
 }
 
 /* Derive the output name: the image name relative to the source, without extension. GP_EINVAL: the
@@ -188,8 +161,9 @@ static gp_status overlay_write(pixels_sink *sink, const gp_prediction *p, const 
     return status;
 }
 
-bool pixels_add(pixels_sink *sink, const gp_prediction *p)
+bool pixels_add(void *context, const gp_prediction *p)
 {
+    pixels_sink *sink = context;
     gp_error seen, *err = &seen;
     char stem[PATH_MAX];
     gp_status status = GP_OK;
@@ -236,6 +210,6 @@ gp_status pixels_close(pixels_sink *sink, gp_status status, gp_error *err)
     gp_store_close(sink->store);
     gp_whole_deinit(&sink->image);
     gp_free(sink->palette);
-    gp_free(sink->written);
+    tdestroy(sink->written, hash_free);
     return status;
 }

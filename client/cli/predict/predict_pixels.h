@@ -25,16 +25,15 @@ typedef struct pixels_sink {
     gp_palette *palette; /* NULL until the first image */
     gp_store *store;     /* image source for overlays; NULL: no overlays */
     gp_whole image;      /* buffer for one source image */
-    uint64_t *written;   /* output name hash table; 0: free entry */
-    uint64_t written_count, written_capacity;
-    gp_error error; /* first error; code GP_OK: none */
+    void *written;       /* hashes of the output names; a tree of tsearch() */
+    gp_error error;      /* first error; code GP_OK: none */
 } pixels_sink;
 
 /* Initialize the output; folders are created when needed. After success, call pixels_close(). */
 gp_status pixels_open(pixels_sink *out, const pixels_request *request, gp_error *err);
 
-/* Write one prediction's images. false: failed; the reason is in sink->error. */
-bool pixels_add(pixels_sink *sink, const gp_prediction *p);
+/* Write one prediction's images; `sink` is a pixels_sink. false: failed; the reason is in sink->error. */
+bool pixels_add(void *sink, const gp_prediction *p);
 
 /* Release all memory. Return `status`, or the first error of an image. */
 gp_status pixels_close(pixels_sink *sink, gp_status status, gp_error *err);

@@ -104,7 +104,19 @@ static bool job_is_suspect(const crew_job *job)
 /* Queue a job for another start. */
 static void job_again(crew *c, crew_job *job)
 {
-    crew_queue_add(job_is_suspect(job) ? &c->suspects : &c->retries, job);
+    crew_queue *queue = job_is_suspect(job) ? &c->suspects : &c->retries;
+
+    TAILQ_INSERT_TAIL(queue, job, queue);
+}
+
+crew_job *crew_job_take(crew *c)
+{
+    crew_queue *queue = TAILQ_EMPTY(&c->retries) ? &c->suspects : &c->retries;
+    crew_job *job = TAILQ_FIRST(queue);
+
+    if (job != NULL)
+        TAILQ_REMOVE(queue, job, queue);
+    return job;
 }
 
 /* Create a job for the next input combination that the job log does not list as done. *out is set
@@ -126,17 +138,6 @@ static gp_status job_next(crew *c, crew_job **out, gp_error *err)
 
 /* ---- starting ---- */
 
-/* Open a job's standard input; default: /dev/null. */
-static gp_status stdin_open(crew *c, int *fd, gp_error *err)
-{
-    const char *path = c->options->stdin_path;
-
-    *fd = path[0] == '\0'          ? c->null_fd
-          : strcmp(path, "-") == 0 ? STDIN_FILENO
-                                   : open(path, O_RDONLY | O_CLOEXEC);
-    return *fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
-}
-
 /* Register the job's output. With ordered output, this call fixes the job's position. */
 static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 {
@@ -149,22 +150,6 @@ static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
         used += (size_t)snprintf(tag + used, sizeof(tag) - used, "%.200s%s", job->values[i],
                                  i + 1 < c->name_count ? " " : "\t");
     return output_begin(&job->output, c->output, tag, err);
-}
-
-/* Open the output files or pipes for one attempt; register the output first if necessary. */
-static gp_status output_ready(crew *c, crew_job *job, exec_place place, int *out, int *err_fd, gp_error *err)
-{
-    gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
-
-    return status == GP_OK ? output_open(job->output, out, err_fd, err) : status;
-}
-
-static double wall_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* Return whether a report callback or --json needs the job's command line and result. */
@@ -200,19 +185,27 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     exec_command command = { .spec = c->spec, .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
     exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
     gp_error why;
-    gp_status status = output_ready(c, job, place, &command.out, &command.err, err);
+    const char *path = c->options->stdin_path;
+    struct timespec now;
+    gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
 
     if (status == GP_OK)
-        status = stdin_open(c, &command.in, err);
+        status = output_open(job->output, &command.out, &command.err, err);
+    command.in = path[0] == '\0'          ? c->null_fd
+                 : strcmp(path, "-") == 0 ? STDIN_FILENO
+                                          : open(path, O_RDONLY | O_CLOEXEC);
+    if (status == GP_OK && command.in < 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
     if (status == GP_OK)
         status = command_fill(c, job, place, &command, err);
     if (status != GP_OK) {
         job_again(c, job); /* keep the job for crew_close() to free */
         goto done;
     }
+    clock_gettime(CLOCK_REALTIME, &now);
     job->attempt = ++c->attempts;
     job->attempts++;
-    job->start = wall_seconds();
+    job->start = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
     job->timed_out = false;
     status = gp_exec_start(c->exec, place, job->attempt, &command, &why);
     if (status == GP_OK) {
@@ -220,10 +213,7 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
         c->running_count++;
     } else if (status == GP_EPEER) { /* the runner has just exited */
         job->attempts--;
-        if (c->options->inputs == NULL)
-            c->ranked[place.rank] = job; /* an spmd job is bound to a rank */
-        else
-            job_again(c, job);
+        job_again(c, job);
         status = GP_OK;
     } else if (status == GP_ELIMIT || status == GP_EINVAL) {
         snprintf(failed.text, sizeof(failed.text), "%.*s", (int)sizeof(failed.text) - 1, why.message);
@@ -242,35 +232,30 @@ done:
     return status;
 }
 
-/* Create the spmd jobs, one per worker, in rank order. */
-static gp_status ranks_make(crew *c, gp_error *err)
+/* Find a slot for a job: an spmd job is bound to a rank, and a suspect needs an idle worker. */
+static bool job_place(crew *c, const crew_job *job, exec_place *place)
 {
-    gp_status status = GP_OK;
-
-    for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
-        status = job_new(c, &c->ranked[rank], rank + 1, NULL, err);
-        if (status == GP_OK)
-            status = job_queue(c, c->ranked[rank], rank, err);
-    }
-    return status;
+    return c->options->inputs == NULL ? gp_exec_find_on(c->exec, job->rank, place)
+           : job_is_suspect(job)      ? gp_exec_find_alone(c->exec, place)
+                                      : gp_exec_find(c->exec, place);
 }
 
-/* Start the spmd jobs whose workers have a free slot. */
-static gp_status crew_fill_ranks(crew *c, gp_error *err)
+/* Start the jobs of a queue for which there is a slot, in order. */
+static gp_status queue_fill(crew *c, crew_queue *queue, gp_error *err)
 {
+    const crew_job *last = TAILQ_LAST(queue, crew_queue);
     gp_status status = GP_OK;
+    exec_place place;
 
-    c->source = INPUTS_END;
-    for (uint32_t rank = 0; rank < gp_exec_workers(c->exec) && status == GP_OK; rank++) {
-        crew_job *job = c->ranked[rank];
-        exec_place place;
-
-        if (job != NULL && gp_exec_find_on(c->exec, rank, &place)) {
-            c->ranked[rank] = NULL;
+    for (crew_job *job = TAILQ_FIRST(queue), *next; job != NULL && status == GP_OK && c->stop == STOP_NOT;
+         job = next) {
+        next = job == last ? NULL : TAILQ_NEXT(job, queue); /* jobs queued meanwhile wait */
+        if (job_place(c, job, &place)) {
+            TAILQ_REMOVE(queue, job, queue);
             status = job_start(c, job, place, err);
+        } else if (c->options->inputs != NULL) {
+            break;
         }
-        if (c->ranked[rank] != NULL)
-            c->source = INPUTS_VALUES;
     }
     return status;
 }
@@ -280,17 +265,15 @@ static gp_status crew_fill(crew *c, gp_error *err)
 {
     gp_status status = GP_OK;
     exec_place place;
+    crew_job *job;
 
-    if (c->options->inputs == NULL && c->stop == STOP_NOT)
-        status = crew_fill_ranks(c, err);
-    while (status == GP_OK && c->stop == STOP_NOT && c->suspects.first != NULL &&
-           gp_exec_find_alone(c->exec, &place))
-        status = job_start(c, crew_queue_take(&c->suspects), place, err);
-    while (status == GP_OK && c->stop == STOP_NOT && gp_exec_find(c->exec, &place)) {
-        crew_job *job = crew_queue_take(&c->retries);
-
-        if (job == NULL && c->options->inputs != NULL && output_room(c->output))
-            status = job_next(c, &job, err);
+    if (c->stop == STOP_NOT)
+        status = queue_fill(c, &c->suspects, err);
+    if (c->stop == STOP_NOT && status == GP_OK)
+        status = queue_fill(c, &c->retries, err);
+    while (status == GP_OK && c->stop == STOP_NOT && c->source != INPUTS_END && output_room(c->output) &&
+           gp_exec_find(c->exec, &place)) {
+        status = job_next(c, &job, err);
         if (status != GP_OK || job == NULL)
             break;
         status = job_start(c, job, place, err);
@@ -334,21 +317,6 @@ static void job_tell_failure(crew *c, const crew_job *job)
     }
 }
 
-static gp_status job_log(crew *c, const crew_job *job, gp_error *err)
-{
-    joblog_line line = { .job = job->number,
-                         .worker = job->worker,
-                         .start = job->start,
-                         .seconds = job->end.seconds,
-                         .exit_code = job->timed_out || job->end.kind == EXEC_LOST ? -1
-                                      : job->end.signal != 0                       ? 0
-                                                                                   : job->end.exit_code,
-                         .signal = job->timed_out ? SIGTERM : job->end.signal,
-                         .command = job->line };
-
-    return c->options->joblog == NULL ? GP_OK : joblog_write(c->options->joblog, &line, err);
-}
-
 /* Count and log a job that will not run again. If a report is wanted, the output takes ownership of
  * the job; otherwise free the job. */
 static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
@@ -365,8 +333,21 @@ static gp_status job_finish(crew *c, crew_job *job, gp_error *err)
         if (!ours)
             job_tell_failure(c, job);
     }
-    if (!ours) /* keep jobs ended by a stop out of the log, so that --resume runs them again */
-        status = job_log(c, job, err);
+    if (!ours && c->options->joblog != NULL) { /* --resume runs jobs again that were ended by a stop */
+        const bool lost = job->timed_out || job->end.kind == EXEC_LOST;
+
+        status = joblog_write(c->options->joblog,
+                              &(joblog_line){ .job = job->number,
+                                              .worker = job->worker,
+                                              .start = job->start,
+                                              .seconds = job->end.seconds,
+                                              .exit_code = lost                   ? -1
+                                                           : job->end.signal != 0 ? 0
+                                                                                  : job->end.exit_code,
+                                              .signal = job->timed_out ? SIGTERM : job->end.signal,
+                                              .command = job->line },
+                              err);
+    }
     if (report_wanted(c))
         output_subject(output, job);
     else
@@ -421,29 +402,26 @@ static gp_status events_take(crew *c, gp_error *err)
 
 /* ---- waiting ---- */
 
-/* Kill jobs that exceeded --timeout. */
-static void deadlines_look(crew *c, int64_t now)
+/* Kill jobs that exceeded --timeout. Return how long to wait: until the next job deadline, at most
+ * LOOK_MS. */
+static int deadlines_look(crew *c)
 {
+    int64_t now = gp_now_ms(), until = now + LOOK_MS;
+
     for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++) {
         crew_job *job = c->running[i];
 
-        if (job == NULL || job->deadline_ms == 0 || job->deadline_ms > now)
+        if (job == NULL || job->deadline_ms == 0 || job->deadline_ms >= until)
             continue;
+        if (job->deadline_ms > now) {
+            until = job->deadline_ms;
+            continue;
+        }
         job->deadline_ms = 0;
         job->timed_out = true;
         gp_exec_kill(c->exec, job->attempt, (uint32_t)c->options->grace_ms);
     }
-}
-
-/* Return how long to wait: until the next job deadline, at most LOOK_MS. */
-static int crew_patience_ms(const crew *c)
-{
-    int64_t now = gp_now_ms(), until = now + LOOK_MS;
-
-    for (uint32_t i = 0; c->options->timeout_s > 0 && i < gp_exec_workers(c->exec) * c->slots; i++)
-        if (c->running[i] != NULL && c->running[i]->deadline_ms != 0 && c->running[i]->deadline_ms < until)
-            until = c->running[i]->deadline_ms;
-    return until > now ? (int)(until - now) : 0;
+    return (int)(until - now);
 }
 
 /* Wait for runners, job output and input lines, and read the available output. */
@@ -463,17 +441,10 @@ static gp_status crew_wait(crew *c, gp_error *err)
     output_fds(c->output, c->fds, pipes);
     if (c->source == INPUTS_WAIT && inputs_fd(c->options->inputs) >= 0)
         c->fds[count++] = (struct pollfd){ .fd = inputs_fd(c->options->inputs), .events = POLLIN };
-    status = gp_exec_wait(c->exec, c->fds, count, crew_patience_ms(c), err);
+    status = gp_exec_wait(c->exec, c->fds, count, deadlines_look(c), err);
     if (status == GP_OK)
         status = output_read(c->output, c->fds, pipes, err);
     return status;
-}
-
-static bool crew_done(const crew *c)
-{
-    return c->running_count == 0 &&
-           (c->stop != STOP_NOT ||
-            (c->source == INPUTS_END && c->retries.first == NULL && c->suspects.first == NULL));
 }
 
 /* Handle Ctrl-C. The first sends SIGTERM to running commands, followed by SIGKILL after the grace
@@ -494,37 +465,37 @@ static void interrupts_look(crew *c)
 
 static gp_status crew_loop(crew *c, gp_error *err)
 {
-    gp_status status = c->options->inputs == NULL ? ranks_make(c, err) : GP_OK;
+    gp_status status = GP_OK;
+    crew_job *job;
 
+    /* the spmd jobs: one per worker, in rank order */
+    c->source = c->options->inputs == NULL ? INPUTS_END : INPUTS_VALUES;
+    for (uint32_t rank = 0; c->options->inputs == NULL && rank < gp_exec_workers(c->exec) && status == GP_OK;
+         rank++) {
+        status = job_new(c, &job, rank + 1, NULL, err);
+        if (status != GP_OK)
+            break;
+        job->rank = rank;
+        job_again(c, job);
+        status = job_queue(c, job, rank, err);
+    }
     if (status == GP_OK)
         status = crew_fill(c, err);
-    while (status == GP_OK && !crew_done(c)) {
+    while (status == GP_OK &&
+           (c->running_count > 0 ||
+            (c->stop == STOP_NOT &&
+             (c->source != INPUTS_END || !TAILQ_EMPTY(&c->retries) || !TAILQ_EMPTY(&c->suspects))))) {
         status = crew_wait(c, err);
         if (status == GP_OK)
             status = events_take(c, err);
         interrupts_look(c);
-        deadlines_look(c, gp_now_ms());
         if (status == GP_OK)
             status = crew_fill(c, err);
         progress_show(c, false);
     }
-    return status;
-}
-
-/* Free the jobs that were not started (again) because of a stop. Close their outputs, because
- * ordered output waits for them. */
-static gp_status leftovers_end(crew *c, gp_error *err)
-{
-    gp_status status = GP_OK;
-    crew_job *job;
-
-    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
-        if (c->ranked[rank] != NULL) {
-            job_again(c, c->ranked[rank]);
-            c->ranked[rank] = NULL;
-        }
-    while (status == GP_OK &&
-           ((job = crew_queue_take(&c->retries)) != NULL || (job = crew_queue_take(&c->suspects)) != NULL)) {
+    /* Free the jobs that were not started (again) because of a stop. Close their outputs, because
+     * ordered output waits for them. */
+    while (status == GP_OK && (job = crew_job_take(c)) != NULL) {
         if (job->output != NULL)
             status = output_end(job->output, err);
         crew_job_free(job);
@@ -542,13 +513,13 @@ gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *resu
                .progress_ms = gp_now_ms() };
     gp_status status;
 
+    TAILQ_INIT(&c.retries);
+    TAILQ_INIT(&c.suspects);
     *result = (crew_result){ 0 };
     gp_buffer_init(&c.failures, 1 << 16);
     status = crew_open(&c, err);
     if (status == GP_OK) {
         status = crew_loop(&c, err);
-        if (status == GP_OK)
-            status = leftovers_end(&c, err);
         progress_show(&c, true);
         if (!((const cli_common *)options->call->options)->quiet && c.failures.bytes > 0 &&
             options->report == NULL)

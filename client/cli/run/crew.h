@@ -17,7 +17,32 @@ enum {
     CREW_LOSSES_SHARED = CREW_LOSSES_MAX - 1, /* losses after which a job runs alone on a worker */
     CREW_GRACE_MS = 2000,                     /* default delay between SIGTERM and SIGKILL */
     CREW_SLOTS_CORES = 0,                     /* crew_options.slots: one slot per worker core */
+    /* exit code of gradpool's own errors; programs hardly use 255, so their codes keep their meaning */
+    CREW_ERROR = 255,
 };
+
+/* Options of both commands. `each` names what a JSON object describes; `often`: --help has --timeout. */
+#define CREW_PARAMS(options_type, each, often)                                                               \
+    { .name = "shell",                                                                                       \
+      GP_PARAM_FIELD(options_type, shell),                                                                   \
+      .help = "run the words as a line of sh; so is a single word with blanks in it (--shell=no: not)" },    \
+        { .name = "stdin",                                                                                   \
+          GP_PARAM_FIELD(options_type, stdin_path),                                                          \
+          .placeholder = "FILE",                                                                             \
+          .help = "standard input of the commands: FILE, opened for each, or -; default: nothing" },         \
+        { .name = "timeout",                                                                                 \
+          GP_PARAM_FIELD(options_type, timeout),                                                             \
+          .max = 315360000,                                                                                  \
+          .unit = "seconds",                                                                                 \
+          .basic = often,                                                                                    \
+          .help = "end a command that runs longer: SIGTERM, SIGKILL 2 s later; 0 = never" },                 \
+        { .name = "dry-run",                                                                                 \
+          GP_PARAM_FIELD(options_type, dry_run),                                                             \
+          .help = "print the commands instead of running them" },                                            \
+    {                                                                                                        \
+        .name = "json", GP_PARAM_FIELD(options_type, common.json),                                           \
+        .help = "print one JSON object a " each ", on a line each"                                           \
+    }
 
 /* Reaction to a failed job (--halt). */
 typedef enum crew_halt {
@@ -62,6 +87,17 @@ typedef struct crew_result {
  *
  * GP_ECANCELED: interrupted while waiting for workers, or the lease ended. */
 gp_status crew_run(const crew_options *options, gp_pool *pool, crew_result *result, gp_error *err);
+
+/* Open the pool, run all jobs, and close the pool. */
+gp_status crew_run_on_pool(const crew_options *options, crew_result *result, gp_error *err);
+
+/* Return whether a shell runs the command. Default: only if the command is a single word that
+ * contains blanks.
+ *   given  value of --shell; ignored if the option is not on the command line */
+bool crew_by_shell(const cli_call *call, bool given);
+
+/* Parse --slots-per-worker: "4" or "cores". GP_EINVAL: malformed or out of range. */
+gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err);
 
 /* Print the commands instead of running them (--dry-run). */
 gp_status crew_print(const crew_options *options, gp_error *err);

@@ -61,29 +61,22 @@ const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
     return c->environment;
 }
 
-/* Raise the limit on open files: this process holds many jobs' output files. Commands get the
- * original limit. */
-static void files_raise(crew *c)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return;
-    c->spec.files_max = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 /* Collect everything that commands inherit: umask, open file limit, working directory,
  * environment. */
 static gp_status inheritance_take(crew *c, gp_error *err)
 {
     size_t count = 0;
     mode_t mask = umask(0);
+    struct rlimit files;
 
     umask(mask);
     c->spec.mask = mask & 0777;
-    files_raise(c);
+    /* this process holds many jobs' output files; commands get the original limit */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        c->spec.files_max = files.rlim_cur;
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
     c->spec.directory = getcwd(NULL, 0);
     if (c->spec.directory == NULL)
         return gp_fail_errno(err, GP_EIO, "the present directory has no path");
@@ -94,11 +87,6 @@ static gp_status inheritance_take(crew *c, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for the commands' environment");
     c->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     return c->null_fd >= 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open /dev/null");
-}
-
-static void job_free(void *job)
-{
-    crew_job_free(job);
 }
 
 /* Create the output; it frees the jobs that it gets as report subjects. */
@@ -116,20 +104,9 @@ static gp_status output_prepare(crew *c, gp_error *err)
                                         : options->json         ? crew_report
                                                                 : NULL,
                               .report_context = options->report_context,
-                              .subject_free = job_free };
+                              .subject_free = crew_job_free };
 
     return output_new(&c->output, &output, err);
-}
-
-/* Return the smallest worker's core count. */
-static uint32_t slots_of_cores(const gp_pool *pool)
-{
-    uint32_t least = EXEC_SLOTS_MAX;
-
-    for (uint32_t i = 0; i < pool->grant.slots_count; i++)
-        if (pool->grant.slots[i].core_count < least)
-            least = pool->grant.slots[i].core_count;
-    return least > 0 ? least : 1;
 }
 
 /* Lease workers and open runners on them. */
@@ -147,7 +124,11 @@ static gp_status workers_take(crew *c, gp_error *err)
         status = pool_lease(c->pool, &request, purpose, &cli_stop, err);
     if (status != GP_OK)
         return status;
-    c->slots = options->slots == CREW_SLOTS_CORES ? slots_of_cores(c->pool) : options->slots;
+    c->slots = options->slots == CREW_SLOTS_CORES ? EXEC_SLOTS_MAX : options->slots;
+    for (uint32_t i = 0; options->slots == CREW_SLOTS_CORES && i < c->pool->grant.slots_count; i++)
+        if (c->pool->grant.slots[i].core_count < c->slots) /* the smallest worker's */
+            c->slots = c->pool->grant.slots[i].core_count;
+    c->slots = c->slots > 0 ? c->slots : 1;
     return gp_exec_open(&c->exec, c->pool, c->slots, err);
 }
 
@@ -175,11 +156,7 @@ void crew_close(crew *c)
 {
     for (uint32_t i = 0; c->running != NULL && i < gp_exec_workers(c->exec) * c->slots; i++)
         crew_job_free(c->running[i]);
-    for (uint32_t rank = 0; rank < GP_MEMBERS_MAX; rank++)
-        crew_job_free(c->ranked[rank]);
-    for (crew_job *job; (job = crew_queue_take(&c->retries)) != NULL;)
-        crew_job_free(job);
-    for (crew_job *job; (job = crew_queue_take(&c->suspects)) != NULL;)
+    for (crew_job *job; (job = crew_job_take(c)) != NULL;)
         crew_job_free(job);
     gp_exec_close(c->exec);
     output_free(c->output);
@@ -192,4 +169,39 @@ void crew_close(crew *c)
     gp_buffer_deinit(&c->failures);
     if (c->null_fd >= 0)
         close(c->null_fd);
+}
+
+/* ---- helpers for the commands ---- */
+
+bool crew_by_shell(const cli_call *call, bool given)
+{
+    if (cli_given(call, "shell"))
+        return given;
+    return call->rest_count == 1 && strpbrk(call->rest[0], " \t\n") != NULL;
+}
+
+gp_status crew_slots(uint32_t *slots, const char *text, gp_error *err)
+{
+    char *end;
+    unsigned long count = strtoul(text, &end, 10);
+
+    *slots = CREW_SLOTS_CORES;
+    if (strcmp(text, "cores") == 0)
+        return GP_OK;
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || count == 0 || count > EXEC_SLOTS_MAX)
+        return gp_fail(err, GP_EINVAL, "--slots-per-worker is '%.40s'; it must be 1 to %d, or cores", text,
+                       EXEC_SLOTS_MAX);
+    *slots = (uint32_t)count;
+    return GP_OK;
+}
+
+gp_status crew_run_on_pool(const crew_options *options, crew_result *result, gp_error *err)
+{
+    gp_pool *pool = NULL;
+    gp_status status = cli_open(options->call, false, &pool, err);
+
+    if (status == GP_OK)
+        status = crew_run(options, pool, result, err);
+    gp_pool_close(pool);
+    return status;
 }

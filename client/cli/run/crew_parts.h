@@ -26,11 +26,10 @@ typedef struct crew {
     uint32_t slots;     /* jobs at a time on each worker */
     crew_job **running; /* running jobs, indexed by rank * slots + slot; NULL: free */
     uint32_t running_count;
-    crew_queue retries;               /* jobs to start again; they may share a worker */
-    crew_queue suspects;              /* jobs lost CREW_LOSSES_SHARED times, to start alone */
-    uint64_t numbers, attempts;       /* last job number and last attempt number assigned */
-    crew_job *ranked[GP_MEMBERS_MAX]; /* spmd: jobs not started yet, by rank */
-    inputs_state source;              /* input state; spmd: INPUTS_END if `ranked` is empty */
+    crew_queue retries;         /* jobs to start (again); they may share a worker */
+    crew_queue suspects;        /* jobs lost CREW_LOSSES_SHARED times, to start alone */
+    uint64_t numbers, attempts; /* last job number and last attempt number assigned */
+    inputs_state source;        /* input state; spmd: INPUTS_END */
     crew_stop stop;
     const char *names[INPUTS_SOURCES_MAX]; /* input names; "": unnamed */
     int name_count;
@@ -59,6 +58,9 @@ void crew_close(crew *c);
 const char *const *crew_environment(crew *c, exec_place place, uint64_t job);
 
 /* ---- crew.c ---- */
+
+/* Take a job out of the queues; NULL: they are empty. */
+crew_job *crew_job_take(crew *c);
 
 /* Erase the progress line; `context` is the crew. Called before any output. */
 void crew_wipe(void *context);

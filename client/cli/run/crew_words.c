@@ -8,32 +8,15 @@
 #include "common/base/memory/alloc.h"
 #include "proto/message/item.h"
 
-void crew_job_free(crew_job *job)
+void crew_job_free(void *freed)
 {
+    crew_job *job = freed;
+
     if (job == NULL)
         return;
     gp_free(job->values);
     gp_free(job->line);
     gp_free(job);
-}
-
-void crew_queue_add(crew_queue *queue, crew_job *job)
-{
-    job->next = NULL;
-    if (queue->first == NULL)
-        queue->first = job;
-    else
-        queue->last->next = job;
-    queue->last = job;
-}
-
-crew_job *crew_queue_take(crew_queue *queue)
-{
-    crew_job *job = queue->first;
-
-    if (job != NULL)
-        queue->first = job->next;
-    return job;
 }
 
 bool crew_job_succeeded(const crew_job *job)
@@ -50,32 +33,25 @@ int crew_job_code(const crew_job *job)
     return job->timed_out && job->end.exit_code == 0 ? 124 : job->end.exit_code;
 }
 
-/* Describe a lost job. Name the process that exited: a command that kills its parent kills the
+/* Name the process that exited when a job was lost: a command that kills its parent kills the
  * runner, not the worker. */
-static void lost_words(const crew_job *job, char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    if (job->losses > 1)
-        used = (size_t)snprintf(text, bytes, "lost %d times; the last time ", job->losses);
-    if (job->end.worker_alive)
-        snprintf(
-            text + used, bytes - used,
-            "the runner of worker %u was killed while it ran (the worker is alive; does the command kill its "
-            "parent?)",
-            job->worker);
-    else
-        snprintf(text + used, bytes - used, "worker %u exited while it ran", job->worker);
-}
-
 char *crew_job_words(const crew_job *job, char *text, size_t bytes)
 {
     const exec_event *end = &job->end;
+    char times[48] = "";
 
+    if (job->losses > 1)
+        snprintf(times, sizeof(times), "lost %d times; the last time ", job->losses);
     if (job->timed_out)
         snprintf(text, bytes, "ended after %.3g s (--timeout)", end->seconds);
+    else if (end->kind == EXEC_LOST && end->worker_alive)
+        snprintf(
+            text, bytes,
+            "%sthe runner of worker %u was killed while it ran (the worker is alive; does the command kill "
+            "its parent?)",
+            times, job->worker);
     else if (end->kind == EXEC_LOST)
-        lost_words(job, text, bytes);
+        snprintf(text, bytes, "%sworker %u exited while it ran", times, job->worker);
     else if (end->kind == EXEC_FAILED)
         snprintf(text, bytes, "not started");
     else if (end->signal != 0)
@@ -107,31 +83,21 @@ static gp_status put_bytes(gp_json_writer *writer, const char *key, const void *
     return GP_OK;
 }
 
-/* Write the input values as a JSON object. The key of an unnamed input is its number, from 1. */
-static gp_status put_inputs(gp_json_writer *writer, const crew_job *job, gp_error *err)
+gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err)
 {
+    const exec_event *end = &job->end;
     gp_status status = GP_OK;
+    char words[GP_RUNNER_TEXT_MAX], number[16];
 
-    gp_json_begin_object(writer, "inputs");
+    gp_json_put_integer(writer, "job", (int64_t)job->number);
+    gp_json_begin_object(writer, "inputs"); /* the key of an unnamed input is its number, from 1 */
     for (int i = 0; i < job->input_count && status == GP_OK; i++) {
         const char *name = job->names[i], *value = job->values[i];
-        char number[16];
 
         snprintf(number, sizeof(number), "%d", i + 1);
         status = put_bytes(writer, name[0] != '\0' ? name : number, value, strlen(value), err);
     }
     gp_json_end_object(writer);
-    return status;
-}
-
-gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *err)
-{
-    const exec_event *end = &job->end;
-    gp_status status;
-    char words[GP_RUNNER_TEXT_MAX];
-
-    gp_json_put_integer(writer, "job", (int64_t)job->number);
-    status = put_inputs(writer, job, err);
     if (status == GP_OK)
         status = put_bytes(writer, "command", job->line, strlen(job->line), err);
     if (job->worker != 0)

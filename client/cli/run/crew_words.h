@@ -2,6 +2,8 @@
 #ifndef GP_CLI_CREW_WORDS_H
 #define GP_CLI_CREW_WORDS_H
 
+#include <sys/queue.h>
+
 #include "client/cli/run/output.h"
 #include "client/cli/run/exec.h"
 #include "common/base/text/json.h"
@@ -26,18 +28,14 @@ typedef struct crew_job {
     int64_t deadline_ms;      /* end of the time limit; 0: none */
     exec_event end;           /* last attempt result */
     uint32_t worker;          /* last attempt's worker index, from 1; 0: local mode */
-    struct crew_job *next;    /* next job in the crew_queue */
+    uint32_t rank;            /* spmd: rank of the worker that the job runs on */
+    TAILQ_ENTRY(crew_job) queue;
 } crew_job;
 
 /* FIFO queue for jobs to start again. */
-typedef struct crew_queue {
-    crew_job *first, *last;
-} crew_queue;
+typedef TAILQ_HEAD(crew_queue, crew_job) crew_queue;
 
-void crew_job_free(crew_job *job); /* accepts NULL */
-
-void crew_queue_add(crew_queue *queue, crew_job *job);
-crew_job *crew_queue_take(crew_queue *queue); /* NULL: the queue is empty */
+void crew_job_free(void *job); /* frees a crew_job; accepts NULL */
 
 /* Return whether the last attempt exited with code 0 within the time limit. */
 bool crew_job_succeeded(const crew_job *job);

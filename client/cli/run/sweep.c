@@ -13,8 +13,8 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/text/json.h"
 
-/* Words added to each command, rows in the table, and the longest model path shown. */
-enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20, SHOWN_MAX = 120 };
+/* Words added to each command, and rows in the table. */
+enum { TAIL_WORDS = 7, ROWS_MAX = 1 << 20 };
 
 /* A row of the table: inputs and result of a training. */
 typedef struct sweep_row {
@@ -106,19 +106,15 @@ gp_status sweep_new(cli_sweep **out, const cli_call *call, const char *const **w
     return GP_OK;
 }
 
-static void row_free(sweep_row *row)
-{
-    for (int i = 0; i < INPUTS_SOURCES_MAX; i++)
-        gp_free(row->inputs[i]);
-    gp_free(row->place);
-}
-
 void sweep_free(cli_sweep *sweep)
 {
     if (sweep == NULL)
         return;
-    for (size_t i = 0; i < sweep->count; i++)
-        row_free(&sweep->rows[i]);
+    for (size_t i = 0; i < sweep->count; i++) {
+        for (int k = 0; k < INPUTS_SOURCES_MAX; k++)
+            gp_free(sweep->rows[i].inputs[k]);
+        gp_free(sweep->rows[i].place);
+    }
     gp_free(sweep->rows);
     gp_free(sweep->words);
     gp_free(sweep);
@@ -149,21 +145,6 @@ int sweep_try(const cli_call *call, cli_template *command)
 }
 
 /* ---- results ---- */
-
-/* Append an empty row. */
-static gp_status row_new(cli_sweep *sweep, sweep_row **out, gp_error *err)
-{
-    if (sweep->count == ROWS_MAX)
-        return gp_fail(err, GP_ELIMIT, "a table has at most %d rows", ROWS_MAX);
-    sweep_row *grown = gp_array_grow(sweep->rows, sweep->count, sizeof(*grown));
-
-    if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", sweep->count + 1);
-    sweep->rows = grown;
-    *out = &sweep->rows[sweep->count++];
-    **out = (sweep_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
-    return GP_OK;
-}
 
 /* Extract the failure reason from standard error: the message of gradpool train, or else the last
  * line. The caller frees the result. */
@@ -220,31 +201,49 @@ static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *tr
     return whole && row->place != NULL ? GP_OK : gp_fail(err, GP_ENOMEM, "no memory for a table");
 }
 
-/* Write the job's JSON object. Its last members are the training's own object (or null) and, after
- * a failure, the error. */
-static gp_status row_print(const crew_job *job, const gp_json *training, const sweep_row *row,
-                           gp_buffer *text, gp_error *err)
+/* Report callback: add a row to the table, print the job's JSON object if requested, and print a
+ * progress line. The last members of the object are the training's own object (or null) and, after a
+ * failure, the error. */
+static gp_status sweep_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *said,
+                              gp_buffer *text, gp_error *err)
 {
+    cli_sweep *sweep = context;
+    gp_json *training = NULL;
     gp_json_writer writer;
-    gp_status status;
-
-    gp_json_writer_init(&writer, text, false);
-    gp_json_begin_object(&writer, NULL);
-    status = crew_job_put(&writer, job, err);
-    gp_json_put_value(&writer, "training", training);
-    if (training == NULL)
-        gp_json_put_text(&writer, "error", row->place);
-    gp_json_end_object(&writer);
-    if (status == GP_OK)
-        status = gp_json_writer_finish(&writer, err);
-    return status == GP_OK ? gp_buffer_append(text, "\n", 1, err) : status;
-}
-
-/* Print a line on standard error about a finished training. */
-static void row_tell(const cli_sweep *sweep, const sweep_row *row)
-{
     char time[40];
 
+    if (subject == NULL)
+        return GP_OK;
+    if (sweep->count == ROWS_MAX)
+        return gp_fail(err, GP_ELIMIT, "a table has at most %d rows", ROWS_MAX);
+    sweep_row *grown = gp_array_grow(sweep->rows, sweep->count, sizeof(*grown)), *row;
+
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a table of %zu rows", sweep->count + 1);
+    sweep->rows = grown;
+    row = &sweep->rows[sweep->count++];
+    *row = (sweep_row){ .loss = NAN, .accuracy = NAN, .seconds = NAN };
+    /* A failed training prints no JSON object. */
+    if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
+        training = NULL;
+    gp_status status = row_fill(row, subject, training, said, err);
+
+    if (status == GP_OK && sweep->json) {
+        gp_json_writer_init(&writer, text, false);
+        gp_json_begin_object(&writer, NULL);
+        status = crew_job_put(&writer, subject, err);
+        gp_json_put_value(&writer, "training", training);
+        if (training == NULL)
+            gp_json_put_text(&writer, "error", row->place);
+        gp_json_end_object(&writer);
+        if (status == GP_OK)
+            status = gp_json_writer_finish(&writer, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(text, "\n", 1, err);
+    }
+    gp_json_free(training);
+    if (status != GP_OK || ((const cli_common *)sweep->call->options)->quiet)
+        return status;
     fprintf(stderr, "network %" PRIu64, row->job);
     for (int i = 0; i < sweep->name_count; i++)
         fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", sweep->names[i],
@@ -254,31 +253,7 @@ static void row_tell(const cli_sweep *sweep, const sweep_row *row)
     else
         fprintf(stderr, ") %s after %s\n", row->stopped ? "stopped" : "finished",
                 cli_duration(row->seconds, time, sizeof(time)));
-}
-
-/* Report callback: add a row to the table, print JSON if requested, and print a progress line. */
-static gp_status sweep_report(void *context, const void *subject, const gp_buffer *out, const gp_buffer *said,
-                              gp_buffer *text, gp_error *err)
-{
-    cli_sweep *sweep = context;
-    gp_json *training = NULL;
-    sweep_row *row;
-    gp_status status;
-
-    if (subject == NULL)
-        return GP_OK;
-    /* A failed training prints no JSON object. */
-    if (gp_json_parse(&training, gp_buffer_text(out), out->bytes, NULL) != GP_OK)
-        training = NULL;
-    status = row_new(sweep, &row, err);
-    if (status == GP_OK)
-        status = row_fill(row, subject, training, said, err);
-    if (status == GP_OK && sweep->json)
-        status = row_print(subject, training, row, text, err);
-    if (status == GP_OK && !((const cli_common *)sweep->call->options)->quiet)
-        row_tell(sweep, row);
-    gp_json_free(training);
-    return status;
+    return GP_OK;
 }
 
 /* ---- the table ---- */
@@ -290,73 +265,45 @@ static int row_order(const void *a, const void *b)
     return x->job < y->job ? -1 : x->job > y->job;
 }
 
-/* Format a number for the table; NaN: "-". */
-static const char *cell_number(char *text, size_t bytes, const char *format, double value)
+/* Append a number to the table; NaN: "-". */
+static void show_number(show_table *table, double value, int decimals, const char *unit)
 {
-    if (isnan(value))
-        snprintf(text, bytes, "-");
-    else
-        snprintf(text, bytes, format, value);
-    return text;
+    char text[64] = "-";
+
+    if (!isnan(value))
+        snprintf(text, sizeof(text), "%.*f%s", decimals, value, unit);
+    show_cells(table, "%s", text);
 }
 
-static void row_show(const cli_sweep *sweep, show_table *table, const sweep_row *row)
-{
-    const char *cells[INPUTS_SOURCES_MAX + 6];
-    char job[24], epochs[40], loss[40], accuracy[40], seconds[40], place[SHOWN_MAX];
-    int count = 0;
-
-    snprintf(job, sizeof(job), "%" PRIu64, row->job);
-    snprintf(epochs, sizeof(epochs), row->trained ? "%" PRId64 "%s" : "-", row->epochs,
-             row->stopped ? " (stopped)" : "");
-    snprintf(place, sizeof(place), "%s%.*s", row->trained ? "" : "failed: ", SHOWN_MAX - 20, row->place);
-    cells[count++] = job;
-    for (int i = 0; i < sweep->name_count; i++)
-        cells[count++] = row->inputs[i];
-    cells[count++] = epochs;
-    cells[count++] = cell_number(loss, sizeof(loss), "%.4f", row->loss);
-    cells[count++] = cell_number(accuracy, sizeof(accuracy), "%.2f %%", row->accuracy * 100);
-    cells[count++] = cell_number(seconds, sizeof(seconds), "%.1f", row->seconds);
-    cells[count++] = place;
-    show_row(table, cells);
-}
-
-/* Return the row with the highest validation accuracy; NULL: no training had validation data. */
-static const sweep_row *row_best(const cli_sweep *sweep)
-{
-    const sweep_row *best = NULL;
-
-    for (size_t i = 0; i < sweep->count; i++)
-        if (sweep->rows[i].trained && !isnan(sweep->rows[i].accuracy) &&
-            (best == NULL || sweep->rows[i].accuracy > best->accuracy))
-            best = &sweep->rows[i];
-    return best;
-}
-
-/* Print the table in job order, and name the best network. */
+/* Print the table in job order, and name the network with the highest validation accuracy. */
 static void sweep_show(cli_sweep *sweep)
 {
-    const char *titles[INPUTS_SOURCES_MAX + 6];
-    const sweep_row *best;
+    const sweep_row *best = NULL;
     show_table *table;
-    int count = 0;
 
     if (sweep->count == 0)
         return;
     qsort(sweep->rows, sweep->count, sizeof(*sweep->rows), row_order);
-    titles[count++] = "network";
+    table = show_table_new((uint32_t)sweep->name_count + 6, "network");
     for (int i = 0; i < sweep->name_count; i++)
-        titles[count++] = sweep->names[i][0] != '\0' ? sweep->names[i] : "input";
-    titles[count++] = "epochs";
-    titles[count++] = "loss";
-    titles[count++] = "accuracy";
-    titles[count++] = "seconds";
-    titles[count++] = "model";
-    table = show_table_new((uint32_t)count, titles);
-    for (size_t i = 0; i < sweep->count; i++)
-        row_show(sweep, table, &sweep->rows[i]);
+        show_cells(table, "%s", sweep->names[i][0] != '\0' ? sweep->names[i] : "input");
+    show_cells(table, "epochs\tloss\taccuracy\tseconds\tmodel");
+    for (const sweep_row *row = sweep->rows; row < sweep->rows + sweep->count; row++) {
+        show_cells(table, "%" PRIu64, row->job);
+        for (int i = 0; i < sweep->name_count; i++)
+            show_cells(table, "%s", row->inputs[i]);
+        if (row->trained)
+            show_cells(table, "%" PRId64 "%s", row->epochs, row->stopped ? " (stopped)" : "");
+        else
+            show_cells(table, "-");
+        show_number(table, row->loss, 4, "");
+        show_number(table, row->accuracy * 100, 2, " %");
+        show_number(table, row->seconds, 1, "");
+        show_cells(table, "%s%s", row->trained ? "" : "failed: ", row->place);
+        if (row->trained && !isnan(row->accuracy) && (best == NULL || row->accuracy > best->accuracy))
+            best = row;
+    }
     show_table_print_free(table);
-    best = row_best(sweep);
     if (best != NULL && sweep->count > 1)
         printf("\nbest: network %" PRIu64 ", validation accuracy %.2f %%: %s\n", best->job,
                best->accuracy * 100, best->place);
@@ -364,42 +311,31 @@ static void sweep_show(cli_sweep *sweep)
 
 /* ---- running ---- */
 
-/* Return how many trainings run at a time: one per pool worker, at most the requested workers and
- * the job count. */
-static gp_status workers_count(const crew_options *crew, uint32_t *count, gp_error *err)
+gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err)
 {
-    uint64_t jobs = inputs_count(crew->inputs);
-    gp_lease_request request;
-    gp_pool *pool;
+    gp_lease_request request = { 0 };
+    uint32_t count = 0;
+    gp_pool *pool = NULL;
     gp_status status = cli_open(crew->call, false, &pool, err);
 
-    if (status != GP_OK)
-        return status;
-    status = cli_lease_request(crew->call, pool, &request, err);
     if (status == GP_OK)
-        status = gp_pool_workers(pool, count, err);
+        status = cli_lease_request(crew->call, pool, &request, err);
+    if (status == GP_OK)
+        status = gp_pool_workers(pool, &count, err);
     gp_pool_close(pool);
     if (status != GP_OK)
         return status;
-    if (request.workers_max > 0 && request.workers_max < *count)
-        *count = request.workers_max;
-    if (*count > EXEC_SLOTS_MAX)
-        *count = EXEC_SLOTS_MAX;
-    if (jobs < *count)
-        *count = (uint32_t)jobs;
-    if (*count == 0)
+    /* one training per worker, at most the requested workers and the job count */
+    if (request.workers_max > 0 && request.workers_max < count)
+        count = request.workers_max;
+    count = count < EXEC_SLOTS_MAX ? count : EXEC_SLOTS_MAX;
+    if (inputs_count(crew->inputs) < count)
+        count = (uint32_t)inputs_count(crew->inputs);
+    if (count == 0)
         return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
-    return GP_OK;
-}
-
-gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, gp_error *err)
-{
-    gp_status status = workers_count(crew, &crew->local, err);
-
-    if (status != GP_OK)
-        return status;
     for (int i = 0; i < inputs_sources(crew->inputs); i++)
         sweep->names[sweep->name_count++] = inputs_name(crew->inputs, i);
+    crew->local = count;
     crew->grace_ms = SWEEP_GRACE_MS;
     crew->report = sweep_report;
     crew->report_context = sweep;

@@ -63,12 +63,11 @@ int task_words_check_none(cli_call *call)
     return CLI_OK;
 }
 
-int task_words_check_spmd(cli_call *call, const task_words *task)
+int task_words_check_spmd(cli_call *call)
 {
     static const char *const meant[] = { "as", "seed", "tag", "timeout", "json", "pool", "quiet", NULL };
     int at = 0;
 
-    (void)task;
     function_word(call, &at);
     if (at != 0 || call->word_count > 2)
         return cli_usage(call, "unexpected word '%s'; gradpool spmd [-n N] tasks.so:function [ARGUMENT]",
@@ -191,12 +190,6 @@ static bool is_text(const unsigned char *data, size_t bytes)
     return true;
 }
 
-/* Return a print format's element size; 0: text or hexadecimal. */
-static size_t element_bytes(int as)
-{
-    return as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
-}
-
 static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, gp_error *err)
 {
     char number[GP_NUMBER_BYTES];
@@ -233,7 +226,8 @@ static gp_status put_value(gp_buffer *text, int as, const void *data, size_t byt
 
     if (as == AS_AUTO)
         as = is_text(at, bytes) ? AS_TEXT : AS_HEX;
-    element = element_bytes(as);
+    /* 0: text or hexadecimal */
+    element = as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
     if (as == AS_TEXT)
         return gp_buffer_append(text, data, bytes > 0 && at[bytes - 1] == '\0' ? bytes - 1 : bytes, err);
     if (element != 0 && bytes % element != 0)
@@ -270,19 +264,6 @@ static void print_lines(const printer *p, const char *tag, const char *text, siz
     }
 }
 
-static gp_status print_json(const char *key, int64_t number, const gp_buffer *value, size_t bytes,
-                            gp_error *err)
-{
-    json_document json;
-    gp_json_writer *writer = show_json_object(&json, false);
-
-    if (key != NULL)
-        gp_json_put_integer(writer, key, number);
-    gp_json_put_integer(writer, "bytes", (int64_t)bytes);
-    gp_json_put_text(writer, key != NULL ? "result" : "reduced", gp_buffer_text(value));
-    return show_json_print(&json, err);
-}
-
 /* Print a result as text or JSON.
  *   key     JSON key for `number`; NULL: the reduced value, which has no number
  *   number  result index or iteration */
@@ -292,13 +273,20 @@ static gp_status print_value(const printer *p, const char *key, int64_t number, 
     gp_buffer value;
     char tag[32];
     gp_status status;
+    json_document json;
 
     gp_buffer_init(&value, SIZE_MAX / 2);
     status = put_value(&value, as, data, bytes, err);
     snprintf(tag, sizeof(tag), "%" PRId64 ": ", number);
-    if (status == GP_OK && p->json)
-        status = print_json(key, number, &value, bytes, err);
-    else if (status == GP_OK)
+    if (status == GP_OK && p->json) {
+        gp_json_writer *writer = show_json_object(&json, false);
+
+        if (key != NULL)
+            gp_json_put_integer(writer, key, number);
+        gp_json_put_integer(writer, "bytes", (int64_t)bytes);
+        gp_json_put_text(writer, key != NULL ? "result" : "reduced", gp_buffer_text(&value));
+        status = show_json_print(&json, err);
+    } else if (status == GP_OK)
         print_lines(p, key == NULL ? "" : tag, gp_buffer_text(&value), value.bytes);
     gp_buffer_deinit(&value);
     return status;
@@ -312,9 +300,9 @@ static void log_line(void *context, uint32_t worker, const char *line)
     fprintf(stderr, "worker %" PRIu32 ": %s\n", worker, line);
 }
 
-/* Open the pool, lease workers, and look up the function named on the command line. */
-static gp_status crew_open(cli_call *call, gp_pool **pool, gp_team **team, const gp_function **function,
-                           gp_error *err)
+/* Open the pool, lease workers, and look up the function named on the command line. After success,
+ * an error ends the command with CLI_FAILED, because it is one of the function. */
+static gp_status crew_open(cli_call *call, gp_team **team, const gp_function **function, gp_error *err)
 {
     gp_team_options options = { .stop = &cli_stop,
                                 .log = log_line,
@@ -322,31 +310,24 @@ static gp_status crew_open(cli_call *call, gp_pool **pool, gp_team **team, const
     char purpose[160];
     int at = 0;
     const char *name = function_word(call, &at);
-    gp_status status = cli_open(call, false, pool, err);
 
-    if (status != GP_OK)
-        return status;
+    cli_catch_interrupts();
+    *team = NULL;
+    gp_status status = cli_open(call, false, &call->pool, err);
+
     snprintf(purpose, sizeof(purpose), "%s %.120s", call->command->name, name);
     options.purpose = purpose;
-    *team = NULL;
-    status = cli_lease_request(call, *pool, &options.lease, err);
     if (status == GP_OK)
-        status = gp_team_open(team, *pool, &options, err);
+        status = cli_lease_request(call, call->pool, &options.lease, err);
+    if (status == GP_OK)
+        status = gp_team_open(team, call->pool, &options, err);
     if (status == GP_OK)
         status = gp_function_find(function, *team, name, err);
-    if (status != GP_OK) {
+    if (status != GP_OK)
         gp_team_close(*team);
-        gp_pool_close(*pool);
-    }
+    else
+        call->code = CLI_FAILED;
     return status;
-}
-
-static int task_exit(const cli_call *call, gp_status status, const gp_error *err)
-{
-    if (status == GP_OK)
-        return CLI_OK;
-    cli_fail(call, err);
-    return cli_stop != 0 && status == GP_ECANCELED ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
 /* ---- spmd ---- */
@@ -375,7 +356,7 @@ static gp_status block_print(const cli_call *call, gp_spmd_result *block, const 
     return first;
 }
 
-int task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s)
+gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s, gp_error *err)
 {
     const char *argument = call->word_count > 1 ? call->words[1] : NULL;
     gp_spmd_request request = { .argument = argument,
@@ -385,23 +366,20 @@ int task_words_spmd(cli_call *call, const task_words *task, bool tag, double tim
     printer p = { .key = "index", .as = task->as, .tag = tag, .json = ((cli_common *)call->options)->json };
     gp_spmd_result *block = NULL;
     gp_team *team;
-    gp_pool *pool;
-    gp_error err;
+    gp_status status = crew_open(call, &team, &request.function, err);
 
-    cli_catch_interrupts();
-    if (crew_open(call, &pool, &team, &request.function, &err) != GP_OK)
-        return cli_fail(call, &err);
-    gp_status status = gp_spmd(&block, team, &request, &err);
-
+    if (status != GP_OK)
+        return status;
+    status = gp_spmd(&block, team, &request, err);
     if (block != NULL && (status == GP_OK || gp_spmd_result_size(block) > 1)) {
-        gp_status printed = block_print(call, block, &p, status == GP_OK ? &err : NULL);
+        gp_status printed = block_print(call, block, &p, status == GP_OK ? err : NULL);
 
         status = status == GP_OK ? printed : status;
     }
     gp_spmd_result_free(block);
     gp_team_close(team);
-    gp_pool_close(pool);
-    return task_exit(call, status, &err);
+    call->code = status == GP_OK ? CLI_OK : call->code;
+    return status;
 }
 
 /* ---- parfor ---- */
@@ -453,7 +431,8 @@ static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team,
     return status;
 }
 
-int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress)
+gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress,
+                            gp_error *err)
 {
     const char *argument = call->word_count > 2 ? call->words[2] : NULL;
     printer p = {
@@ -468,16 +447,14 @@ int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool uno
                                   .context = &p,
                                   .progress = progress ? loop_progress : NULL };
     gp_team *team;
-    gp_pool *pool;
-    gp_error err;
-    gp_status status;
 
     p.error.code = GP_OK;
-    cli_catch_interrupts();
-    if (crew_open(call, &pool, &team, &request.function, &err) != GP_OK)
-        return cli_fail(call, &err);
-    status = loop_run(call, task, team, &request, &p, &err);
+    gp_status status = crew_open(call, &team, &request.function, err);
+
+    if (status != GP_OK)
+        return status;
+    status = loop_run(call, task, team, &request, &p, err);
     gp_team_close(team);
-    gp_pool_close(pool);
-    return task_exit(call, status, &err);
+    call->code = status == GP_OK ? CLI_OK : call->code;
+    return status;
 }

@@ -44,15 +44,16 @@ bool task_words_given(const cli_call *call);
 
 /* Check the words and options of a function call. Return CLI_OK, or the exit code after printing an
  * error. */
-int task_words_check_spmd(cli_call *call, const task_words *task);
+int task_words_check_spmd(cli_call *call);
 int task_words_check_parfor(cli_call *call, const task_words *task);
 
 /* Check that a command line for a program has no options for functions. Return CLI_OK, or the exit
  * code after printing an error. */
 int task_words_check_none(cli_call *call);
 
-/* Run a function and print the results. Return the exit code. */
-int task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s);
-int task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress);
+/* Run a function and print the results. */
+gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, double timeout_s, gp_error *err);
+gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress,
+                            gp_error *err);
 
 #endif
