@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,8 +19,8 @@ enum { ROUND_MS = 1, ROUNDS_MIN = 10 };
 
 /* A process as shown in /proc. */
 typedef struct process {
-    pid_t pid, parent, group;
-    uint64_t start_time;
+    pid_t pid;
+    gp_proc_stat stat;
 } process;
 
 /* Snapshot of /proc, sorted by PID. */
@@ -30,27 +28,6 @@ typedef struct census {
     process *list;
     size_t count;
 } census;
-
-static bool process_read(process *out, pid_t pid)
-{
-    gp_proc_stat stat;
-
-    if (!gp_proc_stat_read(&stat, pid))
-        return false;
-    *out = (process){ .pid = pid, .parent = stat.parent, .group = stat.group, .start_time = stat.start_time };
-    return true;
-}
-
-static bool census_add(census *c, const process *p)
-{
-    process *grown = gp_array_grow(c->list, c->count, sizeof(*grown));
-
-    if (grown == NULL)
-        return false;
-    c->list = grown;
-    c->list[c->count++] = *p;
-    return true;
-}
 
 static int process_order(const void *a, const void *b)
 {
@@ -68,11 +45,15 @@ static census census_take(void)
     if (directory == NULL)
         return c;
     for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
-        long pid = strtol(entry->d_name, NULL, 10);
-        process p;
+        process p = { .pid = (pid_t)strtol(entry->d_name, NULL, 10) }, *grown;
 
-        if (pid > 0 && process_read(&p, (pid_t)pid) && !census_add(&c, &p))
+        if (p.pid <= 0 || !gp_proc_stat_read(&p.stat, p.pid))
+            continue;
+        grown = gp_array_grow(c.list, c.count, sizeof(*grown));
+        if (grown == NULL)
             break;
+        c.list = grown;
+        c.list[c.count++] = p;
     }
     closedir(directory);
     if (c.count > 0)
@@ -80,41 +61,32 @@ static census census_take(void)
     return c;
 }
 
-static const process *census_find(const census *c, pid_t pid)
-{
-    return bsearch(&(process){ .pid = pid }, c->list, c->count, sizeof(*c->list), process_order);
-}
-
 /* Return true if `p` is a descendant of `root`. /proc is not read atomically: a reused PID may form
  * a cycle, so the walk is limited to the length of the list. */
 static bool census_below(const census *c, const process *p, pid_t root)
 {
     for (size_t steps = 0; p != NULL && steps <= c->count; steps++) {
-        if (p->parent == root)
+        if (p->stat.parent == root)
             return p->pid != root;
-        p = census_find(c, p->parent);
+        p = bsearch(&(process){ .pid = p->stat.parent }, c->list, c->count, sizeof(*c->list), process_order);
     }
     return false;
 }
 
-/* Send a signal through a pidfd after comparing the start time, so that a process with a reused PID
- * never receives it. */
-static void process_signal(const process *p, int number)
-{
-    int pidfd;
-
-    if (gp_process_open(p->pid, p->start_time, &pidfd, NULL) != GP_OK)
-        return;
-    syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
-    close(pidfd);
-}
-
-/* Signal all descendants of `root`, except members of the group `spared` (0: none). */
+/* Signal all descendants of `root`, except members of the group `spared` (0: none). The signal is
+ * sent through a pidfd after comparing the start time, so that a process with a reused PID never
+ * receives it. */
 static void census_signal(const census *c, pid_t root, pid_t spared, int number)
 {
-    for (size_t i = 0; i < c->count; i++)
-        if (census_below(c, &c->list[i], root) && (spared == 0 || c->list[i].group != spared))
-            process_signal(&c->list[i], number);
+    for (const process *p = c->list; p < c->list + c->count; p++) {
+        int pidfd;
+
+        if (!census_below(c, p, root) || (spared != 0 && p->stat.group == spared) ||
+            gp_process_open(p->pid, p->stat.start_time, &pidfd, NULL) != GP_OK)
+            continue;
+        syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
+        close(pidfd);
+    }
 }
 
 void gp_descendants_signal(pid_t root, int number)

@@ -94,16 +94,6 @@ static job *job_find(runner *r, uint64_t id)
     return NULL;
 }
 
-/* Queue a FAILED reply. */
-static void job_fail(runner *r, uint64_t id, int exit_code, const gp_error *why)
-{
-    gp_runner_answer *answer = answer_add(r, GP_RUNNER_FAILED, id);
-
-    answer->status = why->code;
-    answer->exit_code = exit_code;
-    snprintf(answer->text, sizeof(answer->text), "%.*s", (int)sizeof(answer->text) - 1, why->message);
-}
-
 /* Start a command and queue a STARTED reply. On failure, *exit_code is the exit code that a shell
  * would report. */
 static gp_status job_start(runner *r, const gp_runner_request *request, const int fds[GP_RUNNER_FDS],
@@ -213,27 +203,17 @@ static void jobs_reap(runner *r)
     }
 }
 
-static void jobs_kill_due(runner *r)
-{
-    int64_t now = gp_now_ms();
-
-    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
-        if (r->jobs[i].kill_ms != 0 && r->jobs[i].kill_ms <= now)
-            job_kill(&r->jobs[i], 0);
-}
-
-/* Return the time until the next SIGKILL is due, in milliseconds. -1: none. */
-static int jobs_patience_ms(const runner *r)
+/* Send SIGKILL to the jobs whose grace period is over. Return the time until the next one is due, in
+ * milliseconds. -1: none. */
+static int jobs_kill_due(runner *r)
 {
     int64_t now = gp_now_ms(), least = -1;
 
-    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
-        if (r->jobs[i].kill_ms != 0) {
-            int64_t left = r->jobs[i].kill_ms > now ? r->jobs[i].kill_ms - now : 0;
-
-            if (least < 0 || left < least)
-                least = left;
-        }
+    for (job *j = r->jobs; j < r->jobs + GP_RUNNER_JOBS_MAX; j++)
+        if (j->kill_ms != 0 && j->kill_ms <= now)
+            job_kill(j, 0);
+        else if (j->kill_ms != 0 && (least < 0 || j->kill_ms - now < least))
+            least = j->kill_ms - now;
     return (int)least;
 }
 
@@ -257,8 +237,13 @@ static bool requests_serve(runner *r)
                 gp_log(GP_LOG_WARN, "client-damaged", "the client is not understood: %s", err.message);
             return false;
         }
-        if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK)
-            job_fail(r, request.job, exit_code, &err);
+        if (request.kind == GP_RUNNER_START && job_start(r, &request, fds, &exit_code, &err) != GP_OK) {
+            gp_runner_answer *answer = answer_add(r, GP_RUNNER_FAILED, request.job);
+
+            answer->status = err.code;
+            answer->exit_code = exit_code;
+            snprintf(answer->text, sizeof(answer->text), "%.*s", (int)sizeof(answer->text) - 1, err.message);
+        }
         j = request.kind == GP_RUNNER_KILL ? job_find(r, request.job) : NULL;
         if (j != NULL) /* NULL: the job has just ended */
             job_kill(j, request.grace_ms);
@@ -289,19 +274,9 @@ static bool runner_open(runner *r)
     return true;
 }
 
-/* Read pending signals. Return true if SIGTERM was among them. */
-static bool signals_read(runner *r)
-{
-    struct signalfd_siginfo info;
-    bool ended = false;
-
-    while (read(r->signals, &info, sizeof(info)) == sizeof(info))
-        ended |= info.ssi_signo == SIGTERM;
-    return ended;
-}
-
 static void runner_loop(runner *r)
 {
+    int patience_ms = -1;
     for (bool alive = true; alive;) {
         struct pollfd fds[] = {
             { .fd = r->client,
@@ -309,14 +284,15 @@ static void runner_loop(runner *r)
             { .fd = r->worker, .events = POLLIN },
             { .fd = r->signals, .events = POLLIN },
         };
+        struct signalfd_siginfo info;
 
-        poll(fds, sizeof(fds) / sizeof(fds[0]), jobs_patience_ms(r));
-        if (fds[2].revents != 0 && signals_read(r))
-            alive = false;
+        poll(fds, sizeof(fds) / sizeof(fds[0]), patience_ms);
+        while (fds[2].revents != 0 && read(r->signals, &info, sizeof(info)) == sizeof(info))
+            alive = alive && info.ssi_signo != SIGTERM;
         jobs_reap(r);
-        jobs_kill_due(r);
         alive = alive && fds[1].revents == 0;
         alive = alive && requests_serve(r);
+        patience_ms = jobs_kill_due(r);
         jobs_signal(r, SIGTERM);
         jobs_signal(r, SIGKILL);
         alive = alive && answers_send(r) && (fds[0].revents & (POLLHUP | POLLERR)) == 0;
@@ -335,28 +311,10 @@ static void end_reaped(void *context, pid_t pid, int status)
             job_end(r, &r->jobs[i], status, &none);
 }
 
-/* Kill all descendants and send the last replies. The client's socket stays open until then: its
- * end of file tells the client that no process is left. */
-static void runner_end(runner *r)
-{
-    int64_t deadline;
-
-    /* Kill the commands first: a shell whose child is killed would continue with its next command
-     * or exit normally. */
-    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
-        if (r->jobs[i].id != 0)
-            kill(-r->jobs[i].pid, SIGKILL);
-    if (!gp_descendants_end(END_PATIENCE_MS, end_reaped, r))
-        gp_log(GP_LOG_WARN, "process-hangs",
-               "a process that a command started does not end; it sleeps in the kernel");
-    deadline = gp_now_ms() + TELL_MS;
-    while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
-        poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);
-}
-
 int gp_runner_main(int client, int worker)
 {
     runner *r = gp_calloc(1, sizeof(*r));
+    int64_t deadline;
 
     if (r == NULL)
         return EXIT_FAILED;
@@ -367,7 +325,18 @@ int gp_runner_main(int client, int worker)
         return EXIT_FAILED;
     }
     runner_loop(r);
-    runner_end(r);
+    /* Kill all descendants and send the last replies. The client's socket stays open until then: its
+     * end of file tells the client that no process is left. Kill the commands first: a shell whose
+     * child is killed would continue with its next command or exit normally. */
+    for (size_t i = 0; i < GP_RUNNER_JOBS_MAX; i++)
+        if (r->jobs[i].id != 0)
+            kill(-r->jobs[i].pid, SIGKILL);
+    if (!gp_descendants_end(END_PATIENCE_MS, end_reaped, r))
+        gp_log(GP_LOG_WARN, "process-hangs",
+               "a process that a command started does not end; it sleeps in the kernel");
+    deadline = gp_now_ms() + TELL_MS;
+    while (answers_send(r) && r->answer_count > 0 && gp_now_ms() < deadline)
+        poll(&(struct pollfd){ .fd = r->client, .events = POLLOUT }, 1, 100);
     gp_free(r);
     return 0;
 }

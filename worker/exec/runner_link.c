@@ -24,22 +24,9 @@ struct gp_runner_link {
     bool reaped;
 };
 
-static gp_status link_start(gp_runner_link *runner, uint32_t index, gp_error *err)
-{
-    static uint32_t runners; /* only the control thread starts runners */
-    int problem =
-        gp_runner_spawn(&runner->pid, &runner->client, &runner->pipe, "/proc/self/exe", index, ++runners);
-
-    if (problem == 0) {
-        runner->pidfd = (int)syscall(SYS_pidfd_open, runner->pid, 0);
-        problem = runner->pidfd < 0 ? errno : 0;
-    }
-    errno = problem;
-    return problem == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot start a runner of commands");
-}
-
 gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *err)
 {
+    static uint32_t runners; /* only the control thread starts runners */
     gp_runner_link *runner = gp_calloc(1, sizeof(*runner));
 
     if (runner == NULL)
@@ -47,11 +34,17 @@ gp_status gp_runner_link_open(gp_runner_link **out, uint32_t index, gp_error *er
     runner->pidfd = runner->pipe = runner->client = -1;
     /* orphans of a killed runner become children of this process, not of init */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    gp_status status = link_start(runner, index, err);
+    int problem =
+        gp_runner_spawn(&runner->pid, &runner->client, &runner->pipe, "/proc/self/exe", index, ++runners);
 
-    if (status != GP_OK) {
+    if (problem == 0) {
+        runner->pidfd = (int)syscall(SYS_pidfd_open, runner->pid, 0);
+        problem = runner->pidfd < 0 ? errno : 0;
+    }
+    if (problem != 0) {
         gp_runner_link_close(runner);
-        return status;
+        errno = problem;
+        return gp_fail_errno(err, GP_EIO, "cannot start a runner of commands");
     }
     *out = runner;
     return GP_OK;

@@ -4,17 +4,11 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "common/base/memory/alloc.h"
-
-enum { PATH_BYTES_MAX = 4096 };
 
 /* Step of starting a command, for error messages. */
 typedef enum launch_stage { STAGE_SETUP, STAGE_DIRECTORY, STAGE_EXEC } launch_stage;
@@ -24,94 +18,34 @@ typedef enum launch_stage { STAGE_SETUP, STAGE_DIRECTORY, STAGE_EXEC } launch_st
 typedef struct launch {
     const gp_runner_spec *spec;
     const int *fds;
-    const char *path; /* PATH from the spec's environment */
-    /* {"/bin/sh", file, arguments...}, for files without a known executable format */
-    const char **script;
-    char file[PATH_BYTES_MAX];
+    const char *search[2]; /* "PATH=..." from the spec's environment, and NULL */
     pid_t parent;
     launch_stage stage; /* stage that failed */
     /* errno of the failure; 0: none */
     int error;
 } launch;
 
-static const char *environment_get(const char *const *environment, const char *name)
-{
-    size_t length = strlen(name);
-
-    for (; *environment != NULL; environment++)
-        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
-            return *environment + length + 1;
-    return NULL;
-}
-
 /* ---- in the child ---- */
 
-static void signals_default(void)
-{
-    sigset_t none;
-
-    for (int number = 1; number < NSIG; number++)
-        /* fails for SIGKILL, SIGSTOP and signals reserved by libc, which have default handling
-         * anyway */
-        signal(number, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-}
-
-/* Execute a file. A text file without "#!" is passed to the shell, as execvp() does. */
-static void launch_try(launch *l, const char *file)
-{
-    char *const *arguments = (char *const *)(uintptr_t)l->spec->arguments;
-    char *const *environment = (char *const *)(uintptr_t)l->spec->environment;
-
-    execve(file, arguments, environment);
-    if (errno != ENOEXEC)
-        return;
-    l->script[1] = file;
-    execve(l->script[0], (char *const *)(uintptr_t)l->script, environment);
-}
-
-/* Search PATH like a shell. Relative entries refer to the command's directory, which is the current
- * one. */
-static void launch_search(launch *l)
-{
-    const char *name = l->spec->arguments[0], *at = l->path;
-    bool refused = false;
-
-    if (strchr(name, '/') != NULL) {
-        launch_try(l, name);
-        return;
-    }
-    for (;;) {
-        size_t length = strcspn(at, ":");
-        size_t used = (size_t)snprintf(l->file, sizeof(l->file), "%.*s%s%s", (int)length, at,
-                                       length == 0 ? "./" : "/", name);
-
-        errno = ENAMETOOLONG;
-        if (length < sizeof(l->file) && used < sizeof(l->file))
-            launch_try(l, l->file);
-        refused |= errno == EACCES;
-        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != ENAMETOOLONG &&
-            errno != ESTALE && errno != ENODEV && errno != ETIMEDOUT)
-            return; /* the file exists but cannot be executed; a shell also stops here */
-        if (at[length] == '\0')
-            break;
-        at += length + 1;
-    }
-    errno = refused ? EACCES : ENOENT;
-}
-
-/* Prepare the process and execute the command. Returns only on failure. */
+/* Prepare the process and execute the command. Returns only on failure. execvpe() searches PATH like
+ * a shell: relative entries refer to the command's directory, and a text file without "#!" is passed
+ * to /bin/sh. It takes PATH from `environ`, which the caller restores. */
 static void launch_child(launch *l)
 {
     struct rlimit files;
+    sigset_t none;
 
     /* Create the group first, so that a kill of the group finds this process. */
     if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != l->parent) {
         l->error = errno != 0 ? errno : ECHILD;
         return;
     }
-    signals_default();
+    for (int number = 1; number < NSIG; number++)
+        /* fails for SIGKILL, SIGSTOP and signals reserved by libc, which have default handling
+         * anyway */
+        signal(number, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
     umask((mode_t)l->spec->mask);
     if (l->spec->files_max != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = l->spec->files_max < files.rlim_max ? l->spec->files_max : files.rlim_max;
@@ -125,7 +59,9 @@ static void launch_child(launch *l)
     l->stage = STAGE_DIRECTORY;
     if (chdir(l->spec->directory) == 0) {
         l->stage = STAGE_EXEC;
-        launch_search(l);
+        environ = (char **)(uintptr_t)l->search;
+        execvpe(l->spec->arguments[0], (char *const *)(uintptr_t)l->spec->arguments,
+                (char *const *)(uintptr_t)l->spec->environment);
     }
     l->error = errno;
 }
@@ -133,6 +69,7 @@ static void launch_child(launch *l)
 /* A separate function, so that no variable of the caller is kept in a register across vfork(). */
 static __attribute__((noinline)) pid_t launch_fork(launch *l)
 {
+    char **before = environ;
     pid_t pid = vfork();
 
     if (pid == 0) {
@@ -140,6 +77,7 @@ static __attribute__((noinline)) pid_t launch_fork(launch *l)
         launch_child(l);
         _exit(127);
     }
+    environ = before;
     return pid;
 }
 
@@ -160,7 +98,8 @@ static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
         return gp_fail_errno(err, l->error == EACCES ? GP_EPERM : GP_EIO, "cannot run '%.100s'", name);
     *exit_code = 127;
     if (strchr(name, '/') == NULL)
-        return gp_fail(err, GP_ENOENT, "command '%.60s' was not found; PATH is %.300s", name, l->path);
+        return gp_fail(err, GP_ENOENT, "command '%.60s' was not found; PATH is %.300s", name,
+                       l->search[0] + strlen("PATH="));
     errno = l->error;
     if (access(name, F_OK) == 0 && name[0] == '/')
         return gp_fail(err, GP_ENOENT, "cannot run '%.100s': the interpreter that it names is missing", name);
@@ -171,25 +110,16 @@ static gp_status launch_explain(const launch *l, int *exit_code, gp_error *err)
 gp_status gp_runner_start(pid_t *pid, int *exit_code, const gp_runner_spec *spec, const int fds[3],
                           gp_error *err)
 {
-    const char *path = environment_get(spec->environment, "PATH");
-    launch l = { .spec = spec,
-                 .fds = fds,
-                 .path = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin",
-                 .parent = getpid() };
-    size_t count = 0;
+    launch l = {
+        .spec = spec, .fds = fds, .search = { "PATH=/usr/local/bin:/usr/bin:/bin" }, .parent = getpid()
+    };
 
     *exit_code = 126;
-    while (spec->arguments[count] != NULL)
-        count++;
-    l.script = gp_calloc(count + 2, sizeof(*l.script));
-    if (l.script == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to start '%.100s'", spec->arguments[0]);
-    l.script[0] = "/bin/sh";
-    /* includes the terminating NULL */
-    memcpy(l.script + 2, spec->arguments + 1, count * sizeof(*l.script));
+    for (const char *const *entry = spec->environment; *entry != NULL; entry++)
+        if (strncmp(*entry, "PATH=", strlen("PATH=")) == 0)
+            l.search[0] = *entry;
     pid_t child = launch_fork(&l);
 
-    gp_free(l.script);
     if (child < 0)
         return gp_fail_errno(err, errno == EAGAIN ? GP_ELIMIT : GP_ENOMEM,
                              "cannot make a process for '%.100s'", spec->arguments[0]);
