@@ -135,6 +135,13 @@ static void control_close(control *c)
 
 /* ---- heartbeats ---- */
 
+static gp_worker_work beat_work(const current_work *work)
+{
+    return work->kind == WORK_TRAINING ? GP_WORK_TRAINING
+           : work->kind == WORK_TASKS  ? GP_WORK_USERS
+                                       : GP_WORK_OURS;
+}
+
 /* Send a heartbeat if one is due, and act on a scheduler that does not reply to hello in time. */
 static void beat(control *c)
 {
@@ -142,9 +149,7 @@ static void beat(control *c)
         .state = c->options->device->excluded[0] != '\0' ? GP_WORKER_EXCLUDED
                  : c->lease.id != 0                      ? GP_WORKER_BUSY
                                                          : GP_WORKER_IDLE,
-        .work = c->work.kind == WORK_TRAINING ? GP_WORK_TRAINING
-                : c->work.kind == WORK_TASKS  ? GP_WORK_USERS
-                                              : GP_WORK_OURS,
+        .work = beat_work(&c->work),
     };
     gp_envelope envelope = { .lease = c->lease.id, .generation = c->lease.generation };
     /* gp_running_ms() excludes periods in which this process was suspended */
@@ -268,14 +273,18 @@ static int poll_ms(control *c)
     return until > now ? (int)(until - now) : 0;
 }
 
+static bool control_done(const control *c)
+{
+    return c->end_ms != 0 && ((c->work.kind != WORK_TRAINING && !c->lease.resetting && !c->blocked) ||
+                              gp_now_ms() >= c->end_ms);
+}
+
 static void control_loop(control *c)
 {
     struct signalfd_siginfo info;
     gp_incoming in;
 
-    while (c->end_ms == 0 || gp_now_ms() < c->end_ms) {
-        if (c->end_ms != 0 && c->work.kind != WORK_TRAINING && !c->lease.resetting && !c->blocked)
-            break;
+    while (!control_done(c)) {
         struct pollfd fds[] = {
             { .fd = c->link.channel == NULL ? -1 : gp_channel_fd(c->link.channel), .events = POLLIN },
             { .fd = gp_channel_fd(c->clients), .events = POLLIN },
