@@ -120,7 +120,7 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
 
     if (status != GP_OK)
         return status;
-    uint8_t *buffer = gp_malloc(size);
+    uint8_t *buffer = gp_malloc(size + 1);
     ssize_t got = buffer != NULL ? gp_read_at(fd, buffer, size, 0) : 0;
 
     close(fd);
@@ -130,6 +130,7 @@ gp_status gp_file_read(uint8_t **data, size_t *bytes, const char *path, size_t b
         gp_free(buffer);
         return gp_fail(err, GP_EIO, "%s ended after %zd of %zu bytes", path, got > 0 ? got : 0, size);
     }
+    buffer[size] = '\0';
     *data = buffer;
     *bytes = size;
     return GP_OK;

@@ -4,7 +4,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/memory/alloc.h"
 #include "common/base/system/file.h"
@@ -18,28 +17,13 @@ void gp_csv_init(gp_csv *csv, const char *name, char *text, size_t bytes)
 
 gp_status gp_csv_open(gp_csv *csv, const char *path, gp_error *err)
 {
-    char *text;
+    uint8_t *text;
     size_t bytes;
-    ssize_t got;
-    int fd;
-    gp_status status = gp_file_open(&fd, &bytes, path, GP_CSV_BYTES_MAX, err);
+    gp_status status = gp_file_read(&text, &bytes, path, GP_CSV_BYTES_MAX, err);
 
-    if (status != GP_OK)
-        return status;
-    text = gp_malloc(bytes + 1);
-    got = text == NULL ? 0 : gp_read_at(fd, text, bytes, 0);
-    if (text == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
-    else if (got < 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-    close(fd);
-    if (status != GP_OK) {
-        gp_free(text);
-        return status;
-    }
-    text[got] = '\0';
-    gp_csv_init(csv, path, text, (size_t)got);
-    return GP_OK;
+    if (status == GP_OK)
+        gp_csv_init(csv, path, (char *)text, bytes);
+    return status;
 }
 
 void gp_csv_close(gp_csv *csv)

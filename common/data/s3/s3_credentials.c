@@ -9,6 +9,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/secret.h"
+#include "common/base/system/file.h"
 
 enum { FILE_BYTES_MAX = 1 << 20 };
 
@@ -96,24 +97,9 @@ static bool file_path(char path[PATH_MAX], const char *variable, const char *bel
  * the text. */
 static char *file_read(const char *path, size_t *bytes)
 {
-    FILE *file = fopen(path, "re");
-    char *text = file == NULL ? NULL : gp_malloc(FILE_BYTES_MAX + 1);
+    uint8_t *text = NULL;
 
-    *bytes = 0;
-    if (text != NULL) {
-        setvbuf(file, NULL, _IONBF, 0); /* unbuffered: stdio's buffer would not be wiped */
-        *bytes = fread(text, 1, FILE_BYTES_MAX + 1, file);
-    }
-    if (file != NULL)
-        fclose(file);
-    if (text != NULL && *bytes > FILE_BYTES_MAX) {
-        gp_secret_wipe(text, *bytes);
-        gp_free(text);
-        return NULL;
-    }
-    if (text != NULL)
-        text[*bytes] = '\0';
-    return text;
+    return gp_file_read(&text, bytes, path, FILE_BYTES_MAX, NULL) == GP_OK ? (char *)text : NULL;
 }
 
 static void file_free(char *text, size_t bytes)
