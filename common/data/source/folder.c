@@ -176,6 +176,12 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
     return status;
 }
 
+/* Return the part of a path that the list stores. */
+static const char *below_root(const gp_image_list *list, const char *path)
+{
+    return path + (list->root == NULL ? 0 : strlen(list->root));
+}
+
 /* Read the sub-directories of a path. */
 static gp_status folders_read(gp_image_list *list, name_list *folders, const char *path, uint64_t *others,
                               gp_error *err)
@@ -193,7 +199,7 @@ static gp_status folders_read(gp_image_list *list, name_list *folders, const cha
     if (fstat(dirfd(directory), &stat_) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot list %s", path);
     else
-        status = gp_image_list_add_stamp(list, path, &stat_, err);
+        status = gp_image_list_add_stamp(list, below_root(list, path), &stat_, err);
     if (status == GP_OK)
         status = directory_read(directory, path, NULL, folders, others, NULL, err);
     closedir(directory);
@@ -235,7 +241,7 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
                            "%s is a link to a directory that it is in: the images would never end; remove it",
                            walk->path);
         }
-    gp_status status = gp_image_list_add_stamp(walk->list, walk->path, &stat_, err);
+    gp_status status = gp_image_list_add_stamp(walk->list, below_root(walk->list, walk->path), &stat_, err);
 
     if (status != GP_OK) {
         closedir(directory);
@@ -284,7 +290,7 @@ static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
     status = directory_read(directory, walk->path, &files, &folders, &walk->list->others, walk, err);
     closedir(directory);
     if (status == GP_OK && files.count > 0)
-        status = gp_image_list_add_place(walk->list, walk->path, &place, err);
+        status = gp_image_list_add_place(walk->list, below_root(walk->list, walk->path), &place, err);
     for (uint32_t i = 0; i < files.count && status == GP_OK; i++)
         status = gp_image_list_add(walk->list, place, name_text(&files, i), label, err);
     name_list_deinit(&files);
@@ -479,8 +485,11 @@ static gp_status list_make(gp_image_list *list, const char *directory, gp_data_r
     uint64_t ignored = 0;
 
     gp_image_list_init(list);
-    if (walk == NULL)
+    list->root = gp_strdup(directory);
+    if (walk == NULL || list->root == NULL) {
+        gp_free(walk);
         return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
+    }
     for (int i = 0; i < LISTS; i++)
         name_list_init(&folders[i]);
     walk->list = list;

@@ -23,6 +23,7 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_free(list->labels);
     gp_free(list->offsets);
     gp_free(list->sizes);
+    gp_free(list->root);
     gp_free(list->places);
     gp_free(list->classes);
     gp_free(list->slots);

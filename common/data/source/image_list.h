@@ -33,6 +33,7 @@ typedef struct gp_image_list {
     uint64_t *offsets; /* archives only, else NULL: position and size of the member */
     uint32_t *sizes;
     gp_buffer text; /* names of images, places and classes, each with a NUL */
+    char *root;     /* owned; precedes all places and stamps; NULL: "" */
     uint64_t *places;
     uint32_t place_count, place_capacity;
     uint64_t *classes;

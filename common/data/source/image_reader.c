@@ -105,7 +105,8 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
     if (name[0] == '/' || gp_s3_is(name))
         snprintf(path, bytes, "%s", name);
     else
-        snprintf(path, bytes, "%s/%s", gp_image_list_place(list, list->entries[index].place), name);
+        snprintf(path, bytes, "%s%s/%s", list->root == NULL ? "" : list->root,
+                 gp_image_list_place(list, list->entries[index].place), name);
 }
 
 /* Read up to `bytes` bytes from an offset into r->file. *got is smaller at the end of the file. */
