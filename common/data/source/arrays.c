@@ -101,14 +101,11 @@ gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *
 }
 
 gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
-                                int32_t *labels, gp_error *err)
+                                const void *targets, void *owned, gp_error *err)
 {
-    size_t pixels = (size_t)info->channels * info->height * info->width;
-    arrays_store arrays = { .samples = decoded->data,
-                            .targets = labels != NULL ? (const uint8_t *)labels
-                                                      : decoded->data + info->count * pixels,
-                            .owned_targets = labels,
-                            .decoded = *decoded };
+    arrays_store arrays = {
+        .samples = decoded->data, .targets = targets, .owned_targets = owned, .decoded = *decoded
+    };
     gp_store_info known = *info;
 
     known.decode_ns = decoded->decode_ns;

@@ -100,7 +100,10 @@ gp_status gp_store_open_digits(gp_store **out, const char *source, gp_data_role 
              request.first, request.count);
     status = gp_decoded_get(&decoded, bytes < GP_DECODED_BYTES_MIN ? NULL : key, bytes, digits_decode,
                             &request, err);
-    return status == GP_OK ? gp_store_open_decoded(out, &info, &decoded, NULL, err) : status;
+    return status == GP_OK
+               ? gp_store_open_decoded(out, &info, &decoded,
+                                       decoded.data + (size_t)info.count * GP_DIGITS_PIXELS, NULL, err)
+               : status;
 }
 
 /* Progress state while one part is written. */

@@ -1,5 +1,4 @@
 /* A store over a directory with four IDX files, as published for MNIST and similar data sets. */
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/data/format/idx.h"
 #include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
@@ -21,7 +21,7 @@ static const char *const fashion_names[] = { "T-shirt/top", "Trouser", "Pullover
 
 /* Class names from classes.txt, pointing into `text`. */
 typedef struct class_list {
-    char *text;
+    uint8_t *text;
     const char **name;
     uint32_t count;
 } class_list;
@@ -32,42 +32,14 @@ static void class_list_deinit(class_list *list)
     gp_free(list->name);
 }
 
-static gp_status file_read_text(char **out, const char *path, size_t bytes_max, gp_error *err)
-{
-    FILE *file = fopen(path, "re");
-    char *text;
-    size_t got;
-
-    if (file == NULL)
-        return gp_fail_errno(err, errno == ENOENT ? GP_ENOENT : GP_EIO, "cannot open %s", path);
-    text = gp_malloc(bytes_max + 1);
-    if (text == NULL) {
-        fclose(file);
-        return gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
-    }
-    got = fread(text, 1, bytes_max + 1, file);
-    if (ferror(file) || got > bytes_max) {
-        gp_status status = got > bytes_max
-                               ? gp_fail(err, GP_ELIMIT, "%s is larger than %zu bytes", path, bytes_max)
-                               : gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-
-        fclose(file);
-        gp_free(text);
-        return status;
-    }
-    fclose(file);
-    text[got] = '\0';
-    *out = text;
-    return GP_OK;
-}
-
 /* Split the text into class names, one per line. Empty lines at the end are ignored. */
 static gp_status class_list_split(class_list *list, const char *path, gp_error *err)
 {
     list->name = gp_calloc(LABEL_COUNT, sizeof(*list->name));
     if (list->name == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the class names of %s", path);
-    for (char *line = list->text, *next; line != NULL && line[strspn(line, "\r\n")] != '\0'; line = next) {
+    for (char *line = (char *)list->text, *next; line != NULL && line[strspn(line, "\r\n")] != '\0';
+         line = next) {
         next = strchr(line, '\n');
         if (next != NULL)
             *next++ = '\0';
@@ -89,11 +61,12 @@ static gp_status class_list_split(class_list *list, const char *path, gp_error *
 static gp_status class_list_read(class_list *list, const char *directory, gp_error *err)
 {
     char path[PATH_MAX];
+    size_t bytes;
     gp_status status;
 
     if ((size_t)snprintf(path, sizeof(path), "%s/classes.txt", directory) >= sizeof(path))
         return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
-    status = file_read_text(&list->text, path, CLASSES_BYTES_MAX, err);
+    status = gp_file_read(&list->text, &bytes, path, CLASSES_BYTES_MAX, err);
     if (status == GP_ENOENT)
         return GP_OK;
     return status == GP_OK ? class_list_split(list, path, err) : status;
@@ -235,7 +208,7 @@ static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, 
     info->height = images->dim[1];
     info->width = images->dim[2];
     info->dtype = GP_U8;
-    return gp_store_open_decoded(out, info, &images->decoded, wide, err);
+    return gp_store_open_decoded(out, info, &images->decoded, wide, wide, err);
 }
 
 gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role,

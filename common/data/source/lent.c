@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/base/system/seal.h"
 #include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
@@ -34,13 +35,6 @@ static const char lent_magic[8] = "gplent1";
 typedef struct lent_places {
     uint64_t names, samples, targets, bytes;
 } lent_places;
-
-typedef struct lent_store {
-    gp_store store;
-    uint8_t *map;
-    size_t bytes;
-    const uint8_t *samples, *targets;
-} lent_store;
 
 bool gp_lent_is(const char *source)
 {
@@ -101,21 +95,10 @@ static gp_status info_check(const gp_store_info *info, gp_error *err)
 
 static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t bytes, gp_error *err)
 {
-    const uint8_t *from = data;
-
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, from, bytes < (1u << 30) ? bytes : 1u << 30, (off_t)at);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return gp_fail_errno(err, GP_ENOMEM, "no memory for %llu bytes of arrays",
-                                 (unsigned long long)bytes);
-        from += n;
-        at += (uint64_t)n;
-        bytes -= (uint64_t)n;
-    }
-    return GP_OK;
+    return lseek(fd, (off_t)at, SEEK_SET) >= 0 && gp_write_all(fd, data, bytes)
+               ? GP_OK
+               : gp_fail_errno(err, GP_ENOMEM, "no memory for %llu bytes of arrays",
+                               (unsigned long long)bytes);
 }
 
 /* Write -1 (no class) for each target. */
@@ -201,35 +184,6 @@ gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_stor
 
 /* ---- reading ---- */
 
-static gp_status lent_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
-                           void *targets, gp_error *err)
-{
-    const lent_store *lent = (const lent_store *)store;
-    const size_t bytes = store->info.sample_bytes, target_bytes = store->info.target_bytes;
-
-    (void)err;
-    for (uint32_t i = 0; i < count; i++) {
-        if (samples != NULL)
-            memcpy((uint8_t *)samples + i * bytes, lent->samples + index[i] * bytes, bytes);
-        if (targets != NULL)
-            memcpy((uint8_t *)targets + i * target_bytes, lent->targets + index[i] * target_bytes,
-                   target_bytes);
-    }
-    return GP_OK;
-}
-
-static void lent_close(gp_store *store)
-{
-    lent_store *lent = (lent_store *)store;
-
-    if (lent->map != NULL)
-        munmap(lent->map, lent->bytes);
-    gp_store_deinit(store);
-    gp_free(lent);
-}
-
-static const gp_store_ops lent_ops = { .read = lent_read, .close = lent_close };
-
 /* Open the file of a source: ask the owner for the descriptor, or else use /proc. GP_EPERM: the
  * file belongs to another user. */
 static gp_status lent_open_file(int *out, const char *source, uint64_t *token, gp_error *err)
@@ -260,27 +214,28 @@ static gp_status lent_open_file(int *out, const char *source, uint64_t *token, g
     return GP_OK;
 }
 
-static gp_status lent_map(lent_store *lent, int fd, const char *source, gp_error *err)
+/* Map a file. GP_ECORRUPT: it is not sealed, or has no room for a header. */
+static gp_status lent_map(gp_decoded *map, int fd, const char *source, gp_error *err)
 {
-    int seals = fcntl(fd, F_GET_SEALS);
     struct stat stat_;
+    const void *data;
 
-    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &stat_) != 0 ||
-        stat_.st_size < (off_t)sizeof(lent_header))
+    if (fstat(fd, &stat_) != 0 || stat_.st_size < (off_t)sizeof(lent_header))
         return gp_fail(err, GP_ECORRUPT, "%s is no sealed memory file of arrays", source);
-    lent->bytes = (size_t)stat_.st_size;
-    lent->map = mmap(NULL, lent->bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (lent->map != MAP_FAILED)
-        return GP_OK;
-    lent->map = NULL;
-    return gp_fail_errno(err, GP_ENOMEM, "cannot map the %zu bytes of %s", lent->bytes, source);
+    gp_status status = gp_seal_map(&data, fd, (size_t)stat_.st_size, err);
+
+    if (status == GP_EPROTO)
+        return gp_fail(err, GP_ECORRUPT, "%s is no sealed memory file of arrays", source);
+    if (status == GP_OK)
+        *map =
+            (gp_decoded){ .data = data, .map = (void *)(uintptr_t)data, .map_bytes = (size_t)stat_.st_size };
+    return status;
 }
 
 /* Fill in the description from the header, and check it against the file size. */
-static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t token, gp_error *err)
+static gp_status lent_describe(const gp_decoded *map, gp_store_info *info, uint64_t token, gp_error *err)
 {
-    const lent_header *header = (const lent_header *)(const void *)lent->map;
-    lent_places at;
+    const lent_header *header = map->map;
     gp_status status;
 
     if (memcmp(header->magic, lent_magic, sizeof(lent_magic)) != 0 || header->token != token)
@@ -300,21 +255,18 @@ static gp_status lent_describe(lent_store *lent, gp_store_info *info, uint64_t t
     if (status != GP_OK)
         return status;
     if (header->names_bytes > (uint64_t)GP_STORE_CLASSES_MAX * 256 ||
-        places_of(info, header->names_bytes).bytes != lent->bytes)
+        places_of(info, header->names_bytes).bytes != map->map_bytes)
         return gp_fail(err, GP_ECORRUPT, "%s has %zu bytes, which is not what its header says", info->source,
-                       lent->bytes);
-    at = places_of(info, header->names_bytes);
-    lent->samples = lent->map + at.samples;
-    lent->targets = lent->map + at.targets;
+                       map->map_bytes);
     return GP_OK;
 }
 
 /* Collect the class names from the file; *out remains NULL if the file lacks names. */
-static gp_status lent_names(const lent_store *lent, const gp_store_info *info, const char ***out,
+static gp_status lent_names(const gp_decoded *map, const gp_store_info *info, const char ***out,
                             gp_error *err)
 {
-    const lent_header *header = (const lent_header *)(const void *)lent->map;
-    const char *at = (const char *)lent->map + places_of(info, header->names_bytes).names,
+    const lent_header *header = map->map;
+    const char *at = (const char *)map->map + places_of(info, header->names_bytes).names,
                *end = at + header->names_bytes;
     const char **names;
 
@@ -338,47 +290,15 @@ static gp_status lent_names(const lent_store *lent, const gp_store_info *info, c
     return GP_OK;
 }
 
-static gp_status labels_check(const lent_store *lent, const gp_store_info *info, gp_error *err)
-{
-    const int32_t *labels = (const int32_t *)(const void *)lent->targets;
-    const uint64_t each = (uint64_t)gp_shape_count(&info->targets[0].shape), count = each * info->count;
-
-    for (uint64_t i = 0; info->targets[0].dtype == GP_I32 && i < count; i++)
-        if (labels[i] < -1 || labels[i] >= (int64_t)info->class_count)
-            return gp_fail(err, GP_ECORRUPT,
-                           "the label of sample %llu is %d; there are %u classes, and -1 is none",
-                           (unsigned long long)(i / each), labels[i], info->class_count);
-    return GP_OK;
-}
-
-/* Map the file, check its contents, and initialize the store. */
-static gp_status lent_build(lent_store *lent, const char *source, int fd, uint64_t token, gp_error *err)
-{
-    gp_store_info info = { .source = source, .kind = "arrays" };
-    const char **names = NULL;
-    gp_status status = lent_map(lent, fd, source, err);
-
-    if (status == GP_OK)
-        status = lent_describe(lent, &info, token, err);
-    if (status == GP_OK)
-        status = labels_check(lent, &info, err);
-    if (status == GP_OK)
-        status = lent_names(lent, &info, &names, err);
-    if (status == GP_OK) {
-        info.class_names = names;
-        status = gp_store_init(&lent->store, &lent_ops, &info, err);
-    }
-    gp_free(names);
-    return status == GP_OK ? gp_store_seal(&lent->store, err) : status;
-}
-
 /* Open shared arrays for any role except GP_DATA_TEST. GP_ENOENT: the arrays no longer exist.
  * GP_EPERM: they belong to another user. GP_ECORRUPT: not sealed, or malformed. */
 gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role role,
                              const gp_store_options *options, gp_error *err)
 {
+    gp_store_info info = { .source = source, .kind = "arrays" };
+    gp_decoded map = { .map = NULL };
+    const char **names = NULL;
     uint64_t token = 0;
-    lent_store *lent;
     gp_status status;
     int fd = -1;
 
@@ -388,15 +308,21 @@ gp_status gp_store_open_lent(gp_store **out, const char *source, gp_data_role ro
     status = lent_open_file(&fd, source, &token, err);
     if (status != GP_OK)
         return status;
-    lent = gp_calloc(1, sizeof(*lent));
-    status = lent == NULL ? gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source)
-                          : lent_build(lent, source, fd, token, err);
+    status = lent_map(&map, fd, source, err);
     close(fd); /* the mapping remains */
-    if (status != GP_OK) {
-        if (lent != NULL)
-            lent_close(&lent->store);
-        return status;
+    if (status == GP_OK)
+        status = lent_describe(&map, &info, token, err);
+    if (status == GP_OK)
+        status = lent_names(&map, &info, &names, err);
+    if (status == GP_OK) {
+        const lent_places at = places_of(&info, ((const lent_header *)map.map)->names_bytes);
+        const uint8_t *file = map.map;
+
+        info.class_names = names;
+        map.data = file + at.samples;
+        status = gp_store_open_decoded(out, &info, &map, file + at.targets, NULL, err);
     }
-    *out = &lent->store;
-    return GP_OK;
+    gp_free(names);
+    gp_decoded_deinit(&map);
+    return status;
 }

@@ -153,7 +153,7 @@ TEST(oversized_arrays_and_invalid_labels_are_rejected)
     info = info_of(GP_U8);
     REQUIRE_OK(gp_lent_make(&fd, source, &info, samples, labels, &err), err);
     CHECK_STATUS(GP_ECORRUPT, gp_store_open(&(gp_store *){ NULL }, source, GP_DATA_TRAIN, &err));
-    CHECK_CONTAINS(err.message, "the label of sample 2 is 3; there are 3 classes");
+    CHECK_CONTAINS(err.message, "the label of sample 2 is 3; with 3 classes");
     close(fd);
 }
 
