@@ -28,104 +28,85 @@ static gp_status image_look(gp_image_store *images, gp_image_reader *r, uint32_t
     return status;
 }
 
-/* Determine size and channels from evenly spaced images, unless the caller gave them. */
+/* Compare an inspected image with options.exact (grey is accepted where colour is required) and with
+ * the size of image `first`, or take over its size and channels.
+ *   sizes, channels  the caller gave none, so the images determine them */
+static gp_status shape_take(const gp_image_store *images, gp_store_info *info, uint32_t *first,
+                            uint32_t index, const gp_image_info *seen, bool sizes, bool channels,
+                            gp_error *err)
+{
+    const uint32_t *exact = images->options.exact;
+    const char *source = images->store.info.source;
+    char one[80], other[80];
+
+    if (exact[1] != 0 && (seen->height != exact[1] || seen->width != exact[2] || seen->channels > exact[0]))
+        return gp_fail(err, GP_EINVAL,
+                       "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
+                       "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
+                       "--image-fit resize or crop",
+                       gp_store_name(&images->store, index, one, sizeof(one)), source, seen->channels,
+                       seen->height, seen->width, exact[0], exact[1], exact[2], exact[1], exact[2]);
+    if (channels && seen->channels > info->channels)
+        info->channels = seen->channels;
+    if (!sizes || (seen->height == info->height && seen->width == info->width))
+        return GP_OK;
+    if (info->height == 0) {
+        info->height = seen->height;
+        info->width = seen->width;
+        *first = index;
+        return GP_OK;
+    }
+    info->sizes_differ = true;
+    return images->options.any_size
+               ? GP_OK
+               : gp_fail(err, GP_EINVAL,
+                         "the images of %s have several sizes: %s is %ux%u (height x width), %s is %ux%u; "
+                         "say what they are brought to, as --image-size 224,224",
+                         source, gp_store_name(&images->store, *first, one, sizeof(one)), info->height,
+                         info->width, gp_store_name(&images->store, index, other, sizeof(other)),
+                         seen->height, seen->width);
+}
+
+/* Inspect evenly spaced images: check them against options.exact, and determine size and channels
+ * unless the caller gave them. If both are given, unreadable images are reported later, when they
+ * are read. */
 static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_error *err)
 {
-    uint32_t most = images->list.objects == NULL ? GP_IMAGE_PROBES : GP_IMAGE_OBJECT_PROBES;
-    uint32_t looked = images->list.count < most ? images->list.count : most;
+    const bool sizes = info->height == 0 || info->width == 0, channels = info->channels == 0;
+    const bool given = !sizes && !channels;
+    const uint32_t count = images->list.count, most = given                          ? EXACT_PROBES
+                                                      : images->list.objects == NULL ? GP_IMAGE_PROBES
+                                                                                     : GP_IMAGE_OBJECT_PROBES;
+    const uint32_t looked = count < most ? count : most;
     uint32_t first = 0;
-    bool sizes = info->height == 0 || info->width == 0, channels = info->channels == 0;
-    gp_status status;
-    gp_error own;
+    gp_error own = { GP_OK, "" };
     gp_image_reader *r;
 
-    if (!sizes && !channels)
+    if (given && images->options.exact[1] == 0)
         return GP_OK;
-    status = gp_image_reader_take(&images->readers, 0, &r, err);
+    gp_status status = gp_image_reader_take(&images->readers, 0, &r, err);
+
     if (status != GP_OK)
         return status;
     info->height = sizes ? 0 : info->height;
-    for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
-        gp_objects_want(images->list.objects,
-                        &(uint32_t){ (uint32_t)((uint64_t)i * images->list.count / looked) }, 1);
-    for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
-        uint32_t index = (uint32_t)((uint64_t)i * images->list.count / looked);
-        gp_image_info seen;
-
-        status = image_look(images, r, index, &seen, &own);
-        if (status != GP_OK && !r->unreachable && images->options.on_error == GP_BAD_SKIP) {
-            status = GP_OK;
-            continue;
-        }
-        if (status != GP_OK) {
-            if (err != NULL)
-                *err = own;
-            break;
-        }
-        if (channels && seen.channels > info->channels)
-            info->channels = seen.channels;
-        if (sizes && info->height == 0) {
-            info->height = seen.height;
-            info->width = seen.width;
-            first = index;
-        } else if (sizes && images->options.any_size) {
-            info->sizes_differ |= seen.height != info->height || seen.width != info->width;
-        } else if (sizes && (seen.height != info->height || seen.width != info->width)) {
-            char one[80], other[80];
-
-            gp_store_name(&images->store, first, one, sizeof(one));
-            gp_store_name(&images->store, index, other, sizeof(other));
-            status = gp_fail(
-                err, GP_EINVAL,
-                "the images of %s have several sizes: %s is %ux%u (height x width), %s is %ux%u; "
-                "say what they are brought to, as --image-size 224,224",
-                images->store.info.source, one, info->height, info->width, other, seen.height, seen.width);
-        }
-    }
-    gp_image_reader_give(&images->readers, r);
-    if (status == GP_OK && (info->height == 0 || info->channels == 0))
-        status = gp_fail(err, GP_ECORRUPT, "none of %u images of %s that were looked at can be read: %s",
-                         looked, info->source, own.message);
-    return status;
-}
-
-/* Return whether an image has the shape in options.exact. Grey images are accepted where colour is
- * required. */
-static bool is_exact(const gp_image_info *seen, const uint32_t exact[3])
-{
-    return seen->height == exact[1] && seen->width == exact[2] && seen->channels <= exact[0];
-}
-
-/* Check evenly spaced images against options.exact. Unreadable images are reported later, when they
- * are read. */
-static gp_status shape_check(gp_image_store *images, gp_error *err)
-{
-    const uint32_t *exact = images->options.exact, count = images->list.count;
-    const uint32_t looked = count < EXACT_PROBES ? count : EXACT_PROBES;
-    gp_image_reader *r;
-    gp_status status = exact[1] == 0 ? GP_OK : gp_image_reader_take(&images->readers, 0, &r, err);
-
-    if (status != GP_OK || exact[1] == 0)
-        return status;
     for (uint32_t i = 0; images->list.objects != NULL && i < looked; i++)
         gp_objects_want(images->list.objects, &(uint32_t){ (uint32_t)((uint64_t)i * count / looked) }, 1);
     for (uint32_t i = 0; i < looked && status == GP_OK; i++) {
         const uint32_t index = (uint32_t)((uint64_t)i * count / looked);
         gp_image_info seen;
-        char name[80];
 
-        if (image_look(images, r, index, &seen, NULL) != GP_OK || is_exact(&seen, exact))
-            continue;
-        gp_store_name(&images->store, index, name, sizeof(name));
-        status =
-            gp_fail(err, GP_EINVAL,
-                    "image %s of %.100s is %ux%ux%u (channels x height x width), and the network takes "
-                    "%ux%ux%u; give --image-size %u,%u to resize the images, or for predict and evaluate "
-                    "--image-fit resize or crop",
-                    name, images->store.info.source, seen.channels, seen.height, seen.width, exact[0],
-                    exact[1], exact[2], exact[1], exact[2]);
+        status = image_look(images, r, index, &seen, &own);
+        if (status == GP_OK)
+            status = shape_take(images, info, &first, index, &seen, sizes, channels, err);
+        else if (given || (!r->unreachable && images->options.on_error == GP_BAD_SKIP))
+            status = GP_OK;
+        else if (err != NULL)
+            *err = own;
     }
     gp_image_reader_give(&images->readers, r);
+    if (status == GP_OK && (info->height == 0 || info->channels == 0))
+        status = gp_fail(err, GP_ECORRUPT, "none of %u images of %s that were looked at can be read: %s",
+                         looked, info->source, own.message);
     return status;
 }
 
@@ -208,8 +189,8 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
 
     if (status != GP_OK)
         return status;
-    images->bad = gp_calloc(images->list.count / 8 + 1, sizeof(*images->bad));
-    if (images->bad == NULL)
+    images->store.bad = gp_calloc(images->list.count / 8 + 1, sizeof(*images->store.bad));
+    if (images->store.bad == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
     else if (info.channels > 3 || info.channels == 2)
         status = gp_fail(err, GP_EINVAL, "the images of %s have 1 or 3 channels; the network takes %u",
@@ -218,8 +199,6 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
         status = gp_objects_start(images->list.objects, &images->list, err);
     if (status == GP_OK && images->labels != NULL && images->labels->list.objects != NULL)
         status = gp_objects_start(images->labels->list.objects, &images->labels->list, err);
-    if (status == GP_OK)
-        status = shape_check(images, err);
     if (status == GP_OK)
         status = shape_decide(images, &info, err);
     if (status == GP_OK)

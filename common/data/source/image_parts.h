@@ -3,8 +3,6 @@
 #ifndef GP_IMAGE_PARTS_H
 #define GP_IMAGE_PARTS_H
 
-#include <stdatomic.h>
-
 #include "common/data/store/augment.h"
 #include "common/data/source/image_cache.h"
 #include "common/data/source/image_reader.h"
@@ -23,19 +21,14 @@ typedef struct gp_image_store {
     gp_pixel_labels *labels; /* label images; NULL: one class per sample, in `list` */
     size_t label_bytes;      /* bytes of a sample's label image, one per pixel; 0: none */
     gp_store_options options;
-    bool
-
-        /* no size was requested, and each sample has one class: images are cached as decoded from
-         * their files */
-        native;
+    /* no size was requested, and each sample has one class: images are cached as decoded from their
+     * files */
+    bool native;
     gp_image_readers readers;
 
     /* Cached images. native: interleaved pixels at full size. Otherwise planar samples at the
      * store's size, followed by the label image. */
     gp_image_cache cache;
-    atomic_uchar *bad; /* bit mask of unreadable images */
-    _Atomic uint64_t skipped;
-    _Atomic uint32_t skipped_first[GP_SKIPPED_TOLD]; /* image index + 1; 0: not set yet */
 } gp_image_store;
 
 extern const gp_store_ops gp_image_store_ops;

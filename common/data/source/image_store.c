@@ -102,11 +102,11 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
 
     if (images->options.on_error != GP_BAD_SKIP || why->code == GP_ENOMEM || r->unreachable)
         return false;
-    if ((atomic_fetch_or(&images->bad[index / 8], bit) & bit) != 0)
+    if ((atomic_fetch_or(&images->store.bad[index / 8], bit) & bit) != 0)
         return true;
-    before = atomic_fetch_add(&images->skipped, 1);
+    before = atomic_fetch_add(&images->store.skipped, 1);
     if (before < GP_SKIPPED_TOLD)
-        atomic_store(&images->skipped_first[before], index + 1);
+        atomic_store(&images->store.skipped_first[before], index + 1);
     if (before < TOLD_MAX)
         gp_log(GP_LOG_WARN, "image-skipped", "skipped an image: %s", why->message);
     else if (before == TOLD_MAX)
@@ -289,39 +289,12 @@ static void image_name(const gp_store *store, uint32_t index, char *text, size_t
         snprintf(text, bytes, "%s", path);
 }
 
-static bool image_is_skipped(const gp_store *store, uint32_t index)
-{
-    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
-
-    return (atomic_load(&images->bad[index / 8]) >> index % 8 & 1) != 0;
-}
-
-static uint64_t image_skipped(const gp_store *store)
-{
-    return atomic_load(&((gp_image_store *)(uintptr_t)store)->skipped);
-}
-
-static uint32_t image_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
-{
-    gp_image_store *images = (gp_image_store *)(uintptr_t)store;
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < GP_SKIPPED_TOLD; i++) {
-        uint32_t place = atomic_load(&images->skipped_first[i]);
-
-        if (place != 0)
-            index[count++] = place - 1;
-    }
-    return count;
-}
-
 static void image_close(gp_store *store)
 {
     gp_image_store *images = (gp_image_store *)store;
 
     gp_image_readers_deinit(&images->readers);
     gp_image_cache_deinit(&images->cache);
-    gp_free(images->bad);
     gp_image_list_deinit(&images->list);
     if (images->labels != NULL)
         gp_pixel_labels_deinit(images->labels);
@@ -334,9 +307,6 @@ const gp_store_ops gp_image_store_ops = { .read = image_read,
                                           .read_whole = image_read_whole,
                                           .close = image_close,
                                           .name = image_name,
-                                          .is_skipped = image_is_skipped,
-                                          .skipped = image_skipped,
-                                          .skipped_first = image_skipped_first,
                                           .expect = image_expect,
                                           .draws = gp_image_draws,
                                           .read_drawn = gp_image_read_drawn };

@@ -100,21 +100,6 @@ gp_status gp_palette_read(gp_palette *out, bool *found, const char *path, const 
     return status;
 }
 
-/* Append a CSV field, quoted according to RFC 4180 if necessary. */
-static gp_status name_put(gp_buffer *text, const char *name, gp_error *err)
-{
-    const bool plain = strpbrk(name, ",\"\r\n") == NULL;
-    gp_status status =
-        plain ? gp_buffer_append(text, name, strlen(name), err) : gp_buffer_append(text, "\"", 1, err);
-
-    for (; !plain && *name != '\0' && status == GP_OK; name++) {
-        status = gp_buffer_append(text, name, 1, err);
-        if (*name == '"' && status == GP_OK)
-            status = gp_buffer_append(text, "\"", 1, err);
-    }
-    return plain || status != GP_OK ? status : gp_buffer_append(text, "\"", 1, err);
-}
-
 gp_status gp_palette_to_csv(const gp_palette *palette, char **text, gp_error *err)
 {
     gp_status status;
@@ -125,15 +110,11 @@ gp_status gp_palette_to_csv(const gp_palette *palette, char **text, gp_error *er
     status = gp_buffer_append(&lines, "name,r,g,b\n", 11, err);
     for (uint32_t v = 0; v < palette->value_count && status == GP_OK; v++) {
         const uint8_t *colour = palette->colours[v];
-        char line[40];
-        const int length = snprintf(line, sizeof(line), ",%u,%u,%u\n", colour[0], colour[1], colour[2]);
 
-        status = name_put(&lines, palette->names[v], err);
+        status = gp_buffer_csv_field(&lines, palette->names[v], err);
         if (status == GP_OK)
-            status = gp_buffer_append(&lines, line, (size_t)length, err);
+            status = gp_buffer_printf(&lines, err, ",%u,%u,%u\n", colour[0], colour[1], colour[2]);
     }
-    if (status == GP_OK)
-        status = gp_buffer_append(&lines, "", 1, err); /* terminating NUL */
     if (status == GP_OK)
         *text = (char *)gp_buffer_take(&lines, &bytes);
     gp_buffer_deinit(&lines);

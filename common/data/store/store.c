@@ -108,6 +108,7 @@ void gp_store_deinit(gp_store *store)
     gp_free(store->class_empty);
     gp_free(store->source);
     gp_free(store->class_names);
+    gp_free((void *)store->bad);
 }
 
 bool gp_store_has_class(const gp_store_info *info)
@@ -366,12 +367,20 @@ char *gp_store_name(const gp_store *store, uint32_t index, char *text, size_t by
 
 uint32_t gp_store_skipped_first(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD])
 {
-    return store->ops->skipped_first == NULL ? 0 : store->ops->skipped_first(store, index);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < GP_SKIPPED_TOLD; i++) {
+        const uint32_t place = atomic_load(&store->skipped_first[i]);
+
+        if (place != 0)
+            index[count++] = place - 1;
+    }
+    return count;
 }
 
 bool gp_store_is_skipped(const gp_store *store, uint32_t index)
 {
-    return store->ops->is_skipped != NULL && store->ops->is_skipped(store, index);
+    return store->bad != NULL && (atomic_load(&store->bad[index / 8]) >> index % 8 & 1) != 0;
 }
 
 bool gp_store_has_targets(const gp_store *store)
@@ -423,5 +432,5 @@ char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)
 
 uint64_t gp_store_skipped(const gp_store *store)
 {
-    return store->ops->skipped == NULL ? 0 : store->ops->skipped(store);
+    return atomic_load(&store->skipped);
 }

@@ -2,6 +2,8 @@
 #ifndef GP_STORE_OPS_H
 #define GP_STORE_OPS_H
 
+#include <stdatomic.h>
+
 #include "common/data/store/augment.h"
 #include "common/data/cache/decoded.h"
 #include "common/data/store/store.h"
@@ -12,14 +14,10 @@ typedef struct gp_store_ops {
     gp_status (*read)(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                       void *targets, gp_error *err);
     void (*close)(gp_store *store); /* frees the store; must call gp_store_deinit() first */
-    /* Optional functions. NULL: all samples have one size and no names, and no sample is ever
-     * skipped. */
+    /* Optional functions. NULL: all samples have one size and no names. */
     gp_status (*read_whole)(const gp_store *store, uint32_t index, const gp_whole_size *size, gp_whole *whole,
                             gp_error *err);
     void (*name)(const gp_store *store, uint32_t index, char *text, size_t bytes);
-    bool (*is_skipped)(const gp_store *store, uint32_t index);
-    uint64_t (*skipped)(const gp_store *store);
-    uint32_t (*skipped_first)(const gp_store *store, uint32_t index[GP_SKIPPED_TOLD]);
     void (*expect)(const gp_store *store, const uint32_t *index,
                    uint32_t count); /* NULL: announcing reads has no benefit */
     /* Set both or neither; see gp_store_draws() and gp_store_read_drawn(). */
@@ -37,6 +35,9 @@ struct gp_store {
     const char **class_names; /* single block, names included */
     bool *class_empty;        /* [class_count]: true for classes without samples; NULL: unknown */
     int32_t *renumber;        /* [classes in the data]: new label numbers; NULL: labels are kept */
+    atomic_uchar *bad;        /* bit mask of unreadable samples; NULL: samples are never skipped */
+    _Atomic uint64_t skipped;
+    _Atomic uint32_t skipped_first[GP_SKIPPED_TOLD]; /* sample index + 1; 0: not set yet */
 };
 
 /* Fill in ops, source, shape, targets and class names ("0", "1", ... if NULL), and check them
@@ -55,11 +56,12 @@ gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp
 /* Free everything that gp_store_init() and gp_store_renumber() allocated. */
 void gp_store_deinit(gp_store *store);
 
-/* Open a store over decoded samples, one byte per value.
+/* Open a store over decoded or mapped samples.
  *   decoded  packed samples; ownership passes to this function, even on failure
- *   labels   heap block, owned in the same way; NULL: int32 labels follow the samples */
+ *   targets  packed targets, in the memory of `decoded` or in `owned`
+ *   owned    heap block, owned in the same way; may be NULL */
 gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
-                                int32_t *labels, gp_error *err);
+                                const void *targets, void *owned, gp_error *err);
 
 /* Access to .npy files outside the local file system, for example in S3. */
 struct gp_npy;
