@@ -8,8 +8,8 @@ typedef struct arrays_store {
     gp_store store;
     const uint8_t *samples;
     const uint8_t *targets;
-    void *owned_samples, *owned_targets; /* NULL: borrowed */
-    gp_decoded decoded;                  /* memory behind `samples`; all zero: not decoded data */
+    void *owned_targets; /* NULL: borrowed */
+    gp_decoded decoded;  /* memory behind `samples`; all zero: not decoded data */
 } arrays_store;
 
 static gp_status arrays_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
@@ -33,7 +33,6 @@ static void arrays_close(gp_store *store)
 {
     arrays_store *arrays = (arrays_store *)store;
 
-    gp_free(arrays->owned_samples);
     gp_free(arrays->owned_targets);
     gp_decoded_deinit(&arrays->decoded);
     gp_store_deinit(store);
@@ -70,7 +69,6 @@ static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_s
     gp_status status;
 
     if (store == NULL) {
-        gp_free(arrays->owned_samples);
         gp_free(arrays->owned_targets);
         gp_decoded_deinit(&arrays->decoded);
         return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", info->source);
@@ -89,15 +87,10 @@ static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_s
     return GP_OK;
 }
 
-gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
-                               bool owned, gp_error *err)
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, const void *samples,
+                               const void *targets, gp_error *err)
 {
-    arrays_store arrays = { .samples = samples,
-                            .targets = targets,
-                            .owned_samples = owned ? samples : NULL,
-                            .owned_targets = owned ? targets : NULL };
-
-    return arrays_open(out, info, &arrays, err);
+    return arrays_open(out, info, &(arrays_store){ .samples = samples, .targets = targets }, err);
 }
 
 gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_decoded *decoded,
@@ -112,22 +105,4 @@ gp_status gp_store_open_decoded(gp_store **out, const gp_store_info *info, gp_de
     known.decode_cached = decoded->decode_ns > 0 && decoded->map != NULL;
     *decoded = (gp_decoded){ 0 };
     return arrays_open(out, &known, &arrays, err);
-}
-
-gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,
-                               uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
-                               const int32_t *labels, gp_error *err)
-{
-    gp_store_info info = { .source = "memory",
-                           .kind = "memory",
-                           .count = count,
-                           .channels = channels,
-                           .height = height,
-                           .width = width,
-                           .dtype = dtype,
-                           .class_count = class_count };
-
-    /* borrowed arrays are never written or freed, so the casts are safe */
-    return gp_store_open_arrays(out, &info, (void *)(uintptr_t)samples, (void *)(uintptr_t)labels, false,
-                                err);
 }

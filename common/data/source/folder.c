@@ -1,4 +1,4 @@
-/* List a directory of class folders as images.
+/* List class folders as images, on disk or in another tree of names (s3_list.c).
  *
  *   SOURCE/train/CLASS/.../NAME.jpg, SOURCE/test/CLASS/...   divided into parts
  *   SOURCE/CLASS/.../NAME.jpg                                without parts
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/data/format/csv.h"
 #include "common/data/source/image_index.h"
 #include "common/data/source/image_store.h"
 
@@ -37,14 +38,13 @@ typedef struct name_list {
 typedef struct folder_walk {
     gp_image_list *list;
     const gp_store_options *options;
+    int32_t label;       /* label for all images */
     char path[PATH_MAX]; /* current directory */
     struct {
         dev_t device;
         ino_t inode;
     } above[DEPTH_MAX]; /* ancestors of the current directory, and itself */
     int depth;
-    /* class folders listed so far; total, 0: the source has none */
-    uint32_t class_done, class_count;
 } folder_walk;
 
 static void name_list_init(name_list *list)
@@ -130,23 +130,11 @@ static unsigned char entry_type(int fd, const struct dirent *entry)
     return S_ISDIR(stat_.st_mode) ? DT_DIR : S_ISREG(stat_.st_mode) ? DT_REG : DT_UNKNOWN;
 }
 
-/* Report progress, in class folders if there are several (their total is known), else in files.
- * names: entries read in the current directory. */
-static void walk_report(const folder_walk *walk, uint32_t names)
-{
-    if (walk->class_count > 1)
-        gp_progress_report(walk->options->progress, "listing", "class folders", walk->class_done,
-                           walk->class_count);
-    else
-        gp_progress_report(walk->options->progress, "listing", "files", (uint64_t)walk->list->count + names,
-                           0);
-}
-
 /* Read the images and sub-directories in a directory, each sorted.
  *   files    set to the images; NULL: count images as others
  *   folders  set to the sub-directories
  *   others   incremented for each other entry
- *   walk     receives progress; NULL: no reports */
+ *   walk     receives progress; may be NULL if `files` is */
 static gp_status directory_read(DIR *directory, const char *path, name_list *files, name_list *folders,
                                 uint64_t *others, const folder_walk *walk, gp_error *err)
 {
@@ -165,8 +153,9 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
             status = name_list_add(files, entry->d_name, err);
         else
             (*others)++;
-        if (walk != NULL && files != NULL && type == DT_REG && files->count % REPORT_EACH == 0)
-            walk_report(walk, files->count);
+        if (files != NULL && type == DT_REG && files->count % REPORT_EACH == 0)
+            gp_progress_report(walk->options->progress, "listing", "files",
+                               (uint64_t)walk->list->count + files->count, 0);
     }
     if (status == GP_OK && errno != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot list %s", path);
@@ -180,30 +169,6 @@ static gp_status directory_read(DIR *directory, const char *path, name_list *fil
 static const char *below_root(const gp_image_list *list, const char *path)
 {
     return path + (list->root == NULL ? 0 : strlen(list->root));
-}
-
-/* Read the sub-directories of a path. */
-static gp_status folders_read(gp_image_list *list, name_list *folders, const char *path, uint64_t *others,
-                              gp_error *err)
-{
-    DIR *directory = opendir(path);
-    struct stat stat_;
-    gp_status status;
-
-    if (directory == NULL)
-        return gp_fail_errno(err,
-                             errno == ENOENT   ? GP_ENOENT
-                             : errno == EACCES ? GP_EPERM
-                                               : GP_EIO,
-                             "cannot list %s", path);
-    if (fstat(dirfd(directory), &stat_) != 0)
-        status = gp_fail_errno(err, GP_EIO, "cannot list %s", path);
-    else
-        status = gp_image_list_add_stamp(list, below_root(list, path), &stat_, err);
-    if (status == GP_OK)
-        status = directory_read(directory, path, NULL, folders, others, NULL, err);
-    closedir(directory);
-    return status;
 }
 
 /* Handle a folder that cannot be listed: log and skip it under GP_BAD_SKIP, else return the
@@ -254,9 +219,9 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
     return GP_OK;
 }
 
-static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err);
+static gp_status walk_folder(folder_walk *walk, gp_error *err);
 
-static gp_status walk_folders(folder_walk *walk, const name_list *folders, int32_t label, gp_error *err)
+static gp_status walk_folders(folder_walk *walk, const name_list *folders, gp_error *err)
 {
     size_t length = strlen(walk->path);
     gp_status status = GP_OK;
@@ -267,14 +232,14 @@ static gp_status walk_folders(folder_walk *walk, const name_list *folders, int32
         if (length + 1 + strlen(name) >= sizeof(walk->path))
             return gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", walk->path, name);
         sprintf(walk->path + length, "/%s", name);
-        status = walk_folder(walk, label, err);
+        status = walk_folder(walk, err);
         walk->path[length] = '\0';
     }
     return status;
 }
 
-/* Add all images below walk->path with one label. */
-static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
+/* Add all images below walk->path. */
+static gp_status walk_folder(folder_walk *walk, gp_error *err)
 {
     name_list files, folders;
     gp_error own;
@@ -292,144 +257,16 @@ static gp_status walk_folder(folder_walk *walk, int32_t label, gp_error *err)
     if (status == GP_OK && files.count > 0)
         status = gp_image_list_add_place(walk->list, below_root(walk->list, walk->path), &place, err);
     for (uint32_t i = 0; i < files.count && status == GP_OK; i++)
-        status = gp_image_list_add(walk->list, place, name_text(&files, i), label, err);
+        status = gp_image_list_add(walk->list, place, name_text(&files, i), walk->label, err);
     name_list_deinit(&files);
     if (status == GP_OK)
-        status = walk_folders(walk, &folders, label, err);
+        status = walk_folders(walk, &folders, err);
     name_list_deinit(&folders);
     walk->depth--;
     return status;
 }
 
-/* ---- parts ---- */
-
-static const char *const train_names[] = { "train", NULL };
-static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
-/* Candidates for validation during training; the test part is kept for the end. */
-static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
-
-/* Return the first of `names` that is among the folders; NULL: none. */
-static const char *part_find(const name_list *folders, const char *const *names)
-{
-    for (; *names != NULL; names++)
-        for (uint32_t i = 0; i < folders->count; i++)
-            if (strcmp(name_text(folders, i), *names) == 0)
-                return *names;
-    return NULL;
-}
-
-static bool name_is_one_of(const char *name, const char *const *names)
-{
-    while (*names != NULL && strcmp(*names, name) != 0)
-        names++;
-    return *names != NULL;
-}
-
-/* Return whether a source is divided into parts: all folders have part names and contain folders.
- * Otherwise the folders are classes. */
-static bool is_divided(const char *directory, const name_list *folders)
-{
-    for (uint32_t i = 0; i < folders->count; i++) {
-        char path[PATH_MAX];
-        const char *name = name_text(folders, i);
-
-        if (!name_is_one_of(name, train_names) && !name_is_one_of(name, test_names))
-            return false;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path) ||
-            !gp_folder_is(path))
-            return false;
-    }
-    return folders->count > 0;
-}
-
-/* Choose the directory for a role, part[0], and the one that defines the classes, part[1]. The
- * training part defines them if it exists, so that a network trained on one part fits the other. */
-static gp_status parts_decide(char part[2][PATH_MAX], const char *directory, gp_data_role role,
-                              const name_list *folders, gp_error *err)
-{
-    const char *train = NULL, *test = NULL, *wanted;
-
-    if (is_divided(directory, folders)) {
-        train = part_find(folders, train_names);
-        test = part_find(folders, role == GP_DATA_TEST ? validation_names : test_names);
-    } else if (role == GP_DATA_TEST) {
-        return gp_fail(err, GP_ENOENT,
-                       "%s has no test images: there are no train/ and test/ (or val/) in it; `gradpool data "
-                       "split` makes two parts of it",
-                       directory);
-    } else {
-        strcpy(part[0], directory);
-        strcpy(part[1], directory);
-        return GP_OK;
-    }
-    wanted = role == GP_DATA_TRAIN || (role == GP_DATA_GIVEN && test == NULL) ? train : test;
-    if (wanted == NULL)
-        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", directory,
-                       role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
-    if ((size_t)snprintf(part[0], PATH_MAX, "%s/%s", directory, wanted) >= PATH_MAX ||
-        (size_t)snprintf(part[1], PATH_MAX, "%s/%s", directory, train != NULL ? train : wanted) >= PATH_MAX)
-        return gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", directory);
-    return GP_OK;
-}
-
-/* ---- listing ---- */
-
-static gp_status class_empty(folder_walk *walk, uint32_t class, gp_error *err)
-{
-    gp_error said;
-
-    if (walk->options->on_error != GP_BAD_SKIP)
-        return gp_fail(err, GP_ECORRUPT,
-                       "class %s has no images: there is no .jpg or .png below %s/%s; fill it or remove it",
-                       gp_image_list_class(walk->list, class), walk->path,
-                       gp_image_list_class(walk->list, class));
-    gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", gp_image_list_class(walk->list, class),
-            walk->path);
-    gp_image_list_leave_out(walk->list, said.message);
-    return GP_OK;
-}
-
-/* List the class folders of walk->path in order. A folder that is not a known class is an error. A
- * class without images is an error only if the classes come from these folders. */
-static gp_status walk_classes(folder_walk *walk, const name_list *folders, bool names_are_ours, gp_error *err)
-{
-    size_t length = strlen(walk->path);
-    gp_status status = GP_OK;
-
-    walk->class_count = folders->count;
-    for (uint32_t i = 0; i < folders->count && status == GP_OK; i++) {
-        const char *name = name_text(folders, i);
-        int32_t label = gp_image_list_find_class(walk->list, name);
-        uint32_t before = walk->list->count;
-
-        if (label < 0)
-            return gp_fail(err, GP_ECORRUPT, "%s/%s: there is no class of that name in the training images",
-                           walk->path, name);
-        if (length + 1 + strlen(name) >= sizeof(walk->path))
-            return gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", walk->path, name);
-        sprintf(walk->path + length, "/%s", name);
-        status = walk_folder(walk, label, err);
-        walk->path[length] = '\0';
-        if (status == GP_OK && walk->list->count == before && names_are_ours)
-            status = class_empty(walk, (uint32_t)label, err);
-        walk->class_done++;
-        walk_report(walk, 0);
-    }
-    return status;
-}
-
-static gp_status classes_add(gp_image_list *list, const name_list *folders, const char *path, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    if (folders->count == 0)
-        return gp_fail(err, GP_ENOENT,
-                       "%s has no class folders; images are looked for as %s/CLASS/NAME.jpg or .png", path,
-                       path);
-    for (uint32_t i = 0; i < folders->count && status == GP_OK; i++)
-        status = gp_image_list_add_class(list, name_text(folders, i), err);
-    return status;
-}
+/* ---- on disk ---- */
 
 /* Return whether a directory has class folders. If it also has IDX files, it is an IDX data set. */
 bool gp_class_folders_are(const char *path)
@@ -443,9 +280,8 @@ bool gp_folder_is(const char *path)
     struct dirent *entry;
     bool found = false;
 
-    if (directory ==
-        /* if the directory cannot be opened, assume folders: listing it will report the error */
-        NULL)
+    /* if the directory cannot be opened, assume folders: listing it will report the error */
+    if (directory == NULL)
         return errno != ENOENT && errno != ENOTDIR;
     while (!found && (entry = readdir(directory)) != NULL)
         found = entry->d_name[0] != '.' && entry_type(dirfd(directory), entry) == DT_DIR;
@@ -453,77 +289,231 @@ bool gp_folder_is(const char *path)
     return found;
 }
 
-gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const gp_store_options *options,
-                             gp_error *err)
+static bool path_join(char path[PATH_MAX], const char *directory, const char *name)
 {
-    folder_walk *walk = gp_calloc(1, sizeof(*walk));
+    return (size_t)snprintf(path, PATH_MAX, "%s%s%s", directory, name[0] == '\0' ? "" : "/", name) < PATH_MAX;
+}
+
+static bool disk_has(void *context, const char *folder, bool folders)
+{
+    struct stat stat_;
+    char path[PATH_MAX];
+
+    return path_join(path, context, folder) &&
+           (folders ? gp_folder_is(path) : stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode));
+}
+
+static gp_status disk_folders(void *context, gp_image_list *out, const char *folder, gp_image_list *stamps,
+                              gp_error *err)
+{
+    char path[PATH_MAX];
+    struct stat stat_;
+    name_list names;
+    DIR *directory = path_join(path, context, folder) ? opendir(path) : NULL;
     gp_status status;
 
-    gp_image_list_init(list);
-    if (walk == NULL || strlen(directory) >= sizeof(walk->path)) {
-        gp_free(walk);
-        return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
-    }
-    walk->list = list;
-    walk->options = options;
-    strcpy(walk->path, directory);
-    status = walk_folder(walk, -1, err);
-    gp_free(walk);
+    if (directory == NULL)
+        return gp_fail_errno(err,
+                             errno == ENOENT   ? GP_ENOENT
+                             : errno == EACCES ? GP_EPERM
+                                               : GP_EIO,
+                             "cannot list %s", path);
+    name_list_init(&names);
+    status = fstat(dirfd(directory), &stat_) != 0
+                 ? gp_fail_errno(err, GP_EIO, "cannot list %s", path)
+                 : gp_image_list_add_stamp(stamps, below_root(stamps, path), &stat_, err);
+    if (status == GP_OK)
+        status = directory_read(directory, path, NULL, &names, &out->others, NULL, err);
+    closedir(directory);
+    for (uint32_t i = 0; i < names.count && status == GP_OK; i++)
+        status = gp_image_list_add_class(out, name_text(&names, i), err);
+    name_list_deinit(&names);
     return status;
 }
 
-/* Read the directories and create the list. */
-static gp_status list_make(gp_image_list *list, const char *directory, gp_data_role role,
+static gp_status disk_list(void *context, gp_image_list *list, const char *folder, int32_t label,
                            const gp_store_options *options, gp_error *err)
 {
-    /* folders of: the source, this part, the part that defines the classes */
-    enum { TOP, OURS, NAMES, LISTS };
-    char part[2][PATH_MAX];
-    name_list folders[LISTS];
-    folder_walk *walk = gp_calloc(1, sizeof(*walk));
-    gp_status status;
-    uint64_t ignored = 0;
+    folder_walk walk = { .list = list, .options = options, .label = label };
 
+    return path_join(walk.path, context, folder)
+               ? walk_folder(&walk, err)
+               : gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", (const char *)context,
+                         folder);
+}
+
+static gp_status disk_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
+{
+    (void)context;
+    (void)file;
+    return gp_csv_open(csv, path, err);
+}
+
+gp_tree gp_disk_tree(const char *directory)
+{
+    return (gp_tree){ .root = directory,
+                      .context = (void *)(uintptr_t)directory,
+                      .has = disk_has,
+                      .folders = disk_folders,
+                      .list = disk_list,
+                      .read = disk_read };
+}
+
+gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const gp_store_options *options,
+                             gp_error *err)
+{
     gp_image_list_init(list);
-    list->root = gp_strdup(directory);
-    if (walk == NULL || list->root == NULL) {
-        gp_free(walk);
-        return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
-    }
-    for (int i = 0; i < LISTS; i++)
-        name_list_init(&folders[i]);
-    walk->list = list;
-    walk->options = options;
-    status = folders_read(list, &folders[TOP], directory, &ignored, err);
-    if (status == GP_OK)
-        status = parts_decide(part, directory, role, &folders[TOP], err);
-    if (status == GP_OK)
-        status = folders_read(list, &folders[OURS], part[0], &list->others, err);
-    if (status == GP_OK)
-        status = folders_read(list, &folders[NAMES], part[1], &ignored, err);
-    if (status == GP_OK)
-        status = classes_add(list, &folders[NAMES], part[1], err);
-    if (status == GP_OK) {
-        strcpy(walk->path, part[0]);
-        status = walk_classes(walk, &folders[OURS], strcmp(part[0], part[1]) == 0, err);
+    return disk_list((void *)(uintptr_t)directory, list, "", -1, options, err);
+}
+
+/* ---- parts ---- */
+
+static const char *const train_names[] = { "train", NULL };
+static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
+/* Candidates for validation during training; the test part is kept for the end. */
+static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
+
+/* Return the first of `names` that is among the folders; NULL: none. */
+static const char *part_find(const gp_image_list *folders, const char *const *names)
+{
+    while (*names != NULL && gp_image_list_find_class(folders, *names) < 0)
+        names++;
+    return *names;
+}
+
+/* Return whether a source is divided into parts: all folders have part names and contain folders.
+ * Otherwise the folders are classes. */
+static bool is_divided(const gp_tree *tree, const gp_image_list *folders)
+{
+    uint32_t parts = gp_image_list_find_class(folders, train_names[0]) >= 0;
+
+    for (int i = 0; test_names[i] != NULL; i++)
+        parts += gp_image_list_find_class(folders, test_names[i]) >= 0;
+    for (uint32_t i = 0; i < folders->class_count && parts == folders->class_count; i++)
+        if (!tree->has(tree->context, gp_image_list_class(folders, i), true))
+            return false;
+    return parts > 0 && parts == folders->class_count;
+}
+
+/* Choose the folder for a role, part[0], and the one that defines the classes, part[1]. The training
+ * part defines them if it exists, so that a network trained on one part fits the other. */
+static gp_status parts_decide(const char *part[2], const gp_tree *tree, gp_data_role role,
+                              const gp_image_list *folders, gp_error *err)
+{
+    const char *train, *test;
+
+    part[0] = part[1] = "";
+    if (!is_divided(tree, folders))
+        return role != GP_DATA_TEST
+                   ? GP_OK
+                   : gp_fail(err, GP_ENOENT,
+                             "%s has no test images: there are no train/ and test/ (or val/) in it; "
+                             "`gradpool data split` makes two parts of it",
+                             tree->root);
+    train = part_find(folders, train_names);
+    test = part_find(folders, role == GP_DATA_TEST ? validation_names : test_names);
+    part[0] = role == GP_DATA_TRAIN || (role == GP_DATA_GIVEN && test == NULL) ? train : test;
+    part[1] = train != NULL ? train : part[0];
+    return part[0] != NULL ? GP_OK
+                           : gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", tree->root,
+                                     role == GP_DATA_TRAIN ? "training" : "test",
+                                     role == GP_DATA_TRAIN ? "train" : "test");
+}
+
+/* ---- classes ---- */
+
+/* Reject a class without images, or log and skip it under GP_BAD_SKIP. */
+static gp_status class_empty(gp_image_list *list, const char *class, const char *place,
+                             const gp_store_options *options, gp_error *err)
+{
+    gp_error said;
+
+    if (options->on_error != GP_BAD_SKIP)
+        return gp_fail(err, GP_ECORRUPT,
+                       "class %s has no images: there is no .jpg or .png below %s/%s; fill it or remove it",
+                       class, place, class);
+    gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", class, place);
+    gp_image_list_leave_out(list, said.message);
+    return GP_OK;
+}
+
+/* List the class folders of a part in order. A folder that is not a known class is an error. A class
+ * without images is an error only if the classes come from these folders.
+ *   place  name of the part, for messages */
+static gp_status classes_list(gp_image_list *list, const gp_tree *tree, const char *const part[2],
+                              const char *place, const gp_image_list *folders,
+                              const gp_store_options *options, gp_error *err)
+{
+    gp_store_options quiet = *options;
+    char folder[PATH_MAX];
+    gp_status status = GP_OK;
+
+    if (folders->class_count > 1) /* the number of folders is known, that of files is not */
+        quiet.progress = NULL;
+    for (uint32_t i = 0; i < folders->class_count && status == GP_OK; i++) {
+        const char *name = gp_image_list_class(folders, i);
+        const int32_t label = gp_image_list_find_class(list, name);
+        const uint32_t before = list->count;
+
+        if (label < 0)
+            return gp_fail(err, GP_ECORRUPT, "%s/%s: there is no class of that name in the training images",
+                           place, name);
+        snprintf(folder, sizeof(folder), "%s%s%s", part[0], part[0][0] == '\0' ? "" : "/", name);
+        status = tree->list(tree->context, list, folder, label, &quiet, err);
+        if (status == GP_OK && list->count == before && strcmp(part[0], part[1]) == 0)
+            status = class_empty(list, name, place, options, err);
+        if (folders->class_count > 1)
+            gp_progress_report(options->progress, "listing", "class folders", i + 1, folders->class_count);
     }
     if (status == GP_OK && list->count == 0)
-        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in the class folders of %s", part[0]);
-    for (int i = 0; i < LISTS; i++)
-        name_list_deinit(&folders[i]);
-    gp_free(walk);
-    gp_image_list_trim(list);
+        status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png in the class folders of %s", place);
+    return status;
+}
+
+gp_status gp_class_folders_list(gp_image_list *list, const gp_tree *tree, gp_data_role role,
+                                const gp_store_options *options, gp_error *err)
+{
+    gp_image_list top, ours; /* folders of the source and of this part, as classes */
+    const char *part[2];
+    char place[PATH_MAX];
+    gp_status status;
+
+    gp_image_list_init(&top);
+    gp_image_list_init(&ours);
+    status = tree->folders(tree->context, &top, "", list, err);
+    if (status == GP_OK)
+        status = parts_decide(part, tree, role, &top, err);
+    if (status == GP_OK)
+        status = tree->folders(tree->context, &ours, part[0], list, err);
+    if (status == GP_OK)
+        status = tree->folders(tree->context, list, part[1], list, err);
+    list->others = ours.others;
+    if (status == GP_OK && list->class_count == 0)
+        status = gp_fail(err, GP_ENOENT,
+                         "%s%s%s has no class folders; images are looked for as %s/CLASS/NAME.jpg or .png",
+                         tree->root, part[1][0] == '\0' ? "" : "/", part[1], tree->root);
+    if (status == GP_OK) {
+        snprintf(place, sizeof(place), "%s%s%s", tree->root, part[0][0] == '\0' ? "" : "/", part[0]);
+        status = classes_list(list, tree, part, place, &ours, options, err);
+    }
+    gp_image_list_deinit(&top);
+    gp_image_list_deinit(&ours);
     return status;
 }
 
 gp_status gp_folder_list(gp_image_list *list, const char *directory, gp_data_role role,
                          const gp_store_options *options, gp_error *err)
 {
+    const gp_tree tree = gp_disk_tree(directory);
     gp_status status;
 
     if (gp_image_index_load(list, directory, role))
         return GP_OK;
-    status = list_make(list, directory, role, options, err);
+    list->root = gp_strdup(directory);
+    if (list->root == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to list %s", directory);
+    status = gp_class_folders_list(list, &tree, role, options, err);
+    gp_image_list_trim(list);
     if (status == GP_OK)
         gp_image_index_save(list, directory, role);
     return status;

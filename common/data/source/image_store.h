@@ -83,33 +83,44 @@ gp_status gp_csv_list_text(gp_image_list *list, const char *path, const char *pl
 /* Return whether a directory contains another directory. */
 bool gp_folder_is(const char *path);
 
-/* Access to a directory of images and one of label images, on disk, in archives or in S3. Folder
- * and file names are relative to the source. */
+/* Names below a source: on disk, in archives or in S3. Folder and file names are relative to the
+ * source; "" is the source itself. */
 struct gp_csv;
-typedef struct gp_pixels_place {
+typedef struct gp_tree {
     const char *root; /* source name, for messages */
     void *context;
-    bool (*has)(void *context, const char *folder);
+    /* Return whether a folder exists and, with `folders`, contains folders. */
+    bool (*has)(void *context, const char *folder, bool folders);
 
-    /* Create a list of the images below a folder, without labels. The caller releases it, even
-     * after a failure. */
-    gp_status (*list)(void *context, gp_image_list *list, const char *folder, const gp_store_options *options,
-                      gp_error *err);
+    /* Add the sub-folders of a folder to out->classes, in the order of their bytes, and count its
+     * files in out->others. `stamps` records the state of a directory. */
+    gp_status (*folders)(void *context, gp_image_list *out, const char *folder, gp_image_list *stamps,
+                         gp_error *err);
+
+    /* Add the images below a folder to a list. */
+    gp_status (*list)(void *context, gp_image_list *list, const char *folder, int32_t label,
+                      const gp_store_options *options, gp_error *err);
 
     /* Open a CSV file. `path` is the name for messages and must outlive `csv`. GP_ENOENT, without a
      * message: no such file. */
     gp_status (*read)(void *context, struct gp_csv *csv, const char *file, const char *path, gp_error *err);
-    /* Complete a list whose images and order are final. */
+    /* Complete a list whose images and order are final; NULL: nothing to do. */
     gp_status (*finish)(void *context, gp_image_list *list, gp_error *err);
     size_t member_root; /* archives: length of each member name's prefix before the folder */
-} gp_pixels_place;
+} gp_tree;
+
+gp_tree gp_disk_tree(const char *directory);
+
+/* Add the images in class folders, with or without parts, to an empty list. */
+gp_status gp_class_folders_list(gp_image_list *list, const gp_tree *tree, gp_data_role role,
+                                const gp_store_options *options, gp_error *err);
 
 /* Open, recognize, or read the class file of images with label images at any place; see
  * gp_pixels_open() and gp_pixels_classes(). */
-gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
+gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role role,
                             const gp_store_options *options, gp_error *err);
-bool gp_pixels_is_at(const gp_pixels_place *place);
-gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+bool gp_pixels_is_at(const gp_tree *place);
+gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_tree *place,
                                gp_error *err);
 
 /* Check that images without labels (plain_images.c) are used for prediction. GP_EINVAL: another

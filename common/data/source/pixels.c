@@ -66,16 +66,16 @@ static void folder_format(char folder[FOLDER_BYTES], const char *format, const c
 }
 
 /* Format a part's two folder names, and return whether both folders exist. */
-static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+static bool part_is(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_tree *place,
                     const layout *l, const char *part)
 {
     folder_format(images, l->images, part);
     folder_format(labels, l->labels, part);
-    return place->has(place->context, images) && place->has(place->context, labels);
+    return place->has(place->context, images, false) && place->has(place->context, labels, false);
 }
 
 /* Return a place's layout; NULL: none matches. One part is enough to recognize a layout. */
-static const layout *layout_find(const gp_pixels_place *place)
+static const layout *layout_find(const gp_tree *place)
 {
     char images[FOLDER_BYTES], labels[FOLDER_BYTES];
 
@@ -86,12 +86,12 @@ static const layout *layout_find(const gp_pixels_place *place)
     return part_is(images, labels, place, &whole, "") ? &whole : NULL;
 }
 
-bool gp_pixels_is_at(const gp_pixels_place *place)
+bool gp_pixels_is_at(const gp_tree *place)
 {
     return layout_find(place) != NULL;
 }
 
-static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_pixels_place *place,
+static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES], const gp_tree *place,
                            gp_data_role role, gp_error *err)
 {
     const layout *l = layout_find(place);
@@ -105,66 +105,9 @@ static gp_status part_find(char images[FOLDER_BYTES], char labels[FOLDER_BYTES],
                    role == GP_DATA_TRAIN ? "training" : "test");
 }
 
-/* ---- on disk ---- */
-
-static bool is_directory(const char *path)
-{
-    struct stat stat_;
-
-    return stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode);
-}
-
-static bool path_join(char path[PATH_MAX], const char *directory, const char *name)
-{
-    return (size_t)snprintf(path, PATH_MAX, "%s/%s", directory, name) < PATH_MAX;
-}
-
-static bool disk_has(void *context, const char *folder)
-{
-    char path[PATH_MAX];
-
-    return path_join(path, context, folder) && is_directory(path);
-}
-
-static gp_status disk_list(void *context, gp_image_list *list, const char *folder,
-                           const gp_store_options *options, gp_error *err)
-{
-    char path[PATH_MAX];
-
-    gp_image_list_init(list);
-    return path_join(path, context, folder)
-               ? gp_folder_list_all(list, path, options, err)
-               : gp_fail(err, GP_ELIMIT, "the path %.200s... is too long", (const char *)context);
-}
-
-static gp_status disk_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
-{
-    (void)context;
-    (void)file;
-    return gp_csv_open(csv, path, err);
-}
-
-static gp_status disk_finish(void *context, gp_image_list *list, gp_error *err)
-{
-    (void)context;
-    (void)list;
-    (void)err;
-    return GP_OK;
-}
-
-static gp_pixels_place disk_place(const char *directory)
-{
-    return (gp_pixels_place){ .root = directory,
-                              .context = (void *)(uintptr_t)directory,
-                              .has = disk_has,
-                              .list = disk_list,
-                              .read = disk_read,
-                              .finish = disk_finish };
-}
-
 bool gp_pixels_is(const char *directory)
 {
-    const gp_pixels_place place = disk_place(directory);
+    const gp_tree place = gp_disk_tree(directory);
 
     return gp_pixels_is_at(&place);
 }
@@ -257,13 +200,13 @@ static bool is_camvid(const char *root)
 
 /* Open a place's class file. The name for messages is stored in `path`. GP_ENOENT, without a
  * message: there is none. */
-static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_pixels_place *place, gp_error *err)
+static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_tree *place, gp_error *err)
 {
     static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
     gp_status status = GP_ENOENT;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
-        status = path_join(path, place->root, names[i])
+        status = (size_t)snprintf(path, PATH_MAX, "%s/%s", place->root, names[i]) < PATH_MAX
                      ? place->read(place->context, csv, names[i], path, err)
                      : GP_ENOENT;
     if (status == GP_ENOENT && is_camvid(place->root)) {
@@ -292,7 +235,7 @@ static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_c
     return status;
 }
 
-gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, const gp_tree *place,
                                gp_error *err)
 {
     char path[PATH_MAX] = "";
@@ -304,13 +247,14 @@ gp_status gp_pixels_classes_at(gp_pixel_labels *labels, gp_image_list *list, con
 
 gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *path, gp_error *err)
 {
-    const gp_pixels_place place = disk_place(path);
+    const gp_tree place = gp_disk_tree(path);
+    struct stat stat_;
     gp_csv csv;
     gp_status status;
 
     if (gp_s3_is(path))
         return gp_s3_pixels_classes(labels, list, path, err);
-    if (is_directory(path))
+    if (stat(path, &stat_) == 0 && S_ISDIR(stat_.st_mode))
         return gp_pixels_classes_at(labels, list, &place, err);
     status = gp_csv_open(&csv, path, err);
     if (status == GP_ENOENT)
@@ -318,7 +262,7 @@ gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const 
     return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
 }
 
-static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const gp_pixels_place *place,
+static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const gp_tree *place,
                               gp_error *err)
 {
     gp_status status = gp_pixels_classes_at(labels, list, place, err);
@@ -488,7 +432,7 @@ static gp_status pairs_make(gp_image_list *images, gp_image_list *labels, size_t
     return status;
 }
 
-gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_data_role role,
+gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
     size_t root = strlen(place->root) + 1;
@@ -501,9 +445,9 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_dat
     gp_image_list_init(&labels.list);
     status = part_find(images, label_images, place, role, err);
     if (status == GP_OK)
-        status = place->list(place->context, &list, images, options, err);
+        status = place->list(place->context, &list, images, -1, options, err);
     if (status == GP_OK)
-        status = place->list(place->context, &labels.list, label_images, options, err);
+        status = place->list(place->context, &labels.list, label_images, -1, options, err);
     if (status == GP_OK)
         status = classes_read(&labels, &list, place, err);
     if (status == GP_OK && list.offsets != NULL)
@@ -514,9 +458,9 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_dat
     if (status == GP_OK && list.count == 0)
         status = gp_fail(err, GP_ENOENT, "there is no .jpg or .png with a label image in %s/%s", place->root,
                          images);
-    if (status == GP_OK)
+    if (status == GP_OK && place->finish != NULL)
         status = place->finish(place->context, &list, err);
-    if (status == GP_OK)
+    if (status == GP_OK && place->finish != NULL)
         status = place->finish(place->context, &labels.list, err);
     if (status != GP_OK) {
         gp_image_list_deinit(&list);
@@ -529,7 +473,7 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_pixels_place *place, gp_dat
 gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,
                          const gp_store_options *options, gp_error *err)
 {
-    const gp_pixels_place place = disk_place(directory);
+    const gp_tree place = gp_disk_tree(directory);
 
     return gp_pixels_open_at(out, &place, role, options, err);
 }

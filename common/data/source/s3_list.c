@@ -21,236 +21,109 @@
 #include "common/data/source/s3_npy.h"
 #include "common/data/source/s3_tar.h"
 
-enum { CSV_BYTES_MAX = 1 << 30, CLASS_BYTES_MAX = 256 };
+enum { CSV_BYTES_MAX = 1 << 30 };
 
-/* ---- class folders ---- */
+/* ---- the listing as a tree ---- */
 
-static const char *const train_names[] = { "train", NULL };
-static const char *const test_names[] = { "test", "val", "validation", "valid", NULL };
-static const char *const validation_names[] = { "val", "validation", "valid", "test", NULL };
-
-/* Return the part of a name below the folder; NULL: the name is elsewhere. */
-static const char *below(const char *name, const char *folder)
+/* Compare a name with a folder: 0 below it, < 0 before it in the order of the listing. */
+static int folder_compare(const char *name, const char *folder)
 {
-    size_t length = strlen(folder);
+    for (;;) {
+        const size_t bytes = strcspn(name, "/"), wanted = strcspn(folder, "/");
 
-    return strncmp(name, folder, length) == 0 && name[length] == '/' ? name + length + 1 : NULL;
-}
+        if (name[bytes] == '\0') /* files precede folders */
+            return -1;
+        const int order = memcmp(name, folder, bytes < wanted ? bytes : wanted);
 
-static const char *part_of(const char *name, const char *const *parts)
-{
-    for (; *parts != NULL; parts++)
-        if (below(name, *parts) != NULL)
-            return *parts;
-    return NULL;
-}
-
-/* Return whether all folders have part names and contain folders. */
-static bool is_divided(const s3_listing *listing)
-{
-    bool folders = false;
-
-    for (uint32_t i = 0; i < listing->count; i++) {
-        const char *name = s3_listing_name(listing, i), *part;
-
-        if (strchr(name, '/') == NULL)
-            continue;
-        part = part_of(name, train_names);
-        part = part != NULL ? part : part_of(name, test_names);
-        if (part == NULL)
-            return false;
-        folders |= strchr(below(name, part), '/') != NULL;
+        if (order != 0 || bytes != wanted)
+            return order != 0 ? order : bytes < wanted ? -1 : 1;
+        if (folder[wanted] == '\0')
+            return 0;
+        name += bytes + 1;
+        folder += wanted + 1;
     }
-    return folders;
 }
 
-static const char *part_find(const s3_listing *listing, const char *const *parts)
+/* Return the first entry that is below a folder, or with `behind` the first one behind it. */
+static uint32_t folder_bound(const s3_listing *listing, const char *folder, bool behind)
 {
-    for (; *parts != NULL; parts++)
-        for (uint32_t i = 0; i < listing->count; i++)
-            if (below(s3_listing_name(listing, i), *parts) != NULL)
-                return *parts;
-    return NULL;
+    uint32_t low = 0, high = listing->count;
+
+    if (folder[0] == '\0')
+        return behind ? high : low;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (folder_compare(s3_listing_name(listing, middle), folder) < behind)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-/* Choose the part for a role, *ours, and the part that defines the classes, *names. "": there are
- * no parts. */
-static gp_status parts_decide(const s3_listing *listing, gp_data_role role, const char **ours,
-                              const char **names, gp_error *err)
+/* Return the part of an entry's name below the folder. */
+static const char *below(const s3_listing *listing, uint32_t index, const char *folder)
 {
-    const char *train, *test;
+    const size_t length = strlen(folder);
 
-    *ours = *names = "";
-    if (!is_divided(listing))
-        return role != GP_DATA_TEST ? GP_OK
-                                    : gp_fail(err, GP_ENOENT,
-                                              "%s has no test images: there are no train/ and test/ (or "
-                                              "val/) in it; `gradpool data "
-                                              "split` makes two parts of it",
-                                              listing->bare);
-    train = part_find(listing, train_names);
-    test = part_find(listing, role == GP_DATA_TEST ? validation_names : test_names);
-    *ours = role == GP_DATA_TRAIN || (role == GP_DATA_GIVEN && test == NULL) ? train : test;
-    if (*ours == NULL)
-        return gp_fail(err, GP_ENOENT, "%s has no %s images: there is no %s/ in it", listing->bare,
-                       role == GP_DATA_TRAIN ? "training" : "test", role == GP_DATA_TRAIN ? "train" : "test");
-    *names = train != NULL ? train : *ours;
-    return GP_OK;
+    return s3_listing_name(listing, index) + length + (length > 0);
 }
 
-/* Get the class folder that contains a name, and the file name. Return false if the name is not in
- * a class folder of this part. */
-static bool class_of(const char *name, const char *part, char class[CLASS_BYTES_MAX], const char **file)
+static bool tree_has(void *context, const char *folder, bool folders)
 {
-    const char *from = part[0] == '\0' ? name : below(name, part),
-               *slash = from == NULL ? NULL : strchr(from, '/');
+    const s3_listing *listing = context;
+    const uint32_t first = folder_bound(listing, folder, false), end = folder_bound(listing, folder, true);
 
-    if (slash == NULL || slash - from >= CLASS_BYTES_MAX)
-        return false;
-    memcpy(class, from, (size_t)(slash - from));
-    class[slash - from] = '\0';
-    *file = strrchr(name, '/') + 1;
-    return true;
+    /* files precede folders, so the last entry tells */
+    return first < end && (!folders || strchr(below(listing, end - 1, folder), '/') != NULL);
 }
 
-static gp_status classes_add(gp_image_list *list, const s3_listing *listing, const char *part, gp_error *err)
+static gp_status tree_folders(void *context, gp_image_list *out, const char *folder, gp_image_list *stamps,
+                              gp_error *err)
 {
-    char class[CLASS_BYTES_MAX], last[CLASS_BYTES_MAX] = "";
-    const char *file;
+    const s3_listing *listing = context;
+    const uint32_t end = folder_bound(listing, folder, true);
+    char class[GP_S3_KEY_BYTES_MAX], last[GP_S3_KEY_BYTES_MAX] = "";
     gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++)
-        if (class_of(s3_listing_name(listing, i), part, class, &file) && strcmp(class, last) != 0) {
-            status = gp_image_list_add_class(list, class, err);
-            strcpy(last, class);
-        }
-    if (status == GP_OK && list->class_count == 0)
-        return gp_fail(err, GP_ENOENT,
-                       "%s has no class folders; images are looked for as %s/CLASS/NAME.jpg or .png",
-                       listing->bare, listing->bare);
-    return status;
-}
+    (void)stamps;
+    for (uint32_t i = folder_bound(listing, folder, false); i < end && status == GP_OK; i++) {
+        const char *name = below(listing, i, folder), *slash = strchr(name, '/');
 
-/* Check that every class has images. Called only for the part that defines the classes. */
-static gp_status classes_check(gp_image_list *list, const s3_listing *listing, const uint32_t *counts,
-                               const gp_store_options *options, gp_error *err)
-{
-    gp_error said;
-
-    for (uint32_t i = 0; i < list->class_count; i++) {
-        if (counts[i] > 0)
+        out->others += slash == NULL;
+        snprintf(class, sizeof(class), "%.*s", slash == NULL ? 0 : (int)(slash - name), name);
+        if (slash == NULL || strcmp(class, last) == 0)
             continue;
-        if (options->on_error != GP_BAD_SKIP)
-            return gp_fail(
-                err, GP_ECORRUPT,
-                "class %s has no images: there is no .jpg or .png below it in %s; fill it or remove it",
-                gp_image_list_class(list, i), listing->bare);
-        gp_fail(&said, GP_ECORRUPT, "class %s has no images in %s", gp_image_list_class(list, i),
-                listing->bare);
-        gp_image_list_leave_out(list, said.message);
+        status = gp_image_list_add_class(out, class, err);
+        strcpy(last, class);
     }
-    return GP_OK;
-}
-
-/* Add the images of a part to the list, in order. */
-static gp_status images_add(gp_image_list *list, s3_listing *listing, const char *part, uint32_t *counts,
-                            gp_error *err)
-{
-    char class[CLASS_BYTES_MAX], last[CLASS_BYTES_MAX] = "";
-    int32_t label = -1;
-    const char *file;
-    uint32_t place;
-    gp_status status = gp_image_list_add_place(list, listing->bare, &place, err);
-
-    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
-        const char *name = s3_listing_name(listing, i);
-
-        if (!class_of(name, part, class, &file)) {
-            list->others += part[0] == '\0' || below(name, part) != NULL;
-            continue;
-        }
-        if (!gp_image_list_wants(file)) {
-            list->others++;
-            continue;
-        }
-        if (strcmp(class, last) != 0) {
-            label = gp_image_list_find_class(list, class);
-            strcpy(last, class);
-        }
-        if (label < 0)
-            return gp_fail(err, GP_ECORRUPT, "%s/%s: there is no class of that name in the training images",
-                           listing->bare, class);
-        counts[label]++;
-        status = gp_image_list_add(list, place, name, label, err);
-        if (status == GP_OK)
-            status =
-                gp_objects_add(listing->objects, listing->entries[i].bytes, listing->entries[i].tag, err);
-    }
-    if (status == GP_OK && list->count == 0)
-        return gp_fail(err, GP_ENOENT, "there is no .jpg or .png in the class folders of %s", listing->bare);
     return status;
 }
 
-static gp_status folder_list(gp_image_list *list, s3_listing *listing, gp_data_role role,
-                             const gp_store_options *options, gp_error *err)
-{
-    const char *ours, *names;
-    uint32_t *counts = NULL;
-    gp_status status;
-
-    status = parts_decide(listing, role, &ours, &names, err);
-    if (status == GP_OK)
-        status = classes_add(list, listing, names, err);
-    if (status != GP_OK)
-        return status;
-    counts = gp_calloc(list->class_count, sizeof(*counts));
-    status = counts == NULL ? gp_fail(err, GP_ENOMEM, "no memory for %u classes", list->class_count)
-                            : images_add(list, listing, ours, counts, err);
-    if (status == GP_OK && strcmp(ours, names) == 0)
-        status = classes_check(list, listing, counts, options, err);
-    gp_free(counts);
-    return status;
-}
-
-/* ---- images with label images, or without labels ---- */
-
-static bool pixels_has(void *context, const char *folder)
+/* Add the images below a folder to a list. */
+static gp_status tree_list(void *context, gp_image_list *list, const char *folder, int32_t label,
+                           const gp_store_options *options, gp_error *err)
 {
     const s3_listing *listing = context;
-
-    for (uint32_t i = 0; i < listing->count; i++)
-        if (below(s3_listing_name(listing, i), folder) != NULL)
-            return true;
-    return false;
-}
-
-/* List the images below a folder; "": all images. */
-static gp_status pixels_list(void *context, gp_image_list *list, const char *folder,
-                             const gp_store_options *options, gp_error *err)
-{
-    const s3_listing *listing = context;
-    char path[GP_S3_SOURCE_BYTES_MAX + 80];
+    const uint32_t end = folder_bound(listing, folder, true);
+    char path[GP_S3_SOURCE_BYTES_MAX + GP_S3_KEY_BYTES_MAX];
     uint32_t place;
 
     (void)options;
-    gp_image_list_init(list);
     snprintf(path, sizeof(path), "%s%s%s", listing->bare, folder[0] == '\0' ? "" : "/", folder);
     gp_status status = gp_image_list_add_place(list, path, &place, err);
 
-    for (uint32_t i = 0; i < listing->count && status == GP_OK; i++) {
-        const char *name = s3_listing_name(listing, i);
-        const char *rest = folder[0] == '\0' ? name : below(name, folder);
-
-        if (rest != NULL && gp_image_list_wants(rest))
-            status = gp_image_list_add(list, place, rest, -1, err);
+    for (uint32_t i = folder_bound(listing, folder, false); i < end && status == GP_OK; i++)
+        if (gp_image_list_wants(below(listing, i, folder)))
+            status = gp_image_list_add(list, place, below(listing, i, folder), label, err);
         else
-            list->others += rest != NULL;
-    }
+            list->others++;
     return status;
 }
 
-/* Read a CSV file below the prefix; see gp_pixels_place. */
-static gp_status pixels_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
+/* Read a CSV file below the prefix; see gp_tree. */
+static gp_status tree_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
 {
     const s3_listing *listing = context;
     char key[GP_S3_KEY_BYTES_MAX + 32];
@@ -290,7 +163,7 @@ static const s3_entry *entry_of(const s3_listing *listing, const gp_image_list *
     return s3_listing_find(listing, name);
 }
 
-static gp_status pixels_finish(void *context, gp_image_list *list, gp_error *err)
+static gp_status tree_finish(void *context, gp_image_list *list, gp_error *err)
 {
     const s3_listing *listing = context;
     gp_status status = gp_objects_open(&list->objects, &listing->source, err);
@@ -304,20 +177,21 @@ static gp_status pixels_finish(void *context, gp_image_list *list, gp_error *err
     return status;
 }
 
-static gp_pixels_place pixels_place(s3_listing *listing)
+static gp_tree tree_of(s3_listing *listing)
 {
-    return (gp_pixels_place){ .root = listing->bare,
-                              .context = listing,
-                              .has = pixels_has,
-                              .list = pixels_list,
-                              .read = pixels_read,
-                              .finish = pixels_finish };
+    return (gp_tree){ .root = listing->bare,
+                      .context = listing,
+                      .has = tree_has,
+                      .folders = tree_folders,
+                      .list = tree_list,
+                      .read = tree_read,
+                      .finish = tree_finish };
 }
 
 gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *text, gp_error *err)
 {
     s3_listing listing = { .objects = NULL };
-    const gp_pixels_place place = pixels_place(&listing);
+    const gp_tree place = tree_of(&listing);
     gp_s3_source source;
     gp_status status = gp_s3_source_parse(&source, text, err);
 
@@ -354,11 +228,11 @@ static gp_status plain_list(gp_image_list *list, s3_listing *listing, gp_data_ro
     gp_image_list_deinit(list); /* start over */
     gp_image_list_init(list);
     if (status == GP_OK)
-        status = pixels_list(listing, list, "", options, err);
+        status = tree_list(listing, list, "", -1, options, err);
     if (status == GP_OK)
         /* a store needs at least one class */
         status = gp_image_list_add_class(list, GP_CLASS_NONE, err);
-    return status == GP_OK ? pixels_finish(listing, list, err) : status;
+    return status == GP_OK ? tree_finish(listing, list, err) : status;
 }
 
 /* ---- archives ---- */
@@ -528,7 +402,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = "tar";
         return gp_tar_list_with(list, listing->bare, role, archives_fill, listing, err);
     }
-    const gp_pixels_place place = pixels_place(listing);
+    const gp_tree place = tree_of(listing);
 
     if (gp_pixels_is_at(&place)) {
         *kind = "pixels";
@@ -538,7 +412,8 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = "images";
         return plain_list(list, listing, role, options, err);
     }
-    return folder_list(list, listing, role, options, err);
+    status = gp_class_folders_list(list, &place, role, options, err);
+    return status == GP_OK ? tree_finish(listing, list, err) : status;
 }
 
 /* Open a store over a list. Ownership of list and objects passes to the store. */
@@ -580,7 +455,7 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
         status = gp_s3_npy_open(out, listing.bare, listing.objects, listing.count > 0 ? npy_exists : NULL,
                                 &listing, role, err);
     } else if (status == GP_OK && strcmp(kind, "pixels") == 0) {
-        const gp_pixels_place place = pixels_place(&listing);
+        const gp_tree place = tree_of(&listing);
 
         status = gp_pixels_open_at(out, &place, role, options, err);
     } else if (status == GP_OK) {

@@ -9,7 +9,7 @@
 #include "common/data/store/store_ops.h"
 #include "common/data/format/tar.h"
 
-/* Archives as a gp_pixels_place. */
+/* Archives as a gp_tree. */
 typedef struct tar_place {
     gp_tar_index index;
     const char *path;
@@ -23,18 +23,19 @@ static bool is_below(const char *name, const char *folder)
     return strncmp(name, folder, length) == 0 && name[length] == '/';
 }
 
-static bool place_has(void *context, const char *folder)
+static bool place_has(void *context, const char *folder, bool folders)
 {
     const tar_place *place = context;
     const gp_image_list *all = &place->index.all;
 
+    (void)folders;
     for (uint32_t i = 0; i < all->count; i++)
         if (is_below(gp_image_list_name(all, i) + place->root, folder))
             return true;
     return false;
 }
 
-static gp_status place_list(void *context, gp_image_list *list, const char *folder,
+static gp_status place_list(void *context, gp_image_list *list, const char *folder, int32_t label,
                             const gp_store_options *options, gp_error *err)
 {
     const tar_place *place = context;
@@ -43,12 +44,11 @@ static gp_status place_list(void *context, gp_image_list *list, const char *fold
     uint32_t same;
 
     (void)options;
-    gp_image_list_init(list);
     for (uint32_t i = 0; i < all->place_count && status == GP_OK; i++)
         status = gp_image_list_add_place(list, gp_image_list_place(all, i), &same, err);
     for (uint32_t i = 0; i < all->count && status == GP_OK; i++)
         if (is_below(gp_image_list_name(all, i) + place->root, folder))
-            status = gp_image_list_add_member(list, all->entries[i].place, gp_image_list_name(all, i), -1,
+            status = gp_image_list_add_member(list, all->entries[i].place, gp_image_list_name(all, i), label,
                                               all->offsets[i], all->sizes[i], err);
     return status;
 }
@@ -123,14 +123,6 @@ static gp_status place_read(void *context, gp_csv *csv, const char *file, const 
     return status;
 }
 
-static gp_status place_finish(void *context, gp_image_list *list, gp_error *err)
-{
-    (void)context;
-    (void)err;
-    gp_image_list_trim(list);
-    return GP_OK;
-}
-
 gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
@@ -143,13 +135,12 @@ gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
         return status;
     }
     archives.root = gp_tar_index_root(&archives.index);
-    const gp_pixels_place place = { .root = path,
-                                    .context = &archives,
-                                    .has = place_has,
-                                    .list = place_list,
-                                    .read = place_read,
-                                    .finish = place_finish,
-                                    .member_root = archives.root };
+    const gp_tree place = { .root = path,
+                            .context = &archives,
+                            .has = place_has,
+                            .list = place_list,
+                            .read = place_read,
+                            .member_root = archives.root };
 
     if (gp_pixels_is_at(&place)) {
         status = gp_pixels_open_at(out, &place, role, options, err);

@@ -145,23 +145,13 @@ gp_status gp_store_open_with(gp_store **out, const char *source, gp_data_role ro
  * are not cached. Errors are ignored here; a later open reports them. */
 void gp_store_prepare(const char *source, gp_data_role role, const gp_progress *progress);
 
-/* Open a store over the caller's arrays.
- *   samples  `count` samples, packed CHW in dtype; must outlive the store
- *   labels   `count` labels; must outlive the store
- * Classes are named "0", "1", ... Scale is 1 and offset 0 for GP_F32; GP_U8 is divided by 255. */
-gp_status gp_store_open_memory(gp_store **out, gp_dtype dtype, uint32_t count, uint32_t channels,
-                               uint32_t height, uint32_t width, uint32_t class_count, const void *samples,
-                               const int32_t *labels, gp_error *err);
-
 /* Open a store over arrays with any kind of target.
  *   info     source, kind, count, shape, dtype, targets and classes are read; the rest is computed
- *   samples  `count` samples, packed
- *   targets  info->target_bytes for each sample
- *   owned    true: gp_store_close(), or this call if it fails, frees both arrays;
- *            false: both must outlive the store
+ *   samples  `count` samples, packed; must outlive the store
+ *   targets  info->target_bytes for each sample; must outlive the store
  * GP_ECORRUPT: an index is outside [-1, classes). */
-gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, void *samples, void *targets,
-                               bool owned, gp_error *err);
+gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, const void *samples,
+                               const void *targets, gp_error *err);
 
 void gp_store_close(gp_store *store); /* store may be NULL */
 

@@ -24,7 +24,7 @@ static gp_store *pixels_open(uint32_t classes)
     gp_store *store = NULL;
     gp_error e;
 
-    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, samples, (void *)(uintptr_t)pixels, false, &e));
+    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, samples, pixels, &e));
     return store;
 }
 
@@ -92,7 +92,7 @@ TEST(data_without_classes_is_rejected)
     double weights[1];
     gp_error e;
 
-    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, &sample, &target, false, &e));
+    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, &sample, &target, &e));
     CHECK_STATUS(GP_EINVAL, gp_balance_store(GP_BALANCE_MEDIAN, store, weights, NULL, &e));
     CHECK_CONTAINS(e.message, "no classes");
     gp_store_close(store);

@@ -302,7 +302,15 @@ static gp_store *twenty_open(void)
         samples[i] = (uint8_t)(i * 3);
         labels[i] = i < 10 ? 0 : i < 19 ? 1 : -1;
     }
-    if (gp_store_open_memory(&store, GP_U8, 20, 1, 1, 1, 2, samples, labels, &err) != GP_OK)
+    if (gp_store_open_arrays(&store,
+                             &(gp_store_info){ .source = "memory",
+                                               .count = 20,
+                                               .channels = 1,
+                                               .height = 1,
+                                               .width = 1,
+                                               .dtype = GP_U8,
+                                               .class_count = 2 },
+                             samples, labels, &err) != GP_OK)
         abort();
     return store;
 }

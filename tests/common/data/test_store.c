@@ -364,6 +364,9 @@ TEST(fingerprints_depend_on_pixels_labels_and_count)
 {
     float sample[3][2] = { { 1, 2 }, { 3, 4 }, { 5, 6 } };
     int32_t label[3] = { 0, 1, 0 };
+    gp_store_info info = {
+        .source = "memory", .channels = 1, .height = 1, .width = 2, .dtype = GP_F32, .class_count = 2
+    };
     uint64_t seen[4];
     gp_store *store;
     gp_error err;
@@ -373,8 +376,8 @@ TEST(fingerprints_depend_on_pixels_labels_and_count)
             sample[1][1] = 9;
         if (i == 3)
             label[2] = 1;
-        REQUIRE_OK(gp_store_open_memory(&store, GP_F32, i == 1 ? 2 : 3, 1, 1, 2, 2, sample, label, &err),
-                   err);
+        info.count = i == 1 ? 2 : 3;
+        REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, label, &err), err);
         seen[i] = gp_store_get_info(store)->fingerprint;
         gp_store_close(store);
         for (int j = 0; j < i; j++)
@@ -382,7 +385,7 @@ TEST(fingerprints_depend_on_pixels_labels_and_count)
     }
     CHECK(seen[0] == 0xaa60806e973a2b7); /* stored in checkpoints: must never change */
     label[0] = 2;
-    CHECK_STATUS(GP_ECORRUPT, gp_store_open_memory(&store, GP_F32, 3, 1, 1, 2, 2, sample, label, &err));
+    CHECK_STATUS(GP_ECORRUPT, gp_store_open_arrays(&store, &info, sample, label, &err));
     CHECK_CONTAINS(err.message, "the label of sample 0 is 2");
 }
 
@@ -416,7 +419,7 @@ TEST(targets_of_any_shape_are_packed_in_order)
     gp_error err;
     char text[80];
 
-    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, &err), err);
     CHECK_INT(2 * sizeof(int32_t) + 3 * sizeof(float), gp_store_get_info(store)->target_bytes);
     CHECK_TEXT("int32 1x2 and float32 3",
                gp_targets_format(gp_store_get_info(store)->targets, 2, text, sizeof(text)));
@@ -426,14 +429,14 @@ TEST(targets_of_any_shape_are_packed_in_order)
     seen = gp_store_get_info(store)->fingerprint;
     gp_store_close(store);
     target[1].value[0] = 9;
-    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, &err), err);
     CHECK(seen != gp_store_get_info(store)->fingerprint);
     gp_store_close(store);
     target[1].label[0] = 4;
-    CHECK_STATUS(GP_ECORRUPT, gp_store_open_arrays(&store, &info, sample, target, false, &err));
+    CHECK_STATUS(GP_ECORRUPT, gp_store_open_arrays(&store, &info, sample, target, &err));
     CHECK_CONTAINS(err.message, "the label of sample 1 is 4; with 4 classes");
     info.targets[1].shape = gp_shape1(0);
-    CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, false, &err));
+    CHECK_STATUS(GP_EINVAL, gp_store_open_arrays(&store, &info, sample, target, &err));
 }
 
 TEST(value_targets_need_no_classes)
@@ -446,7 +449,7 @@ TEST(value_targets_need_no_classes)
     info.target_count = 1;
     info.targets[0] = (gp_target){ .dtype = GP_F32, .shape = gp_shape1(3) };
     info.class_count = 0;
-    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, false, &err), err);
+    REQUIRE_OK(gp_store_open_arrays(&store, &info, sample, target, &err), err);
     CHECK_INT(0, gp_store_get_info(store)->class_count);
     CHECK_INT(12, gp_store_get_info(store)->target_bytes);
     gp_store_close(store);

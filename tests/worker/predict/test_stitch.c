@@ -89,7 +89,7 @@ static gp_store *image_open(void)
         image[i] = (uint8_t)(rand() % 256);
         labels[i] = i % 5 == 0 ? -1 : i % CLASSES;
     }
-    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, image, labels, false, &e));
+    CHECK_STATUS(GP_OK, gp_store_open_arrays(&store, &info, image, labels, &e));
     return store;
 }
 

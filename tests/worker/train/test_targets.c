@@ -142,7 +142,7 @@ static gp_status data_open(gp_store **out, const char *source, gp_data_role role
     gp_store_info info = data_info();
 
     (void)source, (void)role, (void)options;
-    return gp_store_open_arrays(out, &info, samples, targets, false, err);
+    return gp_store_open_arrays(out, &info, samples, targets, err);
 }
 
 static void watch_record(void *context, const gp_train_record *record)
