@@ -41,8 +41,9 @@ typedef struct gp_tar_link {
 /* Images in all archives of a source. All names must be known before parts, classes and the common
  * root can be determined. */
 typedef struct gp_tar_index {
-    gp_image_list all; /* members with full names, without labels */
-    uint32_t place;    /* archive being read */
+    gp_image_list all;   /* members with full names, without labels */
+    gp_image_list texts; /* class files */
+    uint32_t place;      /* archive being read */
     /* array of gp_tar_link; resolved after all archives have been read */
     gp_buffer links;
     gp_buffer text;              /* names and targets of the links */
@@ -108,6 +109,9 @@ typedef struct gp_tree {
     gp_status (*finish)(void *context, gp_image_list *list, gp_error *err);
     size_t member_root; /* archives: length of each member name's prefix before the folder */
 } gp_tree;
+
+/* Names of class files; NULL at the end. */
+extern const char *const gp_class_files[];
 
 gp_tree gp_disk_tree(const char *directory);
 

@@ -49,6 +49,8 @@ static const char *const part_order[][5] = {
  * before the dot. */
 static const char *const label_endings[] = { "", "_L", "_mask", "_label", "_labels", NULL };
 
+const char *const gp_class_files[] = { "classes.csv", "class_dict.csv", "classes.txt", NULL };
+
 /* CamVid as distributed by the SegNet authors (Badrinarayanan et al., 2017) has no class file. */
 static const char camvid_classes[] =
     "Sky,128,128,128\nBuilding,128,0,0\nPole,192,192,128\nRoad,128,64,128\nPavement,60,40,222\n"
@@ -202,10 +204,10 @@ static bool is_camvid(const char *root)
  * message: there is none. */
 static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_tree *place, gp_error *err)
 {
-    static const char *const names[] = { "classes.csv", "class_dict.csv", "classes.txt" };
+    const char *const *names = gp_class_files;
     gp_status status = GP_ENOENT;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == GP_ENOENT; i++)
+    for (size_t i = 0; names[i] != NULL && status == GP_ENOENT; i++)
         status = (size_t)snprintf(path, PATH_MAX, "%s/%s", place->root, names[i]) < PATH_MAX
                      ? place->read(place->context, csv, names[i], path, err)
                      : GP_ENOENT;

@@ -12,6 +12,7 @@
 #include "common/base/system/file.h"
 #include "common/data/image/image.h"
 #include "common/data/source/image_store.h"
+#include "common/data/format/csv.h"
 #include "common/data/format/tar.h"
 
 #define LINKS_BYTES_MAX ((size_t)4 << 30)
@@ -51,9 +52,16 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
     gp_tar_index *index = context;
     const char *name = plain_name(entry->name), *slash = strrchr(name, '/');
     const char *last = slash == NULL ? name : slash + 1;
+    gp_status status = GP_OK;
 
     if (index->archive_bytes > 0 && index->all.count % REPORT_EACH == 0)
         gp_progress_report(index->progress, "listing", NULL, entry->offset, index->archive_bytes);
+    for (int i = 0; entry->link == NULL && entry->bytes <= GP_CSV_BYTES_MAX && gp_class_files[i] != NULL; i++)
+        if (strcmp(last, gp_class_files[i]) == 0)
+            status = gp_image_list_add_member(&index->texts, index->place, name, -1, entry->offset,
+                                              (uint32_t)entry->bytes, err);
+    if (status != GP_OK)
+        return status;
     if (*last == '.' || !gp_image_list_wants(last)) {
         index->all.others += entry->link == NULL;
         return GP_OK;
@@ -330,6 +338,7 @@ static gp_status index_fill(gp_tar_index *index, const char *path, const gp_prog
 {
     *index = (gp_tar_index){ .progress = progress };
     gp_image_list_init(&index->all);
+    gp_image_list_init(&index->texts);
     gp_buffer_init(&index->links, LINKS_BYTES_MAX);
     gp_buffer_init(&index->text, LINKS_BYTES_MAX);
     gp_status status = fill(context, index, err);
@@ -349,6 +358,7 @@ gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_prog
 void gp_tar_index_close(gp_tar_index *index)
 {
     gp_image_list_deinit(&index->all);
+    gp_image_list_deinit(&index->texts);
     gp_buffer_deinit(&index->links);
     gp_buffer_deinit(&index->text);
 }

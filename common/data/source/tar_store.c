@@ -4,10 +4,9 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/data/format/csv.h"
 #include "common/data/source/image_store.h"
-#include "common/data/store/store_ops.h"
-#include "common/data/format/tar.h"
 
 /* Archives as a gp_tree. */
 typedef struct tar_place {
@@ -53,73 +52,35 @@ static gp_status place_list(void *context, gp_image_list *list, const char *fold
     return status;
 }
 
-/* Search for one file in an archive. */
-typedef struct member_search {
-    const char *root; /* a name that starts with the prefix; only root_bytes bytes are compared */
-    size_t root_bytes;
-    const char *file;
-    uint64_t offset, bytes;
-    bool found;
-} member_search;
-
-static gp_status member_look(void *context, const gp_tar_entry *entry, gp_error *err)
-{
-    member_search *search = context;
-    const char *name = entry->name;
-
-    (void)err;
-    while (strncmp(name, "./", 2) == 0)
-        name += 2;
-    if (entry->link != NULL || strncmp(name, search->root, search->root_bytes) != 0 ||
-        strcmp(name + search->root_bytes, search->file) != 0)
-        return GP_OK;
-    search->offset = entry->offset;
-    search->bytes = entry->bytes;
-    search->found = true;
-    return GP_OK;
-}
-
-/* Read an archive member's text. GP_ENOENT, without a message: the archive lacks it. */
-static gp_status member_read(char **text, member_search *search, const char *archive, gp_error *err)
-{
-    const int fd = open(archive, O_RDONLY | O_CLOEXEC);
-    gp_status status;
-
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot open %s", archive);
-    status = gp_tar_walk(fd, archive, member_look, search, err);
-    if (status == GP_OK && !search->found)
-        status = GP_ENOENT;
-    if (status == GP_OK && search->bytes > GP_CSV_BYTES_MAX)
-        status = gp_fail(err, GP_ELIMIT, "%s in %s has more than %d bytes", search->file, archive,
-                         GP_CSV_BYTES_MAX);
-    *text = status == GP_OK ? gp_calloc(search->bytes + 1, 1) : NULL;
-    if (status == GP_OK && *text == NULL)
-        status = gp_fail(err, GP_ENOMEM, "no memory to read %s of %s", search->file, archive);
-    if (status == GP_OK && pread(fd, *text, search->bytes, (off_t)search->offset) != (ssize_t)search->bytes)
-        status = gp_fail(err, GP_EIO, "cannot read %s of %s", search->file, archive);
-    close(fd);
-    if (status != GP_OK)
-        gp_free(*text);
-    return status;
-}
-
+/* Open a class file; see gp_tree. */
 static gp_status place_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
 {
     const tar_place *place = context;
-    const gp_image_list *all = &place->index.all;
-    gp_status status = GP_ENOENT;
+    const gp_image_list *texts = &place->index.texts;
+    const char *root = gp_image_list_name(&place->index.all, 0), *name = "";
+    gp_status status = GP_OK;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < all->place_count && status == GP_ENOENT; i++) {
-        member_search search = { .root = gp_image_list_name(all, 0),
-                                 .root_bytes = place->root,
-                                 .file = file };
-        char *text;
-
-        status = member_read(&text, &search, gp_image_list_place(all, i), err);
-        if (status == GP_OK)
-            gp_csv_init(csv, path, text, search.bytes);
+    for (; i < texts->count; i++) {
+        name = gp_image_list_name(texts, i);
+        if (strncmp(name, root, place->root) == 0 && strcmp(name + place->root, file) == 0)
+            break;
     }
+    if (i == texts->count)
+        return GP_ENOENT;
+    const char *archive = gp_image_list_place(&place->index.all, texts->entries[i].place);
+    const int fd = open(archive, O_RDONLY | O_CLOEXEC);
+    const uint32_t bytes = texts->sizes[i];
+    char *text = gp_calloc((size_t)bytes + 1, 1);
+
+    if (fd < 0 || text == NULL || gp_read_at(fd, text, bytes, texts->offsets[i]) != (ssize_t)bytes)
+        status = gp_fail_errno(err, GP_EIO, "cannot read %s of %s", name, archive);
+    if (fd >= 0)
+        close(fd);
+    if (status == GP_OK)
+        gp_csv_init(csv, path, text, bytes);
+    else
+        gp_free(text);
     return status;
 }
 
