@@ -110,10 +110,10 @@ static bool index_take(gp_image_list *list, const char *index, size_t bytes)
     list->text.data[header.text_bytes] = '\0';
     list->text.bytes = header.text_bytes;
     list->text.capacity = header.text_bytes + 1;
-    list->count = list->capacity = header.count;
-    list->place_count = list->place_capacity = header.place_count;
-    list->class_count = list->class_capacity = header.class_count;
-    list->stamp_count = list->stamp_capacity = header.stamp_count;
+    list->count = header.count;
+    list->place_count = header.place_count;
+    list->class_count = header.class_count;
+    list->stamp_count = header.stamp_count;
     list->others = header.others;
     return at == bytes && is_sound(list) && stamps_hold(list);
 }

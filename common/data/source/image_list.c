@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/memory/hash.h"
 #include "common/base/text/log.h"
 #include "common/data/source/objects.h"
 
@@ -32,19 +33,14 @@ void gp_image_list_deinit(gp_image_list *list)
     gp_buffer_deinit(&list->text);
 }
 
-/* Grow *items, if necessary, so that one more fits. */
-static gp_status array_grow(void **items, uint32_t count, uint32_t *capacity, size_t bytes, gp_error *err)
+/* Make room for one more item behind `count`. */
+static gp_status array_grow(void **items, uint32_t count, size_t bytes, gp_error *err)
 {
-    uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
-    void *grown;
+    void *grown = gp_array_grow(*items, count, bytes);
 
-    if (count < *capacity)
-        return GP_OK;
-    grown = gp_realloc_array(*items, wanted, bytes);
     if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a list of %u names", wanted);
+        return gp_fail(err, GP_ENOMEM, "no memory for a list of %u names", count + 1);
     *items = grown;
-    *capacity = wanted;
     return GP_OK;
 }
 
@@ -65,8 +61,7 @@ gp_status gp_image_list_add_place(gp_image_list *list, const char *path, uint32_
 
     if (list->place_count == GP_IMAGE_PLACES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s: more than %d directories", path, GP_IMAGE_PLACES_MAX);
-    status = array_grow((void **)&list->places, list->place_count, &list->place_capacity,
-                        sizeof(*list->places), err);
+    status = array_grow((void **)&list->places, list->place_count, sizeof(*list->places), err);
     if (status == GP_OK)
         status = text_add(list, path, &list->places[list->place_count], err);
     if (status == GP_OK)
@@ -81,8 +76,7 @@ gp_status gp_image_list_add_class(gp_image_list *list, const char *name, gp_erro
     if (list->class_count == GP_STORE_CLASSES_MAX)
         return gp_fail(err, GP_ELIMIT, "more than %d classes; the last one is %s", GP_STORE_CLASSES_MAX,
                        name);
-    status = array_grow((void **)&list->classes, list->class_count, &list->class_capacity,
-                        sizeof(*list->classes), err);
+    status = array_grow((void **)&list->classes, list->class_count, sizeof(*list->classes), err);
     if (status == GP_OK)
         status = text_add(list, name, &list->classes[list->class_count], err);
     if (status == GP_OK)
@@ -94,8 +88,7 @@ gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const s
                                   gp_error *err)
 {
     uint64_t at;
-    gp_status status = array_grow((void **)&list->stamps, list->stamp_count, &list->stamp_capacity,
-                                  sizeof(*list->stamps), err);
+    gp_status status = array_grow((void **)&list->stamps, list->stamp_count, sizeof(*list->stamps), err);
 
     if (status == GP_OK)
         status = text_add(list, path, &at, err);
@@ -109,35 +102,17 @@ gp_status gp_image_list_add_stamp(gp_image_list *list, const char *path, const s
     return status;
 }
 
-/* Grow the arrays that have one element per image; they share one capacity. members: also those for
- * archives. */
-static gp_status entries_grow(gp_image_list *list, bool members, gp_error *err)
-{
-    uint32_t capacity[4];
-    gp_status status;
-
-    if (list->count == GP_STORE_SAMPLES_MAX)
-        return gp_fail(err, GP_ELIMIT, "more than %d images", GP_STORE_SAMPLES_MAX);
-    for (int i = 0; i < 4; i++)
-        capacity[i] = list->capacity;
-    status = array_grow((void **)&list->entries, list->count, &capacity[0], sizeof(*list->entries), err);
-    if (status == GP_OK)
-        status = array_grow((void **)&list->labels, list->count, &capacity[1], sizeof(*list->labels), err);
-    if (status == GP_OK && members)
-        status = array_grow((void **)&list->offsets, list->count, &capacity[2], sizeof(*list->offsets), err);
-    if (status == GP_OK && members)
-        status = array_grow((void **)&list->sizes, list->count, &capacity[3], sizeof(*list->sizes), err);
-    if (status == GP_OK)
-        list->capacity = capacity[0];
-    return status;
-}
-
 gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *name, int32_t label,
                             gp_error *err)
 {
     uint64_t at;
-    gp_status status = entries_grow(list, false, err);
+    gp_status status;
 
+    if (list->count == GP_STORE_SAMPLES_MAX)
+        return gp_fail(err, GP_ELIMIT, "more than %d images", GP_STORE_SAMPLES_MAX);
+    status = array_grow((void **)&list->entries, list->count, sizeof(*list->entries), err);
+    if (status == GP_OK)
+        status = array_grow((void **)&list->labels, list->count, sizeof(*list->labels), err);
     if (status == GP_OK)
         status = text_add(list, name, &at, err);
     if (status != GP_OK)
@@ -150,8 +125,10 @@ gp_status gp_image_list_add(gp_image_list *list, uint32_t place, const char *nam
 gp_status gp_image_list_add_member(gp_image_list *list, uint32_t place, const char *name, int32_t label,
                                    uint64_t offset, uint32_t bytes, gp_error *err)
 {
-    gp_status status = entries_grow(list, true, err);
+    gp_status status = array_grow((void **)&list->offsets, list->count, sizeof(*list->offsets), err);
 
+    if (status == GP_OK)
+        status = array_grow((void **)&list->sizes, list->count, sizeof(*list->sizes), err);
     if (status == GP_OK) {
         list->offsets[list->count] = offset;
         list->sizes[list->count] = bytes;
@@ -185,9 +162,6 @@ void gp_image_list_trim(gp_image_list *list)
     array_trim((void **)&list->sizes, list->count, sizeof(*list->sizes));
     array_trim((void **)&list->places, list->place_count, sizeof(*list->places));
     array_trim((void **)&list->classes, list->class_count, sizeof(*list->classes));
-    list->capacity = list->count;
-    list->place_capacity = list->place_count;
-    list->class_capacity = list->class_count;
     if (text != NULL) {
         list->text.data = text;
         list->text.capacity = list->text.bytes + 1;
@@ -217,19 +191,10 @@ int32_t gp_image_list_find_class(const gp_image_list *list, const char *name)
     return -1;
 }
 
-static uint32_t name_hash(const char *name)
-{
-    uint32_t hash = 0x811c9dc5u; /* FNV-1a */
-
-    while (*name != '\0')
-        hash = (hash ^ (unsigned char)*name++) * 0x01000193u;
-    return hash;
-}
-
 /* Return the hash slot of a class name: the slot that has it, or else the free slot for it. */
 static uint32_t *slot_find(const gp_image_list *list, const char *name)
 {
-    uint32_t at = name_hash(name) & (list->slot_count - 1);
+    uint32_t at = (uint32_t)gp_hash_add(GP_HASH_BEGIN, name, strlen(name)) & (list->slot_count - 1);
 
     while (list->slots[at] != 0 && strcmp(gp_image_list_class(list, list->slots[at] - 1), name) != 0)
         at = (at + 1) & (list->slot_count - 1);
@@ -341,8 +306,8 @@ bool gp_image_list_wants(const char *name)
 
 size_t gp_image_list_bytes(const gp_image_list *list)
 {
-    return list->capacity * (sizeof(*list->entries) + sizeof(*list->labels)) +
-           (list->offsets == NULL ? 0 : list->capacity * (sizeof(*list->offsets) + sizeof(*list->sizes))) +
-           list->text.capacity + list->stamp_capacity * sizeof(*list->stamps) +
-           (list->place_capacity + list->class_capacity) * sizeof(uint64_t);
+    return list->count * (sizeof(*list->entries) + sizeof(*list->labels)) +
+           (list->offsets == NULL ? 0 : list->count * (sizeof(*list->offsets) + sizeof(*list->sizes))) +
+           list->text.capacity + list->stamp_count * sizeof(*list->stamps) +
+           (list->place_count + list->class_count) * sizeof(uint64_t);
 }

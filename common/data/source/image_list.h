@@ -27,7 +27,7 @@ typedef struct gp_image_stamp {
 
 /* The list. Arrays are indexed by image, place, class or stamp number. */
 typedef struct gp_image_list {
-    uint32_t count, capacity;
+    uint32_t count;
     gp_image_entry *entries;
     int32_t *labels;   /* -1: none */
     uint64_t *offsets; /* archives only, else NULL: position and size of the member */
@@ -35,13 +35,13 @@ typedef struct gp_image_list {
     gp_buffer text; /* names of images, places and classes, each with a NUL */
     char *root;     /* owned; precedes all places and stamps; NULL: "" */
     uint64_t *places;
-    uint32_t place_count, place_capacity;
+    uint32_t place_count;
     uint64_t *classes;
-    uint32_t class_count, class_capacity;
+    uint32_t class_count;
     uint32_t *slots; /* hash table for gp_image_list_class_of(): class + 1; 0: free */
     uint32_t slot_count;
     gp_image_stamp *stamps; /* directories that were listed; none for archives and CSV files */
-    uint32_t stamp_count, stamp_capacity;
+    uint32_t stamp_count;
     struct gp_objects *objects; /* owned; set if the images are in S3; NULL: local files */
     bool from_index;            /* loaded from an index */
     uint64_t others;            /* files skipped because they have no image name */
@@ -92,7 +92,7 @@ gp_status gp_image_list_sort_classes(gp_image_list *list, gp_error *err);
 /* Return whether a file name has an image ending: .jpg .jpeg .jpe .jfif .png, in any case. */
 bool gp_image_list_wants(const char *name);
 
-/* Return the memory used by the list, in bytes. */
+/* Return the memory used by a trimmed list, in bytes. */
 size_t gp_image_list_bytes(const gp_image_list *list);
 
 #endif

@@ -367,7 +367,7 @@ static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_
     list->offsets = offsets;
     list->sizes = sizes;
     list->labels = labels;
-    list->count = list->capacity = count;
+    list->count = count;
     return GP_OK;
 }
 

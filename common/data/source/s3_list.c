@@ -14,14 +14,165 @@
 #include <strings.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/memory/buffer.h"
 #include "common/data/store/class_match.h"
 #include "common/data/format/csv.h"
 #include "common/data/source/image_store.h"
-#include "common/data/source/s3_listing.h"
 #include "common/data/source/s3_npy.h"
 #include "common/data/source/s3_tar.h"
 
-enum { CSV_BYTES_MAX = 1 << 30 };
+enum { CSV_BYTES_MAX = 1 << 30, REPORT_EACH = 100 };
+
+/* An object in the listing. */
+typedef struct s3_entry {
+    uint64_t name; /* offset in `text` of the name below the prefix */
+    uint64_t bytes, tag;
+} s3_entry;
+
+/* All objects below a prefix, except those with hidden components in their names. */
+typedef struct s3_listing {
+    gp_s3_source source;
+    gp_objects *objects;
+    char bare[GP_S3_SOURCE_BYTES_MAX]; /* s3://BUCKET/PREFIX */
+    size_t skip;                       /* length of the prefix with slash */
+    gp_buffer text;
+    s3_entry *entries;
+    uint32_t count;
+    const gp_progress *progress; /* receives progress from s3_listing_read(); NULL: no reports */
+} s3_listing;
+
+/* Return a name below the prefix, such as "CLASS/NAME.jpg". */
+static const char *s3_listing_name(const s3_listing *listing, uint32_t index)
+{
+    return (const char *)listing->text.data + listing->entries[index].name;
+}
+
+/* ---- listing ---- */
+
+/* Return whether a component of a name is empty or starts with a dot. */
+static bool is_hidden(const char *name)
+{
+    for (;;) {
+        const char *slash = strchr(name, '/');
+
+        if (*name == '.' || *name == '/' || *name == '\0')
+            return true;
+        if (slash == NULL)
+            return false;
+        name = slash + 1;
+    }
+}
+
+/* Add an object to the listing, unless the name is hidden. */
+static gp_status entry_add(void *context, const gp_s3_object *object, gp_error *err)
+{
+    s3_listing *listing = context;
+    const char *name = object->key + listing->skip;
+    size_t at = listing->text.bytes;
+    gp_status status;
+
+    if (is_hidden(name))
+        return GP_OK;
+    if (listing->count == GP_STORE_SAMPLES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has more than %d objects", listing->bare, GP_STORE_SAMPLES_MAX);
+    s3_entry *grown = gp_array_grow(listing->entries, listing->count, sizeof(*grown));
+
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a listing of %u objects", listing->count + 1);
+    listing->entries = grown;
+    status = gp_buffer_append(&listing->text, name, strlen(name) + 1, err);
+    if (status == GP_OK)
+        listing->entries[listing->count++] =
+            (s3_entry){ .name = at, .bytes = object->bytes, .tag = object->tag };
+    if (listing->count % REPORT_EACH == 0)
+        gp_progress_report(listing->progress, "listing", "objects", listing->count, 0);
+    return status;
+}
+
+/* Compare names by components: in a folder, files precede sub-folders, each in byte order. */
+static int names_compare(const char *a, const char *b)
+{
+    for (;;) {
+        size_t bytes_a = strcspn(a, "/"), bytes_b = strcspn(b, "/");
+        bool file_a = a[bytes_a] == '\0', file_b = b[bytes_b] == '\0';
+        int order = memcmp(a, b, bytes_a < bytes_b ? bytes_a : bytes_b);
+
+        if (file_a != file_b)
+            return file_a ? -1 : 1;
+        if (order != 0 || bytes_a != bytes_b)
+            return order != 0 ? order : bytes_a < bytes_b ? -1 : 1;
+        if (file_a)
+            return 0;
+        a += bytes_a + 1;
+        b += bytes_b + 1;
+    }
+}
+
+static int entry_compare(const void *left, const void *right, void *text)
+{
+    return names_compare((const char *)text + ((const s3_entry *)left)->name,
+                         (const char *)text + ((const s3_entry *)right)->name);
+}
+
+/* Initialize an empty listing and prepare access to the bucket. Release with s3_listing_close(),
+ * even after a failure. */
+static gp_status s3_listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err)
+{
+    gp_status status;
+
+    *listing = (s3_listing){ .source = *source };
+    gp_buffer_init(&listing->text, GP_IMAGE_NAMES_BYTES_MAX);
+    listing->skip = source->key[0] == '\0' ? 0 : strlen(source->key) + 1;
+    status = gp_s3_source_format(source, true, listing->bare, sizeof(listing->bare), err);
+    return status == GP_OK ? gp_objects_open(&listing->objects, source, err) : status;
+}
+
+/* Accepts an all-zero struct. */
+static void s3_listing_close(s3_listing *listing)
+{
+    gp_objects_close(listing->objects);
+    gp_buffer_deinit(&listing->text);
+    gp_free(listing->entries);
+}
+
+/* Request the listing from S3. GP_ENOENT: there are no objects below the prefix. */
+static gp_status s3_listing_read(s3_listing *listing, gp_error *err)
+{
+    char prefix[GP_S3_KEY_BYTES_MAX + 2];
+    gp_status status;
+
+    snprintf(prefix, sizeof(prefix), "%s%s", listing->source.key, listing->skip == 0 ? "" : "/");
+    status = gp_s3_list(gp_objects_s3(listing->objects), prefix, entry_add, listing, err);
+    if (status == GP_OK && listing->count == 0)
+        return gp_fail(
+            err, GP_ENOENT,
+            "there are no objects below %s/; keys are looked for as %s/CLASS/NAME.jpg (an object by itself "
+            "ends in .csv, .tar or .npy)",
+            listing->bare, listing->bare);
+    if (status == GP_OK)
+        qsort_r(listing->entries, listing->count, sizeof(*listing->entries), entry_compare,
+                listing->text.data);
+    return status;
+}
+
+/* Find an entry by name; NULL: not found. */
+static const s3_entry *s3_listing_find(const s3_listing *listing, const char *name)
+{
+    uint32_t low = 0, high = listing->count;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        const int order = names_compare(name, s3_listing_name(listing, middle));
+
+        if (order == 0)
+            return &listing->entries[middle];
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return NULL;
+}
 
 /* ---- the listing as a tree ---- */
 
