@@ -17,7 +17,7 @@
 #include "common/data/s3/curl.h"
 #include "common/data/s3/s3_credentials.h"
 
-enum { CURL_VERSION_MIN = 0x075800 /* 7.88 */, CURL_VERSION_PLUS = 0x080e00 /* 8.14 */ };
+enum { CURL_VERSION_MIN = 0x075800 /* 7.88 */ };
 enum { WAIT_MAX_MS = 10000, SLOW_BYTES_PER_SECOND = 1024, PROBLEM_BYTES_MAX = 16 << 10 };
 
 struct gp_s3 {
@@ -585,40 +585,15 @@ gp_status gp_s3_read(gp_s3 *s3, gp_s3_range *range, gp_buffer *out, gp_error *er
     return status;
 }
 
-/* State of a listing in pages.
- *
- * Each page is requested with start-after set to the last key of the previous page. A continuation
- * token would also work, but often contains a plus, and libcurl since 8.14 signs a plus in a query
- * incorrectly (seen with 8.16). With such a version, prefix and key are cut at the first plus, and
- * the surplus results are skipped. */
+/* State of a listing in pages. Each page is requested with start-after set to the last key of the
+ * previous page. A continuation token would also work, but often contains a plus, and libcurl since
+ * 8.14 signs a plus in a query incorrectly. */
 typedef struct list_walk {
     gp_s3_visit visit;
     void *context;
     const char *name, *prefix;
-    char asked[GP_S3_KEY_BYTES_MAX + 2]; /* prefix as sent */
-    char after[GP_S3_KEY_BYTES_MAX + 2]; /* start-after as sent; "": from the beginning */
-    /* the request was cut at a plus, so surplus keys may arrive */
-    bool roughly;
-    /* a key behind the prefix was seen: the listing is complete */
-    bool over;
-    char last[GP_S3_KEY_BYTES_MAX + 1];
-    uint64_t count; /* number of new keys so far */
+    char last[GP_S3_KEY_BYTES_MAX + 1]; /* last key so far; "": none */
 } list_walk;
-
-/* Copy a text to `out`, or only the part before the first plus, followed by `end`, if this libcurl
- * cannot sign a plus. Return whether the copy is complete. */
-static bool signable_copy(const gp_s3 *s3, char *out, const char *text, const char *end)
-{
-    size_t length = strcspn(text, "+");
-    bool whole =
-        text[length] == '\0' || s3->curl->version_info(CURLVERSION_NOW)->version_num < CURL_VERSION_PLUS;
-
-    if (whole)
-        strcpy(out, text);
-    else
-        sprintf(out, "%.*s%s", (int)length, text, end);
-    return whole;
-}
 
 /* Append the query parameters to the URL, sorted by name as the signature requires. Return false if
  * they do not fit. */
@@ -628,13 +603,13 @@ static bool list_query(char *url, size_t bytes, const list_walk *walk)
 
     used += (size_t)snprintf(url + used, bytes - used,
                              "?encoding-type=url&list-type=2&max-keys=%d&prefix=", GP_S3_PAGE_OBJECTS_MAX);
-    if (used >= bytes || !gp_s3_encode(url + used, bytes - used, walk->asked, false))
+    if (used >= bytes || !gp_s3_encode(url + used, bytes - used, walk->prefix, false))
         return false;
     used += strlen(url + used);
-    if (walk->after[0] == '\0')
+    if (walk->last[0] == '\0')
         return true;
     used += (size_t)snprintf(url + used, bytes - used, "&start-after=");
-    return used < bytes && gp_s3_encode(url + used, bytes - used, walk->after, false);
+    return used < bytes && gp_s3_encode(url + used, bytes - used, walk->last, false);
 }
 
 /* Check one listed key and pass it to the visitor. Keys must increase: this detects a server that
@@ -645,29 +620,22 @@ static gp_status list_object(void *context, const gp_s3_object *object, gp_error
 
     if (strlen(object->key) > GP_S3_KEY_BYTES_MAX)
         return gp_fail(err, GP_ECORRUPT, "%s: a key of more than %d bytes", walk->name, GP_S3_KEY_BYTES_MAX);
-    if (walk->count > 0 && strcmp(object->key, walk->last) <= 0)
-        return walk->roughly
-                   ? GP_OK
-                   : gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
-                             walk->name, object->key, walk->last);
-    walk->count++;
+    if (strcmp(object->key, walk->last) <= 0)
+        return gp_fail(err, GP_ECORRUPT, "%s: the listing is out of order: %.80s comes after %.80s",
+                       walk->name, object->key, walk->last);
     strcpy(walk->last, object->key);
-    if (strncmp(object->key, walk->prefix, strlen(walk->prefix)) == 0)
-        return walk->visit(walk->context, object, err);
-    walk->over = strcmp(object->key, walk->prefix) > 0;
-    return walk->roughly ? GP_OK
-                         : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
-                                   object->key);
+    return strncmp(object->key, walk->prefix, strlen(walk->prefix)) == 0
+               ? walk->visit(walk->context, object, err)
+               : gp_fail(err, GP_ECORRUPT, "%s: the listing has a key elsewhere: %.80s", walk->name,
+                         object->key);
 }
 
 /* Request one page. *more: another page follows, starting behind walk->last. */
-static gp_status list_page(s3_request *request, const char *base, list_walk *walk, bool *more, gp_error *err)
+static gp_status list_page(s3_request *request, list_walk *walk, bool *more, gp_error *err)
 {
-    uint64_t before = walk->count;
     gp_s3_page page;
     gp_status status;
 
-    strcpy(request->url, base);
     if (!list_query(request->url, sizeof(request->url), walk))
         return gp_fail(err, GP_ELIMIT, "%s: the URL of its listing is too long", request->name);
     status = request_run(request, err);
@@ -676,52 +644,37 @@ static gp_status list_page(s3_request *request, const char *base, list_walk *wal
                                   list_object, walk, err);
     if (status != GP_OK)
         return status;
-    *more = page.truncated && !walk->over;
-    if (*more && walk->count == before)
-        return gp_fail(
-            err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new%s", request->name,
-            walk->roughly ? "; this libcurl cannot sign a '+', and too many keys are alike before it" : "");
-    /* '*' precedes '+' in byte order */
-    if (!signable_copy(request->s3, walk->after, walk->last, "*"))
-        walk->roughly = true;
-    return GP_OK;
+    *more = page.truncated;
+    return !*more || page.count > 0
+               ? GP_OK
+               : gp_fail(err, GP_ECORRUPT, "%s: a page of a listing that goes on has nothing new",
+                         request->name);
 }
 
 gp_status gp_s3_list(gp_s3 *s3, const char *prefix, gp_s3_visit visit, void *context, gp_error *err)
 {
-    list_walk *walk = gp_calloc(1, sizeof(*walk));
+    list_walk walk = { .visit = visit, .context = context, .prefix = prefix };
     s3_request *request = NULL;
-    char *base = NULL;
+    size_t base = 0;
     bool more = true;
     gp_buffer body;
-    gp_status status =
-        walk == NULL ? gp_fail(err, GP_ENOMEM, "no memory to list s3://%s", s3->source.bucket) : GP_OK;
+    gp_status status = GP_OK;
 
     gp_buffer_init(&body, GP_S3_PAGE_BYTES_MAX);
-    if (status == GP_OK && strlen(prefix) > GP_S3_KEY_BYTES_MAX)
+    if (strlen(prefix) > GP_S3_KEY_BYTES_MAX)
         status = gp_fail(err, GP_ELIMIT, "the prefix %.80s... has more than %d bytes", prefix,
                          GP_S3_KEY_BYTES_MAX);
     if (status == GP_OK)
         status = request_new(&request, s3, "", &body, err);
     if (status == GP_OK) {
         snprintf(request->name, sizeof(request->name), "s3://%s/%s", s3->source.bucket, prefix);
-        base = gp_strdup(request->url);
-        if (base == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory to list %s", request->name);
+        walk.name = request->name;
+        base = strlen(request->url);
     }
-    if (status == GP_OK) {
-        walk->visit = visit;
-        walk->context = context;
-        walk->name = request->name;
-        walk->prefix = prefix;
-        walk->roughly = !signable_copy(s3, walk->asked, prefix, "");
-        if (walk->roughly)
-            signable_copy(s3, walk->after, prefix, "*");
+    while (status == GP_OK && more) {
+        request->url[base] = '\0'; /* remove the query for the previous page */
+        status = list_page(request, &walk, &more, err);
     }
-    while (status == GP_OK && more)
-        status = list_page(request, base, walk, &more, err);
-    gp_free(base);
-    gp_free(walk);
     gp_free(request);
     gp_buffer_deinit(&body);
     return status;
