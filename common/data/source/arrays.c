@@ -77,14 +77,7 @@ static gp_status arrays_open(gp_store **out, const gp_store_info *info, arrays_s
     status = gp_store_init(&store->store, &arrays_ops, info, err);
     if (status == GP_OK)
         status = targets_check(&store->store.info, store->targets, err);
-    if (status == GP_OK)
-        status = gp_store_seal(&store->store, err);
-    if (status != GP_OK) {
-        arrays_close(&store->store);
-        return status;
-    }
-    *out = &store->store;
-    return GP_OK;
+    return gp_store_seal(out, &store->store, status, err);
 }
 
 gp_status gp_store_open_arrays(gp_store **out, const gp_store_info *info, const void *samples,

@@ -212,14 +212,7 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
             gp_image_cache_init(&images->cache, images->list.count,
                                 options->cache_bytes == 0 ? GP_STORE_CACHE_BYTES : options->cache_bytes, err);
     }
-    if (status == GP_OK)
-        status = gp_store_seal(&images->store, err);
-    if (status != GP_OK) {
-        gp_store_close(&images->store);
-        return status;
-    }
-    *out = &images->store;
-    return GP_OK;
+    return gp_store_seal(out, &images->store, status, err);
 }
 
 /* Function that lists the images of a source. */

@@ -1,10 +1,7 @@
 /* Readers for images: load a file, an archive member or an S3 object into a reusable buffer. */
 #include "common/data/source/image_reader.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
@@ -109,33 +106,6 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
                  gp_image_list_place(list, list->entries[index].place), name);
 }
 
-/* Read up to `bytes` bytes from an offset into r->file. *got is smaller at the end of the file. */
-static gp_status file_read(gp_image_reader *r, int fd, uint64_t offset, size_t bytes, size_t *got,
-                           gp_error *err)
-{
-    gp_status status = gp_image_reader_room(r, &r->file, &r->file_bytes, bytes, err);
-
-    *got = 0;
-    if (status != GP_OK)
-        return status;
-    ssize_t n = gp_read_at(fd, r->file, bytes, offset);
-
-    if (n < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot read %s", r->name);
-    *got = (size_t)n;
-    return GP_OK;
-}
-
-static gp_status file_check(const char *name, const struct stat *stat_, gp_error *err)
-{
-    if (!S_ISREG(stat_->st_mode))
-        return gp_fail(err, GP_EINVAL, "%s is not a file", name);
-    if (stat_->st_size > GP_IMAGE_FILE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; at most %d are read", name,
-                       (long long)stat_->st_size, GP_IMAGE_FILE_BYTES_MAX);
-    return GP_OK;
-}
-
 /* Load an object from S3 into r->file. The prefetched buffer is swapped in. */
 static gp_status object_load(const gp_image_list *list, gp_image_reader *r, uint32_t index, size_t bytes_max,
                              size_t *bytes, gp_error *err)
@@ -153,11 +123,9 @@ static gp_status object_load(const gp_image_list *list, gp_image_reader *r, uint
 gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, uint32_t index,
                                size_t bytes_max, size_t *bytes, gp_error *err)
 {
-    bool member = list->offsets != NULL;
+    const bool member = list->offsets != NULL;
     const char *path = r->name;
-    struct stat stat_;
-    uint64_t size;
-    gp_status status = GP_OK;
+    size_t size;
     int fd;
 
     r->unreachable = false;
@@ -166,21 +134,20 @@ gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, ui
         return object_load(list, r, index, bytes_max, bytes, err);
     if (member)
         path = gp_image_list_place(list, list->entries[index].place);
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || (!member && fstat(fd, &stat_) != 0))
-        status = gp_fail_errno(err,
-                               errno == ENOENT   ? GP_ENOENT
-                               : errno == EACCES ? GP_EPERM
-                                                 : GP_EIO,
-                               "cannot open %s", path);
-    else if (!member)
-        status = file_check(path, &stat_, err);
+    gp_status status = gp_file_open(&fd, &size, path, member ? SIZE_MAX : GP_IMAGE_FILE_BYTES_MAX, err);
+
+    if (status != GP_OK)
+        return status;
+    size = member ? list->sizes[index] : size;
+    size = size < bytes_max ? size : bytes_max;
+    status = gp_image_reader_room(r, &r->file, &r->file_bytes, size, err);
     if (status == GP_OK) {
-        size = member ? list->sizes[index] : (uint64_t)stat_.st_size;
-        status = file_read(r, fd, member ? list->offsets[index] : 0, size < bytes_max ? size : bytes_max,
-                           bytes, err);
+        const ssize_t got = gp_read_at(fd, r->file, size, member ? list->offsets[index] : 0);
+
+        *bytes = got < 0 ? 0 : (size_t)got;
+        if (got < 0)
+            status = gp_fail_errno(err, GP_EIO, "cannot read %s", r->name);
     }
-    if (fd >= 0)
-        close(fd);
+    close(fd);
     return status;
 }

@@ -58,37 +58,25 @@ static lent_places places_of(const gp_store_info *info, uint64_t names_bytes)
     return at;
 }
 
-/* Check a description against the limits. GP_ELIMIT: a size is out of range. */
-static gp_status info_check(const gp_store_info *info, gp_error *err)
+/* Check a description against the limits and fill in sizes. GP_ELIMIT: a size is out of range. */
+static gp_status info_check(gp_store_info *info, gp_error *err)
 {
-    const gp_shape *target = &info->targets[0].shape;
-    uint64_t elements = 1;
+    const gp_target *target = &info->targets[0];
 
-    if (info->count < 1 || info->count > GP_STORE_SAMPLES_MAX || info->channels < 1 ||
-        info->channels > GP_STORE_CHANNELS_MAX || info->height < 1 || info->height > GP_STORE_SIDE_MAX ||
-        info->width < 1 || info->width > GP_STORE_SIDE_MAX || (info->dtype != GP_U8 && info->dtype != GP_F32))
-        return gp_fail(
-            err, GP_ELIMIT,
-            "arrays of %ux%ux%ux%u (samples, channels, height, width); 1 to %d samples of bytes or float32, "
-            "%d channels and sides of %d are possible",
-            info->count, info->channels, info->height, info->width, GP_STORE_SAMPLES_MAX,
-            GP_STORE_CHANNELS_MAX, GP_STORE_SIDE_MAX);
-    if (info->class_count > GP_STORE_CLASSES_MAX || target->rank > 3 ||
-        (info->targets[0].dtype != GP_I32 && info->targets[0].dtype != GP_F32))
+    info->target_count = 1;
+    if ((info->dtype != GP_U8 && info->dtype != GP_F32) || target->shape.rank > 3 ||
+        (target->dtype != GP_I32 && target->dtype != GP_F32))
         return gp_fail(err, GP_ELIMIT,
-                       "arrays with %u classes and targets of rank %u; at most %d and 3 are possible",
-                       info->class_count, target->rank, GP_STORE_CLASSES_MAX);
-    for (uint32_t i = 0; i < target->rank; i++) {
-        if (target->dim[i] < 1 || target->dim[i] > GP_STORE_TARGET_MAX)
-            return gp_fail(err, GP_ELIMIT, "targets with a side of %lld", (long long)target->dim[i]);
-        elements *= (uint64_t)target->dim[i];
-        if (elements > GP_STORE_TARGET_MAX)
-            return gp_fail(err, GP_ELIMIT, "targets of %llu elements", (unsigned long long)elements);
-    }
-    if (places_of(info, 0).bytes > GP_STORE_BYTES_MAX)
+                       "arrays with targets of rank %u; samples of bytes or float32 and targets of int32 or "
+                       "float32 with a rank of at most 3 are possible",
+                       target->shape.rank);
+    gp_status status = gp_store_info_check(info, err);
+
+    if (status == GP_OK && (info->sample_bytes > GP_STORE_BYTES_MAX / info->count ||
+                            places_of(info, 0).bytes > GP_STORE_BYTES_MAX))
         return gp_fail(err, GP_ELIMIT, "arrays of %llu bytes; at most %llu are possible",
                        (unsigned long long)places_of(info, 0).bytes, (unsigned long long)GP_STORE_BYTES_MAX);
-    return GP_OK;
+    return status;
 }
 
 /* ---- creating ---- */
@@ -160,8 +148,6 @@ gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_stor
 
     if (status != GP_OK)
         return status;
-    info.target_count = 1;
-    info.sample_bytes = (size_t)info.channels * info.height * info.width * gp_dtype_bytes(info.dtype);
     memcpy(header.magic, lent_magic, sizeof(header.magic));
     for (uint32_t i = 0; i < header.target_rank; i++)
         header.target_dim[i] = info.targets[0].shape.dim[i];
@@ -246,7 +232,6 @@ static gp_status lent_describe(const gp_decoded *map, gp_store_info *info, uint6
     info->width = header->width;
     info->dtype = (gp_dtype)header->dtype;
     info->class_count = header->class_count;
-    info->target_count = 1;
     info->targets[0].dtype = (gp_dtype)header->target_dtype;
     info->targets[0].shape.rank = header->target_rank;
     for (uint32_t i = 0; i < header->target_rank && i < 3; i++)

@@ -361,17 +361,11 @@ gp_status gp_store_open_npy_files(gp_store **out, const char *path, gp_data_role
     npy = gp_calloc(1, sizeof(*npy));
     if (npy == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", path);
+    npy->store.ops = &npy_ops; /* for gp_store_seal() */
     status = npy_describe(npy, &info, files, samples, directory ? path : NULL, role, err);
     if (status == GP_OK)
         status = gp_store_init(&npy->store, &npy_ops, &info, err);
-    if (status == GP_OK)
-        status = gp_store_seal(&npy->store, err);
-    if (status != GP_OK) {
-        npy_close(&npy->store);
-        return status;
-    }
-    *out = &npy->store;
-    return GP_OK;
+    return gp_store_seal(out, &npy->store, status, err);
 }
 
 gp_status gp_store_open_npy(gp_store **out, const char *path, gp_data_role role,

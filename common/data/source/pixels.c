@@ -336,39 +336,35 @@ static uint32_t label_find(pair_search *search, const char *stem)
     return UINT32_MAX;
 }
 
+/* Replace an array by the items with the given indices; NULL stays. */
+static gp_status array_pick(void **items, size_t bytes, const uint32_t *index, uint32_t count, gp_error *err)
+{
+    uint8_t *picked = *items == NULL ? NULL : gp_calloc((size_t)count + 1, bytes);
+
+    if (*items == NULL)
+        return GP_OK;
+    if (picked == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for %u images", count);
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(picked + i * bytes, (const uint8_t *)*items + index[i] * bytes, bytes);
+    gp_free(*items);
+    *items = picked;
+    return GP_OK;
+}
+
 /* Reduce a list to the images with the given indices, in that order. Indices may repeat. */
 static gp_status images_keep(gp_image_list *list, const uint32_t *index, uint32_t count, gp_error *err)
 {
-    gp_image_entry *entries = gp_calloc(count + 1, sizeof(*entries));
-    uint64_t *offsets = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*offsets));
-    uint32_t *sizes = list->offsets == NULL ? NULL : gp_calloc(count + 1, sizeof(*sizes));
-    int32_t *labels = gp_calloc(count + 1, sizeof(*labels));
+    gp_status status = array_pick((void **)&list->entries, sizeof(*list->entries), index, count, err);
 
-    if (entries == NULL || labels == NULL || (list->offsets != NULL && (offsets == NULL || sizes == NULL))) {
-        gp_free(entries);
-        gp_free(offsets);
-        gp_free(sizes);
-        gp_free(labels);
-        return gp_fail(err, GP_ENOMEM, "no memory for %u images", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        entries[i] = list->entries[index[i]];
-        labels[i] = list->labels[index[i]];
-        if (offsets != NULL) {
-            offsets[i] = list->offsets[index[i]];
-            sizes[i] = list->sizes[index[i]];
-        }
-    }
-    gp_free(list->entries);
-    gp_free(list->offsets);
-    gp_free(list->sizes);
-    gp_free(list->labels);
-    list->entries = entries;
-    list->offsets = offsets;
-    list->sizes = sizes;
-    list->labels = labels;
+    if (status == GP_OK)
+        status = array_pick((void **)&list->labels, sizeof(*list->labels), index, count, err);
+    if (status == GP_OK)
+        status = array_pick((void **)&list->offsets, sizeof(*list->offsets), index, count, err);
+    if (status == GP_OK)
+        status = array_pick((void **)&list->sizes, sizeof(*list->sizes), index, count, err);
     list->count = count;
-    return GP_OK;
+    return status;
 }
 
 /* Find pairs: set `kept` to the indices of images, and `paired` to those of their label images. An

@@ -91,12 +91,5 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_ro
     status = gp_store_init(&synthetic->store, &synthetic_ops, &info, err);
     if (status == GP_OK)
         status = block_fill(synthetic, err);
-    if (status == GP_OK)
-        status = gp_store_seal(&synthetic->store, err);
-    if (status != GP_OK) {
-        synthetic_close(&synthetic->store);
-        return status;
-    }
-    *out = &synthetic->store;
-    return GP_OK;
+    return gp_store_seal(out, &synthetic->store, status, err);
 }

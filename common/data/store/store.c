@@ -68,12 +68,8 @@ static gp_status targets_init(gp_store_info *info, gp_error *err)
     return GP_OK;
 }
 
-/* Check the description against the limits and fill in the derived fields; see store_ops.h. */
-gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err)
+gp_status gp_store_info_check(gp_store_info *info, gp_error *err)
 {
-    store->ops = ops;
-    store->info = *info;
-    store->info.class_names = NULL;
     if (info->count < 1 || info->count > GP_STORE_SAMPLES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %u samples; 1 to %d are possible", info->source, info->count,
                        GP_STORE_SAMPLES_MAX);
@@ -84,13 +80,21 @@ gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store
                        "are possible",
                        info->source, info->height, info->width, info->channels, GP_STORE_SIDE_MAX,
                        GP_STORE_CHANNELS_MAX);
-    gp_status status = targets_init(&store->info, err);
+    assert(info->dtype == GP_U8 || info->dtype == GP_F32);
+    info->sample_bytes = (size_t)info->channels * info->height * info->width * gp_dtype_bytes(info->dtype);
+    return targets_init(info, err);
+}
+
+/* Check the description and copy it; see store_ops.h. */
+gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err)
+{
+    store->ops = ops;
+    store->info = *info;
+    store->info.class_names = NULL;
+    gp_status status = gp_store_info_check(&store->info, err);
 
     if (status != GP_OK)
         return status;
-    assert(info->dtype == GP_U8 || info->dtype == GP_F32);
-    store->info.sample_bytes =
-        (size_t)info->channels * info->height * info->width * gp_dtype_bytes(info->dtype);
     for (uint32_t i = 0; i < info->channels; i++) {
         store->info.scale[i] = info->dtype == GP_U8 ? 1.0f / 255.0f : 1.0f;
         store->info.offset[i] = 0.0f;
@@ -139,7 +143,7 @@ static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info
 
 /* Compute the fingerprint from evenly spaced samples, announced together so that a remote store can
  * fetch them in parallel. */
-gp_status gp_store_seal(gp_store *store, gp_error *err)
+static gp_status fingerprint_make(gp_store *store, gp_error *err)
 {
     enum { SAMPLED = 64 };
     const gp_store_info *info = &store->info;
@@ -173,6 +177,17 @@ gp_status gp_store_seal(gp_store *store, gp_error *err)
     gp_free(sample);
     gp_free(targets);
     store->info.fingerprint = hash;
+    return status;
+}
+
+gp_status gp_store_seal(gp_store **out, gp_store *store, gp_status status, gp_error *err)
+{
+    if (status == GP_OK)
+        status = fingerprint_make(store, err);
+    if (status == GP_OK)
+        *out = store;
+    else
+        gp_store_close(store);
     return status;
 }
 

@@ -45,13 +45,16 @@ struct gp_store {
  * still close the store. */
 gp_status gp_store_init(gp_store *store, const gp_store_ops *ops, const gp_store_info *info, gp_error *err);
 
-/* Compute the fingerprint by reading samples. The last step of an open, before
- * gp_store_renumber(). */
-gp_status gp_store_seal(gp_store *store, gp_error *err);
+/* Complete an open whose steps so far gave `status`: compute the fingerprint by reading samples, then
+ * set *out. Close the store and return the error if any step failed. */
+gp_status gp_store_seal(gp_store **out, gp_store *store, gp_status status, gp_error *err);
 
 /* Renumber the labels by the classes in the options. Call this after gp_store_seal(), so that the
  * fingerprint does not depend on the options. */
 gp_status gp_store_renumber(gp_store *store, const gp_store_options *options, gp_error *err);
+
+/* Check shape, count and targets against the limits, and fill in sizes and defaults. */
+gp_status gp_store_info_check(gp_store_info *info, gp_error *err);
 
 /* Free everything that gp_store_init() and gp_store_renumber() allocated. */
 void gp_store_deinit(gp_store *store);
