@@ -16,12 +16,12 @@ static gp_status functions_find(gp_error *err)
         const char *name;
         void *slot;
     } functions[] = {
-        { "curl_global_init", &curl.global_init },       { "curl_easy_init", &curl.easy_init },
-        { "curl_easy_reset", &curl.easy_reset },         { "curl_easy_setopt", &curl.easy_setopt },
-        { "curl_easy_perform", &curl.easy_perform },     { "curl_easy_getinfo", &curl.easy_getinfo },
-        { "curl_easy_cleanup", &curl.easy_cleanup },     { "curl_easy_strerror", &curl.easy_strerror },
-        { "curl_version_info", &curl.version_info },     { "curl_slist_append", &curl.slist_append },
-        { "curl_slist_free_all", &curl.slist_free_all },
+        { "curl_global_init", &curl.global_init },     { "curl_easy_init", &curl.easy_init },
+        { "curl_easy_reset", &curl.easy_reset },       { "curl_easy_setopt", &curl.easy_setopt },
+        { "curl_easy_perform", &curl.easy_perform },   { "curl_easy_getinfo", &curl.easy_getinfo },
+        { "curl_easy_header", &curl.easy_header },     { "curl_easy_cleanup", &curl.easy_cleanup },
+        { "curl_easy_strerror", &curl.easy_strerror }, { "curl_version_info", &curl.version_info },
+        { "curl_slist_append", &curl.slist_append },   { "curl_slist_free_all", &curl.slist_free_all },
     };
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
 

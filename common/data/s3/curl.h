@@ -18,6 +18,8 @@ typedef struct gp_curl {
     CURLcode (*easy_setopt)(CURL *handle, CURLoption option, ...);
     CURLcode (*easy_perform)(CURL *handle);
     CURLcode (*easy_getinfo)(CURL *handle, CURLINFO info, ...);
+    CURLHcode (*easy_header)(CURL *handle, const char *name, size_t index, unsigned origin, int request,
+                             struct curl_header **out);
     void (*easy_cleanup)(CURL *handle);
     curl_version_info_data *(*version_info)(CURLversion now);
     const char *(*easy_strerror)(CURLcode code);

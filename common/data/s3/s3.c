@@ -42,6 +42,7 @@ typedef struct s3_request {
     gp_buffer *body;
     char from[200]; /* origin of the credentials, for messages */
 
+    CURL *handle;
     CURLcode code;
     long http;
     uint64_t tag, object_bytes, range_begin;
@@ -55,17 +56,6 @@ typedef struct s3_request {
 } s3_request;
 
 /* ---- opening ---- */
-
-/* Require a libcurl that can sign. An older one would send the secret as a password. */
-static gp_status curl_check(const gp_curl *curl, gp_error *err)
-{
-    const curl_version_info_data *version = curl->version_info(CURLVERSION_NOW);
-
-    return version->version_num >= CURL_VERSION_MIN
-               ? GP_OK
-               : gp_fail(err, GP_EVERSION, "libcurl %s cannot sign requests to S3; 7.88 and later can",
-                         version->version);
-}
 
 /* Warn once if the connection is not encrypted. Signatures protect the secret, but an eavesdropper
  * sees the data and the session token. */
@@ -100,8 +90,10 @@ gp_status gp_s3_open(gp_s3 **out, const gp_s3_source *source, const gp_s3_patien
     status = gp_s3_source_complete(&s3->source, err);
     if (status == GP_OK)
         status = gp_curl_load(&s3->curl, err);
-    if (status == GP_OK)
-        status = curl_check(s3->curl, err);
+    /* An older libcurl cannot sign and would send the secret as a password. */
+    if (status == GP_OK && s3->curl->version_info(CURLVERSION_NOW)->version_num < CURL_VERSION_MIN)
+        status = gp_fail(err, GP_EVERSION, "libcurl %s cannot sign requests to S3; 7.88 and later can",
+                         s3->curl->version_info(CURLVERSION_NOW)->version);
     if (status == GP_OK && !s3->source.anonymous) {
         s3->secrets_version = gp_secrets_version();
         status = gp_s3_credentials_find(&s3->credentials, s3->source.profile, err);
@@ -138,17 +130,6 @@ gp_s3_stats gp_s3_get_stats(const gp_s3 *s3)
 
 /* ---- connections and credentials ---- */
 
-static CURL *handle_take(gp_s3 *s3)
-{
-    CURL *handle = NULL;
-
-    pthread_mutex_lock(&s3->lock);
-    if (s3->idle_count > 0)
-        handle = s3->idle[--s3->idle_count];
-    pthread_mutex_unlock(&s3->lock);
-    return handle != NULL ? handle : s3->curl->easy_init();
-}
-
 /* Return a handle to the idle list with its connection open, or free it if the list is full. */
 static void handle_give(gp_s3 *s3, CURL *handle)
 {
@@ -178,18 +159,6 @@ static bool credentials_renew(gp_s3 *s3)
     s3->credentials = now;
     gp_secret_wipe(&now, sizeof(now));
     return others;
-}
-
-static bool credentials_changed(gp_s3 *s3)
-{
-    bool changed;
-
-    if (s3->source.anonymous)
-        return false;
-    pthread_mutex_lock(&s3->lock);
-    changed = credentials_renew(s3);
-    pthread_mutex_unlock(&s3->lock);
-    return changed;
 }
 
 /* Sign a request with the current credentials. The caller frees *headers after the transfer. */
@@ -231,6 +200,7 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
                                             ? request->wanted->bytes
                                             : request->body->bytes_max;
 
+    request->s3->curl->easy_getinfo(request->handle, CURLINFO_RESPONSE_CODE, &request->http);
     if (request->http / 100 != 2) {
         size_t room = PROBLEM_BYTES_MAX - request->problem_bytes, kept = bytes < room ? bytes : room;
 
@@ -246,65 +216,32 @@ static size_t on_body(char *data, size_t size, size_t count, void *context)
     return gp_buffer_append(request->body, data, bytes, &request->body_error) == GP_OK ? bytes : 0;
 }
 
-/* Return the value in a header line with this name; NULL: another header. */
-static const char *header_value(const char *line, size_t bytes, const char *name, size_t *length)
+/* Return the value of a header in the response; "": none. */
+static const char *header_of(const s3_request *request, const char *name)
 {
-    size_t skip = strlen(name);
+    struct curl_header *header;
 
-    if (bytes <= skip || strncasecmp(line, name, skip) != 0 || line[skip] != ':')
-        return NULL;
-    for (skip++; skip < bytes && (line[skip] == ' ' || line[skip] == '\t'); skip++)
-        ;
-    while (bytes > skip && (unsigned char)line[bytes - 1] <= ' ')
-        bytes--;
-    *length = bytes - skip;
-    return line + skip;
+    return request->s3->curl->easy_header(request->handle, name, 0, CURLH_HEADER, -1, &header) == CURLHE_OK
+               ? header->value
+               : "";
 }
 
-static void header_copy(char *out, size_t bytes, const char *value, size_t length)
+/* Evaluate the status and the headers of the response. */
+static void headers_take(s3_request *request)
 {
-    snprintf(out, bytes, "%.*s", (int)(length < bytes ? length : bytes - 1), value);
-}
-
-/* Evaluate one response header line (curl header callback). */
-static size_t on_header(char *line, size_t size, size_t count, void *context)
-{
-    s3_request *request = context;
-    size_t bytes = size * count, length;
+    const char *tag = header_of(request, "etag");
     unsigned long long first, last, total;
-    const char *value;
-    char text[80];
+    struct tm when = { 0 };
 
-    /* a proxy may send a status line before the server does */
-    if (bytes > 9 && strncmp(line, "HTTP/", 5) == 0) {
-        const char *code = memchr(line, ' ', bytes);
-
-        header_copy(text, sizeof(text), code == NULL ? "" : code, code == NULL ? 0 : 4);
-        request->http = atol(text);
-    }
-    value = header_value(line, bytes, "etag", &length);
-    if (value != NULL)
-        request->tag = gp_s3_tag(value, length);
-    value = header_value(line, bytes, "x-amz-bucket-region", &length);
-    if (value != NULL)
-        header_copy(request->region, sizeof(request->region), value, length);
-    value = header_value(line, bytes, "content-range", &length);
-    if (value != NULL) {
-        header_copy(text, sizeof(text), value, length);
-        if (sscanf(text, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
-            request->has_range = true;
-            request->range_begin = first;
-            request->object_bytes = total;
-        }
-    }
-    value = header_value(line, bytes, "date", &length);
-    if (value != NULL) {
-        struct tm when = { 0 };
-
-        header_copy(text, sizeof(text), value, length);
-        request->date = strptime(text, "%a, %d %b %Y %H:%M:%S GMT", &when) == NULL ? 0 : timegm(&when);
-    }
-    return bytes;
+    request->s3->curl->easy_getinfo(request->handle, CURLINFO_RESPONSE_CODE, &request->http);
+    request->tag = tag[0] == '\0' ? 0 : gp_s3_tag(tag, strlen(tag));
+    snprintf(request->region, sizeof(request->region), "%s", header_of(request, "x-amz-bucket-region"));
+    request->has_range =
+        sscanf(header_of(request, "content-range"), "bytes %llu-%llu/%llu", &first, &last, &total) == 3;
+    request->range_begin = request->has_range ? first : 0;
+    request->object_bytes = request->has_range ? total : 0;
+    request->date =
+        strptime(header_of(request, "date"), "%a, %d %b %Y %H:%M:%S GMT", &when) == NULL ? 0 : timegm(&when);
 }
 
 static void handle_setup(CURL *handle, s3_request *request)
@@ -325,8 +262,6 @@ static void handle_setup(CURL *handle, s3_request *request)
     curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, request->detail);
     curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, on_body);
     curl->easy_setopt(handle, CURLOPT_WRITEDATA, request);
-    curl->easy_setopt(handle, CURLOPT_HEADERFUNCTION, on_header);
-    curl->easy_setopt(handle, CURLOPT_HEADERDATA, request);
     if (authorities != NULL && authorities[0] != '\0')
         curl->easy_setopt(handle, CURLOPT_CAINFO, authorities);
     if (request->range[0] != '\0')
@@ -338,24 +273,27 @@ static gp_status request_try(s3_request *request, gp_error *err)
 {
     gp_s3 *s3 = request->s3;
     struct curl_slist *headers = NULL;
-    CURL *handle = handle_take(s3);
+    CURL *handle = NULL;
 
-    if (handle == NULL)
+    pthread_mutex_lock(&s3->lock);
+    if (s3->idle_count > 0)
+        handle = s3->idle[--s3->idle_count];
+    pthread_mutex_unlock(&s3->lock);
+    if (handle == NULL && (handle = s3->curl->easy_init()) == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to read %s", request->name);
     gp_buffer_clear(request->body);
-    request->http = 0;
-    request->tag = request->object_bytes = request->range_begin = 0;
-    request->has_range = request->too_long = false;
+    request->handle = handle;
+    request->too_long = false;
     request->body_error.code = GP_OK;
     request->problem_bytes = 0;
-    request->problem[0] = request->detail[0] = request->region[0] = '\0';
-    request->date = 0;
+    request->problem[0] = request->detail[0] = '\0';
     handle_setup(handle, request);
     handle_sign(handle, request, &headers);
     if (headers != NULL)
         s3->curl->easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
     s3->requests++;
     request->code = s3->curl->easy_perform(handle);
+    headers_take(request);
     s3->curl->slist_free_all(headers);
     handle_give(s3, handle);
     return GP_OK;
@@ -368,16 +306,6 @@ static bool code_is(const gp_s3_problem *problem, const char *const *codes)
     while (*codes != NULL && strcmp(problem->code, *codes) != 0)
         codes++;
     return *codes != NULL;
-}
-
-/* Return whether the request may succeed if retried. */
-static bool is_passing(const s3_request *request, const gp_s3_problem *problem)
-{
-    static const char *const codes[] = { "SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable",
-                                         NULL };
-
-    return gp_curl_is_transient(request->code, request->http) ||
-           (request->code == CURLE_OK && code_is(problem, codes));
 }
 
 /* Fail with a message about rejected credentials. It names their origin, never their values. */
@@ -470,6 +398,8 @@ static gp_status answer_check(s3_request *request, bool *again, gp_error *err)
 /* Check the response to an attempt. *again: a retry may help. */
 static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
 {
+    static const char *const passing[] = { "SlowDown", "RequestTimeout", "InternalError",
+                                           "ServiceUnavailable", NULL };
     gp_s3_problem problem;
 
     *again = false;
@@ -485,24 +415,14 @@ static gp_status request_judge(s3_request *request, bool *again, gp_error *err)
     if (request->code == CURLE_OK && request->http / 100 == 2)
         return answer_check(request, again, err);
     gp_s3_problem_parse(&problem, request->problem, request->problem_bytes);
-    *again = is_passing(request, &problem);
+    *again = gp_curl_is_transient(request->code, request->http) ||
+             (request->code == CURLE_OK && code_is(&problem, passing));
     if (request->code == CURLE_OK)
         return fail_answer(request, &problem, err);
     return gp_fail(err, GP_EIO, "cannot read %s: %s (tried %u times)", request->name,
                    request->detail[0] != '\0' ? request->detail
                                               : request->s3->curl->easy_strerror(request->code),
                    *again ? request->s3->patience.tries : 1);
-}
-
-/* Sleep before a retry. The delay is exponential, less a random part of up to one half (jitter), so
- * that clients rejected together do not retry together. The clock's nanoseconds provide the
- * randomness. */
-static void wait_some(const gp_s3 *s3, uint32_t attempt)
-{
-    uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
-
-    wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
-    gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));
 }
 
 /* Send a request until it succeeds or the attempts are used up. After a rejection, read the
@@ -521,16 +441,25 @@ static gp_status request_run(s3_request *request, gp_error *err)
         status = request_judge(request, &again, &why);
         if (status == GP_OK)
             return GP_OK;
-        if (status == GP_EPERM && !renewed && credentials_changed(s3)) {
-            renewed = true;
-            attempt--;
-            continue;
+        if (status == GP_EPERM && !renewed && !s3->source.anonymous) {
+            pthread_mutex_lock(&s3->lock);
+            renewed = credentials_renew(s3);
+            pthread_mutex_unlock(&s3->lock);
+            if (renewed) {
+                attempt--;
+                continue;
+            }
         }
         if (!again || attempt + 1 >= s3->patience.tries)
             break;
         gp_log(GP_LOG_INFO, "s3-retry", "trying again: %s", why.message);
         s3->retries++;
-        wait_some(s3, attempt);
+        /* The delay is exponential, less a random part of up to one half (jitter), so that clients
+         * rejected together do not retry together. The clock's nanoseconds provide the randomness. */
+        uint64_t wait = (uint64_t)s3->patience.wait_ms << (attempt < 16 ? attempt : 16);
+
+        wait = wait < WAIT_MAX_MS ? wait : WAIT_MAX_MS;
+        gp_sleep_ms((int64_t)(wait - (uint64_t)gp_now_ns() % (wait / 2 + 1)));
     }
     if (err != NULL)
         *err = why;
