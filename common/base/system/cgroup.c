@@ -40,15 +40,18 @@ static uint64_t number_read(const char *folder, const char *file)
  *   version  cgroup version, 1 or 2 */
 typedef void group_visit(void *least, const char *folder, int version);
 
-/* Return whether a comma-separated list contains the controller. */
-static bool has_controller(const char *list, const char *controller)
+int gp_cgroup_line(char *line, const char *controller, const char **group)
 {
-    const size_t bytes = strlen(controller);
+    char *rest = line, *controllers, *name;
 
-    for (const char *at = list; at != NULL; at = strchr(at, ',') == NULL ? NULL : strchr(at, ',') + 1)
-        if (strncmp(at, controller, bytes) == 0 && (at[bytes] == ',' || at[bytes] == '\0'))
-            return true;
-    return false;
+    strsep(&rest, ":");
+    controllers = strsep(&rest, ":");
+    *group = rest;
+    if (rest == NULL || controllers[0] == '\0')
+        return rest == NULL ? 0 : 2;
+    while ((name = strsep(&controllers, ",")) != NULL && strcmp(name, controller) != 0)
+        ;
+    return name != NULL;
 }
 
 /* Visit a group and all ancestors up to the mount point. */
@@ -67,27 +70,20 @@ static void ancestors_visit(const char *mount, const char *group, group_visit *v
     }
 }
 
-/* Visit the groups of this process that have the controller. Lines of /proc/self/cgroup are
- * "NUMBER:CONTROLLERS:GROUP"; for version 2 CONTROLLERS is empty. */
+/* Visit the groups of this process that have the controller. */
 static void groups_visit(const char *controller, group_visit *visit, void *least)
 {
     FILE *file = fopen("/proc/self/cgroup", "re");
     char line[1024], mount[64];
+    const char *group;
 
     snprintf(mount, sizeof(mount), MOUNT "/%s", controller);
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        char *rest = line;
-
         line[strcspn(line, "\n")] = '\0';
-        strsep(&rest, ":");
-        const char *controllers = strsep(&rest, ":");
+        const int version = gp_cgroup_line(line, controller, &group);
 
-        if (rest == NULL)
-            continue;
-        if (controllers[0] == '\0')
-            ancestors_visit(MOUNT, rest, visit, least, 2);
-        else if (has_controller(controllers, controller))
-            ancestors_visit(mount, rest, visit, least, 1);
+        if (version != 0)
+            ancestors_visit(version == 2 ? MOUNT : mount, group, visit, least, version);
     }
     if (file != NULL)
         fclose(file);

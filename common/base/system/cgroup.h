@@ -20,6 +20,10 @@ typedef struct gp_cgroup_memory {
 /* Read the memory limit. Limit and remainder may come from different groups. */
 gp_cgroup_memory gp_cgroup_memory_read(void);
 
+/* Parse a line of /proc/PID/cgroup, "NUMBER:CONTROLLERS:GROUP", in place. Return the cgroup version
+ * of a group that has the controller; 0: it has not. Version 2 lists no controllers. */
+int gp_cgroup_line(char *line, const char *controller, const char **group);
+
 /* Read a file's first line, without the newline. false: the file cannot be read, and text is "". */
 bool gp_line_read(const char *path, char *text, size_t bytes);
 

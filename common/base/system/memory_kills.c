@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/system/cgroup.h"
 
 /* interval between readings; limit for /proc/PID/cgroup */
 enum { WATCH_MS = 1000, CGROUPS_BYTES = 4096 };
@@ -41,35 +42,20 @@ static bool path_try(gp_memory_kills *out, const char *root, const char *folder,
     return true;
 }
 
-/* Return whether a version 1 controller list, such as "cpu,memory", contains `memory`. */
-static bool has_memory(const char *controllers, size_t bytes)
-{
-    for (size_t at = 0; at <= bytes; at += strcspn(controllers + at, ",:") + 1)
-        if (bytes - at >= 6 && strncmp(controllers + at, "memory", 6) == 0 &&
-            (bytes - at == 6 || controllers[at + 6] == ','))
-            return true;
-    return false;
-}
-
 void gp_memory_kills_find(gp_memory_kills *out, const char *cgroups, const char *root)
 {
-    strcpy(out->path, "/proc/vmstat");
-    /* Lines are "NUMBER:CONTROLLERS:GROUP". Version 2 has number 0 and no controllers. */
-    for (const char *line = cgroups; *line != '\0';) {
-        size_t bytes = strcspn(line, "\n"), first = strcspn(line, ":\n"), second;
-        char group[sizeof(out->path)];
+    char copy[CGROUPS_BYTES], *rest = copy, *line;
+    const char *group;
 
-        second = first < bytes ? first + 1 + strcspn(line + first + 1, ":\n") : bytes;
-        if (second < bytes && bytes - second <= sizeof(group)) {
-            snprintf(group, sizeof(group), "%.*s", (int)(bytes - second - 1), line + second + 1);
-            if (second == first + 1 && (path_try(out, root, "", group, "memory.events") ||
-                                        path_try(out, root, "/unified", group, "memory.events")))
-                return;
-            if (has_memory(line + first + 1, second - first - 1) &&
-                path_try(out, root, "/memory", group, "memory.oom_control"))
-                return;
-        }
-        line += bytes + (line[bytes] == '\n');
+    strcpy(out->path, "/proc/vmstat");
+    snprintf(copy, sizeof(copy), "%s", cgroups);
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        const int version = gp_cgroup_line(line, "memory", &group);
+
+        if ((version == 2 && (path_try(out, root, "", group, "memory.events") ||
+                              path_try(out, root, "/unified", group, "memory.events"))) ||
+            (version == 1 && path_try(out, root, "/memory", group, "memory.oom_control")))
+            return;
     }
 }
 
