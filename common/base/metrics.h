@@ -99,7 +99,8 @@ typedef enum gp_confusion_form {
     GP_CONFUSION_JSON,
 } gp_confusion_form;
 
-/* Format the matrix as text; free *text with gp_buffer_free(). GP_ELIMIT: the text exceeds 1 GiB. */
+/* Format the matrix as text; free *text with gp_buffer_free(). GP_ELIMIT:
+ * the text exceeds 1 GiB. */
 gp_status gp_confusion_format(const gp_confusion *matrix, gp_confusion_form form, char **text, gp_error *err);
 
 #pragma GCC visibility pop

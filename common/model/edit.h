@@ -19,8 +19,8 @@ typedef struct gp_edit gp_edit; /* network under edit */
 gp_status gp_edit_new(gp_edit **out, const gp_netspec *spec, const float *weights, gp_error *err);
 void gp_edit_free(gp_edit *edit); /* accepts NULL */
 
-/* Remove the last `count` layers, including losses, in `model show` order. GP_EINVAL: no layer would
- * remain. */
+/* Remove the last `count` layers, including losses, in `model show` order.
+ * GP_EINVAL: no layer would remain. */
 gp_status gp_edit_remove_last(gp_edit *edit, uint32_t count, gp_error *err);
 
 /* Remove a layer and all layers after it. GP_EINVAL: there is no such layer, or it is the first
@@ -57,9 +57,9 @@ uint32_t gp_edit_classes(const gp_edit *edit);
  *         "input.normalization=TEXT" (normalization.h) */
 gp_status gp_edit_set(gp_edit *edit, const char *text, gp_error *err);
 
-/* Set the learn-rate factors to 0 for a layer and all layers before it, in `model show` order. Batch
- * norm statistics in these layers still adapt to the data, as in MATLAB; momentum=0 prevents this.
- * GP_EINVAL: no such layer has weights. */
+/* Set the learn-rate factors to 0 for a layer and all layers before it, in `model show` order.
+ * Batch norm statistics in these layers still adapt to the data, as in MATLAB; momentum=0
+ * prevents this. GP_EINVAL: no such layer has weights. */
 gp_status gp_edit_freeze(gp_edit *edit, const char *layer, gp_error *err);
 
 /* Set all learn-rate factors to 1. */

@@ -350,8 +350,8 @@ static void forgive(gp_core *core, int64_t gap_ms)
     }
 }
 
-/* Return whether a worker's event is current: from the present incarnation, and not made obsolete by
- * the process state. */
+/* Return whether a worker's event is current: from the present incarnation, and not made
+ * obsolete by the process state. */
 static bool worker_is_current(const gp_core *core, const gp_core_event *event)
 {
     const gp_core_slot *slot = &core->slots[event->slot];

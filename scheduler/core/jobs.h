@@ -3,7 +3,7 @@
  *             insert durable             spawned, durable, told to go
  *   SUBMIT ---> QUEUED ----> STARTING -----------------> RUNNING ----> DONE | FAILED | LOST
  *                 |  ^          |                         |  |
- *                 |  '----------+-------------------------'  '- cancel -> STOPPING -> CANCELED | DONE
+ *                 |  '----------+-------------------------'  '-cancel-> STOPPING -> CANCELED | DONE
  *                 |     the scheduler failed (at most GP_JOBS_ATTEMPTS_MAX attempts)
  *                 '--- cancel ---> CANCELED
  *
@@ -13,11 +13,11 @@
  * wait until the event PERSISTED reports that number or a larger one.
  *
  * - A job starts only after the journal has its row. Its process runs only after the journal has
- *   the process id: START spawns it behind a gate, GO opens the gate. After any crash, a new
- *   scheduler therefore knows all processes that ran, and two processes of one job never run at
- *   the same time.
+ * the process id: START spawns it behind a gate, GO opens the gate. After any crash, a new
+ * scheduler therefore knows all processes that ran, and two processes of one job never run at
+ * the same time.
  * - If the journal fails, the state machine acknowledges nothing more. Pending and new requests
- *   get the error message, no further job starts, and running jobs continue.
+ * get the error message, no further job starts, and running jobs continue.
  *
  * act must not call gp_jobs_step(). */
 #ifndef GP_JOBS_H

@@ -37,10 +37,9 @@ gp_status gp_supervise_spawn(gp_child *out, const char *program, const char *poo
                              const gp_core_slot_config *config, uint32_t index, uint32_t incarnation,
                              gp_error *err);
 
-/* Spawn a process in a new session, with standard input from /dev/null and both outputs appended to
- * a log. It inherits only the gate and the pool secrets, at the descriptor numbers from 3 on. Return
- * 0 or an error number.
- *   directory  working directory; NULL: that of this process
+/* Spawn a process in a new session, with standard input from /dev/null and both outputs appended
+ * to a log. It inherits only the gate and the pool secrets, at the descriptor numbers from 3 on.
+ * Return 0 or an error number. directory  working directory; NULL: that of this process
  *   gate       descriptor to pass on; -1: none */
 int gp_supervise_spawn_with(pid_t *pid, const char *program, const char *log, const char *directory, int gate,
                             char **arguments, char **environment);

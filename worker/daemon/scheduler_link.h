@@ -1,6 +1,7 @@
-/* scheduler_link.h -- a worker's connection to its scheduler: messages, heartbeats, and finding the next scheduler.
+/* scheduler_link.h -- a worker's connection to its scheduler: messages, heartbeats,
+ * and finding the next scheduler.
  *
- *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --a scheduler of no older epoch answers--> LINKED */
+ *   LINKED --end of file, or a newer scheduler calls--> ORPHAN --reply of a valid epoch--> LINKED */
 #ifndef GP_SCHEDULER_LINK_H
 #define GP_SCHEDULER_LINK_H
 

@@ -9,7 +9,7 @@
  *         double y = x[0] * x[0];
  *
  *         if (bytes != sizeof(*x))
- *             return gp_fail(err, GP_EINVAL, "the argument has %zu bytes; expected one double", bytes);
+ *             return gp_fail(err, GP_EINVAL, "argument of %zu bytes, expected a double", bytes);
  *         return gp_task_result(task, &y, sizeof(y), err);
  *     }
  *

@@ -1,7 +1,7 @@
 /* tasks.c -- the loop over a link.
  *
- *   next call --> take it --> mark it running --> handler --> commit the answer --> mark idle --> drop it
- *                  '-- revoked: drop it
+ *   next call -> take it -> mark it running -> handler -> commit the answer -> mark idle -> drop it
+ *                 '- revoked: drop it
  *
  * Because of this order, a client can determine for each call of a failed worker whether it was
  * answered, was started, or can be treated as never sent.

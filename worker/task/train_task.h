@@ -6,17 +6,19 @@
  *         gp_data *data;
  *         gp_model *model;
  *         gp_samples batch;
- *         gp_status status = gp_data_open(&data, task, &(gp_data_options){ .source = "digits", .batch = 256,
- *                                                                          .epochs = 3 }, err);
+ *         gp_data_options options = { .source = "digits", .batch = 256, .epochs = 3 };
+ *         gp_status status = gp_data_open(&data, task, &options, err);
  *
  *         if (status == GP_OK)
- *             status = gp_model_open(&model, task, &(gp_model_options){ .network = "lenet", .data = data }, err);
- *         while (status == GP_OK && (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
- *             status = gp_model_forward_backward(model, &batch, err);          this rank's share
+ *             status = gp_model_open(&model, task,
+ *                                    &(gp_model_options){ .network = "lenet", .data = data }, err);
+ *         while (status == GP_OK &&
+ *                (status = gp_data_next(data, &batch, err)) == GP_OK && !batch.ended) {
+ *             status = gp_model_forward_backward(model, &batch, err);   this rank's shard
  *             if (status == GP_OK)
- *                 status = gp_model_all_reduce(model, task, err);       sums over all ranks
+ *                 status = gp_model_all_reduce(model, task, err);   sums over all ranks
  *             if (status == GP_OK)
- *                 status = gp_model_optimizer_step(model, 0.1, err);            same update on each rank
+ *                 status = gp_model_optimizer_step(model, 0.1, err);   same update on all ranks
  *         }
  *         ...
  *     }

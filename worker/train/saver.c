@@ -1,6 +1,6 @@
 /* saver.c -- background thread that writes checkpoints.
  *
- *   compute: save() copies the state while IDLE ---> WRITING: the thread writes the copy ---> IDLE */
+ *   compute: save() copies the state while IDLE ---> WRITING: a thread writes the copy ---> IDLE */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

@@ -97,7 +97,8 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
 typedef struct gp_augment_draw {
     double a[2][3]; /* input position (x, y) = a * (output column + 1/2, output row + 1/2, 1) */
 
-    /* out = contrast * color * in + (1 - contrast) * mean; without 3 channels only [0][0] is used */
+    /* out = contrast * color * in + (1 - contrast) * mean; without 3 channels
+     * only [0][0] is used */
     float color[3][3];
     float contrast;
     bool recolor;
