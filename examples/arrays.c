@@ -1,4 +1,4 @@
-/* arrays.c -- train on arrays of this program: 2000 pictures of a bright square, left or right of the middle.
+/* Train on arrays of this program: 2000 images of a bright square left or right of the center.
  *
  *   gradpool up; build/debug/examples/arrays */
 #include <gradpool/gradpool.h>
@@ -8,6 +8,7 @@
 
 enum { COUNT = 2000, SIDE = 28 };
 
+/* Draw the images and set their labels: 0 left, 1 right. */
 static void draw(unsigned char *pictures, int *labels)
 {
     memset(pictures, 0, COUNT * SIDE * SIDE);
@@ -46,7 +47,7 @@ int main(void)
         status = gp_train(&training, pool, &request, &err);
     if (status == GP_OK) {
         gp_training_summarize(training, &summary);
-        printf("%.1f %% of the pictures are told apart\n", 100 * summary.validation_accuracy);
+        printf("%.1f %% of the images are classified correctly\n", 100 * summary.validation_accuracy);
     } else {
         fprintf(stderr, "%s\n", err.message);
     }

@@ -1,34 +1,39 @@
-/* d2l_steps.c -- data-parallel training as chapter 12.5 of "Dive into Deep Learning" tells it, step by step, each rank of
- * an spmd block being one device.
+/* Data-parallel training in the five steps of chapter 12.5 of "Dive into Deep Learning". Each rank
+ * of an spmd block is one device.
  *
- *   gradpool spmd -n 2 d2l_steps.so:train [SOURCE]        (SOURCE: digits:6000, fashion-mnist, a directory, ...) */
+ *   gradpool spmd -n 2 d2l_steps.so:train [SOURCE]
+ *
+ * SOURCE: digits:6000, fashion-mnist, a directory, ... */
 #include <gradpool/train_task.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { BATCH = 250, EPOCHS = 3 };
 
-/* One mini-batch: samples [first, first + BATCH) of the epoch's order. */
+/* Train on one mini-batch: samples [first, first + BATCH) in the order of the epoch. */
 static gp_status train_batch(gp_task *task, gp_model *model, gp_data *data, uint32_t epoch, uint32_t first,
                              gp_error *err)
 {
     uint32_t rank = gp_task_index(task) - 1, ranks = gp_task_size(task), each = BATCH / ranks;
     gp_samples share;
-    /* 1. Split the mini-batch evenly over the devices; the last one has what is left over. */
+
+    /* 1. Split the mini-batch evenly over the devices. The last device also has the remainder. */
     gp_status status = gp_data_read(data, epoch, first + rank * each,
                                     rank + 1 < ranks ? each : BATCH - rank * each, &share, err);
 
-    /* 2. and 3. Each device computes loss and gradients of its part with its own copy of the parameters. */
+    /* 2. and 3. Each device computes loss and gradients of its slice with its own parameters. */
     if (status == GP_OK)
         status = gp_model_forward_backward(model, &share, err);
-    /* 4. The gradients are added up, and every device gets the sum. */
+
+    /* 4. The gradients are added, and every device receives the sum. */
     if (status == GP_OK)
         status = gp_model_all_reduce(model, task, err);
-    /* 5. Each device updates its copy: they stay the same. */
+
+    /* 5. Each device updates its copy of the parameters. All copies stay identical. */
     return status == GP_OK ? gp_model_optimizer_step(model, 0.3, err) : status;
 }
 
-/* What rank 1 has, all others have to the bit. */
+/* Check that the parameters of all ranks are bitwise identical. */
 static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
 {
     size_t count = gp_model_count(model), bytes, parts[65];
@@ -38,7 +43,8 @@ static gp_status compare(gp_task *task, gp_model *model, gp_error *err)
 
     for (uint32_t k = 1; status == GP_OK && k < gp_task_size(task); k++)
         if (memcmp(all, (const char *)all + parts[k], count * sizeof(float)) != 0)
-            return gp_fail(err, GP_EINTERNAL, "index %u has other parameters than index 1", k + 1);
+            return gp_fail(err, GP_EINTERNAL, "the parameters of index %u differ from those of index 1",
+                           k + 1);
     if (status == GP_OK && gp_task_index(task) == 1)
         gp_task_log(task, "%zu parameters are the same on all ranks", count);
     return status;
@@ -54,7 +60,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     gp_data *data;
     gp_model *model;
 
-    /* Words of the command line come without a NUL. */
+    /* The argument has no terminating zero byte. */
     snprintf(source, sizeof(source), "%.*s", length > 0 ? (int)length : 11,
              length > 0 ? argument : "digits:6000");
     gp_status status = gp_data_open(&data, task, &from, err);
@@ -64,7 +70,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
             &model, task, &(gp_model_options){ .network = "lenet", .data = data, .options = "momentum=0" },
             err);
     if (status != GP_OK)
-        return status; /* what was opened closes with the task */
+        return status; /* the task closes data and model */
     gp_data_get_info(data, &info);
     for (uint32_t epoch = 1; epoch <= EPOCHS; epoch++) {
         gp_model_sums sums = { 0 };
@@ -76,7 +82,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status != GP_OK)
             return status;
         if (gp_task_index(task) == 1)
-            gp_task_log(task, "epoch %u: last batch: loss %.4f, %.1f %% right", epoch,
+            gp_task_log(task, "epoch %u: last batch: loss %.4f, accuracy %.1f %%", epoch,
                         sums.loss / sums.weight, 100.0 * sums.correct / sums.weight);
     }
     return compare(task, model, err);

@@ -1,4 +1,4 @@
-/* embed.c -- train LeNet from C on every worker of the pool, save the model, measure it.
+/* Train LeNet on all workers of the pool, save the model, and measure its accuracy.
  *
  *   cc embed.c -lgradpool -o embed && ./embed fashion-mnist model.onnx */
 #include <gradpool/gradpool.h>

@@ -1,6 +1,8 @@
-/* futures.c -- calls that follow another, results as they end, and a data queue that tells of progress.
+/* Futures: dependent calls, results in the order of completion, and a queue for progress.
  *
- *   cc -shared -fPIC futures_tasks.c -o futures_tasks.so && cc futures.c -lgradpool -o futures && ./futures */
+ *   cc -shared -fPIC futures_tasks.c -o futures_tasks.so
+ *   cc futures.c -lgradpool -o futures
+ *   ./futures */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -12,7 +14,7 @@ static void on_progress(void *context, uint32_t worker, const void *data, size_t
 
     (void)context;
     (void)bytes;
-    printf("worker %u has searched %u .. %u\n", worker, range[0], range[1] - 1);
+    printf("worker %u searched %u .. %u\n", worker, range[0], range[1] - 1);
 }
 
 int main(int argc, char **argv)
@@ -40,8 +42,8 @@ int main(int argc, char **argv)
         status = gp_function_find(&search.function, team, name, &err);
     if (status == GP_OK)
         status = gp_parfeval(&table, team, &make, &err);
-    for (uint32_t i = 0; status == GP_OK && i < PARTS;
-         i++) { /* on the worker that has the table, when it has it */
+    /* Start the searches after make_table, on the worker that has the table. */
+    for (uint32_t i = 0; status == GP_OK && i < PARTS; i++) {
         search.argument = (uint32_t[]){ i * COUNT / PARTS, (i + 1) * COUNT / PARTS };
         search.bytes = 2 * sizeof(uint32_t);
         search.same_worker_as = table;

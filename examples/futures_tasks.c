@@ -1,10 +1,10 @@
-/* futures_tasks.c -- three steps that share a value on their worker: a table is made, searched in parts, reported. */
+/* Tasks that share a table on their worker: make_table creates it, search scans one part of it. */
 #include <gradpool/task.h>
 #include <string.h>
 
 enum { COUNT = 1000000 };
 
-/* Keeps the table: entry n is the number of steps from n to 1 by halving and 3 n + 1. */
+/* Store a table whose entry n is the number of Collatz steps (n / 2 or 3 n + 1) from n to 1. */
 GP_TASK gp_status make_table(gp_task *task, gp_error *err)
 {
     static uint16_t table[COUNT];
@@ -15,7 +15,7 @@ GP_TASK gp_status make_table(gp_task *task, gp_error *err)
     return gp_task_put(task, "table", table, sizeof(table), err);
 }
 
-/* The argument is a range; the result is where it has its largest entry. */
+/* Return the index and value of the largest table entry in the range given as the argument. */
 GP_TASK gp_status search(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -25,7 +25,7 @@ GP_TASK gp_status search(gp_task *task, gp_error *err)
     gp_status status;
 
     if (table == NULL || bytes != 2 * sizeof(*range) || range[1] > COUNT)
-        return gp_fail(err, GP_EINVAL, "search wants a table and a range below %d", COUNT);
+        return gp_fail(err, GP_EINVAL, "search needs a table, and a range below %d as its argument", COUNT);
     for (uint32_t n = range[0]; n < range[1]; n++)
         if (table[n] > longest[1])
             memcpy(longest, (uint32_t[]){ n, table[n] }, sizeof(longest));

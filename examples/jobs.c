@@ -1,12 +1,13 @@
-/* jobs.c -- submit two trainings to the pool's queue, wait for them, show how they ended.
+/* Submit two trainings as background jobs, wait for them, and print their final states.
  *
  *   cc jobs.c -lgradpool && ./a.out digits
  *
- * The jobs go on when this program is killed; run `gradpool jobs` to see them. */
+ * The jobs continue if this program is killed; `gradpool jobs` lists them. */
 #include <stdio.h>
 
 #include <gradpool/gradpool.h>
 
+/* Submit a training and return the job number. */
 static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_error *err)
 {
     const char *const words[] = { "train", "--network", "lenet", "--data",   data, "--workers",
@@ -15,7 +16,7 @@ static uint64_t submit(gp_pool *pool, const char *data, const char *rate, gp_err
     uint64_t job = 0;
 
     gp_job_submit(&job, pool, &request, err);
-    return job; /* 0: it was not taken */
+    return job; /* 0: refused */
 }
 
 int main(int count, char **arguments)

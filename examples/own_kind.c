@@ -1,4 +1,4 @@
-/* own_kind.c -- a layer kind of one's own: swish, y = x / (1 + exp(-beta x)), with a learned beta for each channel
+/* A custom layer kind: swish, y = x / (1 + exp(-beta x)), with a learned beta for each channel
  * (Ramachandran et al., "Searching for activation functions", 2017).
  *
  *   gradpool spmd -n 2 own_kind.so:train */
@@ -75,10 +75,11 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         gp_gradient_check check = { .seed = 1 };
         gp_model_tensor beta;
 
-        if (gp_model_step_count(model) == 0) /* once: is backward the gradient of forward? */
+        /* In the first step, check swish_backward() against differences of swish_forward(). */
+        if (gp_model_step_count(model) == 0)
             status = gp_model_check_gradients(model, &batch, &check, err);
         if (status == GP_OK && gp_model_step_count(model) == 0 && gp_task_index(task) == 1)
-            gp_task_log(task, "gradients are right; furthest off by %.1e: %s", check.error, check.worst);
+            gp_task_log(task, "gradients are correct; largest error %.1e: %s", check.error, check.worst);
         if (status == GP_OK)
             status = gp_model_forward_backward(model, &batch, err);
         if (status == GP_OK)
@@ -88,9 +89,9 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
         if (status == GP_OK && batch.last && gp_task_index(task) == 1) {
             gp_model_sums sums;
 
-            gp_model_get_sums(model, &sums); /* of the last step, until the next one begins */
+            gp_model_get_sums(model, &sums); /* sums of the last step */
             status = gp_model_find_tensor(model, "swish1.beta", &beta, err);
-            gp_task_log(task, "epoch %u: loss %.4f, %.1f %% right, the first beta is %.3f", batch.epoch,
+            gp_task_log(task, "epoch %u: loss %.4f, accuracy %.1f %%, first beta %.3f", batch.epoch,
                         sums.loss / sums.weight, 100.0 * sums.correct / sums.weight, beta.parameters[0]);
         }
     }

@@ -1,4 +1,5 @@
-/* parfor.c -- a sweep over 200 values with sliced input and output and a minimum over all: which damping rests first?
+/* A parameter sweep with sliced input, sliced output and a minimum: find the damping, among 200
+ * values, with which an oscillator comes to rest first.
  *
  *   cc -shared -fPIC parfor_tasks.c -lm -o parfor_tasks.so && cc parfor.c -lgradpool -o parfor
  *   ./parfor parfor_tasks.so:settle */
@@ -34,7 +35,8 @@ int main(int argc, char **argv)
         status = gp_parfor(team, &loop, &err);
     for (int i = 0; status == GP_OK && i < COUNT; i++)
         if (seconds[i] == best)
-            printf("damping %.2f rests within 2 %% after %.2f s, the first of %d\n", damping[i], best, COUNT);
+            printf("damping %.2f settles within 2 %% after %.2f s, the fastest of %d\n", damping[i], best,
+                   COUNT);
     if (status != GP_OK)
         fprintf(stderr, "parfor: %s\n", err.message);
     gp_team_close(team);

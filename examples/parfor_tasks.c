@@ -1,8 +1,9 @@
-/* parfor_tasks.c -- how long a damped oscillator swings: one iteration of a sweep over the damping. */
+/* One iteration of a sweep: the settling time of a damped oscillator. */
 #include <gradpool/task.h>
 #include <math.h>
 
-/* Seconds until x'' + 2 d x' + x = 0, released at 1, stays within 2 % of rest. */
+/* Return the time, in seconds, after which the solution of x'' + 2 d x' + x = 0 with x(0) = 1 stays
+ * within 2 % of 0. */
 static double settling_time(double damping)
 {
     const double step = 1e-3;
@@ -24,7 +25,8 @@ GP_TASK gp_status settle(gp_task *task, gp_error *err)
     double *seconds = gp_task_output(task, &out_bytes), *best = gp_task_accumulator(task, &best_bytes);
 
     if (in_bytes != sizeof(double) || out_bytes != sizeof(double) || best_bytes != sizeof(double))
-        return gp_fail(err, GP_EINVAL, "settle wants one double in, one out and a minimum");
+        return gp_fail(err, GP_EINVAL,
+                       "settle needs an input, an output and an accumulator of one double each");
     *seconds = settling_time(*damping);
     *best = fmin(*best, *seconds);
     return GP_OK;

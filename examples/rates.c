@@ -1,5 +1,6 @@
-/* rates.c -- exercise 2 of chapter 12.5 of "Dive into Deep Learning": learning rates against the number of workers.  The
- * mini-batch grows with the workers, 128 samples for each, as in the book, so there are fewer steps and a larger rate pays.
+/* Exercise 2 of chapter 12.5 of "Dive into Deep Learning": learning rates for different numbers of
+ * workers. As in the book, the mini-batch has 128 samples per worker. More workers therefore take
+ * fewer steps and need a larger rate.
  *
  *   for n in 1 2 4; do gradpool spmd -n $n rates.so:table [SOURCE]; done */
 #include <gradpool/train_task.h>
@@ -7,7 +8,7 @@
 
 enum { EACH = 128, EPOCHS = 4 };
 
-/* Loss and share of right answers over the test samples, each rank taking a part of them. */
+/* Sum the loss, weight and correct answers over the test samples, one slice per rank. */
 static gp_status test(gp_task *task, gp_model *model, gp_data *data, gp_model_sums *total, gp_error *err)
 {
     gp_samples batch;
@@ -30,6 +31,7 @@ static gp_status test(gp_task *task, gp_model *model, gp_data *data, gp_model_su
     return status;
 }
 
+/* Train with one learning rate, and test the model. */
 static gp_status train(gp_task *task, const char *source, double rate, gp_model_sums *out, gp_error *err)
 {
     uint32_t batch_size = EACH * gp_task_size(task);
@@ -55,7 +57,9 @@ static gp_status train(gp_task *task, const char *source, double rate, gp_model_
     }
     if (status == GP_OK)
         status = test(task, model, held_out, out, err);
-    gp_model_close(model); /* each rate has its own; the end of the task would be late */
+
+    /* Free the memory before the next rate instead of at the end of the task. */
+    gp_model_close(model);
     gp_data_close(held_out);
     gp_data_close(data);
     return status;
@@ -75,7 +79,8 @@ GP_TASK gp_status table(gp_task *task, gp_error *err)
         gp_model_sums sums = { 0 };
         gp_status status = train(task, source, rates[i], &sums, err);
 
-        if (status == GP_EDIVERGED && gp_task_index(task) == 1) /* on all ranks alike */
+        /* All ranks return GP_EDIVERGED in the same step. */
+        if (status == GP_EDIVERGED && gp_task_index(task) == 1)
             gp_task_log(task, "workers %u  batch %4u  rate %.2f  diverged", gp_task_size(task),
                         EACH * gp_task_size(task), rates[i]);
         if (status != GP_OK && status != GP_EDIVERGED)

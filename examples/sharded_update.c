@@ -1,7 +1,8 @@
-/* sharded_update.c -- exercise 3 of chapter 12.5 of "Dive into Deep Learning": the all-reduce taken apart.  Gradients are
- * reduce-scattered, each rank updates its slice of the parameters, the new parameters are all-gathered.  A rank keeps the
- * momentum of its slice only (ZeRO stage 1; Rajbhandari et al., SC 2020), and the parameters are those of an all-reduce, to
- * the bit: a second model is trained that way to show it.
+/* Exercise 3 of chapter 12.5 of "Dive into Deep Learning": an all-reduce in two parts. After a
+ * reduce-scatter of the gradients, each rank updates its slice of the parameters. An all-gather
+ * distributes the new parameters. A rank stores the momentum of its slice only (ZeRO stage 1;
+ * Rajbhandari et al., SC 2020). A second model is trained with all-reduce, and its parameters must
+ * be bitwise identical.
  *
  *   gradpool spmd -n 3 sharded_update.so:train */
 #include <gradpool/train_task.h>
@@ -10,7 +11,7 @@
 
 static const float rate = 0.1f, momentum = 0.9f;
 
-/* Of elements [first, first + count); velocity has those alone. */
+/* Update parameters [first, first + count). `velocity` has `count` elements. */
 static void update(float *parameters, float *velocity, const float *gradients, size_t first, size_t count,
                    double weight)
 {
@@ -20,6 +21,7 @@ static void update(float *parameters, float *velocity, const float *gradients, s
     }
 }
 
+/* Take a step with all-reduce; every rank updates all parameters. */
 static gp_status step_whole(gp_task *task, gp_model *model, float *velocity, const gp_samples *batch,
                             gp_error *err)
 {
@@ -37,6 +39,7 @@ static gp_status step_whole(gp_task *task, gp_model *model, float *velocity, con
     return GP_OK;
 }
 
+/* Take a step in which every rank updates only its slice of the parameters. */
 static gp_status step_sharded(gp_task *task, gp_model *model, float *velocity, const gp_samples *batch,
                               gp_error *err)
 {
@@ -91,7 +94,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
                              batch.step);
     }
     if (status == GP_OK)
-        gp_task_log(task, "the same bits after %d steps; momentum here: %zu of %zu numbers",
+        gp_task_log(task, "bitwise identical after %d steps; momentum on this rank: %zu of %zu numbers",
                     (int)gp_model_step_count(whole), mine, count);
     free(all_velocity);
     free(own_velocity);

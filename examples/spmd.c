@@ -1,6 +1,8 @@
-/* spmd.c -- one block on all workers of the pool, whose ranks add up: pi.
+/* Compute pi in an spmd block on all workers of the pool.
  *
- *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so && cc spmd.c -lgradpool -o spmd && ./spmd spmd_tasks.so:pi */
+ *   cc -shared -fPIC spmd_tasks.c -o spmd_tasks.so
+ *   cc spmd.c -lgradpool -o spmd
+ *   ./spmd spmd_tasks.so:pi */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 
@@ -31,7 +33,7 @@ int main(int argc, char **argv)
     for (uint32_t index = 1; status == GP_OK && index <= gp_spmd_result_size(block); index++) {
         status = gp_spmd_result_get(block, index, (const void **)&pi, &bytes, &err);
         if (status == GP_OK)
-            printf("index %u says %.15f\n", index, *pi);
+            printf("index %u: %.15f\n", index, *pi);
     }
     if (status != GP_OK)
         fprintf(stderr, "spmd: %s\n", err.message);

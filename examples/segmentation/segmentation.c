@@ -1,9 +1,11 @@
-/* segmentation.c -- DeepLab v3+ learns the classes of pixels from random patches; images are predicted in windows and counted.
+/* Train DeepLab v3+ on random patches, predict the class of each pixel in windows, and compute the
+ * confusion matrix.
  *
- *   cc segmentation.c -lgradpool -o segmentation && ./segmentation SOURCE [NETWORK PATCH PATCHES EPOCHS BATCH]
+ *   cc segmentation.c -lgradpool -o segmentation
+ *   ./segmentation SOURCE [NETWORK PATCH PATCHES EPOCHS BATCH]
  *
- * SOURCE: images with label images beside them.  The model, a picture of the confusion matrix and NAME.pgm, the class of each
- * pixel of a test image, are written into the current directory. */
+ * SOURCE: images with label images. The program writes the model, an image of the confusion matrix,
+ * and for each test image NAME.pgm with the class of each pixel, to the current directory. */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +22,8 @@ static void on_check(void *context, const gp_train_validation_result *check)
     printf("epoch %2u  validation accuracy %.4f, loss %.4f\n", check->epoch, check->accuracy, check->loss);
 }
 
-/* dims: the number of classes, then the image's own height and width, whatever the network takes. */
+/* Write the classes of one image as a PGM file. `dims` has the number of classes, and the height
+ * and width of the image in its file. */
 static bool on_prediction(void *context, const gp_prediction *p)
 {
     const char *slash = strrchr(p->name, '/');
@@ -38,6 +41,7 @@ static bool on_prediction(void *context, const gp_prediction *p)
     return fclose(file) == 0;
 }
 
+/* Train the network and save it as model.onnx. */
 static gp_status learn(gp_pool *pool, const char *const *argv, gp_error *err)
 {
     char augment[200], epochs[40], batch[40];
@@ -76,6 +80,7 @@ static gp_status learn(gp_pool *pool, const char *const *argv, gp_error *err)
     return status;
 }
 
+/* Predict the test images, and print and save the metrics. */
 static gp_status count(gp_pool *pool, const char *source, gp_error *err)
 {
     gp_predict_request request = {
@@ -88,7 +93,7 @@ static gp_status count(gp_pool *pool, const char *source, gp_error *err)
     if (status == GP_OK)
         status = gp_evaluate(&result, &confusion, pool, &request, err);
     if (status == GP_OK && confusion == NULL)
-        status = gp_fail(err, GP_EINVAL, "%s has no test images with classes of the model's", source);
+        status = gp_fail(err, GP_EINVAL, "%s has no test images with classes of the model", source);
     if (status == GP_OK)
         status = gp_confusion_save(confusion, "confusion.png", "PIXELS", err);
     if (status == GP_OK) {

@@ -1,9 +1,11 @@
-/* transfer.c -- a trained network learns the classes of a folder of images: divide, swap the head, train, classify, count.
+/* Transfer learning on a folder of images: split the data, replace the head, train, classify, and
+ * compute the confusion matrix.
  *
  *   cc transfer.c -lgradpool -o transfer && ./transfer SOURCE MODEL.onnx SIZE [EPOCHS]
  *
- * SOURCE: a folder of class folders, a list FILE.csv, or s3://bucket/prefix.  SIZE: of the square images that MODEL takes.  The lists
- * of both parts, the model and the confusion matrix are written into the current directory. */
+ * SOURCE: a folder of class folders, a list FILE.csv, or s3://bucket/prefix. SIZE: side of the
+ * square input of MODEL. The program writes the lists of both parts, the model and the confusion
+ * matrix to the current directory. */
 #include <gradpool/gradpool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,17 +28,17 @@ static void on_check(void *context, const gp_train_validation_result *check)
     printf("epoch %2u  validation accuracy %.4f, loss %.4f\n", check->epoch, check->accuracy, check->loss);
 }
 
-/* The mistakes: which file was taken for what. */
+/* Print the first five wrong predictions. */
 static bool on_prediction(void *context, const gp_prediction *p)
 {
     unsigned *shown = context;
 
     if (p->label >= 0 && (uint32_t)p->label != p->predicted && (*shown)++ < 5)
-        printf("%s was taken for %s (%.2f)\n", p->name, p->class_name, (double)p->scores[p->predicted]);
+        printf("%s was classified as %s (%.2f)\n", p->name, p->class_name, (double)p->scores[p->predicted]);
     return true;
 }
 
-/* Nine of ten images of each class to learn from; the last layer is replaced, and learns ten times as fast. */
+/* Train on nine of ten images of each class. The new head has ten times the learning rate. */
 static gp_status learn(gp_pool *pool, char **argv, uint32_t larger, gp_error *err)
 {
     static const double shares[] = { 0.9 };
@@ -65,7 +67,7 @@ static gp_status learn(gp_pool *pool, char **argv, uint32_t larger, gp_error *er
     return status;
 }
 
-/* Classify the others, and count which class was taken for which. */
+/* Classify the other images, and compute the confusion matrix. */
 static gp_status classify(gp_pool *pool, gp_error *err)
 {
     unsigned shown = 0;
@@ -80,7 +82,7 @@ static gp_status classify(gp_pool *pool, gp_error *err)
     if (status == GP_OK)
         status = gp_evaluate(&result, &confusion, pool, &request, err);
     if (status == GP_OK && confusion == NULL)
-        status = gp_fail(err, GP_EINVAL, "the test images have no classes of the model's");
+        status = gp_fail(err, GP_EINVAL, "the test images have no classes of the model");
     if (status == GP_OK)
         status = gp_confusion_save(confusion, "confusion.png", "CONFUSION", err);
     if (status == GP_OK)
