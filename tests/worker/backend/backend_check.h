@@ -1,11 +1,12 @@
-/* backend_check.h -- what tests of backends compare with: the oracle's step, and networks around each kind. */
+/* backend_check.h: references for backend tests: the oracle's step, and a network around each layer
+ * kind. */
 #ifndef GP_BACKEND_CHECK_H
 #define GP_BACKEND_CHECK_H
 
 #include "tests/ref/run.h"
 #include "tests/worker/backend/backend_net.h"
 
-/* What the oracle says of the first `count` samples. */
+/* Run the oracle on the first `count` samples. */
 static inline gp_ref_run *ask_oracle(const net *n, gp_phase phase, uint32_t count)
 {
     double *blob = gp_calloc(n->graph->blob_count + 1, sizeof(double));
@@ -27,7 +28,8 @@ static inline gp_ref_run *ask_oracle(const net *n, gp_phase phase, uint32_t coun
     return run;
 }
 
-/* The worst parameter's error, against its own norm or a twentieth of the whole gradient's, if that is more. */
+/* Return the largest parameter error, relative to the parameter's gradient norm or to a twentieth
+ * of the whole gradient norm, whichever is larger. */
 static inline double gradient_error(const net *n, const float *got, const double *expected)
 {
     double norm = 0, worst = 0;
@@ -40,13 +42,14 @@ static inline double gradient_error(const net *n, const float *got, const double
                                 (size_t)parameter->count, 0.05 * sqrt(norm));
 
         if (parameter->statistic == GP_STATISTIC_NONE && !gp_parameter_learns(parameter))
-            continue; /* frozen: nobody asks for it */
+            continue; /* frozen: has no gradient */
         worst = error > worst || isnan(error) ? error : worst;
     }
     return worst;
 }
 
-/* The layer behind one that has weights and keeps the shape, so that its dx reaches a gradient. */
+/* Build a network with the layer after another that has weights and keeps the shape, so that dx of the
+ * layer reaches a gradient. */
 static inline gp_status kind_net(net *n, const gp_kind *kind, const gp_kind_check *check, gp_error *err)
 {
     bool image = check->input.rank == 3;

@@ -1,4 +1,4 @@
-/* backend_net.h -- networks, batches and comparisons for tests of backends. */
+/* backend_net.h: networks, batches and comparisons for backend tests. */
 #ifndef GP_BACKEND_NET_H
 #define GP_BACKEND_NET_H
 
@@ -14,18 +14,18 @@
 
 enum { NET_BATCH_MAX = 256, NET_CLASSES_MAX = 16 };
 
-/* A network with random weights, and a batch for it in both sample types. */
+/* A network with random weights, and a batch in both sample types. */
 typedef struct net {
     gp_netspec *spec;
     gp_graph *graph;
     float *parameters;
     uint8_t *bytes;  /* [NET_BATCH_MAX][pixels] */
     float *floats;   /* the same values */
-    int32_t *labels; /* [NET_BATCH_MAX] targets of the one loss; some are -1, or not a number */
+    int32_t *labels; /* [NET_BATCH_MAX] targets for the only loss; some are -1 or NaN */
     size_t pixels;
 } net;
 
-/* What one step computed. */
+/* Results of one step. */
 typedef struct result {
     float *gradients;
     double sums[GP_SUMS];
@@ -51,7 +51,7 @@ static inline uint32_t net_random(uint32_t purpose, uint32_t index)
     return words[0];
 }
 
-/* levels: pixels take so many different values; few make ties. */
+/* Fill a network and a batch. Pixels take `levels` different values; few levels produce ties. */
 static inline gp_status net_fill(net *n, uint32_t levels, gp_error *err)
 {
     gp_status status = gp_graph_new(&n->graph, n->spec, err);
@@ -96,19 +96,20 @@ static inline void result_free(result *r)
     *r = (result){ 0 };
 }
 
-/* How one step is run. */
+/* Options for one step. */
 typedef struct way {
-    const gp_backend_ops *ops; /* NULL: the CPU's */
+    const gp_backend_ops *ops; /* NULL: CPU backend */
     const char *kernels;
     uint32_t threads;
-    uint32_t micro_batch; /* samples per call; 0: all in one */
+    uint32_t micro_batch; /* samples per call; 0: a single call */
     gp_dtype dtype;
     gp_precision precision;
-    double loss_scale; /* 0: one that suits, in fp16 */
-    uint32_t repeats;  /* of the whole, with the same plan: what a plan keeps from step to step shows */
+    double loss_scale; /* 0: default in fp16 */
+    uint32_t repeats;  /* steps with the same plan, to detect state that leaks from step to step */
 } way;
 
-/* A step over the first `count` samples, or their scores, in calls of micro_batch samples. */
+/* Run a step over the first `count` samples, or compute their scores, in calls of micro_batch
+ * samples. */
 static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint32_t count, result *r,
                                 gp_error *err)
 {
@@ -123,7 +124,8 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
     gp_plan *plan = NULL;
     gp_status status = ops->open(&backend, &backend_options, err);
 
-    memset(r->gradients, 0x7f, n->graph->blob_count * sizeof(float)); /* what is not overwritten shows */
+    /* makes elements that are not overwritten visible */
+    memset(r->gradients, 0x7f, n->graph->blob_count * sizeof(float));
     memset(r->sums, 0x7f, sizeof(r->sums));
     memory.scores = phase == GP_PHASE_INFER ? malloc(each * n->graph->score_count * sizeof(float)) : NULL;
     if (status == GP_OK)
@@ -158,7 +160,8 @@ static inline gp_status net_run(const net *n, const way *w, gp_phase phase, uint
     return status;
 }
 
-/* |a - b| / |b|, with |b| at least `least`: a gradient that cancels to nothing has no digits to compare. */
+/* Return |a - b| / |b|, with |b| at least `least`: a gradient that cancels to zero has no
+ * significant digits. */
 static inline double distance(const float *a, const double *b, size_t count, double least)
 {
     double error = 0, norm = 0;

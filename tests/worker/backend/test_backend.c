@@ -1,5 +1,6 @@
-/* The CPU backend's lanes kernels against the float64 oracle: every op, every instruction set, every way to cut a
- * batch.  Bounds are those that are promised: 1e-5 of the gradient's norm against the oracle. */
+/* test_backend.c: the lane kernels of the CPU backend against the float64 oracle: every op,
+ * instruction set and batch split. The bound is the documented one: 1e-5 relative to the gradient
+ * norm. */
 #include "tests/gp_test.h"
 
 #include "tests/worker/backend/backend_check.h"
@@ -62,7 +63,8 @@ static void check_infer(const net *n, const way *w, uint32_t count, const gp_ref
     result_free(&r);
 }
 
-/* All instruction sets, fused, direct, op by op and with values that cross segments, on one and two threads. */
+/* Check all instruction sets on one and two threads: fused, direct, unfused, and split into
+ * segments. */
 static void check_all_ways(const net *n, uint32_t count, const char *what)
 {
     static const char *const styles[] = { "", ",direct", ",unfused", ",split" };
@@ -84,7 +86,7 @@ static void check_all_ways(const net *n, uint32_t count, const char *what)
     gp_ref_run_free(infer);
 }
 
-/* -- every kind ------------------------------------------------------------------------------------------- */
+/* ---- all layer kinds ---- */
 
 TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
 {
@@ -105,7 +107,7 @@ TEST(every_kind_gives_the_oracles_gradients_sums_and_scores)
     }
 }
 
-/* -- whole networks --------------------------------------------------------------------------------------- */
+/* ---- whole networks ---- */
 
 static gp_status lenet(net *n, gp_error *err)
 {
@@ -143,7 +145,7 @@ TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
     net_free(&n);
 }
 
-/* Bit i: the i-th layer with weights. */
+/* Freeze layers with weights; bit i of the mask: the i-th one. */
 static void freeze(gp_netspec *spec, uint32_t mask)
 {
     for (uint32_t i = 0; i < spec->layer_count; i++) {
@@ -158,7 +160,7 @@ static void freeze(gp_netspec *spec, uint32_t mask)
     }
 }
 
-TEST(whatever_is_frozen_the_gradients_of_the_rest_are_those_of_the_whole)
+TEST(freezing_layers_leaves_other_gradients_unchanged)
 {
     net whole = { 0 };
     gp_error err;
@@ -304,7 +306,7 @@ TEST(values_with_several_readers_match_the_oracle)
     net_free(&n);
 }
 
-TEST(a_gradient_that_is_a_hundredth_of_a_percent_off_is_seen)
+TEST(gradient_error_of_a_hundredth_of_a_percent_is_detected)
 {
     net n = { 0 };
     gp_ref_run *oracle;

@@ -1,5 +1,5 @@
-/* What a call of a plan promises, whatever the kernels: how batches may be cut, when gradients are announced, that
- * nothing is allocated. */
+/* test_backend_calls.c: kernel-independent guarantees of plan calls: how batches may be split, when
+ * gradients are announced, and that no memory is allocated. */
 #include "tests/gp_test.h"
 
 #include <stdatomic.h>
@@ -90,7 +90,7 @@ TEST(calls_that_accumulate_equal_one_call)
     net_free(&n);
 }
 
-TEST(the_bits_of_a_samples_scores_do_not_depend_on_the_split_or_the_threads)
+TEST(scores_do_not_depend_on_batch_split_or_threads)
 {
     static const uint32_t cuts[] = { 1, 5, 13, 32, 200 };
     net n = { 0 };
@@ -113,7 +113,7 @@ TEST(the_bits_of_a_samples_scores_do_not_depend_on_the_split_or_the_threads)
     net_free(&n);
 }
 
-TEST(repeating_a_step_gives_equal_bits)
+TEST(repeated_steps_are_bitwise_identical)
 {
     net n = { 0 };
     result a, b;
@@ -137,7 +137,7 @@ TEST(repeating_a_step_gives_equal_bits)
     net_free(&n);
 }
 
-TEST(bytes_and_floats_of_the_same_value_give_equal_bits)
+TEST(byte_and_float_samples_give_bitwise_identical_results)
 {
     net n = { 0 };
     result bytes, floats;
@@ -203,7 +203,7 @@ TEST(samples_labelled_minus_one_reach_no_gradient_and_no_sum)
     net_free(&n);
 }
 
-/* -- one plan, many runs ---------------------------------------------------------------------------------- */
+/* ---- one plan, many runs ---- */
 
 typedef struct rig {
     net n;
@@ -287,7 +287,7 @@ static gp_status refuse(void *context, size_t count, gp_error *err)
     return gp_fail(err, GP_EPEER, "refused %zu", count);
 }
 
-TEST(an_error_of_the_announcement_ends_the_run)
+TEST(announcement_error_ends_the_run)
 {
     rig g = { 0 };
     gp_error err;
@@ -300,7 +300,7 @@ TEST(an_error_of_the_announcement_ends_the_run)
     rig_close(&g);
 }
 
-TEST(times_split_into_forward_and_backward_and_start_anew_when_taken)
+TEST(times_are_per_direction_and_reset_when_read)
 {
     rig g = { 0 };
     gp_error err;
@@ -331,7 +331,8 @@ static atomic_bool counting;
 static atomic_ulong allocations;
 
 #if !SANITIZED
-/* Every allocation of the process passes here, those of libraries too. */
+
+/* Count all allocations in this process, including those by libraries. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *block, size_t bytes);
@@ -429,7 +430,7 @@ TEST(every_failing_allocation_is_reported_and_leaks_nothing)
     }
 }
 
-TEST(options_that_cannot_work_are_refused_with_what_would)
+TEST(unusable_options_are_refused_with_a_fix)
 {
     gp_backend_options options = { .threads = 0 };
     gp_plan_options plan_options = { .phase = GP_PHASE_TRAIN, .micro_batch = 0, .sample_dtype = GP_U8 };
@@ -457,7 +458,7 @@ TEST(options_that_cannot_work_are_refused_with_what_would)
     net_free(&n);
 }
 
-TEST(instruction_sets_that_this_cpu_lacks_are_named)
+TEST(missing_instruction_sets_are_named)
 {
     gp_backend_options options = { .threads = 1, .kernels = "avx512" };
     gp_backend *backend = NULL;

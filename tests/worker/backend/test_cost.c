@@ -1,4 +1,5 @@
-/* Multiply-adds and memory told from the graph, against counting by hand and against what a backend really takes. */
+/* test_cost.c: multiply-adds and memory estimated from the graph, compared with hand counts and
+ * with the memory of a real backend. */
 #include "common/model/cost.h"
 #include "tests/gp_test.h"
 #include "worker/backend/backend.h"
@@ -16,14 +17,14 @@ static gp_graph *graph_of(const char *name, const gp_shape *input)
     return graph;
 }
 
-TEST(a_layers_multiply_adds_are_those_counted_by_hand)
+TEST(multiply_adds_match_hand_counts)
 {
     static const struct {
         const char *layer;
         gp_layer_cost cost;
     } cases[] = {
-        { "conv1",
-          { 20 * 9 + 20, 26 * 26 * 20 * 9, 26 * 26 * 20 * 9 } }, /* nobody needs the input's gradient */
+        /* the input gradient is not needed */
+        { "conv1", { 20 * 9 + 20, 26 * 26 * 20 * 9, 26 * 26 * 20 * 9 } },
         { "relu1", { 0, 0, 0 } },
         { "conv2", { 50 * 20 * 25 + 50, 9 * 9 * 50 * 20 * 25, 2 * 9 * 9 * 50 * 20 * 25 } },
         { "fc1", { 800 * 128 + 128, 800 * 128, 2 * 800 * 128 } },
@@ -49,7 +50,7 @@ TEST(a_layers_multiply_adds_are_those_counted_by_hand)
     gp_graph_free(graph);
 }
 
-TEST(a_transposed_convolution_costs_what_its_convolution_costs)
+TEST(transposed_convolution_costs_as_much_as_its_convolution)
 {
     const gp_shape input = gp_shape3(4, 6, 5);
     gp_netspec *spec = NULL;
@@ -70,7 +71,7 @@ TEST(a_transposed_convolution_costs_what_its_convolution_costs)
     gp_netspec_free(spec);
 }
 
-TEST(solvers_keep_as_much_state_as_their_rules_say)
+TEST(solver_state_has_the_documented_size)
 {
     extern const gp_optim_rule gp_optim_sgdm, gp_optim_adam, gp_optim_adamw, gp_optim_rmsprop;
 
@@ -80,7 +81,7 @@ TEST(solvers_keep_as_much_state_as_their_rules_say)
     CHECK_INT(gp_optim_rmsprop.state_blobs, gp_solver_state(GP_SOLVER_RMSPROP));
 }
 
-/* Bytes of the CPU's plan, with its packed weights and scratch memory. */
+/* Return the size of a CPU plan, including packed weights and scratch memory; bytes. */
 static double plan_bytes(const gp_graph *graph, gp_phase phase, uint32_t samples)
 {
     const gp_backend_options options = { .threads = 1, .kernels = "onednn" };
@@ -113,10 +114,10 @@ static double plan_bytes(const gp_graph *graph, gp_phase phase, uint32_t samples
     return bytes;
 }
 
-/* The ratio that `model show` and docs/gradpool.md promise. */
+/* Largest ratio, as documented for `model show` and in docs/gradpool.md. */
 static const double WITHIN = 2.0;
 
-TEST(memory_is_within_a_factor_of_two_of_what_a_plan_takes)
+TEST(memory_estimate_is_within_a_factor_of_two)
 {
     static const struct {
         const char *name;

@@ -1,6 +1,8 @@
-/* Plans for a GPU against the float64 oracle: every kind, both orders of memory, both types, libraries or not, recorded or
- * not.  Built twice: test_cuda runs kernels' bodies on the host (tests/fake/device.c); test_cuda_device, on a machine with
- * a GPU, runs the same checks on it through the plugin. */
+/* test_cuda.c: GPU plans against the float64 oracle: all layer kinds, memory orders and types, with
+ * and without libraries and recording.
+ *
+ * Built twice: test_cuda runs the kernel bodies on the host (tests/fake/device.c); test_cuda_device
+ * runs the same checks through the plugin on a machine with a GPU. */
 #include "tests/gp_test.h"
 
 #include "tests/common/model/nets.h"
@@ -11,7 +13,7 @@
 #ifdef GP_ON_DEVICE
 #include "worker/backend/plugin.h"
 
-/* Opening a device takes longer than a check: each of its ways is opened once and stays. */
+/* Opening a device takes longer than a check: each variant is opened once and stays open. */
 static gp_backend_ops device_ops;
 static gp_status (*real_open)(gp_backend **, const gp_backend_options *, gp_error *);
 
@@ -63,11 +65,11 @@ static const gp_backend_ops *cuda(void)
 }
 #endif
 
-/* Of the gradient's norm; what tests/gpu/check reports too. */
+/* Bounds relative to the gradient norm; tests/gpu/check reports them too. */
 #define STRICT 1e-5
 #define TF32   5e-3
 #define BF16   6e-2
-#define FP16   (BF16 / 4) /* 3 bits more than bf16, half of them left to chance */
+#define FP16   (BF16 / 4) /* 3 bits more than bf16, half of the gain kept as margin */
 
 typedef struct style {
     const char *words;
@@ -83,7 +85,7 @@ static const style styles[] = {
     { "", GP_PRECISION_BF16, GP_F32, BF16 },
     { "", GP_PRECISION_TF32, GP_U8, TF32 },
     { "", GP_PRECISION_F16, GP_U8, FP16 },
-#ifndef GP_ON_DEVICE /* where compiling takes longer than computing */
+#ifndef GP_ON_DEVICE /* on a device, compiling takes longer than computing */
     { "own", GP_PRECISION_F16, GP_F32, FP16 },
     { "apart", GP_PRECISION_BF16, GP_U8, BF16 },
     { "moments", GP_PRECISION_F16, GP_U8, FP16 },
@@ -97,7 +99,7 @@ static const style styles[] = {
 static void check_sums(const double *expected, const double *got, double tolerance, const char *what)
 {
     for (int i = 0; i < GP_SUMS; i++) {
-        /* Rounded logits may change which is the largest. */
+        /* Rounded logits may change the predicted class. */
         double allowed =
             i == GP_SUM_CORRECT && tolerance > STRICT ? 3.0 : tolerance * (1 + fabs(expected[i]));
 
@@ -106,7 +108,7 @@ static void check_sums(const double *expected, const double *got, double toleran
     }
 }
 
-/* Of the first loss, which is what the oracle has. */
+/* Return the score error for the first loss; the oracle computes no other scores. */
 static double score_error(const net *n, const gp_ref_run *oracle, const result *r, uint32_t count)
 {
     const gp_end *end = &n->graph->ends[0];
@@ -143,8 +145,8 @@ static void check_phase(const net *n, const way *w, gp_phase phase, uint32_t cou
     result_free(&r);
 }
 
-/* In one call, three times over: eagerly, while it is recorded, and replayed.  And in calls of fewer samples with a tail,
- * unless samples are coupled.  narrow: what bf16 is allowed. */
+/* Check every style: in one call, run eagerly, while recording, and replayed; then in smaller calls
+ * with a tail unless samples are coupled. narrow: bound for bf16. */
 static void check_styles(const net *n, uint32_t count, double narrow, const char *what)
 {
     gp_ref_run *train = ask_oracle(n, GP_PHASE_TRAIN, count), *infer = ask_oracle(n, GP_PHASE_INFER, count);
@@ -228,8 +230,9 @@ TEST(lenet_gives_the_oracles_gradients_sums_and_scores)
 
     REQUIRE_OK(gp_zoo_build(&n.spec, "lenet", NULL, 0, &err), err);
     REQUIRE_OK(net_fill(&n, 200, &err), err);
-    check_styles(&n, 3, BF16,
-                 "lenet"); /* a call of two and a tail; plain loops are slow here, and watched even more */
+
+    /* a call of two samples and a tail; plain loops are slow, even more so under a sanitizer */
+    check_styles(&n, 3, BF16, "lenet");
     net_free(&n);
 }
 
@@ -244,7 +247,7 @@ TEST(groups_dilation_stride_and_uneven_padding_match_the_oracle)
                              { "relu", NULL },
                              { "conv2d", "channels=6;kernel=2;dilation=2;padding=1" },
                              HEAD },
-        6, 0.3, "groups"); /* few pixels, two kinks: bf16 sends some gradients another way */
+        6, 0.3, "groups"); /* few pixels, two kinks: bf16 rounding redirects some gradients */
 }
 
 TEST(batch_norm_in_a_residual_block_matches_the_oracle)
@@ -271,7 +274,8 @@ TEST(batch_norm_in_a_residual_block_matches_the_oracle)
     net_free(&n);
 }
 
-/* Channels in eights: the kernels of eight numbers at once, with what follows batch norm, and bits for its ReLU. */
+/* Build a residual network. A multiple of 8 channels selects the kernels for 8 numbers at once,
+ * fused operations after batch norm, and bit masks for its ReLU. */
 static gp_status residual_net(net *n, const char *channels, gp_error *err)
 {
     const gp_shape input = gp_shape3(3, 9, 10);
@@ -316,18 +320,20 @@ static gp_status residual_net(net *n, const char *channels, gp_error *err)
     return status == GP_OK ? net_fill(n, 200, err) : status;
 }
 
-TEST(what_follows_convolutions_batch_norms_and_products_is_done_with_them)
+TEST(operations_are_fused_into_convolutions_batch_norms_and_products)
 {
     const char *const channels[] = {
         "8", "6"
-    }; /* of 6 a plan with a sum exists, of 8 the rest is done after it */
+    }; /* with 6 channels a plan with a sum exists; with 8 the rest runs afterwards */
     gp_error err;
 
     for (size_t i = 0; i < 2; i++) {
         net n = { 0 };
 
         REQUIRE_OK(residual_net(&n, channels[i], &err), err);
-        check_styles(&n, 7, 0.15, channels[i]); /* many kinks: bf16 sends some gradients another way */
+
+        /* many kinks: bf16 rounding redirects some gradients */
+        check_styles(&n, 7, 0.15, channels[i]);
         net_free(&n);
     }
 }
@@ -350,12 +356,12 @@ TEST(batch_norm_relu_and_max_pool_in_one_pass_match_the_oracle)
                                              { "relu", NULL },
                                              { "maxpool", pools[k] },
                                              HEAD },
-                        6, 0.4, what); /* maxima that rounding makes equal */
+                        6, 0.4, what); /* rounding makes some maxima equal */
         }
 }
 
-/* In narrow numbers, too: what lies between is rounded all the same. */
-TEST(batch_norm_relu_and_max_pool_have_the_bits_of_the_three_by_themselves)
+/* Narrow types too: intermediate values are rounded in both cases. */
+TEST(fused_batch_norm_relu_and_max_pool_is_bitwise_identical_to_three_steps)
 {
     const gp_precision precisions[] = { GP_PRECISION_F32, GP_PRECISION_BF16, GP_PRECISION_F16 };
     const char *const convs[] = { "channels=8;kernel=3;bias=false", "channels=6;kernel=3;bias=false" };
@@ -390,7 +396,8 @@ TEST(batch_norm_relu_and_max_pool_have_the_bits_of_the_three_by_themselves)
     }
 }
 
-/* Class weights, ignored labels, smoothing, losses that share a target, outputs of classes and of values. */
+/* Covers class weights, ignored labels, smoothing, losses with a shared target, and outputs of
+ * classes and values. */
 TEST(several_losses_match_the_oracle)
 {
     static const char *const nets[] = {
@@ -420,7 +427,7 @@ TEST(several_losses_match_the_oracle)
     }
 }
 
-/* Steps of a plan, of all kinds. */
+/* Count the steps of a plan by kind. */
 static void count_steps(unsigned *out, const net *n, const char *words, gp_precision precision,
                         gp_phase phase)
 {
@@ -443,7 +450,8 @@ static void count_steps(unsigned *out, const net *n, const char *words, gp_preci
     cuda()->close(backend);
 }
 
-/* The input, six convolutions with all that follows them, the pool, three products, the loss and two for its sums. */
+/* Expected: the input, six convolutions with fused operations, the pool, three products, the loss,
+ * and two steps for its sums. */
 TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
 {
     unsigned steps;
@@ -460,7 +468,7 @@ TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
     net_free(&n);
 }
 
-/* Enough rows that sums of moments are cut into many parts. */
+/* Enough rows to split the moment sums into many parts. */
 TEST(batch_norm_of_many_pixels_matches_the_oracle)
 {
     check_chain(gp_shape3(3, 40, 36),
@@ -472,8 +480,9 @@ TEST(batch_norm_of_many_pixels_matches_the_oracle)
                 4, 0.2, "many pixels");
 }
 
-/* A call may hold fewer samples than there is room for: the rest are in no moment, sum or gradient. */
-TEST(a_call_with_room_to_spare_is_as_one_without)
+/* A call may contain fewer samples than the plan has room for: unused rows enter no moment, sum or
+ * gradient. */
+TEST(unused_rows_of_a_call_do_not_change_results)
 {
     net n = { 0 };
     gp_error err;
@@ -502,8 +511,8 @@ TEST(a_call_with_room_to_spare_is_as_one_without)
     net_free(&n);
 }
 
-/* cuDNN adds up all rows, whatever stands in those beyond the last sample. */
-TEST(moments_by_cudnn_are_those_of_the_samples_where_a_call_has_room_to_spare)
+/* cuDNN adds up all rows, including those beyond the last sample. */
+TEST(cudnn_moments_exclude_unused_rows_of_a_call)
 {
     net n = { 0 };
     gp_error err;
@@ -555,8 +564,8 @@ TEST(a_call_without_samples_gives_zeros)
     net_free(&n);
 }
 
-/* Equal calls give equal bits: no sum depends on who comes first. */
-TEST(equal_steps_give_equal_bits)
+/* Equal calls give bitwise identical results: no sum depends on scheduling. */
+TEST(equal_steps_are_bitwise_identical)
 {
     const way w = { .ops = cuda(), .kernels = "own", .threads = 1, .dtype = GP_U8, .repeats = 3 };
     net n = { 0 };
@@ -576,7 +585,7 @@ TEST(equal_steps_give_equal_bits)
     net_free(&n);
 }
 
-TEST(the_cpu_refuses_fp16_in_words_and_computes_tf32_as_f32)
+TEST(cpu_refuses_fp16_and_computes_tf32_as_f32)
 {
     way w = { .threads = 1, .dtype = GP_U8, .precision = GP_PRECISION_F16 };
     net n = { 0 };
@@ -600,8 +609,8 @@ TEST(the_cpu_refuses_fp16_in_words_and_computes_tf32_as_f32)
     net_free(&n);
 }
 
-/* Gradients are of a scaled loss on their way, and come back as they are. */
-TEST(a_loss_scale_changes_no_bit_of_a_gradient_in_float32)
+/* Gradients are scaled during the backward pass and unscaled at the end. */
+TEST(loss_scale_leaves_float32_gradients_bitwise_identical)
 {
     const char *const kernels[] = { "own", "packed", "dense" };
     net n = { 0 };
@@ -654,7 +663,7 @@ TEST(gradients_that_overflow_in_fp16_are_counted_once_a_step)
     net_free(&n);
 }
 
-/* -- trainings that stay on the device ---------------------------------------------------------------------- */
+/* ---- trainings that stay on the device ---- */
 
 enum { KEPT_STEPS = 3, KEPT_BATCH = 6 };
 
@@ -733,7 +742,7 @@ static void check_same(const float *expected, const float *got, size_t count, co
         }
 }
 
-/* The device is a step ahead of what is asked. */
+/* The device runs one step ahead of the results that are read. */
 static void check_kept(const net *n, const char *options)
 {
     kept host, device;
@@ -779,7 +788,7 @@ static void check_kept(const net *n, const char *options)
     kept_close(&device);
 }
 
-/* The latch is on the device: whoever launches the commit does not look at the gradients. */
+/* The overflow latch is on the device: the commit is launched without reading the gradients. */
 TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
 {
     net n = { 0 };
@@ -803,7 +812,7 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
                                    &(gp_keep){ .options = &k.options, .state = state, .state_blobs = blobs },
                                    &resident, &err),
                err);
-    for (int at = 0; at < 4; at++) { /* by themselves, and as graphs */
+    for (int at = 0; at < 4; at++) { /* launched separately, then as graphs */
         bool bad = at % 2 == 0;
         gp_step_call call = { .batch = kept_batch(&n, at), .learn_rate = 0.05, .samples = KEPT_BATCH };
 
@@ -821,7 +830,7 @@ TEST(a_step_whose_gradients_overflow_counts_and_commits_nothing)
 
 typedef struct scaled {
     kept k;
-    gp_loss_scale scale; /* as the host has it */
+    gp_loss_scale scale; /* the host's copy of the scale */
     float *state;
     uint32_t skipped;
 } scaled;
@@ -873,8 +882,8 @@ static void scaled_told(scaled *s, double expected)
     s->skipped += skip;
 }
 
-/* The rule is the host's, bit for bit, and no step waits for it. */
-TEST(a_loss_scale_on_the_device_moves_as_the_hosts_with_a_step_ahead)
+/* The device applies the host's rule bit for bit, and no step waits for it. */
+TEST(device_loss_scale_matches_the_hosts_with_a_step_in_flight)
 {
     const gp_loss_scale one = { .scale = 1 };
     net n = { 0 };
@@ -910,7 +919,7 @@ TEST(a_loss_scale_on_the_device_moves_as_the_hosts_with_a_step_ahead)
     net_free(&n);
 }
 
-TEST(a_training_that_stays_on_the_device_moves_as_the_hosts)
+TEST(training_on_the_device_matches_the_hosts)
 {
     static const char *const options[] = {
         "{}",
@@ -944,7 +953,7 @@ typedef struct ended {
     float *before;
 } ended;
 
-/* One step is committed; what follows must leave its parameters as they are. */
+/* Commit one step. Later steps must not change these parameters. */
 static void ended_open(ended *e)
 {
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
@@ -987,7 +996,7 @@ static void ended_close(ended *e)
     net_free(&e->n);
 }
 
-TEST(after_a_loss_that_is_no_number_no_step_counts)
+TEST(nan_loss_invalidates_all_later_steps)
 {
     gp_step_call call = { .learn_rate = NAN, .samples = KEPT_BATCH };
     gp_step_told told;
@@ -996,7 +1005,7 @@ TEST(after_a_loss_that_is_no_number_no_step_counts)
 
     ended_open(&e);
     call.batch = kept_batch(&e.n, 2);
-    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err); /* its weights become no numbers */
+    REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err); /* the weights become NaN */
     call.learn_rate = 0.05;
     REQUIRE_OK(cuda()->steps->launch(e.k.plan, &call, &err), err);
     REQUIRE_OK(cuda()->steps->told(e.k.plan, &told, &err), err);
@@ -1012,7 +1021,7 @@ TEST(after_a_loss_that_is_no_number_no_step_counts)
     ended_close(&e);
 }
 
-TEST(a_step_without_weight_counts_and_moves_nothing)
+TEST(step_without_weight_changes_nothing)
 {
     int32_t ignored[KEPT_BATCH];
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH, .stop = true };
@@ -1032,7 +1041,7 @@ TEST(a_step_without_weight_counts_and_moves_nothing)
     ended_close(&e);
 }
 
-TEST(after_a_halt_nothing_is_begun_and_the_steps_before_are_told)
+TEST(halt_starts_no_step_and_reports_the_earlier_ones)
 {
     gp_step_call call = { .learn_rate = 0.05, .samples = KEPT_BATCH };
     gp_step_told told;

@@ -1,5 +1,6 @@
-/* Which engines a GPU training computes with: timed, kept on disk and in checkpoints (worker/train/trainer_tuning.h,
- * worker/backend/cuda/plan/choose.c).  The libraries are the fake GPU's, whose engines take what they are told to take. */
+/* test_cuda_choice.c: the engines that a GPU training chooses: timed, stored on disk and in
+ * checkpoints (worker/train/trainer_tuning.h, worker/backend/cuda/plan/choose.c). Runs on the fake
+ * GPU, whose engines have configured durations. */
 #include "tests/gp_test.h"
 
 #include <dirent.h>
@@ -17,9 +18,9 @@ enum { ENGINES = 5, WEIGHTS_MAX = 4000, PLANS_BYTES = 8192 };
 
 typedef struct outcome {
     char plans[PLANS_BYTES], told[480];     /* "": none */
-    uint64_t raced;                         /* runs of convolutions before the training began */
-    uint64_t built, read;                   /* plans, in each of the two ways */
-    uint64_t engine[ENGINES], algorithm[3]; /* that it was computed with */
+    uint64_t raced;                         /* convolution runs before the first step */
+    uint64_t built, read;                   /* plans built by cuDNN, plans loaded from text */
+    uint64_t engine[ENGINES], algorithm[3]; /* runs during the training */
     float weights[WEIGHTS_MAX];
     size_t count;
 } outcome;
@@ -37,7 +38,7 @@ static const char normed[] =
     "{\"name\":\"c1\",\"kind\":\"conv2d\",\"channels\":8,\"kernel\":[3,3],\"bias\":false},"
     "{\"name\":\"n1\",\"kind\":\"batchnorm\"},{\"name\":\"r1\",\"kind\":\"relu\"},"
     "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
-static const char *net = network; /* of the next training */
+static const char *net = network; /* network for the next training */
 
 static void ignore_record(void *context, const gp_train_record *record)
 {
@@ -74,9 +75,9 @@ static void counts_read(outcome *out)
     }
 }
 
-static char folder[64]; /* of a test: what is kept on disk */
+static char folder[64]; /* disk cache for one test */
 
-/* more: of the options. */
+/* Train with additional options `more`. */
 static void train(outcome *out, const char *more)
 {
     gp_train_begin begin = { .workers = 1, .data = "synthetic:6x6x3:4:24" };
@@ -141,9 +142,9 @@ static void check_engine(const outcome *o, int engine)
                          engine);
 }
 
-/* ---- a place of its own for each test ---- */
+/* ---- a cache folder for each test ---- */
 
-/* times: of the engines 0, 1, ... in microseconds. */
+/* Create the cache folder. times: durations of engines 0, 1, ... in microseconds. */
 static void begin(const char *times)
 {
     snprintf(folder, sizeof(folder), "/tmp/gp_cuda_choice_XXXXXX");
@@ -167,7 +168,7 @@ static void end(void)
     fake_gpu_faults(NULL);
 }
 
-/* The only file of plans; "": there is not exactly one. */
+/* Return the path of the only plans file. "": none or several. */
 static const char *plans_file(void)
 {
     static char path[400];
@@ -187,12 +188,12 @@ static const char *plans_file(void)
     return count == 1 ? path : "";
 }
 
-/* Engine 1 is of tensor cores, which strict float32 does not take; 2 has not the same bits in each run. */
+/* Engine 1 uses tensor cores, which strict float32 excludes; engine 2 is not deterministic. */
 static const char three_is_fast[] = "900000,0,0,100000,500000", four_is_fast[] = "900000,0,0,500000,100000";
 
-/* ---- the race ---- */
+/* ---- autotuning ---- */
 
-TEST(of_the_engines_that_give_equal_bits_the_fastest_is_taken)
+TEST(fastest_deterministic_engine_is_chosen)
 {
     static outcome o;
 
@@ -207,7 +208,7 @@ TEST(of_the_engines_that_give_equal_bits_the_fastest_is_taken)
     end();
 }
 
-TEST(what_follows_a_convolution_is_done_with_it_only_where_that_is_faster)
+TEST(operations_are_fused_into_a_convolution_only_if_faster)
 {
     static outcome o;
 
@@ -226,8 +227,8 @@ TEST(what_follows_a_convolution_is_done_with_it_only_where_that_is_faster)
     end();
 }
 
-/* By rule they are not: nobody knows what an engine of cuDNN's own costs there. */
-TEST(moments_of_batch_norm_are_made_with_the_convolution_only_where_that_is_faster)
+/* Without autotuning they are not: the cost of such a cuDNN engine is unknown there. */
+TEST(batch_norm_moments_are_fused_into_the_convolution_only_if_faster)
 {
     static const char *const fused_us[] = { "-500000", "500000" };
     static outcome o, rule;
@@ -249,7 +250,7 @@ TEST(moments_of_batch_norm_are_made_with_the_convolution_only_where_that_is_fast
     net = network;
 }
 
-TEST(of_the_algorithms_of_a_product_the_fastest_is_taken)
+TEST(fastest_product_algorithm_is_chosen)
 {
     static outcome o;
 
@@ -261,7 +262,7 @@ TEST(of_the_algorithms_of_a_product_the_fastest_is_taken)
     end();
 }
 
-TEST(an_engine_that_fails_when_it_runs_is_passed_over)
+TEST(engine_that_fails_to_run_is_skipped)
 {
     static outcome o;
 
@@ -274,18 +275,18 @@ TEST(an_engine_that_fails_when_it_runs_is_passed_over)
     end();
 }
 
-TEST(an_engine_that_fails_only_while_it_is_recorded_is_passed_over)
+TEST(engine_that_fails_only_during_recording_is_skipped)
 {
     static outcome o;
 
     begin(three_is_fast);
-    fake_gpu_faults("cudnnEngine3:3+=5000"); /* the third run of a race is the first in a graph */
+    fake_gpu_faults("cudnnEngine3:3+=5000"); /* the third timed run is the first in a graph */
     train(&o, "");
     CHECK_INT(0, o.engine[3]);
     end();
 }
 
-TEST(an_engine_that_has_to_be_compiled_is_taken_where_it_is_faster_all_the_same)
+TEST(engine_that_needs_compiling_is_chosen_if_faster)
 {
     static outcome o;
 
@@ -296,7 +297,7 @@ TEST(an_engine_that_has_to_be_compiled_is_taken_where_it_is_faster_all_the_same)
     end();
 }
 
-TEST(what_was_compiled_is_read_by_the_next_process_and_has_the_same_bits)
+TEST(next_process_loads_compiled_plans_with_identical_results)
 {
     static outcome first, second;
 
@@ -312,7 +313,7 @@ TEST(what_was_compiled_is_read_by_the_next_process_and_has_the_same_bits)
     end();
 }
 
-TEST(a_plan_that_cudnn_does_not_read_is_compiled_again)
+TEST(plan_that_cudnn_cannot_load_is_recompiled)
 {
     static outcome o;
 
@@ -326,8 +327,8 @@ TEST(a_plan_that_cudnn_does_not_read_is_compiled_again)
     end();
 }
 
-/* What is read may be right and still not run: the next one asks cuDNN again. */
-TEST(a_plan_that_was_read_and_does_not_run_is_forgotten)
+/* A loaded plan may be valid and still fail to run: the next request asks cuDNN for a new plan. */
+TEST(loaded_plan_that_fails_to_run_is_discarded)
 {
     const gp_kernel_image image = { .channels = 4,
                                     .height = 4,
@@ -378,7 +379,7 @@ TEST(a_plan_that_was_read_and_does_not_run_is_forgotten)
     end();
 }
 
-TEST(what_there_is_no_time_for_is_by_rule_and_stays_so)
+TEST(untimed_choices_follow_the_rule_permanently)
 {
     static outcome first, second;
 
@@ -395,7 +396,7 @@ TEST(what_there_is_no_time_for_is_by_rule_and_stays_so)
     end();
 }
 
-TEST(by_rule_and_reproducible_nothing_is_timed_or_kept)
+TEST(rule_and_reproducible_modes_time_and_store_nothing)
 {
     static const char *const options[] = { "\"autotune-seconds\":0", "\"reproducible\":true" };
     static outcome o;
@@ -413,7 +414,7 @@ TEST(by_rule_and_reproducible_nothing_is_timed_or_kept)
 
 /* ---- on disk ---- */
 
-TEST(a_second_training_takes_what_the_first_has_found_out)
+TEST(second_training_uses_the_stored_choices)
 {
     static outcome first, second;
     struct stat facts;
@@ -457,7 +458,7 @@ TEST(damaged_plans_are_replaced)
     end();
 }
 
-TEST(other_versions_have_plans_of_their_own)
+TEST(other_library_versions_have_separate_plans)
 {
     static outcome o;
 
@@ -467,7 +468,7 @@ TEST(other_versions_have_plans_of_their_own)
     setenv("FAKE_GPU_ENGINE_US", four_is_fast, 1);
     train(&o, "");
     check_engine(&o, 4);
-    CHECK_TEXT("", plans_file()); /* there are two */
+    CHECK_TEXT("", plans_file()); /* two files exist */
     unsetenv("FAKE_GPU_DRIVER");
     train(&o, "");
     CHECK_INT(0, o.raced);
@@ -475,7 +476,7 @@ TEST(other_versions_have_plans_of_their_own)
     end();
 }
 
-TEST(an_engine_that_is_no_longer_there_is_replaced_by_rule)
+TEST(missing_engine_is_replaced_by_rule)
 {
     static outcome o;
 
@@ -507,7 +508,7 @@ static void resume_after(outcome *out, outcome *before, const char *driver)
     end();
 }
 
-TEST(a_resumed_training_computes_as_the_checkpoint_says)
+TEST(resumed_training_uses_the_engines_of_the_checkpoint)
 {
     static outcome before, after;
 
@@ -517,7 +518,7 @@ TEST(a_resumed_training_computes_as_the_checkpoint_says)
     check_engine(&after, 3);
 }
 
-TEST(a_training_that_is_resumed_with_other_versions_says_so_and_chooses_anew)
+TEST(resume_with_other_versions_warns_and_chooses_new_engines)
 {
     static outcome before, after;
 

@@ -1,4 +1,5 @@
-/* Numbers of 2 bytes, as kernels' bodies read and write them: every one of fp16, and all that may round to it. */
+/* test_cuda_numbers.c: 2-byte numbers in kernel bodies: all fp16 values, and the values that round
+ * to them. */
 #include "tests/gp_test.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 
 enum { F16_INFINITE = 0x7c00 };
 
-TEST(every_number_of_fp16_is_read_as_what_it_is_and_written_back)
+TEST(every_fp16_value_survives_a_round_trip)
 {
     for (uint32_t bits = 0; bits < F16_INFINITE; bits++) {
         uint32_t exponent = bits >> 10, fraction = bits & 0x3ff;
@@ -23,7 +24,7 @@ TEST(every_number_of_fp16_is_read_as_what_it_is_and_written_back)
     CHECK(isnan(f16_wide(0x7c01)) && isnan(f16_wide(0xffff)));
 }
 
-TEST(what_lies_between_two_numbers_of_fp16_goes_to_the_nearer_and_the_middle_to_the_even_one)
+TEST(fp16_rounds_to_nearest_with_ties_to_even)
 {
     for (uint32_t bits = 0; bits < F16_INFINITE; bits++) {
         float next = bits + 1 == F16_INFINITE ? 65536.0f : f16_wide((uint16_t)(bits + 1));
@@ -42,7 +43,7 @@ TEST(what_lies_between_two_numbers_of_fp16_goes_to_the_nearer_and_the_middle_to_
     CHECK(isnan(f16_wide(f16_narrow(NAN))) && isnan(bf16_wide(bf16_narrow(NAN))));
 }
 
-TEST(the_even_one_of_bf16_is_taken_too)
+TEST(bf16_rounds_ties_to_even)
 {
     for (uint32_t bits = 0; bits < 0x7f80; bits++) {
         float low = bf16_wide((uint16_t)bits);

@@ -1,6 +1,9 @@
-/* cuDNN has a plan for the convolutions of the zoo's networks on an A100, an H200 and a B200, and for what follows some of
- * them: asked of cuDNN itself, without a GPU, by the properties of one (JSON files in tests/gpu).  What it refuses runs on kernels
- * of our own, which is right and slow.  And products are described to cuBLASLt as they are meant. */
+/* test_cuda_plans.c: cuDNN has plans for the convolutions of the zoo networks, and for some fused
+ * operations, on an A100, an H200 and a B200.
+ *
+ * The test asks cuDNN itself, without a GPU, with recorded device properties (JSON files in
+ * tests/gpu). Unsupported operations run on our own kernels, which are correct but slow. The test
+ * also checks how products are described to cuBLASLt. */
 #include "tests/gp_test.h"
 
 #include <dlfcn.h>
@@ -41,7 +44,7 @@ static gp_kernel_image image_of(const gp_shape *shape, bool packed, int32_t narr
     return image;
 }
 
-/* What activations are, as plan.c has it. */
+/* Activation types and layout, as in plan.c. */
 typedef struct numbers {
     bool packed;
     int32_t narrow;
@@ -97,7 +100,7 @@ static void ask(tally *t, const gp_graph *graph, const gp_op *op, const numbers 
     snprintf(t->refused, sizeof(t->refused), "pass %d: %.300s", (int)request.pass, err.message);
 }
 
-/* Every convolution whose window and shapes have not been asked for before. */
+/* Return whether an earlier convolution has the same window and shapes. */
 static bool seen_before(const gp_graph *graph, const gp_ops *ops, uint32_t index)
 {
     const gp_op *op = &ops->op[index];
@@ -174,14 +177,14 @@ TEST(the_zoos_convolutions_have_plans_in_bf16_on_an_a100_and_a_b200)
     zoo_check(&bf16, "b200");
 }
 
-/* ---- what follows ---- */
+/* ---- fused operations ---- */
 
 typedef struct window {
     uint32_t inputs, size, outputs;
     int32_t kernel, stride;
 } window;
 
-/* Of ResNet-50, from the stem to the last block. */
+/* Convolutions from ResNet-50, from the stem to the last block. */
 static const window windows[] = {
     { 3, 224, 64, 7, 2 },   { 64, 56, 64, 1, 1 },   { 64, 56, 64, 3, 1 },   { 64, 56, 256, 1, 1 },
     { 128, 56, 128, 3, 2 }, { 512, 28, 128, 1, 1 }, { 256, 14, 256, 3, 1 }, { 1024, 14, 512, 1, 1 },
@@ -205,7 +208,7 @@ static gp_conv_request request_of(const window *w, gp_conv_pass pass, const numb
 
     for (int i = 0; i < 4; i++)
         request.padding[i] = w->kernel / 2;
-    if (how->narrow != GP_WIDE && w->inputs < 8) { /* the input of such a network (fuse.c) */
+    if (how->narrow != GP_WIDE && w->inputs < 8) { /* input of such a network (fuse.c) */
         request.x.pixel_stride = 8;
         request.x.sample = 8 * request.x.pixels;
     }
@@ -233,7 +236,7 @@ static bool has_plan(const gp_conv_request *request, const char *device, bool *t
     return has;
 }
 
-/* With bias and ReLU: precompiled engines have it. */
+/* Check plans with bias and ReLU, which precompiled engines support. */
 static void check_followed(const numbers *how, const char *device)
 {
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
@@ -248,7 +251,7 @@ static void check_followed(const numbers *how, const char *device)
     }
 }
 
-TEST(a_convolution_with_bias_and_relu_is_one_plan)
+TEST(convolution_with_bias_and_relu_is_one_plan)
 {
     check_followed(&bf16, "h200");
     check_followed(&fp16, "h200");
@@ -257,7 +260,7 @@ TEST(a_convolution_with_bias_and_relu_is_one_plan)
     check_followed(&bf16, "b200");
 }
 
-/* In a file, for the next process, which has it in no time. */
+/* Check that a compiled plan is stored in a file, from which the next process loads it quickly. */
 static void check_kept(const gp_conv_request *request)
 {
     char folder[] = "/tmp/gp_cuda_plans_XXXXXX", what[GP_COMPILED_WHAT_BYTES], command[80], *text;
@@ -281,13 +284,13 @@ static void check_kept(const gp_conv_request *request)
     CHECK(text != NULL && strlen(text) <= bytes && text[0] == '{');
     gp_free(text);
     kept.libraries = "those of another test";
-    CHECK(gp_compiled_read(&kept, what, &bytes) == NULL); /* nobody else's */
+    CHECK(gp_compiled_read(&kept, what, &bytes) == NULL); /* other requests do not find it */
     snprintf(command, sizeof(command), "rm -rf %s", folder);
     CHECK_INT(0, system(command));
 }
 
-/* These are compiled when asked for, some seconds each: one of a kind. */
-TEST(a_convolution_with_a_sum_or_moments_and_a_gradient_with_its_relu_are_one_plan_that_is_compiled)
+/* These engines are compiled on request, which takes seconds each: one request per kind. */
+TEST(fused_sums_moments_and_relu_gradients_are_one_compiled_plan)
 {
     gp_conv_request sum = request_of(&windows[3], GP_CONV_FORWARD, &bf16),
                     mask = request_of(&windows[2], GP_CONV_DATA, &bf16),
@@ -297,14 +300,15 @@ TEST(a_convolution_with_a_sum_or_moments_and_a_gradient_with_its_relu_are_one_pl
     size_t workspace;
 
     if (dlopen("libcuda.so", RTLD_LAZY) == NULL && dlopen("libcuda.so.1", RTLD_LAZY) == NULL)
-        SKIP("cuDNN compiles for nobody without a libcuda: ctest cuda_plans_compiled has one");
+        SKIP("cuDNN needs libcuda to compile; ctest cuda_plans_compiled provides a fake one");
     sum.bias = sum.added = sum.relu = true;
     mask.masked = true;
     moments.sums = true;
     CHECK(has_plan(&sum, "h200", &tensor_cores, &workspace));
     CHECK(has_plan(&mask, "h200", &tensor_cores, &workspace));
     check_kept(&moments);
-    /* And they say so: a race takes them last. */
+
+    /* They are marked as compiled, so autotuning tries them last. */
     CHECK_INT(1, gp_cudnn_conv_engines(NULL, properties_read("h200"), &sum, &engine, 1));
     CHECK(engine.compiled);
     sum.bias = sum.added = sum.relu = false;
@@ -312,7 +316,7 @@ TEST(a_convolution_with_a_sum_or_moments_and_a_gradient_with_its_relu_are_one_pl
     CHECK(!engine.compiled);
 }
 
-TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
+TEST(strict_float32_excludes_tensor_core_engines_and_tf32_uses_them)
 {
     for (size_t i = 1; i < sizeof(windows) / sizeof(windows[0]); i++)
         for (int pass = 0; pass < 3; pass++) {
@@ -326,8 +330,8 @@ TEST(strict_float32_takes_no_engine_of_tensor_cores_and_tf32_does)
         }
 }
 
-/* What a race and a record of its outcome rest on. */
-TEST(engines_have_names_of_their_own_and_a_name_finds_its_plan)
+/* Autotuning and the stored choices depend on this. */
+TEST(engine_names_are_unique_and_identify_a_plan)
 {
     enum { MOST = 12 };
     const gp_conv_request request = request_of(&windows[0], GP_CONV_FORWARD, &bf16);
@@ -354,7 +358,7 @@ TEST(engines_have_names_of_their_own_and_a_name_finds_its_plan)
     CHECK(plans > 1);
 }
 
-TEST(an_engine_that_there_is_not_has_no_plan)
+TEST(unknown_engine_has_no_plan)
 {
     const gp_conv_request request = request_of(&windows[0], GP_CONV_FORWARD, &bf16);
     gp_cudnn_conv *conv;
@@ -365,8 +369,8 @@ TEST(an_engine_that_there_is_not_has_no_plan)
                                                     "999-00000000", &workspace, &err));
 }
 
-/* Batch norm's sums, with equal bits in each run; in fp16 nothing is compiled for that. */
-TEST(a_convolution_that_adds_up_its_moments_is_one_plan_in_fp16)
+/* Batch norm sums are deterministic; fp16 needs no compilation for them. */
+TEST(fp16_convolution_with_moments_is_one_plan)
 {
     for (size_t i = 1; i < sizeof(windows) / sizeof(windows[0]); i++) {
         gp_conv_request request = request_of(&windows[i], GP_CONV_FORWARD, &fp16);
@@ -379,8 +383,8 @@ TEST(a_convolution_that_adds_up_its_moments_is_one_plan_in_fp16)
     }
 }
 
-/* A third channel alone costs cuDNN a copy of the whole input. */
-TEST(an_input_of_eight_channels_needs_no_hidden_copy)
+/* With 3 channels, cuDNN copies the whole input. */
+TEST(input_with_eight_channels_needs_no_hidden_copy)
 {
     gp_conv_request spread = request_of(&windows[0], GP_CONV_FORWARD, &bf16), narrow = spread;
     bool tensor_cores;
@@ -426,7 +430,7 @@ static void check_product(const gp_product_request *request, cublasLtEpilogue_t 
     gp_cublas_product_free(product);
 }
 
-TEST(products_are_described_as_they_are_meant)
+TEST(product_descriptions_match_the_request)
 {
     gp_product_request r = { .n = 256, .m = 1000, .k = 2048, .transpose_b = true };
 

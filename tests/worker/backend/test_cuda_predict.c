@@ -1,5 +1,6 @@
-/* Predictions on a device, two under way at a time: as graphs, with the bits of those that are launched kernel by kernel, and of
- * the CPU's to rounding.  On libfake_gpu.so, whose lanes run by themselves. */
+/* test_cuda_predict.c: device predictions with two batches in flight: graphs are bitwise identical
+ * to separate kernel launches, and agree with the CPU up to rounding. Runs on libfake_gpu.so with
+ * asynchronous lanes. */
 #include "tests/gp_test.h"
 
 #include "tests/fake/gpu/fake_gpu.h"
@@ -8,7 +9,7 @@
 #include "worker/backend/cuda/plan/backend.h"
 #include "worker/predict/predictor.h"
 
-enum { ROWS = 8, SAMPLES = 45 /* five whole batches, and one of 5 */ };
+enum { ROWS = 8, SAMPLES = 45 /* five full batches and one with 5 samples */ };
 
 static const net_layer layers[] = { { "conv2d", "channels=8;kernel=3" },
                                     { "batchnorm", NULL },
@@ -78,7 +79,7 @@ static gp_status flow_take(flow *f, uint32_t first, gp_error *err)
     return status;
 }
 
-/* All samples, each batch begun before the one before it is asked for. */
+/* Predict all samples; each batch is launched before the result of the previous one is read. */
 static gp_status flow_run(flow *f, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -100,7 +101,7 @@ static void check_same(const flow *a, const flow *b, const char *what)
         GP_TEST_FAIL("%s: other bits", what);
 }
 
-TEST(a_batch_is_one_launch_after_the_first_whatever_its_size)
+TEST(every_batch_after_the_first_is_one_launch)
 {
     flow recorded, pieces;
     uint64_t kernels;
@@ -114,7 +115,9 @@ TEST(a_batch_is_one_launch_after_the_first_whatever_its_size)
     fake_gpu_reset_counts();
     REQUIRE_OK(flow_run(&recorded, &err), err);
     CHECK_INT(1, fake_gpu_count("cudaGraphInstantiate"));
-    CHECK_INT(SAMPLES / ROWS, fake_gpu_count("cudaGraphLaunch")); /* six batches; the first came in pieces */
+
+    /* six batches; the first one runs as separate launches */
+    CHECK_INT(SAMPLES / ROWS, fake_gpu_count("cudaGraphLaunch"));
     CHECK_TEXT("", gp_backend_cuda.predictions->pieces(recorded.plan));
     check_same(&pieces, &recorded, "a graph");
     kernels = fake_gpu_count("gp_kernel_launch");
@@ -128,13 +131,13 @@ TEST(a_batch_is_one_launch_after_the_first_whatever_its_size)
     CHECK_INT(0, fake_gpu_count("cudaGraphInstantiate"));
     CHECK_INT(0, fake_gpu_count("cudaMalloc") + fake_gpu_count("cudaHostAlloc"));
     CHECK(fake_gpu_count("gp_kernel_launch") <
-          kernels); /* copies of weights only: parameters may have changed */
+          kernels); /* weight copies only: the parameters may have changed */
     flow_close(&recorded);
     flow_close(&pieces);
     check_left();
 }
 
-TEST(parameters_that_are_unchanged_are_not_sent_again_and_changed_ones_count)
+TEST(only_changed_parameters_are_uploaded_again)
 {
     static flow f;
     float before;
@@ -157,8 +160,9 @@ TEST(parameters_that_are_unchanged_are_not_sent_again_and_changed_ones_count)
     check_left();
 }
 
-/* A request's plan is gone with it; what cuDNN made for it is kept for the next, as long as the device is open. */
-TEST(the_next_request_has_the_librarys_plans_of_the_one_before)
+/* A request's plan ends with the request, but cuDNN's compiled plans are cached while the device is
+ * open. */
+TEST(next_request_reuses_the_librarys_plans)
 {
     const gp_plan_options options = { .phase = GP_PHASE_INFER, .micro_batch = ROWS, .sample_dtype = GP_U8 };
     gp_plan_memory memory;
@@ -169,7 +173,7 @@ TEST(the_next_request_has_the_librarys_plans_of_the_one_before)
     flow_open(&first, "");
     CHECK(fake_gpu_count("cudnnPlan") > 0);
     REQUIRE_OK(flow_run(&first, &err), err);
-    again = first; /* of the same backend */
+    again = first; /* same backend */
     again.scores = gp_calloc(SAMPLES * first.n.graph->score_count, sizeof(float));
     memory = (gp_plan_memory){ .parameters = first.n.parameters, .sums = again.sums };
     gp_backend_cuda.free(first.plan);
@@ -185,7 +189,7 @@ TEST(the_next_request_has_the_librarys_plans_of_the_one_before)
     check_left();
 }
 
-TEST(a_third_prediction_waits_for_the_first_to_be_taken)
+TEST(third_prediction_waits_until_the_first_is_read)
 {
     flow f;
     gp_batch batch;
@@ -199,12 +203,12 @@ TEST(a_third_prediction_waits_for_the_first_to_be_taken)
     CHECK_STATUS(GP_ESTATE, gp_backend_cuda.predictions->launch(f.plan, &batch, &err));
     REQUIRE_OK(flow_take(&f, 0, &err), err);
     REQUIRE_OK(gp_backend_cuda.predictions->launch(f.plan, &batch, &err), err);
-    flow_close(&f); /* with two under way */
+    flow_close(&f); /* with two in flight */
     check_left();
 }
 
-/* At each call that a recording makes. */
-TEST(what_cannot_be_recorded_is_launched_in_pieces_and_says_why)
+/* Fails each call that a recording makes. */
+TEST(failed_recording_falls_back_to_separate_launches_with_a_reason)
 {
     static const char *const rules[] = { "cudaStreamBeginCapture:1=900", "cudaStreamEndCapture:1=901",
                                          "cudaGraphInstantiate:1=2" };
@@ -223,7 +227,7 @@ TEST(what_cannot_be_recorded_is_launched_in_pieces_and_says_why)
         fake_gpu_faults(rules[i]);
         REQUIRE_OK(flow_run(&f, &err), err);
         CHECK_INT(0, fake_gpu_count("cudaGraphLaunch"));
-        CHECK_INT(1, fake_gpu_count("cudaStreamBeginCapture")); /* not tried again */
+        CHECK_INT(1, fake_gpu_count("cudaStreamBeginCapture")); /* recording is not retried */
         CHECK_CONTAINS(gp_backend_cuda.predictions->pieces(f.plan), words[i]);
         gp_backend_cuda.describe(f.plan, text, sizeof(text));
         CHECK_CONTAINS(text, "eager");
@@ -234,7 +238,7 @@ TEST(what_cannot_be_recorded_is_launched_in_pieces_and_says_why)
     check_left();
 }
 
-TEST(a_device_that_fails_ends_the_predictions_in_words)
+TEST(device_failure_ends_predictions_with_an_error_message)
 {
     flow f;
     gp_batch batch;
@@ -300,7 +304,7 @@ static void predict_all(predicted *out, const gp_backend_ops *ops, gp_predict_an
                                 &err),
                err);
     CHECK_INT(DATA, ready.samples);
-    CHECK(ready.micro_batch < PART && PART % ready.micro_batch != 0); /* several calls, and a tail */
+    CHECK(ready.micro_batch < PART && PART % ready.micro_batch != 0); /* several calls and a tail */
     for (uint32_t i = 0; i < PARTS; i++) {
         gp_predicted got;
 
@@ -327,7 +331,7 @@ static void predict_all(predicted *out, const gp_backend_ops *ops, gp_predict_an
     gp_netspec_free(spec);
 }
 
-TEST(a_workers_predictions_on_a_device_are_those_of_the_cpu)
+TEST(worker_predictions_on_a_device_match_the_cpu)
 {
     static predicted cpu, cuda;
 

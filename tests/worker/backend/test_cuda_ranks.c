@@ -1,5 +1,6 @@
-/* Trainings that stay on their devices, of several ranks: processes whose GPUs are the fake one's (tests/fake/gpu), with
- * streams that run by themselves, captures, and sums that wait for ever for a peer that died. */
+/* test_cuda_ranks.c: multi-rank trainings that stay on their devices. Ranks are processes with fake
+ * GPUs (tests/fake/gpu): asynchronous streams, captures, and sums that wait forever for a failed
+ * peer. */
 #include "tests/worker/comm/ranks.h"
 
 #include <math.h>
@@ -14,36 +15,36 @@
 
 enum { STEPS_MAX = 40, WEIGHTS_MAX = 4000, BATCH = 12 };
 
-/* What a rank leaves in one generation. */
+/* Results of a rank in one generation. */
 typedef struct part {
     gp_train_done done;
-    uint32_t records, first, last; /* steps that it heard of */
+    uint32_t records, first, last; /* reported steps */
     float weights[WEIGHTS_MAX];
     bool held;
 } part;
 
 typedef struct result {
-    part parts[2]; /* of the first group, and of the one after a death */
+    part parts[2]; /* of the first group, and of the group after a failure */
     double losses[STEPS_MAX];
-    uint32_t heard[STEPS_MAX];  /* how often, of each step */
-    uint64_t early[4], late[4]; /* allocations of ours, of the device, of the host's pages; graphs */
+    uint32_t heard[STEPS_MAX];  /* number of reports per step */
+    uint64_t early[4], late[4]; /* host, device and pinned allocations, and graphs */
     char plans[2][4096];        /* of each group; "": by rule */
-    uint64_t engines[2][5];     /* runs of cuDNN's engines in each group's steps */
-    uint64_t raced[2][5];       /* and before them */
-    uint32_t violations, left;  /* left: blocks, streams, events and graphs that nobody gave back */
+    uint64_t engines[2][5];     /* runs per cuDNN engine during each group's steps */
+    uint64_t raced[2][5];       /* runs before those steps */
+    uint32_t violations, left;  /* left: blocks, streams, events and graphs that were not freed */
 } result;
 
 typedef struct job {
     char data[64], options[512], fault[64], device_fault[96], words[32];
     uint32_t stop_rank, stop_step, fault_rank;
-    bool again;  /* all but fault_rank form another group */
-    bool pauses; /* it is a pause that is asked for at stop_step */
-    bool tunes;  /* engines are timed, and rank k finds number 3 + k % 2 the fastest; nothing is on disk */
+    bool again;  /* all ranks except fault_rank form another group */
+    bool pauses; /* the request at stop_step is a pause */
+    bool tunes;  /* engines are timed; rank k finds engine 3 + k % 2 fastest; no disk cache */
     size_t count;
     result results[SLOT_MAX];
 } job;
 
-static job *shared; /* mapped by all processes of a test */
+static job *shared; /* shared memory of all processes in a test */
 static const char *bucket_bytes = "4096";
 
 static job *job_new(uint32_t steps, const char *options)
@@ -119,7 +120,7 @@ static const char network[] =
     "{\"name\":\"r2\",\"kind\":\"relu\"},{\"name\":\"d1\",\"kind\":\"dropout\",\"rate\":0.2},"
     "{\"name\":\"f2\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
-/* Runs since `before`, which is what there were until now then. */
+/* Store the engine runs since `before`, and update `before`. */
 static void engines_count(uint64_t engines[5], uint64_t before[5])
 {
     char name[32];
@@ -131,7 +132,7 @@ static void engines_count(uint64_t engines[5], uint64_t before[5])
     }
 }
 
-/* One generation.  Returns what is held for the next. */
+/* Train one generation. Return the state held for the next one. */
 static gp_train_held *train(rank_place *place, gp_backend *backend, gp_train_control *control,
                             uint32_t generation, const uint32_t *order, uint32_t world, gp_train_held *held)
 {
@@ -211,7 +212,9 @@ static void rank_body(rank_place *place)
                place->slot % 2 == 0 ? "900000,0,0,100000,500000" : "900000,0,0,500000,100000", 1);
         setenv("XDG_CACHE_HOME", "/dev/null", 1);
     }
-    setenv("GRADPOOL_AUTOTUNE_SECONDS", shared->tunes ? "3600" : "0", 1); /* not what others left on disk */
+
+    /* ignores the disk cache */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", shared->tunes ? "3600" : "0", 1);
     REQUIRE_OK(gp_fault_setup(shared->fault, GP_FAULT_worker, place->slot + 1, 1, &err), err);
     gp_train_control_init(&control);
     REQUIRE_OK(
@@ -282,7 +285,7 @@ static result alone_run(const char *options)
     return alone;
 }
 
-TEST(several_ranks_take_the_steps_of_one_and_end_with_the_same_bits)
+TEST(several_ranks_match_one_rank_and_are_bitwise_identical)
 {
     static result alone;
 
@@ -290,11 +293,13 @@ TEST(several_ranks_take_the_steps_of_one_and_end_with_the_same_bits)
     check_world(2, "\"solver\":\"adam\"", "", &alone);
     check_world(3, "\"solver\":\"adam\"", "fed", &alone);
     check_world(2, "\"solver\":\"adam\",\"micro-batch-size\":4", "", &alone);
-    check_world(5, "\"solver\":\"adam\",\"micro-batch-size\":2", "fed", &alone); /* 3 3 2 2 2: unlike calls */
+
+    /* 3 3 2 2 2: calls of different sizes */
+    check_world(5, "\"solver\":\"adam\",\"micro-batch-size\":2", "fed", &alone);
     check_world(2, "\"solver\":\"adam\"", "eager", &alone);
 }
 
-TEST(nothing_is_allocated_in_the_step)
+TEST(steps_allocate_no_memory)
 {
     job *j = job_new(30, "\"micro-batch-size\":4");
 
@@ -306,7 +311,7 @@ TEST(nothing_is_allocated_in_the_step)
     job_free(j);
 }
 
-TEST(all_ranks_stop_at_the_same_step_whoever_was_asked)
+TEST(all_ranks_stop_at_the_same_step_regardless_of_the_rank_asked)
 {
     job *j = job_new(30, "");
 
@@ -327,7 +332,8 @@ TEST(all_ranks_stop_at_the_same_step_whoever_was_asked)
     job_free(j);
 }
 
-/* As when a worker joins or leaves: here all go on, so that the bits tell whether anything was lost. */
+/* Pause as for a change of the group. All ranks continue here, so a bitwise comparison detects lost
+ * state. */
 static void check_pause(const char *options)
 {
     static result undisturbed;
@@ -357,14 +363,15 @@ static void check_pause(const char *options)
     job_free(j);
 }
 
-/* In fp16 with a scale that moves in most steps: the group after has it, and how many good steps it has had. */
-TEST(ranks_that_pause_go_on_in_another_group_with_the_same_bits)
+/* In fp16 with a scale that changes in most steps: the next group has the same scale and the same
+ * count of good steps. */
+TEST(paused_ranks_continue_in_another_group_bitwise_identically)
 {
     check_pause("\"solver\":\"adam\"");
     check_pause("\"solver\":\"adam\",\"precision\":\"fp16\",\"loss-scale\":1e8,\"loss-scale-interval\":3");
 }
 
-/* The weights after so many steps of that many ranks. */
+/* Compute the weights after `steps` steps on `ranks` ranks. */
 static void weights_after(uint32_t steps, uint32_t ranks, float *weights)
 {
     job *kept = shared,
@@ -379,7 +386,7 @@ static void weights_after(uint32_t steps, uint32_t ranks, float *weights)
     shared = kept;
 }
 
-/* But for what a rate of 1e-30 makes of a zero. */
+/* Compare weights, except for the effect of a rate of 1e-30 on zeros. */
 static bool weights_same(const float *a, const float *b, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -388,7 +395,7 @@ static bool weights_same(const float *a, const float *b, size_t count)
     return true;
 }
 
-/* code: that it exits with; -1: it is killed. */
+/* Wait for all ranks. Rank `dead` must exit with `code`; -1: by SIGKILL. */
 static void join_but_one(rank_family *family, uint32_t dead, int code)
 {
     for (uint32_t slot = 0; slot < family->slots; slot++) {
@@ -446,7 +453,8 @@ static void check_death(const char *fault, const char *device_fault)
     for (int s = 0; s < STEPS; s++) {
         const uint32_t heard[2] = { j->results[0].heard[s], j->results[2].heard[s] };
 
-        /* Of the step of the death perhaps by one alone, whose state the other has then; the client takes it from whoever tells. */
+        /* One rank alone may report the step of the failure; the other one then takes over that
+         * state. The client accepts a report from any rank. */
         CHECK(heard[0] + heard[1] >= 1 && heard[0] <= 1 && heard[1] <= 1);
         for (uint32_t k = 0; k < 2 && s < 9; k++)
             if (heard[k] != 0)
@@ -457,7 +465,7 @@ static void check_death(const char *fault, const char *device_fault)
     job_free(j);
 }
 
-TEST(a_rank_that_is_killed_leaves_the_others_at_a_whole_step_and_they_go_on)
+TEST(ranks_continue_from_a_complete_step_after_a_kill)
 {
     check_death("forward:1:kill@2", "");
     check_death("forward:5:kill@2", "");
@@ -465,7 +473,7 @@ TEST(a_rank_that_is_killed_leaves_the_others_at_a_whole_step_and_they_go_on)
     check_death("commit:3:kill@2", "");
 }
 
-TEST(nobody_waits_for_ever_for_a_group_that_does_not_end)
+TEST(ranks_do_not_wait_forever_for_a_group_that_does_not_end)
 {
     setenv("GRADPOOL_GPU_TIMEOUT", "3", 1);
     fake_gpu_faults("ncclCommReclaim:1=hang");
@@ -474,25 +482,25 @@ TEST(nobody_waits_for_ever_for_a_group_that_does_not_end)
     unsetenv("GRADPOOL_GPU_TIMEOUT");
 }
 
-/* Its share of a step never ends: the worker ends, which the others see.  They wait in a sum that follows their share
- * (the fake device has one lane for all of a graph). */
-TEST(a_rank_whose_device_hangs_ends_and_the_others_go_on)
+/* The share of one rank never ends, so that worker exits, which the others detect. They wait in a
+ * sum after their own share (the fake device has one lane for a whole graph). */
+TEST(rank_with_a_hung_device_exits_and_the_others_continue)
 {
     bucket_bytes = "1048576";
     setenv("GRADPOOL_GPU_TIMEOUT", "3",
-           1); /* the fake of the others is a thread, and may have to wait for a core */
+           1); /* s; the other fake devices are threads and may wait for a core */
     check_death("", "cudaGraphLaunch:3=hang");
     unsetenv("GRADPOOL_GPU_TIMEOUT");
     bucket_bytes = "4096";
 }
 
-/* Whatever is asked of a device that had an illegal access fails from then on. */
-TEST(a_rank_whose_device_fails_ends_and_the_others_go_on)
+/* After an illegal access, every call to the device fails. */
+TEST(rank_with_a_failed_device_exits_and_the_others_continue)
 {
     check_death("", "cudaGraphLaunch:4=700");
 }
 
-/* -- engines -- */
+/* ---- engines ---- */
 
 static void check_engines(const result *r, int group, int engine)
 {
@@ -502,7 +510,7 @@ static void check_engines(const result *r, int group, int engine)
             CHECK_INT(0, r->engines[group][i]);
 }
 
-TEST(all_ranks_compute_by_the_engines_that_rank_0_found_fastest)
+TEST(all_ranks_use_the_engines_chosen_by_rank_0)
 {
     job *j = job_new(9, "");
 
@@ -521,8 +529,9 @@ TEST(all_ranks_compute_by_the_engines_that_rank_0_found_fastest)
     job_free(j);
 }
 
-/* Rank 0 pauses with the others and does not come again: who is rank 0 now would have found another engine fastest. */
-TEST(the_group_after_goes_on_by_the_same_engines_without_a_race)
+/* Rank 0 pauses with the others and does not return. The new rank 0 would have chosen another
+ * engine. */
+TEST(next_group_uses_the_same_engines_without_autotuning)
 {
     job *j = job_new(12, "\"micro-batch-size\":3");
 

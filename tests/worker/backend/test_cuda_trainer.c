@@ -1,5 +1,6 @@
-/* A training that stays on its device (worker/train/pipeline.h) against one of the CPU: the same losses, weights and
- * validations, and the same bits through a checkpoint.  The device is the host here (tests/fake/device.c). */
+/* test_cuda_trainer.c: a training that stays on the device (worker/train/pipeline.h) against one on
+ * the CPU: equal losses, weights and validations, and bitwise identical results after a checkpoint.
+ * The device is the host (tests/fake/device.c). */
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
@@ -14,7 +15,7 @@ enum { STEPS_MAX = 64, WEIGHTS_MAX = 20000 };
 
 typedef struct outcome {
     double losses[STEPS_MAX], validations[STEPS_MAX];
-    uint64_t validated[STEPS_MAX]; /* after which steps */
+    uint64_t validated[STEPS_MAX]; /* steps followed by a validation */
     uint32_t checks;
     double scales[STEPS_MAX];
     uint32_t skipped[STEPS_MAX];
@@ -62,7 +63,7 @@ static const char network[] =
     "{\"name\":\"r1\",\"kind\":\"relu\"},{\"name\":\"p1\",\"kind\":\"maxpool\",\"kernel\":[2,2]},"
     "{\"name\":\"f1\",\"kind\":\"fc\",\"outputs\":4},{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
-/* words: of the backend; NULL: none. */
+/* Train on a backend. words: options of the backend; NULL: none. */
 static void train_on(outcome *out, const gp_backend_ops *ops, const char *words, const char *data,
                      const char *options)
 {
@@ -77,7 +78,7 @@ static void train_on(outcome *out, const gp_backend_ops *ops, const char *words,
     gp_error err;
 
     memset(out, 0, sizeof(*out));
-    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* not what others left on disk */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* ignores the disk cache */
     snprintf(begin.data, sizeof(begin.data), "%s", data);
     gp_train_control_init(&control);
     REQUIRE_OK(ops->open(&backend, &(gp_backend_options){ .threads = 1, .kernels = words }, &err), err);
@@ -138,23 +139,24 @@ static void check_as_cpu(const char *options)
         GP_TEST_FAIL("%s: the weights are %g apart", options, apart(&cpu, &cuda));
 }
 
-TEST(a_training_on_a_device_is_that_of_the_cpu)
+TEST(training_on_a_device_matches_the_cpu)
 {
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"initial-learn-rate\":0.05}");
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":32,\"solver\":\"adam\",\"gradient-threshold\":1}");
-    /* Between steps that are under way before the one before them is heard of. */
+
+    /* Validations come between steps that are launched before the previous result is read. */
     check_as_cpu("{\"max-epochs\":3,\"mini-batch-size\":16,\"validation-frequency\":3,"
                  "\"validation-patience\":4,\"output-network\":\"best-validation\"}");
 }
 
-/* What the host commits: several ways that do not stay on the device. */
-TEST(what_cannot_stay_on_the_device_is_that_of_the_cpu_too)
+/* Options for which the host commits the steps. */
+TEST(training_committed_by_the_host_matches_the_cpu)
 {
     check_as_cpu("{\"max-epochs\":2,\"mini-batch-size\":16,\"synchronize-batch-norm\":true}");
     check_as_cpu("{\"max-epochs\":1,\"mini-batch-size\":16,\"batch-norm-statistics\":\"population\"}");
 }
 
-/* ---- where the samples come from ---- */
+/* ---- sources of samples ---- */
 
 static void check_bits(const outcome *a, const outcome *b, const char *what)
 {
@@ -165,8 +167,8 @@ static void check_bits(const outcome *a, const outcome *b, const char *what)
         GP_TEST_FAIL("%s: other weights", what);
 }
 
-/* Order, draws and pixels are the loader's, whatever is done to the samples. */
-TEST(data_that_the_device_holds_give_the_bits_of_data_that_are_fed)
+/* Order, random draws and pixels come from the loader in both cases. */
+TEST(data_resident_on_the_device_is_bitwise_identical_to_fed_data)
 {
     static const char *const options[] = {
         "\"shuffle\":\"every-epoch\"",
@@ -194,7 +196,7 @@ TEST(data_that_the_device_holds_give_the_bits_of_data_that_are_fed)
     }
 }
 
-TEST(a_recorded_step_has_the_bits_of_one_that_is_launched_piece_by_piece)
+TEST(recorded_step_is_bitwise_identical_to_separate_launches)
 {
     static const char options[] = "{\"max-epochs\":2,\"mini-batch-size\":16,\"solver\":\"adam\"}";
     static outcome eager, recorded;
@@ -204,7 +206,7 @@ TEST(a_recorded_step_has_the_bits_of_one_that_is_launched_piece_by_piece)
     check_bits(&eager, &recorded, "eager and recorded");
 }
 
-TEST(a_resumed_training_on_a_device_has_the_same_bits)
+TEST(resumed_training_on_a_device_is_bitwise_identical)
 {
     static outcome whole, half, rest;
     char folder[] = "/tmp/gp_cuda_trainer_XXXXXX", options[400];
@@ -224,9 +226,9 @@ TEST(a_resumed_training_on_a_device_has_the_same_bits)
     CHECK_INT(0, system(options));
 }
 
-/* -- fp16 -- */
+/* ---- fp16 ---- */
 
-TEST(a_training_in_fp16_is_near_that_of_the_cpu_in_float32)
+TEST(fp16_training_is_close_to_float32_on_the_cpu)
 {
     static outcome cpu, cuda;
     const char *const more[] = { "", ",\"synchronize-batch-norm\":true" };
@@ -251,7 +253,7 @@ TEST(a_training_in_fp16_is_near_that_of_the_cpu_in_float32)
     }
 }
 
-/* Until the scale fits, nothing moves; the host commits in the second. */
+/* Nothing is committed until the scale fits; in the second case the host commits. */
 TEST(steps_that_overflow_are_skipped_until_the_scale_fits)
 {
     static outcome of;
@@ -277,7 +279,7 @@ TEST(steps_that_overflow_are_skipped_until_the_scale_fits)
     }
 }
 
-TEST(a_resumed_training_in_fp16_goes_on_with_the_scale_of_the_checkpoint)
+TEST(resumed_fp16_training_uses_the_scale_of_the_checkpoint)
 {
     static outcome whole, half, rest;
     const char common[] = "\"mini-batch-size\":16,\"precision\":\"fp16\",\"loss-scale-interval\":3";

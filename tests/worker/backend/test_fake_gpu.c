@@ -1,5 +1,5 @@
-/* What the CUDA engine's device does with a device that fails, hangs or lacks memory, on libfake_gpu.so; and that the fake
- * itself is as strict as a device is. */
+/* test_fake_gpu.c: the CUDA backend on a device that fails, hangs or runs out of memory, on
+ * libfake_gpu.so; and that the fake is as strict as a real device. */
 #include "tests/gp_test.h"
 
 #include <cuda_runtime_api.h>
@@ -27,7 +27,7 @@ static gp_device *device_take(void)
     return device;
 }
 
-TEST(a_device_that_was_closed_leaves_nothing)
+TEST(closed_device_leaks_nothing)
 {
     gp_device *device = device_take();
     void *block;
@@ -45,7 +45,7 @@ TEST(a_device_that_was_closed_leaves_nothing)
     CHECK_INT(0, fake_gpu_violations());
 }
 
-TEST(a_device_that_does_not_open_at_any_call_is_an_error_in_words_and_leaves_nothing)
+TEST(failed_open_gives_an_error_message_and_leaks_nothing)
 {
     static const char *const calls[] = { "cudaSetDevice",   "cudaStreamCreateWithPriority",
                                          "cudaEventCreate", "cudaEventCreateWithFlags",
@@ -70,23 +70,25 @@ TEST(a_device_that_does_not_open_at_any_call_is_an_error_in_words_and_leaves_not
     fake_gpu_faults(NULL);
 }
 
-TEST(memory_that_is_out_is_told_with_what_is_free)
+TEST(out_of_memory_error_names_the_free_memory)
 {
     gp_device *device = device_take();
     void *block;
     gp_error err;
 
     REQUIRE(device != NULL);
-    CHECK_STATUS(GP_ENOMEM, gp_device_alloc(device, &block, (size_t)17 << 30, &err)); /* of 16 GiB */
+
+    /* the device has 16 GiB */
+    CHECK_STATUS(GP_ENOMEM, gp_device_alloc(device, &block, (size_t)17 << 30, &err));
     CHECK_CONTAINS(err.message, "17.00 GiB are needed on the GPU and 16.00 of its 16.00 GiB are free");
     CHECK_CONTAINS(err.message, "micro-batch-size");
-    REQUIRE_OK(gp_device_alloc(device, &block, 64, &err), err); /* the failure does not stick */
+    REQUIRE_OK(gp_device_alloc(device, &block, 64, &err), err); /* the failure is not sticky */
     REQUIRE_OK(gp_device_sync(device, &err), err);
     gp_device_free(device, block);
     gp_device_close(device);
 }
 
-TEST(a_failure_of_the_device_comes_with_the_next_wait_and_stays)
+TEST(device_failure_is_reported_by_the_next_wait_and_is_sticky)
 {
     gp_device *device = device_take();
     void *block;
@@ -103,15 +105,15 @@ TEST(a_failure_of_the_device_comes_with_the_next_wait_and_stays)
     CHECK_CONTAINS(err.message, "700");
     CHECK_STATUS(GP_EIO, gp_device_clear(device, block, 64, &err));
     gp_device_free(device, block);
-    gp_device_close(device); /* which is what cures it */
+    gp_device_close(device); /* closing resets the failure */
     device = device_take();
     REQUIRE(device != NULL);
     REQUIRE_OK(gp_device_sync(device, &err), err);
     gp_device_close(device);
 }
 
-/* Whoever meets it first: which call that is is chance. */
-TEST(an_error_of_the_device_that_a_library_meets_is_said_first_with_its_number)
+/* Any call may meet the failure first, depending on timing. */
+TEST(device_error_found_by_a_library_is_named_first_with_its_number)
 {
     static const char first[] = "an illegal memory access was encountered (CUDA error 700), found when ";
     const gp_kernel_image image = { .channels = 4,
@@ -146,7 +148,7 @@ TEST(an_error_of_the_device_that_a_library_meets_is_said_first_with_its_number)
     REQUIRE_OK(gp_device_product_run(device, product, &at, workspace, &err), err);
     REQUIRE_OK(gp_device_sync(device, &err), err);
 
-    /* A library's own failure is its own. */
+    /* A library's own failure is reported as such. */
     fake_gpu_reset_counts();
     fake_gpu_faults("cublasLtMatmul:1=14;cudaMemsetAsync:1=700;ncclCommInitRankConfig:1=1;ncclMemAlloc:1=1");
     CHECK_STATUS(GP_EIO, gp_device_product_run(device, product, &at, workspace, &err));
@@ -161,7 +163,9 @@ TEST(an_error_of_the_device_that_a_library_meets_is_said_first_with_its_number)
     CHECK_STATUS(GP_EIO, gp_device_product_run(device, product, &at, workspace, &err));
     CHECK_CONTAINS(err.message, first);
     CHECK_CONTAINS(err.message, "found when cuBLASLt failed: ");
-    CHECK_STATUS(GP_EIO, gp_device_alloc_summed(device, &workspace, 64, &err)); /* not for want of memory */
+
+    /* not an out-of-memory error */
+    CHECK_STATUS(GP_EIO, gp_device_alloc_summed(device, &workspace, 64, &err));
     CHECK_CONTAINS(err.message, first);
     CHECK_STATUS(GP_EIO, gp_device_join(device, (const uint8_t[GP_DEVICE_GROUP_ID_BYTES]){ 0 }, 0, 2, NULL,
                                         NULL, &err));
@@ -175,7 +179,7 @@ TEST(an_error_of_the_device_that_a_library_meets_is_said_first_with_its_number)
     fake_gpu_faults(NULL);
 }
 
-TEST(last_words_keep_their_cause_and_the_advice_however_long_the_rest_is)
+TEST(exit_reason_keeps_cause_and_advice_when_truncated)
 {
     static const char *const ends[] = { "; a short rest", NULL };
     char path[64], words[600];
@@ -212,7 +216,7 @@ TEST(last_words_keep_their_cause_and_the_advice_however_long_the_rest_is)
     }
 }
 
-TEST(what_is_queued_runs_later_and_in_order)
+TEST(queued_work_runs_later_and_in_order)
 {
     gp_device *device = device_take();
     int numbers[3] = { 1, 2, 3 }, back[3] = { 0 };
@@ -224,15 +228,16 @@ TEST(what_is_queued_runs_later_and_in_order)
     REQUIRE_OK(gp_device_alloc(device, &made, sizeof(numbers), &err), err);
     block = made;
     REQUIRE_OK(gp_device_upload(device, block, numbers, sizeof(numbers), &err), err);
-    numbers[0] = 77; /* `from` of an upload may change when the call is back */
+    numbers[0] = 77; /* the source of an upload may change after the call */
     REQUIRE_OK(gp_device_copy(device, block + 2, block, sizeof(int), &err), err);
     REQUIRE_OK(gp_device_download(device, back, block, sizeof(back), &err), err);
     REQUIRE_OK(gp_device_sync(device, &err), err);
     CHECK_INT(1, back[0]);
     CHECK_INT(2, back[1]);
     CHECK_INT(1, back[2]);
-    CHECK_STATUS(GP_EIO,
-                 gp_device_upload(device, block + 1, numbers, sizeof(numbers), &err)); /* over the end */
+
+    /* past the end */
+    CHECK_STATUS(GP_EIO, gp_device_upload(device, block + 1, numbers, sizeof(numbers), &err));
     CHECK_INT(1, fake_gpu_violations());
     gp_device_free(device, block);
     gp_device_close(device);
@@ -295,7 +300,7 @@ static gp_status check(void *context, gp_error *err)
     return atomic_load(&stop_now) ? gp_fail(err, GP_ECANCELED, "the worker said so") : GP_OK;
 }
 
-/* A sum, waited for as a step's is. */
+/* Add up a block over all ranks and wait for it as a training step does. */
 static gp_status sum_and_wait(gp_device *device, void *block, size_t count, gp_error *err)
 {
     bool passed = false;
@@ -318,7 +323,7 @@ static gp_status sum_and_wait(gp_device *device, void *block, size_t count, gp_e
     return status;
 }
 
-/* As the worker's control thread does when it has heard of a death. */
+/* Request a stop, as the worker's control thread does after a worker failure. */
 static void *stop_soon(void *context)
 {
     (void)context;
@@ -361,7 +366,7 @@ static gp_status step_run(gp_device *device, void *block, float *numbers, uint32
     return status;
 }
 
-/* One rank, in a process of its own; the exit code is the status. */
+/* Run one rank in a child process; the exit code is the status. */
 static int rank_run(const uint8_t *id, uint32_t rank, uint32_t world, fate f)
 {
     float *numbers = calloc(NUMBERS, sizeof(*numbers));
@@ -393,14 +398,14 @@ static int rank_run(const uint8_t *id, uint32_t rank, uint32_t world, fate f)
         printf("    rank %u: %s\n", rank, err.message);
     fflush(stdout);
     if (rank == UNLUCKY && f == ONE_HANGS)
-        return (int)status; /* its device never ends: such a process is killed */
+        return (int)status; /* the device never finishes: such a process is killed */
     gp_device_free(device, block);
     gp_device_close(device);
     free(numbers);
     return fake_gpu_violations() != violations ? 92 : (int)status;
 }
 
-/* The exit codes of three ranks; -1 of one that a signal killed. */
+/* Run three ranks and store their exit codes; -1: killed by a signal. */
 static void ranks_run(fate f, int codes[3])
 {
     uint8_t id[GP_DEVICE_GROUP_ID_BYTES];
@@ -417,7 +422,8 @@ static void ranks_run(fate f, int codes[3])
             _exit(rank_run(id, r, 3, f));
     }
     unsetenv("FAKE_GPU_NCCL");
-    /* The unlucky one first: a process that nobody has waited for still has its number. */
+
+    /* Wait for the failing rank first: until then its zombie keeps the process id. */
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t r = (UNLUCKY + i) % 3;
         int status = 0;
@@ -436,7 +442,7 @@ TEST(ranks_of_several_processes_add_up)
         CHECK_INT(0, codes[r]);
 }
 
-TEST(a_peer_that_dies_is_an_error_of_peers_where_nccl_hears_of_it)
+TEST(peer_failure_detected_by_nccl_is_a_peer_error)
 {
     int codes[3];
 
@@ -446,7 +452,7 @@ TEST(a_peer_that_dies_is_an_error_of_peers_where_nccl_hears_of_it)
     CHECK_INT(GP_EPEER, codes[2]);
 }
 
-TEST(a_peer_whose_death_nccl_does_not_hear_of_is_left_when_the_worker_says_so)
+TEST(undetected_peer_failure_ends_when_the_worker_aborts)
 {
     int codes[3];
 
@@ -456,7 +462,7 @@ TEST(a_peer_whose_death_nccl_does_not_hear_of_is_left_when_the_worker_says_so)
     CHECK_INT(GP_ECANCELED, codes[2]);
 }
 
-TEST(a_device_that_hangs_in_the_exchange_is_left_when_the_worker_says_so)
+TEST(hung_device_in_the_exchange_ends_when_the_worker_aborts)
 {
     int codes[3];
 
@@ -465,7 +471,7 @@ TEST(a_device_that_hangs_in_the_exchange_is_left_when_the_worker_says_so)
         CHECK_INT(GP_ECANCELED, codes[r]);
 }
 
-TEST(a_peer_that_never_comes_is_given_up_when_the_worker_says_so)
+TEST(missing_peer_is_abandoned_when_the_worker_aborts)
 {
     uint8_t id[GP_DEVICE_GROUP_ID_BYTES];
     gp_device *device = device_take();

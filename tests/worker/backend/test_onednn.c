@@ -1,4 +1,5 @@
-/* The oneDNN segment against the float64 oracle: whole phases, cut phases, accumulation, counts, threads. */
+/* test_onednn.c: the oneDNN segment against the float64 oracle: whole and split phases,
+ * accumulation, sample counts, threads. */
 #include <dlfcn.h>
 #include <math.h>
 
@@ -8,16 +9,19 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/base/segment.h"
 
-extern const gp_segment_ops gp_segment_onednn; /* linked in: the module's copy counts its own allocations */
+/* linked in; the module's copy counts its own allocations */
+extern const gp_segment_ops gp_segment_onednn;
 
 enum { SEED = 11, STEP = 3, POSITION = 1000, CALLS_MAX = 4, CUTS_MAX = 2 };
-static const double GRADIENT_TOLERANCE = 1e-5; /* of the norm */
-/* In bfloat16: of the norm of all gradients (one parameter's may be off by four times that); of loss and scores. */
+static const double GRADIENT_TOLERANCE = 1e-5; /* relative to the norm */
+
+/* Bounds in bfloat16, relative to the norm of all gradients (four times that for one parameter),
+ * and for loss and scores. */
 static const double NARROW_TOLERANCE = 1e-2, NARROW_LOSS_TOLERANCE = 1e-2;
 
 typedef struct layer_line {
     const char *name, *kind, *settings;
-    const char *inputs[2]; /* NULL: the layer before */
+    const char *inputs[2]; /* NULL: the previous layer */
 } layer_line;
 
 static gp_graph *graph_of(const gp_shape *input, const layer_line *layers)
@@ -55,7 +59,8 @@ static gp_graph *lenet_graph(void)
     return graph;
 }
 
-/* Every window feature, residual sums, max pooling that overlaps, dropout on images and on vectors. */
+/* Covers every window option, residual sums, overlapping max pooling, and dropout on images and
+ * vectors. */
 static gp_graph *alexnet_graph(void)
 {
     static const layer_line layers[] = {
@@ -83,7 +88,7 @@ static gp_graph *alexnet_graph(void)
     return graph_of(&input, layers);
 }
 
-/* Branches of every sort of loop between convolutions: values meet in both orders of memory. */
+/* Branches of every loop type between convolutions: values meet in both memory orders. */
 static gp_graph *branches_graph(void)
 {
     static const layer_line layers[] = {
@@ -114,7 +119,7 @@ static gp_graph *branches_graph(void)
     return graph_of(&input, layers);
 }
 
-/* Two blocks of a residual net, the second over half the pixels. */
+/* Two blocks from a residual network, the second one on half the pixels. */
 static gp_graph *residual_graph(void)
 {
     static const layer_line layers[] = {
@@ -141,7 +146,7 @@ static gp_graph *residual_graph(void)
     return graph_of(&input, layers);
 }
 
-/* Channels enough that Winograd's kernels beat a direct sum in bfloat16 too. */
+/* Enough channels that Winograd kernels beat a direct sum in bfloat16 too. */
 static gp_graph *deep_graph(void)
 {
     static const layer_line layers[] = {
@@ -159,8 +164,9 @@ static gp_graph *deep_graph(void)
     return graph_of(&input, layers);
 }
 
-/* Everything that may be done in one pass with a normalisation: relu and clip after it, two that are added, one that is
- * added to a value with other readers, gradients of three readers, slices of a concatenation, a vector; odd channels. */
+/* Covers all fusions with a normalization: ReLU and clip after it, a sum of two, a sum with a value
+ * that has other readers, gradients of three readers, slices of a concatenation, a vector, and odd
+ * channel counts. */
 static gp_graph *passes_graph(void)
 {
     static const layer_line layers[] = {
@@ -199,7 +205,7 @@ static gp_graph *passes_graph(void)
     return graph_of(&input, layers);
 }
 
-/* One network with data for `total` samples, and what the oracle makes of it. */
+/* A network, data for `total` samples, and the oracle's results. */
 typedef struct bench {
     gp_graph *graph;
     uint32_t total;
@@ -207,7 +213,7 @@ typedef struct bench {
     gp_precision precision;
     double narrow_tolerance;
     void *samples;
-    int32_t *labels; /* the targets, of the one loss */
+    int32_t *labels; /* targets for the only loss */
     float *blob, *gradients, *again, *scores;
     double sums[GP_SUMS];
     gp_ref_run *train, *infer;
@@ -219,7 +225,7 @@ static uint32_t random_word(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-/* Takes the graph. */
+/* Initialize a bench and take ownership of the graph. */
 static bool bench_init(bench *b, gp_graph *graph, uint32_t total, gp_dtype dtype)
 {
     uint64_t state = 5;
@@ -251,7 +257,7 @@ static bool bench_init(bench *b, gp_graph *graph, uint32_t total, gp_dtype dtype
         else
             ((float *)b->labels)[i] = i % 9 == 8 ? NAN : (float)(random_word(&state) % 200) * 0.01f - 1.0f;
     gp_graph_initialize(graph, rule, 1, b->blob);
-    for (uint32_t p = 0; p < graph->parameter_count; p++) /* biases of 0 prove nothing */
+    for (uint32_t p = 0; p < graph->parameter_count; p++) /* biases of 0 would prove nothing */
         for (int64_t i = 0; i < graph->parameters[p].count; i++)
             b->blob[graph->parameters[p].offset + (size_t)i] +=
                 ((float)(random_word(&state) % 2001) - 1000.0f) * 1e-5f;
@@ -291,7 +297,7 @@ static gp_plan_memory bench_memory(bench *b)
     };
 }
 
-/* A phase as one segment, or as several with buffers between them: what cpu.c does. */
+/* A phase as one segment, or as several with buffers between them, as in cpu.c. */
 typedef struct chain {
     gp_segment *segments[CUTS_MAX + 1];
     uint32_t count, micro_batch;
@@ -317,7 +323,8 @@ static bool value_is(const gp_op *op, uint32_t value, bool output)
     return false;
 }
 
-/* Buffers for what is written before `cut` and read from it on, full of what must never be used. */
+/* Allocate buffers for values written before `cut` and read after it. Fill them with NaN-like
+ * poison. */
 static void chain_cross(chain *c, const gp_ops *ops, uint32_t cut)
 {
     for (uint32_t v = 0; v < c->graph->value_count; v++) {
@@ -373,7 +380,7 @@ static gp_status chain_init(chain *c, bench *b, gp_phase phase, uint32_t micro_b
     return status;
 }
 
-/* The samples in calls of counts[0], counts[1], ... until their sum is the bench's total. */
+/* Run the samples in calls of counts[0], counts[1], ... until all are done. */
 static gp_status chain_run(chain *c, bench *b, const uint32_t *counts, gp_error *err)
 {
     size_t each = (size_t)gp_shape_count(&b->graph->spec->input) * gp_dtype_bytes(b->dtype);
@@ -424,14 +431,16 @@ static void check_gradients(const bench *b, const char *what)
         double sum = 0.0, norm = norm_of(expected, (size_t)parameter->count);
 
         if (parameter->statistic == GP_STATISTIC_NONE && !gp_parameter_learns(parameter))
-            continue; /* frozen: nobody asks for it */
+            continue; /* frozen: has no gradient */
         for (int64_t i = 0; i < parameter->count; i++) {
             double d = (double)b->gradients[parameter->offset + (size_t)i] - expected[i];
 
             sum += d * d;
         }
         all += sum;
-        norm = fmax(norm, 0.05 * whole); /* one that cancels to nothing has no digits to compare */
+
+        /* a gradient that cancels to zero has no significant digits */
+        norm = fmax(norm, 0.05 * whole);
         if (!(sqrt(sum) <= tolerance * norm + 1e-12))
             GP_TEST_FAIL("%s: gradient of %s is off by %g of its norm %g", what, parameter->name,
                          sqrt(sum) / norm, norm);
@@ -447,13 +456,14 @@ static void check_sums(const bench *b, const gp_ref_run *expected)
     CHECK_NEAR(expected->sums[GP_SUM_LOSS], b->sums[GP_SUM_LOSS],
                (narrow ? NARROW_LOSS_TOLERANCE : 1e-5) * fabs(expected->sums[GP_SUM_LOSS]) + 1e-9);
     CHECK_NEAR(expected->sums[GP_SUM_WEIGHT], b->sums[GP_SUM_WEIGHT], 0.0);
-    /* Of two logits that are nearly equal either may come out as the larger one. */
+
+    /* If two logits are nearly equal, either one may be the larger. */
     CHECK_NEAR(expected->sums[GP_SUM_CORRECT], b->sums[GP_SUM_CORRECT], narrow ? 1.0 : 0.0);
     CHECK_NEAR(expected->sums[GP_SUM_CLASSED], b->sums[GP_SUM_CLASSED], 0.0);
     CHECK_NEAR(expected->sums[GP_SUM_VALUES], b->sums[GP_SUM_VALUES], 0.0);
 }
 
-/* Train as one segment, twice: right, and the same bits again. */
+/* Train as one segment, twice: the result is correct and bitwise identical. */
 static void check_train(bench *b, const char *what, uint32_t micro_batch, uint32_t threads,
                         const uint32_t *counts)
 {
@@ -491,7 +501,7 @@ static void check_infer(bench *b, const char *what, uint32_t threads)
     chain_deinit(&c);
 }
 
-/* A check of a kind in the middle of a network, so that gradients pass through it. */
+/* Build a network with the kind in the middle, so that gradients pass through it. */
 static gp_graph *kind_graph(const gp_kind *kind, const gp_kind_check *check)
 {
     char channels[32];
@@ -520,12 +530,12 @@ static gp_graph *kind_graph(const gp_kind *kind, const gp_kind_check *check)
     return graph_of(&input, layers);
 }
 
-TEST(every_kind_trains_and_infers_as_the_oracle_does)
+TEST(every_kind_matches_the_oracle)
 {
     for (size_t k = 0; gp_kinds[k] != NULL; k++)
         for (const gp_kind_check *check = gp_kinds[k]->checks; check->samples != 0; check++) {
             const bool couples =
-                gp_kinds[k]->flags & GP_KIND_COUPLES_SAMPLES; /* one call then, with a tail */
+                gp_kinds[k]->flags & GP_KIND_COUPLES_SAMPLES; /* then a single call, with a tail */
             const uint32_t counts[CALLS_MAX] = { couples ? 5 : 3, 2 };
             char what[160];
             bench b;
@@ -552,7 +562,7 @@ static void check_network(gp_graph *graph, const char *what, uint32_t total, gp_
         return;
     for (uint32_t threads = 1; threads <= 2; threads++) {
         check_train(&b, what, total, threads, whole);
-        check_train(&b, what, total + 5, threads, whole); /* a tail of samples that are not there */
+        check_train(&b, what, total + 5, threads, whole); /* a tail of missing samples */
         if (total >= 4)
             check_train(&b, what, (total + 1) / 2, threads, parts);
         check_infer(&b, what, threads);
@@ -560,27 +570,27 @@ static void check_network(gp_graph *graph, const char *what, uint32_t total, gp_
     bench_deinit(&b);
 }
 
-TEST(lenet_trains_and_infers_as_the_oracle_does)
+TEST(lenet_matches_the_oracle)
 {
     check_network(lenet_graph(), "lenet of 64 samples", 64, GP_U8);
     check_network(lenet_graph(), "lenet of 17 samples", 17, GP_U8);
     check_network(lenet_graph(), "lenet of 1 sample", 1, GP_U8);
 }
 
-TEST(groups_dilation_padding_max_pooling_and_dropout_train_as_the_oracle_does)
+TEST(groups_dilation_padding_max_pooling_and_dropout_match_the_oracle)
 {
     check_network(alexnet_graph(), "alexnet of 17 samples", 17, GP_U8);
     check_network(alexnet_graph(), "alexnet of 64 samples", 64, GP_F32);
     check_network(alexnet_graph(), "alexnet of 1 sample", 1, GP_F32);
 }
 
-TEST(branches_of_loops_and_primitives_train_as_the_oracle_does)
+TEST(branches_of_loops_and_primitives_match_the_oracle)
 {
     check_network(branches_graph(), "branches of 17 samples", 17, GP_U8);
     check_network(branches_graph(), "branches of 1 sample", 1, GP_F32);
 }
 
-TEST(a_residual_net_trains_as_the_oracle_does_whatever_the_tail)
+TEST(residual_network_matches_the_oracle_for_every_tail)
 {
     const uint32_t whole[CALLS_MAX] = { 9 };
     bench b;
@@ -595,7 +605,7 @@ TEST(a_residual_net_trains_as_the_oracle_does_whatever_the_tail)
     bench_deinit(&b);
 }
 
-/* The graph, which is freed, with the layers from the first to the last frozen. */
+/* Free the graph and return one with the layers from `first` to `last` frozen. */
 static gp_graph *frozen_graph(gp_graph *graph, const char *first, const char *last)
 {
     gp_graph *frozen = NULL;
@@ -615,7 +625,7 @@ static gp_graph *frozen_graph(gp_graph *graph, const char *first, const char *la
     return frozen;
 }
 
-TEST(partly_frozen_networks_train_as_the_oracle_does)
+TEST(partly_frozen_networks_match_the_oracle)
 {
     check_network(frozen_graph(alexnet_graph(), "conv1", "pool1"), "alexnet, conv1 frozen", 9, GP_U8);
     check_network(frozen_graph(alexnet_graph(), "conv1", "conv4"), "alexnet, conv1 to conv4 frozen", 9,
@@ -624,7 +634,7 @@ TEST(partly_frozen_networks_train_as_the_oracle_does)
     check_network(frozen_graph(branches_graph(), "conv1", "excite"), "branches, frozen to excite", 9, GP_F32);
 }
 
-TEST(ops_done_in_one_pass_train_as_the_oracle_does)
+TEST(fused_ops_match_the_oracle)
 {
     const uint32_t whole[CALLS_MAX] = { 9 };
     bench b;
@@ -639,7 +649,7 @@ TEST(ops_done_in_one_pass_train_as_the_oracle_does)
     bench_deinit(&b);
 }
 
-TEST(every_kind_trains_and_infers_in_bfloat16_nearly_as_the_oracle_does)
+TEST(every_kind_is_close_to_the_oracle_in_bfloat16)
 {
     for (size_t k = 0; gp_kinds[k] != NULL; k++)
         for (const gp_kind_check *check = gp_kinds[k]->checks; check->samples != 0; check++) {
@@ -653,16 +663,16 @@ TEST(every_kind_trains_and_infers_in_bfloat16_nearly_as_the_oracle_does)
             if (!bench_init(&b, kind_graph(gp_kinds[k], check), 5, GP_F32))
                 return;
             b.precision = GP_PRECISION_BF16;
-            b.narrow_tolerance = 2 * NARROW_TOLERANCE; /* of five samples */
+            b.narrow_tolerance = 2 * NARROW_TOLERANCE; /* only five samples */
             check_train(&b, what, couples ? 7 : 4, 2, counts);
             check_infer(&b, what, 2);
             bench_deinit(&b);
         }
 }
 
-/* Where rounding changes which of two neighbours is the maximum, or a sign before a ReLU, a gradient goes elsewhere:
- * with random weights and pixels that is what most of the error comes from, and the more the more kinks there are. */
-TEST(whole_networks_train_in_bfloat16_nearly_as_the_oracle_does_and_repeat_their_bits)
+/* Rounding can change a maximum, or a sign before a ReLU, and then redirects a gradient. With
+ * random weights and pixels this causes most of the error, which grows with the number of kinks. */
+TEST(networks_are_close_to_the_oracle_in_bfloat16_and_deterministic)
 {
     static const struct {
         gp_graph *(*graph)(void);
@@ -690,7 +700,7 @@ TEST(whole_networks_train_in_bfloat16_nearly_as_the_oracle_does_and_repeat_their
     }
 }
 
-TEST(a_segment_computes_in_bfloat16_where_the_processor_multiplies_it)
+TEST(segment_uses_bfloat16_if_the_processor_multiplies_it)
 {
     const uint32_t counts[CALLS_MAX] = { 2 };
     gp_error err = { 0 };
@@ -714,7 +724,7 @@ TEST(a_segment_computes_in_bfloat16_where_the_processor_multiplies_it)
     bench_deinit(&b);
 }
 
-TEST(predictions_take_the_parameters_in_again_only_when_they_may_have_changed)
+TEST(predictions_reload_parameters_only_after_a_change)
 {
     gp_plan_times times = { 0 };
     gp_error err = { 0 };
@@ -729,7 +739,9 @@ TEST(predictions_take_the_parameters_in_again_only_when_they_may_have_changed)
     REQUIRE_OK(chain_init(&c, &b, GP_PHASE_INFER, 1, 1, NULL, 0, &err), err);
     CHECK_STATUS(GP_OK, gp_segment_onednn.run(c.segments[0], &batch, &times, &err));
     memcpy(before, b.scores, sizeof(before));
-    for (uint32_t p = 0; p < b.graph->parameter_count; p++) /* lies in the segment, with a norm in it */
+
+    /* stored in the segment, with a normalization folded in */
+    for (uint32_t p = 0; p < b.graph->parameter_count; p++)
         if (strcmp(b.graph->parameters[p].name, "conv1.weight") == 0)
             for (int64_t i = 0; i < b.graph->parameters[p].count; i++)
                 b.blob[b.graph->parameters[p].offset + (size_t)i] *= 0.1f;
@@ -771,7 +783,7 @@ TEST(a_rank_without_samples_writes_zero_gradients_first_and_nothing_later)
     bench_deinit(&b);
 }
 
-/* Whether both sides of a cut would be claimed whole. */
+/* Return whether both sides of a cut would be claimed completely. */
 static bool cut_possible(const gp_graph *graph, gp_phase phase, uint32_t cut)
 {
     const gp_ops *ops = &graph->ops[phase];
@@ -782,7 +794,8 @@ static bool cut_possible(const gp_graph *graph, gp_phase phase, uint32_t cut)
 
 TEST(values_cross_between_segments_wherever_a_phase_is_cut)
 {
-    const uint32_t parts[CALLS_MAX] = { 4, 3 }, whole[CALLS_MAX] = { 7 }; /* batch norm couples samples */
+    /* batch norm couples samples */
+    const uint32_t parts[CALLS_MAX] = { 4, 3 }, whole[CALLS_MAX] = { 7 };
     bench benches[4];
     uint32_t tried = 0;
 
@@ -816,7 +829,7 @@ TEST(values_cross_between_segments_wherever_a_phase_is_cut)
     CHECK(tried > 20);
 }
 
-TEST(a_pooling_index_never_leaves_what_is_claimed)
+TEST(pooling_index_stays_within_the_segment)
 {
     gp_graph *graph = alexnet_graph();
     const gp_ops *ops = graph == NULL ? NULL : &graph->ops[GP_PHASE_TRAIN];
@@ -828,7 +841,7 @@ TEST(a_pooling_index_never_leaves_what_is_claimed)
         if (ops->op[i].code == GP_OP_POOL && pool == 0)
             pool = i;
         if (ops->op[i].code == GP_OP_POOL_BACKWARD)
-            backward = i; /* of the first pooling: backward runs the other way */
+            backward = i; /* first pooling: the backward pass runs in reverse order */
     }
     CHECK_INT(ops->count, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, ops->count));
     CHECK_INT(pool, gp_segment_onednn.claim(graph, GP_PHASE_TRAIN, ops->op, backward));
@@ -837,7 +850,7 @@ TEST(a_pooling_index_never_leaves_what_is_claimed)
     gp_graph_free(graph);
 }
 
-TEST(a_label_outside_the_classes_is_refused_by_its_number)
+TEST(label_out_of_range_is_refused_with_its_value)
 {
     const uint32_t counts[CALLS_MAX] = { 2 };
     gp_error err = { 0 };
@@ -878,10 +891,11 @@ TEST(the_module_exports_the_segment)
     REQUIRE(ops != NULL);
     CHECK(ops->reads_samples);
     CHECK(strncmp(ops->name, "onednn", 6) == 0);
-    CHECK(dlsym(module, "gp_fail") == NULL); /* one name goes out */
+    CHECK(dlsym(module, "gp_fail") == NULL); /* exports one symbol only */
 }
 
-/* Through the backend: the module is found, loaded, claims all, and computes what the linked copy does. */
+/* Through the backend: it finds and loads the module, which claims all ops and matches the linked
+ * copy. */
 TEST(the_cpu_backend_runs_a_network_on_the_module)
 {
     const gp_backend_options how = { .threads = 2, .kernels = "onednn" };

@@ -1,4 +1,5 @@
-/* Stands in for test_onednn.c in a build that has no oneDNN, so that the gap is counted and said. */
+/* test_onednn_none.c: placeholder for test_onednn.c in a build without oneDNN, so that the gap is
+ * reported as a skipped test. */
 #include "tests/gp_test.h"
 
 TEST(the_onednn_segment)

@@ -10,7 +10,7 @@ static const char *built(const char *file, char path[512])
     return path;
 }
 
-TEST(a_missing_plugin_is_said_in_words)
+TEST(missing_plugin_gives_an_error_message)
 {
     const gp_plugin *plugin;
     gp_error err;
@@ -19,7 +19,7 @@ TEST(a_missing_plugin_is_said_in_words)
     CHECK_CONTAINS(err.message, "/nowhere/libgradpool_cuda.so");
 }
 
-TEST(a_plugin_of_another_interface_is_refused_with_both_numbers)
+TEST(plugin_with_another_abi_is_refused_with_both_versions)
 {
     const gp_plugin *plugin;
     gp_error err;
@@ -41,7 +41,7 @@ TEST(a_plugin_with_an_empty_slot_is_refused)
     CHECK_CONTAINS(err.message, "empty");
 }
 
-TEST(a_library_that_is_no_plugin_is_refused)
+TEST(library_without_the_plugin_entry_is_refused)
 {
     const gp_plugin *plugin;
     gp_error err;
@@ -60,7 +60,7 @@ TEST(a_driver_without_devices_is_no_device)
     CHECK_CONTAINS(err.message, "no device");
 }
 
-TEST(the_backend_behind_the_seam_runs_calls)
+TEST(backend_of_a_plugin_runs_calls)
 {
     const gp_plugin *plugin;
     gp_backend *backend;
@@ -89,8 +89,9 @@ TEST(the_backend_behind_the_seam_runs_calls)
     plugin->backend->close(backend);
 }
 
-/* On a machine with a device this is the first thing that touches it; without a driver it must say so. */
-TEST(the_real_plugin_loads_and_tells_what_it_finds)
+/* On a machine with a GPU, this is the first test that uses it; without a driver the test must
+ * report that. */
+TEST(real_plugin_loads_and_reports_devices)
 {
     const gp_plugin *plugin;
     uint8_t id[GP_PLUGIN_GROUP_ID_BYTES];

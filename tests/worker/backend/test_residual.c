@@ -1,5 +1,5 @@
-/* ResNet-18 at 32 x 32 through the backend that a worker would use: what one rank computes from a batch, and what two
- * ranks compute from its halves and add up. */
+/* test_residual.c: ResNet-18 at 32 x 32 on a worker's backend: one rank computes a batch, two ranks
+ * compute the halves and add up. */
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static uint32_t random_word(uint32_t purpose, size_t index)
     return words[0];
 }
 
-/* With group norm in place of batch norm no sample sees another. */
+/* Build the network and a batch. With group norm instead of batch norm, samples are independent. */
 static gp_status step_init(step *s, bool group_norm, gp_error *err)
 {
     const gp_shape input = gp_shape3(3, 32, 32);
@@ -53,7 +53,7 @@ static gp_status step_init(step *s, bool group_norm, gp_error *err)
     gp_graph_initialize(s->graph, (gp_init_rule){ .kind = GP_INIT_HE }, 3, s->parameters);
     for (size_t i = 0; i < BATCH; i++) {
         s->labels[i] = (int32_t)(random_word(1, i) % CLASSES);
-        for (size_t k = 0; k < pixels; k++) /* a class has its own brightness in each channel */
+        for (size_t k = 0; k < pixels; k++) /* each class has a brightness per channel */
             s->samples[i * pixels + k] = (float)(random_word(2, i * pixels + k) % 200 +
                                                  random_word(3, (size_t)s->labels[i] * 3 + k / 1024) % 56);
     }
@@ -69,7 +69,7 @@ static void step_free(step *s)
     gp_netspec_free(s->spec);
 }
 
-/* What a world of so many ranks computes, summed in rank order as the exchange does. */
+/* Compute a step on `world` ranks, summed in rank order like the gradient exchange. */
 static gp_status step_run(step *s, uint32_t world, gp_error *err)
 {
     const size_t count = s->graph->blob_count, pixels = (size_t)gp_shape_count(&s->spec->input);
@@ -109,7 +109,7 @@ static gp_status step_run(step *s, uint32_t world, gp_error *err)
     return status;
 }
 
-/* |a - b| / |b| over what is learned. */
+/* Return |a - b| / |b| over trainable parameters. */
 static double distance_of(const gp_graph *graph, const float *a, const float *b)
 {
     double error = 0, norm = 0;
@@ -125,7 +125,7 @@ static double distance_of(const gp_graph *graph, const float *a, const float *b)
     return sqrt(error / norm);
 }
 
-TEST(two_ranks_take_the_step_of_one_with_group_norm)
+TEST(two_ranks_match_one_with_group_norm)
 {
     step one, two;
     gp_error err;
@@ -142,7 +142,7 @@ TEST(two_ranks_take_the_step_of_one_with_group_norm)
     step_free(&two);
 }
 
-/* ---- synchronised: two ranks as two threads ---- */
+/* ---- synchronized batch norm: two ranks as two threads ---- */
 
 enum { HALF = BATCH / 2, WIDEST = 2 * 512 + 1 };
 
@@ -200,7 +200,7 @@ static void *half_run(void *context)
     return NULL;
 }
 
-TEST(two_ranks_take_the_step_of_one_with_synchronised_batch_norm)
+TEST(two_ranks_match_one_with_synchronized_batch_norm)
 {
     step one, two;
     meeting place;
@@ -225,7 +225,9 @@ TEST(two_ranks_take_the_step_of_one_with_synchronised_batch_norm)
         two.sums[GP_SUM_LOSS] += halves[rank].losses[GP_SUM_LOSS];
         gp_free(halves[rank].gradients);
     }
-    /* The norms divide by deviations of few numbers, where rounding is large: with local moments they are 0.3 apart. */
+
+    /* The norms divide by deviations of few numbers, which amplifies rounding; with local moments
+     * the distance is 0.3. */
     CHECK_NEAR(0.0, distance_of(one.graph, two.gradients, one.gradients), 1e-4);
     CHECK_NEAR(one.sums[GP_SUM_LOSS], two.sums[GP_SUM_LOSS], 1e-4);
     pthread_barrier_destroy(&place.all);
@@ -241,9 +243,10 @@ static size_t statistic_at(const gp_graph *graph, const char *name)
     return SIZE_MAX;
 }
 
-/* Nothing before the first batch norm depends on a rank's own moments, so its running statistics, which are of all ranks
- * together, are the same on one rank and on two; the gradients are not, and need not be (contract: local moments). */
-TEST(running_statistics_of_the_stem_are_those_of_the_whole_batch_on_any_number_of_ranks)
+/* Nothing before the first batch norm depends on a rank's own moments, so its running statistics
+ * over all ranks are equal on one rank and on two. The gradients differ, as documented for local
+ * moments. */
+TEST(stem_statistics_cover_the_whole_batch_on_any_number_of_ranks)
 {
     step one, two;
     gp_error err;
@@ -271,7 +274,7 @@ TEST(running_statistics_of_the_stem_are_those_of_the_whole_batch_on_any_number_o
     step_free(&two);
 }
 
-TEST(a_few_steps_learn_eight_images_by_heart)
+TEST(a_few_steps_overfit_eight_images)
 {
     gp_train_options options = { 0 };
     const char *text = "{\"initial-learn-rate\": 0.05}";

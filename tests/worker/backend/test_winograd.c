@@ -1,4 +1,5 @@
-/* The kernels of winograd.h against plain loops: borders, paddings, panels that are not full, both widths, threads. */
+/* test_winograd.c: the kernels in winograd.h against plain loops: borders, paddings, partial
+ * panels, both number formats, threads. */
 #include "tests/gp_test.h"
 #include "tests/ref/ops.h"
 #include "worker/backend/cpu/base/bf16.h"
@@ -6,7 +7,8 @@
 #include "worker/backend/cpu/onednn/winograd.h"
 
 enum { THREADS_MAX = 3 };
-/* Of the norm of what is compared; in bfloat16 activations are rounded once, when they are written. */
+
+/* Bounds relative to the norm; in bfloat16 activations are rounded once, when they are written. */
 static const double TOLERANCE = 2e-6, NARROW_TOLERANCE = 3e-3;
 
 typedef struct shape_line {
@@ -14,15 +16,18 @@ typedef struct shape_line {
 } shape_line;
 
 static const shape_line shapes[] = {
-    { 3, 32, 48, 9, 10, 1, 1, 1, 1 },   /* one panel that is not full */
-    { 2, 16, 80, 4, 7, 0, 0, 0, 0 },    /* more outputs than tiles, a second panel */
-    { 1, 80, 144, 5, 3, 1, 1, 1, 1 },   /* and more inputs than are summed at a time */
-    { 2, 48, 16, 6, 11, 2, 2, 2, 2 },   /* the largest padding */
-    { 5, 16, 32, 17, 16, 0, 1, 2, 0 },  /* different on all sides; several blocks of tiles */
-    { 13, 32, 32, 14, 14, 1, 1, 1, 1 }, /* several blocks for every thread */
+    { 3, 32, 48, 9, 10, 1, 1, 1, 1 }, /* a single partial panel */
+    { 2, 16, 80, 4, 7, 0, 0, 0, 0 },  /* more outputs than tiles, a second panel */
+    { 1, 80, 144, 5, 3, 1, 1, 1, 1 }, /* more inputs than one summation block */
+    { 2, 48, 16, 6, 11, 2, 2, 2, 2 }, /* largest padding */
+
+    /* different padding on each side; several blocks of tiles */
+    { 5, 16, 32, 17, 16, 0, 1, 2, 0 },
+    { 13, 32, 32, 14, 14, 1, 1, 1, 1 }, /* several blocks per thread */
 };
 
-/* One convolution: activations in logical order as float64 and as kernels take them, results of both. */
+/* One convolution: activations in logical order as float64 and in kernel layout, and both
+ * results. */
 typedef struct bench {
     gp_winograd w;
     gp_op op;
@@ -45,7 +50,7 @@ static double random_number(uint64_t *state, bool narrow)
     return (double)(narrow ? bf16_float(bf16_of(value)) : value);
 }
 
-/* Numbers [images][channels][pixels] in float64 to [images][pixels][channels]. */
+/* Convert [images][channels][pixels] in float64 to [images][pixels][channels]. */
 static void pack(const double *from, void *to, size_t images, size_t channels, size_t pixels, bool narrow)
 {
     for (size_t n = 0; n < images; n++)
@@ -61,7 +66,7 @@ static void pack(const double *from, void *to, size_t images, size_t channels, s
             }
 }
 
-/* How far what kernels wrote is off, of the norm of what is expected. */
+/* Return the error of kernel output relative to the norm of the expected values. */
 static double error_of(const double *expected, const void *own, size_t images, size_t channels, size_t pixels,
                        bool narrow)
 {
@@ -224,7 +229,7 @@ static bool processor_fits(void)
     return gp_wide_usable();
 }
 
-/* For every shape and width, with 1 to 3 threads. */
+/* Run a check for every shape and number format with 1 to 3 threads. */
 static void each_bench(void (*check)(bench *b, uint32_t threads, double tolerance))
 {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
@@ -257,7 +262,7 @@ static void check_forward(bench *b, uint32_t threads, double tolerance)
     gp_free(expected);
 }
 
-TEST(outputs_are_those_of_plain_loops_with_bias_sum_and_bounds)
+TEST(outputs_match_plain_loops_with_bias_sum_and_bounds)
 {
     if (!processor_fits())
         SKIP("this processor has no AVX-512");
@@ -274,7 +279,7 @@ static void check_data(bench *b, uint32_t threads, double tolerance)
                 tolerance);
 }
 
-TEST(gradients_of_inputs_are_those_of_plain_loops)
+TEST(input_gradients_match_plain_loops)
 {
     if (!processor_fits())
         SKIP("this processor has no AVX-512");
@@ -283,7 +288,7 @@ TEST(gradients_of_inputs_are_those_of_plain_loops)
 
 static void check_weights(bench *b, uint32_t threads, double tolerance)
 {
-    (void)tolerance; /* nothing of it is rounded to bfloat16 */
+    (void)tolerance; /* never rounded to bfloat16 */
     gradient_run(b, false, threads);
     check_error(b, "dweight", b->dweight, b->dweight_own, 1, 1, b->weight_count, false, TOLERANCE);
     check_error(b, "dbias", b->dbias, b->dbias_own, 1, 1, b->w.outputs, false, TOLERANCE);
@@ -296,14 +301,14 @@ static void check_weights(bench *b, uint32_t threads, double tolerance)
     check_error(b, "dbias", b->dbias, b->dbias_own, 1, 1, b->w.outputs, false, TOLERANCE);
 }
 
-TEST(gradients_of_weights_and_bias_are_those_of_plain_loops_and_add_up)
+TEST(weight_and_bias_gradients_match_plain_loops_and_accumulate)
 {
     if (!processor_fits())
         SKIP("this processor has no AVX-512");
     each_bench(check_weights);
 }
 
-TEST(bits_depend_neither_on_the_number_of_threads_nor_on_the_other_images)
+TEST(results_do_not_depend_on_threads_or_other_images)
 {
     const shape_line two = { 2, 32, 48, 9, 10, 1, 1, 1, 1 }, five = { 5, 32, 48, 9, 10, 1, 1, 1, 1 };
     const gp_winograd_tail none = { .bias = NULL };
