@@ -1,5 +1,5 @@
-/* stage.h -- a scheduler and a client of real worker processes, for tests that include it; the program that is
- * started is STAGE_PROGRAM. */
+/* stage.h: the scheduler and client side of real worker processes (STAGE_PROGRAM), for test
+ * programs. */
 #ifndef WORKER_STAGE_H
 #define WORKER_STAGE_H
 
@@ -30,8 +30,8 @@ typedef struct worker {
     gp_slot slot;
     gp_peer peer;
     gp_worker_ready ready;
-    gp_channel *client; /* our link to it as a client */
-    int door;           /* our connection for weights; -1: none */
+    gp_channel *client; /* link to the worker as a client */
+    int door;           /* control socket for weights; -1: none */
 } worker;
 
 typedef struct stage {
@@ -44,8 +44,10 @@ typedef struct stage {
 } stage;
 
 static stage s;
-static uint64_t stage_epoch = EPOCH;                            /* of the scheduler that we are */
-static const char *stage_network = "{}", *stage_data = "/data"; /* of train() */
+
+/* epoch of the simulated scheduler */
+static uint64_t stage_epoch = EPOCH;
+static const char *stage_network = "{}", *stage_data = "/data"; /* arguments for train() */
 
 /* ---- the scheduler's side ---- */
 
@@ -78,7 +80,7 @@ static __attribute__((unused)) void scheduler_dies(void)
     s.scheduler = NULL;
 }
 
-/* The next one, at the same address. */
+/* Open the next scheduler at the same address. */
 static __attribute__((unused)) bool scheduler_begins(uint64_t epoch)
 {
     gp_channel_options options = { .security = GP_SECURITY_NONE };
@@ -123,7 +125,8 @@ static void spawn(worker *w, uint32_t index, const char *device)
     w->slot.incarnation = 1;
 }
 
-/* The next message on a channel, of one type if id is not 0 (others are passed over); the door is served meanwhile. */
+/* Wait for the next message on a channel. Unless id is 0, skip messages of other types. Serve the
+ * control socket meanwhile. */
 static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -145,7 +148,7 @@ static bool await(gp_channel *channel, uint32_t id, gp_incoming *in)
     return false;
 }
 
-/* The same, decoded. */
+/* Wait for a message of that type and decode it. */
 static bool await_decoded(gp_channel *channel, const gp_message_type *type, void *message,
                           gp_envelope *envelope)
 {
@@ -172,7 +175,7 @@ static void tell(const worker *w, gp_envelope envelope, const gp_message_type *t
         GP_TEST_FAIL("%s: %s", type->name, err.message);
 }
 
-/* hello, welcome, worker_ready, worker_welcome. */
+/* Exchange hello, welcome, worker_ready and worker_welcome. */
 static bool join(worker *w)
 {
     gp_welcome welcome = {
@@ -237,7 +240,7 @@ static gp_envelope of(uint64_t lease, uint32_t generation)
     return (gp_envelope){ .lease = lease, .generation = generation, .correlation = lease * 100 + generation };
 }
 
-/* Tell all of `count` workers of the lease, without waiting. */
+/* Send the grant to all `count` workers of the lease, without waiting. */
 static void grant_send(uint32_t count, uint64_t lease, uint32_t generation)
 {
     static gp_grant grant;
@@ -312,7 +315,8 @@ static bool attach(worker *w, uint64_t lease, uint32_t generation)
     return await_decoded(w->client, &gp_msg_ok_reply, &ok, NULL);
 }
 
-/* Send a descriptor of weights through the worker's door; fd -1: only let it send some. */
+/* Send a weights descriptor through the worker's control socket; fd -1: allow the worker to send
+ * one. */
 static __attribute__((unused)) void weights_send(worker *w, uint64_t lease, uint32_t generation, int fd)
 {
     gp_door_hello hello = { .role = GP_ROLE_CLIENT, .protocol_min = 1, .protocol_max = 1, .pid = 1 };
@@ -327,7 +331,7 @@ static __attribute__((unused)) void weights_send(worker *w, uint64_t lease, uint
         GP_TEST_FAIL("weights: %s", err.message);
 }
 
-/* Copy the weights that the worker sent before a message; false: it sent none of that size. */
+/* Copy the weights that the worker sent before a message. false: none of that size arrived. */
 static __attribute__((unused)) bool weights_receive(worker *w, void *into, size_t bytes)
 {
     gp_door_request request;
@@ -348,7 +352,7 @@ static __attribute__((unused)) bool weights_receive(worker *w, void *into, size_
     return true;
 }
 
-/* predict_begin of a model, with its weights sent before it. */
+/* Send predict_begin for a model, preceded by its weights. */
 static __attribute__((unused)) void predict_open(worker *w, uint64_t lease, const gp_predict_begin *begin,
                                                  const char *netspec, const float *weights, uint64_t bytes)
 {
@@ -388,7 +392,7 @@ static void check_refused(worker *w, gp_status status, const char *text)
     CHECK_CONTAINS(reply.message, text);
 }
 
-/* Lease 7, generation 1 of `count` workers, each attached. */
+/* Begin lease 7, generation 1, with `count` attached workers. */
 static bool lease_begin(uint32_t count)
 {
     if (!workers_start(count))

@@ -1,10 +1,10 @@
-/* ranks.h -- real processes as ranks: forked, connected by socket pairs that carry descriptors, watched by
- * the test that made them.
+/* ranks.h: real processes as ranks: forked by the test, connected by socket pairs that carry
+ * descriptors.
  *
  *     static void body(rank_place *place) { ... CHECK(...) ... }
- *     run_ranks(4, body);      forks 4, each runs body() and exits; a failed CHECK in one fails the test
+ *     run_ranks(4, body);      forks 4 processes; each runs body() and exits; a failed CHECK fails the test
  *
- * A process keeps its *slot* for life; its rank is its position in a generation's list of slots. */
+ * A process keeps its *slot*; its rank is its position in a generation's list of slots. */
 #ifndef GP_TEST_RANKS_H
 #define GP_TEST_RANKS_H
 
@@ -24,12 +24,12 @@
 
 enum { SLOT_MAX = 8, STASH_MAX = 64 };
 
-/* Memory that all processes of one test share. */
+/* Memory shared by all processes of a test. */
 typedef struct board {
     gp_comm_member members[SLOT_MAX];
-    _Atomic uint32_t ready;        /* members[] is filled in */
-    _Atomic uint32_t stage;        /* for the tests' own use */
-    _Atomic uint32_t at[SLOT_MAX]; /* likewise, one per slot */
+    _Atomic uint32_t ready;        /* members[] is complete */
+    _Atomic uint32_t stage;        /* for use by the tests */
+    _Atomic uint32_t at[SLOT_MAX]; /* for use by the tests, one per slot */
     _Atomic uint64_t progress[SLOT_MAX];
 } board;
 
@@ -37,20 +37,20 @@ typedef struct rank_packet {
     uint32_t generation, what, slot;
 } rank_packet;
 
-/* One process, or one thread, that is to be a rank. */
+/* A process or a thread that acts as a rank. */
 typedef struct rank_place {
     board *board;
     uint32_t slot, slots;
-    int sockets[SLOT_MAX]; /* to each other slot */
-    uint32_t generation;   /* being formed */
-    const uint32_t *order; /* rank -> slot in it */
+    int sockets[SLOT_MAX]; /* one socket to each other slot */
+    uint32_t generation;   /* generation being formed */
+    const uint32_t *order; /* rank -> slot in that generation */
     uint32_t world;
     struct {
         rank_packet packet;
         int fd;
-    } stash[STASH_MAX]; /* descriptors that came before they were asked for */
+    } stash[STASH_MAX]; /* descriptors that arrived before they were requested */
     uint32_t stashed;
-    int lie;     /* publish this descriptor in place of our arena; 0: do not */
+    int lie;     /* descriptor to publish instead of the real arena; 0: none */
     bool sparse; /* form with a sparse arena */
 } rank_place;
 
@@ -59,7 +59,7 @@ static void pause_ms(int ms)
     poll(NULL, 0, ms);
 }
 
-/* Bounded only by ctest's limit: a test that hangs here fails there. */
+/* Wait until *word reaches at_least. No time limit: ctest ends a test that hangs here. */
 static void wait_for(_Atomic uint32_t *word, uint32_t at_least)
 {
     while (atomic_load(word) < at_least)
@@ -90,8 +90,10 @@ static gp_status place_publish(void *context, gp_comm_what what, int fd, gp_erro
         head->cmsg_type = SCM_RIGHTS;
         head->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(head), &fd, sizeof(int));
+
+        /* the peer may have exited */
         if (place->order[rank] != place->slot)
-            (void)!sendmsg(place->sockets[place->order[rank]], &message, MSG_NOSIGNAL); /* it may be dead */
+            (void)!sendmsg(place->sockets[place->order[rank]], &message, MSG_NOSIGNAL);
     }
     return GP_OK;
 }
@@ -147,7 +149,7 @@ static const gp_comm_rendezvous_ops place_ops = { place_publish, place_fetch };
 
 static const uint32_t in_order[SLOT_MAX] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 
-/* Form a generation of the slots order[0..world), of which we are one. */
+/* Form a generation from the slots order[0..world), which include this one. */
 static gp_status form(rank_place *place, gp_comm *comm, uint32_t generation, const uint32_t *order,
                       uint32_t world, size_t arena_bytes, gp_error *err)
 {
@@ -173,7 +175,7 @@ static gp_status form(rank_place *place, gp_comm *comm, uint32_t generation, con
     return gp_comm_form(comm, &rendezvous, err);
 }
 
-/* A comm in generation 1 of all slots; NULL, and a failed check, if that failed. */
+/* Form generation 1 from all slots. On failure, fail a check and return NULL. */
 static inline gp_comm *join_all(rank_place *place, size_t arena_bytes)
 {
     gp_comm *comm = NULL;
@@ -197,7 +199,7 @@ static void place_deinit(rank_place *place)
 typedef struct rank_family {
     board *board;
     uint32_t slots;
-    int pairs[SLOT_MAX][SLOT_MAX]; /* [a][b]: a's end of the pair with b */
+    int pairs[SLOT_MAX][SLOT_MAX]; /* [a][b]: end of slot a in the pair with slot b */
     pid_t pids[SLOT_MAX];
 } rank_family;
 
@@ -270,7 +272,8 @@ static void family_fork(rank_family *family, void (*body)(rank_place *place))
     atomic_store(&family->board->ready, 1);
 }
 
-/* A slot whose bit is in `killed` must have died by SIGKILL, the others must have passed all checks. */
+/* Wait for all processes. Slots in the `killed` bit mask must have exited by SIGKILL; all others
+ * must have passed. */
 static void family_join(rank_family *family, uint32_t killed)
 {
     for (uint32_t slot = 0; slot < family->slots; slot++) {

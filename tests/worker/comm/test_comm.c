@@ -1,4 +1,4 @@
-/* test_comm.c -- what collectives compute, between real processes. */
+/* test_comm.c: the results of collectives between real processes. */
 #include <pthread.h>
 #include <sched.h>
 
@@ -31,7 +31,7 @@ TEST(allreduce_of_ones_and_twos_gives_threes_on_both_ranks)
 
 /* ---- against a sequential combination in rank order ---- */
 
-/* Values whose sum depends on the order: mixed signs, magnitudes over ten binades. */
+/* Return values whose sum depends on the order: mixed signs, magnitudes over ten powers of two. */
 static uint32_t scramble(uint32_t x)
 {
     x ^= x >> 16;
@@ -72,7 +72,7 @@ static void fill(void *buffer, size_t count, gp_dtype type, uint32_t rank)
         ((T *)sum)[i] = how == GP_COMM_SUM ? (T)((U)a_ + (U)b_) : a_ > b_ ? a_ : b_;                         \
     } while (0)
 
-/* The oracle: rank 0's value, then rank 1's added, and so on, one element at a time. */
+/* Oracle: start with the value of rank 0, then add rank 1 and so on, one element at a time. */
 static void expect_into(void *sum, size_t count, gp_dtype type, gp_comm_reduction how, uint32_t world)
 {
     _Alignas(8) uint8_t next[8];
@@ -109,7 +109,7 @@ static const sum_case sum_cases[] = {
     { 65536, GP_F64, GP_COMM_SUM }, { 131071, GP_F64, GP_COMM_SUM }, { LARGE, GP_F32, GP_COMM_SUM },
 };
 
-/* All ways of one case twice; each time every bit is as expected. */
+/* Run each variant of a case twice; every result must be bitwise identical to the expected one. */
 static void check_sum_case(gp_comm *comm, const sum_case *c, uint8_t *arena, uint8_t *private,
                            uint8_t *expected)
 {
@@ -130,7 +130,8 @@ static void check_sum_case(gp_comm *comm, const sum_case *c, uint8_t *arena, uin
             if (arena[bytes + k] != 0x5a)
                 GP_TEST_FAIL("%zu x %s: written past the end", c->count, gp_dtype_name(c->type));
         }
-        /* The same by halves. */
+
+        /* The same as reduce-scatter plus all-gather. */
         fill(arena, c->count, c->type, gp_comm_rank(comm));
         REQUIRE_OK(gp_comm_reduce_scatter(comm, arena, c->count, c->type, c->how, &err), err);
         REQUIRE_OK(gp_comm_all_gather(comm, arena, c->count, c->type, &err), err);
@@ -157,7 +158,7 @@ static void sum_all_cases(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(one_rank_keeps_its_values)
+TEST(one_rank_keeps_the_values)
 {
     run_ranks(1, sum_all_cases);
 }
@@ -182,7 +183,7 @@ TEST(eight_ranks_on_fewer_cores_combine_in_rank_order_bit_for_bit)
     run_ranks(8, sum_all_cases);
 }
 
-/* Neither small nor large operations may let one overtake the buffers of another. */
+/* Check that an operation of any size leaves the buffers of the previous one intact. */
 static void many_in_a_row(rank_place *place)
 {
     static const size_t counts[] = { 4, 3000, 900, 70000, 1 };
@@ -232,7 +233,7 @@ static void max_with_nan(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_nan_on_any_rank_wins_a_maximum)
+TEST(nan_on_any_rank_propagates_through_a_maximum)
 {
     run_ranks(2, max_with_nan);
 }
@@ -286,12 +287,12 @@ static void meet(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(nobody_leaves_a_barrier_before_all_have_come)
+TEST(barrier_holds_all_ranks_until_the_last_one_arrives)
 {
     run_ranks(4, meet);
 }
 
-/* ---- an arena of addresses only ---- */
+/* ---- sparse arenas ---- */
 
 static size_t resident_kib(void)
 {
@@ -340,12 +341,12 @@ static void come_and_go(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_sparse_arena_has_memory_only_for_what_is_given_out)
+TEST(sparse_arena_has_memory_only_for_allocated_ranges)
 {
     run_ranks(2, come_and_go);
 }
 
-/* ---- the ranges of others ---- */
+/* ---- ranges of other ranks ---- */
 
 static void reach_over(rank_place *place)
 {
@@ -366,7 +367,7 @@ static void reach_over(rank_place *place)
     CHECK_STATUS(GP_EINVAL, gp_comm_arena_alloc_of(comm, 3, 64, &range, &err));
     CHECK_CONTAINS(err.message, "rank 3");
     REQUIRE_OK(gp_comm_arena_alloc_of(comm, 1, COUNT * sizeof(*common), &range, &err), err);
-    CHECK((resident_kib() >= before + (4 << 10)) == (rank == 1)); /* one of them has the memory */
+    CHECK((resident_kib() >= before + (4 << 10)) == (rank == 1)); /* only one rank has the memory */
     ours = own;
     common = range;
     ours[0] = rank + 10;
@@ -379,7 +380,7 @@ static void reach_over(rank_place *place)
     REQUIRE_OK(gp_comm_barrier(comm, &err), err);
     for (size_t i = 0; i < 3 * PART; i += 1001)
         CHECK_INT(i / PART + 1, common[i]);
-    REQUIRE_OK(gp_comm_arena_alloc(comm, 100, &range, &err), err); /* all count alike */
+    REQUIRE_OK(gp_comm_arena_alloc(comm, 100, &range, &err), err); /* allocations stay symmetric */
     CHECK(range != own && (uint8_t *)range - (uint8_t *)own == 128 + COUNT * (ptrdiff_t)sizeof(*common));
     gp_comm_free(comm);
 }
@@ -439,7 +440,7 @@ static void call_differently(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(ranks_that_call_with_different_sizes_are_told)
+TEST(different_sizes_across_ranks_are_reported)
 {
     run_ranks(2, call_differently);
 }
@@ -490,14 +491,14 @@ static gp_status one_alone(gp_error *err)
     return status;
 }
 
-TEST(a_failed_allocation_leaves_nothing_behind)
+TEST(failed_allocation_leaks_nothing)
 {
     gp_error err;
 
     CHECK_EVERY_ALLOCATION(one_alone(&err), (void)0);
 }
 
-/* ---- threads as ranks: what a thread sanitizer can see ---- */
+/* ---- threads as ranks, for the thread sanitizer ---- */
 
 enum { THREADS = 3 };
 

@@ -1,4 +1,5 @@
-/* test_comm_faults.c -- deaths, stops, aborts and generations, with real processes and real signals. */
+/* test_comm_faults.c: failures, suspension, aborts and generations, with real processes and
+ * signals. */
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -7,10 +8,10 @@
 
 enum { ARENA = 4 << 20, ELEMENTS = 500000 };
 
-/* board->stage says to the children how far the test is; board->at[slot] says to the test how far a child is;
- * board->progress[slot] counts its collectives. */
+/* board->stage announces the test's progress to the children; board->at[slot] announces a child's
+ * progress to the test; board->progress[slot] counts the child's collectives. */
 
-/* All-reduce until that fails; the counts are shown as it goes. */
+/* Run all-reduce until it fails; publish the number of completed operations. */
 static gp_status reduce_until_failure(rank_place *place, gp_comm *comm, float *data, size_t count,
                                       gp_error *err)
 {
@@ -38,7 +39,8 @@ static void check_names_the_dead(const rank_place *place, uint32_t slot, const g
 
 /* ---- kill -9 ---- */
 
-/* Slot 2 dies; it is told from outside how: asleep, in the middle of operations, or between two. */
+/* Run collectives until slot 2 is killed. The test chooses the time: while asleep, during
+ * operations, or between two operations. */
 static void survive_slot_2(rank_place *place)
 {
     gp_comm *comm = join_all(place, ARENA);
@@ -50,10 +52,10 @@ static void survive_slot_2(rank_place *place)
     atomic_store(&place->board->at[place->slot], 1);
     if (place->slot == 2 && atomic_load(&place->board->stage) == 1) {
         for (;;)
-            pause_ms(1000); /* never comes to the first operation */
+            pause_ms(1000); /* never reaches the first operation */
     }
     if (place->slot == 2 && atomic_load(&place->board->stage) == 2) {
-        for (int k = 0; k < 7; k++) { /* dies between the seventh and the eighth bucket */
+        for (int k = 0; k < 7; k++) { /* exits between the seventh and the eighth bucket */
             ((float *)range)[0] = 1.0f;
             REQUIRE_OK(gp_comm_all_reduce(comm, range, ELEMENTS, GP_F32, GP_COMM_SUM, &err), err);
         }
@@ -61,7 +63,7 @@ static void survive_slot_2(rank_place *place)
     }
     CHECK_STATUS(GP_EPEER, reduce_until_failure(place, comm, range, ELEMENTS, &err));
     check_names_the_dead(place, 2, &err);
-    CHECK_STATUS(GP_EPEER, gp_comm_barrier(comm, &err)); /* and so it stays */
+    CHECK_STATUS(GP_EPEER, gp_comm_barrier(comm, &err)); /* the failure is permanent */
     CHECK_STATUS(GP_EPEER, gp_comm_send(comm, 1, 1, "x", 1, &err));
     if (atomic_load(&place->board->stage) == 2)
         CHECK_INT(7, gp_comm_get_stats(comm).operations);
@@ -104,7 +106,7 @@ TEST(a_rank_killed_while_operations_run_ends_them_on_all_ranks)
     }
 }
 
-/* An operation that returned GP_OK on one rank did so on all that live. */
+/* Check that an operation that succeeded on one rank succeeded on all surviving ranks. */
 static void count_operations(rank_place *place)
 {
     gp_comm *comm = join_all(place, ARENA);
@@ -117,7 +119,7 @@ static void count_operations(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(survivors_agree_on_which_operation_was_the_last_that_succeeded)
+TEST(survivors_agree_on_the_last_successful_operation)
 {
     for (uint32_t round = 0; round < 10; round++) {
         rank_family family;
@@ -136,14 +138,16 @@ TEST(survivors_agree_on_which_operation_was_the_last_that_succeeded)
             waitid(P_PID, (id_t)family.pids[slot], &info, WEXITED | WNOWAIT);
         }
         CHECK_INT(atomic_load(&progress[0]), atomic_load(&progress[2]));
-        /* family_join() expects to reap slot 1 itself. */
+
+        /* family_join() reaps slot 1. */
         for (uint32_t slot = 0; slot < 3; slot += 2)
             CHECK_INT(family.pids[slot], waitpid(family.pids[slot], NULL, 0));
         family_close(&family);
     }
 }
 
-/* Slot 0 comes to a barrier that has turned slot 1 away: it had looked for a verdict just before there was one. */
+/* Slot 0 arrives at a barrier that has already failed for slot 1. Slot 0 had checked for a verdict
+ * just before it was published. */
 static void arrive_after_the_end(rank_place *place)
 {
     gp_comm *comm = join_all(place, 0);
@@ -157,7 +161,8 @@ static void arrive_after_the_end(rank_place *place)
     } else {
         shm_control *control = ((shm_group *)comm)->control;
 
-        while (atomic_load(&control->arrived.value) < 3) /* both when the group formed, and slot 1 now */
+        /* both ranks when the group formed, and slot 1 now */
+        while (atomic_load(&control->arrived.value) < 3)
             pause_ms(1);
         gp_comm_abort(comm, 1);
         wait_for(&place->board->stage, 1);
@@ -169,7 +174,7 @@ static void arrive_after_the_end(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(nobody_is_let_through_a_barrier_that_turned_another_one_away)
+TEST(failed_barrier_fails_for_late_ranks_too)
 {
     run_ranks(2, arrive_after_the_end);
 }
@@ -188,8 +193,8 @@ static void wait_for_a_message(rank_place *place)
             pause_ms(1000);
     }
     if (place->slot == 0) {
-        CHECK_STATUS(GP_EPEER,
-                     gp_comm_receive(comm, 1, 5, &byte, 1, &message, &err)); /* not from the dead one */
+        /* the failed rank sends no message */
+        CHECK_STATUS(GP_EPEER, gp_comm_receive(comm, 1, 5, &byte, 1, &message, &err));
     } else {
         bool found = false;
         gp_status status;
@@ -203,7 +208,7 @@ static void wait_for_a_message(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_death_ends_waiting_for_messages_and_probing)
+TEST(rank_failure_ends_receive_and_probe)
 {
     rank_family family;
 
@@ -214,7 +219,7 @@ TEST(a_death_ends_waiting_for_messages_and_probing)
     family_join(&family, 1 << 2);
 }
 
-/* ---- a stop is no death ---- */
+/* ---- suspension is not a failure ---- */
 
 static void work_past_a_stop(rank_place *place)
 {
@@ -265,7 +270,7 @@ static void stop_test_body(rank_place *place)
         work_past_a_stop(place);
 }
 
-TEST(a_stopped_rank_only_delays_until_somebody_aborts)
+TEST(suspended_rank_only_delays_until_another_rank_aborts)
 {
     rank_family family;
     uint64_t before;
@@ -277,14 +282,14 @@ TEST(a_stopped_rank_only_delays_until_somebody_aborts)
         pause_ms(1);
     kill(family.pids[1], SIGSTOP);
     waitid(P_PID, (id_t)family.pids[1], &info, WSTOPPED | WNOWAIT);
-    pause_ms(200); /* forty slices in which nobody may take it for dead */
+    pause_ms(200); /* forty slices without a failure report */
     before = atomic_load(&family.board->progress[1]);
     kill(family.pids[1], SIGCONT);
     while (atomic_load(&family.board->progress[1]) < before + 10)
-        pause_ms(1); /* it goes on */
+        pause_ms(1); /* resume slot 1 */
     kill(family.pids[1], SIGSTOP);
     waitid(P_PID, (id_t)family.pids[1], &info, WSTOPPED | WNOWAIT);
-    atomic_store(&family.board->stage, 1); /* slot 0 aborts; 0 and 2 end without it */
+    atomic_store(&family.board->stage, 1); /* slot 0 aborts; slots 0 and 2 end without slot 1 */
     for (uint32_t slot = 0; slot < 3; slot += 2) {
         int status = 0;
 
@@ -327,9 +332,9 @@ static void reform_twice(rank_place *place)
     CHECK_INT(3, gp_comm_world(comm));
     CHECK_INT(2, gp_comm_generation(comm));
     for (size_t i = 0; i < 1000; i++)
-        REQUIRE(data[i] == mark_of(place->slot, i)); /* the arena is as it was */
+        REQUIRE(data[i] == mark_of(place->slot, i)); /* the arena is unchanged */
     REQUIRE_OK(gp_comm_arena_alloc(comm, ELEMENTS * sizeof(float), &other, &err), err);
-    REQUIRE(other != range); /* and its ranges are still taken */
+    REQUIRE(other != range); /* earlier ranges remain allocated */
     REQUIRE_OK(gp_comm_all_reduce(comm, data, 1000, GP_F32, GP_COMM_SUM, &err), err);
     CHECK(data[999] == mark_of(0, 999) + mark_of(1, 999) + mark_of(3, 999));
     ((float *)other)[ELEMENTS - 1] = 2.0f;
@@ -337,7 +342,7 @@ static void reform_twice(rank_place *place)
     CHECK(((float *)other)[ELEMENTS - 1] == 6.0f);
 
     if (place->slot == 0)
-        raise(SIGKILL); /* rank 0 too may go, and ranks may be renumbered */
+        raise(SIGKILL); /* rank 0 may fail too, and ranks may be renumbered */
     CHECK_STATUS(GP_EPEER, gp_comm_barrier(comm, &err));
     CHECK_STATUS(GP_ESTALE, form(place, comm, 2, without_0_turned, 2, ARENA, &err));
     REQUIRE_OK(form(place, comm, 3, without_0_turned, 2, ARENA, &err), err);
@@ -348,7 +353,7 @@ static void reform_twice(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(survivors_form_again_and_keep_their_arenas)
+TEST(survivors_form_a_new_group_with_the_same_arenas)
 {
     rank_family family;
 
@@ -372,7 +377,7 @@ static void leave_a_living_one_out(rank_place *place)
     CHECK_STATUS(GP_ESTATE, form(place, comm, 2, without_2, 3, ARENA, &err));
     snprintf(text, sizeof(text), "worker 3 (pid %d)", place->board->members[2].pid);
     CHECK_CONTAINS(err.message, text);
-    CHECK_INT(4, gp_comm_world(comm)); /* nothing has changed */
+    CHECK_INT(4, gp_comm_world(comm)); /* unchanged */
     atomic_store(&place->board->at[place->slot], 2);
     wait_for(&place->board->stage, 1);
     REQUIRE_OK(form(place, comm, 2, without_2, 3, ARENA, &err), err);
@@ -380,7 +385,7 @@ static void leave_a_living_one_out(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_generation_without_a_living_member_is_refused_until_it_is_dead)
+TEST(generation_without_a_running_member_is_refused)
 {
     rank_family family;
 
@@ -389,7 +394,7 @@ TEST(a_generation_without_a_living_member_is_refused_until_it_is_dead)
     wait_for(&family.board->at[0], 2);
     wait_for(&family.board->at[1], 2);
     wait_for(&family.board->at[3], 2);
-    kill(family.pids[2], SIGKILL); /* a zombie's memory is gone too: not reaped before the others go on */
+    kill(family.pids[2], SIGKILL); /* a zombie has no memory left: continue before it is reaped */
     {
         siginfo_t info;
 
@@ -399,7 +404,7 @@ TEST(a_generation_without_a_living_member_is_refused_until_it_is_dead)
     family_join(&family, 1 << 2);
 }
 
-/* One leaves in good order and lives on; another comes in later. */
+/* One member leaves and keeps running; another one joins later. */
 static void come_and_go(rank_place *place)
 {
     static const uint32_t first[] = { 0, 1, 2 }, second[] = { 0, 1 }, third[] = { 3, 0, 1 };
@@ -428,7 +433,8 @@ static void come_and_go(rank_place *place)
     REQUIRE_OK(form(place, comm, 3, third, 3, ARENA, &err), err);
     REQUIRE_OK(gp_comm_all_reduce_private(comm, &value, 1, GP_F32, GP_COMM_SUM, &err), err);
     CHECK(value == 4.0f);
-    /* A larger arena is a new one for everybody. */
+
+    /* A larger arena is a new arena for all ranks. */
     {
         void *range = NULL;
 
@@ -444,12 +450,12 @@ static void come_and_go(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_member_may_leave_in_good_order_and_a_new_one_join_later)
+TEST(members_can_leave_and_join)
 {
     run_ranks(4, come_and_go);
 }
 
-/* The same process, but another arena: what was mapped of the old one must not be taken for it. */
+/* The same process with another arena: peers must not use the old mapping. */
 static void begin_anew(rank_place *place)
 {
     gp_comm *comm = join_all(place, ARENA);
@@ -470,7 +476,7 @@ static void begin_anew(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_member_that_begins_anew_is_mapped_anew)
+TEST(restarted_member_is_mapped_again)
 {
     run_ranks(3, begin_anew);
 }
@@ -516,7 +522,7 @@ static void form_often(rank_place *place)
     CHECK_INT(0, count_shared_mappings());
 }
 
-TEST(many_generations_leave_no_descriptor_or_mapping_behind)
+TEST(many_generations_leak_no_descriptors_or_mappings)
 {
     run_ranks(3, form_often);
 }
@@ -534,10 +540,12 @@ static void form_with_the_dead(rank_place *place)
     CHECK_CONTAINS(err.message, "worker 2 (rank 1");
     gp_comm_free(comm);
     atomic_store(&place->board->at[place->slot], 1);
-    wait_for(&place->board->at[2 - place->slot], 1); /* or the other would find us dead */
+
+    /* otherwise the other rank finds this one exited */
+    wait_for(&place->board->at[2 - place->slot], 1);
 }
 
-TEST(forming_with_a_dead_member_fails_with_its_name)
+TEST(forming_with_an_exited_member_fails_and_names_it)
 {
     rank_family family;
     siginfo_t info;
@@ -556,7 +564,7 @@ static void form_with_a_namesake(rank_place *place)
 
     REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
     if (place->slot == 0) {
-        place->board->members[1].start_time--; /* a process that had that pid before */
+        place->board->members[1].start_time--; /* an earlier process with the same pid */
         CHECK_STATUS(GP_EPEER, form(place, comm, 1, in_order, 2, ARENA, &err));
         CHECK_CONTAINS(err.message, "its pid now belongs");
         atomic_store(&place->board->stage, 1);
@@ -565,7 +573,7 @@ static void form_with_a_namesake(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_process_that_got_a_members_pid_is_not_that_member)
+TEST(reused_pid_does_not_impersonate_a_member)
 {
     run_ranks(2, form_with_a_namesake);
 }
@@ -584,7 +592,7 @@ static void form_in_vain(rank_place *place)
     gp_error err;
 
     if (place->slot == 1) {
-        wait_for(&place->board->stage, 1); /* alive, but does not come */
+        wait_for(&place->board->stage, 1); /* running, but never forms */
         return;
     }
     REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
@@ -593,17 +601,19 @@ static void form_in_vain(rank_place *place)
     pthread_join(thread, NULL);
     CHECK_STATUS(GP_ESTALE, form(place, comm, 1, in_order, 2, ARENA, &err));
     gp_comm_abort(comm, 2);
-    CHECK_STATUS(GP_ECANCELED, form(place, comm, 2, in_order, 2, ARENA, &err)); /* aborted before it began */
+
+    /* aborted before it started */
+    CHECK_STATUS(GP_ECANCELED, form(place, comm, 2, in_order, 2, ARENA, &err));
     atomic_store(&place->board->stage, 1);
     gp_comm_free(comm);
 }
 
-TEST(forming_can_be_aborted_while_a_member_does_not_come)
+TEST(forming_can_be_aborted_while_a_member_is_missing)
 {
     run_ranks(2, form_in_vain);
 }
 
-/* ---- what a peer hands us is looked at ---- */
+/* ---- validation of memory from peers ---- */
 
 static void hand_over(rank_place *place, bool sealed, off_t bytes, const char *complaint)
 {
@@ -624,11 +634,13 @@ static void hand_over(rank_place *place, bool sealed, off_t bytes, const char *c
         CHECK_CONTAINS(err.message, "worker 2 (rank 1");
         CHECK_CONTAINS(err.message, complaint);
     } else {
-        CHECK_STATUS(GP_ECANCELED, status); /* told by the other */
+        CHECK_STATUS(GP_ECANCELED, status); /* notified by the other rank */
         close(place->lie);
         atomic_store(&place->board->stage, 1);
     }
-    wait_for(&place->board->stage, 1); /* or the other might find us dead first */
+
+    /* otherwise the other rank might find this one exited first */
+    wait_for(&place->board->stage, 1);
     gp_comm_free(comm);
 }
 
@@ -642,7 +654,7 @@ static void hand_over_short(rank_place *place)
     hand_over(place, true, ARENA, "are needed");
 }
 
-TEST(memory_that_its_owner_could_cut_is_refused)
+TEST(memory_that_the_owner_could_shrink_is_refused)
 {
     run_ranks(2, hand_over_unsealed);
 }

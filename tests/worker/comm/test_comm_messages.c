@@ -1,7 +1,7 @@
-/* test_comm_messages.c -- tagged messages between real processes. */
+/* test_comm_messages.c: tagged messages between real processes. */
 #include "tests/worker/comm/ranks.h"
 
-enum { LARGE_BYTES = 3000001 }; /* more than forty pipes */
+enum { LARGE_BYTES = 3000001 }; /* larger than forty pipe buffers */
 
 static void fill_bytes(uint8_t *data, size_t bytes, uint32_t seed)
 {
@@ -31,7 +31,8 @@ static void by_tag(rank_place *place)
             REQUIRE_OK(gp_comm_send(comm, 1, (uint32_t)k % 5, &k, sizeof(k), &err), err);
         REQUIRE_OK(gp_comm_send(comm, 1, 9, NULL, 0, &err), err);
     } else {
-        REQUIRE_OK(gp_comm_receive(comm, 0, 9, NULL, 0, &message, &err), err); /* the last one, empty */
+        /* the last message is empty */
+        REQUIRE_OK(gp_comm_receive(comm, 0, 9, NULL, 0, &message, &err), err);
         CHECK_INT(0, message.bytes);
         for (uint32_t tag = 5; tag-- > 0;) {
             REQUIRE_OK(gp_comm_receive(comm, 0, tag, &got, sizeof(got), &message, &err), err);
@@ -49,7 +50,7 @@ static void by_tag(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(messages_are_received_by_tag_whatever_order_they_came_in)
+TEST(messages_are_received_by_tag_in_any_order)
 {
     run_ranks(2, by_tag);
 }
@@ -86,12 +87,12 @@ static void probing(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_probe_tells_the_size_and_a_short_buffer_loses_nothing)
+TEST(probe_reports_the_size_and_a_short_buffer_keeps_the_message)
 {
     run_ranks(2, probing);
 }
 
-/* Everybody sends before anybody receives, and each message is larger than all pipes together. */
+/* All ranks send before any rank receives, and each message exceeds all pipe buffers together. */
 static void around(rank_place *place)
 {
     gp_comm *comm = join_all(place, 0);
@@ -114,12 +115,12 @@ static void around(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_ring_of_large_messages_does_not_lock_up)
+TEST(ring_of_large_messages_does_not_deadlock)
 {
     run_ranks(3, around);
 }
 
-/* Many small ones from all to one, which reads slowest first. */
+/* All ranks send many small messages to one, which reads the slowest sender first. */
 static void to_one(rank_place *place)
 {
     enum { EACH = 2000 };

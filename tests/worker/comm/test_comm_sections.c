@@ -1,4 +1,5 @@
-/* test_comm_sections.c -- waiting for a rank that has ended its part; gathering parts of any length. */
+/* test_comm_sections.c: waiting for a rank that has left the section; gathering parts of any
+ * length. */
 #include "tests/worker/comm/ranks.h"
 
 enum { PART_MAX = 600000, ROUNDS = 300, LARGE_BYTES = 1 << 20 };
@@ -41,7 +42,7 @@ TEST(parts_of_any_length_reach_all_ranks)
     run_ranks(1, gathering);
 }
 
-/* How slot 1 (and 2) wait for slot 0, which has left the section after one barrier. */
+/* Wait in one of several ways for slot 0, which left the section after one barrier. */
 static gp_status wait_in_vain(gp_comm *comm, uint32_t way, gp_error *err)
 {
     static uint8_t large[LARGE_BYTES];
@@ -76,7 +77,7 @@ static void left_alone(rank_place *place)
             CHECK_CONTAINS(err.message, "while worker 2 ");
         }
         gp_comm_leave(comm);
-        if (place->slot == 0) /* forms anew when the others have seen it */
+        if (place->slot == 0) /* forms a new group once the others have seen the failure */
             wait_for(&place->board->at[1], way + 1);
         else
             atomic_store(&place->board->at[1], way + 1);
@@ -84,12 +85,12 @@ static void left_alone(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(who_waits_for_a_rank_that_has_left_the_section_is_told_both)
+TEST(waiting_for_a_rank_that_left_fails_with_rank_and_section)
 {
     run_ranks(2, left_alone);
 }
 
-/* Slot 0 sends and leaves at once; slot 1 comes late, or is there first. */
+/* Slot 0 sends and leaves at once; slot 1 arrives later or earlier. */
 static void last_words(rank_place *place)
 {
     gp_comm *comm = join_all(place, 0);
@@ -101,7 +102,7 @@ static void last_words(rank_place *place)
         uint32_t word = round, got = 0;
 
         if (place->slot == round % 2 && round % 5 == 0)
-            pause_ms(6); /* longer than a waiting rank sleeps before it looks */
+            pause_ms(6); /* longer than the poll interval of a waiting rank */
         gp_comm_enter(comm, round);
         if (place->slot == 0) {
             REQUIRE_OK(gp_comm_send(comm, 1, 3, &word, sizeof(word), &err), err);
@@ -110,19 +111,20 @@ static void last_words(rank_place *place)
             CHECK_INT(round, got);
         }
         gp_comm_leave(comm);
-        /* As between blocks: nobody begins the next before all have left. */
+
+        /* As between blocks: no rank enters the next section before all have left. */
         atomic_store(&place->board->at[place->slot], round);
         wait_for(&place->board->at[1 - place->slot], round);
     }
     gp_comm_free(comm);
 }
 
-TEST(what_was_sent_before_leaving_arrives)
+TEST(messages_sent_before_leaving_arrive)
 {
     run_ranks(2, last_words);
 }
 
-/* Slot 1 is in section 2 while slot 0 has only left section 1: it is late, not gone. */
+/* Slot 1 is in section 2 while slot 0 has only left section 1: slot 0 is late, not gone. */
 static void late(rank_place *place)
 {
     gp_comm *comm = join_all(place, 0);
@@ -139,7 +141,7 @@ static void late(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_rank_that_comes_late_into_a_section_is_waited_for)
+TEST(rank_that_enters_a_section_late_is_not_a_failure)
 {
     run_ranks(2, late);
 }
@@ -164,7 +166,7 @@ static void probing(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(a_probe_of_a_rank_that_has_left_finds_nothing_and_harms_nobody)
+TEST(probing_a_rank_that_left_finds_nothing)
 {
     run_ranks(2, probing);
 }

@@ -1,11 +1,11 @@
-/* The daemon's threads and sockets, with an engine that computes nothing (tests/fake/engine.h): this program is the
- * scheduler and the client of real worker processes. */
+/* test_control.c: threads and sockets of the daemon, with an engine that computes nothing
+ * (tests/fake/engine.h). This program is the scheduler and the client of real worker processes. */
 #include "tests/descriptors.h"
 #include "tests/worker/stage.h"
 
 /* ---- joining and ending ---- */
 
-TEST(a_worker_reports_its_slot_and_beats)
+TEST(worker_reports_its_slot_and_sends_heartbeats)
 {
     gp_beat beat;
     worker *w = &s.workers[0];
@@ -39,7 +39,7 @@ TEST(sigterm_ends_a_worker_cleanly_and_removes_its_sockets)
     stage_close();
 }
 
-TEST(sigterm_in_a_training_ends_it_and_its_client_hears_so)
+TEST(sigterm_ends_a_training_and_notifies_the_client)
 {
     worker *w = &s.workers[0];
     gp_train_done done;
@@ -55,7 +55,7 @@ TEST(sigterm_in_a_training_ends_it_and_its_client_hears_so)
     stage_close();
 }
 
-TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
+TEST(worker_with_a_stuck_compute_thread_still_exits)
 {
     worker *w = &s.workers[0];
     gp_train_ready ready;
@@ -71,7 +71,7 @@ TEST(a_worker_whose_compute_is_stuck_ends_all_the_same)
 
 /* ---- without a scheduler ---- */
 
-TEST(a_worker_without_a_lease_ends_some_seconds_after_its_scheduler)
+TEST(worker_without_a_lease_exits_seconds_after_its_scheduler)
 {
     if (workers_start(1)) {
         int64_t died_ms = gp_now_ms();
@@ -85,7 +85,7 @@ TEST(a_worker_without_a_lease_ends_some_seconds_after_its_scheduler)
     stage_close();
 }
 
-TEST(a_training_goes_on_without_a_scheduler_and_the_next_one_hears_of_its_lease)
+TEST(training_continues_without_a_scheduler_and_reports_its_lease_to_the_next)
 {
     worker *w = &s.workers[0];
     gp_train_done done;
@@ -134,7 +134,7 @@ TEST(a_scheduler_of_an_older_epoch_is_refused)
     stage_close();
 }
 
-TEST(a_worker_that_is_called_leaves_a_scheduler_that_still_lives_for_the_newer_one)
+TEST(worker_leaves_a_running_scheduler_for_a_newer_one)
 {
     worker *w = &s.workers[0];
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_SCHEDULER, .pid = 1 };
@@ -189,7 +189,7 @@ TEST(of_two_workers_on_one_gpu_the_second_joins_excluded_and_refuses_grants)
     bool joined;
 
     snprintf(uuid, sizeof(uuid), "GPU-test-%d",
-             (int)getpid()); /* claims hold across all runtime directories */
+             (int)getpid()); /* claims are valid across runtime directories */
     if (scheduler_open()) {
         spawn(first, 1, uuid);
         joined = join(first);
@@ -215,7 +215,7 @@ TEST(of_two_workers_on_one_gpu_the_second_joins_excluded_and_refuses_grants)
 
 /* ---- the lease ---- */
 
-TEST(only_the_lease_generation_and_token_of_the_grant_are_served)
+TEST(worker_serves_only_the_granted_lease_generation_and_token)
 {
     worker *w = &s.workers[0];
 
@@ -246,7 +246,7 @@ TEST(only_the_lease_generation_and_token_of_the_grant_are_served)
     stage_close();
 }
 
-TEST(revoke_ends_the_training_then_is_acknowledged_and_the_next_lease_is_served)
+TEST(revoke_is_acknowledged_after_the_training_ended)
 {
     worker *w = &s.workers[0];
     gp_revoke revoke = { .reason = "the client is gone" };
@@ -264,7 +264,7 @@ TEST(revoke_ends_the_training_then_is_acknowledged_and_the_next_lease_is_served)
             CHECK_INT(GP_ECANCELED, done.status);
         train(w, 7, 1, 1, "\"steps\":1");
         check_refused(w, GP_ESTALE, "serves no lease now");
-        tell(w, of(6, 1), &gp_msg_revoke, &revoke); /* one it never had: nothing to end */
+        tell(w, of(6, 1), &gp_msg_revoke, &revoke); /* a lease that it never had: nothing to end */
         await_decoded(s.scheduler, &gp_msg_revoked, &revoked, &envelope);
         CHECK_INT(6, envelope.lease);
         grant_send(1, 8, 1);
@@ -278,7 +278,7 @@ TEST(revoke_ends_the_training_then_is_acknowledged_and_the_next_lease_is_served)
     stage_close();
 }
 
-TEST(a_new_generation_is_acknowledged_only_when_the_old_training_has_ended)
+TEST(new_generation_is_acknowledged_after_the_old_training_ended)
 {
     worker *w = &s.workers[0];
     gp_train_done done;
@@ -288,7 +288,8 @@ TEST(a_new_generation_is_acknowledged_only_when_the_old_training_has_ended)
         await_steps(w);
         grant_send(1, 7, 2);
         grant_acked(1, 7, 2);
-        /* It was sent before the acknowledgement, so it is there. */
+
+        /* Sent before the acknowledgement, so it has arrived. */
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL))
             CHECK_INT(GP_ECANCELED, done.status);
         if (attach(w, 7, 2)) {
@@ -302,7 +303,7 @@ TEST(a_new_generation_is_acknowledged_only_when_the_old_training_has_ended)
 
 /* ---- training ---- */
 
-TEST(a_training_answers_ready_then_every_step_in_order_then_done_with_its_weights)
+TEST(training_reports_ready_then_all_steps_then_done_with_weights)
 {
     static gp_train_steps steps;
     worker *w = &s.workers[0];
@@ -314,7 +315,7 @@ TEST(a_training_answers_ready_then_every_step_in_order_then_done_with_its_weight
     if (lease_begin(1)) {
         train(w, 7, 1, 1, "\"steps\":200");
         CHECK(await(w->client, 0, &in));
-        CHECK_INT(GP_ID(train_ready), in.envelope.message); /* first of all */
+        CHECK_INT(GP_ID(train_ready), in.envelope.message); /* always first */
         CHECK_INT(701, in.envelope.correlation);
         gp_incoming_close(&in);
         while (!ended && await(w->client, 0, &in)) {
@@ -342,7 +343,7 @@ TEST(a_training_answers_ready_then_every_step_in_order_then_done_with_its_weight
     stage_close();
 }
 
-TEST(a_training_that_cannot_begin_is_an_error_and_the_next_one_can)
+TEST(training_that_cannot_start_gives_an_error_and_the_next_one_starts)
 {
     worker *w = &s.workers[0];
     gp_train_done done;
@@ -368,15 +369,15 @@ TEST(a_training_that_cannot_begin_is_an_error_and_the_next_one_can)
     stage_close();
 }
 
-TEST(ranks_find_each_others_descriptors_through_their_doors)
+TEST(ranks_exchange_descriptors_through_control_sockets)
 {
     gp_train_done done;
 
     if (lease_begin(WORKERS)) {
         for (int round = 0; round < 2;
-             round++) { /* again with the same grant: nothing of the first is left */
+             round++) { /* repeated with the same grant: no state of the first round remains */
             train(&s.workers[0], 7, 1, WORKERS, "\"meet\" \"steps\":2");
-            usleep(50000 * round); /* the other's is not published yet */
+            usleep(50000 * round); /* the descriptor of the other rank is not published yet */
             train(&s.workers[1], 7, 1, WORKERS, "\"meet\" \"steps\":2");
             for (int i = 0; i < WORKERS; i++)
                 if (await_decoded(s.workers[i].client, &gp_msg_train_done, &done, NULL))
@@ -386,7 +387,7 @@ TEST(ranks_find_each_others_descriptors_through_their_doors)
     stage_close();
 }
 
-TEST(every_rank_tells_its_steps_and_only_rank_0_sends_validations_and_weights)
+TEST(every_rank_reports_steps_and_only_rank_0_sends_validations_and_weights)
 {
     gp_incoming in;
     bool told = false, ended = false;
@@ -405,7 +406,8 @@ TEST(every_rank_tells_its_steps_and_only_rank_0_sends_validations_and_weights)
     stage_close();
 }
 
-/* train_begin with initial weights: payload 2 is of that many bytes, and begins with their size. */
+/* Send train_begin with initial weights. Payload 2 has payload_bytes bytes and begins with
+ * weights_bytes. */
 static void train_with(worker *w, uint64_t weights_bytes, size_t payload_bytes)
 {
     gp_train_begin begin = { .data = "/data", .workers = 1 };
@@ -416,7 +418,7 @@ static void train_with(worker *w, uint64_t weights_bytes, size_t payload_bytes)
     ask(w, of(7, 1), &gp_msg_train_begin, &begin, payloads, 3);
 }
 
-TEST(weights_are_taken_only_from_a_sealed_descriptor_of_the_present_lease)
+TEST(weights_need_a_sealed_descriptor_of_the_current_lease)
 {
     float weights[4] = { 1, 2, 3, 4 }, got[4] = { 0 };
     worker *w = &s.workers[0];
@@ -432,7 +434,7 @@ TEST(weights_are_taken_only_from_a_sealed_descriptor_of_the_present_lease)
         weights_send(w, 7, 1, sealed);
         train_with(w, sizeof(weights), 4);
         check_refused(w, GP_EVERSION, "install the same version of gradpool on both sides");
-        train_with(w, sizeof(weights), 8); /* the descriptor went with the first message */
+        train_with(w, sizeof(weights), 8); /* the first message consumed the descriptor */
         check_refused(w, GP_EPROTO, "no descriptor of weights");
         weights_send(w, 7, 2, sealed);
         train_with(w, sizeof(weights), 8);
@@ -444,13 +446,13 @@ TEST(weights_are_taken_only_from_a_sealed_descriptor_of_the_present_lease)
         train_with(w, 12, 8);
         check_refused(w, GP_EPROTO, "a memory file has 16 bytes; expected 12");
         weights_send(w, 7, 1, open);
-        weights_send(w, 7, 1, sealed); /* the last one counts */
+        weights_send(w, 7, 1, sealed); /* the last descriptor counts */
         train_with(w, sizeof(weights), 8);
         if (await_decoded(w->client, &gp_msg_train_ready, &ready, NULL))
             CHECK_INT(4, ready.parameters);
         if (await_decoded(w->client, &gp_msg_train_done, &done, NULL) && weights_receive(w, got, sizeof(got)))
             CHECK_NEAR(1, got[3], 0);
-        close(w->door); /* a client that cannot take the result gets an error instead of silence */
+        close(w->door); /* a client that cannot receive the result gets an error */
         w->door = -1;
         train_with(w, 0, 8);
         check_refused(w, GP_ESTATE, "no connection for weights");
@@ -460,7 +462,7 @@ TEST(weights_are_taken_only_from_a_sealed_descriptor_of_the_present_lease)
     stage_close();
 }
 
-TEST(a_stranger_gets_no_descriptor_at_a_door)
+TEST(stranger_gets_no_descriptor_from_a_control_socket)
 {
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
     gp_door_request request = { .what = 1, .lease = 7, .generation = 1 };
@@ -474,7 +476,7 @@ TEST(a_stranger_gets_no_descriptor_at_a_door)
         train(w, 7, 1, 1, "\"meet\" \"steps\":1000000");
         await_steps(w);
         REQUIRE_OK(gp_door_connect(&door, &reply, w->slot.door, &hello, PATIENCE_MS, &err), err);
-        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err)); /* token of zeros */
+        CHECK_STATUS(GP_OK, gp_door_send_fd(door, &request, -1, &err)); /* token: all zeros */
         CHECK_STATUS(GP_OK, gp_door_receive_fd(door, &answer, &fd, PATIENCE_MS, &err));
         CHECK_INT(-1, fd);
         CHECK_INT(0, answer.what);
@@ -493,7 +495,7 @@ TEST(a_stranger_gets_no_descriptor_at_a_door)
     stage_close();
 }
 
-TEST(leases_and_trainings_leave_no_descriptor_behind)
+TEST(leases_and_trainings_leak_no_descriptors)
 {
     gp_train_done done;
     int before = 0, after = 0;
@@ -511,7 +513,8 @@ TEST(leases_and_trainings_leave_no_descriptor_behind)
         if (lease == 12)
             before = descriptors_of(s.workers[0].pid);
     }
-    /* The other side's hanging up may still be on its way to the door. */
+
+    /* The worker may not have received the end of file on the control socket yet. */
     for (int64_t deadline = gp_now_ms() + PATIENCE_MS; gp_now_ms() < deadline; usleep(2000)) {
         after = descriptors_of(s.workers[0].pid);
         if (after <= before)
@@ -521,7 +524,7 @@ TEST(leases_and_trainings_leave_no_descriptor_behind)
     stage_close();
 }
 
-/* Waits until a training has published its descriptor for the other ranks: it waits for theirs then. */
+/* Wait until a training has published its descriptor. It then waits for the other ranks. */
 static void await_meeting(worker *w)
 {
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
@@ -542,7 +545,7 @@ static void await_meeting(worker *w)
     close(door);
 }
 
-TEST(a_training_whose_member_is_lost_ends_and_names_it)
+TEST(loss_of_a_member_ends_the_training_and_names_the_member)
 {
     gp_peer_lost lost = { .index = 2, .incarnation = 1, .cause = "killed by signal 9" };
     gp_train_done done;
@@ -551,7 +554,7 @@ TEST(a_training_whose_member_is_lost_ends_and_names_it)
     if (lease_begin(WORKERS)) {
         train(w, 7, 1, WORKERS, "\"steps\":1000000");
         await_steps(w);
-        lost.index = 3; /* not one of its ranks: goes on */
+        lost.index = 3; /* not a rank of this training, which continues */
         tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
         await_steps(w);
         await_steps(w);
@@ -562,7 +565,7 @@ TEST(a_training_whose_member_is_lost_ends_and_names_it)
             CHECK_INT(GP_STOP_FAILED, done.stop_reason);
             CHECK_CONTAINS(done.message, "worker 2 was lost: killed by signal 9");
         }
-        train(w, 7, 1, WORKERS, "\"meet\""); /* worker 2 never comes */
+        train(w, 7, 1, WORKERS, "\"meet\""); /* worker 2 never joins */
         await_meeting(w);
         tell(w, of(7, 1), &gp_msg_peer_lost, &lost);
         check_refused(w, GP_EPEER, "worker 2 was lost");
@@ -570,7 +573,7 @@ TEST(a_training_whose_member_is_lost_ends_and_names_it)
     stage_close();
 }
 
-TEST(a_fault_kills_the_worker_at_its_point)
+TEST(injected_fault_kills_the_worker_at_its_fault_point)
 {
     worker *w = &s.workers[0];
 
@@ -584,9 +587,9 @@ TEST(a_fault_kills_the_worker_at_its_point)
     stage_close();
 }
 
-/* Ctrl-Z, a laptop's lid: the client's link stays, but nobody reads.  Its queue of 1000 messages fills up, then the
- * worker's ring; the training goes on, and its lease can be ended. */
-TEST(a_client_that_reads_nothing_stops_neither_the_training_nor_the_end_of_its_lease)
+/* A suspended client (Ctrl-Z, a closed laptop) keeps its link but reads nothing. Its queue of 1000
+ * messages fills up, then the worker's ring. The training continues, and the lease can be ended. */
+TEST(client_that_reads_nothing_blocks_neither_the_training_nor_revoke)
 {
     worker *w = &s.workers[0];
     gp_beat beat = { 0 };
@@ -608,7 +611,7 @@ TEST(a_client_that_reads_nothing_stops_neither_the_training_nor_the_end_of_its_l
     stage_close();
 }
 
-TEST(beats_tell_the_step_of_a_training)
+TEST(heartbeats_report_the_step_of_a_training)
 {
     worker *w = &s.workers[0];
     gp_beat beat = { 0 };
@@ -646,7 +649,7 @@ static void part_check(worker *w, uint64_t first, uint32_t count)
     gp_incoming_close(&in);
 }
 
-TEST(parts_of_a_prediction_are_answered_in_order_several_at_a_time)
+TEST(prediction_parts_are_answered_in_order_with_several_in_flight)
 {
     gp_predict_begin begin = { .data = "/data", .batch = 10 };
     float weights[4] = { 0 };

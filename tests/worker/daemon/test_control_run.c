@@ -1,12 +1,13 @@
-/* test_control_run.c -- a worker and the runner beside it: who gets the runner, and that it is gone before the lease
- * is.  This program is the scheduler and the client; the worker is a real process without an engine. */
+/* test_control_run.c: a worker and its runner: which client gets the runner, and that the runner
+ * exits before the lease is given back. This program is the scheduler and the client; the worker is
+ * a real process without an engine. */
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include "proto/local/runner_wire.h"
 #include "tests/worker/stage.h"
 
-/* The client's end of the runner's socket by those words; -1 = none was given. */
+/* Fetch the client end of the runner socket with that lease and generation. -1: refused. */
 static int fetch(const worker *w, uint64_t lease, uint32_t generation)
 {
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1 };
@@ -55,7 +56,7 @@ static void command(int runner, uint64_t job, const char *line)
     close(null);
 }
 
-/* kind 0 = end of file. */
+/* Return the next answer; kind 0: end of file. */
 static gp_runner_answer answer(int runner)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -83,7 +84,7 @@ TEST(only_the_attached_client_of_the_lease_gets_a_runner)
         run_open(w, 7, 2);
         check_refused(w, GP_ESTALE, "generation 2");
         CHECK(run_opened(w, 7, 1));
-        CHECK(run_opened(w, 7, 1)); /* asked again before it was fetched: the same one */
+        CHECK(run_opened(w, 7, 1)); /* requested twice before the fetch: the same runner */
         CHECK_INT(-1, fetch(w, 7, 2));
         CHECK_INT(-1, fetch(w, 8, 1));
         s.token[3] ^= 1;
@@ -91,7 +92,7 @@ TEST(only_the_attached_client_of_the_lease_gets_a_runner)
         s.token[3] ^= 1;
         runner = fetch(w, 7, 1);
         CHECK(runner >= 0);
-        CHECK_INT(-1, fetch(w, 7, 1)); /* once */
+        CHECK_INT(-1, fetch(w, 7, 1)); /* only once */
         run_open(w, 7, 1);
         check_refused(w, GP_EBUSY, "still ends the commands");
         train(w, 7, 1, 1, "\"steps\":1");
@@ -105,7 +106,7 @@ TEST(only_the_attached_client_of_the_lease_gets_a_runner)
     stage_close();
 }
 
-TEST(a_worker_whose_client_is_done_with_commands_can_do_something_else)
+TEST(worker_can_do_other_work_after_the_commands)
 {
     worker *w = &s.workers[0];
     gp_train_done done;
@@ -115,7 +116,7 @@ TEST(a_worker_whose_client_is_done_with_commands_can_do_something_else)
 
     if (lease_begin(1)) {
         for (int i = 0; i < 3; i++) {
-            /* The one before may still be ending. */
+            /* The previous runner may not have exited yet. */
             for (int64_t until = gp_now_ms() + PATIENCE_MS; gp_now_ms() < until && !opened;) {
                 run_open(w, 7, 1);
                 if (!await(w->client, 0, &in))
@@ -152,7 +153,7 @@ TEST(a_worker_whose_client_is_done_with_commands_can_do_something_else)
     stage_close();
 }
 
-TEST(a_new_generation_of_the_lease_does_not_touch_what_runs)
+TEST(new_generation_leaves_running_commands_alone)
 {
     worker *w = &s.workers[0];
     gp_runner_answer a;
@@ -187,7 +188,8 @@ static void check_end(void (*end)(worker *w))
         a = answer(runner);
         CHECK_INT(GP_RUNNER_STARTED, a.kind);
         end(w);
-        /* What end() waited for came after the runner's end: nothing of it is left. */
+
+        /* end() waited for a message that follows the runner's exit: no process remains. */
         CHECK(kill((pid_t)a.pid, 0) != 0);
         CHECK_INT(0, answer(runner).kind);
         close(runner);
@@ -217,22 +219,22 @@ static void end_by_quit(worker *w)
     CHECK_INT(0, wait_exit(w));
 }
 
-TEST(a_lease_is_revoked_when_nothing_of_its_commands_is_left)
+TEST(lease_is_revoked_after_its_commands_exited)
 {
     check_end(end_by_revoke);
 }
 
-TEST(another_lease_is_served_when_nothing_of_the_last_ones_commands_is_left)
+TEST(next_lease_is_served_after_the_previous_commands_exited)
 {
     check_end(end_by_grant);
 }
 
-TEST(a_worker_that_is_told_to_quit_ends_its_commands_first)
+TEST(quit_ends_commands_before_the_worker)
 {
     check_end(end_by_quit);
 }
 
-TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
+TEST(killed_runner_leaves_no_orphan_and_can_be_replaced)
 {
     worker *w = &s.workers[0];
 
@@ -242,7 +244,7 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
         char line[300];
         pid_t orphan = 0;
 
-        /* The orphan's pid comes through a descriptor of ours; $PPID is the runner. */
+        /* The orphan reports its pid through a descriptor of this process; $PPID is the runner. */
         snprintf(
             line, sizeof(line),
             "(setsid sh -c 'echo $$ > /proc/%d/fd/%d; exec sleep 100' &); "
@@ -250,7 +252,9 @@ TEST(a_runner_that_is_killed_leaves_no_orphan_and_another_can_be_opened)
             "sleep 100",
             (int)getpid(), file, (int)getpid(), file, (int)getpid(), go);
         command(runner, 1, line);
-        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind); /* which it says before it can be killed */
+
+        /* reported before the runner can be killed */
+        CHECK_INT(GP_RUNNER_STARTED, answer(runner).kind);
         CHECK(write(go, "g", 1) == 1);
         CHECK_INT(0, answer(runner).kind);
         close(runner);

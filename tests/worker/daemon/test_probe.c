@@ -7,7 +7,7 @@
 #include "tests/gp_test.h"
 #include "worker/daemon/probe.h"
 
-/* The real `gradpool-worker --probe`, given a driver library of our own making. */
+/* test_probe.c: the real `gradpool-worker --probe` with fake driver libraries. */
 static gp_device_list list;
 
 static gp_status probe(const char *driver, int timeout_ms, gp_error *err)
@@ -45,7 +45,7 @@ TEST(devices_are_listed_in_the_order_of_their_pci_bus)
     CHECK(!list.devices[1].display && !list.devices[1].mig);
 }
 
-TEST(instances_of_a_card_count_as_devices_and_share_its_ordinal)
+TEST(gpu_instances_are_devices_with_the_ordinal_of_the_card)
 {
     gp_error err;
 
@@ -68,7 +68,7 @@ TEST(instances_of_a_card_count_as_devices_and_share_its_ordinal)
     CHECK_INT(1, list.devices[2].ordinal);
 }
 
-TEST(a_device_that_others_compute_on_is_shown_as_busy)
+TEST(device_used_by_other_processes_is_busy)
 {
     uint32_t own[] = { 77, 78 };
     char many[1024] = "uuid=GPU-a,bus=1", text[120];
@@ -84,8 +84,7 @@ TEST(a_device_that_others_compute_on_is_shown_as_busy)
     CHECK(!gp_device_busy(&list.devices[1], own, 2, text, sizeof(text)));
     CHECK(gp_device_busy(&list.devices[1], NULL, 0, text, sizeof(text)));
     CHECK(!gp_device_busy(&list.devices[2], own, 2, text, sizeof(text)));
-    for (int i = 0; i < 70;
-         i++) /* more than the probe makes room for: the number is known, the names are not */
+    for (int i = 0; i < 70; i++) /* more than the probe has room for: the count is known, the names are not */
         strcat(many, ",pid=9");
     REQUIRE_OK(probe(many, GP_DEVICE_PROBE_MS, &err), err);
     CHECK(gp_device_busy(&list.devices[0], NULL, 0, text, sizeof(text)));
@@ -108,7 +107,7 @@ TEST(cuda_visible_devices_hides_devices_by_ordinal_uuid_or_its_beginning)
     REQUIRE(list.count == 2);
     CHECK_TEXT("GPU-abc", list.devices[0].uuid);
     CHECK_TEXT("MIG-2", list.devices[1].uuid);
-    setenv("CUDA_VISIBLE_DEVICES", "0,-1,1", 1); /* what names nothing ends the list */
+    setenv("CUDA_VISIBLE_DEVICES", "0,-1,1", 1); /* an invalid entry ends the list */
     REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
     CHECK_INT(1, list.count);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
@@ -117,7 +116,7 @@ TEST(cuda_visible_devices_hides_devices_by_ordinal_uuid_or_its_beginning)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST(cuda_visible_devices_of_minus_one_hides_all_and_old_names_of_instances_are_names)
+TEST(cuda_visible_devices_accepts_minus_one_and_old_instance_names)
 {
     const char *two = "uuid=GPU-abc,bus=1,mig=MIG-GPU-abc/1/0,mig=MIG-GPU-abc/2/0;uuid=GPU-bcd,bus=2";
     gp_error err;
@@ -129,13 +128,13 @@ TEST(cuda_visible_devices_of_minus_one_hides_all_and_old_names_of_instances_are_
     REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
     REQUIRE(list.count == 1);
     CHECK_TEXT("MIG-GPU-abc/2/0", list.devices[0].uuid);
-    setenv("CUDA_VISIBLE_DEVICES", "2,0", 1); /* there is no third card */
+    setenv("CUDA_VISIBLE_DEVICES", "2,0", 1); /* there is no third GPU */
     REQUIRE_OK(probe(two, GP_DEVICE_PROBE_MS, &err), err);
     CHECK_INT(0, list.count);
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
-TEST(what_keeps_a_device_from_computing_is_told_with_it)
+TEST(unusable_devices_are_listed_with_a_reason)
 {
     gp_error err;
 
@@ -150,7 +149,7 @@ TEST(what_keeps_a_device_from_computing_is_told_with_it)
     CHECK_CONTAINS(list.note, "is in MIG mode and has no instances");
 }
 
-/* The same with NVML missing. */
+/* Probe with NVML missing. */
 static gp_status probe_cuda(const char *devices, gp_error *err)
 {
     setenv("GRADPOOL_NVML_LIBRARY", "/nonexistent/libnvidia-ml.so.1", 1);
@@ -159,7 +158,7 @@ static gp_status probe_cuda(const char *devices, gp_error *err)
     return gp_device_probe(&list, WORKER_PROGRAM, GP_DEVICE_PROBE_MS, err);
 }
 
-TEST(without_nvml_the_cuda_driver_is_asked)
+TEST(cuda_driver_is_used_without_nvml)
 {
     gp_error err;
 
@@ -205,7 +204,7 @@ TEST(a_driver_that_crashes_is_reported_with_its_signal)
     CHECK_CONTAINS(err.message, "CPU workers are used");
 }
 
-TEST(a_driver_that_fails_leaves_no_devices_and_a_reason)
+TEST(failing_driver_gives_no_devices_and_a_reason)
 {
     gp_error err;
 
@@ -215,7 +214,7 @@ TEST(a_driver_that_fails_leaves_no_devices_and_a_reason)
     CHECK_CONTAINS(list.note, "Driver Not Loaded (code 9)");
 }
 
-TEST(a_lost_card_is_left_out_and_named)
+TEST(lost_gpu_is_excluded_and_named)
 {
     gp_error err;
 
@@ -225,7 +224,7 @@ TEST(a_lost_card_is_left_out_and_named)
     CHECK_CONTAINS(list.note, "device 0 of the driver is left out: GPU is lost");
 }
 
-TEST(without_any_sign_of_a_driver_no_child_is_started)
+TEST(probe_starts_no_child_without_a_driver)
 {
     gp_error err;
 
@@ -239,7 +238,7 @@ TEST(without_any_sign_of_a_driver_no_child_is_started)
     CHECK_INT(GP_DEVICES_FROM_NONE, list.source);
 }
 
-TEST(a_probe_that_cannot_start_or_prints_nonsense_is_an_error_in_words)
+TEST(failed_or_malformed_probe_gives_an_error_message)
 {
     gp_error err;
 
@@ -250,9 +249,9 @@ TEST(a_probe_that_cannot_start_or_prints_nonsense_is_an_error_in_words)
     CHECK_CONTAINS(err.message, "device list");
 }
 
-/* ---- the list itself ---- */
+/* ---- the device list ---- */
 
-TEST(a_device_list_reads_back_as_it_was_written)
+TEST(device_list_survives_a_round_trip)
 {
     gp_device_list written = {
         .source = GP_DEVICES_FROM_CUDA, .driver = "CUDA 12.4", .note = "a \"note\"", .count = 2
@@ -286,7 +285,7 @@ TEST(a_device_list_reads_back_as_it_was_written)
     gp_buffer_deinit(&text);
 }
 
-TEST(a_device_list_that_is_wrong_is_refused_and_leaves_the_output_alone)
+TEST(malformed_device_list_is_refused_and_leaves_the_output_unchanged)
 {
     static const struct {
         const char *text, *told;

@@ -1,4 +1,4 @@
-/* The real worker, engine and all, under a scheduler and a client that are this program. */
+/* test_worker.c: the real worker with its engine; this program is the scheduler and the client. */
 #include "common/base/memory/buffer.h"
 #include "common/model/graph/netspec.h"
 #include "tests/worker/stage.h"
@@ -35,7 +35,7 @@ static void lenet_end(void)
     stage_close();
 }
 
-/* train_done, and the weights if it has them. */
+/* Wait for train_done and receive the weights, if any. */
 static bool await_done(worker *w, gp_train_done *done, bool *has_weights)
 {
     gp_incoming in;
@@ -77,7 +77,7 @@ TEST(two_workers_train_lenet_and_predict_with_its_weights)
             CHECK_INT(12, done[i].step);
             CHECK_INT(i == 0, has_weights[i]);
         }
-        CHECK(done[0].loss == done[1].loss); /* the reduced sums are bit-equal */
+        CHECK(done[0].loss == done[1].loss); /* the reduced sums are bitwise identical */
 
         predict_open(&s.workers[1], 7, &begin, lenet, weights, sizeof(weights));
         if (await_decoded(s.workers[1].client, &gp_msg_predict_ready, &predict, NULL))
@@ -92,7 +92,7 @@ TEST(two_workers_train_lenet_and_predict_with_its_weights)
 
 #define LONG_TRAINING "{\"max-epochs\":1000000,\"mini-batch-size\":100}"
 
-TEST(the_survivor_of_a_killed_rank_ends_with_an_error_and_serves_the_next_generation)
+TEST(survivor_of_a_killed_rank_reports_an_error_and_serves_the_next_generation)
 {
     gp_peer_lost lost = { .index = 2, .incarnation = 1, .cause = "killed by signal 9" };
     worker *first = &s.workers[0];
@@ -150,7 +150,7 @@ TEST(revoke_in_the_middle_of_training_frees_both_workers)
     lenet_end();
 }
 
-TEST(a_soft_stop_ends_all_ranks_at_one_step_with_whole_weights)
+TEST(soft_stop_ends_all_ranks_at_one_step_with_complete_weights)
 {
     gp_train_done done[2] = { { .status = 0 } };
     bool has_weights[2] = { false, false };
@@ -172,7 +172,7 @@ TEST(a_soft_stop_ends_all_ranks_at_one_step_with_whole_weights)
     lenet_end();
 }
 
-TEST(a_rank_that_cannot_begin_leaves_the_other_waiting_until_it_is_stopped)
+TEST(rank_that_cannot_start_leaves_the_other_waiting_until_stopped)
 {
     gp_error_reply reply;
 

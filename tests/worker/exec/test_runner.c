@@ -1,4 +1,4 @@
-/* test_runner.c -- the runner of commands as its client and its worker see it; real processes. */
+/* test_runner.c: the command runner as seen by its client and its worker, with real processes. */
 #include "worker/exec/runner.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ enum { PATIENCE_MS = 60000, TEXT_BYTES = 1 << 16 };
 
 typedef struct stage {
     pid_t pid;
-    int client, worker; /* our ends of its socket and its pipe */
-    int out, err;       /* files for what commands say */
+    int client, worker; /* test ends of the runner's socket and pipe */
+    int out, err;       /* output files of the commands */
     char directory[32];
 } stage;
 
@@ -41,7 +41,9 @@ static stage stage_open(void)
     if (s.pid == 0) {
         close(sockets[0]);
         close(pipes[1]);
-        syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */); /* what this program was given */
+
+        /* descriptors inherited by this program */
+        syscall(SYS_close_range, 3, ~0u, 4 /* CLOSE_RANGE_CLOEXEC */);
         _exit(gp_runner_main(sockets[1], pipes[0]));
     }
     close(sockets[1]);
@@ -53,7 +55,7 @@ static stage stage_open(void)
     return s;
 }
 
-/* Its exit code; -1 = it does not end. */
+/* Return the exit code of the runner. -1: it does not exit. */
 static int stage_wait(stage *s)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -132,7 +134,7 @@ static void ask_kill(stage *s, uint64_t job, uint32_t grace_ms)
     CHECK_STATUS(GP_OK, gp_runner_ask_send(s->client, &request, NULL, 0, NULL));
 }
 
-/* The next answer; kind 0 = end of file, or none came. */
+/* Return the next answer; kind 0: end of file or timeout. */
 static gp_runner_answer answer(stage *s)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -143,7 +145,7 @@ static gp_runner_answer answer(stage *s)
     return a;
 }
 
-/* STARTED, then ENDED, which is returned. */
+/* Expect STARTED, then return ENDED. */
 static gp_runner_answer end_of(stage *s, uint64_t job)
 {
     gp_runner_answer a = answer(s);
@@ -164,7 +166,8 @@ static bool alive(pid_t pid)
     return gp_proc_stat_read(&stat, pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
-/* The numbers that commands wrote into a file of the stage's directory, one a line; waits until there are `count`. */
+/* Read the pids that commands wrote to a file in the stage directory, one per line; wait for
+ * `count`. */
 static void pids_read(const stage *s, const char *name, pid_t *pids, int count)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -186,7 +189,7 @@ static void pids_read(const stage *s, const char *name, pid_t *pids, int count)
         pids[got] = 999999999;
 }
 
-/* Waits until they are gone, and were waited for by their parent. */
+/* Wait until the processes have exited and their parent has reaped them. */
 static void await_ends(const pid_t *pids, int count)
 {
     int64_t deadline = gp_now_ms() + PATIENCE_MS;
@@ -205,8 +208,9 @@ static void check_none_alive(const pid_t *pids, int count)
 
 /* ---- starting ---- */
 
-/* A runner that ends does not read what it is asked any more; the kernel says so ahead of what the runner had said. */
-TEST(what_a_runner_said_before_it_ended_is_heard_although_it_left_requests_unread)
+/* An exiting runner no longer reads requests. The kernel reports this before the runner's last
+ * answers. */
+TEST(last_answers_of_a_runner_arrive_despite_unread_requests)
 {
     gp_runner_request request = { .kind = GP_RUNNER_KILL, .job = 7 };
     gp_runner_answer answer = { .kind = GP_RUNNER_ENDED, .job = 6 };
@@ -257,7 +261,7 @@ TEST(a_command_has_no_other_descriptors_no_blocked_signals_and_a_group_of_its_ow
 {
     stage s = stage_open();
 
-    ASK(&s, 1, "ls", "/proc/self/fd"); /* 3 is that folder */
+    ASK(&s, 1, "ls", "/proc/self/fd"); /* descriptor 3 is that directory */
     CHECK_INT(0, end_of(&s, 1).exit_code);
     ASK(&s, 2, "grep", "-E", "-h", "-o", "Sig(Blk|Ign).*", "/proc/self/status");
     CHECK_INT(0, end_of(&s, 2).exit_code);
@@ -267,7 +271,7 @@ TEST(a_command_has_no_other_descriptors_no_blocked_signals_and_a_group_of_its_ow
     stage_close(&s);
 }
 
-TEST(exit_codes_and_signals_are_told_apart)
+TEST(exit_codes_and_signals_are_distinguished)
 {
     stage s = stage_open();
     gp_runner_answer a;
@@ -287,7 +291,7 @@ TEST(exit_codes_and_signals_are_told_apart)
     stage_close(&s);
 }
 
-TEST(what_cannot_be_run_is_said_in_words_with_the_exit_code_of_a_shell)
+TEST(command_that_cannot_run_gives_an_error_and_a_shell_exit_code)
 {
     stage s = stage_open();
     const char *const arguments[] = { "true", NULL };
@@ -345,7 +349,7 @@ TEST(scripts_run_with_their_interpreter_and_without_one_by_the_shell)
     stage_close(&s);
 }
 
-TEST(many_commands_run_at_once_and_one_more_than_the_ceiling_is_refused)
+TEST(commands_beyond_the_limit_are_refused)
 {
     enum { COUNT = 40 };
     stage s = stage_open();
@@ -354,7 +358,7 @@ TEST(many_commands_run_at_once_and_one_more_than_the_ceiling_is_refused)
 
     for (uint64_t job = 1; job <= COUNT; job++)
         SHELL(&s, job, "echo line; until [ -e go ]; do sleep 0.01; done");
-    ASK(&s, 1, "true"); /* its number is taken */
+    ASK(&s, 1, "true"); /* this job number is in use */
     for (int i = 0; i < COUNT; i++)
         started += answer(&s).kind == GP_RUNNER_STARTED;
     CHECK_INT(COUNT, started);
@@ -373,7 +377,7 @@ TEST(many_commands_run_at_once_and_one_more_than_the_ceiling_is_refused)
     stage_close(&s);
 }
 
-TEST(a_client_that_takes_no_answers_loses_none)
+TEST(client_that_reads_late_loses_no_answers)
 {
     enum { COUNT = 1200 };
     stage s = stage_open();
@@ -384,7 +388,7 @@ TEST(a_client_that_takes_no_answers_loses_none)
         gp_runner_spec spec = { .directory = "/", .arguments = arguments, .environment = usual };
         gp_error err;
 
-        /* As many as fit into the socket, then all answers. */
+        /* Fill the socket with requests, then read all answers. */
         while (asked < COUNT && asked - ended < 200 && ask_with(&s, asked + 1, &spec, s.out, &err) == GP_OK)
             asked++;
         for (gp_runner_answer a = { 0 }; ended < asked;) {
@@ -400,7 +404,7 @@ TEST(a_client_that_takes_no_answers_loses_none)
 
 /* ---- ending ---- */
 
-TEST(a_job_is_asked_to_end_then_killed_with_all_its_tree)
+TEST(job_gets_sigterm_then_its_process_tree_is_killed)
 {
     stage s = stage_open();
     pid_t pids[3];
@@ -413,7 +417,8 @@ TEST(a_job_is_asked_to_end_then_killed_with_all_its_tree)
     a = answer(&s);
     CHECK_INT(9, a.exit_code);
     CHECK_TEXT("asked\n", said(s.out));
-    /* One that does not listen, with a child in another session. */
+
+    /* A command that ignores SIGTERM, with a child in another session. */
     SHELL(&s, 2,
           "trap '' TERM; echo $$ > pids; setsid sh -c 'echo $$ >> pids; sleep 100' & "
           "(echo $(exec sh -c 'echo $PPID') >> pids; exec sleep 100)");
@@ -425,13 +430,13 @@ TEST(a_job_is_asked_to_end_then_killed_with_all_its_tree)
     CHECK_INT(SIGKILL, a.signal);
     await_ends(pids + 1, 2);
     check_none_alive(pids, 3);
-    ask_kill(&s, 77, 0); /* one that is not there */
+    ask_kill(&s, 77, 0); /* unknown job */
     ASK(&s, 3, "true");
     CHECK_INT(0, end_of(&s, 3).exit_code);
     stage_close(&s);
 }
 
-/* A daemon by the book, one that ignores signals, one in a pipe, one stopped. */
+/* A proper daemon, a process that ignores signals, a process in a pipe, and a stopped one. */
 static const char *const survivors =
     "(setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >> pids; sleep 100 & echo $! >> pids; wait' &) & "
     "sh -c 'echo $$ >> pids; exec sleep 100' | cat & "
@@ -446,7 +451,7 @@ static void check_end_of(bool of_worker, bool command_has_ended)
     CHECK_INT(GP_RUNNER_STARTED, answer(&s).kind);
     pids_read(&s, "pids", pids, 4);
     pids_read(&s, "main", pids + 4, 1);
-    if (command_has_ended) { /* what it leaves is an orphan then */
+    if (command_has_ended) { /* its children are orphans then */
         kill(pids[4], SIGKILL);
         CHECK_INT(GP_RUNNER_ENDED, answer(&s).kind);
     }
@@ -455,7 +460,7 @@ static void check_end_of(bool of_worker, bool command_has_ended)
         s.worker = -1;
         while (answer(&s).kind != 0)
             ;
-        check_none_alive(pids, 5); /* its end of file says so */
+        check_none_alive(pids, 5); /* as the end of file indicates */
     } else {
         close(s.client);
         s.client = -1;
@@ -465,22 +470,22 @@ static void check_end_of(bool of_worker, bool command_has_ended)
     stage_close(&s);
 }
 
-TEST(nothing_outlives_the_client)
+TEST(no_process_outlives_the_client)
 {
     check_end_of(false, false);
 }
 
-TEST(nothing_outlives_the_worker)
+TEST(no_process_outlives_the_worker)
 {
     check_end_of(true, false);
 }
 
-TEST(what_a_command_left_behind_does_not_outlive_the_worker_either)
+TEST(orphans_of_a_command_do_not_outlive_the_worker)
 {
     check_end_of(true, true);
 }
 
-TEST(what_had_ended_when_the_worker_died_is_told_and_what_had_not_is_not)
+TEST(only_jobs_that_ended_before_the_worker_exited_are_reported)
 {
     stage s = stage_open();
     bool told = false;
@@ -514,11 +519,11 @@ TEST(a_tree_that_grows_while_it_is_killed_is_killed)
     gp_sleep_ms(60);
     close(s.client);
     s.client = -1;
-    CHECK_INT(0, stage_wait(&s)); /* it ends when it has no child: then there is no descendant */
+    CHECK_INT(0, stage_wait(&s)); /* the runner exits once it has no child, hence no descendant */
     stage_close(&s);
 }
 
-TEST(commands_die_with_a_runner_that_is_killed)
+TEST(commands_are_killed_with_their_runner)
 {
     stage s = stage_open();
     pid_t pid;
@@ -532,18 +537,18 @@ TEST(commands_die_with_a_runner_that_is_killed)
     stage_close(&s);
 }
 
-/* ---- what a client must not do ---- */
+/* ---- invalid requests ---- */
 
 static void check_refused(const void *packet, size_t bytes)
 {
     stage s = stage_open();
 
     CHECK_INT(bytes, send(s.client, packet, bytes, 0));
-    CHECK_INT(0, stage_wait(&s)); /* it hangs up, and with it all is over */
+    CHECK_INT(0, stage_wait(&s)); /* the runner hangs up and ends all jobs */
     stage_close(&s);
 }
 
-TEST(a_packet_that_is_no_request_ends_the_runner)
+TEST(malformed_request_ends_the_runner)
 {
     gp_runner_request start = {
         .magic = GP_RUNNER_MAGIC, .kind = GP_RUNNER_START, .job = 1, .spec_bytes = 100
@@ -567,7 +572,7 @@ static void ask_bytes(stage *s, uint64_t job, const void *data, size_t bytes, ui
     close(fds[0]);
 }
 
-TEST(a_spec_that_does_not_hold_what_it_says_is_refused_and_the_runner_goes_on)
+TEST(malformed_spec_is_refused_and_the_runner_continues)
 {
     struct {
         uint32_t magic, mask, arguments, variables;
@@ -619,7 +624,7 @@ TEST(a_spec_that_does_not_hold_what_it_says_is_refused_and_the_runner_goes_on)
         CHECK_INT(GP_RUNNER_FAILED, a.kind);
         CHECK_INT(GP_EPROTO, a.status);
     }
-    ask_bytes(&s, 3, &good, whole - 2, whole); /* cut */
+    ask_bytes(&s, 3, &good, whole - 2, whole); /* truncated */
     CHECK_INT(GP_RUNNER_FAILED, answer(&s).kind);
     ask_bytes(&s, 4, &good, whole, GP_RUNNER_SPEC_BYTES_MAX + 1);
     CHECK_INT(GP_RUNNER_FAILED, answer(&s).kind);
@@ -628,7 +633,7 @@ TEST(a_spec_that_does_not_hold_what_it_says_is_refused_and_the_runner_goes_on)
     stage_close(&s);
 }
 
-TEST(commands_over_the_ceilings_are_refused_before_they_are_sent)
+TEST(commands_over_the_limits_are_refused_before_sending)
 {
     static const char *many[GP_RUNNER_WORDS_MAX + 3];
     const char *const none[] = { NULL };

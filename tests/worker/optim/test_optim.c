@@ -1,4 +1,4 @@
-/* The commit phase against its formula in float64. */
+/* test_optim.c: optimizer updates against their formulas in float64. */
 #include "worker/backend/cpu/base/threads.h"
 #include "worker/optim/optim.h"
 
@@ -8,7 +8,7 @@
 enum { STEPS = 24, STEPS_PER_EPOCH = 6 };
 static const gp_shape image = { 3, { 1, 4, 4 } };
 
-/* Of the tensors of net: c.weight, c.bias, f.weight, f.bias. */
+/* Factors for the tensors of net: c.weight, c.bias, f.weight, f.bias. */
 static const char *const net =
     "c conv2d channels=2;kernel=3;weight-learn-rate-factor=0;weight-l2-factor=5 | "
     "f fc outputs=3;weight-learn-rate-factor=2;weight-l2-factor=0.5;bias-l2-factor=3 | l crossentropy";
@@ -34,7 +34,7 @@ static gp_train_options options_of(const char *json)
     return options;
 }
 
-/* v <- momentum v - rate (g / weight + l2 w), w <- w + v, of one tensor. */
+/* Update one tensor: v <- momentum v - rate (g / weight + l2 w), w <- w + v. */
 static void tensor_step(double *w, double *v, const float *g, int64_t count, double weight, double rate,
                         double momentum, double l2)
 {
@@ -46,11 +46,12 @@ static void tensor_step(double *w, double *v, const float *g, int64_t count, dou
 
 static void fill(float *blob, size_t count, int step)
 {
+    /* sums over about 30 samples */
     for (size_t i = 0; i < count; i++)
-        blob[i] = (float)(40.0 * sin(1.3 * (double)i + 0.7 * step)); /* sums over some 30 samples */
+        blob[i] = (float)(40.0 * sin(1.3 * (double)i + 0.7 * step));
 }
 
-/* ---- the other rules, written down in float64 from their papers ---- */
+/* ---- other solvers, in float64 from their papers ---- */
 
 typedef struct moments {
     double m, v;
@@ -83,7 +84,7 @@ static double norm_of(const double *values, size_t count)
     return sqrt(sum);
 }
 
-/* The gradient of the mini-batch, clipped as the option says; frozen tensors are no part of a norm. */
+/* Clip the mini-batch gradient according to the option; frozen tensors are excluded from norms. */
 static void clip_both(const gp_graph *graph, const gp_train_options *options, double *g)
 {
     double limit = options->gradient_threshold, squares = 0;
@@ -106,7 +107,7 @@ static void clip_both(const gp_graph *graph, const gp_train_options *options, do
             g[i] *= limit / sqrt(squares);
 }
 
-/* The largest difference after STEPS steps of the rule, over the largest weight. */
+/* Run STEPS steps and return the largest difference, relative to the largest weight. */
 static double adaptive_both(const gp_graph *graph, const gp_train_options *options, double l2_of_formula)
 {
     const size_t count = graph->blob_count;
@@ -158,11 +159,13 @@ static void check_adaptive(const char *json)
 
     REQUIRE(graph != NULL);
     CHECK_NEAR(0.0, adaptive_both(graph, &options, options.l2_regularization), 1e-5);
-    CHECK(adaptive_both(graph, &options, options.l2_regularization + 0.02) > 4e-5); /* it can fail */
+
+    /* proves that the check can fail */
+    CHECK(adaptive_both(graph, &options, options.l2_regularization + 0.02) > 4e-5);
     gp_graph_free(graph);
 }
 
-/* Runs STEPS steps both ways; the largest difference over the largest weight. */
+/* Run STEPS steps both ways and return the largest difference, relative to the largest weight. */
 static double run_both(const gp_graph *graph, const gp_train_options *options, double rates[STEPS], float *w)
 {
     const size_t count = graph->blob_count;
@@ -216,7 +219,8 @@ static void check_formula(const char *json, double drop, int period)
     for (int step = 0; step < STEPS; step++)
         rates[step] = 0.02 * pow(drop, step / STEPS_PER_EPOCH / period);
     CHECK_NEAR(0.0, run_both(graph, &options, rates, w), 2e-6);
-    /* The test can fail: a rate that is off by a thousandth in one step shows. */
+
+    /* The check can fail: it detects a rate that is off by a thousandth in one step. */
     rates[STEPS - 1] *= 1.001;
     CHECK(run_both(graph, &options, rates, w) > 4e-6);
     free(w);
@@ -240,7 +244,7 @@ TEST(the_velocity_keeps_the_rate_of_its_step_when_the_schedule_drops)
                   0.5, 2);
 }
 
-TEST(a_frozen_layer_keeps_its_bits_and_the_others_move)
+TEST(frozen_layer_is_bitwise_unchanged_and_the_others_move)
 {
     gp_graph *graph = graph_new();
     gp_train_options options = options_of("{\"lr\": 0.02}");
@@ -264,7 +268,8 @@ TEST(a_frozen_layer_keeps_its_bits_and_the_others_move)
     gp_graph_free(graph);
 }
 
-/* One step from gradient sums and their weight, both doubled: the same, so the divisor is applied once. */
+/* One step from gradient sums and weight, then both doubled: equal results, so the divisor is
+ * applied once. */
 TEST(the_divisor_is_applied_once_and_l2_is_not_divided)
 {
     gp_graph *graph = graph_new();
@@ -289,7 +294,7 @@ TEST(the_divisor_is_applied_once_and_l2_is_not_divided)
     gp_graph_free(graph);
 }
 
-TEST(a_team_of_threads_updates_to_the_same_bits)
+TEST(multithreaded_update_is_bitwise_identical)
 {
     static const char *const solvers[] = { "{\"solver\": \"sgdm\"}", "{\"solver\": \"adam\"}" };
     gp_netspec *spec = NULL;
@@ -344,7 +349,7 @@ TEST(adam_follows_its_paper)
                    " \"squared-gradient-decay-factor\": 0.9, \"epsilon\": 0.001}");
 }
 
-TEST(adamw_takes_the_decay_off_the_weight)
+TEST(adamw_subtracts_the_decay_from_the_weight)
 {
     check_adaptive("{\"solver\": \"adamw\", \"lr\": 0.01, \"l2-regularization\": 0.3}");
 }
@@ -369,7 +374,8 @@ TEST(gradients_above_the_threshold_are_clipped_in_three_ways)
     }
 }
 
-/* Two ranks' sums about the running mean add up to those of the batch, whatever the ranks' own means are. */
+/* Two ranks' sums around the running mean add up to the batch moments, for any means of the
+ * ranks. */
 TEST(running_statistics_move_towards_the_moments_of_all_ranks_together)
 {
     enum { PIXELS = 4, FIRST = 3, ALL = 8 };
@@ -421,7 +427,7 @@ TEST(running_statistics_move_towards_the_moments_of_all_ranks_together)
     gp_graph_free(graph);
 }
 
-TEST(the_optimiser_leaves_running_statistics_alone_and_out_of_the_norm)
+TEST(optimizer_ignores_running_statistics)
 {
     const gp_shape input = gp_shape3(1, 1, 1);
     gp_train_options options =

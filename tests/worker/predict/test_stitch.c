@@ -1,4 +1,4 @@
-/* test_stitch.c -- windows over images: what each pixel gets, against networks whose answer is known. */
+/* test_stitch.c: tiled inference over images, with fake networks whose result is known. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { H = 37, W = 61, CLASSES = 3, SIDE = 16 };
 
-/* ---- along one side ---- */
+/* ---- one axis ---- */
 
 static double weight_sum(const gp_window_axis *axis, uint32_t at)
 {
@@ -44,7 +44,7 @@ TEST(windows_cover_every_length_with_weights_that_add_up_to_one)
     gp_window_axis_deinit(&axis);
 }
 
-TEST(the_outer_quarter_of_an_overlap_counts_nothing)
+TEST(outer_quarter_of_an_overlap_has_weight_zero)
 {
     gp_window_axis axis = { 0 };
     gp_error e;
@@ -52,7 +52,7 @@ TEST(the_outer_quarter_of_an_overlap_counts_nothing)
     REQUIRE_OK(gp_window_axis_set(&axis, 24, 16, 8, &e), e);
     CHECK_INT(2, axis.count);
     CHECK_INT(8, axis.start[1]);
-    for (uint32_t i = 0; i < 16; i++) { /* the first ends at 16; both have 8 to 15 */
+    for (uint32_t i = 0; i < 16; i++) { /* the first window ends at 16; both contain 8 to 15 */
         const double right = i < 10 ? 1 : i >= 14 ? 0 : 1 - 2 * ((i - 8 + 0.5) / 8 - 0.25);
 
         CHECK_NEAR(right, axis.weight[i], 1e-6);
@@ -93,8 +93,8 @@ static gp_store *image_open(void)
     return store;
 }
 
-/* "Networks": scores of each pixel by the mean of its (2 * reach + 1)^2 neighbours, beyond the window 0, as a convolution
- * with padding has it. */
+/* A fake network: the score of a pixel is the mean of its (2 * reach + 1)^2 neighbors, with zeros
+ * outside the window, like a padded convolution. */
 typedef struct fake {
     int reach, calls, windows;
     uint32_t height, width;
@@ -136,7 +136,7 @@ static gp_status fake_run(void *context, const void *windows, uint32_t count, co
     return GP_OK;
 }
 
-/* The classes of the image in windows of height x width into out. */
+/* Classify the image in tiles of the network's height x width; store the classes in out. */
 static gp_stitched stitch(fake *net, const gp_store *store, uint32_t overlap, const double *class_weights,
                           int32_t *out)
 {
@@ -169,7 +169,7 @@ static gp_stitched stitch(fake *net, const gp_store *store, uint32_t overlap, co
     return got;
 }
 
-TEST(a_network_of_single_pixels_gives_in_windows_what_it_gives_of_the_whole_image)
+TEST(pixelwise_network_gives_the_same_result_in_tiles)
 {
     static int32_t whole[H * W], parts[H * W];
     gp_store *store = image_open();
@@ -179,7 +179,7 @@ TEST(a_network_of_single_pixels_gives_in_windows_what_it_gives_of_the_whole_imag
 
     CHECK_INT(1, of_all.windows);
     CHECK_INT(4 * 6, of_windows.windows); /* 16 + 3 * 10 >= 37, 16 + 5 * 10 >= 61 */
-    CHECK_INT(6, of_windows.calls);       /* of at most 4 */
+    CHECK_INT(6, of_windows.calls);       /* at most 4 tiles per call */
     CHECK(memcmp(whole, parts, sizeof(whole)) == 0);
     CHECK_NEAR(one.loss, two.loss, 1e-5 * one.loss);
     CHECK_NEAR(one.weight, two.weight, 0);
@@ -195,14 +195,14 @@ TEST(a_convolution_within_a_quarter_of_the_overlap_is_seamless)
 
     stitch(&of_all, store, 0, NULL, whole);
     for (int i = 0; i < 2; i++) {
-        fake of_windows = { .reach = 2, .height = 20, .width = 31 }; /* 2 * 31 is 1 more than W */
+        fake of_windows = { .reach = 2, .height = 20, .width = 31 }; /* 2 * 31 is W + 1 */
 
         stitch(&of_windows, store, i == 0 ? 8 : 0, NULL, parts); /* a quarter of 8 is the reach */
         for (int k = 0; k < H * W; k++)
             differ[i] += whole[k] != parts[k];
     }
     CHECK_INT(0, differ[0]);
-    CHECK(differ[1] > 0); /* so the test can fail: windows that only touch have seams */
+    CHECK(differ[1] > 0); /* proves that the check can fail: tiles without overlap have seams */
     gp_store_close(store);
 }
 
@@ -234,7 +234,7 @@ TEST(the_loss_is_the_weighted_cross_entropy_of_pixels_with_a_label)
     gp_store_close(store);
 }
 
-TEST(an_image_smaller_than_a_window_hangs_over_and_keeps_its_size)
+TEST(image_smaller_than_a_window_is_padded_and_keeps_its_size)
 {
     static int32_t whole[H * W], parts[H * W];
     gp_store *store = image_open();

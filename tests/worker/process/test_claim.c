@@ -56,7 +56,7 @@ TEST(a_device_is_claimed_once_and_the_refusal_names_the_holder)
     folder_remove();
 }
 
-TEST(a_claim_ends_with_its_process_and_the_next_one_waits_for_that)
+TEST(claim_ends_with_its_process_and_the_next_one_waits)
 {
     int ready[2], end[2], second;
     gp_error err;
@@ -72,9 +72,9 @@ TEST(a_claim_ends_with_its_process_and_the_next_one_waits_for_that)
         close(end[1]);
         if (claim(&mine, "GPU-1", 1, 0, NULL) != GP_OK || write(ready[1], "x", 1) != 1)
             _exit(1);
-        byte = read(end[0], &byte, 1) == 1; /* its end */
+        byte = read(end[0], &byte, 1) == 1; /* end of the parent */
         usleep(50000);
-        _exit(byte); /* not released: the kernel does it */
+        _exit(byte); /* not released: the kernel releases the lock */
     }
     REQUIRE(read(ready[0], &byte, 1) == 1);
     CHECK_STATUS(GP_EBUSY, claim(&second, "GPU-1", 2, 0, &err));

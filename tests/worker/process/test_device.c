@@ -24,7 +24,7 @@ TEST(lists_of_cores_are_read_and_written)
     CHECK_EVERY_ALLOCATION(gp_cores_parse(&cores, &count, "0", &err), gp_free(cores));
 }
 
-TEST(what_is_no_list_of_cores_is_refused)
+TEST(malformed_core_lists_are_refused)
 {
     static const char *const wrong[] = {
         "", "a", "1-", "-1", "2-1", "1,", ",1", "1 2", "4096", "99999999999"
@@ -40,7 +40,7 @@ TEST(what_is_no_list_of_cores_is_refused)
     CHECK_INT(77, count);
 }
 
-TEST(a_cpu_worker_is_pinned_to_its_cores_unless_they_are_shared)
+TEST(cpu_worker_is_pinned_unless_its_cores_are_shared)
 {
     gp_worker_device_options options = { .device = "cpu", .pool = "default", .index = 1 };
     char first[16];

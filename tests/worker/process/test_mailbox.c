@@ -69,7 +69,7 @@ TEST(commands_are_taken_in_order_and_their_number_is_bounded)
     gp_mailbox_free(mailbox);
 }
 
-TEST(steps_are_handed_over_in_order_without_waking_control)
+TEST(steps_are_passed_in_order_without_a_wakeup)
 {
     static gp_news_message news;
     gp_mailbox *mailbox;
@@ -84,7 +84,7 @@ TEST(steps_are_handed_over_in_order_without_waking_control)
     CHECK(!awake(mailbox));
     REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
     CHECK_INT(GP_RECORDS_MAX, news.steps.records_count);
-    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS); /* looking takes nothing */
+    REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS); /* peeking consumes nothing */
     CHECK_INT(1, news.steps.records[0].step);
     gp_mailbox_drop_news(mailbox);
     REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
@@ -101,7 +101,7 @@ TEST(steps_are_handed_over_in_order_without_waking_control)
     gp_mailbox_free(mailbox);
 }
 
-TEST(a_reply_comes_after_the_news_before_it_and_ahead_of_those_after_it)
+TEST(replies_keep_their_order_among_events)
 {
     static gp_news_message news;
     const gp_reply *reply;
@@ -140,7 +140,7 @@ TEST(a_full_queue_drops_steps_and_counts_them_but_keeps_validations)
     REQUIRE_OK(gp_mailbox_new(&mailbox, &err), err);
     for (uint64_t step = 1; step <= room + 5; step++)
         record_put(mailbox, step);
-    CHECK(awake(mailbox)); /* half full: do look */
+    CHECK(awake(mailbox)); /* wakes up when half full */
     for (int i = 0; i < GP_MAILBOX_RESERVED; i++)
         validation_put(mailbox, room);
     REQUIRE(gp_mailbox_peek_news(mailbox, &news) == GP_NEWS_STEPS);
@@ -170,7 +170,9 @@ static void *compute(void *argument)
         if (step % 1000 == 0)
             validation_put(mailbox, step);
     }
-    for (uint64_t i = 1; i <= REPLIES; i++) { /* more than fit: waits for control */
+
+    /* exceeds the capacity: waits for the control thread */
+    for (uint64_t i = 1; i <= REPLIES; i++) {
         gp_reply reply = { .type = &gp_msg_train_done,
                            .envelope = { .correlation = i },
                            .idle = i == REPLIES };
@@ -221,7 +223,9 @@ TEST(nothing_is_lost_or_out_of_order_between_two_threads)
                       memcmp(payload.data, &replies, sizeof(replies)) == 0;
             idle = reply->idle;
             gp_mailbox_drop_reply(mailbox);
-            payload.release((void *)(uintptr_t)payload.data, payload.hint); /* as ZeroMQ does, later */
+
+            /* as ZeroMQ does, later */
+            payload.release((void *)(uintptr_t)payload.data, payload.hint);
         }
     }
     pthread_join(thread, NULL);
@@ -233,7 +237,7 @@ TEST(nothing_is_lost_or_out_of_order_between_two_threads)
     CHECK_INT(before.live, gp_alloc_get_stats().live);
 }
 
-TEST(what_was_never_taken_is_released_with_the_mailbox)
+TEST(unread_payloads_are_released_with_the_mailbox)
 {
     gp_alloc_stats before = gp_alloc_get_stats();
     gp_reply reply = { .type = &gp_msg_train_done, .payload_count = 1 };

@@ -1,4 +1,4 @@
-/* link_client.h -- the client's side of a link by hand, for tests that include it. */
+/* link_client.h: the client side of a link, without the client library, for test programs. */
 #ifndef LINK_CLIENT_H
 #define LINK_CLIENT_H
 
@@ -22,23 +22,24 @@ enum { ANSWER_MS = 300000, CONTENT_MAX = 1 << 22 };
 typedef struct link_client {
     gp_link *link;
     int segment, bell, door;
-    uint64_t id, blob; /* last ones that were used */
+    uint64_t id, blob; /* last ones used */
     uint32_t function;
-    /* Of blobs: how they reach the worker. */
+
+    /* Sends a blob to the worker. */
     void (*send_blob)(struct link_client *client, uint64_t number, int fd);
-    ino_t inode; /* of the blob that came last */
-    bool hold;   /* keep its descriptor in `held` */
+    ino_t inode; /* inode of the last received blob */
+    bool hold;   /* keep the blob descriptor in `held` */
     int held;
 } link_client;
 
-/* An answer, out of the ring; content of a blob too. */
+/* An answer, copied from the ring or from a blob. */
 typedef struct answered {
     gp_answer head;
     size_t bytes;
-    unsigned char content[CONTENT_MAX + 1]; /* with a NUL behind it */
+    unsigned char content[CONTENT_MAX + 1]; /* NUL-terminated */
 } answered;
 
-static answered last; /* large */
+static answered last; /* static because of its size */
 
 static void client_open(link_client *client)
 {
@@ -64,14 +65,14 @@ static int file_of(const void *data, size_t bytes, int seals)
 
 enum { ALL_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A blob of these bytes, on its way to the worker; its number. */
+/* Send a blob with the contents of fd and return its number. */
 static uint64_t blob_put(link_client *client, int fd)
 {
     client->send_blob(client, ++client->blob, fd);
     return client->blob;
 }
 
-/* The next call, to be filled in further before call_send(). */
+/* Reserve the next call. The caller fills in the rest before call_send(). */
 static gp_call *call_new(link_client *client, uint16_t kind, const void *payload, size_t bytes)
 {
     gp_call *call = gp_link_reserve(client->link, bytes);
@@ -120,7 +121,8 @@ static void answer_blob_read(link_client *client)
         close(fd);
 }
 
-/* The next answer of that kind into `last`; sleeps on the bell, so that it tests who wakes whom. */
+/* Wait for the next answer and store it in `last`. Sleeps on the eventfd, which also tests the
+ * wakeups. */
 static bool answer_any(link_client *client)
 {
     int64_t deadline = gp_now_ms() + ANSWER_MS;
@@ -153,7 +155,7 @@ static bool answer_any(link_client *client)
     return true;
 }
 
-/* The end of that call; what else it said is passed over. */
+/* Wait for the end of that call and skip its other answers. */
 static bool answer(link_client *client, uint64_t id)
 {
     while (answer_any(client)) {
@@ -172,7 +174,7 @@ static __attribute__((unused)) void check_failed(gp_status status, const char *t
     CHECK_CONTAINS((const char *)last.content, text);
 }
 
-/* ---- what is asked for often ---- */
+/* ---- common requests ---- */
 
 static uint64_t object_send(link_client *client, const char *path, uint32_t number)
 {
@@ -212,7 +214,7 @@ static uint64_t function_send(link_client *client, uint32_t object, uint32_t num
     return call_send(client);
 }
 
-/* The number of a function of object 1. */
+/* Return the number of a function in object 1. */
 static uint32_t function_of(link_client *client, const char *name)
 {
     answer(client, function_send(client, 1, ++client->function, name));

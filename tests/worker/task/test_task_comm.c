@@ -1,10 +1,10 @@
-/* The functions of task.h between ranks, in forked processes; no daemon. */
+/* test_task_comm.c: communication functions in task.h between forked ranks, without a daemon. */
 #include "tests/worker/comm/ranks.h"
 #include "worker/task/task_block.h"
 
 enum { LARGE = 700000, TURNS_BYTES = 3 << 20 };
 
-/* A task that is a rank of this family, as task_block.c would make it. */
+/* A task that acts as a rank, as task_block.c creates it. */
 typedef struct seat {
     gp_task task;
     gp_task_group group;
@@ -53,7 +53,8 @@ static void talking(rank_place *place)
     REQUIRE_OK(gp_task_send(&here.task, next, 6, large, LARGE, &err), err);
     REQUIRE_OK(gp_task_send(&here.task, index, 0, "self", 4, &err), err);
     CHECK_INT(3, here.group.balance);
-    /* The large one is received first; its memory is ours until the next receive. */
+
+    /* Receive the large message first; its memory remains valid until the next receive. */
     REQUIRE_OK(gp_task_receive(&here.task, before, 6, &message, &err), err);
     CHECK_INT(LARGE, message.bytes);
     CHECK_INT(before, message.from);
@@ -80,7 +81,7 @@ TEST(ranks_send_to_each_other_and_receive_by_index_and_tag)
 
 /* ---- collectives ---- */
 
-/* Composition of affine maps: associative, but not commutative. */
+/* Composition of affine maps: associative but not commutative. */
 typedef struct affine {
     uint32_t factor, offset;
     unsigned char filler[12];
@@ -133,7 +134,7 @@ static void composing_many(rank_place *place)
     composing(place, TURNS_BYTES / sizeof(affine));
 }
 
-TEST(a_reduction_combines_in_index_order_by_any_associative_function)
+TEST(reduction_applies_any_associative_function_in_index_order)
 {
     run_ranks(1, composing_few);
     run_ranks(3, composing_few);
@@ -155,7 +156,7 @@ static void collecting(rank_place *place)
     for (int k = 0; k < 3; k++)
         sums[k] = 0.1 * (place->slot + 1) + k;
     REQUIRE_OK(gp_task_all_reduce(&here.task, sums, sizeof(sums), gp_combine_sum_f64, NULL, &err), err);
-    CHECK(sums[0] == 0.1 + 0.2 + 0.1 * 3); /* in that order */
+    CHECK(sums[0] == 0.1 + 0.2 + 0.1 * 3); /* summed in this order */
     REQUIRE_OK(gp_task_all_reduce(&here.task, &low, sizeof(low), gp_combine_min_f64, NULL, &err), err);
     CHECK_NEAR(11.0 - place->slots, low, 0);
     REQUIRE_OK(gp_task_all_reduce(&here.task, &high, sizeof(high), gp_combine_max_f64, NULL, &err), err);
@@ -174,7 +175,7 @@ static void collecting(rank_place *place)
     memset(text, place->slot == 1 ? 'x' : '-', 4);
     REQUIRE_OK(gp_task_broadcast(&here.task, 2, text, 4, &err), err);
     CHECK(memcmp(text, "xxxx", 4) == 0);
-    CHECK(memcmp(all, "bcc", 3) == 0); /* until the end of the task */
+    CHECK(memcmp(all, "bcc", 3) == 0); /* valid until the task ends */
     seat_end(&here);
 }
 
@@ -183,7 +184,7 @@ TEST(sums_minima_parts_and_broadcasts_reach_all_ranks)
     run_ranks(3, collecting);
 }
 
-/* ---- mistakes ---- */
+/* ---- errors ---- */
 
 static void mistaken(rank_place *place)
 {
@@ -202,7 +203,7 @@ static void mistaken(rank_place *place)
     seat_end(&here);
 }
 
-TEST(an_index_that_there_is_not_harms_nobody)
+TEST(invalid_index_is_an_error_without_side_effects)
 {
     run_ranks(2, mistaken);
 }
@@ -223,12 +224,12 @@ static void mixed_up(rank_place *place)
     gp_comm_free(here.group.comm);
 }
 
-TEST(ranks_that_call_different_operations_are_told_so)
+TEST(different_operations_across_ranks_are_reported)
 {
     run_ranks(2, mixed_up);
 }
 
-TEST(outside_of_a_block_there_is_nobody_to_talk_to)
+TEST(communication_outside_a_block_is_refused)
 {
     gp_task task = { .index = 0 };
     gp_error err;

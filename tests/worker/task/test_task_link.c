@@ -1,11 +1,12 @@
-/* Tasks through a real worker process: the door, the messages and the end of a lease.  This program is the scheduler and
- * a client that opens its link by hand. */
+/* test_task_link.c: tasks through a real worker process: control socket, messages and end of the
+ * lease. This program is the scheduler and a client that opens its link without the client
+ * library. */
 
 #include "tests/descriptors.h"
 #include "tests/worker/task/link_client.h"
 #include "tests/worker/stage.h"
 
-static link_client client; /* of worker 1 */
+static link_client client; /* link to worker 1 */
 
 static void door_send(link_client *to, uint32_t what, uint64_t number, int fd)
 {
@@ -23,7 +24,7 @@ static void blob_send(link_client *to, uint64_t number, int fd)
     close(fd);
 }
 
-/* Descriptors through the door; then the caller asks. */
+/* Send the link's descriptors through the control socket; the caller then requests the link. */
 static bool link_dial(const worker *w, uint64_t lease)
 {
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_CLIENT, .pid = 1 };
@@ -85,7 +86,7 @@ static void link_close(void)
     stage_close();
 }
 
-/* Whether the worker hangs up. */
+/* Return whether the worker hangs up. */
 static bool await_hang_up(void)
 {
     gp_door_request request;
@@ -105,7 +106,7 @@ static bool revoke_answered(uint64_t lease, bool recycle)
     return true;
 }
 
-TEST(a_client_opens_a_link_ships_an_object_and_its_call_is_answered)
+TEST(client_opens_a_link_sends_an_object_and_calls_it)
 {
     double x = 1.5;
 
@@ -147,7 +148,7 @@ TEST(a_link_is_opened_by_the_attached_client_of_the_lease_only)
     link_close();
 }
 
-TEST(descriptors_with_another_token_open_nothing)
+TEST(descriptors_with_a_wrong_token_are_refused)
 {
     worker *w = &s.workers[0];
 
@@ -161,7 +162,7 @@ TEST(descriptors_with_another_token_open_nothing)
     link_close();
 }
 
-TEST(a_worker_whose_lease_ends_gives_it_back_and_asks_to_be_started_afresh)
+TEST(worker_requests_a_restart_when_its_lease_ends)
 {
     gp_grant_ack ack;
 
@@ -169,20 +170,20 @@ TEST(a_worker_whose_lease_ends_gives_it_back_and_asks_to_be_started_afresh)
         CHECK(run(&client, function_of(&client, "count_calls"), NULL, 0));
         CHECK(revoke_answered(7, true));
         CHECK(await_hang_up());
-        grant_send(1, 8, 1); /* a scheduler that does not know */
+        grant_send(1, 8, 1); /* a scheduler that ignores the request */
         CHECK(await_decoded(s.scheduler, &gp_msg_grant_ack, &ack, NULL));
     }
     link_close();
 }
 
-TEST(a_link_through_which_nothing_came_leaves_nothing_behind)
+TEST(unused_link_leaves_the_worker_clean)
 {
     if (lease_begin(1) && link_open(&s.workers[0], 7))
         CHECK(revoke_answered(7, false));
     link_close();
 }
 
-TEST(revoke_ends_a_task_that_listens)
+TEST(revoke_ends_a_task_that_checks_for_cancel)
 {
     if (link_with_calls()) {
         run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
@@ -211,7 +212,7 @@ TEST(a_client_that_closes_its_link_can_train_or_open_another)
     link_close();
 }
 
-TEST(a_client_that_dies_frees_the_worker)
+TEST(exit_of_the_client_frees_the_worker)
 {
     if (link_with_calls()) {
         run_send(&client, function_of(&client, "until_canceled"), NULL, 0);
@@ -226,7 +227,7 @@ TEST(a_client_that_dies_frees_the_worker)
     link_close();
 }
 
-TEST(tasks_go_on_over_a_new_generation_of_the_lease)
+TEST(tasks_continue_in_a_new_generation_of_the_lease)
 {
     gp_grant_ack ack;
     uint32_t echo;
@@ -247,14 +248,14 @@ TEST(tasks_go_on_over_a_new_generation_of_the_lease)
     link_close();
 }
 
-TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
+TEST(crashed_worker_leaves_its_answers_and_the_crashing_call)
 {
     worker *w = &s.workers[0];
     uint32_t echo, count;
     uint64_t first;
 
     setenv("GRADPOOL_FAULT", "task_done:5:kill",
-           1); /* object, 2 functions, 1 call; the next is not answered */
+           1); /* object, 2 functions, 1 call; the next call is not answered */
     if (link_with_calls()) {
         echo = function_of(&client, "echo");
         count = function_of(&client, "count_calls");
@@ -267,12 +268,12 @@ TEST(a_worker_that_dies_leaves_what_it_had_answered_and_what_it_died_of)
         CHECK_TEXT("first", (const char *)last.content);
         CHECK(!gp_link_pending(client.link));
         CHECK_INT(first + 1, gp_link_running(client.link));
-        CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never begun */
+        CHECK(gp_link_revoke(client.link, gp_link_position(client.link))); /* never started */
     }
     link_close();
 }
 
-TEST(links_leave_no_descriptor_behind)
+TEST(links_leak_no_descriptors)
 {
     worker *w = &s.workers[0];
     static unsigned char data[200000];
@@ -306,7 +307,7 @@ TEST(links_leave_no_descriptor_behind)
     }
     after = descriptors_of(w->pid);
     for (int ms = 0; after > before && ms < PATIENCE_MS;
-         ms++) { /* it hangs up first, and closes the rest then */
+         ms++) { /* it hangs up first and then closes the other descriptors */
         gp_sleep_ms(1);
         after = descriptors_of(w->pid);
     }
@@ -314,8 +315,9 @@ TEST(links_leave_no_descriptor_behind)
     link_close();
 }
 
-/* What was short before is taken to be short again: that one is wrong must not hold back the answer before it. */
-TEST(an_answer_is_announced_while_the_next_call_takes_unexpectedly_long)
+/* A call is expected to be as short as before. If this is wrong, the previous answer must still be
+ * sent in time. */
+TEST(answer_is_announced_while_the_next_call_runs_unexpectedly_long)
 {
     uint32_t work, shortly = 0, long_ms = 5000;
     uint64_t first;
@@ -327,7 +329,7 @@ TEST(an_answer_is_announced_while_the_next_call_takes_unexpectedly_long)
         call_new(&client, GP_CALL_RUN, &shortly, sizeof(shortly))->function = work;
         first = client.id;
         run_send(&client, work, &long_ms, sizeof(long_ms));
-        CHECK(answer(&client, first)); /* sleeps on the bell */
+        CHECK(answer(&client, first)); /* sleeps on the eventfd */
         CHECK(!gp_link_pending(client.link));
         for (int64_t until = gp_now_ms() + PATIENCE_MS;
              gp_link_running(client.link) != first + 1 && gp_now_ms() < until;)
@@ -337,7 +339,7 @@ TEST(an_answer_is_announced_while_the_next_call_takes_unexpectedly_long)
     link_close();
 }
 
-TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_the_process)
+TEST(uncancelable_task_keeps_the_lease_but_not_the_control_thread)
 {
     worker *w = &s.workers[0];
     gp_incoming in;
@@ -349,7 +351,8 @@ TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_
             usleep(2000);
         tell(w, of(7, 1), &gp_msg_revoke, &(gp_revoke){ .reason = "over" });
         for (int i = 0; i < 2 && await(s.scheduler, 0, &in); i++) {
-            CHECK_INT(GP_ID(beat), in.envelope.message); /* and not revoked: a scheduler replaces it */
+            /* not revoked: a scheduler replaces the worker */
+            CHECK_INT(GP_ID(beat), in.envelope.message);
             gp_incoming_close(&in);
         }
         kill(w->pid, SIGTERM);
@@ -358,8 +361,8 @@ TEST(a_task_that_does_not_listen_keeps_the_lease_but_not_the_control_thread_nor_
     link_close();
 }
 
-/* Of the daemon's own functions, objects must see those that are promised to them and no others. */
-TEST(a_worker_exports_the_interface_of_tasks_and_nothing_else)
+/* Objects must see the documented functions of the daemon and no others. */
+TEST(worker_exports_only_the_task_interface)
 {
     static const char *const interface[] = { "gp_task_",        "gp_combine_",       "gp_fail",
                                              "gp_error_prefix", "gp_status_",        "gp_data_",
@@ -384,8 +387,8 @@ TEST(a_worker_exports_the_interface_of_tasks_and_nothing_else)
     CHECK(exported > 65);
 }
 
-/* The worker answers others while it computes. */
-TEST(a_busy_worker_beats)
+/* The worker sends heartbeats while it computes. */
+TEST(busy_worker_sends_heartbeats)
 {
     gp_beat beat;
 

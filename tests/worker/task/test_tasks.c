@@ -1,4 +1,4 @@
-/* A link in one process: the compute thread serves it, the test is the client. */
+/* test_tasks.c: a link within one process: the compute thread serves it, the test is the client. */
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,14 +16,14 @@ typedef struct served {
     gp_worker_device device;
     gp_objects *objects;
     pthread_t compute, control;
-    atomic_bool blind;   /* control is to look at nothing */
-    atomic_bool blinded; /* and does */
+    atomic_bool blind;   /* the control thread must not look for blobs */
+    atomic_bool blinded; /* acknowledged by the control thread */
     atomic_bool over;
-    int door; /* the worker's end */
+    int door; /* control socket of the worker */
 } served;
 
 static served s;
-static gp_objects *objects; /* for all tests, as for all links of a worker */
+static gp_objects *objects; /* shared by all tests, as by all links of a worker */
 
 static void blob_add(link_client *client, uint64_t number, int fd)
 {
@@ -43,7 +43,7 @@ static void *compute_main(void *argument)
     return argument;
 }
 
-/* All that control does here is to look through a door where nothing is, so that waits for blobs end. */
+/* Control thread that only checks an empty control socket, so that waits for blobs end. */
 static void *control_main(void *argument)
 {
     struct pollfd woken = { .fd = gp_mailbox_fd(s.mailbox), .events = POLLIN };
@@ -60,7 +60,7 @@ static void *control_main(void *argument)
     return argument;
 }
 
-/* Everything but the threads. */
+/* Create a link without its threads. */
 static void link_make(void)
 {
     int doors[2];
@@ -91,7 +91,7 @@ static void link_begin(void)
         abort();
 }
 
-/* The same with object 1 loaded. */
+/* Begin a link with object 1 loaded. */
 static void link_with_calls(void)
 {
     link_begin();
@@ -129,7 +129,7 @@ static void link_end(void)
 
 /* ---- calls ---- */
 
-TEST(a_task_is_shipped_found_run_and_answered)
+TEST(task_is_sent_found_run_and_answered)
 {
     double x = 3;
 
@@ -181,7 +181,7 @@ out:
     link_end();
 }
 
-TEST(results_of_any_size_come_inline_or_as_a_blob)
+TEST(results_arrive_inline_or_as_a_blob_by_size)
 {
     static const size_t sizes[] = { 0, 1, 64, GP_LINK_INLINE_MAX, GP_LINK_INLINE_MAX + 1, 100000, 4 << 20 };
     uint32_t grow;
@@ -211,7 +211,7 @@ static bool grow_to(uint32_t grow, size_t bytes)
     return true;
 }
 
-/* Whether this kernel says who holds a file. */
+/* Return whether this kernel reports open files through leases. */
 static bool leases_work(void)
 {
     char path[40];
@@ -226,7 +226,7 @@ static bool leases_work(void)
     return works;
 }
 
-TEST(the_memory_of_a_large_result_is_used_again_when_the_client_has_let_go_of_it)
+TEST(memory_of_a_large_result_is_reused_after_the_client_closed_it)
 {
     uint32_t grow;
     ino_t first;
@@ -239,23 +239,25 @@ TEST(the_memory_of_a_large_result_is_used_again_when_the_client_has_let_go_of_it
     CHECK(grow_to(grow, 1 << 20));
     first = s.client.inode;
     s.client.hold = true;
-    CHECK(grow_to(grow, (1 << 20) - 5000)); /* a bit smaller is as good */
+    CHECK(grow_to(grow, (1 << 20) - 5000)); /* a slightly smaller result fits too */
     CHECK_INT(first, s.client.inode);
     s.client.hold = false;
-    CHECK(grow_to(grow, 1 << 20)); /* while the last is held */
+    CHECK(grow_to(grow, 1 << 20)); /* while the client holds the last one */
     CHECK(s.client.inode != first);
     CHECK_INT(1, pread(s.client.held, &byte, 1, 997));
     CHECK_INT(997 & 0xff, (unsigned char)byte);
-    CHECK(write(s.client.held, "x", 1) < 0); /* it is the worker's to write */
+    CHECK(write(s.client.held, "x", 1) < 0); /* only the worker may write */
     close(s.client.held);
-    for (size_t bytes = 100000; bytes < 3000000; bytes += 500000) /* more sizes than are kept */
+
+    /* more sizes than the cache holds */
+    for (size_t bytes = 100000; bytes < 3000000; bytes += 500000)
         CHECK(grow_to(grow, bytes));
     for (int i = 0; i < 20; i++)
         CHECK(grow_to(grow, 100000 + (size_t)i * 100000));
     link_end();
 }
 
-TEST(results_larger_than_what_is_kept_replace_each_other)
+TEST(results_beyond_the_cache_limit_replace_each_other)
 {
     gp_results results = { 0 };
     gp_error err;
@@ -266,7 +268,7 @@ TEST(results_larger_than_what_is_kept_replace_each_other)
     link_make();
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, doors) == 0);
     REQUIRE_OK(gp_blobs_new(&blobs, doors[0], s.mailbox, &err), err);
-    for (int i = 0; i < 30; i++) { /* never touched: no page of them is real */
+    for (int i = 0; i < 30; i++) { /* never touched: no page is allocated */
         size_t bytes = (size_t)GP_RESULTS_BYTES_KEPT / 2 * (size_t)(1 + i % 3) + 1;
         gp_memory memory;
 
@@ -283,7 +285,7 @@ TEST(results_larger_than_what_is_kept_replace_each_other)
     link_free();
 }
 
-TEST(a_blob_is_the_argument_of_as_many_calls_as_name_it_until_it_is_released)
+TEST(blob_is_an_argument_for_many_calls_until_released)
 {
     enum { BYTES = 3 << 20 };
     unsigned char *data = gp_malloc(BYTES);
@@ -349,7 +351,7 @@ TEST(a_call_waits_for_a_blob_that_is_slower_than_its_record)
     link_with_calls();
     echo = function_of(&s.client, "echo");
     atomic_store(&s.blind, true);
-    while (!atomic_load(&s.blinded)) /* it may be looking */
+    while (!atomic_load(&s.blinded)) /* the control thread may be looking */
         usleep(1000);
     call = call_new(&s.client, GP_CALL_RUN, NULL, 0);
     call->function = echo;
@@ -369,7 +371,7 @@ TEST(a_client_that_never_releases_is_stopped)
     uint64_t number = 0;
 
     link_make();
-    while (number < GP_LINK_BLOBS_MAX) /* in an order of its own */
+    while (number < GP_LINK_BLOBS_MAX) /* in arbitrary order */
         if (gp_blobs_add(s.seat->blobs, 1 + (number++ * 7 % GP_LINK_BLOBS_MAX), file_of("x", 1, 0), &err) !=
             GP_OK)
             break;
@@ -381,7 +383,7 @@ TEST(a_client_that_never_releases_is_stopped)
     link_free();
 }
 
-TEST(an_error_of_a_task_has_its_status_and_its_sentence)
+TEST(task_error_has_status_and_message)
 {
     uint32_t fail;
 
@@ -396,7 +398,7 @@ TEST(an_error_of_a_task_has_its_status_and_its_sentence)
     link_end();
 }
 
-TEST(what_no_worker_knows_is_refused)
+TEST(unknown_requests_are_refused)
 {
     link_with_calls();
     call_new(&s.client, 99, NULL, 0);
@@ -424,7 +426,7 @@ TEST(a_revoked_call_is_not_run_and_not_answered)
     CHECK(run(&s.client, count, NULL, 0));
     memcpy(&calls, last.content, sizeof(calls));
     first = run_send(&s.client, until_canceled, NULL, 0);
-    CHECK(answer_any(&s.client)); /* its line says that it runs */
+    CHECK(answer_any(&s.client)); /* the log line shows that the call is running */
     run_send(&s.client, count, NULL, 0);
     position = gp_link_position(s.client.link);
     CHECK(gp_link_revoke(s.client.link, position));
@@ -434,7 +436,7 @@ TEST(a_revoked_call_is_not_run_and_not_answered)
     CHECK(answer(&s.client, first));
     CHECK(answer(&s.client, after));
     CHECK_INT(calls + 1, *(int *)(void *)last.content);
-    CHECK(!gp_link_revoke(s.client.link, position)); /* its place is free */
+    CHECK(!gp_link_revoke(s.client.link, position)); /* the record was already released */
     link_end();
 }
 
@@ -444,10 +446,10 @@ TEST(a_running_task_sees_that_it_is_canceled)
 
     link_with_calls();
     id = run_send(&s.client, function_of(&s.client, "until_canceled"), NULL, 0);
-    CHECK(answer_any(&s.client)); /* its line says that it runs */
+    CHECK(answer_any(&s.client)); /* the log line shows that the call is running */
     CHECK_INT(GP_ANSWER_LOG, last.head.kind);
     CHECK_INT(id, gp_link_running(s.client.link));
-    gp_link_cancel(s.client.link, id - 1); /* another */
+    gp_link_cancel(s.client.link, id - 1); /* another call */
     usleep(10000);
     CHECK_INT(id, gp_link_running(s.client.link));
     gp_link_cancel(s.client.link, id);
@@ -465,7 +467,7 @@ TEST(a_stopped_seat_ends_task_and_link)
     link_join();
 }
 
-TEST(a_command_ends_the_service_of_a_link_that_rests)
+TEST(command_interrupts_an_idle_link)
 {
     gp_error err;
 
@@ -485,7 +487,7 @@ static void check_object(const char *path, gp_status status, const char *text)
     check_failed(status, text);
 }
 
-TEST(what_is_no_task_object_is_refused_with_the_reason)
+TEST(files_without_tasks_are_refused_with_the_reason)
 {
     link_with_calls();
     check_object(TASKS_NO_ABI, GP_EINVAL, "is not a task object: build it with <gradpool/task.h>");
@@ -497,7 +499,7 @@ TEST(what_is_no_task_object_is_refused_with_the_reason)
     link_end();
 }
 
-TEST(a_function_that_is_missing_is_answered_with_what_there_is)
+TEST(missing_function_error_lists_the_existing_ones)
 {
     link_with_calls();
     answer(&s.client, function_send(&s.client, 1, 90, "sqare"));
@@ -515,7 +517,7 @@ TEST(a_function_that_is_missing_is_answered_with_what_there_is)
     link_end();
 }
 
-TEST(a_file_that_others_could_write_or_that_is_not_what_was_announced_is_no_object)
+TEST(writable_or_mismatched_files_are_not_loaded)
 {
     unsigned char payload[sizeof(gp_task_object) + 2] = { 0 };
     gp_call *call;
@@ -556,7 +558,7 @@ TEST(the_same_content_is_loaded_once)
     link_end();
 }
 
-/* In a process of its own: the client of this process sees what the dead one leaves. */
+/* Run a call in a child process; the client in this process then sees the state after the crash. */
 static int in_a_child(uint64_t *running, const char *object, const char *function)
 {
     int status = -1;
@@ -586,7 +588,7 @@ static int in_a_child(uint64_t *running, const char *object, const char *functio
     return status;
 }
 
-TEST(a_crash_leaves_behind_which_call_it_was)
+TEST(crash_leaves_the_number_of_the_crashing_call)
 {
     uint64_t running;
     int status = in_a_child(&running, TASKS_CALLS, "crash");
@@ -598,9 +600,9 @@ TEST(a_crash_leaves_behind_which_call_it_was)
     CHECK_INT(1, running);
 }
 
-/* ---- what the functions of task.h give ---- */
+/* ---- functions in task.h ---- */
 
-TEST(a_task_knows_where_it_is)
+TEST(task_knows_its_position_and_device)
 {
     link_with_calls();
     CHECK(run(&s.client, function_of(&s.client, "about"), NULL, 0));
@@ -608,7 +610,7 @@ TEST(a_task_knows_where_it_is)
     link_end();
 }
 
-TEST(values_are_put_and_got_by_both_sides)
+TEST(both_sides_put_and_get_values)
 {
     static unsigned char large[100000];
     static const char named[] = "kept\0of the client";
@@ -651,7 +653,7 @@ TEST(values_are_put_and_got_by_both_sides)
     link_end();
 }
 
-TEST(thousands_of_values_are_found_again_and_those_of_a_bad_name_are_refused)
+TEST(thousands_of_values_are_found_and_bad_names_are_refused)
 {
     char text[300];
 
@@ -761,7 +763,7 @@ TEST(random_numbers_depend_on_the_seed_alone)
     link_end();
 }
 
-TEST(lines_and_items_come_before_the_result_in_their_order)
+TEST(lines_and_items_precede_the_result_in_order)
 {
     uint64_t id;
     gp_door_request request;
@@ -789,7 +791,7 @@ TEST(lines_and_items_come_before_the_result_in_their_order)
     link_end();
 }
 
-TEST(a_log_that_nobody_reads_is_dropped_and_counted)
+TEST(unread_log_is_dropped_and_counted)
 {
     uint64_t lines = 0, dropped = 0;
 
@@ -797,7 +799,7 @@ TEST(a_log_that_nobody_reads_is_dropped_and_counted)
     run_send(&s.client, function_of(&s.client, "flood"), "log", 3);
     while (gp_link_pending(s.client.link) == 0)
         usleep(1000);
-    usleep(50000); /* it does not wait for us */
+    usleep(50000); /* the task does not wait for the reader */
     while (answer_any(&s.client) && last.head.kind != GP_ANSWER_DONE) {
         lines += last.head.kind == GP_ANSWER_LOG;
         dropped += last.head.kind == GP_ANSWER_DROPPED ? last.head.value : 0;
@@ -809,7 +811,7 @@ TEST(a_log_that_nobody_reads_is_dropped_and_counted)
     link_end();
 }
 
-TEST(a_queue_waits_for_room_until_all_is_read)
+TEST(queue_waits_for_space_and_loses_nothing)
 {
     uint64_t id, items = 0;
 
@@ -836,14 +838,14 @@ TEST(a_task_that_waits_for_room_can_be_canceled)
     answer_any(&s.client);
     gp_link_cancel(s.client.link, id);
     while (last.head.kind != GP_ANSWER_DONE && answer_any(&s.client))
-        usleep(500); /* slower than it */
+        usleep(500); /* slower than the task */
     check_failed(GP_ECANCELED, "waited for room");
     link_end();
 }
 
 /* ---- without memory ---- */
 
-TEST(a_seat_without_memory_is_refused_and_keeps_nothing)
+TEST(seat_without_memory_is_refused_and_leaks_nothing)
 {
     int64_t live;
     gp_seat *seat;
@@ -857,7 +859,7 @@ TEST(a_seat_without_memory_is_refused_and_keeps_nothing)
 
         gp_alloc_fail_nth(n);
         status = gp_seat_new(&seat, segment, bell, s.door, s.mailbox, false, &err);
-        if (gp_alloc_fail_nth(0) != 0) { /* it has fewer */
+        if (gp_alloc_fail_nth(0) != 0) { /* fewer allocations than n */
             CHECK_STATUS(GP_OK, status);
             CHECK(n > 2);
             gp_seat_free(seat);
@@ -872,7 +874,7 @@ TEST(a_seat_without_memory_is_refused_and_keeps_nothing)
     link_free();
 }
 
-TEST(a_link_without_memory_is_not_served_and_a_call_without_is_an_error)
+TEST(failed_allocations_refuse_a_link_or_fail_a_call)
 {
     gp_status seen = GP_OK;
     int64_t live;
@@ -888,7 +890,7 @@ TEST(a_link_without_memory_is_not_served_and_a_call_without_is_an_error)
     }
     link_free();
     link_with_calls();
-    for (uint64_t n = 1; n < 4; n++) { /* our own side of it allocates nothing */
+    for (uint64_t n = 1; n < 4; n++) { /* the client side allocates nothing */
         call_new(&s.client, GP_CALL_PUT, "name\0value", 10);
         gp_alloc_fail_nth(n);
         CHECK(answer(&s.client, call_send(&s.client)));
@@ -901,7 +903,7 @@ TEST(a_link_without_memory_is_not_served_and_a_call_without_is_an_error)
     link_end();
 }
 
-/* ---- bytes of any kind ---- */
+/* ---- random input ---- */
 
 static const uint16_t random_kinds[] = {
     GP_CALL_OBJECT,
@@ -919,7 +921,7 @@ static const uint16_t random_kinds[] = {
     77,
 };
 
-/* Mostly small, so that some of it means something. */
+/* Return mostly small numbers, so that some are valid. */
 static uint64_t random_number(void)
 {
     return rand() % 16 == 0 ? (uint64_t)rand() << (rand() % 33) : (uint64_t)rand() % 5;
@@ -961,7 +963,7 @@ static void random_call(void)
     }
 }
 
-TEST(random_calls_are_answered_or_end_the_link_and_break_nothing)
+TEST(random_calls_are_answered_or_end_the_link)
 {
     int64_t deadline = gp_now_ms() + 2000;
     uint64_t calls = 0, answers = 0;

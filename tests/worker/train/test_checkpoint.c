@@ -1,4 +1,5 @@
-/* Checkpoints: whole or not there, damaged ones named, older ones kept when the disk is full. */
+/* test_checkpoint.c: checkpoints are complete or absent, damaged ones are named, and a full disk
+ * keeps the older ones. */
 #include "worker/train/checkpoint.h"
 
 #include <errno.h>
@@ -18,7 +19,7 @@
 static const gp_shape image = { 3, { 1, 8, 8 } };
 static const char *const net = "c conv2d channels=4;kernel=3 | r relu | f fc outputs=5 | l crossentropy";
 
-/* A training's state without the training. */
+/* The state of a training, without a training. */
 typedef struct stage {
     char directory[64];
     gp_graph *graph;
@@ -114,7 +115,7 @@ static bool there(const stage *s, uint64_t step)
     return access(path, F_OK) == 0;
 }
 
-/* XOR one byte of a file. */
+/* Flip bits in one byte of a file. */
 static void flip(const stage *s, const char *name, long offset)
 {
     char path[160];
@@ -141,7 +142,7 @@ TEST(the_checksum_is_castagnoli_s)
     CHECK_INT(0xe3069283, gp_crc32c(gp_crc32c(0, "1234", 4), "56789", 5));
 }
 
-TEST(what_was_written_is_read_back_bit_for_bit)
+TEST(checkpoint_survives_a_round_trip_bitwise)
 {
     char damaged[240];
     gp_error err;
@@ -207,14 +208,14 @@ TEST(the_last_two_and_the_best_are_kept)
     stage_write(&s, 40, false);
     stage_write(&s, 50, false);
     CHECK(!there(&s, 10));
-    CHECK(there(&s, 20)); /* the newest best */
+    CHECK(there(&s, 20)); /* the newest best checkpoint */
     CHECK(!there(&s, 30));
     CHECK(there(&s, 40));
     CHECK(there(&s, 50));
     stage_close(&s);
 }
 
-TEST(a_run_prunes_its_own_checkpoints_only_and_never_the_one_that_it_just_wrote)
+TEST(run_prunes_only_its_own_checkpoints_except_the_latest)
 {
     stage s;
 
@@ -229,7 +230,8 @@ TEST(a_run_prunes_its_own_checkpoints_only_and_never_the_one_that_it_just_wrote)
     }
     CHECK(there(&s, 100) && there(&s, 110));
     CHECK(!there(&s, 1) && !there(&s, 2) && there(&s, 3));
-    /* A run that went back to an older checkpoint keeps what it writes from there. */
+
+    /* A run that resumed an older checkpoint keeps the checkpoints that it writes afterwards. */
     strcpy(s.options.run_id, "long");
     stage_write(&s, 50, false);
     stage_write(&s, 60, false);
@@ -284,7 +286,7 @@ TEST(a_damaged_checkpoint_is_named_and_the_one_before_is_used)
     }
 }
 
-TEST(a_checkpoint_cut_at_any_block_is_refused_and_nothing_else_is_there)
+TEST(checkpoint_truncated_at_any_block_is_refused)
 {
     char path[128], damaged[240];
     struct stat facts;
@@ -304,7 +306,7 @@ TEST(a_checkpoint_cut_at_any_block_is_refused_and_nothing_else_is_there)
     stage_close(&s);
 }
 
-TEST(another_network_other_data_or_a_fixed_option_is_refused_in_words)
+TEST(changed_network_data_or_fixed_option_is_refused)
 {
     char damaged[240];
     gp_error err;
@@ -330,7 +332,7 @@ TEST(another_network_other_data_or_a_fixed_option_is_refused_in_words)
     stage_close(&s);
 }
 
-TEST(nothing_there_is_not_found_and_one_file_can_be_named)
+TEST(empty_directory_is_not_found_and_a_file_can_be_named)
 {
     char damaged[240], path[128];
     gp_error err;
@@ -346,8 +348,8 @@ TEST(nothing_there_is_not_found_and_one_file_can_be_named)
     stage_close(&s);
 }
 
-/* A limit on the size of files stands for a full disk: both say so before a byte is written. */
-TEST(without_room_the_old_checkpoints_stay_and_nothing_half_is_left)
+/* A file size limit simulates a full disk: both are detected before any byte is written. */
+TEST(full_disk_keeps_old_checkpoints_and_leaves_no_partial_one)
 {
     struct rlimit before, small = { .rlim_cur = 4096 };
     char damaged[240], path[160];
@@ -385,7 +387,7 @@ TEST(a_directory_that_cannot_be_made_is_an_error_that_names_it)
     stage_close(&s);
 }
 
-TEST(a_saver_writes_beside_and_tells_what_became_of_it)
+TEST(saver_writes_in_the_background_and_reports_the_result)
 {
     char text[480], damaged[240];
     gp_saver *saver;
@@ -397,7 +399,7 @@ TEST(a_saver_writes_beside_and_tells_what_became_of_it)
     REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, &s.state, &err), err);
     stage_fill(&s, 5);
     CHECK(gp_saver_save(saver, &s.state));
-    s.state.parameters[0] = 77; /* its copy is its own */
+    s.state.parameters[0] = 77; /* the saver has its own copy */
     gp_saver_wait(saver);
     REQUIRE(gp_saver_news(saver, text, &failed));
     CHECK(!failed);

@@ -1,4 +1,4 @@
-/* Sums whose bits do not depend on the order. */
+/* test_exact.c: fixed-point sums are bitwise independent of the order. */
 #include "worker/train/exact.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 enum { COUNT = 37, TERMS = 200 };
 
-/* Values over 30 orders of magnitude, both signs. */
+/* Return values over 30 orders of magnitude with both signs. */
 static float term(uint32_t t, uint32_t i)
 {
     double angle = 0.7 * t + 1.3 * i;
@@ -21,7 +21,7 @@ static void sum_in(const uint32_t order[TERMS], float out[COUNT], uint32_t parts
 {
     int64_t high[COUNT] = { 0 }, low[COUNT] = { 0 };
 
-    /* As so many ranks would: each adds its part, then the parts are added. */
+    /* Add up as several ranks do: each adds its part, then the parts are added. */
     for (uint32_t p = 0; p < parts; p++) {
         int64_t part_high[COUNT] = { 0 }, part_low[COUNT] = { 0 };
 
@@ -40,7 +40,7 @@ static void sum_in(const uint32_t order[TERMS], float out[COUNT], uint32_t parts
     gp_exact_get(out, high, low, COUNT);
 }
 
-TEST(any_order_and_any_grouping_give_the_same_bits)
+TEST(sums_are_bitwise_identical_in_any_order_and_grouping)
 {
     uint32_t order[TERMS];
     float first[COUNT], other[COUNT];
@@ -77,7 +77,7 @@ TEST(the_sum_is_right_to_the_grid)
     }
 }
 
-TEST(halves_and_powers_come_back_as_they_went_in)
+TEST(halves_and_powers_are_exact)
 {
     double values[] = { 0.0, -0.5, 1.0 / 65536, -1.0 / 131072, 3.0, 1e9, ldexp(1, -62), -ldexp(1, -40) };
     int64_t high[8] = { 0 }, low[8] = { 0 };
@@ -89,7 +89,7 @@ TEST(halves_and_powers_come_back_as_they_went_in)
         CHECK(got[i] == values[i]);
 }
 
-TEST(what_is_no_number_is_counted_and_what_is_too_large_is_the_limit)
+TEST(nan_is_counted_and_overflow_saturates)
 {
     float values[] = { NAN, INFINITY, -INFINITY, 1.0f };
     int64_t high[4] = { 0 }, low[4] = { 0 };
@@ -101,7 +101,7 @@ TEST(what_is_no_number_is_counted_and_what_is_too_large_is_the_limit)
           got[3] == 1.0f);
 }
 
-TEST(as_many_terms_as_are_promised_fit)
+TEST(documented_number_of_terms_fits)
 {
     float value = (float)GP_EXACT_LIMIT, got;
     int64_t high = 0, low = 0;

@@ -48,7 +48,7 @@ TEST(an_overflow_skips_the_step_and_halves_the_scale_and_good_steps_double_it)
     CHECK_NEAR(65536, scale.scale, 0);
 }
 
-TEST(a_scale_of_interval_0_never_grows)
+TEST(scale_with_interval_0_never_grows)
 {
     gp_train_options options =
         options_of("{\"precision\":\"fp16\",\"loss-scale\":128,\"loss-scale-interval\":0,"
@@ -76,7 +76,7 @@ TEST(the_scale_stays_within_its_limits)
     CHECK(scale.scale >= 1 / GP_LOSS_SCALE_MAX && scale.scale < 1e-20);
 }
 
-/* The gradient of a sum is larger than that of a mean by the samples. */
+/* The gradient of a sum is larger than that of a mean by the number of samples. */
 TEST(a_sum_is_scaled_by_less_in_powers_of_two)
 {
     const gp_loss_scale scale = { .scale = 65536 };

@@ -1,4 +1,5 @@
-/* What is found of a machine's network in a folder that looks like its /sys and /proc, and what NCCL is told. */
+/* test_multinode.c: network detection in a fake /sys and /proc, and the resulting settings for
+ * NCCL. */
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
@@ -62,7 +63,7 @@ static void machine_end(void)
     nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TEST(the_fastest_interface_that_is_up_and_real_is_taken)
+TEST(fastest_physical_interface_that_is_up_is_chosen)
 {
     gp_multinode found;
     gp_error err;
@@ -78,7 +79,7 @@ TEST(the_fastest_interface_that_is_up_and_real_is_taken)
     CHECK_CONTAINS(text, "no InfiniBand or RoCE card");
     interface_put("eth1", "up\n", "1000\n");
     REQUIRE_OK(gp_multinode_look(&found, root, &err), err);
-    CHECK_TEXT("=eth0", found.interface); /* that of the default route, among equals */
+    CHECK_TEXT("=eth0", found.interface); /* among equals, the interface with the default route */
     machine_end();
 }
 
@@ -104,7 +105,7 @@ TEST(an_interface_that_is_named_must_be_up)
     machine_end();
 }
 
-TEST(a_card_with_an_active_port_is_used_and_gpudirect_is_told)
+TEST(infiniband_card_with_an_active_port_is_used_and_gpudirect_reported)
 {
     gp_multinode found;
     gp_error err;
@@ -129,7 +130,7 @@ TEST(a_card_with_an_active_port_is_used_and_gpudirect_is_told)
     machine_end();
 }
 
-TEST(what_the_user_has_set_stays)
+TEST(user_settings_are_kept)
 {
     const gp_multinode sockets = { .interface = "=eth1", .reason = "" };
     const gp_multinode card = { .interface = "=eth1", .card = "mlx5_1", .direct = true, .reason = "" };

@@ -1,5 +1,5 @@
-/* test_targets.c -- trainings on targets of any shape, by real processes as ranks: classes of pixels, values, several
- * losses; what is ignored; data that does not fit. */
+/* test_targets.c: trainings on targets of any shape, with real processes as ranks: pixel classes,
+ * values, several losses, ignored targets, and mismatched data. */
 #include "tests/worker/comm/ranks.h"
 
 #include "common/base/memory/alloc.h"
@@ -18,28 +18,28 @@ enum {
     STEPS_MAX = 64
 };
 
-/* What a rank leaves for its test to look at. */
+/* Results of a rank, for the test to check. */
 typedef struct rank_result {
     gp_train_done done;
     uint32_t records;
     gp_train_record record[STEPS_MAX];
-    gp_train_validation check; /* the last */
+    gp_train_validation check; /* the last one */
     uint64_t excluded;         /* from that validation */
     float weights[BLOB_MAX], gradients[BLOB_MAX];
 } rank_result;
 
 typedef struct target_job {
     char net[1024], options[256];
-    uint32_t count; /* samples of the data */
+    uint32_t count; /* samples in the data */
     rank_result results[SLOT_MAX];
 } target_job;
 
-static target_job *shared; /* mapped by all processes of a test */
+static target_job *shared; /* shared by all processes of a test */
 
-/* The data, the same in all processes: made before they fork. */
+/* The data, created before the fork and thus equal in all processes. */
 static float samples[SAMPLES][CHANNELS][PIXELS];
 static void *targets;
-static gp_graph *graph; /* of shared->net */
+static gp_graph *graph; /* from shared->net */
 
 static const char pixel_net[] = "c1 conv2d channels=4;kernel=3;padding=1 | r relu | p maxpool kernel=2 | "
                                 "c2 conv2d channels=5;kernel=3;padding=1 | r2 relu | "
@@ -63,7 +63,7 @@ static const char shared_net[] =
     "c1 conv2d channels=4;kernel=3;padding=1 | r relu | c2 conv2d channels=3;kernel=1 | "
     "pixels pixelclassification ignore-label=2 | overlap dice loss-factor=0.5;target-of=pixels < c2";
 
-/* An image and numbers beside it, packed into what the data calls 3 x 8 x 8; a class for the pixels, values of both. */
+/* An image and numbers, packed into 3 x 8 x 8; a pixel class and values from both. */
 static const char inputs_net[] =
     "{\"inputs\": [{\"name\": \"image\", \"shape\": [2, 8, 8], \"scale\": 0.5}, {\"name\": \"beside\", "
     "\"shape\": [64]}], "
@@ -74,7 +74,7 @@ static const char inputs_net[] =
     "{\"name\": \"both\", \"kind\": \"concat\", \"inputs\": [\"v\", \"beside\"]}, "
     "{\"name\": \"f\", \"kind\": \"fc\", \"outputs\": 2}, {\"name\": \"values\", \"kind\": \"mse\"}]}";
 
-/* One step over `count` samples as they stand, unless the options say more. */
+/* Create a job with one step over `count` samples in order, unless the options say otherwise. */
 static void job_new(const char *net, uint32_t count, const char *options)
 {
     const gp_shape input = gp_shape3(CHANNELS, SIDE, SIDE);
@@ -111,7 +111,7 @@ static void job_free(void)
     munmap(shared, sizeof(*shared));
 }
 
-/* The target of one element of the network's loss `end`. */
+/* Return the target of one element for the network's loss `end`. */
 static int32_t *target_of(uint32_t end, uint32_t sample, size_t element)
 {
     return (int32_t *)((char *)targets + sample * graph->target_bytes) + graph->ends[end].target_first +
@@ -135,7 +135,7 @@ static gp_store_info data_info(void)
     return info;
 }
 
-/* The ranks' data, whatever its name. */
+/* Open the ranks' data under any name. */
 static gp_status data_open(gp_store **out, const char *source, gp_data_role role,
                            const gp_store_options *options, gp_error *err)
 {
@@ -226,7 +226,7 @@ static void rank_body(rank_place *place)
     gp_train_control_deinit(&control);
 }
 
-/* |a - b| / |a| */
+/* Return |a - b| / |a|. */
 static double distance(const double *a, const float *b, size_t count)
 {
     double difference = 0, norm = 0;
@@ -238,7 +238,7 @@ static double distance(const double *a, const float *b, size_t count)
     return sqrt(difference / norm);
 }
 
-/* What the first step adds up over the whole mini-batch, in float64 plain loops. */
+/* Compute the sums of the first step over the whole mini-batch with float64 plain loops. */
 static gp_ref_run *oracle_new(void)
 {
     float *initial = gp_calloc(graph->blob_count, sizeof(float));
@@ -259,7 +259,7 @@ static gp_ref_run *oracle_new(void)
     return run;
 }
 
-/* One step on one to three ranks: their gradients, and the oracle's. */
+/* Run one step on one to three ranks and compare the gradients with the oracle's. */
 static void check_step(const char *what)
 {
     static double alone[BLOB_MAX];
@@ -292,7 +292,7 @@ static void check_step(const char *what)
     gp_ref_run_free(expected);
 }
 
-TEST(a_step_has_the_oracles_gradient_on_any_number_of_ranks_whatever_the_targets)
+TEST(step_matches_the_oracle_on_any_number_of_ranks_for_all_targets)
 {
     static const char *const nets[] = { pixel_net, dice_net,   value_net, map_net,
                                         many_net,  shared_net, inputs_net };
@@ -305,7 +305,7 @@ TEST(a_step_has_the_oracles_gradient_on_any_number_of_ranks_whatever_the_targets
 }
 
 /* Rank 1 of 3 has samples 4 to 7 of 12. */
-TEST(a_rank_of_which_everything_is_ignored_does_no_harm)
+TEST(rank_with_only_ignored_targets_changes_nothing)
 {
     job_new(pixel_net, SAMPLES, "\"seed\": 0");
     for (uint32_t sample = 4; sample < 8; sample++)
@@ -321,7 +321,7 @@ TEST(a_rank_of_which_everything_is_ignored_does_no_harm)
     job_free();
 }
 
-/* The missing targets lie in the slices of different ranks. */
+/* The missing targets are in slices of different ranks. */
 TEST(a_validation_counts_the_missing_targets_of_all_ranks)
 {
     static const char *const options[] = { "", "\"reproducible\": true" };
@@ -355,7 +355,7 @@ TEST(a_validation_counts_the_missing_targets_of_all_ranks)
     job_free();
 }
 
-TEST(what_lies_at_ignored_pixels_reaches_nothing)
+TEST(ignored_pixels_have_no_effect)
 {
     static const char *const nets[] = {
         "c conv2d channels=3;kernel=1 | r relu | d conv2d channels=3;kernel=1 | "
@@ -386,8 +386,8 @@ TEST(what_lies_at_ignored_pixels_reaches_nothing)
     }
 }
 
-/* Three mini-batches, of which the second is all ignored: as a training of the other two. */
-TEST(a_step_of_which_everything_is_ignored_changes_nothing)
+/* Three mini-batches, the second of them fully ignored, match a training on the other two. */
+TEST(step_with_only_ignored_targets_changes_nothing)
 {
     static float expected[BLOB_MAX];
     size_t half = 0;
@@ -396,7 +396,7 @@ TEST(a_step_of_which_everything_is_ignored_changes_nothing)
         job_new(pixel_net, SAMPLES, "\"seed\": 0");
         snprintf(shared->options, sizeof(shared->options),
                  "{\"max-epochs\": 1, \"mini-batch-size\": 4, \"shuffle\": \"never\", \"seed\": 0}");
-        if (round == 0) { /* the first and the last four */
+        if (round == 0) { /* the first and the last four samples */
             shared->count = 8;
             memcpy(samples[4], samples[8], 4 * sizeof(samples[0]));
             memcpy(target_of(0, 4, 0), target_of(0, 8, 0), 4 * graph->target_bytes);
@@ -422,7 +422,8 @@ TEST(a_step_of_which_everything_is_ignored_changes_nothing)
     }
 }
 
-/* A pixel's class is that of its largest channel; a sample's value the mean of its first. */
+/* The class of a pixel is its largest channel; the value of a sample is the mean of its first
+ * channel. */
 TEST(pixels_and_values_are_learned)
 {
     job_new(
@@ -460,7 +461,7 @@ TEST(pixels_and_values_are_learned)
     job_free();
 }
 
-TEST(a_reproducible_training_on_pixels_has_the_same_bits_on_any_number_of_ranks)
+TEST(reproducible_training_on_pixels_is_bitwise_identical_on_any_number_of_ranks)
 {
     static rank_result alone;
 
@@ -504,7 +505,7 @@ TEST(losses_that_share_a_target_read_it_once)
                    "target-of a: that loss compares with int32 8x8, this one with int32 per sample");
 }
 
-TEST(data_whose_targets_do_not_fit_the_loss_are_refused_in_words)
+TEST(data_with_unsuitable_targets_is_refused)
 {
     static const struct {
         const char *net, *other, *part[2];
@@ -524,7 +525,7 @@ TEST(data_whose_targets_do_not_fit_the_loss_are_refused_in_words)
         gp_graph *other;
         gp_error err = { .message = "" };
 
-        job_new(cases[i].net, SAMPLES, ""); /* its data */
+        job_new(cases[i].net, SAMPLES, ""); /* creates matching data */
         gp_store_info info = data_info();
 
         REQUIRE_OK(net_graph(&other, &input, cases[i].other, &err), err);

@@ -1,4 +1,4 @@
-/* test_trainer.c -- trainings by real processes as ranks, without daemons. */
+/* test_trainer.c: trainings with real processes as ranks, without daemons. */
 #include "tests/worker/comm/ranks.h"
 #include "tests/leftovers.h"
 
@@ -13,36 +13,36 @@
 
 enum { LENET = 129068, STEPS_MAX = 512 };
 
-/* What the ranks of one test leave for it to look at. */
+/* Results of the ranks, for the test to check. */
 typedef struct train_result {
     gp_train_done done;
-    uint32_t records, checks, notes, share; /* share: of a mini-batch */
-    char note[480];                         /* the last */
+    uint32_t records, checks, notes, share; /* share: samples of a mini-batch */
+    char note[480];                         /* the last one */
     double losses[STEPS_MAX];
-    gp_train_validation check; /* the last */
+    gp_train_validation check; /* the last one */
     double check_losses[32];
     float weights[LENET], gradients[LENET];
-    bool kept_previous; /* after a failure: the weights are those of the last record */
-    uint32_t factors;   /* weights that have no gradient but what it is the product of */
-    bool untouched;     /* and nobody wrote into its place */
+    bool kept_previous; /* after a failure: the weights equal those of the last record */
+    uint32_t factors;   /* weights whose gradient is computed from its factors only */
+    bool untouched;     /* their gradient buffer was never written */
     uint64_t allocations_early, allocations_late;
 } train_result;
 
-/* What a test asks of its ranks. */
+/* Parameters of a test for its ranks. */
 typedef struct train_job {
     char data[64], validation[64], options[512], fault[64];
-    char net[512];                 /* as net_parse(), in place of lenet */
-    uint32_t stop_rank, stop_step; /* this rank asks for a soft stop at that step; 0 = never */
-    uint32_t skewed_rank;          /* this rank's gradients are scaled by 1.001; UINT32_MAX = none */
-    size_t shard_minimum;          /* as of gp_trainer_setup */
-    uint32_t threads;              /* of each rank; 0: one */
+    char net[512];                 /* network for net_parse(), instead of lenet */
+    uint32_t stop_rank, stop_step; /* rank that requests a soft stop, and the step; 0: never */
+    uint32_t skewed_rank;          /* rank whose gradients are scaled by 1.001; UINT32_MAX: none */
+    size_t shard_minimum;          /* as in gp_trainer_setup */
+    uint32_t threads;              /* threads per rank; 0: one */
     bool from_weights, dropout;
     size_t initial_count; /* 0: LENET */
     float initial[LENET];
     train_result results[SLOT_MAX];
 } train_job;
 
-static train_job *shared; /* mapped by all processes of a test */
+static train_job *shared; /* shared by all processes of a test */
 
 static train_job *job_new(const char *data, const char *options)
 {
@@ -144,7 +144,7 @@ static void watch_note(void *context, const char *text, bool warning)
     snprintf(w->result->note, sizeof(w->result->note), "%s", text);
 }
 
-/* LeNet, with dropout where the job wants it: the same tensors. */
+/* Write LeNet, or the job's network, as JSON; optional dropout does not change the tensors. */
 static gp_status lenet_json(gp_buffer *json, gp_error *err)
 {
     gp_shape input = gp_shape3(1, 28, 28);
@@ -288,7 +288,7 @@ TEST(one_rank_learns_drawn_digits)
     job_free(job);
 }
 
-TEST(two_ranks_end_with_the_same_bits_and_learn_too)
+TEST(two_ranks_learn_and_end_bitwise_identical)
 {
     train_job *job =
         job_new("digits:6000", "{\"max-epochs\": 2, \"mini-batch-size\": 64, \"initial-learn-rate\": 0.05}");
@@ -302,7 +302,7 @@ TEST(two_ranks_end_with_the_same_bits_and_learn_too)
     job_free(job);
 }
 
-/* The weights after some steps, from which single steps are compared. */
+/* Compute weights after some steps, the start for comparing single steps. */
 static void train_start(float *weights)
 {
     train_job *job =
@@ -315,7 +315,7 @@ static void train_start(float *weights)
     job_free(job);
 }
 
-/* One step from these weights: the data is one batch long.  Returns rank 0's summed gradient. */
+/* Run one step from these weights: the data is one batch. Store rank 0's summed gradient. */
 static void one_step(const float *weights, uint32_t samples, uint32_t world, uint32_t skewed, float *gradient)
 {
     char data[32], options[200];
@@ -349,7 +349,7 @@ static double distance(const float *a, const float *b)
     return sqrt(difference / norm);
 }
 
-/* The same gradient in float64 plain loops, over all samples of the data. */
+/* Compute the same gradient with float64 plain loops over all samples. */
 static void oracle_gradient(const float *weights, uint32_t samples, double *gradient)
 {
     gp_shape shape = gp_shape3(1, 28, 28);
@@ -416,13 +416,15 @@ TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
         oracle_gradient(weights, batches[i], expected);
         CHECK_NEAR(0, oracle_distance(expected, alone), 1e-5);
     }
-    one_step(weights, 64, 2, 1, together); /* the ruler can tell: rank 1 weighs its samples by 1.001 */
+
+    /* proves that the check can fail: rank 1 scales its gradients by 1.001 */
+    one_step(weights, 64, 2, 1, together);
     one_step(weights, 64, 1, UINT32_MAX, alone);
     CHECK(distance(alone, together) > 1e-5);
 }
 
-/* d2l 12.5, get_params(params, device): every worker gets its own copy of the same parameters. */
-TEST(get_params_gives_every_worker_the_parameters_it_was_sent)
+/* d2l 12.5, get_params(params, device): every worker gets a copy of the parameters. */
+TEST(every_worker_gets_the_parameters_it_was_sent)
 {
     train_job *job =
         job_new("digits:64", "{\"max-epochs\": 1, \"mini-batch-size\": 64, \"initial-learn-rate\": 0}");
@@ -438,7 +440,7 @@ TEST(get_params_gives_every_worker_the_parameters_it_was_sent)
     job_free(job);
 }
 
-TEST(a_training_that_is_repeated_has_the_same_bits)
+TEST(repeated_training_is_bitwise_identical)
 {
     static float first[LENET];
 
@@ -479,7 +481,8 @@ TEST(a_rank_killed_between_two_buckets_leaves_the_others_with_the_previous_step)
     train_job *job = job_new(
         "digits:2000", "{\"max-epochs\": 2, \"mini-batch-size\": 100, \"exchange-bucket-bytes\": 65536}");
 
-    strcpy(job->fault, "between-buckets:23:kill@2"); /* 8 passings a step: in the middle of step 3 */
+    /* 8 passes per step: in the middle of step 3 */
+    strcpy(job->fault, "between-buckets:23:kill@2");
     run_killed(3, 1u << 1);
     for (uint32_t rank = 0; rank < 3; rank += 2) {
         train_result *r = &job->results[rank];
@@ -511,7 +514,7 @@ TEST(a_soft_stop_on_one_rank_stops_all_at_the_same_step)
     job_free(job);
 }
 
-TEST(patience_ends_a_training_that_gets_no_better)
+TEST(early_stopping_ends_a_training_without_improvement)
 {
     train_job *job = job_new("digits:200", "{\"max-epochs\": 9, \"mini-batch-size\": 100, \"lr\": 0,"
                                            " \"validation-patience\": 2}");
@@ -543,7 +546,7 @@ TEST(the_best_weights_are_those_of_the_lowest_validation_loss)
     for (uint32_t i = 1; i < 8; i++)
         if (job->results[0].check_losses[i] < job->results[0].check_losses[best])
             best = i;
-    CHECK(best < 7); /* or there is nothing to tell apart */
+    CHECK(best < 7); /* otherwise the test shows nothing */
     snprintf(text, sizeof(text), options, best + 1, "last");
     train_job *shorter = job_new("digits:96", text);
 
@@ -555,7 +558,7 @@ TEST(the_best_weights_are_those_of_the_lowest_validation_loss)
     job_free(shorter);
 }
 
-/* ---- the same bits on any number of ranks ---- */
+/* ---- bitwise identical results on any number of ranks ---- */
 
 static train_job *reproducible_job(void)
 {
@@ -574,7 +577,7 @@ TEST(reproducible_gives_the_same_losses_and_weights_on_any_number_of_ranks)
     run_ranks(1, rank_body);
     CHECK_STATUS(GP_OK, (gp_status)one->results[0].done.status);
     CHECK_INT(30, one->results[0].records);
-    CHECK(one->results[0].losses[29] < 0.6 * one->results[0].losses[0]); /* it learns */
+    CHECK(one->results[0].losses[29] < 0.6 * one->results[0].losses[0]); /* the loss improves */
     for (uint32_t ranks = 2; ranks <= 4; ranks++) {
         train_job *more = reproducible_job();
 
@@ -591,7 +594,7 @@ TEST(reproducible_gives_the_same_losses_and_weights_on_any_number_of_ranks)
     job_free(one);
 }
 
-TEST(a_reproducible_step_is_the_default_one_to_rounding)
+TEST(reproducible_step_matches_the_default_up_to_rounding)
 {
     static const char *const options =
         "{\"max-epochs\": 1, \"mini-batch-size\": 64, \"lr\": 0, \"reproducible\": %s}";
@@ -618,9 +621,10 @@ TEST(a_reproducible_step_is_the_default_one_to_rounding)
     job_free(exact);
 }
 
-/* ---- one copy of the state ---- */
+/* ---- sharded optimizer state ---- */
 
-/* A net with all there is in an update, on two networks of kernels: running statistics, a frozen layer, a factor. */
+/* A network with everything that an update handles, on two kernel networks: running statistics, a
+ * frozen layer, a factor. */
 static void use_mixed_net(train_job *job)
 {
     strcpy(job->net,
@@ -663,7 +667,7 @@ static void check_sharded(uint32_t ranks, const char *options, bool mixed)
     job_free(one);
 }
 
-TEST(ranks_that_share_the_update_have_the_bits_of_ranks_that_each_do_all_of_it)
+TEST(sharded_update_is_bitwise_identical_to_a_replicated_one)
 {
     static const char *const solvers[] = { "sgdm", "adam", "adamw", "rmsprop" };
 
@@ -686,9 +690,10 @@ TEST(ranks_that_share_the_update_have_the_bits_of_ranks_that_each_do_all_of_it)
     check_sharded(3, "{\"max-epochs\": 2, \"mini-batch-size\": 90, \"gradient-threshold\": 1}", true);
 }
 
-TEST(a_rank_killed_in_its_share_of_the_update_leaves_the_others_with_the_previous_step)
+TEST(rank_killed_in_a_sharded_update_leaves_the_others_with_the_previous_step)
 {
-    /* 8 tensors: 7 passings a step between them.  The first, one in the middle, one at its end; rank 0 owns the memory. */
+    /* 8 tensors give 7 passes per step between them. The faults are at the first one, in the middle
+     * and at the end; rank 0 owns the memory. */
     static const char *const faults[] = { "between-buckets:18:kill@1", "between-buckets:18:kill@2",
                                           "exchange:17:kill@3", "commit:3:kill@1" };
 
@@ -714,9 +719,10 @@ TEST(a_rank_killed_in_its_share_of_the_update_leaves_the_others_with_the_previou
     }
 }
 
-/* ---- gradients from what they are the product of ---- */
+/* ---- gradients computed from their factors ---- */
 
-/* Two layers of which it pays for mini-batches of 6; columns and rows that fill no panel and no block. */
+/* Two layers that profit at mini-batches of 6, with column and row counts that fill no panel and no
+ * block. */
 static void use_factors_net(train_job *job, const char *head, const char *f1, const char *f2)
 {
     snprintf(job->net, sizeof(job->net),
@@ -725,11 +731,11 @@ static void use_factors_net(train_job *job, const char *head, const char *f1, co
              head, f1, f2);
 }
 
-/* What the kernels of small networks do not know, before it. */
+/* Layers that the small-network kernels do not support, placed first. */
 static const char factors_head[] = "c1 conv2d channels=8;kernel=3;stride=2;padding=1 | n1 batchnorm | a1 "
                                    "relu | p1 maxpool kernel=2;stride=2 | ";
 
-/* 11 steps, the last one of a single sample. */
+/* Create a job with 11 steps; the last one has a single sample. */
 static train_job *product_job(uint32_t ranks, const char *head, const char *f1, const char *f2,
                               const char *options, size_t shard_minimum)
 {
@@ -770,7 +776,7 @@ static void check_factors(uint32_t ranks, const char *head, const char *f1, cons
     job_free(from);
 }
 
-TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange_makes_them)
+TEST(gradients_from_factors_match_exchanged_gradients)
 {
     static const char *const heads[] = { "", factors_head };
 
@@ -786,12 +792,14 @@ TEST(weights_whose_gradient_is_made_of_all_ranks_factors_become_what_an_exchange
         check_factors(2, heads[i], "", "", ", \"precision\": \"bf16\"", 2, 1e-4);
         check_factors(2, heads[i], "", "", ", \"gradient-threshold\": 1", 0, 0);
     }
-    /* A share in several calls, of one sample each. */
+
+    /* A share in several calls with one sample each. */
     check_factors(2, "", "", "", ", \"micro-batch-size\": 1", 2, 1e-6);
     check_factors(3, "", "", "", ", \"micro-batch-size\": 1, \"solver\": \"adam\"", 2, 1e-4);
 }
 
-/* Compare with dW = dY^T X by plain loops: wider than a tile, rows that fill no block, two ranks of two threads. */
+/* Compare with dW = dY^T X in plain loops: wider than a tile, rows that fill no block, two ranks
+ * with two threads. */
 TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
 {
     static const char plain[] = "{\"momentum\": 0, \"l2-regularization\": 0}";
@@ -832,7 +840,7 @@ TEST(every_weight_is_updated_once_with_the_sum_over_all_samples)
                 sum += (double)dy[s * OUTPUTS + o] * x[s * INPUTS + i];
             worst = fmax(worst, fabs(weights[o * INPUTS + i] + sum));
         }
-    CHECK(worst == 0); /* whole numbers, all of them */
+    CHECK(worst == 0); /* all values are whole numbers */
     gp_free(factor.x);
     gp_free(weights);
     gp_free(dy);
@@ -854,9 +862,9 @@ TEST(gradients_of_mini_batches_larger_than_the_layer_are_exchanged)
     job_free(job);
 }
 
-TEST(a_rank_killed_while_it_makes_gradients_leaves_the_others_with_the_previous_step)
+TEST(rank_killed_during_gradients_leaves_the_others_with_the_previous_step)
 {
-    /* 6 tensors: 5 passings a step between them. */
+    /* 6 tensors give 5 passes per step between them. */
     static const char *const faults[] = { "between-buckets:13:kill@1", "between-buckets:12:kill@2",
                                           "exchange:13:kill@3", "forward:3:kill@1" };
 
@@ -893,7 +901,7 @@ static int remove_entry(const char *path, const struct stat *facts, int kind, st
     return remove(path);
 }
 
-/* More than the kernels of small networks know, so that precision matters. */
+/* A network beyond the small-network kernels, so that the precision option matters. */
 static void use_residual_net(train_job *job, const char *norm)
 {
     snprintf(job->net, sizeof(job->net),
@@ -903,9 +911,9 @@ static void use_residual_net(train_job *job, const char *norm)
              norm, norm);
 }
 
-static bool resume_shards; /* the ranks keep one copy of their state */
+static bool resume_shards; /* the ranks shard their state */
 
-/* 20 steps an epoch, 60 in all; solver and more options as given. */
+/* Create a job with 20 steps per epoch, 60 in total. */
 static train_job *resume_job(const char *more)
 {
     char options[512];
@@ -950,7 +958,8 @@ static bool has_checkpoint(const char *directory)
     return found;
 }
 
-/* Rank 0 hangs in step 33, and is killed when a checkpoint is on disk: they are written beside the steps. */
+/* Rank 0 hangs in step 33 and is killed once a checkpoint is on disk: checkpoints are written in
+ * the background. */
 static void run_killed_later(train_job *job, uint32_t ranks, const char *directory)
 {
     rank_family family;
@@ -964,7 +973,8 @@ static void run_killed_later(train_job *job, uint32_t ranks, const char *directo
     family_join(&family, 1u << 0);
 }
 
-/* The straight run against one whose rank is killed between two steps and that goes on from the checkpoint. */
+/* Compare a straight run with one whose rank is killed between two steps and which resumes from the
+ * checkpoint. */
 static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
@@ -1000,7 +1010,8 @@ static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
     CHECK_INT(60, second->results[0].done.step);
     uint32_t steps = second->results[0].records;
 
-    CHECK(steps >= 25 && steps <= 53); /* not from the start; a slow disk skips a checkpoint that is due */
+    /* not from the start; a slow disk skips a checkpoint that is due */
+    CHECK(steps >= 25 && steps <= 53);
     CHECK(memcmp(straight->results[0].losses + 60 - steps, second->results[0].losses,
                  steps * sizeof(double)) == 0);
     CHECK(memcmp(straight->results[0].weights, second->results[0].weights,
@@ -1012,26 +1023,26 @@ static void check_resumed(uint32_t ranks, bool killed, gp_precision precision)
     nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TEST(a_training_that_is_stopped_and_resumed_has_the_bits_of_one_that_was_not)
+TEST(stopped_and_resumed_training_is_bitwise_identical)
 {
     check_resumed(2, false, GP_PRECISION_F32);
     check_resumed(2, false, GP_PRECISION_BF16);
 }
 
-TEST(a_training_that_is_killed_and_resumed_has_the_bits_of_one_that_was_not)
+TEST(killed_and_resumed_training_is_bitwise_identical)
 {
     check_resumed(2, true, GP_PRECISION_F32);
     check_resumed(1, true, GP_PRECISION_F32);
 }
 
-TEST(a_training_with_one_copy_of_its_state_is_resumed_bit_for_bit_after_a_kill)
+TEST(killed_and_resumed_sharded_training_is_bitwise_identical)
 {
     resume_shards = true;
     check_resumed(2, true, GP_PRECISION_F32);
     resume_shards = false;
 }
 
-TEST(a_training_in_bfloat16_ends_within_half_a_point_of_one_in_float32)
+TEST(bfloat16_training_ends_within_half_a_point_of_float32)
 {
     double accuracy[2] = { 0 }, loss[2] = { 0 };
 
@@ -1063,7 +1074,7 @@ TEST(a_training_in_bfloat16_ends_within_half_a_point_of_one_in_float32)
 #endif
 }
 
-TEST(a_reproducible_training_in_bfloat16_has_the_same_bits_on_any_number_of_ranks)
+TEST(reproducible_bfloat16_training_is_bitwise_identical_on_any_number_of_ranks)
 {
     train_job *jobs[4] = { NULL };
 
@@ -1083,7 +1094,7 @@ TEST(a_reproducible_training_in_bfloat16_has_the_same_bits_on_any_number_of_rank
         job_free(jobs[ranks]);
 }
 
-TEST(a_reproducible_training_goes_on_with_another_number_of_ranks_bit_for_bit)
+TEST(reproducible_training_resumes_bitwise_on_another_number_of_ranks)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
@@ -1113,7 +1124,7 @@ TEST(a_reproducible_training_goes_on_with_another_number_of_ranks_bit_for_bit)
     nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TEST(a_full_disk_stops_no_training)
+TEST(full_disk_does_not_stop_a_training)
 {
     train_job *job = resume_job(", \"checkpoint-path\": \"/proc/no/room\"");
 
@@ -1125,7 +1136,7 @@ TEST(a_full_disk_stops_no_training)
     job_free(job);
 }
 
-TEST(a_complete_training_that_is_resumed_takes_no_step_and_has_its_weights)
+TEST(resuming_a_complete_training_takes_no_step)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", more[256];
 
@@ -1147,7 +1158,7 @@ TEST(a_complete_training_that_is_resumed_takes_no_step_and_has_its_weights)
     nftw(directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-TEST(steps_allocate_nothing)
+TEST(steps_allocate_no_heap_memory)
 {
     train_job *job = job_new("digits:2000", "{\"max-epochs\": 3, \"mini-batch-size\": 50}");
 
@@ -1184,7 +1195,7 @@ TEST(a_loss_that_is_not_finite_ends_the_training_before_the_commit)
     job_free(job);
 }
 
-/* Glorot weights of LeNet, times a factor. */
+/* Fill in Glorot weights for LeNet, times a factor. */
 static void initial_fill(train_job *job, float factor)
 {
     gp_shape input = gp_shape3(1, 28, 28);
@@ -1202,7 +1213,7 @@ static void initial_fill(train_job *job, float factor)
     gp_netspec_free(spec);
 }
 
-/* The only step of an epoch has a finite loss and leaves weights with which every score overflows. */
+/* The only step of an epoch has a finite loss, but its weights make every score overflow. */
 TEST(a_validation_loss_that_is_not_finite_ends_the_training_without_a_checkpoint)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", options[200];
@@ -1224,7 +1235,7 @@ TEST(a_validation_loss_that_is_not_finite_ends_the_training_without_a_checkpoint
         CHECK_CONTAINS(job->results[rank].done.message, "in the output of layer ");
         CHECK_CONTAINS(job->results[rank].done.message, "of the validation data");
     }
-    CHECK_INT(0, rmdir(directory)); /* it is empty: no checkpoint */
+    CHECK_INT(0, rmdir(directory)); /* empty: no checkpoint */
     job_free(job);
 }
 
@@ -1241,7 +1252,7 @@ TEST(a_weight_that_is_not_finite_is_named_by_its_layer)
         REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
         gp_graph_initialize(graph, (gp_init_rule){ .kind = GP_INIT_GLOROT }, 1, job->initial);
         for (uint32_t p = 0; p < graph->parameter_count;
-             p++) /* the second convolution's, or so large that fc1's sum overflows */
+             p++) /* the second convolution, or so large that the sum in fc1 overflows */
             if (strcmp(graph->parameters[p].name, in_weights ? "conv2.weight" : "fc1.weight") == 0)
                 for (int i = 0; i < (in_weights ? 1 : 100); i++)
                     job->initial[graph->parameters[p].offset + 7 + (size_t)i] = in_weights ? NAN : 3e38f;
@@ -1267,7 +1278,7 @@ static void check_refused(const char *data, const char *options, gp_status statu
     job_free(job);
 }
 
-TEST(loads_cut_the_batch_unequally_and_change_no_gradient)
+TEST(loads_split_the_batch_unequally_without_changing_gradients)
 {
     static const char *const loads[] = { "", ", \"worker-weights\": \"1,3,0\"" };
     char options[160];
@@ -1292,7 +1303,7 @@ TEST(loads_cut_the_batch_unequally_and_change_no_gradient)
     job_free(jobs[1]);
 }
 
-TEST(what_cannot_be_trained_is_refused_in_words)
+TEST(unsupported_trainings_are_refused)
 {
     check_refused("digits:100", "{\"mini-batch-size\": 101}", GP_EINVAL,
                   "mini-batch-size is 101, but digits:100 has only 100");
@@ -1312,7 +1323,7 @@ TEST(what_cannot_be_trained_is_refused_in_words)
 
 #define FROZEN "weight-learn-rate-factor=0;bias-learn-rate-factor=0"
 
-/* Where the tensors of a job's network lie. */
+/* Return the graph of a job's network, for tensor offsets. */
 static gp_graph *job_graph(const train_job *job)
 {
     gp_shape input = gp_shape3(1, 28, 28);
@@ -1339,7 +1350,7 @@ static train_job *factors_job(const char *net, const char *options)
     return job;
 }
 
-TEST(a_frozen_layer_keeps_its_bits_while_its_batch_norms_statistics_move)
+TEST(frozen_layer_is_bitwise_unchanged_while_its_statistics_move)
 {
     train_job *job = factors_job("c conv2d channels=4;kernel=5;stride=2;" FROZEN " | n batchnorm " FROZEN
                                  " | r relu | d conv2d channels=3;kernel=3 | f fc outputs=16;" FROZEN
@@ -1401,7 +1412,7 @@ TEST(a_factor_of_ten_moves_ten_times_as_far_in_one_step)
                    b = jobs[1]->results[0].weights[i] - from;
 
             near += a * a;
-            far += a * b; /* in the same direction */
+            far += a * b; /* same direction */
         }
         CHECK_NEAR(expected, far / near, 1e-3 * expected);
     }
@@ -1410,7 +1421,7 @@ TEST(a_factor_of_ten_moves_ten_times_as_far_in_one_step)
     job_free(jobs[1]);
 }
 
-TEST(a_reproducible_training_that_is_partly_frozen_has_the_same_bits_on_any_number_of_ranks)
+TEST(reproducible_partly_frozen_training_is_bitwise_identical_on_any_number_of_ranks)
 {
     train_job *jobs[4] = { NULL };
 
@@ -1429,10 +1440,10 @@ TEST(a_reproducible_training_that_is_partly_frozen_has_the_same_bits_on_any_numb
         job_free(jobs[ranks]);
 }
 
-/* ---- networks that normalise ---- */
+/* ---- networks with normalization ---- */
 
-/* A residual block between two norms, of that kind. */
-TEST(a_residual_net_with_group_norm_has_the_same_bits_on_any_number_of_ranks)
+/* A residual block between two group norms. */
+TEST(residual_network_with_group_norm_is_bitwise_identical_on_any_number_of_ranks)
 {
     train_job *jobs[5] = { NULL };
 
@@ -1455,7 +1466,7 @@ TEST(a_residual_net_with_group_norm_has_the_same_bits_on_any_number_of_ranks)
         job_free(jobs[ranks]);
 }
 
-/* Zeros where the gradients hold sums of statistics: what is left is learned. */
+/* Clear the gradients' statistics sums: only trainable parameters remain. */
 static void forget_statistics(train_job *job)
 {
     gp_shape input = gp_shape3(1, 28, 28);
@@ -1473,7 +1484,7 @@ static void forget_statistics(train_job *job)
     gp_netspec_free(spec);
 }
 
-/* One step of the residual net with batch norm; ranks may be more than samples. */
+/* Run one step of the residual network with batch norm; there may be more ranks than samples. */
 static train_job *norm_step(uint32_t ranks, uint32_t batch, bool synchronized)
 {
     char data[32], options[160];
@@ -1493,7 +1504,7 @@ static train_job *norm_step(uint32_t ranks, uint32_t batch, bool synchronized)
     return job;
 }
 
-TEST(synchronized_batch_norm_takes_the_step_of_one_rank_on_any_number)
+TEST(synchronized_batch_norm_matches_one_rank_on_any_number)
 {
     static const uint32_t batches[] = { 48, 7, 3 };
 
@@ -1509,14 +1520,15 @@ TEST(synchronized_batch_norm_takes_the_step_of_one_rank_on_any_number)
             job_free(more);
         }
         job_free(local);
-        local = norm_step(2, batches[i], false); /* the ruler can tell */
+        local = norm_step(2, batches[i], false); /* proves that the check can fail */
         CHECK(distance(one->results[0].gradients, local->results[0].gradients) > 1e-4);
         job_free(local);
         job_free(one);
     }
 }
 
-/* The mean of the first convolution's output over all of the data, channel by channel: the first norm's. */
+/* Compute the mean output of the first convolution over all data, per channel: the input mean of
+ * the first norm. */
 static void first_means(const char *data, uint32_t samples, const float *weight, const float *bias,
                         double *means)
 {
@@ -1566,7 +1578,9 @@ TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
         use_residual_net(job, "batchnorm");
         run_ranks(ranks, rank_body);
         CHECK_STATUS(GP_OK, (gp_status)job->results[0].done.status);
-        CHECK_INT(3, job->results[0].checks); /* of two epochs, and once more with the new statistics */
+
+        /* two epochs, and a final one with the new statistics */
+        CHECK_INT(3, job->results[0].checks);
         REQUIRE_OK(net_parse(&spec, &input, job->net, &err), err);
         REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
         for (uint32_t p = 0; p < graph->parameter_count; p++) {
@@ -1584,7 +1598,7 @@ TEST(population_statistics_are_those_of_all_data_under_the_final_weights)
     }
 }
 
-TEST(a_batch_that_memory_cannot_hold_is_refused_with_the_largest_that_fits)
+TEST(batch_too_large_for_memory_is_refused_with_the_largest_possible_one)
 {
     static const char *const options = "{\"max-epochs\": 1, \"mini-batch-size\": %d}";
     char text[80];
@@ -1635,7 +1649,7 @@ TEST(augmented_samples_are_the_same_on_any_number_of_ranks_and_new_in_each_epoch
         strcpy(one[i]->validation, "=");
         run_ranks(1, rank_body);
         CHECK_STATUS(GP_OK, (gp_status)one[i]->results[0].done.status);
-        CHECK_INT(i == 1 ? 8 : 4, one[i]->results[0].records); /* two patches of each image */
+        CHECK_INT(i == 1 ? 8 : 4, one[i]->results[0].records); /* two patches per image */
         if (i == 2)
             continue;
         train_job *three = job_new("digits:120", text);

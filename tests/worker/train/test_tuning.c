@@ -1,4 +1,5 @@
-/* Choices of a GPU's libraries as a document and as a file (worker/train/tuning.h). */
+/* test_tuning.c: autotuning results of GPU libraries as a document and as a file
+ * (worker/train/tuning.h). */
 #include "tests/gp_test.h"
 
 #include <dirent.h>
@@ -41,7 +42,7 @@ static void choice_add(gp_tuning *tuning, uint32_t number, bool used)
     snprintf(choice->how, sizeof(choice->how), "alone %u-00000000", number);
 }
 
-TEST(a_document_says_what_was_written_and_only_of_what_is_used)
+TEST(document_contains_only_choices_in_use)
 {
     gp_tuning tuning;
     gp_buffer text;
@@ -66,7 +67,7 @@ TEST(a_document_says_what_was_written_and_only_of_what_is_used)
     end(&tuning);
 }
 
-TEST(what_is_no_document_of_plans_is_refused_whole)
+TEST(malformed_document_is_refused_completely)
 {
     static const char *const choices[] = {
         "{\"what\":\"\",\"how\":\"b\",\"us\":1}",
@@ -105,7 +106,7 @@ TEST(what_is_no_document_of_plans_is_refused_whole)
     end(&tuning);
 }
 
-TEST(a_document_has_ceilings)
+TEST(document_size_is_limited)
 {
     enum { BYTES = GP_TUNING_BYTES_MAX + 100 };
     static char text[BYTES];
@@ -131,7 +132,7 @@ TEST(a_document_has_ceilings)
     end(&tuning);
 }
 
-TEST(a_file_is_read_back_and_one_that_is_not_ours_is_not)
+TEST(only_own_files_are_read_back)
 {
     gp_tuning tuning;
     gp_error err;
@@ -150,7 +151,7 @@ TEST(a_file_is_read_back_and_one_that_is_not_ours_is_not)
     CHECK_STATUS(GP_EIO, gp_tuning_load(&tuning, here, &err));
     CHECK_INT(0, tuning.count);
     REQUIRE(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-    CHECK_STATUS(GP_EIO, gp_tuning_load(&tuning, here, &err)); /* and does not wait for a writer */
+    CHECK_STATUS(GP_EIO, gp_tuning_load(&tuning, here, &err)); /* does not wait for a writer */
     REQUIRE(unlink(path) == 0 && rename(aside, path) == 0);
     REQUIRE(truncate(path, GP_TUNING_BYTES_MAX * 2) == 0);
     CHECK_STATUS(GP_EIO, gp_tuning_load(&tuning, here, &err));
@@ -159,7 +160,7 @@ TEST(a_file_is_read_back_and_one_that_is_not_ours_is_not)
     end(&tuning);
 }
 
-TEST(a_file_of_other_libraries_under_our_name_is_not_taken)
+TEST(file_of_other_libraries_under_the_same_name_is_ignored)
 {
     gp_tuning tuning;
     gp_error err;
@@ -176,7 +177,7 @@ TEST(a_file_of_other_libraries_under_our_name_is_not_taken)
     end(&tuning);
 }
 
-TEST(of_many_choices_the_used_and_the_newest_are_kept)
+TEST(used_and_newest_choices_are_kept)
 {
     gp_tuning tuning;
     gp_error err;
@@ -193,7 +194,7 @@ TEST(of_many_choices_the_used_and_the_newest_are_kept)
     end(&tuning);
 }
 
-TEST(the_oldest_of_too_many_files_goes)
+TEST(oldest_file_beyond_the_limit_is_removed)
 {
     gp_tuning tuning;
     gp_error err;
@@ -205,7 +206,8 @@ TEST(the_oldest_of_too_many_files_goes)
         snprintf(libraries, sizeof(libraries), "cuDNN %u", i);
         REQUIRE_OK(gp_tuning_save(&tuning, libraries, &err), err);
         REQUIRE_OK(gp_tuning_path(path, sizeof(path), libraries, &err), err);
-        /* Which is the oldest does not depend on the clock. */
+
+        /* Explicit timestamps make the age independent of the clock. */
         REQUIRE(utimensat(AT_FDCWD, path,
                           (struct timespec[2]){ { .tv_sec = 1000 + i }, { .tv_sec = 1000 + i } }, 0) == 0);
     }

@@ -1,4 +1,4 @@
-/* Tasks for tests/worker/task/test_tasks.c: each shows one thing of task.h. */
+/* calls.c: tasks for tests/worker/task/test_tasks.c; each one exercises one feature of task.h. */
 #include <gradpool/task.h>
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ GP_TASK gp_status echo(gp_task *task, gp_error *err)
     return gp_task_result(task, data, bytes, err);
 }
 
-/* As many bytes as the argument says, the i-th being i. */
+/* Return as many bytes as the argument states; byte i has the value i. */
 GP_TASK gp_status grow(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -50,7 +50,7 @@ GP_TASK gp_status grow(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* A large result, then another, then a small one: the last one counts. */
+/* Allocate a large result, a larger one, then a small one: the last one counts. */
 GP_TASK gp_status twice(gp_task *task, gp_error *err)
 {
     void *room;
@@ -79,7 +79,7 @@ GP_TASK gp_status strange(gp_task *task, gp_error *err)
 
 GP_TASK gp_status crash(gp_task *task, gp_error *err)
 {
-    volatile int *volatile nowhere = NULL; /* so that no compiler sees it coming */
+    volatile int *volatile nowhere = NULL; /* hides the null pointer from the compiler */
 
     (void)task;
     (void)err;
@@ -151,7 +151,8 @@ static void drop(void *value)
         abort();
 }
 
-/* The argument is the number of a descriptor that tells when the constant is dropped. */
+/* Create a constant. The argument is a descriptor that is written to when the constant is
+ * dropped. */
 GP_TASK gp_status constant(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -199,7 +200,7 @@ GP_TASK gp_status draw(gp_task *task, gp_error *err)
     return gp_task_result(task, &drawn, sizeof(drawn), err);
 }
 
-/* A line, a small item, a large one and one more line. */
+/* Send a log line, a small item, a large item and another log line. */
 GP_TASK gp_status tell(gp_task *task, gp_error *err)
 {
     static char large[100000];
@@ -213,7 +214,8 @@ GP_TASK gp_status tell(gp_task *task, gp_error *err)
     return gp_task_queue(task, "", "x", 1, err);
 }
 
-/* More than a ring holds; the argument says of what, and "for ever" until it fails. */
+/* Send more than a ring holds. The argument selects lines or items, and "for ever" runs until it
+ * fails. */
 GP_TASK gp_status flood(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -228,7 +230,7 @@ GP_TASK gp_status flood(gp_task *task, gp_error *err)
     return gp_task_result(task, what, bytes, err);
 }
 
-/* Busy for so many milliseconds, whatever is asked of it. */
+/* Be busy for a number of milliseconds and ignore cancel requests. */
 GP_TASK gp_status work(gp_task *task, gp_error *err)
 {
     size_t bytes;

@@ -1,4 +1,4 @@
-/* Dies while it is loaded. */
+/* crash.c: crashes while it is loaded. */
 #include <gradpool/task.h>
 
 __attribute__((constructor)) static void die(void)

@@ -1,4 +1,4 @@
-/* As if built with a later version. */
+/* other_abi.c: an object as a later version would build it. */
 #include <stdint.h>
 
 extern const uint32_t gp_task_object_abi;

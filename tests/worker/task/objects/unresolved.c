@@ -1,4 +1,4 @@
-/* Calls what nobody has. */
+/* unresolved.c: calls a function that no library defines. */
 #include <gradpool/task.h>
 
 int a_function_of_a_library_that_was_forgotten(int);
