@@ -1,4 +1,4 @@
-/* cases.h -- many cases side by side, each in a process of its own; those that failed are printed. */
+/* cases.h: run many test cases in parallel, each in a child process, and print the failed ones. */
 #ifndef GP_TEST_FAULT_CASES_H
 #define GP_TEST_FAULT_CASES_H
 
@@ -12,7 +12,7 @@ enum { CASES_AT_ONCE_MAX = 32 };
 
 typedef struct case_list {
     size_t count;
-    void (*run)(void *context, size_t i); /* in a child; fails by GP_TEST_FAIL */
+    void (*run)(void *context, size_t i); /* runs in a child; fails by GP_TEST_FAIL */
     const char *(*name)(void *context, size_t i);
     void *context;
     int at_once;

@@ -1,5 +1,7 @@
-/* clock.c -- to be preloaded: the clock of the wall jumps by as many seconds as the file of GP_CLOCK_FILE says, whenever it
- * changes.  The monotonic clocks are as they are. */
+/* clock.c: preload library that makes the wall clock jump.
+ *
+ * The file GP_CLOCK_FILE contains the offset in seconds, which takes effect as soon as it changes.
+ * Monotonic clocks are unaffected. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@ enum { SHORT = -1, PART_MAX = 100 };
 
 static struct {
     call call;
-    int error; /* SHORT or an errno */
+    int error; /* SHORT or an errno value */
     bool onward;
     char part[PART_MAX];
     _Atomic long left;
@@ -99,7 +99,7 @@ static void tell(const char *path)
     }
 }
 
-/* Whether this one fails; errno is set then. */
+/* Count a call and return whether it must fail. If so, errno is set. */
 static bool strikes(call which, const char *path)
 {
     if (failing.call != which || (failing.part[0] != '\0' && strstr(path, failing.part) == NULL))
@@ -221,7 +221,8 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     return NEXT(writev)(fd, parts, count);
 }
 
-/* The C library writes a stream's buffer with a call that nobody can come before: so a stream fails here. */
+/* The C library writes stream buffers with an internal call that cannot be interposed: fail
+ * fwrite() itself. */
 size_t fwrite(const void *data, size_t size, size_t count, FILE *stream)
 {
     if (size * count > 0 && failing.error != SHORT && strikes_fd(WRITE, fileno(stream)))
@@ -308,7 +309,7 @@ int ftruncate64(int fd, off64_t bytes)
     return strikes_fd(FALLOCATE, fd) ? -1 : NEXT(ftruncate64)(fd, bytes);
 }
 
-/* Of files only: an allocation by mmap() is tests/fault/memory.c's. */
+/* File mappings only: tests/fault/memory.c handles allocations by mmap(). */
 void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
 {
     return fd >= 0 && strikes_fd(MMAP, fd) ? MAP_FAILED : NEXT(mmap)(at, bytes, protection, flags, fd, from);

@@ -19,7 +19,7 @@ void memory_fail_nth(uint64_t n)
     if (n != 0)
         asked = n;
     else if (left == 0 && asked != 0)
-        asked = UINT64_MAX; /* it struck */
+        asked = UINT64_MAX; /* already failed once */
 }
 
 int memory_struck(void)
@@ -34,7 +34,7 @@ int64_t memory_live(void)
 
 #else
 
-/* glibc's own, under the names that it has for this. */
+/* glibc's allocator, under its internal names. */
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *old, size_t bytes);
@@ -53,8 +53,9 @@ static _Thread_local uint64_t left;
 static _Thread_local int struck;
 static _Atomic int64_t live;
 
-/* jansson (2.14) does not look whether the buffer of a long token could grow, and reads and writes beyond it: that one
- * allocation is not refused.  Its others are, and json.c makes GP_ENOMEM of whatever it says then. */
+/* jansson 2.14 does not check whether the buffer for a long token could grow, and then accesses
+ * memory beyond the end: never fail that allocation. For all others, json.c converts jansson's
+ * errors to GP_ENOMEM. */
 static int is_jansson_token(size_t bytes, const void *caller)
 {
     Dl_info where;

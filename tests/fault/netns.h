@@ -1,7 +1,7 @@
-/* netns.h -- two hosts on one machine: two network namespaces with a cable between them (a veth pair).
+/* netns.h: two hosts on one machine: two network namespaces connected by a veth pair.
  *
- * The test's process is on host B and goes to A and back; a child stays where it was made.  Needs root, or user namespaces
- * that anybody may make; and `ip` (iproute2). */
+ * The test process runs on host B and switches to A and back; a child stays on the host where it
+ * was forked. Needs root or unprivileged user namespaces, and `ip` (iproute2). */
 #ifndef GP_TEST_FAULT_NETNS_H
 #define GP_TEST_FAULT_NETNS_H
 
@@ -24,7 +24,7 @@
 #define HOST_B "10.77.0.2"
 
 static int netns_of[2] = { -1, -1 }; /* A, B */
-static char netns_reason[300];       /* why there are none */
+static char netns_reason[300];       /* why no namespaces are available */
 
 static inline bool netns_fail(const char *what)
 {
@@ -53,14 +53,14 @@ __attribute__((format(printf, 1, 2))) static inline bool netns_ip(const char *fo
     return system(command) == 0;
 }
 
-/* The caller, and who is made by it from here on, is on that host. */
+/* Move the calling thread, and its future children, to a host. */
 static inline void netns_enter(int host)
 {
     if (setns(netns_of[host], CLONE_NEWNET) != 0)
         abort();
 }
 
-/* A namespace, and nobody in it. */
+/* Create an empty network namespace and return a descriptor for it. */
 static inline int netns_new(void)
 {
     int fd = -1;
@@ -70,7 +70,8 @@ static inline int netns_new(void)
     return fd;
 }
 
-/* Of a user namespace's first process, for `ip`: who is not root there loses them when it becomes another program. */
+/* Keep all capabilities across exec, for `ip`: the first process in a user namespace loses them
+ * unless it is root there. */
 static inline bool netns_keep_rights(void)
 {
     struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -83,7 +84,8 @@ static inline bool netns_keep_rights(void)
            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_ADMIN, 0, 0) == 0;
 }
 
-/* Once in a process, before it has threads.  False: netns_reason says why not. */
+/* Set up the hosts; once per process, before threads exist. On failure, netns_reason has the
+ * reason. */
 static inline bool netns_begin(void)
 {
     char map[60];
@@ -97,7 +99,7 @@ static inline bool netns_begin(void)
         return false;
     }
     netns_of[0] = netns_new();
-    if (netns_of[0] < 0) { /* not root: in a user namespace of our own we may */
+    if (netns_of[0] < 0) { /* not root: use a new user namespace */
         if (unshare(CLONE_NEWUSER) != 0)
             return netns_fail("neither network nor user namespaces may be made here");
         snprintf(map, sizeof(map), "%u %u 1\n", user, user);
@@ -117,7 +119,9 @@ static inline bool netns_begin(void)
     netns_of[1] = netns_new();
     if (netns_of[1] < 0)
         return netns_fail("no second network namespace");
-    /* The other end of the cable is named by its namespace's descriptor, which `ip` takes as a process's: ours, once there. */
+
+    /* `ip` needs a process in the namespace to name the other end of the cable: keep a child there
+     * for that purpose. */
     pid_t there = fork();
 
     if (there == 0) {
@@ -128,7 +132,7 @@ static inline bool netns_begin(void)
     }
     bool done = netns_ip("link set lo up");
 
-    for (int i = 0; i < 100 && done; i++) { /* until it is there */
+    for (int i = 0; i < 100 && done; i++) { /* until the interface exists */
         char ours[64] = "", its[64] = "", path[64];
 
         snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)there);

@@ -24,7 +24,8 @@ const char *const proxy_fault_names[PROXY_FAULTS] = { "pass",    "delay",      "
                                                       "reorder", "refuse" };
 
 struct proxy_shared {
-    uint32_t fault, amount, wanted, obeyed; /* wanted is counted up after fault and amount were set */
+    /* wanted is incremented after fault and amount are set */
+    uint32_t fault, amount, wanted, obeyed;
     proxy_counts counts;
 };
 
@@ -34,21 +35,22 @@ typedef struct chunk {
     uint8_t data[CHUNK_BYTES];
 } chunk;
 
-/* What goes one way. */
+/* One direction of a connection. */
 typedef struct way {
     chunk ring[CHUNKS_MAX];
     uint32_t first, count;
-    bool ended; /* its source has said the last byte */
-    bool shut;  /* and that was passed on */
+    bool ended; /* the source has sent end of file */
+    bool shut;  /* end of file was forwarded */
     int64_t spent_ms;
-    uint32_t left; /* of what a fault lets pass yet */
+    uint32_t left; /* bytes that a fault still lets through */
 } way;
 
 typedef struct wire {
-    int fd[2]; /* the client, the pool; way i leads from fd[i] to the other; -1 = free, or not dialled yet */
-    way *ways; /* two */
+    /* client, pool; direction i leads from fd[i] to the other; -1: free, or not dialed yet */
+    int fd[2];
+    way *ways; /* two directions */
     bool lost;
-    uint32_t turn; /* of the fault that `left` is of */
+    uint32_t turn; /* number of the fault that `left` belongs to */
     int64_t accepted_ms;
 } wire;
 
@@ -133,7 +135,7 @@ static void links_accept(bool lost)
     }
 }
 
-/* At once, or in threes and in the other order. */
+/* Dial waiting connections at once, or for PROXY_REORDER in groups of three in reverse order. */
 static void links_dial(proxy_fault fault, uint32_t amount)
 {
     int waiting = 0;
@@ -181,7 +183,7 @@ static void way_read(wire *l, int i, proxy_fault fault, uint32_t amount)
     }
 }
 
-/* How many bytes may go now; 0: none. */
+/* Return the number of bytes that may pass now; 0: none. */
 static size_t way_allowance(way *w, proxy_fault fault, uint32_t amount, size_t bytes)
 {
     int64_t now = gp_now_ms();
@@ -197,7 +199,7 @@ static size_t way_allowance(way *w, proxy_fault fault, uint32_t amount, size_t b
     return bytes;
 }
 
-/* False: the connection has ended. */
+/* Forward bytes. Return false if the connection has ended. */
 static bool way_write(wire *l, int i, proxy_fault fault, uint32_t amount)
 {
     way *w = &l->ways[i];
@@ -214,7 +216,7 @@ static bool way_write(wire *l, int i, proxy_fault fault, uint32_t amount)
             link_close(l, true);
             return false;
         }
-        if (w->shut) /* nobody hears it */
+        if (w->shut) /* the receiver is gone */
             sent = (ssize_t)(c->bytes - c->sent);
         count(&shared->counts.bytes, (uint64_t)sent);
         if (sent > 0)
@@ -252,13 +254,13 @@ static bool way_write(wire *l, int i, proxy_fault fault, uint32_t amount)
 
 static void link_turn(wire *l, proxy_fault fault, uint32_t amount)
 {
-    if (l->turn != shared->obeyed) { /* each connection ends at a place of its own */
+    if (l->turn != shared->obeyed) { /* each connection ends at a different byte */
         l->turn = shared->obeyed;
         for (int i = 0; i < 2; i++)
             l->ways[i].left = 1 + draw(amount > 0 ? amount : 1);
     }
     if (l->lost) {
-        /* Who was heard last is gone by itself some day: what it holds is freed, silently, when the client has gone. */
+        /* Free a black-holed connection silently after its client has gone. */
         struct pollfd client = { .fd = l->fd[0], .events = POLLRDHUP };
 
         if (poll(&client, 1, 0) > 0 && gp_now_ms() - l->accepted_ms > 8000)
@@ -329,7 +331,7 @@ static void serve(void)
     }
 }
 
-/* ---- outside ---- */
+/* ---- interface ---- */
 
 int proxy_start(proxy *p, const char *to, int to_port, uint32_t seed)
 {

@@ -1,7 +1,7 @@
-/* proxy.h -- a TCP proxy between a client and a pool that does on purpose what networks do.
+/* proxy.h: a TCP proxy between a client and a pool that injects network faults.
  *
- * One process with one poll loop; what it does is told through shared memory and holds for all its connections from the next
- * byte on.  It knows nothing of what it carries. */
+ * The proxy is one process with one poll loop. Shared memory controls the fault, which applies to
+ * all connections from the next byte on. The proxy does not interpret the data. */
 #ifndef GP_TEST_FAULT_PROXY_H
 #define GP_TEST_FAULT_PROXY_H
 
@@ -9,16 +9,20 @@
 #include <sys/types.h>
 
 typedef enum proxy_fault {
-    PROXY_PASS,     /* as a good network */
-    PROXY_DELAY,    /* every byte comes `amount` ms later */
-    PROXY_THROTTLE, /* `amount` bytes a second, in each direction of a connection */
-    PROXY_CUT, /* after `amount` bytes more, in the middle of whatever that is, both ends see the end (FIN) */
+    PROXY_PASS,       /* forwards without faults */
+    PROXY_DELAY,      /* delays every byte by `amount` ms */
+    PROXY_THROTTLE,   /* `amount` bytes/s in each direction of a connection */
+    PROXY_CUT,        /* after `amount` more bytes, anywhere in the data, both ends see the end (FIN) */
     PROXY_RESET,      /* the same with RST */
-    PROXY_HALF_CLOSE, /* the same, but one direction only: the other goes on */
-    PROXY_CORRUPT,    /* of every `amount` bytes one bit is another */
-    PROXY_BLACK_HOLE, /* nothing of these connections and of new ones is heard any more, for ever; nor is their end */
-    PROXY_REORDER, /* new connections reach the pool in threes, the last one first, or after `amount` ms */
-    PROXY_REFUSE,  /* there is no listener, and the connections that there were are reset */
+    PROXY_HALF_CLOSE, /* the same in one direction only; the other continues */
+    PROXY_CORRUPT,    /* flips one bit in every `amount` bytes */
+
+    /* drops all data of current and new connections forever, including their end */
+    PROXY_BLACK_HOLE,
+
+    /* new connections reach the pool in groups of three, last one first, or after `amount` ms */
+    PROXY_REORDER,
+    PROXY_REFUSE, /* has no listener and resets all connections */
     PROXY_FAULTS,
 } proxy_fault;
 
@@ -28,13 +32,13 @@ struct proxy_shared;
 
 typedef struct proxy {
     pid_t pid;
-    int port; /* of 127.0.0.1, in the network namespace of the starter */
+    int port; /* on 127.0.0.1, in the network namespace of the caller */
     struct proxy_shared *shared;
 } proxy;
 
-/* False: errno.  to: dotted address of the pool. */
+/* Start a proxy to a pool at a dotted address. Return 0 on failure, with errno set. */
 int proxy_start(proxy *p, const char *to, int to_port, uint32_t seed);
-void proxy_set(proxy *p, proxy_fault fault, uint32_t amount); /* returns when it does so */
+void proxy_set(proxy *p, proxy_fault fault, uint32_t amount); /* returns when the fault is active */
 void proxy_stop(proxy *p);
 
 typedef struct proxy_counts {

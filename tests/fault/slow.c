@@ -1,8 +1,9 @@
-/* slow.c -- to be preloaded: a machine whose disk is slow and which runs any thread whenever it likes.
+/* slow.c: preload library that simulates a slow disk and arbitrary scheduling.
  *
- * Each third fsync, fdatasync and rename takes 0.3 to 1 s; before and after what threads and processes do to each other
- * (messages, waits, locks, wakes, new threads) there is a pause now and then: mostly short, sometimes as long as that of a machine
- * that has other work.  In gradpool's programs and in tests; a shell that they start is as quick as ever. */
+ * Every third fsync, fdatasync and rename takes 0.3 to 1 s. Interactions between threads and
+ * processes (messages, waits, locks, wakeups, new threads) pause now and then: mostly briefly,
+ * sometimes as long as on a busy machine. Affects gradpool's programs and tests, but not the shells
+ * that they start. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +30,7 @@ __attribute__((constructor)) static void decide(void)
         slow = slow || strncmp(program_invocation_short_name, names[i], strlen(names[i])) == 0;
 }
 
-/* Below that number. */
+/* Return a random number below `below`. */
 static uint32_t draw(uint32_t below)
 {
     static __thread uint64_t state;
@@ -58,14 +59,14 @@ static void disk(void)
         rest(DISK_LEAST_MS + draw(DISK_MOST_MS - DISK_LEAST_MS));
 }
 
-/* One time of so many. */
+/* Pause with probability 1 / times. */
 static void pause_once_in(uint32_t times)
 {
     if (slow && draw(times) == 0)
         rest(1 + draw(draw(20) == 0 ? LONG_MOST_MS : SHORT_MOST_MS));
 }
 
-/* The function of the libraries behind this one. */
+/* Look up the next definition of a function. */
 #define REAL(type, name, ...)                                                                                \
     static type (*real)(__VA_ARGS__);                                                                        \
     if (real == NULL)                                                                                        \

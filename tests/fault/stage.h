@@ -1,7 +1,7 @@
-/* stage.h -- one pool in which something goes wrong: directories of its own, commands with time limits, and what is
- * left when all is over.
+/* stage.h: one pool with injected faults: private directories, commands with time limits, and
+ * checks for leftovers.
  *
- * Cases run side by side, each in a process of its own (cases.h); this is what such a process has. */
+ * Cases run in parallel, each in a child process (cases.h); a stage belongs to one such process. */
 #ifndef GP_TEST_FAULT_STAGE_H
 #define GP_TEST_FAULT_STAGE_H
 
@@ -12,9 +12,9 @@
 
 enum { STAGE_TEXT = 1 << 16, STAGE_WORDS_MAX = 40 };
 
-static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* what the last command said */
+static char stage_out[STAGE_TEXT], stage_err[STAGE_TEXT]; /* output of the last command */
 
-static int stage_seen; /* lines of what was told, in this stage */
+static int stage_seen; /* lines already read from `told` on this stage */
 
 static inline void stage_begin(void)
 {
@@ -28,9 +28,9 @@ static inline void stage_begin(void)
 
 /* ---- commands ---- */
 
-static rlim_t stage_descriptors; /* the limit of the next commands and of what they start; 0: as it is */
+static rlim_t stage_descriptors; /* limit for the next commands and their children; 0: unchanged */
 
-/* faults: GRADPOOL_FAULT of the command and of what it starts. */
+/* Start a command. faults: GRADPOOL_FAULT for the command and its children. */
 static inline pid_t stage_start(const char *faults, const char *const *words)
 {
     const char *vector[STAGE_WORDS_MAX] = { "gradpool" };
@@ -63,7 +63,7 @@ static inline pid_t stage_start(const char *faults, const char *const *words)
 
 enum { STAGE_KILLED = -1, STAGE_LATE = -2 };
 
-/* Processes that stopped themselves at a fault point since the last call are told to go on after hold_ms. */
+/* Resume the processes that stopped at a fault point since the last call, each after hold_ms. */
 static inline void stage_continue(int64_t hold_ms)
 {
     FILE *file = fopen(in_root("told"), "r");
@@ -82,7 +82,8 @@ static inline void stage_continue(int64_t hold_ms)
         fclose(file);
 }
 
-/* A line of what was told, without the pid: the next command is interrupted when it is there; NULL: it ends by itself. */
+/* Line in `told`, without the pid, after which the next command is interrupted; NULL: no
+ * interrupt. */
 static const char *stage_enough;
 
 static inline bool stage_told(const char *line)
@@ -93,7 +94,8 @@ static inline bool stage_told(const char *line)
     return strstr(told, line) != NULL;
 }
 
-/* The command's exit code, STAGE_KILLED by a signal, STAGE_LATE: killed by us, as one that does not end. */
+/* Return the exit code of a command. STAGE_KILLED: by a signal; STAGE_LATE: timed out and was
+ * killed here. */
 static inline int stage_finish(pid_t child, int64_t hold_ms)
 {
     int64_t deadline = gp_now_ms() + 2 * POOLS_PATIENCE_MS;
@@ -120,7 +122,7 @@ static inline int stage_finish(pid_t child, int64_t hold_ms)
 
 #define STAGE_RUN(...) stage_finish(stage_start(NULL, (const char *const[]){ __VA_ARGS__, NULL }), 0)
 
-/* One error that a person can read, and no more than one. */
+/* Check that the command printed exactly one readable error. */
 static inline void stage_check_error(const char *what)
 {
     int errors = 0;
@@ -131,9 +133,10 @@ static inline void stage_check_error(const char *what)
         GP_TEST_FAIL("%s: %d errors instead of one: %s", what, errors, stage_err);
 }
 
-/* ---- what is left ---- */
+/* ---- leftovers ---- */
 
-/* A signal (0: none) to every process whose environment names our directories; how many there are. */
+/* Send a signal (0: none) to every process whose environment names this stage's directories. Return
+ * the number of processes. */
 static inline int stage_signal_all(int number, bool tell)
 {
     static pid_t pids[4096];
@@ -157,7 +160,7 @@ static inline int stage_signal_all(int number, bool tell)
     return count;
 }
 
-static int stage_left; /* files that nobody should have left */
+static int stage_left; /* unexpected files */
 
 static int stage_look(const char *path, const struct stat *facts, int kind, struct FTW *at)
 {
@@ -171,7 +174,7 @@ static int stage_look(const char *path, const struct stat *facts, int kind, stru
     return 0;
 }
 
-/* Soon after `down`, P12: no process, no socket, no half-written file. */
+/* Check that soon after `down` (P12) no process, socket or partial file is left. */
 static inline void stage_check_left(void)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -186,7 +189,7 @@ static inline void stage_check_left(void)
         GP_TEST_FAIL("%d files are left", stage_left);
 }
 
-/* What the daemons said, when something failed; then everything goes, whatever is alive. */
+/* Print the daemon logs after a failure, then kill and remove everything. */
 static inline void stage_end(void)
 {
     if (gp_test_failures != 0) {

@@ -1,5 +1,6 @@
-/* test_failing_calls.c -- the n-th call of the system fails, n = 1, 2, 3 ..., with every error that fits, until the
- * operation passes: what was there stays whole, one error says which file, nothing half-written stays. */
+/* test_failing_calls.c: the n-th system call fails, n = 1, 2, 3, ..., with every suitable error,
+ * until the operation succeeds. Existing data stays intact, one error names the file, and no
+ * partial file is left. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,7 @@ static int remove_entry(const char *path, const struct stat *facts, int kind, st
 
 static void folder_make(void)
 {
-    /* In memory where that is possible: a sync takes no time there. */
+    /* tmpfs if possible, where a sync is fast. */
     strcpy(folder, access("/dev/shm", W_OK) == 0 ? "/dev/shm/gp-calls-XXXXXX" : "/tmp/gp-calls-XXXXXX");
     if (leftovers_make(folder) == NULL)
         abort();
@@ -60,7 +61,7 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-/* Names in the folder that have `part`. */
+/* Count the names in the folder that contain `part`. */
 static int names_with(const char *part)
 {
     DIR *directory = opendir(folder);
@@ -72,7 +73,7 @@ static int names_with(const char *part)
     return count;
 }
 
-/* One call that fails. */
+/* One failing system call. */
 typedef struct strike {
     const char *call, *error;
     int nth;
@@ -80,7 +81,8 @@ typedef struct strike {
     char text[120];
 } strike;
 
-/* `walk` is asked with each call, error and n until it tells that nothing was struck; the number of strikes. */
+/* Run `walk` with each call and error for n = 1, 2, ... until no call fails. Return the number of
+ * failures. */
 static int walk_calls(bool (*walk)(const strike *s))
 {
     static const char *const errors[] = { "ENOSPC", "EIO", "EROFS", "short" };
@@ -107,7 +109,7 @@ static int walk_calls(bool (*walk)(const strike *s))
     return strikes;
 }
 
-/* REQUIRE_OK() in a function that walks. */
+/* REQUIRE_OK() for a function that walks. */
 #define REQUIRE_WALK(call, err)                                                                              \
     do {                                                                                                     \
         gp_status a_ = (call);                                                                               \
@@ -158,7 +160,7 @@ static bool walk_file_write(const strike *s)
     return struck;
 }
 
-TEST(a_file_is_the_old_one_or_the_new_one)
+TEST(file_has_the_old_or_the_new_content)
 {
     folder_make();
     CHECK(walk_calls(walk_file_write) >= 12);
@@ -226,7 +228,9 @@ static bool walk_checkpoint(const strike *s)
     CHECK_INT(0, names_with(".tmp"));
     REQUIRE_WALK(gp_checkpoint_read(&training.state, &training.frame, folder, damaged, &err), err);
     CHECK_TEXT("", damaged);
-    /* All of its files may have their names before the folder's sync fails: then it is there although it was not told. */
+
+    /* If only the final sync of the folder fails, the checkpoint exists although its write was
+     * reported as failed. */
     if (training.state.progress.step != 9 && (status == GP_OK || training.state.progress.step != 5))
         GP_TEST_FAIL("%s: status %s, and step %d is read", s->text, gp_status_name(status),
                      (int)training.state.progress.step);
@@ -236,7 +240,7 @@ static bool walk_checkpoint(const strike *s)
     return struck;
 }
 
-TEST(a_checkpoint_that_cannot_be_written_leaves_the_one_before)
+TEST(failed_checkpoint_leaves_the_previous_one_intact)
 {
     folder_make();
     REQUIRE(training_make());
@@ -245,7 +249,7 @@ TEST(a_checkpoint_that_cannot_be_written_leaves_the_one_before)
     folder_remove();
 }
 
-/* ---- the journal of jobs ---- */
+/* ---- the job journal ---- */
 
 static gp_status journal_wait(gp_journal *journal, uint64_t number, gp_error *err)
 {
@@ -276,7 +280,8 @@ static gp_status see_row(void *context, const gp_jobs_job *row, gp_error *err)
     return GP_OK;
 }
 
-/* Opens, reads, and writes rows first .. last, one commit each; the last that was acknowledged. */
+/* Open the journal, read it, and write rows `first` to `last` with one commit each. Return the last
+ * acknowledged row. */
 static uint64_t journal_use(uint64_t first, uint64_t last, gp_status *status, gp_error *err)
 {
     const gp_journal_words words = { .words = (char[]){ "train" },
@@ -322,23 +327,24 @@ static bool walk_journal(const strike *s)
     failing_set(NULL);
     if (status != GP_OK && strstr(err.message, folder) == NULL)
         GP_TEST_FAIL("%s: %s", s->text, err.message);
-    journal_use(5, 4, &status, &err); /* only reads */
+    journal_use(5, 4, &status, &err); /* read only */
     if (status != GP_OK)
         GP_TEST_FAIL("%s: afterwards it cannot be opened: %s", s->text, err.message);
-    /* What was acknowledged is there; one that was under way may be. */
+
+    /* Acknowledged rows are present; one unacknowledged row may be. */
     if (rows_seen < acknowledged || rows_seen > acknowledged + 1)
         GP_TEST_FAIL("%s: %d were acknowledged, %d are there", s->text, (int)acknowledged, (int)rows_seen);
     return struck;
 }
 
-TEST(a_job_that_was_acknowledged_is_in_the_journal_whatever_the_disk_does)
+TEST(acknowledged_jobs_are_in_the_journal_despite_disk_errors)
 {
     folder_make();
     CHECK(walk_calls(walk_journal) >= 24);
     folder_remove();
 }
 
-/* ---- what a scheduler leaves for the next ---- */
+/* ---- files for the next scheduler ---- */
 
 static gp_places places;
 
@@ -399,7 +405,7 @@ static void check_object_cache(const char *failing, bool kept)
     }
     gp_object_cache_put(cache, &id, "world", 5);
     gp_buffer_init(&small, 3);
-    CHECK(!gp_object_cache_get(cache, &id, 0, 5, &small)); /* no room is no damage */
+    CHECK(!gp_object_cache_get(cache, &id, 0, 5, &small)); /* a full disk is not damage */
     gp_buffer_init(&back, 100);
     CHECK(gp_object_cache_get(cache, &id, 0, 5, &back));
     CHECK_INT(5, back.bytes);
@@ -420,7 +426,7 @@ TEST(the_object_cache_works_on_file_systems_without_locks_or_exclusive_renames)
     check_object_cache("rename:1+:EINVAL:s3", true);
 }
 
-TEST(an_epoch_is_never_used_again_and_a_record_is_whole)
+TEST(epochs_are_never_reused_and_records_are_complete)
 {
     gp_error err;
 
@@ -433,8 +439,8 @@ TEST(an_epoch_is_never_used_again_and_a_record_is_whole)
     folder_remove();
 }
 
-/* Devices and a listening place may be empty, and the line behind is not one of them. */
-TEST(a_record_comes_back_as_it_was_written)
+/* Devices and listen address may be empty, and the next line must not be mistaken for them. */
+TEST(record_survives_a_round_trip)
 {
     const gp_record records[] = {
         { .workers = 3, .idle_ms = 5, .suspect_ms = 1000, .silence_ms = 2000 },
@@ -463,7 +469,7 @@ TEST(a_record_comes_back_as_it_was_written)
     folder_remove();
 }
 
-/* ---- an entry that another process writes ---- */
+/* ---- a cache entry written by another process ---- */
 
 /* A clock that advances only in nanosleep(), and the writer of an entry that acts by that clock. */
 static struct {
@@ -501,7 +507,7 @@ int nanosleep(const struct timespec *wanted, struct timespec *left)
     return 0;
 }
 
-TEST(a_reader_waits_for_the_writer_of_an_entry_until_30_s_after_the_last_write)
+TEST(reader_waits_for_the_writer_until_30_s_after_the_last_write)
 {
     gp_object_id id = { .text = "0123456789abcdef" };
     bool mine = false;

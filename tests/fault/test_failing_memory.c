@@ -1,7 +1,8 @@
-/* test_failing_memory.c -- the n-th allocation fails, n = 1, 2, 3 ..., ours or a library's, in whatever is made, opened,
- * parsed or decoded: GP_ENOMEM (or the right result without it), nothing leaked, nothing changed.
+/* test_failing_memory.c: the n-th allocation fails, n = 1, 2, 3, ..., in our code or in a library,
+ * while objects are created, opened, parsed or decoded. Expected: GP_ENOMEM (or the correct result
+ * without it), no leak, no change to outputs.
  *
- * What is made in a worker's or client's test with the daemons around it is walked there, by gp_malloc's hook. */
+ * Objects that need daemons are covered by worker and client tests, through gp_malloc's hook. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sys/stat.h>
@@ -33,10 +34,10 @@
 
 typedef struct op {
     const char *name;
-    gp_status (*run)(gp_error *err); /* makes and frees; checks what it made */
+    gp_status (*run)(gp_error *err); /* creates, checks and frees objects */
 } op;
 
-/* What a failed constructor must leave alone. */
+/* Value that a failed constructor must not overwrite. */
 #define UNTOUCHED ((void *)(uintptr_t)0x5a5a5a5a)
 #define CHECK_UNTOUCHED(status, out)                                                                         \
     do {                                                                                                     \
@@ -432,7 +433,7 @@ static gp_status run_mailbox(gp_error *err)
     return status;
 }
 
-/* Written, and read back into a state that must be as it was when that fails. */
+/* Write a checkpoint and read it back. A failed read must leave the state unchanged. */
 static gp_status run_checkpoint(gp_error *err)
 {
     gp_train_options options;
@@ -534,7 +535,7 @@ static void walk(const op *o)
     gp_error err = { 0 };
     uint64_t n = 0, failed = 0;
 
-    for (int i = 0; i < 2; i++) /* what libraries keep for ever is taken now */
+    for (int i = 0; i < 2; i++) /* libraries allocate permanent memory now */
         if (o->run(&err) != GP_OK) {
             GP_TEST_FAIL("%s, with all the memory there is: %s", o->name, err.message);
             return;
@@ -615,7 +616,7 @@ static void prepare(void)
     jpeg_bytes = file_get(in_folder("images/a/1.jpg"), jpeg_file, sizeof(jpeg_file));
 }
 
-TEST(without_memory_all_that_is_made_says_so_and_leaves_nothing)
+TEST(every_failed_allocation_is_reported_without_leaks)
 {
     const char *only = getenv("GP_MEMORY_ONLY");
 

@@ -1,20 +1,21 @@
-/* test_fault_points.c -- every process is killed and stopped at every fault point while it works.
+/* test_fault_points.c: every process is killed and suspended at every fault point while it works.
  *
- * For each point of common/base/system/fault.def and each action: a small training, job, loop, block or command runs, and the
- * promise is checked (docs/faults.md): it ends well, or says one error; the pool serves the next at once; after `down`
- * nothing is left.  A training that ends well has the same bits as the undisturbed one.
+ * For each point in common/base/system/fault.def and each action, a small training, job, loop,
+ * block or command runs, and the documented behavior (docs/faults.md) is checked: it succeeds or
+ * reports one error, the pool serves the next work at once, and nothing is left after `down`. A
+ * successful training is bitwise identical to an undisturbed one.
  *
- * GRADPOOL_FAULT_LONG=1 adds stops that outlast every deadline. */
+ * GRADPOOL_FAULT_LONG=1 adds suspensions that outlast every deadline. */
 #include "common/base/system/fault.h"
 #include "tests/fault/cases.h"
 #include "tests/fault/stage.h"
 
 typedef enum work { UP, TRAIN, JOB, BLOCK, LOOP, COMMAND, PREDICT, DOWN, GROW, WORKS } work;
 
-/* What a kill may lead to: for those of another process than the command itself. */
+/* Possible results when a process other than the command itself is killed. */
 typedef enum promise {
     ENDS_WELL,
-    MAY_FAIL, /* or says one error: what runs there lives with the process that was killed */
+    MAY_FAIL, /* succeeds or reports one error: the work depends on the killed process */
 } promise;
 
 typedef struct row {
@@ -23,7 +24,7 @@ typedef struct row {
     work work;
     promise killed;
     const char *where; /* "2.1": worker 2, first incarnation */
-    const char *after; /* another fault, which makes the point be passed */
+    const char *after; /* another fault, which causes the point to be reached */
 } row;
 
 static const row rows[] = {
@@ -107,8 +108,8 @@ typedef struct action {
 static const action actions[] = {
     { "kill", 0, true },
     { "stop", 150, true },
-    { "stop", 3000, false },  /* longer than answers and grants are waited for */
-    { "stop", 17000, false }, /* longer than a worker may be silent */
+    { "stop", 3000, false },  /* longer than the timeout for replies and grants */
+    { "stop", 17000, false }, /* longer than the limit for a silent worker */
 };
 
 enum {
@@ -135,7 +136,7 @@ static const char network[] =
     "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, {\"name\": \"loss\", \"kind\": "
     "\"crossentropy\"}]}";
 
-/* The commands of a work, one after the other; out[] ends with NULL. */
+/* Store the commands for a kind of work, in order; out[] is NULL-terminated. */
 static void commands_of(const char *const *out[3], work what)
 {
     static const char *const up[] = { "up", "--workers", "3", NULL }, *const down[] = { "down", NULL };
@@ -148,23 +149,12 @@ static void commands_of(const char *const *out[3], work what)
     static const char *const command[] = { "spmd", "-n", "3", "--", "sh", "-c", "echo $GRADPOOL_RANK", NULL };
     static const char *const predict[] = { "predict", "--model", reference_model, "--data", "digits:3000",
                                            "--out",   "p.csv",   "--workers",     "1",      NULL };
-    static const char *const grow[] = { "train",
-                                        "--network",
-                                        reference_network,
-                                        "--data",
-                                        "digits:240",
+    static const char *const grow[] = { "train", "--network", reference_network, "--data", "digits:240",
                                         "--max-epochs",
-                                        "1000000", /* until a newcomer has taken steps: case_run() */
-                                        "--mini-batch-size",
-                                        "60",
-                                        "--seed",
-                                        "7",
-                                        "--min-workers",
-                                        "2",
-                                        "--validation-data",
-                                        "none",
-                                        "--quiet",
-                                        NULL };
+
+                                        /* until a joined worker has taken steps: case_run() */
+                                        "1000000", "--mini-batch-size", "60", "--seed", "7", "--min-workers",
+                                        "2", "--validation-data", "none", "--quiet", NULL };
     const char *const *const first[WORKS] = {
         [UP] = up,           [TRAIN] = train,     [JOB] = submit, [BLOCK] = block, [LOOP] = loop,
         [COMMAND] = command, [PREDICT] = predict, [DOWN] = down,  [GROW] = grow
@@ -193,7 +183,7 @@ static bool same_file(const char *one, const char *other)
     return x == EOF && y == EOF;
 }
 
-/* What a training leaves, once, for all. */
+/* Run the undisturbed reference training once for all cases. */
 static bool reference_make(void)
 {
     stage_begin();
@@ -238,7 +228,7 @@ static void check_work(const fault_case *c, const gp_fault_entry *entry, int cod
     bool kill = strcmp(c->action->word, "kill") == 0, client = entry->process == GP_FAULT_client;
     const char *what = c->row->point;
 
-    /* Who was waited for beyond all deadlines may have been given up, in one error. */
+    /* A process suspended beyond all deadlines may be abandoned, with one error. */
     bool given_up = c->action->hold_ms > DEADLINES_MS &&
                     (entry->process == GP_FAULT_scheduler || strcmp(what, "attached") == 0);
 
@@ -275,9 +265,10 @@ static int run_work(const fault_case *c, const gp_fault_entry *entry, const char
     return c->row->work == GROW && code == INTERRUPTED ? 0 : code;
 }
 
-/* Parts of a loop or a prediction go to whoever asks: a worker that has no core for a moment may come to none.  Then nothing was
- * disturbed, and nothing is shown. */
-static bool others_did_it(work what, int tries)
+/* Return whether to try again. Idle workers take parts of a loop or a prediction, so a worker
+ * without a free core may get none. The fault point was then not reached, and the case proves
+ * nothing. */
+static bool others_took_the_work(work what, int tries)
 {
     enum { TRIES = 20 };
 
@@ -288,7 +279,8 @@ static void case_run(void *context, size_t i)
 {
     const fault_case *c = (const fault_case *)context + i;
     const gp_fault_entry *entry = entry_of(c->row->point);
-    /* The newcomer, or the one after it: interrupted when one has taken part. */
+
+    /* Interrupt the training once a joined worker, or the next one, has taken part. */
     const char *part = c->row->work == GROW ? ",forward:5:stop@1.2,forward:5:stop@1.3" : "";
     char faults[160], told[400];
     bool reached;
@@ -301,7 +293,7 @@ static void case_run(void *context, size_t i)
         check_work(c, entry, run_work(c, entry, faults));
         slurp(in_root("told"), told, sizeof(told));
         reached = strstr(told, c->row->point) != NULL;
-        if (reached || !others_did_it(c->row->work, tries))
+        if (reached || !others_took_the_work(c->row->work, tries))
             break;
         if (STAGE_RUN("down") != 0)
             GP_TEST_FAIL("down: %s", stage_err);
@@ -309,7 +301,8 @@ static void case_run(void *context, size_t i)
     }
     if (!reached)
         GP_TEST_FAIL("%s was not reached; passed were: %s", c->row->point, told);
-    /* Whatever happened, the pool, or one that is started now, serves all of its workers to the next. */
+
+    /* In any case, the pool or a newly started one serves all workers to the next client. */
     if (c->row->work != DOWN) {
         if (STAGE_RUN("up", "--workers", "3") != 0)
             GP_TEST_FAIL("up again: %s", stage_err);
@@ -334,7 +327,7 @@ static const char *case_name(void *context, size_t i)
     return name;
 }
 
-TEST(whoever_is_killed_or_stopped_at_any_point_the_promise_holds_and_nothing_is_left)
+TEST(pool_recovers_from_a_kill_or_stop_at_every_fault_point)
 {
     static fault_case cases[ROWS * ACTIONS];
     const char *only = getenv("GRADPOOL_FAULT_ONLY"), *at_once = getenv("GRADPOOL_FAULT_AT_ONCE");

@@ -1,12 +1,13 @@
-/* test_hosts.c -- a pool on one host, clients on another, and a network between them that does what networks do.
+/* test_hosts.c: a pool on one host, clients on another, and a faulty network between them.
  *
- * Two network namespaces, a cable, and on it a proxy (proxy.h) that delays, throttles, cuts, resets, closes one half, changes
- * bits, swallows, reorders, refuses; then the cable itself.  Jobs are tests/fake/job.c, and they, the clients and the test
- * write one history, which is checked as that of a simulated run is (tests/sim/history.h): what was acknowledged is there and
- * ends, once.  On the pool's host a training runs all the time that may not be disturbed: it would fail.
+ * Two network namespaces are connected by a cable with a proxy (proxy.h) that delays, throttles,
+ * cuts, resets, half-closes, corrupts, drops, reorders and refuses; then the cable itself fails.
+ * Jobs are tests/fake/job.c. Jobs, clients and the test write one history, which is checked like
+ * that of a simulated run (tests/sim/history.h): every acknowledged job is present and ends exactly
+ * once. Meanwhile a training runs on the pool's host, which fails if anything disturbs it.
  *
- * GRADPOOL_HOSTS_SECONDS=N: N seconds of faults drawn from GRADPOOL_HOSTS_SEED; tests/fault/run_hosts does that.
- * GRADPOOL_HOSTS_ONLY=corrupt (or another): of that kind alone. */
+ * GRADPOOL_HOSTS_SECONDS=N: N seconds of random faults from GRADPOOL_HOSTS_SEED; used by
+ * tests/fault/run_hosts. GRADPOOL_HOSTS_ONLY=corrupt (or another one): only that kind of fault. */
 #include "tests/fault/netns.h"
 #include "tests/fault/proxy.h"
 #include "tests/service/commands.h"
@@ -14,9 +15,10 @@
 
 enum {
     CLIENTS = 3,       /* through the proxy */
-    ALL = CLIENTS + 1, /* and one on the cable itself */
+    ALL = CLIENTS + 1, /* and one directly on the cable */
     SUBMITS_MAX = 200000,
-    /* A hang ends by these; docs/security.md says what is usual. */
+
+    /* Limits for a hang; docs/security.md lists the usual times. */
     CALL_MS = 400000,
     BACK_MS = 300000,
     CASES = 5,
@@ -27,13 +29,13 @@ enum {
 static char server_dirs[2][200];
 static proxy between;
 
-/* Between the test and its clients. */
+/* Shared memory of the test and its clients. */
 static struct board {
     int stop;
     uint64_t acknowledged[ALL], calls[ALL], errors[ALL];
     uint64_t slowest_ms[ALL];
     int64_t case_ms[CASES];
-    int wrong; /* an error without a cause, or late */
+    int wrong; /* errors without a cause, or late ones */
     char last_error[ALL][GP_ERROR_MESSAGE_MAX + 40];
 } * board;
 
@@ -60,7 +62,7 @@ static const char *client_name(int i)
     return names[i];
 }
 
-/* False: skipped or failed. */
+/* Set up both hosts. Return false if skipped or failed. */
 static bool hosts_begin(bool fake)
 {
     char path[600], key[60];
@@ -129,7 +131,7 @@ static void note(history_entry entry)
     }
 }
 
-/* A call came back: in time, and if it failed with a sentence that has a cause in it. */
+/* Check the result of a call: in time, and a failure has an error message with a cause. */
 static void judge(int i, const char *call, int64_t began_ms, gp_status status, const gp_error *why)
 {
     uint64_t took_ms = (uint64_t)(gp_now_ms() - began_ms);
@@ -146,8 +148,10 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
     board->errors[i]++;
     snprintf(board->last_error[i], sizeof(board->last_error[i]), "%s: %s", gp_status_name(status),
              why->message);
-    /* What a network can do to a client, and where: never a decode of what was changed on the way (GP_EPROTO).  Who comes in
-     * anew and has three handshakes broken, or comes back and has them broken for as long as it tries, cannot tell that from another pool. */
+
+    /* Accept the errors that a network can cause at each call. Corrupted data must never be decoded
+     * (GP_EPROTO). A client cannot distinguish another pool from three broken handshakes of a new
+     * connection, or broken handshakes during all reconnect attempts. */
     bool broken = status == GP_EPERM &&
                   (strcmp(call, "open") == 0 || strncmp(why->message, "the link to ", 12) == 0) &&
                   strstr(why->message, "the network ends connections") != NULL;
@@ -160,7 +164,7 @@ static void judge(int i, const char *call, int64_t began_ms, gp_status status, c
     }
 }
 
-/* Submits one job after the other, and waits for some, until told to stop. */
+/* Submit jobs one at a time, and wait for some of them, until stopped. */
 static void client_main(int i, int port)
 {
     char endpoint[40], key[200], server_key[200], history_path[200];
@@ -208,10 +212,10 @@ static void client_main(int i, int port)
             if (status == GP_OK)
                 note((history_entry){ .kind = HISTORY_END, .id = job, .outcome = (int32_t)info.state });
         }
-        if (status != GP_OK) { /* as a program would: anew, and the same submit again */
+        if (status != GP_OK) { /* reconnect and repeat the same submit, as a program would */
             gp_pool_close(pool);
             pool = NULL;
-        } else if (seq % 16 == 0) { /* connections come and go as well */
+        } else if (seq % 16 == 0) { /* connections are also opened and closed */
             gp_pool_close(pool);
             pool = NULL;
         }
@@ -236,7 +240,7 @@ static uint64_t acknowledged(int i)
     return __atomic_load_n(&board->acknowledged[i], __ATOMIC_SEQ_CST);
 }
 
-/* Each of them gets on: the network is well again. */
+/* Wait until each client makes progress: the network works again. */
 static void await_progress(int first, int count, const char *after)
 {
     uint64_t before[ALL];
@@ -254,7 +258,7 @@ static void await_progress(int first, int count, const char *after)
     printf("     %-22s on again after %4d ms\n", after, (int)(gp_now_ms() - began));
 }
 
-/* ---- the training beside it ---- */
+/* ---- the concurrent training ---- */
 
 static int steps_told(void)
 {
@@ -296,7 +300,8 @@ static pid_t training_start(void)
     return child;
 }
 
-/* It never noticed: with --max-restarts 0 the loss of a worker, a lease or its group is its end. */
+/* Check that the training was not disturbed: with --max-restarts 0 it ends if it loses a worker,
+ * the lease or the group. */
 static void training_end(pid_t training)
 {
     int steps = steps_told();
@@ -310,7 +315,7 @@ static void training_end(pid_t training)
     printf("     the training on the pool's host took %d steps meanwhile\n", steps_told());
 }
 
-/* ---- what is true afterwards ---- */
+/* ---- final checks ---- */
 
 static bool note_end(void *context, const gp_job_info *job)
 {
@@ -330,7 +335,7 @@ static bool count_open(void *context, const gp_job_info *job)
     return true;
 }
 
-/* All that was acknowledged has ended, well and once. */
+/* Check that all acknowledged jobs have ended successfully, exactly once. */
 static void check_history(void)
 {
     static const history_rules rules = { .gapless = true, .good = GP_JOB_DONE };
@@ -350,9 +355,9 @@ static void check_history(void)
         REQUIRE_OK(pool_jobs_page(pool, 0, 0, 1, &page, &why), why);
         over = page->queued + page->running == 0;
         CHECK_INT(0, page->failed + page->lost + page->canceled);
-        CHECK(page->done <= all + ALL); /* an answer may still have been on its way */
+        CHECK(page->done <= all + ALL); /* up to one unread reply per client */
         gp_free(page);
-        open_jobs = 0; /* one that has ended is told so when that is on disk */
+        open_jobs = 0; /* an end is reported once it is on disk */
         if (over && gp_job_list(pool, false, count_open, &open_jobs, &why) == GP_OK && open_jobs == 0)
             break;
     }
@@ -365,14 +370,14 @@ static void check_history(void)
         GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
     history_counts counts = history_get_counts(h);
 
-    printf("     %d submits, of which %d acknowledged; %d jobs begun, %d ended well\n",
+    printf("     %d submits (%d acknowledged); %d jobs started, %d succeeded\n",
            (int)counts.of[HISTORY_SUBMIT], (int)counts.of[HISTORY_ACCEPT], (int)counts.of[HISTORY_START],
            (int)counts.of[HISTORY_FINISH]);
     CHECK_INT(0, counts.again);
     history_free(h);
 }
 
-/* What was changed on the way ended links, and nothing of it was ever taken for a message. */
+/* Check that corrupted data ended the links, and that it was never taken for a message. */
 static void check_nothing_was_believed(void)
 {
     char command[300];
@@ -384,7 +389,7 @@ static void check_nothing_was_believed(void)
         GP_TEST_FAIL("changed bytes were read as messages");
 }
 
-/* ---- the story ---- */
+/* ---- sequence of faults ---- */
 
 typedef struct step {
     proxy_fault fault;
@@ -406,7 +411,8 @@ static void address(bool there, int host)
     netns_enter(1);
 }
 
-/* Whether connections have met it; of some only their clients could tell. */
+/* Return whether connections have been affected by the fault; some faults are visible only to
+ * clients. */
 static bool is_met(proxy_fault fault, const proxy_counts *before)
 {
     proxy_counts now = proxy_get_counts(&between);
@@ -418,20 +424,20 @@ static bool is_met(proxy_fault fault, const proxy_counts *before)
     return true;
 }
 
-/* patience_ms: for how much longer it lasts where nobody has met it, as on a busy machine. */
-static void strike(const step *s, int64_t patience_ms)
+/* Apply a fault. timeout_ms extends it until a connection is affected, for busy machines. */
+static void strike(const step *s, int64_t timeout_ms)
 {
     proxy_counts before = proxy_get_counts(&between);
 
     proxy_set(&between, s->fault, s->amount);
     gp_sleep_ms(s->ms);
-    for (int64_t until = gp_now_ms() + patience_ms; !is_met(s->fault, &before) && gp_now_ms() < until;)
+    for (int64_t until = gp_now_ms() + timeout_ms; !is_met(s->fault, &before) && gp_now_ms() < until;)
         gp_sleep_ms(2);
     proxy_set(&between, PROXY_PASS, 0);
     await_progress(0, CLIENTS, proxy_fault_names[s->fault]);
 }
 
-/* which: 0 the cable, 1 and 2 the address of A and of B. */
+/* which: 0: the cable, 1 and 2: the address of A or B. */
 static void strike_link(int which, int64_t ms)
 {
     static const char *const names[] = { "a pulled cable", "no address of A", "no address of B" };
@@ -450,11 +456,12 @@ static void strike_link(int which, int64_t ms)
 
 static int schedulers_killed;
 
-/* The scheduler dies while its clients elsewhere cannot reach it; the training on its host starts the next one, at the same address. */
+/* Kill the scheduler while remote clients cannot reach it; the local training starts the next one
+ * at the same address. */
 static void strike_scheduler(int which, int64_t ms)
 {
-    static const char *const names[] = { "a death behind a pulled cable", "a death behind a silence",
-                                         "a death behind a refusal", "a death behind bits that change" };
+    static const char *const names[] = { "a scheduler failure behind a pulled cable", "a scheduler failure behind a black hole",
+                                         "a scheduler failure behind a refusal", "a scheduler failure behind corrupted data" };
     static const step breaks[] = {
         { PROXY_PASS, 0, 0 }, { PROXY_BLACK_HOLE, 0, 0 }, { PROXY_REFUSE, 0, 0 }, { PROXY_CORRUPT, 200, 0 }
     };
@@ -482,7 +489,7 @@ static void strike_scheduler(int which, int64_t ms)
     await_progress(0, ALL, names[which]);
 }
 
-/* Each fault once, long enough for its clients to meet it. */
+/* Apply each fault once, long enough to affect clients. */
 static void each_once(void)
 {
     static const step steps[] = {
@@ -509,8 +516,9 @@ static void at_random(double seconds, uint64_t seed)
     for (; gp_now_ms() < until && gp_test_failures == 0 && board->wrong == 0; faults++) {
         static const uint32_t most[PROXY_FAULTS] = { 1, 400, 30000, 4000, 4000, 4000, 3000, 1, 400, 1 };
         const char *only = getenv("GRADPOOL_HOSTS_ONLY");
-        int which =
-            (int)(random() % (PROXY_FAULTS + 4)); /* 0, PASS, and those beyond: the link, the scheduler */
+
+        /* 0: PASS; numbers beyond the faults: the link and the scheduler */
+        int which = (int)(random() % (PROXY_FAULTS + 4));
         int64_t ms = 20 + random() % (random() % 8 == 0 ? 6000 : 600);
 
         for (int i = 1; only != NULL && i < PROXY_FAULTS; i++)
@@ -525,14 +533,15 @@ static void at_random(double seconds, uint64_t seed)
     printf("     %d faults in %d s, seed %d\n", faults, (int)seconds, (int)seed);
 }
 
-/* ---- words ---- */
+/* ---- error messages ---- */
 
-/* Commands that cannot reach the pool, each through a proxy of its own, beside the story: they wait most of the time. */
+/* Commands that cannot reach the pool, each through a separate proxy. They mostly wait, so they run
+ * in parallel with the other faults. */
 static const struct case_words {
     const char *what;
     proxy_fault fault;
     uint32_t amount;
-    const char *cause; /* in the error */
+    const char *cause; /* part of the error */
 } cases[CASES] = {
     { "refused", PROXY_REFUSE, 0, "nobody listens" },
     { "swallowed", PROXY_BLACK_HOLE, 0, "takes connections and says nothing" },
@@ -544,7 +553,7 @@ static const struct case_words {
 static proxy case_proxies[CASES];
 static pid_t case_children[CASES];
 
-/* The command, and how long it took. */
+/* Run a command and measure its time. */
 static void case_main(int i)
 {
     char program[600], address_text[40], errors[40], key[200], server[200];
@@ -604,7 +613,7 @@ static void cases_end(void)
     }
 }
 
-TEST(whatever_the_network_does_no_acknowledged_job_is_lost_or_done_twice_and_the_pools_host_notices_nothing)
+TEST(network_faults_lose_no_acknowledged_job_and_do_not_disturb_the_host)
 {
     const char *seconds = getenv("GRADPOOL_HOSTS_SECONDS"), *seed = getenv("GRADPOOL_HOSTS_SEED");
     pid_t clients[ALL];
@@ -640,7 +649,9 @@ TEST(whatever_the_network_does_no_acknowledged_job_is_lost_or_done_twice_and_the
 
     printf("     proxy: %d connections, %d KiB, %d bits changed, %d ended\n", (int)counts.links,
            (int)(counts.bytes >> 10), (int)counts.bits_changed, (int)counts.ended);
-    CHECK(seconds != NULL || (counts.ended > 0 && counts.bits_changed > 0)); /* what is drawn may not be */
+
+    /* random faults need not include these */
+    CHECK(seconds != NULL || (counts.ended > 0 && counts.bits_changed > 0));
     proxy_stop(&between);
     cases_end();
     check_history();

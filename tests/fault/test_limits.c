@@ -1,5 +1,6 @@
-/* test_limits.c -- descriptors, clients, disk space and time run out or jump; directories are hostile or stale; versions
- * differ: one clear error or none, no abort, and the pool serves on.
+/* test_limits.c: descriptors, clients, disk space and time run out or jump; directories are hostile
+ * or stale; versions differ. Expected: at most one clear error, no abort, and a pool that keeps
+ * serving.
  *
  * GRADPOOL_FAULT_LONG=1: 10,000 clients instead of 1,000. */
 #include <errno.h>
@@ -39,7 +40,7 @@ static void end_well(void)
 
 /* ---- descriptors ---- */
 
-TEST(with_few_descriptors_a_command_works_or_says_so)
+TEST(command_works_or_fails_clearly_with_few_descriptors)
 {
     static const rlim_t limits[] = { 10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 40, 48, 64, 128 };
     int worked = 0, said = 0;
@@ -68,7 +69,7 @@ TEST(with_few_descriptors_a_command_works_or_says_so)
     CHECK(worked >= 1 && said >= 3);
 }
 
-/* Waits until a daemon has seen that they are gone who took its descriptors: it has so many again, and a few. */
+/* Wait until a daemon has closed the descriptors of disconnected clients, except for a few. */
 static bool await_descriptors(pid_t pid, int count)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -78,7 +79,7 @@ static bool await_descriptors(pid_t pid, int count)
     return descriptors_of(pid) <= count + 8;
 }
 
-/* Connections that say nothing. */
+/* Open `count` silent connections. Return the number that succeeded. */
 static int crowd_connect(const char *path, int type, int *fds, int count)
 {
     struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -93,7 +94,7 @@ static int crowd_connect(const char *path, int type, int *fds, int count)
     return made;
 }
 
-/* Whether a new client is admitted within the time. */
+/* Return whether a new client is admitted within the timeout. */
 static bool await_open(int64_t timeout_ms)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
@@ -106,8 +107,9 @@ static bool await_open(int64_t timeout_ms)
     return pool != NULL;
 }
 
-/* libzmq's ipc listener ends the process at the first connection for which there is no descriptor (proto/channel/accept.c). */
-TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
+/* libzmq's ipc listener aborts the process at the first connection without a free descriptor
+ * (proto/channel/accept.c). */
+TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
 {
     enum { CROWD = 300 };
     static const char *const sockets[] = { "run/default/scheduler", "run/default/w1.1" };
@@ -133,12 +135,14 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
         CHECK(crowd_connect(in_root(sockets[i]), SOCK_STREAM, fds, CROWD) > 100);
         crowd_connect(in_root(doors[i]), SOCK_SEQPACKET, fds + CROWD, CROWD);
         gp_sleep_ms(300);
-        REQUIRE_OK(pool_status(pool, &reply, &err), err); /* who was in before is served */
+        REQUIRE_OK(pool_status(pool, &reply, &err), err); /* connected clients are served */
         CHECK_INT(pid, reply->scheduler_pid);
         CHECK_INT(1, reply->workers[0].slot.incarnation);
         CHECK(process_alive((pid_t)reply->workers[0].slot.pid));
         gp_free(reply);
-        CHECK(await_open(15000)); /* while the crowd stays connected: it is closed after 2 s of silence */
+
+        /* although the crowd stays connected: its connections are closed after 2 s of silence */
+        CHECK(await_open(15000));
         gp_pool_close(pool);
         for (int f = 0; f < 2 * CROWD; f++)
             close(fds[f]);
@@ -151,7 +155,7 @@ TEST(a_crowd_that_takes_all_descriptors_of_a_daemon_ends_nobody)
 
 /* ---- messages ---- */
 
-/* A raw connection to a ZeroMQ socket that has finished its handshake as a DEALER. */
+/* Return a raw connection to a ZeroMQ socket, after the handshake as a DEALER. */
 static int zmtp_connect(const char *path)
 {
     static const uint8_t ready[] = "\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06"
@@ -185,16 +189,16 @@ static size_t endless_send(int fd, uint32_t frame_bytes, size_t bytes_max)
     return sent;
 }
 
-/* Whole messages of two frames, together more than one message may have. */
+/* Send complete two-frame messages that exceed the maximum message size. */
 static bool whole_send(int fd, int count)
 {
     enum { FRAME = 900000 };
     uint8_t *message = calloc(1, 2 + 1 + 9 + FRAME);
     bool sent = true;
 
-    message[0] = 1; /* more frames; a short one of one byte */
+    message[0] = 1; /* more frames follow; a short frame with one byte */
     message[1] = 1;
-    message[3] = 2; /* the last one, long */
+    message[3] = 2; /* last frame, long */
     for (int i = 0; i < 4; i++)
         message[8 + i] = (uint8_t)(FRAME >> (8 * (3 - i)));
     for (int i = 0; i < count && sent; i++)
@@ -249,24 +253,25 @@ TEST(a_local_message_that_never_ends_does_not_grow_a_daemon)
 /* ---- clients ---- */
 
 typedef struct swarm {
-    int told, go; /* pipe ends */
+    int ready, go; /* pipe ends */
     pid_t pid;
 } swarm;
 
-/* A process with `count` handles; tells one byte each, holds them until it is told to go. */
+/* Start a process with `count` handles. It writes one byte for each handle and keeps them until
+ * released. */
 static swarm swarm_start(int count)
 {
-    int told[2], go[2];
+    int ready[2], go[2];
     char byte = 'y';
 
-    if (pipe(told) != 0 || pipe(go) != 0)
+    if (pipe(ready) != 0 || pipe(go) != 0)
         abort();
     signal(SIGPIPE, SIG_IGN);
     fflush(stdout);
     pid_t pid = fork();
 
     if (pid == 0) {
-        close(told[0]);
+        close(ready[0]);
         close(go[1]);
         for (int i = 0; i < count; i++) {
             gp_error err;
@@ -279,23 +284,23 @@ static swarm swarm_start(int count)
                        : 'n';
             if (byte == 'n')
                 printf("%s\n", err.message);
-            if (write(told[1], &byte, 1) != 1 || byte == 'n')
+            if (write(ready[1], &byte, 1) != 1 || byte == 'n')
                 _exit(1);
         }
         _exit(read(go[0], &byte, 1) < 0);
     }
-    close(told[1]);
+    close(ready[1]);
     close(go[0]);
-    return (swarm){ .told = told[0], .go = go[1], .pid = pid };
+    return (swarm){ .ready = ready[0], .go = go[1], .pid = pid };
 }
 
-/* A byte, not the end of file: swarms that began later have copies of the pipe. */
+/* Release a swarm with a byte instead of end of file: later swarms inherited copies of the pipe. */
 static void swarm_end(const swarm *s)
 {
     ssize_t ignored = write(s->go, "x", 1);
 
     (void)ignored;
-    close(s->told);
+    close(s->ready);
     close(s->go);
     waitpid(s->pid, NULL, 0);
 }
@@ -309,7 +314,7 @@ static int compare_ms(const void *a, const void *b)
 
 enum { ASKED = 1000 };
 
-/* How long each of so many answers took, shortest first. */
+/* Measure the time of each reply and sort them in ascending order. */
 static void ask_status(double ms[ASKED])
 {
     gp_error err;
@@ -328,7 +333,7 @@ static void ask_status(double ms[ASKED])
     qsort(ms, ASKED, sizeof(ms[0]), compare_ms);
 }
 
-TEST(a_thousand_clients_come_at_once_and_are_served)
+TEST(a_thousand_simultaneous_clients_are_served)
 {
     enum { EACH = 250, SWARMS_MAX = 40, CLIENT_KIB_MAX = 32 };
     static double alone[ASKED], crowded[ASKED];
@@ -337,7 +342,9 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
     struct rlimit limit;
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    while (count > 4 && limit.rlim_max < (rlim_t)count * EACH * 2 + 400) /* the long run: as many as may be */
+
+    /* long run: as many as the limits allow */
+    while (count > 4 && limit.rlim_max < (rlim_t)count * EACH * 2 + 400)
         count--;
     if (limit.rlim_max < (rlim_t)count * EACH * 2 + 400)
         SKIP("%d clients need %d descriptors, the hard limit is %d", count * EACH, count * EACH * 2 + 400,
@@ -348,13 +355,13 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
     long before = pools_resident_kib(scheduler);
     int64_t began = gp_now_ms();
 
-    for (int i = 0; i < count; i++) /* before this process has a context of ZeroMQ */
+    for (int i = 0; i < count; i++) /* before this process has a ZeroMQ context */
         swarms[i] = swarm_start(EACH);
     for (int i = 0; i < count; i++)
         for (int c = 0; c < EACH; c++) {
             char byte = 'n';
 
-            if (read(swarms[i].told, &byte, 1) != 1 || byte != 'y') {
+            if (read(swarms[i].ready, &byte, 1) != 1 || byte != 'y') {
                 GP_TEST_FAIL("client %d of swarm %d was not let in", c, i);
                 break;
             }
@@ -373,13 +380,13 @@ TEST(a_thousand_clients_come_at_once_and_are_served)
            count * EACH, storm, crowded[ASKED - 1], crowded[ASKED * 99 / 100], crowded[ASKED / 2],
            alone[ASKED - 1], alone[ASKED * 99 / 100], alone[ASKED / 2],
            (double)(with - before) / (count * EACH), with);
-    if (!GP_SANITIZED) /* whose memory is another */
+    if (!GP_SANITIZED) /* sanitizers change the memory usage */
         CHECK(with - before <= (long)CLIENT_KIB_MAX * count * EACH);
-    CHECK_INT(0, STAGE_RUN(TRAIN)); /* they are gone, and nothing of them is left */
+    CHECK_INT(0, STAGE_RUN(TRAIN)); /* the clients are gone without leftovers */
     end_well();
 }
 
-TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
+TEST(client_beyond_the_limit_is_refused_and_a_later_one_admitted)
 {
     swarm crowd;
     gp_error err = { 0 };
@@ -388,7 +395,7 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
     char byte;
 
     stage_begin();
-    stage_descriptors = 128; /* of the scheduler: enough for some thirty clients */
+    stage_descriptors = 128; /* for the scheduler: enough for about thirty clients */
     REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     stage_descriptors = 0;
     pid_t scheduler = holder();
@@ -396,7 +403,7 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
 
     CHECK(scheduler > 0 && before > 0);
     crowd = swarm_start(200);
-    while (read(crowd.told, &byte, 1) == 1 && byte == 'y')
+    while (read(crowd.ready, &byte, 1) == 1 && byte == 'y')
         in++;
     printf("     %d clients with 128 descriptors\n", in);
     CHECK(in >= 16 && in < 64);
@@ -404,10 +411,10 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
     CHECK(await_descriptors(scheduler, before));
     int again = 0;
 
-    /* The last of the first crowd may be on their way out. */
+    /* Clients of the first crowd may still be disconnecting. */
     for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS;;) {
         crowd = swarm_start(in);
-        for (again = 0; again < in && read(crowd.told, &byte, 1) == 1 && byte == 'y';)
+        for (again = 0; again < in && read(crowd.ready, &byte, 1) == 1 && byte == 'y';)
             again++;
         if (again == in || gp_now_ms() > until)
             break;
@@ -421,8 +428,8 @@ TEST(who_is_one_too_many_is_told_why_and_the_next_is_let_in)
     end_well();
 }
 
-/* A process that has many handles dies, and the scheduler hears of all of them in one turn. */
-TEST(a_crowd_that_is_gone_at_once_ends_nobody)
+/* A process with many handles exits, and the scheduler sees all disconnects in one poll. */
+TEST(simultaneous_disconnects_leave_the_pool_running)
 {
     enum { CROWD = 320 };
     gp_error err;
@@ -436,7 +443,7 @@ TEST(a_crowd_that_is_gone_at_once_ends_nobody)
     swarm crowd = swarm_start(CROWD);
 
     for (int i = 0; i < CROWD; i++)
-        REQUIRE(read(crowd.told, &byte, 1) == 1 && byte == 'y');
+        REQUIRE(read(crowd.ready, &byte, 1) == 1 && byte == 'y');
     int with = descriptors_of(scheduler);
 
     REQUIRE(kill(scheduler, SIGSTOP) == 0);
@@ -453,9 +460,9 @@ TEST(a_crowd_that_is_gone_at_once_ends_nobody)
     end_well();
 }
 
-/* ---- the clock of the wall ---- */
+/* ---- the wall clock ---- */
 
-TEST(work_goes_on_though_the_clock_jumps_by_days)
+TEST(work_continues_when_the_clock_jumps_by_days)
 {
     static const int64_t jumps[] = { 86400, -86400, 0, -7 * 86400, 3600, 365 * 86400 };
     const char *build = getenv("GP_BUILD_DIR");
@@ -523,14 +530,14 @@ static void put_socket(const char *name)
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", in_root(name));
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0)
         abort();
-    close(fd); /* the name stays, as after kill -9 */
+    close(fd); /* the name remains, as after kill -9 */
 }
 
-TEST(what_a_dead_pool_left_is_taken_over)
+TEST(leftovers_of_a_crashed_pool_are_taken_over)
 {
     stage_begin();
     mkdir(in_root("run/default"), 0700);
-    put("run/default/lock", "1\n"); /* a process that lives and is none of ours */
+    put("run/default/lock", "1\n"); /* a running process of another program */
     put("run/default/start", "");
     put("run/default/record", "workers 7000000000\nidle");
     put_socket("run/default/scheduler");
@@ -557,7 +564,7 @@ static void check_refused(const char *what, const char *words)
         GP_TEST_FAIL("%s: no \"%s\" in: %s", what, words, stage_err);
 }
 
-TEST(directories_of_others_are_refused_with_the_reason)
+TEST(directories_of_other_users_are_refused_with_the_reason)
 {
     stage_begin();
     CHECK(symlink("/tmp", in_root("run/default")) == 0);
@@ -602,7 +609,7 @@ static bool write_text(const char *path, const char *text)
     return done;
 }
 
-/* A file system of its own of so many KiB over a folder, in a child that comes back with its verdict. */
+/* Mount a file system with `kib` KiB over a folder, in a child that exits with its verdict. */
 static bool tiny_disk(const char *folder, int kib)
 {
     char map[60], size[40];
@@ -652,7 +659,7 @@ static int disk_case(const char *name, int kib)
     return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
-TEST(a_disk_that_is_full_is_one_error_or_a_training_without_checkpoints)
+TEST(full_disk_gives_one_error_or_a_training_without_checkpoints)
 {
     static const int sizes[] = { 4, 64, 256 };
     static const char *const folders[] = { "run", "state", "w" };
@@ -674,9 +681,9 @@ TEST(a_disk_that_is_full_is_one_error_or_a_training_without_checkpoints)
 /* ---- single files ---- */
 
 typedef struct file_case {
-    const char *fail; /* as tests/fault/failing.h says */
+    const char *fail; /* as in tests/fault/failing.h */
     bool works;
-    const char *says; /* on standard error */
+    const char *says; /* expected on standard error */
 } file_case;
 
 static void check_file(const file_case *c)
@@ -708,7 +715,7 @@ static void check_file(const file_case *c)
     stage_end();
 }
 
-TEST(a_file_that_cannot_be_written_costs_itself_and_no_more)
+TEST(unwritable_file_affects_only_itself)
 {
     static const file_case cases[] = {
         { "write:3+:ENOSPC:metrics.jsonl", true, "lines of metrics could not be written: No space left" },

@@ -1,4 +1,5 @@
-/* test_report.c -- what a failed run leaves, as `gradpool report` shows it: bounded, readable, without secrets. */
+/* test_report.c: the report of a failed run, as shown by `gradpool report`: bounded, readable,
+ * without secrets. */
 #include "common/base/text/json.h"
 #include "tests/fault/stage.h"
 
@@ -32,7 +33,7 @@ static int run_with(const char *faults, const char *const *words)
 
 #define RUN_WITH(faults, ...) run_with(faults, (const char *const[]){ __VA_ARGS__, NULL })
 
-/* The only run in gradpool-runs. */
+/* Return the path of the only run in gradpool-runs. */
 static const char *run_path(void)
 {
     static char path[400];
@@ -84,13 +85,13 @@ static void check_report(const char *run)
     CHECK_CONTAINS(stage_out, "--max-restarts");
 }
 
-TEST(a_training_that_fails_leaves_a_report)
+TEST(failed_training_leaves_a_report)
 {
     char path[600];
     struct stat facts;
 
     stage_begin();
-    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1); /* of the daemons */
+    setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1); /* for the daemons */
     REQUIRE(STAGE_RUN("up", "--workers", "2") == 0);
     unsetenv("GRADPOOL_FAULT");
     CHECK_INT(1, STAGE_RUN(TRAIN));
@@ -118,13 +119,14 @@ static bool await_told(const char *text)
     return strstr(told, text) != NULL;
 }
 
-/* A client that does not look from before its training begins until a worker's fault has struck. */
+/* Start a client that is suspended from before its training starts until a worker's fault was
+ * injected. */
 static pid_t start_held_up(const char *const *words, const char *fault, const char *told)
 {
     char faults[100];
 
     snprintf(faults, sizeof(faults), "loading:1:stop@2.1,%s", fault);
-    setenv("GRADPOOL_FAULT", faults, 1); /* of the daemons */
+    setenv("GRADPOOL_FAULT", faults, 1); /* for the daemons */
     CHECK_INT(0, STAGE_RUN("up", "--workers", "2"));
     unsetenv("GRADPOOL_FAULT");
     pid_t client = stage_start(NULL, words);
@@ -136,8 +138,8 @@ static pid_t start_held_up(const char *const *words, const char *fault, const ch
     return client;
 }
 
-/* It reads of the death first, and only then that it had begun. */
-TEST(a_training_that_fails_while_its_client_does_not_look_leaves_a_report)
+/* The client reads about the worker failure first, and then that the training had started. */
+TEST(training_that_fails_while_its_client_is_suspended_leaves_a_report)
 {
     static const char *const words[] = { TRAIN, NULL };
     pid_t client;
@@ -160,8 +162,8 @@ static int count_lines(const char *pattern, const char *path)
     return WEXITSTATUS(system(command));
 }
 
-/* Wait until the scheduler knows of this or a later process of a worker, and of this training step. Return the pid of
- * the process; 0: the deadline passed. */
+/* Wait until the scheduler knows this or a later process of a worker, and this training step. Return the pid
+ * of the process; 0: the deadline passed. */
 static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -183,10 +185,11 @@ static pid_t await_worker(uint32_t index, uint32_t incarnation, uint64_t step)
     return pid;
 }
 
-/* The client reads that one worker exited and the other one finished before it reads that both were ready. Nothing is
- * reported before the run folder is open, and nothing is lost: 30 steps, and a validation after each of the 3 epochs.
- * Worker 2 exits after worker 1 has taken all steps: a client that reads of an exit while worker 1 still trains stops the
- * training, because --max-restarts is 0. */
+/* The client reads that one worker exited and the other one finished before it reads that both
+ * were ready. Nothing is reported before the run folder is open, and nothing is lost: 30 steps,
+ * and a validation after each of the 3 epochs. Worker 2 exits after worker 1 has taken all
+ * steps: a client that reads of an exit while worker 1 still trains stops the training, because
+ * --max-restarts is 0. */
 TEST(a_suspended_client_reports_all_steps_and_validations)
 {
     static const char *const words[] = { TRAIN, "--metrics", "m.jsonl", "--out", "m.onnx", NULL };
@@ -206,8 +209,8 @@ TEST(a_suspended_client_reports_all_steps_and_validations)
     end();
 }
 
-/* What a worker said of the end stands in what was put aside since. */
-TEST(a_report_reads_a_log_of_which_a_part_was_put_aside)
+/* The worker's last log lines are in a file that was rotated since. */
+TEST(report_includes_rotated_log_files)
 {
     char command[700];
 
@@ -228,11 +231,11 @@ TEST(a_report_reads_a_log_of_which_a_part_was_put_aside)
     CHECK_CONTAINS(stage_out, "of the new file");
     CHECK(STAGE_RUN("report", "1", "--json") == 0);
     CHECK_CONTAINS(stage_out, "event=lease-served lease=");
-    CHECK(strstr(stage_out, "event=pool-up") == NULL); /* it is older than the run */
+    CHECK(strstr(stage_out, "event=pool-up") == NULL); /* older than the run */
     end();
 }
 
-TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
+TEST(failed_job_writes_a_report_and_a_killed_job_gets_one)
 {
     stage_begin();
     setenv("GRADPOOL_FAULT", "forward:9:kill@2.1", 1);
@@ -249,7 +252,7 @@ TEST(a_job_that_fails_leaves_a_report_and_one_that_was_killed_has_one_made)
     end();
 }
 
-TEST(a_report_has_no_secrets_and_an_end)
+TEST(report_has_no_secrets_and_a_bounded_size)
 {
     char path[600];
 
@@ -269,7 +272,7 @@ TEST(a_report_has_no_secrets_and_an_end)
     REQUIRE(STAGE_RUN("report", run_path(), "--json") == 0);
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_CONTAINS(stage_out, "line 99999 told ****");
-    CHECK(strlen(stage_out) < STAGE_TEXT - 1); /* all of it was read: 64 KiB */
+    CHECK(strlen(stage_out) < STAGE_TEXT - 1); /* completely read: at most 64 KiB */
     REQUIRE(STAGE_RUN("report", run_path()) == 0);
     CHECK(strstr(stage_out, canary) == NULL);
     CHECK_INT(0, STAGE_RUN("report", run_path(), "--out", "r.tar"));
@@ -278,7 +281,7 @@ TEST(a_report_has_no_secrets_and_an_end)
     end();
 }
 
-TEST(a_run_that_is_not_there_has_none)
+TEST(missing_run_has_no_report)
 {
     stage_begin();
     CHECK_INT(1, STAGE_RUN("report", "7"));

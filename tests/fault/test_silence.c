@@ -1,8 +1,9 @@
-/* test_silence.c -- workers that give no sign of life: seen, shown, told, and ended only where that loses nothing of a user's. */
+/* test_silence.c: workers without heartbeats are detected, shown and reported, and are killed only
+ * if that loses no user work. */
 #include "common/base/text/json.h"
 #include "tests/fault/stage.h"
 
-/* How long a worker may be silent before it is killed; one that is to go on may have to wait for a busy machine. */
+/* Limits before a silent worker is killed. LATE leaves a resumed worker time on a busy machine. */
 #define SOON "3s"
 #define LATE "120s"
 
@@ -10,7 +11,7 @@ static bool begin(const char *workers, const char *kill_after, const char *fault
 {
     stage_begin();
     if (faults != NULL)
-        setenv("GRADPOOL_FAULT", faults, 1); /* of the daemons */
+        setenv("GRADPOOL_FAULT", faults, 1); /* for the daemons */
     int code = STAGE_RUN("up", "--workers", workers, "--suspect-after", "1s", "--kill-after", kill_after);
 
     unsetenv("GRADPOOL_FAULT");
@@ -32,7 +33,7 @@ typedef struct seen {
     double silent;
 } seen;
 
-/* What `status --json` says of a worker. */
+/* Read the state of a worker from `status --json`. */
 static seen look(size_t index)
 {
     gp_json *status = NULL;
@@ -53,7 +54,7 @@ static seen look(size_t index)
     return out;
 }
 
-/* Until it is called that; what it was called last. */
+/* Wait until the worker has that state; return the last state. */
 static seen look_for(size_t index, const char *state)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -76,7 +77,7 @@ static void check_log(const char *event)
         GP_TEST_FAIL("no event %s in the scheduler's log", event);
 }
 
-TEST(a_worker_that_is_stopped_is_shown_as_suspect_and_is_what_it_was_when_it_goes_on)
+TEST(suspended_worker_is_suspect_until_it_resumes)
 {
     REQUIRE(begin("1", LATE, NULL));
     seen before = look_for(1, "idle");
@@ -96,7 +97,7 @@ TEST(a_worker_that_is_stopped_is_shown_as_suspect_and_is_what_it_was_when_it_goe
     end();
 }
 
-TEST(an_idle_worker_that_stays_silent_is_replaced)
+TEST(silent_idle_worker_is_replaced)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
 
@@ -108,11 +109,11 @@ TEST(an_idle_worker_that_stays_silent_is_replaced)
         after = look(1);
     CHECK(after.pid != before.pid);
     CHECK_TEXT("idle", after.state);
-    check_log("worker-suspect"); /* for two seconds: who looks may miss them */
+    check_log("worker-suspect"); /* lasts two seconds: polling may miss the state */
     end();
 }
 
-TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
+TEST(silent_worker_with_a_command_is_kept_and_its_user_notified)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS, stopped;
     seen silent;
@@ -123,13 +124,14 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
         NULL, (const char *const[]){ "spmd", "--", "sh", "-c",
                                      "touch begun; until test -e go; do sleep 0.05; done", NULL });
 
-    while (rename(in_root("err"), in_root("notes")) != 0) /* others will begin a file of that name */
+    /* later commands write a file with that name */
+    while (rename(in_root("err"), in_root("notes")) != 0)
         gp_sleep_ms(1);
     seen busy = look_for(1, "busy");
 
     while (access(in_root("w/begun"), F_OK) != 0)
         gp_sleep_ms(5);
-    do { /* until it was stopped after the scheduler had heard whose code it runs */
+    do { /* until it is suspended after the scheduler knows about the user's command */
         stopped = gp_now_ms();
         kill(busy.pid, SIGSTOP);
         silent = look_for(1, "suspect");
@@ -139,7 +141,7 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
         look_for(1, "busy");
     } while (gp_now_ms() < deadline);
     CHECK_CONTAINS(silent.reason, "it runs code of its user and is left alone");
-    while (gp_now_ms() < stopped + 6500) /* longer than an idle one would live */
+    while (gp_now_ms() < stopped + 6500) /* longer than the limit for an idle worker */
         gp_sleep_ms(50);
     seen still = look(1);
 
@@ -155,8 +157,9 @@ TEST(a_worker_that_runs_a_command_is_left_alone_and_its_user_is_told)
     end();
 }
 
-/* Its control thread beats all the while: what shows is that a step does not end, and whose fault that is.  *first: whether the one
- * that waits for it was named as well, which is right where the machine did not run it for a second. */
+/* Hang one rank in a step. Its control thread keeps sending heartbeats, so the error must name the
+ * rank that caused the hang. *first: whether a waiting rank was named too, which is correct if the
+ * machine did not schedule it for 1 s. */
 static void rank_hangs(bool *first)
 {
     REQUIRE(begin("2", SOON, "forward:9:hang@2.1"));
@@ -176,7 +179,7 @@ static void rank_hangs(bool *first)
     end();
 }
 
-TEST(a_training_whose_rank_hangs_in_a_step_goes_on_without_it)
+TEST(training_continues_without_a_rank_that_hangs_in_a_step)
 {
     bool first = true;
 
