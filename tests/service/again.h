@@ -1,4 +1,4 @@
-/* again.h -- trainings whose workers die, on pools of their own, and what came of them. */
+/* again.h: trainings with worker failures, each on a separate pool, and their results. */
 #ifndef GP_TEST_AGAIN_H
 #define GP_TEST_AGAIN_H
 
@@ -12,23 +12,27 @@ static const char *const exact[] __attribute__((unused)) = {
     "reproducible=true", "validation-frequency=7", "output-network=best-validation", NULL
 };
 
-/* What came of a training. */
+/* Result of a training. */
 typedef struct outcome {
     gp_status status;
     gp_error err;
     gp_training_summary summary;
     trained_model model;
-    uint64_t next;    /* the step that rank 0 tells next, from 1 */
-    bool out_of_turn; /* another one was told */
+    uint64_t next;    /* step that rank 0 reports next, from 1 */
+    bool out_of_turn; /* another step was reported */
     gp_pool *pool;
-    uint64_t kill_all_at;   /* the step; 0 = never */
-    bool kill_always;       /* and whenever it goes on */
-    const char *kill_saved; /* all of them at step 14, once a checkpoint stands in this folder */
+    uint64_t kill_all_at; /* step; 0: never */
+    bool kill_always;     /* and after each restart */
+
+    /* kill all workers at step 14, once this folder contains a checkpoint */
+    const char *kill_saved;
     void (*saved)(const char *directory); /* called before that kill; may be NULL */
     bool begun;                           /* the begin event was reported */
-    bool regrouped_early;                 /* a regroup event came before it, or named no workers before */
-    uint64_t anew_at;                     /* the step after which it went on last */
-    double longest;                       /* of the pauses */
+
+    /* a regroup event preceded it, or named no previous workers */
+    bool regrouped_early;
+    uint64_t anew_at; /* step after which the training last continued */
+    double longest;   /* longest pause */
     uint32_t checks, checked_twice;
     uint64_t checked;
     const char *network; /* JSON; NULL: lenet */
@@ -40,7 +44,8 @@ static void kill_all(const outcome *o)
         kill((pid_t)o->pool->grant.slots[rank].pid, SIGKILL);
 }
 
-/* A checkpoint is written beside the steps, as fast as the disk is. */
+/* Kill all workers once a checkpoint exists. Checkpoints are written in the background, at disk
+ * speed. */
 static void kill_all_saved(const outcome *o)
 {
     char pattern[80];
@@ -65,7 +70,7 @@ static void watch_step(void *context, const gp_train_step *step)
     if (step->rank != 0)
         return;
     if (step->step != o->next)
-        printf("     step %d was told, not %d\n", (int)step->step, (int)o->next);
+        printf("     step %d was reported, not %d\n", (int)step->step, (int)o->next);
     o->out_of_turn = o->out_of_turn || step->step != o->next;
     o->next = step->step + 1;
     if (step->step == o->kill_all_at)
@@ -106,7 +111,7 @@ static void outcome_free(outcome *o)
     *o = (outcome){ 0 };
 }
 
-/* On a pool of its own, whose workers have that fault (NULL: none). */
+/* Train on a new pool whose workers have that fault (NULL: none). */
 static void run_on(outcome *o, uint32_t workers, const char *fault, const char *const *options)
 {
     gp_pool *pool;
@@ -127,8 +132,9 @@ static void run_on(outcome *o, uint32_t workers, const char *fault, const char *
     snprintf(network, sizeof(network), "%s/network.json", pools_root);
     if (o->network != NULL && gp_file_write(network, o->network, strlen(o->network), &o->err) != GP_OK)
         GP_TEST_FAIL("no network: %s", o->err.message);
-    gp_pool_options daemons = { .workers = workers,
-                                .silence_ms = o->kill_saved != NULL ? -1 : 0 }; /* we kill, nobody else */
+
+    /* only this test kills workers */
+    gp_pool_options daemons = { .workers = workers, .silence_ms = o->kill_saved != NULL ? -1 : 0 };
 
     if (gp_pool_open(&pool, &daemons, &o->err) != GP_OK) {
         GP_TEST_FAIL("no pool: %s", o->err.message);
@@ -156,7 +162,7 @@ static inline void check_same(const char *what, const outcome *wanted, const out
     if (!trained_equal(&got->model, &wanted->model))
         GP_TEST_FAIL("%s: another model", what);
     if (got->out_of_turn || got->next != wanted->next || got->summary.steps != wanted->summary.steps)
-        GP_TEST_FAIL("%s: its steps were not told once each, in order, up to %llu", what,
+        GP_TEST_FAIL("%s: its steps were not reported once each, in order, up to %llu", what,
                      (unsigned long long)wanted->next - 1);
     if (got->summary.restarts == 0)
         GP_TEST_FAIL("%s: nobody died", what);
@@ -165,7 +171,7 @@ static inline void check_same(const char *what, const outcome *wanted, const out
     if (got->longest > 600)
         GP_TEST_FAIL("%s: a pause of %g s", what, got->longest);
     if (got->checked_twice != 0)
-        GP_TEST_FAIL("%s: %u validations were told twice", what, got->checked_twice);
+        GP_TEST_FAIL("%s: %u validations were reported twice", what, got->checked_twice);
 }
 
 #endif

@@ -1,6 +1,6 @@
-/* cards.h -- GPUs that are not here: a fake NVML lists them, and a plugin of our own stands for them.
+/* cards.h: simulated GPUs: a fake NVML lists them, and a plugin stands in for them.
  *
- * Includers have FAKE_NVML_LIBRARY. */
+ * Includers define FAKE_NVML_LIBRARY. */
 #ifndef GP_TEST_CARDS_H
 #define GP_TEST_CARDS_H
 
@@ -11,9 +11,9 @@
 #define ONE_CARD  "uuid=%1$s,name=Fake H200,bus=00000000:01:00.0,total=16384,cc=9.0"
 #define TWO_CARDS ONE_CARD ";uuid=%2$s,name=Fake H200,bus=00000000:02:00.0,total=16384,cc=9.0"
 
-static char card_uuids[4][64]; /* claims are the user's on this machine: names of this process alone */
+static char card_uuids[4][64]; /* unique to this process: device claims are per user and machine */
 
-/* cards: of FAKE_NVML, with %1$s .. %4$s for the UUIDs.  Before the pool begins. */
+/* Set up GPUs before the pool starts. cards: FAKE_NVML with %1$s .. %4$s for the UUIDs. */
 static inline void cards_begin(const char *cards, const char *plugin)
 {
     char text[1024];

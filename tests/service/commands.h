@@ -1,6 +1,7 @@
-/* commands.h -- the gradpool command with a pool of two workers, in an empty folder: run it, and ask what is left.
+/* commands.h: run the gradpool command with a pool of two workers in an empty folder, and check for
+ * leftovers.
  *
- * A command that says who it is writes its pid into a file of the folder; "nothing is left" is asked of those. */
+ * Test commands write their pids to a file in the folder; leftover checks use these files. */
 #ifndef GP_TEST_COMMANDS_H
 #define GP_TEST_COMMANDS_H
 
@@ -13,12 +14,12 @@
 
 enum { OUT_BYTES = 1 << 20, ERR_BYTES = 1 << 16, ARGUMENTS_MAX = 40, PIDS_MAX = 64 };
 
-/* What the last command said. */
+/* Output of the last command. */
 static char out[OUT_BYTES], err[ERR_BYTES];
 
 /* ---- running gradpool ---- */
 
-/* A number of the JSON object that the last command printed; -1 = there is none. */
+/* Return a number from the JSON object that the last command printed; -1: missing. */
 static inline double told(const char *member)
 {
     gp_json *json = NULL;
@@ -40,7 +41,7 @@ static inline void write_file(const char *name, const char *text)
     fclose(file);
 }
 
-/* in >= 0 is its standard input, sink >= 0 its standard output. */
+/* Start a command. in >= 0: standard input; sink >= 0: standard output. */
 static inline pid_t start(int in, int sink, const char *const *arguments)
 {
     const char *vector[ARGUMENTS_MAX] = { "gradpool" };
@@ -71,7 +72,7 @@ static inline pid_t start(int in, int sink, const char *const *arguments)
 
 static struct rusage usage;
 
-/* Its exit code; -1 = it was killed. */
+/* Return the exit code; -1: killed by a signal. */
 static inline int finish(pid_t child)
 {
     int state;
@@ -95,7 +96,7 @@ static inline int finish(pid_t child)
 
 #define RUN_CODE(expected, ...) FINISH_CODE(expected, START(__VA_ARGS__))
 
-/* A pool of two workers and an empty folder. */
+/* Start a pool of two workers, with an empty working directory. */
 static inline void exec_begin(void)
 {
     pools_begin(NULL);
@@ -105,7 +106,8 @@ static inline void exec_begin(void)
         GP_TEST_FAIL("no pool: %s", err);
 }
 
-/* The pool again, with faults in its daemons, which tell of them in `told`; one that is stopped by them stays. */
+/* Restart the pool with daemon faults, which are reported in the file `told`. Suspended workers are
+ * not killed. */
 static inline void exec_faulty(const char *faults)
 {
     RUN_CODE(0, "down");
@@ -116,7 +118,7 @@ static inline void exec_faulty(const char *faults)
     unsetenv("GRADPOOL_FAULT_TOLD");
 }
 
-/* ---- who is alive ---- */
+/* ---- running processes ---- */
 
 static inline const char *in_w(const char *name)
 {
@@ -161,10 +163,11 @@ static inline int pids_of(const char *name, pid_t *pids)
     return count;
 }
 
-/* How many of them live: now, or, patient, when the waiting for the end of all is given up. */
-static inline int alive_of(const char *name, bool patient)
+/* Return the number of running processes. wait: wait until all have exited or the timeout
+ * expires. */
+static inline int alive_of(const char *name, bool wait)
 {
-    gp_timeout timeout = gp_timeout_in(patient ? POOLS_PATIENCE_MS : 0);
+    gp_timeout timeout = gp_timeout_in(wait ? POOLS_PATIENCE_MS : 0);
     pid_t pids[PIDS_MAX];
     int count = pids_of(name, pids), alive;
 
@@ -178,7 +181,7 @@ static inline int alive_of(const char *name, bool patient)
     return alive;
 }
 
-/* Waits until the last command's standard error has the text: it is read while the command runs. */
+/* Wait until standard error of the running command contains the text. */
 static inline bool await_err(const char *text)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -189,7 +192,7 @@ static inline bool await_err(const char *text)
     return strstr(err, text) != NULL;
 }
 
-/* Waits until the pool has so many leases. */
+/* Wait until the pool has `count` leases. */
 static inline bool await_leases(uint32_t count)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -209,7 +212,7 @@ static inline bool await_leases(uint32_t count)
     return leases == count;
 }
 
-/* Of worker `index` (from 1) or, with 0, of the scheduler. */
+/* Return the pid of worker `index` (from 1), or of the scheduler with 0. */
 static inline pid_t pid_of(uint32_t index)
 {
     gp_pool *pool;

@@ -1,4 +1,5 @@
-/* jobs_stage.h -- a pool for tests of background jobs; most run tests/fake/job.c instead of the command. */
+/* jobs_stage.h: a pool for tests of background jobs; most run tests/fake/job.c instead of the
+ * command. */
 #ifndef GP_TEST_JOBS_STAGE_H
 #define GP_TEST_JOBS_STAGE_H
 
@@ -12,7 +13,7 @@ enum { PATIENCE_MS = POOLS_PATIENCE_MS };
 static gp_pool *pool;
 static gp_error err;
 
-/* Jobs are what tests/fake/job.c says, or the real command. */
+/* Start a stage whose jobs run tests/fake/job.c or the real command. */
 static inline void stage_begin(bool fake)
 {
     char path[600];
@@ -107,7 +108,7 @@ static inline void touch(const char *path)
     close(fd);
 }
 
-/* A file's text, good until the next call. */
+/* Return the text of a file, valid until the next call. */
 static inline char *text_of(const char *path)
 {
     static char text[1 << 20];
@@ -116,7 +117,7 @@ static inline char *text_of(const char *path)
     return text;
 }
 
-/* Until the text is in the file. */
+/* Wait until the file contains the text. */
 static inline bool await_text(const char *path, const char *text)
 {
     for (int64_t end = gp_now_ms() + PATIENCE_MS; gp_now_ms() < end; gp_sleep_ms(5))
@@ -139,7 +140,7 @@ static inline void kill_scheduler(void)
         gp_sleep_ms(1);
 }
 
-/* The gradpool command; out and err of it in files of the root. */
+/* Start the gradpool command, with output and errors in files under the root. */
 static inline pid_t start_command(const char *name, const char *const *words)
 {
     const char *vector[20] = { "gradpool" };
@@ -176,7 +177,7 @@ static inline int finish(pid_t child)
 
 #define START(name, ...) start_command(name, (const char *const[]){ __VA_ARGS__, NULL })
 
-/* A command's exit code, with what it said where it is another. */
+/* Check the exit code of a command; print the errors on a mismatch. */
 static inline void check_code(int line, int expected, const char *name, pid_t child)
 {
     const int code = finish(child);

@@ -1,4 +1,4 @@
-/* killer.h -- who kills schedulers while others work. */
+/* killer.h: kill schedulers in a background thread while the test works. */
 #ifndef GP_TEST_KILLER_H
 #define GP_TEST_KILLER_H
 
@@ -7,7 +7,7 @@
 
 #include "tests/service/pools.h"
 
-/* Who holds the pool's lock says so in it. */
+/* Return the pid in the pool's lock file, written by the lock holder. */
 static inline pid_t holder(void)
 {
     char path[100];

@@ -1,6 +1,8 @@
-/* pools.h -- real pools for service tests: own runtime and state directories, the daemons that were just built.
+/* pools.h: real pools for service tests: private runtime and state directories, daemons from this
+ * build.
  *
- * A process that has a pool open must not fork: tests fork first, and each child opens its own handle. */
+ * A process with an open pool must not fork: tests fork first, and each child opens another
+ * handle. */
 #ifndef GP_TEST_POOLS_H
 #define GP_TEST_POOLS_H
 
@@ -19,13 +21,13 @@
 #include "tests/gp_test.h"
 #include "tests/leftovers.h"
 
-static char pools_root[32]; /* short: socket paths have 100 bytes */
+static char pools_root[32]; /* short, because socket paths are limited to 100 bytes */
 
 /* Limit of every wait for an event that must occur, so that a hang ends as a failure. No test
  * measures speed with it. */
 enum { POOLS_PATIENCE_MS = 360000 };
 
-/* A name under pools_root; good until the eighth next call. */
+/* Return a path under pools_root, valid until the eighth call after this one. */
 static inline const char *in_root(const char *name)
 {
     static char paths[8][800];
@@ -36,7 +38,7 @@ static inline const char *in_root(const char *name)
     return path;
 }
 
-/* The file as a text, cut where it does not fit; "" if there is none. */
+/* Read a file as text, truncated to the buffer; "": missing. */
 static inline void slurp(const char *path, char *text, size_t bytes)
 {
     FILE *file = fopen(path, "r");
@@ -55,7 +57,7 @@ static int remove_entry(const char *path, const struct stat *facts, int kind, st
     return remove(path);
 }
 
-/* Fresh directories; faults (may be NULL) is GRADPOOL_FAULT for the workers that will be started. */
+/* Create fresh directories. faults (may be NULL): GRADPOOL_FAULT for the workers. */
 static inline void pools_begin(const char *faults)
 {
     char path[600];
@@ -82,7 +84,7 @@ static inline void pools_begin(const char *faults)
         unsetenv("GRADPOOL_FAULT");
 }
 
-/* Ends the pool, if one runs, and removes the directories. */
+/* Shut down the pool, if one runs, and remove the directories. */
 static inline void pools_end(void)
 {
     gp_pool *pool;
@@ -96,7 +98,7 @@ static inline void pools_end(void)
     nftw(pools_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The workers' rows, waiting until none is starting; freed with gp_free(). */
+/* Return the status of the workers once none of them is starting. Free it with gp_free(). */
 static inline gp_status_reply *pools_settled(gp_pool *pool)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -127,7 +129,8 @@ static inline bool process_alive(pid_t pid)
     return gp_proc_stat_read(&stat, pid) && stat.state != 'X' && stat.state != 'Z';
 }
 
-/* Until it stands still: who says that it stops has not stopped yet, and a SIGCONT before that is lost.  False: it has ended. */
+/* Wait until a process is stopped. One that stops itself may not have stopped yet, and a SIGCONT
+ * before that is lost. false: the process has exited. */
 static inline bool await_stopped(pid_t pid)
 {
     gp_proc_stat stat = { .state = 'R' };
@@ -140,7 +143,7 @@ static inline bool await_stopped(pid_t pid)
     return stat.state == 'T';
 }
 
-/* Of what /proc says of a process the number, KiB, of that name; 0 = there is none. */
+/* Return a number in KiB from /proc/PID/status; 0: missing. */
 static inline long pools_status_kib(pid_t pid, const char *name)
 {
     char path[40], line[200];
@@ -157,20 +160,21 @@ static inline long pools_status_kib(pid_t pid, const char *name)
     return kib;
 }
 
-/* Memory of a process that is in RAM. */
+/* Return the resident memory of a process. */
 static inline long pools_resident_kib(pid_t pid)
 {
     return pools_status_kib(pid, "VmRSS");
 }
 
-/* Of its own: neither its program, parts of which come and go, nor what it shares, such as rings that are touched for the first
- * time and bounded by themselves. */
+/* Return the anonymous memory of a process: without program pages, which vary, and without shared
+ * memory, such as rings, which is bounded separately. */
 static inline long pools_own_kib(pid_t pid)
 {
     return pools_status_kib(pid, "RssAnon");
 }
 
-/* Processes whose environment has our directories, daemons and jobs; name: only those of that program (NULL = all). */
+/* List the processes whose environment contains this test's directories. name: only that program;
+ * NULL: all. */
 static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max)
 {
     DIR *all = opendir("/proc");
@@ -207,9 +211,9 @@ static inline uint32_t pool_processes(const char *name, pid_t *out, uint32_t max
     return count;
 }
 
-/* ---- what a command left ---- */
+/* ---- leftovers of a command ---- */
 
-/* Names in a folder under pools_root that do not begin with a dot. */
+/* Count the entries of a folder under pools_root, except dot files. */
 static inline uint32_t pools_entries(const char *folder)
 {
     char path[220];
@@ -225,7 +229,7 @@ static inline uint32_t pools_entries(const char *folder)
     return count;
 }
 
-/* Freed with gp_json_free(); NULL, and a failure, where it is none. */
+/* Parse JSON; free it with gp_json_free(). NULL: malformed, reported as a failure. */
 static inline gp_json *pools_json(const char *text)
 {
     gp_json *json = NULL;

@@ -1,4 +1,5 @@
-/* test_adopt.c -- the scheduler is killed, stopped, killed again; workers, leases and clients go on with the next one. */
+/* test_adopt.c: the scheduler is killed or suspended repeatedly; workers, leases and clients
+ * continue with the next one. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
@@ -60,7 +61,7 @@ static void end(void)
     pools_end();
 }
 
-/* The same processes, a later scheduler. */
+/* Check that the same worker processes belong to a later scheduler. */
 static void check_adopted(void)
 {
     pid_t before[WORKERS];
@@ -95,7 +96,7 @@ static void kill_scheduler(void)
 
 /* ---- idle ---- */
 
-TEST(idle_workers_outlive_their_scheduler_and_serve_the_next)
+TEST(idle_workers_are_adopted_by_the_next_scheduler)
 {
     gp_pool *next = NULL;
     uint32_t count = 0;
@@ -104,9 +105,13 @@ TEST(idle_workers_outlive_their_scheduler_and_serve_the_next)
     kill_scheduler();
     REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
     REQUIRE_OK(pool_lease(next, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
-    CHECK_INT(WORKERS, next->grant.slots_count); /* as the pool was, not as the command would have made it */
+
+    /* size of the existing pool, not the default of the command */
+    CHECK_INT(WORKERS, next->grant.slots_count);
     pool_release(next);
-    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err); /* the handle of before finds it too */
+
+    /* the earlier handle finds the new scheduler too */
+    REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
     CHECK_INT(WORKERS, count);
     CHECK_INT(next->scheduler_pid, pool->scheduler_pid);
     check_adopted();
@@ -114,7 +119,7 @@ TEST(idle_workers_outlive_their_scheduler_and_serve_the_next)
     end();
 }
 
-TEST(a_team_opened_when_the_scheduler_has_just_died_starts_the_next_and_after_the_end_of_the_pool_does_not)
+TEST(opening_a_team_starts_the_next_scheduler_only_if_the_pool_was_not_shut_down)
 {
     gp_team *team = NULL;
 
@@ -145,8 +150,9 @@ static int count_in_log(const char *of, const char *event)
     return count;
 }
 
-/* The next scheduler listens and stands still when it has called one worker; the other finds it by itself meanwhile. */
-TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_calls)
+/* The next scheduler listens, connects to one worker and is suspended. The other worker finds it by
+ * itself meanwhile. */
+TEST(connected_worker_does_not_redial_when_the_scheduler_calls)
 {
     char told[80];
     int stopped = 0;
@@ -155,7 +161,7 @@ TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_c
     snprintf(told, sizeof(told), "%s/told", pools_root);
     setenv("GRADPOOL_FAULT_TOLD", told, 1);
     setenv("GRADPOOL_FAULT", "adopting:1:stop", 1);
-    gp_pool_close(pool); /* who has a pool open must not fork */
+    gp_pool_close(pool); /* a process with an open pool must not fork */
     pool = NULL;
     kill_scheduler();
     pid_t starter = fork();
@@ -178,7 +184,7 @@ TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_c
     unsetenv("GRADPOOL_FAULT");
     unsetenv("GRADPOOL_FAULT_TOLD");
     REQUIRE(stopped > 0 && await_stopped(stopped));
-    gp_sleep_ms(400); /* so the other stands at its door, most of the time */
+    gp_sleep_ms(400); /* the other worker mostly waits at the control socket by now */
     kill(stopped, SIGCONT);
     int state = 1;
 
@@ -192,7 +198,7 @@ TEST(a_worker_that_has_found_the_next_scheduler_does_not_dial_again_because_it_c
     end();
 }
 
-TEST(a_handle_starts_the_next_scheduler_itself)
+TEST(open_handle_starts_the_next_scheduler)
 {
     uint32_t count = 0;
 
@@ -217,7 +223,7 @@ static void *attach(void *context)
     return NULL;
 }
 
-TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
+TEST(read_only_command_waits_for_the_next_scheduler)
 {
     gp_error result;
     pthread_t reader;
@@ -227,13 +233,13 @@ TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
     REQUIRE(begin());
     kill_scheduler();
     REQUIRE(pthread_create(&reader, NULL, attach, &result) == 0);
-    gp_sleep_ms(100); /* the reader looks meanwhile, and must not give up */
+    gp_sleep_ms(100); /* the reader polls meanwhile and must keep waiting */
     REQUIRE_OK(gp_pool_workers(pool, &count, &err), err);
     pthread_join(reader, NULL);
     CHECK_STATUS(GP_OK, result.code);
     check_adopted();
 
-    /* Without workers there is nothing to wait for. */
+    /* Without workers there is no pool to wait for. */
     kill_scheduler();
     for (int i = 0; i < WORKERS; i++) {
         kill(workers[i], SIGKILL);
@@ -245,7 +251,7 @@ TEST(a_command_that_only_reads_waits_for_the_next_scheduler)
     end();
 }
 
-TEST(a_scheduler_that_ends_while_a_client_connects_is_reported_as_no_pool)
+TEST(scheduler_that_exits_during_connect_is_reported_as_no_pool)
 {
     gp_error result;
     pthread_t reader;
@@ -265,7 +271,7 @@ TEST(a_scheduler_that_ends_while_a_client_connects_is_reported_as_no_pool)
     end();
 }
 
-TEST(a_pool_that_was_taken_down_is_not_started_by_those_who_were_in_it)
+TEST(clients_of_a_stopped_pool_do_not_restart_it)
 {
     gp_pool *other = NULL;
     uint32_t count;
@@ -283,7 +289,7 @@ TEST(a_pool_that_was_taken_down_is_not_started_by_those_who_were_in_it)
     end();
 }
 
-TEST(workers_that_died_with_the_scheduler_are_replaced)
+TEST(workers_that_failed_with_the_scheduler_are_replaced)
 {
     uint32_t count = 0;
 
@@ -300,7 +306,7 @@ TEST(workers_that_died_with_the_scheduler_are_replaced)
     end();
 }
 
-TEST(an_adopted_worker_that_dies_is_known_and_replaced)
+TEST(failed_adopted_worker_is_detected_and_replaced)
 {
     uint32_t count = 0;
 
@@ -328,7 +334,8 @@ TEST(an_adopted_worker_that_dies_is_known_and_replaced)
 static const char *const long_enough[] = { "max-epochs=30", "mini-batch-size=64", "initial-learn-rate=0.02",
                                            "seed=5", NULL };
 
-/* In the step with that number the scheduler dies, before the training can have ended for us; others may follow it. */
+/* Kill of the scheduler at a step that is certainly before the end of the training; more kills may
+ * follow. */
 typedef struct death {
     uint64_t at_step;
     scheduler_killer *others; /* NULL: none */
@@ -369,7 +376,7 @@ static bool train(gp_training_summary *summary, char *model, const char *name, d
     return done;
 }
 
-/* How an undisturbed training ends, which is the same each time: made where bytes is 0. */
+/* Result of an undisturbed training, equal in each run; bytes 0: not computed yet. */
 typedef struct ending {
     gp_training_summary summary;
     size_t bytes;
@@ -394,7 +401,8 @@ static bool same_model(const ending *plain, const char *path)
            memcmp(plain->model, other.model, other.bytes) == 0;
 }
 
-/* With the scheduler killed in that step, and the next ones every so often, the model comes out the same to the bit. */
+/* Check that killing the scheduler at that step, and later ones repeatedly, gives a bitwise
+ * identical model. */
 static void check_undisturbed(uint64_t at_step, int every_ms, int times)
 {
     static ending plain;
@@ -420,22 +428,23 @@ static void check_undisturbed(uint64_t at_step, int every_ms, int times)
     end();
 }
 
-TEST(a_training_does_not_notice_that_its_scheduler_is_killed)
+TEST(training_continues_when_its_scheduler_is_killed)
 {
     check_undisturbed(200, 0, 0);
 }
 
-TEST(a_training_does_not_notice_that_schedulers_are_killed_again_and_again)
+TEST(training_continues_when_schedulers_are_killed_repeatedly)
 {
     check_undisturbed(5, 150, 7);
 }
 
-TEST(a_training_survives_schedulers_that_are_killed_as_soon_as_they_hold_the_lock)
+TEST(training_survives_schedulers_killed_while_they_start)
 {
-    check_undisturbed(100, 1, 5); /* during adoption, mostly */
+    check_undisturbed(100, 1, 5); /* mostly during adoption */
 }
 
-/* The scheduler dies in one step; the worker that hangs in a later one dies when the next scheduler has adopted it. */
+/* Kill of the scheduler in one step, and later of a hanging worker that the next scheduler
+ * adopted. */
 typedef struct later_death {
     pthread_t thread;
     pid_t worker;
@@ -486,14 +495,14 @@ static bool train_watched(gp_training_summary *summary, char *model, bool dies, 
     return done;
 }
 
-TEST(a_training_goes_on_when_a_worker_dies_that_was_adopted_in_it_also_the_only_one)
+TEST(training_continues_when_an_adopted_worker_fails)
 {
     static ending plain;
     gp_training_summary killed;
     char one[100], other[100];
 
     for (uint32_t count = 1; count <= 2; count++) {
-        REQUIRE(begin_with("forward:20:hang@1.1")); /* it does not end before it was adopted */
+        REQUIRE(begin_with("forward:20:hang@1.1")); /* prevents an end before the adoption */
         bool done = train_watched(&killed, other, true, count) && look();
 
         if (done && plain.bytes == 0)
@@ -524,7 +533,7 @@ static bool hear(const bool *what)
     return *what;
 }
 
-TEST(a_lease_goes_on_in_its_generation_and_others_wait_for_it)
+TEST(lease_keeps_its_generation_and_blocks_others)
 {
     gp_pool *other = NULL;
     uint32_t count;
@@ -549,7 +558,7 @@ TEST(a_lease_goes_on_in_its_generation_and_others_wait_for_it)
     end();
 }
 
-TEST(a_lease_whose_member_died_with_the_scheduler_is_granted_anew)
+TEST(lease_with_a_failed_member_is_granted_again)
 {
     uint32_t count;
 
@@ -568,7 +577,7 @@ TEST(a_lease_whose_member_died_with_the_scheduler_is_granted_anew)
     end();
 }
 
-/* In a child that takes the lease and waits for ever; it must begin before we open a pool. */
+/* Fork a child that takes the lease and waits forever; call before this process opens a pool. */
 static pid_t child_holds(int *told)
 {
     int ready[2];
@@ -616,8 +625,9 @@ static bool open_again(void)
     return false;
 }
 
-/* Stopped when its scheduler dies, it has its lease until it ends, however late it looks. */
-TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
+/* A client suspended during the scheduler failure keeps the lease until it exits, however late it
+ * resumes. */
+TEST(suspended_client_keeps_its_lease_when_the_scheduler_is_replaced)
 {
     gp_status_reply *reply = NULL;
     int told;
@@ -633,7 +643,7 @@ TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
         reply = NULL;
         REQUIRE_OK(pool_status(pool, &reply, &err), err);
         if (reply->uptime_ms > 2500)
-            break; /* the time of reports is over */
+            break; /* the adoption period is over */
     }
     CHECK(reply->uptime_ms > 2500);
     gp_free(reply);
@@ -649,7 +659,7 @@ TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
             break;
     }
     CHECK_STATUS(GP_EBUSY, pool_lease(pool, &(gp_lease_request){ .no_wait = true }, "next", NULL, &err));
-    CHECK_CONTAINS(err.message, "hold"); /* it has claimed it */
+    CHECK_CONTAINS(err.message, "hold"); /* the child has claimed the lease */
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     REQUIRE_OK(pool_lease(pool, &(gp_lease_request){ 0 }, "next", NULL, &err), err);
@@ -658,8 +668,8 @@ TEST(a_stopped_client_keeps_its_lease_through_the_death_of_its_scheduler)
     end();
 }
 
-/* Its process goes on, and never looks at the pool again. */
-TEST(a_lease_that_is_given_back_while_there_is_no_scheduler_is_free)
+/* The client process keeps running but does not use the pool again. */
+TEST(lease_released_without_a_scheduler_is_free)
 {
     gp_pool *other = NULL;
 
@@ -669,7 +679,7 @@ TEST(a_lease_that_is_given_back_while_there_is_no_scheduler_is_free)
     pool_release(pool);
     CHECK_INT(0, pool->lease);
     REQUIRE_OK(gp_pool_open(&other, NULL, &err), err);
-    int64_t until = gp_now_ms() + PATIENCE_MS; /* its workers let go of it first */
+    int64_t until = gp_now_ms() + PATIENCE_MS; /* the workers must finish first */
     gp_status status;
 
     do
@@ -682,7 +692,7 @@ TEST(a_lease_that_is_given_back_while_there_is_no_scheduler_is_free)
     end();
 }
 
-TEST(a_client_that_dies_before_it_has_claimed_its_lease_frees_it)
+TEST(client_that_exits_before_claiming_its_lease_frees_it)
 {
     int told;
 
@@ -701,7 +711,7 @@ TEST(a_client_that_dies_before_it_has_claimed_its_lease_frees_it)
     end();
 }
 
-TEST(workers_of_a_dead_client_and_a_dead_scheduler_end_by_themselves)
+TEST(workers_without_client_and_scheduler_exit)
 {
     gp_status_reply *reply;
     int told;
@@ -716,10 +726,12 @@ TEST(workers_of_a_dead_client_and_a_dead_scheduler_end_by_themselves)
         workers[i] = (pid_t)reply->workers[i].slot.pid;
     gp_free(reply);
     gp_pool_close(pool);
-    kill(child, SIGSTOP); /* or it would start the next scheduler */
+    kill(child, SIGSTOP); /* otherwise it would start the next scheduler */
     kill_scheduler();
     gp_sleep_ms(5500);
-    CHECK(process_alive(workers[0]) && process_alive(workers[1])); /* a stopped client keeps its lease */
+
+    /* a suspended client keeps the lease */
+    CHECK(process_alive(workers[0]) && process_alive(workers[1]));
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
     CHECK(await_end(workers[0]) && await_end(workers[1]));
@@ -728,9 +740,9 @@ TEST(workers_of_a_dead_client_and_a_dead_scheduler_end_by_themselves)
     end();
 }
 
-/* ---- a scheduler that was only stopped ---- */
+/* ---- a scheduler that was only suspended ---- */
 
-TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
+TEST(resumed_old_scheduler_leaves_the_pool_alone)
 {
     char lock[100];
     gp_training_summary summary;
@@ -742,7 +754,9 @@ TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
 
     kill(stale, SIGSTOP);
     snprintf(lock, sizeof(lock), "%s/run/default/lock", pools_root);
-    CHECK(unlink(lock) == 0); /* a cleaner of /tmp; the starter below finds the lock free */
+
+    /* simulates a cleaner of /tmp; the starter below finds the lock free */
+    CHECK(unlink(lock) == 0);
     snprintf(lock, sizeof(lock), "%s/run/default/scheduler.door", pools_root);
     CHECK(unlink(lock) == 0);
     REQUIRE_OK(gp_pool_open(&next, NULL, &err), err);
@@ -750,7 +764,7 @@ TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
     gp_pool *before = pool;
 
     pool = next;
-    check_adopted(); /* called away from it */
+    check_adopted(); /* workers belong to the new scheduler */
     kill(stale, SIGCONT);
     CHECK(await_end(stale));
     CHECK(process_alive(workers[0]) && process_alive(workers[1]));
@@ -760,9 +774,9 @@ TEST(a_scheduler_that_was_stopped_through_its_replacement_leaves_the_pool_alone)
     end();
 }
 
-/* ---- what the one that starts it has ---- */
+/* ---- environment of a restarted scheduler ---- */
 
-/* A line of /proc/PID/FILE that begins so, without that; "" = none. */
+/* Return the rest of the line with that prefix in /proc/PID/FILE; "": none. */
 static void proc_line(pid_t pid, const char *name, const char *start, char *value, size_t bytes)
 {
     char path[60], line[4096];
@@ -814,7 +828,7 @@ static int highest_descriptor_to(pid_t pid, const char *target)
     return found;
 }
 
-/* Everything as it should not be. */
+/* Set every inherited process attribute to an unusual value. */
 static void be_odd(void)
 {
     cpu_set_t one;
@@ -840,7 +854,8 @@ static void be_odd(void)
         _exit(9);
 }
 
-/* The scheduler is killed, and who starts the next one is odd.  Forked before we open a pool. */
+/* Kill the scheduler and start the next one from a process with unusual attributes. Forked before a
+ * pool is open. */
 static pid_t child_odd(int *go)
 {
     int ends[2];
@@ -893,13 +908,13 @@ static void check_process(pid_t first, pid_t next)
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         check_same_line(first, next, lines[i][0], lines[i][1]);
-    if (geteuid() == 0) /* others cannot be less nice again */
+    if (geteuid() == 0) /* other users cannot lower the nice value again */
         CHECK_INT(getpriority(PRIO_PROCESS, (id_t)first), getpriority(PRIO_PROCESS, (id_t)next));
     CHECK_INT(-1, highest_descriptor_to(next, "/dev/zero"));
     CHECK_INT(getsid(next), getsid(next) == getsid(0) ? -1 : getsid(next));
 }
 
-TEST(the_next_scheduler_and_its_workers_have_the_surroundings_of_the_first_not_of_whoever_starts_it)
+TEST(next_scheduler_has_the_environment_of_the_first_not_of_its_starter)
 {
     char path[60], folder[300];
     uint32_t count;
@@ -907,13 +922,15 @@ TEST(the_next_scheduler_and_its_workers_have_the_surroundings_of_the_first_not_o
 
     pools_begin(NULL);
     pid_t child = child_odd(&go);
-    /* Its processes are looked at before it dies: so one that never gets killed is the measure. */
+
+    /* The adopted processes are inspected before they exit; a pool that is never killed is the
+     * reference. */
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err), err);
     REQUIRE(look());
     pid_t adopted = workers[0], replaced = workers[1];
     gp_pool *first = NULL;
 
-    setenv("GRADPOOL_POOL", "measure", 1); /* another pool, started as this one was */
+    setenv("GRADPOOL_POOL", "measure", 1); /* another pool, started the same way */
     REQUIRE_OK(gp_pool_open(&first, &(gp_pool_options){ .workers = WORKERS, .devices = "cpu" }, &err), err);
     setenv("GRADPOOL_POOL", "default", 1);
     gp_status_reply *reply = pools_settled(first);
@@ -933,16 +950,16 @@ TEST(the_next_scheduler_and_its_workers_have_the_surroundings_of_the_first_not_o
     snprintf(path, sizeof(path), "/proc/%d/cwd", (int)pool->scheduler_pid);
     folder[readlink(path, folder, sizeof(folder) - 1)] = '\0';
     CHECK_TEXT("/", folder);
-    kill(replaced, SIGKILL); /* which it hears of, though its starter ignored SIGCHLD */
+    kill(replaced, SIGKILL); /* detected, although the starter ignored SIGCHLD */
     await_end(replaced);
     for (int64_t until = gp_now_ms() + PATIENCE_MS; workers[1] == replaced && gp_now_ms() < until;
          gp_sleep_ms(5))
-        REQUIRE(look()); /* its scheduler hears of it a moment later */
+        REQUIRE(look()); /* the scheduler detects it asynchronously */
     CHECK_INT(adopted, workers[0]);
     CHECK(workers[1] != replaced && process_alive(workers[1]));
     check_process(measure_worker, workers[1]);
     CHECK(!has_variable(workers[1], "OMP_NUM_THREADS=17"));
-    CHECK(has_variable(workers[1], "ODD=one")); /* nothing that the daemons know of */
+    CHECK(has_variable(workers[1], "ODD=one")); /* unknown to the daemons */
     REQUIRE_OK(gp_pool_shutdown(first, false, &err), err);
     CHECK_STATUS(GP_OK, pool_wait_gone(first, PATIENCE_MS, &err));
     gp_pool_close(first);

@@ -1,4 +1,5 @@
-/* test_advise.c -- advise and bench: short trainings on a real pool, the numbers that they print, and what is left. */
+/* test_advise.c: advise and bench: short trainings on a real pool, the printed numbers, and
+ * leftovers. */
 #include "tests/service/commands.h"
 
 #define LENET "--network", "lenet", "--data", "digits:600", "--mini-batch-size", "32"
@@ -17,7 +18,7 @@ static double number(const gp_json *json, const char *name)
     return gp_json_number(gp_json_member(json, name), -1);
 }
 
-TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
+TEST(advise_predicts_every_number_of_workers_and_a_training_reports_it)
 {
     gp_json *json;
     const gp_json *rows, *one, *two;
@@ -30,7 +31,9 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
     one = gp_json_element(rows, 0);
     two = gp_json_element(rows, 1);
     CHECK(number(one, "step_seconds") > 0 && number(one, "exchange_seconds") == 0);
-    CHECK(number(two, "exchange_seconds") >= 0); /* half of the update each may pay for all of it */
+
+    /* the smaller update per worker can outweigh the exchange */
+    CHECK(number(two, "exchange_seconds") >= 0);
     CHECK(number(one, "efficiency") == 1.0 && number(one, "memory_bytes") > 129068 * 4);
     CHECK_INT(32, (int)number(two, "batch"));
     CHECK_INT(16, (int)number(two, "share"));
@@ -39,14 +42,15 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
     CHECK(number(gp_json_member(json, "check"), "measured_seconds") > 0);
     CHECK(number(json, "best") == 1 || number(json, "best") == 2);
     gp_json_free(json);
-    CHECK(access(in_w("gradpool-runs"), F_OK) != 0); /* nothing was trained */
+    CHECK(access(in_w("gradpool-runs"), F_OK) != 0); /* no training was started */
 
     RUN_CODE(0, "train", LENET, "--epochs", "2", "--plots", "none");
     CHECK_CONTAINS(out, "\nadvise expected ");
     CHECK_CONTAINS(out, " images/s; this run reached ");
     RUN_CODE(0, "train", LENET, "--epochs", "2", "--plots", "none");
-    CHECK(strstr(out, "advise expected") == NULL); /* the advice has been compared */
-    /* A worker that was given back is busy until it has let go of what it had. */
+    CHECK(strstr(out, "advise expected") == NULL); /* the advice was compared only once */
+
+    /* A released worker stays busy until all state is freed. */
     for (int64_t until = gp_now_ms() + POOLS_PATIENCE_MS; gp_now_ms() < until; gp_sleep_ms(20)) {
         RUN_CODE(0, "status", "--json");
         if (strstr(out, "\"busy\"") == NULL)
@@ -56,7 +60,7 @@ TEST(advise_predicts_every_number_of_workers_and_a_training_hears_of_it)
     pools_end();
 }
 
-TEST(advise_guesses_beyond_the_pool_and_says_so)
+TEST(advise_marks_predictions_beyond_the_pool)
 {
     advise_begin();
     RUN_CODE(0, "advise", LENET, "--steps", "10", "--workers", "1:4");
@@ -67,7 +71,7 @@ TEST(advise_guesses_beyond_the_pool_and_says_so)
     pools_end();
 }
 
-TEST(advise_passes_on_what_is_wrong_with_the_training)
+TEST(advise_reports_errors_of_the_training)
 {
     advise_begin();
     RUN_CODE(2, "advise", "--network", "lenet");
@@ -79,13 +83,13 @@ TEST(advise_passes_on_what_is_wrong_with_the_training)
     pools_end();
 }
 
-TEST(an_interrupt_ends_it_and_the_workers_are_free)
+TEST(interrupt_ends_advise_and_frees_the_workers)
 {
     advise_begin();
     exec_faulty("forward:9:stop@1.1");
     pid_t worker = pid_of(1), child = START("advise", LENET, "--steps", "1000", "--quiet");
 
-    CHECK(await_stopped(worker)); /* in a step, with most of them before it */
+    CHECK(await_stopped(worker)); /* suspended within a step, early in the run */
     kill(child, SIGINT);
     kill(worker, SIGCONT);
     FINISH_CODE(130, child);
@@ -96,7 +100,7 @@ TEST(an_interrupt_ends_it_and_the_workers_are_free)
 
 /* ---- bench ---- */
 
-TEST(bench_scaling_trains_on_each_number_with_batch_and_rate_in_proportion)
+TEST(bench_scaling_scales_batch_and_rate_with_the_workers)
 {
     gp_json *json;
     const gp_json *runs;
@@ -131,7 +135,7 @@ TEST(bench_scaling_trains_on_each_number_with_batch_and_rate_in_proportion)
     pools_end();
 }
 
-TEST(bench_scaling_with_a_fixed_batch_and_no_validation_data_says_so)
+TEST(bench_scaling_reports_a_fixed_batch_and_missing_validation_data)
 {
     advise_begin();
     RUN_CODE(0, "bench", "scaling", "--workers", "1,2", LENET, "--epochs", "2", "--fixed-batch",
@@ -155,13 +159,14 @@ TEST(bench_allreduce_times_the_exchange_of_each_size)
     advise_begin();
     RUN_CODE(0, "bench", "allreduce", "--workers", "1,2", "--sizes", "4K,1M", "--steps", "10", "--json");
     json = pools_json(out);
-    CHECK_INT(2, gp_json_count(json)); /* one worker has nobody to exchange with */
+    CHECK_INT(2, gp_json_count(json)); /* a single worker exchanges nothing */
     for (size_t i = 0; i < gp_json_count(json); i++) {
         const double bytes = number(gp_json_element(json, i), "bytes"), wanted = i == 0 ? 4096 : 1 << 20;
 
         CHECK(bytes >= wanted * 0.95 && bytes <= wanted * 1.05);
         CHECK(number(gp_json_element(json, i), "exchange_seconds") > 0);
-        /* 2 (n - 1) / n is 1 for two */
+
+        /* 2 (n - 1) / n is 1 for n = 2 */
         CHECK_NEAR(number(gp_json_element(json, i), "algbw"), number(gp_json_element(json, i), "busbw"), 0);
         CHECK_NEAR(bytes * 1e-9 / number(gp_json_element(json, i), "exchange_seconds"),
                    number(gp_json_element(json, i), "algbw"), 1e-6);

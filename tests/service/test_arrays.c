@@ -1,4 +1,5 @@
-/* A training on arrays of the program: the same as from files, in memory once, and released with its end. */
+/* test_arrays.c: a training on arrays in memory: same result as from files, one shared copy, freed
+ * at the end. */
 #include "client/gradpool.h"
 #include "common/data/store/store.h"
 #include "tests/service/pools.h"
@@ -19,7 +20,7 @@ static void digits_read(void)
     gp_store_close(store);
 }
 
-/* How many other processes map the arrays of this source. */
+/* Count the other processes that map the arrays of this source. */
 static int mappers(const char *source)
 {
     DIR *processes = opendir("/proc");
@@ -46,7 +47,7 @@ static int mappers(const char *source)
     return count;
 }
 
-/* Until so many map them. */
+/* Wait until `wanted` processes map them; return the last count. */
 static int mappers_become(const char *source, int wanted)
 {
     int count = mappers(source);
@@ -77,7 +78,7 @@ static double train_loss(gp_pool *pool, const char *data)
     return summary.loss;
 }
 
-/* A training that goes on until both workers were seen to map the arrays. */
+/* A training that runs until both workers were seen to map the arrays. */
 typedef struct watch {
     const char *source;
     int mappers;
@@ -114,7 +115,7 @@ static int mappers_of_a_training(gp_pool *pool, const char *source)
     return w.mappers;
 }
 
-TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behind)
+TEST(training_on_arrays_matches_files_and_leaks_no_memory)
 {
     const gp_array_dataset_info info = {
         .count = COUNT, .channels = 1, .height = 28, .width = 28, .class_count = 10
@@ -129,11 +130,14 @@ TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behin
     REQUIRE_OK(gp_pool_open(&pool, &(gp_pool_options){ .workers = 2 }, &err), err);
     expected = train_loss(pool, "digits:600");
     REQUIRE_OK(gp_array_dataset_new(&arrays, &info, samples, labels, &err), err);
-    memset(samples, 0, sizeof(samples)); /* they are copied */
+    memset(samples, 0, sizeof(samples)); /* the library has a copy */
     CHECK(expected == train_loss(pool, gp_array_dataset_source(arrays)));
-    CHECK_INT(
-        2, mappers_of_a_training(pool, gp_array_dataset_source(arrays))); /* both workers map the one file */
-    CHECK_INT(0, mappers_become(gp_array_dataset_source(arrays), 0)); /* and let it go with the training */
+
+    /* both workers map the same file */
+    CHECK_INT(2, mappers_of_a_training(pool, gp_array_dataset_source(arrays)));
+
+    /* unmapped when the training ends */
+    CHECK_INT(0, mappers_become(gp_array_dataset_source(arrays), 0));
     char source[200];
 
     snprintf(source, sizeof(source), "%s", gp_array_dataset_source(arrays));
@@ -147,7 +151,7 @@ TEST(a_training_on_arrays_is_that_on_the_same_samples_and_leaves_no_memory_behin
     pools_end();
 }
 
-TEST(arrays_that_cannot_be_are_refused_in_words)
+TEST(invalid_arrays_are_refused)
 {
     gp_array_dataset_info info = { .count = COUNT, .channels = 1, .height = 28, .width = 28 };
     gp_array_dataset *arrays;

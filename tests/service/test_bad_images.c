@@ -1,4 +1,5 @@
-/* Bad images in a training, a prediction or an evaluation: an error by name, or passed over, counted and named to the user. */
+/* test_bad_images.c: unreadable images in training, prediction and evaluation: an error with the
+ * file name, or skipped, counted and named. */
 #include "client/gradpool.h"
 #include "tests/service/commands.h"
 #include "tests/common/data/make_images.h"
@@ -10,7 +11,7 @@ static void jpeg_put(const char *name, uint32_t width, uint32_t height, uint32_t
     make_jpeg(in_root(name), &(made_image){ width, height, channels, .data = noise }, 80);
 }
 
-/* Two classes of good images of several kinds; the bad ones come from the tests. */
+/* Create two classes of valid images of several kinds; tests add unreadable ones. */
 static void photos_make(void)
 {
     char name[64];
@@ -23,12 +24,12 @@ static void photos_make(void)
     mkdir(in_root("photos/dog"), 0700);
     for (int i = 0; i < 40; i++) {
         snprintf(name, sizeof(name), "photos/%s/%02d.jpg", i % 2 == 0 ? "cat" : "dog", i);
-        jpeg_put(name, 40, 36, i == 4 ? 4 : i == 6 ? 1 : 3); /* one CMYK, one grey */
+        jpeg_put(name, 40, 36, i == 4 ? 4 : i == 6 ? 1 : 3); /* one CMYK, one grayscale */
     }
     make_png(in_root("photos/dog/deep.png"), &(made_image){ 30, 30, 3, .bits = 16, .data = noise });
 }
 
-/* The first `bytes` bytes only. */
+/* Truncate a file to `bytes` bytes. */
 static void cut(const char *name, off_t bytes)
 {
     if (truncate(in_root(name), bytes) != 0)
@@ -38,10 +39,11 @@ static void cut(const char *name, off_t bytes)
 static void bad_ones_put(void)
 {
     cut("photos/cat/00.jpg", 300);                               /* truncated */
-    cut("photos/dog/01.jpg", 0);                                 /* nothing in it */
-    write_file("photos/cat/02.jpg", "<html>not found</html>\n"); /* mislabelled */
+    cut("photos/dog/01.jpg", 0);                                 /* empty */
+    write_file("photos/cat/02.jpg", "<html>not found</html>\n"); /* wrong format */
     jpeg_put("photos/dog/wide.jpg", 30000, 1, 3);
-    /* A PNG of a few bytes that says 60000x60000. */
+
+    /* A small PNG that claims 60000x60000 pixels. */
     make_png(in_root("photos/cat/bomb.png"), &(made_image){ 8, 8, 3, .data = noise });
     FILE *file = fopen(in_root("photos/cat/bomb.png"), "r+");
 
@@ -52,7 +54,7 @@ static void bad_ones_put(void)
 
 #define TRAIN "train", "--network", "lenet", "--data", "../photos", "--batch-size", "8", "--epochs", "2"
 
-TEST(folders_that_are_left_out_are_counted_and_named_when_a_training_begins)
+TEST(skipped_folders_are_counted_and_named_when_a_training_starts)
 {
     photos_make();
     mkdir(in_root("photos/emu"), 0700);
@@ -63,7 +65,7 @@ TEST(folders_that_are_left_out_are_counted_and_named_when_a_training_begins)
     pools_end();
 }
 
-TEST(cmyk_grey_and_deep_images_train_as_they_are)
+TEST(cmyk_grayscale_and_16_bit_images_are_trained_on)
 {
     photos_make();
     RUN_CODE(0, TRAIN, "--image-size", "28,28", "--json");
@@ -71,7 +73,7 @@ TEST(cmyk_grey_and_deep_images_train_as_they_are)
     pools_end();
 }
 
-TEST(bad_images_are_an_error_by_name_or_passed_over_counted_and_named)
+TEST(bad_images_are_an_error_or_skipped_and_named)
 {
     photos_make();
     bad_ones_put();
@@ -83,7 +85,8 @@ TEST(bad_images_are_an_error_by_name_or_passed_over_counted_and_named)
     CHECK(strstr(err, "cat/00.jpg") != NULL || strstr(err, "dog/01.jpg") != NULL ||
           strstr(err, "cat/02.jpg") != NULL || strstr(err, "wide.jpg") != NULL ||
           strstr(err, "bomb.png") != NULL);
-    /* Windows decoded straight from the files find the same. */
+
+    /* Crops decoded directly from the files give the same result. */
     RUN_CODE(0, TRAIN, "--augment", "crop=resized crop-size=28,28", "--on-error", "skip", "--json");
     CHECK_CONTAINS(err, "could not be read");
     pools_end();
@@ -93,7 +96,7 @@ TEST(bad_images_are_an_error_by_name_or_passed_over_counted_and_named)
 
 enum { GOOD = 38, BAD = 5 };
 
-/* In the order of the data. */
+/* in data order */
 #define BAD_NAMES "\"cat/00.jpg\", \"cat/02.jpg\", \"cat/bomb.png\", \"dog/01.jpg\", \"dog/wide.jpg\""
 #define PREDICT   "predict", "--model", "m.onnx", "--data", "../photos", "--on-error", "skip"
 #define EVALUATE  "evaluate", "--model", "m.onnx", "--on-error", "skip", "--json", "--data"
@@ -107,7 +110,7 @@ static void shell(const char *command)
         GP_TEST_FAIL("failed: %s", command);
 }
 
-/* A model of good photos, some of which are bad then; photos' good ones alone are in good. */
+/* Train a model on valid photos, then damage some. The folder `good` has the valid ones only. */
 static void predictions_begin(void)
 {
     photos_make();
@@ -116,7 +119,7 @@ static void predictions_begin(void)
     shell("cp -r photos good && cd good && rm cat/00.jpg cat/02.jpg cat/bomb.png dog/01.jpg dog/wide.jpg");
 }
 
-/* Of the rows of a CSV file the numbers of their samples, and the rest of each line behind the other. */
+/* Read a CSV file: store the sample numbers, and append the rest of each line to one text. */
 static int rows_read(const char *name, uint64_t index[GOOD + BAD], char *rest, size_t bytes)
 {
     static char text[1 << 16];
@@ -134,7 +137,8 @@ static int rows_read(const char *name, uint64_t index[GOOD + BAD], char *rest, s
     return count;
 }
 
-/* The rows of p.csv are those of the good photos, with the same bits, and know which they are. */
+/* Check that p.csv has the rows of the valid photos, bitwise identical, with the right sample
+ * numbers. */
 static void rows_check(void)
 {
     static char good[1 << 16], rows[1 << 16];
@@ -154,7 +158,7 @@ static void rows_check(void)
             CHECK_INT(i, index[row++]);
 }
 
-TEST(bad_images_are_left_out_of_predictions_counted_and_named_although_workers_die)
+TEST(bad_images_are_skipped_in_predictions_despite_worker_failures)
 {
     predictions_begin();
     RUN_CODE(1, "predict", "--model", "m.onnx", "--data", "../photos", "--out", "p.csv");
@@ -168,7 +172,9 @@ TEST(bad_images_are_left_out_of_predictions_counted_and_named_although_workers_d
     CHECK_CONTAINS(out, "\n{\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]}\n");
     CHECK_TEXT("", err);
     RUN_CODE(0, "down");
-    /* 22 calls: one of the two comes to its second, and dies with a part that the other or its successor computes again. */
+
+    /* 22 calls: one worker reaches the second call and exits; the other or a replacement computes
+     * that part again. */
     setenv("GRADPOOL_FAULT", "predict:2:kill@1.1,predict:2:kill@2.1", 1);
     RUN_CODE(0, "up", "--workers", "2");
     unsetenv("GRADPOOL_FAULT");
@@ -180,7 +186,7 @@ TEST(bad_images_are_left_out_of_predictions_counted_and_named_although_workers_d
     pools_end();
 }
 
-TEST(rows_of_a_single_image_have_the_path_that_the_user_gave)
+TEST(rows_of_a_single_image_have_the_path_given_by_the_user)
 {
     predictions_begin();
     RUN_CODE(0, "predict", "--model", "m.onnx", "--data", "../good/dog/03.jpg", "--top-k", "1");
@@ -188,7 +194,7 @@ TEST(rows_of_a_single_image_have_the_path_that_the_user_gave)
     pools_end();
 }
 
-TEST(evaluate_counts_the_good_images_alone_although_workers_die)
+TEST(evaluate_counts_only_good_images_despite_worker_failures)
 {
     static char counts[2][400];
     double accuracy, loss;
@@ -210,11 +216,12 @@ TEST(evaluate_counts_the_good_images_alone_although_workers_die)
     CHECK_CONTAINS(err, "5 images could not be read and were left out: ");
     CHECK_CONTAINS(out, "\"skipped\": 5, \"skipped_names\": [" BAD_NAMES "]");
     CHECK_NEAR(accuracy, told("accuracy"), 0);
-    CHECK_NEAR(loss, told("loss"), 1e-9); /* parts are others, and so is what is added first */
+    CHECK_NEAR(loss, told("loss"), 1e-9); /* other parts, hence another order of summation */
     CHECK_INT(GOOD, (int)told("count"));
     slurp(in_w("c.csv"), counts[1], sizeof(counts[1]));
     CHECK_TEXT(counts[0], counts[1]);
-    /* Windows decoded straight from the files find the same. */
+
+    /* Crops decoded directly from the files give the same result. */
     mkdir(in_root("photos/emu"), 0700);
     RUN_CODE(0, EVALUATE, "../photos", "--image-fit", "crop");
     CHECK_CONTAINS(err, "photos: 1 folder or image was left out: class emu has no images in ");
@@ -223,7 +230,7 @@ TEST(evaluate_counts_the_good_images_alone_although_workers_die)
     pools_end();
 }
 
-TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
+TEST(prediction_arrays_name_the_samples_of_their_rows)
 {
     static char rows[1 << 16];
     uint64_t index[GOOD + BAD] = { 0 };
@@ -269,7 +276,7 @@ TEST(arrays_of_predictions_say_which_samples_their_rows_are_of)
     pools_end();
 }
 
-TEST(data_of_which_nothing_can_be_read_are_an_error_with_skip_too)
+TEST(completely_unreadable_data_are_an_error_even_with_skip)
 {
     predictions_begin();
     shell("mkdir bare && cp photos/cat/00.jpg photos/dog/01.jpg bare");
@@ -279,8 +286,8 @@ TEST(data_of_which_nothing_can_be_read_are_an_error_with_skip_too)
     pools_end();
 }
 
-/* Root may list anything: the command runs as another user. */
-TEST(a_folder_that_may_not_be_listed_is_named)
+/* Root may list every folder, so the command runs as another user. */
+TEST(unreadable_folder_is_named)
 {
     char command[900], said[4000];
     const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");

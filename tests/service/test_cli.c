@@ -1,6 +1,8 @@
-/* test_cli.c -- the gradpool command as a user's shell runs it: arguments in, exit code and two streams out.
+/* test_cli.c: the gradpool command as run from a shell: arguments in, exit code and two streams
+ * out.
  *
- * Each test has its own directories and works in an empty folder, so whatever a command leaves behind is seen. */
+ * Each test has private directories and works in an empty folder, so that leftovers are
+ * detected. */
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <fcntl.h>
@@ -18,7 +20,7 @@ static void cli_begin(void)
         abort();
 }
 
-/* The command must succeed, else its words are shown. */
+/* Run a command that must succeed; otherwise print the output and return. */
 #define RUN_OK(...)                                                                                          \
     do {                                                                                                     \
         int code_ = RUN(__VA_ARGS__);                                                                        \
@@ -33,7 +35,7 @@ static bool there_is(const char *path)
     return access(in_root(path), F_OK) == 0;
 }
 
-/* The words of a list are all members. */
+/* Check that all names of the list are members. */
 static void check_keys(const gp_json *object, const char *const *keys)
 {
     for (; *keys != NULL; keys++)
@@ -63,7 +65,7 @@ TEST(without_a_pool_the_home_screen_says_how_to_start_one)
     pools_end();
 }
 
-TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
+TEST(up_resize_and_down_report_the_pool)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--idle-timeout", "20m");
@@ -74,7 +76,7 @@ TEST(a_pool_goes_up_is_resized_and_goes_down_and_says_so)
     CHECK_CONTAINS(out, "already running");
     RUN_OK("up", "--workers", "3");
     CHECK_CONTAINS(out, "resized (it had 2 workers)");
-    CHECK_CONTAINS(out, "ends after 20 m without use"); /* a resize keeps it */
+    CHECK_CONTAINS(out, "ends after 20 m without use"); /* a resize keeps the idle timeout */
     RUN_OK("up", "--quiet");
     CHECK_TEXT("", out);
     finish(start(-1, -1, (const char *const[]){ NULL }));
@@ -101,7 +103,7 @@ TEST(up_fails_if_no_worker_starts)
     pools_end();
 }
 
-TEST(status_in_json_has_the_promised_members)
+TEST(json_status_has_the_documented_members)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
@@ -128,9 +130,9 @@ TEST(status_in_json_has_the_promised_members)
     pools_end();
 }
 
-/* ---- mistakes ---- */
+/* ---- usage errors ---- */
 
-/* A command line, the exit code, and what standard error has to say. */
+/* A command line with the expected exit code and error text. */
 typedef struct mistake {
     int code;
     const char *words, *arguments[14];
@@ -179,7 +181,7 @@ static const mistake mistakes[] = {
     { 1, "its folder cannot be written", { LENET, "--metrics", "nowhere/m.jsonl" } },
 };
 
-TEST(each_mistake_has_its_sentence_and_leaves_nothing_behind)
+TEST(usage_errors_have_a_message_and_no_side_effects)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
@@ -204,7 +206,7 @@ TEST(an_option_without_effect_is_refused_with_the_corrected_command_line)
     CHECK_CONTAINS(err, "gradpool train --network lenet --data digits:500 --learn-rate-drop-factor 0.5 "
                         "--learn-rate-schedule piecewise\n");
     CHECK_INT(0, pools_entries("w"));
-    RUN_CODE(1, "status"); /* no pool was started for it */
+    RUN_CODE(1, "status"); /* no pool was started */
     RUN_OK("up", "--workers", "1", "--devices", "cpu", "--quiet");
     RUN_OK(LENET, "--learn-rate-drop-factor", "0.5", "--lint", "warn", "--epochs", "1", "--quiet");
     CHECK_CONTAINS(err, "--learn-rate-drop-factor has no effect");
@@ -220,7 +222,7 @@ TEST(network_that_is_too_large_is_refused_before_a_pool_is_started)
                                "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
     RUN_CODE(1, "train", "--network", "large.json", "--data", "synthetic:8x8x1:10:256");
     CHECK_CONTAINS(err, "more than 2147483647 elements");
-    RUN_CODE(1, "status"); /* no pool was started for it */
+    RUN_CODE(1, "status"); /* no pool was started */
     CHECK_CONTAINS(err, "start one with: gradpool up");
     pools_end();
 }
@@ -233,7 +235,7 @@ static void overwrite(const char *path, const void *data, size_t bytes)
         abort();
 }
 
-TEST(damaged_data_is_named_and_leaves_nothing_behind)
+TEST(damaged_data_is_named_and_leaves_no_files)
 {
     static const char magic[16] = { 0, 0, 8, 7, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 };
     const char *images = "data/train-images-idx3-ubyte.gz", *plain = "data/train-images-idx3-ubyte";
@@ -264,13 +266,13 @@ TEST(damaged_data_is_named_and_leaves_nothing_behind)
     FINISH_CODE(1, start(-1, -1, train));
     CHECK_CONTAINS(err, "magic 0x00000807");
     CHECK_INT(0, pools_entries("w"));
-    RUN_OK("status"); /* and the pool is well */
+    RUN_OK("status"); /* the pool still works */
     pools_end();
 }
 
 /* ---- work ---- */
 
-/* A pool of two and a small model w/m.onnx with its metrics w/m.jsonl. */
+/* Start a pool of two and train a small model w/m.onnx with metrics w/m.jsonl. */
 static bool trained(void)
 {
     cli_begin();
@@ -279,7 +281,7 @@ static bool trained(void)
                "--json", "--out", "m.onnx", "--metrics", "m.jsonl") == 0;
 }
 
-/* Whether the number stands there with the fewest digits that read back as this value. */
+/* Return whether the line has this value with the fewest digits that read back exactly. */
 static bool exactly(const char *line, const char *key, double value)
 {
     char text[80];
@@ -319,7 +321,7 @@ static void check_metrics(const char *path)
     CHECK_INT(2, checks);
 }
 
-TEST(a_training_tells_its_end_in_json_and_keeps_a_folder)
+TEST(training_reports_its_result_as_json_and_keeps_a_run_folder)
 {
     char path[600];
 
@@ -363,7 +365,7 @@ TEST(warnings_of_a_training_are_printed_with_quiet)
     CHECK_CONTAINS(out, "warning: no checkpoint of step 2: cannot make the directory /proc/none");
     slurp(in_root("w/gradpool-runs/latest/job.json"), out, sizeof(out));
     CHECK_CONTAINS(out, "\"checkpoint-path\": \"/proc/none\"");
-    CHECK_CONTAINS(out, "\"mini-batch-size\": 128"); /* all options, given or not */
+    CHECK_CONTAINS(out, "\"mini-batch-size\": 128"); /* all options, including defaults */
     pools_end();
 }
 
@@ -384,13 +386,13 @@ TEST(two_trainings_in_the_same_second_keep_both_models)
         snprintf(path, sizeof(path), "w/%s", gp_json_text(gp_json_member(json, "model"), "none"));
         CHECK_CONTAINS(path, "result/model.onnx");
         CHECK(there_is(path));
-        CHECK_INT(i + 1, pools_entries("w/gradpool-runs")); /* and the link to the latest */
+        CHECK_INT(i + 1, pools_entries("w/gradpool-runs")); /* plus the link to the latest run */
         gp_json_free(json);
     }
     pools_end();
 }
 
-TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
+TEST(predictions_are_ordered_and_agree_with_evaluate)
 {
     uint32_t rows = 0;
     char *rest = NULL, said[80];
@@ -427,7 +429,7 @@ TEST(predictions_are_in_order_and_evaluate_agrees_with_them)
     pools_end();
 }
 
-TEST(digits_made_on_disk_train_by_a_relative_path)
+TEST(generated_digits_are_trained_on_by_a_relative_path)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
@@ -440,7 +442,7 @@ TEST(digits_made_on_disk_train_by_a_relative_path)
     pools_end();
 }
 
-TEST(a_contact_sheet_shows_samples_as_stored_and_as_they_will_be_seen)
+TEST(contact_sheet_shows_samples_before_and_after_preprocessing)
 {
     uint8_t head[24] = { 0 };
     FILE *file;
@@ -454,14 +456,16 @@ TEST(a_contact_sheet_shows_samples_as_stored_and_as_they_will_be_seen)
     CHECK_INT(24, fread(head, 1, sizeof(head), file));
     fclose(file);
     CHECK(memcmp(head, "\x89PNG\r\n\x1a\n", 8) == 0);
-    CHECK_INT(2 + 3 * 30, head[18] * 256 + head[19]); /* pictures of 28 pixels with 2 between them */
+
+    /* images of 28 pixels with 2 pixels between */
+    CHECK_INT(2 + 3 * 30, head[18] * 256 + head[19]);
     CHECK_INT(2 + 5 * 30, head[22] * 256 + head[23]);
     pools_end();
 }
 
-/* ---- models from elsewhere ---- */
+/* ---- downloaded models ---- */
 
-/* One request after the other gets the same few bytes, in a process of its own. */
+/* Serve the same small body to every request, in a child process. */
 static pid_t serve(int *port, const char *body)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
@@ -490,10 +494,10 @@ static pid_t serve(int *port, const char *body)
     }
 }
 
-TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
+TEST(model_is_fetched_from_a_url_and_its_checksum_printed_or_verified)
 {
     static const char sum[] =
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; /* of "abc" */
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"; /* SHA-256 of "abc" */
     char url[80], wrong[80];
     int port;
     pid_t server = serve(&port, "abc");
@@ -525,7 +529,7 @@ TEST(a_model_is_fetched_from_a_url_and_its_sum_is_told_or_checked)
 
 /* ---- memory ---- */
 
-/* Make a control group with a limit on memory; false: this user or kernel cannot. */
+/* Create a control group with a memory limit. false: not permitted or not supported. */
 static bool memory_group_make(char group[100], const char *limit)
 {
     static const char *const kinds[][2] = { { "/sys/fs/cgroup/memory", "memory.limit_in_bytes" },
@@ -551,7 +555,7 @@ static bool memory_group_make(char group[100], const char *limit)
     return false;
 }
 
-TEST(a_training_whose_worker_the_kernel_kills_for_memory_is_told_so)
+TEST(training_reports_a_worker_killed_for_memory)
 {
     char group[100], procs[120];
 
@@ -584,7 +588,7 @@ TEST(a_training_whose_worker_the_kernel_kills_for_memory_is_told_so)
 
 /* ---- diagnosis ---- */
 
-TEST(doctor_looks_at_the_directories_of_the_pool_that_is_named)
+TEST(doctor_checks_the_directories_of_the_named_pool)
 {
     cli_begin();
     RUN_CODE(1, "doctor", "--quick", "--pool", "no/name");
@@ -596,9 +600,9 @@ TEST(doctor_looks_at_the_directories_of_the_pool_that_is_named)
     pools_end();
 }
 
-/* ---- names from outside ---- */
+/* ---- untrusted names ---- */
 
-TEST(names_of_folders_and_jobs_cannot_act_on_the_terminal)
+TEST(names_with_terminal_escapes_are_sanitized)
 {
     cli_begin();
     RUN_OK("data", "preview", "digits:60", "--rows", "1", "--columns", "1", "--out", "x.png");
@@ -615,7 +619,7 @@ TEST(names_of_folders_and_jobs_cannot_act_on_the_terminal)
 
 /* ---- listings ---- */
 
-/* Lines that a text takes on a terminal of 100 columns. */
+/* Count the lines that a text needs on a terminal with 100 columns. */
 static int screen_lines(const char *text)
 {
     int lines = 0;
@@ -629,7 +633,7 @@ static int screen_lines(const char *text)
     return lines;
 }
 
-TEST(the_listings_in_json_are_complete)
+TEST(json_listings_are_complete)
 {
     static const char *const commands[] = { "up",      "down",     "status", "devices", "doctor",  "train",
                                             "predict", "evaluate", "model",  "data",    "options", NULL };
@@ -688,7 +692,7 @@ TEST(the_listings_in_json_are_complete)
     pools_end();
 }
 
-/* What takes workers can be told which: every command of the table that has --workers has --devices. */
+/* Every command with --workers in the help also has --devices. */
 TEST(every_command_that_takes_workers_takes_devices)
 {
     static char help[OUT_BYTES];
@@ -714,7 +718,7 @@ TEST(every_command_that_takes_workers_takes_devices)
     pools_end();
 }
 
-/* ---- being interrupted ---- */
+/* ---- interrupts ---- */
 
 static pid_t start_endless(void)
 {
@@ -739,7 +743,7 @@ static void check_pool_free(void)
     gp_json_free(json);
 }
 
-TEST(the_first_interrupt_stops_a_training_and_keeps_its_model)
+TEST(first_interrupt_stops_a_training_and_keeps_its_model)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
@@ -754,7 +758,7 @@ TEST(the_first_interrupt_stops_a_training_and_keeps_its_model)
     pools_end();
 }
 
-TEST(the_second_interrupt_ends_a_training_at_once)
+TEST(second_interrupt_ends_a_training_at_once)
 {
     cli_begin();
     RUN_OK("up", "--workers", "2", "--devices", "cpu", "--quiet");
@@ -762,7 +766,9 @@ TEST(the_second_interrupt_ends_a_training_at_once)
 
     kill(child, SIGINT);
     kill(child, SIGINT);
-    while (process_alive(child)) { /* standard signals merge: one at a time until it has seen both */
+
+    /* standard signals merge: send one at a time until both were seen */
+    while (process_alive(child)) {
         kill(child, SIGINT);
         gp_sleep_ms(1);
     }
@@ -798,7 +804,7 @@ TEST(sigterm_ends_a_training_whose_worker_never_reports_its_end)
     pools_end();
 }
 
-TEST(a_reader_that_goes_away_harms_neither_the_model_nor_the_pool)
+TEST(closed_output_affects_neither_the_model_nor_the_pool)
 {
     int ends[2];
 

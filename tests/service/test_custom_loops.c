@@ -1,4 +1,4 @@
-/* test_custom_loops.c -- training loops of one's own in tasks (train_task.h) on real workers. */
+/* test_custom_loops.c: custom training loops in tasks (train_task.h) on real workers. */
 #include "tests/service/pools.h"
 
 #include <math.h>
@@ -74,7 +74,7 @@ static gp_status block_on(gp_spmd_result **block, uint32_t ranks, const char *na
                    &err);
 }
 
-/* The task on so many ranks, which must succeed on all of them. */
+/* Run the task on `ranks` ranks; it must succeed on all of them. */
 static void pass(uint32_t ranks, const char *name, const custom_request *asked)
 {
     gp_spmd_result *block = NULL;
@@ -84,7 +84,7 @@ static void pass(uint32_t ranks, const char *name, const custom_request *asked)
     gp_spmd_result_free(block);
 }
 
-/* The numbers that index 1 gave, all ranks the same ones; freed by the caller. */
+/* Return the numbers from index 1, which must be equal on all ranks. The caller frees them. */
 static float *numbers_of(uint32_t ranks, const char *name, const custom_request *asked, size_t *count)
 {
     gp_spmd_result *block = NULL;
@@ -128,7 +128,7 @@ static const custom_request lenet = {
     .network = "lenet", .source = "digits:250", .options = "seed=1", .batch = 100, .epochs = 2, .rate = 0.05
 };
 
-/* The weights that `gradpool train` comes to. */
+/* Return the weights that `gradpool train` computes. */
 static float *trained(uint32_t workers, size_t *count)
 {
     static const char *const options[] = {
@@ -163,7 +163,7 @@ static float *trained(uint32_t workers, size_t *count)
     return weights;
 }
 
-TEST(a_loop_of_ones_own_comes_to_the_bits_of_gradpool_train)
+TEST(custom_loop_is_bitwise_identical_to_gradpool_train)
 {
     float *theirs[WORKERS + 1] = { NULL }, *mine;
     size_t count = 0, same = 0;
@@ -186,7 +186,7 @@ TEST(a_loop_of_ones_own_comes_to_the_bits_of_gradpool_train)
     end();
 }
 
-TEST(a_gradient_is_the_same_on_any_number_of_workers)
+TEST(gradient_is_equal_on_any_number_of_workers)
 {
     float *alone, *together;
     size_t count = 0;
@@ -209,7 +209,7 @@ TEST(a_gradient_is_the_same_on_any_number_of_workers)
     end();
 }
 
-TEST(synchronised_batch_norm_sees_the_samples_of_all_ranks)
+TEST(synchronized_batch_norm_covers_the_samples_of_all_ranks)
 {
     float *alone, *together;
     size_t count = 0;
@@ -238,7 +238,7 @@ TEST(synchronised_batch_norm_sees_the_samples_of_all_ranks)
     end();
 }
 
-TEST(an_update_in_slices_gives_the_bits_of_an_update_of_all)
+TEST(sharded_update_is_bitwise_identical_to_a_full_update)
 {
     if (!begin(WORKERS) || !team_open())
         return;
@@ -249,7 +249,7 @@ TEST(an_update_in_slices_gives_the_bits_of_an_update_of_all)
     end();
 }
 
-TEST(a_loss_of_ones_own_gives_the_gradients_of_the_networks)
+TEST(custom_loss_gives_the_gradients_of_the_network_loss)
 {
     custom_request cut = lenet, large = lenet;
 
@@ -257,7 +257,7 @@ TEST(a_loss_of_ones_own_gives_the_gradients_of_the_networks)
         return;
     cut.micro_batch = 32; /* 100 samples in four calls */
     pass(1, "losses", &cut);
-    large.micro_batch = 8; /* oneDNN's segments on both sides of the loss */
+    large.micro_batch = 8; /* oneDNN segments on both sides of the loss */
     large.batch = 16;
     strcpy(large.network, "squeezenet1.1");
     strcpy(large.source, "synthetic:64x64x3:10:32");
@@ -265,7 +265,7 @@ TEST(a_loss_of_ones_own_gives_the_gradients_of_the_networks)
     end();
 }
 
-TEST(a_kind_of_ones_own_learns_and_a_wrong_gradient_is_found)
+TEST(custom_layer_kind_learns_and_a_wrong_gradient_is_detected)
 {
     if (!begin(1) || !team_open())
         return;
@@ -273,7 +273,7 @@ TEST(a_kind_of_ones_own_learns_and_a_wrong_gradient_is_found)
     end();
 }
 
-TEST(a_model_leaves_a_task_as_onnx_and_comes_back)
+TEST(model_survives_an_onnx_round_trip_through_a_task)
 {
     custom_request small = lenet;
     gp_network network = { 0 };
@@ -295,7 +295,7 @@ TEST(a_model_leaves_a_task_as_onnx_and_comes_back)
     end();
 }
 
-TEST(what_makes_no_sense_is_refused_in_one_sentence)
+TEST(invalid_uses_are_refused_with_one_error)
 {
     gp_future *future = NULL;
     const void *data;
@@ -326,13 +326,13 @@ static custom_footprint footprint(void)
     return here;
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* which keep what was freed, and more */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { GROWTH_KIB = 1 << 18 };
 #else
 enum { GROWTH_KIB = 2048 };
 #endif
 
-TEST(a_task_that_ends_in_the_middle_leaves_nothing)
+TEST(task_that_ends_in_the_middle_leaks_nothing)
 {
     custom_footprint before, after;
 
@@ -353,13 +353,13 @@ TEST(a_task_that_ends_in_the_middle_leaves_nothing)
         gp_spmd_result_free(block);
     }
     after = footprint();
-    CHECK(after.descriptors < before.descriptors + 5); /* a connection may come or go */
+    CHECK(after.descriptors < before.descriptors + 5); /* a few connections may open or close */
     CHECK(after.anonymous_kib < before.anonymous_kib + GROWTH_KIB);
     CHECK(after.shared_kib < before.shared_kib + 512);
     end();
 }
 
-TEST(steps_take_no_memory)
+TEST(steps_allocate_no_memory)
 {
     custom_request many = lenet;
 
@@ -372,7 +372,7 @@ TEST(steps_take_no_memory)
     end();
 }
 
-TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
+TEST(crashed_rank_ends_the_others_with_an_error_message)
 {
     custom_request many = lenet;
     gp_spmd_result *block = NULL;
@@ -387,15 +387,15 @@ TEST(a_rank_that_crashes_ends_the_others_with_a_sentence)
     for (uint32_t index = 1; block != NULL && index <= 3; index += 2) {
         gp_status status = gp_spmd_result_get(block, index, &data, &bytes, &err);
 
-        CHECK(status == GP_EPEER ||
-              status == GP_ECANCELED); /* whoever was first: the exchange, or the client */
+        /* depends on whether the exchange or the client reports first */
+        CHECK(status == GP_EPEER || status == GP_ECANCELED);
     }
     gp_spmd_result_free(block);
     pass(WORKERS, "sharded", &lenet); /* the worker was replaced */
     end();
 }
 
-TEST(a_cancel_ends_a_loop_that_does_not_look)
+TEST(cancel_ends_a_loop_that_never_checks_for_it)
 {
     gp_future *future = NULL;
     const void *data;
@@ -420,7 +420,7 @@ TEST(a_cancel_ends_a_loop_that_does_not_look)
     end();
 }
 
-TEST(a_model_that_is_kept_goes_on_in_the_next_task)
+TEST(resident_model_continues_in_the_next_task)
 {
     if (!begin(1) || !team_open())
         return;

@@ -1,7 +1,9 @@
-/* Workers that do not see the same files: one of them runs in a mount namespace of its own. */
+/* test_data_view.c: workers with different views of the file system; one runs in another mount
+ * namespace. */
 #include "tests/service/commands.h"
 
-/* The second worker sees an empty directory, or another one, over the data.  false: namespaces are not ours to make. */
+/* Mount an empty directory, or `instead`, over the data for the second worker. false: no permission
+ * for namespaces. */
 static bool second_sees(const char *instead)
 {
     char text[1200], script[200];
@@ -41,7 +43,7 @@ static void train_expect(const char *first, const char *second)
     pools_end();
 }
 
-TEST(a_path_that_one_worker_cannot_see_is_an_error_before_the_first_step)
+TEST(path_missing_on_one_worker_is_an_error_before_the_first_step)
 {
     if (!second_sees("mount -t tmpfs none"))
         SKIP("no mount namespace can be made here");
@@ -50,7 +52,7 @@ TEST(a_path_that_one_worker_cannot_see_is_an_error_before_the_first_step)
     train_expect("data", "train");
 }
 
-TEST(a_worker_that_sees_other_samples_says_so_before_the_first_step)
+TEST(different_samples_on_a_worker_are_an_error_before_the_first_step)
 {
     char other[300];
 

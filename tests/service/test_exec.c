@@ -1,4 +1,4 @@
-/* test_exec.c -- spmd and parfor as a user's shell runs them: a real pool, real programs, real deaths. */
+/* test_exec.c: spmd and parfor from a shell: a real pool, real programs, real worker failures. */
 #include <poll.h>
 #include <pty.h>
 #include <sys/time.h>
@@ -7,12 +7,13 @@
 #include "tests/service/cards.h"
 #include "tests/service/commands.h"
 
-/* Writes the pids of a shell, of a child in a session of its own whose parents have ended, and of one in a pipe. */
+/* Start and write the pids of: a shell, an orphaned child in another session, and a child in a
+ * pipe. */
 #define SURVIVORS                                                                                            \
     "(setsid sh -c 'trap \"\" TERM HUP INT; echo $$ >> pids; sleep 100; sleep 100' &) & "                    \
     "sh -c 'echo $$ >> pids; exec sleep 100' | cat & echo $$ >> pids; "
 
-/* ---- what a command gets ---- */
+/* ---- environment of a command ---- */
 
 TEST(commands_have_the_directory_umask_environment_and_input_of_the_client)
 {
@@ -47,7 +48,8 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
     CHECK_CONTAINS(err, "2: 2 bad\n");
     RUN_CODE(0, "spmd", "-n", "1", "--tag=no", "--", "echo", "$HOME", "{#}");
     CHECK_TEXT("$HOME 1\n", out);
-    /* The first says nothing before the second has ended. */
+
+    /* The first command writes nothing before the second has ended. */
     RUN_CODE(0, "spmd", "--group", "--tag=no", "--",
              "[ $GRADPOOL_INDEX = 2 ] || until [ -e second ]; do sleep 0.01; done; echo $GRADPOOL_INDEX; "
              "[ $GRADPOOL_INDEX = 1 ] || touch second");
@@ -55,8 +57,8 @@ TEST(spmd_runs_once_on_every_worker_with_its_index_and_its_lines_tagged)
     pools_end();
 }
 
-/* Cards of our own making; nothing computes on them here. */
-TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
+/* Simulated GPUs; no command computes on them here. */
+TEST(command_on_a_gpu_worker_sees_only_that_gpu)
 {
     char expected[200];
 
@@ -73,12 +75,12 @@ TEST(a_command_on_a_gpu_worker_sees_that_gpu_alone)
     exec_begin();
     setenv("CUDA_VISIBLE_DEVICES", "7", 1);
     RUN_CODE(0, "spmd", "-n", "1", "--", "echo $CUDA_VISIBLE_DEVICES");
-    CHECK_TEXT("1: 7\n", out); /* a CPU worker has no say in it */
+    CHECK_TEXT("1: 7\n", out); /* a CPU worker leaves the variable alone */
     unsetenv("CUDA_VISIBLE_DEVICES");
     pools_end();
 }
 
-TEST(spmd_ends_the_others_when_one_fails_and_keeps_going_when_told_to)
+TEST(spmd_stops_on_the_first_failure_unless_told_to_keep_going)
 {
     exec_begin();
     RUN_CODE(7, "spmd", "--", "echo $$ >> pids; if [ $GRADPOOL_INDEX = 2 ]; then exit 7; fi; sleep 100");
@@ -91,7 +93,7 @@ TEST(spmd_ends_the_others_when_one_fails_and_keeps_going_when_told_to)
 
 /* ---- output ---- */
 
-TEST(output_comes_whole_and_in_the_order_of_the_inputs)
+TEST(output_is_complete_and_in_input_order)
 {
     char expected[4096];
     size_t used = 0;
@@ -102,7 +104,9 @@ TEST(output_comes_whole_and_in_the_order_of_the_inputs)
     for (int i = 1; i <= 30; i++)
         used += (size_t)snprintf(expected + used, sizeof(expected) - used, "begin %d\nend %d\n", i, i);
     CHECK_TEXT(expected, out);
-    RUN_CODE(0, "parfor", "1,2", "--unordered", "--", /* the first waits until the second's line is printed */
+
+    /* the first job waits until the second one's line is printed */
+    RUN_CODE(0, "parfor", "1,2", "--unordered", "--",
              "[ {} = 2 ] || until grep -q 2 ../out; do sleep 0.01; done; echo {}");
     CHECK_TEXT("2\n1\n", out);
     RUN_CODE(0, "parfor", "x=1,2", "y=a,b", "--tag", "--", "echo {y}{x}; echo");
@@ -110,7 +114,7 @@ TEST(output_comes_whole_and_in_the_order_of_the_inputs)
     pools_end();
 }
 
-TEST(ten_thousand_lines_of_each_job_are_whole_and_in_order)
+TEST(ten_thousand_lines_per_job_are_complete_and_in_order)
 {
     int next[5] = { 0, 1, 1, 1, 1 }, total = 0, value, job;
 
@@ -133,7 +137,7 @@ TEST(ten_thousand_lines_of_each_job_are_whole_and_in_order)
     pools_end();
 }
 
-TEST(a_reader_that_goes_away_ends_the_run)
+TEST(closed_output_ends_the_run)
 {
     int pipes[2];
 
@@ -174,7 +178,7 @@ TEST(json_has_an_object_for_each_job)
 
 /* ---- failures ---- */
 
-TEST(exit_codes_signals_and_what_cannot_start_are_told_apart_and_counted)
+TEST(exit_codes_signals_and_failed_starts_are_distinguished_and_counted)
 {
     exec_begin();
     RUN_CODE(4, "parfor", "SEGV,3,ABRT,0,127", "--",
@@ -193,7 +197,7 @@ TEST(exit_codes_signals_and_what_cannot_start_are_told_apart_and_counted)
     pools_end();
 }
 
-TEST(what_is_wrong_with_the_words_is_said_and_nothing_is_run)
+TEST(usage_errors_are_reported_and_nothing_runs)
 {
     exec_begin();
     RUN_CODE(255, "parfor", "1:3");
@@ -218,7 +222,7 @@ TEST(what_is_wrong_with_the_words_is_said_and_nothing_is_run)
     pools_end();
 }
 
-TEST(a_failure_stops_what_the_words_say)
+TEST(halt_option_selects_the_jobs_stopped_by_a_failure)
 {
     exec_begin();
     RUN_CODE(9, "parfor", "1:50", "-n", "1", "--halt", "soon", "--", "echo {}; [ {} -ne 3 ] || exit 9");
@@ -229,7 +233,7 @@ TEST(a_failure_stops_what_the_words_say)
     pools_end();
 }
 
-TEST(failures_are_retried_and_what_takes_too_long_is_ended)
+TEST(failed_jobs_are_retried_and_slow_jobs_are_ended)
 {
     static const char *const limits[] = { "0.2", "1", "5", "25" };
     int code = 0;
@@ -237,11 +241,12 @@ TEST(failures_are_retried_and_what_takes_too_long_is_ended)
     exec_begin();
     RUN_CODE(0, "parfor", "1:4", "--retries", "2", "--",
              "echo try {}; echo >> n{}; [ $(wc -l < n{}) -eq 3 ]");
-    CHECK_TEXT("try 1\ntry 2\ntry 3\ntry 4\n", out); /* only the last one's words */
+    CHECK_TEXT("try 1\ntry 2\ntry 3\ntry 4\n", out); /* output of the last attempt only */
     RUN_CODE(1, "parfor", "1:2", "--retries", "1", "--", "echo >> m{}; [ {} = 2 ]");
     CHECK_INT(2, lines_of("m1"));
     CHECK_INT(1, lines_of("m2"));
-    /* As much time as a machine that is busy needs for the first words of a shell. */
+
+    /* Allow a busy machine more time for the first output of a shell. */
     for (int i = 0; i < 4 && (code != 2 || strcmp(out, "late\nlate\n") != 0); i++) {
         unlink(in_w("log"));
         code = RUN("parfor", "1:3", "--timeout", limits[i], "--joblog", "log", "--",
@@ -256,7 +261,7 @@ TEST(failures_are_retried_and_what_takes_too_long_is_ended)
     pools_end();
 }
 
-TEST(the_job_log_has_the_columns_of_gnu_parallel_and_a_run_goes_on_from_it)
+TEST(job_log_has_the_format_of_gnu_parallel_and_resumes_a_run)
 {
     static const char heading[] =
         "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
@@ -272,7 +277,8 @@ TEST(the_job_log_has_the_columns_of_gnu_parallel_and_a_run_goes_on_from_it)
     CHECK_TEXT("5\n6\n", out);
     RUN_CODE(0, "parfor", "1:7", "--joblog", "log", "--resume-failed", "--", "echo");
     CHECK_TEXT("1\n2\n7\n", out);
-    /* A line that a crash cut off does not count, and spoils nothing. */
+
+    /* A line truncated by a crash does not count and causes no damage. */
     FILE *log = fopen(in_w("log"), "a");
 
     fputs("8\tworker 1\t17", log);
@@ -347,7 +353,9 @@ TEST(inputs_come_from_files_and_pipes_as_they_are_needed)
     write_file("w/list", "one\ntwo words\n");
     RUN_CODE(0, "parfor", "--arg-file", "list", "n=1:2", "--", "echo", "{1}-{n}");
     CHECK_TEXT("one-1\none-2\ntwo words-1\ntwo words-2\n", out);
-    /* One that gives a line and then nothing: the line's job is run and printed meanwhile. */
+
+    /* A pipe that delivers one line and then stays open: the job for the line runs and is printed
+     * meanwhile. */
     REQUIRE(pipe2(pipes, O_CLOEXEC) == 0);
     pid_t child =
         start(pipes[0], -1, (const char *const[]){ "parfor", "--arg-file", "-", "--", "touch", NULL });
@@ -392,9 +400,9 @@ TEST(endless_input_is_read_in_bounded_memory)
     pools_end();
 }
 
-/* ---- deaths ---- */
+/* ---- failures of workers and clients ---- */
 
-TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
+TEST(killed_worker_loses_no_job_and_duplicates_no_result)
 {
     char expected[400];
     size_t used = 0;
@@ -404,22 +412,24 @@ TEST(a_killed_worker_loses_no_job_and_no_result_comes_twice)
     pid_t child = START("parfor", "1:40", "--joblog", "log", "--",
                         "echo {} >> begun; [ {} -lt 9 ] || until [ -e go ]; do sleep 0.01; done; echo {}");
 
-    REQUIRE(wait_for_lines("begun", 10)); /* two run */
+    REQUIRE(wait_for_lines("begun", 10)); /* two jobs are running */
     kill(victim, SIGKILL);
-    CHECK(wait_for_lines("begun", 11)); /* or it might end on the dead worker's last breath */
+
+    /* otherwise the job might end just before the worker does */
+    CHECK(wait_for_lines("begun", 11));
     write_file("w/go", "");
     FINISH_CODE(0, child);
     for (int i = 1; i <= 40; i++)
         used += (size_t)snprintf(expected + used, sizeof(expected) - used, "%d\n", i);
     CHECK_TEXT(expected, out);
     CHECK_INT(41, lines_of("log"));
-    CHECK_INT(41, lines_of("begun")); /* the one that ran there is run again */
+    CHECK_INT(41, lines_of("begun")); /* the job on the killed worker runs again */
     CHECK_CONTAINS(err, "worker 2 (pid ");
     CHECK(victim != pid_of(2));
     pools_end();
 }
 
-TEST(what_runs_on_the_other_workers_is_not_touched_by_a_death)
+TEST(worker_failure_leaves_jobs_on_other_workers_alone)
 {
     exec_begin();
     pid_t child =
@@ -435,8 +445,8 @@ TEST(what_runs_on_the_other_workers_is_not_touched_by_a_death)
     pools_end();
 }
 
-/* The command's parent is the runner, whose parent is the worker. */
-TEST(a_job_that_kills_its_worker_fails_after_three_and_the_others_are_done)
+/* The parent of a command is the runner, whose parent is the worker. */
+TEST(job_that_kills_its_workers_fails_after_three_and_the_others_succeed)
 {
     exec_begin();
     RUN_CODE(
@@ -449,7 +459,7 @@ TEST(a_job_that_kills_its_worker_fails_after_three_and_the_others_are_done)
     pools_end();
 }
 
-/* Wait until a process reports a fault. Return its pid; 0: the deadline passed. */
+/* Wait until a process reports a fault. Return the pid; 0: the deadline passed. */
 static pid_t await_fault(const char *fault)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -469,7 +479,7 @@ static pid_t await_fault(const char *fault)
 }
 
 /* The runner of the failed worker exits only after the client has attached to the replacement. */
-TEST(a_lost_command_is_attributed_to_a_worker_that_was_replaced_meanwhile)
+TEST(lost_command_is_attributed_to_the_replaced_worker)
 {
     exec_begin();
     exec_faulty("command-ended:1:hang@1,attached:1:stop@1.2");
@@ -487,7 +497,7 @@ TEST(a_lost_command_is_attributed_to_a_worker_that_was_replaced_meanwhile)
     pools_end();
 }
 
-/* Job 3 shares its worker with three others whenever it kills the runner, until it is started alone. */
+/* Job 3 shares its worker with three others each time it kills the runner, until it runs alone. */
 TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
 {
     exec_begin();
@@ -502,7 +512,8 @@ TEST(a_command_that_kills_its_runner_fails_and_its_neighbours_succeed)
     pools_end();
 }
 
-/* Every runner is killed at its first command: after the start and before its report, or before the start. */
+/* Every runner is killed at the first command: after the start and before the report, or before the
+ * start. */
 TEST(starts_that_are_never_reported_are_bounded)
 {
     exec_begin();
@@ -517,7 +528,7 @@ TEST(starts_that_are_never_reported_are_bounded)
     pools_end();
 }
 
-TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
+TEST(killed_runner_leaves_no_process_and_its_job_is_rerun)
 {
     exec_begin();
     pid_t workers[] = { pid_of(1), pid_of(2) };
@@ -533,8 +544,9 @@ TEST(a_runner_that_is_killed_leaves_nothing_and_its_job_is_run_again)
     pools_end();
 }
 
-/* The client is busy with the output of the first job when the runner dies: it hands out the second before it hears. */
-TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
+/* The client is busy with the output of the first job when the runner exits, and submits the second
+ * job before it notices. */
+TEST(runner_that_exits_while_its_client_is_busy_is_replaced)
 {
     static const char lines[] = "1000000\n";
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -566,13 +578,13 @@ TEST(a_runner_that_dies_while_its_client_is_busy_is_replaced)
     }
     CHECK_INT(3 * 50000 * (sizeof(lines) - 1), said);
     if (left <= 0)
-        kill(child, SIGKILL); /* it would never end */
+        kill(child, SIGKILL); /* it would never exit */
     FINISH_CODE(0, child);
     close(pipes[0]);
     pools_end();
 }
 
-TEST(nothing_outlives_a_killed_client)
+TEST(no_process_outlives_a_killed_client)
 {
     exec_begin();
     pid_t child = START("parfor", "1:8", "--slots-per-worker", "4", "--", SURVIVORS "sleep 100");
@@ -581,11 +593,11 @@ TEST(nothing_outlives_a_killed_client)
     kill(child, SIGKILL);
     FINISH_CODE(-1, child);
     CHECK_INT(0, alive_of("pids", true));
-    RUN_CODE(0, "spmd", "--", "true"); /* and the workers are free */
+    RUN_CODE(0, "spmd", "--", "true"); /* the workers are free */
     pools_end();
 }
 
-TEST(nothing_outlives_a_killed_worker)
+TEST(no_process_outlives_a_killed_worker)
 {
     exec_begin();
     pid_t victim = pid_of(1);
@@ -595,11 +607,11 @@ TEST(nothing_outlives_a_killed_worker)
     kill(victim, SIGKILL);
     FINISH_CODE(255, child);
     CHECK_CONTAINS(err, "on worker 1: worker 1 exited while it ran");
-    CHECK_INT(0, alive_of("pids", true)); /* the others were ended, as one failed */
+    CHECK_INT(0, alive_of("pids", true)); /* the other ranks were stopped after the failure */
     pools_end();
 }
 
-TEST(commands_do_not_notice_that_the_scheduler_is_killed)
+TEST(commands_continue_when_the_scheduler_is_killed)
 {
     exec_begin();
     pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
@@ -619,14 +631,14 @@ TEST(commands_do_not_notice_that_the_scheduler_is_killed)
     pools_end();
 }
 
-TEST(nothing_outlives_a_killed_client_and_a_killed_scheduler)
+TEST(no_process_outlives_a_killed_client_and_scheduler)
 {
     exec_begin();
     pid_t scheduler = pid_of(0), workers[] = { pid_of(1), pid_of(2) };
     pid_t child = START("parfor", "1:2", "--", SURVIVORS "sleep 100");
 
     REQUIRE(wait_for_lines("pids", 6));
-    kill(child, SIGSTOP); /* or it starts the next scheduler first */
+    kill(child, SIGSTOP); /* otherwise it starts the next scheduler first */
     kill(scheduler, SIGKILL);
     kill(child, SIGKILL);
     finish(child);
@@ -638,18 +650,19 @@ TEST(nothing_outlives_a_killed_client_and_a_killed_scheduler)
     pools_end();
 }
 
-TEST(what_commands_leave_behind_ends_with_the_lease)
+TEST(orphans_of_commands_end_with_the_lease)
 {
     exec_begin();
     RUN_CODE(0, "parfor", "1:4", "--", SURVIVORS "sleep 0.1 #");
-    /* The next lease is granted when the last one's processes are gone. */
+
+    /* The next lease is granted when all processes of the previous one have exited. */
     RUN_CODE(0, "spmd", "--", "true");
     CHECK(lines_of("pids") >= 4);
     CHECK_INT(0, alive_of("pids", false));
     pools_end();
 }
 
-TEST(a_pool_that_is_shut_down_ends_commands_with_255_not_as_interrupted)
+TEST(shutdown_of_the_pool_ends_commands_with_255)
 {
     exec_begin();
     pid_t child = START("parfor", "1:20", "--", "echo >> begun; sleep 100");
@@ -665,10 +678,12 @@ TEST(a_pool_that_is_shut_down_ends_commands_with_255_not_as_interrupted)
 
 /* ---- Ctrl-C ---- */
 
-TEST(the_first_interrupt_asks_the_commands_to_end)
+TEST(first_interrupt_sends_sigterm_to_the_commands)
 {
     exec_begin();
-    /* Who has not ended two seconds later is killed: on a machine that is busy for as long, again. */
+
+    /* A command that has not exited after 2 s is killed. Repeat if the machine was busy for as
+     * long. */
     for (int i = 0; i < 5 && strcmp(out, "asked 1\nasked 2\n") != 0; i++) {
         unlink(in_w("log"));
         unlink(in_w("pids"));
@@ -686,12 +701,14 @@ TEST(the_first_interrupt_asks_the_commands_to_end)
     pools_end();
 }
 
-TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
+TEST(second_interrupt_kills_and_interrupted_jobs_are_not_done)
 {
     bool at_once = false;
 
     exec_begin();
-    /* Who is only asked is killed after two seconds: one of these, on a machine that is not busy the first, ends before. */
+
+    /* Commands that only get SIGTERM are killed after 2 s: at least one of these attempts must end
+     * earlier. */
     for (int i = 0; i < 5 && !at_once; i++) {
         pid_t child = START("parfor", "1:20", "--joblog", "log", "--",
                             "trap '' TERM; echo $$ >> pids; sleep 100; sleep 100");
@@ -712,7 +729,7 @@ TEST(the_second_interrupt_does_not_ask_and_what_was_interrupted_is_not_done)
     pools_end();
 }
 
-/* ---- a runner without a pool ---- */
+/* ---- the local runner, without a pool ---- */
 
 static void on_alarm(int signal)
 {

@@ -1,7 +1,8 @@
-/* test_gpu_service.c -- pools on GPUs that are not here: real daemons, the plugin's own code, libfake_gpu.so and a fake NVML.
+/* test_gpu_service.c: pools on simulated GPUs: real daemons, the real plugin code, libfake_gpu.so
+ * and a fake NVML.
  *
- * What a machine with GPUs does when all is well, and when a card cannot be used, the driver is too old, a probe dies, the
- * device hangs or a rank is killed. */
+ * Tests a working machine, and unusable GPUs, old drivers, crashed probes, hung devices and killed
+ * ranks. */
 #include <inttypes.h>
 
 #include "client/pool/remote.h"
@@ -12,8 +13,7 @@ static void gpus_begin(const char *cards)
 {
     cards_begin(cards, FAKE_GPU_PLUGIN);
     setenv("GRADPOOL_NCCL_SHARED_GPU", "1", 1);
-    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0",
-           1); /* faults come in the training, whatever was timed here before */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* no autotuning: faults occur in the training */
     pools_begin(NULL);
     if (mkdir(in_root("w"), 0700) != 0)
         abort();
@@ -45,7 +45,7 @@ static void gpus_end(void)
         "--mini-batch-size", "32", "--epochs", "1", "--lr", "0.1", "--seed", "3", "--plots", "none",         \
         "--quiet", __VA_ARGS__)
 
-/* "loss" of the last line of a file of metrics. */
+/* Return "loss" from the last line of a metrics file. */
 static double last_loss(const char *file)
 {
     char path[220], text[1 << 14];
@@ -65,7 +65,7 @@ static double last_loss(const char *file)
     return loss;
 }
 
-/* Whose the first device is, as the scheduler tells clients of other hosts. */
+/* Return the holder of the first device, as the scheduler reports it to remote clients. */
 static const char *holder_told(void)
 {
     static gp_device_list list;
@@ -80,7 +80,7 @@ static const char *holder_told(void)
     return list.devices[0].pool;
 }
 
-TEST(a_pool_on_gpus_trains_as_one_on_cores_does_alone_and_with_peers)
+TEST(gpu_pool_trains_like_a_cpu_pool_alone_and_with_peers)
 {
     double alone;
 
@@ -106,9 +106,9 @@ TEST(a_pool_on_gpus_trains_as_one_on_cores_does_alone_and_with_peers)
     gpus_end();
 }
 
-/* ---- what is not used, and why ---- */
+/* ---- excluded devices ---- */
 
-TEST(devices_that_cannot_be_used_are_left_out_with_the_reason)
+TEST(unusable_devices_are_excluded_with_the_reason)
 {
     gpus_begin("uuid=%1$s,name=Fake T4,bus=1,total=15360,cc=7.5;"
                "uuid=%2$s,name=Fake Locked,bus=2,total=16384,cc=9.0,mode=2;"
@@ -138,7 +138,7 @@ TEST(devices_that_cannot_be_used_are_left_out_with_the_reason)
     gpus_end();
 }
 
-TEST(cards_that_others_use_or_that_drive_a_display_are_taken_only_when_named)
+TEST(busy_and_display_gpus_are_used_only_when_named)
 {
     char cards[400];
 
@@ -161,7 +161,7 @@ TEST(cards_that_others_use_or_that_drive_a_display_are_taken_only_when_named)
     gpus_end();
 }
 
-TEST(a_driver_that_is_too_old_or_a_probe_that_dies_leaves_cpu_workers_and_a_sentence)
+TEST(old_driver_or_crashed_probe_leaves_cpu_workers_and_a_message)
 {
     gpus_begin(ONE_CARD);
     setenv("FAKE_GPU_DRIVER", "12040", 1);
@@ -188,9 +188,9 @@ TEST(a_driver_that_is_too_old_or_a_probe_that_dies_leaves_cpu_workers_and_a_sent
     gpus_end();
 }
 
-/* ---- the doctor ---- */
+/* ---- doctor ---- */
 
-TEST(the_doctor_measures_from_gpu_to_gpu_and_tells_what_fails)
+TEST(doctor_measures_peer_transfers_and_reports_failures)
 {
     gp_json *json;
 
@@ -200,7 +200,7 @@ TEST(the_doctor_measures_from_gpu_to_gpu_and_tells_what_fails)
     CHECK_CONTAINS(out, "GPU engine: CUDA 13.0, cuDNN 9");
     CHECK_CONTAINS(out, "NCCL 2.");
     CHECK_CONTAINS(out, "a kernel on cuda:1: computes what the host computes");
-    CHECK_CONTAINS(out, " from GPU to GPU: "); /* how fast the fake is decides whether it is a warning */
+    CHECK_CONTAINS(out, " from GPU to GPU: "); /* a warning or not, depending on the fake's speed */
     CHECK_CONTAINS(out, "GB/s from, to");
     CHECK_CONTAINS(out, "open files (nofile)");
     CHECK_CONTAINS(out, "0 failures");
@@ -242,7 +242,7 @@ static bool trace_says(const char *what, int times)
     return found >= times;
 }
 
-TEST(a_worker_without_work_gives_its_gpu_back_and_takes_it_again)
+TEST(idle_worker_releases_and_reopens_its_gpu)
 {
     gpus_begin(ONE_CARD);
     setenv("FAKE_GPU_TRACE", in_root("trace"), 1);
@@ -258,9 +258,9 @@ TEST(a_worker_without_work_gives_its_gpu_back_and_takes_it_again)
     gpus_end();
 }
 
-/* ---- what goes wrong in a training ---- */
+/* ---- failures in a training ---- */
 
-TEST(a_gpu_that_cannot_be_opened_again_is_opened_by_the_worker_that_takes_its_place)
+TEST(gpu_that_cannot_be_reopened_is_opened_by_a_replacement_worker)
 {
     char rule[200];
 
@@ -279,8 +279,9 @@ TEST(a_gpu_that_cannot_be_opened_again_is_opened_by_the_worker_that_takes_its_pl
     gpus_end();
 }
 
-/* While engines are timed, and in a training that goes through the host: CUDA would answer whoever comes next with it. */
-TEST(a_device_that_fails_for_good_ends_its_worker_wherever_it_fails)
+/* During autotuning, and in a training with host updates: CUDA would return the sticky error to the
+ * next user. */
+TEST(sticky_device_failure_ends_the_worker_in_every_phase)
 {
     static const char *const how[][4] = {
         { "cudnnBackendExecute", "--autotune-seconds", "2", "lost its GPU before the first step: " },
@@ -291,7 +292,7 @@ TEST(a_device_that_fails_for_good_ends_its_worker_wherever_it_fails)
         char rule[200];
 
         gpus_begin(ONE_CARD);
-        setenv("XDG_CACHE_HOME", in_root("cache"), 1); /* nothing was timed before */
+        setenv("XDG_CACHE_HOME", in_root("cache"), 1); /* an empty cache of timings */
         snprintf(rule, sizeof(rule), "%s!%.150s=719", how[i][0], in_root("ill"));
         setenv("FAKE_GPU_FAULTS", rule, 1);
         RUN_CODE(0, "up", "--quiet");
@@ -305,7 +306,7 @@ TEST(a_device_that_fails_for_good_ends_its_worker_wherever_it_fails)
     unsetenv("XDG_CACHE_HOME");
 }
 
-TEST(a_failure_of_the_device_ends_its_worker_in_words_and_the_next_training_is_well)
+TEST(device_failure_ends_its_worker_with_a_message_and_the_next_training_works)
 {
     char rule[200];
 
@@ -329,8 +330,8 @@ TEST(a_failure_of_the_device_ends_its_worker_in_words_and_the_next_training_is_w
     gpus_end();
 }
 
-/* By itself, and beside another: whoever reads hears of the device, of the library's error, and of what to do. */
-TEST(a_gpu_that_is_lost_in_a_training_is_told_to_its_client)
+/* On one GPU and on two: the error names the device, the library's error and a fix. */
+TEST(gpu_lost_in_a_training_is_reported_to_the_client)
 {
     char rule[200];
 
@@ -353,8 +354,8 @@ TEST(a_gpu_that_is_lost_in_a_training_is_told_to_its_client)
     }
 }
 
-/* It fails, or it hangs; the samples are predicted by the worker that takes its place. */
-TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by_another)
+/* The GPU fails or hangs; the replacement worker predicts the samples. */
+TEST(gpu_lost_in_a_prediction_is_reported_and_its_samples_are_predicted_again)
 {
     static const char *const how[] = { "719", "hang" };
     static const char *const words[] = { "unspecified launch failure (CUDA error 719)",
@@ -366,7 +367,9 @@ TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by
         gpus_begin(ONE_CARD);
         snprintf(rule, sizeof(rule), "cudaGraphLaunch!%.150s=%s", in_root("ill"), how[i]);
         setenv("FAKE_GPU_FAULTS", rule, 1);
-        setenv("GRADPOOL_GPU_TIMEOUT", "3", 1); /* the fake is a thread, and may have to wait for a core */
+
+        /* s; the fake device is a thread and may wait for a core */
+        setenv("GRADPOOL_GPU_TIMEOUT", "3", 1);
         RUN_CODE(0, "up", "--quiet");
         CHECK_INT(0, TRAIN("--out", "p.onnx"));
         write_file("ill", "");
@@ -379,7 +382,7 @@ TEST(a_gpu_that_is_lost_in_a_prediction_is_told_and_its_samples_are_predicted_by
     }
 }
 
-TEST(a_worker_whose_device_hangs_is_replaced_when_its_client_goes)
+TEST(worker_with_a_hung_device_is_replaced_when_its_client_exits)
 {
     gpus_begin(ONE_CARD);
     char rule[200];

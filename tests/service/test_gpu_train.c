@@ -1,7 +1,7 @@
-/* test_gpu_train.c -- a training on a pool of GPU workers goes on when one of them dies, as one on CPU workers does.
+/* test_gpu_train.c: a training on GPU workers continues after a worker failure, as on CPU workers.
  *
- * Daemons, sockets and the plugin's sources are real; the GPUs are the fake one's (tests/fake/gpu), whose NCCL never tells
- * of a death. */
+ * Daemons, sockets and the plugin's sources are real; the GPUs are fake (tests/fake/gpu), and their
+ * NCCL never reports a failure. */
 #include "common/base/system/file.h"
 #include "tests/service/cards.h"
 #include "tests/service/trained.h"
@@ -14,7 +14,7 @@ static const char network[] =
     "{\"name\":\"r2\",\"kind\":\"relu\"},{\"name\":\"f2\",\"kind\":\"fc\",\"outputs\":10},"
     "{\"name\":\"loss\",\"kind\":\"crossentropy\"}]}";
 
-/* Nobody goes on alone, so that the same ranks take the same shares after a death. */
+/* At least two workers, so that the same ranks have the same shares after a failure. */
 static const char *const options[] = {
     "max-epochs=3",  "mini-batch-size=64",     "solver=adam", "initial-learn-rate=0.01",
     "min-workers=2", "validation-frequency=9", NULL
@@ -25,7 +25,7 @@ typedef struct outcome {
     gp_error err;
     gp_training_summary summary;
     trained_model model;
-    uint64_t next; /* the step that rank 0 tells next, from 1 */
+    uint64_t next; /* step that rank 0 reports next, from 1 */
     bool out_of_turn;
 } outcome;
 
@@ -75,14 +75,14 @@ static void run(outcome *o, const char *fault)
     pools_end();
 }
 
-TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
+TEST(training_is_bitwise_identical_after_failure_of_either_gpu_worker)
 {
     static const char *const faults[] = { "forward:9:kill@1.1", "exchange:11:kill@2.1", "commit:7:kill@1.1",
                                           "commit:14:kill@2.1", "validation:2:kill@2.1" };
     outcome undisturbed, got;
 
     cards_begin(TWO_CARDS, FAKE_GPU_PLUGIN);
-    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* the same engines in all */
+    setenv("GRADPOOL_AUTOTUNE_SECONDS", "0", 1); /* the same engines in all runs */
     run(&undisturbed, NULL);
     REQUIRE_OK(undisturbed.status, undisturbed.err);
     CHECK_INT(0, undisturbed.summary.restarts);
@@ -94,7 +94,7 @@ TEST(whoever_of_two_gpu_workers_dies_the_training_goes_on_to_the_same_bits)
         else if (!trained_equal(&got.model, &undisturbed.model))
             GP_TEST_FAIL("%s: another model", faults[i]);
         if (got.out_of_turn || got.next != undisturbed.next)
-            GP_TEST_FAIL("%s: its steps were not told once each, in order", faults[i]);
+            GP_TEST_FAIL("%s: its steps were not reported once each, in order", faults[i]);
         CHECK_INT(1, got.summary.restarts);
         free(got.model.data);
     }

@@ -1,12 +1,12 @@
-/* test_jobs.c -- background jobs with real daemons: what they are given, how they end, who may watch. */
+/* test_jobs.c: background jobs with real daemons: environment, results, watching. */
 #include <pty.h>
 #include <sys/ioctl.h>
 
 #include "tests/service/jobs_stage.h"
 
-/* ---- what a job is ---- */
+/* ---- environment of a job ---- */
 
-TEST(a_job_has_the_directory_umask_and_variables_of_its_submitter)
+TEST(job_has_the_directory_umask_and_variables_of_its_submitter)
 {
     char line[400];
 
@@ -30,14 +30,16 @@ TEST(a_job_has_the_directory_umask_and_variables_of_its_submitter)
     CHECK_CONTAINS(shown, "GRADPOOL_POOL=default\n");
     CHECK_CONTAINS(shown, "GRADPOOL_JOB=1\n");
     CHECK(strstr(shown, "A_SECRET") == NULL);
-    CHECK(strstr(shown, "GRADPOOL_JOB_") == NULL); /* for the job's own process, not for what it starts */
+
+    /* only for the job process, not for child processes */
+    CHECK(strstr(shown, "GRADPOOL_JOB_") == NULL);
     unsetenv("LC_TIME");
     unsetenv("A_SECRET");
     REQUIRE(chdir("/") == 0);
     stage_end();
 }
 
-/* The library refuses such a name itself, so the scheduler is asked with a message of our own. */
+/* The library refuses such names, so the test sends a message to the scheduler directly. */
 TEST(a_job_name_with_control_characters_is_refused)
 {
     static const gp_payload payloads[] = { { .data = "train", .bytes = 6 },
@@ -90,7 +92,7 @@ TEST(job_rows_have_the_time_of_submission)
     stage_end();
 }
 
-TEST(how_a_job_ended_is_told)
+TEST(exit_reason_of_a_job_is_reported)
 {
     gp_job_info info;
 
@@ -103,7 +105,7 @@ TEST(how_a_job_ended_is_told)
     CHECK_INT(GP_JOB_FAILED, info.state);
     CHECK_INT(SIGABRT, info.signal);
     CHECK_CONTAINS(info.reason, "signal 6");
-    CHECK_INT(1, info.attempts); /* it failed by itself */
+    CHECK_INT(1, info.attempts); /* it failed without a worker failure */
     info = wait_end(SUBMIT("train", "lost"));
     CHECK_INT(GP_JOB_FAILED, info.state);
     CHECK_CONTAINS(info.reason, "the scheduler is gone");
@@ -145,7 +147,7 @@ TEST(the_command_waits_with_the_exit_code_of_the_job)
     stage_end();
 }
 
-TEST(words_that_cannot_run_are_refused_before_anything_is_recorded)
+TEST(invalid_commands_are_refused_before_they_are_recorded)
 {
     stage_begin(true);
     RUN_CODE(2, "a", "submit", "--", "trian", "--network", "lenet");
@@ -156,11 +158,11 @@ TEST(words_that_cannot_run_are_refused_before_anything_is_recorded)
     RUN_CODE(2, "a", "submit", "--", "down");
     RUN_CODE(2, "a", "submit", "--", "train", "--pool", "x");
     RUN_CODE(2, "a", "submit");
-    RUN_CODE(1, "a", "jobs"); /* no pool was started for it */
+    RUN_CODE(1, "a", "jobs"); /* no pool was started */
     stage_end();
 }
 
-TEST(no_more_jobs_run_at_once_than_there_are_workers)
+TEST(jobs_beyond_the_number_of_workers_wait)
 {
     uint64_t jobs[8];
     gp_job_info infos[8];
@@ -176,7 +178,7 @@ TEST(no_more_jobs_run_at_once_than_there_are_workers)
     stage_end();
 }
 
-TEST(the_same_submit_again_is_the_same_job)
+TEST(repeated_submit_returns_the_same_job)
 {
     const char *const words[] = { "train", "exit", "0", NULL };
     gp_job_request request = { .words = words, .key = { 1, 2, 3 }, .seq = 5 };
@@ -257,7 +259,7 @@ TEST(two_terminals_watch_one_job_and_leaving_has_no_effect)
     CHECK_TEXT(first, text_of(in_root("two.out")));
     free(first);
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
-    RUN_CODE(0, "late", "logs", "1"); /* history, long after */
+    RUN_CODE(0, "late", "logs", "1"); /* from the history, long after the end */
     CHECK_CONTAINS(text_of(in_root("late.out")), "line 31\n");
     REQUIRE_OK(gp_pool_shutdown(pool, false, &err), err);
     pool_wait_gone(pool, PATIENCE_MS, &err);
@@ -286,7 +288,9 @@ TEST(every_listing_shows_jobs)
 
     REQUIRE_OK(gp_json_parse(&json, text, strlen(text), &err), err);
     CHECK_INT(3, gp_json_count(json));
-    CHECK_INT(3, gp_json_integer(gp_json_member(gp_json_element(json, 0), "job"), 0)); /* the newest first */
+
+    /* newest first */
+    CHECK_INT(3, gp_json_integer(gp_json_member(gp_json_element(json, 0), "job"), 0));
     CHECK_TEXT("queued", gp_json_text(gp_json_member(gp_json_element(json, 0), "state"), ""));
     gp_json_free(json);
     RUN_CODE(0, "a", "status", "--json");
@@ -311,7 +315,7 @@ TEST(every_listing_shows_jobs)
     stage_end();
 }
 
-/* What a terminal shows of a command; key is pressed when that text has been seen. */
+/* Run a command on a terminal and return the output; press `key` once `text` was displayed. */
 static int on_terminal(char *shown, size_t bytes, const char *const *words, const char *text, char key)
 {
     struct winsize size = { .ws_row = 30, .ws_col = 100 };
@@ -353,7 +357,7 @@ TEST(top_draws_on_a_terminal_until_q_is_pressed)
     CHECK_INT(0, on_terminal(shown, sizeof(shown),
                              (const char *const[]){ "gradpool", "top", "--interval", "0.1", NULL },
                              "jobs: 1 running", 'q'));
-    CHECK_CONTAINS(shown, "\033[?1049h"); /* on a screen of its own, which is left again */
+    CHECK_CONTAINS(shown, "\033[?1049h"); /* on the alternate screen, which is left at the end */
     CHECK_CONTAINS(shown, "\033[?1049l");
     CHECK_CONTAINS(shown, "pool default: 2 workers");
     CHECK_INT(0, on_terminal(shown, sizeof(shown), (const char *const[]){ "gradpool", "top", NULL },
@@ -389,7 +393,7 @@ TEST(a_training_in_a_job_keeps_its_model_in_the_jobs_folder)
     stage_end();
 }
 
-/* The command's standard output comes through *out. */
+/* Start the command with standard output connected to *out. */
 static pid_t piped(int *out, const char *const *words)
 {
     int ends[2];
@@ -408,7 +412,7 @@ static pid_t piped(int *out, const char *const *words)
     return child;
 }
 
-TEST(an_interrupt_tears_nothing_that_is_being_printed)
+TEST(interrupt_does_not_truncate_output)
 {
     enum { BYTES = 200000 };
     static char text[1 << 16];
@@ -434,7 +438,7 @@ TEST(an_interrupt_tears_nothing_that_is_being_printed)
         if (ioctl(out, FIONREAD, &full) != 0)
             abort();
     CHECK(full >= capacity / 2);
-    gp_sleep_ms(100); /* it waits in write() by now, if not it is interrupted before */
+    gp_sleep_ms(100); /* normally blocked in write() by now; otherwise interrupted before */
     kill(child, SIGINT);
     gp_sleep_ms(50);
     for (ssize_t got; (got = read(out, text, sizeof(text))) > 0;)
@@ -449,7 +453,7 @@ TEST(an_interrupt_tears_nothing_that_is_being_printed)
     stage_end();
 }
 
-TEST(who_leases_with_a_higher_priority_is_served_first)
+TEST(lease_with_a_higher_priority_is_granted_first)
 {
     gp_status_reply *reply = NULL;
 
@@ -478,7 +482,7 @@ TEST(who_leases_with_a_higher_priority_is_served_first)
     stage_end();
 }
 
-TEST(a_canceled_job_leaves_nothing_running)
+TEST(canceled_job_leaves_no_process)
 {
     stage_begin(false);
     REQUIRE(open_pool());
@@ -496,7 +500,7 @@ TEST(a_canceled_job_leaves_nothing_running)
     stage_end();
 }
 
-TEST(a_second_terminal_sees_the_picture_of_a_training)
+TEST(second_terminal_shows_the_picture_of_a_training)
 {
     stage_begin(false);
     REQUIRE(open_pool());
@@ -507,14 +511,16 @@ TEST(a_second_terminal_sees_the_picture_of_a_training)
     CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
     CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_CONTAINS(text_of(in_root("a.out")), "result/model.onnx");
-    RUN_CODE(0, "a", "logs", "1", "-f", "--plots", "live"); /* long after: history */
+
+    /* from the history, long after the end */
+    RUN_CODE(0, "a", "logs", "1", "-f", "--plots", "live");
     CHECK_CONTAINS(text_of(in_root("a.out")), "step 48/48");
     CHECK_CONTAINS(text_of(in_root("a.out")), "finished after 48 steps");
     CHECK_INT(GP_JOB_DONE, wait_end(job).state);
     stage_end();
 }
 
-TEST(a_training_that_is_canceled_keeps_its_model)
+TEST(canceled_training_keeps_its_model)
 {
     char path[300];
 

@@ -1,9 +1,10 @@
-/* test_jobs_death.c -- background jobs when their scheduler dies, the pool is taken down, the journal or its disk fails. */
+/* test_jobs_death.c: background jobs when the scheduler fails, the pool is shut down, or the
+ * journal or the disk fails. */
 #include <sys/resource.h>
 
 #include "tests/service/jobs_stage.h"
 
-TEST(a_job_outlives_its_scheduler_and_is_watched_by_the_next)
+TEST(job_outlives_its_scheduler_and_is_monitored_by_the_next)
 {
     stage_begin(true);
     REQUIRE(open_pool());
@@ -20,14 +21,16 @@ TEST(a_job_outlives_its_scheduler_and_is_watched_by_the_next)
     touch(in_root("end"));
     gp_job_info info = wait_end(job);
 
-    CHECK_INT(GP_JOB_DONE, info.state); /* it was not our child: it said so itself */
+    /* not a child of the new scheduler: the job itself reported the result */
+    CHECK_INT(GP_JOB_DONE, info.state);
     CHECK_INT(0, info.exit_code);
     CHECK_INT(1, info.attempts);
     stage_end();
 }
 
-/* In a debugger, or by SIGSTOP: the kernel says SIGHUP to the stopped of a group that has become an orphan. */
-TEST(a_job_that_is_stopped_when_its_scheduler_dies_stays_so_and_goes_on_when_it_is_told_to)
+/* Stopped by a debugger or SIGSTOP: the kernel sends SIGHUP to stopped processes of an orphaned
+ * process group. */
+TEST(stopped_job_survives_a_scheduler_failure_and_resumes)
 {
     gp_proc_stat stat = { .state = '?' };
 
@@ -54,7 +57,7 @@ TEST(a_job_that_is_stopped_when_its_scheduler_dies_stays_so_and_goes_on_when_it_
     stage_end();
 }
 
-TEST(a_job_that_ended_while_no_scheduler_was_there_is_recorded_as_it_ended)
+TEST(result_of_a_job_that_ended_without_a_scheduler_is_recorded)
 {
     stage_begin(true);
     REQUIRE(open_pool());
@@ -72,13 +75,13 @@ TEST(a_job_that_ended_while_no_scheduler_was_there_is_recorded_as_it_ended)
     REQUIRE(open_pool());
     CHECK_INT(GP_JOB_DONE, wait_end(good).state);
     CHECK_INT(1, look(good).attempts);
-    CHECK_INT(GP_JOB_FAILED, wait_end(bad).state); /* by itself: not tried again */
+    CHECK_INT(GP_JOB_FAILED, wait_end(bad).state); /* failed by itself: no retry */
     CHECK_INT(1, look(bad).exit_code);
     CHECK_INT(1, look(bad).attempts);
     stage_end();
 }
 
-TEST(a_job_killed_together_with_its_scheduler_is_tried_three_times)
+TEST(job_killed_with_its_scheduler_is_tried_three_times)
 {
     stage_begin(true);
     REQUIRE(open_pool());
@@ -108,7 +111,7 @@ TEST(a_job_killed_together_with_its_scheduler_is_tried_three_times)
     stage_end();
 }
 
-TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
+TEST(jobs_of_a_stopped_pool_run_in_the_next_one)
 {
     stage_begin(true);
     REQUIRE(open_pool());
@@ -130,7 +133,7 @@ TEST(jobs_of_a_pool_that_was_taken_down_run_with_the_next_one)
     gp_job_info info = wait_end(running);
 
     CHECK_INT(GP_JOB_DONE, info.state);
-    CHECK_INT(1, info.attempts); /* the one that was taken down does not count */
+    CHECK_INT(1, info.attempts); /* an attempt ended by a shutdown does not count */
     stage_end();
 }
 
@@ -154,7 +157,7 @@ static int sockets_of(pid_t pid)
     return count;
 }
 
-TEST(whoever_waits_goes_on_with_the_next_scheduler)
+TEST(waiting_clients_continue_with_the_next_scheduler)
 {
     stage_begin(true);
     REQUIRE(open_pool());
@@ -165,7 +168,9 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
 
     CHECK(await_text(in_root("b.out"), "waiting"));
     for (int64_t end = gp_now_ms() + PATIENCE_MS;
-         sockets_of(waiter) < sockets_of(follower) && gp_now_ms() < end;) /* it is in, too */
+
+         /* until the waiter is connected too */
+         sockets_of(waiter) < sockets_of(follower) && gp_now_ms() < end;)
         gp_sleep_ms(5);
     kill_scheduler();
     gp_sleep_ms(100);
@@ -177,7 +182,7 @@ TEST(whoever_waits_goes_on_with_the_next_scheduler)
     stage_end();
 }
 
-TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
+TEST(damaged_journal_disables_jobs_with_a_reason)
 {
     char host[65] = "", path[400];
     gp_job_info info;
@@ -218,7 +223,7 @@ TEST(a_journal_that_is_damaged_leaves_a_pool_without_jobs_that_says_why)
     stage_end();
 }
 
-TEST(a_disk_that_fills_up_refuses_jobs_in_words_and_loses_none)
+TEST(full_disk_refuses_new_jobs_and_loses_none)
 {
     struct rlimit old, small;
     uint64_t acknowledged = 0, job;
@@ -230,7 +235,7 @@ TEST(a_disk_that_fills_up_refuses_jobs_in_words_and_loses_none)
     small = old;
     small.rlim_cur = 200 << 10;
     signal(SIGXFSZ, SIG_IGN);
-    setrlimit(RLIMIT_FSIZE, &small); /* for the scheduler that is started now */
+    setrlimit(RLIMIT_FSIZE, &small); /* for the scheduler started below */
     bool opened = open_pool();
 
     setrlimit(RLIMIT_FSIZE, &old);
@@ -257,7 +262,7 @@ TEST(a_disk_that_fills_up_refuses_jobs_in_words_and_loses_none)
     stage_end();
 }
 
-TEST(a_training_goes_on_when_its_scheduler_is_killed)
+TEST(background_training_continues_when_its_scheduler_is_killed)
 {
     char path[300];
 

@@ -1,5 +1,6 @@
-/* test_jobs_kill.c -- kill -9 of everything, at any moment: what was acknowledged survives and ends once, and nothing runs
- * after its end.  Clients, jobs and the test write one history, which is checked as a simulated one is. */
+/* test_jobs_kill.c: kill -9 to all processes at random times: every acknowledged job survives, ends
+ * once, and does not run afterwards. Clients, jobs and the test write one history, which is checked
+ * like a simulated one. */
 #include <errno.h>
 
 #include "tests/service/jobs_stage.h"
@@ -8,9 +9,9 @@
 
 enum { ROUNDS = 32, SUBMITS_MAX = 900 };
 
-/* Between the test and the clients that it kills. */
+/* Shared by the test and the clients that it kills. */
 static struct {
-    uint64_t acknowledged;     /* seqs 1 .. acknowledged were */
+    uint64_t acknowledged;     /* seqs 1 .. acknowledged were acknowledged */
     uint64_t ids[SUBMITS_MAX]; /* by seq */
 } * shared;
 
@@ -20,13 +21,13 @@ static void note(history_entry entry)
         GP_TEST_FAIL("no history: %s", strerror(errno));
 }
 
-/* A client that submits until it is killed, one by one. */
+/* Submit jobs one at a time until killed. */
 static void submit_for_ever(void)
 {
     const char *const words[] = { "train", "record", in_root("history"), "3", NULL };
     gp_job_request request = { .words = words, .key = { 42 } };
 
-    gp_pool_close(pool); /* the parent's, if any: this process has its own */
+    gp_pool_close(pool); /* the parent's, if any: this process needs another handle */
     pool = NULL;
     while (gp_pool_open(&pool, &(gp_pool_options){ .workers = 2, .devices = "cpu" }, &err) != GP_OK)
         gp_sleep_ms(1);
@@ -55,9 +56,9 @@ static bool among(pid_t pid, const pid_t *pids, uint32_t count)
     return count > 0;
 }
 
-/* All stop at one moment and die in it.  A scheduler that lives a little longer than its job would see a job killed by a
- * signal, and that rightly is a failed job: so the scheduler, which stands still, dies when the others are dead, and the next
- * one, which a client may start at once, finds no job alive. */
+/* Suspend all processes, then kill them. The suspended schedulers are killed last: a running
+ * scheduler would correctly record a killed job as failed. The next scheduler, which a client may
+ * start at once, finds no running job. */
 static uint32_t kill_everything(void)
 {
     pid_t all[512], schedulers[16];
@@ -66,7 +67,7 @@ static uint32_t kill_everything(void)
     for (uint32_t i = 0; i < count; i++)
         kill(all[i], SIGSTOP);
     standing = pool_processes("gradpool-scheduler", schedulers, 16);
-    count = pool_processes(NULL, all, 512); /* those too that were started meanwhile */
+    count = pool_processes(NULL, all, 512); /* includes processes started meanwhile */
     for (uint32_t i = 0; i < count; i++)
         killed += !among(all[i], schedulers, standing) && kill(all[i], SIGKILL) == 0;
     for (uint32_t i = 0; i < count; i++)
@@ -77,7 +78,7 @@ static uint32_t kill_everything(void)
     return killed;
 }
 
-static uint64_t listed, listed_before; /* how many; the id listed last */
+static uint64_t listed, listed_before; /* number of listed jobs; last listed id */
 
 static bool note_listed(void *context, const gp_job_info *job)
 {
@@ -92,7 +93,7 @@ static bool note_listed(void *context, const gp_job_info *job)
     return true;
 }
 
-/* Whether what happened so far may be. */
+/* Check the history so far. */
 static void check_history(bool closed)
 {
     static const history_rules rules = { .gapless = true, .good = GP_JOB_DONE };
@@ -113,7 +114,7 @@ static void check_history(bool closed)
     if (!history_read(h, in_root("history")) || (closed && !history_close(h)))
         GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
     if (closed)
-        printf("     %d submits acknowledged, %d starts of which %d were not the first\n",
+        printf("     %d submits acknowledged, %d starts (%d of them repeated)\n",
                (int)history_get_counts(h).of[HISTORY_ACCEPT], (int)history_get_counts(h).of[HISTORY_START],
                (int)history_get_counts(h).again);
     history_free(h);
@@ -135,7 +136,7 @@ static void check_ends(void)
     CHECK_INT(shared->acknowledged, done + lost);
 }
 
-TEST(what_was_acknowledged_survives_the_death_of_everything_at_any_moment)
+TEST(acknowledged_jobs_survive_a_kill_of_all_processes_at_any_time)
 {
     uint32_t killed = 0;
 
@@ -156,11 +157,11 @@ TEST(what_was_acknowledged_survives_the_death_of_everything_at_any_moment)
         CHECK(shared->acknowledged > before);
         gp_sleep_ms(rand() % 40);
         if (round % 3 == 2)
-            kill(client, SIGKILL); /* the client first, sometimes */
+            kill(client, SIGKILL); /* sometimes the client first */
         killed += kill_everything();
         kill(client, SIGKILL);
         waitpid(client, NULL, 0);
-        if (round % 4 == 3) { /* between the rounds, and at the end */
+        if (round % 4 == 3) { /* between the rounds and at the end */
             killed += kill_everything();
             if (open_pool())
                 check_history(false);

@@ -1,4 +1,4 @@
-/* test_parfor.c -- loops on real workers: where results go, the bits of reductions, failures, deaths, bounds. */
+/* test_parfor.c: loops on real workers: results, bitwise reductions, failures, limits. */
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
@@ -57,7 +57,7 @@ static gp_status loop(gp_parfor_request request)
 
 enum { ELEMENTS = 200000 };
 
-TEST(arrays_are_cut_up_and_put_together)
+TEST(arrays_are_split_and_reassembled)
 {
     double *input = gp_malloc(ELEMENTS * sizeof(*input)), *output = gp_calloc(ELEMENTS, sizeof(*output));
     double argument[5000] = { 0 };
@@ -67,7 +67,7 @@ TEST(arrays_are_cut_up_and_put_together)
     for (int k = 0; k < ELEMENTS; k++)
         input[k] = k;
     for (int round = 0; round < 4; round++) {
-        size_t count = round < 2 ? 1 : 5000; /* within the record, and beyond it */
+        size_t count = round < 2 ? 1 : 5000; /* within the record, and larger */
         uint32_t chunk = round % 2 == 0 ? 0 : 7001;
 
         argument[count - 1] = 0.25 + round;
@@ -114,7 +114,7 @@ TEST(ranges_run_up_and_down_and_may_be_empty)
     team_end_all();
 }
 
-TEST(an_iteration_draws_the_same_numbers_wherever_it_runs)
+TEST(iteration_draws_the_same_numbers_on_every_worker)
 {
     static uint64_t first[3000][2], second[3000][2];
     gp_parfor_request request = { .first = 1, .last = 3000, .output_bytes = 16, .seed = 5 };
@@ -135,7 +135,7 @@ TEST(an_iteration_draws_the_same_numbers_wherever_it_runs)
     team_end_all();
 }
 
-/* ---- results one by one ---- */
+/* ---- separate results ---- */
 
 typedef struct listener {
     int64_t last, count, sum, stop_at;
@@ -158,7 +158,7 @@ static bool hear(void *context, int64_t iteration, const void *data, size_t byte
     return l->count != l->stop_at;
 }
 
-TEST(results_come_in_order_or_as_finished_each_once)
+TEST(results_arrive_once_in_order_or_as_completed)
 {
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 4; round++) {
@@ -179,7 +179,7 @@ TEST(results_come_in_order_or_as_finished_each_once)
     team_end_all();
 }
 
-TEST(a_listener_that_has_enough_ends_the_loop)
+TEST(callback_can_end_the_loop)
 {
     listener l = { .ordered = true, .stop_at = 100 };
 
@@ -214,7 +214,7 @@ static bool hear_big(void *context, int64_t iteration, const void *data, size_t 
     return ++c->count < 40;
 }
 
-TEST(large_results_come_whole_and_who_hears_them_may_make_calls)
+TEST(large_results_are_complete_and_callbacks_may_submit_calls)
 {
     caller c = { .wrong = 0 };
 
@@ -233,7 +233,7 @@ TEST(large_results_come_whole_and_who_hears_them_may_make_calls)
     team_end_all();
 }
 
-/* ---- a source without an end ---- */
+/* ---- endless sources ---- */
 
 typedef struct source {
     int64_t given, taken, limit, most;
@@ -266,7 +266,7 @@ static bool source_each(void *context, int64_t iteration, const void *data, size
     return s->taken != 5000;
 }
 
-TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
+TEST(endless_source_is_read_only_up_to_the_limit_in_flight)
 {
     source s = { .limit = -1 };
     int64_t pause = 0;
@@ -287,7 +287,7 @@ TEST(an_endless_source_is_asked_for_no_more_than_may_be_in_flight)
     CHECK(s.most <= 64);
 
     s = (source){ .limit = 3000 };
-    pause = 200; /* the first takes long: the others wait for their turn */
+    pause = 200; /* the first one takes long: the others wait for their turn */
     request.max_in_flight = 0;
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(3000, s.taken);
@@ -305,12 +305,12 @@ static bool slow_each(void *context, int64_t iteration, const void *data, size_t
     (void)iteration;
     (void)data;
     s->wrong += bytes != sizeof(int64_t);
-    gp_sleep_ms(2); /* the workers have ended all that they were given */
+    gp_sleep_ms(2); /* the workers have finished all assigned iterations */
     s->taken++;
     return true;
 }
 
-TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
+TEST(unordered_loop_respects_the_limit_in_flight)
 {
     source s = { .limit = 60 };
     int64_t pause = 0;
@@ -329,17 +329,17 @@ TEST(an_unordered_loop_keeps_no_more_in_flight_than_allowed)
     CHECK_STATUS(GP_OK, loop(request));
     CHECK_INT(60, s.taken);
     CHECK_INT(0, s.wrong);
-    CHECK(s.most <= 5); /* taken from the source, and not seen by `each` */
+    CHECK(s.most <= 5); /* read from the source, but not passed to `each` yet */
 
     gp_team_info info;
 
-    gp_team_get_info(team, &info); /* closing the loop on the workers is no call of the user's */
+    gp_team_get_info(team, &info); /* the call that closes the loop on the workers is not counted */
     CHECK_INT(0, info.running);
     CHECK_INT(0, info.waiting);
     team_end_all();
 }
 
-TEST(a_source_may_be_reduced)
+TEST(loop_over_a_source_can_be_reduced)
 {
     source s = { .limit = 1003 };
     double once[2], again[2];
@@ -425,7 +425,7 @@ static void reduce_on(uint32_t workers, double sums[3], extremes *found, bool dy
     team_end_all();
 }
 
-TEST(a_reduction_has_the_same_bits_on_any_number_of_workers_with_any_chunks_and_through_deaths)
+TEST(reduction_is_bitwise_identical_for_any_workers_chunks_and_failures)
 {
     double sums[3] = { 0 };
     extremes found = { 0 };
@@ -481,9 +481,9 @@ TEST(long_loops_and_large_accumulators_reduce_too)
     team_end_all();
 }
 
-/* ---- failures, deaths, stops ---- */
+/* ---- errors, worker failures, stops ---- */
 
-TEST(the_first_failing_iteration_ends_the_loop_and_is_named)
+TEST(first_failing_iteration_ends_the_loop_and_is_named)
 {
     int64_t at = 777;
 
@@ -509,7 +509,7 @@ TEST(the_first_failing_iteration_ends_the_loop_and_is_named)
     team_end_all();
 }
 
-TEST(a_chunk_whose_worker_dies_is_begun_again_and_what_was_finished_is_not)
+TEST(only_the_unfinished_chunk_of_a_failed_worker_is_rerun)
 {
     uint64_t output[200] = { 0 };
     int64_t argument[2] = { 60, 0 };
@@ -529,8 +529,8 @@ TEST(a_chunk_whose_worker_dies_is_begun_again_and_what_was_finished_is_not)
         again += output[k] >= 2000;
     }
     CHECK(output[59] >= 2000);
-    CHECK(again <= 8); /* one chunk; what waited behind it was not begun */
-    argument[1] = 1;   /* whenever it is begun */
+    CHECK(again <= 8); /* one chunk; later chunks had not started */
+    argument[1] = 1;   /* on every start */
     CHECK_STATUS(GP_EPEER, loop(request));
     CHECK_CONTAINS(err.message, "60");
     CHECK_CONTAINS(err.message, "worker ");
@@ -557,13 +557,13 @@ static void count_progress(void *context, uint64_t done, uint64_t total)
     last[1]++;
 }
 
-TEST(stop_ends_a_loop_and_progress_is_told)
+TEST(stop_ends_a_loop_and_progress_is_reported)
 {
     uint64_t progress[2] = { 0 };
 
     stop = 0;
     REQUIRE(team_begin(2, &stop));
-    function("slow"); /* found while nothing is stopped */
+    function("slow"); /* looked up while nothing is stopped */
     signal(SIGALRM, set_stop);
     ualarm(100000, 0);
     CHECK_STATUS(GP_ECANCELED,
@@ -582,7 +582,7 @@ TEST(stop_ends_a_loop_and_progress_is_told)
     team_end_all();
 }
 
-TEST(many_loops_leave_nothing_behind)
+TEST(many_loops_leak_nothing)
 {
     REQUIRE(team_begin(2, NULL));
     const gp_function *nothing = function("nothing");
@@ -592,7 +592,7 @@ TEST(many_loops_leave_nothing_behind)
     team_end_all();
 }
 
-TEST(a_loop_gives_each_result_once_while_schedulers_are_killed)
+TEST(loop_returns_each_result_once_while_schedulers_are_killed)
 {
     scheduler_killer k = { .first_ms = 20, .every_ms = 200, .times = 4 };
     static uint64_t plain[3000][2], killed[3000][2];

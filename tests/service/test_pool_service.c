@@ -1,7 +1,7 @@
-/* test_pool_service.c -- pools come and go: real daemons, real sockets, real signals. */
+/* test_pool_service.c: start and shutdown of pools: real daemons, sockets and signals. */
 #include "tests/service/pools.h"
 
-TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
+TEST(open_starts_a_pool_and_the_next_open_attaches_to_it)
 {
     gp_pool *first = NULL, *second = NULL;
     gp_error err;
@@ -11,7 +11,7 @@ TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
     CHECK_STATUS(GP_ENOPOOL, gp_pool_open(&first, &(gp_pool_options){ .attach_only = true }, &err));
     REQUIRE_OK(gp_pool_open(&first, &(gp_pool_options){ .workers = 3 }, &err), err);
     CHECK(waitpid(-1, NULL, WNOHANG) == -1 &&
-          errno == ECHILD); /* the scheduler is no child of this process */
+          errno == ECHILD); /* the scheduler is not a child of this process */
     REQUIRE_OK(gp_pool_open(&second, NULL, &err), err);
     CHECK_INT(first->scheduler_pid, second->scheduler_pid);
     gp_free(pools_settled(first));
@@ -22,7 +22,7 @@ TEST(opening_starts_a_pool_and_opening_again_attaches_to_it)
     pools_end();
 }
 
-/* In the child: every call fails at once, and closing does not disturb the parent. */
+/* In the child, every call fails at once, and closing does not disturb the parent. */
 static void use_in_child(gp_pool *pool, gp_team *team)
 {
     gp_pool *own = NULL;
@@ -41,7 +41,9 @@ static void use_in_child(gp_pool *pool, gp_team *team)
     gp_team_cancel(team);
     gp_team_close(team);
     gp_pool_close(pool);
-    CHECK(gp_now_ms() - began < 10000); /* gp_pool_open() waited 15 s for a thread that is not there */
+
+    /* gp_pool_open() used to wait 15 s for a thread that does not exist in the child */
+    CHECK(gp_now_ms() - began < 10000);
 }
 
 TEST(a_forked_child_is_refused_and_its_parent_continues)
@@ -74,7 +76,7 @@ TEST(a_forked_child_is_refused_and_its_parent_continues)
     pools_end();
 }
 
-TEST(workers_share_the_cores_out_and_more_than_cores_are_shared)
+TEST(workers_split_the_cores_and_share_them_if_too_many)
 {
     gp_pool *pool = NULL;
     gp_error err;
@@ -116,7 +118,7 @@ static void take_note(void *context, const char *sentence)
     n->stop = strstr(sentence, "waiting") != NULL;
 }
 
-TEST(who_waits_is_told_who_holds_the_workers)
+TEST(waiting_client_learns_who_holds_the_workers)
 {
     static notes n;
     gp_pool *holder = NULL, *waiter = NULL;
@@ -130,7 +132,9 @@ TEST(who_waits_is_told_who_holds_the_workers)
     REQUIRE_OK(pool_lease(holder, &all, "train the-holder", NULL, &err), err);
     CHECK_STATUS(GP_EBUSY, pool_lease(waiter, &(gp_lease_request){ .no_wait = true }, "x", NULL, &err));
     CHECK_CONTAINS(err.message, "the-holder");
-    CHECK_STATUS(GP_ECANCELED, pool_lease(waiter, &all, "x", &n.stop, &err)); /* the note asks to stop */
+
+    /* the note callback requests a stop */
+    CHECK_STATUS(GP_ECANCELED, pool_lease(waiter, &all, "x", &n.stop, &err));
     CHECK_CONTAINS(n.last, "the-holder");
     pool_release(holder);
     REQUIRE_OK(pool_lease(waiter, &all, "x", NULL, &err), err);
@@ -157,7 +161,7 @@ TEST(a_resize_of_a_busy_pool_is_refused_and_names_the_lease)
     pools_end();
 }
 
-/* A child leases everything and is killed; we watch the lease go. */
+/* A child leases all workers and is killed; the lease must end. */
 TEST(a_killed_client_frees_its_lease)
 {
     gp_error err;
@@ -201,14 +205,14 @@ static int by_size(const void *a, const void *b)
     return *(const int *)a - *(const int *)b;
 }
 
-/* One child: open, tell the scheduler's pid, wait for the word, leave. */
+/* Run one child: open the pool, publish the scheduler's pid, wait for the signal to start, exit. */
 static void starter(int gate, uint32_t *pid)
 {
     gp_pool *pool;
     gp_error err;
     char byte;
 
-    if (read(gate, &byte, 1) != 0) /* end of file: all at once */
+    if (read(gate, &byte, 1) != 0) /* end of file starts all children at once */
         _exit(3);
     if (gp_pool_open(&pool, &(gp_pool_options){ .workers = 1, .timeout_ms = 2 * POOLS_PATIENCE_MS }, &err) !=
         GP_OK) {
@@ -220,7 +224,7 @@ static void starter(int gate, uint32_t *pid)
     _exit(0);
 }
 
-/* GRADPOOL_ROUNDS: how often, instead of 20 times. */
+/* GRADPOOL_ROUNDS: number of rounds [20]. */
 TEST(sixty_four_starters_at_once_make_one_pool)
 {
     static int took_ms[ROUNDS_MAX];

@@ -1,4 +1,5 @@
-/* test_predict.c -- predictions and evaluations by the command and the library, with real workers, some of which are killed. */
+/* test_predict.c: predictions and evaluations through the command and the library, with worker
+ * failures. */
 #include <pthread.h>
 
 #include "client/gradpool.h"
@@ -7,7 +8,7 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
-/* A pool of two (started with faults, which may be NULL) and LeNet trained on drawn digits as m.onnx. */
+/* Start a pool of two, with faults (NULL: none), and train LeNet on generated digits as m.onnx. */
 static void predict_begin(const char *faults)
 {
     exec_begin();
@@ -30,17 +31,18 @@ static double number_in(const gp_json *object, const char *key)
     return gp_json_number(gp_json_member(object, key), NAN);
 }
 
-/* ---- deaths ---- */
+/* ---- worker failures ---- */
 
-/* Each worker has given a part back and stops before its next: neither does all while the other has yet to begin. */
+/* Each worker returns one part and stops before the next one, so that neither computes everything
+ * alone. */
 #define BOTH_STOP "predict:2:stop@1.1,predict:2:stop@2.1"
 #define MANY      "synthetic:28x28x1:10:6000"
 
-/* Two workers that stopped themselves, in the order in which they did. */
+/* Two workers suspended by a fault, in the order of their suspension. */
 typedef struct pair {
-    int before; /* stops that were told of before */
+    int before; /* stops reported earlier */
     pid_t pids[2];
-    bool stopped; /* both were */
+    bool stopped; /* both workers are suspended */
 } pair;
 
 static void pair_await(pair *p)
@@ -63,7 +65,7 @@ static void pair_await(pair *p)
         GP_TEST_FAIL("of two workers %d stopped", seen);
 }
 
-/* When both have stopped one dies, with samples of its own, and the other goes on. */
+/* Once both are suspended, kill one, which holds samples, and resume the other. */
 static void *pair_strike(void *of)
 {
     pair *p = of;
@@ -76,7 +78,7 @@ static void *pair_strike(void *of)
     return NULL;
 }
 
-TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
+TEST(predictions_are_complete_and_bitwise_identical_after_a_worker_failure)
 {
     static char whole[4 << 20], rows[4 << 20];
     size_t got = 0;
@@ -88,7 +90,7 @@ TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
     exec_faulty(BOTH_STOP);
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     REQUIRE(fcntl(ends[1], F_SETPIPE_SZ, 1 << 18) >
-            0); /* room for the parts that come before both have stopped */
+            0); /* space for the parts that arrive before both are suspended */
     pair workers = { 0 };
     pid_t child =
         start(-1, ends[1], (const char *const[]){ "predict", "--model", "m.onnx", "--data", MANY, NULL });
@@ -107,7 +109,7 @@ TEST(a_worker_killed_in_the_middle_leaves_every_row_once_with_the_same_bits)
     pools_end();
 }
 
-TEST(a_killed_worker_changes_no_count_of_an_evaluation)
+TEST(evaluation_counts_are_unchanged_by_a_worker_failure)
 {
     static char disturbed[1 << 16];
 
@@ -129,13 +131,13 @@ TEST(a_killed_worker_changes_no_count_of_an_evaluation)
     REQUIRE(first != NULL && second != NULL);
     CHECK_INT(6000, (int)number_in(first, "count"));
     CHECK_INT(6000, (int)number_in(second, "count"));
-    CHECK_NEAR(number_in(second, "loss"), number_in(first, "loss"), 0); /* added in the order of the data */
+    CHECK_NEAR(number_in(second, "loss"), number_in(first, "loss"), 0); /* summed in data order */
     gp_json_free(first);
     gp_json_free(second);
     pools_end();
 }
 
-TEST(samples_that_no_worker_survives_end_the_call_and_are_named)
+TEST(samples_that_crash_every_worker_end_the_call_and_are_named)
 {
     predict_begin("predict:1:kill");
     RUN_CODE(1, "evaluate", "--model", "m.onnx", "--data", "digits:600");
@@ -155,7 +157,7 @@ TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
     write_file("w/net.json", "{\"name\": \"small\", \"input\": [1, 8, 8], \"layers\": ["
                              "{\"name\": \"fc\", \"kind\": \"fc\", \"outputs\": 10},"
                              "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}");
-    setenv("GRADPOOL_FRAME_BYTES", "8192", 1); /* the scores of 500 samples take 20000 */
+    setenv("GRADPOOL_FRAME_BYTES", "8192", 1); /* scores for 500 samples need 20000 bytes */
     RUN_CODE(0, "up", "--workers", "1");
     unsetenv("GRADPOOL_FRAME_BYTES");
     RUN_CODE(0, "train", "--network", "net.json", "--data", "synthetic:8x8x1:10:256", "--epochs", "1",
@@ -168,8 +170,8 @@ TEST(reply_that_cannot_be_sent_ends_the_prediction_with_its_cause)
     pools_end();
 }
 
-/* tests/soak/large_models does the same with models whose weights fit no frame at all. */
-TEST(weights_larger_than_a_frame_reach_workers_and_come_back)
+/* tests/soak/large_models tests models whose weights exceed every frame limit. */
+TEST(weights_larger_than_a_frame_are_sent_and_returned)
 {
     const char *workers[] = { "1", "2" };
 
@@ -192,7 +194,7 @@ TEST(weights_larger_than_a_frame_reach_workers_and_come_back)
     pools_end();
 }
 
-TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stopped)
+TEST(large_results_need_bounded_memory_even_with_a_suspended_worker)
 {
     static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 4, 4], \"layers\": [{\"kind\": \"fc\", "
                                "\"name\": \"fc\", \"outputs\": 1000},"
@@ -211,10 +213,10 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
 
     pair_await(&workers);
     kill(workers.pids[0], SIGCONT);
-    gp_sleep_ms(1500); /* for it to get ahead, as far as it may */
+    gp_sleep_ms(1500); /* lets the other worker run ahead to the limit */
     kill(workers.pids[1], SIGCONT);
     FINISH_CODE(0, child);
-#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed for a while */
+#ifndef __SANITIZE_ADDRESS__ /* sanitizers delay the reuse of freed memory */
     CHECK(usage.ru_maxrss < (long)WIDE * WIDE_SAMPLES * (long)sizeof(float) / 1024 / 2);
 #endif
     CHECK_INT(WIDE_SAMPLES, lines_of("top.jsonl"));
@@ -223,7 +225,7 @@ TEST(results_are_larger_than_the_memory_that_they_take_although_a_worker_is_stop
 
 /* ---- files ---- */
 
-TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
+TEST(csv_json_lines_and_arrays_have_the_same_rows)
 {
     static float scores[1000][10];
     static int32_t classes[1000];
@@ -278,9 +280,9 @@ TEST(rows_say_the_same_as_csv_as_json_lines_and_as_an_array)
     pools_end();
 }
 
-/* ---- what scores mean ---- */
+/* ---- meaning of scores ---- */
 
-/* Write a model whose logits of a sample x are 0 and x ln 3, and which ends in up to two more operators. */
+/* Write a model with logits 0 and x ln 3 for a sample x, followed by up to two more operators. */
 static void two_classes_write(const char *name, const char *first, const char *second)
 {
     gp_buffer graph = message(), file;
@@ -306,7 +308,7 @@ TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
 {
     static const struct {
         const char *first, *second, *type, *words;
-        double scores[2]; /* of x = 1 */
+        double scores[2]; /* for x = 1 */
     } cases[] = {
         { NULL, NULL, "probabilities", "probabilities (softmax)\n", { 0.25, 0.75 } },
         { "Softmax", NULL, "probabilities", "probabilities (softmax)\n", { 0.25, 0.75 } },
@@ -331,7 +333,8 @@ TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
     REQUIRE(fclose(array) == 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         two_classes_write("two.onnx", cases[i].first, cases[i].second);
-        /* The same model as gradpool writes it. */
+
+        /* The same model as written by gradpool. */
         RUN_CODE(0, "model", "edit", "two.onnx", "--class-names", "no,yes", "-o", "ours.onnx");
         for (int ours = 0; ours < 2; ours++) {
             RUN_CODE(0, "predict", "--model", ours ? "ours.onnx" : "two.onnx", "--data", "x.npy", "--json");
@@ -350,7 +353,7 @@ TEST(scores_are_the_models_probabilities_or_the_softmax_of_its_logits)
     pools_end();
 }
 
-TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
+TEST(unwritable_output_is_reported_and_removed)
 {
     uint32_t before;
 
@@ -369,7 +372,7 @@ TEST(a_file_that_cannot_be_written_is_told_and_nothing_of_it_stays)
     pools_end();
 }
 
-/* Return the size of the open file without a name that the process writes its rows to; 0: there is none. */
+/* Return the size of the unnamed temporary file for rows; 0: none. */
 static off_t draft_bytes(pid_t child)
 {
     char folder[40], path[300];
@@ -390,8 +393,8 @@ static off_t draft_bytes(pid_t child)
     return bytes;
 }
 
-/* Send a signal when rows are on disk and both workers have stopped: the prediction cannot end by itself before.
- * path: NULL = rows go to a draft */
+/* Send a signal once rows are on disk and both workers are suspended: the prediction cannot end
+ * before that. path: NULL: rows go to an unnamed file. */
 static void interrupt(pid_t child, const char *path, pair *workers, int number, int code)
 {
     struct stat facts = { 0 };
@@ -410,13 +413,13 @@ static void interrupt(pid_t child, const char *path, pair *workers, int number, 
         kill(workers->pids[i], SIGCONT);
 }
 
-TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whole_lines)
+TEST(interrupted_prediction_leaves_no_file_and_prints_complete_lines)
 {
     static const char data[] = "synthetic:28x28x1:10:100000";
     uint32_t before;
 
-    predict_begin(
-        "predict:16:stop,predict:40:stop"); /* each worker, with more rows told than a file's buffer */
+    /* each worker, after more rows than a file buffer holds */
+    predict_begin("predict:16:stop,predict:40:stop");
     before = pools_entries("w");
     pair workers = { 0 };
     pid_t child = START("predict", "--model", "m.onnx", "--data", data, "--out", "p.csv");
@@ -436,7 +439,7 @@ TEST(a_prediction_that_is_interrupted_leaves_no_file_and_on_standard_output_whol
     pools_end();
 }
 
-TEST(a_prediction_that_is_killed_leaves_no_file)
+TEST(killed_prediction_leaves_no_file)
 {
     predict_begin("predict:16:stop,predict:40:stop");
     uint32_t before = pools_entries("w");
@@ -451,7 +454,7 @@ TEST(a_prediction_that_is_killed_leaves_no_file)
 
 /* ---- evaluation ---- */
 
-/* The matrix that the rows of a prediction give. */
+/* Compute the confusion matrix from the rows of a prediction. */
 static void matrix_of_rows(uint64_t counts[10][10])
 {
     char *rest = NULL;
@@ -538,7 +541,7 @@ TEST(arrays_in_memory_give_the_scores_of_the_same_samples_on_disk)
     REQUIRE_OK(gp_pool_open(&pool, NULL, &error), error);
     gp_predict_request request = { .model = model, .samples = samples, .sample_count = 500 };
 
-    REQUIRE(pthread_create(&striker, NULL, pair_strike, &workers) == 0); /* in the first call */
+    REQUIRE(pthread_create(&striker, NULL, pair_strike, &workers) == 0); /* during the first call */
     const gp_status status = gp_predict_array(&memory, pool, &request, &error);
 
     pthread_join(striker, NULL);

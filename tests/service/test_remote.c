@@ -1,5 +1,7 @@
-/* A pool and clients that come from another host: over TCP, by keys.  Here both are one machine, with nothing between them
- * but the port: the clients have directories of their own and no way to the pool's sockets. */
+/* test_remote.c: a pool and clients on other hosts: TCP with keys.
+ *
+ * Both "hosts" are this machine, connected only by the port: clients have other directories and no
+ * access to the pool's Unix sockets. */
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <zmq.h>
@@ -22,7 +24,7 @@ static void on_host(void)
     setenv("GRADPOOL_STATE_DIR", server_dirs[1], 1);
 }
 
-/* Directories in which there is no pool. */
+/* Switch to directories without a pool. */
 static void elsewhere(void)
 {
     setenv("GRADPOOL_RUNTIME_DIR", in_root("far"), 1);
@@ -43,7 +45,7 @@ static void hosts_begin(void)
         abort();
 }
 
-/* "alice" and "wall" may come in, their profiles are "box" and "look". */
+/* Create and authorize the keys "alice" and "wall", with the profiles "box" and "look". */
 static void keys_begin(void)
 {
     RUN_CODE(0, "key", "new", in_root("config/gradpool/alice.key"), "--quiet");
@@ -102,7 +104,7 @@ static void hosts_end(void)
     pools_end();
 }
 
-/* Waits, on the pool's host, until that process has been let in: the scheduler's log says whom. */
+/* Wait on the pool's host until the scheduler log shows that the process was admitted. */
 static bool await_client(pid_t pid)
 {
     static char log[1 << 20];
@@ -123,7 +125,7 @@ static bool await_client(pid_t pid)
 
 /* ---- ports ---- */
 
-/* Listening TCP sockets of a process. */
+/* Count the listening TCP sockets of a process. */
 static int listening(pid_t pid)
 {
     char path[64], line[400];
@@ -159,14 +161,14 @@ static int listening(pid_t pid)
     return count;
 }
 
-TEST(no_tcp_port_is_open_unless_it_is_asked_for_and_then_one)
+TEST(no_tcp_port_is_open_unless_requested)
 {
     hosts_begin();
     RUN_CODE(0, "up", "--workers", "2");
     for (uint32_t i = 0; i <= 2; i++)
         CHECK_INT(0, listening(pid_of(i)));
     CHECK(gp_json_member(remote_status(), "listen") == NULL);
-    RUN_CODE(1, "up", "--listen", "tcp://127.0.0.1:0"); /* not opened behind anybody's back */
+    RUN_CODE(1, "up", "--listen", "tcp://127.0.0.1:0"); /* never opened implicitly */
     CHECK_CONTAINS(err, "gradpool down");
     RUN_CODE(0, "down");
     CHECK(listen_begin());
@@ -176,7 +178,7 @@ TEST(no_tcp_port_is_open_unless_it_is_asked_for_and_then_one)
     hosts_end();
 }
 
-TEST(a_port_that_is_taken_and_an_address_that_is_not_ours_are_told_and_leave_no_pool)
+TEST(unusable_listen_addresses_are_reported_and_leave_no_pool)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t bytes = sizeof(address);
@@ -198,9 +200,9 @@ TEST(a_port_that_is_taken_and_an_address_that_is_not_ours_are_told_and_leave_no_
     hosts_end();
 }
 
-/* ---- what a client may ---- */
+/* ---- permissions of clients ---- */
 
-TEST(a_client_elsewhere_looks_submits_reads_waits_cancels_and_ends_the_pool)
+TEST(remote_client_can_submit_watch_cancel_and_shut_down)
 {
     hosts_begin();
     if (!listen_begin())
@@ -220,12 +222,14 @@ TEST(a_client_elsewhere_looks_submits_reads_waits_cancels_and_ends_the_pool)
     char expected[300];
 
     snprintf(expected, sizeof(expected), "1: %s\n1: named\n1: /",
-             pools_root); /* the home there, and its PATH */
+             pools_root); /* home directory and PATH of that host */
     CHECK_CONTAINS(out, expected);
     RUN_CODE(0, "submit", "--pool", "box", "--directory", "/", "--", "spmd", "-n", "1", "--", "sh", "-c",
              "pwd; i=0; while [ $i -lt 4000 ]; do echo line $i 0123456789012345678901234567890123456789; "
              "i=$((i+1)); done; sleep 0.5; echo the end");
-    RUN_CODE(0, "logs", "2", "-f", "--pool", "box"); /* 200 KiB: more than a piece, while it grows */
+
+    /* 200 KiB: several pieces, while the log grows */
+    RUN_CODE(0, "logs", "2", "-f", "--pool", "box");
     CHECK(strncmp(out, "1: /\n1: line 0 ", 15) == 0);
     CHECK_CONTAINS(out, "line 3999 ");
     CHECK_CONTAINS(out, "the end");
@@ -245,7 +249,7 @@ TEST(a_client_elsewhere_looks_submits_reads_waits_cancels_and_ends_the_pool)
     hosts_end();
 }
 
-TEST(an_observer_looks_and_nothing_else_and_what_it_tried_is_counted)
+TEST(observer_can_only_read_and_refused_requests_are_counted)
 {
     hosts_begin();
     if (!listen_begin())
@@ -268,7 +272,7 @@ TEST(an_observer_looks_and_nothing_else_and_what_it_tried_is_counted)
     hosts_end();
 }
 
-TEST(what_needs_the_workers_memory_says_where_it_runs_and_starts_no_pool_here)
+TEST(commands_that_need_shared_memory_name_the_host_and_start_no_local_pool)
 {
     static const char *const calls[][8] = {
         { "train", "--pool", "box", "--network", "lenet", "--data", "digits", NULL },
@@ -291,7 +295,7 @@ TEST(what_needs_the_workers_memory_says_where_it_runs_and_starts_no_pool_here)
     hosts_end();
 }
 
-/* Of the job that was submitted last. */
+/* Return the pid of the last submitted job. */
 static pid_t job_pid(void)
 {
     RUN_CODE(0, "jobs", "--json", "--pool", "box");
@@ -302,7 +306,7 @@ static pid_t job_pid(void)
     return pid;
 }
 
-TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
+TEST(remote_training_is_resized_and_its_report_is_readable)
 {
     hosts_begin();
     if (!listen_begin())
@@ -329,7 +333,8 @@ TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
         told = strstr(out, "2 -> 1 workers") != NULL;
     }
     CHECK_CONTAINS(out, "2 -> 1 workers");
-    /* A process that is killed leaves no report: it is made of what is there. */
+
+    /* A killed process writes no report: one is made from the available files. */
     kill(job_pid(), SIGKILL);
     CHECK(RUN("wait", "1", "--pool", "box") != 0);
     RUN_CODE(0, "report", "1", "--pool", "look");
@@ -343,7 +348,8 @@ TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
 
     CHECK(gp_json_count(gp_json_member(report, "last_steps")) >= 2);
     gp_json_free(report);
-    /* One that fails by itself writes its own, on its host. */
+
+    /* A failed training writes a report on the pool's host. */
     RUN_CODE(0, "submit", "--pool", "box", "--", "train", "--network", "lenet", "--data", "/no/such/data");
     CHECK(RUN("wait", "2", "--pool", "box") != 0);
     RUN_CODE(0, "report", "2", "--pool", "look");
@@ -355,9 +361,9 @@ TEST(a_training_elsewhere_is_resized_and_why_one_failed_is_read_by_who_may)
     hosts_end();
 }
 
-/* ---- keys that change ---- */
+/* ---- changing keys ---- */
 
-TEST(a_key_that_is_removed_ends_what_waits_with_it_and_the_scheduler_is_the_same)
+TEST(removed_key_ends_its_waiting_requests_but_not_the_scheduler)
 {
     hosts_begin();
     if (!listen_begin())
@@ -379,19 +385,20 @@ TEST(a_key_that_is_removed_ends_what_waits_with_it_and_the_scheduler_is_the_same
     elsewhere();
     RUN_CODE(1, "status", "--pool", "box");
     CHECK_CONTAINS(err, "turns this key away");
-    RUN_CODE(0, "status", "--pool", "look"); /* others go on */
+    RUN_CODE(0, "status", "--pool", "look"); /* other keys remain connected */
     on_host();
     CHECK_INT(scheduler, pid_of(0));
     close(null);
     hosts_end();
 }
 
-TEST(a_file_whose_path_looks_like_a_key_is_a_file)
+TEST(path_that_looks_like_a_key_is_a_file)
 {
     char path[100];
 
     hosts_begin();
-    /* 40 characters, none that Z85 does not have: "/tmp/gpt-XXXXXX/w/" and as many as are missing. */
+
+    /* A path of 40 characters that are all valid in Z85. */
     snprintf(path, sizeof(path), "%s/w/kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk", pools_root);
     path[GP_KEY_TEXT - 1] = '\0';
     CHECK(gp_key_sound(path));
@@ -406,7 +413,7 @@ TEST(a_file_whose_path_looks_like_a_key_is_a_file)
     hosts_end();
 }
 
-TEST(a_client_key_and_the_pools_own_are_rotated_while_it_runs)
+TEST(client_and_pool_keys_are_rotated_at_run_time)
 {
     char old[GP_TEXT_ENDPOINT];
 
@@ -428,7 +435,7 @@ TEST(a_client_key_and_the_pools_own_are_rotated_while_it_runs)
     elsewhere();
     int code = 0;
 
-    /* The old pool key is good for a quarter of a second more. */
+    /* The old pool key is valid for another quarter of a second. */
     for (int64_t until = gp_now_ms() + PATIENCE_MS; code == 0 && gp_now_ms() < until; gp_sleep_ms(100))
         code = RUN("status", "--pool", "box");
     CHECK_INT(1, code);
@@ -444,7 +451,7 @@ TEST(a_client_key_and_the_pools_own_are_rotated_while_it_runs)
     hosts_end();
 }
 
-TEST(key_files_that_others_can_read_are_refused_on_both_sides)
+TEST(key_files_readable_by_others_are_refused_on_both_sides)
 {
     hosts_begin();
     keys_begin();
@@ -452,7 +459,8 @@ TEST(key_files_that_others_can_read_are_refused_on_both_sides)
     char key[300];
 
     snprintf(key, sizeof(key), "%s/state", pools_root);
-    /* The pool's own key. */
+
+    /* The pool's key. */
     char command[600];
 
     snprintf(command, sizeof(command), "chmod 644 $(find %s -name server.key)", key);
@@ -462,7 +470,8 @@ TEST(key_files_that_others_can_read_are_refused_on_both_sides)
     RUN_CODE(1, "status");
     snprintf(command, sizeof(command), "chmod 600 $(find %s -name server.key)", key);
     CHECK_INT(0, system(command));
-    /* Its directory: open to others, and a link. */
+
+    /* The key directory: readable by others, and a link. */
     snprintf(command, sizeof(command), "chmod 755 $(find %s -name keys)", key);
     CHECK_INT(0, system(command));
     RUN_CODE(1, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
@@ -475,7 +484,8 @@ TEST(key_files_that_others_can_read_are_refused_on_both_sides)
     snprintf(command, sizeof(command), "d=$(find %s -name keys); rm $d; mv $d.real $d", key);
     CHECK_INT(0, system(command));
     RUN_CODE(0, "up", "--workers", "1", "--listen", "tcp://127.0.0.1:0");
-    /* The client's. */
+
+    /* The client's key. */
     snprintf(endpoint, sizeof(endpoint), "%s", gp_json_text(gp_json_member(remote_status(), "listen"), ""));
     fetch_server_key();
     write_profile("box", "alice.key");
@@ -491,9 +501,9 @@ TEST(key_files_that_others_can_read_are_refused_on_both_sides)
     hosts_end();
 }
 
-/* ---- a scheduler that dies ---- */
+/* ---- scheduler failures ---- */
 
-TEST(the_scheduler_that_follows_one_that_died_listens_at_the_same_place_and_who_waits_goes_on)
+TEST(next_scheduler_listens_at_the_same_address_and_waiting_clients_continue)
 {
     hosts_begin();
     if (!listen_begin())
@@ -505,7 +515,7 @@ TEST(the_scheduler_that_follows_one_that_died_listens_at_the_same_place_and_who_
     elsewhere();
     RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sh", "-c", line);
     on_host();
-    CHECK(await_leases(1)); /* it runs: its process is who starts the next scheduler */
+    CHECK(await_leases(1)); /* the job is running: the job process starts the next scheduler */
     elsewhere();
     pid_t waiting = START("wait", "1", "--pool", "box");
 
@@ -521,7 +531,7 @@ TEST(the_scheduler_that_follows_one_that_died_listens_at_the_same_place_and_who_
     hosts_end();
 }
 
-/* ---- the wire ---- */
+/* ---- messages ---- */
 
 typedef struct caller {
     gp_channel *channel;
@@ -547,8 +557,9 @@ static bool caller_open(caller *c, const char *key)
     return c->channel != NULL;
 }
 
-/* The answer's status: GP_OK for anything but an error_reply; *reply may be NULL.  What can be said here can be said twice: where
- * the link broke, as on a machine that stood still, it is. */
+/* Send a request and return the status of the reply: GP_OK unless it is an error_reply; *reply may
+ * be NULL. All requests here are idempotent and are repeated after a broken link, as on a suspended
+ * machine. */
 static gp_status call(caller *c, uint8_t session, const gp_message_type *type, const void *message,
                       gp_error_reply *reply)
 {
@@ -585,8 +596,9 @@ static gp_status greet(caller *c, uint8_t session)
     return call(c, session, &gp_msg_hello, &hello, NULL);
 }
 
-/* Deny by default: the list here is the one of the manual, and every other message there is, now or later, is refused. */
-TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
+/* Deny by default: only the messages listed in the manual are allowed; all others, including future
+ * ones, are refused. */
+TEST(every_message_not_on_the_list_is_refused_over_tcp)
 {
     static const char *const open[] = { "hello",    "status_get", "devices_get", "jobs_get",
                                         "job_ask",  "job_watch",  "job_read",    "job_put",
@@ -599,8 +611,9 @@ TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
     hosts_begin();
     if (!listen_begin() || !caller_open(&alice, "config/gradpool/alice.key"))
         return;
-    CHECK_STATUS(GP_EPEER,
-                 call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply)); /* no hello yet */
+
+    /* no hello yet */
+    CHECK_STATUS(GP_EPEER, call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
     CHECK_STATUS(GP_OK, greet(&alice, 7));
     CHECK_STATUS(GP_OK, call(&alice, 7, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
     for (size_t i = 0; i < count; i++) {
@@ -611,8 +624,7 @@ TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
             listed |= strcmp(types[i]->name, open[j]) == 0;
         if (listed)
             continue;
-        empty.fields =
-            gp_msg_status_get.fields; /* a body without fields: it is refused before it is looked at */
+        empty.fields = gp_msg_status_get.fields; /* an empty body: refused before it is parsed */
         gp_status status = call(&alice, 7, &empty, &(gp_status_get){ 0 }, &reply);
 
         if (status != GP_EUNSUPPORTED)
@@ -622,7 +634,7 @@ TEST(every_message_that_is_not_on_the_list_is_refused_at_this_door)
     hosts_end();
 }
 
-TEST(a_session_is_of_the_key_that_began_it)
+TEST(session_belongs_to_the_key_that_started_it)
 {
     caller alice, wall;
     gp_error_reply reply;
@@ -636,8 +648,9 @@ TEST(a_session_is_of_the_key_that_began_it)
     CHECK_STATUS(GP_EPERM, call(&wall, 9, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
     CHECK_CONTAINS(reply.message, "another's");
     CHECK_STATUS(GP_OK, call(&alice, 9, &gp_msg_status_get, &(gp_status_get){ 0 }, &reply));
-    CHECK_STATUS(GP_EINVAL, greet(&wall, 0)); /* zeros are nobody's */
-    /* Sixteen sessions of a key, and the places of this host's clients are not among them. */
+    CHECK_STATUS(GP_EINVAL, greet(&wall, 0)); /* an all-zero session is invalid */
+
+    /* At most sixteen sessions per key, which use none of the slots for local clients. */
     for (uint8_t i = 1; i <= 16; i++)
         CHECK_STATUS(GP_OK, greet(&wall, (uint8_t)(100 + i)));
     CHECK_STATUS(GP_EBUSY, greet(&wall, 200));
@@ -649,7 +662,7 @@ TEST(a_session_is_of_the_key_that_began_it)
     hosts_end();
 }
 
-TEST(an_offender_is_cut_off_and_shown_while_the_pool_serves_others)
+TEST(offender_is_disconnected_and_listed_while_the_pool_serves_others)
 {
     hosts_begin();
     if (!listen_begin())
@@ -669,7 +682,7 @@ TEST(an_offender_is_cut_off_and_shown_while_the_pool_serves_others)
     int64_t cut = 0;
     int code = 0;
 
-    /* Its key waits outside for ten seconds: again, where the machine was busy for as long. */
+    /* The key is blocked for 10 s: repeat if the machine was busy for as long. */
     for (int64_t until = gp_now_ms() + PATIENCE_MS; code == 0 && gp_now_ms() < until;) {
         int64_t before = cut;
 
@@ -692,8 +705,9 @@ TEST(an_offender_is_cut_off_and_shown_while_the_pool_serves_others)
     hosts_end();
 }
 
-/* The 256 places for connections without a message are taken; the silent ones are closed after 2 s. */
-TEST(a_flood_of_strangers_delays_a_client_and_does_not_refuse_it)
+/* All 256 places for connections without a message are taken; silent connections are closed after 2
+ * s. */
+TEST(flood_of_connections_delays_a_client_without_refusing_it)
 {
     enum { STRANGERS = 300 };
     static int fds[STRANGERS];
@@ -714,7 +728,7 @@ TEST(a_flood_of_strangers_delays_a_client_and_does_not_refuse_it)
     hosts_end();
 }
 
-TEST(a_link_in_the_place_of_a_log_shows_nothing_of_what_it_points_to)
+TEST(symbolic_link_instead_of_a_log_is_not_followed)
 {
     char command[400];
 
@@ -735,7 +749,8 @@ TEST(a_link_in_the_place_of_a_log_shows_nothing_of_what_it_points_to)
 
 /* ---- secrets ---- */
 
-/* How many times the text is in a file; in memory, because grep's own command line would be found. */
+/* Count a text in a file. Reads the file into memory, because the command line of grep would match
+ * too. */
 static int times_in(const char *path, const char *text)
 {
     static char bytes[8 << 20];
@@ -785,9 +800,10 @@ static void search_everywhere(const char *text)
         closedir(processes);
 }
 
-TEST(no_secret_half_and_no_credential_is_in_an_argument_a_variable_a_log_or_the_journal)
+TEST(secrets_appear_in_no_argument_variable_log_or_journal)
 {
-    char path[300] = "", command[300], canary[60]; /* its own: this test may run beside itself */
+    /* unique: this test may run in parallel with itself */
+    char path[300] = "", command[300], canary[60];
     gp_key_pair alice, server;
 
     hosts_begin();
@@ -801,7 +817,7 @@ TEST(no_secret_half_and_no_credential_is_in_an_argument_a_variable_a_log_or_the_
              "true");
     CHECK_CONTAINS(err, "secret-env");
     RUN_CODE(0, "submit", "--pool", "box", "--", "spmd", "-n", "1", "--", "sleep", "1000");
-    unsetenv("AWS_SECRET_ACCESS_KEY"); /* from here on nobody has it by us */
+    unsetenv("AWS_SECRET_ACCESS_KEY"); /* from here on, no child inherits it */
     pid_t waiting = START("wait", "1", "--pool", "box");
 
     CHECK(await_client(waiting));
@@ -818,7 +834,8 @@ TEST(no_secret_half_and_no_credential_is_in_an_argument_a_variable_a_log_or_the_
     search_everywhere(alice.secret_key);
     search_everywhere(server.secret_key);
     search_everywhere(canary);
-    /* The search finds what is there: the public half is on the list. */
+
+    /* The search finds existing text: the public key is on the list. */
     snprintf(path + strlen(path) - strlen("server.key"), 20, "allowed");
     CHECK(times_in(path, alice.public_key) > 0);
     RUN_CODE(0, "cancel", "--all", "--pool", "box");

@@ -1,40 +1,45 @@
-/* test_resize.c -- trainings that get and give back workers while they run: asked to, after deaths, as others come and go. */
+/* test_resize.c: trainings that gain and lose workers while they run: on request, after failures,
+ * and as clients come and go. */
 #include "common/model/network.h"
 #include "tests/leftovers.h"
 #include "tests/service/commands.h"
 #include "tests/service/trained.h"
 
-enum { SAMPLES = 1500, AWAITED_MS = 120000 }; /* of digits:1500, others validate; in turns */
+/* SAMPLES: training samples in digits:1500; the others validate */
+enum { SAMPLES = 1500, AWAITED_MS = 120000 };
 
 static const char *const exact[] = {
     "max-epochs=4",      "mini-batch-size=96",      "initial-learn-rate=0.002",       "solver=adam",
     "reproducible=true", "validation-frequency=20", "output-network=best-validation", NULL
 };
 
-/* A training, and what is done to it while it runs. */
+/* A training, and the events injected while it runs. */
 typedef struct story {
-    gp_pool *pool, *other; /* the training's handle, and one that asks */
+    gp_pool *pool, *other; /* the training's handle, and another for requests */
     const char *data;      /* NULL: digits:1500 */
     gp_status status;
     gp_error err;
     gp_training_summary summary;
     trained_model model;
     uint32_t world;
-    uint64_t step, group_step; /* told so far, and when the present group began */
+    uint64_t step, group_step; /* last reported step, and first step of the current group */
     uint32_t regroups, grown, shrunk;
-    uint64_t told_wrong; /* the first step that was told out of turn; 0 = none */
+    uint64_t told_wrong; /* first step reported out of order; 0: none */
     void (*act)(struct story *s);
-    /* of act */
+
+    /* for act */
     uint64_t random, next_act;
     uint32_t kills;
-    bool pending;    /* the group will be left */
-    uint32_t killed; /* index of the worker that was, as long as its group may not know; 0 = none */
-    volatile sig_atomic_t stop; /* it has been seen: the training may end */
-    char noted[8192];           /* what was told so far */
-    uint64_t stop_at;           /* when this step was told; 0 = not yet */
-    const char *awaited;        /* event that ends the training, for messages; NULL: its last step */
-    gp_timeout limit;           /* of the wait for `awaited` */
-    bool frail;                 /* workers that die now are not replaced: workers_spoil() */
+    bool pending;               /* a change of the group is pending */
+    uint32_t killed;            /* index of a killed worker, until the group notices; 0: none */
+    volatile sig_atomic_t stop; /* the expected event occurred: the training may end */
+    char noted[8192];           /* notes so far */
+    uint64_t stop_at;           /* the stop is requested at this step; 0: not yet */
+
+    /* event that ends the training, for messages; NULL: the last step */
+    const char *awaited;
+    gp_timeout limit; /* limit for `awaited` */
+    bool frail;       /* failed workers are not replaced: workers_spoil() */
 } story;
 
 static uint32_t draw(story *s, uint32_t below)
@@ -81,8 +86,10 @@ static void on_regroup(void *context, const gp_train_rescale *regroup)
     s->world = regroup->workers;
     s->group_step = regroup->step;
     s->pending = false;
+
+    /* the group was formed before that worker was killed */
     for (uint32_t i = 0; i < regroup->workers && !regroup->died; i++)
-        if (regroup->worker_index[i] == s->killed) /* it was formed before that one died */
+        if (regroup->worker_index[i] == s->killed)
             return;
     s->killed = 0;
 }
@@ -94,7 +101,8 @@ static void on_note(void *context, const char *sentence)
     strncat(s->noted, sentence, sizeof(s->noted) - strlen(s->noted) - 1);
 }
 
-/* The pool's workers are started through a link, which workers_spoil() lets point at what ends at once. */
+/* Let the pool start workers through a link; workers_spoil() lets the link point to a program that
+ * exits at once. */
 static void workers_link(const char *program)
 {
     const char *link = in_root("worker");
@@ -109,7 +117,7 @@ static void workers_spoil(void)
     workers_link("/bin/false");
 }
 
-/* On a pool of its own. */
+/* Run the training on a new pool. */
 static void run(story *s, uint32_t workers, const gp_lease_request *lease, const char *const *options,
                 const char *fault)
 {
@@ -153,7 +161,7 @@ static void check_went_well(const story *s)
         GP_TEST_FAIL("%s: %s", gp_status_name(s->status), s->err.message);
 }
 
-/* Every few steps another number of workers, or the death of one; never two things at once, which might leave nobody. */
+/* Every few steps, resize or kill a worker; never both at once, which might leave no worker. */
 static void disturb(story *s)
 {
     uint32_t world = s->pool->grant.slots_count;
@@ -185,11 +193,11 @@ static void check_same(const story *wanted, const story *got, uint64_t seed)
     else if (!trained_equal(&got->model, &wanted->model))
         GP_TEST_FAIL("seed %d: another model", (int)seed);
     else if (got->told_wrong != 0 || got->step != wanted->step)
-        GP_TEST_FAIL("seed %d: step %d was told out of turn, the last one was %d", (int)seed,
+        GP_TEST_FAIL("seed %d: step %d was reported out of order after step %d", (int)seed,
                      (int)got->told_wrong, (int)got->step);
 }
 
-TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
+TEST(model_is_bitwise_identical_after_kills_and_resizes_at_random_steps)
 {
     story undisturbed = { 0 };
     uint32_t kills = 0, grown = 0, shrunk = 0;
@@ -197,7 +205,8 @@ TEST(killed_and_resized_at_random_steps_the_model_has_the_same_bits)
     run(&undisturbed, 2, NULL, exact, NULL);
     REQUIRE(undisturbed.status == GP_OK && undisturbed.model.bytes > 0);
     CHECK(undisturbed.summary.validation_accuracy > 0.5);
-    /* Whether those who are to join are in time depends on the machine: on until all was seen. */
+
+    /* Joining workers may be late on a busy machine: repeat until each event occurred. */
     for (uint64_t seed = 1; seed <= 4 || (seed <= 20 && (kills == 0 || grown == 0 || shrunk == 0)); seed++) {
         story s = { .act = disturb, .random = seed * 0x9e3779b97f4a7c15ull, .next_act = 2 };
 
@@ -224,7 +233,7 @@ static void resize_often(story *s)
         GP_TEST_FAIL("%s", e.message);
 }
 
-TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
+TEST(each_sample_counts_once_per_epoch_for_any_number_of_workers)
 {
     static const char *const options[] = { "max-epochs=10", "mini-batch-size=50", "initial-learn-rate=0.05",
                                            NULL };
@@ -234,7 +243,8 @@ TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
     run(&alone, 3, NULL, options, NULL);
     REQUIRE_OK(alone.status, alone.err);
     CHECK_INT(10 * SAMPLES, alone.summary.samples_trained);
-    /* How often there is time for another number depends on the machine: on until all was seen. */
+
+    /* A busy machine allows fewer resizes: repeat until each kind occurred. */
     for (int times = 0; times < 20 && (regroups < 3 || grown == 0 || shrunk == 0); times++) {
         story s = { .act = resize_often };
 
@@ -246,7 +256,7 @@ TEST(each_sample_counts_once_in_an_epoch_whatever_the_number_of_workers)
         CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
         CHECK_INT(alone.summary.steps, s.summary.steps);
         CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy,
-                   0.02); /* of some hundred */
+                   0.02); /* of a few hundred */
         regroups += s.regroups;
         grown += s.grown;
         shrunk += s.shrunk;
@@ -265,7 +275,7 @@ static void let_go(story *s)
         s->stop_at = s->step + 20;
 }
 
-TEST(a_training_on_one_to_three_workers_begins_with_those_that_are_free_and_takes_the_others_later)
+TEST(elastic_training_starts_with_free_workers_and_adds_others_later)
 {
     static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
                                            "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
@@ -305,17 +315,18 @@ static void kill_last(story *s)
     kill((pid_t)s->pool->grant.slots[s->pool->grant.slots_count - 1].pid, SIGKILL);
 }
 
-TEST(with_fewer_than_min_workers_it_waits_and_ends_in_words_when_nobody_can_come)
+TEST(training_below_min_workers_waits_and_fails_if_none_can_join)
 {
     static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50", "min-workers=2", NULL };
-    story s = { .act = kill_last, .awaited = "its end in words", .frail = true };
+    story s = { .act = kill_last, .awaited = "its error message", .frail = true };
 
     run(&s, 2, NULL, options, NULL);
     CHECK_STATUS(GP_EPEER, s.status == GP_ECANCELED ? GP_EPEER : s.status);
     CHECK_CONTAINS(s.err.message, "worker 2");
     CHECK_CONTAINS(s.err.message, "cannot be replaced");
     CHECK_INT(0, s.regroups);
-    /* More than it could ever have is told at once. */
+
+    /* A minimum beyond the lease is refused at once. */
     s = (story){ 0 };
     run(&s, 2, &(gp_lease_request){ .workers_min = 1, .workers_max = 1 }, options, NULL);
     CHECK_STATUS(GP_EINVAL, s.status);
@@ -325,10 +336,10 @@ TEST(with_fewer_than_min_workers_it_waits_and_ends_in_words_when_nobody_can_come
 static void stop_when_kept(story *s)
 {
     if (strstr(s->noted, "no more of them are taken") != NULL && s->stop_at == 0)
-        s->stop_at = s->step + 100; /* nobody joins any more */
+        s->stop_at = s->step + 100; /* no worker joins any more */
 }
 
-TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
+TEST(worker_that_always_fails_when_joining_is_excluded)
 {
     static const char *const options[] = { "max-epochs=100000",           "mini-batch-size=50",
                                            "initial-learn-rate=0.02",     "max-restarts=2",
@@ -343,7 +354,7 @@ TEST(a_worker_that_dies_whenever_it_joins_is_left_out)
     free(s.model.data);
 }
 
-/* The newcomer of a pool of three, on which two train. */
+/* A pool of three with a training on two of them, which the third joins. */
 static const gp_lease_request two_of_three = { .workers_min = 2, .workers_max = 2 };
 
 static void ask_for_three(story *s)
@@ -356,7 +367,7 @@ static void ask_for_three(story *s)
         s->stop_at = s->step + 20;
 }
 
-TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
+TEST(steps_continue_while_a_worker_prepares_or_fails_there)
 {
     static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
                                            "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
@@ -365,11 +376,12 @@ TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
     run(&s, 3, &two_of_three, options, NULL);
     check_went_well(&s);
     CHECK_INT(1, s.grown);
-    CHECK(s.group_step > 5); /* it was not waited for */
+    CHECK(s.group_step > 5); /* the group did not wait for it */
     CHECK_INT(0, s.told_wrong);
     CHECK_INT(1, s.summary.resizes);
     free(s.model.data);
-    /* It dies when it is ready; its replacement joins. */
+
+    /* The worker fails when it is ready; the replacement joins. */
     s = (story){ .act = ask_for_three, .awaited = "a third worker" };
     run(&s, 3, &two_of_three, options, "prepared:1:kill@1.1,prepared:1:kill@2.1,prepared:1:kill@3.1");
     check_went_well(&s);
@@ -380,7 +392,7 @@ TEST(steps_go_on_while_a_newcomer_prepares_and_its_death_there_costs_nothing)
     free(s.model.data);
 }
 
-/* One of the two dies while the third prepares, which hangs there. */
+/* Kill one of the two members while the third worker hangs during preparation. */
 static void kill_while_preparing(story *s)
 {
     ask_for_three(s);
@@ -390,7 +402,7 @@ static void kill_while_preparing(story *s)
         s->stop_at = s->step + 20;
 }
 
-TEST(a_death_and_the_end_while_a_newcomer_prepares_do_not_wait_for_it)
+TEST(failure_and_end_do_not_wait_for_a_preparing_worker)
 {
     static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
                                            "initial-learn-rate=0.02", "validation-frequency=100000", NULL };
@@ -404,7 +416,7 @@ TEST(a_death_and_the_end_while_a_newcomer_prepares_do_not_wait_for_it)
     free(s.model.data);
 }
 
-/* numpy.save() of uint8. */
+/* Write an array of uint8 like numpy.save(). */
 static void array_write(const char *path, const char *shape, uint32_t count)
 {
     char head[129], what[118];
@@ -420,7 +432,7 @@ static void array_write(const char *path, const char *shape, uint32_t count)
     fclose(file);
 }
 
-/* The newcomer finds no data where the others have theirs open. */
+/* Hide the data: the members have it open, the joining worker cannot find it. */
 static void hide_data(story *s)
 {
     if (s->step == 4 && rename(s->data, strcat(strcpy(s->noted, s->data), "-hidden")) != 0)
@@ -430,7 +442,7 @@ static void hide_data(story *s)
         s->stop_at = s->step + 50;
 }
 
-TEST(one_that_does_not_find_the_data_is_left_out_and_the_others_go_on)
+TEST(joining_worker_without_the_data_is_excluded)
 {
     static const char *const options[] = { "max-epochs=100000", "mini-batch-size=50",
                                            "initial-learn-rate=0.01", NULL };
@@ -478,7 +490,7 @@ static void ask_of_fixed(story *s)
     CHECK_CONTAINS(e.message, "keeps its workers");
 }
 
-TEST(a_number_of_workers_that_cannot_be_is_refused_in_words_and_nothing_changes)
+TEST(impossible_number_of_workers_is_refused_without_effect)
 {
     static const char *const least[] = { "max-epochs=1", "mini-batch-size=50", "min-workers=2", NULL };
     static const char *const fixed[] = { "max-epochs=1", "mini-batch-size=50", "max-restarts=0", NULL };
@@ -495,7 +507,7 @@ TEST(a_number_of_workers_that_cannot_be_is_refused_in_words_and_nothing_changes)
     free(s.model.data);
 }
 
-/* Steps that the job's metrics have. */
+/* Count the steps in the job's metrics. */
 static int job_steps(void)
 {
     char path[240], *at;
@@ -517,7 +529,7 @@ static bool wait_for_steps(int count)
     return job_steps() >= count;
 }
 
-/* The number of the last step in the metrics that `out` has, which is cut into lines. */
+/* Return the last step in the metrics in `out`; splits `out` into lines. */
 static int last_step(void)
 {
     char *rest = NULL;
@@ -533,7 +545,7 @@ static int last_step(void)
     return step;
 }
 
-/* Waits until the job's metrics, which are in `out` then, have that text. */
+/* Wait until the job's metrics, read into `out`, contain the text. */
 static bool wait_for_text(const char *text)
 {
     gp_timeout timeout = gp_timeout_in(POOLS_PATIENCE_MS);
@@ -543,7 +555,7 @@ static bool wait_for_text(const char *text)
     return strstr(out, text) != NULL;
 }
 
-TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
+TEST(command_resizes_a_background_job_and_its_metrics_show_it)
 {
     exec_begin();
     RUN_CODE(0, "submit", "--", "train", "--network", "lenet", "--data", "digits:1500", "--epochs", "100000",
@@ -563,7 +575,7 @@ TEST(the_command_resizes_a_background_job_and_its_metrics_say_so)
     RUN_CODE(130, "wait", "1");
     int steps = job_steps();
 
-    CHECK_INT(steps, last_step()); /* each was told once */
+    CHECK_INT(steps, last_step()); /* each step was reported once */
     job_steps();
     CHECK_CONTAINS(out, "\"workers_before\": 2, \"workers\": 1, \"worker_index\": [1]");
     CHECK_CONTAINS(out, "\"workers_before\": 1, \"workers\": 2, \"worker_index\": [1, 2]");

@@ -1,4 +1,4 @@
-/* test_s3_training.c -- trainings from s3:// by real daemons, and where the secrets are looked for that must not be there. */
+/* test_s3_training.c: trainings from s3:// with real daemons, and a search for leaked secrets. */
 #include <dirent.h>
 #include <ftw.h>
 #include <stdbool.h>
@@ -49,7 +49,8 @@ static void tile_make(const char *part, const char *class, int number, uint32_t 
     make_png(path, &(made_image){ .width = SIDE, .height = SIDE, .channels = 1, .data = image });
 }
 
-/* A pool whose shell has the credentials, a folder of tiles, and the same in a bucket. */
+/* Start a pool with credentials in the environment; create a folder of tiles and the same data in a
+ * bucket. */
 static void tiles_begin(s3_server *server)
 {
     static const char *const folders[] = { "",      "/train",     "/train/left", "/train/none",
@@ -83,8 +84,8 @@ static int train(const char *data, const char *metrics)
                "--checkpoint-frequency", "1", "--lint", "warn", "--out", "model.onnx");
 }
 
-/* The losses of a metrics file by their steps, as they are written; their number.  A line may lack: training does not wait for
- * who takes them down. */
+/* Read the losses of a metrics file by step, and return their number. Steps may be missing: a
+ * training does not wait for slow readers. */
 static int losses_read(const char *name, char losses[STEPS][40])
 {
     static char text[1 << 18];
@@ -104,7 +105,7 @@ static int losses_read(const char *name, char losses[STEPS][40])
     return count;
 }
 
-/* ---- the search ---- */
+/* ---- search for secrets ---- */
 
 static const char *const canaries[] = { SECRET, TOKEN };
 static char found_in[600];
@@ -140,7 +141,8 @@ static int file_search(const char *path, const struct stat *stat_, int type, str
     return 0;
 }
 
-/* Arguments of every process, and the environment of ours that are daemons. */
+/* Search the arguments of every process and the environment of our daemons. Return the number of
+ * daemons. */
 static int processes_search(void)
 {
     DIR *directory = opendir("/proc");
@@ -169,8 +171,8 @@ static int processes_search(void)
     return daemons;
 }
 
-/* What the kernel would write of a process's memory if it aborted now: all, nothing (its files belong to root then, or its core
- * filter is 0). */
+/* Return whether a core dump of the process would contain its memory. It would not if root owns the
+ * files or the core filter is 0. */
 static bool leaves_memory(pid_t pid)
 {
     char path[64], filter[32] = "";
@@ -179,13 +181,14 @@ static bool leaves_memory(pid_t pid)
     snprintf(path, sizeof(path), "/proc/%d/coredump_filter", (int)pid);
     slurp(path, filter, sizeof(filter));
     snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
-    mem = geteuid() == 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC); /* root may always look */
+    mem = geteuid() == 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC); /* root always has access */
     if (mem >= 0)
         close(mem);
     return strtoul(filter, NULL, 16) != 0 && mem >= 0;
 }
 
-/* Daemons abort with as large a core file as they like, where they are: "/".  Only root's are written there. */
+/* Abort a daemon with an unlimited core size. The working directory is "/", where only root's cores
+ * are written. */
 static void abort_search(pid_t pid, const char *what)
 {
     const char *names[] = { "/core", NULL };
@@ -221,14 +224,15 @@ static void canary_search(void)
 
 /* ---- tests ---- */
 
-TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are_nowhere)
+TEST(training_from_s3_matches_the_folder_and_leaks_no_secret)
 {
     NEED(server);
     static char local[STEPS][40], remote[STEPS][40];
 
     setenv("GRADPOOL_LOG", "debug", 1);
-    setrlimit(RLIMIT_CORE,
-              &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY }); /* for all that follows, if it may be */
+
+    /* for all child processes, if permitted */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
     tiles_begin(server);
     unsetenv("GRADPOOL_LOG");
     s3_tell(server, "dump %s", in_root("http"));
@@ -246,7 +250,9 @@ TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are
     RUN_CODE(0, "predict", "--model", "model.onnx", "--data", SOURCE, "--out", "p.csv");
     RUN_CODE(0, "data", "show", SOURCE);
     s3_tell(server, "dump /dev/null");
-    CHECK(bytes_contain(in_root("http"))); /* S3 is shown the token, and the search finds what is there */
+
+    /* S3 receives the token, and the search finds existing text */
+    CHECK(bytes_contain(in_root("http")));
     unlink(in_root("http"));
     canary_search();
     abort_search(pid_of(1), "a worker");
@@ -255,7 +261,7 @@ TEST(two_workers_train_from_s3_with_the_losses_of_the_folder_and_the_secrets_are
     pools_end();
 }
 
-TEST(renewed_secrets_reach_the_workers_that_run_and_expired_ones_are_told_by_their_source)
+TEST(renewed_secrets_reach_running_workers_and_expired_ones_are_reported)
 {
     NEED(server);
     tiles_begin(server);
@@ -270,11 +276,11 @@ TEST(renewed_secrets_reach_the_workers_that_run_and_expired_ones_are_told_by_the
     CHECK(RUN("up", "--secret-env", "AWS_ACCESS_KEY_ID,NO_SUCH_VARIABLE") != 0);
     CHECK_CONTAINS(err, "the variable NO_SUCH_VARIABLE is not set");
     canary_search();
-    abort_search(pid_of(0), "the scheduler"); /* which has passed the new ones on */
+    abort_search(pid_of(0), "the scheduler"); /* has forwarded the new ones */
     pools_end();
 }
 
-TEST(a_job_reads_from_s3_with_the_secrets_of_the_pool_and_the_journal_has_none)
+TEST(job_reads_from_s3_with_the_pools_secrets_and_the_journal_has_none)
 {
     NEED(server);
     tiles_begin(server);
@@ -291,7 +297,7 @@ TEST(a_job_reads_from_s3_with_the_secrets_of_the_pool_and_the_journal_has_none)
     pools_end();
 }
 
-TEST(options_say_where_a_bucket_is_and_a_split_list_remembers_it)
+TEST(source_options_locate_a_bucket_and_are_kept_in_split_lists)
 {
     NEED(server);
     char endpoint[80];
@@ -317,7 +323,7 @@ TEST(options_say_where_a_bucket_is_and_a_split_list_remembers_it)
     pools_end();
 }
 
-/* ---- a class for each pixel ---- */
+/* ---- pixel classes ---- */
 
 static void field_make(const char *part, int number)
 {
@@ -357,7 +363,7 @@ static void fields_begin(s3_server *server)
     s3_tell(server, "upload fields fields %s", in_w("fields"));
 }
 
-TEST(label_images_are_trained_on_and_predicted_from_s3_as_from_disk)
+TEST(label_images_in_s3_give_the_same_results_as_on_disk)
 {
     NEED(server);
     static const char *const sources[] = { "fields", "s3://fields/fields?cache=0" }, *const names[] = {
@@ -379,7 +385,8 @@ TEST(label_images_are_trained_on_and_predicted_from_s3_as_from_disk)
     for (int i = 0; i < STEPS; i++)
         if (losses[0][i][0] != '\0' && losses[1][i][0] != '\0')
             CHECK_TEXT(losses[0][i], losses[1][i]);
-    /* The same classes in the same colours: those of the class file in the bucket. */
+
+    /* The same classes and colors as in the class file in the bucket. */
     snprintf(command, sizeof(command),
              "cd '%s' && diff -r one two && diff -r over-one over-two && grep -q bright,200,100,50 "
              "two/classes.csv",

@@ -1,4 +1,5 @@
-/* test_segment.c -- networks that score each pixel, trained by the command on images with label images beside them. */
+/* test_segment.c: semantic segmentation through the command: networks with scores per pixel, label
+ * images as targets. */
 #include <stdbool.h>
 
 #include "tests/common/data/make_images.h"
@@ -12,7 +13,7 @@ static uint32_t noise(uint32_t *state)
     return *state >> 16;
 }
 
-/* A bright square somewhere on dark noise; its pixels are class 1. */
+/* Create dark noise with a bright square, whose pixels have class 1. */
 static void square_make(const char *part, int number, uint32_t seed)
 {
     uint8_t image[SIDE * SIDE], label[SIDE * SIDE];
@@ -49,7 +50,8 @@ static void squares_make(void)
         square_make("val", i, (uint32_t)i + 1000);
 }
 
-/* The class of each pixel as an array of numpy's; squares_make() knows the right one.  counts: [true][predicted]. */
+/* Predict pixel classes into a numpy array and compare them with the labels. counts:
+ * [true][predicted]. */
 static void classes_predict(double counts[2][2])
 {
     static const char head[] =
@@ -75,7 +77,7 @@ static void classes_predict(double counts[2][2])
         }
 }
 
-/* What evaluate said against a count of the predicted pixels. */
+/* Compare the metrics from evaluate with counts of the predicted pixels. */
 static void metrics_check(void)
 {
     double counts[2][2] = { { 0 } }, iou[2], truth[2];
@@ -94,14 +96,16 @@ static void metrics_check(void)
     CHECK_NEAR((truth[0] * iou[0] + truth[1] * iou[1]) / (CHECKS * SIDE * SIDE), weighted_iou, 1e-12);
 }
 
-TEST(a_u_net_learns_where_the_squares_are)
+TEST(u_net_learns_to_segment_squares)
 {
     exec_begin();
     squares_make();
     RUN_CODE(0, "train", "--network", "unet:depth=2,width=8,dropout=0", "--data", "squares", "--epochs", "30",
              "--mini-batch-size", "8", "--solver", "adam", "--lr", "0.003", "--weights-initializer", "he",
              "--out", "unet.onnx", "--json");
-    CHECK(told("validation_accuracy") > 0.97); /* of pixels; all background would be about 0.87 */
+
+    /* pixel accuracy; all background would be about 0.87 */
+    CHECK(told("validation_accuracy") > 0.97);
     CHECK(told("loss") < 0.1);
     RUN_CODE(0, "model", "show", "unet.onnx", "--json");
     CHECK_INT(29330, (int)told("parameters"));
@@ -118,7 +122,8 @@ static const uint32_t scene_sizes[][2] = { { 70, 50 }, { 41, 64 }, { 24, 24 }, {
 
 enum { SCENES = sizeof(scene_sizes) / sizeof(scene_sizes[0]), SCENE_PIXELS = 70 * 91 };
 
-/* Bright squares on noise, larger than what a network takes, with a frame of void; label images in colour. */
+/* Create bright squares on noise, larger than the network input, with a void border; label images
+ * in color. */
 static void scene_make(int number)
 {
     static uint8_t image[SCENE_PIXELS], label[3 * SCENE_PIXELS];
@@ -140,7 +145,7 @@ static void scene_make(int number)
     make_png(path, &(made_image){ .width = width, .height = height, .channels = 3, .data = label });
 }
 
-/* In the folder w. */
+/* Run a shell command in the folder w. */
 static void shell(const char *command)
 {
     char line[900];
@@ -158,7 +163,7 @@ static void scenes_make(void)
         scene_make(i);
 }
 
-/* Of scenes two images are cut: what is left is predicted and counted as if they had never been there. */
+/* Truncate two scenes: the others are predicted and counted as if these did not exist. */
 static void torn_scenes_check(void)
 {
     static char counts[2][400];
@@ -190,7 +195,7 @@ static void torn_scenes_check(void)
     shell("diff -r rest-labels torn-labels && diff -r rest-over torn-over");
 }
 
-TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
+TEST(images_of_any_size_are_predicted_in_tiles_and_each_pixel_counts_once)
 {
     static char counts[3][400], count_text[3][8] = { "1", "2", "3" };
     double accuracy[3], loss[3];
@@ -220,7 +225,8 @@ TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
         CHECK_NEAR(loss[0], loss[n], 0);
     }
     CHECK(accuracy[0] > 0.9 && loss[0] > 0 && loss[0] < 0.5);
-    /* What is predicted, taken for the truth, is right everywhere: label images hold all that there is to say. */
+
+    /* Predictions used as labels score perfectly: label images contain all information. */
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "labels/", "--overlays",
              "over", "-n", "3");
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes", "--out", "one/", "-n", "1");
@@ -230,7 +236,8 @@ TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
     RUN_CODE(0, "evaluate", "--model", "parts.onnx", "--data", "again", "--json");
     CHECK_NEAR(1, told("accuracy"), 0);
     CHECK_INT(pixels + 2 * (70 + 41 + 24 + 18 + 33), (int)told("pixels"));
-    /* The same images without labels, brought to the network's size or to one of ours. */
+
+    /* The same images without labels, resized to the network's size or to a given size. */
     RUN_CODE(0, "predict", "--model", "parts.onnx", "--data", "scenes/images", "--out", "bare/",
              "--class-file", "scenes/classes.csv");
     shell("cmp bare/s0.png labels/images/s0.png");
@@ -244,7 +251,7 @@ TEST(images_of_any_size_are_predicted_in_windows_and_each_pixel_counts_once)
     pools_end();
 }
 
-TEST(what_pictures_cannot_be_made_of_is_said)
+TEST(invalid_segmentation_requests_are_refused)
 {
     exec_begin();
     squares_make();
@@ -286,7 +293,7 @@ TEST(what_pictures_cannot_be_made_of_is_said)
     pools_end();
 }
 
-TEST(data_show_names_the_part_for_validation_and_the_part_for_tests)
+TEST(data_show_names_validation_and_test_data)
 {
     pools_begin(NULL);
     mkdir(in_root("w"), 0700);
@@ -303,7 +310,7 @@ TEST(data_show_names_the_part_for_validation_and_the_part_for_tests)
     pools_end();
 }
 
-/* Check that gradpool-runs/latest is a folder with that name behind date and time. */
+/* Check that gradpool-runs/latest links to a folder with that name after date and time. */
 static void check_latest_run(const char *name)
 {
     char target[200] = "";
@@ -328,7 +335,7 @@ TEST(run_folders_have_the_base_name_of_the_network)
     pools_end();
 }
 
-TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
+TEST(class_weights_follow_class_frequencies)
 {
     static char text[16 << 10];
 
@@ -352,17 +359,17 @@ TEST(classes_are_weighted_by_how_often_the_training_data_have_them)
     slurp(in_w("given.json"), text, sizeof(text));
     CHECK_CONTAINS(text, "\"class-weights\": \"1 4.5\"");
     slurp(in_w("weighted.json"), text, sizeof(text));
-    CHECK_CONTAINS(text, "\"class-weights\": \"0.5"); /* most is background */
+    CHECK_CONTAINS(text, "\"class-weights\": \"0.5"); /* most pixels are background */
     pools_end();
 }
 
-TEST(deeplab_takes_steps_and_its_loss_falls)
+TEST(deeplab_trains_and_its_loss_decreases)
 {
     exec_begin();
     squares_make();
     RUN_CODE(0, "train", "--network", "deeplabv3plus:backbone=mobilenetv2,output-stride=8", "--data",
              "squares", "--epochs", "2", "--mini-batch-size", "16", "--lr", "0.05", "--seed", "1", "--json");
-    CHECK(told("loss") > 0 && told("loss") < 0.5); /* log 2 = 0.69 before */
+    CHECK(told("loss") > 0 && told("loss") < 0.5); /* log 2 = 0.69 initially */
     CHECK_INT(6, (int)told("steps"));
     pools_end();
 }

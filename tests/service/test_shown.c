@@ -1,5 +1,5 @@
-/* test_shown.c -- what of images a model is shown in prediction is what it was shown in training: evaluate comes to the loss
- * and the accuracy of the last validation, which is computed elsewhere. */
+/* test_shown.c: prediction preprocesses images like training: evaluate gives the loss and accuracy
+ * of the last validation, which is computed by different code. */
 #include <stdbool.h>
 
 #include "tests/common/data/make_images.h"
@@ -19,7 +19,8 @@ static void folder_make(const char *name)
         abort();
 }
 
-/* A grey ramp whose slope is the class, under noise: stretched, cut and scaled it gives other numbers each time. */
+/* Create a gray ramp with noise; the slope is the class. Stretching, cropping and scaling change
+ * the numbers. */
 static void photo_make(const char *folder, const char *part, int number, bool sizes)
 {
     static uint8_t data[SIDE_MAX * SIDE_MAX];
@@ -48,7 +49,8 @@ static void photos_make(const char *folder, bool sizes)
         photo_make(folder, i < TRAINED ? "train" : "test", i, sizes);
 }
 
-/* Trains on `data` with this crop, and checks that evaluate sees what the validation saw. */
+/* Train on `data` with this crop, and check that evaluate gives the same result as the
+ * validation. */
 static void same_as_validated(const char *data, const char *augment, const char *size)
 {
     const char *words[] = { "train",  "--network", "lenet", "--data",
@@ -79,7 +81,7 @@ static void same_as_validated(const char *data, const char *augment, const char 
     CHECK_NEAR(accuracy, told("accuracy"), 1e-12);
 }
 
-TEST(a_classifier_is_shown_what_it_was_validated_on)
+TEST(evaluate_matches_the_validation_of_a_classifier)
 {
     exec_begin();
     photos_make("alike", false);
@@ -94,7 +96,7 @@ TEST(a_classifier_is_shown_what_it_was_validated_on)
     pools_end();
 }
 
-TEST(what_is_shown_can_be_chosen_and_a_mismatch_is_said)
+TEST(preprocessing_can_be_chosen_and_a_mismatch_is_reported)
 {
     double loss;
 
@@ -128,9 +130,10 @@ TEST(what_is_shown_can_be_chosen_and_a_mismatch_is_said)
     pools_end();
 }
 
-/* ---- classes of pixels ---- */
+/* ---- pixel classes ---- */
 
-/* Images of 24x24, half of whose pixels are bright: class 2; 1 elsewhere, and a column of class 0 that some loss ignores. */
+/* Create images of 24x24: half of the pixels are bright (class 2), others are class 1, and one
+ * column is class 0, which some losses ignore. */
 static void fields_make(void)
 {
     static const char *const folders[] = { "fields", "fields/train", "fields/train_labels", "fields/val",
@@ -158,7 +161,7 @@ static void fields_make(void)
     }
 }
 
-TEST(a_network_of_fitted_images_sees_whole_images_at_that_scale)
+TEST(network_trained_on_resized_images_evaluates_resized_images)
 {
     double loss;
 
@@ -167,12 +170,14 @@ TEST(a_network_of_fitted_images_sees_whole_images_at_that_scale)
     RUN_CODE(0, "train", "--network", "unet:depth=1,width=4,dropout=0", "--data", "fields", "--epochs", "1",
              "--mini-batch-size", "8", "--augment", "crop=resized crop-size=16,16 crop-area=0.5,1", "--out",
              "f.onnx", "--json");
-    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json"); /* all of 24x24 at 16x16 */
+
+    /* whole images of 24x24 at 16x16 */
+    RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json");
     CHECK_TEXT("", err);
     loss = told("loss");
     CHECK_INT(CHECKED * 24 * 24, (int)told("pixels"));
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit",
-             "resize"); /* the same, of squares */
+             "resize"); /* the same for square crops */
     CHECK_NEAR(loss, told("loss"), 0);
     CHECK_CONTAINS(err, "f.onnx was trained on images scaled until they just cover 16x16");
     RUN_CODE(0, "evaluate", "--model", "f.onnx", "--data", "fields", "--json", "--image-fit", "windows");
@@ -186,7 +191,7 @@ TEST(a_network_of_fitted_images_sees_whole_images_at_that_scale)
     "{\"name\": \"r\", \"kind\": \"relu\"}, "                                                                \
     "{\"name\": \"s\", \"kind\": \"conv2d\", \"channels\": 3, \"kernel\": 1}, " losses "]}"
 
-TEST(whole_images_have_the_loss_that_the_network_computes_whatever_losses_it_has)
+TEST(whole_image_loss_matches_the_network_for_all_losses)
 {
     static const char *const networks[] = {
         NETWORK("{\"name\": \"l\", \"kind\": \"pixelclassification\"}"),
@@ -217,8 +222,7 @@ TEST(whole_images_have_the_loss_that_the_network_computes_whatever_losses_it_has
             GP_TEST_FAIL("network %zu: %s", i, err);
         shown = told("validation_loss");
         CHECK(shown > 0);
-        RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields",
-                 "--json"); /* at the images' own size */
+        RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "fields", "--json"); /* at the original size */
         whole = told("loss");
         CHECK_NEAR(shown, whole, 2e-6 * shown);
         CHECK_INT(CHECKED * 24 * 24 - (i == 3 ? CHECKED * 24 : 0), (int)told("pixels"));
@@ -228,7 +232,7 @@ TEST(whole_images_have_the_loss_that_the_network_computes_whatever_losses_it_has
     pools_end();
 }
 
-/* numpy.save() of uint8 [3, 24, 48]. */
+/* Write uint8 [3, 24, 48] like numpy.save(). */
 static void array_write(const char *name, const uint8_t *data, size_t bytes)
 {
     FILE *file = fopen(in_w(name), "w");
@@ -242,7 +246,7 @@ static void array_write(const char *name, const uint8_t *data, size_t bytes)
         abort();
 }
 
-TEST(arrays_of_any_size_are_predicted_in_windows)
+TEST(arrays_of_any_size_are_predicted_in_tiles)
 {
     static uint8_t x[3 * 24 * 48], y[3 * 24 * 48];
     char command[900];
@@ -279,7 +283,8 @@ TEST(arrays_of_any_size_are_predicted_in_windows)
     CHECK_INT(3 * 24 * 48, (int)told("pixels"));
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "windows");
     CHECK_NEAR(loss, told("loss"), 0);
-    /* At the scale at which the network's input is just covered they are what they are. */
+
+    /* At the smallest scale that covers the network input, the images are unchanged. */
     RUN_CODE(0, "evaluate", "--model", "n.onnx", "--data", "wide", "--json", "--image-fit", "crop");
     CHECK_NEAR(loss, told("loss"), 0);
     RUN_CODE(0, "predict", "--model", "n.onnx", "--data", "x.npy", "--out", "classes.npy", "--image-fit",

@@ -1,11 +1,11 @@
-/* test_spmd.c -- blocks on real workers: talk, failures, deaths, what is left behind. */
+/* test_spmd.c: spmd blocks on real workers: communication, errors, worker failures, leftovers. */
 #include "tests/descriptors.h"
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 
 #include "client/gradpool.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* which keep what was freed, and more */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { GROWTH_KIB = 1 << 18 };
 #else
 enum { GROWTH_KIB = 2048 };
@@ -71,7 +71,7 @@ static gp_status block_ends(const char *name, uint32_t n, const char *argument, 
     return status;
 }
 
-/* A block in which all talk to all works. */
+/* Check that a block in which all ranks communicate works. */
 static void check_whole(uint32_t size)
 {
     const void *data;
@@ -98,7 +98,7 @@ static bool index_is_refused(gp_spmd_result *block, uint32_t index)
     return gp_spmd_result_get(block, index, &data, &bytes, NULL) == GP_EINVAL;
 }
 
-TEST(all_or_some_workers_take_part_and_each_gives_its_result)
+TEST(all_or_some_workers_run_a_block_and_return_results)
 {
     uint64_t random[3] = { 0 };
     gp_spmd_result *block;
@@ -119,7 +119,9 @@ TEST(all_or_some_workers_take_part_and_each_gives_its_result)
             CHECK_INT(index, facts[0]);
             CHECK_INT(n, facts[1]);
             CHECK_INT(4 << 8, facts[2]);
-            CHECK(random[index - 1] == 0 || random[index - 1] == facts[3]); /* the same stream each time */
+
+            /* the same random stream each time */
+            CHECK(random[index - 1] == 0 || random[index - 1] == facts[3]);
             random[index - 1] = facts[3];
         }
         CHECK(index_is_refused(block, n + 1));
@@ -130,7 +132,7 @@ TEST(all_or_some_workers_take_part_and_each_gives_its_result)
     team_end_all();
 }
 
-TEST(a_range_of_workers_takes_as_many_as_there_are_and_too_many_are_refused)
+TEST(range_of_workers_uses_the_available_ones_and_too_many_are_refused)
 {
     gp_spmd_request request = { .workers_min = 2, .workers_max = 10 };
     gp_spmd_result *block;
@@ -153,7 +155,7 @@ TEST(a_range_of_workers_takes_as_many_as_there_are_and_too_many_are_refused)
     team_end_all();
 }
 
-TEST(large_results_stay_on_the_workers_until_they_are_fetched)
+TEST(large_results_are_fetched_from_the_workers_on_demand)
 {
     gp_spmd_result *blocks[5];
     gp_error err;
@@ -213,7 +215,7 @@ TEST(a_large_argument_reaches_all_ranks)
     team_end_all();
 }
 
-TEST(one_failure_ends_the_block_and_is_told_first)
+TEST(one_failure_ends_the_block_and_is_reported_first)
 {
     gp_spmd_result *block;
     gp_error err, own;
@@ -247,7 +249,7 @@ TEST(one_failure_ends_the_block_and_is_told_first)
     team_end_all();
 }
 
-TEST(who_does_not_end_when_told_is_replaced)
+TEST(uncooperative_rank_is_replaced)
 {
     gp_error err;
 
@@ -258,7 +260,7 @@ TEST(who_does_not_end_when_told_is_replaced)
     team_end_all();
 }
 
-TEST(nobody_waits_for_a_rank_that_has_ended)
+TEST(no_rank_waits_for_a_finished_rank)
 {
     static const char *const ways[] = { "b", "r", "a", "c" };
     gp_error err;
@@ -274,7 +276,7 @@ TEST(nobody_waits_for_a_rank_that_has_ended)
     team_end_all();
 }
 
-TEST(a_message_that_nobody_received_is_gone_with_its_block)
+TEST(unreceived_message_is_dropped_with_its_block)
 {
     gp_error err;
 
@@ -286,7 +288,7 @@ TEST(a_message_that_nobody_received_is_gone_with_its_block)
     team_end_all();
 }
 
-TEST(a_death_ends_the_block_names_the_worker_and_the_next_block_is_whole)
+TEST(worker_failure_ends_the_block_and_the_next_block_is_complete)
 {
     gp_error err;
 
@@ -303,14 +305,14 @@ TEST(a_death_ends_the_block_names_the_worker_and_the_next_block_is_whole)
     team_end_all();
 }
 
-TEST(a_worker_that_dies_between_blocks_is_replaced_before_the_next_or_named_by_it)
+TEST(worker_that_fails_between_blocks_is_replaced_or_named)
 {
     gp_error err;
 
     REQUIRE(team_begin(3, NULL));
     for (int round = 0; round < 8; round++) {
         gp_status_reply *rows = pools_settled(pool);
-        bool idle = round % 2 == 0; /* the victim takes no part in the block that follows */
+        bool idle = round % 2 == 0; /* the killed worker is not part of the next block */
         gp_status status;
 
         REQUIRE(rows != NULL);
@@ -327,7 +329,8 @@ TEST(a_worker_that_dies_between_blocks_is_replaced_before_the_next_or_named_by_i
             CHECK_STATUS(GP_EPEER, status);
             CHECK_CONTAINS(err.message, "worker 2");
         }
-        /* So quickly that nobody has noticed the death yet, it is an error of the block. */
+
+        /* If the failure was not detected before the block starts, the block reports it. */
         status = block_ends("sum", 0, NULL, &err);
         if (status != GP_OK) {
             CHECK_STATUS(GP_EPEER, status);
@@ -367,7 +370,7 @@ TEST(stop_and_a_time_limit_end_a_block)
     team_end_all();
 }
 
-TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
+TEST(block_waiting_for_a_busy_worker_can_be_stopped)
 {
     gp_future *future;
     gp_error err;
@@ -377,19 +380,21 @@ TEST(a_rank_that_waits_for_a_busy_worker_to_join_can_be_stopped)
     REQUIRE_OK(
         gp_parfeval(&future, team, &(gp_parfeval_request){ .function = function("nap"), .worker = 2 }, &err),
         err);
-    function("sum"); /* found while nothing is waited for */
+    function("sum"); /* looked up while the workers are idle */
     signal(SIGALRM, set_stop);
     ualarm(200000, 0);
     CHECK_STATUS(GP_ECANCELED, block_ends("sum", 0, NULL, &err));
     stop = 0;
-    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 0, &err)); /* it was not disturbed */
+
+    /* the running call was not disturbed */
+    CHECK_STATUS(GP_ETIMEDOUT, gp_future_wait(future, 0, &err));
     gp_future_cancel(future);
     gp_future_free(future);
     check_whole(2);
     team_end_all();
 }
 
-TEST(ten_thousand_empty_blocks_leave_nothing_behind)
+TEST(ten_thousand_empty_blocks_leak_nothing)
 {
     gp_spmd_request request = { 0 };
     unsigned descriptors[3] = { 0 };
@@ -422,7 +427,7 @@ TEST(ten_thousand_empty_blocks_leave_nothing_behind)
     team_end_all();
 }
 
-TEST(blocks_go_on_while_schedulers_are_killed)
+TEST(blocks_continue_while_schedulers_are_killed)
 {
     scheduler_killer k = { .first_ms = 50, .every_ms = 250, .times = 4 };
     pid_t first;

@@ -1,4 +1,4 @@
-/* test_sweep.c -- parfor -- train: networks side by side. */
+/* test_sweep.c: `parfor -- train`: several trainings in parallel. */
 #include "tests/service/commands.h"
 
 #define TRAIN "train", "--network", "lenet", "--max-epochs", "1", "--data"
@@ -29,7 +29,7 @@ TEST(parfor_train_trains_a_network_for_each_input_and_prints_one_table)
     pools_end();
 }
 
-TEST(a_network_that_fails_leaves_the_others_and_wrong_words_are_told_once)
+TEST(failing_training_leaves_the_others_and_usage_errors_are_reported_once)
 {
     exec_begin();
     RUN_CODE(1, "parfor", "from=digits:200,nowhere,digits:300", "--", TRAIN, "{from}");
@@ -49,7 +49,7 @@ TEST(a_network_that_fails_leaves_the_others_and_wrong_words_are_told_once)
     pools_end();
 }
 
-/* Runs whose metrics have a step. */
+/* Count the runs whose metrics contain a step. */
 static int runs_in_steps(void)
 {
     DIR *directory = opendir(in_w("gradpool-runs"));
@@ -75,7 +75,7 @@ static bool await_runs(int count)
     return runs_in_steps() >= count;
 }
 
-TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
+TEST(interrupt_stops_all_trainings_and_keeps_their_models)
 {
     exec_begin();
     pid_t child = START("parfor", "seed=1:4", "--", "train", "--network", "lenet", "--data", "digits:1000",
@@ -84,14 +84,14 @@ TEST(an_interrupt_stops_all_networks_and_keeps_their_models)
     CHECK(await_runs(2));
     kill(child, SIGINT);
     FINISH_CODE(130, child);
-    CHECK_INT(2 + 1, pools_entries("w/gradpool-runs")); /* and the link to the latest */
+    CHECK_INT(2 + 1, pools_entries("w/gradpool-runs")); /* plus the link to the latest run */
     CHECK_CONTAINS(out, "\n1        1 ");
     CHECK_CONTAINS(out, "(stopped)");
     CHECK_CONTAINS(out, "result/model.onnx");
     child = START("parfor", "seed=1:4", "--", "train", "--network", "lenet", "--data", "digits:1000",
                   "--max-epochs", "100000", "--seed", "{}");
     CHECK(await_runs(4));
-    kill(child, SIGKILL); /* and its trainings with it: the workers are free */
+    kill(child, SIGKILL); /* also ends the trainings: the workers are free */
     FINISH_CODE(-1, child);
     RUN_CODE(0, "spmd", "--", "true");
     pools_end();

@@ -1,4 +1,4 @@
-/* test_task_words.c -- spmd and parfor on the command line with functions of a shared object. */
+/* test_task_words.c: spmd and parfor on the command line with functions from a shared object. */
 #include "tests/service/commands.h"
 
 static void begin(void)
@@ -9,13 +9,13 @@ static void begin(void)
     CHECK_INT(0, RUN("up", "--workers", "2", "--devices", "cpu", "--quiet"));
 }
 
-TEST(a_block_prints_each_result_behind_its_index)
+TEST(block_prints_each_result_with_its_index)
 {
     begin();
     CHECK_INT(0, RUN("spmd", TASKS_RANKS ":sum", "--as", "f64"));
     CHECK_TEXT("1: 3\n2: 3\n", out);
     CHECK_INT(0, RUN("spmd", "-n", "1", TASKS_RANKS ":sum", "--as=i64", "--tag=no"));
-    CHECK_TEXT("4607182418800017408\n", out); /* the bits of 1.0 */
+    CHECK_TEXT("4607182418800017408\n", out); /* bit pattern of 1.0 */
     CHECK_INT(0, RUN("spmd", TASKS_RANKS ":sum", "--json"));
     CHECK_CONTAINS(out, "{\"index\": 2, \"bytes\": 8, \"result\": \"0000000000000840\"}");
     CHECK_INT(0, RUN("spmd", TASKS_RANKS ":empty"));
@@ -23,7 +23,7 @@ TEST(a_block_prints_each_result_behind_its_index)
     pools_end();
 }
 
-TEST(a_loop_prints_results_in_order_and_what_they_reduce_to)
+TEST(loop_prints_results_in_order_and_their_reduction)
 {
     char first[200];
 
@@ -42,7 +42,7 @@ TEST(a_loop_prints_results_in_order_and_what_they_reduce_to)
     pools_end();
 }
 
-TEST(failures_and_mistakes_are_told)
+TEST(failures_and_usage_errors_are_reported)
 {
     begin();
     CHECK_INT(1, RUN("spmd", TASKS_RANKS ":one_fails"));

@@ -1,7 +1,7 @@
-/* test_train_again.c -- workers die in a training, and it goes on as if they had not. */
+/* test_train_again.c: a training continues after worker failures with the same result. */
 #include "tests/service/again.h"
 
-TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
+TEST(model_is_bitwise_identical_after_a_failure_in_any_phase)
 {
     static const char *const faults[] = {
         "loading:1:kill@2.1", "ready:1:kill@1.1",   "forward:9:kill@1.1",    "exchange:20:kill@2.1",
@@ -19,7 +19,7 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         run(&got, 2 + i % 2, faults[i], exact);
         if (strncmp(faults[i], "done:1:kill@2", 13) == 0 && got.status == GP_OK)
-            got.summary.restarts = 1; /* it had nothing left to do, so nobody had to wait for another */
+            got.summary.restarts = 1; /* no work was left, so that no rank waited for another */
         check_same(faults[i], &undisturbed, &got);
         outcome_free(&got);
     }
@@ -27,8 +27,9 @@ TEST(whoever_dies_in_whatever_phase_the_model_has_the_same_bits)
     outcome_free(&undisturbed);
 }
 
-/* Rank 0 dies in the step after a validation, which is told beside the steps: mostly before that. */
-TEST(a_validation_that_only_a_dying_rank_would_have_told_is_told_once)
+/* Rank 0 fails in the step after a validation. The validation is reported in parallel with the
+ * steps, mostly before the failure. */
+TEST(validation_of_a_failed_rank_is_reported_once)
 {
     static const char *const options[] = { "max-epochs=2", "mini-batch-size=96", "validation-frequency=7",
                                            NULL };
@@ -47,7 +48,8 @@ TEST(a_validation_that_only_a_dying_rank_would_have_told_is_told_once)
     outcome_free(&hurt);
 }
 
-/* The same, and nobody goes on alone: who may die next is then not the only one that has the state. */
+/* The same with at least two workers: the next failure then never hits the only one with the
+ * state. */
 static const char *const exact_by_two[] = { "max-epochs=2",
                                             "mini-batch-size=96",
                                             "solver=adam",
@@ -58,9 +60,9 @@ static const char *const exact_by_two[] = { "max-epochs=2",
                                             "output-network=best-validation",
                                             NULL };
 
-/* At any time somebody lives that has the state: the third worker, or the other one of two that wait for each other's
- * replacement. */
-TEST(one_after_the_other_may_die_if_somebody_has_the_state)
+/* One running worker always has the state: the third worker, or one of two that wait for each
+ * other's replacement. */
+TEST(training_survives_successive_failures_while_a_worker_has_the_state)
 {
     static const struct {
         const char *fault;
@@ -86,7 +88,7 @@ TEST(one_after_the_other_may_die_if_somebody_has_the_state)
     outcome_free(&undisturbed);
 }
 
-TEST(a_training_in_float32_ends_as_well_as_the_undisturbed_one)
+TEST(float32_training_with_failures_is_as_accurate_as_an_undisturbed_one)
 {
     static const char *const options[] = { "max-epochs=2", "mini-batch-size=64", "initial-learn-rate=0.05",
                                            NULL };
@@ -106,7 +108,7 @@ TEST(a_training_in_float32_ends_as_well_as_the_undisturbed_one)
     outcome_free(&got);
 }
 
-TEST(a_worker_that_dies_again_and_again_without_a_step_ends_the_training_in_words)
+TEST(repeated_failures_without_a_step_end_the_training_with_a_message)
 {
     static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2",
                                          "min-workers=2", NULL };

@@ -1,8 +1,10 @@
-/* test_train_anew.c -- nobody is left that has the state of a training: it begins anew, or ends in words. */
+/* test_train_anew.c: all workers with the state of a training fail: it restarts, or ends with an
+ * error message. */
 #include "tests/service/again.h"
 
-/* Nobody is left that has the state: the only worker died, or all did, or the last one after the others. */
-TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
+/* All copies of the state are lost: the only worker failed, all failed at once, or the last one
+ * failed after the others. */
+TEST(training_with_lost_state_restarts_and_reports_each_step_once)
 {
     static const struct {
         const char *fault;
@@ -14,7 +16,7 @@ TEST(a_training_whose_state_is_lost_begins_anew_and_tells_each_step_once)
         { "validation:2:kill@1.1", 1, 0 },
         { "done:1:kill@1.1", 1, 0 },
         { "forward:3:kill@2.1,claimed:1:kill@2.2,commit:5:kill@1.1", 2, 0 },
-        { "commit:10:hang@1.1", 2, 7 }, /* it does not end before all are killed */
+        { "commit:10:hang@1.1", 2, 7 }, /* prevents the end before all workers are killed */
         { "commit:10:hang@1.1,ready:1:kill@1.2", 2, 7 },
     };
     outcome undisturbed, got;
@@ -39,7 +41,7 @@ static void remove_own_folder(void)
     nftw(own_folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Another run's checkpoints appear in the directory while the training runs: the restart must not continue from them. */
+/* Copy checkpoints of another run into the directory: the restart must not continue from them. */
 static void plant_foreign(const char *into)
 {
     char command[200];
@@ -95,7 +97,7 @@ TEST(a_restarted_training_continues_from_the_newest_checkpoint_of_its_own_run)
     remove_own_folder();
 }
 
-TEST(an_only_worker_that_always_dies_in_the_same_step_ends_the_training_in_words)
+TEST(only_worker_that_always_fails_in_one_step_ends_the_training)
 {
     static const char *const twice[] = { "max-epochs=2", "mini-batch-size=64", "max-restarts=2", NULL };
     outcome got;
@@ -108,7 +110,7 @@ TEST(an_only_worker_that_always_dies_in_the_same_step_ends_the_training_in_words
     CHECK(got.next <= 40 && !got.out_of_turn);
 }
 
-TEST(when_all_die_too_often_the_checkpoint_to_go_on_from_is_named)
+TEST(repeated_failures_of_all_workers_name_the_checkpoint_to_resume)
 {
     char path[100], told[100];
     const char *const options[] = { "max-epochs=100", "mini-batch-size=64", "max-restarts=1", path, NULL };

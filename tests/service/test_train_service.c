@@ -1,4 +1,4 @@
-/* test_train_service.c -- trainings and predictions over real pools, and what dies in them. */
+/* test_train_service.c: trainings and predictions on real pools, with worker failures. */
 #include <errno.h>
 #include <sys/time.h>
 
@@ -27,7 +27,7 @@ static gp_status train(gp_pool *pool, const char *data, const char *const *optio
                     err);
 }
 
-/* A short training that must come out right. */
+/* Check that a short training succeeds. */
 static void check_trains(gp_pool *pool)
 {
     gp_training *training;
@@ -42,7 +42,7 @@ static void check_trains(gp_pool *pool)
     gp_training_free(training);
 }
 
-/* ---- the right way ---- */
+/* ---- without failures ---- */
 
 typedef struct seen {
     uint64_t next, wrong;
@@ -102,7 +102,7 @@ static void stop_at_step(void *context, const gp_train_step *step)
         stop_word = *(const int *)context;
 }
 
-TEST(a_soft_stop_keeps_the_model_a_hard_one_ends_at_once_and_the_pool_survives_both)
+TEST(soft_stop_keeps_the_model_and_hard_stop_ends_at_once)
 {
     gp_pool *pool;
     gp_training *training = NULL;
@@ -136,7 +136,8 @@ TEST(a_soft_stop_keeps_the_model_a_hard_one_ends_at_once_and_the_pool_survives_b
 
 static char fault_told[80];
 
-/* Every so often, until the fault has struck: who stops before leaves it to the next training. */
+/* Timer: request a stop once the fault was injected; an earlier stop would leave the fault to the
+ * next training. */
 static void stop_hung(int signal_number)
 {
     int before = errno;
@@ -147,7 +148,7 @@ static void stop_hung(int signal_number)
     errno = before;
 }
 
-TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
+TEST(hard_stop_ends_a_training_with_an_unresponsive_worker)
 {
     gp_pool *pool;
     gp_training *training = NULL;
@@ -176,9 +177,9 @@ TEST(a_hard_stop_ends_a_training_whose_worker_answers_nothing)
     pools_end();
 }
 
-static pid_t suspended; /* the worker; 0: not known */
+static pid_t suspended; /* the worker; 0: unknown */
 
-/* Every 100 ms: resume the worker 2.2 s after the fault suspended it. */
+/* Timer, every 100 ms: resume the worker 2.2 s after the fault suspended it. */
 static void resume_suspended(int signal_number)
 {
     static int ticks;
@@ -253,12 +254,12 @@ TEST(a_validation_of_more_than_two_seconds_reports_its_progress)
     pools_end();
 }
 
-/* ---- deaths ---- */
+/* ---- worker failures ---- */
 
 typedef struct murder {
     uint64_t at_step;
     pid_t victim;
-    gp_pool *pool; /* of murder_all_but_one */
+    gp_pool *pool; /* used by murder_all_but_one */
     bool done;
 } murder;
 
@@ -270,7 +271,7 @@ static void murder_at_step(void *context, const gp_train_step *step)
         m->done = kill(m->victim, SIGKILL) == 0;
 }
 
-/* Whether the sentence has all that a person needs. */
+/* Check that the error message contains worker, signal and fix. */
 static void check_words(const char *message, uint32_t worker)
 {
     char who[40];
@@ -301,7 +302,7 @@ static void check_whole_again(gp_pool *pool, uint32_t workers)
     CHECK_INT(workers, idle);
 }
 
-TEST(a_worker_killed_at_twenty_seeded_moments_is_told_and_replaced)
+TEST(worker_killed_at_twenty_random_steps_is_reported_and_replaced)
 {
     gp_pool *pool;
     gp_error err;
@@ -311,7 +312,7 @@ TEST(a_worker_killed_at_twenty_seeded_moments_is_told_and_replaced)
     REQUIRE(pool != NULL);
     for (uint32_t seed = 0; seed < 20; seed++) {
         gp_status_reply *reply = pools_settled(pool);
-        uint32_t victim = seed * 7 % 3 % 2; /* both, in no order */
+        uint32_t victim = seed * 7 % 3 % 2; /* both workers, in no order */
         gp_training *training = NULL;
         murder m = { .at_step = 1 + seed * 37 % 60 };
         gp_train_request request = { .network = "lenet",
@@ -332,7 +333,7 @@ TEST(a_worker_killed_at_twenty_seeded_moments_is_told_and_replaced)
     pools_end();
 }
 
-TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
+TEST(worker_killed_in_each_phase_is_reported_and_the_next_training_works)
 {
     static const char *const phases[] = { "loading", "forward", "exchange", "commit", "validation" };
 
@@ -342,7 +343,8 @@ TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
         gp_error err;
         char fault[64];
 
-        snprintf(fault, sizeof(fault), "%s:1:kill@2.1", phases[i]); /* the first process of worker 2 */
+        /* the first process of worker 2 */
+        snprintf(fault, sizeof(fault), "%s:1:kill@2.1", phases[i]);
         pools_begin(fault);
         pool = open_pool(2);
         REQUIRE(pool != NULL);
@@ -358,14 +360,14 @@ TEST(a_worker_killed_in_each_named_phase_is_told_and_the_next_training_is_right)
     }
 }
 
-/* 318,010 parameters: so many that the workers keep one copy of them, in the memory of the first. */
+/* 318,010 parameters: enough for sharded state, in the memory of the first worker. */
 static const char wide[] = "{\"name\": \"wide\", \"input\": [1, 28, 28], \"scale\": 0.00392, \"layers\": ["
                            "{\"name\": \"fc1\", \"kind\": \"fc\", \"outputs\": 400}, "
                            "{\"name\": \"relu\", \"kind\": \"relu\"}, "
                            "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, "
                            "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}";
 
-TEST(a_worker_killed_in_its_share_of_a_common_update_is_told_and_the_next_training_is_right)
+TEST(worker_killed_in_a_sharded_update_is_reported_and_the_next_training_works)
 {
     for (uint32_t victim = 1; victim <= 2; victim++) {
         gp_pool *pool;
@@ -374,7 +376,8 @@ TEST(a_worker_killed_in_its_share_of_a_common_update_is_told_and_the_next_traini
         char fault[64], path[96];
         gp_error err;
 
-        snprintf(fault, sizeof(fault), "between-buckets:8:kill@%u.1", victim); /* 3 passings a step */
+        /* 3 passes per step */
+        snprintf(fault, sizeof(fault), "between-buckets:8:kill@%u.1", victim);
         pools_begin(fault);
         snprintf(path, sizeof(path), "%s/wide.json", pools_root);
         REQUIRE_OK(gp_file_write(path, wide, strlen(wide), &err), err);
@@ -394,7 +397,7 @@ TEST(a_worker_killed_in_its_share_of_a_common_update_is_told_and_the_next_traini
     }
 }
 
-/* Kills every worker of the lease but the first. */
+/* Kill every worker of the lease except the first. */
 static void murder_all_but_one(void *context, const gp_train_step *step)
 {
     murder *m = context;
@@ -407,7 +410,7 @@ static void murder_all_but_one(void *context, const gp_train_step *step)
         kill((pid_t)grant->slots[rank].pid, SIGKILL);
 }
 
-TEST(workers_killed_together_are_told)
+TEST(workers_killed_together_are_reported)
 {
     gp_training *training = NULL;
     gp_error err;
@@ -427,7 +430,7 @@ TEST(workers_killed_together_are_told)
     pools_end();
 }
 
-TEST(a_member_that_is_dead_when_the_client_attaches_is_replaced_and_attached_to)
+TEST(member_that_failed_before_attach_is_replaced)
 {
     gp_pool *pool;
     gp_error err;
@@ -447,7 +450,7 @@ TEST(a_member_that_is_dead_when_the_client_attaches_is_replaced_and_attached_to)
     pools_end();
 }
 
-TEST(predictions_are_complete_although_a_worker_dies)
+TEST(predictions_are_complete_after_a_worker_failure)
 {
     gp_pool *pool;
     gp_training *training;
@@ -476,7 +479,7 @@ TEST(predictions_are_complete_although_a_worker_dies)
 
 /* ---- refusals ---- */
 
-TEST(what_cannot_be_trained_is_refused_in_one_sentence)
+TEST(invalid_trainings_are_refused_with_one_error)
 {
     static const struct {
         const char *network, *data, *option, *words;

@@ -1,8 +1,9 @@
-/* test_train_wide.c -- workers die that keep one copy of a training's state. */
+/* test_train_wide.c: failures of workers with sharded training state. */
 #include "tests/service/again.h"
 
-/* Large enough for one copy of the state (trainer_shard.c), which dies with nobody; of small mini-batches the gradient of fc1
- * is made from what the ranks write for each other (trainer_factors.c). */
+/* Train a network large enough for sharded state (trainer_shard.c), which survives every single
+ * failure. With small mini-batches, the gradient of fc1 is computed from exchanged factors
+ * (trainer_factors.c). */
 static void check_wide(const char *batch)
 {
     static const char network[] =
@@ -31,7 +32,7 @@ static void check_wide(const char *batch)
     outcome_free(&undisturbed);
 }
 
-TEST(ranks_that_share_their_state_go_on_to_the_same_bits_on_as_many_workers)
+TEST(sharded_training_is_bitwise_identical_after_failures)
 {
     check_wide("mini-batch-size=96");
     check_wide("mini-batch-size=16");

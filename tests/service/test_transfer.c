@@ -1,4 +1,4 @@
-/* test_transfer.c -- a trained network begins another training: by the command, by the library, with real workers. */
+/* test_transfer.c: transfer learning through the command and the library, with real workers. */
 #include "common/base/system/file.h"
 #include "common/model/network.h"
 #include "tests/common/data/make_images.h"
@@ -7,7 +7,8 @@
 
 static char cache[300];
 
-/* A pool of two, LeNet trained on drawn digits as pre.onnx, and digits of other names in the folder `other`. */
+/* Start a pool of two, train LeNet on generated digits as pre.onnx, and create the folder `other`
+ * with other classes. */
 static void transfer_begin(void)
 {
     exec_begin();
@@ -44,7 +45,7 @@ static void tensors_free(tensors *t)
     gp_network_deinit(&t->network);
 }
 
-/* Whether a tensor has the same bits in both. */
+/* Return whether a tensor is bitwise identical in both models. */
 static bool same_bits(const tensors *a, const tensors *b, const char *name)
 {
     for (uint32_t p = 0; p < a->graph->parameter_count; p++)
@@ -60,7 +61,7 @@ static bool same_bits(const tensors *a, const tensors *b, const char *name)
     return false;
 }
 
-TEST(a_new_head_on_frozen_layers_learns_other_classes_and_they_keep_their_bits)
+TEST(new_head_learns_other_classes_and_frozen_layers_are_bitwise_unchanged)
 {
     static const char *const frozen[] = { "conv1.weight", "conv1.bias", "conv2.weight",
                                           "conv2.bias",   "fc1.weight", "fc1.bias" };
@@ -73,8 +74,7 @@ TEST(a_new_head_on_frozen_layers_learns_other_classes_and_they_keep_their_bits)
     CHECK_CONTAINS(out, "removed  fc2 ");
     CHECK_CONTAINS(out, "outputs=10 weight-learn-rate-factor=10 bias-learn-rate-factor=20");
     CHECK_CONTAINS(out, "frozen   conv1 .. fc1 ");
-    CHECK(strstr(out, "removed") <
-          strstr(out, "3 epochs of 12 steps")); /* it is told before the first step */
+    CHECK(strstr(out, "removed") < strstr(out, "3 epochs of 12 steps")); /* reported before the first step */
     if (tensors_load(&before, "pre.onnx") && tensors_load(&after, "after.onnx")) {
         for (size_t i = 0; i < sizeof(frozen) / sizeof(frozen[0]); i++)
             if (!same_bits(&before, &after, frozen[i]))
@@ -90,7 +90,7 @@ TEST(a_new_head_on_frozen_layers_learns_other_classes_and_they_keep_their_bits)
     pools_end();
 }
 
-TEST(a_network_for_the_same_classes_keeps_its_head_and_options_that_ask_for_nothing_are_refused)
+TEST(network_with_the_same_classes_keeps_its_head_and_useless_options_are_refused)
 {
     transfer_begin();
     RUN_CODE(0, "train", "--pretrained", "pre.onnx", "--data", "digits:500", "--classes", "auto", "--epochs",
@@ -116,7 +116,7 @@ TEST(a_network_for_the_same_classes_keeps_its_head_and_options_that_ask_for_noth
     pools_end();
 }
 
-TEST(a_name_in_the_cache_is_a_pretrained_network)
+TEST(cached_name_is_a_pretrained_network)
 {
     char line[1200];
 
@@ -134,7 +134,7 @@ TEST(a_name_in_the_cache_is_a_pretrained_network)
     pools_end();
 }
 
-TEST(what_does_not_fit_is_refused_before_a_pool_is_started)
+TEST(incompatible_networks_are_refused_before_a_pool_is_started)
 {
     static const struct {
         const char *message, *words[12];
@@ -222,7 +222,7 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     RUN_CODE(0, "evaluate", "--model", "far.onnx", UNNAMED, "--image-normalization", "0..255", "--json");
     CHECK(told("loss") > loss);
 
-    /* A file that states it needs no option, and no training loses it. */
+    /* A file with a normalization needs no option, and trainings keep it. */
     RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "-o", "near.onnx");
     RUN_CODE(0, "evaluate", "--model", "near.onnx", UNNAMED, "--json");
     CHECK_NEAR(loss, told("loss"), 0);
@@ -242,7 +242,7 @@ TEST(a_foreign_model_needs_its_normalization_for_bytes_and_keeps_it)
     pools_end();
 }
 
-/* Write `count` colour images of one size into a class folder. */
+/* Write `count` color images of one size into a class folder. */
 static void photos_write(const char *folder, int count, uint32_t side)
 {
     uint8_t pixels[16 * 16 * 3];
@@ -277,13 +277,14 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     photos_write("plain", 2, 4);
     write_file("w/list.csv", "path,label\nall/ant/0.png,ant\nall/bee/0.png,\n");
 
-    /* Outputs without names: as many classes are matched in order, which is reported; others are refused. */
+    /* Unnamed outputs are matched in order if their number is equal, which is reported; otherwise
+     * they are refused. */
     RUN_CODE(0, "evaluate", "--model", "far.onnx", "--data", "all", "--image-normalization", "0..1");
     CHECK_CONTAINS(err, "matched in order with the classes of the data: ant, bee, cow");
     RUN_CODE(1, "evaluate", "--model", "far.onnx", "--data", "two", "--image-normalization", "0..1");
     CHECK_CONTAINS(err, "has 2 classes (ant, cow) and the model 3 outputs without names");
 
-    /* Outputs with names, in another order than the folders. */
+    /* Named outputs, in another order than the folders. */
     RUN_CODE(1, "model", "edit", "far.onnx", "--class-names", "cow,ant", "-o", "named.onnx");
     CHECK_CONTAINS(err, "2 class names for a network of 3 classes");
     RUN_CODE(0, "model", "edit", "far.onnx", "--set", "input.normalization=0..1", "--class-names",
@@ -303,7 +304,7 @@ TEST(classes_are_matched_by_name_and_a_mismatch_is_an_error)
     RUN_CODE(0, "predict", NAMED, "new", "--ignore-labels", "--json");
     CHECK(strstr(out, "label") == NULL);
 
-    /* Nothing is left out of a metric in silence, and a metric of nothing is an error. */
+    /* Samples excluded from a metric are reported, and a metric without samples is an error. */
     RUN_CODE(0, "evaluate", NAMED, "list.csv");
     CHECK_CONTAINS(out, "excluded: 1 sample without a class\n");
     RUN_CODE(1, "evaluate", NAMED, "plain");
@@ -364,7 +365,7 @@ TEST(images_of_another_size_or_with_colour_for_a_grey_model_need_an_option)
     RUN_CODE(0, "evaluate", NAMED, "large", "--image-fit", "resize");
     RUN_CODE(0, "evaluate", NAMED, "large", "--image-size", "4,4");
 
-    /* A model that was trained with --image-size remembers it. */
+    /* A model trained with --image-size stores the size. */
     RUN_CODE(1, "train", "--network", "named.onnx", "--data", "large");
     CHECK_CONTAINS(err, "give --image-size 4,4");
     RUN_CODE(0, "train", "--network", "named.onnx", "--data", "large", "--image-size", "4,4", "--epochs", "1",
@@ -408,7 +409,7 @@ static void seen_begin(void *context, const gp_train_info *facts)
         strcat(s->order, ", begin");
 }
 
-TEST(the_library_trains_from_a_pretrained_network_too)
+TEST(library_trains_from_a_pretrained_network)
 {
     static const char *const options[] = { "max-epochs=1", "mini-batch-size=50", NULL };
     char model[300], data[300];
@@ -444,7 +445,7 @@ TEST(the_library_trains_from_a_pretrained_network_too)
 
 /* ---- model edit ---- */
 
-TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_trained)
+TEST(model_edit_prints_its_changes_and_writes_a_trainable_network)
 {
     tensors before, after;
 
@@ -464,7 +465,9 @@ TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_
     if (tensors_load(&before, "pre.onnx") && tensors_load(&after, "edited.onnx")) {
         CHECK(same_bits(&before, &after, "fc1.weight"));
         CHECK_NEAR(-0.5, after.network.spec->offset[0], 0);
-        CHECK_INT(10, after.network.class_count); /* as many as before: the names stay */
+
+        /* the number of classes is unchanged: the names stay */
+        CHECK_INT(10, after.network.class_count);
         tensors_free(&before);
         tensors_free(&after);
     }
@@ -484,7 +487,7 @@ TEST(net_edit_prints_what_it_removed_and_added_and_writes_a_network_that_can_be_
     pools_end();
 }
 
-TEST(net_edit_refuses_in_words)
+TEST(model_edit_refuses_invalid_changes_with_a_message)
 {
     static const struct {
         int code;

@@ -1,10 +1,11 @@
-/* test_values.c -- a network of values, not classes, through the command: arrays, training, evaluation, prediction. */
+/* test_values.c: a regression network through the command: arrays, training, evaluation,
+ * prediction. */
 #include "tests/service/commands.h"
 
 enum { SAMPLES = 600, INPUTS = 4 };
 
-/* Write float32 numbers in version 1.0 of the format: magic, length of the text, a Python dictionary, blanks up to 128
- * bytes, data. */
+/* Write float32 numbers in version 1.0 of the npy format: magic, text length, a Python dictionary
+ * padded with blanks to 128 bytes, data. */
 static void array_write(const char *name, const float *data, int width)
 {
     char header[129];
@@ -23,8 +24,9 @@ static void array_write(const char *name, const float *data, int width)
     fclose(file);
 }
 
-/* Write x of four numbers in [-1, 1), and y that a small network can learn from x: x0 - x1 and x2 / 2. The directory gap
- * has the same arrays for training and validation; its first `missing` samples for training have no values. */
+/* Write x with four numbers in [-1, 1), and y that a small network can learn from x: x0 - x1 and x2
+ * / 2. The directory `gap` has the same arrays for training and validation, but the first `missing`
+ * training samples have no values. */
 static void write_arrays(int missing)
 {
     static float x[SAMPLES][INPUTS], y[SAMPLES][2];
@@ -56,7 +58,7 @@ static double number_after(const char *text, const char *key)
     return at == NULL ? NAN : atof(at + strlen(key));
 }
 
-TEST(a_network_of_values_is_trained_and_judged_by_its_error)
+TEST(regression_network_is_trained_and_evaluated_by_its_error)
 {
     double rmse, first;
 
@@ -75,7 +77,7 @@ TEST(a_network_of_values_is_trained_and_judged_by_its_error)
     RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", "x.npy", "--json");
     CHECK_CONTAINS(out, "\"accuracy\": null");
     rmse = number_after(out, "\"rmse\": ");
-    CHECK(rmse < 0.1); /* the values' own deviation is over 0.6 */
+    CHECK(rmse < 0.1); /* the deviation of the values exceeds 0.6 */
     CHECK_NEAR(rmse * rmse, number_after(out, "\"loss\": "), 1e-6);
     RUN_CODE(0, "evaluate", "--model", "model.onnx", "--data", "x.npy");
     CHECK_CONTAINS(out, "RMSE");
@@ -97,7 +99,7 @@ TEST(a_network_of_values_is_trained_and_judged_by_its_error)
     pools_end();
 }
 
-TEST(the_final_weights_with_population_statistics_have_a_validation_of_their_own)
+TEST(final_weights_with_population_statistics_are_validated_separately)
 {
     exec_begin();
     write_arrays(0);
@@ -121,7 +123,7 @@ TEST(the_final_weights_with_population_statistics_have_a_validation_of_their_own
     pools_end();
 }
 
-TEST(training_data_without_any_value_is_refused_before_a_pool_is_started)
+TEST(training_data_without_values_is_refused_before_a_pool_is_started)
 {
     exec_begin();
     write_arrays(SAMPLES);

@@ -1,4 +1,4 @@
-/* trained.h -- a trained model as the bytes of its file: two trainings came to the same where these are equal. */
+/* trained.h: a trained model as file contents; equal bytes mean equal trainings. */
 #ifndef GP_TEST_TRAINED_H
 #define GP_TEST_TRAINED_H
 
@@ -6,7 +6,7 @@
 #include "tests/service/pools.h"
 
 typedef struct trained_model {
-    unsigned char *data; /* freed with free(); NULL: none was read */
+    unsigned char *data; /* freed with free(); NULL: not read */
     size_t bytes;
 } trained_model;
 
@@ -28,7 +28,7 @@ static inline trained_model trained_read(gp_training *training)
     return model;
 }
 
-/* gp_train(), and what came of it: the summary and the model, which are written where it is GP_OK. */
+/* Run gp_train() and, on GP_OK, store summary and model. */
 static inline gp_status trained_run(trained_model *model, gp_training_summary *summary, gp_pool *pool,
                                     const gp_train_request *request, gp_error *e)
 {

@@ -1,4 +1,5 @@
-/* Loops of one's own for tests/service/test_custom_loops.c.  What a task finds wrong it returns as an error. */
+/* custom.c: custom training loops for tests/service/test_custom_loops.c. A task reports a failed
+ * check as an error. */
 #include "tests/service/objects/custom.h"
 
 #include <gradpool/train_task.h>
@@ -13,7 +14,7 @@
 #define EXPECT(condition)                                                                                    \
     do {                                                                                                     \
         if (!(condition))                                                                                    \
-            return gp_fail(err, GP_EINTERNAL, "line %d: %s is not so", __LINE__, #condition);                \
+            return gp_fail(err, GP_EINTERNAL, "line %d: not true: %s", __LINE__, #condition);                \
     } while (0)
 #define TRY(call)                                                                                            \
     do {                                                                                                     \
@@ -30,7 +31,7 @@ static const custom_request *asked(gp_task *task)
     return bytes == sizeof(*request) ? request : NULL;
 }
 
-/* A network that couples its samples. */
+/* A network with batch norm, which couples samples. */
 static const char coupled[] =
     "{\"name\": \"coupled\", \"input\": [1, 28, 28], \"scale\": [0.004], \"offset\": [0], \"layers\": ["
     "{\"name\": \"conv\", \"kind\": \"conv2d\", \"channels\": 6, \"kernel\": [5, 5], \"stride\": [3, 3]},"
@@ -57,7 +58,7 @@ static gp_status open_both(gp_task *task, gp_data **data, gp_model **model, gp_e
         err);
 }
 
-/* What `gradpool train` does; gives the parameters. */
+/* Train like `gradpool train` and return the parameters. */
 GP_TASK gp_status train(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -76,7 +77,7 @@ GP_TASK gp_status train(gp_task *task, gp_error *err)
     return gp_task_result(task, gp_model_parameters(model), gp_model_count(model) * sizeof(float), err);
 }
 
-/* The gradients of the first mini-batch, summed over the ranks. */
+/* Return the gradients of the first mini-batch, summed over the ranks. */
 GP_TASK gp_status gradient(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -94,7 +95,7 @@ GP_TASK gp_status gradient(gp_task *task, gp_error *err)
     return gp_task_result(task, gp_model_gradients(model), gp_model_count(model) * sizeof(float), err);
 }
 
-/* ---- updates of one's own ---- */
+/* ---- custom updates ---- */
 
 static void move(float *parameters, float *momentum, const float *gradients, size_t first, size_t count,
                  double weight)
@@ -105,7 +106,7 @@ static void move(float *parameters, float *momentum, const float *gradients, siz
     }
 }
 
-/* Two models side by side: one exchanges whole gradients, of the other each rank updates its slice. */
+/* Train two models: one exchanges whole gradients, the other updates a slice on each rank. */
 GP_TASK gp_status sharded(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -152,7 +153,7 @@ GP_TASK gp_status sharded(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Rank 2 begins elsewhere; a broadcast brings all to where it is. */
+/* Rank 2 starts with other parameters; a broadcast makes all ranks equal. */
 GP_TASK gp_status spread(gp_task *task, gp_error *err)
 {
     gp_model *model, *kept;
@@ -161,7 +162,7 @@ GP_TASK gp_status spread(gp_task *task, gp_error *err)
     if (gp_task_index(task) == 2)
         options.options = "seed=9";
     TRY(gp_model_open(&model, task, &options, err));
-    options.keep = true; /* memory of its own */
+    options.keep = true; /* separate memory */
     TRY(gp_model_open(&kept, task, &options, err));
     const float *parameters = gp_model_parameters(model), *others = gp_model_parameters(kept);
     size_t count = gp_model_count(model);
@@ -173,9 +174,9 @@ GP_TASK gp_status spread(gp_task *task, gp_error *err)
     return gp_task_result(task, parameters, count * sizeof(float), err);
 }
 
-/* ---- losses of one's own ---- */
+/* ---- custom losses ---- */
 
-/* Softmax and cross-entropy once more. */
+/* Compute softmax and cross-entropy again. */
 static void row_loss(const float *scores, int32_t label, size_t size, float *gradient, double *loss)
 {
     double sum = 0.0, largest = scores[0];
@@ -217,7 +218,7 @@ static double distance(const float *a, const float *b, size_t count)
     return sqrt(apart / squares);
 }
 
-/* In one pass where that can be; and what it says when it fails. */
+/* Compare losses computed in one pass where possible, and check the error of a failing loss. */
 static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples *batch, gp_model *theirs,
                                  gp_error *err)
 {
@@ -244,7 +245,7 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
     float given[10 * 256];
 
     EXPECT(batch->count <= 256);
-    TRY(gp_model_scores(fused, batch, given, NULL, err)); /* what the last layer gives, as it is */
+    TRY(gp_model_scores(fused, batch, given, NULL, err)); /* raw output of the last layer */
     EXPECT(given[0] < 0.0f || given[0] + given[1] + given[2] != 1.0f);
     for (int parallel = 0; parallel < 2; parallel++) {
         options.loss = broken_loss;
@@ -258,7 +259,8 @@ static gp_status parallel_losses(gp_task *task, gp_data *data, const gp_samples 
     return GP_OK;
 }
 
-/* The same gradients by the network's loss, by a function, and in two halves. */
+/* Check that gradients are equal with the network's loss, with a loss function, and in two
+ * halves. */
 GP_TASK gp_status losses(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -291,7 +293,7 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     EXPECT(calls == (int)((batch.count + asked(task)->micro_batch - 1) / asked(task)->micro_batch));
     TRY(parallel_losses(task, data, &batch, theirs, err));
     gp_model_next_step(mine);
-    gp_model_set_step(mine, 0); /* dropout draws by it */
+    gp_model_set_step(mine, 0); /* the step selects the dropout mask */
 
     for (uint32_t first = 0; first < batch.count; first += asked(task)->micro_batch) {
         gp_data_info info;
@@ -319,7 +321,7 @@ GP_TASK gp_status losses(gp_task *task, gp_error *err)
     return gp_model_optimizer_step(mine, 0.1, err);
 }
 
-/* ---- kinds of one's own ---- */
+/* ---- custom layer kinds ---- */
 
 static gp_status swish_forward(const gp_layer_call *call, gp_error *err)
 {
@@ -364,7 +366,7 @@ static const gp_layer_kind wrong = {
     .name = "wrong_swish", .settings = swish_settings, .forward = swish_forward, .backward = wrong_backward
 };
 
-/* y = scale * x0 + x1 * x1, element by element, with a learned scale of each; keeps x1. */
+/* y = scale * x0 + x1 * x1, element by element, with a learned scale per element; keeps x1. */
 static gp_status blend_infer(gp_layer_plan *plan, gp_error *err)
 {
     int64_t size = 1;
@@ -453,10 +455,10 @@ GP_TASK gp_status kinds(gp_task *task, gp_error *err)
     EXPECT(scale.count == 12 && scale.rank == 1 && !scale.statistic);
     EXPECT(gp_model_find_tensor(model, "mix.scales", &scale, &why) == GP_ENOENT &&
            strstr(why.message, "mix.scale") != NULL);
-    TRY(gp_data_read(data, 1, 0, 24, &batch, err)); /* calls of 10, 10 and 4 */
+    TRY(gp_data_read(data, 1, 0, 24, &batch, err)); /* calls with 10, 10 and 4 samples */
     TRY(gp_model_check_gradients(model, &batch, &check, err));
     EXPECT(check.error <= 0.02 && check.worst[0] != '\0');
-    for (int step = 0; step < 40; step++) { /* and it learns */
+    for (int step = 0; step < 40; step++) { /* the layer learns */
         TRY(gp_model_forward_backward(model, &batch, err));
         TRY(gp_model_optimizer_step(model, 0.01, err));
     }
@@ -479,7 +481,7 @@ GP_TASK gp_status kinds(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* ---- out and in again ---- */
+/* ---- export and import ---- */
 
 GP_TASK gp_status export_model(gp_task *task, gp_error *err)
 {
@@ -555,7 +557,7 @@ GP_TASK gp_status misuse(gp_task *task, gp_error *err)
     return gp_data_read(data, 2, 7, 3, &nothing, err);
 }
 
-/* Of a network with running statistics no rank can have a slice. */
+/* A network with running statistics cannot be sharded. */
 GP_TASK gp_status statistics(gp_task *task, gp_error *err)
 {
     gp_model *model;
@@ -575,9 +577,9 @@ GP_TASK gp_status statistics(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* ---- what is left behind ---- */
+/* ---- leftovers ---- */
 
-/* Ends in the middle, with everything open; the even times by an error. */
+/* End in the middle with everything open; every second time with an error. */
 GP_TASK gp_status abandon(gp_task *task, gp_error *err)
 {
     static int times;
@@ -623,15 +625,15 @@ GP_TASK gp_status footprint(gp_task *task, gp_error *err)
     return gp_task_result(task, &here, sizeof(here), err);
 }
 
-/* A hundred steps take no memory.  The worker's other threads may have a message in their hands at either end of them: then the
- * next hundred are looked at, which if steps took memory would take as much. */
+/* Check that a hundred steps use no memory. Other worker threads may hold a message at either end.
+ * Therefore, repeat the check on the next hundred steps, which would use as much memory again. */
 GP_TASK gp_status frugal(gp_task *task, gp_error *err)
 {
     gp_data *data;
     gp_model *model;
     gp_samples batch;
     struct mallinfo2 before = { 0 }, now;
-    double same = 0; /* on all ranks: they end together */
+    double same = 0; /* equal on all ranks, which therefore end together */
 
     TRY(open_both(task, &data, &model, err));
     for (int step = 0; step < 20 * 110 && same == 0; step++) {
@@ -652,7 +654,7 @@ GP_TASK gp_status frugal(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Index 2 dies in its third step; the others are told in theirs. */
+/* Index 2 crashes in step 3; the other ranks get an error in that step. */
 GP_TASK gp_status crash(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -670,7 +672,7 @@ GP_TASK gp_status crash(gp_task *task, gp_error *err)
     }
 }
 
-/* Without an end of its own. */
+/* Train without end. */
 GP_TASK gp_status endless(gp_task *task, gp_error *err)
 {
     gp_data *data;
@@ -686,7 +688,7 @@ GP_TASK gp_status endless(gp_task *task, gp_error *err)
     }
 }
 
-/* ---- a model that stays ---- */
+/* ---- resident models ---- */
 
 static gp_status build_model(gp_task *task, void **out, gp_error *err)
 {
@@ -703,7 +705,7 @@ static void drop_model(void *model)
     gp_model_close(model);
 }
 
-/* The steps that this worker's model has taken, this one included. */
+/* Return the number of steps of this worker's model, including this one. */
 GP_TASK gp_status kept(gp_task *task, gp_error *err)
 {
     static const unsigned char sample[8 * 28 * 28 * sizeof(float)];

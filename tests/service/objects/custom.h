@@ -1,4 +1,4 @@
-/* custom.h -- what test_custom_loops.c asks of the tasks in custom.c. */
+/* custom.h: requests from test_custom_loops.c to the tasks in custom.c. */
 #ifndef GP_TEST_CUSTOM_H
 #define GP_TEST_CUSTOM_H
 
@@ -10,7 +10,7 @@ typedef struct custom_request {
     double rate;
 } custom_request;
 
-/* What `footprint` says of its worker. */
+/* Memory and descriptors of a worker, as returned by `footprint`. */
 typedef struct custom_footprint {
     int64_t anonymous_kib, shared_kib, descriptors;
 } custom_footprint;

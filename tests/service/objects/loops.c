@@ -1,4 +1,4 @@
-/* Loops for tests/service/test_parfor.c. */
+/* loops.c: loop functions for tests/service/test_parfor.c. */
 #include <gradpool/task.h>
 
 #include <math.h>
@@ -19,7 +19,7 @@ GP_TASK gp_status nothing(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* input and argument added up into the output */
+/* Add input and argument to give the output. */
 GP_TASK gp_status add(gp_task *task, gp_error *err)
 {
     size_t bytes, argument_bytes;
@@ -33,7 +33,7 @@ GP_TASK gp_status add(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The iteration as a result, for every third a long one, for every fifth none. */
+/* Return the iteration: a long result for every third one, none for every fifth. */
 GP_TASK gp_status tell(gp_task *task, gp_error *err)
 {
     int64_t iteration = gp_task_iteration(task);
@@ -49,7 +49,8 @@ GP_TASK gp_status tell(gp_task *task, gp_error *err)
     return status;
 }
 
-/* Its input as a result, after as many microseconds as the argument says, but for the first, which takes longer. */
+/* Return the input after a pause in microseconds from the argument. The first iteration takes
+ * longer. */
 GP_TASK gp_status echo(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -62,7 +63,7 @@ GP_TASK gp_status echo(gp_task *task, gp_error *err)
     return gp_task_result(task, input, bytes, err);
 }
 
-/* Sums whose bits depend on the order. */
+/* Add up terms whose sum depends on the order bit for bit. */
 GP_TASK gp_status series(gp_task *task, gp_error *err)
 {
     size_t bytes, pause_bytes;
@@ -78,7 +79,7 @@ GP_TASK gp_status series(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The least and the greatest value and where they were; zero bytes mean none yet. */
+/* Minimum and maximum with their positions; all zero bytes: no value yet. */
 typedef struct extremes {
     uint64_t count;
     double least, greatest;
@@ -107,7 +108,9 @@ GP_TASK void extremes_combine(void *into, const void *from, size_t bytes, void *
         a->greatest_at = b->greatest_at;
     }
     a->count += b->count;
-    a->shape = a->shape * 1000003 ^ b->shape; /* not associative: shows the tree */
+
+    /* not associative: reveals the shape of the reduction tree */
+    a->shape = a->shape * 1000003 ^ b->shape;
 }
 
 GP_TASK gp_status extremes_of(gp_task *task, gp_error *err)
@@ -135,7 +138,8 @@ GP_TASK gp_status fails_at(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Ten milliseconds, counted in the output; the argument says at which iteration the worker dies the first time. */
+/* Count in the output for 10 ms. The argument is the iteration in which the worker exits on the
+ * first attempt. */
 GP_TASK gp_status dies_at(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -171,7 +175,7 @@ GP_TASK gp_status draws(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* A megabyte of the iteration. */
+/* Return one megabyte filled with the iteration number. */
 GP_TASK gp_status big(gp_task *task, gp_error *err)
 {
     void *data;

@@ -1,4 +1,4 @@
-/* Blocks for tests/service/test_spmd.c. */
+/* ranks.c: spmd functions for tests/service/test_spmd.c. */
 #include <gradpool/task.h>
 
 #include <signal.h>
@@ -18,7 +18,7 @@ GP_TASK gp_status empty(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* index, size, argument byte, a random number */
+/* Return index, size, argument byte and a random number. */
 GP_TASK gp_status about(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -29,7 +29,7 @@ GP_TASK gp_status about(gp_task *task, gp_error *err)
     return gp_task_result(task, facts, sizeof(facts), err);
 }
 
-/* A megabyte, filled with the index. */
+/* Return one megabyte filled with the index. */
 GP_TASK gp_status large(gp_task *task, gp_error *err)
 {
     void *data;
@@ -40,7 +40,7 @@ GP_TASK gp_status large(gp_task *task, gp_error *err)
     return status;
 }
 
-/* Sum of the indices by each way there is. */
+/* Compute the sum of indices with every communication function. */
 GP_TASK gp_status sum(gp_task *task, gp_error *err)
 {
     uint32_t index = gp_task_index(task), size = gp_task_size(task);
@@ -66,7 +66,8 @@ GP_TASK gp_status sum(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, &total, sizeof(total), err) : status;
 }
 
-/* Index 2 fails when the last one has begun; index 1 waits for it in a barrier, the others compute until they are canceled. */
+/* Index 2 fails once the last rank has started. Index 1 waits for it in a barrier; the others
+ * compute until canceled. */
 GP_TASK gp_status one_fails(gp_task *task, gp_error *err)
 {
     uint32_t size = gp_task_size(task);
@@ -89,27 +90,29 @@ GP_TASK gp_status one_fails(gp_task *task, gp_error *err)
     }
 }
 
-/* All fail: index 3 first, the others when they are to end.  Who has not begun then would be canceled instead. */
+/* All ranks fail: index 3 first, the others when asked to stop. A rank that has not started would
+ * be canceled instead. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
 {
     uint32_t index = gp_task_index(task);
 
-    gp_task_barrier(task, err); /* the failure of index 3 may end it */
+    gp_task_barrier(task, err); /* the failure of index 3 may interrupt it */
     while (index != 3 && !gp_task_canceled(task))
         pause_ms(1);
     return gp_fail(err, GP_EINVAL, "rank %u fails", index);
 }
 
-/* Index 1 fails, the others do not care that they should end. */
+/* Index 1 fails; the others ignore stop requests. */
 GP_TASK gp_status deaf(gp_task *task, gp_error *err)
 {
     if (gp_task_index(task) == 1)
         return gp_fail(err, GP_EINVAL, "the first rank fails");
-    pause_ms(1 << 30); /* days */
+    pause_ms(1 << 30); /* about 12 days */
     return GP_OK;
 }
 
-/* The argument tells how index 2 leaves index 1 alone: b(arrier), r(eceive), a(ny), c(ount of barriers). */
+/* Index 2 leaves index 1 waiting. The argument selects where: b(arrier), r(eceive), a(ny), c(ount
+ * of barriers). */
 GP_TASK gp_status mismatched(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -126,13 +129,13 @@ GP_TASK gp_status mismatched(gp_task *task, gp_error *err)
     return gp_task_barrier(task, err);
 }
 
-/* A message that nobody receives. */
+/* Send a message that no rank receives. */
 GP_TASK gp_status litter(gp_task *task, gp_error *err)
 {
     return gp_task_send(task, gp_task_index(task) % gp_task_size(task) + 1, 7, "old", 4, err);
 }
 
-/* Whether there is one. */
+/* Check that no message is pending. */
 GP_TASK gp_status tidy(gp_task *task, gp_error *err)
 {
     bool found;
@@ -145,7 +148,7 @@ GP_TASK gp_status tidy(gp_task *task, gp_error *err)
     return status;
 }
 
-/* The last index dies; the argument says whether the others wait for it or compute. */
+/* The last index exits. The argument selects whether the others wait for it or compute. */
 GP_TASK gp_status one_dies(gp_task *task, gp_error *err)
 {
     size_t bytes;

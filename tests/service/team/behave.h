@@ -1,4 +1,4 @@
-/* behave.h -- a pool, a team on all its workers, and the functions of behave_tasks.so. */
+/* behave.h: a pool, a team on all workers, and the functions in behave_tasks.so. */
 #ifndef GP_TEST_BEHAVE_H
 #define GP_TEST_BEHAVE_H
 
@@ -14,7 +14,7 @@ static gp_team *team;
 static gp_error err;
 static char object_path[600];
 
-/* Functions that were looked up in this team. */
+/* Functions already looked up by this team. */
 enum { FOUND_MAX = 64 };
 
 typedef struct found_function {
@@ -24,7 +24,7 @@ typedef struct found_function {
 
 static found_function found[FOUND_MAX];
 static int found_count;
-static char said[4096]; /* the lines that came through the team's log callback, with their workers */
+static char said[4096]; /* lines from the team's log callback, with worker numbers */
 
 static inline void take_line(void *context, uint32_t worker, const char *line)
 {
@@ -34,7 +34,7 @@ static inline void take_line(void *context, uint32_t worker, const char *line)
     snprintf(said + length, sizeof(said) - length, "%u: %s\n", worker, line);
 }
 
-/* Fresh directories, no pool yet. */
+/* Create fresh directories without a pool. */
 static inline void team_prepare(void)
 {
     const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
@@ -47,7 +47,7 @@ static inline void team_prepare(void)
     team = NULL;
 }
 
-/* A function of the object; NULL, which calls refuse, when there is none. */
+/* Look up a function of the object. NULL, which calls refuse: not found. */
 static inline const gp_function *find(const char *name)
 {
     const gp_function *function = NULL;
@@ -64,7 +64,7 @@ static inline const gp_function *find(const char *name)
     return function;
 }
 
-/* Look up what most tests call, while the workers are free. */
+/* Look up common functions while the workers are idle. */
 static inline void find_usual(void)
 {
     static const char *const usual[] = { "nothing",  "square", "where", "nap",  "hold",
@@ -75,7 +75,7 @@ static inline void find_usual(void)
         find(usual[i]);
 }
 
-/* The team anew, with the same pool. */
+/* Close the team and open another on the same pool. */
 static inline gp_status team_again(const gp_team_options *options)
 {
     gp_status status;
@@ -89,7 +89,7 @@ static inline gp_status team_again(const gp_team_options *options)
     return status;
 }
 
-/* A new pool of so many CPU workers and a team that holds them all. */
+/* Start a pool with `workers` CPU workers and open a team on all of them. */
 static inline bool team_begin(uint32_t workers)
 {
     gp_team_options options = { .purpose = "behave", .log = take_line };
@@ -142,7 +142,7 @@ static inline gp_future *call_text(const char *name, const char *text)
     return call_with((gp_parfeval_request){ 0 }, name, text, strlen(text));
 }
 
-/* A call that goes on until let_go(). */
+/* Submit a call that runs until let_go(). */
 static inline gp_future *call_held(void)
 {
     char path[64];
@@ -159,14 +159,14 @@ static inline void let_go(void)
     close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 }
 
-/* Its result as one number; -1 (a failed check) when it has none. */
+/* Return the result as a number; -1 and a failed check without one. */
 static inline int64_t number_of(gp_future *future)
 {
     const void *data = NULL;
     size_t bytes = 0;
     int64_t number = -1;
 
-    if (future == NULL) /* which was told */
+    if (future == NULL) /* already reported */
         return number;
     if (gp_future_result(future, &data, &bytes, &err) != GP_OK)
         GP_TEST_FAIL("no result: %s: %s", gp_status_name(err.code), err.message);
@@ -192,7 +192,7 @@ static inline behave_place place_of(gp_future *future)
     return place;
 }
 
-/* How it ended; its sentence is in err. */
+/* Return the final status of a call and store the error message in err. */
 static inline gp_status end_of(gp_future *future)
 {
     const void *data;
@@ -206,8 +206,8 @@ static inline gp_status end_of(gp_future *future)
     return status;
 }
 
-/* No worker was lost since that time to one who waited for a canceled call, or a part of a block, to end; it may have been where a
- * worker could not do so in the time that it has, as one that stands still. */
+/* Return whether no worker was lost since that time to a canceled call or block that did not end. A
+ * loss is accepted if the time exceeded the grace period, as for a suspended worker. */
 static inline bool workers_kept(int64_t since_ms)
 {
     gp_team_info info;
@@ -232,7 +232,7 @@ static inline gp_team_info team_info(void)
     return info;
 }
 
-/* Waits until so many naps, held and stubborn tasks of the test have begun. */
+/* Wait until `count` naps, held and stubborn tasks have started. */
 static inline bool wait_begun(int count)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -248,7 +248,7 @@ static inline bool wait_begun(int count)
     return begun >= count;
 }
 
-/* Waits until this call runs and one has said that it has begun, which may be another worker's. */
+/* Wait until this call runs and some task, possibly on another worker, has logged a start. */
 static inline bool wait_running(const gp_future *future)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -258,7 +258,7 @@ static inline bool wait_running(const gp_future *future)
     return wait_begun(1) && info_of(future).state == GP_FUTURE_RUNNING;
 }
 
-/* A worker that is in nobody's way is still a worker: all of them, idle or held. */
+/* Count the idle and busy workers. */
 static inline uint32_t workers_alive(void)
 {
     gp_status_reply *reply = pools_settled(pool);

@@ -1,4 +1,5 @@
-/* test_behave_blocks.c -- spmd: ranks that talk, results that stay, errors that end the others, blocks without end. */
+/* test_behave_blocks.c: spmd blocks: communication, resident results, errors that end the other
+ * ranks, endless blocks. */
 #include "tests/service/team/behave.h"
 
 static gp_status run_block(gp_spmd_result **block, const char *name, const void *argument, size_t bytes)
@@ -65,7 +66,7 @@ TEST(large_results_stay_on_the_workers_until_they_are_fetched)
     team_end();
 }
 
-TEST(a_block_of_n_or_of_a_range_has_that_many_ranks)
+TEST(block_of_n_or_of_a_range_has_that_many_ranks)
 {
     gp_spmd_result *block = NULL;
     gp_spmd_request request = { .workers_min = 1, .workers_max = 8 };
@@ -87,7 +88,7 @@ TEST(a_block_of_n_or_of_a_range_has_that_many_ranks)
 
 /* ---- errors ---- */
 
-/* A block of three in which rank 2 does something that the others wait for without end. */
+/* Run a block of three ranks in which rank 2 fails or exits while the others wait for it. */
 static gp_status run_one_of_many(gp_spmd_result **block, const char *does, const char *others)
 {
     behave_one one = { .rank = 2 };
@@ -98,7 +99,7 @@ static gp_status run_one_of_many(gp_spmd_result **block, const char *does, const
     return run_block(block, "one_of_many", &one, sizeof(one));
 }
 
-/* Check that a rank reports the failure of another one as the cause of its own. */
+/* Check that a rank reports the failure of another one as the cause. */
 static void check_ended_by_another(gp_spmd_result *block, uint32_t index, const char *cause)
 {
     const void *data;
@@ -111,7 +112,7 @@ static void check_ended_by_another(gp_spmd_result *block, uint32_t index, const 
     CHECK_CONTAINS(err.message, cause);
 }
 
-TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
+TEST(failing_rank_ends_the_others_in_any_operation)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };
     gp_spmd_result *block;
@@ -134,12 +135,12 @@ TEST(a_rank_that_fails_ends_the_others_wherever_they_are)
         check_ended_by_another(block, 3, "another rank: worker 2: rank 2 gives up");
         gp_spmd_result_free(block);
     }
-    REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is whole */
+    REQUIRE_OK(run_block(&block, "collectives", NULL, 0), err); /* the team is complete */
     gp_spmd_result_free(block);
     team_end();
 }
 
-/* Here the collective always fails first; above, that depends on timing. */
+/* The collective always fails first here; in the test above this depends on timing. */
 TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
 {
     gp_spmd_result *block = NULL;
@@ -153,7 +154,7 @@ TEST(a_failure_of_a_rank_explains_the_collective_that_failed_before)
     team_end();
 }
 
-TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
+TEST(crashed_rank_ends_the_others_and_is_replaced)
 {
     static const char *const others[] = { "barrier", "receive", "spin" };
     gp_spmd_result *block;
@@ -177,7 +178,7 @@ TEST(a_rank_that_dies_ends_the_others_and_is_replaced)
     team_end();
 }
 
-TEST(a_rank_that_leaves_early_does_not_leave_the_others_waiting)
+TEST(rank_that_returns_early_does_not_block_the_others)
 {
     gp_spmd_result *block;
 
@@ -193,7 +194,7 @@ TEST(a_rank_that_leaves_early_does_not_leave_the_others_waiting)
     team_end();
 }
 
-TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
+TEST(all_errors_of_a_block_are_readable_and_the_earliest_is_returned)
 {
     gp_spmd_result *block = NULL;
     const void *data;
@@ -201,7 +202,7 @@ TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
 
     BEGIN(3);
     CHECK_STATUS(GP_EINVAL, run_block(&block, "all_fail", NULL, 0));
-    CHECK_CONTAINS(err.message, "rank 3 has its own reason"); /* the first */
+    CHECK_CONTAINS(err.message, "rank 3 has its own reason"); /* the earliest */
     REQUIRE(block != NULL);
     for (uint32_t index = 1; index <= 3; index++) {
         char own[40];
@@ -214,9 +215,9 @@ TEST(all_errors_of_a_block_can_be_read_and_the_first_in_time_is_returned)
     team_end();
 }
 
-TEST(a_block_that_runs_too_long_is_ended)
+TEST(block_that_exceeds_its_time_limit_is_ended)
 {
-    int64_t ms = 1 << 30; /* days */
+    int64_t ms = 1 << 30; /* about 12 days */
     gp_spmd_result *block = NULL;
     gp_spmd_request request = { .argument = &ms, .bytes = sizeof(ms), .timeout_ms = 50 };
     gp_status status;
@@ -238,7 +239,7 @@ TEST(a_block_that_runs_too_long_is_ended)
     team_end();
 }
 
-TEST(results_on_a_worker_that_died_are_gone_and_say_so_the_others_are_kept)
+TEST(results_on_a_failed_worker_are_lost_and_the_others_kept)
 {
     int64_t length = 1 << 20;
     gp_spmd_result *block = NULL;
@@ -277,13 +278,14 @@ TEST(values_stay_on_the_workers_from_block_to_block)
     team_end();
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* which keep what was freed, and more */
+/* Sanitizers delay the reuse of freed memory. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { GROWTH_KIB = 1 << 18 };
 #else
 enum { GROWTH_KIB = 1024 };
 #endif
 
-TEST(ten_thousand_empty_blocks_leave_nothing_behind)
+TEST(many_empty_blocks_leak_nothing)
 {
     enum { BLOCKS = 10000, WARM = 500 };
     pid_t pids[3] = { getpid(), 0, 0 };

@@ -1,4 +1,5 @@
-/* test_behave_failures.c -- workers, clients and objects that go wrong in every way: what was promised still holds. */
+/* test_behave_failures.c: workers, clients and objects that fail in every way do not break the
+ * team's guarantees. */
 #include <sys/stat.h>
 
 #include "tests/service/team/behave.h"
@@ -12,9 +13,9 @@ static pid_t pid_on(uint32_t worker)
     return pid;
 }
 
-/* ---- how a worker died ---- */
+/* ---- exit reasons ---- */
 
-TEST(the_ways_to_die_are_told_apart)
+TEST(exit_reasons_are_distinguished)
 {
     static const struct {
         const char *how, *told;
@@ -40,7 +41,7 @@ TEST(the_ways_to_die_are_told_apart)
     team_end();
 }
 
-TEST(running_out_of_memory_is_an_error_of_the_task_not_a_death)
+TEST(out_of_memory_is_a_task_error_not_a_worker_failure)
 {
     BEGIN(1);
     gp_future *future = call("take_all_memory", 0);
@@ -53,7 +54,7 @@ TEST(running_out_of_memory_is_an_error_of_the_task_not_a_death)
     team_end();
 }
 
-TEST(a_task_that_spoils_its_heap_loses_its_own_worker_only)
+TEST(heap_corruption_affects_only_the_worker_of_the_task)
 {
     gp_future *futures[20];
 
@@ -74,13 +75,13 @@ TEST(a_task_that_spoils_its_heap_loses_its_own_worker_only)
     team_end();
 }
 
-TEST(a_child_that_a_task_leaves_does_not_hide_the_death_of_its_worker)
+TEST(child_of_a_task_does_not_hide_a_worker_failure)
 {
     BEGIN(2);
     gp_future *future =
         call_with((gp_parfeval_request){ .attempts = 1 }, "fork_and_die", pools_root, strlen(pools_root));
 
-    CHECK_STATUS(GP_EPEER, end_of(future)); /* while the child lives */
+    CHECK_STATUS(GP_EPEER, end_of(future)); /* while the child is running */
     CHECK_CONTAINS(err.message, "signal 9");
     CHECK_INT(2, workers_alive());
     CHECK_INT(9, number_of(call("square", 3)));
@@ -88,7 +89,7 @@ TEST(a_child_that_a_task_leaves_does_not_hide_the_death_of_its_worker)
     team_end();
 }
 
-TEST(a_task_that_closes_all_descriptors_costs_its_worker_no_more)
+TEST(closing_all_descriptors_costs_only_the_worker)
 {
     BEGIN(2);
     gp_future *closer = call_with((gp_parfeval_request){ .attempts = 1 }, "close_all", "", 0);
@@ -100,9 +101,9 @@ TEST(a_task_that_closes_all_descriptors_costs_its_worker_no_more)
     team_end();
 }
 
-/* ---- what becomes of the work ---- */
+/* ---- rerun of calls ---- */
 
-TEST(a_call_whose_worker_is_killed_is_run_again_and_says_so)
+TEST(call_of_a_killed_worker_is_rerun_and_counted)
 {
     BEGIN(2);
     gp_future *future = call_text("hold_once", ""), *other;
@@ -127,7 +128,7 @@ TEST(a_call_whose_worker_is_killed_is_run_again_and_says_so)
     team_end();
 }
 
-TEST(a_call_that_kills_three_workers_is_given_up)
+TEST(call_that_kills_three_workers_fails)
 {
     BEGIN(2);
     gp_future *poison = call_text("die", "segv"), *lucky = call("die_until", 3);
@@ -144,9 +145,9 @@ TEST(a_call_that_kills_three_workers_is_given_up)
     team_end();
 }
 
-TEST(a_call_that_may_run_once_is_not_run_again)
+TEST(call_limited_to_one_attempt_is_not_rerun)
 {
-    behave_tally argument = { .number = 1, .ms = 1 << 30 }; /* days */
+    behave_tally argument = { .number = 1, .ms = 1 << 30 }; /* about 12 days */
     struct stat facts = { 0 };
     char line[64] = "";
     FILE *file;
@@ -174,8 +175,9 @@ TEST(a_call_that_may_run_once_is_not_run_again)
     team_end();
 }
 
-/* Counts "end N" lines: each call has one; one more only who was killed between that line and its answer, and run again. */
-TEST(calls_that_had_ended_are_not_run_again_and_none_is_lost)
+/* Count "end N" lines: each call has one. A second one is possible only if the worker was killed
+ * between the line and the answer, and the call was rerun. */
+TEST(finished_calls_are_not_rerun_and_no_call_is_lost)
 {
     enum { CALLS = 60 };
     behave_tally argument = { .ms = 3 };
@@ -220,7 +222,7 @@ TEST(calls_that_had_ended_are_not_run_again_and_none_is_lost)
     team_end();
 }
 
-TEST(results_are_kept_when_their_worker_dies)
+TEST(results_survive_the_failure_of_their_worker)
 {
     gp_future *futures[20];
 
@@ -238,7 +240,7 @@ TEST(results_are_kept_when_their_worker_dies)
     team_end();
 }
 
-TEST(a_new_worker_gets_what_the_client_gave_and_not_what_tasks_kept)
+TEST(replacement_worker_gets_client_values_but_not_task_state)
 {
     const void *data;
     size_t bytes;
@@ -263,7 +265,7 @@ TEST(a_new_worker_gets_what_the_client_gave_and_not_what_tasks_kept)
     team_end();
 }
 
-TEST(calls_that_wait_behind_a_dying_worker_are_all_served)
+TEST(calls_queued_at_a_failing_worker_are_all_served)
 {
     enum { CALLS = 2000 };
     static gp_future *futures[CALLS];
@@ -283,7 +285,7 @@ TEST(calls_that_wait_behind_a_dying_worker_are_all_served)
     team_end();
 }
 
-TEST(hundreds_of_rounds_of_kill_and_submit)
+TEST(hundreds_of_kills_lose_no_submitted_call)
 {
 #ifdef __OPTIMIZE__
     enum { ROUNDS = 500 };
@@ -319,7 +321,7 @@ TEST(hundreds_of_rounds_of_kill_and_submit)
     team_end();
 }
 
-/* Each call ends once, with its result or canceled, whichever was first; and the team serves on. */
+/* Each call ends once, with a result or canceled, and the team keeps serving. */
 TEST(a_cancel_that_races_with_the_end_has_one_outcome)
 {
     enum { TIMES = 5000 };
@@ -354,9 +356,9 @@ TEST(a_cancel_that_races_with_the_end_has_one_outcome)
     team_end();
 }
 
-/* ---- large payloads, cut ---- */
+/* ---- interrupted large payloads ---- */
 
-TEST(a_large_result_that_its_worker_does_not_live_to_give_is_an_error_and_leaves_nothing)
+TEST(large_result_lost_with_its_worker_is_an_error_without_leaks)
 {
     int64_t length = 64 << 20;
     int files;
@@ -380,7 +382,7 @@ TEST(a_large_result_that_its_worker_does_not_live_to_give_is_an_error_and_leaves
     team_end();
 }
 
-TEST(a_large_argument_survives_the_death_of_the_worker_that_reads_it)
+TEST(large_argument_survives_the_failure_of_its_reader)
 {
     enum { LENGTH = 64 << 20 };
     unsigned char *argument = malloc(LENGTH);
@@ -393,7 +395,7 @@ TEST(a_large_argument_survives_the_death_of_the_worker_that_reads_it)
     BEGIN(2);
     gp_future *first = call_with((gp_parfeval_request){ 0 }, "echo", argument, LENGTH);
 
-    gp_sleep_ms(10); /* it may be on its way there, being echoed, or on its way back */
+    gp_sleep_ms(10); /* the payload may be on the way to the worker, in use, or on the way back */
     gp_status_reply *reply = pools_settled(pool);
 
     for (uint32_t i = 0; reply != NULL && i < reply->workers_count; i++)
@@ -406,8 +408,8 @@ TEST(a_large_argument_survives_the_death_of_the_worker_that_reads_it)
     team_end();
 }
 
-/* A process of its own, forked before this one opens a pool: when told to, it sends 64 MiB one way or the other for as
- * long as it lives. */
+/* Another client, forked before this process opens a pool. When told to start, it sends 64 MiB in
+ * one direction until killed. */
 typedef struct other_client {
     pid_t pid;
     int tell, told;
@@ -468,7 +470,7 @@ static void client_kill_amid(other_client *other)
     waitpid(other->pid, NULL, 0);
     close(other->tell);
     close(other->told);
-    REQUIRE_OK(team_again(NULL), err); /* waits for its workers */
+    REQUIRE_OK(team_again(NULL), err); /* waits for the workers */
     CHECK_INT(1, number_of(call("square", 1)));
     gp_team_close(team);
     team = NULL;
@@ -478,7 +480,7 @@ static void client_kill_amid(other_client *other)
     gp_free(reply);
 }
 
-TEST(a_client_killed_amid_a_large_payload_leaves_a_free_pool)
+TEST(client_killed_during_a_large_payload_frees_the_pool)
 {
     other_client others[2];
 
@@ -491,7 +493,7 @@ TEST(a_client_killed_amid_a_large_payload_leaves_a_free_pool)
     team_end();
 }
 
-/* ---- bad input ---- */
+/* ---- invalid input ---- */
 
 static gp_status find_status(const char *file, const char *name)
 {
@@ -503,7 +505,7 @@ static gp_status find_status(const char *file, const char *name)
     return gp_function_find(&function, team, full, &err);
 }
 
-/* Copies the object; at most so many bytes of it. */
+/* Copy at most bytes_max bytes of the object. */
 static void copy_object(const char *to, size_t bytes_max)
 {
     static char content[1 << 20];
@@ -519,7 +521,7 @@ static void copy_object(const char *to, size_t bytes_max)
     chmod(to, 0700);
 }
 
-TEST(a_function_that_is_not_there_is_named_with_the_nearest_that_is)
+TEST(unknown_function_error_suggests_the_nearest_name)
 {
     BEGIN(1);
     CHECK_STATUS(GP_ENOENT, find_status(object_path, "squaer"));
@@ -534,7 +536,7 @@ TEST(a_function_that_is_not_there_is_named_with_the_nearest_that_is)
     team_end();
 }
 
-TEST(a_file_that_is_not_a_task_object_is_refused_and_no_worker_dies)
+TEST(file_without_tasks_is_refused_without_a_worker_failure)
 {
     char path[100];
     FILE *file;
@@ -558,7 +560,7 @@ TEST(a_file_that_is_not_a_task_object_is_refused_and_no_worker_dies)
     CHECK_STATUS(GP_EINVAL, find_status(path, "square"));
     CHECK_STATUS(GP_EINVAL, gp_team_attach(team, "data", path, &err));
     snprintf(path, sizeof(path), "%s/lib/libgradpool.so", getenv("GP_BUILD_DIR"));
-    CHECK_STATUS(GP_EINVAL, find_status(path, "gp_version")); /* an object, but not of tasks */
+    CHECK_STATUS(GP_EINVAL, find_status(path, "gp_version")); /* a shared object without tasks */
     CHECK_CONTAINS(err.message, "task");
     snprintf(path, sizeof(path), "%s/lib/behave_abi.so", getenv("GP_BUILD_DIR"));
     CHECK_STATUS(GP_EVERSION, find_status(path, "nothing"));
@@ -571,7 +573,7 @@ TEST(a_file_that_is_not_a_task_object_is_refused_and_no_worker_dies)
     team_end();
 }
 
-TEST(an_object_that_kills_whoever_loads_it_is_given_up)
+TEST(object_that_crashes_workers_while_loading_is_refused)
 {
     char path[100];
 
@@ -600,7 +602,7 @@ TEST(an_object_that_others_may_write_is_refused)
     team_end();
 }
 
-TEST(what_the_team_or_the_pool_can_never_give_is_refused_at_once_and_says_what_there_is)
+TEST(impossible_requests_are_refused_at_once_with_the_available_resources)
 {
     gp_future *future = NULL;
     gp_spmd_result *block = NULL;

@@ -1,10 +1,10 @@
-/* test_behave_futures.c -- what executors and futures promise elsewhere, they promise here: waiting, as completed,
- * cancel, shutdown, crashes, killed children, saturation. */
+/* test_behave_futures.c: semantics of executors and futures as in other systems: waiting,
+ * as-completed, cancel, shutdown, crashes, killed workers, saturation. */
 #include "tests/service/team/behave.h"
 
 enum {
     MANY = 40,
-    SLACK_NS = 2000000, /* two clocks are compared by the answers that come */
+    SLACK_NS = 2000000, /* tolerance: two clocks are compared through message arrival times */
 };
 
 static void free_all(gp_future **futures, size_t count)
@@ -15,14 +15,14 @@ static void free_all(gp_future **futures, size_t count)
 
 /* ---- results and states ---- */
 
-TEST(a_future_goes_from_waiting_over_running_to_done_and_its_times_are_in_order)
+TEST(future_is_waiting_then_running_then_done_with_ordered_times)
 {
     BEGIN(1);
     gp_future *busy = call_held(), *queued = call("square", 12);
     gp_future_info info;
 
     CHECK(wait_running(busy));
-    CHECK(info_of(queued).state != GP_FUTURE_DONE); /* it may wait in its worker's ring already */
+    CHECK(info_of(queued).state != GP_FUTURE_DONE); /* it may already be in the worker's ring */
     CHECK_INT(0, info_of(queued).ended_ns);
     let_go();
     CHECK_INT(144, number_of(queued));
@@ -39,7 +39,7 @@ TEST(a_future_goes_from_waiting_over_running_to_done_and_its_times_are_in_order)
     team_end();
 }
 
-TEST(a_result_can_be_read_again_and_is_what_was_given)
+TEST(result_can_be_read_repeatedly)
 {
     static char argument[100000];
     const void *data = NULL;
@@ -63,7 +63,7 @@ TEST(a_result_can_be_read_again_and_is_what_was_given)
     team_end();
 }
 
-TEST(the_error_of_a_task_reaches_the_client_in_its_own_words)
+TEST(error_message_of_a_task_reaches_the_client)
 {
     BEGIN(2);
     gp_future *failed = call_text("fail", "too many cooks");
@@ -71,7 +71,9 @@ TEST(the_error_of_a_task_reaches_the_client_in_its_own_words)
     CHECK_STATUS(GP_EINVAL, end_of(failed));
     CHECK_CONTAINS(err.message, "refused: too many cooks");
     CHECK_STATUS(GP_EINVAL, info_of(failed).status);
-    CHECK_STATUS(GP_OK, gp_future_wait(failed, 0, &err)); /* it has ended: that is not waiting's failure */
+
+    /* the call has ended: a failed call is not a failed wait */
+    CHECK_STATUS(GP_OK, gp_future_wait(failed, 0, &err));
     CHECK_INT(2, workers_alive());
     CHECK_INT(0, team_info().worker_deaths);
     gp_future_free(failed);
@@ -88,7 +90,7 @@ TEST(waiting_for_any_ends_with_the_first)
     REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[1]).state);
     CHECK(wait_running(futures[0]));
-    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has ended already */
+    REQUIRE_OK(gp_futures_wait(futures, 2, GP_WAIT_ANY, 0, &err), err); /* one has already ended */
     gp_future_cancel(futures[0]);
     CHECK_STATUS(GP_ECANCELED, end_of(futures[0]));
     free_all(futures, 2);
@@ -105,7 +107,8 @@ TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
     CHECK_INT(GP_FUTURE_DONE, info_of(futures[2]).state);
     CHECK(info_of(futures[0]).state != GP_FUTURE_DONE);
     gp_future_cancel(futures[0]);
-    /* Without an error it is waiting for all. */
+
+    /* Without an error, this waits for all. */
     REQUIRE_OK(gp_futures_wait(fine, 2, GP_WAIT_FIRST_ERROR, POOLS_PATIENCE_MS, &err), err);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[0]).state);
     CHECK_INT(GP_FUTURE_DONE, info_of(fine[1]).state);
@@ -114,7 +117,7 @@ TEST(waiting_for_the_first_error_does_not_wait_for_the_rest)
     team_end();
 }
 
-TEST(waiting_for_all_ends_when_the_last_has_also_with_errors_and_duplicates)
+TEST(waiting_for_all_accepts_errors_and_duplicates)
 {
     BEGIN(2);
     gp_future *futures[] = { call("nap", 20), call_text("fail", "x"), call("square", 5), NULL };
@@ -123,7 +126,9 @@ TEST(waiting_for_all_ends_when_the_last_has_also_with_errors_and_duplicates)
     REQUIRE_OK(gp_futures_wait(futures, 4, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err), err);
     for (int i = 0; i < 3; i++)
         CHECK_INT(GP_FUTURE_DONE, info_of(futures[i]).state);
-    REQUIRE_OK(gp_futures_wait(futures, 0, GP_WAIT_ALL, -1, &err), err); /* of none, all have ended */
+
+    /* an empty set has completed */
+    REQUIRE_OK(gp_futures_wait(futures, 0, GP_WAIT_ALL, -1, &err), err);
     free_all(futures, 3);
     team_end();
 }
@@ -143,7 +148,7 @@ TEST(a_wait_that_times_out_leaves_the_futures_as_they_are)
     team_end();
 }
 
-TEST(futures_are_given_once_each_as_they_end)
+TEST(as_completed_returns_each_future_once)
 {
     gp_future *futures[MANY], *next = NULL;
     bool seen[MANY] = { false };
@@ -171,7 +176,7 @@ TEST(futures_are_given_once_each_as_they_end)
     team_end();
 }
 
-TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
+TEST(as_completed_returns_at_once_without_remaining_futures)
 {
     gp_future *next = NULL;
 
@@ -181,7 +186,7 @@ TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
     gp_future_free(freed);
     CHECK_STATUS(GP_ETIMEDOUT, gp_team_as_completed(team, &next, 0, &err));
-    gp_future_free(slow); /* both run, or will: nobody gets them */
+    gp_future_free(slow); /* both calls run without a future */
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, 0, &err));
     CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &next, -1, &err));
     let_go();
@@ -194,7 +199,7 @@ TEST(next_knows_at_once_that_no_future_will_come_whatever_the_team_still_does)
     team_end();
 }
 
-TEST(the_next_future_is_waited_for_no_longer_than_asked)
+TEST(as_completed_respects_its_timeout)
 {
     gp_future *next = NULL;
 
@@ -237,7 +242,7 @@ static void submit_more(void *context, gp_future *future)
     gp_parfeval(&e->more, team, &request, NULL);
 }
 
-TEST(a_callback_comes_once_for_a_result_an_error_a_cancel_and_a_death)
+TEST(callback_runs_once_for_each_kind_of_end)
 {
     static ends e[4];
     gp_future *futures[4];
@@ -300,7 +305,7 @@ static void wait_inside(void *context, gp_future *future)
     CHECK_STATUS(GP_ESTATE, gp_futures_wait(other, 1, GP_WAIT_ALL, POOLS_PATIENCE_MS, &err));
 }
 
-TEST(a_wait_in_a_callback_is_refused_and_does_not_disturb_the_wait_that_it_interrupts)
+TEST(wait_inside_a_callback_is_refused_and_the_outer_wait_continues)
 {
     gp_future *futures[2] = { NULL };
     gp_parfeval_request with = { .done = wait_inside, .context = &futures[1] };
@@ -318,7 +323,7 @@ TEST(a_wait_in_a_callback_is_refused_and_does_not_disturb_the_wait_that_it_inter
 
 /* ---- cancel ---- */
 
-TEST(a_queued_call_that_is_canceled_never_begins)
+TEST(canceled_queued_call_never_starts)
 {
     behave_tally argument = { .number = 1 };
     struct stat facts;
@@ -330,7 +335,7 @@ TEST(a_queued_call_that_is_canceled_never_begins)
 
     CHECK(wait_running(busy));
     gp_future_cancel(queued);
-    CHECK_STATUS(GP_ECANCELED, end_of(queued)); /* although the other one goes on */
+    CHECK_STATUS(GP_ECANCELED, end_of(queued)); /* although the other call continues */
     CHECK_INT(0, info_of(queued).attempts);
     let_go();
     CHECK_STATUS(GP_OK, end_of(busy));
@@ -341,7 +346,7 @@ TEST(a_queued_call_that_is_canceled_never_begins)
     team_end();
 }
 
-TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
+TEST(canceled_running_call_is_notified_and_keeps_its_worker)
 {
     BEGIN(1);
     gp_future *running = call_held(), *before = call("where", 0);
@@ -354,7 +359,7 @@ TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
     CHECK_STATUS(GP_ECANCELED, end_of(running));
     CHECK(workers_kept(since_ms));
     place = place_of(before);
-    gp_future_cancel(before); /* an ended one stays as it is */
+    gp_future_cancel(before); /* no effect after the end */
     CHECK_STATUS(GP_OK, end_of(before));
     gp_future *after = call("where", 0);
 
@@ -365,10 +370,10 @@ TEST(a_running_call_that_is_canceled_is_told_and_its_worker_stays)
     team_end();
 }
 
-TEST(a_canceled_call_that_does_not_end_loses_its_worker_after_a_second)
+TEST(uncooperative_canceled_call_loses_its_worker_after_a_second)
 {
     BEGIN(1);
-    gp_future *running = call("stubborn", 1 << 30); /* days */
+    gp_future *running = call("stubborn", 1 << 30); /* about 12 days */
 
     CHECK(wait_running(running));
     gp_future_cancel(running);
@@ -382,7 +387,7 @@ TEST(a_canceled_call_that_does_not_end_loses_its_worker_after_a_second)
     team_end();
 }
 
-TEST(a_stop_ends_the_waiting_not_the_call)
+TEST(stop_ends_the_wait_but_not_the_call)
 {
     static volatile sig_atomic_t stop;
     const gp_team_options options = { .stop = &stop, .log = take_line };
@@ -424,9 +429,9 @@ TEST(canceling_a_team_ends_all_its_calls_and_new_ones_are_served)
     team_end();
 }
 
-TEST(a_call_that_runs_too_long_or_is_not_begun_in_time_is_ended)
+TEST(call_is_ended_at_its_deadline_or_time_limit)
 {
-    int64_t ms = 1 << 30; /* days */
+    int64_t ms = 1 << 30; /* about 12 days */
 
     BEGIN(1);
     gp_future *busy = call_held();
@@ -453,14 +458,14 @@ TEST(closing_a_team_with_calls_queued_and_running_gives_its_workers_back)
 {
     BEGIN(2);
     for (int i = 0; i < MANY; i++)
-        gp_future_free(call_held()); /* who frees a future lets it go on */
+        gp_future_free(call_held()); /* a call continues after the future is freed */
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(2, gp_team_size(team));
     CHECK_INT(64, number_of(call("square", 8)));
     team_end();
 }
 
-TEST(closing_a_team_right_after_a_call_and_again_and_again_hangs_never)
+TEST(closing_a_team_right_after_a_call_never_hangs)
 {
     BEGIN(2);
     for (int i = 0; i < 20; i++) {
@@ -477,16 +482,16 @@ TEST(closing_a_team_right_after_a_call_and_again_and_again_hangs_never)
     team_end();
 }
 
-TEST(closing_a_team_does_not_wait_for_a_task_that_does_not_listen)
+TEST(closing_a_team_does_not_wait_for_an_uncancelable_task)
 {
     BEGIN(1);
-    CHECK(wait_running(call("stubborn", 1 << 30))); /* days */
+    CHECK(wait_running(call("stubborn", 1 << 30))); /* about 12 days */
     REQUIRE_OK(team_again(NULL), err);
     CHECK_INT(81, number_of(call("square", 9)));
     team_end();
 }
 
-TEST(two_teams_side_by_side_do_not_know_of_each_other)
+TEST(two_teams_are_independent)
 {
     const gp_team_options one = { .lease = { .workers_min = 1, .workers_max = 1 }, .log = take_line };
     const gp_team_options now = { .lease = { .no_wait = true } };
@@ -511,7 +516,7 @@ TEST(two_teams_side_by_side_do_not_know_of_each_other)
 
 /* ---- order and saturation ---- */
 
-TEST(no_more_calls_run_than_there_are_workers_and_the_rest_waits)
+TEST(calls_beyond_the_number_of_workers_wait)
 {
     gp_future *futures[30];
     gp_team_info info;
@@ -530,7 +535,7 @@ TEST(no_more_calls_run_than_there_are_workers_and_the_rest_waits)
     CHECK_INT(0, info.running);
     CHECK_INT(30, info.ended);
     for (int i = 0; i < 30; i++)
-        for (int j = 0; j < i; j++) { /* on one worker one call is over before the next begins */
+        for (int j = 0; j < i; j++) { /* on one worker, calls do not overlap in time */
             gp_future_info a = info_of(futures[i]), b = info_of(futures[j]);
 
             if (a.worker == b.worker && a.started_ns + SLACK_NS < b.ended_ns &&
@@ -541,7 +546,7 @@ TEST(no_more_calls_run_than_there_are_workers_and_the_rest_waits)
     team_end();
 }
 
-TEST(workers_that_are_free_are_used_again)
+TEST(idle_workers_are_reused)
 {
     int64_t first = 0;
 
@@ -557,7 +562,7 @@ TEST(workers_that_are_free_are_used_again)
     team_end();
 }
 
-TEST(a_call_of_higher_priority_overtakes_those_that_wait)
+TEST(call_of_higher_priority_overtakes_waiting_calls)
 {
     gp_future *low[20], *high;
     int64_t x = 2;

@@ -1,4 +1,5 @@
-/* test_behave_history.c -- calls while workers and schedulers are killed: the history is checked as a simulated one is. */
+/* test_behave_history.c: calls while workers and schedulers are killed; the history is checked like
+ * a simulated one. */
 #include <errno.h>
 
 #include "tests/service/team/behave.h"
@@ -8,7 +9,7 @@
 enum { CALLS = 400, AHEAD = 40, ATTEMPTS = 6, KILL_EVERY = 15, SESSION = 1 };
 
 static char history_path[112];
-static gp_future *futures[CALLS + 1]; /* by number, from 1 */
+static gp_future *futures[CALLS + 1]; /* by number, starting at 1 */
 
 static void note(history_entry entry)
 {
@@ -23,7 +24,7 @@ static void submit(int number)
 
     snprintf(argument.path, sizeof(argument.path), "%s", history_path);
     note(entry);
-    entry.kind = HISTORY_ACCEPT; /* before it can begin */
+    entry.kind = HISTORY_ACCEPT; /* before the call can start */
     entry.id = (uint64_t)number;
     entry.attempt = ATTEMPTS;
     note(entry);
@@ -31,7 +32,8 @@ static void submit(int number)
         call_with((gp_parfeval_request){ .attempts = ATTEMPTS }, "recorded", &argument, sizeof(argument));
 }
 
-/* The next result, whichever, and who gave it (0: it failed).  False: there is none, or none within the time. */
+/* Take the next completed result and store its worker's pid (0: the call failed). false: none left,
+ * or a timeout. */
 static bool take_result(pid_t *giver)
 {
     gp_future *future = NULL;
@@ -53,7 +55,7 @@ static bool take_result(pid_t *giver)
     if (status == GP_OK)
         CHECK_INT(number, recorded.number);
     else
-        CHECK_STATUS(GP_EPEER, status); /* it saw more deaths than it may */
+        CHECK_STATUS(GP_EPEER, status); /* exceeded the limit for worker failures */
     *giver = (pid_t)recorded.pid;
     note((history_entry){ .kind = HISTORY_RESULT,
                           .session = SESSION,
@@ -63,7 +65,7 @@ static bool take_result(pid_t *giver)
     return true;
 }
 
-TEST(every_call_has_one_result_and_none_runs_after_its_own_although_workers_and_schedulers_are_killed)
+TEST(every_call_has_one_result_and_none_runs_after_it_despite_kills)
 {
     static const history_rules rules = { .attempts_grow = true, .gapless = true, .good = GP_OK };
     scheduler_killer schedulers = { .first_ms = 50, .every_ms = 150, .times = 3 };
@@ -80,17 +82,20 @@ TEST(every_call_has_one_result_and_none_runs_after_its_own_although_workers_and_
         while (submitted < CALLS && submitted < results + AHEAD)
             submit(++submitted);
         results += take_result(&giver);
-        /* Who just gave one: those that die five times while they start are given up. */
+
+        /* Kill the worker of the last result: workers that fail five times during startup are
+         * abandoned. */
         if (results % KILL_EVERY == 0 && giver != 0)
             killed += kill(giver, SIGKILL) == 0;
     }
     killer_join(&schedulers);
-    CHECK_STATUS(GP_ENOENT,
-                 gp_team_as_completed(team, &futures[0], POOLS_PATIENCE_MS, &err)); /* each was given once */
+
+    /* each result was returned once */
+    CHECK_STATUS(GP_ENOENT, gp_team_as_completed(team, &futures[0], POOLS_PATIENCE_MS, &err));
     if (!history_read(h, history_path) || !history_close(h))
         GP_TEST_FAIL("%s: %s", history_check(h), history_failure(h));
     counts = history_get_counts(h);
-    printf("     %d results, %d starts of which %d were not the first; %d workers and %d schedulers were "
+    printf("     %d results, %d starts (%d of them repeated); %d workers and %d schedulers were "
            "killed\n",
            (int)counts.of[HISTORY_RESULT], (int)counts.of[HISTORY_START], (int)counts.again, killed,
            schedulers.killed);

@@ -1,4 +1,4 @@
-/* test_behave_payloads.c -- large and shared bytes, in any number and order. */
+/* test_behave_payloads.c: large and shared payloads in any number and order. */
 #include <sys/resource.h>
 
 #include "tests/service/team/behave.h"
@@ -18,7 +18,7 @@ static bool gives(gp_future *future, const char *text)
     return same;
 }
 
-TEST(shared_bytes_can_be_used_in_any_order_and_again_after_a_death)
+TEST(broadcasts_work_in_any_order_and_after_a_worker_failure)
 {
     gp_broadcast *first = NULL, *second = NULL;
     void *data;
@@ -35,14 +35,14 @@ TEST(shared_bytes_can_be_used_in_any_order_and_again_after_a_death)
     for (uint32_t worker = 1; worker <= 2; worker++)
         gp_future_free(call_with((gp_parfeval_request){ .worker = worker, .attempts = 1 }, "die", "kill", 4));
     CHECK(gives(echo_shared(first), "first"));
-    gp_broadcast_free(first); /* at any time after the calls that use it were made */
+    gp_broadcast_free(first); /* at any time after the calls that use it were submitted */
     CHECK(gives(echo_shared(second), "second"));
     gp_broadcast_free(second);
     CHECK_INT(2, team_info().worker_deaths);
     team_end();
 }
 
-/* Each payload is a descriptor of this process. */
+/* Return whether this process may open `count` descriptors: each payload is one. */
 static bool may_open(rlim_t count)
 {
     struct rlimit files;
@@ -53,7 +53,7 @@ static bool may_open(rlim_t count)
     return setrlimit(RLIMIT_NOFILE, &files) == 0;
 }
 
-TEST(more_shared_bytes_than_a_worker_keeps_at_once_are_given_again_when_needed)
+TEST(broadcasts_beyond_the_worker_cache_are_resent_on_demand)
 {
     enum { SHARED = 1300 };
     static gp_broadcast *shared[SHARED];
@@ -77,7 +77,7 @@ TEST(more_shared_bytes_than_a_worker_keeps_at_once_are_given_again_when_needed)
     team_end();
 }
 
-TEST(more_large_values_than_a_worker_keeps_payloads_are_all_there)
+TEST(large_values_beyond_the_payload_limit_are_kept)
 {
     enum { VALUES = 1100, BYTES = 40000 };
     static unsigned char value[BYTES];
@@ -106,7 +106,7 @@ TEST(more_large_values_than_a_worker_keeps_payloads_are_all_there)
     team_end();
 }
 
-TEST(many_large_arguments_can_wait)
+TEST(many_large_arguments_can_be_queued)
 {
     enum { CALLS = 3000, BYTES = 40000 };
     static gp_future *futures[CALLS];
@@ -130,7 +130,7 @@ TEST(many_large_arguments_can_wait)
     team_end();
 }
 
-TEST(a_full_queue_of_large_items_makes_its_sender_wait_before_descriptors_run_out)
+TEST(full_queue_of_large_items_blocks_the_sender_before_descriptors_run_out)
 {
     enum { ITEMS = 3000 };
     gp_queue *queue = NULL;

@@ -1,12 +1,13 @@
-/* test_behave_views.c -- what load-balanced and direct views promise elsewhere: loops in order and as finished, bounded
- * and endless ones; retries, dependencies; values pushed and pulled, scattered and gathered. */
+/* test_behave_views.c: semantics of load-balanced and direct views as in other systems: ordered and
+ * unordered loops, bounded and endless ones; retries, dependencies; values pushed, pulled,
+ * scattered and gathered. */
 #include "tests/service/team/behave.h"
 
 /* ---- loops ---- */
 
 typedef struct seen {
     int64_t values[4096];
-    int count, stop_after; /* stop_after 0 = never */
+    int count, stop_after; /* stop_after 0: never */
     int64_t next, outstanding, outstanding_max, last;
 } seen;
 
@@ -23,7 +24,7 @@ static bool take_value(void *context, int64_t iteration, const void *data, size_
     return s.stop_after == 0 || s.count < s.stop_after;
 }
 
-/* 1, 2, ... last (0 = for ever) */
+/* Give 1, 2, ... last (0: forever). */
 static bool give_next(void *context, void *item)
 {
     (void)context;
@@ -36,7 +37,7 @@ static bool give_next(void *context, void *item)
     return true;
 }
 
-TEST(a_loop_gives_its_results_in_order_although_they_end_out_of_order)
+TEST(ordered_loop_returns_results_in_order)
 {
     memset(&s, 0, sizeof(s));
     BEGIN(2);
@@ -54,7 +55,7 @@ TEST(a_loop_gives_its_results_in_order_although_they_end_out_of_order)
     team_end();
 }
 
-TEST(a_loop_without_order_gives_each_result_once)
+TEST(unordered_loop_returns_each_result_once)
 {
     bool was_seen[201] = { false };
 
@@ -77,7 +78,7 @@ TEST(a_loop_without_order_gives_each_result_once)
     team_end();
 }
 
-TEST(short_and_empty_loops_and_those_with_steps_run_as_often_as_they_say)
+TEST(short_empty_and_stepped_loops_have_the_right_count)
 {
     static const struct {
         int64_t first, last, step;
@@ -105,7 +106,7 @@ TEST(short_and_empty_loops_and_those_with_steps_run_as_often_as_they_say)
     team_end();
 }
 
-TEST(a_loop_over_an_endless_source_takes_no_more_than_it_may_have_in_flight)
+TEST(endless_source_respects_the_limit_in_flight)
 {
     memset(&s, 0, sizeof(s));
     s.stop_after = 300;
@@ -118,15 +119,15 @@ TEST(a_loop_over_an_endless_source_takes_no_more_than_it_may_have_in_flight)
                                                .max_in_flight = 8 },
                          &err),
                err);
-    CHECK_INT(300, s.count); /* not called again after it said false */
+    CHECK_INT(300, s.count); /* not called after it returned false */
     CHECK(s.outstanding_max <= 8);
     for (int i = 0; i < 300; i++)
         CHECK_INT(i + 1, s.values[i]);
-    CHECK_INT(4, number_of(call("square", 2))); /* the team is free */
+    CHECK_INT(4, number_of(call("square", 2))); /* the team is idle */
     team_end();
 }
 
-TEST(a_loop_over_a_source_that_ends_gives_all_of_it)
+TEST(finite_source_is_completely_consumed)
 {
     memset(&s, 0, sizeof(s));
     s.last = 1000;
@@ -144,7 +145,7 @@ TEST(a_loop_over_a_source_that_ends_gives_all_of_it)
     team_end();
 }
 
-TEST(slices_of_input_and_output_are_those_of_the_iteration)
+TEST(each_iteration_gets_its_input_and_output_slice)
 {
     enum { COUNT = 10007 };
     static double in[COUNT], out[COUNT];
@@ -168,7 +169,7 @@ TEST(slices_of_input_and_output_are_those_of_the_iteration)
     team_end();
 }
 
-TEST(a_sum_has_the_same_bits_on_any_number_of_workers_and_with_any_chunks)
+TEST(sum_is_bitwise_identical_for_any_workers_and_chunks)
 {
     static const struct {
         uint32_t workers, chunk;
@@ -191,13 +192,13 @@ TEST(a_sum_has_the_same_bits_on_any_number_of_workers_and_with_any_chunks)
                              &err),
                    err);
         first = i == 0 ? sum : first;
-        CHECK_NEAR(8.5838, sum, 1e-3); /* the harmonic number */
+        CHECK_NEAR(8.5838, sum, 1e-3); /* harmonic number */
         CHECK(memcmp(&first, &sum, sizeof(sum)) == 0);
         team_end();
     }
 }
 
-TEST(a_loop_can_reduce_and_give_large_results_at_once)
+TEST(loop_can_reduce_and_return_large_results)
 {
     int64_t count = 0;
 
@@ -221,7 +222,7 @@ TEST(a_loop_can_reduce_and_give_large_results_at_once)
     team_end();
 }
 
-TEST(a_function_that_combines_sees_the_iterations_in_order)
+TEST(combine_function_sees_iterations_in_order)
 {
     char text[64] = "", combine[700];
 
@@ -238,13 +239,13 @@ TEST(a_function_that_combines_sees_the_iterations_in_order)
 
     REQUIRE_OK(gp_parfor(team, &loop, &err), err);
     CHECK_TEXT("abcdefghijklmnopqrstuvwxyzabcdefghijklmn", text);
-    loop.last = 0; /* of nothing */
+    loop.last = 0; /* an empty source */
     REQUIRE_OK(gp_parfor(team, &loop, &err), err);
     CHECK_TEXT("", text);
     team_end();
 }
 
-TEST(random_numbers_belong_to_the_iteration_and_the_seed)
+TEST(random_numbers_depend_on_iteration_and_seed)
 {
     enum { COUNT = 500 };
     static double drawn[3][COUNT][2];
@@ -269,7 +270,7 @@ TEST(random_numbers_belong_to_the_iteration_and_the_seed)
         CHECK(drawn[0][i][0] >= 0 && drawn[0][i][0] < 1 && drawn[0][i][0] != drawn[0][i - 1][0]);
 }
 
-TEST(the_iteration_that_fails_ends_the_loop_and_is_named)
+TEST(failing_iteration_ends_the_loop_and_is_named)
 {
     behave_iteration bad = { .iteration = 57, .does = "fail" };
     int64_t sum = 0;
@@ -288,13 +289,13 @@ TEST(the_iteration_that_fails_ends_the_loop_and_is_named)
     CHECK_CONTAINS(err.message, "worker ");
     CHECK_CONTAINS(err.message, "this one is bad");
     CHECK_INT(2, workers_alive());
-    bad.iteration = 0; /* the same loop without it */
+    bad.iteration = 0; /* the same loop without a failure */
     REQUIRE_OK(gp_parfor(team, &request, &err), err);
     CHECK_INT(5050, sum);
     team_end();
 }
 
-TEST(a_loop_goes_on_when_a_worker_dies_and_counts_each_iteration_once)
+TEST(loop_continues_after_a_worker_failure_and_counts_each_iteration_once)
 {
     behave_iteration bad = { .iteration = 57, .does = "kill" };
     int64_t sum = 0;
@@ -318,7 +319,7 @@ TEST(a_loop_goes_on_when_a_worker_dies_and_counts_each_iteration_once)
 
 /* ---- retries and dependencies ---- */
 
-TEST(a_call_that_fails_is_tried_again_as_often_as_allowed)
+TEST(failing_call_is_retried_up_to_the_limit)
 {
     int64_t third = 3, never = 100;
 
@@ -329,7 +330,7 @@ TEST(a_call_that_fails_is_tried_again_as_often_as_allowed)
 
     CHECK_INT(3, number_of(good));
     CHECK_INT(2, info_of(good).retries);
-    CHECK_INT(1, info_of(good).attempts); /* no worker died */
+    CHECK_INT(1, info_of(good).attempts); /* no worker failed */
     CHECK_STATUS(GP_EIO, end_of(bad));
     CHECK_CONTAINS(err.message, "attempt 3");
     CHECK_STATUS(GP_EIO, end_of(once));
@@ -340,7 +341,7 @@ TEST(a_call_that_fails_is_tried_again_as_often_as_allowed)
     team_end();
 }
 
-TEST(a_call_begins_after_those_it_depends_on_have_ended)
+TEST(call_starts_after_its_dependencies_ended)
 {
     int64_t ms = 20;
 
@@ -357,7 +358,7 @@ TEST(a_call_begins_after_those_it_depends_on_have_ended)
         CHECK(info_of(first[i]).ended_ns <= info_of(second).started_ns);
     CHECK(info_of(second).ended_ns <= info_of(third).started_ns);
     late = call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 2 }, "square", &ms, 8);
-    CHECK_INT(400, number_of(late)); /* after what has ended long ago */
+    CHECK_INT(400, number_of(late)); /* after a call that ended earlier */
     gp_future_free(first[0]);
     gp_future_free(first[1]);
     gp_future_free(second);
@@ -366,7 +367,7 @@ TEST(a_call_begins_after_those_it_depends_on_have_ended)
     team_end();
 }
 
-TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
+TEST(call_is_canceled_with_a_reason_if_its_dependency_fails)
 {
     int64_t x = 1;
 
@@ -389,7 +390,7 @@ TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
     gp_future *late =
         call_with((gp_parfeval_request){ .depends_on = first, .depends_on_count = 1 }, "square", &x, 8);
 
-    CHECK_STATUS(GP_ECANCELED, end_of(late)); /* after what has failed long ago */
+    CHECK_STATUS(GP_ECANCELED, end_of(late)); /* after a call that failed earlier */
     gp_future_free(first[0]);
     gp_future_free(first[1]);
     gp_future_free(second);
@@ -399,7 +400,7 @@ TEST(a_call_after_one_that_fails_or_is_canceled_is_canceled_and_says_why)
     team_end();
 }
 
-TEST(a_call_that_follows_another_runs_on_its_worker)
+TEST(call_that_follows_another_runs_on_the_same_worker)
 {
     BEGIN(3);
     for (int i = 0; i < 12; i++) {
@@ -413,7 +414,7 @@ TEST(a_call_that_follows_another_runs_on_its_worker)
     team_end();
 }
 
-TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
+TEST(calls_that_follow_the_same_call_start_in_submission_order)
 {
     gp_future *first, *next, *after[10];
 
@@ -434,7 +435,7 @@ TEST(calls_that_follow_the_same_one_begin_in_the_order_in_which_they_were_made)
     team_end();
 }
 
-TEST(a_function_of_an_object_that_workers_have_is_found_while_they_are_busy)
+TEST(function_of_a_loaded_object_is_found_while_workers_are_busy)
 {
     gp_future *busy[2];
 
@@ -455,7 +456,7 @@ TEST(a_function_of_an_object_that_workers_have_is_found_while_they_are_busy)
     team_end();
 }
 
-TEST(a_call_goes_to_the_worker_that_it_names)
+TEST(call_runs_on_the_requested_worker)
 {
     BEGIN(3);
     for (uint32_t worker = 1; worker <= 3; worker++) {
@@ -482,7 +483,7 @@ static bool holds(uint32_t worker, const char *name, const char *text)
     return same;
 }
 
-TEST(values_are_put_on_one_worker_or_on_all_and_got_from_each)
+TEST(values_are_put_on_one_or_all_workers_and_read_back)
 {
     void *data;
     size_t bytes;
@@ -503,7 +504,7 @@ TEST(values_are_put_on_one_worker_or_on_all_and_got_from_each)
     team_end();
 }
 
-TEST(tasks_see_values_of_the_client_and_the_client_those_of_tasks)
+TEST(tasks_and_client_see_each_others_values)
 {
     const void *data = NULL;
     size_t bytes = 0;
@@ -526,7 +527,7 @@ TEST(tasks_see_values_of_the_client_and_the_client_those_of_tasks)
     team_end();
 }
 
-TEST(what_is_scattered_is_gathered_in_order_also_when_it_does_not_divide)
+TEST(scatter_and_gather_preserve_order_for_any_size)
 {
     static const size_t counts[] = { 101, 100, 2, 1, 0 };
     int64_t values[101], *back = NULL;
@@ -559,7 +560,7 @@ TEST(what_is_scattered_is_gathered_in_order_also_when_it_does_not_divide)
     team_end();
 }
 
-TEST(a_file_that_is_attached_can_be_read_by_tasks)
+TEST(attached_file_can_be_read_by_tasks)
 {
     char path[100];
     const void *data = NULL;
@@ -573,7 +574,7 @@ TEST(a_file_that_is_attached_can_be_read_by_tasks)
     fputs("dear worker", file);
     fclose(file);
     REQUIRE_OK(gp_team_attach(team, "data", path, &err), err);
-    remove(path); /* it is on the workers now */
+    remove(path); /* the workers have a copy */
     gp_future *future = call("read_file", 0);
 
     REQUIRE_OK(gp_future_result(future, &data, &bytes, &err), err);
@@ -597,7 +598,7 @@ TEST(a_constant_is_built_once_in_each_worker)
     team_end();
 }
 
-TEST(items_of_a_queue_come_in_order_and_a_full_one_makes_its_senders_wait)
+TEST(queue_keeps_order_and_a_full_queue_blocks_senders)
 {
     gp_queue *queue = NULL;
     uint32_t worker;
@@ -622,7 +623,7 @@ TEST(items_of_a_queue_come_in_order_and_a_full_one_makes_its_senders_wait)
     team_end();
 }
 
-TEST(a_queue_that_keeps_the_newest_counts_what_it_dropped)
+TEST(queue_that_keeps_the_newest_counts_dropped_items)
 {
     gp_queue *queue = NULL;
     uint32_t worker;
@@ -635,7 +636,7 @@ TEST(a_queue_that_keeps_the_newest_counts_what_it_dropped)
         err);
     gp_future *sender = call("queue_numbers", 1000);
 
-    CHECK_STATUS(GP_OK, end_of(sender)); /* nobody read, nobody waited */
+    CHECK_STATUS(GP_OK, end_of(sender)); /* no reader, no waiting */
     while (gp_queue_next(queue, &worker, (void **)&item, &bytes, 200, &err) == GP_OK) {
         CHECK(*item > last);
         last = *item;
@@ -650,7 +651,7 @@ TEST(a_queue_that_keeps_the_newest_counts_what_it_dropped)
     team_end();
 }
 
-TEST(lines_that_tasks_log_come_with_their_worker)
+TEST(log_lines_carry_their_worker)
 {
     int64_t deadline;
 

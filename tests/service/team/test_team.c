@@ -1,4 +1,5 @@
-/* Teams on real pools: futures, what they wait for, how they end when workers do, payloads, values and queues. */
+/* test_team.c: teams on real pools: futures, waiting, worker failures, payloads, values and
+ * queues. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -7,7 +8,7 @@
 
 enum { MIB = 1 << 20 };
 
-/* The argument of `mark_file`. */
+/* Argument of `mark_file`. */
 typedef struct mark {
     uint32_t number;
     double ms;
@@ -20,7 +21,7 @@ typedef struct fixture {
     gp_error err;
 } fixture;
 
-/* A function of the object that was built beside the tests. */
+/* Look up a function in the object built with the tests. */
 static const gp_function *function(fixture *f, const char *name)
 {
     const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
@@ -68,7 +69,7 @@ static gp_future *nap(fixture *f, const gp_function *sleeper, double ms)
     return call(f, (gp_parfeval_request){ .function = sleeper, .argument = &ms, .bytes = sizeof(ms) });
 }
 
-/* A file of the test, by its name. */
+/* Return the path of a test file. */
 static const char *place(const char *name)
 {
     static char paths[4][64];
@@ -79,7 +80,8 @@ static const char *place(const char *name)
     return path;
 }
 
-/* A call of `hold` or `sleep_deaf`, on that worker (0 = any): until let_go() of the name. */
+/* Call `hold` or `sleep_deaf` on that worker (0: any); it runs until let_go() with the same
+ * name. */
 static gp_future *held(fixture *f, const gp_function *holder, const char *name, uint32_t worker)
 {
     const char *path = place(name);
@@ -93,7 +95,7 @@ static void let_go(const char *name)
     close(open(place(name), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
 }
 
-/* Waits until a file has so many bytes: so many calls have told something in it. */
+/* Wait until a file has `bytes` bytes: one per started call. */
 static bool await_bytes(const char *name, off_t bytes)
 {
     int64_t deadline = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -112,7 +114,7 @@ static gp_future_info info(const gp_future *future)
     return out;
 }
 
-/* The processes of the team's workers, by the pool's word. */
+/* Store the pids of the team's workers, as reported by the pool. */
 static uint32_t worker_pids(fixture *f, pid_t pids[], uint32_t max)
 {
     gp_status_reply *reply = pools_settled(f->pool);
@@ -126,7 +128,7 @@ static uint32_t worker_pids(fixture *f, pid_t pids[], uint32_t max)
 
 /* ---- one call ---- */
 
-TEST(a_call_ends_with_its_result_its_worker_and_its_times)
+TEST(call_returns_its_result_worker_and_times)
 {
     fixture f;
     double x = 3;
@@ -151,7 +153,7 @@ TEST(a_call_ends_with_its_result_its_worker_and_its_times)
     end(&f);
 }
 
-TEST(an_error_of_a_task_is_its_status_and_sentence_with_the_worker)
+TEST(task_error_has_status_message_and_worker)
 {
     fixture f;
 
@@ -166,7 +168,7 @@ TEST(an_error_of_a_task_is_its_status_and_sentence_with_the_worker)
     end(&f);
 }
 
-TEST(arguments_and_results_of_every_size_come_back_as_they_were)
+TEST(arguments_and_results_of_every_size_survive_a_round_trip)
 {
     static const size_t sizes[] = { 1, 32, 33, 1000, 32768, 32769, 3 * MIB + 5 };
     fixture f;
@@ -203,7 +205,7 @@ static int descriptors(void)
     return count;
 }
 
-TEST(more_large_arguments_wait_than_a_process_may_have_descriptors)
+TEST(queued_large_arguments_may_exceed_the_descriptor_limit)
 {
     enum { COUNT = 3000, BYTES = 40000 };
     static gp_future *futures[COUNT];
@@ -237,7 +239,7 @@ TEST(more_large_arguments_wait_than_a_process_may_have_descriptors)
     end(&f);
 }
 
-TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
+TEST(team_leaks_no_descriptors_and_no_memory)
 {
     fixture f;
     int fds = 0;
@@ -252,7 +254,8 @@ TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
             fds = descriptors();
         if (round == 1)
             blocks = gp_alloc_get_stats().live;
-        /* Closed sockets are given back by a thread of their library, in its own time. */
+
+        /* A thread of libzmq releases closed sockets asynchronously. */
         for (int ms = 0; round >= 2 && descriptors() > fds && ms < POOLS_PATIENCE_MS; ms++)
             gp_sleep_ms(1);
         CHECK(round < 2 || descriptors() <= fds);
@@ -266,12 +269,12 @@ TEST(a_team_leaves_no_descriptor_and_no_memory_behind)
                 call(&f, (gp_parfeval_request){
                              .function = echo, .argument = large, .bytes = i % 3 == 0 ? 3 * MIB : 50000 });
         CHECK_STATUS(GP_OK, gp_futures_wait(futures, 15, GP_WAIT_ALL, -1, &f.err));
-        free(large); /* the others are still under way when it closes */
+        free(large); /* the other calls are still in flight when the team closes */
     }
     end(&f);
 }
 
-TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
+TEST(broadcast_is_an_argument_of_many_calls_and_may_be_freed_at_once)
 {
     fixture f;
     gp_broadcast *shared;
@@ -297,7 +300,7 @@ TEST(shared_bytes_are_an_argument_of_many_calls_and_may_be_freed_at_once)
     end(&f);
 }
 
-/* Bytes of shared payloads that a process has mapped. */
+/* Return the size of shared payloads mapped by a process; bytes. */
 static size_t shared_mapped(pid_t pid)
 {
     char path[40], line[400];
@@ -332,7 +335,7 @@ static bool await_parked(gp_team *team)
     return parked;
 }
 
-TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
+TEST(freed_broadcast_is_released_without_further_calls)
 {
     fixture f;
     gp_broadcast *shared;
@@ -368,7 +371,7 @@ TEST(shared_bytes_are_released_when_they_are_freed_although_no_call_follows)
     end(&f);
 }
 
-TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
+TEST(invalid_requests_are_refused_with_the_available_values)
 {
     fixture f;
     gp_future *future;
@@ -412,7 +415,7 @@ TEST(wrong_requests_are_refused_at_once_and_say_what_there_is)
     end(&f);
 }
 
-TEST(a_function_that_is_not_there_is_told_with_the_nearest_name)
+TEST(missing_function_is_reported_with_the_nearest_name)
 {
     const char *build = getenv("GP_BUILD_DIR") == NULL ? "." : getenv("GP_BUILD_DIR");
     const gp_function *found;
@@ -442,7 +445,7 @@ TEST(a_function_that_is_not_there_is_told_with_the_nearest_name)
     end(&f);
 }
 
-/* ---- several ---- */
+/* ---- several calls ---- */
 
 TEST(waiting_for_all_any_and_the_first_error)
 {
@@ -473,7 +476,7 @@ TEST(waiting_for_all_any_and_the_first_error)
     end(&f);
 }
 
-TEST(next_gives_each_future_once_in_the_order_of_ending)
+TEST(as_completed_returns_each_future_once_in_completion_order)
 {
     static const char *const names[] = { "first", "second", "third" };
     static const int order[] = { 1, 2, 0 };
@@ -535,7 +538,7 @@ TEST(a_callback_sees_its_result_and_may_make_the_next_call)
                            &(gp_parfeval_request){ .function = c.function, .done = chain_on, .context = &c },
                            &f.err),
                f.err);
-    do { /* no call that drives: the library's own thread does */
+    do { /* no library call makes progress here: the background thread does */
         gp_sleep_ms(2);
         gp_team_get_info(f.team, &i);
     } while (i.ended < 50 && gp_now_ms() < deadline);
@@ -544,7 +547,7 @@ TEST(a_callback_sees_its_result_and_may_make_the_next_call)
     end(&f);
 }
 
-TEST(work_goes_on_while_no_call_is_made)
+TEST(work_continues_without_library_calls)
 {
     fixture f;
     gp_future *futures[60];
@@ -568,7 +571,7 @@ TEST(work_goes_on_while_no_call_is_made)
     end(&f);
 }
 
-TEST(priorities_and_wishes_for_a_worker_are_kept)
+TEST(priorities_and_preferred_workers_are_respected)
 {
     fixture f;
     gp_future *low, *high;
@@ -578,7 +581,7 @@ TEST(priorities_and_wishes_for_a_worker_are_kept)
     REQUIRE(begin(&f, 2));
     const gp_function *holder = function(&f, "hold"), *who = function(&f, "who");
 
-    for (uint32_t w = 1; w <= 2; w++) /* two each: what comes now waits here */
+    for (uint32_t w = 1; w <= 2; w++) /* two for each worker: later calls wait in the client */
         for (int k = 0; k < 2; k++)
             held(&f, holder, "go", w);
     low = call(&f, (gp_parfeval_request){ .function = who, .worker = 2, .priority = -1 });
@@ -591,7 +594,7 @@ TEST(priorities_and_wishes_for_a_worker_are_kept)
     end(&f);
 }
 
-TEST(an_urgent_call_is_the_next_to_begin_also_of_calls_that_a_worker_was_sent)
+TEST(urgent_call_starts_before_prefetched_calls)
 {
     enum { COUNT = 8 };
     fixture f;
@@ -622,7 +625,7 @@ TEST(an_urgent_call_is_the_next_to_begin_also_of_calls_that_a_worker_was_sent)
     end(&f);
 }
 
-TEST(a_long_call_does_not_hold_up_those_that_were_given_after_it)
+TEST(long_call_does_not_delay_later_calls)
 {
     fixture f;
     gp_future *futures[40];
@@ -630,7 +633,7 @@ TEST(a_long_call_does_not_hold_up_those_that_were_given_after_it)
 
     REQUIRE(begin(&f, 2));
     const gp_function *sleeper = function(&f, "sleep_ms"), *holder = function(&f, "hold");
-    gp_future *warm = nap(&f, sleeper, 0); /* such calls seem short now, and many are given at once */
+    gp_future *warm = nap(&f, sleeper, 0); /* short calls make the team prefetch many */
 
     CHECK_STATUS(GP_OK, gp_future_wait(warm, -1, &f.err));
     gp_future_free(warm);
@@ -649,7 +652,7 @@ TEST(a_long_call_does_not_hold_up_those_that_were_given_after_it)
 
 /* ---- after, follow, deadlines, retries ---- */
 
-TEST(calls_come_after_others_and_fail_with_them)
+TEST(dependent_calls_wait_and_fail_with_their_dependencies)
 {
     fixture f;
     uint32_t never = 99;
@@ -685,7 +688,7 @@ TEST(calls_come_after_others_and_fail_with_them)
     CHECK_CONTAINS(f.err.message, cause);
     CHECK_CONTAINS(f.err.message, "attempt 1 fails");
     CHECK_STATUS(GP_ECANCELED, gp_future_result(grandchild, NULL, NULL, &f.err));
-    CHECK_CONTAINS(f.err.message, cause); /* the call that failed, not the one between */
+    CHECK_CONTAINS(f.err.message, cause); /* names the failed call, not the one between */
     CHECK_CONTAINS(f.err.message, "attempt 1 fails");
     gp_future *late =
         call(&f, (gp_parfeval_request){ .function = who, .depends_on = &bad, .depends_on_count = 1 });
@@ -695,7 +698,7 @@ TEST(calls_come_after_others_and_fail_with_them)
     end(&f);
 }
 
-TEST(deadlines_for_beginning_and_for_running_are_kept)
+TEST(start_deadlines_and_time_limits_are_enforced)
 {
     fixture f;
     double ms = 1e9;
@@ -722,7 +725,7 @@ TEST(deadlines_for_beginning_and_for_running_are_kept)
     end(&f);
 }
 
-TEST(errors_are_retried_only_as_often_as_was_asked)
+TEST(errors_are_retried_up_to_the_requested_number)
 {
     fixture f;
     uint32_t good = 3;
@@ -753,7 +756,7 @@ TEST(errors_are_retried_only_as_often_as_was_asked)
 
 /* ---- canceling ---- */
 
-TEST(a_queued_call_is_canceled_at_once_and_a_running_one_is_told)
+TEST(queued_call_is_canceled_at_once_and_a_running_one_is_notified)
 {
     fixture f;
     gp_team_info i;
@@ -765,7 +768,7 @@ TEST(a_queued_call_is_canceled_at_once_and_a_running_one_is_told)
 
     CHECK(await_bytes("go.begun", 1));
     gp_future_cancel(last);
-    gp_future_cancel(next); /* lies in the worker's ring already */
+    gp_future_cancel(next); /* already in the worker's ring */
     CHECK_INT(GP_FUTURE_DONE, info(last).state);
     CHECK_INT(GP_FUTURE_DONE, info(next).state);
     CHECK_INT(GP_ECANCELED, info(next).status);
@@ -774,11 +777,11 @@ TEST(a_queued_call_is_canceled_at_once_and_a_running_one_is_told)
     gp_team_get_info(f.team, &i);
     CHECK_INT(3, i.canceled);
     CHECK_INT(0, i.worker_deaths);
-    gp_future_cancel(running); /* again: nothing */
+    gp_future_cancel(running); /* a second cancel has no effect */
     end(&f);
 }
 
-TEST(a_canceled_call_that_does_not_listen_loses_its_worker_and_the_team_goes_on)
+TEST(uncancelable_call_loses_its_worker_and_the_team_continues)
 {
     fixture f;
     gp_team_info i;
@@ -818,7 +821,7 @@ TEST(a_cancel_with_no_grace_kills_the_worker_at_once)
     end(&f);
 }
 
-TEST(canceling_races_with_ending_five_thousand_times)
+TEST(cancel_that_races_with_the_end_has_one_outcome_every_time)
 {
     fixture f;
     int canceled = 0, done = 0;
@@ -868,11 +871,11 @@ TEST(canceling_the_team_ends_everything)
     end(&f);
 }
 
-/* ---- deaths ---- */
+/* ---- worker failures ---- */
 
-TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
+TEST(killed_worker_loses_no_call_and_completes_none_twice)
 {
-    enum { COUNT = 200, MARKED = 20 }; /* so many are done when the worker is killed, and no more */
+    enum { COUNT = 200, MARKED = 20 }; /* MARKED calls have ended when the worker is killed */
     fixture f;
     gp_future *futures[COUNT];
     uint32_t seen[COUNT] = { 0 }, number;
@@ -906,7 +909,9 @@ TEST(a_killed_worker_loses_no_call_and_finishes_none_twice)
     gp_team_get_info(f.team, &i);
     CHECK_INT(1, i.worker_deaths);
     CHECK(i.rerun <= 1);
-    /* A mark was made as the last thing of a call: one twice is a call that had all but ended when it was cut. */
+
+    /* The mark is the last action of a call: a duplicate belongs to a call killed just before the
+     * end. */
     int fd = open(m.path, O_RDONLY), twice = 0;
 
     while (read(fd, &number, sizeof(number)) == sizeof(number))
@@ -932,7 +937,8 @@ static gp_status die(fixture *f, const gp_function *death, const char *how, uint
     return status;
 }
 
-/* Wait until worker `index` (1 .. ) of the pool is another process than `old`, and leased; its process id, 0: never. */
+/* Wait until worker `index` (from 1) is leased and is another process than `old`. Return the new
+ * pid; 0: timeout. */
 static pid_t replaced(fixture *f, uint32_t index, pid_t old)
 {
     int64_t deadline_ms = gp_now_ms() + POOLS_PATIENCE_MS;
@@ -949,7 +955,7 @@ static pid_t replaced(fixture *f, uint32_t index, pid_t old)
     return 0;
 }
 
-TEST(a_worker_that_dies_before_it_is_linked_stalls_no_call_to_another)
+TEST(worker_that_fails_before_it_is_linked_does_not_delay_other_calls)
 {
     pid_t pids[2], second;
     fixture f;
@@ -960,11 +966,13 @@ TEST(a_worker_that_dies_before_it_is_linked_stalls_no_call_to_another)
 
     REQUIRE(worker_pids(&f, pids, 2) == 2);
     kill(pids[1], SIGKILL);
-    second = replaced(&f, 2, pids[1]); /* the team has not looked yet: its next call links to this process */
-    REQUIRE(second != 0);
-    gp_sleep_ms(50); /* for the grant to reach the team's socket; without it the test would prove nothing */
 
-    /* A stopped scheduler reports neither the second death nor the third process. */
+    /* the team has not noticed yet: the next call links to this process */
+    second = replaced(&f, 2, pids[1]);
+    REQUIRE(second != 0);
+    gp_sleep_ms(50); /* lets the grant reach the team's socket; otherwise the test proves nothing */
+
+    /* A suspended scheduler reports neither the second failure nor the third process. */
     pid_t scheduler = (pid_t)f.pool->scheduler_pid;
 
     kill(scheduler, SIGSTOP);
@@ -978,9 +986,11 @@ TEST(a_worker_that_dies_before_it_is_linked_stalls_no_call_to_another)
 
         CHECK_STATUS(GP_OK, gp_future_result(future, NULL, NULL, &f.err));
         gp_future_free(future);
-        gp_sleep_ms(20); /* for the background thread to look, too */
+        gp_sleep_ms(20); /* the background thread polls too */
     }
-    CHECK(gp_now_ms() - begin_ms < 2000); /* a blocking connect to a dead process takes all of its 2 s */
+
+    /* a blocking connect to an exited process takes the full 2 s */
+    CHECK(gp_now_ms() - begin_ms < 2000);
     kill(scheduler, SIGCONT);
     gp_future *back = call(&f, (gp_parfeval_request){ .function = nothing, .worker = 2 });
 
@@ -989,7 +999,7 @@ TEST(a_worker_that_dies_before_it_is_linked_stalls_no_call_to_another)
     end(&f);
 }
 
-TEST(ways_to_die_are_told_apart_and_the_log_is_named)
+TEST(exit_reasons_are_distinguished_and_name_the_log)
 {
     fixture f;
 
@@ -1010,7 +1020,7 @@ TEST(ways_to_die_are_told_apart_and_the_log_is_named)
     end(&f);
 }
 
-TEST(a_call_that_kills_its_workers_is_given_up_after_three_and_others_live_on)
+TEST(call_that_kills_its_workers_fails_after_three_and_other_calls_continue)
 {
     fixture f;
     gp_future *futures[20];
@@ -1035,7 +1045,7 @@ TEST(a_call_that_kills_its_workers_is_given_up_after_three_and_others_live_on)
     end(&f);
 }
 
-TEST(a_large_payload_cut_by_a_kill_comes_whole_in_the_next_attempt)
+TEST(large_payload_interrupted_by_a_kill_is_complete_on_retry)
 {
     enum { BYTES = 64 * MIB };
     fixture f;
@@ -1070,9 +1080,9 @@ TEST(a_large_payload_cut_by_a_kill_comes_whole_in_the_next_attempt)
     end(&f);
 }
 
-/* ---- values, queues, lines ---- */
+/* ---- values, queues, log lines ---- */
 
-TEST(values_stay_on_workers_and_reach_those_that_replace_them)
+TEST(values_stay_on_workers_and_reach_their_replacements)
 {
     fixture f;
     pid_t pids[2];
@@ -1112,7 +1122,7 @@ TEST(values_stay_on_workers_and_reach_those_that_replace_them)
     end(&f);
 }
 
-TEST(a_full_queue_makes_its_sender_wait_and_nothing_is_lost)
+TEST(full_queue_blocks_the_sender_and_loses_nothing)
 {
     fixture f;
     gp_queue *queue;
@@ -1180,7 +1190,7 @@ TEST(a_queue_that_keeps_the_newest_drops_the_oldest_and_counts_them)
     end(&f);
 }
 
-/* ---- teams side by side, clients that go ---- */
+/* ---- parallel teams, exiting clients ---- */
 
 static void keep_item_worker(void *context, uint32_t worker, const void *data, size_t bytes)
 {
@@ -1222,7 +1232,7 @@ static void check_queued_worker(fixture *f)
     }
 }
 
-TEST(two_teams_work_side_by_side)
+TEST(two_teams_work_in_parallel)
 {
     fixture f = { 0 };
     uint32_t line_worker = 0;
@@ -1248,11 +1258,12 @@ TEST(two_teams_work_side_by_side)
     CHECK_STATUS(GP_OK, gp_futures_wait(futures[0], 50, GP_WAIT_ALL, -1, &f.err));
     gp_future_info infos[] = { info(futures[0][0]), info(futures[1][0]) };
 
-    CHECK_INT(1, infos[0].worker); /* each team counts from 1 */
+    CHECK_INT(1, infos[0].worker); /* each team numbers workers from 1 */
     CHECK_INT(1, infos[1].worker);
     CHECK_INT(3, infos[0].pool_worker + infos[1].pool_worker);
 
-    /* Requests, infos, tasks, values, queues, lines and messages of the team that has the pool's worker 2 have the team's number. */
+    /* The team with the pool's worker 2 sees the team's numbers in requests, infos, tasks, values,
+     * queues, log lines and messages. */
     fixture *s = infos[0].pool_worker == 2 ? &f : &g;
     const void *data;
     size_t bytes;
@@ -1285,7 +1296,7 @@ TEST(two_teams_work_side_by_side)
     end(&f);
 }
 
-TEST(a_team_that_closes_gives_back_workers_that_run)
+TEST(closing_a_team_releases_running_workers)
 {
     fixture f;
 
@@ -1302,7 +1313,7 @@ TEST(a_team_that_closes_gives_back_workers_that_run)
     end(&f);
 }
 
-TEST(a_client_that_is_killed_leaves_the_pool_free)
+TEST(killed_client_frees_the_pool)
 {
     fixture f = { 0 };
     int pipes[2], status;
@@ -1330,8 +1341,8 @@ TEST(a_client_that_is_killed_leaves_the_pool_free)
     }
     close(pipes[1]);
     REQUIRE(read(pipes[0], &byte, 1) == 1);
-    kill(child, SIGSTOP); /* a stopped client keeps what it has */
-    gp_sleep_ms(300);     /* time for what must not happen */
+    kill(child, SIGSTOP); /* a suspended client keeps the lease */
+    gp_sleep_ms(300);     /* time for an erroneous release */
     REQUIRE_OK(gp_pool_open(&f.pool, &(gp_pool_options){ .attach_only = true }, &f.err), f.err);
     CHECK_STATUS(GP_EBUSY,
                  gp_team_open(&f.team, f.pool, &(gp_team_options){ .lease = { .no_wait = true } }, &f.err));
@@ -1346,7 +1357,7 @@ TEST(a_client_that_is_killed_leaves_the_pool_free)
     end(&f);
 }
 
-TEST(a_task_of_a_dead_client_is_killed_without_a_grace_period)
+TEST(task_of_an_exited_client_is_killed_without_a_grace_period)
 {
     fixture f = { 0 };
     int status;
@@ -1377,10 +1388,11 @@ TEST(a_task_of_a_dead_client_is_killed_without_a_grace_period)
 
 static void count_end(void *context, gp_future *future)
 {
-    *(int *)context += info(future).status != GP_OK; /* the one that ran may have heard of it first */
+    /* a running call may already have been notified */
+    *(int *)context += info(future).status != GP_OK;
 }
 
-TEST(calls_do_not_notice_that_the_scheduler_is_killed)
+TEST(calls_continue_when_the_scheduler_is_killed)
 {
     fixture f;
     double ms = 300;
@@ -1413,7 +1425,7 @@ TEST(calls_do_not_notice_that_the_scheduler_is_killed)
     end(&f);
 }
 
-TEST(the_end_of_the_pool_ends_every_call_although_no_call_is_made)
+TEST(shutdown_of_the_pool_ends_every_call_without_library_calls)
 {
     fixture f;
     double ms = 1e9;
@@ -1453,7 +1465,7 @@ static void remember_line(void *context, uint32_t worker, const char *line)
     snprintf(context, 100, "%u %s", worker, line);
 }
 
-TEST(lines_of_tasks_reach_the_log_callback_and_stop_ends_a_wait)
+TEST(task_log_reaches_the_callback_and_stop_ends_a_wait)
 {
     fixture f = { 0 };
     char line[100] = "";
@@ -1481,7 +1493,7 @@ TEST(lines_of_tasks_reach_the_log_callback_and_stop_ends_a_wait)
     end(&f);
 }
 
-TEST(waiting_calls_are_small)
+TEST(waiting_calls_use_little_memory)
 {
     enum { COUNT = 100000 };
     fixture f;

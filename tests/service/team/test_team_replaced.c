@@ -1,4 +1,4 @@
-/* test_team_replaced.c -- what a worker must know that takes a dead one's place. */
+/* test_team_replaced.c: a replacement worker learns the functions that waiting calls need. */
 #include "tests/service/pools.h"
 
 TEST(calls_that_wait_for_a_replaced_worker_find_their_function)

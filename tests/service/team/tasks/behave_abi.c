@@ -1,4 +1,4 @@
-/* behave_abi.c -- an object of an ABI that no worker has. */
+/* behave_abi.c: an object with an ABI version that no worker supports. */
 #define GP_TASK_NO_ABI
 #include <gradpool/task.h>
 

@@ -1,4 +1,4 @@
-/* behave_blocks.c -- tasks of blocks and loops, in the same object as behave_tasks.c. */
+/* behave_blocks.c: spmd and parfor functions, in the same object as behave_tasks.c. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void pause_ms(int64_t ms)
 
 /* ---- spmd ---- */
 
-/* Each rank's number goes once around; back at home it has grown by the number of ranks. */
+/* Send each rank's number around the ring; it returns incremented once per rank. */
 GP_TASK gp_status ring(gp_task *task, gp_error *err)
 {
     uint32_t size = gp_task_size(task), index = gp_task_index(task);
@@ -39,7 +39,7 @@ GP_TASK gp_status ring(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, &number, sizeof(number), err) : status;
 }
 
-/* Rank 1 sends tags 3, 1, 2 to rank 2, which finds them by probing, in another order. */
+/* Rank 1 sends tags 3, 1, 2 to rank 2, which probes for them in another order. */
 GP_TASK gp_status probe_tags(gp_task *task, gp_error *err)
 {
     static const uint32_t sent[] = { 3, 1, 2 };
@@ -69,7 +69,8 @@ GP_TASK gp_status probe_tags(gp_task *task, gp_error *err)
                : status;
 }
 
-/* Broadcast, reduce and cat; the result is the cat: index i gives i bytes of value i. */
+/* Test broadcast, reduce and cat; the result is the concatenation: index i contributes i bytes of
+ * value i. */
 GP_TASK gp_status collectives(gp_task *task, gp_error *err)
 {
     uint32_t size = gp_task_size(task), index = gp_task_index(task);
@@ -96,7 +97,7 @@ GP_TASK gp_status collectives(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, all, bytes, err) : status;
 }
 
-/* Puts texts together: associative, not commutative. */
+/* Concatenate texts: associative, not commutative. */
 static void join_text(void *into, const void *from, size_t bytes, void *context)
 {
     char *text = into;
@@ -113,7 +114,7 @@ GP_TASK gp_status join_in_order(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, text, strlen(text), err) : status;
 }
 
-/* Ranks that call different operations. */
+/* Call different operations on different ranks. */
 GP_TASK gp_status disagree(gp_task *task, gp_error *err)
 {
     double x = 1;
@@ -132,7 +133,7 @@ static void end_by(const char *how)
         _exit(3);
 }
 
-/* One rank does something that the others wait for in vain. */
+/* One rank fails or exits while the others wait for it. */
 GP_TASK gp_status one_of_many(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -153,11 +154,11 @@ GP_TASK gp_status one_of_many(gp_task *task, gp_error *err)
         return gp_task_receive(task, (uint32_t)one->rank, 1, &got, err);
     while (!gp_task_canceled(task))
         pause_ms(1);
-    return gp_fail(err, GP_ECANCELED, "rank %u was told to end", gp_task_index(task));
+    return gp_fail(err, GP_ECANCELED, "rank %u was canceled", gp_task_index(task));
 }
 
-/* Rank 1 waits in a barrier that rank 3 never enters; rank 2 fails when it is asked to end.  Rank 3 returns after rank 2
- * has begun: a rank that has not begun would be canceled. */
+/* Rank 1 waits in a barrier that rank 3 never enters; rank 2 fails when asked to stop. Rank 3
+ * returns after rank 2 has started: otherwise rank 2 would be canceled. */
 GP_TASK gp_status missed_barrier(gp_task *task, gp_error *err)
 {
     gp_task_message begun;
@@ -173,11 +174,11 @@ GP_TASK gp_status missed_barrier(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ECORRUPT, "rank 2 gives up");
 }
 
-/* Each rank fails in its own words: the last one first, the others when they are asked to end.  Who has not begun then would be
- * canceled instead. */
+/* Each rank fails with a different error: the last one first, the others when asked to stop. A rank
+ * that has not started would be canceled instead. */
 GP_TASK gp_status all_fail(gp_task *task, gp_error *err)
 {
-    gp_task_barrier(task, err); /* the failure of the last one may end it */
+    gp_task_barrier(task, err); /* the failure of the last rank may interrupt it */
     while (gp_task_index(task) < gp_task_size(task) && !gp_task_canceled(task))
         pause_ms(1);
     return gp_fail(err, GP_EINVAL, "rank %u has its own reason", gp_task_index(task));
@@ -197,7 +198,7 @@ GP_TASK gp_status square_slice(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The iteration's value as result; the earlier of each eight take longer, so that they end out of order. */
+/* Return the iteration. The first of every eight takes longer, so results arrive out of order. */
 GP_TASK gp_status give_iteration(gp_task *task, gp_error *err)
 {
     int64_t iteration = gp_task_iteration(task);
@@ -207,7 +208,7 @@ GP_TASK gp_status give_iteration(gp_task *task, gp_error *err)
     return gp_task_result(task, &iteration, sizeof(iteration), err);
 }
 
-/* The input's number as result, of an endless source. */
+/* Return the input number, for an endless source. */
 GP_TASK gp_status give_input(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -217,7 +218,7 @@ GP_TASK gp_status give_input(gp_task *task, gp_error *err)
                                 : gp_fail(err, GP_EINVAL, "an input of %zu bytes", bytes);
 }
 
-/* Terms whose sum depends on the order in which it is taken. */
+/* Add terms whose sum depends on the order. */
 GP_TASK gp_status add_term(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -229,7 +230,7 @@ GP_TASK gp_status add_term(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Two numbers that do not depend on who draws them. */
+/* Draw two numbers that do not depend on the worker. */
 GP_TASK gp_status draw(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -242,7 +243,7 @@ GP_TASK gp_status draw(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* One iteration fails or kills its worker on the first attempt; the others count themselves. */
+/* One iteration fails or kills the worker on the first attempt; the others count themselves. */
 GP_TASK gp_status one_iteration(gp_task *task, gp_error *err)
 {
     size_t bytes, sum_bytes;
@@ -261,7 +262,7 @@ GP_TASK gp_status one_iteration(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Counts itself, and gives a kibibyte that begins with its iteration. */
+/* Count this iteration and return a kibibyte that starts with the iteration number. */
 GP_TASK gp_status count_and_give(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -273,7 +274,7 @@ GP_TASK gp_status count_and_give(gp_task *task, gp_error *err)
     return gp_task_result(task, given, sizeof(given), err);
 }
 
-/* For a parfor's `combine`: text in order. */
+/* Concatenate text in order, for the `combine` function of a parfor. */
 GP_TASK void combine_text(void *into, const void *from, size_t bytes, void *context)
 {
     join_text(into, from, bytes, context);

@@ -1,4 +1,4 @@
-/* behave_constructor.c -- an object that nobody survives loading. */
+/* behave_constructor.c: an object that crashes the process while it is loaded. */
 #include <gradpool/task.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* behave_missing.c -- an object that calls a function which no worker has. */
+/* behave_missing.c: an object that calls a function missing in all workers. */
 #include <gradpool/task.h>
 
 extern gp_status gp_task_of_tomorrow(gp_task *task, gp_error *err);

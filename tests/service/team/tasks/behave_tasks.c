@@ -1,4 +1,4 @@
-/* behave_tasks.c -- tasks that behave in every way that a user's code may: well, slowly, and badly. */
+/* behave_tasks.c: tasks that behave like all kinds of user code: correctly, slowly, and badly. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -24,7 +24,7 @@ static void sleep_ms(int64_t ms)
         ;
 }
 
-/* The argument as text, at most bytes - 1 of it. */
+/* Copy the argument as text, at most bytes - 1 bytes. */
 static const char *text_argument(gp_task *task, char *text, size_t bytes)
 {
     size_t length;
@@ -45,7 +45,7 @@ static int64_t number_argument(gp_task *task)
     return bytes < sizeof(*data) ? 0 : *data;
 }
 
-/* ---- that go well ---- */
+/* ---- successful tasks ---- */
 
 GP_TASK gp_status nothing(gp_task *task, gp_error *err)
 {
@@ -69,7 +69,7 @@ GP_TASK gp_status square(gp_task *task, gp_error *err)
     return gp_task_result(task, &result, sizeof(result), err);
 }
 
-/* As many bytes as asked for, byte i being i modulo 251. */
+/* Return the requested number of bytes; byte i is i modulo 251. */
 GP_TASK gp_status make_bytes(gp_task *task, gp_error *err)
 {
     size_t bytes = (size_t)number_argument(task);
@@ -81,7 +81,7 @@ GP_TASK gp_status make_bytes(gp_task *task, gp_error *err)
     return status;
 }
 
-/* Who runs it. */
+/* Return the worker and process that run this task. */
 GP_TASK gp_status where(gp_task *task, gp_error *err)
 {
     behave_place place = { .pid = getpid(),
@@ -93,9 +93,9 @@ GP_TASK gp_status where(gp_task *task, gp_error *err)
     return gp_task_result(task, &place, sizeof(place), err);
 }
 
-/* ---- that take their time ---- */
+/* ---- slow tasks ---- */
 
-/* So many milliseconds, ending early when asked to; says when it begins. */
+/* Sleep for the given milliseconds or until canceled; logs the start. */
 GP_TASK gp_status nap(gp_task *task, gp_error *err)
 {
     gp_task_log(task, "begun");
@@ -107,7 +107,7 @@ GP_TASK gp_status nap(gp_task *task, gp_error *err)
     return where(task, err);
 }
 
-/* Until the file that the argument names is there, or it is asked to end; says when it begins. */
+/* Wait until the file in the argument exists or the call is canceled; logs the start. */
 GP_TASK gp_status hold(gp_task *task, gp_error *err)
 {
     char path[256];
@@ -122,7 +122,7 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
     return where(task, err);
 }
 
-/* For ever in the first attempt, unless it is asked to end; then at once. */
+/* Run forever on the first attempt, unless canceled; later attempts return at once. */
 GP_TASK gp_status hold_once(gp_task *task, gp_error *err)
 {
     if (gp_task_attempt(task) > 1)
@@ -133,7 +133,7 @@ GP_TASK gp_status hold_once(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ECANCELED, "canceled in the first attempt");
 }
 
-/* So many milliseconds, whatever is asked. */
+/* Sleep for the given milliseconds and ignore cancel requests. */
 GP_TASK gp_status stubborn(gp_task *task, gp_error *err)
 {
     gp_task_log(task, "begun");
@@ -141,7 +141,8 @@ GP_TASK gp_status stubborn(gp_task *task, gp_error *err)
     return where(task, err);
 }
 
-/* Adds a line to the file at begin and end, with milliseconds between them: who counts lines knows what ran how often. */
+/* Append a line to the file at start and end, with a pause between: the lines show how often each
+ * call ran. */
 GP_TASK gp_status tally(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -164,7 +165,8 @@ GP_TASK gp_status tally(gp_task *task, gp_error *err)
     return gp_task_result(task, &argument->number, sizeof(argument->number), err);
 }
 
-/* The same as entries of a history (tests/sim/history.h): that it began, that it ended well; and by whom. */
+/* Like tally, with history entries (tests/sim/history.h) for start and success, and the pid of the
+ * worker. */
 GP_TASK gp_status recorded(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -184,7 +186,7 @@ GP_TASK gp_status recorded(gp_task *task, gp_error *err)
                           err);
 }
 
-/* ---- that fail ---- */
+/* ---- failing tasks ---- */
 
 GP_TASK gp_status fail(gp_task *task, gp_error *err)
 {
@@ -193,7 +195,7 @@ GP_TASK gp_status fail(gp_task *task, gp_error *err)
     return gp_fail(err, GP_EINVAL, "refused: %s", text_argument(task, text, sizeof(text)));
 }
 
-/* Fails until the attempt of that number. */
+/* Fail before the attempt with that number. */
 GP_TASK gp_status fail_until(gp_task *task, gp_error *err)
 {
     int64_t attempt = gp_task_attempt(task);
@@ -203,7 +205,7 @@ GP_TASK gp_status fail_until(gp_task *task, gp_error *err)
     return gp_task_result(task, &attempt, sizeof(attempt), err);
 }
 
-/* Overwrites the bookkeeping of the heap until the allocator or the processor objects. */
+/* Corrupt heap metadata until the allocator or the processor detects it. */
 static void spoil_heap(void)
 {
     for (size_t round = 0; round < 64; round++) {
@@ -226,7 +228,7 @@ static int overflow(volatile char *above, int depth)
     return depth == INT_MAX ? 0 : overflow(here, depth + 1) + here[0];
 }
 
-/* By the signal itself: a sanitizer has its own way to die. */
+/* Terminate by that signal; sanitizers would replace it with an exit. */
 __attribute__((no_sanitize("undefined"), no_sanitize("address"))) static void die_by(const char *how)
 {
     volatile char zero = 0;
@@ -252,16 +254,16 @@ __attribute__((no_sanitize("undefined"), no_sanitize("address"))) static void di
         overflow(&zero, 0);
 }
 
-/* In the way that the argument names; an unknown one is an ordinary error. */
+/* Terminate in the way named by the argument; an unknown name is an ordinary error. */
 GP_TASK gp_status die(gp_task *task, gp_error *err)
 {
     char how[64];
 
     die_by(text_argument(task, how, sizeof(how)));
-    return gp_fail(err, GP_EINVAL, "no way to die is called %s", how);
+    return gp_fail(err, GP_EINVAL, "unknown way to terminate: %s", how);
 }
 
-/* On each attempt before the one of that number. */
+/* Kill the worker on each attempt before the one with that number. */
 GP_TASK gp_status die_until(gp_task *task, gp_error *err)
 {
     int64_t attempt = gp_task_attempt(task);
@@ -271,7 +273,8 @@ GP_TASK gp_status die_until(gp_task *task, gp_error *err)
     return gp_task_result(task, &attempt, sizeof(attempt), err);
 }
 
-/* Leaves a child that holds all descriptors as long as the folder is there that the argument names, and dies. */
+/* Fork a child that keeps all descriptors open while the folder in the argument exists, then
+ * exit. */
 GP_TASK gp_status fork_and_die(gp_task *task, gp_error *err)
 {
     char folder[256];
@@ -288,7 +291,7 @@ GP_TASK gp_status fork_and_die(gp_task *task, gp_error *err)
     return gp_fail(err, GP_EINTERNAL, "alive");
 }
 
-/* Closes every descriptor of its process but the first three. */
+/* Close all descriptors except the first three. */
 GP_TASK gp_status close_all(gp_task *task, gp_error *err)
 {
     (void)task;
@@ -298,7 +301,7 @@ GP_TASK gp_status close_all(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Has a large result, and dies before it is given. */
+/* Allocate a large result and exit before it is sent. */
 GP_TASK gp_status die_with_a_result(gp_task *task, gp_error *err)
 {
     void *data;
@@ -311,7 +314,7 @@ GP_TASK gp_status die_with_a_result(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Takes memory until there is none: its own limit is 256 MiB above what is used. */
+/* Allocate memory until it runs out, with a limit of 256 MiB above the current usage. */
 GP_TASK gp_status take_all_memory(gp_task *task, gp_error *err)
 {
     struct rlimit before, limit;
@@ -345,7 +348,7 @@ GP_TASK gp_status take_all_memory(gp_task *task, gp_error *err)
     return gp_fail(err, GP_ENOMEM, "no memory after %zu MiB", taken);
 }
 
-/* ---- values, files, constants, queues, lines ---- */
+/* ---- values, files, constants, queues, log lines ---- */
 
 GP_TASK gp_status get_value(gp_task *task, gp_error *err)
 {
@@ -358,7 +361,7 @@ GP_TASK gp_status get_value(gp_task *task, gp_error *err)
     return gp_task_result(task, data, bytes, err);
 }
 
-/* "name=text" */
+/* Store a value; the argument is "name=text". */
 GP_TASK gp_status put_value(gp_task *task, gp_error *err)
 {
     char text[256], *equals;
@@ -371,7 +374,7 @@ GP_TASK gp_status put_value(gp_task *task, gp_error *err)
     return gp_task_put(task, text, equals + 1, strlen(equals + 1), err);
 }
 
-/* The sum of the int64 values that were scattered under that name, which is also multiplied by 2 in place. */
+/* Return the sum of the int64 values scattered under that name, and multiply them by 2 in place. */
 GP_TASK gp_status sum_and_double(gp_task *task, gp_error *err)
 {
     char name[200];
@@ -390,7 +393,7 @@ GP_TASK gp_status sum_and_double(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, &sum, sizeof(sum), err) : status;
 }
 
-/* The content of the attached file "data". */
+/* Return the contents of the attached file "data". */
 GP_TASK gp_status read_file(gp_task *task, gp_error *err)
 {
     const char *path = gp_task_file(task, "data");
@@ -416,7 +419,7 @@ static gp_status build_counter(gp_task *task, void **out, gp_error *err)
     return GP_OK;
 }
 
-/* How often this process has built the constant: 1. */
+/* Return the number of times that this process built the constant: 1. */
 GP_TASK gp_status count_builds(gp_task *task, gp_error *err)
 {
     void *value;
@@ -425,7 +428,7 @@ GP_TASK gp_status count_builds(gp_task *task, gp_error *err)
     return status == GP_OK ? gp_task_result(task, value, sizeof(int64_t), err) : status;
 }
 
-/* 1, 2, ... to the queue "numbers". */
+/* Send 1, 2, ... to the queue "numbers". */
 GP_TASK gp_status queue_numbers(gp_task *task, gp_error *err)
 {
     gp_status status = GP_OK;
@@ -435,7 +438,7 @@ GP_TASK gp_status queue_numbers(gp_task *task, gp_error *err)
     return status;
 }
 
-/* So many items that are too large for the ring, each full of its number. */
+/* Send items too large for the ring, each filled with the item number. */
 GP_TASK gp_status queue_large(gp_task *task, gp_error *err)
 {
     static unsigned char item[BEHAVE_LARGE];

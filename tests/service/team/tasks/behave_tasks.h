@@ -1,10 +1,11 @@
-/* behave_tasks.h -- what the tasks of behave_tasks.so take and give, for the tests that call them. */
+/* behave_tasks.h: arguments and results of the tasks in behave_tasks.so, for the tests that call
+ * them. */
 #ifndef GP_TEST_BEHAVE_TASKS_H
 #define GP_TEST_BEHAVE_TASKS_H
 
 #include <stdint.h>
 
-enum { BEHAVE_LARGE = 40000 }; /* bytes of an item of queue_large */
+enum { BEHAVE_LARGE = 40000 }; /* item size of queue_large, bytes */
 
 typedef struct behave_place { /* result of where, nap, stubborn */
     int64_t pid;
@@ -22,13 +23,13 @@ typedef struct behave_recorded { /* result of recorded */
 
 typedef struct behave_one { /* argument of one_of_many */
     int64_t rank;           /* from 1 */
-    char does[32];          /* "fail", "leave", or a way to die */
+    char does[32];          /* "fail", "leave", or a name for `die` */
     char others[32];        /* "barrier", "receive", "spin" */
 } behave_one;
 
 typedef struct behave_iteration { /* argument of loop tasks */
-    int64_t iteration;            /* the one that is special */
-    char does[32];                /* "fail", or a way to die */
+    int64_t iteration;            /* the special iteration */
+    char does[32];                /* "fail", or a name for `die` */
 } behave_iteration;
 
 #endif

@@ -1,4 +1,4 @@
-/* replaced_tasks.c -- several functions, so that a worker has more than one to learn. */
+/* replaced_tasks.c: several functions, so that a worker must look up more than one. */
 #include <stdlib.h>
 
 #include <gradpool/task.h>

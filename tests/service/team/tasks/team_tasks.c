@@ -1,4 +1,4 @@
-/* team_tasks.c -- what the tests of teams run on the workers, well and badly behaved. */
+/* team_tasks.c: tasks for the team tests, well and badly behaved. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ GP_TASK gp_status nothing(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The argument is the result. */
+/* Return the argument. */
 GP_TASK gp_status echo(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -46,7 +46,7 @@ GP_TASK gp_status square(gp_task *task, gp_error *err)
     return gp_task_result(task, &y, sizeof(y), err);
 }
 
-/* Sleeps so many milliseconds (a double); looks whether it is canceled. */
+/* Sleep for the given milliseconds (double) or until canceled. */
 GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -60,7 +60,7 @@ GP_TASK gp_status sleep_ms(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Adds a byte to the file that the argument names: so many have begun. */
+/* Append a byte to the file in the argument: the file size is the number of starts. */
 static gp_status begun_tell(const char *path, gp_error *err)
 {
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
@@ -71,7 +71,8 @@ static gp_status begun_tell(const char *path, gp_error *err)
     return told ? GP_OK : gp_fail(err, GP_EIO, "cannot write %s", path);
 }
 
-/* Until PATH, the argument, is there; looks whether it is canceled.  Says that it begins in PATH.begun. */
+/* Wait until PATH, the argument, exists or the call is canceled. Reports the start in
+ * PATH.begun. */
 GP_TASK gp_status hold(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -89,7 +90,7 @@ GP_TASK gp_status hold(gp_task *task, gp_error *err)
     return status;
 }
 
-/* For days, deaf; says that it begins in the file that the argument names. */
+/* Sleep for days and ignore cancel requests; reports the start in the file in the argument. */
 GP_TASK gp_status sleep_deaf(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -100,7 +101,7 @@ GP_TASK gp_status sleep_deaf(gp_task *task, gp_error *err)
     return status;
 }
 
-/* Computes for so many microseconds. */
+/* Compute for the given microseconds. */
 GP_TASK gp_status spin_us(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -121,7 +122,7 @@ typedef struct mark {
     char path[200], gate[200];
 } mark;
 
-/* Sleeps, waits until `gate` is there if it has one, then adds its number to a file: what was run twice is there twice. */
+/* Sleep, wait for `gate` if set, then append the number to a file: repeated runs appear twice. */
 GP_TASK gp_status mark_file(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -138,7 +139,8 @@ GP_TASK gp_status mark_file(gp_task *task, gp_error *err)
     return gp_task_result(task, &m->number, sizeof(m->number), err);
 }
 
-/* How to die: the argument is "segv", "exit", "abort", "kill", "heap"; with "once " before it, in the first attempt. */
+/* Terminate as the argument states: "segv", "exit", "abort", "kill", "heap"; with the prefix "once
+ * ", only on the first attempt. */
 GP_TASK gp_status die(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -151,7 +153,7 @@ GP_TASK gp_status die(gp_task *task, gp_error *err)
         how += 5;
     }
     if (strcmp(how, "segv") == 0) {
-        signal(SIGSEGV, SIG_DFL); /* a sanitizer has its own way to die */
+        signal(SIGSEGV, SIG_DFL); /* sanitizers would turn SIGSEGV into an exit */
         raise(SIGSEGV);
     }
     if (strcmp(how, "exit") == 0)
@@ -170,10 +172,10 @@ GP_TASK gp_status die(gp_task *task, gp_error *err)
             free(malloc((size_t)i * 7 + 1));
         abort();
     }
-    return gp_fail(err, GP_EINVAL, "no such death: '%s'", how);
+    return gp_fail(err, GP_EINVAL, "unknown way to terminate: '%s'", how);
 }
 
-/* Fails in the first attempts: the argument (uint32_t) is in which it succeeds. */
+/* Fail until the attempt given by the argument (uint32_t). */
 GP_TASK gp_status fail_until(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -199,7 +201,7 @@ GP_TASK gp_status pid(gp_task *task, gp_error *err)
     return gp_task_result(task, &own, sizeof(own), err);
 }
 
-/* A result of so many bytes (uint64_t), each the number of its place. */
+/* Return a result of the given size (uint64_t); byte i has the value i. */
 GP_TASK gp_status large(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -212,7 +214,7 @@ GP_TASK gp_status large(gp_task *task, gp_error *err)
     return status;
 }
 
-/* The sum of the argument's bytes. */
+/* Return the sum of the argument bytes. */
 GP_TASK gp_status sum(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -224,7 +226,7 @@ GP_TASK gp_status sum(gp_task *task, gp_error *err)
     return gp_task_result(task, &total, sizeof(total), err);
 }
 
-/* Sends the numbers 1 .. n (uint32_t) to the queue "numbers". */
+/* Send the numbers 1 .. n (uint32_t) to the queue "numbers". */
 GP_TASK gp_status count_into_queue(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -239,7 +241,7 @@ GP_TASK gp_status count_into_queue(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* What is under the name that the argument says. */
+/* Return the value stored under the name in the argument. */
 GP_TASK gp_status value_of(gp_task *task, gp_error *err)
 {
     size_t bytes, value_bytes;
