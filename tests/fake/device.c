@@ -129,7 +129,7 @@ gp_status gp_device_fetch(gp_device *device, void *to, const void *from, size_t 
     return gp_device_copy(device, to, from, bytes, err);
 }
 
-/* Lanes and events have no effect: each call completes its work before it returns. */
+/* Lanes and events have no effect: each call completes before it returns. */
 gp_status gp_device_note(gp_device *device, uint32_t event, gp_lane lane, gp_error *err)
 {
     (void)device;

@@ -19,7 +19,7 @@ struct gp_backend {
     uint32_t threads;
 };
 
-/* A plan that sums its input samples, so that a test can see whether run() received them. */
+/* A plan that sums the input samples, so that a test can see whether run() received them. */
 struct gp_plan {
     gp_plan_memory memory;
     uint32_t calls;

@@ -53,7 +53,7 @@ __attribute__((format(printf, 1, 2))) static inline bool netns_ip(const char *fo
     return system(command) == 0;
 }
 
-/* Move the calling thread, and its future children, to a host. */
+/* Move the calling thread, and future children, to a host. */
 static inline void netns_enter(int host)
 {
     if (setns(netns_of[host], CLONE_NEWNET) != 0)

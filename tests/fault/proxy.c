@@ -260,7 +260,7 @@ static void link_turn(wire *l, proxy_fault fault, uint32_t amount)
             l->ways[i].left = 1 + draw(amount > 0 ? amount : 1);
     }
     if (l->lost) {
-        /* Free a black-holed connection silently after its client has gone. */
+        /* Free a black-holed connection silently after the client has gone. */
         struct pollfd client = { .fd = l->fd[0], .events = POLLRDHUP };
 
         if (poll(&client, 1, 0) > 0 && gp_now_ms() - l->accepted_ms > 8000)

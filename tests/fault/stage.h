@@ -30,7 +30,7 @@ static inline void stage_begin(void)
 
 static rlim_t stage_descriptors; /* limit for the next commands and their children; 0: unchanged */
 
-/* Start a command. faults: GRADPOOL_FAULT for the command and its children. */
+/* Start a command. faults: GRADPOOL_FAULT for the command and child processes. */
 static inline pid_t stage_start(const char *faults, const char *const *words)
 {
     const char *vector[STAGE_WORDS_MAX] = { "gradpool" };

@@ -229,7 +229,7 @@ static bool walk_checkpoint(const strike *s)
     REQUIRE_WALK(gp_checkpoint_read(&training.state, &training.frame, folder, damaged, &err), err);
     CHECK_TEXT("", damaged);
 
-    /* If only the final sync of the folder fails, the checkpoint exists although its write was
+    /* If only the final sync of the folder fails, the checkpoint exists although the write was
      * reported as failed. */
     if (training.state.progress.step != 9 && (status == GP_OK || training.state.progress.step != 5))
         GP_TEST_FAIL("%s: status %s, and step %d is read", s->text, gp_status_name(status),
@@ -478,7 +478,7 @@ static struct {
     int writer;         /* the writer's descriptor of the entry */
     int64_t last_ms;    /* time of the writer's last write */
     int64_t suspend_ms; /* the writer appends every 20 s until this time */
-    int64_t release_ms; /* the writer releases its lock at this time */
+    int64_t release_ms; /* the writer releases the lock at this time */
 } simulation;
 
 int clock_gettime(clockid_t clock, struct timespec *out)

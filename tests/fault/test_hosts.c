@@ -29,7 +29,7 @@ enum {
 static char server_dirs[2][200];
 static proxy between;
 
-/* Shared memory of the test and its clients. */
+/* Shared memory of test and clients. */
 static struct board {
     int stop;
     uint64_t acknowledged[ALL], calls[ALL], errors[ALL];
@@ -460,8 +460,10 @@ static int schedulers_killed;
  * at the same address. */
 static void strike_scheduler(int which, int64_t ms)
 {
-    static const char *const names[] = { "a scheduler failure behind a pulled cable", "a scheduler failure behind a black hole",
-                                         "a scheduler failure behind a refusal", "a scheduler failure behind corrupted data" };
+    static const char *const names[] = { "a scheduler failure behind a pulled cable",
+                                         "a scheduler failure behind a black hole",
+                                         "a scheduler failure behind a refusal",
+                                         "a scheduler failure behind corrupted data" };
     static const step breaks[] = {
         { PROXY_PASS, 0, 0 }, { PROXY_BLACK_HOLE, 0, 0 }, { PROXY_REFUSE, 0, 0 }, { PROXY_CORRUPT, 200, 0 }
     };
@@ -553,7 +555,7 @@ static const struct case_words {
 static proxy case_proxies[CASES];
 static pid_t case_children[CASES];
 
-/* Run a command and measure its time. */
+/* Run a command and measure the time. */
 static void case_main(int i)
 {
     char program[600], address_text[40], errors[40], key[200], server[200];

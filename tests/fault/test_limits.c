@@ -141,7 +141,7 @@ TEST(exhausted_descriptors_end_neither_daemons_nor_clients)
         CHECK(process_alive((pid_t)reply->workers[0].slot.pid));
         gp_free(reply);
 
-        /* although the crowd stays connected: its connections are closed after 2 s of silence */
+        /* although the crowd stays connected: silent connections are closed after 2 s */
         CHECK(await_open(15000));
         gp_pool_close(pool);
         for (int f = 0; f < 2 * CROWD; f++)
@@ -609,7 +609,7 @@ static bool write_text(const char *path, const char *text)
     return done;
 }
 
-/* Mount a file system with `kib` KiB over a folder, in a child that exits with its verdict. */
+/* Mount a file system with `kib` KiB over a folder, in a child that exits with the verdict. */
 static bool tiny_disk(const char *folder, int kib)
 {
     char map[60], size[40];

@@ -119,7 +119,7 @@ static bool await_told(const char *text)
     return strstr(told, text) != NULL;
 }
 
-/* Start a client that is suspended from before its training starts until a worker's fault was
+/* Start a client that is suspended before the training starts, until a worker's fault was
  * injected. */
 static pid_t start_held_up(const char *const *words, const char *fault, const char *told)
 {

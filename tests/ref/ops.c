@@ -7,14 +7,14 @@
 #include "common/base/rng.h"
 #include "common/model/graph/graph.h"
 
-/* Return the input position of tap k for output position o along one axis (0: height, 1: width).
+/* Return the input position for tap k and output position o along one axis (0: height, 1: width).
  * Positions outside [0, size) are padding. */
 static int64_t window_at(const gp_window *window, int axis, int64_t o, int64_t k)
 {
     return o * window->stride[axis] - window->padding[axis] + k * window->dilation[axis];
 }
 
-/* Planes of one sample with shape [C, H, W]. */
+/* Planes in one sample with shape [C, H, W]. */
 typedef struct planes {
     double *data;
     int64_t c, h, w;
@@ -52,7 +52,7 @@ static void conv_to_weights(double *out, double *weight, double *in)
     *weight += *in * *out;
 }
 
-/* Visit every product once. Inlined for each `visit`: tests spend most of their time here. */
+/* Visit every product once. Inlined for each `visit`: tests spend most time here. */
 static inline __attribute__((always_inline)) void conv_each(const gp_ref_call *call, const gp_ref_tensor *x,
                                                             const gp_ref_tensor *weight,
                                                             const gp_ref_tensor *y, conv_visit visit)
@@ -199,7 +199,7 @@ void gp_ref_relu_backward(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] > 0.0 ? call->in[1].data[i] : 0.0;
 }
 
-/* One pooling window: sum and number of the pixels inside the plane, and the first maximum. */
+/* One pooling window: sum, count and first maximum over the pixels inside the plane. */
 typedef struct pool_window {
     double sum, largest;
     int64_t pixels, index;
@@ -353,8 +353,8 @@ void gp_ref_add(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] + call->in[1].data[i];
 }
 
-/* Layout of channels: elements of a channel are C apart in blocks of `pixels`. A vector has one
- * pixel per channel. */
+/* Channel layout: elements of a channel are C apart in blocks of `pixels`. A vector has one pixel
+ * per channel. */
 typedef struct channels {
     int64_t count, pixels;
 } channels;
@@ -368,7 +368,7 @@ static channels channels_of(const gp_ref_tensor *tensor)
     return c;
 }
 
-/* Return the index of element i in channel c, i in [0, samples * pixels). */
+/* Return the index for element i in channel c, i in [0, samples * pixels). */
 static int64_t channel_at(const channels *of, int64_t c, int64_t i)
 {
     return (i / of->pixels * of->count + c) * of->pixels + i % of->pixels;
@@ -442,19 +442,19 @@ void gp_ref_batchnorm_backward(const gp_ref_call *call)
     }
 }
 
-/* Return the number of groups in one sample: channel groups, or one group per pixel. */
+/* Return the group count in one sample: channel groups, or one group per pixel. */
 static int64_t groups_of(const gp_ref_call *call)
 {
     return call->op->number[1] != 0 ? channels_of(&call->in[0]).pixels : call->op->number[0];
 }
 
-/* Return the number of elements in one group. */
+/* Return the element count in one group. */
 static int64_t group_count(const gp_ref_call *call)
 {
     return gp_shape_count(&call->in[0].shape) / groups_of(call);
 }
 
-/* Position of an element of a group within the sample, and its channel. */
+/* Position and channel of a group element within the sample. */
 typedef struct group_element {
     int64_t at, channel;
 } group_element;
@@ -529,7 +529,7 @@ void gp_ref_groupnorm_backward(const gp_ref_call *call)
     }
 }
 
-/* Return whether channel j is in the window of channel c. */
+/* Return whether channel j is in channel c's window. */
 static bool lrn_sees(const gp_op *op, int64_t c, int64_t j)
 {
     return j >= c - (op->number[0] - 1) / 2 && j <= c + op->number[0] / 2;
@@ -662,7 +662,7 @@ void gp_ref_activation_backward(const gp_ref_call *call)
     }
 }
 
-/* Return element [c, y, x] of sample n in a value with up to three axes. */
+/* Return element [c, y, x] in sample n for a value with up to three axes. */
 static double *box_at(const gp_ref_tensor *tensor, int64_t n, int64_t c, int64_t y, int64_t x)
 {
     int64_t extent[3] = { 1, 1, 1 };
@@ -673,7 +673,7 @@ static double *box_at(const gp_ref_tensor *tensor, int64_t n, int64_t c, int64_t
     return &tensor->data[((n * extent[0] + c) * extent[1] + y) * extent[2] + x];
 }
 
-/* Compute the indices of element i within one sample. */
+/* Compute the indices for element i within one sample. */
 static void box_indices(const gp_ref_tensor *tensor, int64_t i, int64_t at[3])
 {
     int64_t extent[3] = { 1, 1, 1 };
@@ -819,7 +819,7 @@ void gp_ref_transconv2d_backward_weights(const gp_ref_call *call)
         call->out[1].data[i / pixels % call->in[1].shape.dim[0]] += call->in[1].data[i];
 }
 
-/* Return the weight of input i for output o along an axis with `from` inputs and `to` outputs. */
+/* Return the weight from input i to output o along an axis with `from` inputs and `to` outputs. */
 static double resize_weight(const gp_op *op, int64_t i, int64_t o, int64_t from, int64_t to)
 {
     double at = 0.0;
@@ -871,7 +871,7 @@ void gp_ref_resize_backward(const gp_ref_call *call)
     resize_each(call, &call->out[0], &call->in[0], false);
 }
 
-/* Return target t[k] of a sample; 0 for all classes without a label. */
+/* Return a sample's target t[k]; 0 for all classes without a label. */
 static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64_t k)
 {
     const double *w = op->weights;
@@ -882,7 +882,7 @@ static double xent_target(const gp_op *op, int64_t classes, int64_t label, int64
            (k == label ? (1.0 - op->factor[0]) * (w == NULL ? 1.0 : w[label]) : 0.0);
 }
 
-/* Return the number of pixels per sample; 1 for a vector. */
+/* Return the pixel count per sample; 1 for a vector. */
 static int64_t loss_pixels(const gp_ref_call *call)
 {
     return gp_shape_count(&call->in[0].shape) / call->in[0].shape.dim[0];
@@ -934,7 +934,7 @@ void gp_ref_weighted_xent(const gp_ref_call *call)
     }
 }
 
-/* Return the weight of class k in one sample, derived from its pixel count. */
+/* Return the weight for class k in one sample, derived from the pixel count. */
 static double dice_weight(const gp_ref_call *call, int64_t n, int64_t k, int64_t pixels)
 {
     double truth = 0.0;

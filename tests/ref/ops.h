@@ -22,7 +22,7 @@ typedef struct gp_ref_call {
     gp_ref_tensor in[GP_OP_VALUES_MAX], out[GP_OP_VALUES_MAX]; /* as in ops.def */
     uint64_t seed;                                             /* dropout seed */
 
-    /* dropout counters; position: that of the first sample */
+    /* dropout counters; position: first sample */
     uint32_t step, position;
 } gp_ref_call;
 

@@ -21,7 +21,7 @@ static double *doubles_new(size_t count)
     return block;
 }
 
-/* Return the number of elements of a value. Parameters and sums have no sample axis. */
+/* Return the element count of a value. Parameters and sums have no sample axis. */
 static size_t value_count(const gp_value *value, int64_t samples)
 {
     size_t count = (size_t)gp_shape_count(&value->shape);

@@ -18,7 +18,7 @@ typedef struct gp_ref_batch {
     const void *targets; /* [count][graph->target_bytes]; NULL with INFER only: sums stay 0 */
     int64_t count;
 
-    /* for dropout; position: index of the first sample in the global batch */
+    /* for dropout; position: first sample's index in the global batch */
     uint64_t seed, step, position;
 
     /* Planted error, to prove that a check can fail: unless scale is 0, the outputs of

@@ -165,7 +165,7 @@ static int calls(int count)
         gp_future_free(futures[i]);
     gp_team_close(team);
     gp_pool_close(pool);
-    int checked = check(status == GP_OK ? 0 : SESSION); /* a failed team loses its calls */
+    int checked = check(status == GP_OK ? 0 : SESSION); /* a failed team loses all calls */
 
     return checked != 0 ? checked : status == GP_OK ? 0 : REFUSED;
 }

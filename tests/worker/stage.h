@@ -352,7 +352,7 @@ static __attribute__((unused)) bool weights_receive(worker *w, void *into, size_
     return true;
 }
 
-/* Send predict_begin for a model, preceded by its weights. */
+/* Send predict_begin for a model, preceded by the weights. */
 static __attribute__((unused)) void predict_open(worker *w, uint64_t lease, const gp_predict_begin *begin,
                                                  const char *netspec, const float *weights, uint64_t bytes)
 {

@@ -1,4 +1,4 @@
-/* test_advice.c: the performance model of `gradpool advise` and the comparison with a later
+/* test_advice.c: the performance model in `gradpool advise` and the comparison with a later
  * training. */
 #include <math.h>
 #include <sys/stat.h>
@@ -74,7 +74,7 @@ TEST(the_best_number_is_the_fewest_that_are_about_as_fast)
 
     CHECK_INT(2, advice_best(&model, 2));
     CHECK_INT(3, advice_best(&model, 4)); /* 7.5 ms and 7.4 ms: the fourth worker does not help */
-    model.points[0].exchange_s = 1;       /* exchange time of 1 s */
+    model.points[0].exchange_s = 1;       /* exchange time: 1 s */
     model.points[1].exchange_s = 1;
     CHECK_INT(1, advice_best(&model, 4));
     model.points[0].exchange_s = model.points[1].exchange_s = 0;
@@ -169,7 +169,7 @@ TEST(training_warns_about_slow_steps_and_reports_the_error_of_the_advice)
     CHECK(advice_watch_begin(&watch, "lenet", "digits", sgdm, &(gp_train_info){ .workers = 4 }, text,
                              sizeof(text)));
     CHECK_CONTAINS(text, "more workers will not help: 3 were measured to be enough");
-    for (int i = 1; i <= 11; i++) { /* steps of 10 ms; a validation of 1 s before step 6 */
+    for (int i = 1; i <= 11; i++) { /* 10 ms per step; a validation takes 1 s before step 6 */
         advice_watch_step(&watch,
                           &(gp_train_step){ .rank = 0, .seconds = i * 0.01 + (i >= 6), .data_ms = 7 });
         advice_watch_step(&watch, &(gp_train_step){ .rank = 1, .seconds = 77, .data_ms = 5 });

@@ -1,4 +1,4 @@
-/* test_doctor.c: the judgement of `gradpool doctor` on simulated hosts and GPUs. */
+/* test_doctor.c: verdicts by `gradpool doctor` on simulated hosts and GPUs. */
 #include "client/cli/measure/doctor.h"
 #include "tests/gp_test.h"
 
@@ -35,7 +35,7 @@ static const doctor_row *row_of(const char *what)
     return NULL;
 }
 
-/* Judge the host, then check the state of row `what` and that the fix contains `fix`. */
+/* Judge the host, then check that row `what` has that state and a fix containing `fix`. */
 static void host_gives(const doctor_host *host, uint32_t gpus, const char *what, doctor_state state,
                        const char *fix)
 {

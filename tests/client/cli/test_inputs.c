@@ -1,4 +1,4 @@
-/* test_inputs.c: inputs of `gradpool parfor` and the command templates that use them. */
+/* test_inputs.c: inputs for `gradpool parfor` and the command templates that use them. */
 #include "client/cli/run/inputs.h"
 
 #include <fcntl.h>
@@ -249,7 +249,7 @@ static const char *const unnamed[] = { "", "" };
 #define LINE(value, ...)       line_of(WORDS(__VA_ARGS__), unnamed, 1, false, (const char *const[]){ value })
 #define SHELL_LINE(value, ...) line_of(WORDS(__VA_ARGS__), unnamed, 1, true, (const char *const[]){ value })
 
-/* The expected lines are the output of GNU parallel 20221122 for the same values. */
+/* GNU parallel 20221122 prints the expected lines for the same values. */
 TEST(path_placeholders_match_gnu_parallel)
 {
     static const char *const recorded[][2] = {

@@ -1,4 +1,4 @@
-/* test_metrics_line.c: the format of metrics.jsonl, and that each line reads back as the same
+/* test_metrics_line.c: the metrics.jsonl format, and that each line reads back as the same
  * record. */
 #include "client/cli/jobs/metrics_line.h"
 

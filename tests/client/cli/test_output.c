@@ -1,4 +1,4 @@
-/* test_output.c: the order of job output, and the job log. Uses no pool and no processes. */
+/* test_output.c: ordered job output and the job log. Uses no pool and no processes. */
 #include "client/cli/run/output.h"
 
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static output_job *begin(sink *s, const char *tag)
     return job;
 }
 
-/* Write to standard output and standard error of the job, as a command does. */
+/* Write to the job's standard output and standard error, as a command does. */
 static void say(output_job *job, const char *out_text, const char *err_text)
 {
     int out, err_fd;
@@ -168,7 +168,7 @@ TEST(number_of_buffered_jobs_is_bounded)
     sink_close(&s);
 }
 
-/* Read the pending output once, as the event loop of a command run does. */
+/* Read the pending output once, as the event loop in a command run does. */
 static void turn(sink *s)
 {
     struct pollfd fds[16];
@@ -200,7 +200,7 @@ TEST(lines_are_written_whole_and_tagged_on_arrival)
     CHECK_TEXT("a: one\na: two\nb: mid\na: three\n", written(s.out));
     CHECK_TEXT("b: oops\n", written(s.err));
 
-    /* The last line is unterminated, and a daemon of the job keeps the pipe open. */
+    /* The last line is unterminated, and a daemon started by the job keeps the pipe open. */
     CHECK_INT(4, write(outs[0], "last", 4));
     close(errs[0]);
     turn(&s);
@@ -349,7 +349,7 @@ TEST(job_logs_of_gradpool_and_gnu_parallel_are_read)
     cli_joblog *log;
     gp_error err;
 
-    /* Lines of GNU parallel: a success, a failure, a signal; then damaged lines. */
+    /* Lines from GNU parallel: a success, a failure, a signal; then damaged lines. */
     log_make(HEADING "1\t:\t1795255039.762\t     0.000\t0\t0\t0\t0\texit 0\n"
                      "3\t:\t1795255039.762\t     0.000\t0\t0\t5\t0\texit 5\n"
                      "900\t:\t1795255039.762\t     0.000\t0\t0\t0\t9\tkill\n"

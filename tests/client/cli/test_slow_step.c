@@ -1,11 +1,11 @@
-/* test_slow_step.c: the attribution of a slow step to a worker and a phase. */
+/* test_slow_step.c: attribute a slow step to a worker and a phase. */
 #include "client/cli/train/slow_step.h"
 #include "tests/gp_test.h"
 
 static char text[200];
 
-/* Add the records of one step of 3 workers. The backward pass of worker 3 takes slow_ms longer, and
- * the others wait for it. */
+/* Add the records for one step on 3 workers. The backward pass of worker 3 takes slow_ms longer,
+ * and the others wait for it. */
 static bool add(slow_steps *slow, uint64_t step, double slow_ms, int64_t now_ms)
 {
     bool said = false;
@@ -40,7 +40,7 @@ TEST(a_slow_step_names_the_worker_that_waited_least_and_its_phase)
     CHECK(!add(slow, 42, 900, 3000)); /* at most one line in 5 s */
     CHECK(add(slow, 43, 900, 7000));
 
-    /* All three workers wait, so the report names none of them. */
+    /* All three workers wait, so the report names none. */
     for (uint32_t rank = 0; rank < 3; rank++)
         slow_steps_add(slow, &(gp_train_step){ .rank = rank, .worker = rank + 1, .step = 44, .wait_ms = 900 },
                        20000, text, sizeof(text));

@@ -1,4 +1,4 @@
-/* test_view.c: the table and the picture of a training, drawn into a file and read back. */
+/* test_view.c: the table and the picture for a training, drawn into a file and read back. */
 #include <unistd.h>
 
 #include "client/cli/cli.h"
@@ -13,7 +13,7 @@ enum { TEXT_BYTES = 1 << 20, WIDTH = 80 };
 
 static char text[TEXT_BYTES];
 
-/* Draw 2 epochs of 20 steps, each followed by a validation unless validation_samples is 0. */
+/* Draw 2 epochs with 20 steps, each followed by a validation unless validation_samples is 0. */
 static void draw_run(bool live, uint32_t frequency, uint32_t workers, uint64_t validation_samples)
 {
     FILE *file = tmpfile();
@@ -61,8 +61,7 @@ static uint32_t count(const char *part)
     return found;
 }
 
-/* Count the visible characters of a line, without terminal escapes; store the end of the line in
- * *end. */
+/* Count the visible characters in a line, without terminal escapes; store the line end in *end. */
 static uint32_t columns(const char *line, const char **end)
 {
     uint32_t width = 0;
@@ -110,8 +109,8 @@ TEST(picture_fits_the_terminal_and_overwrites_the_previous_one)
     CHECK_CONTAINS(text, "100 %  epoch 2/2  done");
     CHECK_CONTAINS(text, "(20 workers, 8 shown)");
 
-    /* Each picture moves the cursor up by the height of the previous picture, which is less than
-     * the height of the terminal. */
+    /* Each picture moves the cursor up by the previous picture height, which is less than the
+     * terminal height. */
     uint32_t lines = 0, pictures = 0;
 
     for (const char *at = text; *at != '\0'; at++) {
@@ -168,7 +167,7 @@ TEST(axes_cover_the_whole_training)
     CHECK_CONTAINS(text, "       0 +");
     CHECK_CONTAINS(text, "   100 % +");
     CHECK_CONTAINS(text, "   epoch  0 ");
-    CHECK_CONTAINS(text, " 4\033[K"); /* the end of the axis: two more epochs are planned */
+    CHECK_CONTAINS(text, " 4\033[K"); /* axis end: two more epochs are planned */
     CHECK_CONTAINS(text, "o");        /* the validation */
     CHECK_CONTAINS(text, "o                                   \033[K"); /* nothing follows it */
 }

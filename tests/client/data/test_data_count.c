@@ -1,4 +1,4 @@
-/* test_data_count.c: class counts and division of a data source through gradpool.h. */
+/* test_data_count.c: class counts of a data source and splitting, through gradpool.h. */
 #include "client/gradpool.h"
 #include "tests/common/data/folder.h"
 #include "tests/common/data/make_images.h"

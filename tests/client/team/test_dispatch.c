@@ -11,7 +11,7 @@ typedef struct world_worker {
     uint32_t count;
     bool begun;       /* ring[0] is running */
     uint32_t room;    /* records that fit */
-    uint64_t stopped; /* id of the call that was asked to stop */
+    uint64_t stopped; /* id of the call asked to stop */
     bool replace;
 } world_worker;
 
@@ -94,8 +94,7 @@ static team_unit *submit(world *w, team_unit *unit)
     return unit;
 }
 
-/* End the running call of a worker with `status`. Return the unit if this completed it, else
- * NULL. */
+/* End a worker's running call with `status`. Return the unit if this completed it, else NULL. */
 static team_unit *answer(world *w, uint32_t worker, gp_status status, int64_t ran_ns)
 {
     world_worker *from = &w->workers[worker - 1];
@@ -330,7 +329,7 @@ TEST(worker_failure_counts_as_attempt_only_for_the_running_call)
         let_begin(&w, 1);
         death(&w, 1);
     }
-    CHECK(dispatch_dying(w.d, 1) == b); /* the running call of three worker failures */
+    CHECK(dispatch_dying(w.d, 1) == b); /* this call was running in three worker failures */
     dispatch_over(w.d, b, GP_EPEER);
     CHECK(dispatch_dying(w.d, 1) == NULL);
     CHECK(dispatch_next_over(w.d) == b);
@@ -371,8 +370,8 @@ TEST(deadlines_end_waiting_calls_and_stop_running_ones)
     CHECK_INT(running->call.id, w.workers[0].stopped);
     CHECK(running->over_limit && !w.workers[0].replace);
 
-    /* the clock jumped: this host may have been suspended, so the worker gets half of the grace
-     * period again */
+    /* the clock jumped: this host may have been suspended, so the worker gets half the grace period
+     * again */
     w.now += DISPATCH_GRACE_MS * (int64_t)MS + DISPATCH_LATE_NS + 1;
     dispatch_tick(w.d, w.now);
     CHECK(!w.workers[0].replace);
@@ -424,7 +423,7 @@ TEST(stale_calls_end_with_their_worker_and_urgent_calls_run_first)
     dispatch_free(w.d);
 }
 
-/* Run the next call of a worker for ran_ns and return it. */
+/* Run a worker's next call for ran_ns and return it. */
 static team_unit *run_next(world *w, uint32_t worker, int64_t ran_ns)
 {
     dispatch_fill(w->d, w->now);
@@ -450,7 +449,7 @@ TEST(urgent_call_overtakes_prefetched_calls)
     CHECK_INT(0, usual[1]->attempts);
     CHECK(answer(&w, 1, GP_OK, 500 * MS) == usual[0]);
     CHECK(run_next(&w, 1, 500 * MS) == urgent);
-    for (int i = 1; i < 8; i++) /* the order of the others is unchanged */
+    for (int i = 1; i < 8; i++) /* the others keep the order */
         CHECK(run_next(&w, 1, 500 * MS) == usual[i]);
     for (int i = 0; i < 8; i++)
         gp_free(usual[i]);
@@ -471,7 +470,7 @@ TEST(no_call_of_lower_priority_starts_while_an_urgent_call_waits)
     let_begin(&w, 2);
     urgent = unit_new(&w);
     urgent->priority = 1;
-    submit(&w, urgent); /* waits for the running call of either worker */
+    submit(&w, urgent); /* waits for the running call on either worker */
 
     uint32_t behind = urgent->state == UNIT_SENT ? urgent->worker : 1, other = 3 - behind;
 

@@ -1,4 +1,4 @@
-/* test_parfor_plan.c: the chunk plan of a parfor on simulated workers with simulated time. */
+/* test_parfor_plan.c: the chunk plan for a parfor on simulated workers with simulated time. */
 #include "client/team/parfor_plan.h"
 
 #include "proto/task/link.h"
@@ -10,7 +10,7 @@ enum { WORKERS_MAX = 8, ITERATIONS_MAX = 200000 };
 
 typedef struct work {
     parfor_piece piece;
-    double ready; /* time of completion, ns */
+    double ready; /* completion time, ns */
     double took;
     uint32_t done;
     bool out;

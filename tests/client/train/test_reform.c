@@ -1,9 +1,8 @@
-/* test_reform.c: the decisions about the next group of a training, event by event, without a
- * pool. */
+/* test_reform.c: decisions about a training's next group, event by event, without a pool. */
 #include "client/train/reform.h"
 #include "tests/gp_test.h"
 
-/* A training and the actions of the last event. */
+/* A training and the actions for the last event. */
 typedef struct story {
     reform r;
     reform_action actions[REFORM_ACTIONS_MAX];
@@ -492,7 +491,7 @@ TEST(missing_state_or_missing_lease_ends_the_training)
     CHECK(done(&s, REFORM_DO_FAIL)->why == REFORM_WHY_STATE);
 
     /* Continue from step 39: only the failed rank may have had the last step. Then refuse step 5,
-     * the outdated state of a rank that left long ago. */
+     * the outdated state from a rank that left long ago. */
     begin(&s, 3, 3);
     steps(&s, 40);
     lose(&s, 1, 2);

@@ -1,5 +1,5 @@
-/* test_train_checkpoints.c: the choice of the checkpoint to resume, and refused directories. Uses
- * no pool. */
+/* test_train_checkpoints.c: choose the checkpoint to resume, and refuse directories. Uses no
+ * pool. */
 #include <ftw.h>
 #include <sys/stat.h>
 
@@ -35,7 +35,7 @@ static void begin(void)
         abort();
 }
 
-/* Free the previous training and prepare one of that network with the options ("name=value",
+/* Free the previous training and prepare one for that network with the options ("name=value",
  * NULL-terminated). */
 static gp_status prepare_network(const char *network, const char *const *options)
 {
@@ -47,7 +47,7 @@ static gp_status prepare_network(const char *network, const char *const *options
     gp_status status = gp_training_new(&training, &request, &err);
 
     if (status == GP_OK)
-        training->run->request = NULL; /* points to a local variable of this function */
+        training->run->request = NULL; /* points to a local variable */
     return status;
 }
 
@@ -70,7 +70,7 @@ static const char *resume_option(uint64_t step)
     return text;
 }
 
-/* Write a checkpoint of the prepared training under that run id, as a worker does. */
+/* Write a checkpoint for the prepared training under that run id, as a worker does. */
 static void write_step(uint64_t step, const char *run)
 {
     size_t count = training->graph->blob_count;
@@ -129,7 +129,7 @@ TEST(a_used_directory_is_refused_unless_its_run_is_continued)
     CHECK_STATUS(GP_EINVAL, PREPARE("run-id=a/b", ));
     CHECK_CONTAINS(err.message, "run-id is 'a/b'");
 
-    /* Resuming an older step is refused: the later checkpoint of the same run stays the newest
+    /* Resuming an older step is refused: the later checkpoint in the same run stays the newest
      * one. */
     CHECK_STATUS(GP_EBUSY, PREPARE(resume_option(4), ));
     CHECK_CONTAINS(err.message, "later checkpoint of this run (step 8, resumed is step 4)");
@@ -181,7 +181,7 @@ TEST(resume_refuses_two_runs_another_network_and_finished_runs)
     end();
 }
 
-/* Directories of releases without run ids contain one run, whose id is empty. */
+/* Directories from releases without run ids contain one run with an empty id. */
 TEST(checkpoints_without_a_run_id_are_one_run_and_stay_one)
 {
     begin();

@@ -15,7 +15,7 @@ typedef struct bag_attribute {
     void *data;
 } bag_attribute;
 
-/* A descriptor: attributes and a reference count. A bag holds references to the descriptors in its
+/* A descriptor: attributes and a reference count. A bag holds references to descriptors in the
  * attributes. */
 typedef struct bag {
     cudnnBackendDescriptorType_t type;

@@ -24,8 +24,8 @@ static rule rules[RULES_MAX];
 static int rule_count = -1; /* -1: not parsed yet */
 static uint32_t violations;
 
-/* Parse NAME:N=ACTION, NAME:N+=ACTION, NAME@FILE=ACTION or NAME!FILE=ACTION. A malformed rule ends the
- * process, so that no test runs without its fault. */
+/* Parse NAME:N=ACTION, NAME:N+=ACTION, NAME@FILE=ACTION or NAME!FILE=ACTION. A malformed rule ends
+ * the process, so that no test runs without the fault. */
 static void rule_parse(const char *text, size_t bytes)
 {
     char line[320], *value, *how;
@@ -37,8 +37,8 @@ static void rule_parse(const char *text, size_t bytes)
     how = strpbrk(line, ":@!");
     if (value == NULL || how == NULL || how > value || rule_count == RULES_MAX) {
         fprintf(stderr,
-                "FAKE_GPU_FAULTS: malformed rule \"%s\" (expected NAME:N=ACTION, NAME:N+=ACTION, NAME@FILE=ACTION "
-                "or NAME!FILE=ACTION)\n",
+                "FAKE_GPU_FAULTS: malformed rule \"%s\" (expected NAME:N=ACTION, NAME:N+=ACTION, "
+                "NAME@FILE=ACTION or NAME!FILE=ACTION)\n",
                 line);
         _exit(99);
     }

@@ -39,7 +39,7 @@ long fake_number_at(const char *variable, int64_t index);
 void fake_spend(long us);
 int64_t fake_device_ns(void); /* ns; the host clock, or only spent time if a test sets durations */
 
-/* Enter a function that does its work synchronously: return an injected error from it. */
+/* Enter a synchronous function: return an injected error from it. */
 #define FAKE_CALL(function, type)                                                                            \
     do {                                                                                                     \
         int code_ = FAKE_REACHED(function);                                                                  \

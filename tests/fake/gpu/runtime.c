@@ -519,7 +519,7 @@ FAKE_EXPORT cudaError_t cudaStreamCreate(cudaStream_t *out)
     return cudaStreamCreateWithFlags(out, cudaStreamDefault);
 }
 
-/* Destroy a stream after its queued work. */
+/* Destroy a stream after the queued work. */
 FAKE_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     FAKE_CALL(cudaStreamDestroy, cudaError_t);
@@ -1067,7 +1067,7 @@ FAKE_EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *o
     return cudaSuccess;
 }
 
-/* Report objects left in the context: a worker that frees its context correctly leaves none. */
+/* Report objects left in the context: a correct worker leaves none. */
 FAKE_EXPORT cudaError_t cudaDeviceReset(void)
 {
     FAKE_CALL(cudaDeviceReset, cudaError_t);

@@ -275,7 +275,7 @@ TEST(batch_norm_in_a_residual_block_matches_the_oracle)
 }
 
 /* Build a residual network. A multiple of 8 channels selects the kernels for 8 numbers at once,
- * fused operations after batch norm, and bit masks for its ReLU. */
+ * fused operations after batch norm, and bit masks for ReLU. */
 static gp_status residual_net(net *n, const char *channels, gp_error *err)
 {
     const gp_shape input = gp_shape3(3, 9, 10);
@@ -451,7 +451,7 @@ static void count_steps(unsigned *out, const net *n, const char *words, gp_preci
 }
 
 /* Expected: the input, six convolutions with fused operations, the pool, three products, the loss,
- * and two steps for its sums. */
+ * and two steps for the sums. */
 TEST(in_prediction_a_convolution_is_one_step_with_batch_norm_sum_and_relu)
 {
     unsigned steps;

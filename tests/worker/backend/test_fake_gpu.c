@@ -423,7 +423,7 @@ static void ranks_run(fate f, int codes[3])
     }
     unsetenv("FAKE_GPU_NCCL");
 
-    /* Wait for the failing rank first: until then its zombie keeps the process id. */
+    /* Wait for the failing rank first: until then the zombie keeps the process id. */
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t r = (UNLUCKY + i) % 3;
         int status = 0;

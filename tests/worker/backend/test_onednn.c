@@ -9,7 +9,7 @@
 #include "worker/backend/backend.h"
 #include "worker/backend/cpu/base/segment.h"
 
-/* linked in; the module's copy counts its own allocations */
+/* linked in; the module's copy counts allocations separately */
 extern const gp_segment_ops gp_segment_onednn;
 
 enum { SEED = 11, STEP = 3, POSITION = 1000, CALLS_MAX = 4, CUTS_MAX = 2 };

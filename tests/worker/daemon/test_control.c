@@ -524,7 +524,7 @@ TEST(leases_and_trainings_leak_no_descriptors)
     stage_close();
 }
 
-/* Wait until a training has published its descriptor. It then waits for the other ranks. */
+/* Wait until a training has published a descriptor. It then waits for the other ranks. */
 static void await_meeting(worker *w)
 {
     gp_door_hello hello = { .protocol_min = 1, .protocol_max = 1, .role = GP_ROLE_WORKER, .pid = 1 };
@@ -587,7 +587,7 @@ TEST(injected_fault_kills_the_worker_at_its_fault_point)
     stage_close();
 }
 
-/* A suspended client (Ctrl-Z, a closed laptop) keeps its link but reads nothing. Its queue of 1000
+/* A suspended client (Ctrl-Z, a closed laptop) keeps the link but reads nothing. The queue of 1000
  * messages fills up, then the worker's ring. The training continues, and the lease can be ended. */
 TEST(client_that_reads_nothing_blocks_neither_the_training_nor_revoke)
 {

@@ -1,4 +1,4 @@
-/* test_control_run.c: a worker and its runner: which client gets the runner, and that the runner
+/* test_control_run.c: a worker and a runner: which client gets the runner, and that the runner
  * exits before the lease is given back. This program is the scheduler and the client; the worker is
  * a real process without an engine. */
 #include <fcntl.h>

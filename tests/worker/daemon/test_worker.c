@@ -1,4 +1,5 @@
-/* test_worker.c: the real worker with its engine; this program is the scheduler and the client. */
+/* test_worker.c: the real worker with the real engine; this program is the scheduler and the
+ * client. */
 #include "common/base/memory/buffer.h"
 #include "common/model/graph/netspec.h"
 #include "tests/worker/stage.h"

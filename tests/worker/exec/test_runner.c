@@ -1,4 +1,4 @@
-/* test_runner.c: the command runner as seen by its client and its worker, with real processes. */
+/* test_runner.c: the command runner as seen by client and worker, with real processes. */
 #include "worker/exec/runner.h"
 
 #include <errno.h>
@@ -451,7 +451,7 @@ static void check_end_of(bool of_worker, bool command_has_ended)
     CHECK_INT(GP_RUNNER_STARTED, answer(&s).kind);
     pids_read(&s, "pids", pids, 4);
     pids_read(&s, "main", pids + 4, 1);
-    if (command_has_ended) { /* its children are orphans then */
+    if (command_has_ended) { /* the children are orphans then */
         kill(pids[4], SIGKILL);
         CHECK_INT(GP_RUNNER_ENDED, answer(&s).kind);
     }

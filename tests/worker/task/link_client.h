@@ -39,7 +39,7 @@ typedef struct answered {
     unsigned char content[CONTENT_MAX + 1]; /* NUL-terminated */
 } answered;
 
-static answered last; /* static because of its size */
+static answered last; /* too large for the stack */
 
 static void client_open(link_client *client)
 {
@@ -65,7 +65,7 @@ static int file_of(const void *data, size_t bytes, int seals)
 
 enum { ALL_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* Send a blob with the contents of fd and return its number. */
+/* Send a blob with the contents of fd and return the blob number. */
 static uint64_t blob_put(link_client *client, int fd)
 {
     client->send_blob(client, ++client->blob, fd);
@@ -155,7 +155,7 @@ static bool answer_any(link_client *client)
     return true;
 }
 
-/* Wait for the end of that call and skip its other answers. */
+/* Wait for the end of that call and skip other answers. */
 static bool answer(link_client *client, uint64_t id)
 {
     while (answer_any(client)) {

@@ -54,7 +54,7 @@ static void talking(rank_place *place)
     REQUIRE_OK(gp_task_send(&here.task, index, 0, "self", 4, &err), err);
     CHECK_INT(3, here.group.balance);
 
-    /* Receive the large message first; its memory remains valid until the next receive. */
+    /* Receive the large message first; the memory remains valid until the next receive. */
     REQUIRE_OK(gp_task_receive(&here.task, before, 6, &message, &err), err);
     CHECK_INT(LARGE, message.bytes);
     CHECK_INT(before, message.from);

@@ -60,7 +60,7 @@ static void *control_main(void *argument)
     return argument;
 }
 
-/* Create a link without its threads. */
+/* Create a link without threads. */
 static void link_make(void)
 {
     int doors[2];

@@ -399,7 +399,7 @@ TEST(saver_writes_in_the_background_and_reports_the_result)
     REQUIRE_OK(gp_saver_new(&saver, s.directory, &s.frame, &s.state, &err), err);
     stage_fill(&s, 5);
     CHECK(gp_saver_save(saver, &s.state));
-    s.state.parameters[0] = 77; /* the saver has its own copy */
+    s.state.parameters[0] = 77; /* the saver has a copy */
     gp_saver_wait(saver);
     REQUIRE(gp_saver_news(saver, text, &failed));
     CHECK(!failed);

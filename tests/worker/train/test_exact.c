@@ -21,7 +21,7 @@ static void sum_in(const uint32_t order[TERMS], float out[COUNT], uint32_t parts
 {
     int64_t high[COUNT] = { 0 }, low[COUNT] = { 0 };
 
-    /* Add up as several ranks do: each adds its part, then the parts are added. */
+    /* Add up as several ranks do: each adds a part, then the parts are added. */
     for (uint32_t p = 0; p < parts; p++) {
         int64_t part_high[COUNT] = { 0 }, part_low[COUNT] = { 0 };
 

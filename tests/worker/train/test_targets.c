@@ -422,7 +422,7 @@ TEST(step_with_only_ignored_targets_changes_nothing)
     }
 }
 
-/* The class of a pixel is its largest channel; the value of a sample is the mean of its first
+/* The class of a pixel is its largest channel; the value of a sample is the mean over the first
  * channel. */
 TEST(pixels_and_values_are_learned)
 {

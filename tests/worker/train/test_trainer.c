@@ -23,12 +23,12 @@ typedef struct train_result {
     double check_losses[32];
     float weights[LENET], gradients[LENET];
     bool kept_previous; /* after a failure: the weights equal those of the last record */
-    uint32_t factors;   /* weights whose gradient is computed from its factors only */
+    uint32_t factors;   /* weights whose gradient is computed from factors only */
     bool untouched;     /* their gradient buffer was never written */
     uint64_t allocations_early, allocations_late;
 } train_result;
 
-/* Parameters of a test for its ranks. */
+/* Parameters for the ranks of a test. */
 typedef struct train_job {
     char data[64], validation[64], options[512], fault[64];
     char net[512];                 /* network for net_parse(), instead of lenet */
@@ -417,7 +417,7 @@ TEST(one_step_has_the_same_gradient_on_one_to_four_ranks)
         CHECK_NEAR(0, oracle_distance(expected, alone), 1e-5);
     }
 
-    /* proves that the check can fail: rank 1 scales its gradients by 1.001 */
+    /* proves that the check can fail: rank 1 scales gradients by 1.001 */
     one_step(weights, 64, 2, 1, together);
     one_step(weights, 64, 1, UINT32_MAX, alone);
     CHECK(distance(alone, together) > 1e-5);
@@ -1213,7 +1213,7 @@ static void initial_fill(train_job *job, float factor)
     gp_netspec_free(spec);
 }
 
-/* The only step of an epoch has a finite loss, but its weights make every score overflow. */
+/* The only step of an epoch has a finite loss, but the weights make every score overflow. */
 TEST(a_validation_loss_that_is_not_finite_ends_the_training_without_a_checkpoint)
 {
     char directory[] = "/tmp/gp-resume-XXXXXX", options[200];
