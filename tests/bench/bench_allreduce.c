@@ -1,11 +1,11 @@
-/* bench_allreduce.c -- time of one all-reduce over shared memory.
+/* bench_allreduce.c: measure one all-reduce over shared memory.
  *
  *   bench_allreduce RANKS BYTES SECONDS [pin] [private]
  *
- * Forks RANKS processes; `pin` puts rank k on the k-th allowed core.  Prints the median, the 95th
- * percentile and the number of operations as one JSON object; each operation is timed on rank 0 after a
- * barrier, and the data is written anew by every rank before it, as a backward pass would (outside the
- * time). */
+ * Forks RANKS processes; `pin` binds rank k to the k-th allowed core. Prints median, 95th
+ * percentile and operation count as one JSON object. Rank 0 times each operation after a barrier.
+ * Before each operation every rank rewrites the data, as a backward pass would; this time is not
+ * included. */
 #define GP_TEST_NO_MAIN
 
 #include <sched.h>
@@ -53,7 +53,7 @@ static bool is_last(size_t done, int64_t end_ns)
     return done == SAMPLES_MAX - 1 || (done > WARM_UP + 10 && gp_now_ns() >= end_ns);
 }
 
-/* Rank 0 decides when to stop: the others learn it from the sum's first element. */
+/* Measure until rank 0 stops; the others read this decision from the first element of the sum. */
 static void measure(rank_place *place)
 {
     gp_comm *comm;

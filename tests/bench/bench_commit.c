@@ -1,10 +1,12 @@
-/* bench_commit.c -- what a rank's share of sum and update costs where the ranks exchange gradients, and where they make them
- * from their factors (worker/train/trainer_factors.c): processor time of one thread, the two by turns.
+/* bench_commit.c: compare exchanged gradients with gradients computed from factors
+ * (worker/train/trainer_factors.c).
  *
  *   bench_commit [--network alexnet] [--samples 32] [--world 2] [--rounds 10]
  *
- * Of the fully connected layers of a network of the zoo for which the factors pay.  Memory is shared pages, as that of a
- * training.  The exchange's own writing of gradients, in the backward pass, is not in it: bench_step --profile has it. */
+ * Measures the CPU time of one rank's share of sum and update in one thread, alternating between
+ * both methods, for those fully connected layers in a zoo network that use factors. Memory is
+ * shared, as in a training. The time in which the backward pass writes gradients for the exchange
+ * is not included: see bench_step --profile. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@ typedef struct bench {
     gp_graph *graph;
     gp_optim *optim;
     gp_factor_list factors;
-    uint32_t samples, world; /* samples of a step */
+    uint32_t samples, world; /* samples per step */
     float *blobs[2][2], *gradients[WORLD_MAX];
     gp_optim_pass pass;
 } bench;
@@ -70,7 +72,7 @@ static gp_status bench_open(bench *b, const char *network, uint32_t samples, uin
     return GP_OK;
 }
 
-/* As trainer_shard.c does. */
+/* Update like trainer_shard.c. */
 static void update_exchanged(const bench *b, const gp_factor *factor)
 {
     size_t offset = b->graph->parameters[factor->parameter].offset;

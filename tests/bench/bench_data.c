@@ -1,11 +1,13 @@
-/* bench_data.c -- images a second out of a folder, and how long a list takes.
+/* bench_data.c: measure images per second from a folder, and the time to list it.
  *
- *   bench_data SOURCE HxW|0x0 [THREADS] [SECONDS]   decoded, resized, in batches of 64
- *   bench_data SOURCE crop=SIDE [THREADS] [SECONDS] a random resized crop, mirrored by half, normalised to float
- *   bench_data SOURCE decode [THREADS] [SECONDS]    libjpeg-turbo alone: each JPEG decoded whole to RGB, and thrown away
- *   bench_data SOURCE list                          the list, twice; of s3://BUCKET/PREFIX once
- * Prints one line of JSON: images_per_second by the wall clock and images_per_cpu_second by processor time of all threads.
- * No image is kept decoded.  bench_data.py does the same with torchvision and Pillow. */
+ *   bench_data SOURCE HxW|0x0 [THREADS] [SECONDS]   decode and resize, in batches of 64
+ *   bench_data SOURCE crop=SIDE [THREADS] [SECONDS] random resized crop, random mirroring, normalized float
+ *   bench_data SOURCE decode [THREADS] [SECONDS]    libjpeg-turbo only: decode each JPEG to RGB and discard it
+ *   bench_data SOURCE list                          list the source, twice; s3://BUCKET/PREFIX once
+ *
+ * Prints one line of JSON: images_per_second by the wall clock, and images_per_cpu_second by the
+ * CPU time of all threads. Decoded images are not cached. bench_data.py does the same with
+ * torchvision and Pillow. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -44,7 +46,7 @@ static int fail(const gp_error *err)
     return 1;
 }
 
-/* The list alone, for folders whose files need not be images. */
+/* List a folder only; its files need not be images. */
 static int list_only(const char *source)
 {
     for (int turn = 0; turn < 2; turn++) {
@@ -73,7 +75,7 @@ static gp_status object_count(void *context, const gp_s3_object *object, gp_erro
     return GP_OK;
 }
 
-/* The same of a prefix in S3. */
+/* List an S3 prefix. */
 static int list_bucket(const char *text)
 {
     uint64_t objects = 0;
@@ -94,7 +96,7 @@ static int list_bucket(const char *text)
     return 0;
 }
 
-/* The end of a measurement. */
+/* Print a measurement. */
 static void tell(uint64_t images, uint32_t threads, double begin, double cpu)
 {
     printf("{\"images\": %" PRIu64 ", \"threads\": %" PRIu32
@@ -103,7 +105,7 @@ static void tell(uint64_t images, uint32_t threads, double begin, double cpu)
            (double)images / (cpu_seconds() - cpu));
 }
 
-/* The next batch of the endless order. */
+/* Request the next batch, starting over at the end of the data. */
 static gp_status request_next(gp_loader *loader, uint32_t count, uint32_t size, uint32_t *epoch,
                               uint32_t *first, gp_error *err)
 {
@@ -143,7 +145,7 @@ static int load(const gp_store *store, const gp_augment *augment, uint32_t threa
     for (uint32_t i = 0; i < DEPTH && status == GP_OK; i++)
         status = request_next(loader, count, size, &epoch, &first, &err);
     for (uint32_t turn = 0; status == GP_OK && (turn < DEPTH || gp_now_seconds() - begin < seconds); turn++) {
-        if (turn == 1) { /* the first is warm-up */
+        if (turn == 1) { /* the first pass is warm-up */
             begin = gp_now_seconds();
             cpu = cpu_seconds();
             images = 0;
@@ -161,7 +163,7 @@ static int load(const gp_store *store, const gp_augment *augment, uint32_t threa
     return status == GP_OK ? 0 : fail(&err);
 }
 
-/* ---- the decoder alone ---- */
+/* ---- decoder only ---- */
 
 typedef struct decode_share {
     pthread_t thread;
@@ -290,7 +292,7 @@ int main(int count, char **arguments)
     if (gp_augment_parse(&augment, crops ? text : "", &err) != GP_OK ||
         gp_store_open_with(&store, arguments[1], GP_DATA_TRAIN, &options, &err) != GP_OK)
         return fail(&err);
-    for (int c = 0; c < 3; c++) { /* what torchvision's recipes normalise by */
+    for (int c = 0; c < 3; c++) { /* constants from torchvision's recipes */
         store->info.scale[c] = 1 / (255 * deviation[c]);
         store->info.offset[c] = -mean[c] / deviation[c];
     }

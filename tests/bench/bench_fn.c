@@ -1,4 +1,4 @@
-/* bench_fn.c -- what bench_tasks runs on the workers. */
+/* bench_fn.c: task functions for bench_tasks. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ static gp_status argument_check(size_t bytes, size_t expected, gp_error *err)
                : gp_fail(err, GP_EINVAL, "the argument has %zu bytes; expected %zu", bytes, expected);
 }
 
-/* A word in, the next one out. */
+/* Return the argument plus 1. */
 GP_TASK gp_status increment(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -53,7 +53,7 @@ GP_TASK gp_status nothing(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Turns in, their last word out. */
+/* Burn for the given turns and return the last word. */
 GP_TASK gp_status burn(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -79,7 +79,7 @@ GP_TASK gp_status burn_iteration(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The argument with a stamp on each page, as the result. */
+/* Return the argument with a stamp on each page. */
 GP_TASK gp_status stamp(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -95,7 +95,7 @@ GP_TASK gp_status stamp(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* The core on which this worker runs. */
+/* Return the core that runs this worker. */
 GP_TASK gp_status core(gp_task *task, gp_error *err)
 {
     int32_t number = sched_getcpu();
@@ -114,7 +114,7 @@ static gp_status ledger_map(bench_ledger **out, const char *path, gp_error *err)
     return *out == MAP_FAILED ? gp_fail(err, GP_EIO, "%s cannot be mapped: %m", path) : GP_OK;
 }
 
-/* Sleeps as long as it is told and writes its beginning and its end into the ledger. */
+/* Sleep for the given time and record start and end in the ledger. */
 GP_TASK gp_status nap(gp_task *task, gp_error *err)
 {
     size_t bytes;
@@ -135,7 +135,7 @@ GP_TASK gp_status nap(gp_task *task, gp_error *err)
     return GP_OK;
 }
 
-/* Keeps its worker until the ledger's gate opens or the call is canceled. */
+/* Occupy a worker until the ledger's gate opens or the call is canceled. */
 GP_TASK gp_status gate(gp_task *task, gp_error *err)
 {
     size_t bytes;

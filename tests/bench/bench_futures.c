@@ -1,17 +1,19 @@
-/* bench_futures.c -- futures under kills, and futures of different durations.
+/* bench_futures.c: measure futures while workers are killed, and futures with different durations.
  *
  *   bench_futures kills [--rounds N] [--gap MS] [--limit MS] [--seed N]
  *   bench_futures mixed [--rounds N] [--seed N]
  *   bench_futures --help
  *
- * kills: a team of four workers.  In every second round worker 1 is killed and then worker 2, 0 to 20 ms later (--gap);
- * meanwhile the client makes calls to workers 3 and 4, one at a time.  The longest call of each round is compared with the
- * longest call of all rounds without kills: more than 100 ms beyond that (--limit) is a stall, and the exit code is 1.
- * One thread on each core sleeps for 1 ms at a time.  The time by which it is late is a stall of the host; the stalls that
- * overlap a call, the longest of the cores, are subtracted from the call, and such calls are listed when that decides.
+ * kills: a team of four workers. In every second round worker 1 is killed, and worker 2 follows 0
+ * to 20 ms later (--gap). Meanwhile the client calls workers 3 and 4, one call at a time. The
+ * longest call in each round is compared with the longest call in all rounds without kills: an
+ * excess over 100 ms (--limit) is a stall, and the exit code is 1. One thread per core sleeps for 1
+ * ms at a time; a late wakeup is a stall of the host. Host stalls that overlap a call (the longest
+ * of the cores) are subtracted from the call, and such calls are listed if this changes the
+ * verdict.
  *
- * mixed: eight calls of 1 s and 500 calls of 1 ms in an order drawn by the seed, on four workers.  Printed are the time that they
- * took and the time that list scheduling takes with the same durations in the same order. */
+ * mixed: eight calls of 1 s and 500 calls of 1 ms in random order on four workers. Prints the
+ * elapsed time and the time of list scheduling with the same durations in the same order. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -103,7 +105,7 @@ static void end(bench *b)
     pools_end();
 }
 
-/* ---- stalls of the host ---- */
+/* ---- host stalls ---- */
 
 typedef struct stall {
     int64_t begin_ns, end_ns;
@@ -163,7 +165,7 @@ static void meters_end(void)
         pthread_join(meters[i].thread, NULL);
 }
 
-/* Time within the interval in which one core stalled: the longest of the cores. */
+/* Return the stalled time within the interval; the maximum over the cores. */
 static int64_t stalled_ns(int64_t begin_ns, int64_t end_ns)
 {
     int64_t most = 0;
@@ -201,7 +203,7 @@ static void *killer_run(void *context)
     return NULL;
 }
 
-/* The process of a worker; waits until it is back. */
+/* Return a worker's pid; wait until the worker is available. */
 static pid_t pid_of(bench *b, uint32_t worker)
 {
     gp_future *future;
@@ -223,9 +225,9 @@ typedef struct timed {
     int64_t begin_ns, end_ns;
 } timed;
 
-static timed calls[CALLS_MAX]; /* of the round */
+static timed calls[CALLS_MAX]; /* calls in this round */
 
-/* Calls for ROUND_MS to the workers that nobody kills; how many. */
+/* Call the workers that are not killed for ROUND_MS. Return the call count. */
 static uint32_t call_untouched(bench *b)
 {
     int64_t end_ns = gp_now_ns() + (int64_t)ROUND_MS * 1000000;
@@ -249,7 +251,7 @@ static uint32_t call_untouched(bench *b)
 }
 
 typedef struct longest {
-    int64_t ns, stalled_ns; /* without the stalls of the host; those */
+    int64_t ns, stalled_ns; /* duration without host stalls, and these stalls */
     uint32_t gap_us;
 } longest;
 
@@ -310,7 +312,7 @@ static int kills_run(bench *b, const options *o)
     for (uint32_t i = 0; i < o->rounds; i++) {
         over += killed[i].ns > limit_ns;
         if (killed[i].ns + killed[i].stalled_ns > limit_ns)
-            printf("call of %.1f ms, of which the host stalled %.1f ms; gap of the kills %.1f ms%s\n",
+            printf("call took %.1f ms, including a host stall of %.1f ms; kills %.1f ms apart%s\n",
                    (double)(killed[i].ns + killed[i].stalled_ns) * 1e-6, (double)killed[i].stalled_ns * 1e-6,
                    killed[i].gap_us * 1e-3, killed[i].ns > limit_ns ? ": over the limit" : "");
     }
@@ -326,9 +328,9 @@ static int kills_run(bench *b, const options *o)
     return over != 0;
 }
 
-/* ---- durations that differ ---- */
+/* ---- different durations ---- */
 
-/* When the last call ends if each, in order, goes to the worker that is free first. */
+/* Return the completion time if each call, in order, runs on the first idle worker. */
 static double list_schedule_ms(const double *durations_ms, int count)
 {
     double free_ms[WORKERS] = { 0 }, last = 0;

@@ -1,12 +1,13 @@
-/* bench_jobs.c -- how fast jobs are made durable.
+/* bench_jobs.c: measure durable job submission.
  *
- *   bench_jobs [COUNT]      COUNT: jobs of the batched figures (default 20000)
+ *   bench_jobs [COUNT]      COUNT: jobs in the batched rows [20000]
  *
- * A pool of its own, whose jobs never begin (they wait behind one that sleeps).  Prints one JSON object a line:
- * submits one by one (each waits for its own commit), batched from one client, batched from four clients at once; the
- * same number of fsyncs by hand, as the floor; and what a queued job costs the scheduler in memory.  Durable means:
- * after the answer, kill -9 of everything loses nothing (tests/service/test_jobs_kill.c); for power loss the disk must
- * honour fsync. */
+ * Starts a pool whose jobs never start, because they wait for a sleeping job. Prints one JSON
+ * object per line: single submits (each waits for a commit), batches from one client, batches from
+ * four clients, the same number of fsyncs as a lower bound, and the scheduler memory per queued
+ * job. Durable: after the reply, kill -9 of all processes loses nothing
+ * (tests/service/test_jobs_kill.c). After a power failure this requires a disk that honors
+ * fsync. */
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -94,7 +95,7 @@ static double submit_many(size_t count)
     return begin;
 }
 
-/* Each client is a process of its own; the time is from the first to the last. */
+/* Submit from several client processes; measures from the first submit to the last reply. */
 static void bench_clients(size_t count)
 {
     double begin = gp_now_seconds();
@@ -119,7 +120,7 @@ static void bench_clients(size_t count)
         abort();
 }
 
-/* Beside this program, unless the environment says otherwise. */
+/* Use this program's build folder unless the environment names another. */
 static void find_build(void)
 {
     char path[512] = "";

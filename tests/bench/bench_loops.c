@@ -1,11 +1,12 @@
-/* bench_loops.c -- what a training loop of one's own costs beside `gradpool train`: the same steps on the same pool,
- * taken in turns.
+/* bench_loops.c: compare custom training loops with `gradpool train`: the same steps on the same
+ * pool, alternating.
  *
  *   bench_loops [--network N] [--data SOURCE] [--batch B] [--steps S] [--rounds R] [--workers W]
  *
- * Defaults: lenet on digits:10000, 256 samples a step, 200 steps, 9 rounds, 2 workers.  Each round is a training, the loop,
- * and the loop with a loss of its own; the first round is not counted.  Printed are medians over the rounds of steps a
- * second (from the end of the first step to that of the last) and the median of the ratios within a round. */
+ * Defaults: lenet on digits:10000, 256 samples per step, 200 steps, 9 rounds, 2 workers. Each round
+ * consists of a training, the loop, and the loop with a custom loss; the first round is discarded.
+ * Prints medians over the rounds in steps per second (from the end of the first step to the end of
+ * the last) and the median ratio within a round. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,9 +22,9 @@ typedef struct bench {
     const char *network, *data;
     uint32_t batch, steps, rounds, workers;
     gp_pool *pool;
-    double begun, ended;              /* of a training: when its first and last step were over */
-    double rates[KINDS][ROUNDS_MAX];  /* steps a second */
-    double cpu_ms[KINDS][ROUNDS_MAX]; /* of index 1's compute thread, a step; 0 of trainings */
+    double begun, ended;              /* s; end of the first and last step of a training */
+    double rates[KINDS][ROUNDS_MAX];  /* steps per second */
+    double cpu_ms[KINDS][ROUNDS_MAX]; /* compute thread at index 1, ms per step; 0 for trainings */
 } bench;
 
 static void die(const char *what, const gp_error *err)
@@ -43,7 +44,7 @@ static void on_step(void *context, const gp_train_step *step)
     b->ended = step->seconds;
 }
 
-/* As many epochs as hold the steps; the rate is of those there were. */
+/* Train for as many epochs as the steps need; return the rate over the actual steps. */
 static double train(bench *b)
 {
     char batch[40], epochs[40];
@@ -114,8 +115,7 @@ static double median(const double *values, uint32_t count)
 
 static void report(const bench *b)
 {
-    static const char *const names[KINDS] = { "gradpool train", "a loop of one's own",
-                                              "the same with a loss of its own" };
+    static const char *const names[KINDS] = { "gradpool train", "custom loop", "custom loop, custom loss" };
 
     printf("%s on %s, %u samples a step, %u workers, %u rounds of %u steps\n", b->network, b->data, b->batch,
            b->workers, b->rounds, b->steps);
@@ -127,7 +127,7 @@ static void report(const bench *b)
         printf("  %-32s %8.1f steps/s   %.3f of gradpool train", names[kind],
                median(b->rates[kind], b->rounds), median(ratios, b->rounds));
         if (kind > 0)
-            printf("   %.2f ms of CPU a step on the first rank", median(b->cpu_ms[kind], b->rounds));
+            printf("   %.2f ms of CPU time per step on the first rank", median(b->cpu_ms[kind], b->rounds));
         printf("\n");
     }
 }
@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     if (gp_pool_open(&b.pool, &(gp_pool_options){ .workers = b.workers, .devices = "cpu" }, &err) != GP_OK)
         die("pool", &err);
     for (uint32_t round = 0; round <= b.rounds; round++) {
-        uint32_t at = round == 0 ? 0 : round - 1; /* the first is warm-up, and written over */
+        uint32_t at = round == 0 ? 0 : round - 1; /* round 0 is warm-up and is overwritten */
 
         b.rates[0][at] = train(&b);
         b.rates[1][at] = loop(&b, false, &b.cpu_ms[1][at]);

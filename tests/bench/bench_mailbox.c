@@ -1,7 +1,7 @@
-/* bench_mailbox.c -- what meeting in the mailbox costs: a question and its answer between the control and the compute
- * thread (both asleep in between, as in prediction), on one core and on two; and one step's record.
+/* bench_mailbox.c: measure the mailbox: a request and a reply between control and compute thread
+ * (both sleep in between, as in prediction), on one core and on two; and the record of one step.
  *
- * bench_mailbox [ROUNDS] */
+ *   bench_mailbox [ROUNDS] */
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -94,7 +94,8 @@ static void round_trips(const char *what, int control_core, int compute_core, in
     free(times);
 }
 
-/* The cost to compute alone: control empties the ring between the timed stretches. */
+/* Measure the cost for the compute thread only: the control thread empties the ring between timed
+ * intervals. */
 static void records(int rounds)
 {
     static gp_news_message news;

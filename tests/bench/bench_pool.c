@@ -1,10 +1,10 @@
-/* bench_pool.c -- how fast a pool is there, and what a worker costs.
+/* bench_pool.c: measure pool startup and worker memory.
  *
- *   bench_pool [DATA]      DATA: a data source for the memory figure (default digits:2000)
+ *   bench_pool [DATA]      DATA: data source for the memory figure [digits:2000]
  *
- * Prints, as medians and best of 20: starting a pool of two workers until both are idle (a fresh scheduler each time),
- * attaching to it, a lease of both workers with attach and release; then the private memory of a worker in the middle
- * of training LeNet, beyond the bytes of its data. */
+ * Prints median and best time over 20 rounds: start a pool until both workers are idle (a new
+ * scheduler each time), attach to it, lease both workers with attach and release. Then prints a
+ * worker's private memory while it trains LeNet, without the data. */
 #include <inttypes.h>
 
 #define GP_TEST_NO_MAIN
@@ -83,10 +83,10 @@ static void measure_starts(void)
     }
     report("cold start, two workers idle", up, ROUNDS);
     report("attach", attach, ROUNDS);
-    report("lease of both, attached, given back", lease, ROUNDS);
+    report("lease of both, attach, release", lease, ROUNDS);
 }
 
-/* Kilobytes of the Private_ lines. */
+/* Add up the Private_ lines, KiB. */
 static long private_kb(pid_t pid)
 {
     char path[64], line[200];

@@ -1,16 +1,19 @@
-/* bench_step.c -- images per second of a training step of a network of the zoo: forward, backward, SGD, batch in memory;
- * or of a prediction.
+/* bench_step.c: images per second in a training step of a zoo network (forward, backward, SGD,
+ * batch in memory), or in a prediction.
  *
  *   bench_step [--threads N] [--batch B] [--seconds S] [--kernels NAME] [--network NAME|FILE]
- *              [--momentum M] [--device cpu|cuda] [--phase train|infer] [--precision f32|tf32|bf16|fp16] [--profile kinds|steps]
- *              [--tune S]
+ *              [--momentum M] [--device cpu|cuda] [--phase train|infer]
+ *              [--precision f32|tf32|bf16|fp16] [--profile kinds|steps] [--tune S]
  *
- * --tune is a training's autotune-seconds (20, or GRADPOOL_AUTOTUNE_SECONDS), on a GPU: engines are taken from what trainings have
- * found out, else timed; 0 is by rule.  --profile tells there which were taken.
- * --profile tells where the time of large networks went: summed by what is done and by which kernel, or step by step.
- * Pins thread t to the t-th core that this process may use.  Prints the best and the median step: on a shared
- * machine the best is the kernels' speed, the median tells how much the others took.  bench_step.py runs the same
- * step in PyTorch. */
+ * --tune is a training's autotune-seconds [20, or GRADPOOL_AUTOTUNE_SECONDS], for GPUs: engines
+ * come from the cache of earlier trainings, or are timed; 0: by rule. --profile also prints the
+ * chosen engines.
+ *
+ * --profile prints where large networks spend time: by operation and kernel, or step by step.
+ *
+ * Pins thread t to the t-th allowed core. Prints the best and the median step: on a shared machine
+ * the best one shows the speed of the kernels, and the median shows the influence of other
+ * processes. bench_step.py runs the same step in PyTorch. */
 #include <limits.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -122,7 +125,7 @@ static void own_cores(int *cores, uint32_t threads)
         cores[found] = cores[0];
 }
 
-/* As a training is begun (worker/train/trainer_tuning.c). */
+/* Compile the plan like a training (worker/train/trainer_tuning.c). */
 static gp_status bench_compile_tuned(bench *b, const bench_options *options, gp_plan_options *plan,
                                      const gp_plan_memory *memory, gp_error *err)
 {
@@ -179,7 +182,7 @@ static gp_status bench_open(bench *b, const bench_options *options, gp_error *er
         status = gp_network_load(&network, options->network, NULL, 0, err);
     else
         status = gp_zoo_build(&network.spec, options->network, NULL, 0, err);
-    b->spec = network.spec; /* weights of a file are not used: those of every network are drawn */
+    b->spec = network.spec; /* weights in a file are ignored: every network gets random ones */
     network.spec = NULL;
     gp_network_deinit(&network);
 
@@ -252,7 +255,8 @@ static void bench_close(bench *b)
     gp_netspec_free(b->spec);
 }
 
-/* As a trainer does where the device keeps the training: the next step is under way before the last one is told of. */
+/* Run a step like a trainer with a resident training: launch the next step before the last result
+ * is read. */
 static gp_status bench_kept(bench *b, const gp_batch *batch, gp_error *err)
 {
     gp_step_call call = { .batch = *batch, .learn_rate = 1e-3, .samples = batch->count };
@@ -270,7 +274,7 @@ static gp_status bench_kept(bench *b, const gp_batch *batch, gp_error *err)
     return status;
 }
 
-/* As a predictor does. */
+/* Run a batch like a predictor. */
 static gp_status bench_predict(bench *b, const gp_batch *batch, gp_error *err)
 {
     const float *scores;
@@ -316,7 +320,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The lines of a profile, those of one kind together. */
+/* Profile lines, merged by kind. */
 typedef struct bench_profile {
     const bench *b;
     bool steps;
@@ -384,7 +388,8 @@ static void bench_profile_print(const bench *b, const char *how, int runs)
            (double)b->commit_ns * 1e-6 / runs);
 }
 
-/* Of all threads: on a busy machine, with one thread, the figure to compare. */
+/* Return the CPU time over all threads, ns. On a busy machine, compare this figure with one
+ * thread. */
 static int64_t cpu_now(void)
 {
     struct timespec now;

@@ -1,21 +1,23 @@
-/* bench_tasks.c -- what a task costs, beside the raw ZeroMQ reference (raw_zmq.h), round by round in turn.
+/* bench_tasks.c: the cost of tasks, compared with raw ZeroMQ (raw_zmq.h) in alternating rounds.
  *
  *   bench_tasks [--rounds N] [--only ROW] [--raw] [--json] [--save FILE]
  *
- * ROW: a row's name or its beginning ("round_trip").  --raw: the reference alone.  --json: the rounds
- * instead of the table; --save: into a file, beside it.
+ * ROW: a row name or a prefix ("round_trip"). --raw: only the reference. --json: print all rounds
+ * instead of the table; --save: also write them to a file.
  *
- * Two ways to lie on the cores, because a wake-up across cores costs more than everything else together:
- *   one core    client and workers share the first core; a message is a switch
- *   two cores   client on the first core, one worker on the second, the other beside the client
- * Each runs in a process of its own; both sides stay open in it and sleep while the other is measured.  Values are
- * medians over the rounds.  Efficiency is work / (workers x time), the work being count x the CPU time that one task
- * takes when nothing else is done (calibrated first), so a busy machine lowers it; "split by hand" is what the
- * workers get of it when each is given its half in one message: what the machine had to give at that moment.
+ * Wakeups across cores dominate the cost, so there are two layouts:
+ *   one core    client and workers share the first core; a message is a context switch
+ *   two cores   client on the first core, one worker on the second, the other with the client
  *
- * The kill row: 200 tasks that sleep 10 ms, a worker killed after a quarter of them; shown is the time beyond the ideal
- * of 1 s.  The queue row: growth of memory, client and daemons together, with a million tasks waiting; in a process
- * that has measured nothing before, once. */
+ * Each layout runs in a separate process, in which both sides stay open and sleep while the other
+ * side is measured. Values are medians over the rounds. Efficiency is work / (workers x time), with
+ * work = count x the CPU time of one task on an idle machine (calibrated first), so a busy machine
+ * lowers it. "split by hand" is the efficiency if each worker gets half of the work in one message:
+ * an upper bound for the machine at that time.
+ *
+ * The kill row: 200 tasks that sleep 10 ms, with a worker killed after a quarter of them; the value
+ * is the time beyond the ideal of 1 s. The queue row: memory growth of client and daemons together
+ * with a million waiting tasks, measured once in a fresh process. */
 #include <getopt.h>
 #include <math.h>
 #include <sched.h>
@@ -42,13 +44,13 @@ enum { RAW_WINDOW = 1024, RAW_BATCH = 100, RAW_BATCH_WINDOW = 256, RAW_PREFETCH 
 typedef enum bench_layout { ONE_CORE, TWO_CORES, LAYOUTS } bench_layout;
 static const char *const layout_names[] = { "one core", "two cores" };
 
-/* What a row promises: a bound on ours / reference, or on ours alone; NONE: shown for comparison. */
+/* Bound on the ratio to the reference, or on our value; NONE: for comparison only. */
 typedef enum bench_promise { NONE, RATIO_AT_MOST, RATIO_AT_LEAST, AT_MOST, AT_LEAST } bench_promise;
 
 typedef struct bench_row {
     const char *name, *title, *unit;
     bench_promise promise;
-    double bound, goal; /* goal: 0 = none beyond the bound */
+    double bound, goal; /* goal: stricter than the bound; 0: none */
 } bench_row;
 
 enum {
@@ -89,32 +91,32 @@ static const bench_row rows[] = {
     [KILL_LOST] = { "kill_lost", "kill -9 amid 200 x 10 ms, lost", "tasks", AT_MOST, 0, 0 },
     [KILL_TWICE] = { "kill_twice", "kill -9 amid 200 x 10 ms, finished twice", "tasks", AT_MOST, 0, 0 },
     [QUEUE_BYTES] = { "queue_bytes", "1 M tasks waiting, each", "bytes", AT_MOST, 300, 100 },
-    [QUEUE_RATE] = { "queue_rate", "1 M tasks waiting, once let go", "tasks/s", NONE, 0, 0 },
+    [QUEUE_RATE] = { "queue_rate", "1 M waiting tasks, after release", "tasks/s", NONE, 0, 0 },
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
 enum { RAW, OURS, SIDES };
 
-/* Shared with the processes that measure.  NaN: not measured. */
+/* Values shared with the measuring processes; NaN: not measured. */
 typedef struct bench_results {
     double value[LAYOUTS][ROWS][SIDES][ROUNDS_MAX];
 } bench_results;
 
-/* One process that measures. */
+/* A measuring process. */
 typedef struct bench_process {
     bench_layout layout;
-    int cores[2];              /* the first two we may use */
-    int worker_cores[WORKERS]; /* of the layout */
-    double turn_s;             /* of bench_burn() on a quiet core */
-    team_bench *team;          /* not with --raw */
+    int cores[2];              /* the first two allowed cores */
+    int worker_cores[WORKERS]; /* according to the layout */
+    double turn_s;             /* s per bench_burn() turn on an idle core */
+    team_bench *team;          /* NULL with --raw */
     raw_pool *raw;
-    raw_kept *kept; /* only with two cores */
+    raw_kept *kept; /* two cores only */
 } bench_process;
 
 enum { VALUES_MAX = 3 };
 typedef enum bench_place { EITHER_LAYOUT, TWO_CORES_ONLY, FRESH_PROCESS } bench_place;
 
-/* A measurement fills the values of some rows, from its first one on. */
+/* A measurement that fills `count` rows, starting at `first`. */
 typedef struct bench_probe {
     int first, count;
     bench_place place;
@@ -144,7 +146,7 @@ static void pin(int core)
     sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* p50 and p99 in microseconds. */
+/* Compute p50 and p99 in microseconds. */
 static void percentiles(int64_t *ns, int count, double *p50, double *p99)
 {
     qsort(ns, (size_t)count, sizeof(*ns), order_ns);
@@ -181,8 +183,8 @@ static void raw_measure_spmd(bench_process *bench, double *values)
     percentiles(ns, TRIPS, &values[0], &p99);
 }
 
-/* GB/s of payloads sent and received.  The median of three that follow one nobody counts: after other work the kernel
- * looks for pages first. */
+/* Return the rate of payloads sent and received, GB/s. Median over three runs after a discarded
+ * one: after other work the kernel must find free pages first. */
 static double bulk_rate(double (*once)(bench_process *bench), bench_process *bench)
 {
     double seconds[3];
@@ -238,7 +240,7 @@ static void raw_measure_100us(bench_process *bench, double *values)
     raw_measure_tasks(bench, 5000, 1e-4, values);
 }
 
-/* ---- ours ---- */
+/* ---- gradpool ---- */
 
 static void team_measure_round_trip(bench_process *bench, double *values)
 {
@@ -324,9 +326,9 @@ enum { PROBES = sizeof(probes) / sizeof(probes[0]) };
 
 typedef struct bench_options {
     int rounds;
-    const char *only; /* NULL = all rows */
+    const char *only; /* NULL: all rows */
     bool raw, json;
-    const char *save; /* NULL = nowhere */
+    const char *save; /* NULL: none */
 } bench_options;
 
 static bool row_wanted(const bench_row *row, const bench_options *options)
@@ -334,7 +336,7 @@ static bool row_wanted(const bench_row *row, const bench_options *options)
     return options->only == NULL || strncmp(row->name, options->only, strlen(options->only)) == 0;
 }
 
-/* Whether a process measures it: one for each layout, and a fresh one. */
+/* Return whether a process measures this row: there is one process per layout, and a fresh one. */
 static bool probe_wanted(const bench_probe *probe, const bench_options *options, bench_layout layout,
                          bool fresh)
 {
@@ -363,7 +365,8 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* CPU time of a turn: the timer's ticks are in it, others' work is not.  Median of stretches on both cores. */
+/* Measure the CPU time per turn; includes timer ticks, but no other processes. Median over
+ * intervals on both cores. */
 static double calibrate(const bench_process *bench)
 {
     enum { STRETCHES = 31 };
@@ -394,12 +397,12 @@ static int cores_find(int cores[2])
     return found;
 }
 
-/* Which measurement ran when the process was ended. */
+/* Measurement in progress when the process was ended. */
 static const char *volatile running = "opening";
 
 static void overdue(int signal_number)
 {
-    static const char text[] = "bench_tasks: no end within its time: ";
+    static const char text[] = "bench_tasks: timeout: ";
 
     (void)signal_number;
     if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0 &&
@@ -442,7 +445,9 @@ static void process_measure(bench_results *results, bench_layout layout, bool fr
         sched_setaffinity(0, sizeof(all), &all);
     if (!options->raw)
         bench.team = team_open(WORKERS, cores[0], bench.worker_cores[0]);
-    /* Round -1 warms both sides up and is thrown away; what needs a fresh process is measured once. */
+
+    /* Round -1 warms up both sides and is discarded; rows that need a fresh process are measured
+     * once. */
     for (int round = fresh ? 0 : -1; round < (fresh ? 1 : options->rounds); round++)
         for (int i = 0; i < PROBES; i++)
             for (int side = RAW; side <= (options->raw ? RAW : OURS); side++)
@@ -455,7 +460,8 @@ static void process_measure(bench_results *results, bench_layout layout, bool fr
     raw_close(bench.raw);
 }
 
-/* In a process of its own, so that one that fails or hangs leaves the other rows; true: it ended well. */
+/* Measure in a child process, so that a failure or hang leaves the other rows. Return whether it
+ * succeeded. */
 static bool process_run(bench_results *results, bench_layout layout, bool fresh, const int cores[2],
                         raw_kept *kept, const bench_options *options)
 {
@@ -480,7 +486,7 @@ static bool process_run(bench_results *results, bench_layout layout, bool fresh,
     return pid > 0 && status == 0;
 }
 
-/* Of the rounds that were measured; NaN: none. */
+/* Return the median over the measured rounds; NaN: none. */
 static double median(const double *values)
 {
     double sorted[ROUNDS_MAX];
@@ -495,7 +501,7 @@ static double median(const double *values)
     return count % 2 == 1 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
 }
 
-/* "1.23 M", four digits at most. */
+/* Format a number like "1.23 M", with at most four digits. */
 static const char *number(char *text, size_t bytes, double value)
 {
     if (isnan(value))
@@ -577,7 +583,7 @@ static void print_rounds(FILE *out, const char *name, const double *values)
     fprintf(out, "]");
 }
 
-/* One object a line: the rounds of both sides, in the row's unit. */
+/* Print one object per line: the rounds on both sides, in the row's unit. */
 static void print_json(FILE *out, const bench_results *results)
 {
     const char *comma = "";
@@ -614,7 +620,7 @@ static bool save_json(const char *path, const bench_results *results)
     return fclose(file) == 0;
 }
 
-/* Its client is on the first core, as ours is. */
+/* Open the tuned reference with its client on the first core, like ours. */
 static raw_kept *kept_open(const int cores[2])
 {
     raw_kept *kept;
@@ -675,7 +681,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(*results) / sizeof(*value); i++)
         value[i] = NAN;
     if (cores_find(cores) < 2) {
-        fprintf(stderr, "bench_tasks: one core only: the rows of two are left out\n");
+        fprintf(stderr, "bench_tasks: one core only: rows for two cores are skipped\n");
     } else {
         raw_kept *kept = kept_open(cores);
 

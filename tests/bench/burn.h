@@ -1,10 +1,10 @@
-/* burn.h -- a task's worth of CPU time: the same instructions in every program that is compared. */
+/* burn.h: CPU work for one task: the same instructions in every compared program. */
 #ifndef GP_BENCH_BURN_H
 #define GP_BENCH_BURN_H
 
 #include <stdint.h>
 
-/* One dependent chain in registers: its time depends on nothing but the core it runs on (about 2 ns a turn). */
+/* Run one dependent chain in registers. The time depends only on the core (about 2 ns per turn). */
 static inline uint64_t bench_burn(uint64_t turns)
 {
     uint64_t x = 0x9e3779b97f4a7c15u;

@@ -1,4 +1,4 @@
-/* loop_fn.c -- the loop that bench_loops measures: what `gradpool train` does, as a task. */
+/* loop_fn.c: the loop measured by bench_loops: `gradpool train` as a task. */
 #include <math.h>
 #include <time.h>
 

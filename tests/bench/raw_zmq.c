@@ -20,7 +20,8 @@ enum { PAGE = 4096 };
 
 enum raw_kind { RAW_QUIT, RAW_TASKS, RAW_BULK };
 
-/* Every message, both ways: this and, for tasks, one word each (the argument, then the result); for bulk the bytes. */
+/* Header for every message in both directions. Tasks add one word each (argument, then result);
+ * bulk adds the bytes. */
 typedef struct raw_head {
     uint32_t kind, count;
     uint64_t turns;
@@ -30,8 +31,10 @@ struct raw_pool {
     int workers;
     pid_t pids[RAW_WORKERS_MAX];
     void *context, *router;
-    char path[64];       /* of the socket */
-    unsigned char *bulk; /* what raw_bulk sends: taken once, so that no page is new when the clock runs */
+    char path[64]; /* socket path */
+
+    /* payload for raw_bulk; allocated once, so that all pages exist before timing */
+    unsigned char *bulk;
     size_t bulk_bytes;
 };
 
@@ -97,7 +100,8 @@ static void worker_main(const char *endpoint, int index, int core)
 
 /* ---- client ---- */
 
-/* The next answer: which worker; -1: none now (only with ZMQ_DONTWAIT).  The message is the caller's. */
+/* Receive the next answer. Return the worker; -1: none yet (ZMQ_DONTWAIT only). The caller owns the
+ * message. */
 static int client_receive(raw_pool *pool, zmq_msg_t *message, int flags)
 {
     char identity;
@@ -224,7 +228,7 @@ double raw_tasks(raw_pool *pool, uint64_t count, unsigned batch, unsigned window
         zmq_msg_t answer;
         int from;
 
-        /* Half a window at a time where it is large: one wake-up then carries many messages. */
+        /* Send half a large window at a time: one wakeup then carries many messages. */
         for (int worker = 0; worker < pool->workers; worker++) {
             if (waiting[worker] > window / 2)
                 continue;
@@ -301,7 +305,7 @@ double raw_bulk(raw_pool *pool, size_t bytes)
     return seconds;
 }
 
-/* ---- the client in a process of its own: a number of bytes in, seconds out ---- */
+/* ---- the client in another process: receives a byte count, returns seconds ---- */
 
 struct raw_kept {
     pid_t pid;

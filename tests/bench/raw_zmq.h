@@ -1,9 +1,9 @@
-/* raw_zmq.h -- the reference of bench_tasks: what plain C and ZeroMQ give a person who knows both.
+/* raw_zmq.h: the reference for bench_tasks: plain C and ZeroMQ, written by an expert.
  *
- * One ROUTER in the calling process, one DEALER in each of the forked workers, ipc sockets, nothing else: no
- * functions by name, no futures, no recovery, no checks of what arrives.  Nothing is wasted either: small messages
- * live inside zmq_msg_t, a worker answers in the message it got, large payloads are sent from where they lie and are
- * read where they arrived, and a window of outstanding messages keeps every worker fed. */
+ * One ROUTER in the calling process, one DEALER in each forked worker, ipc sockets: no named
+ * functions, futures, recovery or input checks. The code wastes nothing: small messages are stored
+ * inside zmq_msg_t, a worker answers in the received message, large payloads are not copied, and a
+ * window of outstanding messages keeps all workers busy. */
 #ifndef GP_BENCH_RAW_ZMQ_H
 #define GP_BENCH_RAW_ZMQ_H
 
@@ -14,30 +14,32 @@ enum { RAW_WORKERS_MAX = 16 };
 
 typedef struct raw_pool raw_pool;
 
-/* raw_open -- fork the workers, each pinned to its core (-1: left alone), and wait until all have answered.
- * Call it before the process has threads or sockets of others: the workers inherit them.  Any failure here or below
- * ends the program with a sentence: a benchmark has no other use for it. */
+/* Fork the workers, each pinned to a core (-1: not pinned), and wait until all have answered. Call
+ * it before the process has threads or other sockets, which the workers would inherit. Any failure
+ * here or below ends the program with a message. */
 raw_pool *raw_open(int workers, const int *cores);
 void raw_close(raw_pool *pool); /* returns when the workers are reaped */
 
-/* One no-op at a time, to worker 0: nanoseconds of each. */
+/* Send single no-ops to worker 0; store nanoseconds for each. */
 void raw_round_trips(raw_pool *pool, int64_t *ns, int count);
 
-/* An empty message to every worker, an answer from every worker: nanoseconds of each. */
+/* Send an empty message to all workers and wait for all answers; store nanoseconds for each
+ * round. */
 void raw_spmd(raw_pool *pool, int64_t *ns, int count);
 
-/* raw_tasks -- count tasks of that many turns of bench_burn() over all workers; seconds.
- *   batch   tasks in a message; each has 8 bytes of argument and 8 bytes of result
- *   window  messages a worker has at most, waiting and running */
+/* Run `count` tasks with `turns` turns of bench_burn() on all workers; return the seconds.
+ *   batch   tasks per message; argument and result have 8 bytes each
+ *   window  most messages per worker, waiting and running */
 double raw_tasks(raw_pool *pool, uint64_t count, unsigned batch, unsigned window, uint64_t turns);
 
-/* raw_bulk -- that many bytes to every worker and as many back from each; the worker stamps each page, the caller
- * reads one word of each page.  Seconds. */
+/* Send `bytes` bytes to every worker and receive as many from each; return the seconds. The worker
+ * stamps each page, and the caller reads one word per page. */
 double raw_bulk(raw_pool *pool, size_t bytes);
 
-/* The same between processes whose malloc never gives pages back to the kernel, so that payloads land in pages that
- * are there already: what tuning can get.  Client and workers are processes of their own, forked by raw_kept_open(),
- * which must come before the first raw_open(): malloc must know before the first thread. */
+/* The same between processes whose malloc never returns pages to the kernel, so that payloads use
+ * existing pages: the limit of tuning. Client and workers are separate processes, forked by
+ * raw_kept_open(). Call it before the first raw_open(): malloc options must be set before the first
+ * thread. */
 typedef struct raw_kept raw_kept;
 
 raw_kept *raw_kept_open(int workers, const int *cores);

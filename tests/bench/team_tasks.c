@@ -13,11 +13,11 @@ enum { PAGE = 4096 };
 struct team_bench {
     gp_pool *pool;
     gp_team *team;
-    uint32_t far_worker; /* for round trips; 0 = any */
+    uint32_t far_worker; /* for round trips; 0: any */
     const gp_function *increment, *increment_position, *nothing, *burn, *burn_iteration, *stamp, *nap, *gate;
     char ledger_path[64];
     bench_ledger *ledger;
-    uint64_t *bulk; /* what team_bulk sends */
+    uint64_t *bulk; /* payload for team_bulk */
     size_t bulk_bytes;
 };
 
@@ -96,7 +96,7 @@ static gp_future *submit(team_bench *bench, const gp_function *function, const v
     return future;
 }
 
-/* The word that a future gave; the future is freed. */
+/* Return the word from a future and free the future. */
 static uint64_t word_of(gp_future *future)
 {
     const void *data;
@@ -179,7 +179,7 @@ void team_close(team_bench *bench)
     free(bench);
 }
 
-/* ---- the verbs ---- */
+/* ---- measurements shared with raw_zmq.h ---- */
 
 void team_round_trips(team_bench *bench, int64_t *ns, int count, bool any)
 {
@@ -239,7 +239,7 @@ double team_loop(team_bench *bench, uint64_t count, uint64_t turns)
                                   .output_bytes = sizeof(*out) };
     gp_error err;
 
-    memset(out, 0xff, count * sizeof(*out)); /* no page is new when the clock runs */
+    memset(out, 0xff, count * sizeof(*out)); /* all pages exist before timing */
     int64_t began = gp_now_ns();
 
     check("parfor", gp_parfor(bench->team, &request, &err), &err);
@@ -288,7 +288,7 @@ double team_bulk(team_bench *bench, size_t bytes)
     return seconds;
 }
 
-/* ---- what only a pool can do ---- */
+/* ---- measurements with a pool only ---- */
 
 static bench_nap nap_of(const team_bench *bench, uint32_t number, uint32_t ms)
 {
@@ -315,7 +315,7 @@ team_kill_report team_kill(team_bench *bench, uint32_t nap_ms)
     }
     while (atomic_load(&ledger->ended_count) < BENCH_NAPS / 4)
         gp_sleep_ms(1);
-    gp_sleep_ms(nap_ms / 2); /* amid a task, not between two */
+    gp_sleep_ms(nap_ms / 2); /* in the middle of a task, not between two */
     victim = atomic_load(&ledger->pid[0]);
     expect("a worker to kill", victim > 1 && kill(victim, SIGKILL) == 0);
     for (uint32_t i = 0; i < BENCH_NAPS; i++) {
@@ -335,7 +335,7 @@ team_kill_report team_kill(team_bench *bench, uint32_t nap_ms)
     return report;
 }
 
-/* Kilobytes that are a process's own or its share of what it has with others. */
+/* Return the proportional set size (PSS) of a process, KiB. */
 static double pss_kb(pid_t pid)
 {
     char path[64], line[200];
@@ -371,7 +371,9 @@ team_queue_report team_queue(team_bench *bench, uint64_t count)
     uint64_t sum = 0;
 
     memset((void *)bench->ledger, 0, sizeof(*bench->ledger));
-    memset(futures, 1, (count + size) * sizeof(gp_future *)); /* the caller's memory, not the queue's */
+
+    /* the caller's memory, not the queue's */
+    memset(futures, 1, (count + size) * sizeof(gp_future *));
     for (uint32_t i = 0; i < size; i++)
         futures[count + i] = submit(bench, bench->gate, &at_gate, sizeof(at_gate), i + 1);
     while (atomic_load(&bench->ledger->waiting) < size)
