@@ -54,61 +54,57 @@ static void ways_list(const lowering *l, step_kind kind, const void *request, co
     }
 }
 
-static gp_status library_ask(const lowering *l, step_kind kind, const void *request, const char *engine,
-                             gp_device_work **work, size_t *workspace, gp_error *err)
+/* Return a plan for the request. NULL: the library has none, which is no error, or l->status is an
+ * error. */
+static gp_device_work *library_ask(lowering *l, step_kind kind, const void *request, const char *engine,
+                                   size_t *workspace)
 {
     gp_device *device = l->plan->backend->device;
+    gp_device_work *work = NULL;
     gp_error why;
-    gp_status status = kind == STEP_CONV
-                           ? gp_device_conv_new(work, device, request, engine, workspace, &why)
-                           : gp_device_product_new(work, device, request, engine, workspace, &why);
+    gp_status status;
 
-    return gp_lower_granted(status, &why, work, err);
+    if (l->status != GP_OK)
+        return NULL;
+    status = kind == STEP_CONV ? gp_device_conv_new(&work, device, request, engine, workspace, &why)
+                               : gp_device_product_new(&work, device, request, engine, workspace, &why);
+    if (status == GP_OK)
+        return work;
+    if (status != GP_EUNSUPPORTED)
+        l->status = gp_fail(l->err, status, "%s", why.message);
+    return NULL;
 }
 
-/* Ask for the whole request, then for the op alone. */
-static gp_status ask_by_rule(const lowering *l, const plan_question *question, gp_device_work **work,
-                             size_t *workspace, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    if (question->whole != NULL && !question->alone_by_rule)
-        status = library_ask(l, question->kind, question->whole, NULL, work, workspace, err);
-    l->site->whole = *work != NULL;
-    if (status != GP_OK || *work != NULL)
-        return status;
-    return library_ask(l, question->kind, question->alone, NULL, work, workspace, err);
-}
-
-gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *what, gp_device_work **work,
-                       size_t *workspace, gp_error *err)
+gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const char *what, size_t *workspace)
 {
     const void *whole = question->whole;
     plan_site *site = l->site;
     const gp_choice *choice = choice_find(l->plan->options.tuning, what);
-    gp_status status = GP_OK;
+    gp_device_work *work = NULL;
 
-    *work = NULL;
     snprintf(site->what, sizeof(site->what), "%s", what);
     if (site->listing) {
         if (choice == NULL && whole != NULL)
             ways_list(l, question->kind, whole, whole_word);
         if (choice == NULL)
             ways_list(l, question->kind, question->alone, alone_word);
-        return GP_OK;
+        return NULL;
     }
     if (site->how == NULL && choice != NULL)
         site->how = choice->how;
     if (site->how != NULL) {
         site->whole = strncmp(site->how, whole_word, strlen(whole_word)) == 0;
         if (whole != NULL || !site->whole)
-            status = library_ask(l, question->kind, site->whole ? whole : question->alone,
-                                 site->how + strlen(whole_word), work, workspace, err);
-        if (status != GP_OK || *work != NULL)
-            return status;
+            work = library_ask(l, question->kind, site->whole ? whole : question->alone,
+                               site->how + strlen(whole_word), workspace);
+        if (l->status != GP_OK || work != NULL)
+            return work;
         site->refused = true;
     }
-    return ask_by_rule(l, question, work, workspace, err);
+    if (whole != NULL && !question->alone_by_rule)
+        work = library_ask(l, question->kind, whole, NULL, workspace);
+    site->whole = work != NULL;
+    return work != NULL ? work : library_ask(l, question->kind, question->alone, NULL, workspace);
 }
 
 /* ---- lowering that can be undone ---- */

@@ -12,30 +12,29 @@
 
 step *gp_lower_step(lowering *l, step_kind kind)
 {
-    return gp_step_add(l->preparing ? &l->plan->prepare : &l->plan->steps, kind, l->index);
+    step *added = NULL;
+
+    if (l->status == GP_OK)
+        added = gp_step_add(l->preparing ? &l->plan->prepare : &l->plan->steps, kind, l->index);
+    if (l->status == GP_OK && added == NULL)
+        l->status = gp_fail(l->err, GP_ENOMEM, "no memory for the steps of a plan");
+    return added;
 }
 
-gp_status gp_lower_no_steps(gp_error *err)
-{
-    return gp_fail(err, GP_ENOMEM, "no memory for the steps of a plan");
-}
-
-gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
-                          gp_error *err)
+void gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count)
 {
     step *added;
 
-    if (count > INT32_MAX)
-        return gp_fail(
-            err, GP_ELIMIT, "op %s has %llu work items; a GPU takes at most %d: use a smaller batch",
+    if (count > INT32_MAX && l->status == GP_OK)
+        l->status = gp_fail(
+            l->err, GP_ELIMIT, "op %s has %llu work items; a GPU takes at most %d: use a smaller batch",
             l->op == NULL ? "of a step" : gp_op_name(l->op->code), (unsigned long long)count, INT32_MAX);
     added = gp_lower_step(l, STEP_KERNEL);
     if (added == NULL)
-        return gp_lower_no_steps(err);
+        return;
     added->kernel = kernel;
     added->args = *args;
     added->count = (uint32_t)count;
-    return GP_OK;
 }
 
 void *gp_lower_scratch(lowering *l, size_t bytes)
@@ -81,18 +80,17 @@ uint32_t gp_lower_chunks(uint64_t each, uint64_t units, uint32_t most)
     return chunks == 0 ? 1 : (uint32_t)chunks;
 }
 
-gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
-                        const gp_kernel_args *args, gp_error *err)
+void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
+                   const gp_kernel_args *args)
 {
     bool fits = gp_lower_is_wide(l, images);
 
-    return gp_lower_kernel(l, fits ? wide_one : plain, args,
-                           gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1), err);
+    gp_lower_kernel(l, fits ? wide_one : plain, args, gp_lower_elements(l, &args->y[0]) / (fits ? 8 : 1));
 }
 
 /* ---- lowering functions ---- */
 
-typedef gp_status (*lower_fn)(lowering *l, gp_error *err);
+typedef void (*lower_fn)(lowering *l);
 
 static lower_fn lower_find(gp_opcode code)
 {
@@ -127,7 +125,7 @@ static lower_fn lower_find(gp_opcode code)
         [GP_OP_DROPOUT] = gp_lower_dropout,
         [GP_OP_DROPOUT_BACKWARD] = gp_lower_dropout,
         [GP_OP_BATCHNORM] = gp_lower_batchnorm,
-        [GP_OP_BATCHNORM_BACKWARD] = gp_lower_batchnorm,
+        [GP_OP_BATCHNORM_BACKWARD] = gp_lower_batchnorm_backward,
         [GP_OP_BATCHNORM_INFER] = gp_lower_batchnorm_infer,
         [GP_OP_GROUPNORM] = gp_lower_groupnorm,
         [GP_OP_GROUPNORM_BACKWARD] = gp_lower_groupnorm,
@@ -169,29 +167,28 @@ static gp_kernel_image operand_image(const gp_plan *plan, uint32_t value)
 gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err)
 {
     enum { PARTS = 1 << 14, FEW = 64 };
-    lowering l = { .plan = plan, .index = plan->graph->ops[plan->options.phase].count };
+    lowering l = { .plan = plan, .err = err, .index = plan->graph->ops[plan->options.phase].count };
     gp_kernel_args args = {
         .call = plan->buffers.call, .count = plan->graph->blob_count, .chunks = PARTS, .n = { 1, FEW }
     };
-    gp_status status;
 
     args.f[1] = plan->buffers.gradients;
     args.d[0] = gp_lower_scratch(&l, PARTS * sizeof(double));
-    status = gp_lower_kernel(&l, GP_KERNEL_bad_part, &args, PARTS, err);
+    gp_lower_kernel(&l, GP_KERNEL_bad_part, &args, PARTS);
     args.f[1] = NULL;
     args.d[1] = gp_lower_scratch(&l, FEW * sizeof(double));
-    if (status == GP_OK)
-        status = gp_lower_kernel(&l, GP_KERNEL_parts_fold, &args, FEW, err);
+    gp_lower_kernel(&l, GP_KERNEL_parts_fold, &args, FEW);
     args.d[0] = args.d[1];
     args.d[1] = plan->buffers.sums;
     args.chunks = FEW;
-    return status == GP_OK ? gp_lower_kernel(&l, GP_KERNEL_bad_sum, &args, 1, err) : status;
+    gp_lower_kernel(&l, GP_KERNEL_bad_sum, &args, 1);
+    return l.status;
 }
 
-lowering gp_lower_begin(gp_plan *plan, uint32_t index)
+lowering gp_lower_begin(gp_plan *plan, uint32_t index, gp_error *err)
 {
     const gp_op *op = &plan->ops[index];
-    lowering l = { .plan = plan, .op = op, .follow = &plan->follows[index], .index = index };
+    lowering l = { .plan = plan, .err = err, .op = op, .follow = &plan->follows[index], .index = index };
 
     l.args.call = plan->buffers.call;
     l.args.rows = plan->options.micro_batch;
@@ -224,7 +221,8 @@ gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *
             err, GP_EUNSUPPORTED,
             "a GPU has no kernel for op %s: layers of your own run on the CPU (gradpool up --devices cpu)",
             gp_op_name(op->code));
-    l = gp_lower_begin(plan, index);
+    l = gp_lower_begin(plan, index, err);
     l.site = site;
-    return lower(&l, err);
+    lower(&l);
+    return l.status;
 }

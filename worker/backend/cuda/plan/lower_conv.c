@@ -61,16 +61,15 @@ static void conv_describe(const gp_conv_request *r, char what[GP_CHOICE_WHAT_BYT
         r->sums ? " moments" : "");
 }
 
-/* Ask cuDNN for the whole request or for the convolution alone. *work NULL: no plan. */
-static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work, size_t *workspace,
-                          bool *whole, gp_error *err)
+/* Ask cuDNN for the whole request or for the convolution alone. Return the plan. NULL: none. */
+static gp_device_work *conv_ask(lowering *l, const conv_pass *p, size_t *workspace, bool *whole)
 {
     const gp_kernel_image *with = &l->args.x[PLAN_WITH];
     const gp_conv_request alone = request_of(l, p);
     gp_conv_request request = alone;
     bool ours = l->op->code == GP_OP_CONV2D || l->op->code == GP_OP_CONV2D_BACKWARD_DATA;
     char what[GP_CHOICE_WHAT_BYTES];
-    gp_status status;
+    gp_device_work *work;
 
     if (ours && !l->plan->backend->apart && (with->data == NULL || with->narrow == p->x->narrow)) {
         request.bias = p->pass == GP_CONV_FORWARD && (p->bias != NULL || l->follow->norm);
@@ -82,31 +81,28 @@ static gp_status conv_ask(lowering *l, const conv_pass *p, gp_device_work **work
     *whole = request.bias || request.added || request.relu || request.masked || request.sums;
     conv_describe(&request, what);
     /* Moments in cuDNN engines are used only if a measurement showed that they are faster. */
-    status = gp_lower_ask(l,
-                          &(plan_question){ .kind = STEP_CONV,
-                                            .whole = *whole ? &request : NULL,
-                                            .alone = &alone,
-                                            .alone_by_rule = request.sums && !l->plan->backend->moments },
-                          what, work, workspace, err);
+    work = gp_lower_ask(l,
+                        &(plan_question){ .kind = STEP_CONV,
+                                          .whole = *whole ? &request : NULL,
+                                          .alone = &alone,
+                                          .alone_by_rule = request.sums && !l->plan->backend->moments },
+                        what, workspace);
     *whole = *whole && l->site->whole;
-    return status;
+    return work;
 }
 
-static gp_status conv_gradient(lowering *l, const conv_pass *p, gp_device_work *work, size_t workspace,
-                               gp_error *err)
+static void conv_gradient(lowering *l, const conv_pass *p, gp_device_work *work, size_t workspace)
 {
     const gp_weights_shape shape = weights_shape(l, p);
     gp_device_operands at = { .first = p->x->data, .second = p->y->data };
-    gp_status status;
 
     at.out = gp_lower_scratch(l, shape.outputs * shape.stored * shape.pixels * (p->x->narrow ? 2 : 4));
-    status = gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
-    return status == GP_OK ? gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow, err)
-                           : status;
+    gp_lower_work(l, STEP_CONV, work, workspace, &at);
+    gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, p->x->narrow);
 }
 
-/* Append library steps. *done: the library has a plan. */
-static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_error *err)
+/* Append library steps. Return false if the library has no plan. */
+static bool library_conv(lowering *l, const conv_pass *p)
 {
     const gp_weights_shape shape = weights_shape(l, p);
     const bool forward = p->pass == GP_CONV_FORWARD;
@@ -114,27 +110,20 @@ static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_er
     gp_device_operands at = { 0 };
     gp_device_work *work;
     size_t workspace = 0;
-    void *packed, *vector = NULL;
+    void *packed, *vector;
     bool whole;
-    gp_status status;
 
-    *done = false;
     if (l->plan->backend->own || p->x->narrow != p->y->narrow)
-        return GP_OK;
-    status = conv_ask(l, p, &work, &workspace, &whole, err);
-    if (status != GP_OK || work == NULL)
-        return status;
-    *done = true;
-    if (p->pass == GP_CONV_WEIGHTS)
-        return conv_gradient(l, p, work, workspace, err);
-    status = gp_lower_weights_pack(l, p->weights, &shape, p->x, &packed, err);
-    if (status == GP_OK)
-        status =
-            gp_lower_vector(l, p->bias, out->channels, whole ? out->narrow : GP_WIDE, whole, &vector, err);
-    if (status != GP_OK) {
-        gp_device_work_free(work);
-        return status;
+        return false;
+    work = conv_ask(l, p, &workspace, &whole);
+    if (work == NULL)
+        return false;
+    if (p->pass == GP_CONV_WEIGHTS) {
+        conv_gradient(l, p, work, workspace);
+        return true;
     }
+    packed = gp_lower_weights_pack(l, p->weights, &shape, p->x);
+    vector = gp_lower_vector(l, p->bias, out->channels, whole ? out->narrow : GP_WIDE, whole);
     at = (gp_device_operands){ .first = forward ? p->x->data : packed,
                                .second = forward ? packed : p->y->data,
                                .out = out->data };
@@ -143,91 +132,77 @@ static gp_status library_conv(lowering *l, const conv_pass *p, bool *done, gp_er
         at.image = l->args.x[PLAN_WITH].data;
         if (l->follow->moments != 0)
             at.sums = l->known = gp_lower_lasting(l, 2 * (size_t)out->channels * sizeof(float));
-        return gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
     }
-    status = gp_lower_work(l, STEP_CONV, work, workspace, &at, err);
-    if (status == GP_OK && l->follow->masked)
-        return gp_lower_mask(l, out, err);
-    return status == GP_OK ? gp_lower_finish(l, out, vector, err) : status;
+    gp_lower_work(l, STEP_CONV, work, workspace, &at);
+    if (!whole && l->follow->masked)
+        gp_lower_mask(l, out);
+    else if (!whole)
+        gp_lower_finish(l, out, vector);
+    return true;
 }
 
-static gp_status conv_values(lowering *l, const conv_pass *p, gp_error *err)
+static void conv_values(lowering *l, const conv_pass *p)
 {
     const gp_weights_shape shape = weights_shape(l, p);
-    bool done, forward = p->pass == GP_CONV_FORWARD;
+    bool forward = p->pass == GP_CONV_FORWARD;
     const gp_kernel_image *from = forward ? p->x : p->y, *to = forward ? p->y : p->x;
     gp_kernel_args args = l->args;
     gp_kernel_image plain = { .channel_stride = 2 }; /* order and type of the blob */
-    void *packed = NULL, *bias;
-    gp_status status = library_conv(l, p, &done, err);
 
-    if (status != GP_OK || done)
-        return status;
+    if (library_conv(l, p))
+        return;
     args.f[0] = p->weights;
-    if (l->follow->norm) {
-        status = gp_lower_weights_pack(
+    if (l->follow->norm)
+        args.f[0] = gp_lower_weights_pack(
             l, p->weights, &(gp_weights_shape){ shape.outputs, shape.inputs, shape.inputs, shape.pixels },
-            &plain, &packed, err);
-        args.f[0] = packed;
-    }
-    if (status == GP_OK)
-        status = gp_lower_vector(l, p->bias, to->channels, GP_WIDE, false, &bias, err);
-    if (status != GP_OK)
-        return status;
+            &plain);
     args.x[0] = *from;
     args.y[0] = *to;
-    args.f[1] = bias;
-    return gp_lower_kernel(l, forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, gp_lower_elements(l, to),
-                           err);
+    args.f[1] = gp_lower_vector(l, p->bias, to->channels, GP_WIDE, false);
+    gp_lower_kernel(l, forward ? GP_KERNEL_conv : GP_KERNEL_conv_data, &args, gp_lower_elements(l, to));
 }
 
-static gp_status conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_image *y,
-                              float *gradient, gp_error *err)
+static void conv_weights(lowering *l, const gp_kernel_image *x, const gp_kernel_image *y, float *gradient)
 {
     const conv_pass p = { .pass = GP_CONV_WEIGHTS, .x = x, .y = y, .weights = gradient };
     const gp_weights_shape shape = weights_shape(l, &p);
     gp_kernel_args args = l->args;
-    bool done = false;
-    gp_status status;
 
-    if (gradient == NULL)
-        return GP_OK;
-    status = library_conv(l, &p, &done, err);
-    if (status != GP_OK || done)
-        return status;
+    if (gradient == NULL || library_conv(l, &p))
+        return;
     args.x[0] = *x;
     args.x[1] = *y;
-    return gp_lower_parts(l, GP_KERNEL_conv_weights, &args, gradient,
-                          shape.outputs * shape.inputs * shape.pixels,
-                          (uint64_t)l->plan->options.micro_batch * y->height, err);
+    gp_lower_parts(l, GP_KERNEL_conv_weights, &args, gradient, shape.outputs * shape.inputs * shape.pixels,
+                   (uint64_t)l->plan->options.micro_batch * y->height);
 }
 
-gp_status gp_lower_conv(lowering *l, gp_error *err)
+void gp_lower_conv(lowering *l)
 {
     const gp_op *op = l->op;
     const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
     float *weights = gp_plan_data(l->plan, op->in[1]), *bias = gp_plan_data(l->plan, op->in[2]);
-    gp_status status;
 
     switch (op->code) {
     case GP_OP_CONV2D:
-        status = conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias }, err);
-        return status == GP_OK && l->follow->moments != 0
-                   ? gp_lower_batchnorm_sums(l, l->follow->moments, err)
-                   : status;
+        conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, bias });
+        if (l->follow->moments != 0)
+            gp_lower_batchnorm_sums(l, l->follow->moments);
+        return;
     case GP_OP_CONV2D_BACKWARD_DATA:
-        return conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, NULL }, err);
+        conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, NULL });
+        return;
     case GP_OP_TRANSCONV2D:
-        return conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, bias }, err);
+        conv_values(l, &(conv_pass){ GP_CONV_DATA, out, in, weights, bias });
+        return;
     case GP_OP_TRANSCONV2D_BACKWARD_DATA:
-        return conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, NULL }, err);
+        conv_values(l, &(conv_pass){ GP_CONV_FORWARD, in, out, weights, NULL });
+        return;
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-        status = conv_weights(l, &l->args.x[0], &l->args.x[1], gp_plan_data(l->plan, op->out[0]), err);
+        conv_weights(l, &l->args.x[0], &l->args.x[1], gp_plan_data(l->plan, op->out[0]));
         break;
     default: /* transposed: dy is the x of the convolution */
-        status = conv_weights(l, &l->args.x[1], &l->args.x[0], gp_plan_data(l->plan, op->out[0]), err);
+        conv_weights(l, &l->args.x[1], &l->args.x[0], gp_plan_data(l->plan, op->out[0]));
         break;
     }
-    return status == GP_OK ? gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]), err)
-                           : status;
+    gp_lower_bias_gradient(l, &l->args.x[1], gp_plan_data(l->plan, op->out[1]));
 }

@@ -56,25 +56,26 @@ static void product_describe(const gp_product_request *r, char what[GP_CHOICE_WH
              r->mask_out ? " bits" : "", r->mask_in ? " mask" : "", r->sums ? " sums" : "");
 }
 
-/* Ask cuBLASLt. *r: on entry the product alone, on return the granted request. *work NULL: no
- * algorithm. */
-static gp_status product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
-                             gp_device_work **work, size_t *workspace, gp_error *err)
+/* Ask cuBLASLt. Return the plan. NULL: no algorithm.
+ *   r  on entry the product alone, on return the granted request */
+static gp_device_work *product_ask(lowering *l, gp_product_request *r, const gp_product_request *whole,
+                                   size_t *workspace)
 {
     bool follows = !l->plan->backend->apart && (whole->bias || whole->relu || whole->mask_in || whole->sums);
     char what[GP_CHOICE_WHAT_BYTES];
-    gp_status status;
+    gp_device_work *work;
 
     product_describe(follows ? whole : r, what);
-    status =
+    work =
         gp_lower_ask(l, &(plan_question){ .kind = STEP_PRODUCT, .whole = follows ? whole : NULL, .alone = r },
-                     what, work, workspace, err);
+                     what, workspace);
     if (follows && l->site->whole)
         *r = *whole;
-    return status;
+    return work;
 }
 
-static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_error *err)
+/* Append library steps; return false if the library has no plan, as does library_values(). */
+static bool library_weights(lowering *l, const fc_pass *p)
 {
     const gp_weights_shape shape = weights_shape(p);
     gp_product_request r = request_of(l, p), whole = r;
@@ -82,26 +83,24 @@ static gp_status library_weights(lowering *l, const fc_pass *p, bool *done, gp_e
     gp_device_work *work;
     size_t workspace = 0;
     void *sums = NULL;
-    gp_status status;
 
     if (r.narrow_a != r.narrow_b)
-        return GP_OK;
+        return false;
     whole.sums = p->bias != NULL;
-    status = product_ask(l, &r, &whole, &work, &workspace, err);
-    if (status != GP_OK || work == NULL)
-        return status;
-    *done = true;
+    work = product_ask(l, &r, &whole, &workspace);
+    if (work == NULL)
+        return false;
     at.out = gp_lower_scratch(l, (uint64_t)p->y->sample * p->x->sample * sizeof(float));
     if (r.sums)
         at.vector = sums = gp_lower_scratch(l, (uint64_t)p->y->sample * sizeof(float));
-    status = gp_lower_work(l, STEP_PRODUCT, work, workspace, &at, err);
-    if (status == GP_OK)
-        status = gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, GP_WIDE, err);
-    if (status != GP_OK)
-        return status;
-    return r.sums ? gp_lower_weights_unpack(l, p->bias, &(gp_weights_shape){ p->y->sample, 1, 1, 1 }, p->x,
-                                            sums, GP_WIDE, err)
-                  : gp_lower_bias_gradient(l, p->y, p->bias, err);
+    gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
+    gp_lower_weights_unpack(l, p->weights, &shape, p->x, at.out, GP_WIDE);
+    if (r.sums)
+        gp_lower_weights_unpack(l, p->bias, &(gp_weights_shape){ p->y->sample, 1, 1, 1 }, p->x, sums,
+                                GP_WIDE);
+    else
+        gp_lower_bias_gradient(l, p->y, p->bias);
+    return true;
 }
 
 /* Reserve the mask of y > 0 for later ops. */
@@ -113,7 +112,7 @@ static void *mask_take(lowering *l, const gp_product_request *r)
     return mask;
 }
 
-static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_error *err)
+static bool library_values(lowering *l, const fc_pass *p)
 {
     const bool forward = p->pass == GP_CONV_FORWARD;
     const gp_kernel_image *out = forward ? p->y : p->x;
@@ -123,8 +122,7 @@ static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_er
     gp_device_work *work;
     gp_kernel_image like = *p->x;
     size_t workspace = 0;
-    void *packed, *vector = NULL;
-    gp_status status;
+    void *vector = NULL;
 
     whole.bias = forward && p->bias != NULL;
     whole.relu = forward && l->follow->relu;
@@ -132,83 +130,70 @@ static gp_status library_values(lowering *l, const fc_pass *p, bool *done, gp_er
     if (l->follow->masked)
         at.mask = l->plan->values[l->op->in[PLAN_WITH]].product_mask;
     whole.mask_in = at.mask != NULL;
-    status = product_ask(l, &r, &whole, &work, &workspace, err);
-    if (status != GP_OK || work == NULL)
-        return status;
-    *done = true;
+    work = product_ask(l, &r, &whole, &workspace);
+    if (work == NULL)
+        return false;
     like.narrow = r.narrow_a;
-    status = gp_lower_weights_pack(l, p->weights, &shape, &like, &packed, err);
-    if (status == GP_OK && forward)
-        status =
-            gp_lower_vector(l, p->bias, out->sample, r.bias ? r.narrow_out : GP_WIDE, r.bias, &vector, err);
-    if (status != GP_OK) {
-        gp_device_work_free(work);
-        return status;
-    }
     at.first = forward ? p->x->data : p->y->data;
-    at.second = packed;
+    at.second = gp_lower_weights_pack(l, p->weights, &shape, &like);
+    if (forward)
+        vector = gp_lower_vector(l, p->bias, out->sample, r.bias ? r.narrow_out : GP_WIDE, r.bias);
     at.vector = r.bias ? vector : NULL;
     if (r.mask_out)
         at.mask = mask_take(l, &r);
-    status = gp_lower_work(l, STEP_PRODUCT, work, workspace, &at, err);
-    if (status != GP_OK || r.bias || r.relu || r.mask_in)
-        return status;
-    return forward ? gp_lower_finish(l, out, vector, err) : gp_lower_mask(l, out, err);
+    gp_lower_work(l, STEP_PRODUCT, work, workspace, &at);
+    if (forward && !r.bias && !r.relu)
+        gp_lower_finish(l, out, vector);
+    else if (!forward && !r.mask_in)
+        gp_lower_mask(l, out);
+    return true;
 }
 
 /* Convert the float32 gradient of a loss to the type of the layer, if they differ. */
-static gp_status slope_narrow(lowering *l, gp_kernel_image *dy, const gp_kernel_image *like, gp_error *err)
+static void slope_narrow(lowering *l, gp_kernel_image *dy, const gp_kernel_image *like)
 {
     gp_kernel_args args = l->args;
 
     if (dy->narrow || !like->narrow || l->plan->backend->own)
-        return GP_OK;
+        return;
     args.x[0] = *dy;
     dy->narrow = like->narrow;
     dy->data = gp_lower_scratch(l, gp_lower_elements(l, dy) * 2);
     args.y[0] = *dy;
-    return gp_lower_kernel(l, GP_KERNEL_reshape, &args, gp_lower_elements(l, dy), err);
+    gp_lower_kernel(l, GP_KERNEL_reshape, &args, gp_lower_elements(l, dy));
 }
 
-gp_status gp_lower_fc(lowering *l, gp_error *err)
+void gp_lower_fc(lowering *l)
 {
     const gp_op *op = l->op;
     const gp_kernel_image *in = &l->args.x[0], *out = &l->args.y[0];
     const bool library = !l->plan->backend->own;
     float *weights = gp_plan_data(l->plan, op->in[1]), *bias = gp_plan_data(l->plan, op->in[2]);
     gp_kernel_args args = l->args;
-    bool done = false;
-    gp_status status = GP_OK;
 
     args.f[0] = weights;
     args.f[1] = NULL;
     switch (op->code) {
     case GP_OP_FC:
         args.f[1] = bias;
-        if (library)
-            status = library_values(l, &(fc_pass){ GP_CONV_FORWARD, in, out, weights, bias }, &done, err);
-        if (status != GP_OK || done)
-            return status;
-        return gp_lower_kernel(l, GP_KERNEL_fc, &args, gp_lower_elements(l, out), err);
+        if (!library || !library_values(l, &(fc_pass){ GP_CONV_FORWARD, in, out, weights, bias }))
+            gp_lower_kernel(l, GP_KERNEL_fc, &args, gp_lower_elements(l, out));
+        return;
     case GP_OP_FC_BACKWARD_DATA:
-        status = slope_narrow(l, &args.x[0], out, err);
-        if (status == GP_OK && library)
-            status =
-                library_values(l, &(fc_pass){ GP_CONV_DATA, out, &args.x[0], weights, NULL }, &done, err);
-        if (status != GP_OK || done)
-            return status;
-        return gp_lower_kernel(l, GP_KERNEL_fc_data, &args, gp_lower_elements(l, out), err);
+        slope_narrow(l, &args.x[0], out);
+        if (!library || !library_values(l, &(fc_pass){ GP_CONV_DATA, out, &args.x[0], weights, NULL }))
+            gp_lower_kernel(l, GP_KERNEL_fc_data, &args, gp_lower_elements(l, out));
+        return;
     default:
         break;
     }
     weights = gp_plan_data(l->plan, op->out[0]);
     bias = gp_plan_data(l->plan, op->out[1]);
-    status = slope_narrow(l, &args.x[1], in, err);
-    if (status == GP_OK && weights != NULL && library)
-        status = library_weights(l, &(fc_pass){ GP_CONV_WEIGHTS, in, &args.x[1], weights, bias }, &done, err);
-    if (status != GP_OK || done)
-        return status;
-    status = gp_lower_parts(l, GP_KERNEL_fc_weights, &args, weights,
-                            (uint64_t)args.x[1].sample * args.x[0].sample, l->plan->options.micro_batch, err);
-    return status == GP_OK ? gp_lower_bias_gradient(l, &l->args.x[1], bias, err) : status;
+    slope_narrow(l, &args.x[1], in);
+    if (weights != NULL && library &&
+        library_weights(l, &(fc_pass){ GP_CONV_WEIGHTS, in, &args.x[1], weights, bias }))
+        return;
+    gp_lower_parts(l, GP_KERNEL_fc_weights, &args, weights, (uint64_t)args.x[1].sample * args.x[0].sample,
+                   l->plan->options.micro_batch);
+    gp_lower_bias_gradient(l, &l->args.x[1], bias);
 }

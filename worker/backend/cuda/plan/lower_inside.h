@@ -25,9 +25,11 @@ typedef struct plan_site {
     uint32_t way_count;
 } plan_site;
 
-/* State of lowering one op. */
+/* State of lowering one op. It stores the first error; all functions do nothing afterwards. */
 typedef struct lowering {
     gp_plan *plan;
+    gp_status status;
+    gp_error *err;
     const gp_op *op;
     const plan_follow *follow;
     plan_site *site; /* NULL: use no library */
@@ -44,18 +46,18 @@ typedef struct lowering {
 gp_status gp_lower_op(gp_plan *plan, uint32_t index, plan_site *site, gp_error *err);
 
 /* Return the initial state for lowering op `index`. */
-lowering gp_lower_begin(gp_plan *plan, uint32_t index);
-step *gp_lower_step(lowering *l, step_kind kind); /* NULL: out of memory */
-gp_status gp_lower_no_steps(gp_error *err);
+lowering gp_lower_begin(gp_plan *plan, uint32_t index, gp_error *err);
+
+/* Append a step. NULL: l->status is an error. */
+step *gp_lower_step(lowering *l, step_kind kind);
 
 /* Append a kernel with `count` work items. */
-gp_status gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
-                          gp_error *err);
+void gp_lower_kernel(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count);
 
 /* Append the wide kernel if its images are suitable, otherwise the plain one. Items are elements of
  * y[0]. */
-gp_status gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
-                        const gp_kernel_args *args, gp_error *err);
+void gp_lower_wide(lowering *l, uint32_t images, gp_kernel wide_one, gp_kernel plain,
+                   const gp_kernel_args *args);
 
 /* Reserve scratch memory for this op and return a placeholder. */
 void *gp_lower_scratch(lowering *l, size_t bytes);
@@ -89,26 +91,25 @@ typedef struct plan_question {
 } plan_question;
 
 /* Ask a library for a plan, once per op, in the way chosen for `what`. l->site->whole is true if
- * the whole request was granted. *work NULL: the library has no plan. */
-gp_status gp_lower_ask(lowering *l, const plan_question *question, const char *what, gp_device_work **work,
-                       size_t *workspace, gp_error *err);
+ * the whole request was granted. Return the plan. NULL: the library has none. */
+gp_device_work *gp_lower_ask(lowering *l, const plan_question *question, const char *what, size_t *workspace);
 
 /* ---- lower_weights.c ---- */
 
 /* Append a kernel that computes partial sums and a kernel that adds them to the gradient. gradient
  * NULL: not requested. */
-gp_status gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
-                         uint64_t units, gp_error *err);
+void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
+                    uint64_t units);
 
 /* Append the kernels for a bias gradient. gradient NULL: not requested. */
-gp_status gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient, gp_error *err);
+void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient);
 
 /* Append the kernel that completes a library's y: add the bias (NULL: none) and apply the fused
  * operations. */
-gp_status gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias, gp_error *err);
+void gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias);
 
 /* Append the kernel that applies a relu's mask to a library's dx. */
-gp_status gp_lower_mask(lowering *l, const gp_kernel_image *dx, gp_error *err);
+void gp_lower_mask(lowering *l, const gp_kernel_image *dx);
 
 /* Shape of weights [outputs][inputs][pixels]. A library gets `stored` inputs; the additional ones
  * are zero. */
@@ -120,45 +121,41 @@ typedef struct gp_weights_shape {
 /* Return the weights in the order and type of the images, with batch norm folded in if requested.
  * This is the blob itself if it has the right layout, otherwise a copy. All steps share the copy,
  * which is updated when parameters change. */
-gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
-                                const gp_kernel_image *like, void **out, gp_error *err);
+void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
+                            const gp_kernel_image *like);
 
-/* Return the vector added to the outputs, for a library or for a kernel of this folder. *out NULL:
+/* Return the vector added to the outputs, for a library or for a kernel of this folder. NULL:
  * nothing to add. */
-gp_status gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library, void **out,
-                          gp_error *err);
+void *gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library);
 
 /* Append the kernel that converts a weight gradient from `from` back to the blob layout. */
-gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
-                                  const gp_kernel_image *like, void *from, int32_t narrow, gp_error *err);
-
-/* Handle the result of asking a library: a missing plan is no failure and sets *work to NULL. err
- * may be NULL. */
-gp_status gp_lower_granted(gp_status status, const gp_error *why, gp_device_work **work, gp_error *err);
+void gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
+                             const gp_kernel_image *like, void *from, int32_t narrow);
 
 /* Append a library step. The plan takes ownership of `work`, even on failure. */
-gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
-                        const gp_device_operands *at, gp_error *err);
+void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
+                   const gp_device_operands *at);
 
 /* ---- lowering functions by op ---- */
 
-gp_status gp_lower_conv(lowering *l, gp_error *err);
-gp_status gp_lower_fc(lowering *l, gp_error *err);
-gp_status gp_lower_simple(lowering *l, gp_error *err);
-gp_status gp_lower_pool(lowering *l, gp_error *err);
-gp_status gp_lower_reshape(lowering *l, gp_error *err);
-gp_status gp_lower_concat(lowering *l, gp_error *err);
-gp_status gp_lower_dropout(lowering *l, gp_error *err);
-gp_status gp_lower_batchnorm(lowering *l, gp_error *err);
+void gp_lower_conv(lowering *l);
+void gp_lower_fc(lowering *l);
+void gp_lower_simple(lowering *l);
+void gp_lower_pool(lowering *l);
+void gp_lower_reshape(lowering *l);
+void gp_lower_concat(lowering *l);
+void gp_lower_dropout(lowering *l);
+void gp_lower_batchnorm(lowering *l);
+void gp_lower_batchnorm_backward(lowering *l);
 
 /* Append the sums for batch norm op `norm`, while lowering the op that writes its input. */
-gp_status gp_lower_batchnorm_sums(lowering *writer, uint32_t norm, gp_error *err);
-gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err);
-gp_status gp_lower_groupnorm(lowering *l, gp_error *err);
-gp_status gp_lower_lrn(lowering *l, gp_error *err);
-gp_status gp_lower_xent(lowering *l, gp_error *err);
-gp_status gp_lower_values_loss(lowering *l, gp_error *err);
-gp_status gp_lower_dice(lowering *l, gp_error *err);
-gp_status gp_lower_own_loss(lowering *l, gp_error *err);
+void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm);
+void gp_lower_batchnorm_infer(lowering *l);
+void gp_lower_groupnorm(lowering *l);
+void gp_lower_lrn(lowering *l);
+void gp_lower_xent(lowering *l);
+void gp_lower_values_loss(lowering *l);
+void gp_lower_dice(lowering *l);
+void gp_lower_own_loss(lowering *l);
 
 #endif

@@ -14,24 +14,23 @@ static uint32_t smaller(uint64_t a, uint32_t b)
 
 /* Append kernels that add `parts` partial sums in args->d[0] to the sums. Many parts are reduced to
  * fewer first. */
-static gp_status loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts, gp_error *err)
+static void loss_sums_add(lowering *l, gp_kernel_args args, uint32_t parts)
 {
     enum { FEW = 64 };
-    gp_status status = GP_OK;
 
     args.chunks = parts;
     if (parts > 4 * FEW) {
         args.kind = 0;
         args.n[0] = FEW;
         args.d[1] = gp_lower_scratch(l, FEW * BODY_SUMS * sizeof(double));
-        status = gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, FEW * BODY_SUMS, err);
+        gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, FEW * BODY_SUMS);
         args.d[0] = args.d[1];
         args.chunks = FEW;
     }
     args.kind = 1;
     args.n[0] = 1;
     args.d[1] = l->plan->buffers.sums;
-    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, BODY_SUMS, err) : status;
+    gp_lower_kernel(l, GP_KERNEL_loss_sums, &args, BODY_SUMS);
 }
 
 static void loss_args(const lowering *l, gp_kernel_args *args)
@@ -59,41 +58,38 @@ static void loss_args(const lowering *l, gp_kernel_args *args)
         gp_buffers_class_weights(&l->plan->buffers, l->plan->graph, l->plan->options.phase, l->index);
 }
 
-gp_status gp_lower_xent(lowering *l, gp_error *err)
+void gp_lower_xent(lowering *l)
 {
     enum { PARTS = 1 << 14 };
     gp_kernel_args args = l->args;
-    gp_status status;
 
     loss_args(l, &args);
     args.number[1] = l->op->loss.scores_as_is;
     args.chunks = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
     args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
-    status = gp_lower_kernel(l, GP_KERNEL_xent, &args, args.chunks, err);
-    return status == GP_OK ? loss_sums_add(l, args, args.chunks, err) : status;
+    gp_lower_kernel(l, GP_KERNEL_xent, &args, args.chunks);
+    loss_sums_add(l, args, args.chunks);
 }
 
-gp_status gp_lower_values_loss(lowering *l, gp_error *err)
+void gp_lower_values_loss(lowering *l)
 {
     enum { PARTS = 1 << 14 };
     gp_kernel_args args = l->args;
-    gp_status status;
 
     loss_args(l, &args);
     args.kind = l->op->code == GP_OP_HUBER;
     args.factor[0] = (float)l->op->factor[0];
     args.chunks = smaller((uint64_t)args.rows * args.x[0].sample, PARTS);
     args.d[0] = gp_lower_scratch(l, (size_t)args.chunks * BODY_SUMS * sizeof(double));
-    status = gp_lower_kernel(l, GP_KERNEL_values_loss, &args, args.chunks, err);
-    return status == GP_OK ? loss_sums_add(l, args, args.chunks, err) : status;
+    gp_lower_kernel(l, GP_KERNEL_values_loss, &args, args.chunks);
+    loss_sums_add(l, args, args.chunks);
 }
 
-gp_status gp_lower_dice(lowering *l, gp_error *err)
+void gp_lower_dice(lowering *l)
 {
     enum { PARTS = 1 << 13 };
     gp_kernel_args args = l->args;
     uint32_t classes = args.x[0].channels, parts = smaller((uint64_t)args.rows * args.x[0].pixels, PARTS);
-    gp_status status;
 
     loss_args(l, &args);
     args.chunks = gp_lower_chunks((uint64_t)args.rows * classes, args.x[0].pixels, PLAN_CHUNKS_MAX);
@@ -101,39 +97,36 @@ gp_status gp_lower_dice(lowering *l, gp_error *err)
     args.f[4] = gp_lower_scratch(l, (size_t)args.rows * args.chunks * classes * 3 * sizeof(float));
     args.f[5] = gp_lower_scratch(l, (size_t)args.rows * (classes + 2) * sizeof(float));
     args.d[0] = gp_lower_scratch(l, ((size_t)args.rows + parts) * BODY_SUMS * sizeof(double));
-    status = gp_lower_kernel(l, GP_KERNEL_dice_part, &args, (uint64_t)args.rows * args.chunks * classes, err);
-    if (status == GP_OK)
-        status = gp_lower_kernel(l, GP_KERNEL_dice_sum, &args, args.rows, err);
-    if (status == GP_OK)
-        status = gp_lower_kernel(l, GP_KERNEL_dice_apply, &args, parts, err);
-    return status == GP_OK ? loss_sums_add(l, args, args.rows + parts, err) : status;
+    gp_lower_kernel(l, GP_KERNEL_dice_part, &args, (uint64_t)args.rows * args.chunks * classes);
+    gp_lower_kernel(l, GP_KERNEL_dice_sum, &args, args.rows);
+    gp_lower_kernel(l, GP_KERNEL_dice_apply, &args, parts);
+    loss_sums_add(l, args, args.rows + parts);
 }
 
 /* Scores are copied to the host in CHW order. The gradient is uploaded in CHW order and converted
  * here. */
-gp_status gp_lower_own_loss(lowering *l, gp_error *err)
+void gp_lower_own_loss(lowering *l)
 {
     gp_kernel_args args = l->args;
     gp_kernel_image plain = args.x[0];
     step *added;
-    gp_status status;
 
     args.f[2] = l->plan->buffers.scores;
     args.n[2] = 0;
     args.n[3] = args.x[0].sample;
-    status = gp_lower_kernel(l, GP_KERNEL_scores_copy, &args, gp_lower_elements(l, &args.x[0]), err);
-    if (status != GP_OK || l->op->out[0] == GP_NO_VALUE || l->plan->memory.loss == NULL)
-        return status;
+    gp_lower_kernel(l, GP_KERNEL_scores_copy, &args, gp_lower_elements(l, &args.x[0]));
+    if (l->op->out[0] == GP_NO_VALUE || l->plan->memory.loss == NULL)
+        return;
     plain.channel_stride = plain.pixels;
     plain.pixel_stride = 1;
     plain.narrow = GP_WIDE;
     plain.data = gp_lower_scratch(l, gp_lower_elements(l, &plain) * sizeof(float));
     added = gp_lower_step(l, STEP_OWN_LOSS);
     if (added == NULL)
-        return gp_lower_no_steps(err);
+        return;
     added->at.first = l->plan->buffers.scores;
     added->at.out = plain.data;
     l->plan->own_loss.bytes = gp_lower_elements(l, &plain) * sizeof(float);
     args.x[0] = plain;
-    return gp_lower_kernel(l, GP_KERNEL_scores_slope, &args, gp_lower_elements(l, &args.y[0]), err);
+    gp_lower_kernel(l, GP_KERNEL_scores_slope, &args, gp_lower_elements(l, &args.y[0]));
 }

@@ -1,15 +1,14 @@
 /* Lowers batch, group and local response norm. */
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-static gp_status couple_add(lowering *l, double *sums, size_t doubles, gp_error *err)
+static void couple_add(lowering *l, double *sums, size_t doubles)
 {
     step *added = gp_lower_step(l, STEP_COUPLE);
 
     if (added == NULL)
-        return gp_lower_no_steps(err);
+        return;
     added->sums = sums;
     added->doubles = doubles;
-    return GP_OK;
 }
 
 /* Reserve the mask bits of a relu after batch norm, which processes eight channels per item. The
@@ -28,36 +27,32 @@ enum { PARTS_MANY = 4096, PARTS_FEW = 64 };
 
 /* Append the kernels for partial sums, fewer partial sums, and the sums in args->d[1]; for the
  * forward or the backward pass. */
-static gp_status sums_add(lowering *l, gp_kernel_args *args, bool forward, gp_error *err)
+static void sums_add(lowering *l, gp_kernel_args *args, bool forward)
 {
     const uint32_t channels = args->x[0].channels;
     const bool fits = gp_lower_is_wide(l, forward ? 1 : 2);
-    gp_status status;
 
     args->kind = !forward;
     args->chunks = gp_lower_chunks(
         channels / (fits ? 8 : 1),
         (uint64_t)l->plan->options.micro_batch * args->x[0].pixels / (fits ? 16 : 1), PARTS_MANY);
     args->d[0] = gp_lower_scratch(l, (size_t)args->chunks * 2 * channels * sizeof(double));
-    status = gp_lower_kernel(l,
-                             fits      ? GP_KERNEL_wide_batchnorm_part
-                             : forward ? GP_KERNEL_batchnorm_part
-                                       : GP_KERNEL_batchnorm_backward_part,
-                             args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)), err);
-    if (args->chunks > 2 * PARTS_FEW && status == GP_OK) { /* a single item would take too long */
+    gp_lower_kernel(l,
+                    fits      ? GP_KERNEL_wide_batchnorm_part
+                    : forward ? GP_KERNEL_batchnorm_part
+                              : GP_KERNEL_batchnorm_backward_part,
+                    args, (uint64_t)args->chunks * (channels / (fits ? 8 : 1)));
+    if (args->chunks > 2 * PARTS_FEW) { /* a single item would take too long */
         gp_kernel_args fold = *args;
 
         fold.n[0] = 2 * channels;
         fold.n[1] = PARTS_FEW;
         fold.d[1] = gp_lower_scratch(l, (size_t)PARTS_FEW * 2 * channels * sizeof(double));
-        status = gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels, err);
+        gp_lower_kernel(l, GP_KERNEL_parts_fold, &fold, (uint64_t)PARTS_FEW * 2 * channels);
         args->d[0] = fold.d[1];
         args->chunks = PARTS_FEW;
     }
-    if (status == GP_OK)
-        status = gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum,
-                                 args, channels, err);
-    return status;
+    gp_lower_kernel(l, forward ? GP_KERNEL_batchnorm_sum : GP_KERNEL_batchnorm_backward_sum, args, channels);
 }
 
 /* Return the initial arguments of forward kernels. The sums are stored in f[1] and f[2]. */
@@ -73,60 +68,53 @@ static gp_kernel_args forward_args(const lowering *l)
     return args;
 }
 
-gp_status gp_lower_batchnorm_sums(lowering *writer, uint32_t norm, gp_error *err)
+void gp_lower_batchnorm_sums(lowering *writer, uint32_t norm)
 {
-    lowering l = gp_lower_begin(writer->plan, norm);
+    lowering l = gp_lower_begin(writer->plan, norm, writer->err);
     gp_kernel_args args = forward_args(&l);
-    gp_status status;
 
+    l.status = writer->status;
     l.index = writer->index;
     l.scratch = writer->scratch;
     args.d[1] = gp_lower_lasting(&l, (2 * (size_t)args.x[0].channels + 1) * sizeof(double));
     args.f[4] = writer->known;
-    status = sums_add(&l, &args, true, err);
+    sums_add(&l, &args, true);
+    writer->status = l.status;
     writer->scratch = l.scratch;
     writer->plan->follows[norm].sums = args.d[1];
-    return status;
 }
 
-static gp_status batchnorm_forward(lowering *l, gp_error *err)
+void gp_lower_batchnorm(lowering *l)
 {
     const gp_op *op = l->op;
     gp_kernel_args args = forward_args(l);
     const uint32_t channels = args.x[0].channels;
-    gp_status status = GP_OK;
 
     args.bytes = mask_take(l);
     if (l->follow->sums != NULL) {
         args.d[1] = l->follow->sums;
     } else {
         args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
-        status = sums_add(l, &args, true, err);
+        sums_add(l, &args, true);
     }
-    if (status == GP_OK)
-        status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
-    if (status == GP_OK)
-        status = gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels, err);
+    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
+    gp_lower_kernel(l, GP_KERNEL_batchnorm_moments, &args, channels);
     args.f[1] = gp_plan_data(l->plan, op->in[1]);
     args.f[2] = gp_plan_data(l->plan, op->in[2]);
-    if (status == GP_OK && l->follow->pooled) {
+    if (l->follow->pooled) {
         args.bytes = gp_plan_data(l->plan, op->out[PLAN_INDEX]);
-        return gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args, err);
+        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_pool, GP_KERNEL_batchnorm_pool, &args);
+    } else {
+        gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args);
     }
-    return status == GP_OK
-               ? gp_lower_wide(l, 1, GP_KERNEL_wide_batchnorm_apply, GP_KERNEL_batchnorm_apply, &args, err)
-               : status;
 }
 
-gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
+void gp_lower_batchnorm_backward(lowering *l)
 {
     const gp_op *op = l->op;
     gp_kernel_args args = l->args;
     const uint32_t channels = args.x[0].channels;
-    gp_status status;
 
-    if (op->code == GP_OP_BATCHNORM)
-        return batchnorm_forward(l, err);
     args.number64[0] = op->factor[0];
     args.bytes = l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[op->in[PLAN_WITH]].mask : NULL;
     args.d[1] = gp_lower_scratch(l, (2 * (size_t)channels + 1) * sizeof(double));
@@ -135,16 +123,14 @@ gp_status gp_lower_batchnorm(lowering *l, gp_error *err)
     args.f[1] = gp_plan_data(l->plan, op->out[1]);
     args.f[2] = gp_plan_data(l->plan, op->out[2]);
     args.f[5] = gp_plan_data(l->plan, op->in[PLAN_NORM + 1]);
-    status = sums_add(l, &args, false, err);
-    if (status == GP_OK)
-        status = couple_add(l, args.d[1], 2 * (size_t)channels + 1, err);
-    if (status != GP_OK || args.y[0].data == NULL)
-        return status;
-    return gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply, GP_KERNEL_batchnorm_backward_apply,
-                         &args, err);
+    sums_add(l, &args, false);
+    couple_add(l, args.d[1], 2 * (size_t)channels + 1);
+    if (args.y[0].data != NULL)
+        gp_lower_wide(l, 2, GP_KERNEL_wide_batchnorm_backward_apply, GP_KERNEL_batchnorm_backward_apply,
+                      &args);
 }
 
-gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err)
+void gp_lower_batchnorm_infer(lowering *l)
 {
     gp_kernel_args args = l->args;
 
@@ -153,26 +139,24 @@ gp_status gp_lower_batchnorm_infer(lowering *l, gp_error *err)
     args.f[2] = gp_plan_data(l->plan, l->op->in[2]);
     args.f[0] = gp_plan_data(l->plan, l->op->in[3]);
     args.f[3] = gp_plan_data(l->plan, l->op->in[4]);
-    return gp_lower_kernel(l, GP_KERNEL_batchnorm_infer, &args, gp_lower_elements(l, &args.y[0]), err);
+    gp_lower_kernel(l, GP_KERNEL_batchnorm_infer, &args, gp_lower_elements(l, &args.y[0]));
 }
 
-gp_status gp_lower_groupnorm(lowering *l, gp_error *err)
+void gp_lower_groupnorm(lowering *l)
 {
     const gp_op *op = l->op;
     gp_kernel_args args = l->args;
     uint64_t rows = l->plan->options.micro_batch,
              groups = op->number[1] != 0 ? args.x[0].pixels : (uint64_t)op->number[0];
-    gp_status status;
 
     args.number64[0] = op->factor[0];
     if (op->code == GP_OP_GROUPNORM) {
         args.f[1] = gp_plan_data(l->plan, op->in[1]);
         args.f[2] = gp_plan_data(l->plan, op->in[2]);
         args.f[3] = gp_plan_data(l->plan, op->out[1]);
-        status = gp_lower_kernel(l, GP_KERNEL_groupnorm_moments, &args, rows * groups, err);
-        return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_groupnorm_apply, &args,
-                                                 gp_lower_elements(l, &args.y[0]), err)
-                               : status;
+        gp_lower_kernel(l, GP_KERNEL_groupnorm_moments, &args, rows * groups);
+        gp_lower_kernel(l, GP_KERNEL_groupnorm_apply, &args, gp_lower_elements(l, &args.y[0]));
+        return;
     }
     args.f[0] = gp_plan_data(l->plan, op->in[2]);
     args.f[3] = gp_plan_data(l->plan, op->in[3]);
@@ -180,29 +164,25 @@ gp_status gp_lower_groupnorm(lowering *l, gp_error *err)
     args.f[2] = gp_plan_data(l->plan, op->out[2]);
     args.f[4] = gp_plan_data(l->plan, op->out[3]);
     args.f[5] = gp_lower_scratch(l, rows * 2 * groups * sizeof(float));
-    status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_channels, &args, rows * args.x[0].channels, err);
-    if (status == GP_OK)
-        status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_parameters, &args, args.x[0].channels, err);
-    if (status != GP_OK || args.y[0].data == NULL)
-        return status;
-    status = gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_groups, &args, rows * groups, err);
-    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_apply, &args,
-                                             gp_lower_elements(l, &args.y[0]), err)
-                           : status;
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_channels, &args, rows * args.x[0].channels);
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_parameters, &args, args.x[0].channels);
+    if (args.y[0].data == NULL)
+        return;
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_groups, &args, rows * groups);
+    gp_lower_kernel(l, GP_KERNEL_groupnorm_backward_apply, &args, gp_lower_elements(l, &args.y[0]));
 }
 
-gp_status gp_lower_lrn(lowering *l, gp_error *err)
+void gp_lower_lrn(lowering *l)
 {
     gp_kernel_args args = l->args;
-    gp_status status;
 
-    if (l->op->code == GP_OP_LRN)
-        return gp_lower_kernel(l, GP_KERNEL_lrn, &args, gp_lower_elements(l, &args.y[0]), err);
+    if (l->op->code == GP_OP_LRN) {
+        gp_lower_kernel(l, GP_KERNEL_lrn, &args, gp_lower_elements(l, &args.y[0]));
+        return;
+    }
     args.y[0] = l->args.y[1];
-    status = gp_lower_kernel(l, GP_KERNEL_lrn_terms, &args, gp_lower_elements(l, &args.y[0]), err);
+    gp_lower_kernel(l, GP_KERNEL_lrn_terms, &args, gp_lower_elements(l, &args.y[0]));
     args.x[3] = l->args.y[1];
     args.y[0] = l->args.y[0];
-    return status == GP_OK
-               ? gp_lower_kernel(l, GP_KERNEL_lrn_backward, &args, gp_lower_elements(l, &args.y[0]), err)
-               : status;
+    gp_lower_kernel(l, GP_KERNEL_lrn_backward, &args, gp_lower_elements(l, &args.y[0]));
 }

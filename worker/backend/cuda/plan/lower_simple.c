@@ -4,15 +4,15 @@
 #include "common/base/rng.h"
 #include "worker/backend/cuda/plan/lower_inside.h"
 
-gp_status gp_lower_pool(lowering *l, gp_error *err)
+void gp_lower_pool(lowering *l)
 {
     gp_kernel_args args = l->args;
     bool forward = l->op->code == GP_OP_POOL;
 
     args.kind = (int32_t)l->op->pool;
     args.bytes = gp_plan_data(l->plan, forward ? l->op->out[1] : l->op->in[1]);
-    return gp_lower_kernel(l, forward ? GP_KERNEL_pool : GP_KERNEL_pool_backward, &args,
-                           gp_lower_elements(l, &args.y[0]), err);
+    gp_lower_kernel(l, forward ? GP_KERNEL_pool : GP_KERNEL_pool_backward, &args,
+                    gp_lower_elements(l, &args.y[0]));
 }
 
 static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, const gp_kernel_image *to)
@@ -25,7 +25,7 @@ static void resize_ratios(gp_kernel_args *args, const gp_kernel_image *from, con
                                                                      : (inputs[k] - 1.0) / (outputs[k] - 1.0);
 }
 
-gp_status gp_lower_simple(lowering *l, gp_error *err)
+void gp_lower_simple(lowering *l)
 {
     gp_kernel_args args = l->args;
     gp_kernel kernel = GP_KERNEL_COUNT;
@@ -33,14 +33,17 @@ gp_status gp_lower_simple(lowering *l, gp_error *err)
     args.kind = l->op->number[0];
     switch (l->op->code) {
     case GP_OP_RELU:
-        return gp_lower_wide(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args, err);
+        gp_lower_wide(l, 1, GP_KERNEL_wide_relu, GP_KERNEL_relu, &args);
+        return;
     case GP_OP_RELU_BACKWARD:
         args.bytes = gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[0]].mask : NULL;
-        return gp_lower_wide(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args, err);
+        gp_lower_wide(l, 2, GP_KERNEL_wide_relu_backward, GP_KERNEL_relu_backward, &args);
+        return;
     case GP_OP_ADD:
         args.bytes =
             l->follow->masked && gp_lower_is_wide(l, 2) ? l->plan->values[l->op->in[PLAN_WITH]].mask : NULL;
-        return gp_lower_wide(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args, err);
+        gp_lower_wide(l, 2, GP_KERNEL_wide_add, GP_KERNEL_add, &args);
+        return;
     case GP_OP_ACTIVATION:
         args.kind = (int32_t)l->op->function;
         kernel = GP_KERNEL_activation;
@@ -75,46 +78,42 @@ gp_status gp_lower_simple(lowering *l, gp_error *err)
         break;
     case GP_OP_SOFTMAX:
     case GP_OP_SOFTMAX_BACKWARD:
-        return gp_lower_kernel(l,
-                               l->op->code == GP_OP_SOFTMAX ? GP_KERNEL_softmax : GP_KERNEL_softmax_backward,
-                               &args, (uint64_t)args.x[0].pixels * l->plan->options.micro_batch, err);
+        gp_lower_kernel(l, l->op->code == GP_OP_SOFTMAX ? GP_KERNEL_softmax : GP_KERNEL_softmax_backward,
+                        &args, (uint64_t)args.x[0].pixels * l->plan->options.micro_batch);
+        return;
     default:
         break;
     }
-    return gp_lower_kernel(l, kernel, &args, gp_lower_elements(l, &args.y[0]), err);
+    gp_lower_kernel(l, kernel, &args, gp_lower_elements(l, &args.y[0]));
 }
 
-gp_status gp_lower_reshape(lowering *l, gp_error *err)
+void gp_lower_reshape(lowering *l)
 {
-    if (l->args.x[0].data == l->args.y[0].data)
-        return GP_OK;
-    return gp_lower_kernel(l, GP_KERNEL_reshape, &l->args, gp_lower_elements(l, &l->args.y[0]), err);
+    if (l->args.x[0].data != l->args.y[0].data)
+        gp_lower_kernel(l, GP_KERNEL_reshape, &l->args, gp_lower_elements(l, &l->args.y[0]));
 }
 
-gp_status gp_lower_concat(lowering *l, gp_error *err)
+void gp_lower_concat(lowering *l)
 {
     gp_kernel_args args = l->args;
-    gp_status status = GP_OK;
 
     args.kind = 1;
     memset(args.number, 0, sizeof(args.number));
-    for (int k = 0; k < GP_OP_VALUES_MAX && l->op->in[k] != GP_NO_VALUE && status == GP_OK; k++) {
+    for (int k = 0; k < GP_OP_VALUES_MAX && l->op->in[k] != GP_NO_VALUE; k++) {
         const uint32_t extent[3] = { l->args.x[k].channels, l->args.x[k].height, l->args.x[k].width };
 
         args.x[0] = l->args.x[k];
-        status = gp_lower_kernel(l, GP_KERNEL_copy_box, &args, gp_lower_elements(l, &args.x[0]), err);
+        gp_lower_kernel(l, GP_KERNEL_copy_box, &args, gp_lower_elements(l, &args.x[0]));
         args.number[l->op->number[0]] += (int32_t)extent[l->op->number[0]];
     }
-    return status;
 }
 
-gp_status gp_lower_dropout(lowering *l, gp_error *err)
+void gp_lower_dropout(lowering *l)
 {
     gp_kernel_args args = l->args;
 
     args.rate = (float)l->op->rate;
     args.n[0] = gp_rng_stream(GP_RNG_DROPOUT, l->op->layer);
     args.n[1] = (args.x[0].sample + 3) / 4;
-    return gp_lower_kernel(l, GP_KERNEL_dropout, &args, (uint64_t)args.n[1] * l->plan->options.micro_batch,
-                           err);
+    gp_lower_kernel(l, GP_KERNEL_dropout, &args, (uint64_t)args.n[1] * l->plan->options.micro_batch);
 }

@@ -5,50 +5,48 @@ enum { LIBRARY_ALIGNMENT = 256 }; /* in bytes; required by cuBLASLt (cuDNN requi
 
 /* ---- parameter gradients: partial sums, then their sum ---- */
 
-gp_status gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
-                         uint64_t units, gp_error *err)
+void gp_lower_parts(lowering *l, gp_kernel kernel, gp_kernel_args *args, float *gradient, uint64_t count,
+                    uint64_t units)
 {
-    gp_status status;
-
     if (gradient == NULL)
-        return GP_OK;
+        return;
     args->count = count;
     args->chunks = gp_lower_chunks(count, units, PLAN_CHUNKS_MAX);
     args->f[0] = gradient;
     args->f[1] = gp_lower_scratch(l, (size_t)args->chunks * count * sizeof(float));
-    status = gp_lower_kernel(l, kernel, args, args->chunks * count, err);
-    return status == GP_OK ? gp_lower_kernel(l, GP_KERNEL_parts_add, args, count, err) : status;
+    gp_lower_kernel(l, kernel, args, args->chunks * count);
+    gp_lower_kernel(l, GP_KERNEL_parts_add, args, count);
 }
 
-gp_status gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient, gp_error *err)
+void gp_lower_bias_gradient(lowering *l, const gp_kernel_image *dy, float *gradient)
 {
     gp_kernel_args args = l->args;
 
     args.x[0] = *dy;
-    return gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
-                          (uint64_t)l->plan->options.micro_batch * dy->pixels, err);
+    gp_lower_parts(l, GP_KERNEL_bias_part, &args, gradient, dy->channels,
+                   (uint64_t)l->plan->options.micro_batch * dy->pixels);
 }
 
-gp_status gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias, gp_error *err)
+void gp_lower_finish(lowering *l, const gp_kernel_image *y, float *bias)
 {
     gp_kernel_args args = l->args;
 
     if (bias == NULL && args.x[PLAN_WITH].data == NULL && !args.relu)
-        return GP_OK;
+        return;
     args.y[0] = *y;
     args.f[0] = bias;
-    return gp_lower_kernel(l, GP_KERNEL_finish, &args, gp_lower_elements(l, y), err);
+    gp_lower_kernel(l, GP_KERNEL_finish, &args, gp_lower_elements(l, y));
 }
 
-gp_status gp_lower_mask(lowering *l, const gp_kernel_image *dx, gp_error *err)
+void gp_lower_mask(lowering *l, const gp_kernel_image *dx)
 {
     gp_kernel_args args = l->args;
 
     if (!l->follow->masked)
-        return GP_OK;
+        return;
     args.x[0] = args.x[PLAN_WITH];
     args.x[1] = args.y[0] = *dx;
-    return gp_lower_kernel(l, GP_KERNEL_relu_backward, &args, gp_lower_elements(l, dx), err);
+    gp_lower_kernel(l, GP_KERNEL_relu_backward, &args, gp_lower_elements(l, dx));
 }
 
 /* ---- weight copies, updated when parameters change ---- */
@@ -66,15 +64,11 @@ static gp_kernel_image vector_image(void *data, uint64_t count, int32_t narrow)
                               .narrow = narrow };
 }
 
-static gp_status prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count,
-                             gp_error *err)
+static void prepare_add(lowering *l, gp_kernel kernel, const gp_kernel_args *args, uint64_t count)
 {
-    gp_status status;
-
     l->preparing = true;
-    status = gp_lower_kernel(l, kernel, args, count, err);
+    gp_lower_kernel(l, kernel, args, count);
     l->preparing = false;
-    return status;
 }
 
 /* Add the parameters of a folded batch norm to the arguments. */
@@ -108,8 +102,8 @@ static bool is_aligned(const lowering *l, const float *parameter)
     return (uint64_t)(parameter - l->plan->buffers.parameters) * sizeof(float) % LIBRARY_ALIGNMENT == 0;
 }
 
-gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
-                                const gp_kernel_image *like, void **out, gp_error *err)
+void *gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_shape *shape,
+                            const gp_kernel_image *like)
 {
     const uint64_t count = shape->outputs * shape->stored * shape->pixels;
     plan_copy copy = { .of = weights,
@@ -121,43 +115,40 @@ gp_status gp_lower_weights_pack(lowering *l, float *weights, const gp_weights_sh
     gp_kernel_args args = l->args;
     plan_copy *have;
 
-    if (copy.same_order && !copy.narrow && !copy.normed && is_aligned(l, weights)) {
-        *out = weights;
-        return GP_OK;
-    }
+    if (copy.same_order && !copy.narrow && !copy.normed && is_aligned(l, weights))
+        return weights;
     have = copy_find(l->plan, &copy);
-    if (have != NULL) {
-        *out = have->at;
-        return GP_OK;
-    }
-    *out = copy.at = gp_lower_lasting(l, count * (like->narrow ? 2 : 4));
+    if (have != NULL)
+        return have->at;
+    copy.at = gp_lower_lasting(l, count * (like->narrow ? 2 : 4));
     l->plan->copies[l->plan->copy_count++] = copy;
-    args.y[0] = vector_image(*out, count, like->narrow);
+    args.y[0] = vector_image(copy.at, count, like->narrow);
     args.f[0] = weights;
     norm_args(l, &args);
     args.n[0] = copy.same_order ? shape->pixels * shape->inputs : shape->stored;
     args.n[1] = copy.same_order ? 1 : shape->pixels; /* same order: converts only the type */
     args.n[2] = copy.same_order ? args.n[0] : shape->inputs;
-    return prepare_add(l, GP_KERNEL_weights_pack, &args, count, err);
+    prepare_add(l, GP_KERNEL_weights_pack, &args, count);
+    return copy.at;
 }
 
-gp_status gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library, void **out,
-                          gp_error *err)
+void *gp_lower_vector(lowering *l, float *bias, uint32_t count, int32_t narrow, bool library)
 {
     gp_kernel_args args = l->args;
+    void *out;
 
-    *out = bias;
     if (!l->follow->norm && (bias == NULL || (!narrow && (!library || is_aligned(l, bias)))))
-        return GP_OK;
-    *out = gp_lower_lasting(l, (size_t)count * (narrow ? 2 : 4));
-    args.y[0] = vector_image(*out, count, narrow);
+        return bias;
+    out = gp_lower_lasting(l, (size_t)count * (narrow ? 2 : 4));
+    args.y[0] = vector_image(out, count, narrow);
     args.f[0] = bias;
     norm_args(l, &args);
-    return prepare_add(l, GP_KERNEL_vector_pack, &args, count, err);
+    prepare_add(l, GP_KERNEL_vector_pack, &args, count);
+    return out;
 }
 
-gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
-                                  const gp_kernel_image *like, void *from, int32_t narrow, gp_error *err)
+void gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights_shape *shape,
+                             const gp_kernel_image *like, void *from, int32_t narrow)
 {
     gp_kernel_args args = l->args;
     bool same = shape->stored == shape->inputs &&
@@ -168,34 +159,20 @@ gp_status gp_lower_weights_unpack(lowering *l, float *gradient, const gp_weights
     args.n[0] = same ? shape->pixels * shape->inputs : shape->inputs;
     args.n[1] = same ? 1 : shape->pixels;
     args.n[2] = same ? args.n[0] : shape->stored;
-    return gp_lower_kernel(l, GP_KERNEL_weights_unpack, &args, shape->outputs * shape->inputs * shape->pixels,
-                           err);
+    gp_lower_kernel(l, GP_KERNEL_weights_unpack, &args, shape->outputs * shape->inputs * shape->pixels);
 }
 
-gp_status gp_lower_granted(gp_status status, const gp_error *why, gp_device_work **work, gp_error *err)
-{
-    if (status == GP_OK)
-        return GP_OK;
-    *work = NULL;
-    if (status == GP_EUNSUPPORTED)
-        return GP_OK;
-    if (err != NULL)
-        *err = *why;
-    return status;
-}
-
-gp_status gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
-                        const gp_device_operands *at, gp_error *err)
+void gp_lower_work(lowering *l, step_kind kind, gp_device_work *work, size_t workspace,
+                   const gp_device_operands *at)
 {
     step *added = gp_lower_step(l, kind);
 
     if (added == NULL) {
         gp_device_work_free(work);
-        return gp_lower_no_steps(err);
+        return;
     }
     added->work = work;
     added->at = *at;
     if (workspace > l->plan->regions[REGION_WORKSPACE].bytes)
         l->plan->regions[REGION_WORKSPACE].bytes = workspace;
-    return GP_OK;
 }
