@@ -21,10 +21,35 @@ typedef struct shim_window {
     dnnl_dims_t kernel, stride, dilation, before, after;
 } shim_window;
 
-#if DNNL_VERSION_MAJOR >= 3
+/* Pass of a layer. */
+typedef enum shim_pass { SHIM_FORWARD, SHIM_DATA, SHIM_WEIGHTS } shim_pass;
 
+#if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t shim_md;
 typedef const_dnnl_memory_desc_t shim_cmd;
+#else
+typedef dnnl_memory_desc_t *shim_md;
+typedef const dnnl_memory_desc_t *shim_cmd;
+#endif
+
+/* A convolution or fully connected layer. x and y may be gradients. */
+typedef struct shim_layer {
+    bool conv, train;
+    shim_window window;   /* of a convolution */
+    shim_md x, y, weight; /* owned */
+    shim_md gradient;     /* of the weight; owned */
+    shim_md bias;         /* NULL: none; owned */
+} shim_layer;
+
+/* A pooling. x and y may be gradients. */
+typedef struct shim_pool {
+    shim_window window;
+    dnnl_alg_kind_t kind;
+    bool train;   /* the forward pass writes a workspace */
+    shim_md x, y; /* owned */
+} shim_pool;
+
+#if DNNL_VERSION_MAJOR >= 3
 
 static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_t dims, dnnl_data_type_t type,
                                         dnnl_format_tag_t tag)
@@ -43,84 +68,60 @@ static inline void shim_md_free(shim_md md)
         dnnl_memory_desc_destroy(md);
 }
 
-static inline dnnl_status_t shim_conv_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, bool train, shim_cmd x, shim_cmd weight,
-                                              shim_cmd bias, shim_cmd y, const_dnnl_primitive_attr_t attr)
+/* Create the descriptor of one pass of a layer. Backward passes need the forward descriptor as
+ * hint. */
+static inline dnnl_status_t shim_layer_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                          const shim_layer *l, shim_pass pass,
+                                          const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
-    return dnnl_convolution_forward_primitive_desc_create(
-        out, engine, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_convolution_direct, x,
-        weight, bias, y, w->stride, w->dilation, w->before, w->after, attr);
+    const shim_window *w = &l->window;
+    const dnnl_prop_kind_t prop = l->train ? dnnl_forward_training : dnnl_forward_inference;
+    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+
+    switch (pass) {
+    case SHIM_FORWARD:
+        return l->conv
+                   ? dnnl_convolution_forward_primitive_desc_create(out, engine, prop, direct, l->x,
+                                                                    l->weight, l->bias, l->y, w->stride,
+                                                                    w->dilation, w->before, w->after, attr)
+                   : dnnl_inner_product_forward_primitive_desc_create(out, engine, prop, l->x, l->weight,
+                                                                      l->bias, l->y, attr);
+    case SHIM_DATA:
+        return l->conv ? dnnl_convolution_backward_data_primitive_desc_create(
+                             out, engine, direct, l->x, l->weight, l->y, w->stride, w->dilation, w->before,
+                             w->after, hint, attr)
+                       : dnnl_inner_product_backward_data_primitive_desc_create(out, engine, l->x, l->weight,
+                                                                                l->y, hint, attr);
+    case SHIM_WEIGHTS:
+        break;
+    }
+    return l->conv ? dnnl_convolution_backward_weights_primitive_desc_create(
+                         out, engine, direct, l->x, l->gradient, l->bias, l->y, w->stride, w->dilation,
+                         w->before, w->after, hint, attr)
+                   : dnnl_inner_product_backward_weights_primitive_desc_create(out, engine, l->x, l->gradient,
+                                                                               l->bias, l->y, hint, attr);
 }
 
-static inline dnnl_status_t shim_conv_data(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                           const shim_window *w, shim_cmd dx, shim_cmd weight, shim_cmd dy,
-                                           const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
+/* Create the descriptor of a pooling, or of its backward pass if `hint`, the forward descriptor, is
+ * given. */
+static inline dnnl_status_t shim_pool_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shim_pool *p,
+                                         const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
-    return dnnl_convolution_backward_data_primitive_desc_create(out, engine, dnnl_convolution_direct, dx,
-                                                                weight, dy, w->stride, w->dilation, w->before,
-                                                                w->after, hint, attr);
-}
+    const shim_window *w = &p->window;
 
-static inline dnnl_status_t shim_conv_weights(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, shim_cmd x, shim_cmd dweight,
-                                              shim_cmd dbias, shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                              const_dnnl_primitive_attr_t attr)
-{
-    return dnnl_convolution_backward_weights_primitive_desc_create(out, engine, dnnl_convolution_direct, x,
-                                                                   dweight, dbias, dy, w->stride, w->dilation,
-                                                                   w->before, w->after, hint, attr);
-}
-
-static inline dnnl_status_t shim_fc_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine, bool train,
-                                            shim_cmd x, shim_cmd weight, shim_cmd bias, shim_cmd y,
-                                            const_dnnl_primitive_attr_t attr)
-{
-    return dnnl_inner_product_forward_primitive_desc_create(
-        out, engine, train ? dnnl_forward_training : dnnl_forward_inference, x, weight, bias, y, attr);
-}
-
-static inline dnnl_status_t shim_fc_data(dnnl_primitive_desc_t *out, dnnl_engine_t engine, shim_cmd dx,
-                                         shim_cmd weight, shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                         const_dnnl_primitive_attr_t attr)
-{
-    return dnnl_inner_product_backward_data_primitive_desc_create(out, engine, dx, weight, dy, hint, attr);
-}
-
-static inline dnnl_status_t shim_fc_weights(dnnl_primitive_desc_t *out, dnnl_engine_t engine, shim_cmd x,
-                                            shim_cmd dweight, shim_cmd dbias, shim_cmd dy,
-                                            const_dnnl_primitive_desc_t hint,
-                                            const_dnnl_primitive_attr_t attr)
-{
-    return dnnl_inner_product_backward_weights_primitive_desc_create(out, engine, x, dweight, dbias, dy, hint,
-                                                                     attr);
-}
-
-static inline dnnl_status_t shim_pool_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, dnnl_alg_kind_t kind, bool workspace,
-                                              shim_cmd x, shim_cmd y, const_dnnl_primitive_attr_t attr)
-{
+    if (hint != NULL)
+        return dnnl_pooling_backward_primitive_desc_create(out, engine, p->kind, p->x, p->y, w->stride,
+                                                           w->kernel, w->dilation, w->before, w->after, hint,
+                                                           attr);
     return dnnl_pooling_forward_primitive_desc_create(
-        out, engine, workspace ? dnnl_forward_training : dnnl_forward_inference, kind, x, y, w->stride,
-        w->kernel, w->dilation, w->before, w->after, attr);
+        out, engine, p->train ? dnnl_forward_training : dnnl_forward_inference, p->kind, p->x, p->y,
+        w->stride, w->kernel, w->dilation, w->before, w->after, attr);
 }
 
-static inline dnnl_status_t shim_pool_backward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                               const shim_window *w, dnnl_alg_kind_t kind, shim_cmd dx,
-                                               shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                               const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t shim_append_eltwise(dnnl_post_ops_t chain, dnnl_alg_kind_t kind, float alpha,
+                                                float beta)
 {
-    return dnnl_pooling_backward_primitive_desc_create(out, engine, kind, dx, dy, w->stride, w->kernel,
-                                                       w->dilation, w->before, w->after, hint, attr);
-}
-
-static inline dnnl_status_t shim_append_relu(dnnl_post_ops_t chain)
-{
-    return dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_relu, 0.0f, 0.0f);
-}
-
-static inline dnnl_status_t shim_append_clip(dnnl_post_ops_t chain, float low, float high)
-{
-    return dnnl_post_ops_append_eltwise(chain, dnnl_eltwise_clip, low, high);
+    return dnnl_post_ops_append_eltwise(chain, kind, alpha, beta);
 }
 
 static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)
@@ -129,9 +130,6 @@ static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)
 }
 
 #else /* v2 */
-
-typedef dnnl_memory_desc_t *shim_md;
-typedef const dnnl_memory_desc_t *shim_cmd;
 
 static inline void shim_md_free(shim_md md)
 {
@@ -158,125 +156,75 @@ static inline dnnl_status_t shim_md_tag(shim_md *out, int rank, const dnnl_dims_
     return status != dnnl_success ? status : shim_md_clone(out, &md);
 }
 
-static inline dnnl_status_t shim_conv_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, bool train, shim_cmd x, shim_cmd weight,
-                                              shim_cmd bias, shim_cmd y, const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t shim_layer_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                          const shim_layer *l, shim_pass pass,
+                                          const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &op, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_convolution_direct, x, weight, bias,
-        y, w->stride, w->dilation, w->before, w->after);
+    const shim_window *w = &l->window;
+    const dnnl_prop_kind_t prop = l->train ? dnnl_forward_training : dnnl_forward_inference;
+    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
+    union {
+        dnnl_convolution_desc_t conv;
+        dnnl_inner_product_desc_t fc;
+    } op;
+    dnnl_status_t status = dnnl_success;
 
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, NULL);
-}
-
-static inline dnnl_status_t shim_conv_data(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                           const shim_window *w, shim_cmd dx, shim_cmd weight, shim_cmd dy,
-                                           const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
-{
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, dnnl_convolution_direct, dx, weight, dy, w->stride, w->dilation, w->before, w->after);
-
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
-}
-
-static inline dnnl_status_t shim_conv_weights(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, shim_cmd x, shim_cmd dweight,
-                                              shim_cmd dbias, shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                              const_dnnl_primitive_attr_t attr)
-{
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-        &op, dnnl_convolution_direct, x, dweight, dbias, dy, w->stride, w->dilation, w->before, w->after);
-
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
-}
-
-static inline dnnl_status_t shim_fc_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine, bool train,
-                                            shim_cmd x, shim_cmd weight, shim_cmd bias, shim_cmd y,
-                                            const_dnnl_primitive_attr_t attr)
-{
-    dnnl_inner_product_desc_t op;
-    dnnl_status_t status = dnnl_inner_product_forward_desc_init(
-        &op, train ? dnnl_forward_training : dnnl_forward_inference, x, weight, bias, y);
-
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, NULL);
-}
-
-static inline dnnl_status_t shim_fc_data(dnnl_primitive_desc_t *out, dnnl_engine_t engine, shim_cmd dx,
-                                         shim_cmd weight, shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                         const_dnnl_primitive_attr_t attr)
-{
-    dnnl_inner_product_desc_t op;
-    dnnl_status_t status = dnnl_inner_product_backward_data_desc_init(&op, dx, weight, dy);
-
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
-}
-
-static inline dnnl_status_t shim_fc_weights(dnnl_primitive_desc_t *out, dnnl_engine_t engine, shim_cmd x,
-                                            shim_cmd dweight, shim_cmd dbias, shim_cmd dy,
-                                            const_dnnl_primitive_desc_t hint,
-                                            const_dnnl_primitive_attr_t attr)
-{
-    dnnl_inner_product_desc_t op;
-    dnnl_status_t status = dnnl_inner_product_backward_weights_desc_init(&op, x, dweight, dbias, dy);
-
+    switch (pass) {
+    case SHIM_FORWARD:
+        status = l->conv ? dnnl_dilated_convolution_forward_desc_init(&op.conv, prop, direct, l->x, l->weight,
+                                                                      l->bias, l->y, w->stride, w->dilation,
+                                                                      w->before, w->after)
+                         : dnnl_inner_product_forward_desc_init(&op.fc, prop, l->x, l->weight, l->bias, l->y);
+        break;
+    case SHIM_DATA:
+        status = l->conv ? dnnl_dilated_convolution_backward_data_desc_init(&op.conv, direct, l->x, l->weight,
+                                                                            l->y, w->stride, w->dilation,
+                                                                            w->before, w->after)
+                         : dnnl_inner_product_backward_data_desc_init(&op.fc, l->x, l->weight, l->y);
+        break;
+    case SHIM_WEIGHTS:
+        status =
+            l->conv ? dnnl_dilated_convolution_backward_weights_desc_init(&op.conv, direct, l->x, l->gradient,
+                                                                          l->bias, l->y, w->stride,
+                                                                          w->dilation, w->before, w->after)
+                    : dnnl_inner_product_backward_weights_desc_init(&op.fc, l->x, l->gradient, l->bias, l->y);
+        break;
+    }
     return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
 }
 
 /* The plain pooling of v2 has the fast kernels but no dilation; "pooling_v2" supports dilation. */
-static inline bool shim_window_dilated(const shim_window *w)
+static inline dnnl_status_t shim_pool_pd(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const shim_pool *p,
+                                         const_dnnl_primitive_desc_t hint, const_dnnl_primitive_attr_t attr)
 {
-    return w->dilation[0] != 0 || w->dilation[1] != 0;
-}
-
-static inline dnnl_status_t shim_pool_forward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                              const shim_window *w, dnnl_alg_kind_t kind, bool workspace,
-                                              shim_cmd x, shim_cmd y, const_dnnl_primitive_attr_t attr)
-{
-    dnnl_prop_kind_t prop = workspace ? dnnl_forward_training : dnnl_forward_inference;
-    dnnl_pooling_desc_t op;
-    dnnl_pooling_v2_desc_t dilated;
+    const shim_window *w = &p->window;
+    const dnnl_prop_kind_t prop = p->train ? dnnl_forward_training : dnnl_forward_inference;
+    const bool dilated = w->dilation[0] != 0 || w->dilation[1] != 0;
+    union {
+        dnnl_pooling_desc_t plain;
+        dnnl_pooling_v2_desc_t dilated;
+    } op;
     dnnl_status_t status;
 
-    if (shim_window_dilated(w)) {
-        status = dnnl_pooling_v2_forward_desc_init(&dilated, prop, kind, x, y, w->stride, w->kernel,
-                                                   w->dilation, w->before, w->after);
-        return status != dnnl_success ? status
-                                      : dnnl_primitive_desc_create(out, &dilated, attr, engine, NULL);
-    }
-    status = dnnl_pooling_forward_desc_init(&op, prop, kind, x, y, w->stride, w->kernel, w->before, w->after);
-    return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, NULL);
-}
-
-static inline dnnl_status_t shim_pool_backward(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                               const shim_window *w, dnnl_alg_kind_t kind, shim_cmd dx,
-                                               shim_cmd dy, const_dnnl_primitive_desc_t hint,
-                                               const_dnnl_primitive_attr_t attr)
-{
-    dnnl_pooling_desc_t op;
-    dnnl_pooling_v2_desc_t dilated;
-    dnnl_status_t status;
-
-    if (shim_window_dilated(w)) {
-        status = dnnl_pooling_v2_backward_desc_init(&dilated, kind, dx, dy, w->stride, w->kernel, w->dilation,
-                                                    w->before, w->after);
-        return status != dnnl_success ? status
-                                      : dnnl_primitive_desc_create(out, &dilated, attr, engine, hint);
-    }
-    status = dnnl_pooling_backward_desc_init(&op, kind, dx, dy, w->stride, w->kernel, w->before, w->after);
+    if (dilated && hint != NULL)
+        status = dnnl_pooling_v2_backward_desc_init(&op.dilated, p->kind, p->x, p->y, w->stride, w->kernel,
+                                                    w->dilation, w->before, w->after);
+    else if (dilated)
+        status = dnnl_pooling_v2_forward_desc_init(&op.dilated, prop, p->kind, p->x, p->y, w->stride,
+                                                   w->kernel, w->dilation, w->before, w->after);
+    else if (hint != NULL)
+        status = dnnl_pooling_backward_desc_init(&op.plain, p->kind, p->x, p->y, w->stride, w->kernel,
+                                                 w->before, w->after);
+    else
+        status = dnnl_pooling_forward_desc_init(&op.plain, prop, p->kind, p->x, p->y, w->stride, w->kernel,
+                                                w->before, w->after);
     return status != dnnl_success ? status : dnnl_primitive_desc_create(out, &op, attr, engine, hint);
 }
 
-static inline dnnl_status_t shim_append_relu(dnnl_post_ops_t chain)
+static inline dnnl_status_t shim_append_eltwise(dnnl_post_ops_t chain, dnnl_alg_kind_t kind, float alpha,
+                                                float beta)
 {
-    return dnnl_post_ops_append_eltwise(chain, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
-}
-
-static inline dnnl_status_t shim_append_clip(dnnl_post_ops_t chain, float low, float high)
-{
-    return dnnl_post_ops_append_eltwise(chain, 1.0f, dnnl_eltwise_clip, low, high);
+    return dnnl_post_ops_append_eltwise(chain, 1.0f, kind, alpha, beta);
 }
 
 static inline dnnl_status_t shim_append_sum(dnnl_post_ops_t chain)

@@ -6,23 +6,21 @@
 
 /* Descriptors of a layer, shared by its three primitives. */
 typedef struct layer_mds {
-    /* bias may be NULL; weight has the blob layout */
-    shim_md x, y, weight, weight_wanted, bias;
-    shim_md gradient;   /* weight gradient in the best layout for its primitive */
-    shim_window window; /* for convolutions */
-    bool wide, fits;    /* fits: oneDNN supports the layer in this width, as far as known */
+    shim_layer l;    /* weight and gradient in the best layout for their primitives */
+    shim_md plain;   /* weight in the blob layout */
+    bool wide, fits; /* fits: oneDNN supports the layer in this width, as far as known */
     dnnl_primitive_desc_t forward;
 } layer_mds;
 
 static void layer_mds_deinit(layer_mds *mds)
 {
     dnnl_primitive_desc_destroy(mds->forward);
-    shim_md_free(mds->x);
-    shim_md_free(mds->y);
-    shim_md_free(mds->weight);
-    shim_md_free(mds->weight_wanted);
-    shim_md_free(mds->gradient);
-    shim_md_free(mds->bias);
+    shim_md_free(mds->l.x);
+    shim_md_free(mds->l.y);
+    shim_md_free(mds->plain);
+    shim_md_free(mds->l.weight);
+    shim_md_free(mds->l.gradient);
+    shim_md_free(mds->l.bias);
 }
 
 static gp_onednn_form layer_form(const layer_mds *mds, bool conv)
@@ -44,16 +42,6 @@ shim_window gp_onednn_window_of(const gp_window *window)
         w.after[i] = window->padding[i + 2];
     }
     return w;
-}
-
-static void bias_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias)
-{
-    dnnl_dims_t dims = { 0 };
-
-    if (bias == GP_NO_VALUE)
-        return;
-    dims[0] = (dnnl_dim_t)count_of(t, bias);
-    mds->bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
 }
 
 /* Return the index of the only op that reads a value. request->count: several or none. */
@@ -150,8 +138,8 @@ static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_
     if (status == dnnl_success && md != NULL)
         status = dnnl_post_ops_append_binary(chain, dnnl_binary_add, md);
     if (status == dnnl_success && tail->bounded)
-        status =
-            cuts_as_relu(tail) ? shim_append_relu(chain) : shim_append_clip(chain, tail->low, tail->high);
+        status = cuts_as_relu(tail) ? shim_append_eltwise(chain, dnnl_eltwise_relu, 0.0f, 0.0f)
+                                    : shim_append_eltwise(chain, dnnl_eltwise_clip, tail->low, tail->high);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_post_ops(attr, chain);
     dnnl_post_ops_destroy(chain);
@@ -160,8 +148,27 @@ static dnnl_primitive_attr_t tail_attr(gp_onednn_translator *t, const gp_onednn_
     return attr;
 }
 
-/* Describe a convolution. x and y may be gradients, which have the same shapes. The descriptor of
- * the forward primitive also serves as hint for backward primitives. */
+/* Create the descriptor of the forward primitive, which also serves as hint for backward
+ * primitives. */
+static void forward_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t bias,
+                             const gp_onednn_tail *tail, const char *what)
+{
+    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
+    dnnl_status_t status = dnnl_success;
+    dnnl_dims_t dims = { 0 };
+
+    if (bias != GP_NO_VALUE) {
+        dims[0] = (dnnl_dim_t)count_of(t, bias);
+        mds->l.bias = gp_onednn_md_new(t, 1, dims, dnnl_a);
+    }
+    mds->l.train = t->segment->phase == GP_PHASE_TRAIN;
+    if (going(t))
+        status = shim_layer_pd(&mds->forward, t->segment->engine, &mds->l, SHIM_FORWARD, NULL, attr);
+    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, what);
+    dnnl_primitive_attr_destroy(attr);
+}
+
+/* Describe a convolution. x and y may be gradients, which have the same shapes. */
 static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *op, uint32_t x,
                           uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {
@@ -169,25 +176,17 @@ static void conv_describe(gp_onednn_translator *t, layer_mds *mds, const gp_op *
     dnnl_dim_t groups = op->window.groups;
     dnnl_dims_t grouped = { groups, shape->dim[0] / groups, shape->dim[1], shape->dim[2], shape->dim[3] };
     dnnl_dims_t single = { shape->dim[0], shape->dim[1], shape->dim[2], shape->dim[3] };
+    const dnnl_dim_t *dims = groups > 1 ? grouped : single;
     int rank = groups > 1 ? 5 : 4;
-    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
-    dnnl_status_t status = dnnl_success;
 
-    mds->window = gp_onednn_window_of(&op->window);
-    mds->x = gp_onednn_md_image(t, x, mds->wide, dnnl_nhwc);
-    mds->y = gp_onednn_md_image(t, y, mds->wide, dnnl_nhwc);
-    mds->weight =
-        gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, groups > 1 ? dnnl_goihw : dnnl_oihw);
-    mds->weight_wanted = gp_onednn_md_typed(t, rank, groups > 1 ? grouped : single, type_of(t, mds->wide),
-                                            dnnl_format_tag_any);
-    mds->gradient = gp_onednn_md_new(t, rank, groups > 1 ? grouped : single, dnnl_format_tag_any);
-    bias_describe(t, mds, bias);
-    if (going(t))
-        status = shim_conv_forward(&mds->forward, t->segment->engine, &mds->window,
-                                   t->segment->phase == GP_PHASE_TRAIN, mds->x, mds->weight_wanted, mds->bias,
-                                   mds->y, attr);
-    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a convolution");
-    dnnl_primitive_attr_destroy(attr);
+    mds->l.conv = true;
+    mds->l.window = gp_onednn_window_of(&op->window);
+    mds->l.x = gp_onednn_md_image(t, x, mds->wide, dnnl_nhwc);
+    mds->l.y = gp_onednn_md_image(t, y, mds->wide, dnnl_nhwc);
+    mds->plain = gp_onednn_md_new(t, rank, dims, groups > 1 ? dnnl_goihw : dnnl_oihw);
+    mds->l.weight = gp_onednn_md_typed(t, rank, dims, type_of(t, mds->wide), dnnl_format_tag_any);
+    mds->l.gradient = gp_onednn_md_new(t, rank, dims, dnnl_format_tag_any);
+    forward_describe(t, mds, bias, tail, "a convolution");
 }
 
 /* Return true if a loss reads the value and therefore needs float32. */
@@ -201,28 +200,6 @@ static bool feeds_loss(const gp_onednn_translator *t, uint32_t value)
              (op->in[1] != GP_NO_VALUE && request->graph->values[op->in[1]].role == GP_VALUE_TARGET)))
             return true;
     return false;
-}
-
-/* Describe a fully connected layer. Weights keep the blob layout, possibly converted to
- * bfloat16: packing a large matrix costs more memory traffic than the packed product saves. */
-static void fc_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight, uint32_t bias,
-                        uint32_t y, const gp_onednn_tail *tail)
-{
-    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
-    dnnl_primitive_attr_t attr = tail_attr(t, tail, mds->wide);
-    dnnl_status_t status = dnnl_success;
-
-    mds->x = gp_onednn_md_vector(t, x, mds->wide);
-    mds->y = gp_onednn_md_vector(t, y, mds->wide || feeds_loss(t, y));
-    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
-    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
-    mds->gradient = gp_onednn_md_copy(t, mds->weight);
-    bias_describe(t, mds, bias);
-    if (going(t))
-        status = shim_fc_forward(&mds->forward, t->segment->engine, t->segment->phase == GP_PHASE_TRAIN,
-                                 mds->x, mds->weight_wanted, mds->bias, mds->y, attr);
-    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a fully connected layer");
-    dnnl_primitive_attr_destroy(attr);
 }
 
 /* Return true for a convolution that multiplies every pixel by the same matrix. */
@@ -239,30 +216,31 @@ static bool is_pointwise(const gp_op *op)
     return true;
 }
 
-/* Describe a pointwise convolution as a product over the pixels in all samples. For weight
- * gradients, oneDNN's product is faster than its convolution, and the result has the layout of the
- * arena. */
-static void pixels_describe(gp_onednn_translator *t, layer_mds *mds, uint32_t x, uint32_t weight,
-                            uint32_t bias, uint32_t y)
+/* Describe a fully connected layer, or a pointwise convolution as a product over the pixels in all
+ * samples: for weight gradients, oneDNN's product is faster than its convolution, and the result has
+ * the layout of the arena. Weights keep the blob layout, possibly converted to bfloat16: packing a
+ * large matrix costs more memory traffic than the packed product saves. */
+static void product_describe(gp_onednn_translator *t, layer_mds *mds, bool pointwise, uint32_t x,
+                             uint32_t weight, uint32_t bias, uint32_t y, const gp_onednn_tail *tail)
 {
     const gp_shape *from = shape_of(t, x), *to = shape_of(t, y);
-    dnnl_dim_t rows = (dnnl_dim_t)t->segment->micro_batch * from->dim[1] * from->dim[2];
-    dnnl_dims_t x_dims = { rows, from->dim[0] }, y_dims = { rows, to->dim[0] };
-    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], from->dim[0] };
-    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
-    dnnl_status_t status = dnnl_success;
+    dnnl_dims_t dims = { shape_of(t, weight)->dim[0], (dnnl_dim_t)count_of(t, x) };
 
-    mds->x = gp_onednn_md_typed(t, 2, x_dims, type_of(t, mds->wide), dnnl_ab);
-    mds->y = gp_onednn_md_typed(t, 2, y_dims, type_of(t, mds->wide), dnnl_ab);
-    mds->weight = gp_onednn_md_new(t, 2, dims, dnnl_ab);
-    mds->weight_wanted = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
-    mds->gradient = gp_onednn_md_copy(t, mds->weight);
-    bias_describe(t, mds, bias);
-    if (going(t))
-        status = shim_fc_forward(&mds->forward, t->segment->engine, true, mds->x, mds->weight_wanted,
-                                 mds->bias, mds->y, attr);
-    mds->fits = gp_onednn_primitive_fits(t, status, mds->forward, mds->wide, "a product over pixels");
-    dnnl_primitive_attr_destroy(attr);
+    if (pointwise) {
+        dnnl_dim_t rows = (dnnl_dim_t)t->segment->micro_batch * from->dim[1] * from->dim[2];
+        dnnl_dims_t x_dims = { rows, from->dim[0] }, y_dims = { rows, to->dim[0] };
+
+        dims[1] = from->dim[0];
+        mds->l.x = gp_onednn_md_typed(t, 2, x_dims, type_of(t, mds->wide), dnnl_ab);
+        mds->l.y = gp_onednn_md_typed(t, 2, y_dims, type_of(t, mds->wide), dnnl_ab);
+    } else {
+        mds->l.x = gp_onednn_md_vector(t, x, mds->wide);
+        mds->l.y = gp_onednn_md_vector(t, y, mds->wide || feeds_loss(t, y));
+    }
+    mds->plain = gp_onednn_md_new(t, 2, dims, dnnl_ab);
+    mds->l.weight = gp_onednn_md_typed(t, 2, dims, type_of(t, mds->wide), dnnl_ab);
+    mds->l.gradient = gp_onednn_md_copy(t, mds->plain);
+    forward_describe(t, mds, bias, tail, pointwise ? "a product over pixels" : "a fully connected layer");
 }
 
 /* Return a tensor for the same buffer with another descriptor. */
@@ -341,13 +319,13 @@ static void weights_argue(gp_onednn_translator *t, gp_onednn_step *step, const g
     bool packed;
 
     if (tail->norm == NULL) {
-        step_argument(step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, op->in[1], mds->weight, wanted));
+        step_argument(step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, op->in[1], mds->plain, wanted));
         if (op->in[2] != GP_NO_VALUE)
-            step_argument(step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, op->in[2], mds->bias));
+            step_argument(step, DNNL_ARG_BIAS, gp_onednn_parameter_tensor(t, op->in[2], mds->l.bias));
         return;
     }
-    packed = going(t) && !dnnl_memory_desc_equal(mds->weight, wanted);
-    gp_onednn_norm_fold_emit(t, op, tail->norm, mds->weight, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
+    packed = going(t) && !dnnl_memory_desc_equal(mds->plain, wanted);
+    gp_onednn_norm_fold_emit(t, op, tail->norm, mds->plain, packed ? LIFE_RUN : LIFE_KEPT, &weight, &bias);
     if (packed) {
         uint32_t plain = weight;
 
@@ -375,7 +353,7 @@ static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn
     if (conv)
         conv_describe(t, &mds, op, op->in[0], op->in[1], bias, tail->y, tail);
     else
-        fc_describe(t, &mds, op->in[0], op->in[1], bias, tail->y, tail);
+        product_describe(t, &mds, false, op->in[0], op->in[1], bias, tail->y, tail);
     if (mds.fits) {
         gp_onednn_form form = layer_form(&mds, conv);
 
@@ -395,13 +373,25 @@ static bool forward_in(gp_onednn_translator *t, const gp_op *op, const gp_onednn
     return mds.fits;
 }
 
+/* Create the descriptor of a backward primitive. */
+static void backward_describe(gp_onednn_translator *t, layer_mds *mds, shim_pass pass,
+                              dnnl_primitive_desc_t *pd, const char *what)
+{
+    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
+
+    if (mds->fits)
+        mds->fits = gp_onednn_primitive_fits(
+            t, shim_layer_pd(pd, t->segment->engine, &mds->l, pass, mds->forward, attr), *pd, mds->wide,
+            what);
+    dnnl_primitive_attr_destroy(attr);
+}
+
 static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide)
 {
     /* or the forward pass of a transposed convolution */
     bool conv = op->code != GP_OP_FC_BACKWARD_DATA;
     uint32_t dy = op->in[0], weight = op->in[1], dx = op->out[0];
     const char *what = conv ? "a convolution's backward data" : "a fully connected layer's backward data";
-    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
     dnnl_primitive_desc_t pd = NULL;
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
@@ -409,20 +399,14 @@ static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide
     if (conv)
         conv_describe(t, &mds, op, dx, weight, GP_NO_VALUE, dy, NULL);
     else
-        fc_describe(t, &mds, dx, weight, GP_NO_VALUE, dy, NULL);
-    if (mds.fits)
-        mds.fits = gp_onednn_primitive_fits(
-            t,
-            conv ? shim_conv_data(&pd, t->segment->engine, &mds.window, mds.x, mds.weight_wanted, mds.y,
-                                  mds.forward, attr)
-                 : shim_fc_data(&pd, t->segment->engine, mds.x, mds.weight_wanted, mds.y, mds.forward, attr),
-            pd, wide, what);
+        product_describe(t, &mds, false, dx, weight, GP_NO_VALUE, dy, NULL);
+    backward_describe(t, &mds, SHIM_DATA, &pd, what);
     if (mds.fits) {
         shim_cmd wanted = dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0);
         gp_onednn_form form = layer_form(&mds, conv);
 
         step_argument(&step, DNNL_ARG_DIFF_DST, gp_onednn_value_read(t, dy, form));
-        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.weight, wanted));
+        step_argument(&step, DNNL_ARG_WEIGHTS, gp_onednn_weight_tensor(t, weight, mds.plain, wanted));
         step_argument(&step, DNNL_ARG_DIFF_SRC, gp_onednn_value_write(t, dx, form));
         gp_onednn_step_primitive(t, &step, pd, what);
         gp_onednn_step_emit(t, &step);
@@ -431,7 +415,6 @@ static bool backward_data_in(gp_onednn_translator *t, const gp_op *op, bool wide
         gp_onednn_value_written(t, dx);
     }
     dnnl_primitive_desc_destroy(pd);
-    dnnl_primitive_attr_destroy(attr);
     layer_mds_deinit(&mds);
     return mds.fits;
 }
@@ -444,40 +427,29 @@ static bool backward_weights_in(gp_onednn_translator *t, const gp_op *op, bool w
     uint32_t dbias = transposed ? GP_NO_VALUE : op->out[1];
     const char *what =
         conv ? "a convolution's backward weights" : "a fully connected layer's backward weights";
-    dnnl_primitive_attr_t attr = gp_onednn_attr_new(t, POST_NONE);
     dnnl_primitive_desc_t pd = NULL;
     gp_onednn_step step = { .when = WHEN_ALWAYS };
     layer_mds mds = { .wide = wide };
 
-    if (pointwise)
-        pixels_describe(t, &mds, x, dweight, dbias, dy);
-    else if (conv)
+    if (conv && !pointwise)
         conv_describe(t, &mds, op, x, dweight, dbias, dy, NULL);
     else
-        fc_describe(t, &mds, x, dweight, dbias, dy, NULL);
-    if (mds.fits)
-        mds.fits = gp_onednn_primitive_fits(
-            t,
-            conv && !pointwise ? shim_conv_weights(&pd, t->segment->engine, &mds.window, mds.x, mds.gradient,
-                                                   mds.bias, mds.y, mds.forward, attr)
-                               : shim_fc_weights(&pd, t->segment->engine, mds.x, mds.gradient, mds.bias,
-                                                 mds.y, mds.forward, attr),
-            pd, wide, what);
+        product_describe(t, &mds, pointwise, x, dweight, dbias, dy, NULL);
+    backward_describe(t, &mds, SHIM_WEIGHTS, &pd, what);
     if (mds.fits) {
         gp_onednn_form form = layer_form(&mds, conv);
 
         uint32_t from = gp_onednn_value_read(t, x, form), to = gp_onednn_value_read(t, dy, form);
 
-        step_argument(&step, DNNL_ARG_SRC, pointwise ? tensor_view(t, from, mds.x) : from);
-        step_argument(&step, DNNL_ARG_DIFF_DST, pointwise ? tensor_view(t, to, mds.y) : to);
+        step_argument(&step, DNNL_ARG_SRC, pointwise ? tensor_view(t, from, mds.l.x) : from);
+        step_argument(&step, DNNL_ARG_DIFF_DST, pointwise ? tensor_view(t, to, mds.l.y) : to);
         gp_onednn_step_primitive(t, &step, pd, what);
-        gp_onednn_gradient_emit(t, &step, dweight, dbias, mds.weight,
-                                dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.bias);
+        gp_onednn_gradient_emit(t, &step, dweight, dbias, mds.plain,
+                                dnnl_primitive_desc_query_md(pd, dnnl_query_diff_weights_md, 0), mds.l.bias);
         if (transposed && op->out[1] != GP_NO_VALUE)
             bias_emit(t, gp_onednn_loop_bias_gradient, op->out[1], x, true);
     }
     dnnl_primitive_desc_destroy(pd);
-    dnnl_primitive_attr_destroy(attr);
     layer_mds_deinit(&mds);
     return mds.fits;
 }

@@ -16,8 +16,7 @@ static dnnl_alg_kind_t pool_kind(const gp_op *op)
 
 /* Descriptors of the pooling passes. */
 typedef struct pool_mds {
-    shim_md x, y;
-    shim_window window;
+    shim_pool p;
     bool wide;
     dnnl_primitive_desc_t forward, backward; /* `backward` may be NULL */
 } pool_mds;
@@ -26,9 +25,9 @@ static void pool_mds_deinit(pool_mds *mds)
 {
     dnnl_primitive_desc_destroy(mds->backward);
     dnnl_primitive_desc_destroy(mds->forward);
-    shim_md_free(mds->x);
-    shim_md_free(mds->y);
-    *mds = (pool_mds){ .x = NULL };
+    shim_md_free(mds->p.x);
+    shim_md_free(mds->p.y);
+    *mds = (pool_mds){ .wide = false };
 }
 
 /* Create the descriptors in one width. Return false if oneDNN does not support it. */
@@ -43,16 +42,17 @@ static bool pool_try(gp_onednn_translator *t, const gp_op *op, uint32_t x, uint3
     dnnl_status_t status = dnnl_success;
     bool fits = false;
 
-    *mds = (pool_mds){ .window = gp_onednn_window_of(&op->window), .wide = wide };
-    mds->x = gp_onednn_md_image(t, x, wide, dnnl_nhwc);
-    mds->y = gp_onednn_md_image(t, y, wide, dnnl_nhwc);
+    *mds = (pool_mds){ .wide = wide };
+    mds->p = (shim_pool){ .window = gp_onednn_window_of(&op->window),
+                          .kind = pool_kind(op),
+                          .train = train,
+                          .x = gp_onednn_md_image(t, x, wide, dnnl_nhwc),
+                          .y = gp_onednn_md_image(t, y, wide, dnnl_nhwc) };
     if (going(t))
-        status = shim_pool_forward(&mds->forward, t->segment->engine, &mds->window, pool_kind(op), train,
-                                   mds->x, mds->y, attr);
+        status = shim_pool_pd(&mds->forward, t->segment->engine, &mds->p, NULL, attr);
     fits = gp_onednn_primitive_fits(t, status, mds->forward, wide, "pooling");
     if (fits && train) {
-        status = shim_pool_backward(&mds->backward, t->segment->engine, &mds->window, pool_kind(op), mds->x,
-                                    mds->y, mds->forward, attr);
+        status = shim_pool_pd(&mds->backward, t->segment->engine, &mds->p, mds->forward, attr);
         fits = gp_onednn_primitive_fits(t, status, mds->backward, wide, "backward pooling");
     }
     dnnl_primitive_attr_destroy(attr);
