@@ -93,9 +93,9 @@ static void onednn_free(gp_segment *segment)
 {
     if (segment == NULL)
         return;
-    for (uint32_t i = 0; i < segment->primitive_list.count; i++)
+    for (uint32_t i = 0; i < segment->primitive_count; i++)
         dnnl_primitive_destroy(segment->primitives[i]);
-    for (uint32_t i = 0; i < segment->tensor_list.count; i++) {
+    for (uint32_t i = 0; i < segment->tensor_count; i++) {
         dnnl_memory_destroy(segment->tensors[i].memory);
         shim_md_free(segment->tensors[i].md);
     }
@@ -209,7 +209,7 @@ static gp_status steps_run(const gp_onednn_run *run, uint32_t first, uint32_t en
 /* Zero the gradients on a rank without samples, which takes part in the reduction. */
 static void zeros_write(const gp_segment *segment)
 {
-    for (uint32_t i = 0; i < segment->gradient_list.count; i++)
+    for (uint32_t i = 0; i < segment->gradient_count; i++)
         memset(segment->memory.gradients + segment->gradients[i].offset, 0,
                segment->gradients[i].count * sizeof(float));
 }
@@ -227,7 +227,7 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
             zeros_write(segment);
         return GP_OK;
     }
-    for (uint32_t i = 0; i < segment->entry_list.count; i++) {
+    for (uint32_t i = 0; i < segment->entry_count; i++) {
         const gp_onednn_entry *entry = &segment->entries[i];
 
         memset(entry->data + batch->count * entry->count, 0,
@@ -237,7 +237,7 @@ static gp_status onednn_run(gp_segment *segment, const gp_batch *batch, gp_plan_
     status = steps_run(&run, 0, segment->forward_steps, err);
     middle = gp_now_ns();
     if (status == GP_OK && !batch->forward_only)
-        status = steps_run(&run, segment->forward_steps, segment->step_list.count, err);
+        status = steps_run(&run, segment->forward_steps, segment->step_count, err);
     if (status == GP_OK)
         status = gp_onednn_check(dnnl_stream_wait(segment->stream), "the end of a run", err);
     threads_leave(before);
@@ -253,19 +253,19 @@ static bool onednn_narrow(const gp_segment *segment)
 
 static size_t onednn_memory_bytes(const gp_segment *segment)
 {
-    return sizeof(*segment) + segment->arena_bytes + segment->step_list.capacity * sizeof(*segment->steps) +
-           segment->tensor_list.capacity * sizeof(*segment->tensors) +
-           segment->buffer_list.capacity * sizeof(*segment->buffers) +
+    return sizeof(*segment) + segment->arena_bytes + segment->step_count * sizeof(*segment->steps) +
+           segment->tensor_count * sizeof(*segment->tensors) +
+           segment->buffer_count * sizeof(*segment->buffers) +
            segment->micro_batch * (sizeof(*segment->losses) + sizeof(*segment->hits));
 }
 
 static void onednn_profile(gp_segment *segment, gp_profile_fn fn, void *context)
 {
     if (fn == NULL && segment->step_ns == NULL)
-        segment->step_ns = gp_calloc(segment->step_list.count + 1, sizeof(*segment->step_ns));
+        segment->step_ns = gp_calloc(segment->step_count + 1, sizeof(*segment->step_ns));
     if (fn == NULL || segment->step_ns == NULL)
         return;
-    for (uint32_t i = 0; i < segment->step_list.count; i++) {
+    for (uint32_t i = 0; i < segment->step_count; i++) {
         const gp_onednn_step *step = &segment->steps[i];
         gp_profile_line line = { .what = step->what,
                                  .kernel = "loop",

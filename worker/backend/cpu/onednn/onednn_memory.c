@@ -6,7 +6,7 @@
 
 #include "common/base/memory/alloc.h"
 
-enum { HUGE_PAGE = 2 << 20, LIST_MAX = 1 << 20 };
+enum { HUGE_PAGE = 2 << 20 };
 
 gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err)
 {
@@ -22,63 +22,6 @@ gp_status gp_onednn_check(dnnl_status_t status, const char *what, gp_error *err)
         return gp_fail(err, GP_EINTERNAL, "oneDNN %d.%d refused %s with status %d", dnnl_version()->major,
                        dnnl_version()->minor, what, (int)status);
     }
-}
-
-bool gp_onednn_grow(void **array, gp_onednn_list *list, size_t size)
-{
-    if (list->count == list->capacity) {
-        uint32_t capacity = list->capacity == 0 ? 32 : 2 * list->capacity;
-        void *grown = capacity > LIST_MAX ? NULL : gp_realloc_array(*array, capacity, size);
-
-        if (grown == NULL)
-            return false;
-        *array = grown;
-        list->capacity = capacity;
-    }
-    memset((char *)*array + list->count * size, 0, size);
-    return true;
-}
-
-gp_status gp_onednn_buffer_add(gp_segment *segment, uint32_t *out, gp_onednn_life life, void *data,
-                               size_t bytes, gp_error *err)
-{
-    assert((life == LIFE_FOREIGN) == (data != NULL));
-    if (!gp_onednn_grow((void **)&segment->buffers, &segment->buffer_list, sizeof(*segment->buffers)))
-        return gp_fail(err, GP_ENOMEM, "no memory for %u buffers of a segment", segment->buffer_list.count);
-    segment->buffers[segment->buffer_list.count] =
-        (gp_onednn_buffer){ .life = life, .data = data, .bytes = bytes, .first = UINT32_MAX };
-    *out = segment->buffer_list.count++;
-    return GP_OK;
-}
-
-gp_status gp_onednn_tensor_add(gp_segment *segment, uint32_t *out, shim_md md, uint32_t buffer, gp_error *err)
-{
-    assert(segment->buffers[buffer].bytes >= dnnl_memory_desc_get_size(md));
-    if (!gp_onednn_grow((void **)&segment->tensors, &segment->tensor_list, sizeof(*segment->tensors))) {
-        shim_md_free(md);
-        return gp_fail(err, GP_ENOMEM, "no memory for %u tensors of a segment", segment->tensor_list.count);
-    }
-    segment->tensors[segment->tensor_list.count] = (gp_onednn_tensor){ .md = md, .buffer = buffer };
-    *out = segment->tensor_list.count++;
-    return GP_OK;
-}
-
-gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp_error *err)
-{
-    uint32_t now = segment->step_list.count;
-
-    if (!gp_onednn_grow((void **)&segment->steps, &segment->step_list, sizeof(*segment->steps)))
-        return gp_fail(err, GP_ENOMEM, "no memory for %u steps of a segment", now);
-    for (uint32_t i = 0; i < step->argument_count; i++) {
-        gp_onednn_buffer *buffer = &segment->buffers[segment->tensors[step->tensors[i]].buffer];
-
-        if (buffer->first == UINT32_MAX)
-            buffer->first = now;
-        buffer->last = now;
-    }
-    segment->steps[now] = *step;
-    segment->step_list.count++;
-    return GP_OK;
 }
 
 /* Buffers in the arena at the current step, sorted by offset. */
@@ -147,16 +90,16 @@ static bool live_take_over(live_set *live, gp_segment *segment, const gp_onednn_
 
 static gp_status arena_lay_out(gp_segment *segment, gp_error *err)
 {
-    live_set live = { .buffers = gp_calloc(segment->buffer_list.count + 1, sizeof(uint32_t)) };
+    live_set live = { .buffers = gp_calloc(segment->buffer_count + 1, sizeof(uint32_t)) };
 
     if (live.buffers == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to lay out %u buffers", segment->buffer_list.count);
-    for (uint32_t i = 0; i < segment->buffer_list.count; i++)
+        return gp_fail(err, GP_ENOMEM, "no memory to lay out %u buffers", segment->buffer_count);
+    for (uint32_t i = 0; i < segment->buffer_count; i++)
         if (segment->buffers[i].life == LIFE_KEPT) {
             segment->buffers[i].last = UINT32_MAX;
             live_insert(&live, segment, i);
         }
-    for (uint32_t now = 0; now < segment->step_list.count; now++) {
+    for (uint32_t now = 0; now < segment->step_count; now++) {
         const gp_onednn_step *step = &segment->steps[now];
 
         live_expire(&live, segment, now);
@@ -197,10 +140,10 @@ gp_status gp_onednn_place(gp_segment *segment, gp_error *err)
         return gp_fail(err, GP_ENOMEM,
                        "no memory for %zu bytes of activations; a smaller micro-batch needs less",
                        segment->arena_bytes);
-    for (uint32_t i = 0; i < segment->buffer_list.count; i++)
+    for (uint32_t i = 0; i < segment->buffer_count; i++)
         if (segment->buffers[i].life != LIFE_FOREIGN)
             segment->buffers[i].data = segment->arena + segment->buffers[i].offset;
-    for (uint32_t i = 0; i < segment->tensor_list.count && status == GP_OK; i++) {
+    for (uint32_t i = 0; i < segment->tensor_count && status == GP_OK; i++) {
         gp_onednn_tensor *tensor = &segment->tensors[i];
 
         status = gp_onednn_check(dnnl_memory_create(&tensor->memory, tensor->md, segment->engine,
@@ -209,7 +152,7 @@ gp_status gp_onednn_place(gp_segment *segment, gp_error *err)
     }
     if (status != GP_OK)
         return status;
-    for (uint32_t i = 0; i < segment->step_list.count; i++)
+    for (uint32_t i = 0; i < segment->step_count; i++)
         step_bind(segment, &segment->steps[i]);
     return GP_OK;
 }
@@ -220,18 +163,18 @@ void gp_onednn_rebind(gp_segment *segment, const float *parameters)
     size_t bytes = segment->graph->blob_count * sizeof(float);
 
     segment->memory.parameters = parameters;
-    for (uint32_t i = 0; i < segment->buffer_list.count; i++) {
+    for (uint32_t i = 0; i < segment->buffer_count; i++) {
         gp_onednn_buffer *buffer = &segment->buffers[i];
 
         /* the subtraction wraps for addresses below `from`, so the test is false for them */
         if (buffer->life == LIFE_FOREIGN && (uintptr_t)buffer->data - from < bytes)
             buffer->data = (void *)((uintptr_t)parameters + ((uintptr_t)buffer->data - from));
     }
-    for (uint32_t i = 0; i < segment->tensor_list.count; i++) {
+    for (uint32_t i = 0; i < segment->tensor_count; i++) {
         const gp_onednn_tensor *tensor = &segment->tensors[i];
 
         dnnl_memory_set_data_handle(tensor->memory, segment->buffers[tensor->buffer].data);
     }
-    for (uint32_t i = 0; i < segment->step_list.count; i++)
+    for (uint32_t i = 0; i < segment->step_count; i++)
         step_bind(segment, &segment->steps[i]);
 }

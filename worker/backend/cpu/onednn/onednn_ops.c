@@ -286,7 +286,7 @@ gp_status gp_onednn_translate(gp_segment *segment, const gp_segment_request *req
         if (!t.folded[i])
             translate_op(&t, &request->ops[i]);
         if (start + i < list->forward_count)
-            segment->forward_steps = segment->step_list.count;
+            segment->forward_steps = segment->step_count;
     }
     gp_free(t.forms);
     gp_free(t.roots);

@@ -35,16 +35,14 @@ uint32_t gp_onednn_weight_tensor(gp_onednn_translator *t, uint32_t value, shim_c
         return ONEDNN_NONE;
     if (dnnl_memory_desc_equal(plain, wanted))
         return gp_onednn_parameter_tensor(t, value, plain);
-    for (uint32_t i = 0; i < t->packed_list.count; i++)
+    for (uint32_t i = 0; i < t->packed_count; i++)
         if (t->packed[i].value == value &&
             dnnl_memory_desc_equal(t->segment->tensors[t->packed[i].tensor].md, wanted))
             return t->packed[i].tensor;
     copy = gp_onednn_tensor_make(t, gp_onednn_md_copy(t, wanted), LIFE_KEPT);
     gp_onednn_reorder_emit(t, gp_onednn_parameter_tensor(t, value, plain), copy, WHEN_FIRST, false);
-    if (going(t) && !gp_onednn_grow((void **)&t->packed, &t->packed_list, sizeof(*t->packed)))
-        t->status = gp_fail(t->err, GP_ENOMEM, "no memory for %u packed weights", t->packed_list.count);
-    else if (going(t))
-        t->packed[t->packed_list.count++] = (gp_onednn_packed){ value, copy };
+    if (gp_onednn_grow(t, &t->packed, t->packed_count, sizeof(*t->packed), "packed weights"))
+        t->packed[t->packed_count++] = (gp_onednn_packed){ value, copy };
     return copy;
 }
 
@@ -53,12 +51,10 @@ static void gradient_note(gp_onednn_translator *t, uint32_t value)
     gp_segment *segment = t->segment;
     const gp_parameter *parameter = parameter_of(t, value);
 
-    if (!gp_onednn_grow((void **)&segment->gradients, &segment->gradient_list, sizeof(*segment->gradients))) {
-        t->status = gp_fail(t->err, GP_ENOMEM, "no memory for %u gradients", segment->gradient_list.count);
-        return;
-    }
-    segment->gradients[segment->gradient_list.count++] =
-        (gp_onednn_range){ parameter->offset, (size_t)parameter->count };
+    if (gp_onednn_grow(t, &segment->gradients, segment->gradient_count, sizeof(*segment->gradients),
+                       "gradients"))
+        segment->gradients[segment->gradient_count++] =
+            (gp_onednn_range){ parameter->offset, (size_t)parameter->count };
 }
 
 static void accumulate_emit(gp_onednn_translator *t, uint32_t part, uint32_t gradient, size_t count)

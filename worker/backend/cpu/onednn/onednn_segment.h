@@ -150,11 +150,6 @@ typedef struct gp_onednn_range {
     size_t offset, count; /* float32 elements */
 } gp_onednn_range;
 
-/* Size of a growing array. */
-typedef struct gp_onednn_list {
-    uint32_t count, capacity;
-} gp_onednn_list;
-
 /* A compiled segment. */
 struct gp_segment {
     const gp_graph *graph;
@@ -166,19 +161,19 @@ struct gp_segment {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     gp_onednn_buffer *buffers;
-    gp_onednn_list buffer_list;
+    uint32_t buffer_count;
     gp_onednn_tensor *tensors;
-    gp_onednn_list tensor_list;
+    uint32_t tensor_count;
     dnnl_primitive_t *primitives;
-    gp_onednn_list primitive_list;
+    uint32_t primitive_count;
     gp_onednn_step *steps;
-    gp_onednn_list step_list;
-    int64_t *step_ns; /* [step_list.count]: time spent in each step; NULL: not measured */
+    uint32_t step_count;
+    int64_t *step_ns; /* [step_count]: time spent in each step; NULL: not measured */
     gp_onednn_entry *entries;
-    gp_onednn_list entry_list;
+    uint32_t entry_count;
     /* gradients written by this segment; zeroed on a rank without samples */
     gp_onednn_range *gradients;
-    gp_onednn_list gradient_list;
+    uint32_t gradient_count;
     uint32_t forward_steps; /* steps[0 .. forward_steps) belong to the forward pass */
     /* buffer for the scratchpads of all primitives, which run one after the other */
     uint32_t scratch;
@@ -189,20 +184,6 @@ struct gp_segment {
 };
 
 /* ---- onednn_memory.c ---- */
-
-/* Make room for one more element in *array. Return false if out of memory. */
-bool gp_onednn_grow(void **array, gp_onednn_list *list, size_t size);
-
-/* Add a buffer. */
-gp_status gp_onednn_buffer_add(gp_segment *segment, uint32_t *out, gp_onednn_life life, void *data,
-                               size_t bytes, gp_error *err);
-
-/* Add a tensor in a buffer. Takes ownership of `md`, even on failure. */
-gp_status gp_onednn_tensor_add(gp_segment *segment, uint32_t *out, shim_md md, uint32_t buffer,
-                               gp_error *err);
-
-/* Append a copy of the step and extend the lifetimes of its buffers. */
-gp_status gp_onednn_step_add(gp_segment *segment, const gp_onednn_step *step, gp_error *err);
 
 /* Finish the segment after the last step: lay out and allocate the arena, create memory objects,
  * bind arguments. */

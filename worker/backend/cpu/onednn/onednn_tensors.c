@@ -4,6 +4,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/base/memory/alloc.h"
+
+enum { LIST_MAX = 1 << 20 };
+
 void gp_onednn_fail_invalid(gp_onednn_translator *t, const char *what, uint32_t value)
 {
     if (going(t))
@@ -76,24 +80,43 @@ bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, con
            strncmp(kernel, "ref", 3) != 0;
 }
 
+bool gp_onednn_grow(gp_onednn_translator *t, void *array, uint32_t count, size_t size, const char *what)
+{
+    void *grown = NULL, *old;
+
+    memcpy(&old, array, sizeof(old));
+    if (going(t) && count < LIST_MAX)
+        grown = gp_array_grow(old, count, size);
+    if (grown != NULL)
+        memcpy(array, &grown, sizeof(grown));
+    else if (going(t))
+        t->status = gp_fail(t->err, GP_ENOMEM, "no memory for %u %s of a segment", count, what);
+    return grown != NULL;
+}
+
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes)
 {
-    uint32_t buffer = ONEDNN_NONE;
+    gp_segment *segment = t->segment;
 
-    if (going(t))
-        t->status = gp_onednn_buffer_add(t->segment, &buffer, life, data, bytes, t->err);
-    return buffer;
+    assert(!going(t) || (life == LIFE_FOREIGN) == (data != NULL));
+    if (!gp_onednn_grow(t, &segment->buffers, segment->buffer_count, sizeof(*segment->buffers), "buffers"))
+        return ONEDNN_NONE;
+    segment->buffers[segment->buffer_count] =
+        (gp_onednn_buffer){ .life = life, .data = data, .bytes = bytes, .first = UINT32_MAX };
+    return segment->buffer_count++;
 }
 
 uint32_t gp_onednn_tensor_new(gp_onednn_translator *t, shim_md md, uint32_t buffer)
 {
-    uint32_t tensor = ONEDNN_NONE;
+    gp_segment *segment = t->segment;
 
-    if (going(t))
-        t->status = gp_onednn_tensor_add(t->segment, &tensor, md, buffer, t->err);
-    else
+    assert(!going(t) || segment->buffers[buffer].bytes >= dnnl_memory_desc_get_size(md));
+    if (!gp_onednn_grow(t, &segment->tensors, segment->tensor_count, sizeof(*segment->tensors), "tensors")) {
         shim_md_free(md);
-    return tensor;
+        return ONEDNN_NONE;
+    }
+    segment->tensors[segment->tensor_count] = (gp_onednn_tensor){ .md = md, .buffer = buffer };
+    return segment->tensor_count++;
 }
 
 uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_life life)
@@ -103,15 +126,27 @@ uint32_t gp_onednn_tensor_make(gp_onednn_translator *t, shim_md md, gp_onednn_li
 
     return gp_onednn_tensor_new(t, md, buffer);
 }
+
 void gp_onednn_step_emit(gp_onednn_translator *t, const gp_onednn_step *step)
 {
-    gp_onednn_step mine = *step;
+    gp_segment *segment = t->segment;
+    const uint32_t now = segment->step_count;
+    gp_onednn_step *mine;
 
-    if (mine.what == NULL)
-        mine.what = gp_op_name(t->op->code);
-    mine.layer = t->op->layer;
-    if (going(t))
-        t->status = gp_onednn_step_add(t->segment, &mine, t->err);
+    if (!gp_onednn_grow(t, &segment->steps, now, sizeof(*segment->steps), "steps"))
+        return;
+    for (uint32_t i = 0; i < step->argument_count; i++) {
+        gp_onednn_buffer *buffer = &segment->buffers[segment->tensors[step->tensors[i]].buffer];
+
+        if (buffer->first == UINT32_MAX)
+            buffer->first = now;
+        buffer->last = now;
+    }
+    mine = &segment->steps[segment->step_count++];
+    *mine = *step;
+    if (mine->what == NULL)
+        mine->what = gp_op_name(t->op->code);
+    mine->layer = t->op->layer;
 }
 
 dnnl_primitive_attr_t gp_onednn_attr_new(gp_onednn_translator *t, gp_onednn_post post)
@@ -144,12 +179,11 @@ void gp_onednn_step_primitive(gp_onednn_translator *t, gp_onednn_step *step, con
 
     if (!going(t) || !gp_onednn_done(t, dnnl_primitive_create(&primitive, pd), what))
         return;
-    if (!gp_onednn_grow((void **)&segment->primitives, &segment->primitive_list, sizeof(primitive))) {
+    if (!gp_onednn_grow(t, &segment->primitives, segment->primitive_count, sizeof(primitive), "primitives")) {
         dnnl_primitive_destroy(primitive);
-        t->status = gp_fail(t->err, GP_ENOMEM, "no memory for %u primitives", segment->primitive_list.count);
         return;
     }
-    segment->primitives[segment->primitive_list.count++] = primitive;
+    segment->primitives[segment->primitive_count++] = primitive;
     step->primitive = primitive;
     scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     bytes = scratch == NULL ? 0 : dnnl_memory_desc_get_size(scratch);
@@ -247,10 +281,9 @@ static void value_enter(gp_onednn_translator *t, uint32_t value)
         samples_emit(t, value);
     } else if (crossing == NULL || t->request->graph->values[value].dtype != GP_F32) {
         gp_onednn_fail_invalid(t, "an op reads what no op of the segment writes and no buffer holds", value);
-    } else if (!gp_onednn_grow((void **)&segment->entries, &segment->entry_list, sizeof(*segment->entries))) {
-        t->status = gp_fail(t->err, GP_ENOMEM, "no memory for the inputs of a segment");
-    } else {
-        segment->entries[segment->entry_list.count++] = (gp_onednn_entry){ crossing, count_of(t, value) };
+    } else if (gp_onednn_grow(t, &segment->entries, segment->entry_count, sizeof(*segment->entries),
+                              "inputs")) {
+        segment->entries[segment->entry_count++] = (gp_onednn_entry){ crossing, count_of(t, value) };
         form_make(t, value, WIDE_DENSE);
     }
 }

@@ -55,7 +55,7 @@ typedef struct gp_onednn_translator {
     bool *folded;
     /* packed weights; forward and backward data share a copy if they use the same layout */
     gp_onednn_packed *packed;
-    gp_onednn_list packed_list;
+    uint32_t packed_count;
 } gp_onednn_translator;
 
 /* Operation that a primitive applies to its result: none, or add it to the destination. */
@@ -136,6 +136,12 @@ shim_md gp_onednn_md_vector(gp_onednn_translator *t, uint32_t value, bool wide);
  * false, the caller tries a wide one. Other failures are recorded. */
 bool gp_onednn_primitive_fits(gp_onednn_translator *t, dnnl_status_t status, const_dnnl_primitive_desc_t pd,
                               bool wide, const char *what);
+
+/* Make room for one more element in the array that `array` points to. Return false, with an error, if
+ * out of memory.
+ *   count  number of elements
+ *   what   name of the elements in the error message */
+bool gp_onednn_grow(gp_onednn_translator *t, void *array, uint32_t count, size_t size, const char *what);
 
 /* Create a buffer. `data`: memory of a LIFE_FOREIGN buffer, otherwise NULL. */
 uint32_t gp_onednn_buffer_new(gp_onednn_translator *t, gp_onednn_life life, void *data, size_t bytes);
