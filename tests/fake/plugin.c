@@ -62,13 +62,6 @@ static gp_status fake_self_test(uint32_t ordinal, gp_error *err)
     return ordinal < devices ? GP_OK : gp_fail(err, GP_ENODEV, "no device %u", ordinal);
 }
 
-static gp_status fake_group_id(uint8_t id[GP_PLUGIN_GROUP_ID_BYTES], gp_error *err)
-{
-    (void)err;
-    memset(id, 7, GP_PLUGIN_GROUP_ID_BYTES);
-    return GP_OK;
-}
-
 static gp_status fake_open(gp_backend **out, const gp_backend_options *options, gp_error *err)
 {
     gp_backend *backend = calloc(1, sizeof(*backend));
@@ -83,14 +76,6 @@ static gp_status fake_open(gp_backend **out, const gp_backend_options *options, 
 static void fake_close(gp_backend *backend)
 {
     free(backend);
-}
-
-static size_t fake_claim(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count)
-{
-    (void)backend;
-    (void)graph;
-    (void)ops;
-    return count;
 }
 
 static gp_status fake_compile(gp_plan **out, gp_backend *backend, const gp_graph *graph,
@@ -150,7 +135,6 @@ static void fake_describe(const gp_plan *plan, char *text, size_t bytes)
 static const gp_backend_ops fake_ops = { .name = "cuda",
                                          .open = fake_open,
                                          .close = fake_close,
-                                         .claim = fake_claim,
                                          .compile = fake_compile,
                                          .free = fake_free,
                                          .run = fake_run,
@@ -170,8 +154,7 @@ static const gp_plugin fake_plugin = { .abi = FAKE_ABI,
                                        .peer = fake_peer,
                                        .device_count = fake_count,
                                        .device = fake_device,
-                                       .self_test = fake_self_test,
-                                       .group_id = fake_group_id };
+                                       .self_test = fake_self_test };
 
 __attribute__((visibility("default"))) const gp_plugin *gp_plugin_entry(void);
 const gp_plugin *gp_plugin_entry(void)

@@ -303,9 +303,6 @@ typedef struct gp_backend_ops {
     bool cools;
     gp_status (*open)(gp_backend **out, const gp_backend_options *options, gp_error *err);
     void (*close)(gp_backend *backend);
-    /* Return the length of the longest run starting at ops[0] that this backend executes as one
-     * segment. 0: it cannot execute ops[0]. */
-    size_t (*claim)(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count);
     /* Compile one phase of the graph and allocate all memory. */
     gp_status (*compile)(gp_plan **out, gp_backend *backend, const gp_graph *graph,
                          const gp_plan_options *options, const gp_plan_memory *memory, gp_error *err);

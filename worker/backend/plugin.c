@@ -41,10 +41,9 @@ static bool plugin_complete(const gp_plugin *plugin)
 
     return plugin->name != NULL && plugin->versions != NULL && plugin->driver != NULL &&
            plugin->device_count != NULL && plugin->device != NULL && plugin->self_test != NULL &&
-           plugin->peer != NULL && plugin->group_id != NULL && ops != NULL && ops->name != NULL &&
-           ops->open != NULL && ops->close != NULL && ops->claim != NULL && ops->compile != NULL &&
-           ops->free != NULL && ops->run != NULL && ops->sync != NULL && ops->take_times != NULL &&
-           ops->memory_bytes != NULL && ops->describe != NULL;
+           plugin->peer != NULL && ops != NULL && ops->name != NULL && ops->open != NULL &&
+           ops->close != NULL && ops->compile != NULL && ops->free != NULL && ops->run != NULL &&
+           ops->sync != NULL && ops->take_times != NULL && ops->memory_bytes != NULL && ops->describe != NULL;
 }
 
 gp_status gp_plugin_load(const gp_plugin **out, const char *path, gp_error *err)

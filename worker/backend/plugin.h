@@ -17,10 +17,8 @@
 
 /* Version number of the plugin interface. Increment it whenever a struct that the worker and the
  * plugin share changes. */
-#define GP_PLUGIN_ABI    5u
+#define GP_PLUGIN_ABI    6u
 #define GP_PLUGIN_SYMBOL "gp_plugin_entry"
-
-enum { GP_PLUGIN_GROUP_ID_BYTES = GP_GROUP_ID_BYTES };
 
 /* Properties of a device. */
 typedef struct gp_plugin_device {
@@ -59,8 +57,6 @@ typedef struct gp_plugin {
     /* Measure the copy path between two devices. Allocates 64 MiB on each for a few
      * milliseconds. */
     gp_status (*peer)(uint32_t from, uint32_t to, gp_plugin_peer *out, gp_error *err);
-    /* Create the id that all ranks pass when they form one NCCL communicator. */
-    gp_status (*group_id)(uint8_t id[GP_PLUGIN_GROUP_ID_BYTES], gp_error *err);
 } gp_plugin;
 
 /* Type of the only symbol that a plugin exports. */

@@ -181,38 +181,27 @@ static const gp_segment_ops *find_onednn(gp_backend *backend, gp_error *err)
 
 /* ---- cutting ---- */
 
-/* Return the phase that an op belongs to. */
-static gp_phase phase_of(const gp_graph *graph, const gp_op *ops)
+/* Find the next segment without oneDNN, and return its length. Every op that the lanes kernels lack
+ * has a loop. */
+static size_t own_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who)
 {
-    const gp_ops *train = &graph->ops[GP_PHASE_TRAIN];
+    size_t known = 0;
 
-    return ops >= train->op && ops < train->op + train->count ? GP_PHASE_TRAIN : GP_PHASE_INFER;
-}
-
-/* Find the next segment without oneDNN, and return its length. 0: no kernel exists for ops[0]. */
-static size_t own_segment(const gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
-                          const gp_segment_ops **who, gp_error *err)
-{
-    gp_phase phase = phase_of(graph, ops);
-    size_t claimed = backend->lanes->claim(graph, phase, ops, count);
-
-    *who = backend->lanes;
-    if (claimed == 0) {
-        *who = &gp_segment_loops;
-        claimed = gp_segment_loops.claim(graph, phase, ops, count);
-    }
-    if (claimed == 0)
-        gp_fail(err, GP_EUNSUPPORTED, "the CPU has no kernel for op %s", gp_op_name(ops[0].code));
-    return claimed != 0 && backend->split ? 1 : claimed;
+    while (known < count && gp_lanes_knows(plan->graph, &ops[known]))
+        known++;
+    *who = known == 0 ? &gp_segment_loops : plan->backend->lanes;
+    return known == 0 || plan->backend->split ? 1 : known;
 }
 
 /* Find the next segment from ops[0] on, and return its length. 0: no implementation can execute it;
  * *err says why.
  *   who  set to the implementation */
-static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count,
-                           const gp_segment_ops **who, gp_error *err)
+static size_t next_segment(const gp_plan *plan, const gp_op *ops, size_t count, const gp_segment_ops **who,
+                           gp_error *err)
 {
-    gp_phase phase = phase_of(graph, ops);
+    gp_backend *backend = plan->backend;
+    const gp_graph *graph = plan->graph;
+    gp_phase phase = plan->options.phase;
     const gp_segment_ops *onednn;
     size_t claimed, alone = 1;
     bool small = backend->only_lanes;
@@ -220,26 +209,19 @@ static size_t next_segment(gp_backend *backend, const gp_graph *graph, const gp_
     if (!backend->only_lanes && !backend->only_onednn && gp_lanes_suits(&small, graph, phase, err) != GP_OK)
         return 0;
     if (small)
-        return own_segment(backend, graph, ops, count, who, err);
+        return own_segment(plan, ops, count, who);
     onednn = find_onednn(backend, err);
     if (onednn == NULL)
-        return backend->only_onednn ? 0 : own_segment(backend, graph, ops, count, who, err);
+        return backend->only_onednn ? 0 : own_segment(plan, ops, count, who);
     claimed = onednn->claim(graph, phase, ops, count);
     if (claimed != 0) {
         *who = onednn;
         return claimed;
     }
-    claimed = own_segment(backend, graph, ops, count, who, err);
+    claimed = own_segment(plan, ops, count, who);
     while (alone < claimed && onednn->claim(graph, phase, ops + alone, count - alone) == 0)
         alone++;
     return alone < claimed ? alone : claimed;
-}
-
-static size_t cpu_claim(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count)
-{
-    const gp_segment_ops *who;
-
-    return count == 0 ? 0 : next_segment(backend, graph, ops, count, &who, NULL);
 }
 
 static bool is_factor(const gp_plan *plan, const gp_op *op)
@@ -274,8 +256,7 @@ static gp_status make_cuts(gp_plan *plan, gp_error *err)
         next->ops = &gp_segment_factors;
         next->count = (uint32_t)(is_factor(plan, ops->op + first)
                                      ? run
-                                     : next_segment(plan->backend, plan->graph, ops->op + first, run,
-                                                    &next->ops, &why));
+                                     : next_segment(plan, ops->op + first, run, &next->ops, &why));
         if (next->count == 0) {
             if (err != NULL)
                 *err = why;
@@ -625,7 +606,6 @@ const gp_backend_ops gp_backend_cpu = {
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
-    .claim = cpu_claim,
     .compile = cpu_compile,
     .free = cpu_free,
     .run = cpu_run,

@@ -58,7 +58,8 @@ typedef struct gp_segment_ops {
      * and offset. false: the plan normalises the input into a buffer. */
     bool reads_samples;
     /* Return the number of ops from ops[0] on that can form one segment. The result must not depend
-     * on the load of the host. The caller may compile fewer ops. NULL: cpu.c never asks. */
+     * on the load of the host. The caller may compile fewer ops. NULL: cpu.c
+     * knows by itself. */
     size_t (*claim)(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count);
     gp_status (*compile)(gp_segment **out, const gp_segment_request *request, gp_error *err);
     void (*free)(gp_segment *segment); /* accepts NULL */

@@ -415,16 +415,6 @@ static gp_status lanes_run(gp_segment *base, const gp_batch *batch, gp_plan_time
 
 /* ---- function tables ---- */
 
-static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
-{
-    size_t known = 0;
-
-    (void)phase;
-    while (known < count && gp_lanes_knows(graph, &ops[known]))
-        known++;
-    return known;
-}
-
 #define LANES_VTABLE(ISA)                                                                                    \
     static gp_status compile_##ISA(gp_segment **out, const gp_segment_request *request, gp_error *err)       \
     {                                                                                                        \
@@ -433,7 +423,6 @@ static size_t lanes_claim(const gp_graph *graph, gp_phase phase, const gp_op *op
     static const gp_segment_ops segment_##ISA = {                                                            \
         .name = "lanes-" #ISA,                                                                               \
         .reads_samples = true,                                                                               \
-        .claim = lanes_claim,                                                                                \
         .compile = compile_##ISA,                                                                            \
         .free = lanes_free,                                                                                  \
         .run = lanes_run,                                                                                    \

@@ -43,7 +43,7 @@ bool gp_lanes_crosses(const lanes_planner *p, uint32_t value)
 }
 
 /* Initialise the properties of a value. */
-void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index)
+static void place_init(lanes_place *at, const gp_value *value, uint32_t index)
 {
     const gp_shape *shape = &value->shape;
 
@@ -450,6 +450,8 @@ static void fuse_conv(lanes_planner *p, uint32_t conv)
 
 void gp_lanes_fuse(lanes_planner *p)
 {
+    for (uint32_t v = 0; v < p->graph->value_count; v++)
+        place_init(&p->places[v], &p->graph->values[v], v);
     find_dense(p);
     find_partners(p);
     find_live(p);

@@ -40,14 +40,12 @@ static size_t sums_add(lanes_planner *p, size_t floats)
     return at;
 }
 
-/* Allocate scratch memory for a Winograd step: rows x columns vectors for all N^2 positions. */
-static gp_status winograd_buffer(lanes_planner *p, int32_t kernel, int32_t rows, int32_t columns,
-                                 lanes_view *view, gp_error *err)
+/* Return scratch memory for a Winograd step: rows x columns vectors for all N^2 positions. */
+static lanes_view winograd_buffer(lanes_planner *p, int32_t kernel, int32_t rows, int32_t columns)
 {
     size_t plane = lanes_odd_lines((size_t)rows * (size_t)columns * (size_t)p->segment->isa->lanes);
 
-    *view = (lanes_view){ 0 };
-    return gp_lanes_buffer_add(p, plane * (size_t)((kernel + 1) * (kernel + 1)), &view->buffer, err);
+    return (lanes_view){ .buffer = gp_lanes_buffer_add(p, plane * (size_t)((kernel + 1) * (kernel + 1))) };
 }
 
 static int32_t to_fours(int32_t count)
@@ -55,24 +53,9 @@ static int32_t to_fours(int32_t count)
     return (count + 3) / 4 * 4;
 }
 
-/* Allocate the mask of a fused pool and, for Winograd, the transformed input and scratch memory. */
-static gp_status plan_conv_pool(lanes_planner *p, uint32_t i, lanes_step *step, gp_error *err)
-{
-    int32_t pixels = step->y.height * step->y.width, kernel = step->window.kernel[0];
-    size_t bytes = 4 * (p->segment->isa->lanes == 16 ? 2 : 1) * (size_t)step->y.channels * (size_t)pixels;
-    gp_status status = gp_lanes_buffer_add(p, (bytes + 3) / 4, &p->masks[i], err);
-
-    step->pool = p->ops[p->mates[i]].pool;
-    step->mask = (lanes_view){ .buffer = p->masks[i] };
-    if (status != GP_OK || p->notes[i] != LANES_NOTE_WINOGRAD)
-        return status;
-    status = winograd_buffer(p, kernel, to_fours(step->x.channels), to_fours(pixels), &step->v, err);
-    p->kept[i] = step->v.buffer;
-    return status == GP_OK ? winograd_buffer(p, kernel, step->y.channels, 4, &step->t, err) : status;
-}
-
-/* Plan a convolution, possibly fused with relu and pool. */
-static gp_status plan_conv(lanes_planner *p, uint32_t i, gp_error *err)
+/* Plan a convolution, possibly fused with relu and pool. A fused pool has a mask; with Winograd, also
+ * the transformed input and scratch memory. */
+static void plan_conv(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     bool fast = gp_lanes_conv_is_fast(p, &op->window, op->in[0]),
@@ -80,24 +63,32 @@ static gp_status plan_conv(lanes_planner *p, uint32_t i, gp_error *err)
     bool pooled = p->notes[i] == LANES_NOTE_POOL || winograd;
     uint32_t y = p->notes[i] == LANES_NOTE_PLAIN ? op->out[0] : p->ops[p->mates[i]].out[0];
     lanes_step_kind kind = LANES_CONV;
+    int32_t kernel = op->window.kernel[0], pixels;
     lanes_step *step;
-    gp_status status;
 
     if (fast)
         kind = winograd ? LANES_WINOGRAD : pooled ? LANES_CONV_POOL : LANES_CONV_FAST;
-    status = gp_lanes_step_make(p, kind, i, op->in[0], GP_NO_VALUE, y, &step, err);
-    if (status != GP_OK)
-        return status;
+    step = gp_lanes_step_make(p, kind, i, op->in[0], GP_NO_VALUE, y);
     step->relu = p->notes[i] != LANES_NOTE_PLAIN;
     step->weight_parameter = parameter_of(p, op->in[1]);
     step->bias_parameter = parameter_of(p, op->in[2]);
     if (fast)
-        step->pack =
-            pack_add(p, winograd ? LANES_PACK_WINOGRAD_OUTPUTS : LANES_PACK_OUTPUTS, step->weight_parameter,
-                     step->y.channels, step->x.channels, op->window.kernel[0]);
-    if (pooled)
-        status = plan_conv_pool(p, i, step, err);
-    return status == GP_OK ? gp_lanes_value_store(p, y, i, err) : status;
+        step->pack = pack_add(p, winograd ? LANES_PACK_WINOGRAD_OUTPUTS : LANES_PACK_OUTPUTS,
+                              step->weight_parameter, step->y.channels, step->x.channels, kernel);
+    pixels = step->y.height * step->y.width;
+    if (pooled) {
+        size_t bytes = 4 * (p->segment->isa->lanes == 16 ? 2 : 1) * (size_t)step->y.channels * (size_t)pixels;
+
+        p->masks[i] = gp_lanes_buffer_add(p, (bytes + 3) / 4);
+        step->pool = p->ops[p->mates[i]].pool;
+        step->mask = (lanes_view){ .buffer = p->masks[i] };
+    }
+    if (winograd) {
+        step->v = winograd_buffer(p, kernel, to_fours(step->x.channels), to_fours(pixels));
+        step->t = winograd_buffer(p, kernel, step->y.channels, 4);
+        p->kept[i] = step->v.buffer;
+    }
+    gp_lanes_value_store(p, y, i);
 }
 
 /* Give a step the operands that spread the pool's gradient, if the step reads it instead of the
@@ -110,45 +101,30 @@ static void use_pool_gradient(const lanes_planner *p, uint32_t i, lanes_step *st
     step->mask = (lanes_view){ .buffer = p->masks[p->mates[pool_backward]] };
 }
 
-static gp_status plan_winograd_data(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_conv_data(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     int32_t kernel = op->window.kernel[0];
-    lanes_step *step;
-    gp_status status = gp_lanes_step_make(p, LANES_WINOGRAD_DATA, i, p->ops[p->mates[i]].in[0], GP_NO_VALUE,
-                                          op->out[0], &step, err);
-
-    if (status != GP_OK)
-        return status;
-    use_pool_gradient(p, i, step);
-    step->weight_parameter = parameter_of(p, op->in[1]);
-    step->pack = pack_add(p, LANES_PACK_WINOGRAD_INPUTS, step->weight_parameter, step->x.channels,
-                          step->y.channels, kernel);
-    status = winograd_buffer(p, kernel, step->y.channels, 4, &step->v, err);
-    if (status == GP_OK)
-        status = winograd_buffer(p, kernel, step->x.channels, 4, &step->t, err);
-    return status == GP_OK ? gp_lanes_value_store(p, op->out[0], i, err) : status;
-}
-
-static gp_status plan_conv_data(lanes_planner *p, uint32_t i, gp_error *err)
-{
-    const gp_op *op = &p->ops[i];
+    bool winograd = p->notes[i] == LANES_NOTE_WINOGRAD;
     bool fast =
         gp_lanes_conv_data_reaches(p, op) && p->places[op->in[0]].live_width >= p->segment->isa->data_columns;
-    lanes_step *step;
-    gp_status status;
+    uint32_t dy = winograd ? p->ops[p->mates[i]].in[0] : op->in[0];
+    lanes_step *step = gp_lanes_step_make(p,
+                                          winograd ? LANES_WINOGRAD_DATA
+                                          : fast   ? LANES_CONV_DATA_FAST
+                                                   : LANES_CONV_DATA,
+                                          i, dy, GP_NO_VALUE, op->out[0]);
 
-    if (p->notes[i] == LANES_NOTE_WINOGRAD)
-        return plan_winograd_data(p, i, err);
-    status = gp_lanes_step_make(p, fast ? LANES_CONV_DATA_FAST : LANES_CONV_DATA, i, op->in[0], GP_NO_VALUE,
-                                op->out[0], &step, err);
-    if (status != GP_OK)
-        return status;
     step->weight_parameter = parameter_of(p, op->in[1]);
-    if (fast)
-        step->pack = pack_add(p, LANES_PACK_INPUTS, step->weight_parameter, step->x.channels,
-                              step->y.channels, op->window.kernel[0]);
-    return gp_lanes_value_store(p, op->out[0], i, err);
+    if (winograd || fast)
+        step->pack = pack_add(p, winograd ? LANES_PACK_WINOGRAD_INPUTS : LANES_PACK_INPUTS,
+                              step->weight_parameter, step->x.channels, step->y.channels, kernel);
+    if (winograd) {
+        use_pool_gradient(p, i, step);
+        step->v = winograd_buffer(p, kernel, step->y.channels, 4);
+        step->t = winograd_buffer(p, kernel, step->x.channels, 4);
+    }
+    gp_lanes_value_store(p, op->out[0], i);
 }
 
 /* Return the number of floats in a thread's sums for the weights of one convolution, in the layout
@@ -167,22 +143,7 @@ static size_t weight_sum_floats(const lanes_planner *p, const lanes_step *step, 
     return (size_t)tiles * (size_t)(step->x.channels * kernel * to_fours(kernel * tile));
 }
 
-/* Allocate scratch memory for weight steps that read the pool's gradient. */
-static gp_status weights_buffers(lanes_planner *p, uint32_t i, lanes_step *step, gp_error *err)
-{
-    int32_t lanes = p->segment->isa->lanes, kernel = step->window.kernel[0];
-    int32_t pixels = step->z.height * step->z.width;
-
-    if (step->kind == LANES_WINOGRAD_WEIGHTS) {
-        step->v = (lanes_view){ .buffer = p->kept[p->mates[p->mates[i]]] };
-        return winograd_buffer(p, kernel, LANES_WINOGRAD_OUTPUTS, to_fours(pixels), &step->t, err);
-    }
-    step->y = (lanes_view){ .row = 2 * step->z.width * lanes, .plane = 4 * pixels * lanes };
-    return gp_lanes_buffer_add(p, (size_t)(p->segment->isa->weights_outputs[kernel] * step->y.plane),
-                               &step->y.buffer, err);
-}
-
-static gp_status plan_conv_weights(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_conv_weights(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     bool fast = gp_lanes_conv_is_fast(p, &op->window, op->in[0]),
@@ -190,79 +151,74 @@ static gp_status plan_conv_weights(lanes_planner *p, uint32_t i, gp_error *err)
     bool pooled = p->notes[i] == LANES_NOTE_POOL || winograd;
     uint32_t dy = pooled ? p->ops[p->mates[i]].in[0] : op->in[1];
     const gp_parameter *weight = &p->graph->parameters[parameter_of(p, op->out[0])];
-    lanes_finish *finish = &p->segment->finishes[p->segment->finish_count++];
+    int32_t lanes = p->segment->isa->lanes, kernel = op->window.kernel[0], pixels;
     lanes_step_kind kind = LANES_CONV_WEIGHTS;
     lanes_step *step;
-    gp_status status;
 
     if (fast)
         kind = winograd ? LANES_WINOGRAD_WEIGHTS : pooled ? LANES_CONV_WEIGHTS_POOL : LANES_CONV_WEIGHTS_FAST;
-    status = gp_lanes_step_make(p, kind, i, op->in[0], dy, GP_NO_VALUE, &step, err);
-    if (status != GP_OK)
-        return status;
+    step = gp_lanes_step_make(p, kind, i, op->in[0], dy, GP_NO_VALUE);
     step->weight_sum = sums_add(p, weight_sum_floats(p, step, (size_t)weight->count));
     if (op->out[1] != GP_NO_VALUE)
         step->bias_sum = sums_add(p, (size_t)step->z.channels);
-    *finish = (lanes_finish){ .kind = winograd ? LANES_FINISH_WINOGRAD
-                                      : fast   ? LANES_FINISH_CONV_FAST
-                                               : LANES_FINISH_CONV,
-                              .weight_parameter = parameter_of(p, op->out[0]),
-                              .bias_parameter = parameter_of(p, op->out[1]),
-                              .outputs = step->z.channels,
-                              .inputs = step->x.channels,
-                              .kernel = op->window.kernel[0],
-                              .weight_count = (size_t)weight->count,
-                              .weight_sum = step->weight_sum,
-                              .bias_sum = step->bias_sum };
-    if (!pooled)
-        return GP_OK;
-    use_pool_gradient(p, i, step);
-    return weights_buffers(p, i, step, err);
+    p->segment->finishes[p->segment->finish_count++] =
+        (lanes_finish){ .kind = winograd ? LANES_FINISH_WINOGRAD
+                                : fast   ? LANES_FINISH_CONV_FAST
+                                         : LANES_FINISH_CONV,
+                        .weight_parameter = parameter_of(p, op->out[0]),
+                        .bias_parameter = parameter_of(p, op->out[1]),
+                        .outputs = step->z.channels,
+                        .inputs = step->x.channels,
+                        .kernel = kernel,
+                        .weight_count = (size_t)weight->count,
+                        .weight_sum = step->weight_sum,
+                        .bias_sum = step->bias_sum };
+    pixels = step->z.height * step->z.width;
+    if (pooled)
+        use_pool_gradient(p, i, step);
+    if (winograd) {
+        step->v = (lanes_view){ .buffer = p->kept[p->mates[p->mates[i]]] };
+        step->t = winograd_buffer(p, kernel, LANES_WINOGRAD_OUTPUTS, to_fours(pixels));
+    } else if (pooled) {
+        step->y = (lanes_view){ .row = 2 * step->z.width * lanes, .plane = 4 * pixels * lanes };
+        step->y.buffer =
+            gp_lanes_buffer_add(p, (size_t)(p->segment->isa->weights_outputs[kernel] * step->y.plane));
+    }
 }
 
-static gp_status plan_relu_backward(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_relu_backward(lanes_planner *p, uint32_t i)
 {
-    const gp_op *op = &p->ops[i];
+    const gp_op *op = &p->ops[i], *pool_backward = NULL;
     lanes_step *step;
-    gp_status status;
 
     if (p->notes[i] == LANES_NOTE_UNPOOL) {
-        const gp_op *pool_backward = NULL;
-
         for (uint32_t k = 0; k < i; k++)
             if (p->ops[k].code == GP_OP_POOL_BACKWARD && p->ops[k].out[0] == op->in[1])
                 pool_backward = &p->ops[k];
         assert(pool_backward != NULL);
-        status =
-            gp_lanes_step_make(p, LANES_UNPOOL, i, pool_backward->in[0], GP_NO_VALUE, op->out[0], &step, err);
-        if (status != GP_OK)
-            return status;
+        step = gp_lanes_step_make(p, LANES_UNPOOL, i, pool_backward->in[0], GP_NO_VALUE, op->out[0]);
         step->scale = pool_backward->pool == GP_POOL_MAX ? 1.0f : 0.25f;
         step->mask = (lanes_view){ .buffer = p->masks[p->mates[i]] };
-        return gp_lanes_value_store(p, op->out[0], i, err);
+    } else {
+        gp_lanes_step_make(p, LANES_RELU_BACKWARD, i, op->in[0], op->in[1], op->out[0]);
     }
-    status = gp_lanes_step_make(p, LANES_RELU_BACKWARD, i, op->in[0], op->in[1], op->out[0], &step, err);
-    return status == GP_OK ? gp_lanes_value_store(p, op->out[0], i, err) : status;
+    gp_lanes_value_store(p, op->out[0], i);
 }
 
-static gp_status plan_fc(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_fc(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
-    bool forward = op->code == GP_OP_FC;
-    lanes_step *step;
-    gp_status status = gp_lanes_step_make(p, LANES_FC, i, op->in[0], GP_NO_VALUE, op->out[0], &step, err);
+    lanes_step *step = gp_lanes_step_make(p, LANES_FC, i, op->in[0], GP_NO_VALUE, op->out[0]);
 
-    if (status != GP_OK)
-        return status;
     step->weight_parameter = parameter_of(p, op->in[1]);
-    if (forward) {
+    if (op->code == GP_OP_FC) {
         const gp_shape *shape = &p->graph->parameters[step->weight_parameter].shape;
 
         step->bias_parameter = parameter_of(p, op->in[2]);
         step->pack = pack_add(p, LANES_PACK_TRANSPOSE, step->weight_parameter, (int32_t)shape->dim[0],
                               (int32_t)shape->dim[1], 1);
     }
-    return gp_lanes_value_store(p, op->out[0], i, err);
+    gp_lanes_value_store(p, op->out[0], i);
 }
 
 /* Reserve a panel for `count` rows of samples, and return its offset. */
@@ -277,125 +233,119 @@ static size_t panels_add(lanes_planner *p, int32_t count, int32_t width)
     return at;
 }
 
-static gp_status plan_fc_weights(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_fc_weights(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     const gp_parameter *weight = &p->graph->parameters[parameter_of(p, op->out[0])];
-    lanes_finish *finish = &p->segment->finishes[p->segment->finish_count++];
     int32_t outputs = (int32_t)weight->shape.dim[0], inputs = (int32_t)weight->shape.dim[1];
-    lanes_step *step;
-    gp_status status =
-        gp_lanes_step_make(p, LANES_FC_WEIGHTS, i, op->in[0], op->in[1], GP_NO_VALUE, &step, err);
+    lanes_step *step = gp_lanes_step_make(p, LANES_FC_WEIGHTS, i, op->in[0], op->in[1], GP_NO_VALUE);
 
-    if (status != GP_OK)
-        return status;
     step->panel_x_at = panels_add(p, inputs, p->segment->isa->panel_inputs);
     step->panel_dy_at = panels_add(p, outputs, p->segment->isa->panel_outputs);
-    *finish = (lanes_finish){ .kind = LANES_FINISH_FC,
-                              .weight_parameter = parameter_of(p, op->out[0]),
-                              .bias_parameter = parameter_of(p, op->out[1]),
-                              .outputs = outputs,
-                              .inputs = inputs,
-                              .kernel = 1,
-                              .weight_count = (size_t)weight->count,
-                              .panel_x_at = step->panel_x_at,
-                              .panel_dy_at = step->panel_dy_at };
-    return GP_OK;
+    p->segment->finishes[p->segment->finish_count++] =
+        (lanes_finish){ .kind = LANES_FINISH_FC,
+                        .weight_parameter = parameter_of(p, op->out[0]),
+                        .bias_parameter = parameter_of(p, op->out[1]),
+                        .outputs = outputs,
+                        .inputs = inputs,
+                        .kernel = 1,
+                        .weight_count = (size_t)weight->count,
+                        .panel_x_at = step->panel_x_at,
+                        .panel_dy_at = step->panel_dy_at };
 }
 
-static gp_status plan_pool(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_pool(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     bool backward = op->code == GP_OP_POOL_BACKWARD;
     uint32_t index = backward ? op->in[1] : op->out[1], input = backward ? op->out[0] : op->in[0];
     lanes_step *step;
-    gp_status status = GP_OK;
 
     if (!backward && index != GP_NO_VALUE)
-        status = gp_lanes_place_make(p, index, i, err);
-    if (status == GP_OK)
-        status = gp_lanes_step_make(p, backward ? LANES_POOL_BACKWARD : LANES_POOL, i, op->in[0],
-                                    op->pool == GP_POOL_MAX ? index : GP_NO_VALUE, op->out[0], &step, err);
-    if (status != GP_OK)
-        return status;
+        gp_lanes_place_make(p, index, i);
+    step = gp_lanes_step_make(p, backward ? LANES_POOL_BACKWARD : LANES_POOL, i, op->in[0],
+                              op->pool == GP_POOL_MAX ? index : GP_NO_VALUE, op->out[0]);
     step->full_height = p->places[input].height;
     step->full_width = p->places[input].width;
-    status = gp_lanes_value_store(p, op->out[0], i, err);
-    return status == GP_OK && !backward ? gp_lanes_value_store(p, index, i, err) : status;
+    gp_lanes_value_store(p, op->out[0], i);
+    if (!backward)
+        gp_lanes_value_store(p, index, i);
 }
 
-static gp_status plan_dropout(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_dropout(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
     double limit = op->rate * 0x1p24;
-    lanes_step *step;
-    gp_status status =
-        gp_lanes_step_make(p, LANES_DROPOUT, i, op->in[0], GP_NO_VALUE, op->out[0], &step, err);
+    lanes_step *step = gp_lanes_step_make(p, LANES_DROPOUT, i, op->in[0], GP_NO_VALUE, op->out[0]);
 
-    if (status != GP_OK)
-        return status;
     step->scale = (float)(1.0 / (1.0 - op->rate));
     step->threshold = (uint32_t)limit + ((double)(uint32_t)limit < limit);
-    return gp_lanes_value_store(p, op->out[0], i, err);
+    gp_lanes_value_store(p, op->out[0], i);
 }
 
-static gp_status plan_simple(lanes_planner *p, lanes_step_kind kind, uint32_t i, uint32_t z, gp_error *err)
+static void plan_simple(lanes_planner *p, lanes_step_kind kind, uint32_t i, uint32_t z)
 {
     const gp_op *op = &p->ops[i];
-    lanes_step *step;
-    gp_status status = gp_lanes_step_make(p, kind, i, op->in[0], z, op->out[0], &step, err);
 
-    return status == GP_OK ? gp_lanes_value_store(p, op->out[0], i, err) : status;
+    gp_lanes_step_make(p, kind, i, op->in[0], z, op->out[0]);
+    gp_lanes_value_store(p, op->out[0], i);
 }
 
-static gp_status plan_reshape(lanes_planner *p, uint32_t i, gp_error *err)
-{
-    gp_status status = gp_lanes_value_read(p, p->ops[i].in[0], i, err);
-
-    return status == GP_OK ? gp_lanes_value_store(p, p->ops[i].out[0], i, err) : status;
-}
-
-static gp_status plan_op(lanes_planner *p, uint32_t i, gp_error *err)
+static void plan_op(lanes_planner *p, uint32_t i)
 {
     const gp_op *op = &p->ops[i];
 
     if (p->notes[i] == LANES_NOTE_MERGED)
-        return GP_OK;
+        return;
     switch (op->code) {
     case GP_OP_CONV2D:
-        return plan_conv(p, i, err);
+        plan_conv(p, i);
+        break;
     case GP_OP_CONV2D_BACKWARD_DATA:
-        return plan_conv_data(p, i, err);
+        plan_conv_data(p, i);
+        break;
     case GP_OP_CONV2D_BACKWARD_WEIGHTS:
-        return plan_conv_weights(p, i, err);
+        plan_conv_weights(p, i);
+        break;
     case GP_OP_FC:
     case GP_OP_FC_BACKWARD_DATA:
-        return plan_fc(p, i, err);
+        plan_fc(p, i);
+        break;
     case GP_OP_FC_BACKWARD_WEIGHTS:
-        return plan_fc_weights(p, i, err);
+        plan_fc_weights(p, i);
+        break;
     case GP_OP_RELU:
-        return plan_simple(p, LANES_RELU, i, GP_NO_VALUE, err);
+        plan_simple(p, LANES_RELU, i, GP_NO_VALUE);
+        break;
     case GP_OP_RELU_BACKWARD:
-        return plan_relu_backward(p, i, err);
+        plan_relu_backward(p, i);
+        break;
     case GP_OP_POOL:
     case GP_OP_POOL_BACKWARD:
-        return plan_pool(p, i, err);
+        plan_pool(p, i);
+        break;
     case GP_OP_RESHAPE:
-        return plan_reshape(p, i, err);
+        gp_lanes_value_read(p, op->in[0], i);
+        gp_lanes_value_store(p, op->out[0], i);
+        break;
     case GP_OP_DROPOUT:
     case GP_OP_DROPOUT_BACKWARD:
-        return plan_dropout(p, i, err);
+        plan_dropout(p, i);
+        break;
     case GP_OP_SOFTMAX_XENT:
-        return plan_simple(p, LANES_SOFTMAX_XENT, i, GP_NO_VALUE, err);
+        plan_simple(p, LANES_SOFTMAX_XENT, i, GP_NO_VALUE);
+        break;
     case GP_OP_OWN_LOSS:
-        return plan_simple(p, LANES_OWN_LOSS, i, GP_NO_VALUE, err);
+        plan_simple(p, LANES_OWN_LOSS, i, GP_NO_VALUE);
+        break;
     case GP_OP_ADD:
-        return plan_simple(p, LANES_ADD, i, op->in[1], err);
+        plan_simple(p, LANES_ADD, i, op->in[1]);
+        break;
     default:
+        p->status = gp_fail(p->err, GP_EUNSUPPORTED, "the lanes kernels have no op %d; use another backend",
+                            (int)op->code);
         break;
     }
-    return gp_fail(err, GP_EUNSUPPORTED, "the lanes kernels have no op %d; use another backend",
-                   (int)op->code);
 }
 
 /* Custom losses also have a loop, so the lanes kernels execute them only if the op allows calls per
@@ -407,7 +357,7 @@ bool gp_lanes_knows(const gp_graph *graph, const gp_op *op)
     return gp_loop_find(op->code) == NULL;
 }
 
-static gp_status planner_init(lanes_planner *p, gp_error *err)
+static void planner_init(lanes_planner *p)
 {
     uint32_t count = p->count;
     lanes_segment *segment = p->segment;
@@ -421,17 +371,17 @@ static gp_status planner_init(lanes_planner *p, gp_error *err)
     segment->finishes = gp_calloc(count, sizeof(*segment->finishes));
     if (p->places == NULL || p->notes == NULL || p->mates == NULL || p->masks == NULL || p->kept == NULL ||
         segment->packs == NULL || segment->finishes == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory to plan %u ops", count);
-    for (uint32_t v = 0; v < p->graph->value_count; v++)
-        gp_lanes_place_init(&p->places[v], &p->graph->values[v], v);
-    return GP_OK;
+        p->status = gp_fail(p->err, GP_ENOMEM, "no memory to plan %u ops", count);
+    else
+        gp_lanes_fuse(p);
 }
 
 /* Plan the whole segment. */
 gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *request, lanes_effort effort,
                         gp_error *err)
 {
-    lanes_planner p = { .segment = segment,
+    lanes_planner p = { .err = err,
+                        .segment = segment,
                         .request = request,
                         .graph = request->graph,
                         .ops = request->ops,
@@ -440,16 +390,14 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
                         .winograd = effort == LANES_WHOLE };
     uint32_t forward_count = request->graph->ops[request->phase].forward_count;
     const gp_op *backward = request->graph->ops[request->phase].op + forward_count;
-    gp_status status = planner_init(&p, err);
 
-    if (status == GP_OK)
-        gp_lanes_fuse(&p);
-    for (uint32_t i = 0; i < p.count && status == GP_OK; i++) {
-        status = plan_op(&p, i, err);
+    planner_init(&p);
+    for (uint32_t i = 0; i < p.count && p.status == GP_OK; i++) {
+        plan_op(&p, i);
         if (&p.ops[i] < backward)
             segment->forward_steps = segment->step_count;
     }
-    if (status == GP_OK)
+    if (p.status == GP_OK)
         gp_lanes_place_buffers(&p);
     gp_free(p.places);
     gp_free(p.notes);
@@ -457,7 +405,7 @@ gp_status gp_lanes_plan(lanes_segment *segment, const gp_segment_request *reques
     gp_free(p.masks);
     gp_free(p.kept);
     gp_free(p.buffers);
-    return status;
+    return p.status;
 }
 
 void gp_lanes_plan_free(lanes_segment *segment)

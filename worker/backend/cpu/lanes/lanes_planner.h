@@ -36,8 +36,10 @@ typedef enum lanes_note {
     LANES_NOTE_WINOGRAD
 } lanes_note;
 
-/* State of planning one segment. */
+/* State of planning one segment. It stores the first error; all functions do nothing afterwards. */
 typedef struct lanes_planner {
+    gp_status status;
+    gp_error *err;
     lanes_segment *segment;
     const gp_segment_request *request;
     const gp_graph *graph;
@@ -53,10 +55,8 @@ typedef struct lanes_planner {
     uint32_t *kept;  /* per op: for a Winograd conv, the buffer of its transformed input */
     lanes_buffer *buffers;
     uint32_t buffer_count;
+    lanes_step lost; /* step after an error */
 } lanes_planner;
-
-/* Initialise the properties of value `index` from its shape. */
-void gp_lanes_place_init(lanes_place *at, const gp_value *value, uint32_t index);
 
 /* Fill in the places and, if p->fuse is set, the notes and mates. */
 void gp_lanes_fuse(lanes_planner *p);
@@ -71,25 +71,25 @@ bool gp_lanes_conv_is_fast(const lanes_planner *p, const gp_window *window, uint
 /* Return true if the fast backward data step writes every pixel of dx; see lanes_fuse.c. */
 bool gp_lanes_conv_data_reaches(const lanes_planner *p, const gp_op *op);
 
-/* Add a scratch buffer. gp_lanes_place_buffers() assigns its offset later. */
-gp_status gp_lanes_buffer_add(lanes_planner *p, size_t floats, uint32_t *out, gp_error *err);
+/* Add a scratch buffer and return its number. gp_lanes_place_buffers() assigns its offset later. */
+uint32_t gp_lanes_buffer_add(lanes_planner *p, size_t floats);
 
 /* Assign offsets to all buffers, from the lifetimes implied by the steps. */
 void gp_lanes_place_buffers(lanes_planner *p);
 
 /* Give a value a buffer, with zeros around it if a convolution reads them. */
-gp_status gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
+void gp_lanes_place_make(lanes_planner *p, uint32_t value, uint32_t op);
 
 /* Ensure that a value is in scratch memory; load values from outside the segment at their first
  * use. */
-gp_status gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
+void gp_lanes_value_read(lanes_planner *p, uint32_t value, uint32_t op);
 
 /* Store a value to its plan buffer if it crosses the segment border. */
-gp_status gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op, gp_error *err);
+void gp_lanes_value_store(lanes_planner *p, uint32_t value, uint32_t op);
 
-/* Append a step that reads x and z and writes y. Any of them may be GP_NO_VALUE. *out is valid
- * until the next step is appended. */
-gp_status gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
-                             uint32_t y, lanes_step **out, gp_error *err);
+/* Append a step that reads x and z and writes y, any of which may be GP_NO_VALUE, and return it. It is
+ * valid until the next step is appended. After an error it is not part of the segment. */
+lanes_step *gp_lanes_step_make(lanes_planner *p, lanes_step_kind kind, uint32_t op, uint32_t x, uint32_t z,
+                               uint32_t y);
 
 #endif

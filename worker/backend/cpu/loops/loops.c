@@ -292,13 +292,6 @@ struct gp_segment {
     bool forward;
 };
 
-static size_t loops_claim(const gp_graph *graph, gp_phase phase, const gp_op *ops, size_t count)
-{
-    (void)graph;
-    (void)phase;
-    return count > 0 && gp_loop_find(ops[0].code) != NULL;
-}
-
 static gp_loop_operand operand_of(const gp_segment *segment, const gp_segment_request *request,
                                   uint32_t value)
 {
@@ -405,7 +398,6 @@ static size_t loops_memory_bytes(const gp_segment *segment)
 const gp_segment_ops gp_segment_loops = {
     .name = "loops",
     .reads_samples = false,
-    .claim = loops_claim,
     .compile = loops_compile,
     .free = loops_free,
     .run = loops_run,

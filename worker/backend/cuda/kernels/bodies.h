@@ -201,15 +201,6 @@ BODY void body_normalize(const gp_kernel_args *a, uint32_t i)
     image_put(&a->y[0], i, value);
 }
 
-/* Set f[0] to 0, or d[0] if it is not NULL. */
-BODY void body_clear(const gp_kernel_args *a, uint32_t i)
-{
-    if (a->d[0] != NULL)
-        a->d[0][i] = 0.0;
-    else
-        a->f[0][i] = 0.0f;
-}
-
 /* ---- element-wise ops ---- */
 
 BODY void body_relu(const gp_kernel_args *a, uint32_t i)

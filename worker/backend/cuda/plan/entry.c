@@ -188,7 +188,6 @@ const gp_plugin *gp_plugin_entry(void)
                           .peer = plugin_peer,
                           .device_count = plugin_device_count,
                           .device = plugin_device,
-                          .self_test = plugin_self_test,
-                          .group_id = gp_device_group_id };
+                          .self_test = plugin_self_test };
     return &plugin;
 }

@@ -142,11 +142,6 @@ static lower_fn lower_find(gp_opcode code)
     return (unsigned)code < GP_OP_COUNT ? table[code] : NULL;
 }
 
-bool gp_plan_can(gp_opcode code)
-{
-    return lower_find(code) != NULL;
-}
-
 bool gp_plan_asks(gp_opcode code)
 {
     return lower_find(code) == gp_lower_conv || lower_find(code) == gp_lower_fc;

@@ -59,17 +59,6 @@ static gp_status plan_backend_open(gp_backend **out, const gp_backend_options *o
     return GP_OK;
 }
 
-static size_t plan_claim(gp_backend *backend, const gp_graph *graph, const gp_op *ops, size_t count)
-{
-    size_t claimed = 0;
-
-    (void)backend;
-    (void)graph;
-    while (claimed < count && gp_plan_can(ops[claimed].code))
-        claimed++;
-    return claimed;
-}
-
 /* ---- memory ---- */
 
 static void plan_free(gp_plan *plan)
@@ -457,7 +446,6 @@ const gp_backend_ops gp_backend_cuda = {
     .cools = true,
     .open = plan_backend_open,
     .close = plan_backend_close,
-    .claim = plan_claim,
     .compile = plan_compile,
     .free = plan_free,
     .run = plan_run,

@@ -116,8 +116,6 @@ gp_kernel_image gp_plan_image(const gp_plan *plan, uint32_t value);
 /* Append steps after the backward pass that count gradients which are not finite (lower.c). */
 gp_status gp_plan_lower_bad(gp_plan *plan, gp_error *err);
 
-/* Return true if the backend supports the op. */
-bool gp_plan_can(gp_opcode code);
 bool gp_plan_asks(gp_opcode code); /* Return true if the op uses a library where it has a plan. */
 
 /* Append the steps of all ops, each lowered in the chosen way (choose.c). */
