@@ -119,23 +119,6 @@ crew_job *crew_job_take(crew *c)
     return job;
 }
 
-/* Create a job for the next input combination that the job log does not list as done. *out is set
- * to NULL if no input is available now, or all inputs were used. */
-static gp_status job_next(crew *c, crew_job **out, gp_error *err)
-{
-    *out = NULL;
-    while (c->source != INPUTS_END) {
-        const char *const *values;
-        gp_status status = inputs_next(c->options->inputs, &c->source, &values, err);
-
-        if (status != GP_OK || c->source != INPUTS_VALUES)
-            return status;
-        if (!joblog_done(c->options->joblog, ++c->numbers))
-            return job_new(c, out, c->numbers, values, err);
-    }
-    return GP_OK;
-}
-
 /* ---- starting ---- */
 
 /* Register the job's output. With ordered output, this call fixes the job's position. */
@@ -263,20 +246,23 @@ static gp_status queue_fill(crew *c, crew_queue *queue, gp_error *err)
 /* Start jobs on all free slots. Suspects come first, because each one needs an idle worker. */
 static gp_status crew_fill(crew *c, gp_error *err)
 {
-    gp_status status = GP_OK;
+    gp_status status = queue_fill(c, &c->suspects, err);
+    const char *const *values;
     exec_place place;
     crew_job *job;
 
-    if (c->stop == STOP_NOT)
-        status = queue_fill(c, &c->suspects, err);
-    if (c->stop == STOP_NOT && status == GP_OK)
+    if (status == GP_OK)
         status = queue_fill(c, &c->retries, err);
     while (status == GP_OK && c->stop == STOP_NOT && c->source != INPUTS_END && output_room(c->output) &&
            gp_exec_find(c->exec, &place)) {
-        status = job_next(c, &job, err);
-        if (status != GP_OK || job == NULL)
+        status = inputs_next(c->options->inputs, &c->source, &values, err);
+        if (status != GP_OK || c->source != INPUTS_VALUES)
             break;
-        status = job_start(c, job, place, err);
+        if (joblog_done(c->options->joblog, ++c->numbers))
+            continue;
+        status = job_new(c, &job, c->numbers, values, err);
+        if (status == GP_OK)
+            status = job_start(c, job, place, err);
     }
     return status;
 }

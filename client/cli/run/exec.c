@@ -192,13 +192,6 @@ bool gp_exec_next(gp_exec *exec, exec_event *event)
     return true;
 }
 
-/* Return whether the event ring has room for all events from a runner. Each slot produces at most
- * two: EXEC_STARTED, then one that frees the slot. */
-static bool events_have_room(const gp_exec *exec)
-{
-    return exec->event_count + 2 * exec->slots <= exec->events_max;
-}
-
 /* ---- places ---- */
 
 /* Return whether a new command may start on the worker. */
@@ -370,25 +363,18 @@ static void answer_take(gp_exec *exec, uint32_t rank, const gp_runner_answer *an
         place_free(exec, rank, slot);
 }
 
-/* Return whether the worker that started the runner is still alive.
+/* Handle a runner exit: report all its commands as lost and schedule a new runner.
  *
  * When the worker exits, the runner kills all processes of its commands and only then closes the
  * socket. Meanwhile the lease may have been renewed with a new worker process. The runner notices
  * the exit when the kernel closes the worker's files: at this point the worker has no address
  * space, but may not be a zombie yet. */
-static bool worker_is_alive(const exec_runner *r)
-{
-    gp_proc_stat stat;
-
-    return gp_proc_stat_read(&stat, r->worker_pid) && stat.start_time == r->worker_start &&
-           stat.address_bytes != 0;
-}
-
-/* Handle a runner exit: report all its commands as lost and schedule a new runner. */
 static void runner_lose(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
-    bool worker_alive = exec->pool != NULL && worker_is_alive(r);
+    gp_proc_stat stat;
+    bool worker_alive = exec->pool != NULL && gp_proc_stat_read(&stat, r->worker_pid) &&
+                        stat.start_time == r->worker_start && stat.address_bytes != 0;
 
     close(r->socket);
     r->socket = -1;
@@ -401,12 +387,13 @@ static void runner_lose(gp_exec *exec, uint32_t rank)
         }
 }
 
-/* Read all pending answers, as long as the event ring has room. */
+/* Read all pending answers, as long as the event ring has room for all events from a runner. Each
+ * slot produces at most two: EXEC_STARTED, then one that frees the slot. */
 static void runner_read(gp_exec *exec, uint32_t rank)
 {
     exec_runner *r = &exec->runners[rank];
 
-    while (r->state == RUNNER_UP && events_have_room(exec)) {
+    while (r->state == RUNNER_UP && exec->event_count + 2 * exec->slots <= exec->events_max) {
         gp_runner_answer answer;
         gp_status status = gp_runner_answer_receive(r->socket, &answer, NULL);
 
@@ -450,23 +437,8 @@ static gp_status runner_fetch(gp_exec *exec, uint32_t rank, gp_error *err)
     return status;
 }
 
-/* Handle a refused request: retry later, or return the error after FAILURES_MAX refusals. */
-static gp_status runner_refused(gp_exec *exec, uint32_t rank, const gp_error *why, gp_error *err)
-{
-    exec_runner *r = &exec->runners[rank];
-
-    r->state = RUNNER_DOWN;
-    r->again_ms = gp_now_ms() + AGAIN_MS;
-    /* These errors are temporary: the worker is exiting, is joining a new generation, or still ends
-     * earlier commands. */
-    if (why->code == GP_EBUSY || why->code == GP_ESTALE || why->code == GP_EPEER || why->code == GP_ENOPOOL ||
-        ++r->failures < FAILURES_MAX)
-        return GP_OK;
-    return gp_fail(err, why->code, "worker %" PRIu32 " cannot run commands: %s",
-                   gp_exec_slot(exec, rank)->index, why->message);
-}
-
-/* Handle a worker's reply to run_open. */
+/* Handle a worker's reply to run_open. After a refusal, retry later, or return the error after
+ * FAILURES_MAX refusals. */
 static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming *in, gp_error *err)
 {
     exec_runner *r = &exec->runners[rank];
@@ -475,14 +447,18 @@ static gp_status runner_answered(gp_exec *exec, uint32_t rank, const gp_incoming
 
     if (r->state != RUNNER_ASKED || in->envelope.correlation != r->correlation)
         return GP_OK;
-    if (in->type == &gp_msg_error_reply)
-        status = pool_error_from(in, &why);
-    else
-        status = runner_fetch(exec, rank, &why);
-    if (status != GP_OK)
-        return runner_refused(exec, rank, &why, err);
-    r->state = RUNNER_UP;
-    return GP_OK;
+    status = in->type == &gp_msg_error_reply ? pool_error_from(in, &why) : runner_fetch(exec, rank, &why);
+    r->state = status == GP_OK ? RUNNER_UP : RUNNER_DOWN;
+    if (status == GP_OK)
+        return GP_OK;
+    r->again_ms = gp_now_ms() + AGAIN_MS;
+    /* These errors are temporary: the worker is exiting, is joining a new generation, or still ends
+     * earlier commands. */
+    if (status == GP_EBUSY || status == GP_ESTALE || status == GP_EPEER || status == GP_ENOPOOL ||
+        ++r->failures < FAILURES_MAX)
+        return GP_OK;
+    return gp_fail(err, status, "worker %" PRIu32 " cannot run commands: %s", gp_exec_slot(exec, rank)->index,
+                   why.message);
 }
 
 /* Send run_open to all workers whose runner is down and whose retry is due. */
@@ -524,14 +500,6 @@ static gp_status lease_renew(gp_exec *exec, gp_error *err)
     return status;
 }
 
-static void note_lost(const gp_exec *exec, const gp_incoming *in)
-{
-    gp_worker_lost lost;
-
-    if (in->envelope.lease == exec->pool->lease && gp_incoming_decode(in, &lost, NULL) == GP_OK)
-        pool_note(exec->pool, "%s", lost.cause); /* worker, signal and log file */
-}
-
 /* Handle all pending pool messages. GP_ECANCELED: the lease ended. */
 static gp_status pool_look(gp_exec *exec, gp_error *err)
 {
@@ -540,14 +508,16 @@ static gp_status pool_look(gp_exec *exec, gp_error *err)
     exec->look_ms = gp_now_ms() + POOL_LOOK_MS;
     while (status == GP_OK) {
         pool_message message;
+        gp_worker_lost lost;
 
         status = pool_next(exec->pool, &message, 0, err);
         if (status != GP_OK || message.from == POOL_NOBODY)
             break;
         if (message.from == POOL_WORKER)
             status = runner_answered(exec, message.rank, &message.in, err);
-        else if (message.in.type == &gp_msg_worker_lost)
-            note_lost(exec, &message.in);
+        else if (message.in.type == &gp_msg_worker_lost && message.in.envelope.lease == exec->pool->lease &&
+                 gp_incoming_decode(&message.in, &lost, NULL) == GP_OK)
+            pool_note(exec->pool, "%s", lost.cause); /* worker, signal and log file */
         pool_message_close(&message);
     }
     if (status == GP_OK && exec->pool->revoked)
@@ -559,34 +529,27 @@ static gp_status pool_look(gp_exec *exec, gp_error *err)
 
 /* ---- waiting ---- */
 
-static gp_status fds_reserve(gp_exec *exec, nfds_t count, gp_error *err)
+/* Fill in the poll set: links to the pool first, then runner sockets. Return the number of links.
+ *   look  set if a pool message is already pending: poll() would miss it, because descriptors of
+ *         ZeroMQ sockets are edge-triggered */
+static nfds_t fds_fill(gp_exec *exec, bool *look)
 {
-    if (count > exec->fds_max) {
-        struct pollfd *grown = gp_realloc_array(exec->fds, count, sizeof(*grown));
-
-        if (grown == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory to wait for %zu descriptors", (size_t)count);
-        exec->fds = grown;
-        exec->fds_max = count;
-    }
-    return GP_OK;
-}
-
-/* Fill in the poll set: links to the pool first, then runner sockets. Return the number of
- * links. */
-static nfds_t fds_fill(gp_exec *exec)
-{
+    const gp_pool *pool = exec->pool;
     nfds_t count = 0, pools;
 
-    if (exec->pool != NULL) {
-        exec->fds[count++] = (struct pollfd){ .fd = exec->pool->door, .events = POLLIN };
-        exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(exec->pool->scheduler), .events = POLLIN };
+    *look = false;
+    if (pool != NULL) {
+        exec->fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        exec->fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+        *look = gp_channel_pending(pool->scheduler);
     }
-    for (uint32_t rank = 0; exec->pool != NULL && rank < exec->workers; rank++)
-        exec->fds[count++] = (struct pollfd){ .fd = exec->pool->workers[rank] == NULL
-                                                        ? -1
-                                                        : gp_channel_fd(exec->pool->workers[rank]),
-                                              .events = POLLIN };
+    for (uint32_t rank = 0; pool != NULL && rank < exec->workers; rank++) {
+        gp_channel *link = pool->workers[rank];
+
+        exec->fds[count++] =
+            (struct pollfd){ .fd = link == NULL ? -1 : gp_channel_fd(link), .events = POLLIN };
+        *look |= link != NULL && gp_channel_pending(link);
+    }
     pools = count;
     for (uint32_t rank = 0; rank < exec->workers; rank++)
         exec->fds[count++] =
@@ -595,44 +558,29 @@ static nfds_t fds_fill(gp_exec *exec)
     return pools;
 }
 
-/* Return whether a pool message is already pending. poll() would miss it, because descriptors of
- * ZeroMQ sockets are edge-triggered. */
-static bool pool_waits(gp_pool *pool)
-{
-    bool waits = gp_channel_pending(pool->scheduler);
-
-    for (uint32_t i = 0; i < pool->grant.slots_count && !waits; i++)
-        waits = pool->workers[i] != NULL && gp_channel_pending(pool->workers[i]);
-    return waits;
-}
-
-/* Limit the timeout to the next runner request. */
-static int wait_ms(const gp_exec *exec, int timeout_ms)
-{
-    int64_t now = gp_now_ms(), until = now + (timeout_ms < 0 ? WAIT_MAX_MS : timeout_ms);
-
-    for (uint32_t rank = 0; rank < exec->workers; rank++)
-        if (exec->runners[rank].state != RUNNER_UP && exec->runners[rank].again_ms < until)
-            until = exec->runners[rank].again_ms;
-    return until > now ? (int)(until - now) : 0;
-}
-
 gp_status gp_exec_wait(gp_exec *exec, struct pollfd *others, nfds_t count, int timeout_ms, gp_error *err)
 {
     nfds_t pools, ours = exec->pool == NULL ? exec->workers : 2 + 2 * (nfds_t)exec->workers;
-    bool look = false;
-    gp_status status = fds_reserve(exec, ours + count, err);
+    struct pollfd *grown =
+        ours + count > exec->fds_max ? gp_realloc_array(exec->fds, ours + count, sizeof(*grown)) : exec->fds;
+    int64_t now, until;
+    bool look;
 
-    if (status != GP_OK)
-        return status;
+    if (grown == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory to wait for %zu descriptors", (size_t)(ours + count));
+    exec->fds = grown;
+    exec->fds_max = ours + count > exec->fds_max ? ours + count : exec->fds_max;
     if (exec->pool != NULL)
         runners_ask(exec);
-    pools = fds_fill(exec);
+    pools = fds_fill(exec, &look);
     if (count > 0)
         memcpy(exec->fds + ours, others, count * sizeof(*others));
-    if (exec->pool != NULL)
-        look = pool_waits(exec->pool);
-    if (poll(exec->fds, ours + count, look || exec->event_count > 0 ? 0 : wait_ms(exec, timeout_ms)) < 0) {
+    now = gp_now_ms();
+    until = look || exec->event_count > 0 ? now : now + (timeout_ms < 0 ? WAIT_MAX_MS : timeout_ms);
+    for (uint32_t rank = 0; rank < exec->workers; rank++) /* limit the wait to the next runner request */
+        if (exec->runners[rank].state != RUNNER_UP && exec->runners[rank].again_ms < until)
+            until = exec->runners[rank].again_ms;
+    if (poll(exec->fds, ours + count, until > now ? (int)(until - now) : 0) < 0) {
         if (errno != EINTR)
             return gp_fail_errno(err, GP_EIO, "cannot wait for commands");
         for (nfds_t i = 0; i < ours + count; i++)

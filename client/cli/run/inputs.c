@@ -46,9 +46,9 @@ struct cli_inputs {
     int fd;
     bool fd_ours, fd_ended; /* fd_ours: close the descriptor; fd_ended: end of file was read */
     char separator;
-    gp_buffer read;        /* bytes read but not returned yet, from offset `used` */
-    size_t used, searched; /* searched: offset up to which there is no separator */
-    char *line;            /* current value; owned */
+    gp_buffer read; /* bytes read but not returned yet, from offset `used` */
+    size_t used;
+    const char *line; /* current value, in `read` */
     uint64_t line_number;
 };
 
@@ -199,20 +199,6 @@ static size_t name_length(const char *word)
     return word[length] == '=' ? length : 0;
 }
 
-/* Set a source name. GP_EINVAL: another source has the same name. */
-static gp_status name_take(const cli_inputs *inputs, source *s, const char *word, size_t length,
-                           gp_error *err)
-{
-    if (length >= sizeof(s->name))
-        return gp_fail(err, GP_ELIMIT, "the name of an input is longer than %zu bytes: %.80s",
-                       sizeof(s->name) - 1, word);
-    memcpy(s->name, word, length);
-    for (int i = 0; i < inputs->source_count; i++)
-        if (length > 0 && strcmp(inputs->sources[i].name, s->name) == 0)
-            return gp_fail(err, GP_EINVAL, "the input %s stands there twice", s->name);
-    return GP_OK;
-}
-
 /* Parse one input word and add the source. */
 static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
 {
@@ -220,14 +206,17 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     const char *begins[3], *ends[3], *text;
     size_t length = name_length(word);
     int decimals;
-    gp_status status;
 
     if (inputs->source_count == INPUTS_SOURCES_MAX)
         return gp_fail(err, GP_ELIMIT, "more than %d inputs", INPUTS_SOURCES_MAX);
     *s = (source){ 0 };
-    status = name_take(inputs, s, word, length, err);
-    if (status != GP_OK)
-        return status;
+    if (length >= sizeof(s->name))
+        return gp_fail(err, GP_ELIMIT, "the name of an input is longer than %zu bytes: %.80s",
+                       sizeof(s->name) - 1, word);
+    memcpy(s->name, word, length);
+    for (int i = 0; i < inputs->source_count; i++)
+        if (length > 0 && strcmp(inputs->sources[i].name, s->name) == 0)
+            return gp_fail(err, GP_EINVAL, "the input %s stands there twice", s->name);
     inputs->source_count++; /* inputs_free() frees the source from here on */
     text = length > 0 ? word + length + 1 : word;
     if (range_scan(text, begins, ends, &decimals) != 0)
@@ -241,17 +230,6 @@ static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
     return list_fill(s, text, err);
 }
 
-/* Add a file as the first source; its values are read on demand. */
-static gp_status file_add(cli_inputs *inputs, const char *file, bool null_ended, gp_error *err)
-{
-    inputs->sources[inputs->source_count++] = (source){ .kind = SOURCE_FILE };
-    inputs->separator = null_ended ? '\0' : '\n';
-    inputs->fd = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);
-    inputs->fd_ours = inputs->fd != STDIN_FILENO;
-    return inputs->fd >= 0 ? gp_buffer_reserve(&inputs->read, READ_BYTES, err)
-                           : gp_fail_errno(err, GP_EIO, "cannot read --arg-file %s", file);
-}
-
 gp_status inputs_new(cli_inputs **out, const char *const *words, int count, const char *file, bool null_ended,
                      gp_error *err)
 {
@@ -262,8 +240,14 @@ gp_status inputs_new(cli_inputs **out, const char *const *words, int count, cons
         return gp_fail(err, GP_ENOMEM, "no memory for inputs");
     inputs->fd = -1;
     gp_buffer_init(&inputs->read, INPUTS_VALUE_BYTES_MAX + 2 * READ_BYTES);
-    if (file != NULL)
-        status = file_add(inputs, file, null_ended, err);
+    if (file != NULL) { /* the first source; its values are read on demand */
+        inputs->sources[inputs->source_count++] = (source){ .kind = SOURCE_FILE };
+        inputs->separator = null_ended ? '\0' : '\n';
+        inputs->fd = strcmp(file, "-") == 0 ? STDIN_FILENO : open(file, O_RDONLY | O_CLOEXEC);
+        inputs->fd_ours = inputs->fd != STDIN_FILENO;
+        status = inputs->fd >= 0 ? gp_buffer_reserve(&inputs->read, READ_BYTES, err)
+                                 : gp_fail_errno(err, GP_EIO, "cannot read --arg-file %s", file);
+    }
     for (int i = 0; i < count && status == GP_OK; i++)
         status = word_add(inputs, words[i], err);
     if (status == GP_OK && inputs->source_count == 0)
@@ -288,7 +272,6 @@ void inputs_free(cli_inputs *inputs)
     if (inputs->fd_ours && inputs->fd >= 0)
         close(inputs->fd);
     gp_buffer_deinit(&inputs->read);
-    gp_free(inputs->line);
     gp_free(inputs);
 }
 
@@ -320,128 +303,84 @@ int inputs_fd(const cli_inputs *inputs)
 
 /* ---- the file ---- */
 
-static bool file_ready(int fd)
-{
-    struct pollfd ready = { .fd = fd, .events = POLLIN };
-
-    return poll(&ready, 1, 0) > 0;
-}
-
-/* Read once, as much as is available. The caller checked with poll() that read() does not block. */
-static gp_status file_read(cli_inputs *inputs, gp_error *err)
-{
-    ssize_t got;
-
-    memmove(inputs->read.data, inputs->read.data + inputs->used, inputs->read.bytes - inputs->used);
-    inputs->read.bytes -= inputs->used;
-    inputs->searched -= inputs->used;
-    inputs->used = 0;
-    gp_status status = gp_buffer_reserve(&inputs->read, READ_BYTES, err);
-
-    if (status != GP_OK)
-        return status;
-    got = read(inputs->fd, inputs->read.data + inputs->read.bytes, READ_BYTES);
-    if (got < 0 && errno != EINTR && errno != EAGAIN)
-        return gp_fail_errno(err, GP_EIO, "cannot read the inputs");
-    if (got > 0)
-        inputs->read.bytes += (size_t)got;
-    inputs->fd_ended = got == 0;
-    return GP_OK;
-}
-
-/* Take the next complete value from the read buffer into inputs->line. The last value needs no
- * separator.
- *   taken  set to false if the buffer holds no complete value */
-static gp_status file_take(cli_inputs *inputs, bool *taken, gp_error *err)
-{
-    gp_buffer *read = &inputs->read;
-    char *begin = (char *)read->data + inputs->used, *end = NULL;
-    size_t bytes;
-
-    if (read->bytes > inputs->searched)
-        end = memchr(read->data + inputs->searched, inputs->separator, read->bytes - inputs->searched);
-    inputs->searched = read->bytes;
-    *taken = end != NULL || (inputs->fd_ended && read->bytes > inputs->used);
-    bytes = end != NULL ? (size_t)(end - begin) : read->bytes - inputs->used;
-    if (bytes >= INPUTS_VALUE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT,
-                       "input %" PRIu64 " is longer than the %d bytes that one argument may have",
-                       inputs->line_number + 1, INPUTS_VALUE_BYTES_MAX - 1);
-    if (!*taken)
-        return GP_OK;
-    char *line = gp_malloc(bytes + 1);
-
-    if (line == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for an input");
-    memcpy(line, begin, bytes);
-    line[bytes] = '\0';
-    gp_free(inputs->line);
-    inputs->line = line;
-    inputs->line_number++;
-    inputs->used += bytes + (end != NULL);
-    inputs->searched = inputs->used;
-    if (strlen(line) != bytes)
-        return gp_fail(err, GP_EINVAL, "input %" PRIu64 " has a zero byte; --null is for such files",
-                       inputs->line_number);
-    return GP_OK;
-}
-
-/* Get the file's next value without blocking. */
+/* Get the file's next value without blocking. The last value needs no separator. */
 static gp_status file_next(cli_inputs *inputs, inputs_state *state, gp_error *err)
 {
+    gp_buffer *read_ahead = &inputs->read;
+
     for (;;) {
-        bool taken;
-        gp_status status = file_take(inputs, &taken, err);
+        char *begin = (char *)read_ahead->data + inputs->used;
+        size_t left = read_ahead->bytes - inputs->used;
+        const char *end = memchr(begin, inputs->separator, left);
+        size_t bytes = end != NULL ? (size_t)(end - begin) : left;
+
+        if (bytes >= INPUTS_VALUE_BYTES_MAX)
+            return gp_fail(err, GP_ELIMIT,
+                           "input %" PRIu64 " is longer than the %d bytes that one argument may have",
+                           inputs->line_number + 1, INPUTS_VALUE_BYTES_MAX - 1);
+        if (end != NULL || (inputs->fd_ended && left > 0)) {
+            *state = INPUTS_VALUES;
+            begin[bytes] = '\0';
+            inputs->line = begin;
+            inputs->line_number++;
+            inputs->used += bytes + (end != NULL);
+            return strlen(begin) == bytes
+                       ? GP_OK
+                       : gp_fail(err, GP_EINVAL,
+                                 "input %" PRIu64 " has a zero byte; --null is for such files",
+                                 inputs->line_number);
+        }
+        *state = inputs->fd_ended ? INPUTS_END : INPUTS_WAIT;
+        if (inputs->fd_ended || poll(&(struct pollfd){ .fd = inputs->fd, .events = POLLIN }, 1, 0) <= 0)
+            return GP_OK;
+        /* read once, as much as is available */
+        memmove(read_ahead->data, begin, left);
+        read_ahead->bytes = left;
+        inputs->used = 0;
+        gp_status status = gp_buffer_reserve(read_ahead, READ_BYTES, err);
 
         if (status != GP_OK)
             return status;
-        *state = taken ? INPUTS_VALUES : inputs->fd_ended ? INPUTS_END : INPUTS_WAIT;
-        if (*state != INPUTS_WAIT || !file_ready(inputs->fd))
-            return GP_OK;
-        status = file_read(inputs, err);
-        if (status != GP_OK)
-            return status;
+        ssize_t got = read(inputs->fd, read_ahead->data + left, READ_BYTES);
+
+        if (got < 0 && errno != EINTR && errno != EAGAIN)
+            return gp_fail_errno(err, GP_EIO, "cannot read the inputs");
+        read_ahead->bytes += got > 0 ? (size_t)got : 0;
+        inputs->fd_ended = got == 0;
     }
 }
 
 /* ---- combinations ---- */
 
-/* Advance to the next combination, like a counter whose last digit moves first. false: the first
- * source is a file, and its next line is needed. */
-static bool combination_step(cli_inputs *inputs)
-{
-    for (int i = inputs->source_count; i-- > 0;) {
-        source *s = &inputs->sources[i];
-
-        if (s->kind == SOURCE_FILE)
-            return false;
-        if (++s->at < s->count)
-            return true;
-        s->at = 0;
-        if (i == 0)
-            inputs->ended = true;
-    }
-    return true;
-}
-
 gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const **values, gp_error *err)
 {
-    gp_status status = GP_OK;
-    bool file = inputs->sources[0].kind == SOURCE_FILE;
+    bool line = inputs->sources[0].kind == SOURCE_FILE && !inputs->begun; /* a line of the file is needed */
+    int i = inputs->source_count;
 
+    /* Advance to the next combination, like a counter whose last digit moves first. */
+    while (inputs->begun && !inputs->ended && i-- > 0) {
+        source *s = &inputs->sources[i];
+
+        line = s->kind == SOURCE_FILE;
+        if (line || ++s->at < s->count)
+            break;
+        s->at = 0;
+        inputs->ended = i == 0;
+    }
     *state = INPUTS_VALUES;
-    if (!inputs->ended && ((inputs->begun && !combination_step(inputs)) || (!inputs->begun && file))) {
-        status = file_next(inputs, state, err);
+    if (line && !inputs->ended) {
+        gp_status status = file_next(inputs, state, err);
+
         if (status == GP_OK && *state == INPUTS_WAIT)
             /* the other sources are at their first values; only the file is pending */
             inputs->begun = false;
+        if (status != GP_OK || *state != INPUTS_VALUES)
+            return status;
     }
     if (inputs->ended)
         *state = INPUTS_END;
-    if (status != GP_OK || *state != INPUTS_VALUES)
-        return status;
     inputs->begun = true;
-    for (int i = 0; i < inputs->source_count; i++) {
+    for (i = 0; i < inputs->source_count; i++) {
         source *s = &inputs->sources[i];
 
         inputs->values[i] = s->kind == SOURCE_FILE   ? inputs->line

@@ -40,17 +40,6 @@ static gp_status done_set(cli_joblog *joblog, uint64_t job, gp_error *err)
     return GP_OK;
 }
 
-/* Parse job, Exitval and Signal of a line. false: the line is malformed, for example truncated by a
- * crash. */
-static bool line_read(const char *line, uint64_t *job, long *exit_code, long *number)
-{
-    int command = 0; /* offset of the Command column */
-
-    return sscanf(line, "%" SCNu64 "\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%ld\t%ld%*1[\t]%n", job,
-                  exit_code, number, &command) == 3 &&
-           command > 0 && *job != 0 && strchr(line, '\n') != NULL;
-}
-
 /* Read an earlier run's job log; a missing file is an empty log.
  *   failed_again  treat failed jobs as not done */
 static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
@@ -66,12 +55,16 @@ static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
     while (status == GP_OK && getline(&line, &room, old) > 0) {
         uint64_t job;
         long exit_code, number;
+        int command = 0; /* offset of the Command column; 0: malformed, as after a crash */
 
         if (first && strcmp(line, heading) != 0)
             status =
                 gp_fail(err, GP_EINVAL, "%s is no job log; --resume needs the file of an earlier --joblog",
                         joblog->path);
-        else if (!first && line_read(line, &job, &exit_code, &number) &&
+        else if (!first &&
+                 sscanf(line, "%" SCNu64 "\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%*[^\t]\t%ld\t%ld%*1[\t]%n",
+                        &job, &exit_code, &number, &command) == 3 &&
+                 command > 0 && job != 0 && strchr(line, '\n') != NULL &&
                  (!failed_again || (exit_code == 0 && number == 0)))
             status = done_set(joblog, job, err);
         first = false;
@@ -79,12 +72,6 @@ static gp_status old_read(cli_joblog *joblog, bool failed_again, gp_error *err)
     free(line);
     fclose(old);
     return status;
-}
-
-/* Return whether the file ends with an incomplete line, as after a crash. */
-static bool ends_inside_a_line(FILE *file)
-{
-    return fseek(file, -1, SEEK_END) == 0 && fgetc(file) != '\n';
 }
 
 gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, gp_error *err)
@@ -108,8 +95,8 @@ gp_status joblog_open(cli_joblog **out, const char *path, joblog_resume resume, 
         joblog_close(joblog, NULL);
         return status;
     }
-    if (resume != JOBLOG_FRESH && ends_inside_a_line(joblog->file))
-        fputc('\n', joblog->file);
+    if (resume != JOBLOG_FRESH && fseek(joblog->file, -1, SEEK_END) == 0 && fgetc(joblog->file) != '\n')
+        fputc('\n', joblog->file); /* the last line is incomplete, as after a crash */
     fseek(joblog->file, 0, SEEK_END);
     if (ftell(joblog->file) == 0)
         fputs(heading, joblog->file);

@@ -2,12 +2,12 @@
  * output.h describes both modes. */
 #include "client/cli/run/output.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,14 +28,15 @@ struct output_job {
     char *tag;
     void *subject; /* report subject; owned; NULL: none */
     stream streams[STREAMS];
-    bool ended;       /* output_end() was called */
-    output_job *next; /* WHOLE: jobs in print order; LINES: running jobs */
+    bool ended;     /* output_end() was called */
+    uint32_t files; /* temporary files that it holds while it waits to be printed */
+    TAILQ_ENTRY(output_job) queue;
 };
 
 /* Output state for a run; a job queue in output_begin() order. */
 struct cli_output {
     output_options options;
-    output_job *first, **last; /* jobs not printed yet */
+    TAILQ_HEAD(output_queue, output_job) jobs; /* WHOLE: not printed yet; LINES: running */
     uint32_t count;
     uint32_t files; /* temporary files held by finished jobs that wait to be printed */
     char *copy;     /* COPY_BYTES; scratch buffer */
@@ -52,7 +53,7 @@ gp_status output_new(cli_output **out, const output_options *options, gp_error *
         return gp_fail(err, GP_ENOMEM, "no memory for the commands' output");
     }
     output->options = *options;
-    output->last = &output->first;
+    TAILQ_INIT(&output->jobs);
     *out = output;
     return GP_OK;
 }
@@ -67,8 +68,12 @@ static void stream_close(stream *s)
     s->broken = false;
 }
 
+/* Remove a job from the queue and free it. */
 static void job_free(output_job *job)
 {
+    TAILQ_REMOVE(&job->output->jobs, job, queue);
+    job->output->count--;
+    job->output->files -= job->files;
     for (int i = 0; i < STREAMS; i++)
         stream_close(&job->streams[i]);
     gp_free(job->tag);
@@ -81,10 +86,8 @@ void output_free(cli_output *output)
 {
     if (output == NULL)
         return;
-    for (output_job *job = output->first, *next; job != NULL; job = next) {
-        next = job->next;
+    for (output_job *job; (job = TAILQ_FIRST(&output->jobs)) != NULL;)
         job_free(job);
-    }
     gp_free(output->copy);
     gp_free(output);
 }
@@ -109,8 +112,7 @@ gp_status output_begin(output_job **out, cli_output *output, const char *tag, gp
         job->streams[i].fd = -1;
         gp_buffer_init(&job->streams[i].text, REPORT_BYTES_MAX);
     }
-    *output->last = job;
-    output->last = &job->next;
+    TAILQ_INSERT_TAIL(&output->jobs, job, queue);
     output->count++;
     *out = job;
     return GP_OK;
@@ -207,44 +209,36 @@ static gp_status write_all(const cli_output *output, int which, const void *data
     return GP_OK;
 }
 
-/* Write text in one piece, with the job's tag before each line. */
-static gp_status write_tagged(const output_job *job, int which, const char *text, size_t bytes, gp_error *err)
+/* Write a piece of a stream in one go, with the job's tag before each line. If it ends within a line,
+ * the next piece continues that line. */
+static gp_status write_piece(output_job *job, int which, const char *text, size_t bytes, gp_error *err)
 {
-    const stream *s = &job->streams[which];
-    bool fresh = !s->broken;
+    stream *s = &job->streams[which];
     gp_buffer tagged;
     gp_status status = GP_OK;
 
-    if (job->tag[0] == '\0')
+    if (bytes == 0)
+        return GP_OK;
+    if (job->tag[0] == '\0') {
+        s->broken = text[bytes - 1] != '\n';
         return write_all(job->output, which, text, bytes, err);
+    }
     gp_buffer_init(&tagged, SIZE_MAX / 2);
     while (bytes > 0 && status == GP_OK) {
         const char *end = memchr(text, '\n', bytes);
         size_t line = end != NULL ? (size_t)(end - text) + 1 : bytes;
 
-        if (fresh)
+        if (!s->broken)
             status = gp_buffer_append(&tagged, job->tag, strlen(job->tag), err);
         if (status == GP_OK)
             status = gp_buffer_append(&tagged, text, line, err);
+        s->broken = end == NULL;
         text += line;
         bytes -= line;
-        fresh = true;
     }
     if (status == GP_OK)
         status = write_all(job->output, which, tagged.data, tagged.bytes, err);
     gp_buffer_deinit(&tagged);
-    return status;
-}
-
-/* Write a piece of a stream. If it ends within a line, the next piece continues that line. */
-static gp_status write_piece(output_job *job, int which, const char *text, size_t bytes, gp_error *err)
-{
-    gp_status status;
-
-    if (bytes == 0)
-        return GP_OK;
-    status = write_tagged(job, which, text, bytes, err);
-    job->streams[which].broken = text[bytes - 1] != '\n';
     return status;
 }
 
@@ -296,66 +290,25 @@ static gp_status stream_keep(stream *s, off_t most, gp_error *err)
     return GP_OK;
 }
 
-/* Print the text that the report callback makes of a job. */
-static gp_status job_report(output_job *job, gp_error *err)
+/* Print a finished job: the text that the report callback makes of it, or standard output followed
+ * by standard error. */
+static gp_status job_write(output_job *job, gp_error *err)
 {
     const output_options *options = &job->output->options;
-    gp_buffer text;
     gp_status status = GP_OK;
+    gp_buffer text;
 
     for (int i = 0; i < STREAMS && status == GP_OK; i++)
-        status = stream_keep(&job->streams[i], REPORT_BYTES_MAX / 2, err);
+        status = options->report != NULL ? stream_keep(&job->streams[i], REPORT_BYTES_MAX / 2, err)
+                                         : stream_copy(job, i, err);
+    if (options->report == NULL || status != GP_OK)
+        return status;
     gp_buffer_init(&text, 4 * (size_t)REPORT_BYTES_MAX);
-    if (status == GP_OK)
-        status = options->report(options->report_context, job->subject, &job->streams[0].text,
-                                 &job->streams[1].text, &text, err);
+    status = options->report(options->report_context, job->subject, &job->streams[0].text,
+                             &job->streams[1].text, &text, err);
     if (status == GP_OK)
         status = write_all(job->output, 0, text.data, text.bytes, err);
     gp_buffer_deinit(&text);
-    return status;
-}
-
-/* Print a finished job: report, or standard output followed by standard error. */
-static gp_status job_write(output_job *job, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    if (job->output->options.report != NULL)
-        return job_report(job, err);
-    for (int i = 0; i < STREAMS && status == GP_OK; i++)
-        status = stream_copy(job, i, err);
-    return status;
-}
-
-/* Return the number of temporary files that a job holds open. */
-static uint32_t job_files(const output_job *job)
-{
-    return (uint32_t)(job->streams[0].fd >= 0) + (uint32_t)(job->streams[1].fd >= 0);
-}
-
-/* Remove a job from the queue and free it.
- *   at  the pointer to the job */
-static void job_unlink(cli_output *output, output_job **at)
-{
-    output_job *job = *at;
-
-    *at = job->next;
-    if (output->last == &job->next)
-        output->last = at;
-    output->count--;
-    job_free(job);
-}
-
-/* Print finished jobs from the head of the queue, up to the first unfinished one. */
-static gp_status turns_take(cli_output *output, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    while (output->first != NULL && output->first->ended && status == GP_OK) {
-        output->files -= job_files(output->first);
-        status = job_write(output->first, err);
-        job_unlink(output, &output->first);
-    }
     return status;
 }
 
@@ -431,18 +384,19 @@ static gp_status streams_finish(output_job *job, gp_error *err)
 
 nfds_t output_fds(const cli_output *output, struct pollfd *fds, nfds_t max)
 {
+    const output_job *job;
     nfds_t count = 0;
 
     if (output->options.kind != OUTPUT_LINES)
         return 0;
-    for (const output_job *job = output->first; job != NULL; job = job->next)
-        for (int i = 0; i < STREAMS; i++) {
-            if (job->streams[i].fd < 0)
-                continue;
-            if (fds != NULL && count < max)
-                fds[count] = (struct pollfd){ .fd = job->streams[i].fd, .events = POLLIN };
-            count++;
-        }
+    TAILQ_FOREACH(job, &output->jobs, queue)
+    for (int i = 0; i < STREAMS; i++) {
+        if (job->streams[i].fd < 0)
+            continue;
+        if (fds != NULL && count < max)
+            fds[count] = (struct pollfd){ .fd = job->streams[i].fd, .events = POLLIN };
+        count++;
+    }
     return count;
 }
 
@@ -450,21 +404,22 @@ gp_status output_read(cli_output *output, const struct pollfd *fds, nfds_t count
 {
     gp_status status = GP_OK;
     nfds_t at = 0;
+    output_job *job;
 
-    for (output_job *job = output->first; job != NULL && status == GP_OK; job = job->next)
-        for (int i = 0; i < STREAMS && status == GP_OK; i++) {
-            bool ended = false;
+    TAILQ_FOREACH(job, &output->jobs, queue)
+    for (int i = 0; i < STREAMS && status == GP_OK; i++) {
+        bool ended = false;
 
-            if (at == count || job->streams[i].fd != fds[at].fd)
-                continue;
-            if (fds[at].revents != 0)
-                status = stream_read(job, i, 1, &ended, err);
-            if (ended) {
-                close(job->streams[i].fd);
-                job->streams[i].fd = -1;
-            }
-            at++;
+        if (at == count || job->streams[i].fd != fds[at].fd)
+            continue;
+        if (fds[at].revents != 0)
+            status = stream_read(job, i, 1, &ended, err);
+        if (ended) {
+            close(job->streams[i].fd);
+            job->streams[i].fd = -1;
         }
+        at++;
+    }
     return status;
 }
 
@@ -502,25 +457,26 @@ gp_status output_drop(output_job *job, gp_error *err)
 gp_status output_end(output_job *job, gp_error *err)
 {
     cli_output *output = job->output;
-    output_job **at = &output->first;
+    const bool ordered = output->options.kind == OUTPUT_WHOLE && output->options.ordered;
+    const bool waits = ordered && job != TAILQ_FIRST(&output->jobs);
     gp_status status = GP_OK;
 
     job->ended = true;
-    if (output->options.kind == OUTPUT_WHOLE && output->options.ordered && output->first != job) {
-        for (int i = 0; i < STREAMS && status == GP_OK; i++)
-            status = stream_keep(&job->streams[i], OUTPUT_SMALL_BYTES, err);
-        output->files += job_files(job);
+    if (!ordered) {
+        status = output->options.kind == OUTPUT_LINES ? streams_finish(job, err) : job_write(job, err);
+        job_free(job);
         return status;
     }
-    if (output->options.kind == OUTPUT_WHOLE && output->options.ordered) {
-        output->files += job_files(job);
-        return turns_take(output, err);
+    for (int i = 0; i < STREAMS && status == GP_OK; i++) {
+        if (waits)
+            status = stream_keep(&job->streams[i], OUTPUT_SMALL_BYTES, err);
+        job->files += job->streams[i].fd >= 0;
     }
-    status = output->options.kind == OUTPUT_LINES ? streams_finish(job, err) : job_write(job, err);
-    while (*at != job) {
-        assert(*at != NULL);
-        at = &(*at)->next;
+    output->files += job->files;
+    /* print finished jobs up to the first unfinished one */
+    while (status == GP_OK && (job = TAILQ_FIRST(&output->jobs)) != NULL && job->ended) {
+        status = job_write(job, err);
+        job_free(job);
     }
-    job_unlink(output, at);
     return status;
 }

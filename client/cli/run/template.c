@@ -1,161 +1,109 @@
-/* Command templates with GNU parallel's replacement strings. A template is parsed once into pieces
- * and filled in for each job. */
+/* Command templates with GNU parallel's replacement strings. The words are searched for them for each
+ * job. */
 #include "client/cli/run/template.h"
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <string.h>
 
 #include "common/base/memory/alloc.h"
 
-/* Piece kinds: literal text, input value, job number, slot number. */
-typedef enum piece_kind { PIECE_TEXT, PIECE_VALUE, PIECE_JOB, PIECE_PLACE } piece_kind;
+/* What a replacement string stands for: an input value, the job number, the slot number. */
+typedef enum place_kind { PLACE_VALUE, PLACE_JOB, PLACE_SLOT } place_kind;
 
 /* Parts of a value: all, without extension, base name, directory. */
 typedef enum value_part { PART_ALL, PART_STEM, PART_BASE, PART_FOLDER } value_part;
 
 enum { SOURCE_EACH = -1 }; /* source of {}: all inputs */
 
-/* Part of a word. A word consists of one or more pieces. */
-typedef struct piece {
-    piece_kind kind;
-    bool last;        /* the word ends after this piece */
-    const char *text; /* PIECE_TEXT: borrowed */
-    size_t bytes;
-    int source; /* PIECE_VALUE: index of the input, or SOURCE_EACH */
+/* A replacement string in a word. */
+typedef struct place {
+    place_kind kind;
+    int source; /* PLACE_VALUE: index of the input, or SOURCE_EACH */
     value_part part;
-} piece;
+    const char *end; /* the closing brace */
+} place;
 
 struct cli_template {
-    bool shell, has_place;
+    const char *const *words; /* borrowed */
+    int word_count;
+    const char *names[INPUTS_SOURCES_MAX]; /* input names; "": unnamed */
     int source_count;
-    piece *pieces;
-    size_t piece_count;
+    bool shell, has_place;
     gp_buffer text, line; /* filled words, NUL-terminated; result of template_line() */
+    size_t filled;        /* words in `text` */
     const char **arguments;
     size_t argument_max;
 };
 
 /* ---- reading ---- */
 
-static gp_status piece_add(cli_template *t, piece p, gp_error *err)
-{
-    piece *grown = gp_array_grow(t->pieces, t->piece_count, sizeof(*grown));
-
-    if (grown == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a command");
-    t->pieces = grown;
-    t->pieces[t->piece_count++] = p;
-    return GP_OK;
-}
-
 /* Return the input for a {NAME} or {NUMBER}, counted from 0. -1: no such input. */
-static int source_find(const char *inside, size_t bytes, const char *const *names, int name_count)
+static int source_find(const cli_template *t, const char *inside, size_t bytes)
 {
     int number = 0;
 
-    for (int i = 0; i < name_count; i++)
-        if (bytes > 0 && strlen(names[i]) == bytes && memcmp(names[i], inside, bytes) == 0)
+    for (int i = 0; i < t->source_count; i++)
+        if (bytes > 0 && strlen(t->names[i]) == bytes && memcmp(t->names[i], inside, bytes) == 0)
             return i;
     for (size_t i = 0; i < bytes; i++) {
         if (!isdigit((unsigned char)inside[i]) || bytes > 2)
             return -1;
         number = number * 10 + (inside[i] - '0');
     }
-    return number <= name_count ? number - 1 : -1;
+    return number <= t->source_count ? number - 1 : -1;
 }
 
-/* Parse the text between braces. false: not a replacement string. */
-static bool place_read(piece *out, const char *inside, size_t bytes, const char *const *names, int name_count)
+/* Find the next replacement string in the text and return its opening brace. NULL: none. */
+static const char *place_find(const cli_template *t, const char *at, place *out)
 {
     static const struct {
         const char *text;
-        piece_kind kind;
+        place_kind kind;
         value_part part;
-    } places[] = { { "", PIECE_VALUE, PART_ALL },   { ".", PIECE_VALUE, PART_STEM },
-                   { "/", PIECE_VALUE, PART_BASE }, { "//", PIECE_VALUE, PART_FOLDER },
-                   { "#", PIECE_JOB, PART_ALL },    { "%", PIECE_PLACE, PART_ALL } };
+    } places[] = { { "", PLACE_VALUE, PART_ALL },   { ".", PLACE_VALUE, PART_STEM },
+                   { "/", PLACE_VALUE, PART_BASE }, { "//", PLACE_VALUE, PART_FOLDER },
+                   { "#", PLACE_JOB, PART_ALL },    { "%", PLACE_SLOT, PART_ALL } };
 
-    *out = (piece){ .kind = PIECE_VALUE, .source = SOURCE_EACH };
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-        if (strlen(places[i].text) == bytes && memcmp(places[i].text, inside, bytes) == 0) {
-            out->kind = places[i].kind;
-            out->part = places[i].part;
-            return out->kind != PIECE_VALUE || name_count > 0;
-        }
-    out->source = source_find(inside, bytes, names, name_count);
-    return out->source >= 0;
-}
+    for (; (at = strchr(at, '{')) != NULL && (out->end = strchr(at, '}')) != NULL; at++) {
+        const size_t bytes = (size_t)(out->end - at) - 1;
 
-/* Split a word into pieces. *found is set to true if the word refers to an input value. */
-static gp_status word_read(cli_template *t, const char *word, const char *const *names, int name_count,
-                           bool *found, gp_error *err)
-{
-    const char *begin = word, *at = word;
-    gp_status status = GP_OK;
-
-    while (*at != '\0' && status == GP_OK) {
-        const char *end = *at == '{' ? strchr(at, '}') : NULL;
-        piece p;
-
-        if (end == NULL || !place_read(&p, at + 1, (size_t)(end - at) - 1, names, name_count)) {
-            at++;
-            continue;
-        }
-        *found |= p.kind == PIECE_VALUE;
-        if (at > begin)
-            status = piece_add(t, (piece){ .text = begin, .bytes = (size_t)(at - begin) }, err);
-        if (status == GP_OK)
-            status = piece_add(t, p, err);
-        begin = at = end + 1;
+        out->kind = PLACE_VALUE;
+        out->part = PART_ALL;
+        out->source = source_find(t, at + 1, bytes);
+        if (out->source >= 0)
+            return at;
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+            if (strlen(places[i].text) == bytes && memcmp(places[i].text, at + 1, bytes) == 0 &&
+                (places[i].kind != PLACE_VALUE || t->source_count > 0)) {
+                out->kind = places[i].kind;
+                out->part = places[i].part;
+                out->source = SOURCE_EACH;
+                return at;
+            }
     }
-    if (status == GP_OK && (at > begin || *word == '\0'))
-        status = piece_add(t, (piece){ .text = begin, .bytes = (size_t)(at - begin) }, err);
-    return status;
-}
-
-/* Split all words into pieces. If no word refers to an input, append the values to the command. */
-static gp_status words_read(cli_template *t, const char *const *words, int count, const char *const *names,
-                            int name_count, gp_error *err)
-{
-    bool found = name_count == 0;
-    gp_status status = GP_OK;
-
-    for (int i = 0; i < count && status == GP_OK; i++) {
-        if (i > 0 && t->shell)
-            status = piece_add(t, (piece){ .text = " ", .bytes = 1 }, err);
-        if (status == GP_OK)
-            status = word_read(t, words[i], names, name_count, &found, err);
-        if (status == GP_OK && !t->shell)
-            t->pieces[t->piece_count - 1].last = true;
-    }
-    t->has_place = found && name_count > 0;
-    if (status == GP_OK && !found && t->shell)
-        status = piece_add(t, (piece){ .text = " ", .bytes = 1 }, err);
-    if (status == GP_OK && !found)
-        status = piece_add(t, (piece){ .kind = PIECE_VALUE, .source = SOURCE_EACH }, err);
-    if (status == GP_OK && t->piece_count > 0)
-        t->pieces[t->piece_count - 1].last = true;
-    return status;
+    return NULL;
 }
 
 gp_status template_new(cli_template **out, const char *const *words, int count, const char *const *names,
                        int name_count, bool shell, gp_error *err)
 {
     cli_template *t = gp_calloc(1, sizeof(*t));
+    place p;
 
     if (t == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a command");
+    t->words = words;
+    t->word_count = count;
+    for (; t->source_count < name_count; t->source_count++)
+        t->names[t->source_count] = names[t->source_count];
     t->shell = shell;
-    t->source_count = name_count;
     gp_buffer_init(&t->text, TEMPLATE_BYTES_MAX);
     gp_buffer_init(&t->line, 4 * TEMPLATE_BYTES_MAX); /* room for quotes */
-    gp_status status = words_read(t, words, count, names, name_count, err);
-
-    if (status != GP_OK) {
-        template_free(t);
-        return status;
-    }
+    for (int i = 0; i < count; i++)
+        for (const char *at = words[i]; (at = place_find(t, at, &p)) != NULL; at = p.end)
+            t->has_place |= p.kind == PLACE_VALUE;
     *out = t;
     return GP_OK;
 }
@@ -166,7 +114,6 @@ void template_free(cli_template *t)
         return;
     gp_buffer_deinit(&t->text);
     gp_buffer_deinit(&t->line);
-    gp_free(t->pieces);
     gp_free(t->arguments);
     gp_free(t);
 }
@@ -201,86 +148,51 @@ gp_status shell_quote(gp_buffer *out, const char *word, gp_error *err)
 
 /* ---- filling ---- */
 
-/* Cut a value to its directory, like dirname(); ".": the value has none. */
-static void value_folder(const char **text, size_t *bytes)
-{
-    const char *value = *text;
-    size_t end = strlen(value);
-
-    while (end > 1 && value[end - 1] == '/')
-        end--;
-    while (end > 0 && value[end - 1] != '/')
-        end--;
-    while (end > 1 && value[end - 1] == '/')
-        end--;
-    *text = end == 0 ? "." : value;
-    *bytes = end == 0 ? 1 : end;
-}
-
-/* Cut a value to the requested part. The rules are those of GNU parallel, also for unusual
- * paths. */
-static void value_cut(const char **text, size_t *bytes, value_part part)
-{
-    const char *slash = strrchr(*text, '/'), *base = slash == NULL ? *text : slash + 1;
-    const char *point = strrchr(base, '.');
-
-    if (part == PART_FOLDER) {
-        value_folder(text, bytes);
-    } else if (part == PART_BASE) {
-        *text = base;
-        *bytes = strlen(base);
-    } else if (part == PART_STEM && point != NULL) {
-        *bytes = (size_t)(point - *text);
-    }
-}
-
-/* Append the requested part of a value; quote it for the shell in shell mode. */
+/* Append the requested part of a value; quote it for the shell in shell mode. The rules are those of
+ * GNU parallel, also for unusual paths. */
 static gp_status value_put(cli_template *t, const char *value, value_part part, gp_error *err)
 {
-    size_t bytes = strlen(value);
+    char *copy = gp_strdup(value), *text = copy, *slash, *base;
 
-    value_cut(&value, &bytes, part);
-    if (!t->shell)
-        return gp_buffer_append(&t->text, value, bytes, err);
-    char *cut = gp_malloc(bytes + 1);
-
-    if (cut == NULL)
+    if (copy == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a command");
-    memcpy(cut, value, bytes);
-    cut[bytes] = '\0';
-    gp_status status = shell_quote(&t->text, cut, err);
+    slash = strrchr(copy, '/');
+    base = slash == NULL ? copy : slash + 1;
+    if (part == PART_FOLDER)
+        text = dirname(copy);
+    else if (part == PART_BASE)
+        text = base;
+    else if (part == PART_STEM && strrchr(base, '.') != NULL)
+        *strrchr(base, '.') = '\0';
+    gp_status status =
+        t->shell ? shell_quote(&t->text, text, err) : gp_buffer_append(&t->text, text, strlen(text), err);
 
-    gp_free(cut);
+    gp_free(copy);
     return status;
 }
 
-/* Append a piece. {} with several inputs becomes several words if it is a word of its own.
- *   alone  the piece is a whole word
- *   words  incremented for each word that ends within the piece */
-static gp_status piece_put(cli_template *t, const piece *p, const char *const *values, uint64_t job,
-                           uint32_t place, bool alone, size_t *words, gp_error *err)
+/* End a word: by a blank in shell mode, else by a NUL. */
+static gp_status word_end(cli_template *t, gp_error *err)
+{
+    t->filled += !t->shell;
+    return gp_buffer_append(&t->text, t->shell ? " " : "", 1, err);
+}
+
+/* Append what a replacement string stands for. {} with several inputs becomes several words if it is
+ * a word of its own.
+ *   alone  the replacement string is a whole word */
+static gp_status place_put(cli_template *t, const place *p, const char *const *values, uint64_t job,
+                           uint32_t slot, bool alone, gp_error *err)
 {
     gp_status status = GP_OK;
 
-    switch (p->kind) {
-    case PIECE_TEXT:
-        return gp_buffer_append(&t->text, p->text, p->bytes, err);
-    case PIECE_JOB:
-        return gp_buffer_printf(&t->text, err, "%" PRIu64, job);
-    case PIECE_PLACE:
-        return gp_buffer_printf(&t->text, err, "%" PRIu32, place);
-    case PIECE_VALUE:
-        break;
-    }
+    if (p->kind != PLACE_VALUE)
+        return gp_buffer_printf(&t->text, err, "%" PRIu64, p->kind == PLACE_JOB ? job : slot);
     if (p->source != SOURCE_EACH)
         return value_put(t, values[p->source], p->part, err);
     for (int i = 0; i < t->source_count && status == GP_OK; i++) {
-        if (i > 0 && alone && !t->shell) {
-            status = gp_buffer_append(&t->text, "", 1, err);
-            ++*words;
-        } else if (i > 0) {
-            status = gp_buffer_append(&t->text, " ", 1, err);
-        }
+        if (i > 0)
+            status = alone ? word_end(t, err) : gp_buffer_append(&t->text, " ", 1, err);
         if (status == GP_OK)
             status = value_put(t, values[i], p->part, err);
     }
@@ -311,29 +223,40 @@ static gp_status arguments_point(cli_template *t, size_t words, gp_error *err)
     return GP_OK;
 }
 
-gp_status template_fill(cli_template *t, const char *const *values, uint64_t job, uint32_t place,
+gp_status template_fill(cli_template *t, const char *const *values, uint64_t job, uint32_t slot,
                         const char *const **arguments, gp_error *err)
 {
-    size_t words = 0;
+    static const place all = { .kind = PLACE_VALUE, .source = SOURCE_EACH };
     gp_status status = GP_OK;
-    bool first = true;
+    place p;
 
     gp_buffer_clear(&t->text);
-    for (size_t i = 0; i < t->piece_count && status == GP_OK; i++) {
-        const piece *p = &t->pieces[i];
+    t->filled = 0;
+    for (int i = 0; i < t->word_count && status == GP_OK; i++) {
+        const char *word = t->words[i], *at = word, *found;
 
-        status = piece_put(t, p, values, job, place, first && p->last, &words, err);
-        first = p->last;
-        if (status == GP_OK && p->last) {
-            status = gp_buffer_append(&t->text, "", 1, err);
-            words++;
+        if (i > 0)
+            status = word_end(t, err);
+        for (; status == GP_OK && (found = place_find(t, at, &p)) != NULL; at = p.end + 1) {
+            status = gp_buffer_append(&t->text, at, (size_t)(found - at), err);
+            if (status == GP_OK)
+                status = place_put(t, &p, values, job, slot, found == word && p.end[1] == '\0', err);
         }
+        if (status == GP_OK)
+            status = gp_buffer_append(&t->text, at, strlen(at), err);
     }
+    if (status == GP_OK && !t->has_place && t->source_count > 0) {
+        status = word_end(t, err);
+        if (status == GP_OK)
+            status = place_put(t, &all, values, job, slot, true, err);
+    }
+    if (status == GP_OK)
+        status = gp_buffer_append(&t->text, "", 1, err);
     if (status == GP_ELIMIT)
         return gp_fail(err, GP_ELIMIT, "the command of job %" PRIu64 " is longer than %d MiB", job,
                        TEMPLATE_BYTES_MAX >> 20);
     if (status == GP_OK)
-        status = arguments_point(t, words, err);
+        status = arguments_point(t, t->shell ? 1 : t->filled + 1, err);
     if (status == GP_OK)
         *arguments = t->arguments;
     return status;

@@ -33,11 +33,11 @@ bool template_has_place(const cli_template *template);
 
 /* Fill in a template for one job.
  *   values     one per input; NULL: a template without inputs
- *   place      slot number for {%}
+ *   slot       slot number for {%}
  *   arguments  set to a NULL-terminated vector, valid until the next call
  *
  * GP_ELIMIT: the command is longer than TEMPLATE_BYTES_MAX. */
-gp_status template_fill(cli_template *template, const char *const *values, uint64_t job, uint32_t place,
+gp_status template_fill(cli_template *template, const char *const *values, uint64_t job, uint32_t slot,
                         const char *const **arguments, gp_error *err);
 
 /* Format the command of the last template_fill() as a line for a shell; valid until the next
