@@ -8,6 +8,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <gradpool/gradpool.h>
 
@@ -37,21 +38,10 @@ typedef struct cli_common {
 typedef struct cli_lease {
     char workers[24]; /* worker count: "": not given, "N": exactly N, "N:M": N to M */
     char devices[256];
-    int environment; /* cli_environment */
+    int environment; /* index into the words of --execution-environment */
     bool no_wait;
     int64_t priority;
 } cli_lease;
-
-/* Values of --execution-environment, in the order of the words in lease.c. */
-typedef enum cli_environment {
-    CLI_ENV_PARALLEL_AUTO,
-    CLI_ENV_AUTO,
-    CLI_ENV_CPU,
-    CLI_ENV_GPU,
-    CLI_ENV_MULTI_GPU,
-    CLI_ENV_PARALLEL_CPU,
-    CLI_ENV_PARALLEL_GPU,
-} cli_environment;
 
 typedef struct cli_call cli_call;
 
@@ -189,6 +179,17 @@ gp_status cli_lease_check(const cli_lease *lease, gp_error *err);
  *
  * GP_ENODEV: a GPU environment was requested and no usable worker has a GPU. */
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err);
+
+/* Return whether a "NAME=VALUE" word sets the option. */
+static inline bool cli_option_is(const char *word, const char *name)
+{
+    const size_t bytes = strlen(name);
+
+    return strncmp(word, name, bytes) == 0 && word[bytes] == '=';
+}
+
+/* Print a sentence on standard error; the callback for notes. */
+void cli_note(void *context, const char *sentence);
 
 /* Return whether the command line contains the option. */
 bool cli_given(const cli_call *call, const char *name);

@@ -8,6 +8,15 @@
 static const char *const environment_words[] = { "parallel-auto", "auto",         "cpu",          "gpu",
                                                  "multi-gpu",     "parallel-cpu", "parallel-gpu", NULL };
 
+/* What each word means: one worker or several, and of which kind (ANY: GPUs, if there are any). */
+static const struct environment {
+    bool one;
+    gp_lease_environment kind;
+} environments[] = { { false, GP_ENVIRONMENT_ANY }, { true, GP_ENVIRONMENT_ANY },
+                     { true, GP_ENVIRONMENT_CPU },  { true, GP_ENVIRONMENT_GPU },
+                     { false, GP_ENVIRONMENT_GPU }, { false, GP_ENVIRONMENT_CPU },
+                     { false, GP_ENVIRONMENT_GPU } };
+
 const gp_param cli_lease_options[] = {
     { .name = "workers",
       .alias = "n",
@@ -35,12 +44,23 @@ const gp_param cli_lease_options[] = {
     { 0 },
 };
 
-/* Parse "2" or "2:4". GP_EINVAL: malformed, zero, or more than GP_MEMBERS_MAX. */
-static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp_error *err)
+/* Convert the options that need no pool: --workers is "2" or "2:4". The one-worker environments
+ * (auto, cpu, gpu) exclude it. */
+static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
 {
+    const char *text = lease->workers;
     char *end;
-    unsigned long least = strtoul(text, &end, 10), most = least;
+    unsigned long least, most;
 
+    if (environments[lease->environment].one && text[0] != '\0')
+        return gp_fail(err, GP_EINVAL,
+                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
+                       environment_words[lease->environment], text);
+    if (text[0] == '\0') {
+        out->workers_min = out->workers_max = environments[lease->environment].one;
+        return GP_OK;
+    }
+    least = most = strtoul(text, &end, 10);
     if (*end == ':')
         most = strtoul(end + 1, &end, 10);
     if (!isdigit((unsigned char)text[0]) || *end != '\0' || least == 0 || most < least ||
@@ -52,77 +72,36 @@ static gp_status lease_parse_workers(const char *text, gp_lease_request *out, gp
     return GP_OK;
 }
 
-/* Convert the options that need no pool. The one-worker environments (auto, cpu, gpu) exclude
- * --workers. */
-static gp_status lease_parse(const cli_lease *lease, gp_lease_request *out, gp_error *err)
-{
-    bool one = lease->environment == CLI_ENV_AUTO || lease->environment == CLI_ENV_CPU ||
-               lease->environment == CLI_ENV_GPU;
-
-    if (one && lease->workers[0] != '\0')
-        return gp_fail(err, GP_EINVAL,
-                       "--execution-environment %s means one worker; drop --workers %s or use parallel-auto",
-                       environment_words[lease->environment], lease->workers);
-    if (one)
-        out->workers_min = out->workers_max = 1;
-    return lease->workers[0] == '\0' ? GP_OK : lease_parse_workers(lease->workers, out, err);
-}
-
 gp_status cli_lease_check(const cli_lease *lease, gp_error *err)
 {
     return lease_parse(lease, &(gp_lease_request){ 0 }, err);
 }
 
-/* Report whether the pool has a usable worker with a GPU. */
-static gp_status pool_has_gpu(gp_pool *pool, bool *has, gp_error *err)
-{
-    gp_status_reply *reply = NULL;
-    gp_status status = pool_status(pool, &reply, err);
-
-    if (status != GP_OK)
-        return status;
-    *has = false;
-    for (uint32_t i = 0; i < reply->workers_count; i++)
-        *has |=
-            reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
-    gp_free(reply);
-    return GP_OK;
-}
-
 gp_status cli_lease_request(const cli_call *call, gp_pool *pool, gp_lease_request *out, gp_error *err)
 {
     const cli_lease *lease = &call->lease;
-    bool gpu;
+    gp_status_reply *reply = NULL;
+    bool gpu = false; /* the pool has a usable worker with a GPU */
 
     *out = (gp_lease_request){ .no_wait = lease->no_wait,
                                .priority = (int32_t)lease->priority,
-                               .devices = lease->devices[0] != '\0' ? lease->devices : NULL };
+                               .devices = lease->devices[0] != '\0' ? lease->devices : NULL,
+                               .environment = environments[lease->environment].kind };
     gp_status status = lease_parse(lease, out, err);
 
     if (status == GP_OK)
-        status = pool_has_gpu(pool, &gpu, err);
-    if (status != GP_OK)
-        return status;
-    switch ((cli_environment)lease->environment) {
-    case CLI_ENV_GPU:
-    case CLI_ENV_MULTI_GPU:
-    case CLI_ENV_PARALLEL_GPU:
-        if (!gpu)
-            return gp_fail(
-                err, GP_ENODEV,
-                "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
-                "shows what there is, parallel-auto uses the CPU workers",
-                environment_words[lease->environment]);
+        status = pool_status(pool, &reply, err);
+    for (uint32_t i = 0; status == GP_OK && i < reply->workers_count; i++)
+        gpu |=
+            reply->workers[i].slot.device_kind == GP_DEVICE_CUDA && reply->workers[i].state <= GP_WORKER_BUSY;
+    gp_free(reply);
+    if (status == GP_OK && out->environment == GP_ENVIRONMENT_GPU && !gpu)
+        return gp_fail(
+            err, GP_ENODEV,
+            "--execution-environment %s: no worker of this pool has a GPU of its own; 'gradpool devices' "
+            "shows what there is, parallel-auto uses the CPU workers",
+            environment_words[lease->environment]);
+    if (out->environment == GP_ENVIRONMENT_ANY && gpu)
         out->environment = GP_ENVIRONMENT_GPU;
-        break;
-    case CLI_ENV_CPU:
-    case CLI_ENV_PARALLEL_CPU:
-        out->environment = GP_ENVIRONMENT_CPU;
-        break;
-    case CLI_ENV_AUTO:
-    case CLI_ENV_PARALLEL_AUTO:
-        out->environment = gpu ? GP_ENVIRONMENT_GPU : GP_ENVIRONMENT_ANY;
-        break;
-    }
-    return GP_OK;
+    return status;
 }

@@ -37,20 +37,15 @@ const gp_param cli_s3_options[] = {
  * given. */
 static void options_format(const cli_s3 *s3, char *text, size_t bytes)
 {
-    const char *const names[] = { "endpoint", "region", "path-style", "profile", "anonymous", "cache" };
-    const char *const values[] = { s3->endpoint,
-                                   s3->region,
-                                   s3->path_style == 0 ? "" : style_words[s3->path_style],
-                                   s3->profile,
-                                   s3->anonymous ? "yes" : "",
-                                   s3->cache };
     size_t used = 0;
+    char value[256];
 
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (values[i][0] != '\0')
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s=%s", used == 0 ? "" : "&", names[i],
-                                     values[i]);
+    for (const gp_param *param = cli_s3_options; param->type != GP_PARAM_NONE; param++)
+        if (gp_params_changed(param, s3))
+            used += (size_t)snprintf(
+                text + used, bytes - used, "%s%s=%s", used == 0 ? "" : "&", param->name + strlen("s3-"),
+                param->type == GP_PARAM_BOOL ? "yes" : gp_params_format(param, s3, value, sizeof(value)));
 }
 
 /* Add `options` to an S3 source. Options already in the source stand later in the query string and

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "client/cli/cli.h"
@@ -26,6 +27,24 @@ char *show_clean(char *out, size_t bytes, const char *text)
 {
     snprintf(out, bytes, "%s", text);
     return gp_printable(out);
+}
+
+size_t show_cut(const char *line, uint32_t columns)
+{
+    size_t at = 0;
+
+    while (line[at] != '\0' && line[at] != '\n' && (columns > 0 || ((unsigned char)line[at] & 0xc0) == 0x80))
+        columns -= ((unsigned char)line[at++] & 0xc0) != 0x80;
+    return at;
+}
+
+void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height)
+{
+    struct winsize size = { 0 };
+
+    ioctl(fileno(out), TIOCGWINSZ, &size);
+    *width = size.ws_col > 0 ? size.ws_col : 80;
+    *height = size.ws_row > 0 ? size.ws_row : 24;
 }
 
 void show_line(FILE *file, const char *text)

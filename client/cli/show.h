@@ -14,6 +14,13 @@
  * to `bytes` and replace characters that a terminal would interpret (printable.h). Return `out`. */
 char *show_clean(char *out, size_t bytes, const char *text);
 
+/* Return the number of bytes of the first `columns` UTF-8 characters of a line; each is taken to be
+ * one column wide. */
+size_t show_cut(const char *line, uint32_t columns);
+
+/* Get the size of the terminal; 80x24: unknown. */
+void show_terminal_size(FILE *out, uint32_t *width, uint32_t *height);
+
 /* Print untrusted text as one sanitized line. */
 void show_line(FILE *file, const char *text);
 

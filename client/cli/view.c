@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
 
 #include "client/cli/cli.h"
 #include "client/cli/show.h"
@@ -27,6 +26,7 @@ enum {
 enum {
     WORKERS = 64,      /* ranks with timing statistics; higher ranks share entries */
     WORKERS_SHOWN = 8, /* workers with a line of their own in the picture */
+    PHASES = 6,        /* phases of a step */
     CURVE_ROWS_MAX = 7,
     WIDTH_MAX = 110,
     REDRAW_MS = 100,    /* minimum interval between redraws */
@@ -54,8 +54,7 @@ typedef struct gp_curve {
 /* Throughput and time statistics for one rank. */
 typedef struct gp_rates {
     uint64_t samples;
-    /* milliseconds per phase, summed over the run */
-    double data, forward, backward, exchange, commit, wait;
+    double ms[PHASES];     /* milliseconds per phase, summed over the run */
     double seconds;        /* training time at the last step received */
     double window_seconds; /* training time when the rate window started */
     uint64_t window_samples;
@@ -203,32 +202,16 @@ static const char *measure(double accuracy, double rmse, char text[16])
     return text;
 }
 
-/* Print the table header, in the form of MATLAB's Verbose output. */
-static void table_head(FILE *out, bool values)
-{
-    const char *name = values ? "RMSE" : "accuracy";
-
-    fprintf(out,
-            "|==========================================================================================|\n"
-            "|  Epoch  |  Step  | Time        | Batch    | Validation | Batch   | Validation | Learning |\n"
-            "|         |        | h:min:s     | %-8s | %-10s | loss    | loss       | rate     |\n"
-            "|==========================================================================================|\n",
-            name, name);
-}
-
-static void table_time(double seconds, char text[16])
-{
-    snprintf(text, 16, "%02d:%02d:%05.2f", (int)(seconds / 3600), (int)(seconds / 60) % 60,
-             fmod(seconds, 60.0));
-}
-
 /* Print a table line.
  *   check  validation after the same step; NULL: none */
 static void table_line(FILE *out, const gp_train_step *step, const gp_train_validation_result *check)
 {
     char time[16], accuracy[16] = "", loss[16] = "", batch[16] = "", batch_loss[16] = "";
 
-    table_time(check != NULL ? check->seconds : step->seconds, time);
+    const double seconds = check != NULL ? check->seconds : step->seconds;
+
+    snprintf(time, sizeof(time), "%02d:%02d:%05.2f", (int)(seconds / 3600), (int)(seconds / 60) % 60,
+             fmod(seconds, 60.0));
     if (check != NULL) {
         measure(check->accuracy, check->rmse, accuracy);
         snprintf(loss, sizeof(loss), "%.4f", check->loss);
@@ -270,18 +253,27 @@ static void progress_clear(gp_view *view)
     view->printed_ms = gp_now_ms();
 }
 
-/* Print a table line to the log, and to the output if no picture is drawn there. */
+/* Print a table line to the log, and to the output if no picture is drawn there. The table has the
+ * form of MATLAB's Verbose output. */
 static void table_show(gp_view *view, const gp_train_step *step, const gp_train_validation_result *check)
 {
     FILE *outs[] = { view->options.live ? NULL : view->options.out, view->options.log };
-    bool head = !view->headed;
+    const char *name = of_values(step->accuracy, step->rmse) ? "RMSE" : "accuracy";
 
     progress_clear(view);
     for (int i = 0; i < 2; i++) {
         if (outs[i] == NULL)
             continue;
-        if (head)
-            table_head(outs[i], of_values(step->accuracy, step->rmse));
+        if (!view->headed)
+            fprintf(outs[i],
+                    "|======================================================================================="
+                    "===|\n"
+                    "|  Epoch  |  Step  | Time        | Batch    | Validation | Batch   | Validation | "
+                    "Learning |\n"
+                    "|         |        | h:min:s     | %-8s | %-10s | loss    | loss       | rate     |\n"
+                    "|======================================================================================="
+                    "===|\n",
+                    name, name);
         table_line(outs[i], step, check);
     }
     view->headed = true;
@@ -289,20 +281,6 @@ static void table_show(gp_view *view, const gp_train_step *step, const gp_train_
 }
 
 /* ---- picture ---- */
-
-static void terminal_size(FILE *out, uint32_t *width, uint32_t *height)
-{
-    struct winsize size;
-
-    *width = 80;
-    *height = 24;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0)
-        return;
-    if (size.ws_col > 0)
-        *width = size.ws_col > WIDTH_MAX ? WIDTH_MAX : size.ws_col;
-    if (size.ws_row > 0)
-        *height = size.ws_row;
-}
 
 /* Return whether the locale's character set is UTF-8. Check the names of the environment variables
  * only: setlocale() fails if the locale is not installed. */
@@ -321,22 +299,6 @@ static bool terminal_speaks_utf8(void)
     return false;
 }
 
-/* Return how many bytes of `text` fit into `width` columns. All characters drawn here are one
- * column wide. */
-static int clip(const char *text, uint32_t width)
-{
-    const char *at = text;
-
-    for (uint32_t columns = 0; *at != '\0'; at++) {
-        bool begins = ((unsigned char)*at & 0xc0) != 0x80;
-
-        if (begins && columns == width)
-            break;
-        columns += begins;
-    }
-    return (int)(at - text);
-}
-
 /* Draw one line of the picture, cut to the terminal width. A wrapped line would make the line count
  * wrong, and the next redraw would start at the wrong place. */
 __attribute__((format(printf, 3, 4))) static void draw_line(gp_view *view, uint32_t width, const char *format,
@@ -348,7 +310,7 @@ __attribute__((format(printf, 3, 4))) static void draw_line(gp_view *view, uint3
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    fprintf(view->options.out, "%.*s\033[K\n", clip(line, width), line);
+    fprintf(view->options.out, "%.*s\033[K\n", (int)show_cut(line, width), line);
     view->lines++;
 }
 
@@ -524,20 +486,18 @@ static void measure_rates(gp_view *view, double *total)
  * line has room. */
 static void draw_worker(gp_view *view, uint32_t rank, uint32_t width)
 {
+    static const char *const phases[PHASES] = { "forward", "backward", "wait", "exchange", "commit", "data" };
     const gp_rates *r = &view->rates[rank];
-    const struct {
-        const char *name;
-        double ms;
-    } parts[] = { { "forward", r->forward },   { "backward", r->backward }, { "wait", r->wait },
-                  { "exchange", r->exchange }, { "commit", r->commit },     { "data", r->data } };
-    double sum = r->data + r->forward + r->backward + r->exchange + r->commit + r->wait + 1e-12;
+    double sum = 1e-12;
     char line[LINE_BYTES];
     int used = snprintf(line, sizeof(line), "worker %-3" PRIu32 "%8.0f images/s ",
                         view->facts.worker_index[rank], r->per_second);
 
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+    for (int i = 0; i < PHASES; i++)
+        sum += r->ms[i];
+    for (int i = 0; i < PHASES; i++) {
         char part[40];
-        int bytes = snprintf(part, sizeof(part), "  %s %2.0f %%", parts[i].name, 100 * parts[i].ms / sum);
+        int bytes = snprintf(part, sizeof(part), "  %s %2.0f %%", phases[i], 100 * r->ms[i] / sum);
 
         if ((uint32_t)(used + bytes) > width)
             break;
@@ -580,7 +540,8 @@ static void draw(gp_view *view, bool force)
 
     if (!view->options.live || (!force && now - view->drawn_ms < REDRAW_MS))
         return;
-    terminal_size(view->options.out, &width, &height);
+    show_terminal_size(view->options.out, &width, &height);
+    width = width > WIDTH_MAX ? WIDTH_MAX : width;
     int rows = ((int)height - 7 - (int)shown) / 2;
 
     if (rows > CURVE_ROWS_MAX)
@@ -655,15 +616,13 @@ void view_begin(gp_view *view, const gp_train_info *facts)
 void view_step(gp_view *view, const gp_train_step *step)
 {
     gp_rates *r = &view->rates[step->rank % WORKERS];
+    const double ms[PHASES] = { step->forward_ms,  step->backward_ms, step->wait_ms,
+                                step->exchange_ms, step->commit_ms,   step->data_ms };
 
     r->samples += step->samples;
     r->seconds = step->seconds;
-    r->data += step->data_ms;
-    r->forward += step->forward_ms;
-    r->backward += step->backward_ms;
-    r->exchange += step->exchange_ms;
-    r->commit += step->commit_ms;
-    r->wait += step->wait_ms;
+    for (int i = 0; i < PHASES; i++)
+        r->ms[i] += ms[i];
     if (step->rank != 0)
         return;
     if (view->held)

@@ -78,23 +78,6 @@ static gp_status evaluate_json(const evaluated *e, bool per_class, gp_error *err
 
 /* ---- text output ---- */
 
-/* Print the class table and the confusion matrix. */
-static gp_status tables_print(const gp_confusion *confusion, gp_error *err)
-{
-    static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
-
-    for (int i = 0; i < 2; i++) {
-        char *text;
-        gp_status status = gp_confusion_format(confusion, forms[i], &text, err);
-
-        if (status != GP_OK)
-            return status;
-        printf("\n%s", text);
-        gp_buffer_free(text);
-    }
-    return GP_OK;
-}
-
 /* Limit on the printed names of absent classes. */
 enum { ABSENT_LISTED = 8 };
 
@@ -119,7 +102,10 @@ static void evaluate_print_excluded(const evaluated *e)
 
 static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *err)
 {
+    static const gp_confusion_form forms[] = { GP_CONFUSION_CLASSES, GP_CONFUSION_TABLE };
     const double rate = (double)e->result.count / e->result.seconds;
+    gp_status status = GP_OK;
+    char *text;
 
     if (!isnan(e->result.accuracy))
         printf("accuracy %.2f %%%s, ", e->result.accuracy * 100, e->pixels ? " of the pixels" : "");
@@ -133,7 +119,14 @@ static gp_status evaluate_print(const evaluated *e, bool per_class, gp_error *er
     printf("%" PRIu64 " sample%s, %.*f images/s\n", e->result.labelled, gp_plural(e->result.labelled),
            rate < 10, rate);
     evaluate_print_excluded(e);
-    return per_class ? tables_print(e->confusion, err) : GP_OK;
+    for (int i = 0; i < 2 && per_class && status == GP_OK; i++) {
+        status = gp_confusion_format(e->confusion, forms[i], &text, err);
+        if (status != GP_OK)
+            break;
+        printf("\n%s", text);
+        gp_buffer_free(text);
+    }
+    return status;
 }
 
 /* Write the confusion matrix to each listed file. Pictures show the accuracy as title. */

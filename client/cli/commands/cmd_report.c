@@ -45,31 +45,6 @@ static void show_field(const char *name, const char *text)
     show_line(stdout, text);
 }
 
-/* Print text with several lines; sanitize each line. */
-static void show_lines(const char *text)
-{
-    while (*text != '\0') {
-        size_t bytes = strcspn(text, "\n");
-        char line[4096];
-
-        snprintf(line, sizeof(line), "%.*s", bytes < sizeof(line) ? (int)bytes : (int)sizeof(line) - 1, text);
-        show_line(stdout, line);
-        text += bytes + (text[bytes] == '\n');
-    }
-}
-
-static void show_arguments(const gp_json *run)
-{
-    const gp_json *words = gp_json_member(run, "arguments");
-    char word[1024];
-
-    printf("command:  ");
-    for (size_t i = 0; i < gp_json_count(words); i++)
-        printf("%s%s", i == 0 ? "" : " ",
-               show_clean(word, sizeof(word), gp_json_text(gp_json_element(words, i), "?")));
-    printf("\n");
-}
-
 /* Return the time of a phase of a step, in milliseconds. */
 static double time_of(const gp_json *step, const char *part)
 {
@@ -96,25 +71,14 @@ static void show_steps(const gp_json *steps)
     }
 }
 
-/* Return the start of the last `lines` lines. */
-static const char *last_lines(const char *text, int lines)
-{
-    const char *at = text + strlen(text);
-
-    if (at > text && at[-1] == '\n')
-        at--;
-    while (at > text && (at[-1] != '\n' || --lines > 0))
-        at--;
-    return at;
-}
-
 static void show(const gp_json *report)
 {
     const gp_json *error = gp_json_member(report, "error"), *end = gp_json_member(report, "end");
     const gp_json *run = gp_json_member(report, "run"), *exchange = gp_json_member(report, "exchange");
     const gp_json *logs = gp_json_member(report, "logs"), *topology = gp_json_member(report, "topology");
     const char *what = text_of(error, "message");
-    char made[200];
+    const gp_json *words = gp_json_member(run, "arguments");
+    char made[200], line[4096];
 
     if (*what == '\0')
         what = text_of(gp_json_member(run, "exit"), "message");
@@ -122,7 +86,11 @@ static void show(const gp_json *report)
     snprintf(made, sizeof(made), "%s by %s", text_of(report, "made"),
              text_of(gp_json_member(report, "versions"), "gradpool"));
     show_field("made:", made);
-    show_arguments(run);
+    printf("command:  ");
+    for (size_t i = 0; i < gp_json_count(words); i++)
+        printf("%s%s", i == 0 ? "" : " ",
+               show_clean(line, sizeof(line), gp_json_text(gp_json_element(words, i), "?")));
+    printf("\n");
     show_field("state:", gp_json_is_object(end) ? text_of(end, "state") : "not recorded");
     show_field("error:", *what != '\0' ? what : "none");
     if (gp_json_is_object(topology))
@@ -136,13 +104,21 @@ static void show(const gp_json *report)
     for (size_t i = 0; i < gp_json_count(exchange); i++)
         show_line(stdout, gp_json_text(gp_json_element(exchange, i), ""));
     for (size_t i = 0; i < gp_json_count(logs); i++) {
-        const char *tail = text_of(gp_json_element(logs, i), "tail");
+        const char *tail = text_of(gp_json_element(logs, i), "tail"), *at = tail + strlen(tail);
 
         if (*tail == '\0') /* the log has no line of this run */
             continue;
         printf("\n== ");
         show_line(stdout, text_of(gp_json_element(logs, i), "name"));
-        show_lines(last_lines(tail, SHOWN_LINES));
+        at -= at[-1] == '\n';
+        for (int lines = SHOWN_LINES; at > tail && (at[-1] != '\n' || --lines > 0);)
+            at--;
+        for (size_t bytes; *at != '\0'; at += bytes + (at[bytes] == '\n')) {
+            bytes = strcspn(at, "\n");
+            snprintf(line, sizeof(line), "%.*s", bytes < sizeof(line) ? (int)bytes : (int)sizeof(line) - 1,
+                     at);
+            show_line(stdout, line);
+        }
     }
 }
 
@@ -222,22 +198,6 @@ static gp_status find_folder(char *out, size_t bytes, const char *word, const gp
     return GP_OK;
 }
 
-/* Read the report written when the run failed, or else build a report now. */
-static gp_status get_report(gp_buffer *out, const char *folder, const gp_places *places, gp_error *err)
-{
-    char path[700];
-    uint8_t *data;
-    size_t bytes;
-
-    snprintf(path, sizeof(path), "%s/report.json", folder);
-    if (gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) != GP_OK)
-        return report_make(out, &(report_source){ .folder = folder, .places = places }, NULL, err);
-    gp_status status = gp_buffer_append(out, data, bytes, err);
-
-    gp_free(data);
-    return status;
-}
-
 /* Get the report of a job in a pool on another host. */
 static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
 {
@@ -260,9 +220,11 @@ static gp_status get_elsewhere(cli_call *call, gp_buffer *out, gp_error *err)
 static gp_status report_run(cli_call *call, gp_error *err)
 {
     const report_options *options = call->options;
-    char folder[600];
+    char folder[600] = "", path[700];
     gp_places places;
     bool elsewhere;
+    uint8_t *data;
+    size_t bytes;
     gp_buffer text;
     gp_json *report = NULL;
 
@@ -280,8 +242,14 @@ static gp_status report_run(cli_call *call, gp_error *err)
         status = gp_places_find(&places, cli_pool_name(call), err);
         if (status == GP_OK)
             status = find_folder(folder, sizeof(folder), call->words[0], &places, err);
-        if (status == GP_OK)
-            status = get_report(&text, folder, &places, err);
+        snprintf(path, sizeof(path), "%s/report.json", folder);
+        /* the report written when the run failed, or else one made now */
+        if (status == GP_OK && gp_file_read(&data, &bytes, path, REPORT_BYTES_MAX, NULL) == GP_OK) {
+            status = gp_buffer_append(&text, data, bytes, err);
+            gp_free(data);
+        } else if (status == GP_OK) {
+            status = report_make(&text, &(report_source){ .folder = folder, .places = &places }, NULL, err);
+        }
     }
     if (status == GP_OK)
         status = gp_json_parse(&report, gp_buffer_text(&text), text.bytes, err);

@@ -79,32 +79,24 @@ static int submit_check(cli_call *call)
     return elsewhere ? CLI_OK : cli_check_words(call->word_count + 1, words);
 }
 
-/* Return whether the list "A,B" contains the name. */
-static bool is_named(const char *list, const char *name, size_t bytes)
-{
-    for (const char *at = list; *at != '\0'; at += strspn(at, ",")) {
-        size_t length = strcspn(at, ",");
-
-        if (length == bytes && memcmp(at, name, bytes) == 0)
-            return true;
-        at += length;
-    }
-    return false;
-}
-
 /* Choose the environment variables for the job; `chosen` is NULL-terminated and borrows the
  * strings. A remote host has its own PATH and HOME, so a remote job only gets the variables named
- * by --env. */
+ * by --env, a list "A,B". */
 static void choose_variables(const char *extra, bool remote, const char *chosen[VARIABLES_MAX + 1])
 {
     size_t count = 0;
 
     for (char **at = environ; *at != NULL && count < VARIABLES_MAX; at++) {
         size_t bytes = strcspn(*at, "=");
+        bool named = false;
         char name[128];
 
+        for (const char *word = extra; *word != '\0' && !named; word += strspn(word, ",")) {
+            named = strcspn(word, ",") == bytes && memcmp(word, *at, bytes) == 0;
+            word += strcspn(word, ",");
+        }
         snprintf(name, sizeof(name), "%.*s", (int)bytes, *at);
-        if ((!remote && bytes < sizeof(name) && gp_job_variable_allowed(name)) || is_named(extra, *at, bytes))
+        if (named || (!remote && bytes < sizeof(name) && gp_job_variable_allowed(name)))
             chosen[count++] = *at;
     }
     chosen[count] = NULL;

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -127,32 +126,16 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
 
 /* ---- on a terminal ---- */
 
-/* Return the number of bytes of the first `columns` UTF-8 characters. */
-static size_t cut(const char *line, size_t bytes, size_t columns)
-{
-    size_t at = 0;
-
-    for (; at < bytes && columns > 0; columns--)
-        do
-            at++;
-        while (at < bytes && ((unsigned char)line[at] & 0xc0) == 0x80);
-    return at;
-}
-
 static void draw_frame(const char *text)
 {
-    struct winsize size = { .ws_row = 24, .ws_col = 80 };
-    int rows;
+    uint32_t width, height;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0 || size.ws_col == 0)
-        size = (struct winsize){ .ws_row = 24, .ws_col = 80 };
-    rows = size.ws_row - 1;
+    show_terminal_size(stdout, &width, &height);
     fputs("\033[H", stdout);
-    for (; *text != '\0' && rows > 0; rows--) {
-        size_t bytes = strcspn(text, "\n");
-
-        printf("%.*s\033[K\n", (int)cut(text, bytes, size.ws_col), text);
-        text += bytes + (text[bytes] == '\n');
+    for (; *text != '\0' && height > 1; height--) {
+        printf("%.*s\033[K\n", (int)show_cut(text, width), text);
+        text += strcspn(text, "\n");
+        text += *text == '\n';
     }
     printf("\033[J\033[7m q: leave \033[0m%s", *text != '\0' ? " (there is more than fits)" : "");
     fflush(stdout);

@@ -312,7 +312,7 @@ gp_get_options cli_progress_download(const cli_call *call, cli_progress *progres
 
 /* ---- helpers for commands ---- */
 
-static void note_print(void *context, const char *sentence)
+void cli_note(void *context, const char *sentence)
 {
     (void)context;
     show_line(stderr, sentence);
@@ -342,7 +342,7 @@ gp_status cli_open(const cli_call *call, bool attach_only, gp_pool **pool, gp_er
     const cli_common *common = call->options;
     gp_pool_options options = { .pool = common->pool[0] != '\0' ? common->pool : NULL,
                                 .attach_only = attach_only,
-                                .note = common->quiet ? NULL : note_print,
+                                .note = common->quiet ? NULL : cli_note,
                                 .server_key_file = common->server_key_file,
                                 .key_file = common->key_file };
     char words[64];

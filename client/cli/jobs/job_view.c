@@ -82,22 +82,6 @@ job_view *job_view_new(const char *folder, FILE *out)
     return view;
 }
 
-static void show_step(job_view *view, const gp_json *json)
-{
-    gp_train_step step = { 0 };
-
-    metrics_get(&step, metrics_of_step, json);
-    view_step(view->picture, &step);
-}
-
-static void show_check(job_view *view, const gp_json *json)
-{
-    gp_train_validation_result check = { 0 };
-
-    metrics_get(&check, metrics_of_validation, json);
-    view_check(view->picture, &check);
-}
-
 static void show_regroup(job_view *view, const gp_json *json)
 {
     const gp_json *index = gp_json_member(json, "worker_index");
@@ -117,44 +101,28 @@ static void show_regroup(job_view *view, const gp_json *json)
 /* Parse one line of metrics.jsonl and show it. */
 static void take_line(job_view *view)
 {
+    gp_train_step step = { 0 };
+    gp_train_validation_result check = { 0 };
     gp_json *json = NULL;
 
     if (gp_json_parse(&json, view->line, view->used, NULL) != GP_OK)
         return; /* a line in an unknown format: skip it */
-    if (gp_json_member(json, "validation_loss") != NULL)
-        show_check(view, json);
-    else if (gp_json_member(json, "workers_before") != NULL)
+    if (gp_json_member(json, "validation_loss") != NULL) {
+        metrics_get(&check, metrics_of_validation, json);
+        view_check(view->picture, &check);
+    } else if (gp_json_member(json, "workers_before") != NULL) {
         show_regroup(view, json);
-    else if (whole(json, "step") > 0 && gp_json_member(json, "time") != NULL)
-        show_step(view, json);
-    gp_json_free(json);
-}
-
-/* Split bytes into lines. A line longer than LINE_BYTES_MAX is cut and does not parse. */
-static void take_bytes(job_view *view, const char *bytes, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (bytes[i] == '\n') {
-            take_line(view);
-            view->used = 0;
-        } else if (view->used < sizeof(view->line)) {
-            view->line[view->used++] = bytes[i];
-        }
+    } else if (whole(json, "step") > 0 && gp_json_member(json, "time") != NULL) {
+        metrics_get(&step, metrics_of_step, json);
+        view_step(view->picture, &step);
     }
-}
-
-/* Return whether a new attempt replaced metrics.jsonl: the new attempt unlinks the old file. */
-static bool began_anew(const job_view *view)
-{
-    struct stat open_one, named;
-
-    return fstat(view->fd, &open_one) != 0 || stat(view->metrics, &named) != 0 ||
-           open_one.st_ino != named.st_ino;
+    gp_json_free(json);
 }
 
 bool job_view_feed(job_view *view)
 {
     char bytes[1 << 14];
+    struct stat open_one, named;
     ssize_t got;
 
     if (view->fd < 0)
@@ -162,8 +130,16 @@ bool job_view_feed(job_view *view)
     if (view->fd < 0)
         return false;
     while ((got = read(view->fd, bytes, sizeof(bytes))) > 0)
-        take_bytes(view, bytes, (size_t)got);
-    return began_anew(view);
+        for (ssize_t i = 0; i < got; i++)
+            if (bytes[i] == '\n') {
+                take_line(view);
+                view->used = 0;
+            } else if (view->used < sizeof(view->line)) { /* a longer line is cut and does not parse */
+                view->line[view->used++] = bytes[i];
+            }
+    /* a new attempt unlinks the old metrics.jsonl */
+    return fstat(view->fd, &open_one) != 0 || stat(view->metrics, &named) != 0 ||
+           open_one.st_ino != named.st_ino;
 }
 
 void job_view_free(job_view *view)

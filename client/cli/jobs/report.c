@@ -160,21 +160,6 @@ static gp_json *put_file(gp_json_writer *writer, const char *key, reading *r, gp
     return json;
 }
 
-static void put_versions(gp_json_writer *writer, bool here)
-{
-    struct utsname host;
-
-    gp_json_begin_object(writer, "versions");
-    gp_json_put_text(writer, "gradpool", gp_version());
-    gp_json_put_integer(writer, "protocol", GP_PROTOCOL);
-    if (here && uname(&host) == 0) {
-        gp_json_put_text(writer, "kernel", host.release);
-        gp_json_put_text(writer, "machine", host.machine);
-        gp_json_put_integer(writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
-    }
-    gp_json_end_object(writer);
-}
-
 /* Write the last lines of metrics.jsonl: steps with their phase times, and validations. */
 static void put_steps(gp_json_writer *writer, reading *r)
 {
@@ -334,18 +319,6 @@ static void logs_of_workers(log_list *list, reading *r, const gp_json *facts)
     }
 }
 
-/* Return the last log line with that event; NULL: none. */
-static const char *last_line_of(const char *log, const char *event)
-{
-    const char *last = NULL;
-    char name[64];
-
-    for (const char *line = log; *line != '\0'; line += strcspn(line, "\n"), line += *line == '\n')
-        if (gp_log_line_get(line, "event", name, sizeof(name)) && strcmp(name, event) == 0)
-            last = line;
-    return last;
-}
-
 /* Write one sentence per worker about the step in which the training ended. */
 static void put_exchange(gp_json_writer *writer, const log_list *list)
 {
@@ -353,9 +326,12 @@ static void put_exchange(gp_json_writer *writer, const log_list *list)
 
     gp_json_begin_array(writer, "exchange");
     for (uint32_t i = 0; i < list->count; i++) {
-        const char *line = last_line_of(list->text[i], exchange_event);
-        char values[5][24] = { "?", "?", "?", "?", "?" }, message[400] = "", sentence[700];
+        const char *line = NULL; /* the last one with that event */
+        char name[64], values[5][24] = { "?", "?", "?", "?", "?" }, message[400] = "", sentence[700];
 
+        for (const char *at = list->text[i]; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n')
+            if (gp_log_line_get(at, "event", name, sizeof(name)) && strcmp(name, exchange_event) == 0)
+                line = at;
         if (line == NULL || strncmp(list->name[i], "worker-", 7) != 0)
             continue;
         for (size_t w = 0; w < 5; w++)
@@ -373,43 +349,15 @@ static void put_exchange(gp_json_writer *writer, const log_list *list)
     gp_json_end_array(writer);
 }
 
-static void put_logs(gp_json_writer *writer, const log_list *list)
-{
-    gp_json_begin_array(writer, "logs");
-    for (uint32_t i = 0; i < list->count; i++) {
-        gp_json_begin_object(writer, NULL);
-        gp_json_put_text(writer, "name", list->name[i]);
-        gp_json_put_integer(writer, "bytes", (int64_t)list->size[i]);
-        gp_json_put_text(writer, "tail", list->text[i]);
-        gp_json_end_object(writer);
-    }
-    gp_json_end_array(writer);
-}
-
-static void put_error(gp_json_writer *writer, const gp_error *failure)
-{
-    char text[GP_ERROR_MESSAGE_MAX];
-
-    if (failure == NULL) {
-        gp_json_put_null(writer, "error");
-        return;
-    }
-    snprintf(text, sizeof(text), "%s", failure->message);
-    clean(text);
-    gp_json_begin_object(writer, "error");
-    gp_json_put_text(writer, "status", gp_status_name(failure->code));
-    gp_json_put_text(writer, "message", text);
-    gp_json_end_object(writer);
-}
-
 gp_status report_make(gp_buffer *out, const report_source *source, const gp_error *failure, gp_error *err)
 {
     reading r = { .source = source, .error = { .code = GP_OK } };
     log_list *logs = gp_calloc(1, sizeof(*logs));
     gp_json_writer writer;
-    char made[40];
+    char made[40], text[GP_ERROR_MESSAGE_MAX];
     time_t now = time(NULL);
     struct tm utc;
+    struct utsname host;
 
     if (logs == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a report");
@@ -418,8 +366,25 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     gp_json_begin_object(&writer, NULL);
     gp_json_put_text(&writer, "made", made);
     gp_json_put_text(&writer, "folder", source->folder);
-    put_error(&writer, failure);
-    put_versions(&writer, source->places != NULL);
+    if (failure == NULL) {
+        gp_json_put_null(&writer, "error");
+    } else {
+        snprintf(text, sizeof(text), "%s", failure->message);
+        clean(text);
+        gp_json_begin_object(&writer, "error");
+        gp_json_put_text(&writer, "status", gp_status_name(failure->code));
+        gp_json_put_text(&writer, "message", text);
+        gp_json_end_object(&writer);
+    }
+    gp_json_begin_object(&writer, "versions");
+    gp_json_put_text(&writer, "gradpool", gp_version());
+    gp_json_put_integer(&writer, "protocol", GP_PROTOCOL);
+    if (source->places != NULL && uname(&host) == 0) {
+        gp_json_put_text(&writer, "kernel", host.release);
+        gp_json_put_text(&writer, "machine", host.machine);
+        gp_json_put_integer(&writer, "processors", sysconf(_SC_NPROCESSORS_ONLN));
+    }
+    gp_json_end_object(&writer);
     gp_json *record = put_file(&writer, "run", &r, GP_JOB_FILE_RECORD);
     gp_json *facts = put_file(&writer, "topology", &r, GP_JOB_FILE_FACTS);
 
@@ -431,13 +396,20 @@ gp_status report_make(gp_buffer *out, const report_source *source, const gp_erro
     log_add(logs, &r, GP_JOB_FILE_SCHEDULER_LOG, 0, "scheduler.log", TAIL_BYTES);
     logs_of_workers(logs, &r, facts);
     put_exchange(&writer, logs);
-    put_logs(&writer, logs);
+    gp_json_begin_array(&writer, "logs");
+    for (uint32_t i = 0; i < logs->count; i++) {
+        gp_json_begin_object(&writer, NULL);
+        gp_json_put_text(&writer, "name", logs->name[i]);
+        gp_json_put_integer(&writer, "bytes", (int64_t)logs->size[i]);
+        gp_json_put_text(&writer, "tail", logs->text[i]);
+        gp_json_end_object(&writer);
+        gp_free(logs->text[i]);
+    }
+    gp_json_end_array(&writer);
     gp_json_end_object(&writer);
     gp_json_free(record);
     gp_json_free(facts);
     gp_json_free(end);
-    for (uint32_t i = 0; i < logs->count; i++)
-        gp_free(logs->text[i]);
     gp_free(logs);
     gp_status status = gp_json_writer_finish(&writer, err);
 

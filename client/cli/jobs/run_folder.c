@@ -17,13 +17,6 @@
 /* Attempts to find an unused folder name, and the maximum length of a network name. */
 enum { TRIES = 1000, NAME_BYTES = 40 };
 
-static gp_status make_directory(const char *path, gp_error *err)
-{
-    if (mkdir(path, 0777) == 0)
-        return GP_OK;
-    return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s", path);
-}
-
 /* Derive a name from the network argument: the base name without settings (":depth=2") and file
  * extension. Blanks and quotes become underscores. */
 static void name_of_network(char *name, size_t bytes, const char *network)
@@ -41,18 +34,6 @@ static void name_of_network(char *name, size_t bytes, const char *network)
             *c = '_';
 }
 
-/* Point gradpool-runs/latest at the folder. Errors are ignored: the link is only a convenience. */
-static void link_latest(const char *path)
-{
-    const char *name = strrchr(path, '/') + 1;
-    char scratch[64];
-
-    snprintf(scratch, sizeof(scratch), "gradpool-runs/.latest-%d", (int)getpid());
-    unlink(scratch);
-    if (symlink(name, scratch) == 0 && rename(scratch, "gradpool-runs/latest") != 0)
-        unlink(scratch);
-}
-
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
  * free. */
 static gp_status folder_make(run_folder *folder, const char *network, gp_error *err)
@@ -60,24 +41,32 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     char stamp[32], name[NAME_BYTES];
     time_t now = time(NULL);
     struct tm local;
-    gp_status status = GP_EBUSY;
-    gp_error taken;
+    char scratch[64];
+    bool made = false;
 
     if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
         return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
     localtime_r(&now, &local);
     strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
     name_of_network(name, sizeof(name), network);
-    for (int i = 1; i <= TRIES && status == GP_EBUSY; i++) {
+    for (int i = 1; i <= TRIES && !made; i++) {
         if (i == 1)
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);
         else
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s-%d", stamp, name, i);
-        status = make_directory(folder->path, &taken);
+        made = mkdir(folder->path, 0777) == 0;
+        if (!made && errno != EEXIST)
+            break;
     }
-    if (status == GP_OK)
-        link_latest(folder->path);
-    return status == GP_OK ? GP_OK : gp_fail(err, status, "%s", taken.message);
+    if (!made)
+        return gp_fail_errno(err, errno == EEXIST ? GP_EBUSY : GP_EIO, "cannot make the folder %s",
+                             folder->path);
+    /* Point gradpool-runs/latest at the folder. Errors are ignored: the link is only a convenience. */
+    snprintf(scratch, sizeof(scratch), "gradpool-runs/.latest-%d", (int)getpid());
+    unlink(scratch);
+    if (symlink(strrchr(folder->path, '/') + 1, scratch) == 0 && rename(scratch, "gradpool-runs/latest") != 0)
+        unlink(scratch);
+    return GP_OK;
 }
 
 static FILE *folder_file(const run_folder *folder, const char *name)
@@ -88,31 +77,19 @@ static FILE *folder_file(const run_folder *folder, const char *name)
     return fopen(path, "we");
 }
 
-static gp_status folder_write_job(const run_folder *folder, int argc, char **argv,
-                                  const gp_train_options *options, gp_error *err)
-{
-    char path[600];
-    json_document json;
-
-    job_self_put_command(show_json_object(&json, true), argc, argv, options);
-    snprintf(path, sizeof(path), "%s/job.json", folder->path);
-    return show_json_write(&json, path, err);
-}
-
 /* Use the job's own folder, which already contains job.json and log. Files of an earlier attempt
  * are unlinked instead of truncated, so that viewers can detect the new files. */
 static gp_status folder_of_job(run_folder *folder, gp_error *err)
 {
+    static const char *const names[] = { "metrics.jsonl", "facts.json", "report.json" };
     char path[600];
 
     snprintf(folder->path, sizeof(folder->path), "%s", job_self_folder());
     job_self_result("model.onnx", path, sizeof(path));
-    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder->path);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/facts.json", folder->path);
-    unlink(path);
-    snprintf(path, sizeof(path), "%s/report.json", folder->path);
-    unlink(path);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder->path, names[i]);
+        unlink(path);
+    }
     folder->metrics = folder_file(folder, "metrics.jsonl");
     if (folder->metrics != NULL)
         return GP_OK;
@@ -125,6 +102,7 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
                           const gp_train_options *options, const char *metrics_copy, gp_error *err)
 {
     char path[600];
+    json_document json;
     gp_status status;
 
     if (metrics_copy != NULL) {
@@ -138,10 +116,13 @@ gp_status run_folder_open(run_folder *folder, const char *network, int argc, cha
     }
     status = folder_make(folder, network, err);
     snprintf(path, sizeof(path), "%s/result", folder->path);
-    if (status == GP_OK)
-        status = make_directory(path, err);
-    if (status == GP_OK)
-        status = folder_write_job(folder, argc, argv, options, err);
+    if (status == GP_OK && mkdir(path, 0777) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot make the folder %s", path);
+    if (status == GP_OK) {
+        job_self_put_command(show_json_object(&json, true), argc, argv, options);
+        snprintf(path, sizeof(path), "%s/job.json", folder->path);
+        status = show_json_write(&json, path, err);
+    }
     if (status == GP_OK) {
         folder->metrics = folder_file(folder, "metrics.jsonl");
         folder->log = folder_file(folder, "log");

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/cli/cli.h"
 #include "client/cli/show.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/system/cached.h"
@@ -108,8 +109,7 @@ uint32_t advice_best(const advice_model *model, uint32_t most)
 /* ---- cache file ---- */
 
 /* Append formatted text to a key. */
-static void key_add(advice_key *key, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void key_add(advice_key *key, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void key_add(advice_key *key, const char *format, ...)
 {
     size_t used = strlen(key->text);
     va_list arguments;
@@ -149,13 +149,10 @@ void advice_key_of(advice_key *out, const char *network, const char *data, const
     else
         key_add(out, "%s\n", network);
     key_add(out, "%" PRIu32 " %d\n", batch, per_worker);
-    for (size_t i = 0; i < sizeof(timed) / sizeof(timed[0]); i++) {
-        const size_t bytes = strlen(timed[i]);
-
+    for (size_t i = 0; i < sizeof(timed) / sizeof(timed[0]); i++)
         for (const char *const *option = options; *option != NULL; option++)
-            if (strncmp(*option, timed[i], bytes) == 0 && (*option)[bytes] == '=')
+            if (cli_option_is(*option, timed[i]))
                 key_add(out, "%s\n", *option);
-    }
 }
 
 /* Return the cache path of a key; the file name is a SHA-256 prefix. */

@@ -100,13 +100,6 @@ static void on_check(void *context, const gp_train_validation_result *check)
     point_add(run, check->seconds, check->accuracy);
 }
 
-static bool option_is(const char *option, const char *name)
-{
-    const size_t bytes = strlen(name);
-
-    return strncmp(option, name, bytes) == 0 && option[bytes] == '=';
-}
-
 /* Train on one number of workers and collect rate, curve and summary. */
 static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error *err)
 {
@@ -117,8 +110,8 @@ static gp_status run_train(scaling *s, scaling_run *run, gp_pool *pool, gp_error
     gp_training *training = NULL;
 
     for (int i = 0; i < s->call->train_count; i++)
-        if (!option_is(s->call->train[i], "mini-batch-size") &&
-            !option_is(s->call->train[i], "initial-learn-rate"))
+        if (!cli_option_is(s->call->train[i], "mini-batch-size") &&
+            !cli_option_is(s->call->train[i], "initial-learn-rate"))
             words[count++] = s->call->train[i];
     snprintf(batch, sizeof(batch), "mini-batch-size=%" PRIu32, run->batch);
     snprintf(rate, sizeof(rate), "initial-learn-rate=%.17g", run->learn_rate);

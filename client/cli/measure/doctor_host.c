@@ -54,66 +54,22 @@ static uint64_t limit_of(int resource, uint64_t *hard)
     return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }
 
-/* Detect the container type from marker files and environment variables. */
-static void container_read(doctor_host *host)
-{
-    static const struct {
-        const char *file, *name;
-    } signs[] = { { "/.dockerenv", "docker" }, { "/run/.containerenv", "podman" } };
-    const char *kubernetes = getenv("KUBERNETES_SERVICE_HOST"), *slurm = getenv("SLURM_JOB_ID");
-
-    for (size_t i = 0; i < sizeof(signs) / sizeof(signs[0]) && host->container[0] == '\0'; i++)
-        if (access(signs[i].file, F_OK) == 0)
-            snprintf(host->container, sizeof(host->container), "%s", signs[i].name);
-    if (kubernetes != NULL)
-        snprintf(host->container, sizeof(host->container), "kubernetes");
-    else if (host->container[0] == '\0' && slurm != NULL)
-        snprintf(host->container, sizeof(host->container), "slurm");
-}
-
-static uint64_t memory_read(void)
-{
-    char text[128];
-    uint64_t kib = 0;
-
-    return gp_line_read("/proc/meminfo", text, sizeof(text)) && sscanf(text, "MemTotal: %" SCNu64, &kib) == 1
-               ? kib << 10
-               : 0;
-}
-
-static void clock_read(doctor_host *host)
-{
-    struct timex state = { 0 };
-    time_t now = time(NULL);
-    struct tm parts;
-    int code = adjtimex(&state);
-
-    host->clock_synchronised = code < 0 ? -1 : (state.status & STA_UNSYNC) == 0;
-    host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
-    gp_line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
-                 sizeof(host->clocksource));
-}
-
-/* Create the pool directories as a pool would, and get the free space. */
-static void places_read(doctor_host *host, const char *pool)
-{
-    struct statvfs facts;
-    gp_places places;
-    gp_error err;
-
-    if (gp_places_find(&places, pool, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
-        snprintf(host->places, sizeof(host->places), "%.239s", err.message);
-        return;
-    }
-    snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", places.state_dir);
-    if (statvfs(places.state_dir, &facts) == 0)
-        host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
-}
-
+/* Create the pool directories as a pool would. Detect the container type from marker files and
+ * environment variables. */
 void doctor_host_read(doctor_host *host, const char *pool)
 {
+    const char *container = access("/.dockerenv", F_OK) == 0          ? "docker"
+                            : access("/run/.containerenv", F_OK) == 0 ? "podman"
+                            : getenv("SLURM_JOB_ID") != NULL          ? "slurm"
+                                                                      : "";
+    struct timex clock_state = { 0 };
+    time_t now = time(NULL);
+    struct tm parts;
     struct statvfs facts;
+    gp_places places;
     cpu_set_t set;
+    char text[128];
+    gp_error err;
 
     *host = (doctor_host){ .shm = statvfs("/dev/shm", &facts) == 0 };
     if (host->shm) {
@@ -123,13 +79,25 @@ void doctor_host_read(doctor_host *host, const char *pool)
     host->memlock = limit_of(RLIMIT_MEMLOCK, NULL);
     host->nofile = limit_of(RLIMIT_NOFILE, &host->nofile_hard);
     host->nproc = limit_of(RLIMIT_NPROC, NULL);
-    container_read(host);
-    host->memory = memory_read();
+    snprintf(host->container, sizeof(host->container), "%s",
+             getenv("KUBERNETES_SERVICE_HOST") != NULL ? "kubernetes" : container);
+    if (gp_line_read("/proc/meminfo", text, sizeof(text)) &&
+        sscanf(text, "MemTotal: %" SCNu64, &host->memory) == 1)
+        host->memory <<= 10;
     host->memory_limit = gp_cgroup_memory_read().limit;
     host->cores = sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
     host->cpu_quota = gp_cgroup_cpus();
-    clock_read(host);
-    places_read(host, pool);
+    host->clock_synchronised = adjtimex(&clock_state) < 0 ? -1 : (clock_state.status & STA_UNSYNC) == 0;
+    host->year = gmtime_r(&now, &parts) == NULL ? 0 : parts.tm_year + 1900;
+    gp_line_read("/sys/devices/system/clocksource/clocksource0/current_clocksource", host->clocksource,
+                 sizeof(host->clocksource));
+    if (gp_places_find(&places, pool, &err) != GP_OK || gp_places_create(&places, &err) != GP_OK) {
+        snprintf(host->places, sizeof(host->places), "%.239s", err.message);
+        return;
+    }
+    snprintf(host->state_dir, sizeof(host->state_dir), "%.159s", places.state_dir);
+    if (statvfs(places.state_dir, &facts) == 0)
+        host->state_free = (uint64_t)facts.f_bavail * facts.f_frsize;
 }
 
 /* ---- judging ---- */

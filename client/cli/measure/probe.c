@@ -101,25 +101,11 @@ double probe_median(double *values, size_t count)
 
 static bool is_replaced(const char *option)
 {
-    for (size_t i = 0; replaced[i] != NULL; i++) {
-        size_t bytes = strlen(replaced[i]);
+    const char *const *name = replaced;
 
-        if (strncmp(option, replaced[i], bytes) == 0 && option[bytes] == '=')
-            return true;
-    }
-    return false;
-}
-
-/* Compute the medians. */
-static void result_fill(probe *p)
-{
-    double *const fields[] = { &p->out->compute_s, &p->out->exchange_s, &p->out->wait_s, &p->out->commit_s,
-                               &p->out->data_s };
-
-    p->out->steps = p->count;
-    p->out->step_s = probe_median(p->interval, p->count);
-    for (int i = 0; i < 5; i++)
-        *fields[i] = probe_median(p->parts[i], p->count) / p->out->workers;
+    while (*name != NULL && !cli_option_is(option, *name))
+        name++;
+    return *name != NULL;
 }
 
 gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *request, gp_error *err)
@@ -165,8 +151,15 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
     if (status == GP_OK && p->count < STEPS_LEAST)
         status = gp_fail(err, GP_ESTATE, "only %" PRIu32 " steps were timed; %d are needed", p->count,
                          STEPS_LEAST);
-    if (status == GP_OK)
-        result_fill(p);
+    if (status == GP_OK) {
+        double *const fields[] = { &out->compute_s, &out->exchange_s, &out->wait_s, &out->commit_s,
+                                   &out->data_s };
+
+        out->steps = p->count;
+        out->step_s = probe_median(p->interval, p->count);
+        for (int i = 0; i < 5; i++)
+            *fields[i] = probe_median(p->parts[i], p->count) / out->workers;
+    }
     gp_free(p);
     return status;
 }

@@ -17,15 +17,6 @@ enum { ARRAY_HEADER = 128, BYTE_CLASSES_MAX = 256, LINE_BYTES_MAX = 1 << 30, FIL
 
 /* ---- the file ---- */
 
-/* Return whether the path is standard output or a special file such as a pipe, for which a suffix
- * is not required. */
-static bool is_special(const char *path)
-{
-    struct stat facts;
-
-    return path[0] == '\0' || (stat(path, &facts) == 0 && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode));
-}
-
 gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
 {
     static const struct {
@@ -35,23 +26,20 @@ gp_status rows_form_of(rows_form *out, const char *path, gp_error *err)
         { ".csv", ROWS_CSV }, { ".jsonl", ROWS_JSON }, { ".ndjson", ROWS_JSON }, { ".npy", ROWS_ARRAY }
     };
     const char *suffix = strrchr(path, '.');
+    struct stat facts;
 
     for (size_t i = 0; suffix != NULL && i < sizeof(forms) / sizeof(forms[0]); i++)
         if (strcmp(suffix, forms[i].suffix) == 0) {
             *out = forms[i].form;
             return GP_OK;
         }
-    if (!is_special(path))
+    /* standard output, and special files such as a pipe, need no suffix */
+    if (path[0] != '\0' && (stat(path, &facts) != 0 || S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)))
         return gp_fail(err, GP_EINVAL,
                        "%s: predictions are written as FILE.csv, FILE.jsonl (an object a line) or FILE.npy",
                        path);
     *out = ROWS_CSV;
     return GP_OK;
-}
-
-static const char *name_of(const rows *r)
-{
-    return r->path[0] != '\0' ? r->path : "standard output";
 }
 
 /* Open a draft file as a stream. The stream uses a duplicate descriptor, so that fclose() reports
@@ -73,20 +61,6 @@ static gp_status draft_open(FILE **file, gp_file_draft *draft, const char *path,
     return status;
 }
 
-/* Open FILE.index.npy next to FILE.npy. */
-static gp_status index_open(rows *r, gp_error *err)
-{
-    snprintf(r->index_path, sizeof(r->index_path), "%.*s.index.npy", (int)(strlen(r->path) - strlen(".npy")),
-             r->path);
-    gp_status status = draft_open(&r->index, &r->index_draft, r->index_path, err);
-
-    if (status != GP_OK)
-        return status;
-    return fseek(r->index, ARRAY_HEADER, SEEK_SET) == 0
-               ? GP_OK
-               : gp_fail_errno(err, GP_EIO, "cannot write %s", r->index_path);
-}
-
 gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, bool gaps, gp_error *err)
 {
     *out = (rows){
@@ -105,8 +79,13 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
         return status;
     }
     setvbuf(out->file, NULL, _IOFBF, FILE_BUFFER);
-    if (gaps && form == ROWS_ARRAY)
-        status = index_open(out, err);
+    if (gaps && form == ROWS_ARRAY) { /* FILE.index.npy next to FILE.npy */
+        snprintf(out->index_path, sizeof(out->index_path), "%.*s.index.npy",
+                 (int)(strlen(path) - strlen(".npy")), path);
+        status = draft_open(&out->index, &out->index_draft, out->index_path, err);
+        if (status == GP_OK && fseek(out->index, ARRAY_HEADER, SEEK_SET) != 0)
+            status = gp_fail_errno(err, GP_EIO, "cannot write %s", out->index_path);
+    }
     return status == GP_OK ? GP_OK : rows_close(out, status, err);
 }
 
@@ -115,7 +94,8 @@ gp_status rows_open(rows *out, const char *path, rows_form form, uint32_t top, b
 static bool write_failed(rows *r)
 {
     if (r->error.code == GP_OK)
-        gp_fail_errno(&r->error, GP_EIO, "cannot write %s behind %" PRIu64 " samples", name_of(r), r->count);
+        gp_fail_errno(&r->error, GP_EIO, "cannot write %s behind %" PRIu64 " samples",
+                      r->path[0] != '\0' ? r->path : "standard output", r->count);
     return false;
 }
 
@@ -215,24 +195,10 @@ static void put_score(gp_json_writer *writer, const char *key, float score)
     gp_json_put_number(writer, key, strtod(text, NULL));
 }
 
-static void put_top(gp_json_writer *writer, const gp_prediction *p, uint32_t wanted)
-{
-    best top[ROWS_TOP_MAX];
-    const uint32_t count = best_find(p, wanted, top);
-
-    gp_json_begin_array(writer, "top");
-    for (uint32_t i = 0; i < count; i++) {
-        gp_json_begin_object(writer, NULL);
-        gp_json_put_text(writer, "class", p->class_names[top[i].class_index]);
-        put_score(writer, "score", top[i].score);
-        gp_json_end_object(writer);
-    }
-    gp_json_end_array(writer);
-}
-
 static bool json_row(rows *r, const gp_prediction *p)
 {
     gp_json_writer writer;
+    best top[ROWS_TOP_MAX];
 
     gp_buffer_clear(&r->line);
     gp_json_writer_init(&writer, &r->line, false);
@@ -246,7 +212,16 @@ static bool json_row(rows *r, const gp_prediction *p)
     if (p->class_name != NULL)
         gp_json_put_text(&writer, "score_type", p->score_type);
     if (r->top > 0) {
-        put_top(&writer, p, r->top);
+        const uint32_t count = best_find(p, r->top, top);
+
+        gp_json_begin_array(&writer, "top");
+        for (uint32_t i = 0; i < count; i++) {
+            gp_json_begin_object(&writer, NULL);
+            gp_json_put_text(&writer, "class", p->class_names[top[i].class_index]);
+            put_score(&writer, "score", top[i].score);
+            gp_json_end_object(&writer);
+        }
+        gp_json_end_array(&writer);
     } else {
         gp_json_begin_array(&writer, p->class_name != NULL ? "scores" : "values");
         for (uint32_t k = 0; k < p->score_count; k++)
@@ -339,21 +314,6 @@ static bool array_row(rows *r, const gp_prediction *p)
 
 /* ---- rows ---- */
 
-/* Return whether the prediction can be written in this format; set the error if not. */
-static bool row_fits(rows *r, const gp_prediction *p)
-{
-    if (r->form == ROWS_ARRAY)
-        return true;
-    if (p->rank != 1)
-        gp_fail(&r->error, GP_EINVAL,
-                "the model gives %" PRIu32 " numbers for a sample, in %" PRIu32
-                " dimensions; give --out FILE.npy, an array%s",
-                p->score_count, p->rank, p->classes != 0 ? " of the class of each pixel" : "");
-    else if (r->top > 0 && p->classes == 0)
-        gp_fail(&r->error, GP_EINVAL, "the model gives values, no classes; leave --top-k out");
-    return r->error.code == GP_OK;
-}
-
 bool rows_add(rows *r, const gp_prediction *p)
 {
     static bool (*const writers[])(rows *, const gp_prediction *) = {
@@ -361,7 +321,14 @@ bool rows_add(rows *r, const gp_prediction *p)
     };
 
     errno = 0;
-    if (!row_fits(r, p) || !writers[r->form](r, p))
+    if (r->form != ROWS_ARRAY && p->rank != 1)
+        gp_fail(&r->error, GP_EINVAL,
+                "the model gives %" PRIu32 " numbers for a sample, in %" PRIu32
+                " dimensions; give --out FILE.npy, an array%s",
+                p->score_count, p->rank, p->classes != 0 ? " of the class of each pixel" : "");
+    else if (r->form != ROWS_ARRAY && r->top > 0 && p->classes == 0)
+        gp_fail(&r->error, GP_EINVAL, "the model gives values, no classes; leave --top-k out");
+    if (r->error.code != GP_OK || !writers[r->form](r, p))
         return false;
     r->count++;
     return true;

@@ -54,12 +54,6 @@ static void on_skip(void *context, uint64_t index, const char *name)
     (void)gp_buffer_append(&run->skipped_names, name, strlen(name) + 1, NULL);
 }
 
-static void on_note(void *context, const char *text)
-{
-    (void)context;
-    show_line(stderr, text);
-}
-
 gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, gp_confusion **confusion,
                          gp_error *err)
 {
@@ -80,7 +74,7 @@ gp_status prediction_run(prediction *run, gp_pool *pool, gp_evaluation *result, 
                                    .on_result = run->on_result != NULL ? on_each : NULL,
                                    .skip = on_skip,
                                    .progress = on_progress,
-                                   .note = ((const cli_common *)run->call->options)->quiet ? NULL : on_note,
+                                   .note = ((const cli_common *)run->call->options)->quiet ? NULL : cli_note,
                                    .context = run,
                                    .stop = &cli_stop,
                                    .data_progress = &reports };

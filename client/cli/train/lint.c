@@ -28,16 +28,6 @@ static const rule rules[] = {
 /* Options that require validation data. */
 static const char *const of_validation[] = { "validation-frequency", "validation-patience" };
 
-/* Format a training option's value on this command line, or the default. */
-static const char *value_of(const cli_call *call, const char *name, char *text, size_t bytes)
-{
-    gp_train_options options;
-    const gp_param *param = gp_params_find(gp_train_options_table, name);
-
-    gp_train_options_from_words(&options, call->train, NULL);
-    return gp_params_format(param, &options, text, bytes);
-}
-
 /* Command line correction. */
 typedef struct correction {
     const char *drop;         /* option to remove, with the value; NULL: none */
@@ -82,17 +72,6 @@ static int put_right(const cli_call *call, bool warn, const correction *c)
         return CLI_OK;
     fprintf(stderr, "(--lint warn goes on with a warning)\n");
     return CLI_USAGE;
-}
-
-/* Return whether the value of `needs` satisfies the rule. */
-static bool rule_holds(const rule *r, const char *value)
-{
-    if (r->values[0] == NULL)
-        return value[0] != '\0';
-    for (size_t i = 0; i < sizeof(r->values) / sizeof(r->values[0]) && r->values[i] != NULL; i++)
-        if (strcmp(r->values[i], value) == 0)
-            return true;
-    return false;
 }
 
 /* Check options that require --pretrained, and conflicts with --network. */
@@ -149,11 +128,20 @@ int lint_transfer(const cli_call *call, bool warn, const cli_changes *changes)
 
 int lint_training(const cli_call *call, bool warn, bool has_validation)
 {
+    gp_train_options values;
     char value[80];
 
+    gp_train_options_from_words(&values, call->train, NULL);
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-        if (!cli_given(call, rules[i].given) ||
-            rule_holds(&rules[i], value_of(call, rules[i].needs, value, sizeof(value))))
+        const char *const *allowed = rules[i].values;
+
+        gp_params_format(gp_params_find(gp_train_options_table, rules[i].needs), &values, value,
+                         sizeof(value));
+        bool holds = allowed[0] == NULL && value[0] != '\0';
+
+        for (size_t k = 0; k < sizeof(rules[i].values) / sizeof(*allowed) && allowed[k] != NULL; k++)
+            holds |= strcmp(allowed[k], value) == 0;
+        if (!cli_given(call, rules[i].given) || holds)
             continue;
         fprintf(stderr, "gradpool %s: --%s has no effect: --%s is %s; did you mean\n", call->command->name,
                 rules[i].given, rules[i].needs, value);

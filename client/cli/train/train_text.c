@@ -45,25 +45,17 @@ static void print_rates(const gp_train_options *options, const gp_train_info *fa
     printf("\n");
 }
 
-/* Return whether a training option was given on the command line. */
-static bool is_given(const cli_call *call, const char *name)
-{
-    const size_t bytes = strlen(name);
-
-    for (int i = 0; i < call->train_count; i++)
-        if (strncmp(call->train[i], name, bytes) == 0 && call->train[i][bytes] == '=')
-            return true;
-    return false;
-}
-
 static void print_options(const cli_call *call, const gp_train_options *options, bool all)
 {
     size_t column = 0;
 
     for (const gp_param *param = gp_train_options_table; param->type != GP_PARAM_NONE; param++) {
         char value[VALUE_SHOWN + 1];
+        bool given = all;
 
-        if (!all && !is_given(call, param->name))
+        for (int i = 0; i < call->train_count && !given; i++)
+            given = cli_option_is(call->train[i], param->name);
+        if (!given)
             continue;
         size_t bytes =
             strlen(param->name) + 1 + strlen(gp_params_format(param, options, value, sizeof(value)));
@@ -79,15 +71,6 @@ static void print_options(const cli_call *call, const gp_train_options *options,
     }
     if (column > 0)
         printf("\n");
-}
-
-/* Print the preparation time and the longest parts of it, e.g. "data 250 ms, network 20 ms". */
-static void print_ready(const gp_train_info *facts)
-{
-    printf("ready in %.0f ms", facts->ready_ms);
-    if (facts->data_ms + facts->network_ms >= 1)
-        printf(": data %.0f ms, network %.0f ms", facts->data_ms, facts->network_ms);
-    printf("\n");
 }
 
 void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all_options, const char *folder)
@@ -108,7 +91,10 @@ void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all
            gp_plural(facts->samples));
     printf("%" PRIu64 " parameter%s, %s per worker, ", facts->parameters, gp_plural(facts->parameters),
            cli_bytes((double)facts->memory_bytes, memory, sizeof(memory)));
-    print_ready(facts);
+    printf("ready in %.0f ms", facts->ready_ms);
+    if (facts->data_ms + facts->network_ms >= 1)
+        printf(": data %.0f ms, network %.0f ms", facts->data_ms, facts->network_ms);
+    printf("\n");
     if (facts->validation_samples > 0)
         printf("validation: %" PRIu64 " sample%s\n", facts->validation_samples,
                gp_plural(facts->validation_samples));
