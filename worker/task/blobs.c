@@ -44,7 +44,6 @@ struct gp_blobs {
 gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *err)
 {
     gp_blobs *b = gp_calloc(1, sizeof(*b));
-    pthread_condattr_t monotonic;
 
     if (b == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the blobs of a link");
@@ -55,10 +54,7 @@ gp_status gp_blobs_new(gp_blobs **out, int door, gp_mailbox *mailbox, gp_error *
         return gp_fail_errno(err, GP_EIO, "the connection of a link could not be kept");
     }
     pthread_mutex_init(&b->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&b->came, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&b->came, NULL);
     *out = b;
     return GP_OK;
 }
@@ -93,26 +89,23 @@ static blob *blob_here(gp_blobs *b, uint64_t number)
     return NULL;
 }
 
-static gp_status blob_append(gp_blobs *b, uint64_t number, int fd, gp_error *err)
-{
-    if (number == 0 || fd < 0 || blob_here(b, number) != NULL)
-        return gp_fail(err, GP_EPROTO, "blob %llu came %s", (unsigned long long)number,
-                       number == 0 ? "without a number"
-                       : fd < 0    ? "without a descriptor"
-                                   : "twice");
-    if (b->count == GP_LINK_BLOBS_MAX)
-        return gp_fail(err, GP_ELIMIT, "the client holds %d blobs here and sent another", GP_LINK_BLOBS_MAX);
-    b->numbers[b->count] = number;
-    b->blobs[b->count++] = (blob){ .fd = fd };
-    return GP_OK;
-}
-
 gp_status gp_blobs_add(gp_blobs *b, uint64_t number, int fd, gp_error *err)
 {
-    gp_status status;
+    gp_status status = GP_OK;
 
     pthread_mutex_lock(&b->lock);
-    status = blob_append(b, number, fd, err);
+    if (number == 0 || fd < 0 || blob_here(b, number) != NULL) {
+        status = gp_fail(err, GP_EPROTO, "blob %llu came %s", (unsigned long long)number,
+                         number == 0 ? "without a number"
+                         : fd < 0    ? "without a descriptor"
+                                     : "twice");
+    } else if (b->count == GP_LINK_BLOBS_MAX) {
+        status =
+            gp_fail(err, GP_ELIMIT, "the client holds %d blobs here and sent another", GP_LINK_BLOBS_MAX);
+    } else {
+        b->numbers[b->count] = number;
+        b->blobs[b->count++] = (blob){ .fd = fd };
+    }
     pthread_cond_signal(&b->came);
     pthread_mutex_unlock(&b->lock);
     if (status != GP_OK && fd >= 0)
@@ -159,7 +152,7 @@ static blob *blob_find(gp_blobs *b, uint64_t number, gp_error *err)
     if (found == NULL)
         gp_mailbox_wake(b->mailbox);
     while (found == NULL && b->looks_ended <= before && late == 0 && !atomic_load(&b->closed)) {
-        late = pthread_cond_timedwait(&b->came, &b->lock, &until);
+        late = pthread_cond_clockwait(&b->came, &b->lock, CLOCK_MONOTONIC, &until);
         found = blob_here(b, number);
     }
     if (found == NULL && atomic_load(&b->closed))

@@ -18,16 +18,6 @@ gp_status gp_custom_loss_result(gp_custom_loss *loss, gp_error *err)
     return loss->status;
 }
 
-static void keep_first_failure(gp_custom_loss *loss, gp_status status, const gp_error *error)
-{
-    pthread_mutex_lock(&loss->lock);
-    if (loss->status == GP_OK) {
-        loss->status = status;
-        loss->error = *error;
-    }
-    pthread_mutex_unlock(&loss->lock);
-}
-
 gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_error *err)
 {
     gp_custom_loss *loss = context;
@@ -50,7 +40,12 @@ gp_status gp_custom_loss_call(void *context, const gp_plan_loss_call *part, gp_e
     if (status != GP_OK && why.message[0] == '\0')
         gp_fail(&why, status, "the loss returned %s", gp_status_text(status));
     if (status != GP_OK) {
-        keep_first_failure(loss, status, &why);
+        pthread_mutex_lock(&loss->lock);
+        if (loss->status == GP_OK) {
+            loss->status = status;
+            loss->error = why;
+        }
+        pthread_mutex_unlock(&loss->lock);
         if (err != NULL)
             *err = why;
         return status;

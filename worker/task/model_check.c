@@ -30,28 +30,6 @@ static double length_of(const float *values, size_t count)
     return sqrt(squares);
 }
 
-static void along_gradient(const line_check *c, const gp_model_tensor *tensor)
-{
-    const float *gradient = c->gradients + tensor->first;
-    double length = length_of(gradient, tensor->count);
-
-    for (size_t i = 0; i < tensor->count; i++)
-        c->along[i] = length > 0.0 ? (float)(gradient[i] / length) : 0.0f;
-}
-
-static void along_signs(const line_check *c, const gp_model_tensor *tensor)
-{
-    float each = (float)(1.0 / sqrt((double)tensor->count));
-
-    for (size_t i = 0; i < tensor->count; i++) {
-        uint32_t words[4];
-
-        gp_rng_draw(words, c->out->seed, gp_rng_stream(GP_RNG_PARFOR, 0), (uint32_t)(tensor->first >> 32),
-                    (uint32_t)tensor->first, (uint32_t)i);
-        c->along[i] = words[0] & 1 ? each : -each;
-    }
-}
-
 static gp_status loss_at(const line_check *c, const gp_model_tensor *tensor, double step, double *loss,
                          gp_error *err)
 {
@@ -103,9 +81,20 @@ static gp_status tensors_try(line_check *c, gp_error *err)
         if (tensor.frozen)
             continue;
         memcpy(c->before, tensor.parameters, tensor.count * sizeof(float));
-        along_gradient(c, &tensor);
+        const float *gradient = c->gradients + tensor.first;
+        const double length = length_of(gradient, tensor.count);
+
+        for (size_t k = 0; k < tensor.count; k++)
+            c->along[k] = length > 0.0 ? (float)(gradient[k] / length) : 0.0f;
         status = line_try(c, &tensor, err);
-        along_signs(c, &tensor);
+        for (size_t k = 0; k < tensor.count; k++) { /* random signs */
+            const float each = (float)(1.0 / sqrt((double)tensor.count));
+            uint32_t words[4];
+
+            gp_rng_draw(words, c->out->seed, gp_rng_stream(GP_RNG_PARFOR, 0), (uint32_t)(tensor.first >> 32),
+                        (uint32_t)tensor.first, (uint32_t)k);
+            c->along[k] = words[0] & 1 ? each : -each;
+        }
         if (status == GP_OK)
             status = line_try(c, &tensor, err);
     }

@@ -12,32 +12,26 @@ enum { LINE = 64 };
 
 /* ---- memory ---- */
 
-static gp_status take_from_arena(gp_model *model, gp_task_group *group, gp_error *err)
-{
-    size_t blob_bytes = model->graph->blob_count * sizeof(float);
-    void *sums = NULL, *gradients = NULL, *parameters = NULL;
-    gp_status status = gp_comm_arena_alloc(group->comm, MODEL_SUMS * sizeof(double), &sums, err);
-
-    if (status == GP_OK)
-        status = gp_comm_arena_alloc(group->comm, blob_bytes, &gradients, err);
-    if (status == GP_OK)
-        status = gp_comm_arena_alloc(group->comm, blob_bytes, &parameters, err);
-    if (status != GP_OK)
-        return status;
-    model->sums = sums;
-    model->gradients = gradients;
-    model->parameters = parameters;
-    model->group = group;
-    group->models++;
-    return GP_OK;
-}
-
 gp_status gp_model_take_memory(gp_model *model, gp_task *task, bool keep, gp_error *err)
 {
     size_t blob_bytes = model->graph->blob_count * sizeof(float);
+    gp_task_group *group = keep ? NULL : task->group;
+    void *memory[3] = { NULL };
+    gp_status status;
 
-    if (!keep && task->group != NULL)
-        return take_from_arena(model, task->group, err);
+    if (group != NULL) {
+        status = gp_comm_arena_alloc(group->comm, MODEL_SUMS * sizeof(double), &memory[0], err);
+        for (int i = 1; i < 3 && status == GP_OK; i++)
+            status = gp_comm_arena_alloc(group->comm, blob_bytes, &memory[i], err);
+        if (status != GP_OK)
+            return status;
+        model->sums = memory[0];
+        model->gradients = memory[1];
+        model->parameters = memory[2];
+        model->group = group;
+        group->models++;
+        return GP_OK;
+    }
     model->sums = gp_aligned_calloc(LINE, MODEL_SUMS * sizeof(double));
     model->gradients = gp_aligned_calloc(LINE, blob_bytes);
     model->parameters = gp_aligned_calloc(LINE, blob_bytes);
@@ -184,11 +178,6 @@ gp_status gp_model_all_reduce(gp_model *model, gp_task *task, gp_error *err)
     return outcome(task, status);
 }
 
-static bool has_statistics(const gp_graph *graph)
-{
-    return graph->learned_count != graph->blob_count;
-}
-
 gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err)
 {
     gp_comm *comm = NULL;
@@ -196,7 +185,7 @@ gp_status gp_model_reduce_scatter(gp_model *model, gp_task *task, gp_error *err)
 
     if (status == GP_OK)
         status = collected_check(model, err);
-    if (status == GP_OK && has_statistics(model->graph))
+    if (status == GP_OK && model->graph->learned_count != model->graph->blob_count)
         status = gp_fail(err, GP_EUNSUPPORTED,
                          "network %s has running statistics (batch norm), which every rank needs whole; use "
                          "gp_model_all_reduce",

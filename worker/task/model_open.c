@@ -95,20 +95,6 @@ static gp_status network_read(gp_model *model, const gp_model_options *options, 
                            : status;
 }
 
-/* Check that the network accepts the samples and targets of the data. */
-static gp_status data_check(const gp_model *model, const gp_data *data, gp_error *err)
-{
-    const gp_store_info *info = gp_store_get_info(data->store);
-    gp_shape sample = gp_shape3(info->channels, info->height, info->width);
-    gp_status status = gp_netspec_check_samples(model->graph->spec, &sample, info->dtype, info->source, err);
-
-    if (status != GP_OK)
-        return status;
-    if (model->loss.function != NULL)
-        return GP_OK;
-    return gp_graph_check_targets(model->graph, info->targets, info->target_count, info->source, err);
-}
-
 static gp_status graph_with_loss(gp_graph **out, const gp_netspec *given, bool parallel, gp_error *err)
 {
     gp_netspec *spec;
@@ -146,19 +132,6 @@ static gp_status classes_name(gp_network *network, const gp_data *data, gp_error
                : GP_OK;
 }
 
-static gp_status network_build(gp_model *model, const gp_model_options *options, gp_error *err)
-{
-    gp_status status = network_read(model, options, err);
-
-    if (status == GP_OK)
-        status = model->loss.function == NULL
-                     ? gp_graph_new(&model->graph, model->network.spec, err)
-                     : graph_with_loss(&model->graph, model->network.spec, model->loss.parallel, err);
-    if (status == GP_OK && options->data != NULL)
-        status = data_check(model, options->data, err);
-    return status == GP_OK ? classes_name(&model->network, options->data, err) : status;
-}
-
 /* ---- memory ---- */
 
 static gp_status sizes_choose(gp_model *model, const gp_model_options *options, gp_error *err)
@@ -187,22 +160,6 @@ static gp_status sizes_choose(gp_model *model, const gp_model_options *options, 
     if (options->target_bytes != 0 && model->loss.function == NULL)
         return gp_fail(err, GP_EINVAL,
                        "target_bytes is of a loss of your own; the network's knows its targets");
-    return GP_OK;
-}
-
-static gp_status parameters_set(gp_model *model, gp_error *err)
-{
-    gp_init_rule rule;
-    gp_status status = gp_init_rule_parse(&rule, model->options.weights_initializer, err);
-
-    if (status != GP_OK)
-        return status;
-    if (model->network.weights != NULL) {
-        memcpy(model->parameters, model->network.weights, model->graph->blob_count * sizeof(float));
-        gp_network_set_weights(&model->network, NULL, 0);
-    } else {
-        gp_graph_initialize(model->graph, rule, (uint64_t)model->options.seed, model->parameters);
-    }
     return GP_OK;
 }
 
@@ -264,12 +221,29 @@ void gp_model_close(gp_model *model)
 static gp_status model_build(gp_model *model, gp_task *task, const gp_model_options *options, gp_error *err)
 {
     const gp_tasks_host *host = &task->tasks->host;
+    const gp_store_info *data = options->data == NULL ? NULL : gp_store_get_info(options->data->store);
+    gp_init_rule rule;
     gp_status status = host->backend(host->context, &model->backend_ops, &model->backend, err);
 
     if (status == GP_OK)
         status = options_read(&model->options, options->options, err);
     if (status == GP_OK)
-        status = network_build(model, options, err);
+        status = network_read(model, options, err);
+    if (status == GP_OK)
+        status = model->loss.function == NULL
+                     ? gp_graph_new(&model->graph, model->network.spec, err)
+                     : graph_with_loss(&model->graph, model->network.spec, model->loss.parallel, err);
+    /* The network must accept the samples and targets of the data. */
+    if (status == GP_OK && data != NULL) {
+        gp_shape sample = gp_shape3(data->channels, data->height, data->width);
+
+        status = gp_netspec_check_samples(model->graph->spec, &sample, data->dtype, data->source, err);
+        if (status == GP_OK && model->loss.function == NULL)
+            status =
+                gp_graph_check_targets(model->graph, data->targets, data->target_count, data->source, err);
+    }
+    if (status == GP_OK)
+        status = classes_name(&model->network, options->data, err);
     if (status == GP_OK)
         status = sizes_choose(model, options, err);
     if (status == GP_OK)
@@ -279,7 +253,13 @@ static gp_status model_build(gp_model *model, gp_task *task, const gp_model_opti
     if (status == GP_OK)
         status = gp_model_couple(model, err);
     if (status == GP_OK)
-        status = parameters_set(model, err);
+        status = gp_init_rule_parse(&rule, model->options.weights_initializer, err);
+    if (status == GP_OK && model->network.weights != NULL) {
+        memcpy(model->parameters, model->network.weights, model->graph->blob_count * sizeof(float));
+        gp_network_set_weights(&model->network, NULL, 0);
+    } else if (status == GP_OK) {
+        gp_graph_initialize(model->graph, rule, (uint64_t)model->options.seed, model->parameters);
+    }
     if (status == GP_OK)
         status = gp_optim_new(&model->optim, model->graph, &model->options, err);
     return status == GP_OK ? plans_compile(model, options->train_only, err) : status;

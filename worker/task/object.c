@@ -130,59 +130,41 @@ static void *own_symbol(void *handle, const char *name, unsigned char *type)
     return address;
 }
 
-static gp_status abi_check(void *handle, const char *path, gp_error *err)
-{
-    unsigned char type;
-    const uint32_t *abi = own_symbol(handle, "gp_task_object_abi", &type);
-
-    if (abi == NULL)
-        return gp_fail(err, GP_EINVAL, "%s is not a task object: build it with <gradpool/task.h>", path);
-    if (*abi != GP_TASK_ABI)
-        return gp_fail(err, GP_EVERSION,
-                       "%s was built for ABI %u of tasks; this worker has ABI %d: build it again with this "
-                       "version's <gradpool/task.h>",
-                       path, *abi, GP_TASK_ABI);
-    return GP_OK;
-}
-
-/* Fail with the dynamic linker's message, without the internal file name. */
-static gp_status load_fail(const char *path, gp_error *err)
-{
-    const char *said = dlerror(), *after;
-
-    if (said == NULL)
-        said = "no reason was given";
-    after = strncmp(said, "/proc/", 6) == 0 ? strstr(said, ": ") : NULL;
-    if (after != NULL)
-        said = after + 2;
-    return gp_fail(err, GP_EINVAL, "%s could not be loaded: %s%s", path, said,
-                   strstr(said, "undefined symbol") != NULL ? "; link it with the library that has it" : "");
-}
-
 static gp_status object_open(object *fresh, int *fd, const char *path, gp_error *err)
 {
     char name[32];
+    unsigned char type;
     gp_status status;
 
     snprintf(name, sizeof(name), "/proc/self/fd/%d", *fd);
     fresh->handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (fresh->handle == NULL)
-        return load_fail(path, err);
-    status = abi_check(fresh->handle, path, err);
-    if (status == GP_OK)
+    if (fresh->handle == NULL) { /* the dynamic linker's message, without the internal file name */
+        const char *said = dlerror(), *after;
+
+        if (said == NULL)
+            said = "no reason was given";
+        after = strncmp(said, "/proc/", 6) == 0 ? strstr(said, ": ") : NULL;
+        if (after != NULL)
+            said = after + 2;
+        return gp_fail(err, GP_EINVAL, "%s could not be loaded: %s%s", path, said,
+                       strstr(said, "undefined symbol") != NULL ? "; link it with the library that has it"
+                                                                : "");
+    }
+    const uint32_t *abi = own_symbol(fresh->handle, "gp_task_object_abi", &type);
+
+    if (abi != NULL && *abi == GP_TASK_ABI)
         return GP_OK;
+    if (abi == NULL)
+        status = gp_fail(err, GP_EINVAL, "%s is not a task object: build it with <gradpool/task.h>", path);
+    else
+        status = gp_fail(err, GP_EVERSION,
+                         "%s was built for ABI %u of tasks; this worker has ABI %d: build it again with this "
+                         "version's <gradpool/task.h>",
+                         path, *abi, GP_TASK_ABI);
     dlclose(fresh->handle); /* only its constructors have run */
     if (dlopen(name, RTLD_NOW | RTLD_NOLOAD) != NULL)
         *fd = -1; /* the object cannot be unloaded, so its file name must not be reused */
     return status;
-}
-
-static const object *object_find(const gp_objects *objects, const uint8_t sha256[32])
-{
-    for (uint32_t i = 0; i < objects->loaded_count; i++)
-        if (memcmp(objects->loaded[i].sha256, sha256, sizeof(objects->loaded[i].sha256)) == 0)
-            return &objects->loaded[i];
-    return NULL;
 }
 
 /* Load an object, or find the same content among the loaded ones. *fd is set to -1 if the
@@ -197,9 +179,11 @@ static gp_status object_add(gp_objects *objects, const gp_task_object *about, in
         status = file_digest(*fd, path, about->bytes, about->sha256, err);
     if (status != GP_OK)
         return status;
-    *out = object_find(objects, about->sha256);
-    if (*out != NULL)
-        return GP_OK;
+    for (uint32_t i = 0; i < objects->loaded_count; i++) {
+        *out = &objects->loaded[i];
+        if (memcmp((*out)->sha256, about->sha256, sizeof(about->sha256)) == 0)
+            return GP_OK;
+    }
     if (objects->loaded_count == GP_TASK_OBJECTS_MAX)
         return gp_fail(err, GP_ELIMIT, "%d task objects are loaded here; that is the limit",
                        GP_TASK_OBJECTS_MAX);

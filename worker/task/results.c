@@ -37,38 +37,6 @@ static gp_memory kept_remove(gp_results *r, uint32_t place)
     return removed;
 }
 
-static void kept_add(gp_results *r, const gp_memory *memory)
-{
-    while (r->count == GP_RESULTS_KEPT ||
-           (r->count > 0 && r->bytes + memory->bytes > GP_RESULTS_BYTES_KEPT)) {
-        gp_memory oldest = kept_remove(r, 0);
-
-        gp_memory_close(&oldest);
-    }
-    r->kept[r->count++] = *memory;
-    r->bytes += memory->bytes;
-}
-
-static bool held_by_us_alone(int fd)
-{
-    if (fcntl(fd, F_SETLEASE, F_WRLCK) != 0)
-        return false;
-    fcntl(fd, F_SETLEASE, F_UNLCK);
-    return true;
-}
-
-/* Find a kept file that is large enough but at most 25 % larger than needed. */
-static bool kept_find(gp_results *r, size_t bytes, gp_memory *out)
-{
-    for (uint32_t i = 0; i < r->count; i++)
-        if (r->kept[i].bytes >= bytes && r->kept[i].bytes - bytes <= bytes / 4 &&
-            held_by_us_alone(r->kept[i].fd)) {
-            *out = kept_remove(r, i);
-            return true;
-        }
-    return false;
-}
-
 /* ---- creation ---- */
 
 /* Open the file again, as another open file description. -1: failed. */
@@ -80,22 +48,11 @@ static int file_again(int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
-/* Reopen the file for writing. The kernel does not count the descriptor from memfd_create() as a
- * writer, and a lease needs that count. */
-static int file_counted(int fd)
-{
-    int again = file_again(fd, O_RDWR);
-
-    if (again < 0)
-        return fd; /* the file is then not reused */
-    close(fd);
-    return again;
-}
-
 static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
 {
     gp_memory fresh = { .fd = -1, .bytes = bytes, .clean = true };
     gp_status status;
+    int again;
 
     if (bytes > GP_LINK_BLOB_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "a result of %zu bytes; the limit is %llu", bytes,
@@ -103,7 +60,13 @@ static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
     status = gp_blob_file_new(&fresh.fd, err);
     if (status != GP_OK)
         return status;
-    fresh.fd = file_counted(fresh.fd);
+    /* Reopen the file for writing. The kernel does not count the descriptor from memfd_create() as a
+     * writer, and a lease needs that count. If this fails, the file is not reused. */
+    again = file_again(fresh.fd, O_RDWR);
+    if (again >= 0) {
+        close(fresh.fd);
+        fresh.fd = again;
+    }
     if (ftruncate(fresh.fd, (off_t)bytes) != 0 ||
         fcntl(fresh.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         status = gp_fail_errno(err, GP_ENOMEM, "no memory for a result of %zu bytes", bytes);
@@ -123,10 +86,20 @@ static gp_status memory_new(size_t bytes, gp_memory *out, gp_error *err)
 
 gp_status gp_results_take(gp_results *r, size_t bytes, gp_memory *out, gp_error *err)
 {
-    if (!kept_find(r, bytes, out))
-        return memory_new(bytes, out, err);
-    out->clean = false;
-    return GP_OK;
+    for (uint32_t i = 0; i < r->count; i++) {
+        int fd = r->kept[i].fd;
+
+        /* A kept file must be large enough, at most 25 % larger than needed, and held by this
+         * process alone. */
+        if (r->kept[i].bytes < bytes || r->kept[i].bytes - bytes > bytes / 4 ||
+            fcntl(fd, F_SETLEASE, F_WRLCK) != 0)
+            continue;
+        fcntl(fd, F_SETLEASE, F_UNLCK);
+        *out = kept_remove(r, i);
+        out->clean = false;
+        return GP_OK;
+    }
+    return memory_new(bytes, out, err);
 }
 
 /* ---- sending ---- */
@@ -135,10 +108,19 @@ gp_status gp_results_send(gp_results *r, gp_memory *memory, gp_blobs *blobs, uin
 {
     int reader = file_again(memory->fd, O_RDONLY);
     gp_status status = gp_blobs_send(blobs, reader >= 0 ? reader : memory->fd, number, err);
-    if (status == GP_OK && reader >= 0 && memory->bytes <= GP_RESULTS_BYTES_KEPT)
-        kept_add(r, memory);
-    else
+
+    if (status == GP_OK && reader >= 0 && memory->bytes <= GP_RESULTS_BYTES_KEPT) {
+        while (r->count == GP_RESULTS_KEPT ||
+               (r->count > 0 && r->bytes + memory->bytes > GP_RESULTS_BYTES_KEPT)) {
+            gp_memory oldest = kept_remove(r, 0);
+
+            gp_memory_close(&oldest);
+        }
+        r->kept[r->count++] = *memory;
+        r->bytes += memory->bytes;
+    } else {
         gp_memory_close(memory);
+    }
     *memory = (gp_memory){ .fd = -1 };
     if (reader >= 0)
         close(reader);

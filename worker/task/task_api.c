@@ -10,7 +10,7 @@
 #include "common/base/text/log.h"
 #include "common/base/rng.h"
 #include "worker/task/blobs.h"
-#include "worker/task/task_state.h"
+#include "worker/task/object.h"
 #include "worker/task/values.h"
 
 enum { LOG_LINE_MAX = 1000 };
@@ -133,7 +133,7 @@ void gp_task_release(gp_task *task)
 
 gp_status gp_task_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
-    void *function = gp_tasks_function(tasks, call->function, err);
+    void *function = gp_objects_find(tasks->objects, call->function, err);
     gp_task task;
     gp_status status;
 
@@ -323,96 +323,51 @@ const char *gp_task_file(const gp_task *task, const char *name)
 
 /* ---- messages to the client ---- */
 
-/* Limit the large items in flight. Each is a descriptor in the client until it is read, and
- * descriptors are scarce: after LARGE_AT_ONCE items, wait until the client has emptied the ring.
- * false: canceled. */
-static bool large_wait(gp_tasks *tasks)
-{
-    enum { LARGE_AT_ONCE = 64, PAUSE_NS = 100000 };
-
-    if (tasks->large_items >= LARGE_AT_ONCE) {
-        while (!gp_link_idle(tasks->link)) {
-            if (gp_tasks_canceled(tasks))
-                return false;
-            gp_link_ring(tasks->link);
-            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
-        }
-        tasks->large_items = 0;
-    }
-    tasks->large_items++;
-    return true;
-}
-
-static gp_status queue_blob(gp_task *task, const char *queue, const void *data, size_t bytes, gp_error *err)
-{
-    gp_tasks *tasks = task->tasks;
-    size_t name_bytes = strlen(queue) + 1;
-    gp_answer *answer;
-    uint64_t blob;
-    gp_status status;
-
-    if (!large_wait(tasks))
-        return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for room in queue \"%s\"",
-                       queue);
-    status = gp_tasks_send_blob(tasks, data, bytes, &blob, err);
-    if (status != GP_OK)
-        return status;
-    answer = gp_tasks_reserve(tasks, name_bytes, true);
-    if (answer == NULL)
-        return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for room in queue \"%s\"",
-                       queue);
-    answer->kind = GP_ANSWER_QUEUE;
-    answer->id = task->call;
-    answer->blob = blob;
-    answer->payload_bytes = bytes;
-    memcpy(answer->payload, queue, name_bytes);
-    gp_tasks_commit_news(tasks);
-    return GP_OK;
-}
-
 gp_status gp_task_queue(gp_task *task, const char *queue, const void *data, size_t bytes, gp_error *err)
 {
+    enum { LARGE_AT_ONCE = 64, PAUSE_NS = 100000 };
+    gp_tasks *tasks = task->tasks;
     size_t name_bytes = strlen(queue) + 1;
-    gp_answer *answer;
+    bool large = bytes > GP_LINK_INLINE_MAX - name_bytes, canceled = false;
+    gp_answer *answer = NULL;
+    uint64_t blob = 0;
 
     if (name_bytes == 1 || name_bytes > GP_TASK_NAME_MAX + 1)
         return gp_fail(err, GP_EINVAL, "a queue's name has %zu bytes; it must have between 1 and %d",
                        name_bytes - 1, GP_TASK_NAME_MAX);
-    if (bytes > GP_LINK_INLINE_MAX - name_bytes)
-        return queue_blob(task, queue, data, bytes, err);
-    answer = gp_tasks_reserve(task->tasks, name_bytes + bytes, true);
+    /* Limit the large items in flight. Each is a descriptor in the client until it is read, and
+     * descriptors are scarce: after LARGE_AT_ONCE items, wait until the client has emptied the
+     * ring. */
+    if (large && tasks->large_items++ >= LARGE_AT_ONCE) {
+        while (!gp_link_idle(tasks->link) && !(canceled = gp_tasks_canceled(tasks))) {
+            gp_link_ring(tasks->link);
+            nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
+        }
+        tasks->large_items = canceled ? LARGE_AT_ONCE : 1;
+    }
+    if (large && !canceled && gp_tasks_send_blob(tasks, data, bytes, &blob, err) != GP_OK)
+        return err->code;
+    if (!canceled)
+        answer = gp_tasks_reserve(tasks, large ? name_bytes : name_bytes + bytes, true);
     if (answer == NULL)
         return gp_fail(err, GP_ECANCELED, "the task was canceled while it waited for room in queue \"%s\"",
                        queue);
     answer->kind = GP_ANSWER_QUEUE;
     answer->id = task->call;
     memcpy(answer->payload, queue, name_bytes);
-    if (bytes != 0)
+    if (large) {
+        answer->blob = blob;
+        answer->payload_bytes = bytes;
+    } else if (bytes != 0) {
         memcpy(answer->payload + name_bytes, data, bytes);
-    gp_tasks_commit_news(task->tasks);
+    }
+    gp_tasks_commit_news(tasks);
     return GP_OK;
-}
-
-/* Report the number of dropped log lines before this one, if any. false: the ring is full. */
-static bool dropped_tell(gp_task *task)
-{
-    gp_tasks *tasks = task->tasks;
-    gp_answer *answer;
-
-    if (tasks->dropped == 0)
-        return true;
-    answer = gp_link_reserve(tasks->link, 0);
-    if (answer == NULL)
-        return false;
-    answer->kind = GP_ANSWER_DROPPED;
-    answer->id = task->call;
-    answer->value = tasks->dropped;
-    tasks->dropped = 0;
-    return true;
 }
 
 void gp_task_log(gp_task *task, const char *format, ...)
 {
+    gp_tasks *tasks = task->tasks;
     char line[LOG_LINE_MAX];
     gp_answer *answer;
     va_list arguments;
@@ -431,13 +386,21 @@ void gp_task_log(gp_task *task, const char *format, ...)
         if ((unsigned char)*c < 0x20 && *c != '\t')
             *c = ' ';
     gp_log(GP_LOG_INFO, "task", "task: %s", line);
-    answer = dropped_tell(task) ? gp_link_reserve(task->tasks->link, length) : NULL;
+    /* First report the number of log lines that were dropped because the ring was full. */
+    answer = tasks->dropped == 0 ? NULL : gp_link_reserve(tasks->link, 0);
+    if (answer != NULL) {
+        answer->kind = GP_ANSWER_DROPPED;
+        answer->id = task->call;
+        answer->value = tasks->dropped;
+        tasks->dropped = 0;
+    }
+    answer = tasks->dropped == 0 ? gp_link_reserve(tasks->link, length) : NULL;
     if (answer == NULL) {
-        task->tasks->dropped++;
+        tasks->dropped++;
     } else {
         answer->kind = GP_ANSWER_LOG;
         answer->id = task->call;
         memcpy(answer->payload, line, length);
     }
-    gp_tasks_commit_news(task->tasks);
+    gp_tasks_commit_news(tasks);
 }

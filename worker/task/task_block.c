@@ -7,6 +7,7 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
+#include "worker/task/object.h"
 
 /* Time limit for control, which may be without a core, to receive a generation that the client
  * already knows. */
@@ -240,41 +241,18 @@ gp_status gp_block_forget(gp_tasks *tasks, const gp_taken *call, gp_outcome *out
 
 /* ---- running a block ---- */
 
-static gp_status blocks_get(gp_tasks *tasks, struct gp_task_blocks **out, gp_error *err)
-{
-    if (tasks->blocks == NULL)
-        tasks->blocks = gp_calloc(1, sizeof(*tasks->blocks));
-    if (tasks->blocks == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a block");
-    *out = tasks->blocks;
-    return GP_OK;
-}
-
-/* Send a short result with the answer; keep a long one until the client fetches it. */
-static gp_status block_answer(struct gp_task_blocks *blocks, gp_task *task, uint64_t block, gp_outcome *out,
-                              gp_error *err)
-{
-    size_t bytes = task->result.bytes;
-
-    if (bytes <= GP_LINK_INLINE_MAX) {
-        gp_result_answer(&task->result, out);
-        return GP_OK;
-    }
-    out->flags = GP_ANSWER_KEPT;
-    out->value = bytes;
-    return kept_add(blocks, block, &task->result, err);
-}
-
 gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
-    struct gp_task_blocks *blocks = NULL;
+    struct gp_task_blocks *blocks = tasks->blocks;
     gp_task_fn function;
     gp_task task;
-    gp_status status = blocks_get(tasks, &blocks, err);
+    gp_status status;
 
-    if (status != GP_OK)
-        return status;
-    *(void **)&function = gp_tasks_function(tasks, call->function, err);
+    if (blocks == NULL)
+        blocks = tasks->blocks = gp_calloc(1, sizeof(*blocks));
+    if (blocks == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a block");
+    *(void **)&function = gp_objects_find(tasks->objects, call->function, err);
     if (function == NULL)
         return err->code;
     status = gp_group_join(&blocks->group, tasks, call, err);
@@ -294,8 +272,14 @@ gp_status gp_block_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, g
         status = function(&task, err);
     gp_task_release(&task);
     gp_group_leave(&blocks->group, tasks);
-    if (status == GP_OK)
-        status = block_answer(blocks, &task, call->id, out, err);
+    /* Send a short result with the answer; keep a long one until the client fetches it. */
+    if (status == GP_OK && task.result.bytes <= GP_LINK_INLINE_MAX) {
+        gp_result_answer(&task.result, out);
+    } else if (status == GP_OK) {
+        out->flags = GP_ANSWER_KEPT;
+        out->value = task.result.bytes;
+        status = kept_add(blocks, call->id, &task.result, err);
+    }
     gp_result_close(&task.result);
     out->count = blocks->group.balance;
     if (blocks->group.broken)

@@ -98,18 +98,6 @@ gp_status gp_task_send(gp_task *task, uint32_t to, uint32_t tag, const void *dat
     return status;
 }
 
-static gp_status received_grow(gp_task_group *group, size_t bytes, gp_error *err)
-{
-    void *larger = gp_malloc(bytes);
-
-    if (larger == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a message of %zu bytes", bytes);
-    gp_free(group->received);
-    group->received = larger;
-    group->received_bytes = bytes;
-    return GP_OK;
-}
-
 gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_message *out, gp_error *err)
 {
     gp_comm_message message = { .bytes = 0 };
@@ -126,10 +114,14 @@ gp_status gp_task_receive(gp_task *task, uint32_t from, uint32_t tag, gp_task_me
     if (status == GP_ELIMIT && message.bytes > group->received_bytes) {
         size_t bytes = message.bytes < GP_LINK_INLINE_MAX ? GP_LINK_INLINE_MAX : message.bytes;
 
-        status = received_grow(group, bytes, err);
-        if (status == GP_OK) /* the same message: it is still the oldest */
-            status = gp_comm_receive(group->comm, message.rank, message.tag, group->received,
-                                     group->received_bytes, &message, err);
+        gp_free(group->received);
+        group->received = gp_malloc(bytes);
+        group->received_bytes = group->received == NULL ? 0 : bytes;
+        if (group->received == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a message of %zu bytes", bytes);
+        /* the same message: it is still the oldest */
+        status = gp_comm_receive(group->comm, message.rank, message.tag, group->received,
+                                 group->received_bytes, &message, err);
     }
     if (group_result(group, status) != GP_OK)
         return status;
@@ -179,33 +171,18 @@ gp_status gp_task_broadcast(gp_task *task, uint32_t root, void *data, size_t byt
     return group_result(group, gp_comm_broadcast_private(group->comm, data, bytes, root - 1, err));
 }
 
-/* Return whether comm.h implements this reduction, in the same order. */
-static bool native_of(gp_combine_fn combine, gp_dtype *type, gp_comm_reduction *how)
-{
-    *how = combine == gp_combine_max_f64 || combine == gp_combine_max_i64 ? GP_COMM_MAX : GP_COMM_SUM;
-    if (combine == gp_combine_sum_f64 || combine == gp_combine_max_f64)
-        *type = GP_F64;
-    else if (combine == gp_combine_sum_f32)
-        *type = GP_F32;
-    else if (combine == gp_combine_sum_i64 || combine == gp_combine_max_i64)
-        *type = GP_I64;
-    else
-        return false;
-    return true;
-}
-
-/* Return the element size of a combine function from task.h. 0: any size. */
-static size_t element_of(gp_combine_fn combine)
-{
-    if (combine == gp_combine_sum_f32)
-        return sizeof(float);
-    return combine == gp_combine_sum_f64 || combine == gp_combine_sum_i64 ||
-                   combine == gp_combine_product_f64 || combine == gp_combine_min_f64 ||
-                   combine == gp_combine_max_f64 || combine == gp_combine_min_i64 ||
-                   combine == gp_combine_max_i64
-               ? 8
-               : 0;
-}
+/* Combine functions of task.h: the element type, and whether comm.h reduces in the same order. */
+static const struct combine_kind {
+    gp_combine_fn combine;
+    gp_dtype type;
+    bool native;
+    gp_comm_reduction how;
+} combine_kinds[] = {
+    { gp_combine_sum_f64, GP_F64, true, GP_COMM_SUM }, { gp_combine_sum_f32, GP_F32, true, GP_COMM_SUM },
+    { gp_combine_sum_i64, GP_I64, true, GP_COMM_SUM }, { gp_combine_max_f64, GP_F64, true, GP_COMM_MAX },
+    { gp_combine_max_i64, GP_I64, true, GP_COMM_MAX }, { gp_combine_product_f64, GP_F64, .native = false },
+    { gp_combine_min_f64, GP_F64, .native = false },   { gp_combine_min_i64, GP_I64, .native = false },
+};
 
 /* Gather all data on all ranks and combine them locally, in the same order. */
 static gp_status reduce_gathered(gp_task_group *group, void *data, size_t bytes, gp_combine_fn combine,
@@ -262,9 +239,8 @@ static gp_status reduce_in_turn(gp_task_group *group, void *data, size_t bytes, 
 gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine_fn combine, void *context,
                              gp_error *err)
 {
-    gp_comm_reduction how;
+    const struct combine_kind *kind = NULL; /* NULL: a custom function */
     gp_task_group *group = NULL;
-    gp_dtype type;
     gp_status status = group_of(task, &group, err);
 
     if (status != GP_OK)
@@ -272,13 +248,16 @@ gp_status gp_task_all_reduce(gp_task *task, void *data, size_t bytes, gp_combine
     if (combine == NULL || bytes > GP_COMM_MESSAGE_BYTES_MAX)
         return gp_fail(err, GP_EINVAL, "a reduction of %zu bytes %s; at most %zu are possible", bytes,
                        combine == NULL ? "without a function" : "", GP_COMM_MESSAGE_BYTES_MAX);
-    size_t element = element_of(combine);
+    for (size_t i = 0; i < sizeof(combine_kinds) / sizeof(combine_kinds[0]); i++)
+        if (combine_kinds[i].combine == combine)
+            kind = &combine_kinds[i];
+    size_t element = kind == NULL ? 1 : gp_dtype_bytes(kind->type);
 
-    if (element != 0 && bytes % element != 0)
+    if (bytes % element != 0)
         return gp_fail(err, GP_EINVAL, "a reduction of %zu bytes is not one of elements of %zu bytes", bytes,
                        element);
-    if (native_of(combine, &type, &how) && (uintptr_t)data % element == 0)
-        status = gp_comm_all_reduce_private(group->comm, data, bytes / element, type, how, err);
+    if (kind != NULL && kind->native && (uintptr_t)data % element == 0)
+        status = gp_comm_all_reduce_private(group->comm, data, bytes / element, kind->type, kind->how, err);
     else if (bytes * group->world <= GATHER_BYTES_MAX)
         status = reduce_gathered(group, data, bytes, combine, context, err);
     else

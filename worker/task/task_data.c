@@ -31,27 +31,22 @@ void gp_data_close(gp_data *data)
     data_free(&data->owned);
 }
 
-static gp_status shuffle_of(gp_shuffle *out, const char *word, gp_error *err)
-{
-    gp_train_options parsed;
-    gp_status status = gp_params_set(gp_params_find(gp_train_options_table, "shuffle"), &parsed, word, err);
-
-    if (status == GP_OK)
-        *out = (gp_shuffle)parsed.shuffle;
-    return status;
-}
-
 static gp_status data_build(gp_data *data, const gp_data_options *options, gp_error *err)
 {
     gp_shuffle shuffle = options->test ? GP_SHUFFLE_NEVER : GP_SHUFFLE_EVERY_EPOCH;
-    gp_status status;
+    gp_train_options parsed = { .shuffle = shuffle };
+    gp_status status = GP_OK;
 
     if (options->source == NULL || options->epochs > EPOCHS_MAX)
         return gp_fail(err, GP_EINVAL, "data without a source, or of over %d epochs", EPOCHS_MAX);
     if (options->test && options->shuffle != NULL && strcmp(options->shuffle, "never") != 0)
         return gp_fail(err, GP_EINVAL, "test data are not shuffled; leave shuffle \"%.40s\" away",
                        options->shuffle);
-    status = options->shuffle == NULL ? GP_OK : shuffle_of(&shuffle, options->shuffle, err);
+    if (options->shuffle != NULL) {
+        status =
+            gp_params_set(gp_params_find(gp_train_options_table, "shuffle"), &parsed, options->shuffle, err);
+        shuffle = (gp_shuffle)parsed.shuffle;
+    }
     if (status == GP_OK)
         status =
             gp_store_open(&data->store, options->source, options->test ? GP_DATA_TEST : GP_DATA_TRAIN, err);
@@ -134,20 +129,6 @@ static void place_advance(const gp_data *data, struct data_place *at)
     at->epoch++;
 }
 
-static gp_status request_next(gp_data *data, gp_error *err)
-{
-    uint32_t first, count;
-    gp_status status;
-
-    if (data->ahead.epoch >= data->epochs)
-        return GP_OK;
-    gp_split(batch_at(data, &data->ahead), data->world, data->rank, &first, &count);
-    status = gp_loader_request(data->loader, data->ahead.epoch, data->ahead.first + first, count, err);
-    if (status == GP_OK)
-        place_advance(data, &data->ahead);
-    return status;
-}
-
 gp_status gp_data_next(gp_data *data, gp_samples *out, gp_error *err)
 {
     struct data_place *now = &data->now;
@@ -168,8 +149,12 @@ gp_status gp_data_next(gp_data *data, gp_samples *out, gp_error *err)
     }
     bool begins = data->ahead.epoch == 0 && data->ahead.first == 0;
 
-    for (int i = 0; i < (begins ? DEPTH : 1) && status == GP_OK; i++)
-        status = request_next(data, err);
+    for (int i = 0; i < (begins ? DEPTH : 1) && status == GP_OK && data->ahead.epoch < data->epochs; i++) {
+        gp_split(batch_at(data, &data->ahead), data->world, data->rank, &first, &count);
+        status = gp_loader_request(data->loader, data->ahead.epoch, data->ahead.first + first, count, err);
+        if (status == GP_OK)
+            place_advance(data, &data->ahead);
+    }
     if (status == GP_OK)
         status = gp_loader_take(data->loader, &data->loaded, NULL, err);
     if (status != GP_OK)

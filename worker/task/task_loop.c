@@ -10,7 +10,7 @@
 #include "common/base/memory/buffer.h"
 #include "common/base/clock.h"
 #include "proto/task/reduction.h"
-#include "worker/task/task_state.h"
+#include "worker/task/object.h"
 
 enum {
     LOOK_NS = 20000,      /* interval between clock reads: below it, double the number of iterations */
@@ -120,30 +120,6 @@ static void loop_combine(void *context, void *into, const void *from, size_t byt
         gp_reduce_combine((gp_reduce_kind)loop->plan.reduce_kind, into, from, bytes);
 }
 
-static gp_status loop_find_functions(gp_tasks *tasks, open_loop *loop, uint32_t function, gp_error *err)
-{
-    *(void **)&loop->function = gp_tasks_function(tasks, function, err);
-    if (loop->function == NULL)
-        return err->code;
-    if (loop->plan.combine == 0)
-        return GP_OK;
-    *(void **)&loop->combine = gp_tasks_function(tasks, loop->plan.combine, err);
-    return loop->combine != NULL ? GP_OK : err->code;
-}
-
-static gp_status loop_allocate(open_loop *loop, gp_error *err)
-{
-    size_t bytes = (loop->plan.reduce_bytes + (size_t)63) & ~(size_t)63;
-
-    if (loop->plan.reduce_bytes == 0)
-        return GP_OK;
-    loop->group = gp_aligned_calloc(64, bytes);
-    loop->other = gp_aligned_calloc(64, bytes);
-    if (loop->group == NULL || loop->other == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for accumulators of %u bytes", loop->plan.reduce_bytes);
-    return gp_tree_new(&loop->tree, loop->plan.reduce_bytes, loop_combine, loop, err);
-}
-
 /* Read the loop plan from the start of the record. The argument follows, or is in the blob. */
 static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loop, gp_error *err)
 {
@@ -170,37 +146,43 @@ static gp_status loop_keep(gp_tasks *tasks, const gp_taken *call, open_loop *loo
     return GP_OK;
 }
 
-static gp_status loops_make(gp_tasks *tasks, gp_error *err)
-{
-    if (tasks->loops != NULL)
-        return GP_OK;
-    tasks->loops = gp_calloc(1, sizeof(*tasks->loops));
-    if (tasks->loops == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a loop");
-    gp_buffer_init(&tasks->loops->outputs, (size_t)2 * ANSWER_BYTES_MAX);
-    gp_buffer_init(&tasks->loops->items, (size_t)2 * ANSWER_BYTES_MAX);
-    return GP_OK;
-}
-
 gp_status gp_loop_open(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
     open_loop *loop;
     gp_status status;
 
     (void)out;
-    status = loops_make(tasks, err);
-    if (status != GP_OK)
-        return status;
+    if (tasks->loops == NULL) {
+        tasks->loops = gp_calloc(1, sizeof(*tasks->loops));
+        if (tasks->loops == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a loop");
+        gp_buffer_init(&tasks->loops->outputs, (size_t)2 * ANSWER_BYTES_MAX);
+        gp_buffer_init(&tasks->loops->items, (size_t)2 * ANSWER_BYTES_MAX);
+    }
     if (call->count == 0 || loop_find(tasks->loops, call->count) != NULL)
         return gp_fail(err, GP_EPROTO, "loop %u is open already", call->count);
     loop = loop_find(tasks->loops, 0);
     if (loop == NULL)
         return gp_fail(err, GP_ELIMIT, "%d loops are open on this worker", GP_TASK_LOOPS_MAX);
     status = loop_keep(tasks, call, loop, err);
-    if (status == GP_OK)
-        status = loop_find_functions(tasks, loop, call->function, err);
-    if (status == GP_OK)
-        status = loop_allocate(loop, err);
+    if (status == GP_OK) {
+        *(void **)&loop->function = gp_objects_find(tasks->objects, call->function, err);
+        status = loop->function != NULL ? GP_OK : err->code;
+    }
+    if (status == GP_OK && loop->plan.combine != 0) {
+        *(void **)&loop->combine = gp_objects_find(tasks->objects, loop->plan.combine, err);
+        status = loop->combine != NULL ? GP_OK : err->code;
+    }
+    if (status == GP_OK && loop->plan.reduce_bytes != 0) {
+        size_t bytes = (loop->plan.reduce_bytes + (size_t)63) & ~(size_t)63;
+
+        loop->group = gp_aligned_calloc(64, bytes);
+        loop->other = gp_aligned_calloc(64, bytes);
+        status =
+            loop->group == NULL || loop->other == NULL
+                ? gp_fail(err, GP_ENOMEM, "no memory for accumulators of %u bytes", loop->plan.reduce_bytes)
+                : gp_tree_new(&loop->tree, loop->plan.reduce_bytes, loop_combine, loop, err);
+    }
     loop->stride = 1;
     if (status == GP_OK)
         loop->number = call->count;
@@ -394,22 +376,6 @@ static gp_status chunk_check(const chunk *c, const gp_taken *call, gp_error *err
     return GP_OK;
 }
 
-/* Clear the results; outputs start as zero. */
-static gp_status chunk_prepare(const chunk *c, gp_error *err)
-{
-    size_t bytes = (size_t)c->count * c->loop->plan.output_bytes;
-    gp_status status;
-
-    gp_buffer_clear(&c->loops->items);
-    gp_buffer_clear(&c->loops->outputs);
-    if (bytes == 0)
-        return GP_OK;
-    status = gp_buffer_reserve(&c->loops->outputs, bytes, err);
-    if (status == GP_OK)
-        memset(c->loops->outputs.data, 0, bytes);
-    return status;
-}
-
 gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp_error *err)
 {
     chunk c = { .first = (uint64_t)call->first, .count = call->count, .budget_ns = (int64_t)call->value };
@@ -424,10 +390,16 @@ gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
         status = gp_tasks_view(tasks, call, &c.input, err);
     if (status == GP_OK)
         status = chunk_check(&c, call, err);
-    if (status == GP_OK)
-        status = chunk_prepare(&c, err);
+    gp_buffer_clear(&c.loops->items);
+    gp_buffer_clear(&c.loops->outputs);
+    size_t bytes = (size_t)c.count * c.loop->plan.output_bytes;
+
+    if (status == GP_OK && bytes != 0)
+        status = gp_buffer_reserve(&c.loops->outputs, bytes, err);
     if (status != GP_OK)
         return status;
+    if (bytes != 0)
+        memset(c.loops->outputs.data, 0, bytes); /* outputs start as zero */
     gp_task_begin(&task, tasks, call);
     task.argument = c.loop->argument;
     task.input_bytes = c.loop->plan.input_bytes;

@@ -147,9 +147,6 @@ gp_status gp_tasks_send_blob(gp_tasks *tasks, const void *data, size_t bytes, ui
  * GP_EPROTO: the name is empty or longer than GP_TASK_NAME_MAX. */
 gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], gp_view *rest, gp_error *err);
 
-/* Return the function with this number, a gp_task_fn or gp_combine_fn. NULL: error. */
-void *gp_tasks_function(gp_tasks *tasks, uint32_t number, gp_error *err);
-
 /* Return whether the running call should end. May be called on any thread. */
 bool gp_tasks_canceled(const gp_tasks *tasks);
 

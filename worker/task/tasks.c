@@ -162,36 +162,6 @@ gp_status gp_tasks_send_blob(gp_tasks *t, const void *data, size_t bytes, uint64
     return status;
 }
 
-/* Send a result that does not fit into the ring as a blob. *blob: its number, or 0. */
-static gp_status outcome_send(gp_tasks *t, gp_outcome *out, uint64_t *blob, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    *blob = 0;
-    if (out->memory.fd >= 0) {
-        status = gp_results_send(&t->results, &out->memory, t->seat->blobs, blob, err);
-    } else if (out->bytes > GP_LINK_INLINE_MAX) {
-        status = gp_tasks_send_blob(t, out->data, out->bytes, blob, err);
-    }
-    return status;
-}
-
-/* Turn a failure into an answer with an error message. */
-static void outcome_fail(gp_outcome *out, gp_status *status, gp_error *err)
-{
-    if (!gp_status_known((long)*status)) {
-        gp_fail(err, GP_EINVAL, "the task returned %d, which is no status", (int)*status);
-        *status = GP_EINVAL;
-    }
-    if (err->message[0] == '\0')
-        gp_fail(err, *status, "%s", gp_status_text(*status));
-    err->message[sizeof(err->message) - 1] = '\0'; /* a task may have written the message */
-    out->data = err->message;
-    out->bytes = strlen(err->message);
-    out->flags = 0;
-    out->count = 0;
-}
-
 static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_outcome *out, gp_error *err,
                         int64_t begun_ns)
 {
@@ -199,12 +169,26 @@ static void call_answer(gp_tasks *t, const gp_taken *call, gp_status status, gp_
     uint64_t blob = 0;
     bool inlined;
 
-    if (status == GP_OK)
-        status = outcome_send(t, out, &blob, err);
-    else
-        gp_memory_close(&out->memory);
+    /* Send a result that does not fit into the ring as a blob. */
     if (status != GP_OK)
-        outcome_fail(out, &status, err);
+        gp_memory_close(&out->memory);
+    else if (out->memory.fd >= 0)
+        status = gp_results_send(&t->results, &out->memory, t->seat->blobs, &blob, err);
+    else if (out->bytes > GP_LINK_INLINE_MAX)
+        status = gp_tasks_send_blob(t, out->data, out->bytes, &blob, err);
+    if (!gp_status_known((long)status)) {
+        gp_fail(err, GP_EINVAL, "the task returned %d, which is no status", (int)status);
+        status = GP_EINVAL;
+    }
+    if (status != GP_OK) { /* the answer is the error message */
+        if (err->message[0] == '\0')
+            gp_fail(err, status, "%s", gp_status_text(status));
+        err->message[sizeof(err->message) - 1] = '\0'; /* a task may have written the message */
+        out->data = err->message;
+        out->bytes = strlen(err->message);
+        out->flags = 0;
+        out->count = 0;
+    }
     inlined = blob == 0;
     answer = gp_tasks_reserve(t, inlined ? out->bytes : 0, false);
     if (answer == NULL)
@@ -275,22 +259,16 @@ static int64_t patience_ns(const gp_tasks *t, int64_t call_ns)
     return several_ns > PATIENCE_NS ? several_ns : PATIENCE_NS;
 }
 
-/* Return whether the call is expected to end before a waiting answer needs a wakeup. */
-static bool call_is_short(const gp_tasks *t, const gp_taken *call)
-{
-    int64_t call_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
-
-    return call_ns <= patience_max_ns(t) &&
-           t->now_ns - t->unannounced_ns + call_ns <= patience_ns(t, call_ns);
-}
-
 static void call_run(gp_tasks *t, const gp_taken *call, gp_status status, gp_error *err)
 {
     gp_call_handler handler = call->kind < KINDS ? handlers[call->kind] : NULL;
     gp_outcome out = { .memory = { .fd = -1 } };
     int64_t begun_ns = t->now_ns, took_ns;
+    int64_t last_ns = call->kind == GP_CALL_RUN ? gp_objects_last_ns(t->objects, call->function) : INT64_MAX;
 
-    if (t->unannounced_ns != 0 && !call_is_short(t, call))
+    /* Is the call expected to last until after a waiting answer needs a wakeup? */
+    if (t->unannounced_ns != 0 &&
+        (last_ns > patience_max_ns(t) || t->now_ns - t->unannounced_ns + last_ns > patience_ns(t, last_ns)))
         announce(t);
     gp_link_set_running(t->link, call->id);
     gp_fault_point("task_begin");
@@ -330,16 +308,6 @@ static void call_serve(gp_tasks *t, const gp_call *record)
 
 /* ---- the loop ---- */
 
-static void rest(gp_tasks *t, gp_mailbox *mailbox)
-{
-    announce(t);
-    if (gp_mailbox_waiting(mailbox))
-        t->ended = true;
-    else
-        gp_link_wait(t->link, -1);
-    t->now_ns = gp_now_ns();
-}
-
 static void serve(gp_tasks *t, gp_mailbox *mailbox)
 {
     const void *record;
@@ -351,7 +319,12 @@ static void serve(gp_tasks *t, gp_mailbox *mailbox)
             call_serve(t, record);
             break;
         case GP_ETIMEDOUT:
-            rest(t, mailbox);
+            announce(t);
+            if (gp_mailbox_waiting(mailbox))
+                t->ended = true;
+            else
+                gp_link_wait(t->link, -1);
+            t->now_ns = gp_now_ns();
             break;
         default:
             gp_log(GP_LOG_ERROR, "link-failed", "%s; its client has to open another", err.message);
@@ -443,12 +416,15 @@ gp_status gp_view_copy(gp_view *out, const void *data, size_t bytes, gp_error *e
     return GP_OK;
 }
 
-static gp_status blob_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
+gp_status gp_tasks_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
 {
     size_t bytes = call->blob_bytes;
     const void *seen;
     void *map;
     int fd;
+
+    if (call->blob == 0 || bytes == 0)
+        return gp_view_copy(out, call->inlined, call->blob != 0 ? 0 : call->inlined_bytes, err);
     /* also checks the size and seals */
     gp_status status = gp_blobs_map(t->seat->blobs, call->blob, bytes, &seen, err);
 
@@ -463,13 +439,6 @@ static gp_status blob_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_e
         *out = (gp_view){ .data = map, .bytes = bytes, .map = map };
     close(fd);
     return status;
-}
-
-gp_status gp_tasks_keep(gp_tasks *t, const gp_taken *call, gp_view *out, gp_error *err)
-{
-    if (call->blob == 0 || call->blob_bytes == 0)
-        return gp_view_copy(out, call->inlined, call->blob != 0 ? 0 : call->inlined_bytes, err);
-    return blob_keep(t, call, out, err);
 }
 
 void gp_view_close(gp_view *view)
@@ -498,9 +467,4 @@ gp_status gp_tasks_name(const gp_taken *call, char name[GP_TASK_NAME_MAX + 1], g
     if (rest_of != NULL)
         *rest_of = (gp_view){ .data = call->inlined + after, .bytes = call->inlined_bytes - after };
     return GP_OK;
-}
-
-void *gp_tasks_function(gp_tasks *t, uint32_t number, gp_error *err)
-{
-    return gp_objects_find(t->objects, number, err);
 }

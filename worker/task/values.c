@@ -10,8 +10,6 @@
 #include "common/base/text/spell.h"
 #include "worker/task/blobs.h"
 
-enum { BUCKETS_FIRST = 64 };
-
 typedef struct named {
     struct named *next; /* next entry in the bucket */
     struct named *older, *younger;
@@ -20,8 +18,8 @@ typedef struct named {
 } named;
 
 struct gp_names {
-    uint32_t count, count_max, bucket_count; /* bucket_count: a power of two */
-    named **buckets;
+    uint32_t count, count_max; /* count_max: a power of two */
+    named **buckets;           /* [count_max]; pages that no name uses are never touched */
     named *youngest;
 };
 
@@ -30,12 +28,11 @@ gp_status gp_names_new(gp_names **out, uint32_t count_max, gp_error *err)
     gp_names *names = gp_calloc(1, sizeof(*names));
 
     if (names != NULL)
-        names->buckets = gp_calloc(BUCKETS_FIRST, sizeof(named *));
+        names->buckets = gp_calloc(count_max, sizeof(named *));
     if (names == NULL || names->buckets == NULL) {
         gp_free(names);
         return gp_fail(err, GP_ENOMEM, "no memory for names");
     }
-    names->bucket_count = BUCKETS_FIRST;
     names->count_max = count_max;
     *out = names;
     return GP_OK;
@@ -66,24 +63,13 @@ void gp_names_free(gp_names *names)
     gp_free(names);
 }
 
-/* Hash a name with 64-bit FNV-1a (Fowler, Noll, Vo). */
-static uint64_t name_hash(const char *name)
-{
-    uint64_t hash = 0xcbf29ce484222325;
-
-    for (; *name != '\0'; name++)
-        hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
-    return hash;
-}
-
-static named **bucket_of(const gp_names *names, const char *name)
-{
-    return &names->buckets[name_hash(name) & (names->bucket_count - 1)];
-}
-
 static named **place_of(const gp_names *names, const char *name)
 {
-    named **place = bucket_of(names, name);
+    uint64_t hash = 0xcbf29ce484222325; /* 64-bit FNV-1a (Fowler, Noll, Vo) */
+
+    for (const char *at = name; *at != '\0'; at++)
+        hash = (hash ^ (unsigned char)*at) * 0x100000001b3;
+    named **place = &names->buckets[hash & (names->count_max - 1)];
 
     while (*place != NULL && strcmp((*place)->name, name) != 0)
         place = &(*place)->next;
@@ -97,35 +83,6 @@ const gp_kept *gp_names_find(const gp_names *names, const char *name)
     return found == NULL ? NULL : &found->kept;
 }
 
-/* Double the number of buckets. Out of memory is not a failure: searches only take longer. */
-static void names_spread(gp_names *names)
-{
-    uint32_t count = names->bucket_count * 2;
-    named **buckets = gp_calloc(count, sizeof(named *));
-
-    if (buckets == NULL)
-        return;
-    gp_free(names->buckets);
-    names->buckets = buckets;
-    names->bucket_count = count;
-    for (named *each = names->youngest; each != NULL; each = each->older) {
-        named **bucket = bucket_of(names, each->name);
-
-        each->next = *bucket;
-        *bucket = each;
-    }
-}
-
-static gp_status name_check(const char *name, gp_error *err)
-{
-    size_t length = name == NULL ? 0 : strlen(name);
-
-    if (length == 0 || length > GP_TASK_NAME_MAX)
-        return gp_fail(err, GP_EINVAL, "a name of %zu bytes; it must have between 1 and %d", length,
-                       GP_TASK_NAME_MAX);
-    return GP_OK;
-}
-
 static gp_status named_new(named **out, gp_names *names, const char *name, gp_error *err)
 {
     named *fresh;
@@ -137,8 +94,6 @@ static gp_status named_new(named **out, gp_names *names, const char *name, gp_er
     if (fresh == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for \"%s\"", name);
     strcpy(fresh->name, name);
-    if (names->count >= names->bucket_count)
-        names_spread(names);
     fresh->older = names->youngest;
     if (names->youngest != NULL)
         names->youngest->younger = fresh;
@@ -151,11 +106,13 @@ static gp_status named_new(named **out, gp_names *names, const char *name, gp_er
 
 gp_status gp_names_set(gp_names *names, const char *name, const gp_kept *kept, gp_error *err)
 {
-    gp_status status = name_check(name, err);
+    size_t length = name == NULL ? 0 : strlen(name);
+    gp_status status = GP_OK;
     named *at;
 
-    if (status != GP_OK)
-        return status;
+    if (length == 0 || length > GP_TASK_NAME_MAX)
+        return gp_fail(err, GP_EINVAL, "a name of %zu bytes; it must have between 1 and %d", length,
+                       GP_TASK_NAME_MAX);
     at = *place_of(names, name);
     if (at != NULL)
         kept_drop(&at->kept);
