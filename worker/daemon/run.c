@@ -37,7 +37,6 @@
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
 #include "common/base/system/metrics_put.h"
-#include "common/base/system/process.h"
 #include "common/base/system/fault.h"
 #include "common/base/system/seal.h"
 #include "common/data/store/store.h"
@@ -686,17 +685,24 @@ static void *run_main(void *argument)
 gp_status gp_run_start(gp_run **out, const gp_run_options *options, gp_error *err)
 {
     gp_run *run = gp_calloc(1, sizeof(*run));
+    pthread_attr_t attributes;
+    int problem;
 
     if (run == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the compute thread");
     run->options = *options;
     run->idle_ms = idle_read();
-    errno = gp_thread_start(&run->thread, "compute", COMPUTE_STACK, run_main, run);
-    if (errno != 0) {
-        gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, COMPUTE_STACK);
+    /* not gp_thread_start(): tasks and their child processes must not inherit blocked signals */
+    problem = pthread_create(&run->thread, &attributes, run_main, run);
+    pthread_attr_destroy(&attributes);
+    if (problem != 0) {
         gp_free(run);
-        return GP_ELIMIT;
+        errno = problem;
+        return gp_fail_errno(err, GP_ELIMIT, "the compute thread could not be started");
     }
+    pthread_setname_np(run->thread, "compute");
     *out = run;
     return GP_OK;
 }
