@@ -289,16 +289,6 @@ static gp_status record_make(gp_buffer *out, const gp_checkpoint_frame *frame,
 
 /* ---- pruning ---- */
 
-static void step_remove(const char *directory, uint64_t step)
-{
-    char path[1200];
-
-    snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
-    unlink(path); /* first: without the record the tensors are ignored */
-    snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, step);
-    unlink(path);
-}
-
 /* Remove temporary files of writers that have exited; leave those of running writers. */
 static void prune_scratch(const char *directory)
 {
@@ -330,6 +320,7 @@ static void prune(const char *directory, const char *run, uint64_t step)
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
     uint32_t kept = 0;
     bool best_seen = false;
+    char path[1200];
 
     if (steps == NULL)
         return; /* the next checkpoint prunes */
@@ -346,28 +337,28 @@ static void prune(const char *directory, const char *run, uint64_t step)
 
         gp_json_free(record);
         best_seen = best_seen || best;
-        if (own && ++kept > KEPT && !best)
-            step_remove(directory, steps->step[i]);
+        if (own && ++kept > KEPT && !best) {
+            snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, steps->step[i]);
+            unlink(path); /* first: without the record the tensors are ignored */
+            snprintf(path, sizeof(path), "%s/%" PRIu64 ".safetensors", directory, steps->step[i]);
+            unlink(path);
+        }
     }
     gp_free(steps);
     prune_scratch(directory);
 }
 
-/* Refuse to replace the checkpoint of another run that started to use the directory at the same
- * time. */
-static gp_status check_owner(const char *directory, const char *run, uint64_t step, gp_error *err)
+/* Return whether a checkpoint belongs to another run, whose id is copied to `other`. A record that
+ * cannot be read is not treated as foreign. */
+static bool is_foreign(const char *directory, uint64_t step, const char *run, char other[GP_NAME_MAX])
 {
     gp_json *record;
-    gp_status status = GP_OK;
 
     if (gp_checkpoint_read_record(&record, directory, step, NULL) != GP_OK)
-        return GP_OK;
-    if (strcmp(gp_checkpoint_record_run(record), run) != 0)
-        status = gp_fail(err, GP_EBUSY,
-                         "%s/%" PRIu64 ".json belongs to another run (%s); use another checkpoint-path",
-                         directory, step, gp_checkpoint_record_run(record));
+        return false;
+    snprintf(other, GP_NAME_MAX, "%s", gp_checkpoint_record_run(record));
     gp_json_free(record);
-    return status;
+    return strcmp(other, run) != 0;
 }
 
 gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *frame,
@@ -376,14 +367,18 @@ gp_status gp_checkpoint_write(const char *directory, const gp_checkpoint_frame *
     piece pieces[PIECES];
     gp_buffer header, record;
     block_sums sums = { 0 };
-    char name[40];
+    char name[40], other[GP_NAME_MAX];
     const char *run = frame->options->run_id;
     gp_status status = gp_directory_make(directory, 0777, err);
 
     gp_buffer_init(&record, 0);
     gp_buffer_init(&header, 0);
-    if (status == GP_OK)
-        status = check_owner(directory, run, checkpoint->progress.step, err);
+    /* Refuse to replace the checkpoint of another run that started to use the directory at the same
+     * time. */
+    if (status == GP_OK && is_foreign(directory, checkpoint->progress.step, run, other))
+        status = gp_fail(err, GP_EBUSY,
+                         "%s/%" PRIu64 ".json belongs to another run (%s); use another checkpoint-path",
+                         directory, checkpoint->progress.step, other);
     if (status == GP_OK)
         status = header_make(&header, frame->graph, checkpoint, err);
     uint32_t count = status == GP_OK ? pieces_of(pieces, frame->graph, checkpoint, &header) : 0;
@@ -466,20 +461,6 @@ static gp_status tensors_read(const char *path, const gp_json *record, const pie
     return status;
 }
 
-static gp_status record_check(const gp_json *record, const gp_checkpoint_frame *frame, const char *path,
-                              gp_error *err)
-{
-    char data[20];
-    gp_status status = gp_checkpoint_check_record(record, frame->graph, frame->options, path, err);
-
-    snprintf(data, sizeof(data), "%016" PRIx64, frame->data_fingerprint);
-    if (status == GP_OK && strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
-        return gp_fail(err, GP_EINVAL,
-                       "%s was trained on other data: its fingerprint is %s, that of these is %s", path,
-                       gp_json_text(gp_json_member(record, "data"), "?"), data);
-    return status;
-}
-
 static int64_t record_integer(const gp_json *record, const char *key)
 {
     return gp_json_integer(gp_json_member(record, key), 0);
@@ -511,7 +492,7 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     piece pieces[PIECES];
     gp_json *record;
     gp_buffer header;
-    char path[1200];
+    char path[1200], data[20];
     gp_error why;
     gp_status status = gp_checkpoint_read_record(&record, directory, step, &why);
 
@@ -521,7 +502,12 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     if (status != GP_OK)
         return gp_fail(err, GP_ECORRUPT, "%s", why.message);
     snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", directory, step);
-    status = record_check(record, frame, path, err);
+    status = gp_checkpoint_check_record(record, frame->graph, frame->options, path, err);
+    snprintf(data, sizeof(data), "%016" PRIx64, frame->data_fingerprint);
+    if (status == GP_OK && strcmp(data, gp_json_text(gp_json_member(record, "data"), "")) != 0)
+        status = gp_fail(err, GP_EINVAL,
+                         "%s was trained on other data: its fingerprint is %s, that of these is %s", path,
+                         gp_json_text(gp_json_member(record, "data"), "?"), data);
     /* The file may have best weights that are not wanted, or lack them. */
     bool has_best = gp_json_bool(gp_json_member(record, "has_best"), false);
     float *scratch = NULL;
@@ -556,25 +542,12 @@ static gp_status checkpoint_load(gp_checkpoint *checkpoint, const gp_checkpoint_
     return status;
 }
 
-/* Return whether the checkpoint belongs to another run. Without a run id, all checkpoints are
- * read. A record that cannot be read is not treated as foreign. */
-static bool is_foreign(const char *directory, uint64_t step, const char *run)
-{
-    gp_json *record;
-
-    if (run[0] == '\0' || gp_checkpoint_read_record(&record, directory, step, NULL) != GP_OK)
-        return false;
-    bool foreign = strcmp(gp_checkpoint_record_run(record), run) != 0;
-
-    gp_json_free(record);
-    return foreign;
-}
-
 gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_frame *frame, const char *path,
                              char damaged[240], gp_error *err)
 {
     gp_checkpoint_list *steps = gp_malloc(sizeof(*steps));
-    char directory[1024];
+    const char *run = frame->options->run_id;
+    char directory[1024], other[GP_NAME_MAX];
     gp_status status = GP_OK;
     bool one;
 
@@ -590,7 +563,8 @@ gp_status gp_checkpoint_read(gp_checkpoint *checkpoint, const gp_checkpoint_fram
     for (uint32_t i = 0; i < steps->count; i++) {
         gp_error why;
 
-        if (!one && is_foreign(directory, steps->step[i], frame->options->run_id))
+        /* without a run id, all checkpoints are read */
+        if (!one && run[0] != '\0' && is_foreign(directory, steps->step[i], run, other))
             continue;
         status = checkpoint_load(checkpoint, frame, directory, steps->step[i], &why);
         if (status != GP_OK)

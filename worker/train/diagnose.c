@@ -40,19 +40,6 @@ static void note(examination *e, gp_bad_place place, uint32_t op, uint32_t layer
         *e->found = seen;
 }
 
-static void examine_weights(examination *e)
-{
-    const gp_graph *graph = e->request->graph;
-
-    for (uint32_t p = 0; p < graph->parameter_count; p++) {
-        const gp_parameter *parameter = &graph->parameters[p];
-
-        if (first_bad(e->request->parameters + parameter->offset, (size_t)parameter->count) <
-            (size_t)parameter->count)
-            note(e, GP_BAD_WEIGHTS, 0, parameter->layer, 0);
-    }
-}
-
 /* Check the outputs of all forward ops after a call of `count` samples; `position` is the index
  * of the first. */
 static void examine_outputs(examination *e, uint32_t count, uint64_t position)
@@ -152,7 +139,7 @@ static gp_status examine_samples(examination *e, gp_error *err)
         uint32_t left = request->count - done;
 
         status = examine_call(e, done, left < e->batch ? left : e->batch, err);
-        request->progress(request->context);
+        gp_train_control_progress(request->control);
         if (request->phase == GP_PHASE_INFER && e->found->place != GP_BAD_NOWHERE)
             break;
     }
@@ -165,7 +152,13 @@ gp_status gp_diagnose(gp_diagnosis *out, const gp_diagnose_request *request, gp_
     examination e = { .request = request, .found = &found };
     gp_status status = GP_OK;
 
-    examine_weights(&e);
+    for (uint32_t p = 0; p < request->graph->parameter_count; p++) {
+        const gp_parameter *parameter = &request->graph->parameters[p];
+        const size_t count = (size_t)parameter->count;
+
+        if (first_bad(request->parameters + parameter->offset, count) < count)
+            note(&e, GP_BAD_WEIGHTS, 0, parameter->layer, 0);
+    }
     if (request->count > 0 && found.place != GP_BAD_WEIGHTS)
         status = examine_samples(&e, err);
     gp_loader_free(e.loader);

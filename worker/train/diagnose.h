@@ -9,6 +9,7 @@
 #include "common/base/error.h"
 #include "common/data/loader/loader.h"
 #include "common/model/graph/graph.h"
+#include "worker/train/trainer.h"
 
 /* Origin of a non-finite value, ordered by position in the forward pass. */
 typedef enum gp_bad_place {
@@ -47,8 +48,7 @@ typedef struct gp_diagnose_request {
     uint32_t epoch, first, count; /* samples of this rank, as positions in the sampler order */
     uint64_t position;            /* index of the first sample in the mini-batch or validation data */
     uint64_t seed, step;          /* random state for dropout and augmentation */
-    void (*progress)(void *context);
-    void *context;
+    gp_train_control *control;    /* counts progress */
 } gp_diagnose_request;
 
 /* Run the diagnosis. Takes as long as a few slow steps and allocates memory for the activations

@@ -7,42 +7,27 @@
 
 #include "common/base/system/cgroup.h"
 
-static uint64_t system_available(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    uint64_t kibibytes, available = UINT64_MAX;
-    char line[256];
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "MemAvailable: %" SCNu64, &kibibytes) == 1)
-            available = kibibytes * 1024;
-    if (file != NULL)
-        fclose(file);
-    return available;
-}
-
-static uint64_t asked_for(void)
+uint64_t gp_memory_available(void)
 {
     static const char units[] = "KMGT";
     const char *text = getenv("GRADPOOL_WORKER_MEMORY"), *unit;
+    uint64_t least = gp_cgroup_memory_read().left, kibibytes;
+    FILE *file = fopen("/proc/meminfo", "re");
     double bytes;
-    char *end;
+    char *end, line[256];
 
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemAvailable: %" SCNu64, &kibibytes) == 1 && kibibytes * 1024 < least)
+            least = kibibytes * 1024;
+    if (file != NULL)
+        fclose(file);
     if (text == NULL || text[0] == '\0')
-        return UINT64_MAX;
+        return least;
     bytes = strtod(text, &end);
     unit = *end == '\0' ? NULL : strchr(units, *end);
     for (const char *u = units; unit != NULL && u <= unit; u++)
         bytes *= 1024;
-    return bytes >= 0 && bytes < 1e18 ? (uint64_t)bytes : UINT64_MAX;
-}
-
-uint64_t gp_memory_available(void)
-{
-    uint64_t least = system_available(), groups = gp_cgroup_memory_read().left, asked = asked_for();
-
-    least = groups < least ? groups : least;
-    return asked < least ? asked : least;
+    return bytes >= 0 && bytes < 1e18 && (uint64_t)bytes < least ? (uint64_t)bytes : least;
 }
 
 double gp_memory_bound(const gp_graph *graph, gp_phase phase, uint32_t samples)

@@ -9,14 +9,6 @@
 #include "common/base/text/log.h"
 #include "worker/train/multinode.h"
 
-static bool pipeline_possible(const gp_pipeline *pipeline)
-{
-    const gp_train_options *options = pipeline->options;
-
-    return pipeline->ops != NULL && !options->reproducible && !options->synchronize_batch_norm &&
-           options->batch_norm_statistics == GP_STATISTICS_MOVING;
-}
-
 /* ---- connecting the ranks ---- */
 
 /* Time limits. NCCL may take long to connect many ranks; a rank that cannot connect reports it
@@ -193,6 +185,7 @@ static gp_status data_offer(gp_pipeline *pipeline, const gp_resident **out, gp_e
 gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim, gp_train_notes *notes,
                            gp_error *err)
 {
+    const gp_train_options *options = pipeline->options;
     const gp_loss_scale *scale = &pipeline->progress->loss_scale;
     gp_keep keep = { .options = pipeline->options,
                      .loss_scale = scale->scale,
@@ -207,7 +200,9 @@ gp_status gp_pipeline_open(gp_pipeline *pipeline, gp_plan *plan, gp_optim *optim
     if (pipeline->options->nccl_auto_network && pipeline->ops == NULL)
         return gp_fail(err, GP_EINVAL,
                        "nccl-auto-network is of NCCL between GPUs, and these are CPU workers; leave it out");
-    if (!pipeline_possible(pipeline)) /* options and device kind are the same on all ranks */
+    if (pipeline->ops == NULL || options->reproducible || options->synchronize_batch_norm ||
+        options->batch_norm_statistics !=
+            GP_STATISTICS_MOVING) /* options and device kind are the same on all ranks */
         return GP_OK;
     status = pipeline_join(pipeline, notes, &joined, err);
     if (status != GP_OK || !joined)

@@ -10,22 +10,6 @@
 
 /* ---- launching ---- */
 
-/* Draw the random augmentation for the samples of a call. */
-static void call_draw(const gp_pipeline *pipeline, const gp_train_call *call)
-{
-    const gp_train_data *data = pipeline->data;
-    const gp_sampler *sampler = &data->training.sampler;
-    const gp_store_info *info = gp_store_get_info(data->training.store);
-
-    for (uint32_t i = 0; i < call->count; i++) {
-        uint32_t index;
-
-        gp_sampler_get(sampler, call->epoch, call->first + i, 1, &index);
-        gp_augment_draw_sample(&pipeline->draws[i], &data->augment, info, &data->shape, sampler->seed,
-                               call->epoch, index);
-    }
-}
-
 /* Launch the last call of *flight. The device copies the samples, so the loader gets its batch
  * back at once.
  *   number  step number, from 1 */
@@ -34,6 +18,8 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
 {
     const gp_train_call *call = &flight->last;
     gp_train_control *control = pipeline->exchange->control;
+    const gp_train_data *data = pipeline->data;
+    const gp_sampler *sampler = &data->training.sampler;
     gp_loader *loader = pipeline->data->training.loader;
     /* The device applies its own loss scale. */
     const gp_loss_scale one = { .scale = pipeline->progress->loss_scale.scale > 0 };
@@ -55,8 +41,13 @@ static gp_status call_launch(gp_pipeline *pipeline, gp_flight *flight, uint64_t 
         status = gp_loader_take(loader, &loaded, &waited_ns, err);
     if (status != GP_OK)
         return status;
-    if (pipeline->draws != NULL)
-        call_draw(pipeline, call);
+    for (uint32_t i = 0; pipeline->draws != NULL && i < call->count; i++) {
+        uint32_t index;
+
+        gp_sampler_get(sampler, call->epoch, call->first + i, 1, &index);
+        gp_augment_draw_sample(&pipeline->draws[i], &data->augment, gp_store_get_info(data->training.store),
+                               &data->shape, sampler->seed, call->epoch, index);
+    }
     if (loaded != NULL) {
         with.batch.samples = loaded->samples;
         with.batch.targets = loaded->targets;
@@ -101,23 +92,6 @@ static gp_status step_launch(gp_pipeline *pipeline, gp_train_cursor from, gp_tra
     return GP_OK;
 }
 
-static gp_status steps_launch(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
-                              gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    while (status == GP_OK && pipeline->count < GP_STEPS_AHEAD &&
-           pipeline->progress->ending == GP_ENDING_NONE) {
-        const gp_flight *newest = pipeline->count == 0 ? NULL : &pipeline->flights[pipeline->count - 1];
-        gp_train_cursor from = newest == NULL ? *now : newest->after;
-
-        if ((newest != NULL && newest->barrier) || from.epoch >= pipeline->options->max_epochs)
-            break;
-        status = step_launch(pipeline, from, requests, err);
-    }
-    return status;
-}
-
 /* ---- results ---- */
 
 /* Wait for the oldest step in flight, and remove it from the pipeline. */
@@ -138,8 +112,17 @@ static gp_status step_take(gp_pipeline *pipeline, gp_flight *out, gp_step_told *
 gp_status gp_pipeline_step(gp_pipeline *pipeline, const gp_train_cursor *now, gp_train_cursor *requests,
                            gp_flight *out, gp_step_told *told, gp_error *err)
 {
-    gp_status status = steps_launch(pipeline, now, requests, err);
+    gp_status status = GP_OK;
 
+    while (status == GP_OK && pipeline->count < GP_STEPS_AHEAD &&
+           pipeline->progress->ending == GP_ENDING_NONE) {
+        const gp_flight *newest = pipeline->count == 0 ? NULL : &pipeline->flights[pipeline->count - 1];
+        gp_train_cursor from = newest == NULL ? *now : newest->after;
+
+        if ((newest != NULL && newest->barrier) || from.epoch >= pipeline->options->max_epochs)
+            break;
+        status = step_launch(pipeline, from, requests, err);
+    }
     return status == GP_OK ? step_take(pipeline, out, told, err) : status;
 }
 

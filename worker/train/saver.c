@@ -23,25 +23,12 @@ struct gp_saver {
     char text[480];
 };
 
-static void saver_write(gp_saver *saver, char text[480], bool *failed)
-{
-    int64_t begin_ns = gp_now_ns();
-    gp_error err;
-
-    *failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
-    if (*failed)
-        snprintf(text, 480, "no checkpoint of step %llu: %.400s; the training continues",
-                 (unsigned long long)saver->copy.progress.step, err.message);
-    else
-        snprintf(text, 480, "checkpoint of step %llu in %.380s (%.0f ms)",
-                 (unsigned long long)saver->copy.progress.step, saver->directory,
-                 (double)(gp_now_ns() - begin_ns) * 1e-6);
-}
-
 static void *saver_main(void *argument)
 {
     gp_saver *saver = argument;
     char text[480];
+    int64_t begin_ns;
+    gp_error err;
     bool failed;
 
     pthread_mutex_lock(&saver->lock);
@@ -51,7 +38,15 @@ static void *saver_main(void *argument)
         if (!saver->writing)
             break;
         pthread_mutex_unlock(&saver->lock);
-        saver_write(saver, text, &failed);
+        begin_ns = gp_now_ns();
+        failed = gp_checkpoint_write(saver->directory, saver->frame, &saver->copy, &err) != GP_OK;
+        if (failed)
+            snprintf(text, sizeof(text), "no checkpoint of step %llu: %.400s; the training continues",
+                     (unsigned long long)saver->copy.progress.step, err.message);
+        else
+            snprintf(text, sizeof(text), "checkpoint of step %llu in %.380s (%.0f ms)",
+                     (unsigned long long)saver->copy.progress.step, saver->directory,
+                     (double)(gp_now_ns() - begin_ns) * 1e-6);
         pthread_mutex_lock(&saver->lock);
         memcpy(saver->text, text, sizeof(text));
         saver->failed = failed;

@@ -55,52 +55,36 @@ static gp_status check_reproducible(gp_schedule *schedule, const gp_graph *graph
     return GP_OK;
 }
 
-static gp_status schedule_set_loads(gp_schedule *schedule, gp_error *err)
-{
-    double loads[GP_LOADS_MAX];
-    bool given;
-    gp_status status = gp_train_options_loads(schedule->options, schedule->world, loads, &given, err);
-
-    if (status != GP_OK || !given)
-        return status;
-    schedule->loads = gp_calloc(schedule->world, sizeof(*loads));
-    if (schedule->loads == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for the loads of %" PRIu32 " workers", schedule->world);
-    memcpy(schedule->loads, loads, schedule->world * sizeof(*loads));
-    return GP_OK;
-}
-
-/* Return the number of samples in the largest share of a mini-batch. */
-static uint32_t largest_share(const gp_schedule *schedule)
-{
-    uint32_t largest = 1, first, count;
-
-    for (uint32_t rank = 0; rank < schedule->world; rank++) {
-        share_of(schedule, schedule->batch, rank, &first, &count);
-        largest = count > largest ? count : largest;
-    }
-    return largest;
-}
-
 gp_status gp_schedule_init(gp_schedule *schedule, const gp_train_options *options, const gp_graph *graph,
                            const gp_store_info *data, bool validates, gp_error *err)
 {
-    uint32_t largest;
+    uint32_t largest = 1, first, count; /* samples in the largest share of a mini-batch */
+    double loads[GP_LOADS_MAX];
+    bool given;
     gp_status status;
 
     schedule->options = options;
     schedule->validates = validates;
     schedule->samples = data->count;
-    status = schedule_set_loads(schedule, err);
+    status = gp_train_options_loads(options, schedule->world, loads, &given, err);
     if (status != GP_OK)
         return status;
+    if (given) {
+        schedule->loads = gp_calloc(schedule->world, sizeof(*loads));
+        if (schedule->loads == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for the loads of %" PRIu32 " workers", schedule->world);
+        memcpy(schedule->loads, loads, schedule->world * sizeof(*loads));
+    }
     schedule->batch = (uint32_t)options->mini_batch_size;
     if (schedule->batch > schedule->samples)
         return gp_fail(err, GP_EINVAL,
                        "mini-batch-size is %" PRIu32 ", but %s has only %" PRIu32
                        " samples; use at most that many",
                        schedule->batch, data->source, schedule->samples);
-    largest = largest_share(schedule);
+    for (uint32_t rank = 0; rank < schedule->world; rank++) {
+        share_of(schedule, schedule->batch, rank, &first, &count);
+        largest = count > largest ? count : largest;
+    }
     schedule->micro_batch = options->micro_batch_size > 0 && options->micro_batch_size < largest
                                 ? (uint32_t)options->micro_batch_size
                                 : largest;

@@ -96,32 +96,24 @@ void gp_trainer_continue(gp_trainer *trainer, const gp_checkpoint *from)
     trainer->progress = from->progress;
 }
 
-/* Read the checkpoint given in the options. Every rank reads the same file. */
-static gp_status trainer_read_checkpoint(gp_trainer *trainer, gp_checkpoint *out, gp_error *err)
-{
-    char damaged[240] = "";
-
-    gp_trainer_checkpoint(trainer, out);
-    gp_status status = gp_checkpoint_read(out, &trainer->frame, trainer->options.resume, damaged, err);
-
-    if (status != GP_OK)
-        return status;
-    trainer->tuning.document = out->plans;
-    if (damaged[0] != '\0')
-        gp_train_notes_add(&trainer->notes, true, "%s; the checkpoint before it is used", damaged);
-    gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s", out->progress.step,
-                       trainer->options.resume);
-    return GP_OK;
-}
-
+/* Continue from the checkpoint given in the options. Every rank reads the same file. */
 static gp_status trainer_resume(gp_trainer *trainer, gp_error *err)
 {
     gp_train_progress *progress = &trainer->progress;
     gp_checkpoint checkpoint;
-    gp_status status = trainer_read_checkpoint(trainer, &checkpoint, err);
+    char damaged[240] = "";
+
+    gp_trainer_checkpoint(trainer, &checkpoint);
+    gp_status status =
+        gp_checkpoint_read(&checkpoint, &trainer->frame, trainer->options.resume, damaged, err);
 
     if (status != GP_OK)
         return status;
+    trainer->tuning.document = checkpoint.plans;
+    if (damaged[0] != '\0')
+        gp_train_notes_add(&trainer->notes, true, "%s; the checkpoint before it is used", damaged);
+    gp_train_notes_add(&trainer->notes, false, "resumed after step %" PRIu64 " of %.200s",
+                       checkpoint.progress.step, trainer->options.resume);
     gp_trainer_continue(trainer, &checkpoint);
     if (progress->first >= trainer->data.shape.count)
         return gp_fail(err, GP_ECORRUPT,
@@ -164,23 +156,6 @@ static gp_status trainer_begin_state(gp_trainer *trainer, const gp_trainer_setup
 /* Phases of a start, for the log. After a worker failure or a resize, all ranks wait for them. */
 enum { BUILT_DATA, BUILT_STATE, BUILT_GROUP, BUILT_PLANS, BUILT_COUNT };
 
-/* Preparation times, by part. */
-typedef struct build_times {
-    double data_ms, network_ms;
-} build_times;
-
-static void take_times(build_times *times, int64_t begin_ns, const int64_t built_ns[BUILT_COUNT])
-{
-    double ms[BUILT_COUNT];
-
-    for (int i = 0; i < BUILT_COUNT; i++)
-        ms[i] = (double)(built_ns[i] - (i == 0 ? begin_ns : built_ns[i - 1])) * 1e-6;
-    gp_log(GP_LOG_DEBUG, "training-built",
-           "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
-           ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
-    *times = (build_times){ .data_ms = ms[BUILT_DATA], .network_ms = ms[BUILT_STATE] + ms[BUILT_PLANS] };
-}
-
 static gp_status build_data(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
     gp_status status =
@@ -215,29 +190,21 @@ static gp_status build_state(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
-/* Decide whether the ranks share one copy of the state. If so, a rank whose own copy is not
- * needed frees it before the group allocates memory. */
-static gp_status build_shards(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
+static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
 {
-    if (setup->group->world == 1 || trainer->backend_ops->rebind == NULL)
-        return GP_OK;
+    gp_shards *shards = &trainer->shards;
+    gp_status status = GP_OK;
 
-    gp_status status = gp_shards_init(&trainer->shards, trainer->graph, &trainer->options,
-                                      setup->shard_minimum, trainer->schedule.batch, err);
-
-    if (status == GP_OK && trainer->shards.active && !trainer->restarted &&
-        setup->group->rank != GP_SHARD_OWNER) {
+    /* Decide whether the ranks share one copy of the state. If so, a rank whose own copy is not
+     * needed frees it before the group allocates memory. */
+    if (setup->group->world > 1 && trainer->backend_ops->rebind != NULL)
+        status = gp_shards_init(shards, trainer->graph, &trainer->options, setup->shard_minimum,
+                                trainer->schedule.batch, err);
+    if (status == GP_OK && shards->active && !trainer->restarted && setup->group->rank != GP_SHARD_OWNER) {
         gp_free(trainer->parameters);
         trainer->parameters = NULL;
         gp_optim_place_state(trainer->optim, NULL);
     }
-    return status;
-}
-
-static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup, gp_error *err)
-{
-    gp_status status = build_shards(trainer, setup, err);
-
     if (status == GP_OK)
         status = gp_trainer_join(trainer, setup->group, err);
     if (status == GP_OK)
@@ -245,7 +212,7 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     if (status == GP_OK && trainer->restarted)
         status = gp_trainer_agree(trainer, setup, err);
     if (status == GP_OK)
-        status = gp_shards_place(&trainer->shards, &trainer->parameters, trainer->graph, trainer->optim,
+        status = gp_shards_place(shards, &trainer->parameters, trainer->graph, trainer->optim,
                                  &trainer->exchange, err);
     if (status == GP_OK)
         status = gp_train_data_compare(&trainer->data, trainer->comm, err);
@@ -254,10 +221,11 @@ static gp_status build_group(gp_trainer *trainer, const gp_trainer_setup *setup,
     return status;
 }
 
-static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, build_times *times,
+static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setup, gp_train_ready *ready,
                                gp_error *err)
 {
     int64_t begin_ns = gp_now_ns(), built_ns[BUILT_COUNT];
+    double ms[BUILT_COUNT];
     gp_status status = build_data(trainer, setup, err);
 
     built_ns[BUILT_DATA] = gp_now_ns();
@@ -274,7 +242,13 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
     if (status == GP_OK)
         status = gp_pipeline_open(&trainer->pipeline, trainer->plan, trainer->optim, &trainer->notes, err);
     built_ns[BUILT_PLANS] = gp_now_ns();
-    take_times(times, begin_ns, built_ns);
+    for (int i = 0; i < BUILT_COUNT; i++)
+        ms[i] = (double)(built_ns[i] - (i == 0 ? begin_ns : built_ns[i - 1])) * 1e-6;
+    gp_log(GP_LOG_DEBUG, "training-built",
+           "a training is built: data %.1f ms, state %.1f ms, group %.1f ms, plans %.1f ms", ms[BUILT_DATA],
+           ms[BUILT_STATE], ms[BUILT_GROUP], ms[BUILT_PLANS]);
+    ready->data_ms = ms[BUILT_DATA];
+    ready->network_ms = ms[BUILT_STATE] + ms[BUILT_PLANS];
     return status;
 }
 
@@ -291,19 +265,12 @@ static uint64_t memory_bytes(const gp_trainer *trainer)
         bytes += 2 * trainer->graph->blob_count * sizeof(int64_t);
     if (trainer->validation_plan != NULL)
         bytes += trainer->backend_ops->memory_bytes(trainer->validation_plan);
+    /* shards replace parameters and state, and are in the owner's memory */
+    if (trainer->shards.active)
+        bytes -= 2 * blob_bytes;
+    if (trainer->shards.active && gp_comm_rank(trainer->comm) == GP_SHARD_OWNER)
+        bytes += gp_shards_bytes(&trainer->shards, trainer->graph, trainer->optim);
     return bytes;
-}
-
-/* Return the correction for shards: they replace parameters and state, and are in the owner's
- * memory. */
-static uint64_t shard_memory_bytes(const gp_trainer *trainer)
-{
-    const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
-    size_t bytes = gp_shards_bytes(&trainer->shards, trainer->graph, trainer->optim);
-
-    if (!trainer->shards.active)
-        return 0;
-    return (gp_comm_rank(trainer->comm) == GP_SHARD_OWNER ? bytes : 0) - 2 * blob_bytes;
 }
 
 static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
@@ -312,17 +279,16 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
     const gp_store *validation = trainer->data.validation.store;
     uint32_t first;
 
-    *ready = (gp_train_ready){
-        .rank = schedule->rank,
-        .world = schedule->world,
-        .samples = schedule->samples,
-        .validation_samples = validation == NULL ? 0 : gp_store_get_info(validation)->count,
-        .steps_per_epoch = gp_schedule_steps_per_epoch(schedule),
-        .batch = schedule->batch,
-        .parameters = trainer->graph->learned_count,
-        .classes = trainer->graph->class_count,
-        .memory_bytes = memory_bytes(trainer) + shard_memory_bytes(trainer),
-    };
+    ready->rank = schedule->rank;
+    ready->world = schedule->world;
+    ready->samples = schedule->samples;
+    ready->validation_samples = validation == NULL ? 0 : gp_store_get_info(validation)->count;
+    ready->steps_per_epoch = gp_schedule_steps_per_epoch(schedule);
+    ready->batch = schedule->batch;
+    ready->parameters = trainer->graph->learned_count;
+    ready->classes = trainer->graph->class_count;
+    ready->memory_bytes = memory_bytes(trainer);
+    ready->step = trainer->progress.step;
     gp_schedule_share(schedule, schedule->batch, &first, &ready->batch_rank);
 }
 
@@ -355,12 +321,6 @@ static gp_trainer *trainer_begin(const gp_trainer_setup *setup, gp_error *err)
     return trainer;
 }
 
-static gp_status check_stopped(const gp_trainer *trainer, gp_error *err)
-{
-    return atomic_load(&trainer->control->stop) == 2 ? gp_fail(err, GP_ECANCELED, "stopped while it prepared")
-                                                     : GP_OK;
-}
-
 gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup, uint64_t lease,
                              gp_error *err)
 {
@@ -373,8 +333,8 @@ gp_status gp_trainer_prepare(gp_train_held **out, const gp_trainer_setup *setup,
     gp_status status = build_data(trainer, setup, err);
 
     data_ns = gp_now_ns();
-    if (status == GP_OK)
-        status = check_stopped(trainer, err);
+    if (status == GP_OK && atomic_load(&trainer->control->stop) == 2)
+        status = gp_fail(err, GP_ECANCELED, "stopped while it prepared");
     if (status == GP_OK)
         status = build_state(trainer, setup, err);
     if (status == GP_OK)
@@ -394,8 +354,8 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
 
     if (trainer == NULL)
         return GP_ENOMEM;
-    build_times times;
-    gp_status status = trainer_build(trainer, setup, &times, err);
+    *ready = (gp_train_ready){ 0 };
+    gp_status status = trainer_build(trainer, setup, ready, err);
 
     if (status != GP_OK) {
         gp_train_held_return_stores(setup->held, trainer->graph, &trainer->data);
@@ -403,10 +363,7 @@ gp_status gp_trainer_new(gp_trainer **out, gp_train_ready *ready, const gp_train
         return status;
     }
     trainer_describe(trainer, ready);
-    ready->step = trainer->progress.step;
     ready->ready_ms = (double)(gp_now_ns() - begin_ns) * 1e-6;
-    ready->data_ms = times.data_ms;
-    ready->network_ms = times.network_ms;
     *out = trainer;
     return GP_OK;
 }

@@ -195,48 +195,27 @@ typedef struct data_seen {
     char host[64];
 } data_seen;
 
-static data_seen data_see(const gp_train_data *data)
-{
-    const gp_store_info *training = gp_store_get_info(data->training.store);
-    data_seen seen = { .training = training->fingerprint, .samples = training->count };
-
-    if (data->validation.store != NULL) {
-        seen.validation = gp_store_get_info(data->validation.store)->fingerprint;
-        seen.validation_samples = gp_store_get_info(data->validation.store)->count;
-    }
-    gethostname(seen.host, sizeof(seen.host) - 1);
-    return seen;
-}
-
 static bool data_same(const data_seen *a, const data_seen *b)
 {
     return a->training == b->training && a->validation == b->validation && a->samples == b->samples &&
            a->validation_samples == b->validation_samples;
 }
 
-/* Return the first rank of the largest group of ranks with equal data. */
-static uint32_t data_most(const data_seen *all, uint32_t world)
-{
-    uint32_t best = 0, most = 0;
-
-    for (uint32_t i = 0; i < world; i++) {
-        uint32_t same = 0;
-
-        for (uint32_t k = 0; k < world; k++)
-            same += data_same(&all[i], &all[k]);
-        if (same > most) {
-            most = same;
-            best = i;
-        }
-    }
-    return best;
-}
-
 static gp_status data_judge(const gp_train_data *data, const data_seen *all, const gp_comm *comm,
                             gp_error *err)
 {
     const uint32_t world = gp_comm_world(comm);
-    const data_seen *usual = &all[data_most(all, world)], *ours = &all[gp_comm_rank(comm)];
+    const data_seen *usual = NULL, *ours = &all[gp_comm_rank(comm)];
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < world; i++) { /* find the largest group of ranks with equal data */
+        uint32_t same = 0;
+
+        for (uint32_t k = 0; k < world; k++)
+            same += data_same(&all[i], &all[k]);
+        usual = same > most ? &all[i] : usual;
+        most = same > most ? same : most;
+    }
     bool training = ours->training != usual->training || ours->samples != usual->samples;
     const gp_store_info *info = gp_store_get_info(
         training || data->validation.store == NULL ? data->training.store : data->validation.store);
@@ -268,9 +247,17 @@ gp_status gp_train_data_compare(const gp_train_data *data, gp_comm *comm, gp_err
     if (all == NULL || parts == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory to compare the data of %" PRIu32 " workers", world);
     if (status == GP_OK) {
+        data_seen *ours = &all[gp_comm_rank(comm)];
+
         for (uint32_t rank = 0; rank <= world; rank++)
             parts[rank] = rank * sizeof(*all);
-        all[gp_comm_rank(comm)] = data_see(data);
+        ours->training = gp_store_get_info(data->training.store)->fingerprint;
+        ours->samples = gp_store_get_info(data->training.store)->count;
+        if (data->validation.store != NULL) {
+            ours->validation = gp_store_get_info(data->validation.store)->fingerprint;
+            ours->validation_samples = gp_store_get_info(data->validation.store)->count;
+        }
+        gethostname(ours->host, sizeof(ours->host) - 1);
         status = gp_comm_gather_private(comm, all, parts, err);
     }
     if (status == GP_OK)
@@ -284,34 +271,27 @@ gp_status gp_train_data_compare(const gp_train_data *data, gp_comm *comm, gp_err
 
 enum { DECODE_REPORTED_NS = 100000000 }; /* shorter decoding times are not reported */
 
-/* Report how long this rank decoded the samples of a store, and where the result is cached. */
-static void report_decoding(const gp_store *store, const char *part, const gp_train_sink *sink)
-{
-    const gp_store_info *info = gp_store_get_info(store);
-    char directory[PATH_MAX], text[400];
-
-    if (info->decode_ns < DECODE_REPORTED_NS)
-        return;
-    if (gp_cache_path(directory, sizeof(directory), "decoded", NULL, NULL) != GP_OK)
-        snprintf(directory, sizeof(directory), "the cache: neither XDG_CACHE_HOME nor HOME is set");
-    snprintf(text, sizeof(text), "decoded the %s data of %.100s in %.2f s; %s %.200s", part, info->source,
-             (double)info->decode_ns * 1e-9,
-             info->decode_cached ? "cached for later runs in" : "it could not be cached in", directory);
-    sink->note(sink->context, text, false);
-}
-
 void gp_train_data_report(const gp_train_data *data, bool rank_0, bool restarted, const gp_train_sink *sink)
 {
     static const char *const parts[2] = { "training", "validation" };
     const gp_store *stores[2] = { data->training.store, data->validation.store };
-    char text[400];
+    char directory[PATH_MAX], text[400];
 
     for (int i = 0; i < 2 && rank_0; i++)
         if (stores[i] != NULL && gp_store_left_out(stores[i], text, sizeof(text))[0] != '\0')
             sink->note(sink->context, text, false);
-    for (int i = 0; i < 2 && !restarted; i++)
-        if (stores[i] != NULL)
-            report_decoding(stores[i], parts[i], sink);
+    for (int i = 0; i < 2 && !restarted; i++) {
+        const gp_store_info *info = stores[i] == NULL ? NULL : gp_store_get_info(stores[i]);
+
+        if (info == NULL || info->decode_ns < DECODE_REPORTED_NS)
+            continue;
+        if (gp_cache_path(directory, sizeof(directory), "decoded", NULL, NULL) != GP_OK)
+            snprintf(directory, sizeof(directory), "the cache: neither XDG_CACHE_HOME nor HOME is set");
+        snprintf(text, sizeof(text), "decoded the %s data of %.100s in %.2f s; %s %.200s", parts[i],
+                 info->source, (double)info->decode_ns * 1e-9,
+                 info->decode_cached ? "cached for later runs in" : "it could not be cached in", directory);
+        sink->note(sink->context, text, false);
+    }
 }
 
 static void source_add_skipped(gp_train_source *source, gp_train_done *done)

@@ -6,11 +6,6 @@
 #include "worker/train/diagnose.h"
 #include "worker/train/trainer_state.h"
 
-static void diagnose_progress(void *context)
-{
-    gp_train_control_progress(context);
-}
-
 /* Find the origin of the first non-finite value; collective. Each rank searches its share of the
  * samples, and all return the same message. */
 static const char *find_first_bad(gp_trainer *trainer, gp_diagnose_request *request, char *text, size_t bytes)
@@ -23,8 +18,7 @@ static const char *find_first_bad(gp_trainer *trainer, gp_diagnose_request *requ
     request->parameters = trainer->parameters;
     request->seed = (uint64_t)trainer->options.seed;
     request->step = trainer->progress.step;
-    request->progress = diagnose_progress;
-    request->context = trainer->control;
+    request->control = trainer->control;
     gp_diagnose(&found, request, &ignored);
     key = -gp_diagnosis_key(&found);
     if (gp_comm_all_reduce_private(trainer->comm, &key, 1, GP_I64, GP_COMM_MAX, &ignored) == GP_OK)

@@ -50,23 +50,15 @@ static void bucket_append(gp_exchange *exchange, size_t first, size_t count, siz
     }
 }
 
-/* Return the bucket size in float32 elements. Sums in shared memory are fastest while a bucket
- * fits a cache. Between GPUs each sum costs some 10 us, and the links saturate from about 10
- * MiB. */
-static size_t bucket_wanted(const gp_train_options *options, bool on_device)
-{
-    enum { DEVICE_BUCKET_BYTES = 25 << 20 };
-    const gp_param *param = gp_params_find(gp_train_options_table, "exchange-bucket-bytes");
-    bool given = gp_params_changed(param, options);
-
-    return (on_device && !given ? DEVICE_BUCKET_BYTES : (size_t)options->exchange_bucket_bytes) /
-           sizeof(float);
-}
-
 gp_status gp_exchange_init(gp_exchange *exchange, const gp_graph *graph, const gp_train_options *options,
                            gp_train_control *control, bool on_device, gp_error *err)
 {
-    size_t wanted = bucket_wanted(options, on_device);
+    enum { DEVICE_BUCKET_BYTES = 25 << 20 };
+    bool given = gp_params_changed(gp_params_find(gp_train_options_table, "exchange-bucket-bytes"), options);
+    /* Sums in shared memory are fastest while a bucket fits a cache. Between GPUs each sum costs some
+     * 10 us, and the links saturate from about 10 MiB. */
+    size_t wanted =
+        (on_device && !given ? DEVICE_BUCKET_BYTES : (size_t)options->exchange_bucket_bytes) / sizeof(float);
     size_t most = graph->blob_count / wanted + graph->parameter_count + 1;
 
     exchange->control = control;

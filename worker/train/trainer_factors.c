@@ -34,12 +34,6 @@ static size_t whole_panels(size_t columns)
     return (columns + GP_FACTOR_COLUMNS - 1) / GP_FACTOR_COLUMNS * GP_FACTOR_COLUMNS;
 }
 
-static bool factor_pays(const gp_factor *factor)
-{
-    return FACTOR_COST * (double)factor->samples * (double)(factor->inputs + factor->outputs) <=
-           (double)factor->inputs * (double)factor->outputs;
-}
-
 gp_status gp_factor_list_init(gp_factor_list *list, const gp_graph *graph, uint32_t batch, gp_error *err)
 {
     const gp_ops *ops = &graph->ops[GP_PHASE_TRAIN];
@@ -59,7 +53,9 @@ gp_status gp_factor_list_init(gp_factor_list *list, const gp_graph *graph, uint3
                              .inputs = (size_t)weights->shape.dim[1],
                              .samples = batch };
 
-        if (gp_parameter_learns(weights) && factor_pays(&factor))
+        if (gp_parameter_learns(weights) &&
+            FACTOR_COST * (double)batch * (double)(factor.inputs + factor.outputs) <=
+                (double)factor.inputs * (double)factor.outputs)
             list->factor[list->count++] = factor;
     }
     return GP_OK;

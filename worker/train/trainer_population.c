@@ -9,30 +9,26 @@
 #include "common/base/memory/alloc.h"
 #include "worker/train/trainer_state.h"
 
-/* Add the sums of a call to the totals, in blob order. The plan writes them in place of the
- * gradients of the statistics. Return the number of totals. */
-static size_t totals_add(const gp_graph *graph, const float *gradients, double *totals)
+/* Add the sums of a call to the totals, in blob order, or with `put` write the totals back. The plan
+ * writes the sums in place of the gradients of the statistics. Return the number of totals. */
+static size_t totals_move(const gp_graph *graph, float *gradients, double *totals, bool put)
 {
     size_t count = 0;
 
     for (uint32_t p = 0; p < graph->parameter_count; p++) {
         const gp_parameter *parameter = &graph->parameters[p];
 
-        for (int64_t i = 0; parameter->statistic != GP_STATISTIC_NONE && i < parameter->count; i++)
-            totals[count++] += (double)gradients[parameter->offset + (size_t)i];
+        for (int64_t i = 0; parameter->statistic != GP_STATISTIC_NONE && i < parameter->count; i++) {
+            float *sum = &gradients[parameter->offset + (size_t)i];
+
+            if (put)
+                *sum = (float)totals[count];
+            else
+                totals[count] += (double)*sum;
+            count++;
+        }
     }
     return count;
-}
-
-/* Write the totals back to the positions that totals_add() reads. */
-static void totals_put(const gp_graph *graph, float *gradients, const double *totals)
-{
-    for (uint32_t p = 0; p < graph->parameter_count; p++) {
-        const gp_parameter *parameter = &graph->parameters[p];
-
-        for (int64_t i = 0; parameter->statistic != GP_STATISTIC_NONE && i < parameter->count; i++)
-            gradients[parameter->offset + (size_t)i] = (float)*totals++;
-    }
 }
 
 /* Compute this rank's share of the mini-batch at position `first` in one call, because batch
@@ -78,13 +74,6 @@ static gp_status common_barrier(gp_trainer *trainer, gp_error *err)
     return trainer->shards.active ? gp_comm_barrier(trainer->comm, err) : GP_OK;
 }
 
-/* Return whether this rank writes the parameters. Of ranks that share one copy, only the owner
- * does. */
-static bool writes_parameters(const gp_trainer *trainer)
-{
-    return !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
-}
-
 /* Sum the moments of all mini-batches on this rank. */
 static gp_status population_compute(gp_trainer *trainer, double *totals, gp_error *err)
 {
@@ -99,7 +88,7 @@ static gp_status population_compute(gp_trainer *trainer, double *totals, gp_erro
         else
             status = population_call(trainer, first, &share, err);
         if (status == GP_OK && share > 0)
-            totals_add(trainer->graph, trainer->exchange.gradients, totals);
+            totals_move(trainer->graph, trainer->exchange.gradients, totals, false);
     }
     return status;
 }
@@ -107,7 +96,8 @@ static gp_status population_compute(gp_trainer *trainer, double *totals, gp_erro
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
 {
     const gp_graph *graph = trainer->graph;
-    const bool writes = writes_parameters(trainer);
+    /* Of ranks that share one copy of the parameters, only the owner writes them. */
+    const bool writes = !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
     const size_t blob_bytes = graph->blob_count * sizeof(float);
     float *gradients = trainer->exchange.gradients;
     size_t count;
@@ -126,11 +116,11 @@ gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
         status = population_compute(trainer, totals, err);
     memset(gradients, 0, blob_bytes);
     if (status == GP_OK) {
-        count = totals_add(graph, gradients, totals); /* the gradients are 0: counts only */
+        count = totals_move(graph, gradients, totals, false); /* the gradients are 0: counts only */
         status = gp_comm_all_reduce_private(trainer->comm, totals, count, GP_F64, GP_COMM_SUM, err);
     }
     if (status == GP_OK) {
-        totals_put(graph, gradients, totals);
+        totals_move(graph, gradients, totals, true);
         if (writes) /* all ranks have reached the sum, so no rank reads the parameters */
             gp_statistics_set(graph, trainer->parameters, gradients, trainer->data.shape.count);
         status = common_barrier(trainer, err);

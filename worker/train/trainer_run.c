@@ -73,31 +73,27 @@ static gp_status trainer_compute(gp_trainer *trainer, gp_train_cursor *now, gp_t
     return status == GP_OK && reproducible ? gp_exchange_words(&trainer->exchange, err) : status;
 }
 
-static gp_status commit_shards(gp_trainer *trainer, double learn_rate, gp_error *err)
-{
-    gp_status status;
-
-    gp_fault_point("commit");
-    status = gp_shards_commit(&trainer->shards, &trainer->parameters, trainer->graph, trainer->optim,
-                              &trainer->exchange, learn_rate, err);
-    if (status != GP_OK)
-        return status;
-    trainer->backend_ops->rebind(trainer->plan, trainer->parameters);
-    if (trainer->validation_plan != NULL)
-        trainer->backend_ops->rebind(trainer->validation_plan, trainer->parameters);
-    return GP_OK;
-}
-
 /* Update parameters and state. A step without any target changes nothing. */
 static gp_status trainer_commit(gp_trainer *trainer, const gp_step_result *result, double learn_rate,
                                 gp_error *err)
 {
     float *gradients = trainer->exchange.gradients;
+    bool sharded = result->weight > 0 && trainer->shards.active;
+    gp_status status = GP_OK;
 
-    if (result->weight > 0 && trainer->shards.active)
-        return commit_shards(trainer, learn_rate, err);
-    gp_train_control_stretch(trainer->control);
+    if (!sharded)
+        gp_train_control_stretch(trainer->control);
     gp_fault_point("commit");
+    if (sharded) {
+        status = gp_shards_commit(&trainer->shards, &trainer->parameters, trainer->graph, trainer->optim,
+                                  &trainer->exchange, learn_rate, err);
+        if (status != GP_OK)
+            return status;
+        trainer->backend_ops->rebind(trainer->plan, trainer->parameters);
+        if (trainer->validation_plan != NULL)
+            trainer->backend_ops->rebind(trainer->validation_plan, trainer->parameters);
+        return GP_OK;
+    }
     if (result->weight > 0) {
         /* before the optimizer, which may clip the gradients */
         gp_statistics_commit(trainer->graph, trainer->parameters, gradients, result->samples);
@@ -229,20 +225,12 @@ static void report_saver(gp_trainer *trainer, const gp_train_sink *sink)
         sink->note(sink->context, text, failed);
 }
 
-static bool weights_finite(const gp_trainer *trainer)
-{
-    double sum = 0; /* 0 or NaN */
-
-    for (size_t i = 0; i < trainer->graph->blob_count; i++)
-        sum += 0.0f * trainer->parameters[i];
-    return sum == 0;
-}
-
 /* Write the checkpoint that is due. While the disk is busy with an earlier one, it stays due.
  *   last  last call of the step; NULL: no step was taken */
 static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool ends, const gp_train_sink *sink)
 {
     gp_train_progress *progress = &trainer->progress;
+    double sum = 0; /* 0 or NaN */
     gp_checkpoint now;
     gp_error err;
 
@@ -257,8 +245,10 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
         return;
     }
 
+    for (size_t i = 0; i < trainer->graph->blob_count; i++)
+        sum += 0.0f * trainer->parameters[i];
     /* the next step reports it; the previous checkpoint stays the newest */
-    if (!weights_finite(trainer)) {
+    if (isnan(sum)) {
         sink->note(sink->context, "weights are not finite: no checkpoint is written", true);
         return;
     }
@@ -273,17 +263,6 @@ static void trainer_save(gp_trainer *trainer, const gp_train_call *last, bool en
 }
 
 /* ---- the run ---- */
-
-/* Replace the statistics in the final parameters by those over all data, and validate once more. */
-static gp_status trainer_finish_statistics(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink,
-                                           gp_error *err)
-{
-    gp_status status = gp_trainer_population(trainer, err);
-
-    if (status == GP_OK && trainer->validation_plan != NULL)
-        status = gp_trainer_validate(trainer, epoch, sink, err);
-    return status;
-}
 
 /* Do the work that is due between two steps: validation, early stopping, checkpoint.
  *   last  last call of the step; NULL: the step was taken in another group
@@ -363,36 +342,26 @@ static gp_status trainer_steps(gp_trainer *trainer, const gp_train_sink *sink, g
         done->stop_reason = GP_STOP_PAUSED;
         return GP_OK;
     }
-    if (status == GP_OK && trainer->options.batch_norm_statistics == GP_STATISTICS_POPULATION)
-        status = trainer_finish_statistics(trainer, done->epoch, sink, err);
-    return status;
-}
-
-/* Send the notes that were collected during preparation. */
-static void trainer_report(const gp_trainer *trainer, const gp_train_sink *sink)
-{
-    const bool rank_0 = trainer->schedule.rank == 0;
-
-    if (rank_0 && !trainer->restarted)
-        gp_train_notes_report(&trainer->notes, sink);
-    gp_train_data_report(&trainer->data, rank_0, trainer->restarted, sink);
-}
-
-static void log_weights(const gp_trainer *trainer)
-{
-    if (gp_log_tells(GP_LOG_DEBUG))
-        gp_log(GP_LOG_DEBUG, "weights",
-               "rank %" PRIu32 " of %" PRIu32 " ends at step %" PRIu64 " with weights %08" PRIx32,
-               trainer->schedule.rank, trainer->schedule.world, trainer->progress.step,
-               gp_crc32c(0, trainer->parameters, trainer->graph->blob_count * sizeof(float)));
+    if (status != GP_OK || trainer->options.batch_norm_statistics != GP_STATISTICS_POPULATION)
+        return status;
+    /* Replace the statistics in the final parameters by those over all data, and validate once
+     * more. */
+    status = gp_trainer_population(trainer, err);
+    return status == GP_OK && trainer->validation_plan != NULL
+               ? gp_trainer_validate(trainer, done->epoch, sink, err)
+               : status;
 }
 
 gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_train_done *done)
 {
     gp_error err = { 0 }, lost;
 
+    const bool rank_0 = trainer->schedule.rank == 0;
+
     *done = (gp_train_done){ .stop_reason = GP_STOP_COMPLETED };
-    trainer_report(trainer, sink);
+    if (rank_0 && !trainer->restarted)
+        gp_train_notes_report(&trainer->notes, sink);
+    gp_train_data_report(&trainer->data, rank_0, trainer->restarted, sink);
 
     gp_status status = trainer_steps(trainer, sink, done, &err);
 
@@ -406,7 +375,11 @@ gp_status gp_trainer_run(gp_trainer *trainer, const gp_train_sink *sink, gp_trai
         status = lost.code;
         err = lost;
     }
-    log_weights(trainer);
+    if (gp_log_tells(GP_LOG_DEBUG))
+        gp_log(GP_LOG_DEBUG, "weights",
+               "rank %" PRIu32 " of %" PRIu32 " ends at step %" PRIu64 " with weights %08" PRIx32,
+               trainer->schedule.rank, trainer->schedule.world, trainer->progress.step,
+               gp_crc32c(0, trainer->parameters, trainer->graph->blob_count * sizeof(float)));
     if (status != GP_OK)
         done->stop_reason = status == GP_ECANCELED ? GP_STOP_STOPPED : GP_STOP_FAILED;
     done->status = status;

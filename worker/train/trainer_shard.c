@@ -133,33 +133,26 @@ typedef struct shard_call {
     uint32_t rank, world;
 } shard_call;
 
-/* Sum and update elements [first, end) of a tensor. */
-static void shard_update(const shard_call *call, uint32_t parameter, size_t first, size_t end)
-{
-    size_t offset = call->graph->parameters[parameter].offset;
-    _Alignas(64) float sum[BLOCK];
-
-    for (size_t at = first; at < end; at += BLOCK) {
-        size_t count = end - at < BLOCK ? end - at : BLOCK;
-
-        gp_reduce_into(sum, (void *const *)call->shards->gradients, call->world, offset + at,
-                       offset + at + count, GP_F32, GP_COMM_SUM);
-        gp_optim_update(&call->pass, parameter, at, count, sum);
-    }
-}
-
-/* Update one thread's part of this rank's shard of a tensor. */
+/* Sum and update one thread's part of this rank's shard of a tensor. */
 static void shard_slice(const shard_call *call, uint32_t parameter, uint32_t thread, uint32_t threads)
 {
-    size_t count = (size_t)call->graph->parameters[parameter].count, first, end;
+    const gp_parameter *about = &call->graph->parameters[parameter];
+    size_t first, end;
+    _Alignas(64) float sum[BLOCK];
 
-    gp_comm_slice(call->exchange->comm, count, GP_F32, call->rank, &first, &end);
+    gp_comm_slice(call->exchange->comm, (size_t)about->count, GP_F32, call->rank, &first, &end);
 
-    size_t blocks = (end - first + BLOCK - 1) / BLOCK;
-    size_t part = first + blocks * thread / threads * BLOCK,
+    size_t blocks = (end - first + BLOCK - 1) / BLOCK,
            part_end = first + blocks * (thread + 1) / threads * BLOCK;
 
-    shard_update(call, parameter, part, part_end < end ? part_end : end);
+    end = part_end < end ? part_end : end;
+    for (size_t at = first + blocks * thread / threads * BLOCK; at < end; at += BLOCK) {
+        size_t count = end - at < BLOCK ? end - at : BLOCK;
+
+        gp_reduce_into(sum, (void *const *)call->shards->gradients, call->world, about->offset + at,
+                       about->offset + at + count, GP_F32, GP_COMM_SUM);
+        gp_optim_update(&call->pass, parameter, at, count, sum);
+    }
 }
 
 /* Update one thread's part of this rank's shard of all tensors. */

@@ -30,51 +30,6 @@ static double autotune_seconds(const gp_train_options *options)
     return seconds > param->max ? param->max : seconds > 0 ? seconds : 0;
 }
 
-/* Agree on the root; collective. *wanted: some rank wants to tune. */
-static gp_status tuning_agree(gp_train_tuning *tuning, bool *wanted, gp_error *err)
-{
-    enum { RANKS = GP_COMM_WORLD_MAX, CARRIED = 2 * RANKS };
-    int64_t seen[2] = { 0, !tuning->options->reproducible && autotune_seconds(tuning->options) > 0 };
-    gp_status status;
-
-    if (tuning->document != NULL)
-        seen[0] = (tuning->carried ? CARRIED : RANKS) - (int64_t)gp_comm_rank(tuning->comm);
-    status = gp_comm_all_reduce_private(tuning->comm, seen, 2, GP_I64, GP_COMM_MAX, err);
-    tuning->root = seen[0] == 0 ? 0 : (uint32_t)((seen[0] > RANKS ? CARRIED : RANKS) - seen[0]);
-    *wanted = seen[1] != 0;
-    return status;
-}
-
-/* Read the choices from the disk cache. A failure is only noted, because timing replaces them. */
-static void tuning_from_disk(gp_train_tuning *tuning)
-{
-    gp_error why;
-    gp_status status = gp_tuning_load(&tuning->tuning, tuning->libraries, &why);
-    size_t said = strlen(tuning->note);
-
-    if (status != GP_OK && status != GP_ENOENT)
-        snprintf(tuning->note + said, sizeof(tuning->note) - said, "%splans are chosen anew: %s",
-                 said > 0 ? "; " : "", why.message);
-}
-
-/* Load the existing choices on the root. */
-static void tuning_root(gp_train_tuning *tuning)
-{
-    gp_error why;
-
-    if (tuning->document != NULL) {
-        if (gp_tuning_read(&tuning->tuning, tuning->document, strlen(tuning->document), tuning->libraries,
-                           &why) == GP_OK)
-            return;
-        snprintf(tuning->note, sizeof(tuning->note),
-                 "the checkpoint's plans are not used, and chosen anew for %.150s: %.220s", tuning->libraries,
-                 why.message);
-    }
-    tuning_from_disk(tuning);
-    if (!tuning->restarted)
-        tuning->tuning.left_ns = (int64_t)(autotune_seconds(tuning->options) * 1e9);
-}
-
 /* Broadcast the root's document. */
 static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
 {
@@ -100,17 +55,47 @@ static gp_status document_broadcast(gp_train_tuning *tuning, gp_error *err)
     return status;
 }
 
+/* Load the existing choices on the root: those of the document, or else of the disk cache. A failure
+ * is only noted, because timing replaces them. */
+static void tuning_root(gp_train_tuning *tuning)
+{
+    size_t said = 0;
+    gp_error why;
+    gp_status status;
+
+    if (tuning->document != NULL) {
+        if (gp_tuning_read(&tuning->tuning, tuning->document, strlen(tuning->document), tuning->libraries,
+                           &why) == GP_OK)
+            return;
+        snprintf(tuning->note, sizeof(tuning->note),
+                 "the checkpoint's plans are not used, and chosen anew for %.150s: %.220s", tuning->libraries,
+                 why.message);
+        said = strlen(tuning->note);
+    }
+    status = gp_tuning_load(&tuning->tuning, tuning->libraries, &why);
+    if (status != GP_OK && status != GP_ENOENT)
+        snprintf(tuning->note + said, sizeof(tuning->note) - said, "%splans are chosen anew: %s",
+                 said > 0 ? "; " : "", why.message);
+    if (!tuning->restarted)
+        tuning->tuning.left_ns = (int64_t)(autotune_seconds(tuning->options) * 1e9);
+}
+
 gp_status gp_train_tuning_begin(gp_train_tuning *tuning, gp_comm *comm, gp_error *err)
 {
+    enum { RANKS = GP_COMM_WORLD_MAX, CARRIED = 2 * RANKS };
+    int64_t seen[2] = { 0, !tuning->options->reproducible && autotune_seconds(tuning->options) > 0 };
     gp_error why;
-    bool wanted;
     gp_status status;
 
     tuning->comm = comm;
     if (tuning->backend_ops->libraries == NULL)
         return GP_OK;
-    status = tuning_agree(tuning, &wanted, err);
-    if (status != GP_OK || !wanted)
+    /* Agree on the root, and whether any rank wants to tune. */
+    if (tuning->document != NULL)
+        seen[0] = (tuning->carried ? CARRIED : RANKS) - (int64_t)gp_comm_rank(comm);
+    status = gp_comm_all_reduce_private(comm, seen, 2, GP_I64, GP_COMM_MAX, err);
+    tuning->root = seen[0] == 0 ? 0 : (uint32_t)((seen[0] > RANKS ? CARRIED : RANKS) - seen[0]);
+    if (status != GP_OK || seen[1] == 0)
         return status;
     status = gp_tuning_init(&tuning->tuning, err);
     if (status == GP_OK)
@@ -152,22 +137,6 @@ static void tuning_describe(gp_train_tuning *tuning)
                  said > 0 ? "; " : "", made->timed, used, seconds, whole, late);
 }
 
-static gp_status document_make(gp_train_tuning *tuning, gp_error *err)
-{
-    gp_buffer text;
-    size_t bytes;
-    gp_status status;
-
-    gp_buffer_init(&text, GP_TUNING_BYTES_MAX);
-    status = gp_tuning_write(&text, &tuning->tuning, tuning->libraries, err);
-    if (status == GP_OK) {
-        gp_free(tuning->document);
-        tuning->document = (char *)gp_buffer_take(&text, &bytes);
-    }
-    gp_buffer_deinit(&text);
-    return status;
-}
-
 gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning)
 {
     return tuning->tuning.choices == NULL ? NULL : &tuning->tuning;
@@ -176,6 +145,8 @@ gp_tuning *gp_train_tuning_choices(gp_train_tuning *tuning)
 gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp_error *err)
 {
     const gp_tuning *made = &tuning->tuning;
+    gp_buffer text;
+    size_t bytes;
     gp_error why;
     gp_status status = GP_OK;
 
@@ -190,9 +161,14 @@ gp_status gp_train_tuning_end(gp_train_tuning *tuning, gp_train_notes *notes, gp
             gp_tuning_save(made, tuning->libraries, &why) != GP_OK)
             gp_log(GP_LOG_WARN, "plans-not-kept", "plans are not kept for the next training: %s",
                    why.message);
-        status = document_make(tuning, err);
-        if (status == GP_OK)
+        gp_buffer_init(&text, GP_TUNING_BYTES_MAX);
+        status = gp_tuning_write(&text, &tuning->tuning, tuning->libraries, err);
+        if (status == GP_OK) {
+            gp_free(tuning->document);
+            tuning->document = (char *)gp_buffer_take(&text, &bytes);
             status = document_broadcast(tuning, err);
+        }
+        gp_buffer_deinit(&text);
     }
     gp_train_notes_add(notes, false, "%s", tuning->note);
     gp_tuning_deinit(&tuning->tuning);

@@ -19,18 +19,6 @@ typedef struct validation {
 
 enum { REPORT_FIRST_MS = 2000, REPORT_EACH_MS = 500 };
 
-static validation validation_begin(const gp_trainer *trainer)
-{
-    validation v = { .total = trainer->data.validation.sampler.count,
-                     .micro_batch = trainer->schedule.micro_batch,
-                     .begin_ns = gp_now_ns(),
-                     .report_ms = REPORT_FIRST_MS };
-
-    gp_schedule_share(&trainer->schedule, v.total, &v.first, &v.count);
-    v.calls = v.count == 0 ? 1 : (v.count + v.micro_batch - 1) / v.micro_batch;
-    return v;
-}
-
 /* Request the samples of a call from the loader. No effect after the last call. */
 static gp_status validation_request(gp_trainer *trainer, const validation *v, uint32_t call, gp_error *err)
 {
@@ -43,22 +31,9 @@ static gp_status validation_request(gp_trainer *trainer, const validation *v, ui
                              left < v->micro_batch ? left : v->micro_batch, err);
 }
 
-/* Count the targets of a batch that are excluded from all metrics, except those of unreadable
- * samples: these are reported as skipped. */
-static uint64_t batch_excluded(const gp_trainer *trainer, const gp_loader_batch *batch)
-{
-    const gp_graph *graph = trainer->graph;
-    uint64_t excluded = 0;
-
-    for (uint32_t n = 0; n < batch->count; n++)
-        if (!gp_store_is_skipped(trainer->data.validation.store, batch->first + n))
-            excluded += gp_targets_missing(graph->targets, graph->target_count,
-                                           (const uint8_t *)batch->targets + n * graph->target_bytes);
-    return excluded;
-}
-
 static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t call, gp_error *err)
 {
+    const gp_graph *graph = trainer->graph;
     gp_loader *loader = trainer->data.validation.loader;
     bool reproducible = trainer->options.reproducible;
     gp_loader_batch *loaded;
@@ -79,7 +54,12 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
                                            .last = call + 1 == v->calls || reproducible,
                                        },
                                        NULL, NULL, err);
-    v->excluded += batch_excluded(trainer, loaded);
+    /* Count the targets that are excluded from all metrics, except those of unreadable samples:
+     * these are reported as skipped. */
+    for (uint32_t n = 0; n < loaded->count; n++)
+        if (!gp_store_is_skipped(trainer->data.validation.store, loaded->first + n))
+            v->excluded += gp_targets_missing(graph->targets, graph->target_count,
+                                              (const uint8_t *)loaded->targets + n * graph->target_bytes);
     gp_loader_release(loader, loaded);
     if (status == GP_OK && reproducible) {
         status = trainer->backend_ops->sync(trainer->backend, err);
@@ -90,35 +70,30 @@ static gp_status validation_call(gp_trainer *trainer, validation *v, uint32_t ca
     return status;
 }
 
-/* Report validation progress: first after REPORT_FIRST_MS, then every REPORT_EACH_MS. The other
- * ranks are assumed to have the same progress. calls: completed calls. */
-static void report_progress(const gp_trainer *trainer, validation *v, uint32_t calls,
-                            const gp_train_sink *sink)
-{
-    const double seconds = (double)(gp_now_ns() - v->begin_ns) * 1e-9;
-
-    if (sink->validating == NULL || calls >= v->calls || seconds * 1e3 < (double)v->report_ms)
-        return;
-    v->report_ms = (int64_t)(seconds * 1e3) + REPORT_EACH_MS;
-    sink->validating(sink->context,
-                     &(gp_train_validating){ .step = trainer->progress.step,
-                                             .done = (uint64_t)calls * v->micro_batch * v->total / v->count,
-                                             .count = v->total,
-                                             .seconds = seconds });
-}
-
 /* Compute all calls on this rank and sum the results over all ranks. */
 static gp_status validation_compute(gp_trainer *trainer, validation *v, const gp_train_sink *sink,
                                     gp_error *err)
 {
     gp_status status = gp_pipeline_fetch(&trainer->pipeline, trainer->parameters, NULL, err);
+    double seconds;
 
     gp_exchange_begin(&trainer->exchange, false);
     for (uint32_t i = 0; i < GP_TRAIN_PREFETCH && status == GP_OK; i++)
         status = validation_request(trainer, v, i, err);
     for (uint32_t i = 0; i < v->calls && status == GP_OK; i++) {
         status = validation_call(trainer, v, i, err);
-        report_progress(trainer, v, i + 1, sink);
+        /* Report progress first after REPORT_FIRST_MS, then every REPORT_EACH_MS. The other ranks are
+         * assumed to have the same progress. */
+        seconds = (double)(gp_now_ns() - v->begin_ns) * 1e-9;
+        if (sink->validating != NULL && i + 1 < v->calls && seconds * 1e3 >= (double)v->report_ms) {
+            v->report_ms = (int64_t)(seconds * 1e3) + REPORT_EACH_MS;
+            sink->validating(
+                sink->context,
+                &(gp_train_validating){ .step = trainer->progress.step,
+                                        .done = (uint64_t)(i + 1) * v->micro_batch * v->total / v->count,
+                                        .count = v->total,
+                                        .seconds = seconds });
+        }
         if (status == GP_OK)
             status = validation_request(trainer, v, i + GP_TRAIN_PREFETCH, err);
     }
@@ -130,7 +105,13 @@ static gp_status validation_compute(gp_trainer *trainer, validation *v, const gp
 gp_status gp_trainer_validate(gp_trainer *trainer, uint32_t epoch, const gp_train_sink *sink, gp_error *err)
 {
     gp_train_progress *progress = &trainer->progress;
-    validation v = validation_begin(trainer);
+    validation v = { .total = trainer->data.validation.sampler.count,
+                     .micro_batch = trainer->schedule.micro_batch,
+                     .begin_ns = gp_now_ns(),
+                     .report_ms = REPORT_FIRST_MS };
+
+    gp_schedule_share(&trainer->schedule, v.total, &v.first, &v.count);
+    v.calls = v.count == 0 ? 1 : (v.count + v.micro_batch - 1) / v.micro_batch;
     gp_status status = validation_compute(trainer, &v, sink, err);
 
     if (status != GP_OK)
