@@ -253,9 +253,8 @@ static gp_status trainer_build(gp_trainer *trainer, const gp_trainer_setup *setu
 }
 
 /* Return the bytes for parameters, state, exchange, plans and prefetched batches on this rank. */
-static uint64_t memory_bytes(const gp_trainer *trainer)
+static uint64_t memory_bytes(const gp_trainer *trainer, const gp_store_info *data)
 {
-    const gp_store_info *data = &trainer->data.shape;
     const size_t blob_bytes = trainer->graph->blob_count * sizeof(float);
     uint64_t bytes = 3 * blob_bytes + trainer->backend_ops->memory_bytes(trainer->plan) +
                      GP_TRAIN_PREFETCH * (uint64_t)trainer->schedule.micro_batch *
@@ -287,7 +286,7 @@ static void trainer_describe(const gp_trainer *trainer, gp_train_ready *ready)
     ready->batch = schedule->batch;
     ready->parameters = trainer->graph->learned_count;
     ready->classes = trainer->graph->class_count;
-    ready->memory_bytes = memory_bytes(trainer);
+    ready->memory_bytes = memory_bytes(trainer, &trainer->data.shape);
     ready->step = trainer->progress.step;
     gp_schedule_share(schedule, schedule->batch, &first, &ready->batch_rank);
 }

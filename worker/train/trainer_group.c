@@ -79,15 +79,20 @@ static gp_status trainer_check_memory(gp_trainer *trainer, const gp_plan_options
         trainer->schedule.world, -(double)numbers[MISSING] / gib, fits * trainer->schedule.world, parts);
 }
 
+static gp_plan_memory plan_memory(const gp_trainer *trainer)
+{
+    return (gp_plan_memory){ .parameters = trainer->parameters,
+                             .gradients = trainer->exchange.gradients,
+                             .sums = trainer->exchange.header,
+                             .factors = trainer->shards.factors.factor,
+                             .factor_count = trainer->shards.factors.count };
+}
+
 /* Compile the plans.
  *   group  true: check the memory and tune, both collective; false: there is no group */
 static gp_status compile_plans(gp_trainer *trainer, bool group, gp_error *err)
 {
-    gp_plan_memory memory = { .parameters = trainer->parameters,
-                              .gradients = trainer->exchange.gradients,
-                              .sums = trainer->exchange.header,
-                              .factors = trainer->shards.factors.factor,
-                              .factor_count = trainer->shards.factors.count };
+    gp_plan_memory memory = plan_memory(trainer);
     gp_plan_options options = { .phase = GP_PHASE_TRAIN,
                                 .micro_batch = trainer->schedule.micro_batch,
                                 .sample_dtype = gp_store_get_info(trainer->data.training.store)->dtype,

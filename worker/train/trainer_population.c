@@ -74,6 +74,13 @@ static gp_status common_barrier(gp_trainer *trainer, gp_error *err)
     return trainer->shards.active ? gp_comm_barrier(trainer->comm, err) : GP_OK;
 }
 
+/* Return whether this rank writes the parameters. Of ranks that share one copy, only the owner
+ * does. */
+static bool writes_parameters(const gp_trainer *trainer)
+{
+    return !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
+}
+
 /* Sum the moments of all mini-batches on this rank. */
 static gp_status population_compute(gp_trainer *trainer, double *totals, gp_error *err)
 {
@@ -96,8 +103,7 @@ static gp_status population_compute(gp_trainer *trainer, double *totals, gp_erro
 gp_status gp_trainer_population(gp_trainer *trainer, gp_error *err)
 {
     const gp_graph *graph = trainer->graph;
-    /* Of ranks that share one copy of the parameters, only the owner writes them. */
-    const bool writes = !trainer->shards.active || gp_comm_rank(trainer->comm) == GP_SHARD_OWNER;
+    const bool writes = writes_parameters(trainer);
     const size_t blob_bytes = graph->blob_count * sizeof(float);
     float *gradients = trainer->exchange.gradients;
     size_t count;
