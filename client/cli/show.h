@@ -71,8 +71,8 @@ void show_status(const gp_status_reply *status);
  *   jobs  NULL: without jobs */
 gp_status show_status_json(const gp_status_reply *status, const gp_jobs_reply *jobs, gp_error *err);
 
-/* Print a job as one line of JSON. */
-void show_job_json(const gp_job_info *job);
+/* Print a job as one line of JSON, followed by `end`. */
+void show_job_json(const gp_job_info *job, const char *end);
 
 /* Print "jobs: 2 running, 5 queued", if there are jobs. */
 void show_jobs_line(const gp_jobs_reply *jobs);

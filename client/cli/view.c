@@ -127,22 +127,6 @@ static struct point *curve_point(gp_curve *curve, uint64_t step, uint64_t steps_
     return &curve->points[at < POINTS ? at : POINTS - 1];
 }
 
-/* Adapt the axis to a new value. The first values set the top. Later the axis grows only if the
- * smoothed curve stays above it, and becomes logarithmic once the curve is too low to be visible on
- * a linear axis. */
-static void curve_scale(gp_curve *curve, double value, double smooth)
-{
-    if (curve->percent)
-        curve->top = 1;
-    else if (value > curve->top && curve->values <= FIRST_VALUES)
-        curve->top = round_up(value);
-    curve->above = smooth > curve->top ? curve->above + 1 : 0;
-    if (curve->above > ABOVE_MAX)
-        curve->top = round_up(smooth);
-    if (!curve->percent && smooth > 0 && smooth < curve->top / LOG_BELOW)
-        curve->log = true;
-}
-
 /* Add the value of a training step. Ignore values that are not finite. */
 static void curve_add(gp_curve *curve, uint64_t step, uint64_t steps_total, double value)
 {
@@ -157,13 +141,18 @@ static void curve_add(gp_curve *curve, uint64_t step, uint64_t steps_total, doub
     point->low = fmin(point->low, value);
     point->high = fmax(point->high, value);
     point->smooth = curve->ema / curve->ema_weight;
-    curve_scale(curve, value, point->smooth);
-}
-
-static void curve_check(gp_curve *curve, uint64_t step, uint64_t steps_total, double value)
-{
-    if (isfinite(value))
-        curve_point(curve, step, steps_total)->check = value;
+    /* Adapt the axis. The first values set the top. Later the axis grows only if the smoothed curve
+     * stays above it, and becomes logarithmic once the curve is too low to be visible on a linear
+     * axis. */
+    if (curve->percent)
+        curve->top = 1;
+    else if (value > curve->top && curve->values <= FIRST_VALUES)
+        curve->top = round_up(value);
+    curve->above = point->smooth > curve->top ? curve->above + 1 : 0;
+    if (curve->above > ABOVE_MAX)
+        curve->top = round_up(point->smooth);
+    if (!curve->percent && point->smooth > 0 && point->smooth < curve->top / LOG_BELOW)
+        curve->log = true;
 }
 
 /* Merge the segments shown in column x of `width` columns. */
@@ -663,9 +652,12 @@ void view_check(gp_view *view, const gp_train_validation_result *check)
     view->validating[0] = '\0';
     view->check = *check;
     view->checked = true;
-    curve_check(&view->loss, check->step, view->steps_total, check->loss);
-    curve_check(&view->measure, check->step, view->steps_total,
-                view->measure.percent ? check->accuracy : check->rmse);
+    double value = view->measure.percent ? check->accuracy : check->rmse;
+
+    if (isfinite(check->loss))
+        curve_point(&view->loss, check->step, view->steps_total)->check = check->loss;
+    if (isfinite(value))
+        curve_point(&view->measure, check->step, view->steps_total)->check = value;
     table_show(view, &view->last, check);
     draw(view, true);
 }
@@ -685,23 +677,13 @@ void view_regroup(gp_view *view, const gp_train_rescale *regroup)
     draw(view, true);
 }
 
-static void say(gp_view *view, const char *sentence, int64_t until_ms)
+void view_say(gp_view *view, const char *sentence, bool lasting)
 {
     show_clean(view->sentence, sizeof(view->sentence), sentence);
-    view->sentence_until_ms = until_ms;
+    view->sentence_until_ms = lasting ? 0 : gp_now_ms() + NOTE_MS;
     progress_clear(view);
     if (view->options.live)
         draw(view, true);
     else
         show_line(stderr, sentence);
-}
-
-void view_say(gp_view *view, const char *sentence)
-{
-    say(view, sentence, 0);
-}
-
-void view_note(gp_view *view, const char *sentence)
-{
-    say(view, sentence, gp_now_ms() + NOTE_MS);
 }

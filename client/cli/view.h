@@ -39,11 +39,8 @@ void view_check_progress(gp_view *view, const gp_train_validation_progress *prog
 /* Adapt to a change of the worker group: update the worker list and reset the statistics. */
 void view_regroup(gp_view *view, const gp_train_rescale *regroup);
 
-/* Show a status message until the next message, e.g. "stopping at the next step; press Ctrl-C again
- * to stop at once". */
-void view_say(gp_view *view, const char *sentence);
-
-/* Like view_say(), but the picture shows the message for ten seconds only. */
-void view_note(gp_view *view, const char *sentence);
+/* Show a status message, e.g. "stopping at the next step; press Ctrl-C again to stop at once".
+ *   lasting  the picture shows it until the next message; false: for ten seconds */
+void view_say(gp_view *view, const char *sentence, bool lasting);
 
 #endif

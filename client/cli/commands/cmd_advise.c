@@ -52,15 +52,6 @@ typedef struct advise {
     uint32_t planned, begun; /* measurements: total, and started so far */
 } advise;
 
-/* Print a measurement result on standard error. */
-static void tell(const advise *a, const char *what, uint32_t workers, const probe_result *r)
-{
-    if (!a->options->common.quiet && !a->options->common.json)
-        fprintf(stderr,
-                "%s on %" PRIu32 " worker%s: %" PRIu32 " steps of %" PRIu32 " samples, %.2f ms each\n", what,
-                workers, gp_plural(workers), r->steps, r->batch, r->step_s * 1e3);
-}
-
 /* Run one measurement.
  *   workers, batch  batch is the total over all workers
  *   what            purpose, for progress reports */
@@ -86,8 +77,10 @@ static gp_status measure(advise *a, uint32_t workers, uint32_t batch, const char
 
     cli_progress_end(&a->progress);
 
-    if (status == GP_OK)
-        tell(a, what, workers, out);
+    if (status == GP_OK && !a->options->common.quiet && !a->options->common.json)
+        fprintf(stderr,
+                "%s on %" PRIu32 " worker%s: %" PRIu32 " steps of %" PRIu32 " samples, %.2f ms each\n", what,
+                workers, gp_plural(workers), out->steps, out->batch, out->step_s * 1e3);
     return status;
 }
 

@@ -155,12 +155,17 @@ static gp_status confusion_save(const evaluated *e, const char *list, gp_error *
 
 /* ---- the command ---- */
 
-/* Check the file suffixes before the evaluation starts. */
-static int confusion_check(cli_call *call, const char *list)
+/* Check the options, and the suffixes of --confusion before the evaluation starts. */
+static int evaluate_check(cli_call *call)
 {
     static const char *const suffixes[] = { ".png", ".csv", ".json", ".txt" };
+    const evaluate_options *options = call->options;
+    int code = CLI_OK;
 
-    while (list[0] != '\0') {
+    if (options->input.model[0] == '\0' || options->input.data[0] == '\0')
+        return cli_usage(call, "--%s is missing", options->input.model[0] == '\0' ? "model" : "data");
+    code = prediction_check(call, &options->input);
+    for (const char *list = options->confusion; list[0] != '\0' && code == CLI_OK;) {
         const size_t length = strcspn(list, ",");
         bool known = false;
 
@@ -171,22 +176,11 @@ static int confusion_check(cli_call *call, const char *list)
                 length > bytes && length < 512 && strncmp(list + length - bytes, suffixes[i], bytes) == 0;
         }
         if (!known)
-            return cli_usage(call, "--confusion %.*s: give FILE.png, FILE.csv, FILE.json or FILE.txt",
+            code = cli_usage(call, "--confusion %.*s: give FILE.png, FILE.csv, FILE.json or FILE.txt",
                              (int)(length < 200 ? length : 200), list);
         list += length + (list[length] == ',');
     }
-    return CLI_OK;
-}
-
-static int evaluate_check(cli_call *call)
-{
-    const evaluate_options *options = call->options;
-
-    if (options->input.model[0] == '\0' || options->input.data[0] == '\0')
-        return cli_usage(call, "--%s is missing", options->input.model[0] == '\0' ? "model" : "data");
-    const int code = prediction_check(call, &options->input);
-
-    return code == CLI_OK ? confusion_check(call, options->confusion) : code;
+    return code;
 }
 
 /* Run the evaluation. GP_EINVAL: the data have no usable labels, or no confusion matrix can be

@@ -18,10 +18,9 @@ static const gp_param jobs_params[] = {
     { 0 },
 };
 
-/* Output of a listing: a table, or JSON text. */
+/* Output of a listing. */
 typedef struct gp_listing {
-    show_table *table;
-    gp_buffer text; /* JSON text of one job */
+    show_table *table; /* NULL: JSON */
     uint64_t count;
 } gp_listing;
 
@@ -38,15 +37,8 @@ static bool list_row(void *context, const gp_job_info *info)
  * jobs. */
 static bool list_json(void *context, const gp_job_info *info)
 {
-    gp_listing *listing = context;
-    gp_json_writer writer;
-
-    gp_buffer_clear(&listing->text);
-    gp_json_writer_init(&writer, &listing->text, false);
-    pool_job_write(&writer, info);
-    if (gp_json_writer_finish(&writer, NULL) != GP_OK)
-        return false;
-    printf("%s\n  %s", listing->count++ == 0 ? "" : ",", gp_buffer_text(&listing->text));
+    printf("%s\n  ", ((gp_listing *)context)->count++ == 0 ? "" : ",");
+    show_job_json(info, "");
     return true;
 }
 
@@ -73,11 +65,9 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
     gp_status status;
 
     if (options->common.json) {
-        gp_buffer_init(&listing.text, 1 << 16);
         printf("[");
         status = gp_job_list(call->pool, options->all, list_json, &listing, err);
         printf("%s]\n", listing.count > 0 ? "\n" : "");
-        gp_buffer_deinit(&listing.text);
         return status;
     }
     listing.table = show_jobs_new();

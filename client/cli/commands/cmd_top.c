@@ -87,24 +87,6 @@ static void show_rows(gp_pool *pool, show_table *table, const gp_jobs_reply *job
     }
 }
 
-static void show_frame(gp_pool *pool, const gp_status_reply *status, const gp_jobs_reply *open,
-                       const gp_jobs_reply *ended)
-{
-    uint32_t ended_count = open->done + open->failed + open->canceled + open->lost;
-    show_table *table;
-
-    show_status(status);
-    if (open->running + open->queued + ended_count == 0)
-        return;
-    printf("\njobs: %" PRIu32 " running, %" PRIu32 " queued, %" PRIu32 " done, %" PRIu32 " failed, %" PRIu32
-           " canceled, %" PRIu32 " lost\n\n",
-           open->running, open->queued, open->done, open->failed, open->canceled, open->lost);
-    table = show_jobs_new();
-    show_rows(pool, table, open, JOBS_SHOWN);
-    show_rows(pool, table, ended, ENDED_SHOWN);
-    show_table_print_free(table);
-}
-
 /* Print the complete pool state to stdout. */
 static gp_status print_frame(gp_pool *pool, gp_error *err)
 {
@@ -117,7 +99,18 @@ static gp_status print_frame(gp_pool *pool, gp_error *err)
     if (status == GP_OK)
         status = pool_jobs_glance(pool, 511u & ~POOL_JOBS_UNFINISHED, ENDED_SHOWN, &ended, err);
     if (status == GP_OK)
-        show_frame(pool, reply, open, ended);
+        show_status(reply);
+    if (status == GP_OK &&
+        open->running + open->queued + open->done + open->failed + open->canceled + open->lost > 0) {
+        show_table *table = show_jobs_new();
+
+        printf("\njobs: %" PRIu32 " running, %" PRIu32 " queued, %" PRIu32 " done, %" PRIu32
+               " failed, %" PRIu32 " canceled, %" PRIu32 " lost\n\n",
+               open->running, open->queued, open->done, open->failed, open->canceled, open->lost);
+        show_rows(pool, table, open, JOBS_SHOWN);
+        show_rows(pool, table, ended, ENDED_SHOWN);
+        show_table_print_free(table);
+    }
     gp_free(reply);
     gp_free(open);
     gp_free(ended);

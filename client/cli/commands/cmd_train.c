@@ -176,7 +176,7 @@ static void train_say(const gp_session *session, const char *sentence)
 {
     train_log(session, sentence);
     if (session->view != NULL && !session->options->common.quiet && !session->options->common.json)
-        view_note(session->view, sentence);
+        view_say(session->view, sentence, false);
 }
 
 /* Report samples that are excluded because a target is missing.
@@ -209,6 +209,8 @@ static void train_begin_event(void *context, const gp_train_info *facts)
         cli_stop = 2;
         return;
     }
+    if (session->folder.log != NULL)
+        fputs(gp_buffer_text(&session->warnings), session->folder.log);
     run_folder_facts(&session->folder, facts);
     session->pixels = facts->pixels;
     session->passes = 3.0 + (facts->batch > 0 ? (double)facts->validation_samples / facts->batch : 0);
@@ -266,8 +268,10 @@ static void train_step_event(void *context, const gp_train_step *step)
     view_step(session->view, step);
     if (cli_stop > session->stop_told) {
         session->stop_told = cli_stop;
-        view_say(session->view, cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
-                                              : "stopping at once; the model is not kept");
+        view_say(session->view,
+                 cli_stop == 1 ? "stopping at the next step; Ctrl-C again stops at once"
+                               : "stopping at once; the model is not kept",
+                 true);
     }
 }
 
@@ -384,13 +388,18 @@ static const char *given_or_null(const char *text)
     return text[0] != '\0' ? text : NULL;
 }
 
-/* Return the mark file path in the job folder.
+/* Get the training options, and the mark file path in the job folder. false: this is not a job with
+ * checkpoints.
  *
  * An attempt of a background job that passed all checks creates the mark. It tells the next attempt
  * that the checkpoints belong to the job, so that the next attempt resumes from them. */
-static void job_mark(char path[600])
+static bool job_mark(const cli_call *call, gp_train_options *given, char path[600])
 {
+    gp_train_options_from_checked(given, call->train);
+    if (job_self_folder() == NULL || given->checkpoint_path[0] == '\0')
+        return false;
     snprintf(path, 600, "%s/checkpoints", job_self_folder());
+    return true;
 }
 
 /* Resume from the checkpoints of an earlier attempt of this job, if there are any. */
@@ -400,29 +409,14 @@ static void train_continue_job(cli_call *call)
     gp_train_options given;
     char path[600];
 
-    gp_train_options_from_checked(&given, call->train);
-    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0' || call->train_count == CLI_WORDS_MAX)
+    if (!job_mark(call, &given, path) || call->train_count == CLI_WORDS_MAX)
         return;
-    job_mark(path);
     steps = access(path, F_OK) != 0 ? NULL : gp_malloc(sizeof(*steps));
     if (steps != NULL && gp_checkpoint_list_steps(steps, given.checkpoint_path, NULL) == GP_OK &&
         steps->count > 0)
         /* the last value of an option takes effect */
         call->train[call->train_count++] = gp_strdup("resume=auto");
     gp_free(steps);
-}
-
-/* Mark the checkpoints as those of this job. */
-static gp_status train_mark_job(const cli_call *call, gp_error *err)
-{
-    gp_train_options given;
-    char path[600];
-
-    gp_train_options_from_checked(&given, call->train);
-    if (job_self_folder() == NULL || given.checkpoint_path[0] == '\0')
-        return GP_OK;
-    job_mark(path);
-    return gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
 }
 
 /* Check the training completely before the pool is opened: network, data and options. */
@@ -479,20 +473,6 @@ static int train_check(cli_call *call)
     return CLI_OK;
 }
 
-/* Write the failure report while the logs are recent. */
-static void train_post_mortem(gp_session *session, const gp_error *failure)
-{
-    const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
-    gp_places places;
-
-    if (folder == NULL) /* the training failed before the first step; the error says it all */
-        return;
-    if (gp_places_find(&places, cli_pool_name(session->call), NULL) != GP_OK)
-        return; /* a remote pool's logs are on another host */
-    report_write(folder, &places, failure);
-    session->reported = true;
-}
-
 /* Train on a pool, save the model, and write the results or the failure report. */
 static gp_status train_on_pool(gp_session *session, gp_training *training, gp_training_summary *summary,
                                gp_error *err)
@@ -522,8 +502,16 @@ static gp_status train_on_pool(gp_session *session, gp_training *training, gp_tr
         train_report(session, summary, model);
     }
     run_folder_close(&session->folder, status == GP_OK ? summary : NULL, status == GP_OK ? NULL : err);
-    if (status != GP_OK && status != GP_ECANCELED)
-        train_post_mortem(session, err);
+    /* Write the failure report while the logs are recent. A training that failed before the first step
+     * has no folder: the error says it all. A remote pool's logs are on another host. */
+    const char *folder = session->folder.path[0] != '\0' ? session->folder.path : job_self_folder();
+    gp_places places;
+
+    if (status != GP_OK && status != GP_ECANCELED && folder != NULL &&
+        gp_places_find(&places, cli_pool_name(session->call), NULL) == GP_OK) {
+        report_write(folder, &places, err);
+        session->reported = true;
+    }
     return status;
 }
 
@@ -533,14 +521,16 @@ static gp_status train_run(cli_call *call, gp_error *err)
     gp_session session = { .call = call, .options = options };
     gp_training *training = NULL;
     gp_training_summary summary = { 0 };
+    gp_train_options given;
+    char path[600];
     gp_status status;
 
     gp_buffer_init(&session.warnings, 1 << 16);
     run_folder_start(&session.folder);
     train_continue_job(call);
     status = train_prepare(&session, &training, err);
-    if (status == GP_OK)
-        status = train_mark_job(call, err);
+    if (status == GP_OK && job_mark(call, &given, path)) /* mark the checkpoints as those of this job */
+        status = gp_file_write(path, given.checkpoint_path, strlen(given.checkpoint_path), err);
     if (status == GP_OK)
         call->code = lint_transfer(call, options->lint == 1, &session.changes);
     if (status == GP_OK && call->code == CLI_OK) {

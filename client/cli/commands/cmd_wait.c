@@ -48,7 +48,7 @@ static void report(cli_call *call, const gp_job_info *info)
                      : info->exit_code > 0          ? info->exit_code
                                                     : CLI_FAILED;
     if (options->common.json) {
-        show_job_json(info);
+        show_job_json(info, "\n");
     } else if (!options->common.quiet) {
         job_say_end(stdout, info);
     }

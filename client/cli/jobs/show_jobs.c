@@ -32,7 +32,7 @@ gp_status show_status_json(const gp_status_reply *status, const gp_jobs_reply *j
     return written;
 }
 
-void show_job_json(const gp_job_info *job)
+void show_job_json(const gp_job_info *job, const char *end)
 {
     gp_buffer text;
     gp_json_writer writer;
@@ -40,7 +40,7 @@ void show_job_json(const gp_job_info *job)
     gp_buffer_init(&text, 1 << 16);
     gp_json_writer_init(&writer, &text, false);
     pool_job_write(&writer, job);
-    printf("%s\n", gp_buffer_text(&text));
+    printf("%s%s", gp_buffer_text(&text), end);
     gp_buffer_deinit(&text);
 }
 

@@ -38,49 +38,36 @@ static bool is_trained(const char *name)
     return false;
 }
 
-static void list_text(void)
+gp_status net_list(cli_call *call, gp_error *err)
 {
+    const bool json = ((const net_options *)call->options)->common.json;
+    json_document document;
     gp_zoo_info info;
     char shape[64];
+    gp_json_writer *writer = show_json_array(&document);
 
     for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
-        printf("%-18s %-10s %5" PRIu32 " classes  %s%s\n", info.name,
-               gp_shape_format(&info.input, shape, sizeof(shape)), info.classes, info.about,
-               is_trained(info.name) ? "; trained: model get" : "");
-        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
-            list_setting(param);
-    }
-}
-
-static void list_json(void)
-{
-    json_document json;
-    gp_zoo_info info;
-    char shape[64];
-    gp_json_writer *writer = show_json_array(&json);
-
-    for (size_t i = 0; gp_zoo_describe(i, &info); i++) {
+        gp_shape_format(&info.input, shape, sizeof(shape));
+        if (!json)
+            printf("%-18s %-10s %5" PRIu32 " classes  %s%s\n", info.name, shape, info.classes, info.about,
+                   is_trained(info.name) ? "; trained: model get" : "");
         gp_json_begin_object(writer, NULL);
         gp_json_put_text(writer, "name", info.name);
         gp_json_put_text(writer, "about", info.about);
-        gp_json_put_text(writer, "input", gp_shape_format(&info.input, shape, sizeof(shape)));
+        gp_json_put_text(writer, "input", shape);
         gp_json_put_integer(writer, "classes", info.classes);
         gp_json_put_bool(writer, "trained", is_trained(info.name));
         gp_json_begin_array(writer, "settings");
-        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++)
+        for (const gp_param *param = info.settings; param->type != GP_PARAM_NONE; param++) {
             gp_json_put_text(writer, NULL, param->name);
+            if (!json)
+                list_setting(param);
+        }
         gp_json_end_array(writer);
         gp_json_end_object(writer);
     }
-    show_json_print(&json, NULL);
-}
-
-gp_status net_list(cli_call *call, gp_error *err)
-{
-    (void)err;
-    if (((const net_options *)call->options)->common.json)
-        list_json();
-    else
-        list_text();
+    if (json)
+        return show_json_print(&document, err);
+    gp_buffer_deinit(&document.text);
     return GP_OK;
 }

@@ -223,6 +223,13 @@ static bool job_place(crew *c, const crew_job *job, exec_place *place)
                                       : gp_exec_find(c->exec, place);
 }
 
+/* Kill the job with this index in `running`. */
+static void job_kill(crew *c, uint32_t index, int grace_ms)
+{
+    gp_exec_kill(c->exec, (exec_place){ .rank = index / c->slots, .slot = index % c->slots },
+                 (uint32_t)grace_ms);
+}
+
 /* Start the jobs of a queue for which there is a slot, in order. */
 static gp_status queue_fill(crew *c, crew_queue *queue, gp_error *err)
 {
@@ -277,8 +284,7 @@ static void crew_stop_at(crew *c, crew_stop stop)
     c->stop = stop;
     for (uint32_t i = 0; stop >= STOP_TERM && i < gp_exec_workers(c->exec) * c->slots; i++)
         if (c->running[i] != NULL)
-            gp_exec_kill(c->exec, c->running[i]->attempt,
-                         stop == STOP_TERM ? (uint32_t)c->options->grace_ms : 0);
+            job_kill(c, i, stop == STOP_TERM ? c->options->grace_ms : 0);
 }
 
 /* Record a failed job for the summary line. If the command could not report the failure itself, add
@@ -405,7 +411,7 @@ static int deadlines_look(crew *c)
         }
         job->deadline_ms = 0;
         job->timed_out = true;
-        gp_exec_kill(c->exec, job->attempt, (uint32_t)c->options->grace_ms);
+        job_kill(c, i, c->options->grace_ms);
     }
     return (int)(until - now);
 }

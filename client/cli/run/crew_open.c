@@ -11,31 +11,25 @@
 #include "client/cli/run/crew_parts.h"
 #include "common/base/memory/alloc.h"
 
-/* Return whether gradpool sets this environment variable for commands. All other variables are
- * inherited unchanged.
- *   gpu  the worker has a GPU, so the CUDA variables are set too */
-static bool variable_is_ours(const char *variable, bool gpu)
-{
-    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER_INDEX=",
-                                         "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
-                                         "CUDA_DEVICE_ORDER=" };
-
-    for (size_t i = 0; i < (gpu ? 7 : 5); i++)
-        if (strncmp(variable, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
-}
-
 const char *const *crew_environment(crew *c, exec_place place, uint64_t job)
 {
     const gp_slot *slot = c->pool == NULL ? NULL : gp_exec_slot(c->exec, place.rank);
     bool gpu = slot != NULL && slot->device_kind == GP_DEVICE_CUDA;
+    /* variables that gradpool sets, the CUDA variables only on a GPU; all others are inherited */
+    static const char *const names[] = { "GRADPOOL_INDEX=",   "GRADPOOL_SIZE=", "GRADPOOL_WORKER_INDEX=",
+                                         "GRADPOOL_SLOT=",    "GRADPOOL_SEQ=",  "CUDA_VISIBLE_DEVICES=",
+                                         "CUDA_DEVICE_ORDER=" };
     size_t count = 0;
     int own = 0;
 
-    for (char **at = environ; *at != NULL; at++)
-        if (strchr(*at, '=') != NULL && !variable_is_ours(*at, gpu))
+    for (char **at = environ; *at != NULL; at++) {
+        bool inherited = strchr(*at, '=') != NULL;
+
+        for (size_t i = 0; i < (gpu ? 7 : 5) && inherited; i++)
+            inherited = strncmp(*at, names[i], strlen(names[i])) != 0;
+        if (inherited)
             c->environment[count++] = *at;
+    }
 #define OWN(...)                                                                                             \
     do {                                                                                                     \
         snprintf(c->variables[own], sizeof(c->variables[own]), __VA_ARGS__);                                 \

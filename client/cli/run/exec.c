@@ -315,20 +315,16 @@ static void kills_send(gp_exec *exec, uint32_t rank)
     }
 }
 
-void gp_exec_kill(gp_exec *exec, uint64_t job, uint32_t grace_ms)
+void gp_exec_kill(gp_exec *exec, exec_place place, uint32_t grace_ms)
 {
-    for (uint32_t rank = 0; rank < exec->workers; rank++)
-        for (uint32_t slot = 0; slot < exec->slots; slot++) {
-            exec_running *running = &exec->runners[rank].running[slot];
+    exec_running *running = &exec->runners[place.rank].running[place.slot];
 
-            if (running->job != job || job == 0)
-                continue;
-            exec->runners[rank].kills += !running->kill;
-            running->kill = true;
-            running->grace_ms = grace_ms;
-            kills_send(exec, rank);
-            return;
-        }
+    if (running->job == 0)
+        return;
+    exec->runners[place.rank].kills += !running->kill;
+    running->kill = true;
+    running->grace_ms = grace_ms;
+    kills_send(exec, place.rank);
 }
 
 /* ---- answers of runners ---- */

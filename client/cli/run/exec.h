@@ -98,9 +98,9 @@ const gp_slot *gp_exec_slot(const gp_exec *exec, uint32_t rank);
 gp_status gp_exec_start(gp_exec *exec, exec_place place, uint64_t job, const exec_command *command,
                         gp_error *err);
 
-/* Send SIGTERM to all processes of a command, and SIGKILL grace_ms later (0: at once). EXEC_ENDED
- * follows. Does nothing if the job is not running. */
-void gp_exec_kill(gp_exec *exec, uint64_t job, uint32_t grace_ms);
+/* Send SIGTERM to all processes of the command in a slot, and SIGKILL grace_ms later (0: at once).
+ * EXEC_ENDED follows. Does nothing if the slot is free. */
+void gp_exec_kill(gp_exec *exec, exec_place place, uint32_t grace_ms);
 
 /* Wait until an event is available, a descriptor of `others` is ready, a signal arrives, or
  * timeout_ms is over (-1: one hour).
