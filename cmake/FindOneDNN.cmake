@@ -1,11 +1,11 @@
-# FindOneDNN -- a oneDNN for CPUs that threads by OpenMP, from the first place that has one:
-#   the system's, from 3.1 on;  GP_ONEDNN_ROOT, where scripts/lib/onednn unpacks 3.2;  the system's 2.6 or later
-# Defines OneDNN_FOUND, OneDNN_VERSION, OneDNN_DIRECTORY (of the library) and the target OneDNN::dnnl.
-# Its own package files are not used: Debian 12's demands OpenCL, which we do not need.
+# FindOneDNN: find a oneDNN for CPUs with OpenMP threads. The first match wins:
+#   the system's, 3.1 or later; GP_ONEDNN_ROOT, where scripts/lib/onednn unpacks 3.2; the system's 2.6 or later
+# Defines OneDNN_FOUND, OneDNN_VERSION, OneDNN_DIRECTORY (library folder) and the target OneDNN::dnnl.
+# oneDNN's own package files are not used: those in Debian 12 require OpenCL, which gradpool does not need.
 include(CheckCSourceCompiles)
 
-# Sets ${prefix}_INCLUDE, _LIBRARY, _VERSION when a usable library of at least `version` is found; extra
-# arguments go to find_path and find_library.
+# onednn_try(PREFIX VERSION [OPTIONS]): set PREFIX_INCLUDE, _LIBRARY and _VERSION if a usable library of at least that
+# version exists. OPTIONS are passed to find_path() and find_library().
 function(onednn_try prefix version)
   find_path(${prefix}_INCLUDE oneapi/dnnl/dnnl.h PATH_SUFFIXES include ${ARGN})
   find_library(${prefix}_LIBRARY dnnl PATH_SUFFIXES lib lib64 ${ARGN})
@@ -23,15 +23,15 @@ function(onednn_try prefix version)
   set(CMAKE_REQUIRED_INCLUDES "${${prefix}_INCLUDE}")
   set(CMAKE_REQUIRED_LIBRARIES "${${prefix}_LIBRARY}")
   set(CMAKE_REQUIRED_QUIET ON)
-  # The answer is of this library and this version: ask again when either changes.
+  # The cached result depends on library and version: repeat the check when either changes.
   string(MAKE_C_IDENTIFIER "ONEDNN_THREADS_BY_OPENMP_${found}_${${prefix}_LIBRARY}" answer)
   check_c_source_compiles("
     #include <oneapi/dnnl/dnnl.h>
     #if DNNL_CPU_RUNTIME != DNNL_RUNTIME_OMP
-    #error wants a build with OpenMP
+    #error built without OpenMP
     #endif
     #ifdef DNNL_WITH_SYCL
-    #error wants a build without SYCL
+    #error built with SYCL
     #endif
     int main(void) { return dnnl_version()->major == 0; }" ${answer})
   if(${answer})
@@ -42,7 +42,7 @@ endfunction()
 onednn_try(OneDNN_SYSTEM 2.6)
 set(onednn_place OneDNN_SYSTEM)
 if(NOT OneDNN_SYSTEM_VERSION VERSION_GREATER_EQUAL 3.1)
-  # What an earlier configuration did not find may be there by now, and the folder may have been changed.
+  # Repeat the search: the library may have been unpacked since the last configuration, or the folder changed.
   unset(OneDNN_UNPACKED_INCLUDE CACHE)
   unset(OneDNN_UNPACKED_LIBRARY CACHE)
   onednn_try(OneDNN_UNPACKED 3.1 PATHS "${GP_ONEDNN_ROOT}" NO_DEFAULT_PATH)

@@ -1,14 +1,14 @@
-# What makes a mistake with memory hard to use.  All of our C, the engine's kernels included: a canary and a probe stand at the
-# entry of functions that have arrays, never in their loops (docs/security.md has the numbers).  Not with sanitizers, which
-# look closer and do not like company; tests/style/hardened reads the result back from the files.
-option(GP_HARDEN "Build with what makes memory errors hard to use; OFF only to measure what that costs" ON)
+# Hardening against memory errors, for all C sources including the kernels: stack canaries and probes at the entry of functions
+# with arrays, never in loops (costs: docs/security.md). Not combined with sanitizers, which detect more and interfere with
+# it. tests/style/hardened checks the built files.
+option(GP_HARDEN "Harden the programs against memory errors; OFF only to measure the cost" ON)
 if(NOT GP_HARDEN)
   return()
 endif()
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 if(GP_SANITIZE STREQUAL "address" AND NOT GP_FUZZ)
-  # UBSan describes each place that it watches: a quarter of a million addresses, which each process that starts would relocate.
+  # UBSan stores an address for each check: a quarter of a million, which every new process would relocate.
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
 else()
   check_pie_supported(LANGUAGES C)
@@ -25,7 +25,7 @@ if(NOT GP_SANITIZE AND NOT GP_FUZZ)
       list(APPEND GP_HARDEN_FLAGS ${flag})
     endif()
   endforeach()
-  # It needs an optimising compiler; 3, which also checks sizes known only at run time, needs gcc 12 or clang 15.
+  # Needs optimization. Level 3 also checks sizes known only at run time, and needs gcc 12 or clang 15.
   set(GP_FORTIFY 2)
   if((CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION VERSION_GREATER_EQUAL 12) OR
      (CMAKE_C_COMPILER_ID STREQUAL "Clang" AND CMAKE_C_COMPILER_VERSION VERSION_GREATER_EQUAL 15))

@@ -1,20 +1,20 @@
-# gradpool_onednn.so, the segments that run on oneDNN, where there is a oneDNN; loaded by the worker when a
-# network is large enough.  gp_onednn is the same code to link into tests.
+# gradpool_onednn.so: segments that run on oneDNN, if it is available. A worker loads the module for large networks.
+# gp_onednn is the same code for linking into tests.
 list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
 if(GP_SANITIZE STREQUAL "thread")
-  message(STATUS "oneDNN: not with the thread sanitizer, which does not understand libgomp")
+  message(STATUS "oneDNN: disabled, the thread sanitizer does not support libgomp")
   return()
 endif()
 find_package(OpenMP COMPONENTS C)
 find_package(OneDNN 2.6)
 if(NOT OneDNN_FOUND OR NOT OpenMP_C_FOUND)
-  message(STATUS "oneDNN: none; large networks will train slowly (scripts/lib/onednn fetches one)")
+  message(STATUS "oneDNN: not found; large networks train slowly (run scripts/lib/onednn to install it)")
   return()
 endif()
 message(STATUS "oneDNN: ${OneDNN_VERSION} in ${OneDNN_DIRECTORY}")
 
 set(onednn_folder ${PROJECT_SOURCE_DIR}/worker/backend/cpu/onednn)
-# The plain loops, in the module as in the backend.
+# The module contains the plain loops too, like the backend.
 list(TRANSFORM GP_LOOPS_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/worker/backend/ OUTPUT_VARIABLE onednn_loops)
 gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_loops})
 set(onednn_sources onednn.c onednn_ops.c onednn_layers.c onednn_pool.c onednn_parameters.c onednn_tensors.c
@@ -25,7 +25,8 @@ list(TRANSFORM onednn_sources PREPEND ${onednn_folder}/)
 gp_source_options("${GP_LOOPS_OPTIONS}" ${onednn_folder}/onednn_loops.c ${onednn_folder}/onednn_dropout.c)
 list(APPEND onednn_sources ${onednn_loops})
 set(onednn_level -O3)
-if(GP_SANITIZE) # unrolled and watched in line, these files take the compiler many minutes; by calls, the same accesses are watched
+# Unrolled code with inline checks takes many minutes to compile; calls check the same accesses.
+if(GP_SANITIZE)
   set(onednn_level -O1 ${GP_KERNEL_WATCH})
   if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
     list(APPEND onednn_level --param=asan-instrumentation-with-call-threshold=0)
@@ -36,7 +37,7 @@ set(onednn_wide ${onednn_level} -ffp-contract=fast -fno-math-errno -Wno-psabi)
 set(onednn_narrow)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND onednn_wide -mavx512f -mfma -mprefer-vector-width=512)
-  set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # as has whatever multiplies bfloat16
+  set(onednn_narrow -mavx512bw -mavx512vl -mavx512dq) # every processor with bfloat16 products has these too
 endif()
 gp_source_options("${onednn_wide}" ${onednn_folder}/onednn_wide.c ${onednn_folder}/onednn_norm_wide.c
   ${onednn_folder}/winograd.c ${onednn_folder}/winograd_gradient.c)
@@ -46,7 +47,7 @@ target_link_libraries(gp_onednn PUBLIC gp_model gp_base OneDNN::dnnl OpenMP::Ope
 
 add_library(gradpool_onednn MODULE $<TARGET_OBJECTS:gp_onednn>)
 target_link_libraries(gradpool_onednn PRIVATE gp_model gp_base OneDNN::dnnl OpenMP::OpenMP_C)
-# oneDNN is found beside the module, or else where it was at build time.
+# oneDNN is searched beside the module, then in the folder used at build time.
 set_target_properties(gradpool_onednn PROPERTIES PREFIX "" INSTALL_RPATH "$ORIGIN;${OneDNN_DIRECTORY}"
   BUILD_WITH_INSTALL_RPATH ON)
 target_link_options(gradpool_onednn PRIVATE -Wl,--exclude-libs,ALL)

@@ -1,4 +1,4 @@
-# What makes an installed gradpool known to others: find_package(gradpool) and pkg-config gradpool.
+# Installed package files for other projects: find_package(gradpool) and pkg-config gradpool.
 include(CMakePackageConfigHelpers)
 set(GP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/gradpool)
 
@@ -13,7 +13,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersi
 install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpoolConfig.cmake ${PROJECT_BINARY_DIR}/cmake/gradpoolConfigVersion.cmake
   cmake/gradpoolTasks.cmake DESTINATION ${GP_CMAKE_DIR})
 
-# Relative to itself, so that a prefix given at install time is right.
+# A relative path, so that a prefix given at install time is respected.
 file(RELATIVE_PATH GP_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/gradpool.pc.in ${PROJECT_BINARY_DIR}/cmake/gradpool.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmake/gradpool.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,7 +1,7 @@
-# gp_patched(OUT PATCH HEADER FILE...) -- copies of sources of this project, with a patch applied.
-#   OUT     list of the copies, to be compiled instead of the FILEs
-#   PATCH   unified diff against the top folder; a hunk that does not match fails the build.  To change one: apply it to
-#           the tree with patch -p1, edit, write it with git diff -U1, and take it back with patch -R -p1
+# gp_patched(OUT PATCH HEADER FILE...): patched copies of project sources.
+#   OUT     list of the copies, which are compiled instead of the FILEs
+#   PATCH   unified diff against the top folder; a hunk that does not match fails the build. To change it, apply it to
+#           the tree with patch -p1, edit the sources, run git diff -U1, and revert with patch -R -p1
 #   HEADER  included before everything else in each copy
 function(gp_patched out patch header)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/patched)

@@ -4,14 +4,14 @@ function(gp_source_options options)
   foreach(file ${ARGN})
     get_filename_component(path ${file} ABSOLUTE)
     if(NOT EXISTS ${path})
-      message(FATAL_ERROR "gp_source_options: there is no ${path}")
+      message(FATAL_ERROR "gp_source_options: no such file: ${path}")
     endif()
   endforeach()
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS ${options})
 endfunction()
 
-# gp_optimised_with_asan(FILE...): sources with long loops. The asan preset optimises nothing, so that it compiles fast;
-# without this, its tests would spend much of their time in a few functions.
+# gp_optimised_with_asan(FILE...): optimize sources with long loops. The asan preset disables optimization to compile fast,
+# and its tests would spend most of the time in a few functions.
 function(gp_optimised_with_asan)
   if(GP_SANITIZE STREQUAL "address")
     gp_source_options(-O1 ${ARGN})

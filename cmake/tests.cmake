@@ -1,12 +1,12 @@
 # gp_test(NAME SOURCE... [LABELS a b] [LIBS x y] [COST s] [ARGS ...])
-# One executable, one ctest entry.  Exit code 77 means skipped; the reason stands on a line "SKIP: ...".
-# Those that may take long begin first (COST), so that no processor waits for the last one.
-# An entry that has not ended after GP_TEST_LIMIT seconds hangs.  It is not what an entry should take: the machine may stand
-# still for minutes (262 s were seen) or do the work of ten.
-# Engines are timed where a test is about that; what the user's own programs have put into caches is no test's.
-# Tests share their processors with others: OpenMP's threads sleep while they wait.
+# One executable and one ctest entry. Exit code 77: skipped, with the reason on a line "SKIP: ...".
+# COST: entries with a higher cost start first, so that no processor idles at the end.
+# GP_TEST_LIMIT: seconds after which an entry counts as hung. The limit is generous, because a machine may be suspended for
+# minutes (262 s were observed) or be heavily loaded.
+# Environment: no autotuning except in tests of it, a private cache folder, and OpenMP threads that sleep while they wait,
+# because tests share the processors.
 set(GP_TEST_ENVIRONMENT ";GRADPOOL_AUTOTUNE_SECONDS=0;OMP_WAIT_POLICY=passive;XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/tests/cache")
-if(GP_SANITIZE STREQUAL "address") # as malloc does when asked for too much
+if(GP_SANITIZE STREQUAL "address") # like malloc() for excessive sizes
   string(APPEND GP_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1")
 endif()
 

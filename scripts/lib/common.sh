@@ -1,16 +1,16 @@
-# Sourced by the scripts: what is needed, installed where it is missing; one build folder.
+# Functions shared by the scripts: install packages, configure, compile.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$root/build
 jobs=$(nproc)
-# A network that is not there is found out in seconds, not minutes.
+# Detect a missing network within seconds.
 export PIP_DEFAULT_TIMEOUT=${PIP_DEFAULT_TIMEOUT:-20} PIP_RETRIES=${PIP_RETRIES:-1}
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "${0##*/}" "$*" >&2; exit 1; }
 
-# As apt names them on Debian 12 and Ubuntu 24.04; a|b: the first that this release has.
+# Package names on Debian 12 and Ubuntu 24.04; a|b: the first that exists.
 packages_build=(gcc libc6-dev cmake ninja-build pkg-config libzmq3-dev "libmsgpack-c-dev|libmsgpack-dev"
     libjansson-dev libprotobuf-c-dev protobuf-c-compiler libonnx-dev libcurl4-openssl-dev libsqlite3-dev zlib1g-dev libmd-dev
     libjpeg-dev libpng-dev python3 python3-venv ca-certificates)
@@ -19,7 +19,7 @@ packages_fuzz=(clang libclang-rt-dev libomp-dev)
 
 is_installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 
-# Of the packages named, those of which no alternative is installed.
+# missing_packages PACKAGE...: print the packages without an installed alternative.
 missing_packages() {
     local names name
     for names in "$@"; do
@@ -30,7 +30,7 @@ missing_packages() {
     done
 }
 
-# Each a|b becomes the one that apt can install.
+# known_packages PACKAGE...: replace each a|b by the first that apt knows.
 known_packages() {
     local names name
     for names in "$@"; do
@@ -41,14 +41,14 @@ known_packages() {
     done
 }
 
-# The packages named, by apt; asks for nothing, and says what to type where it may not install.
+# install_packages PACKAGE...: install packages with apt, without questions. Without permission, print the command to run.
 install_packages() {
-    command -v apt-get >/dev/null || die "this is not a Debian or Ubuntu system; install what apt calls: $*"
+    command -v apt-get >/dev/null || die "apt-get not found; install the equivalents of these Debian packages: $*"
     local missing sudo=()
     mapfile -t missing < <(missing_packages "$@")
     [ ${#missing[@]} -eq 0 ] && return 0
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || die "not root and no sudo; run: apt-get install ${missing[*]%%|*}"
+        command -v sudo >/dev/null || die "no root permission and no sudo; run as root: apt-get install ${missing[*]%%|*}"
         sudo=(sudo)
         [ -t 0 ] || sudo+=(-n)
     fi
@@ -59,8 +59,8 @@ install_packages() {
         >/dev/null </dev/null || die "apt-get could not install: ${missing[*]}"
 }
 
-# A virtual environment under the build folder with the Python packages named; never the system's pip.
-# Leaves its interpreter in $python; returns 1 where packages cannot be had.
+# make_venv PACKAGE...: create a virtual environment in the build folder with these Python packages; never use the system's pip.
+# Set $python to the interpreter. Return 1 if packages are not available.
 make_venv() {
     local python3=/usr/bin/python3 package need=()
     [ -x $python3 ] || python3=$(command -v python3) || return 1
@@ -75,7 +75,7 @@ make_venv() {
     "$build/venv/bin/pip" install -q --disable-pip-version-check "${need[@]}"
 }
 
-# configure PRESET [cmake arguments]
+# configure PRESET [cmake arguments]: run cmake; print the end of the output on failure.
 configure() {
     local preset=$1 log=$build/configure-$1.log
     shift
@@ -84,12 +84,12 @@ configure() {
     fi
     cmake --preset "$preset" -S "$root" -DGP_ONEDNN_ROOT="$build/onednn" "$@" >"$log" 2>&1 || {
         tail -n 30 "$log" >&2
-        die "cmake failed; the whole output is in ${log#"$root"/}"
+        die "cmake failed; see the full output in ${log#"$root"/}"
     }
 }
 
-# Copy ninja's output to a file; on a terminal, show how much of the build is done and how long the rest may take, unless
-# GP_BUILD_QUIET is set.
+# show_build FILE: copy ninja's output to a file. On a terminal, show progress and the remaining time unless GP_BUILD_QUIET
+# is set.
 show_build() {
     local line begin=$SECONDS done total left terminal=false
     if [ -t 2 ] && [ -z "${GP_BUILD_QUIET:-}" ]; then
@@ -112,7 +112,7 @@ compile() {
     shift
     NINJA_STATUS='[%f/%t] ' ninja -C "$build/$preset" -j "$jobs" "$@" 2>&1 | show_build "$log" || {
         grep -E 'error|warning|FAILED' -A 5 "$log" | tail -n 60 >&2 || tail -n 30 "$log" >&2
-        die "the build failed; the whole output is in ${log#"$root"/}"
+        die "the build failed; see the full output in ${log#"$root"/}"
     }
     grep 'warning: ' "$log" | sort -u || true
 }

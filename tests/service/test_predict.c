@@ -8,7 +8,7 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/service/commands.h"
 
-/* Start a pool of two, with faults (NULL: none), and train LeNet on generated digits as m.onnx. */
+/* Start a pool of two, with faults (NULL: none), and train LeNet on drawn digits as m.onnx. */
 static void predict_begin(const char *faults)
 {
     exec_begin();

@@ -7,7 +7,7 @@
 
 static char cache[300];
 
-/* Start a pool of two, train LeNet on generated digits as pre.onnx, and create the folder `other`
+/* Start a pool of two, train LeNet on drawn digits as pre.onnx, and create the folder `other`
  * with other classes. */
 static void transfer_begin(void)
 {
