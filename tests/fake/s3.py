@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""An S3 service for tests: moto's server behind a proxy that checks each signature and misbehaves when told to.
+"""An S3 service for tests: moto's server behind a proxy that checks each signature and injects faults on command.
 
-    s3.py        prints "ready PORT", then takes commands from standard input, one a line, and answers "ok [...]" each
+    s3.py        print "ready PORT", then read commands from standard input, one per line, and reply "ok [...]" to each
 
-    bucket NAME                      make it
-    upload BUCKET PREFIX DIRECTORY   every file below, as PREFIX/PATH
-    put BUCKET KEY TEXT              one object; KEY and TEXT are percent-encoded
-    many BUCKET PREFIX COUNT BYTES   PREFIX/NNNNNN.jpg
-    delete BUCKET KEY
-    keys ID SECRET [TOKEN]           the only credentials that are good from now on
-    region NAME                      where the buckets are
-    fault COUNT KIND [ARGUMENT]      what the next COUNT requests meet; see FAULTS
-    skip COUNT                       ... but the first COUNT of them not
-    delay MS                         before each answer
-    remember                         what was answered once is answered again without asking moto, which is slow
-    requests                         how many there were since the last time, and how many were for objects
-    dump FILE                        append what comes and goes to a file, heads and bodies
+    bucket NAME                      create a bucket
+    upload BUCKET PREFIX DIRECTORY   upload every file in DIRECTORY as PREFIX/PATH
+    put BUCKET KEY TEXT              store one object; KEY and TEXT are percent-encoded
+    many BUCKET PREFIX COUNT BYTES   store COUNT objects PREFIX/NNNNNN.jpg
+    delete BUCKET KEY                delete one object
+    keys ID SECRET [TOKEN]           set the only valid credentials
+    region NAME                      set the region of the buckets
+    fault COUNT KIND [ARGUMENT]      inject a fault into the next COUNT requests; see Proxy.serve()
+    skip COUNT                       let COUNT requests pass before the fault
+    delay MS                         delay each reply
+    remember                         cache replies, because moto is slow
+    requests                         print the number of requests since the last call, and of those for objects
+    dump FILE                        append all requests and replies to a file, headers and bodies
 
-The check is written from AWS's description of Signature Version 4, so it is the judge of what libcurl signs.
-Ends with 77 where moto is not installed; ends when standard input does.
+The signature check follows AWS's description of Signature Version 4 and is independent of libcurl.
+Exits with 77 if moto is not installed, and at the end of standard input.
 """
 import datetime
 import hashlib
@@ -38,7 +38,7 @@ try:
     from moto.s3.models import s3_backends
     from moto.server import ThreadedMotoServer
 except ImportError as error:
-    print(f"SKIP: no moto and boto3 for this Python: {error}", flush=True)
+    print(f"SKIP: moto and boto3 are not installed for this Python: {error}", flush=True)
     sys.exit(77)
 
 ERROR = """<?xml version="1.0" encoding="UTF-8"?>
@@ -75,7 +75,7 @@ def sign_key(secret, date, region):
 
 
 def signature_problem(handler):
-    """None, or (status, code, message) of what is wrong with how a request is signed."""
+    """Return None, or (status, code, message) for an invalid signature."""
     authorization = handler.headers.get("Authorization", "")
     if not authorization:
         return (403, "AccessDenied", "Access Denied: not signed")
@@ -165,7 +165,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         connection = http.client.HTTPConnection("127.0.0.1", State.backend)
         kept = {name: value for name, value in self.headers.items() if name.lower() in ("range", "if-match")}
         kept["Authorization"] = ("AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, "
-                                 "SignedHeaders=host, Signature=0")  # moto wants one and believes any
+                                 "SignedHeaders=host, Signature=0")  # moto requires a signature but does not check it
         connection.request(self.command, self.path, headers=kept)
         reply = connection.getresponse()
         body = reply.read()
@@ -240,7 +240,7 @@ def command_run(words, store):
                          Body=urllib.parse.unquote_to_bytes(rest[2] if len(rest) > 2 else ""))
     elif name == "many":
         for i in range(int(rest[2])):
-            # Not over HTTP, which would take a millisecond each.
+            # Without HTTP, which takes 1 ms per object.
             s3_backends["123456789012"]["aws"].put_object(rest[0], f"{rest[1]}/{i:06}.jpg", b"x" * int(rest[3]))
     elif name == "upload":
         for folder, _, files in os.walk(rest[2]):
@@ -273,7 +273,7 @@ def command_run(words, store):
             State.skipped = 0
         return counts
     else:
-        raise ValueError(f"no command {name}")
+        raise ValueError(f"unknown command {name}")
     return ""
 
 
@@ -292,7 +292,7 @@ def main():
     for line in sys.stdin:
         try:
             print(f"ok {command_run(line.split(), store)}".strip(), flush=True)
-        except Exception as error:  # the test says what it was
+        except Exception as error:  # the test prints the error
             print(f"failed {line.strip()}: {error}", flush=True)
     os._exit(0)
 

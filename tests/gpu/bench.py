@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""tests/gpu/bench.py -- the peer of bench_step --device cuda: images per second of a training step or a prediction in PyTorch.
+"""tests/gpu/bench.py: images per second of a training step or a prediction in PyTorch, for comparison with bench_step.
 
     python3 tests/gpu/bench.py NETWORK BATCH f32|tf32|bf16 eager|compile|graph [SECONDS [train|infer]]
 
-NETWORK: lenet, one of torchvision's by name, or deeplabv3_resnet50 (512 x 512, 21 classes: v3, the nearest that is there).
-Batch in the GPU's memory, channels_last, SGD with momentum (fused), bf16 by autocast.  graph: the whole step as one CUDA
-graph.  Prints one line of JSON."""
+NETWORK: lenet, a torchvision model, or deeplabv3_resnet50 (512 x 512, 21 classes; torchvision has no v3+). Batch in GPU
+memory, channels_last, SGD with momentum (fused), bf16 by autocast. graph: the whole step as one CUDA graph. Prints one
+line of JSON."""
 import json, sys, time
 import torch
 import torch.nn as nn

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tests/gpu/compare.py A.jsonl B.jsonl RULE -- losses of two trainings, step by step.
+"""tests/gpu/compare.py A.jsonl B.jsonl RULE: compare the losses of two trainings step by step.
 
-RULE: equal (bit for bit), or FIRST:TOLERANCE:END (the first FIRST steps agree to TOLERANCE, the means of the last tenth
-to END, relative)."""
+RULE: "equal" (bitwise identical), or FIRST:TOLERANCE:END: largest relative difference TOLERANCE in the first FIRST steps, and
+END for the mean of the last tenth."""
 import json, sys
 
 
@@ -14,12 +14,12 @@ def losses(path):
 a, b, rule = losses(sys.argv[1]), losses(sys.argv[2]), sys.argv[3]
 steps = sorted(set(a) & set(b))
 if not steps:
-    sys.exit("no step is in both")
+    sys.exit("the files have no step in common")
 if rule == "equal":
     off = [s for s in steps if a[s] != b[s]]
     if off or set(a) ^ set(b):
         sys.exit(f"{len(off)} of {len(steps)} steps differ, the first is {off[:1]}; only in one: {len(set(a) ^ set(b))}")
-    print(f"{len(steps)} steps, every loss the same bits")
+    print(f"{len(steps)} steps, all losses bitwise identical")
     sys.exit(0)
 first, tolerance, end = int(rule.split(":")[0]), float(rule.split(":")[1]), float(rule.split(":")[2])
 worst = max(abs(a[s] - b[s]) / max(abs(a[s]), 1e-3) for s in steps[:first])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""tests/gpu/ratios.py FILE -- speeds that were measured, against PyTorch's and against what is asked for.
+"""tests/gpu/ratios.py FILE: compare measured speeds with PyTorch's and with the goals.
 
-FILE: lines of WHAT WHO NUMBER, as tests/gpu/check writes them; of WHO "gradpool" a speed (images per second) or a time
-(milliseconds).  Prints a table of Markdown; what was not measured stands in it as such.  Exit 1: nothing was measured."""
+FILE: lines "NAME PROGRAM NUMBER" as written by tests/gpu/check: a speed (images per second) or a time (milliseconds). Prints
+a Markdown table, which marks missing measurements. Exit code 1: no measurement."""
 import sys
 
-# What, of which unit, and what is asked of our number: at least so many times another's, at least or at most so much.
+# Name, text, unit, and goals: "times": at least this ratio to another program; "least", "most": a bound on the value.
 SPEED, TIME = "images/s", "ms"
 ASKED = [
     ("resnet50-train-bf16", "ResNet-50, training, batch 256, bf16", SPEED, [("times", "eager", 1.4), ("times", "compile", 1.2), ("times", "by-rule", 1.0), ("least", "80 % of the byte model's 10,500", 8400)]),
@@ -14,11 +14,11 @@ ASKED = [
     ("lenet-train-f32", "LeNet, training, batch 256, f32", SPEED, [("times", "eager", 10), ("times", "graph", 2)]),
     ("lenet-train-bf16", "LeNet, training, batch 256, bf16", SPEED, [("times", "eager", 10), ("times", "graph", 2)]),
     ("deeplabv3plus-train-bf16", "DeepLab v3+, training, batch 16, bf16 (PyTorch: v3)", SPEED, [("times", "eager", 1.3)]),
-    ("epoch", "LeNet, an epoch of 60,000 images of 28 x 28", TIME, [("most", "", 20)]),
-    ("start", "a training of one step on a warm pool, from prompt to prompt", TIME, [("most", "", 50)]),
-    ("context", "the first step: opening the GPU", TIME, []),
-    ("plans", "the first step: plans", TIME, []),
-    ("nccl", "the first step: NCCL joins two ranks", TIME, []),
+    ("epoch", "LeNet, one epoch, 60,000 images, 28 x 28", TIME, [("most", "", 20)]),
+    ("start", "training with one step on a running pool, shell to shell", TIME, [("most", "", 50)]),
+    ("context", "first step: open the GPU", TIME, []),
+    ("plans", "first step: plans", TIME, []),
+    ("nccl", "first step: NCCL joins two ranks", TIME, []),
 ]
 
 
@@ -28,8 +28,8 @@ def main():
         what, who, number = line.split()
         measured[what, who] = float(number)
     if not any(who == "gradpool" for _, who in measured):
-        sys.exit("nothing was measured")
-    print("| what | gradpool | against | of that | asked | reached |\n|---|---|---|---|---|---|")
+        sys.exit("no measurement of gradpool in the file")
+    print("| measurement | gradpool | other | ratio | goal | reached |\n|---|---|---|---|---|---|")
     for what, text, unit, rules in ASKED:
         ours = measured.get((what, "gradpool"))
         mine = "not measured" if ours is None else f"{ours:,.1f} {unit}"
