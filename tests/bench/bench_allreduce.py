@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""All-reduce of gradpool's shared-memory transport against PyTorch's gloo, interleaved.
+"""All-reduce with gradpool's shared-memory transport and with PyTorch's gloo, alternating.
 
     PYTHON bench_allreduce.py [--build build/release] [--rounds 3] [--seconds 0.5]
 
-PYTHON must have torch.  For each size and number of ranks the programs take turns, so that a slow minute of
-the machine hits both; the table shows the median over rounds of each program's median operation, and the
-ratio.  Every operation is timed on rank 0 after a barrier, on data that each rank has just written.
+PYTHON needs torch. For each size and number of ranks the programs alternate, so that other load affects both. The table shows
+the median over rounds of each program's median operation, and the ratio. Rank 0 times every operation after a barrier, on data
+that each rank has just written.
 """
 import argparse
 import json
@@ -71,11 +71,11 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release", help="build folder with bench/bench_allreduce")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each program, size and round")
+    parser.add_argument("--seconds", type=float, default=0.5, help="per program, size and round [0.5]")
     options = parser.parse_args()
     program = os.path.join(options.build, "bench", "bench_allreduce")
     if not os.path.exists(program):
-        sys.exit(f"{program} is not there; build the release preset first")
+        sys.exit(f"no {program}; build the release preset first")
 
     print("| ranks | size | gradpool us | private buffers us | PyTorch gloo us | ratio | private ratio |")
     print("|---|---|---|---|---|---|---|")
@@ -85,7 +85,7 @@ def main():
             ours, private, gloo = [], [], []
             for _ in range(options.rounds):
                 ours.append(run_ours(program, world, bytes_, options.seconds, flags))
-                # Pinned, its event thread shares the caller's core, which is not always better.
+                # If pinned, gloo's event thread shares the caller's core, which is not always faster.
                 best = min(run_gloo(world, bytes_ // 4, options.seconds, p) for p in {pin, False})
                 gloo.append(best)
                 private.append(run_ours(program, world, bytes_, options.seconds, flags + ["private"]))

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Images to batches against torchvision and Pillow, in one run, in turns.
+"""Image loading compared with torchvision and Pillow, in alternating rounds.
 
    bench_data.py FOLDER [--bench build/release/bench/bench_data] [--crop 224] [--threads 2] [--rounds 5] [--seconds 4]
 
-FOLDER/CLASS/NAME.jpg -> a random resized crop, mirrored by half, normalised, in batches of 64 float32 images.  Each round
-runs, one after the other, each for so many seconds after a warm-up:
-  gradpool      bench_data FOLDER crop=CROP: the loader with so many threads, its slots as float
-  decoder       bench_data FOLDER decode: the same threads; each image is decoded whole by libjpeg-turbo (one call of
-                jpeg_read_scanlines after another into one buffer, default settings, RGB) and thrown away
-  torchvision   torchvision.io.decode_jpeg(read_file) + transforms.v2 in a DataLoader with so many workers
-  tv threads    the same by so many threads of one process, without a DataLoader
+FOLDER/CLASS/NAME.jpg -> a random resized crop, randomly mirrored, normalized, in batches of 64 float32 images. Each round runs
+these programs in order, each for the given seconds after a warm-up:
+  gradpool      bench_data FOLDER crop=CROP: the loader with --threads threads, slots as float
+  decoder       bench_data FOLDER decode: the same threads; libjpeg-turbo decodes each whole image (line by line with
+                jpeg_read_scanlines into one buffer, default settings, RGB) and discards it
+  torchvision   torchvision.io.decode_jpeg(read_file) + transforms.v2 in a DataLoader with --threads workers
+  tv threads    the same in --threads threads of one process, without a DataLoader
   Pillow        Image.open + transforms.v2 on PIL images (ToImage, ToDtype, Normalize) in a DataLoader
-Printed are medians of images per second by the wall clock and per second of processor time (of all processes and
-threads), and gradpool's ratio to each.  On a loaded machine only the ratios by processor time mean something.
---make FOLDER first makes 500x375 JPEGs (quality 90) of the PNG files below another folder.
+Prints medians of images per second by the wall clock and by CPU time (all processes and threads), and gradpool's ratio to each.
+On a loaded machine only the CPU time ratios are meaningful.
+--make FOLDER first creates 500x375 JPEGs (quality 90) from the PNG files in another folder.
 """
 import argparse
 import concurrent.futures
@@ -78,7 +78,7 @@ def loader_of(kind, crop):
 
 
 def count_batches(batches, seconds):
-    """Images a second of an endless iterator, after two batches of warm-up."""
+    """Return images per second of an endless iterator, after two warm-up batches."""
     next(batches), next(batches)
     begin, count = time.monotonic(), 0
     while time.monotonic() - begin < seconds:
@@ -100,7 +100,7 @@ def by_threads(load, paths, threads):
 
 
 def child(kind, folder, crop, threads, seconds):
-    """One measurement in a process of its own; the parent reads its processor time and that of its workers."""
+    """Measure in this child process; the parent reads the CPU time of the child and its workers."""
     import torch
 
     torch.set_num_threads(1)
@@ -119,7 +119,7 @@ def child(kind, folder, crop, threads, seconds):
 
 
 def cpu_of(pid):
-    """Processor seconds of a process and its children, from /proc: they live."""
+    """Return the CPU seconds of a running process and its children, from /proc."""
     total = 0.0
     for path in ["/proc/%d" % pid] + ["/proc/%s" % one for one in
                                       open("/proc/%d/task/%d/children" % (pid, pid)).read().split()]:
@@ -160,7 +160,7 @@ def main():
         for kind in kinds:
             seen[kind].append(measure(kind, options))
     best = {kind: [statistics.median(one[i] for one in seen[kind]) for i in range(2)] for kind in kinds}
-    print("%-12s %12s %18s %14s %14s" % ("", "images/s", "images/cpu second", "ours, by wall", "by processor"))
+    print("%-12s %12s %18s %14s %14s" % ("", "images/s", "images/CPU second", "gradpool, wall", "CPU time"))
     for kind in kinds:
         ratios = [statistics.median(a[i] / b[i] for a, b in zip(seen["gradpool"], seen[kind])) for i in range(2)]
         print("%-12s %12.0f %18.0f %13.2fx %13.2fx" % (kind, best[kind][0], best[kind][1], ratios[0], ratios[1]))

@@ -1,11 +1,10 @@
-"""bench_step.py -- the step of bench_step.c in PyTorch, interleaved with ours; prints rates and ratios.
+"""bench_step.py: the training step of bench_step.c in PyTorch, alternating with gradpool; prints rates and ratios.
 
     PYTHON bench_step.py BENCH_STEP [--threads 1] [--batch 256] [--seconds 2] [--rounds 3] [--no-compile]
 
-PYTHON is any interpreter that has PyTorch.  Every mode runs in its own process, pinned to the first cores that
-this process may use; modes take turns for several rounds and the best step of each mode counts, because other
-programs share the machine.  The network is d2l 12.5's LeNet; the step is zero grad, forward, loss, backward, SGD on
-a batch that is already in memory as float32, denormals flushed."""
+PYTHON needs PyTorch. Every mode runs in a separate process, pinned to the first allowed cores. The modes alternate for several
+rounds, and the best step of each mode counts, because other programs share the machine. The network is LeNet from d2l 12.5;
+a step is zero grad, forward, loss, backward and SGD on a float32 batch in memory, with denormals flushed."""
 import argparse
 import os
 import re
@@ -83,7 +82,7 @@ def main():
             run = subprocess.run(command + shared, capture_output=True, text=True, check=False)
             rate = rates(run.stdout)
             if rate is None:
-                print(f"{mode}: no result: {run.stderr.strip().splitlines()[-1:]}")
+                print(f"{mode}: failed: {run.stderr.strip().splitlines()[-1:]}")
                 continue
             best[mode] = tuple(max(a, b) for a, b in zip(rate, best.get(mode, (0, 0))))
     for mode, (top, median) in best.items():

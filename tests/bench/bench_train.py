@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""LeNet float32 on Fashion-MNIST: gradpool from the data set through its loader, against PyTorch with tensors in
-memory, on the same two cores, interleaved.
+"""LeNet float32 on Fashion-MNIST: gradpool with its data loader, PyTorch with tensors in memory, on the same two cores,
+alternating.
 
     python3 tests/bench/bench_train.py --gradpool build/release/bin/gradpool --data DIRECTORY [--rounds 5]
 
-DIRECTORY holds the four gzipped IDX files.  PyTorch comes from the interpreter that runs this.  Each figure is the
-median over the rounds of images per second of whole steps (zero gradients, forward, loss, backward, update).
+DIRECTORY contains the four gzipped IDX files. Uses PyTorch from the interpreter that runs this script. Each figure is the
+median over the rounds of images per second in whole steps (zero gradients, forward, loss, backward, update).
 """
 import argparse
 import gzip
@@ -43,7 +43,7 @@ def lenet():
 
 
 def torch_speed(mode, directory, seconds):
-    """Images per second of one process with two threads."""
+    """Return images per second of one process with two threads."""
     import torch
     import torch.nn.functional as functional
 
@@ -100,7 +100,7 @@ def ddp_rank(rank, directory, seconds, port, queue):
         done += 1
         if done == 10:
             begin = time.perf_counter()
-        if done % 50 == 0:  # both ranks leave at the same step
+        if done % 50 == 0:  # both ranks stop at the same step
             flag[0] = time.perf_counter() - begin >= seconds
             dist.broadcast(flag, 0)
             if flag[0] > 0:
@@ -138,7 +138,7 @@ def gradpool_speed(program, pool, directory, epochs, work):
 
 
 def child(mode, directory, seconds):
-    """Each PyTorch mode runs in a fresh process, so that none inherits another's threads."""
+    """Run each PyTorch mode in a new process, so that no mode inherits threads."""
     command = [sys.executable, os.path.abspath(__file__), "--child", mode, "--data", directory, "--seconds", str(seconds)]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.split()[-1])
 
@@ -179,7 +179,7 @@ def main():
         print(f"{name:20s} {median[name]:9.0f} images/s   rounds: {' '.join(f'{v:.0f}' for v in values)}")
     best = max(median[m] for m in modes if m != "ddp")
     ours = median["2 workers x 1 core"]
-    print(f"2 workers x 1 core against the best PyTorch mode: {ours / best:.2f}x; against DDP-gloo 2 x 1: "
+    print(f"2 workers x 1 core / best PyTorch mode: {ours / best:.2f}x; / DDP-gloo 2 x 1: "
           f"{ours / median['ddp']:.2f}x; against 1 worker x 2 cores: {ours / median['1 worker x 2 cores']:.3f}x")
 
 

@@ -1,12 +1,11 @@
-"""cifar.py -- one recipe, two programs: the test accuracy of a narrow ResNet-18 trained by gradpool and by PyTorch.
+"""cifar.py: test accuracy of a narrow ResNet-18 trained with the same recipe by gradpool and by PyTorch.
 
     PYTHON cifar.py --build build/release --data DIRECTORY --work DIRECTORY [--epochs 10] [--seeds 3] [--width 16]
 
-DIRECTORY of --data: train/CLASS/NAME.jpg, test/CLASS/NAME.jpg, 32x32 RGB.  The network: ResNet-18 in its form for small
-images (3x3 stem without pooling; He et al., CVPR 2016), --width channels in its first stage.  The recipe: pixels/255,
-He initialisation, mini-batches of 128, every image mirrored with probability 1/2, SGD with momentum 0.9, L2 5e-4 on
-weights and scales, a rate of 0.1 that falls along a cosine.  Both use two threads, one after the other; each seed is a
-training of each."""
+--data DIRECTORY: train/CLASS/NAME.jpg, test/CLASS/NAME.jpg, 32x32 RGB. Network: ResNet-18 for small images (3x3 stem without
+pooling; He et al., CVPR 2016) with --width channels in the first stage. Recipe: pixels/255, He initialization, mini-batches
+of 128, random mirroring, SGD with momentum 0.9, L2 5e-4 on weights and scales, learning rate 0.1 with cosine decay. Both
+programs use two threads and run one after the other; each seed is one training per program."""
 import argparse
 import json
 import math
@@ -20,7 +19,7 @@ RATE, MOMENTUM, L2, BATCH = 0.1, 0.9, 5e-4, 128
 
 
 def network(width):
-    """The netspec as gradpool reads it."""
+    """Return the network as gradpool JSON."""
     layers, here = [], "input"
 
     def add(name, kind, inputs, **settings):

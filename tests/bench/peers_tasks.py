@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""The rows of bench_tasks for the task pools of Python, one after the other, beside the raw ZeroMQ reference.
+"""The rows of bench_tasks for Python task pools, one after the other, with raw ZeroMQ as the reference.
 
     PYTHON peers_tasks.py [--program build/release/bench/bench_tasks] [--ours FILE.json] [--only PEER,...] [--json]
 
-PYTHON is the interpreter whose environment is measured: pools that it cannot import are named and left out; the
-payload row wants numpy.  The reference (`bench_tasks --raw`) is run before and after the peers in the same session;
---ours adds the column of gradpool from a `bench_tasks --json` of the same session.  --json prints what was measured
-instead of the table.
+PYTHON is the interpreter whose pools are measured: pools that cannot be imported are listed and skipped; the payload row needs
+numpy. The reference (`bench_tasks --raw`) runs before and after the peers in the same session. --ours adds gradpool's column
+from `bench_tasks --json` in the same session. --json prints all measurements instead of the table.
 
-Every pool has two worker processes, nobody is pinned, all cores may be used.  Each runs in a session of its own under
-a time limit, with home and temporary directories that are removed; whatever it leaves running is killed by process
-id: this script is the reaper of all its descendants.
+Every pool has two worker processes without pinning. Each runs in a separate session with a time limit and with temporary home
+and work directories. Remaining processes are killed by process id: this script is the subreaper of all descendants.
 """
 import argparse
 import ctypes
@@ -27,7 +25,7 @@ import tempfile
 import time
 
 WORKERS = 2
-PAYLOAD_WORDS = 8 << 20  # of 8 bytes
+PAYLOAD_WORDS = 8 << 20  # words of 8 bytes
 NAPS, NAP_S = 200, 0.010
 PEER_LIMIT_S = 75
 ROW_LIMIT_S = 20
@@ -39,7 +37,7 @@ ROWS = [("round_trip_p50", "one no-op, p50", "us"), ("round_trip_p99", "one no-o
         ("kill_twice", "... finished twice", "tasks")]
 
 
-# ---- tasks: they import what they need, since some pools send them as source ----
+# ---- tasks: with local imports, because some pools send them as source ----
 
 def increment(word):
     return word + 1
@@ -68,9 +66,9 @@ def nap(number, seconds, ledger):
 
 
 # ---- pools ----
-# call: one task, its result.  futures: one future per task; each waits at most until `deadline` (time.monotonic())
-# and gives its result or an exception.  mapped: the pool's own batched map over a range.  everywhere: on both
-# workers at once.  submits, maps: how many tasks make a row of about a second.
+# call: run one task and return the result. futures: one future per task; each returns its result or raises an exception, at
+# most until `deadline` (time.monotonic()). mapped: the pool's batched map over a range. everywhere: run on both workers at
+# once. submits, maps: number of tasks for a row of about 1 s.
 
 class Executor:
     name, modules, submits, maps = "ProcessPoolExecutor", [], 10000, 400000
@@ -137,14 +135,14 @@ class Joblib:
         return self.run(self.single, function, [arguments])[0]
 
     def futures(self, function, arguments):
-        """All results or one exception: it has no futures of its own."""
+        """Return all results or raise one exception: this pool has no futures."""
         import threading
         results = []
 
         def work():
             try:
                 results.extend(self.run(self.single, function, arguments))
-            except Exception as error:  # what the pool says is the result
+            except Exception as error:  # the exception is the result
                 results.extend([error] * len(arguments))
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
@@ -262,7 +260,7 @@ class IPyParallel:
 
 
 def pyzmq_worker(endpoint, index):
-    """The function by name, its arguments; results and payloads as they come."""
+    """Call a function by name; return results and payloads unchanged."""
     import msgpack
     import zmq
     dealer = zmq.Context().socket(zmq.DEALER)
@@ -283,7 +281,7 @@ def pyzmq_worker(endpoint, index):
 
 
 class PyZmq:
-    """What a person writes by hand: no futures, no recovery; a window of 256 messages a worker, 2 for work."""
+    """A hand-written pool without futures and recovery; a window of 256 messages per worker, 2 for CPU work."""
     name, modules, submits, maps = "pyzmq by hand", ["zmq", "msgpack"], 50000, 2000000
 
     def __init__(self):
@@ -309,7 +307,7 @@ class PyZmq:
         return self.unpack(self.router.recv_multipart()[1])
 
     def window(self, messages, window):
-        """All messages [(name, arguments)] through both workers; the answers, unordered."""
+        """Send all messages [(name, arguments)] to both workers; return the answers, unordered."""
         waiting, results, left = [0] * WORKERS, [], iter(messages)
         sent = True
         while True:
@@ -359,17 +357,17 @@ def nothing():
 
 
 def wait_for(get, deadline):
-    """The result, or the exception with which the wait ended."""
+    """Return the result, or the exception that ended the wait."""
     try:
         return get(timeout=max(0.01, deadline - time.monotonic()))
-    except Exception as error:  # each pool has its own
+    except Exception as error:  # pool-specific exceptions
         return error
 
 
-# ---- measuring, in the peer's process ----
+# ---- measurements in the peer's process ----
 
 def turns_of(seconds):
-    """Turns of burn() that take that much CPU time; median, ticks of the timer included."""
+    """Return the turns of burn() for that CPU time; median, including timer ticks."""
     turns, times = 1000000, []
     for _ in range(9):
         began = time.thread_time()
@@ -383,7 +381,7 @@ def far():
 
 
 def median_of(measure, rounds=3, budget_s=5):
-    """Median of the rounds; fewer when they are slow."""
+    """Return the median over the rounds; fewer rounds if slow."""
     values, end = [], time.monotonic() + budget_s
     while len(values) < rounds and (not values or time.monotonic() < end):
         values.append(measure())
@@ -391,7 +389,7 @@ def median_of(measure, rounds=3, budget_s=5):
 
 
 def percentiles(action):
-    """p50 and p99 in microseconds of as many calls as fit into a second, 2000 at most."""
+    """Return p50 and p99 in microseconds over the calls within 1 s, at most 2000."""
     for _ in range(10):
         action()
     times, end = [], time.perf_counter() + 1
@@ -405,7 +403,7 @@ def percentiles(action):
 
 def expect(right, what):
     if not right:
-        raise RuntimeError("wrong: " + what)
+        raise RuntimeError("wrong result: " + what)
 
 
 def seconds_of(peer, function, arguments, check=None):
@@ -473,7 +471,7 @@ def measure_100us(peer):
 
 
 def measure_kill(peer):
-    """One that is asleep in a task dies when a quarter has ended."""
+    """Kill a worker that sleeps in a task after a quarter of the tasks."""
     ledger = os.path.join(os.environ["TMPDIR"], "ledger")
     open(ledger, "w").close()
 
@@ -498,9 +496,9 @@ def measure_kill(peer):
 
 
 def run_peer(key):
-    """Prints one JSON object per group of rows, so that a time limit leaves what was measured before."""
+    """Print one JSON object per group of rows, so that a timeout keeps earlier measurements."""
     def limit(_signal, _frame):
-        raise TimeoutError("no end within %d s" % ROW_LIMIT_S)
+        raise TimeoutError("timeout after %d s" % ROW_LIMIT_S)
     signal.signal(signal.SIGALRM, limit)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -514,7 +512,7 @@ def run_peer(key):
             rows = measure(peer)
         except NotImplementedError:
             rows = {}
-        except Exception as error:  # the row has no value; the next may have
+        except Exception as error:  # no value for this row; continue with the next
             rows = {}
             print("%s: %s: %s: %s" % (key, measure.__name__[8:], type(error).__name__, str(error)[:200]),
                   file=sys.stderr, flush=True)
@@ -526,7 +524,7 @@ def run_peer(key):
     except Exception as error:
         print("%s: stop: %s" % (key, type(error).__name__), file=sys.stderr)
     out.flush()
-    os._exit(0)  # some wait for ever for what was killed
+    os._exit(0)  # some pools wait forever for killed workers
 
 
 # ---- one peer after the other ----
@@ -537,7 +535,7 @@ def become_reaper():
 
 
 def descendants():
-    """Process ids below this one, the deepest last."""
+    """Return the descendants of this process, deepest last."""
     children = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -553,7 +551,7 @@ def descendants():
 
 
 def end_descendants():
-    """How many were still there."""
+    """Kill all descendants; return their number."""
     left = 0
     for _ in range(50):
         alive = [pid for pid in descendants() if not reaped(pid)]
@@ -573,11 +571,11 @@ def reaped(pid):
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
-        return False  # not ours directly: its parent goes first, then it comes to us
+        return False  # not a direct child: it is reparented to this process when its parent exits
 
 
 def remove_shared(pid):
-    """What the peer's first process named after itself in /dev/shm; a pool whose worker was killed leaves that."""
+    """Remove the files in /dev/shm named after the peer's first process, which remain if a worker was killed."""
     for name in os.listdir("/dev/shm"):
         if re.search(r"(loky|joblib|pymp|psm)\D*[-_]%d[-_]" % pid, name):
             try:
@@ -587,7 +585,7 @@ def remove_shared(pid):
 
 
 def measure_peer(key):
-    """The rows of one peer; what it wrote to stderr goes through where it is ours."""
+    """Return the rows of one peer; print our own messages in its standard error."""
     place = tempfile.mkdtemp(prefix="gpp-", dir="/tmp")
     environment = dict(os.environ, TMPDIR=place, HOME=place, IPYTHONDIR=place, RAY_TMPDIR=place,
                        JOBLIB_TEMP_FOLDER=place, RAY_DEDUP_LOGS="0", RAY_USAGE_STATS_ENABLED="0",
@@ -600,7 +598,7 @@ def measure_peer(key):
         try:
             out, _ = child.communicate(timeout=PEER_LIMIT_S)
         except subprocess.TimeoutExpired:
-            print("%s: no end within %d s" % (key, PEER_LIMIT_S), file=sys.stderr)
+            print("%s: timeout after %d s" % (key, PEER_LIMIT_S), file=sys.stderr)
             child.kill()
             end_descendants()
             out, _ = child.communicate()
@@ -619,7 +617,7 @@ def measure_peer(key):
 
 
 def bench_rows(text, side):
-    """Rounds of the layout with two cores of a `bench_tasks --json`."""
+    """Return the rounds of the two-core layout in the output of `bench_tasks --json`."""
     return {row["row"]: row[side] for row in json.loads(text) if row["layout"] == "two cores" and row[side]}
 
 
@@ -629,7 +627,7 @@ def run_reference(program):
 
 
 def number(value):
-    """Three digits."""
+    """Format a number with three digits."""
     if value >= 1e6:
         return "%.3g M" % (value * 1e-6)
     if value >= 1e4:
@@ -656,8 +654,8 @@ def print_table(reference, ours, peers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default="build/release/bench/bench_tasks", help="for the reference")
-    parser.add_argument("--ours", help="output of bench_tasks --json: adds gradpool's column")
+    parser.add_argument("--program", default="build/release/bench/bench_tasks", help="program for the reference [build/release/bench/bench_tasks]")
+    parser.add_argument("--ours", help="output of bench_tasks --json, for gradpool's column")
     parser.add_argument("--only", help="comma-separated: " + ", ".join(PEERS))
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--run", choices=PEERS, help=argparse.SUPPRESS)
@@ -667,15 +665,15 @@ def main():
     keys = options.only.split(",") if options.only else list(PEERS)
     unknown = [key for key in keys if key not in PEERS]
     if unknown:
-        sys.exit("no peer %s; there are %s" % (", ".join(unknown), ", ".join(PEERS)))
+        sys.exit("unknown peer %s; available: %s" % (", ".join(unknown), ", ".join(PEERS)))
     if not os.path.exists(options.program):
-        sys.exit("%s is not there; build the release preset first" % options.program)
+        sys.exit("no %s; build the release preset first" % options.program)
     become_reaper()
     before, peers = run_reference(options.program), {}
     for key in keys:
         missing = [m for m in PEERS[key].modules if importlib.util.find_spec(m) is None]
         if missing:
-            print("%s is left out: %s has no module %s" % (PEERS[key].name, sys.executable, ", ".join(missing)),
+            print("%s is skipped: %s has no module %s" % (PEERS[key].name, sys.executable, ", ".join(missing)),
                   file=sys.stderr)
             continue
         peers[key] = measure_peer(key)

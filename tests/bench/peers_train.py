@@ -1,21 +1,20 @@
-"""peers_train.py -- training steps and predictions of whole networks against PyTorch and onnxruntime, as tables.
+"""peers_train.py: training steps and predictions of whole networks compared with PyTorch and onnxruntime, as tables.
 
     PYTHON peers_train.py --build build/release [--quick] [--networks lenet,alexnet] [--parts train,infer,workers]
 
-PYTHON is an interpreter that has torch, torchvision and, for one column, onnxruntime and onnx.  Both sides have the
-same network (torchvision's where the zoo has its), batch, precision and number of threads; the batch is in memory (ours
-as bytes that the step normalises, theirs as normalised float32); denormals are flushed.  A training step is zero
-gradients, forward, loss, backward, and SGD with momentum 0.9 and weight decay 1e-4 (theirs fused).  bf16 is autocast in
-PyTorch's training; a predicting network is converted to bfloat16 as a whole, which is faster.  Compiled predictions
-have frozen weights.
+PYTHON needs torch, torchvision and, for one column, onnxruntime and onnx. Both sides have the same network (torchvision's if the
+zoo has it), batch, precision and number of threads. The batch is in memory (gradpool: bytes, normalized in the step; others:
+normalized float32), and denormals are flushed. A training step is zero gradients, forward, loss, backward, and SGD with
+momentum 0.9 and weight decay 1e-4 (PyTorch: fused). bf16 is autocast in PyTorch's training; for prediction, the whole network
+is converted to bfloat16, which is faster. Compiled predictions have frozen weights.
 
-Each of PyTorch's modes is a process of its own that waits while others run, pinned to the same cores as ours; all take
-turns for some rounds.  A figure is the median over rounds of the median step of a round, in images per second.  A mode
-that a first round shows to be far behind takes part in no other.  The ratio is to the best mode.
+Each PyTorch mode is a separate process, pinned to the same cores, that waits while others run. All modes alternate for several
+rounds. A figure is the median over rounds of the median step in a round, in images per second. Modes far behind in the first
+round are skipped later. The ratio is to the best mode.
 
-The part "workers" trains through pools of ours (data read and augmented by the loader, gradients exchanged) against
-DistributedDataParallel over gloo: two processes with one thread each.  A second table says where our steps' time goes.
-By itself, in a few minutes: --parts workers --networks alexnet --rounds 5."""
+The part "workers" compares gradpool's pools (data read and augmented by the loader, gradients exchanged) with
+DistributedDataParallel over gloo: two processes with one thread each. A second table breaks down gradpool's step time. To run
+only this part within a few minutes: --parts workers --networks alexnet --rounds 5."""
 import argparse
 import json
 import os
@@ -34,7 +33,7 @@ NETWORKS = {  # name in the zoo: batch, name in torchvision
     "squeezenet1.1": (32, "squeezenet1_1"),
 }
 INFER = ["lenet", "resnet50"]
-WORKERS = {"lenet": 600, "alexnet": 16}  # steps of one training through a pool
+WORKERS = {"lenet": 600, "alexnet": 16}  # steps of one training in a pool
 GOALS = {  # f32, bf16
     ("train", "lenet"): (3, 2.5), ("train", "alexnet"): (1.25, 2), ("train", "resnet18"): (1.3, 1.8),
     ("train", "resnet50"): (1.4, 2), ("train", "squeezenet1.1"): (1.5, 2),
@@ -44,10 +43,10 @@ GOALS = {  # f32, bf16
 PRECISIONS = ["f32", "bf16"]
 LAYOUTS = ["contiguous", "channels_last"]
 THREADS = 2
-FAR_BEHIND = 1.6  # times as slow as the best of its kind
+FAR_BEHIND = 1.6  # factor to the best mode of its kind
 
 
-# --- one mode of PyTorch or onnxruntime: a process that is told how long to run -------------------------------
+# --- one mode of PyTorch or onnxruntime: a process that receives the duration -------------------------------
 
 
 def network_of(name):
@@ -132,7 +131,7 @@ def onnxruntime_step(name):
 
 
 def peer(words):
-    """Make ready; then for each line, a number of seconds, run steps that long and say how long each took."""
+    """Set up; then, for each line with a number of seconds, run steps for that time and print their durations."""
     phase, name, precision, layout, engine = words
     torch_setup(THREADS)
     if engine == "onnxruntime":
@@ -176,7 +175,7 @@ class Peer:
         self.process.wait()
 
 
-# --- ours ----------------------------------------------------------------------------------------------------
+# --- gradpool ------------------------------------------------------------------------------------------------
 
 
 def own_rate(options, phase, name, precision, seconds):
@@ -197,7 +196,7 @@ def say(text):
 
 
 def contest(options, label, own, peers):
-    """Rounds in which all take turns: {name: median rate}.  own and peers: functions of seconds to a rate."""
+    """Run alternating rounds; return {name: median rate}. own and peers: functions from seconds to a rate."""
     rates = {name: [] for name in ["gradpool", *peers]}
     out = set()
     for _ in range(options.rounds):
@@ -285,7 +284,7 @@ def ddp_rank(rank, name, precision, layout, seconds, port, queue):
             step()
             steps.append(time.perf_counter() - began)
         end = end or time.perf_counter() + seconds
-        flag[0] = time.perf_counter() >= end  # both leave at the same step
+        flag[0] = time.perf_counter() >= end  # both stop at the same step
         dist.broadcast(flag, 0)
     if rank == 0:
         queue.put(NETWORKS[name][0] / statistics.median(steps))
@@ -322,7 +321,7 @@ PARTS = ["data", "forward", "backward", "exchange", "commit", "wait"]
 
 
 def pool_rate(options, pool, name, precision, work, parts):
-    """images/s; the medians of a step's parts in ms go to parts."""
+    """Return images/s; store the medians of a step's parts in ms in parts."""
     shape, classes = ("28x28x1", 10) if name == "lenet" else ("224x224x3", 1000)
     count = NETWORKS[name][0] * (WORKERS[name] // (4 if options.quick else 1))
     metrics = os.path.join(work, "metrics.jsonl")
@@ -378,9 +377,9 @@ def workers_part(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release")
-    parser.add_argument("--quick", action="store_true", help="two short rounds, nothing compiled by PyTorch")
+    parser.add_argument("--quick", action="store_true", help="two short rounds without torch.compile")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seconds", type=float, help="of a mode in a round")
+    parser.add_argument("--seconds", type=float, help="seconds per mode and round")
     parser.add_argument("--networks", default=",".join(NETWORKS))
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
     parser.add_argument("--parts", default="train,infer,workers")

@@ -1,16 +1,16 @@
-"""segmentation.py -- one recipe, two programs: DeepLab v3+ (ResNet-18) on road scenes, by gradpool and by PyTorch.
+"""segmentation.py: DeepLab v3+ (ResNet-18) on road scenes with the same recipe in gradpool and in PyTorch.
 
     PYTHON segmentation.py --build build/release --data DIRECTORY --work DIRECTORY [--epochs 8] [--crop 128] [--steps 12]
                            [--only ours|torch|workers]
 
-DIRECTORY of --data: CamVid in SegNet's form (train, trainannot, test, testannot).  The recipe is the seed's, made small: random
-patches of --crop pixels, 4 of each image in an epoch, turned by up to 20 degrees and moved by up to 10 pixels, what
-comes from outside ignored; mini-batches of 16, SGD with momentum 0.9, a rate of 0.03 that is multiplied by 0.2 every 3
-epochs, L2 1e-3 on weights and scales, Glorot's initialisation, no class weights.  Both networks have 16,408,491 weights.  The
-test images are predicted in windows of --crop pixels that overlap by a quarter (worker/predict/windows.h), in both programs alike.
+--data DIRECTORY: CamVid in SegNet's form (train, trainannot, test, testannot). A reduced recipe: random patches of --crop pixels,
+4 per image and epoch, rotated by up to 20 degrees and shifted by up to 10 pixels, with pixels from outside ignored;
+mini-batches of 16, SGD with momentum 0.9, a learning rate of 0.03 multiplied by 0.2 every 3 epochs, L2 1e-3 on weights and
+scales, Glorot initialization, no class weights. Both networks have 16,408,491 weights. Both programs predict the test images
+in windows of --crop pixels that overlap by a quarter (worker/predict/windows.h).
 
-Times: seconds of a step's computing (median), and the processor's time for a step: of all threads, which another
-program's load changes less.  --only workers: the median step of one worker and of two, one core each, the same mini-batch."""
+Times: seconds of computation per step (median), and CPU time per step over all threads, which depends less on other load.
+--only workers: the median step of one worker and of two, one core each, with the same mini-batch."""
 import argparse
 import json
 import math
@@ -36,7 +36,7 @@ def command(options, out, epochs, extra):
 
 
 def steps_of(path):
-    """Seconds of computing of each step; what waits for data or other workers is not in it."""
+    """Return the seconds of computation per step, without waits for data or other workers."""
     found = []
     with open(path) as file:
         for line in file:
@@ -56,7 +56,7 @@ def pool(options, verb, *words):
 
 
 def processor_of_workers(options):
-    """Seconds of processor time that the pool's workers have taken."""
+    """Return the CPU seconds used by the pool's workers."""
     tick, total = os.sysconf("SC_CLK_TCK"), 0
     status = json.loads(subprocess.run([os.path.join(options.build, "bin", "gradpool"), "status", "--json"], check=True,
                                        stdout=subprocess.PIPE).stdout)
@@ -149,7 +149,7 @@ def scenes(directory, part):
 
 
 def normalized(images):
-    """As the network of that name has its input: the means and deviations of ImageNet's channels."""
+    """Normalize with ImageNet's channel means and deviations, like the zoo network."""
     import torch
 
     mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
@@ -157,7 +157,7 @@ def normalized(images):
 
 
 def patch(image, label, side, random):
-    """A random window, turned about its middle and moved; what is outside of the image has no label."""
+    """Return a random window, rotated and shifted; pixels outside the image have no label."""
     import numpy
     from PIL import Image
 
@@ -214,7 +214,7 @@ def torch_train(options):
             times.append(time.monotonic() - start)
             processor.append(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
             if len(times) % 5 == 0:
-                print(f"PyTorch: step {len(times)}, processor time of a step {statistics.mean(processor):.2f} s",
+                print(f"PyTorch: step {len(times)}, CPU time per step {statistics.mean(processor):.2f} s",
                       file=sys.stderr)
         print(f"PyTorch: epoch {epoch + 1}, loss {loss.item():.4f}, {time.monotonic() - began:.0f} s", file=sys.stderr)
     seconds = time.monotonic() - began
@@ -224,7 +224,7 @@ def torch_train(options):
 
 
 def axis(length, size, overlap):
-    """worker/predict/windows.h: where windows begin, and what each of their pixels counts."""
+    """Return window positions and pixel weights like worker/predict/windows.h."""
     import numpy
 
     count = 1 if length <= size else math.ceil((length - overlap) / (size - overlap))
@@ -274,7 +274,7 @@ def torch_evaluate(net, options):
 # ---- workers ----
 
 def workers(options):
-    """The median iteration of one worker and of two, a core each, in turn; the slower worker's counts."""
+    """Measure the median iteration of one worker and of two, one core each, alternating; the slower worker counts."""
     pool(options, "up", "--workers", "2")
     found = {1: [], 2: []}
     for turn in range(2):
@@ -319,7 +319,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", choices=["ours", "torch", "workers"])
     options = parser.parse_args()
-    print("| | mean IoU | accuracy | a step | processor time of a step | training |\n|---|---|---|---|---|---|", flush=True)
+    print("| | mean IoU | accuracy | step | CPU time per step | training |\n|---|---|---|---|---|---|", flush=True)
     for name, run in (("gradpool", ours), ("PyTorch", torch_train)):
         if options.only not in (None, "ours" if run is ours else "torch"):
             continue
