@@ -114,82 +114,56 @@ static size_t call_elements(const gp_loop_call *call)
     return (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
 }
 
-/* ---- layer norm over the channels in each pixel ---- */
+/* ---- layer norm over the channels in each pixel ----
+ *
+ * Each of LOOP_LANES sums adds every LOOP_LANES-th channel. The compiler vectorises that for packed
+ * activations, whose channels are contiguous; dense images are only slow. */
 
-/* Return the number of pixels that a layer norm computes together: a strip in dense order, one in
- * packed order. The channels of a packed pixel are contiguous, so each of LOOP_LANES sums adds
- * every LOOP_LANES-th channel. */
-LOOP_INLINE size_t pixels_width(const gp_loop_call *call, const loop_image *x, size_t pixel)
+LOOP_INLINE float lanes_sum(float sum[LOOP_LANES])
 {
-    size_t left = x->pixels - pixel;
-
-    return call->packed ? 1 : left < LOOP_LANES ? left : LOOP_LANES;
+    for (size_t l = 1; l < LOOP_LANES; l++)
+        sum[0] += sum[l];
+    return sum[0];
 }
 
-/* Compute mean and 1 / standard deviation over the channels of `width` pixels. Needs two passes: a
- * single pass over squares would cancel for values far from 0. */
-LOOP_INLINE void pixel_moments(const gp_loop_call *call, const loop_image *x, const float *from, size_t width,
-                               float *mean, float *inverse)
+/* Normalise the channels of a pixel. Needs two passes over them for the moments: a single pass over
+ * squares would cancel for values far from 0.
+ *   step  elements between channels */
+LOOP_INLINE void layernorm_pixel(const gp_loop_call *call, const float *from, float *to, size_t channels,
+                                 const size_t step, float *mean, float *inverse)
 {
-    const float count = (float)x->channels, epsilon = (float)call->op->factor[0];
-    float sum[LOOP_LANES] = { 0.0f };
+    const float *scale = call->in[1].data, *offset = call->in[2].data;
+    const float count = (float)channels, epsilon = (float)call->op->factor[0];
+    float sum[LOOP_LANES] = { 0.0f }, square[LOOP_LANES] = { 0.0f };
 
-    if (call->packed) {
-        for (size_t c = 0; c < x->channels; c += LOOP_LANES)
-            for (size_t l = 0; l < LOOP_LANES && c + l < x->channels; l++)
-                sum[l] += from[c + l];
-        for (size_t l = 1; l < LOOP_LANES; l++)
-            sum[0] += sum[l];
-        mean[0] = sum[0] / count;
-        memset(sum, 0, sizeof(sum));
-        for (size_t c = 0; c < x->channels; c += LOOP_LANES)
-            for (size_t l = 0; l < LOOP_LANES && c + l < x->channels; l++)
-                sum[l] += (from[c + l] - mean[0]) * (from[c + l] - mean[0]);
-        for (size_t l = 1; l < LOOP_LANES; l++)
-            sum[0] += sum[l];
-        inverse[0] = 1.0f / sqrtf(sum[0] / count + epsilon);
-        return;
-    }
-    for (size_t c = 0; c < x->channels; c++)
-        for (size_t l = 0; l < width; l++)
-            sum[l] += from[c * x->pixels + l];
-    for (size_t l = 0; l < width; l++)
-        mean[l] = sum[l] / count;
-    memset(sum, 0, sizeof(sum));
-    for (size_t c = 0; c < x->channels; c++)
-        for (size_t l = 0; l < width; l++) {
-            float off = from[c * x->pixels + l] - mean[l];
-
-            sum[l] += off * off;
-        }
-    for (size_t l = 0; l < width; l++)
-        inverse[l] = 1.0f / sqrtf(sum[l] / count + epsilon);
+    for (size_t c = 0; c < channels; c += LOOP_LANES)
+        for (size_t l = 0; l < LOOP_LANES && c + l < channels; l++)
+            sum[l] += from[(c + l) * step];
+    *mean = lanes_sum(sum) / count;
+    for (size_t c = 0; c < channels; c += LOOP_LANES)
+        for (size_t l = 0; l < LOOP_LANES && c + l < channels; l++)
+            square[l] += (from[(c + l) * step] - *mean) * (from[(c + l) * step] - *mean);
+    *inverse = 1.0f / sqrtf(lanes_sum(square) / count + epsilon);
+    for (size_t c = 0; c < channels; c++)
+        to[c * step] = (from[c * step] - *mean) * *inverse * scale[c] + offset[c];
 }
 
 LOOP_CLONES static void layernorm_share(void *context, uint32_t thread, uint32_t threads)
 {
     const gp_loop_call *call = context;
     const loop_image x = loop_image_of(call, &call->in[0]);
-    const float *scale = call->in[1].data, *offset = call->in[2].data;
     loop_range range = loop_range_of(call->rows, 1, thread, threads);
 
     for (size_t i = range.first; i < range.end; i++)
-        for (size_t p = 0, width; p < x.pixels; p += width) {
+        for (size_t p = 0; p < x.pixels; p++) {
             float *mean = call->out[1].data + i * 2 * x.pixels + p, *inverse = mean + x.pixels;
             const size_t at = i * x.sample_stride + p * x.pixel_stride;
-            const float *from = x.data + at;
-            float *to = call->out[0].data + at;
 
-            width = pixels_width(call, &x, p);
-            pixel_moments(call, &x, from, width, mean, inverse);
-            if (call->packed)
-                for (size_t c = 0; c < x.channels; c++)
-                    to[c] = (from[c] - mean[0]) * inverse[0] * scale[c] + offset[c];
+            if (x.channel_stride == 1)
+                layernorm_pixel(call, x.data + at, call->out[0].data + at, x.channels, 1, mean, inverse);
             else
-                for (size_t c = 0; c < x.channels; c++)
-                    for (size_t l = 0; l < width; l++)
-                        to[c * x.pixels + l] =
-                            (from[c * x.pixels + l] - mean[l]) * inverse[l] * scale[c] + offset[c];
+                layernorm_pixel(call, x.data + at, call->out[0].data + at, x.channels, x.channel_stride, mean,
+                                inverse);
         }
 }
 
@@ -294,70 +268,33 @@ LOOP_CLONES static void groupnorm_backward_share(void *context, uint32_t thread,
     }
 }
 
-/* Operands for the backward pass of a layer norm, for pixels_width() pixels in one sample. */
+/* Operands for the backward pass of a layer norm, for one pixel of a sample. */
 typedef struct pixel_back {
     const float *x, *dy, *scale;
-    const float *mean, *inverse;
-    float *dx;            /* NULL: not requested */
-    float *sums;          /* [2, C] for the sample, added to */
-    size_t stride, width; /* stride: elements between channels */
+    float mean, inverse;
+    float *dx;   /* NULL: not requested */
+    float *sums; /* [2, C] for the sample, added to */
 } pixel_back;
 
-LOOP_INLINE void pixels_backward_dense(const pixel_back *b, size_t channels)
+LOOP_INLINE void pixel_backward(const pixel_back *b, size_t channels, const size_t step)
 {
-    float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
-
-    for (size_t c = 0; c < channels; c++) {
-        const float *x = b->x + c * b->stride, *dy = b->dy + c * b->stride;
-        float normal[LOOP_LANES], sum = 0.0f, product = 0.0f;
-
-        for (size_t l = 0; l < b->width; l++) {
-            normal[l] = (x[l] - b->mean[l]) * b->inverse[l];
-            first[l] += dy[l] * b->scale[c];
-            second[l] += dy[l] * b->scale[c] * normal[l];
-        }
-        for (size_t l = 0; l < b->width; l++) {
-            sum += dy[l];
-            product += dy[l] * normal[l];
-        }
-        b->sums[c] += sum;
-        b->sums[channels + c] += product;
-    }
-    for (size_t l = 0; l < b->width; l++) {
-        first[l] /= (float)channels;
-        second[l] /= (float)channels;
-    }
-    for (size_t c = 0; b->dx != NULL && c < channels; c++)
-        for (size_t l = 0; l < b->width; l++) {
-            const size_t at = c * b->stride + l;
-            float normal = (b->x[at] - b->mean[l]) * b->inverse[l];
-
-            b->dx[at] = b->inverse[l] * (b->dy[at] * b->scale[c] - first[l] - normal * second[l]);
-        }
-}
-
-LOOP_INLINE void pixel_backward_packed(const pixel_back *b, size_t channels)
-{
-    const float mean = b->mean[0], inverse = b->inverse[0];
+    const float mean = b->mean, inverse = b->inverse;
     float first[LOOP_LANES] = { 0.0f }, second[LOOP_LANES] = { 0.0f };
 
     for (size_t c = 0; c < channels; c += LOOP_LANES)
         for (size_t l = 0; l < LOOP_LANES && c + l < channels; l++) {
-            float dy = b->dy[c + l], normal = (b->x[c + l] - mean) * inverse;
+            float dy = b->dy[(c + l) * step], normal = (b->x[(c + l) * step] - mean) * inverse;
 
             first[l] += dy * b->scale[c + l];
             second[l] += dy * b->scale[c + l] * normal;
             b->sums[c + l] += dy;
             b->sums[channels + c + l] += dy * normal;
         }
-    for (size_t l = 1; l < LOOP_LANES; l++) {
-        first[0] += first[l];
-        second[0] += second[l];
-    }
-    first[0] /= (float)channels;
-    second[0] /= (float)channels;
+    first[0] = lanes_sum(first) / (float)channels;
+    second[0] = lanes_sum(second) / (float)channels;
     for (size_t c = 0; b->dx != NULL && c < channels; c++)
-        b->dx[c] = inverse * (b->dy[c] * b->scale[c] - first[0] - (b->x[c] - mean) * inverse * second[0]);
+        b->dx[c * step] = inverse * (b->dy[c * step] * b->scale[c] - first[0] -
+                                     (b->x[c * step] - mean) * inverse * second[0]);
 }
 
 LOOP_CLONES static void layernorm_backward_share(void *context, uint32_t thread, uint32_t threads)
@@ -367,24 +304,22 @@ LOOP_CLONES static void layernorm_backward_share(void *context, uint32_t thread,
     loop_range range = loop_range_of(call->batch->count, 1, thread, threads);
 
     for (size_t i = range.first; i < range.end; i++) {
-        pixel_back back = { .scale = call->in[2].data,
-                            .sums = call->out[3].data + i * 2 * x.channels,
-                            .stride = x.channel_stride };
+        pixel_back back = { .scale = call->in[2].data, .sums = call->out[3].data + i * 2 * x.channels };
+        const float *moments = call->in[3].data + i * 2 * x.pixels;
 
         memset(back.sums, 0, 2 * x.channels * sizeof(float));
-        for (size_t p = 0; p < x.pixels; p += back.width) {
+        for (size_t p = 0; p < x.pixels; p++) {
             const size_t at = i * x.sample_stride + p * x.pixel_stride;
 
             back.x = x.data + at;
             back.dy = call->in[1].data + at;
             back.dx = call->out[0].data == NULL ? NULL : call->out[0].data + at;
-            back.mean = call->in[3].data + i * 2 * x.pixels + p;
-            back.inverse = back.mean + x.pixels;
-            back.width = pixels_width(call, &x, p);
-            if (call->packed)
-                pixel_backward_packed(&back, x.channels);
+            back.mean = moments[p];
+            back.inverse = moments[x.pixels + p];
+            if (x.channel_stride == 1)
+                pixel_backward(&back, x.channels, 1);
             else
-                pixels_backward_dense(&back, x.channels);
+                pixel_backward(&back, x.channels, x.channel_stride);
         }
     }
 }

@@ -2,19 +2,26 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/backend/cpu/loops/loops_strip.h"
+#include "worker/backend/cpu/loops/loops_inside.h"
 
-/* ---- batch norm ---- */
+/* ---- batch norm ----
+ *
+ * oneDNN segments train batch norm by loops of their own (onednn_norm.c), so the speed of training
+ * matters here only without oneDNN. */
 
-/* One pass over the channels. Batch norm has three phases: sum the moments of each channel over the
- * local samples; with a coupling, add the sums from all ranks; then scale the channels. Without a
- * coupling, the first and the last phase are one pass, so that a channel is still in the cache when
- * it is scaled. */
+/* One pass over the channels. Batch norm has three phases: sum each channel over the local samples;
+ * with a coupling, add the sums from all ranks; then compute the output from the sums. Without a
+ * coupling, the first and the last phase are one pass. */
 typedef struct norm_pass {
     const gp_loop_call *call;
     /* phases in this pass */
     bool sums, apply;
 } norm_pass;
+
+/* Sums over one channel and their number of elements. */
+typedef struct norm_sums {
+    double first, second, n;
+} norm_sums;
 
 /* Add to channel c of output `slot`, which is overwritten if batch->first is set. */
 static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double value)
@@ -28,102 +35,90 @@ static void sum_add(const gp_loop_call *call, uint32_t slot, size_t c, double va
 static gp_status passes_run(const gp_loop_call *call, gp_share_fn share, gp_error *err)
 {
     const gp_coupling *coupling = call->batch->coupling;
-    const size_t channels = loop_image_of(call, &call->in[0]).channels;
-    const size_t elements = (size_t)gp_shape_count(&call->in[0].shape) * call->rows;
-    const uint32_t threads = elements < LOOP_SHARED_MIN ? 1 : call->threads;
+    const loop_image x = loop_image_of(call, &call->in[0]);
+    const uint32_t threads = x.sample_stride * call->rows < LOOP_SHARED_MIN ? 1 : call->threads;
     norm_pass pass = { call, .sums = true, .apply = coupling == NULL };
     gp_status status;
 
     if (coupling != NULL)
-        coupling->sums[2 * channels] =
-            (double)call->batch->count * (double)loop_image_of(call, &call->in[0]).pixels;
+        coupling->sums[2 * x.channels] = (double)call->batch->count * (double)x.pixels;
     gp_threads_run(threads, share, &pass);
     if (coupling == NULL)
         return GP_OK;
-    status = coupling->reduce(coupling->context, 2 * channels + 1, err);
+    status = coupling->reduce(coupling->context, 2 * x.channels + 1, err);
     pass = (norm_pass){ call, .apply = true };
     if (status == GP_OK)
         gp_threads_run(threads, share, &pass);
     return status;
 }
 
-/* Compute the moments of channels [c, c + width) over this call, and update the sums for running
- * statistics. */
-LOOP_INLINE void batchnorm_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
+/* Store the local sums of a channel for the reduction, or replace them by those from all ranks. */
+static void sums_couple(const norm_pass *pass, size_t channels, size_t c, norm_sums *sums)
 {
-    const double n = (double)call->batch->count * (double)x->pixels;
-    const gp_coupling *coupling = call->batch->coupling;
-    float *mean = call->out[1].data, *inverse = mean + x->channels;
-    double m[LOOP_LANES], v[LOOP_LANES];
+    double *all = pass->call->batch->coupling == NULL ? NULL : pass->call->batch->coupling->sums;
 
-    strip_moments(call, x, c, width, m, v);
-    for (size_t l = 0; l < width; l++) {
-        double shift = m[l] - (double)call->in[3].data[c + l];
-
-        mean[c + l] = (float)m[l];
-        inverse[c + l] = (float)(1.0 / sqrt(v[l] + call->op->factor[0]));
-        sum_add(call, 2, c + l, n * shift);
-        sum_add(call, 3, c + l, n * (v[l] + shift * shift));
-        if (coupling != NULL) {
-            coupling->sums[c + l] = n * shift;
-            coupling->sums[x->channels + c + l] = n * (v[l] + shift * shift);
-        }
+    if (all != NULL && pass->sums) {
+        all[c] = sums->first;
+        all[channels + c] = sums->second;
+    } else if (all != NULL) {
+        *sums = (norm_sums){ all[c], all[channels + c], all[2 * channels] };
     }
 }
 
-/* Compute the moments over the samples on all ranks, from sums relative to the running mean. */
-static void batchnorm_coupled_moments(const gp_loop_call *call, const loop_image *x, size_t c, size_t width)
+/* Sum x - running mean and its square over channel c. The sums are taken relative to the first pixel,
+ * to avoid cancellation. */
+static norm_sums moments_sum(const gp_loop_call *call, const loop_image *x, size_t c)
 {
-    const double *sums = call->batch->coupling->sums, n = sums[2 * x->channels];
-    float *mean = call->out[1].data, *inverse = mean + x->channels;
+    const float *from = x->data + c * x->channel_stride;
+    norm_sums sums = { .n = (double)call->batch->count * (double)x->pixels };
+    double mean, variance, shift;
 
-    for (size_t i = c; i < c + width; i++) {
-        double shift = sums[i] / n, variance = sums[x->channels + i] / n - shift * shift;
+    for (size_t i = 0; i < call->batch->count; i++)
+        for (size_t p = 0; p < x->pixels; p++) {
+            double d = (double)from[i * x->sample_stride + p * x->pixel_stride] - (double)from[0];
 
-        variance = variance > 0.0 ? variance : 0.0;
-        mean[i] = (float)((double)call->in[3].data[i] + shift);
-        inverse[i] = (float)(1.0 / sqrt(variance + call->op->factor[0]));
-    }
-}
-
-/* Normalise and scale channels [c, c + width) of all samples. */
-LOOP_INLINE void batchnorm_scale(const gp_loop_call *call, const loop_image *x, float *y, size_t c,
-                                 size_t width, const float *mean, const float *factor)
-{
-    strip strips[2];
-    size_t offsets[2], count = image_strips(x, call->packed, width, strips, offsets);
-    strip_terms terms;
-
-    lanes_fill(terms.a, mean, call->packed, width);
-    lanes_fill(terms.b, factor, call->packed, width);
-    lanes_fill(terms.c, call->in[2].data + c, call->packed, width);
-    for (size_t i = 0; i < call->rows; i++)
-        for (size_t k = 0; k < count; k++) {
-            size_t at = i * x->sample_stride + c * x->channel_stride + offsets[k];
-
-            STRIP_CALL(strip_scale, &strips[k], x->data + at, y + at, &terms);
+            sums.first += d;
+            sums.second += d * d;
         }
+    mean = sums.first / sums.n;
+    variance = sums.second / sums.n - mean * mean;
+    shift = (double)from[0] + mean - (double)call->in[3].data[c];
+    sums.first = sums.n * shift;
+    sums.second = sums.n * ((variance > 0.0 ? variance : 0.0) + shift * shift);
+    return sums;
 }
 
-LOOP_CLONES static void batchnorm_share(void *context, uint32_t thread, uint32_t threads)
+static void batchnorm_share(void *context, uint32_t thread, uint32_t threads)
 {
     const norm_pass *pass = context;
     const gp_loop_call *call = pass->call;
-    loop_image x = loop_image_of(call, &call->in[0]);
+    const loop_image x = loop_image_of(call, &call->in[0]);
     loop_range range = loop_range_of(x.channels, LOOP_CHANNELS_ALIGNMENT, thread, threads);
-    const float *mean = call->out[1].data, *inverse = mean + x.channels;
-    float factor[LOOP_LANES];
 
-    for (size_t c = range.first, width; c < range.end; c += width) {
-        width = channel_width(call->packed, c, range.end);
-        if (pass->sums)
-            batchnorm_moments(call, &x, c, width);
-        else
-            batchnorm_coupled_moments(call, &x, c, width);
-        for (size_t l = 0; l < width; l++)
-            factor[l] = inverse[c + l] * call->in[1].data[c + l];
-        if (pass->apply)
-            batchnorm_scale(call, &x, call->out[0].data, c, width, mean + c, factor);
+    for (size_t c = range.first; c < range.end; c++) {
+        float *mean = call->out[1].data + c, *inverse = mean + x.channels, factor;
+        double shift, variance;
+        norm_sums sums = { .n = 0.0 };
+
+        if (pass->sums) {
+            sums = moments_sum(call, &x, c);
+            sum_add(call, 2, c, sums.first);
+            sum_add(call, 3, c, sums.second);
+        }
+        sums_couple(pass, x.channels, c, &sums);
+        if (!pass->apply)
+            continue;
+        shift = sums.first / sums.n;
+        variance = sums.second / sums.n - shift * shift;
+        *mean = (float)((double)call->in[3].data[c] + shift);
+        *inverse = (float)(1.0 / sqrt((variance > 0.0 ? variance : 0.0) + call->op->factor[0]));
+        factor = *inverse * call->in[1].data[c];
+        for (size_t i = 0; i < call->rows; i++)
+            for (size_t p = 0; p < x.pixels; p++) {
+                size_t at = i * x.sample_stride + c * x.channel_stride + p * x.pixel_stride;
+
+                call->out[0].data[at] = (x.data[at] - *mean) * factor + call->in[2].data[c];
+            }
     }
 }
 
@@ -140,90 +135,58 @@ LOOP_CLONES static void batchnorm_infer_share(void *context, uint32_t thread, ui
     loop_image x = loop_image_of(call, &call->in[0]);
     loop_range range = loop_range_of(x.channels, LOOP_CHANNELS_ALIGNMENT, thread, threads);
     const float *scale = call->in[1].data, *mean = call->in[3].data, *variance = call->in[4].data;
-    float factor[LOOP_LANES];
+    float factor[LOOP_CHANNELS_ALIGNMENT];
 
     for (size_t c = range.first, width; c < range.end; c += width) {
-        width = channel_width(call->packed, c, range.end);
+        width = range.end - c < LOOP_CHANNELS_ALIGNMENT ? range.end - c : LOOP_CHANNELS_ALIGNMENT;
         for (size_t l = 0; l < width; l++)
             factor[l] = (float)((double)scale[c + l] / sqrt((double)variance[c + l] + call->op->factor[0]));
-        batchnorm_scale(call, &x, call->out[0].data, c, width, mean + c, factor);
+        for (size_t i = 0; i < call->rows; i++)
+            for (size_t p = 0; p < x.pixels; p++) {
+                const size_t at = i * x.sample_stride + p * x.pixel_stride + c * x.channel_stride;
+
+                for (size_t l = 0; l < width; l++)
+                    call->out[0].data[at + l * x.channel_stride] =
+                        (x.data[at + l * x.channel_stride] - mean[c + l]) * factor[l] +
+                        call->in[2].data[c + l];
+            }
     }
 }
 
 const gp_loop gp_loop_batchnorm_infer = { .share = batchnorm_infer_share, .in_place = true };
 
-/* Sum dy and dy * normalised x over channels [c, c + width), and add the sums to the parameter
- * gradients. */
-LOOP_INLINE void batchnorm_project(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
-                                   strip_sums *sums)
-{
-    const gp_coupling *coupling = call->batch->coupling;
-
-    strip_projections(call, x, call->in[1].data, call->in[3].data, c, width, sums);
-    for (size_t l = 0; l < width; l++) {
-        sum_add(call, 1, c + l, sums->second[l]);
-        sum_add(call, 2, c + l, sums->first[l]);
-        if (coupling != NULL) {
-            coupling->sums[c + l] = sums->first[l];
-            coupling->sums[x->channels + c + l] = sums->second[l];
-        }
-    }
-}
-
-/* Compute the constants of the backward pass for channels [c, c + width).
- *   sums  sums of dy and of dy * normalised x
- *   n     number of elements in each sum */
-LOOP_INLINE void batchnorm_back(const gp_loop_call *call, const loop_image *x, size_t c, size_t width,
-                                const strip_sums *sums, double n, strip_back *back)
-{
-    const float *mean = call->in[3].data, *inverse = mean + x->channels;
-    float dy_mean[LOOP_LANES], projection[LOOP_LANES], factor[LOOP_LANES];
-
-    for (size_t l = 0; l < width; l++) {
-        factor[l] = inverse[c + l] * call->in[2].data[c + l];
-        dy_mean[l] = (float)((double)factor[l] * sums->first[l] / n);
-        projection[l] = (float)((double)factor[l] * sums->second[l] / n);
-    }
-    lanes_fill(back->mean, mean + c, call->packed, width);
-    lanes_fill(back->inverse, inverse + c, call->packed, width);
-    lanes_fill(back->scale, factor, call->packed, width);
-    lanes_fill(back->dy, dy_mean, call->packed, width);
-    lanes_fill(back->projection, projection, call->packed, width);
-}
-
-LOOP_CLONES static void batchnorm_backward_share(void *context, uint32_t thread, uint32_t threads)
+static void batchnorm_backward_share(void *context, uint32_t thread, uint32_t threads)
 {
     const norm_pass *pass = context;
     const gp_loop_call *call = pass->call;
-    loop_image x = loop_image_of(call, &call->in[0]);
+    const loop_image x = loop_image_of(call, &call->in[0]);
     loop_range range = loop_range_of(x.channels, LOOP_CHANNELS_ALIGNMENT, thread, threads);
-    double n = (double)call->batch->count * (double)x.pixels;
-    strip strips[2];
-    size_t offsets[2];
-    strip_sums sums;
-    strip_back back;
 
-    for (size_t c = range.first, width; c < range.end; c += width) {
-        width = channel_width(call->packed, c, range.end);
-        if (pass->sums)
-            batchnorm_project(call, &x, c, width, &sums);
-        else {
-            const double *all = call->batch->coupling->sums;
+    for (size_t c = range.first; c < range.end; c++) {
+        const float mean = call->in[3].data[c], inverse = call->in[3].data[x.channels + c],
+                    factor = inverse * call->in[2].data[c];
+        const float *from = x.data + c * x.channel_stride, *dy = call->in[1].data + c * x.channel_stride;
+        float *dx = call->out[0].data == NULL ? NULL : call->out[0].data + c * x.channel_stride;
+        norm_sums sums = { .n = (double)call->batch->count * (double)x.pixels };
 
-            memcpy(sums.first, all + c, width * sizeof(*all));
-            memcpy(sums.second, all + x.channels + c, width * sizeof(*all));
-            n = all[2 * x.channels];
+        for (size_t i = 0; i < call->batch->count && pass->sums; i++)
+            for (size_t p = 0; p < x.pixels; p++) {
+                size_t at = i * x.sample_stride + p * x.pixel_stride;
+
+                sums.first += (double)dy[at];
+                sums.second += (double)(dy[at] * ((from[at] - mean) * inverse));
+            }
+        if (pass->sums) {
+            sum_add(call, 1, c, sums.second);
+            sum_add(call, 2, c, sums.first);
         }
-        if (!pass->apply || call->out[0].data == NULL)
-            continue;
-        batchnorm_back(call, &x, c, width, &sums, n, &back);
-        for (size_t i = 0; i < call->batch->count; i++)
-            for (size_t k = 0, count = image_strips(&x, call->packed, width, strips, offsets); k < count;
-                 k++) {
-                size_t at = i * x.sample_stride + c * x.channel_stride + offsets[k];
+        sums_couple(pass, x.channels, c, &sums);
+        for (size_t i = 0; i < call->batch->count && pass->apply && dx != NULL; i++)
+            for (size_t p = 0; p < x.pixels; p++) {
+                size_t at = i * x.sample_stride + p * x.pixel_stride;
 
-                STRIP_CALL(strip_backward, &strips[k], x.data + at, call->in[1].data + at,
-                           call->out[0].data + at, &back);
+                dx[at] = factor * dy[at] - (float)((double)factor * sums.first / sums.n) -
+                         (from[at] - mean) * inverse * (float)((double)factor * sums.second / sums.n);
             }
     }
 }
