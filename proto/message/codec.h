@@ -87,18 +87,18 @@ typedef struct gp_field {
 #define GP_FIELD_F64_OPTIONAL(type, member, min, max, missing) \
     { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .fmin = (min), .fmax = (max), .optional = true, .fallback = (missing) }
 #define GP_FIELD_F64_ANY(type, member)       { GP_FIELD_AT(type, member), .kind = GP_KIND_F64, .special = GP_ANY_FLOAT }
-#define GP_FIELD_TEXT(type, member)          { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
-#define GP_FIELD_TEXT_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .optional = true }
-#define GP_FIELD_PROSE(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .prose = true }
+#define GP_FIELD_TEXT(type, member, bytes)   { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT }
+#define GP_FIELD_TEXT_OPTIONAL(type, member, bytes) { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .optional = true }
+#define GP_FIELD_PROSE(type, member, bytes)  { GP_FIELD_AT(type, member), .kind = GP_KIND_TEXT, .prose = true }
 #define GP_FIELD_BIN16(type, member)         { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16 }
 #define GP_FIELD_BIN16_OPTIONAL(type, member) { GP_FIELD_AT(type, member), .kind = GP_KIND_BIN16, .optional = true }
-#define GP_FIELD_STRUCT(type, member, table) { GP_FIELD_AT(type, member), .kind = GP_KIND_STRUCT, .fields = (table) }
-#define GP_FIELD_LIST(type, member, table, max) \
+#define GP_FIELD_STRUCT(type, member, element) { GP_FIELD_AT(type, member), .kind = GP_KIND_STRUCT, .fields = element##_fields }
+#define GP_FIELD_LIST(type, member, element, max) \
     { .name = #member, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member[0]), .kind = GP_KIND_LIST, \
-      .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = (table) }
-#define GP_FIELD_LIST_OPTIONAL(type, member, table, max) \
+      .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = element##_fields }
+#define GP_FIELD_LIST_OPTIONAL(type, member, element, max) \
     { .name = #member, .offset = offsetof(type, member), .size = sizeof(((type *)0)->member[0]), .kind = GP_KIND_LIST, \
-      .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = (table), .optional = true }
+      .count_offset = offsetof(type, member##_count), .count_max = (max), .fields = element##_fields, .optional = true }
 #define GP_FIELD_END { .kind = GP_KIND_END }
 
 /* clang-format on */

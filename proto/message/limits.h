@@ -1,6 +1,6 @@
 /* Protocol version numbers and the limits on everything a peer may send.
  *
- * The field tables (msg_<family>.c) enforce these limits on both sides: a value over its limit is
+ * The field tables (messages.def) enforce these limits on both sides: a value over its limit is
  * neither sent nor accepted. The limits are large enough for any known machine, and small enough
  * that a sum of a few values cannot overflow 64 bits. PROTOCOL.md repeats them for authors of other
  * clients. */

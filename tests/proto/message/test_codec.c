@@ -467,9 +467,9 @@ static const gp_field gp_kinds_fields[] = {
     GP_FIELD_I32(gp_kinds, i, -5, 5),
     GP_FIELD_I64(gp_kinds, l, INT64_MIN, INT64_MAX - 1),
     GP_FIELD_F64(gp_kinds, f, -1e300, 1e300),
-    GP_FIELD_TEXT(gp_kinds, t),
-    GP_FIELD_STRUCT(gp_kinds, s, gp_inner_fields),
-    GP_FIELD_LIST(gp_kinds, list, gp_inner_fields, 3),
+    GP_FIELD_TEXT(gp_kinds, t, 8),
+    GP_FIELD_STRUCT(gp_kinds, s, gp_inner),
+    GP_FIELD_LIST(gp_kinds, list, gp_inner, 3),
     GP_FIELD_U64_OPTIONAL(gp_kinds, o, 0, 100, 7),
     GP_FIELD_END,
 };

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "proto/message/messages.h"
-#include "proto/message/tables.h"
 
 static const char *direction_text(gp_direction direction)
 {
