@@ -1,6 +1,6 @@
 /* main.c -- entry point of gradpool-worker. Passes the CPU and CUDA backends to
  * gp_worker_main(). */
-#include "proto/channel/accept.h"
+#include "proto/channel/channel.h"
 #include "proto/message/limits.h"
 #include "worker/backend/plugin.h"
 #include "worker/daemon/start.h"

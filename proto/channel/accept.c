@@ -19,14 +19,12 @@
  * sockets have no such counter.
  *
  * The library does not contain this file: user programs keep their own accept4() and recv(). */
-#include "proto/channel/accept.h"
+#include "proto/channel/channel.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -35,7 +33,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/text/log.h"
-#include "proto/message/limits.h"
 
 enum {
     PAUSE_NS = 10 * 1000 * 1000,
@@ -226,20 +223,9 @@ __attribute__((visibility("default"))) ssize_t recv(int fd, void *data, size_t b
 
 /* ---- connections ---- */
 
-/* Call accept4() of the kernel, without the checks below. */
-static int take(int listener, int flags)
-{
-    return (int)syscall(SYS_accept4, listener, NULL, NULL, flags);
-}
-
-static void spare_open(void)
+__attribute__((constructor)) static void spare_open(void)
 {
     spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-}
-
-__attribute__((constructor)) static void spare_keep(void)
-{
-    spare_open();
 }
 
 /* Accept a pending connection with the reserve descriptor and close it. If another thread took the
@@ -251,7 +237,7 @@ static void turn_away(int listener)
     pthread_mutex_lock(&spare_lock);
     if (spare >= 0)
         close(spare);
-    fd = take(listener, SOCK_CLOEXEC);
+    fd = (int)syscall(SYS_accept4, listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0)
         close(fd);
     spare_open();

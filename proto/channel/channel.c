@@ -15,7 +15,7 @@
  *   LINGER is infinite                                    0, or drain_ms of gp_channel_close()
  *   silent peers                                          HANDSHAKE_IVL 2 s; Unix sockets 30 s,
  *                                                         but 2 s if descriptors run out */
-#include "proto/channel/channel.h"
+#include "proto/channel/channel_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,6 @@
 #include <zmq.h>
 
 #include "common/base/memory/alloc.h"
-#include "proto/channel/channel_parts.h"
 #include "proto/channel/endpoint.h"
 #include "proto/channel/zmq_context.h"
 
@@ -148,7 +147,7 @@ static gp_status channel_secure(gp_channel *channel, const gp_link_keys *curve, 
 /* Create a configured socket that is not yet bound or connected. */
 static gp_status channel_new(gp_channel **out, bool router, const gp_channel_options *options, gp_error *err)
 {
-    gp_status usable = gp_zmq_check_process(err);
+    gp_status usable = gp_channel_check_process(err);
     gp_channel *channel;
 
     if (usable != GP_OK)
@@ -181,35 +180,27 @@ static gp_status channel_new(gp_channel **out, bool router, const gp_channel_opt
     return GP_OK;
 }
 
-/* Bind to a local path. From a successful zmq_bind() on, ZeroMQ owns the listener's descriptor; it
- * never unlinks the path. */
-static gp_status channel_listen(gp_channel *channel, const char *path, gp_error *err)
-{
-    char endpoint[GP_TEXT_ENDPOINT + 8];
-    gp_status status = gp_listener_open(&channel->listener, path, SOCK_STREAM, BACKLOG, err);
-
-    if (status != GP_OK)
-        return status;
-    channel->listening = true;
-    snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
-    if (!option_set(channel->socket, ZMQ_USE_FD, channel->listener.fd) ||
-        zmq_bind(channel->socket, endpoint) != 0) {
-        status = gp_fail(err, GP_EIO, "cannot listen at %s: %s", path, zmq_strerror(errno));
-        close(channel->listener.fd);
-    }
-    return status;
-}
-
 gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_options *options,
                           gp_error *err)
 {
+    char endpoint[GP_TEXT_ENDPOINT + 8];
     gp_channel *channel;
     gp_status status = channel_new(&channel, true, options, err);
 
     if (status != GP_OK)
         return status;
     descriptors_raise();
-    status = channel_listen(channel, path, err);
+    status = gp_listener_open(&channel->listener, path, SOCK_STREAM, BACKLOG, err);
+    channel->listening = status == GP_OK;
+    snprintf(endpoint, sizeof(endpoint), "ipc://%s", path);
+
+    /* From a successful zmq_bind() on, ZeroMQ owns the listener's descriptor; it never unlinks the
+     * path. */
+    if (status == GP_OK && (!option_set(channel->socket, ZMQ_USE_FD, channel->listener.fd) ||
+                            zmq_bind(channel->socket, endpoint) != 0)) {
+        status = gp_fail(err, GP_EIO, "cannot listen at %s: %s", path, zmq_strerror(errno));
+        close(channel->listener.fd);
+    }
     if (status != GP_OK) {
         gp_channel_close(channel, 0);
         return status;
@@ -376,16 +367,6 @@ gp_status gp_channel_connect(gp_channel **out, const char *endpoint, const gp_ch
     return GP_OK;
 }
 
-gp_status gp_channel_check_process(gp_error *err)
-{
-    return gp_zmq_check_process(err);
-}
-
-bool gp_channel_broke(gp_channel *channel)
-{
-    return gp_dial_broke(&channel->dial);
-}
-
 void gp_channel_close(gp_channel *channel, int drain_ms)
 {
     if (channel == NULL)
@@ -437,36 +418,4 @@ bool gp_channel_writable(gp_channel *channel)
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel)
 {
     return channel->stats;
-}
-
-void gp_channel_watch(gp_channel *channel)
-{
-    if (channel->gate != NULL)
-        gp_gate_watch(channel->gate);
-}
-
-int gp_channel_watch_fd(const gp_channel *channel)
-{
-    return channel->gate != NULL ? gp_gate_fd(channel->gate) : -1;
-}
-
-int gp_channel_patience_ms(const gp_channel *channel)
-{
-    return channel->gate != NULL ? gp_gate_patience_ms(channel->gate) : -1;
-}
-
-bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
-{
-    return channel->gate != NULL && gp_gate_next_gone(channel->gate, out);
-}
-
-void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
-{
-    if (channel->gate != NULL && peer->bytes != 0)
-        gp_gate_cut_peer(channel->gate, peer);
-}
-
-gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel)
-{
-    return channel->gate != NULL ? gp_gate_get_stats(channel->gate) : (gp_gate_stats){ .links = 0 };
 }

@@ -230,6 +230,10 @@ typedef struct gp_channel_stats {
 
 gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
 
+/* Set the largest message in bytes that a local connection to this daemon may send; the default is
+ * GP_MESSAGE_BYTES_MAX. Call it before the first bind. Only daemons link this function: accept.c. */
+void gp_accept_limit(uint64_t message_bytes_max);
+
 /* ---- channels that listen for other hosts (gate.h) ---- */
 
 /* Reasons to disconnect a peer. */

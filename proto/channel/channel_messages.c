@@ -25,12 +25,6 @@ typedef struct outgoing {
     unsigned count;
 } outgoing;
 
-static void payload_release(const gp_payload *payload)
-{
-    if (payload->release != NULL)
-        payload->release((void *)(uintptr_t)payload->data, payload->hint);
-}
-
 /* Append a frame with a copy of the bytes. */
 static gp_status frame_copy(outgoing *out, const void *data, size_t bytes, gp_error *err)
 {
@@ -83,30 +77,6 @@ static gp_status payloads_check(const gp_channel *channel, const gp_payload *pay
     return GP_OK;
 }
 
-/* Build all frames before the first is sent, so that any failure happens before the message is on
- * the wire. The payloads are released on failure too. */
-static gp_status outgoing_build(outgoing *out, gp_channel *channel, const gp_peer *peer,
-                                const gp_payload *payloads, size_t count, gp_error *err)
-{
-    gp_status status = GP_OK;
-    size_t taken = 0;
-
-    if (channel->router)
-        status = frame_copy(out, peer->id, peer->bytes, err);
-    if (status == GP_OK)
-        status = frame_copy(out, channel->envelope.data, channel->envelope.bytes, err);
-    if (status == GP_OK)
-        status = frame_copy(out, channel->body.data, channel->body.bytes, err);
-    for (; taken < count && status == GP_OK; taken++) {
-        status = frame_payload(out, &payloads[taken], err);
-        if (status != GP_OK)
-            break;
-    }
-    for (size_t i = taken; i < count; i++)
-        payload_release(&payloads[i]);
-    return status;
-}
-
 /* Convert errno of zmq_msg_send() to an error. */
 static gp_status send_failure(gp_channel *channel, gp_error *err)
 {
@@ -149,6 +119,7 @@ gp_status gp_channel_send(gp_channel *channel, const gp_peer *peer, const gp_env
 {
     gp_envelope filled = *envelope;
     outgoing out = { .count = 0 };
+    size_t taken = 0;
 
     assert(channel->router == (peer != NULL));
     filled.message = type->id;
@@ -160,20 +131,28 @@ gp_status gp_channel_send(gp_channel *channel, const gp_peer *peer, const gp_env
         status = gp_message_encode(&channel->body, type, message, err);
     if (status == GP_OK)
         status = gp_envelope_encode(&channel->envelope, &filled, err);
-    if (status != GP_OK) {
-        for (size_t i = 0; i < payload_count; i++)
-            payload_release(&payloads[i]);
-        return status;
+
+    /* Build all frames before the first is sent, so that any failure happens before the message is
+     * on the wire. */
+    if (status == GP_OK && channel->router)
+        status = frame_copy(&out, peer->id, peer->bytes, err);
+    if (status == GP_OK)
+        status = frame_copy(&out, channel->envelope.data, channel->envelope.bytes, err);
+    if (status == GP_OK)
+        status = frame_copy(&out, channel->body.data, channel->body.bytes, err);
+    while (status == GP_OK && taken < payload_count) {
+        status = frame_payload(&out, &payloads[taken], err);
+        taken += status == GP_OK;
     }
-    status = outgoing_build(&out, channel, peer, payloads, payload_count, err);
-    if (status != GP_OK) {
+    for (size_t i = taken; i < payload_count; i++)
+        if (payloads[i].release != NULL)
+            payloads[i].release((void *)(uintptr_t)payloads[i].data, payloads[i].hint);
+    if (status == GP_OK)
+        status = outgoing_send(&out, channel, err);
+    else
         while (out.count > 0)
             zmq_msg_close(&out.frames[--out.count]);
-        return status;
-    }
-    status = outgoing_send(&out, channel, err);
-    if (status == GP_OK)
-        channel->stats.sent++;
+    channel->stats.sent += status == GP_OK;
     return status;
 }
 
@@ -311,19 +290,6 @@ static gp_status incoming_check(gp_incoming *in, const char **why, gp_error *err
     return status;
 }
 
-/* Check whether the remote sender is still admitted and within its rate. GP_ESTALE: drop the
- * message, although it is well-formed. */
-static gp_status gate_check(gp_channel *channel, gp_incoming *in)
-{
-    size_t bytes = 0;
-
-    for (uint32_t i = 0; i < in->frame_count; i++)
-        bytes += zmq_msg_size(incoming_frame(in, i));
-    return gp_gate_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) == GP_OK
-               ? GP_OK
-               : GP_ESTALE;
-}
-
 /* Read one message.
  *
  * GP_EPROTO: malformed, dropped.
@@ -346,8 +312,16 @@ static gp_status incoming_read(gp_channel *channel, gp_incoming *in)
         status = peer_receive(channel, in, &why);
     if (status == GP_OK)
         status = frames_receive(channel, in, &why);
-    if (status == GP_OK && channel->gate != NULL)
-        status = gate_check(channel, in);
+    if (status == GP_OK && channel->gate != NULL) {
+        size_t bytes = 0;
+
+        for (uint32_t i = 0; i < in->frame_count; i++)
+            bytes += zmq_msg_size(incoming_frame(in, i));
+
+        /* the remote sender is no longer admitted, or over its rate */
+        if (gp_gate_pass(channel->gate, incoming_frame(in, 0), &in->peer, bytes, &in->owner) != GP_OK)
+            status = GP_ESTALE;
+    }
     if (status == GP_OK)
         status = incoming_check(in, &why, &err);
     if (status == GP_EPROTO && channel->gate != NULL && in->frame_count > 0)

@@ -241,18 +241,6 @@ gp_status gp_key_parse(gp_key_pair *out, const char *text, const char *path, gp_
     return GP_OK;
 }
 
-/* Check that the secret key belongs to the public key. */
-static gp_status pair_check(const gp_key_pair *pair, const char *path, gp_error *err)
-{
-    char derived[GP_KEY_TEXT];
-
-    if (pair->public_key[0] == '\0' || pair->secret_key[0] == '\0')
-        return gp_fail(err, GP_ECORRUPT, "%s holds no pair of keys; `gradpool key new` makes one", path);
-    if (zmq_curve_public(derived, pair->secret_key) != 0 || strcmp(derived, pair->public_key) != 0)
-        return gp_fail(err, GP_ECORRUPT, "the secret key in %s is not that of its public key", path);
-    return GP_OK;
-}
-
 /* Read the keys in a file; either may be missing. */
 static gp_status key_file_read(gp_key_pair *out, const char *path, file_kind kind, gp_error *err)
 {
@@ -267,11 +255,15 @@ static gp_status key_file_read(gp_key_pair *out, const char *path, file_kind kin
 
 gp_status gp_key_read(gp_key_pair *out, const char *path, gp_error *err)
 {
+    char derived[GP_KEY_TEXT];
     gp_key_pair read;
     gp_status status = key_file_read(&read, path, FILE_SECRET, err);
 
-    if (status == GP_OK)
-        status = pair_check(&read, path, err);
+    if (status == GP_OK && (read.public_key[0] == '\0' || read.secret_key[0] == '\0'))
+        status = gp_fail(err, GP_ECORRUPT, "%s holds no pair of keys; `gradpool key new` makes one", path);
+    else if (status == GP_OK &&
+             (zmq_curve_public(derived, read.secret_key) != 0 || strcmp(derived, read.public_key) != 0))
+        status = gp_fail(err, GP_ECORRUPT, "the secret key in %s is not that of its public key", path);
     if (status == GP_OK)
         *out = read;
     gp_key_wipe(&read);
@@ -336,20 +328,15 @@ gp_status gp_key_ensure(gp_key_pair *out, const char *path, gp_error *err)
 
 /* ---- key list ---- */
 
-static bool name_sound(const char *name)
-{
-    size_t bytes = strlen(name);
-
-    return bytes > 0 && bytes <= GP_KEY_NAME_MAX &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-") == bytes;
-}
-
 gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, const char *key,
                        gp_error *err)
 {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@-";
+    size_t bytes = strlen(name);
+
     if (role == GP_KEY_NOBODY || role > GP_KEY_OBSERVER)
         return gp_fail(err, GP_EINVAL, "a key is a client's, a worker's or an observer's");
-    if (!name_sound(name))
+    if (bytes == 0 || bytes > GP_KEY_NAME_MAX || strspn(name, letters) != bytes)
         return gp_fail(err, GP_EINVAL,
                        "'%.60s' is no name for a key; use 1 to %d letters, digits, '.', '_', '@' or '-'",
                        name, GP_KEY_NAME_MAX);
@@ -371,7 +358,7 @@ gp_status gp_allow_add(gp_allow_list *list, gp_key_role role, const char *name, 
     gp_allowed *entry = &list->entries[list->count++];
 
     *entry = (gp_allowed){ .role = role };
-    memcpy(entry->name, name, strlen(name));
+    memcpy(entry->name, name, bytes);
     memcpy(entry->key, key, GP_KEY_TEXT);
     return GP_OK;
 }

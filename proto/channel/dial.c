@@ -1,4 +1,4 @@
-#include "proto/channel/dial.h"
+#include "proto/channel/channel_parts.h"
 
 #include <errno.h>
 #include <zmq.h>
@@ -137,8 +137,10 @@ gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int ti
     }
 }
 
-bool gp_dial_broke(gp_dial *dial)
+bool gp_channel_broke(gp_channel *channel)
 {
+    gp_dial *dial = &channel->dial;
+
     if (dial->monitor.events == NULL)
         return false;
     dial_hear(dial);

@@ -35,7 +35,7 @@ typedef struct gp_dial {
     int64_t heard_ms;     /* last time the monitor was read; events read next are not older */
     int64_t connected_ms; /* lower bound for the time of the last connect */
     int64_t ended_ms;     /* when the link ended, if ZeroMQ has not reported a retry; 0: neither */
-    bool broken;          /* the link ended since the last gp_dial_broke() */
+    bool broken;          /* the link ended since the last gp_channel_broke() */
     unsigned closed, failed, unanswered, refused;
 } gp_dial;
 
@@ -52,9 +52,6 @@ gp_status gp_dial_begin(gp_dial *dial, void *socket, int events, gp_error *err);
  * GP_EIO: the socket is unusable. */
 gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int timeout_ms, bool *unproved,
                        gp_error *err);
-
-/* Return whether the link broke since the previous call. */
-bool gp_dial_broke(gp_dial *dial);
 
 /* Stop monitoring; call it before closing the socket. Safe without gp_dial_begin(). */
 void gp_dial_end(gp_dial *dial);

@@ -1,5 +1,5 @@
 /* Connection guard for listeners that serve other hosts (gate.h). */
-#include "proto/channel/gate.h"
+#include "proto/channel/channel_parts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -7,7 +7,6 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +16,6 @@
 #include "common/base/clock.h"
 #include "common/base/system/timeout.h"
 #include "common/base/text/log.h"
-#include "proto/channel/zap.h"
 #include "proto/channel/zmq_monitor.h"
 
 enum {
@@ -57,7 +55,6 @@ typedef struct gate_key {
 } gate_key;
 
 struct gp_gate {
-    void *router;
     gp_zmq_monitor monitor;
     gp_zap *zap;
     unsigned turned_away; /* expected disconnects of connections whose key was refused */
@@ -186,30 +183,23 @@ static void link_cut(gp_gate *gate, gate_link *link, gp_cut why)
     link->ended = true;
 }
 
-/* Return the number of connections without a first message. */
-static uint32_t links_silent(const gp_gate *gate)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < gate->high; i++)
-        count += gate->links[i].fd >= 0 && !gate->links[i].spoke && !gate->links[i].ended;
-    return count;
-}
-
-/* Close the oldest connection without a message. A client needs milliseconds for a handshake, so
- * strangers can only keep it out by connecting faster than that. */
-static void silent_cut(gp_gate *gate)
+/* Close the oldest connection without a message, if there are LINKS_SILENT_MAX. A client needs
+ * milliseconds for a handshake, so strangers can only keep it out by connecting faster than that. */
+static void silent_limit(gp_gate *gate)
 {
     gate_link *oldest = NULL;
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < gate->high; i++) {
         gate_link *link = &gate->links[i];
 
-        if (link->fd >= 0 && !link->spoke && !link->ended &&
-            (oldest == NULL || link->silent.end_ms < oldest->silent.end_ms))
+        if (link->fd < 0 || link->spoke || link->ended)
+            continue;
+        count++;
+        if (oldest == NULL || link->silent.end_ms < oldest->silent.end_ms)
             oldest = link;
     }
-    if (oldest != NULL)
+    if (count >= LINKS_SILENT_MAX)
         link_cut(gate, oldest, GP_CUT_CROWDED);
 }
 
@@ -224,8 +214,7 @@ static void link_add(gp_gate *gate, int fd)
         fd_cut(gate, fd, GP_CUT_CROWDED, "");
         return;
     }
-    if (links_silent(gate) == LINKS_SILENT_MAX)
-        silent_cut(gate);
+    silent_limit(gate);
     link = link_find(gate, -1);
     if (link == NULL)
         link = &gate->links[gate->high++];
@@ -233,18 +222,22 @@ static void link_add(gp_gate *gate, int fd)
     gate->stats.links++;
 }
 
-void gp_gate_cut_peer(gp_gate *gate, const gp_peer *peer)
+void gp_channel_cut(gp_channel *channel, const gp_peer *peer)
 {
-    for (uint32_t i = 0; i < gate->high; i++)
+    gp_gate *gate = channel->gate;
+
+    for (uint32_t i = 0; gate != NULL && peer->bytes != 0 && i < gate->high; i++)
         if (gate->links[i].fd >= 0 && !gate->links[i].ended && gp_peer_equal(&gate->links[i].peer, peer)) {
             link_cut(gate, &gate->links[i], GP_CUT_UNREAD);
             return;
         }
 }
 
-bool gp_gate_next_gone(gp_gate *gate, gp_peer *out)
+bool gp_channel_next_gone(gp_channel *channel, gp_peer *out)
 {
-    if (gate->gone_count == 0)
+    gp_gate *gate = channel->gate;
+
+    if (gate == NULL || gate->gone_count == 0)
         return false;
     *out = gate->gone[gate->gone_first];
     gate->gone_first = (gate->gone_first + 1) % LINKS_MAX;
@@ -254,57 +247,47 @@ bool gp_gate_next_gone(gp_gate *gate, gp_peer *out)
 
 /* ---- events ---- */
 
-/* Log a failed accept(), at most once per second: without descriptors the listener retries in a
- * loop. */
-static void accept_log(gp_gate *gate, int problem)
-{
-    gate->stats.failed++;
-    if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
-        return;
-    gate->accept_logged_ms = gp_now_ms();
-    gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s", strerror(problem));
-}
-
-/* Update the connection table for one monitor event. */
-static void hear_event(gp_gate *gate, uint16_t event, uint32_t value)
-{
-    gate_link *link;
-
-    switch (event) {
-    case ZMQ_EVENT_ACCEPTED:
-        gate->stats.accepted++;
-        link_add(gate, (int)value);
-        break;
-    case ZMQ_EVENT_DISCONNECTED:
-        link = link_find(gate, (int)value);
-        if (link == NULL)
-            break;
-        if (!link->spoke && !link->ended) {
-            bool known = gate->turned_away > 0;
-
-            gate->turned_away -= known;
-            gate->stats.failed += !known;
-        }
-        link_forget(gate, link);
-        break;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the key list counts these */
-        gate->turned_away++;
-        break;
-    case ZMQ_EVENT_ACCEPT_FAILED:
-        accept_log(gate, (int)value);
-        break;
-    default:
-        break;
-    }
-}
-
+/* Update the connection table for all pending monitor events. */
 static void hear_events(gp_gate *gate)
 {
+    gate_link *link;
     uint16_t event;
     uint32_t value;
 
     while (gp_zmq_monitor_next(&gate->monitor, &event, &value))
-        hear_event(gate, event, value);
+        switch (event) {
+        case ZMQ_EVENT_ACCEPTED:
+            gate->stats.accepted++;
+            link_add(gate, (int)value);
+            break;
+        case ZMQ_EVENT_DISCONNECTED:
+            link = link_find(gate, (int)value);
+            if (link == NULL)
+                break;
+            if (!link->spoke && !link->ended) {
+                bool known = gate->turned_away > 0;
+
+                gate->turned_away -= known;
+                gate->stats.failed += !known;
+            }
+            link_forget(gate, link);
+            break;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: /* the key list counts these */
+            gate->turned_away++;
+            break;
+        case ZMQ_EVENT_ACCEPT_FAILED:
+            gate->stats.failed++;
+
+            /* log at most once per second: without descriptors the listener retries in a loop */
+            if (gp_now_ms() - gate->accept_logged_ms < LOG_MS)
+                break;
+            gate->accept_logged_ms = gp_now_ms();
+            gp_log(GP_LOG_WARN, "connection-refused", "a connection was not accepted: %s",
+                   strerror((int)value));
+            break;
+        default:
+            break;
+        }
 }
 
 /* ---- messages ---- */
@@ -399,18 +382,6 @@ static bool link_is(const gate_link *link, const char *key, const gp_peer *peer)
     return link != NULL && link->spoke && strcmp(link->key, key) == 0 && gp_peer_equal(&link->peer, peer);
 }
 
-/* Record the first message of a connection. GP_EPERM: too many connections with this key. */
-static gp_status link_begin(gp_gate *gate, gate_link *link, const char *key, const gp_peer *peer)
-{
-    memcpy(link->key, key, GP_KEY_TEXT);
-    link->peer = *peer;
-    link->spoke = true;
-    if (links_of(gate, key) <= LINKS_KEY_MAX)
-        return GP_OK;
-    link_cut(gate, link, GP_CUT_CROWDED);
-    return GP_EPERM;
-}
-
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner)
 {
     /* The thread in zap.c sets User-Id; properties that the peer sends cannot overwrite it. */
@@ -427,8 +398,15 @@ gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t b
     }
     if (link != NULL && link->ended)
         return GP_EPERM;
-    if (link != NULL && !link->spoke && link_begin(gate, link, key, peer) != GP_OK)
-        return GP_EPERM;
+    if (link != NULL && !link->spoke) {
+        memcpy(link->key, key, GP_KEY_TEXT);
+        link->peer = *peer;
+        link->spoke = true;
+        if (links_of(gate, key) > LINKS_KEY_MAX) {
+            link_cut(gate, link, GP_CUT_CROWDED);
+            return GP_EPERM;
+        }
+    }
     rate = rate_count(gate, key, bytes);
     if (rate == GP_ELIMIT && link_is(link, key, peer))
         link_cut(gate, link, GP_CUT_RATE);
@@ -488,10 +466,13 @@ static void look_at(gp_gate *gate, gate_link *link)
         link_cut(gate, link, GP_CUT_ENDLESS);
 }
 
-void gp_gate_watch(gp_gate *gate)
+void gp_channel_watch(gp_channel *channel)
 {
+    gp_gate *gate = channel->gate;
     int64_t now = gp_now_ms();
 
+    if (gate == NULL)
+        return;
     hear_events(gate);
     if (gate->high == 0 || now - gate->looked_ms < LOOK_MS)
         return;
@@ -501,25 +482,27 @@ void gp_gate_watch(gp_gate *gate)
             look_at(gate, &gate->links[i]);
 }
 
-int gp_gate_patience_ms(const gp_gate *gate)
+int gp_channel_patience_ms(const gp_channel *channel)
 {
-    int64_t left = gate->looked_ms + LOOK_MS - gp_now_ms();
+    const gp_gate *gate = channel->gate;
+    int64_t left = gate == NULL ? 0 : gate->looked_ms + LOOK_MS - gp_now_ms();
 
-    return gate->high == 0 ? -1 : left > 0 ? (int)left : 0;
+    return gate == NULL || gate->high == 0 ? -1 : left > 0 ? (int)left : 0;
 }
 
-int gp_gate_fd(const gp_gate *gate)
+int gp_channel_watch_fd(const gp_channel *channel)
 {
     int fd = -1;
     size_t bytes = sizeof(fd);
 
-    zmq_getsockopt(gate->monitor.events, ZMQ_FD, &fd, &bytes);
+    if (channel->gate != NULL)
+        zmq_getsockopt(channel->gate->monitor.events, ZMQ_FD, &fd, &bytes);
     return fd;
 }
 
-gp_gate_stats gp_gate_get_stats(const gp_gate *gate)
+gp_gate_stats gp_channel_get_gate_stats(const gp_channel *channel)
 {
-    return gate->stats;
+    return channel->gate != NULL ? channel->gate->stats : (gp_gate_stats){ .links = 0 };
 }
 
 /* ---- opening ---- */
@@ -530,7 +513,6 @@ gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err)
 
     if (gate == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the connections of other hosts");
-    gate->router = router;
     gate->zap = zap;
     for (int i = 0; i < LINKS_MAX; i++)
         gate->links[i].fd = -1;

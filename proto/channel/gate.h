@@ -30,28 +30,15 @@ gp_status gp_gate_open(gp_gate **out, void *router, gp_zap *zap, gp_error *err);
 void gp_gate_set_port(gp_gate *gate, uint16_t port);
 void gp_gate_close(gp_gate *gate); /* Close the guard before the router; accepts NULL. */
 
-/* Return an edge-triggered descriptor that is readable when an event is pending. */
-int gp_gate_fd(const gp_gate *gate);
-
-/* Process events and check all connections that are due; see gp_channel_watch(). */
-void gp_gate_watch(gp_gate *gate);
-
-/* Return the time until the next check; -1: no connection to check. */
-int gp_gate_patience_ms(const gp_gate *gate);
-
 /* Check a complete message of `bytes`; `frame` is any frame of it. GP_OK sets *owner to the key
  * owner.
  *
- * GP_EPERM: the key is not on the list any more; the connection has been closed.
+ * GP_EPERM: the key is not on the list any more, or has too many connections; the connection has
+ * been closed.
  * GP_EBUSY: over the rate limit of the key; the caller must drop the message. */
 gp_status gp_gate_pass(gp_gate *gate, void *frame, const gp_peer *peer, size_t bytes, gp_allowed *owner);
 
 /* Count a malformed message; `frame` is any frame of it. */
 void gp_gate_offend(gp_gate *gate, void *frame);
-
-/* Disconnect a peer; the other functions are described in channel.h. */
-void gp_gate_cut_peer(gp_gate *gate, const gp_peer *peer);
-bool gp_gate_next_gone(gp_gate *gate, gp_peer *out);
-gp_gate_stats gp_gate_get_stats(const gp_gate *gate);
 
 #endif

@@ -2,7 +2,6 @@
 #include "proto/channel/zap.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

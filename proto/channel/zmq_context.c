@@ -5,11 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <unistd.h>
 #include <zmq.h>
 
 #include "common/base/system/forks.h"
+#include "proto/channel/channel.h"
 
 enum { SOCKETS_MAX = 1023 };
 
@@ -37,7 +37,7 @@ static bool descriptors_left(void)
 }
 
 /* Does not take the lock: a thread of the parent may have held it during fork(). */
-gp_status gp_zmq_check_process(gp_error *err)
+gp_status gp_channel_check_process(gp_error *err)
 {
     if (context_users == 0 || context_forks == gp_forks())
         return GP_OK;

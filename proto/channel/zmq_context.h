@@ -8,10 +8,6 @@
 
 #include "common/base/error.h"
 
-/* Check that the context is usable. GP_ESTATE: this process was forked from one with a context and
- * lacks the context's threads. */
-gp_status gp_zmq_check_process(gp_error *err);
-
 /* Return the context and count a user; release it with gp_zmq_release(). NULL: GP_ELIMIT, with the
  * reason in *err. */
 void *gp_zmq_acquire(gp_error *err);
