@@ -58,34 +58,24 @@ static bool is_worker(uint32_t pid)
     return strstr(name, "worker") != NULL;
 }
 
-bool gp_device_held(gp_device_holder *out, const char *device_dir, const char *uuid)
-{
-    char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD + 1];
-    int folder = open(device_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    gp_device_holder found;
-    bool held;
-
-    if (folder < 0)
-        return false;
-    gp_device_claim_name(name, uuid);
-    held = file_read(folder, name, record, sizeof(record)) > 0 && gp_device_claim_read(&found, record) &&
-           is_worker(found.pid);
-    close(folder);
-    if (held)
-        *out = found;
-    return held;
-}
-
 void gp_device_list_holders(gp_device_list *list, const char *device_dir)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        gp_device *device = &list->devices[i];
-        gp_device_holder holder = { 0 };
+    int folder = open(device_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-        gp_device_held(&holder, device_dir, device->uuid);
+    for (uint32_t i = 0; i < list->count; i++) {
+        char name[GP_DEVICE_CLAIM_NAME], record[GP_DEVICE_CLAIM_RECORD + 1];
+        gp_device *device = &list->devices[i];
+        gp_device_holder holder;
+
+        gp_device_claim_name(name, device->uuid);
+        if (folder < 0 || file_read(folder, name, record, sizeof(record)) == 0 ||
+            !gp_device_claim_read(&holder, record) || !is_worker(holder.pid))
+            holder = (gp_device_holder){ 0 };
         memcpy(device->pool, holder.pool, sizeof(device->pool));
         device->worker = holder.worker;
     }
+    if (folder >= 0)
+        close(folder);
 }
 
 /* Return whether the process is a worker or a descendant of one: commands run as descendants of a

@@ -29,11 +29,8 @@ void gp_device_claim_name(char out[GP_DEVICE_CLAIM_NAME], const char *uuid);
 bool gp_device_claim_read(gp_device_holder *out, const char *record);
 int gp_device_claim_write(char record[GP_DEVICE_CLAIM_RECORD], const gp_device_holder *holder);
 
-/* Find the live worker that holds the device. Return false if no worker holds it, or if the worker
- * has exited. */
-bool gp_device_held(gp_device_holder *out, const char *device_dir, const char *uuid);
-
-/* Set `pool` and `worker` of all devices in the list. */
+/* Set `pool` and `worker` of all devices in the list: the live worker that holds the device; "" and
+ * 0: none. */
 void gp_device_list_holders(gp_device_list *list, const char *device_dir);
 
 /* Return whether `--devices auto` excludes the device, and write the reason to `why`. A device is

@@ -27,7 +27,6 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 #include "proto/message/codec.h"
-#include "proto/local/door_wire.h"
 #include "proto/local/listen.h"
 #include "proto/message/messages.h"
 
@@ -286,18 +285,6 @@ static void accept_exhausted(gp_door *door)
     }
 }
 
-/* Return whether the peer runs under the uid of this process, and set *pid. */
-static bool peer_is_ours(int fd, pid_t *pid)
-{
-    struct ucred who;
-    socklen_t bytes = sizeof(who);
-
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.uid != geteuid())
-        return false;
-    *pid = who.pid;
-    return true;
-}
-
 /* Return a free slot; NULL: all peers_max slots are in use. */
 static connection *connection_take(gp_door *door)
 {
@@ -315,9 +302,10 @@ static void connection_accept(gp_door *door, int fd)
     connection *peer = NULL;
     const char *refusal = NULL;
     gp_status status = GP_EBUSY;
-    pid_t pid = 0;
+    struct ucred who;
+    socklen_t bytes = sizeof(who);
 
-    if (!peer_is_ours(fd, &pid)) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.uid != geteuid()) {
         status = GP_EPERM;
         refusal = "this pool serves the user who started it and no other";
     } else if ((peer = connection_take(door)) == NULL) {
@@ -325,7 +313,7 @@ static void connection_accept(gp_door *door, int fd)
     } else {
         *peer = (connection){ .stage = SILENT,
                               .fd = fd,
-                              .pid = pid,
+                              .pid = who.pid,
                               .id = ++door->turn << 16 | (uint64_t)(peer - door->connections),
                               .deadline_ms = gp_now_ms() + GP_DOOR_SILENCE_MS };
         if (!door_watch(door, fd, peer->id)) {
@@ -344,19 +332,6 @@ static void connection_accept(gp_door *door, int fd)
 
     if (timerfd_gettime(door->timer, &now) == 0 && now.it_value.tv_sec == 0 && now.it_value.tv_nsec == 0)
         timer_set(door, peer->deadline_ms);
-}
-
-/* Accept one pending connection. */
-static void door_accept(gp_door *door)
-{
-    int fd = accept4(door->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    if (fd >= 0)
-        connection_accept(door, fd);
-    else if (errno == EMFILE || errno == ENFILE)
-        accept_exhausted(door);
-
-    /* Other errors: the client has disconnected, or no connection is pending. */
 }
 
 /* ---- reading ---- */
@@ -446,7 +421,13 @@ void gp_door_next(gp_door *door, gp_door_event *event)
     *event = (gp_door_event){ .kind = GP_DOOR_NOTHING, .fd = -1 };
     while (epoll_wait(door->epoll, &ready, 1, 0) == 1) {
         if (ready.data.u64 == TAG_LISTENER) {
-            door_accept(door);
+            int fd = accept4(door->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+            /* other errors: the client has disconnected, or no connection is pending */
+            if (fd >= 0)
+                connection_accept(door, fd);
+            else if (errno == EMFILE || errno == ENFILE)
+                accept_exhausted(door);
         } else if (ready.data.u64 == TAG_TIMER) {
             door_sweep(door);
         } else {

@@ -157,4 +157,7 @@ gp_status gp_door_send_fd(int door_fd, const gp_door_request *request, int fd, g
  * GP_EPROTO: malformed packet. */
 gp_status gp_door_receive_fd(int door_fd, gp_door_request *request, int *fd, int timeout_ms, gp_error *err);
 
+/* Like gp_door_receive_fd() without waiting. GP_ETIMEDOUT: no request is pending. */
+gp_status gp_door_request_read(int door_fd, gp_door_request *request, int *fd, gp_error *err);
+
 #endif

@@ -14,7 +14,6 @@
 #include "common/base/system/timeout.h"
 #include "common/base/system/packet.h"
 #include "proto/local/door.h"
-#include "proto/local/door_wire.h"
 #include "proto/local/listen.h"
 
 static_assert(sizeof(gp_door_hello) == 40 && offsetof(gp_door_hello, session) == 24, "layout of the hello");

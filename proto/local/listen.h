@@ -3,7 +3,6 @@
 #ifndef GP_LISTEN_H
 #define GP_LISTEN_H
 
-#include <stdbool.h>
 #include <sys/types.h>
 
 #include "common/base/error.h"

@@ -30,20 +30,6 @@ static void slashes_strip(char *path)
         path[bytes - 1] = '\0';
 }
 
-static gp_status pool_name_check(const char *pool, gp_error *err)
-{
-    size_t bytes = strlen(pool);
-
-    if (bytes == 0 || bytes > GP_POOL_NAME_MAX ||
-        strspn(pool, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != bytes ||
-        strspn(pool, ".") == bytes)
-        return gp_fail(
-            err, GP_EINVAL,
-            "'%.60s' is no name for a pool; use 1 to %d letters, digits, '.', '_' or '-', not only dots",
-            pool, GP_POOL_NAME_MAX);
-    return GP_OK;
-}
-
 /* Read an environment variable that must be an absolute path. *out is NULL if it is unset or
  * empty. */
 static gp_status variable_get(const char *name, const char **out, gp_error *err)
@@ -59,28 +45,20 @@ static gp_status variable_get(const char *name, const char **out, gp_error *err)
     return GP_OK;
 }
 
-/* Return whether systemd keeps /run/user/UID after the last logout. A pool outlives logins, so it
- * must not use a directory that disappears. */
-static bool user_lingers(uid_t uid)
-{
-    struct passwd entry, *found = NULL;
-    char text[1024], path[256];
-
-    if (getpwuid_r(uid, &entry, text, sizeof(text), &found) != 0 || found == NULL)
-        return false;
-    if (strchr(found->pw_name, '/') != NULL ||
-        !path_set(path, sizeof(path), "/var/lib/systemd/linger/%s", found->pw_name))
-        return false;
-    return access(path, F_OK) == 0;
-}
-
-/* Return whether /run/user/UID is a private directory of this user that survives logout. */
+/* Return whether /run/user/UID is a private directory of this user that survives logout: systemd
+ * keeps it if the user lingers. A pool outlives logins, so it must not use a directory that
+ * disappears. */
 static bool run_user_usable(const char *path, uid_t uid)
 {
+    struct passwd entry, *found = NULL;
+    char text[1024], linger[256];
     struct stat seen;
 
     return lstat(path, &seen) == 0 && S_ISDIR(seen.st_mode) && seen.st_uid == uid &&
-           (seen.st_mode & 077) == 0 && user_lingers(uid);
+           (seen.st_mode & 077) == 0 && getpwuid_r(uid, &entry, text, sizeof(text), &found) == 0 &&
+           found != NULL && strchr(found->pw_name, '/') == NULL &&
+           path_set(linger, sizeof(linger), "/var/lib/systemd/linger/%s", found->pw_name) &&
+           access(linger, F_OK) == 0;
 }
 
 /* Get the name of this host, for paths in home directories that several hosts share. "localhost":
@@ -92,11 +70,14 @@ static void host_name(char out[65])
         snprintf(out, 65, "localhost");
 }
 
-/* Set state_root. *fits is false if the path is too long. GP_EINVAL: HOME and both state variables
- * are unset, or one is not an absolute path. */
-static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
+/* Set state_root and the paths below it, and check that log paths fit. GP_EINVAL: HOME and both
+ * state variables are unset, or one is not an absolute path. */
+static gp_status state_find(gp_places *places, gp_error *err)
 {
     const char *own, *xdg, *home;
+    char host[65], *root = places->state_root;
+    size_t size = sizeof(places->state_root);
+    bool fits;
     gp_status status = variable_get("GRADPOOL_STATE_DIR", &own, err);
 
     if (status == GP_OK)
@@ -105,36 +86,20 @@ static gp_status state_root_find(gp_places *places, bool *fits, gp_error *err)
         status = variable_get("HOME", &home, err);
     if (status != GP_OK)
         return status;
-    char *root = places->state_root;
-    size_t size = sizeof(places->state_root);
-
     if (own != NULL)
-        *fits = path_set(root, size, "%s", own);
+        fits = path_set(root, size, "%s", own);
     else if (xdg != NULL)
-        *fits = path_set(root, size, "%s/gradpool", xdg);
+        fits = path_set(root, size, "%s/gradpool", xdg);
     else if (home != NULL)
-        *fits = path_set(root, size, "%s/.local/state/gradpool", home);
+        fits = path_set(root, size, "%s/.local/state/gradpool", home);
     else
         return gp_fail(err, GP_EINVAL,
                        "there is no place for the pool's state: set HOME or GRADPOOL_STATE_DIR");
-    return GP_OK;
-}
-
-/* Set the paths below state_root, and check that log paths fit. */
-static gp_status state_find(gp_places *places, gp_error *err)
-{
-    char host[65];
-    bool fits = false;
-    gp_status status = state_root_find(places, &fits, err);
-
-    if (status != GP_OK)
-        return status;
-    slashes_strip(places->state_root);
+    slashes_strip(root);
     host_name(host);
     fits =
         fits &&
-        path_set(places->state_dir, sizeof(places->state_dir), "%s/%s/%s", places->state_root, host,
-                 places->pool) &&
+        path_set(places->state_dir, sizeof(places->state_dir), "%s/%s/%s", root, host, places->pool) &&
         path_set(places->log_dir, sizeof(places->log_dir), "%s/log", places->state_dir) &&
         strlen(places->log_dir) + strlen("/worker-256.log") < sizeof(places->log_dir) &&
         path_set(places->scheduler_log, sizeof(places->scheduler_log), "%s/scheduler.log", places->log_dir);
@@ -143,7 +108,7 @@ static gp_status state_find(gp_places *places, gp_error *err)
             err, GP_ELIMIT,
             "log files under '%.120s' would have paths over %d bytes; set GRADPOOL_STATE_DIR to a shorter "
             "directory",
-            places->state_root, GP_TEXT_PATH - 1);
+            root, GP_TEXT_PATH - 1);
     return GP_OK;
 }
 
@@ -223,10 +188,16 @@ gp_status gp_places_find(gp_places *out, const char *pool, gp_error *err)
 
     if (pool == NULL)
         pool = "default";
-    status = pool_name_check(pool, err);
-    if (status != GP_OK)
-        return status;
-    memcpy(places.pool, pool, strlen(pool) + 1);
+    size_t bytes = strlen(pool);
+
+    if (bytes == 0 || bytes > GP_POOL_NAME_MAX ||
+        strspn(pool, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") != bytes ||
+        strspn(pool, ".") == bytes)
+        return gp_fail(
+            err, GP_EINVAL,
+            "'%.60s' is no name for a pool; use 1 to %d letters, digits, '.', '_' or '-', not only dots",
+            pool, GP_POOL_NAME_MAX);
+    memcpy(places.pool, pool, bytes + 1);
     status = state_find(&places, err);
     if (status == GP_OK)
         status = runtime_find(&places, err);
@@ -328,25 +299,13 @@ gp_status gp_places_check(const gp_places *places, gp_error *err)
     return status;
 }
 
-void gp_places_worker_socket(const gp_places *places, uint32_t index, uint32_t incarnation,
-                             char out[GP_TEXT_ENDPOINT])
-{
-    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u", places->pool_dir, index, incarnation);
-}
-
-void gp_places_worker_door(const gp_places *places, uint32_t index, uint32_t incarnation,
+void gp_places_worker_file(const gp_places *places, uint32_t index, uint32_t incarnation, const char *suffix,
                            char out[GP_TEXT_ENDPOINT])
 {
-    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u.door", places->pool_dir, index, incarnation);
+    path_set(out, GP_TEXT_ENDPOINT, "%s/w%u.%u%s", places->pool_dir, index, incarnation, suffix);
 }
 
 void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_TEXT_PATH])
 {
     path_set(out, GP_TEXT_PATH, "%s/worker-%u.log", places->log_dir, index);
-}
-
-void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
-                            char out[GP_TEXT_PATH])
-{
-    path_set(out, GP_TEXT_PATH, "%s/w%u.%u.words", places->pool_dir, index, incarnation);
 }

@@ -68,16 +68,14 @@ gp_status gp_places_create(const gp_places *places, gp_error *err);
  * above. */
 gp_status gp_places_check(const gp_places *places, gp_error *err);
 
-/* Write the path of a worker's ZeroMQ socket, control socket, log, or exit reason
- * (worker/process/last_words.h) to `out`. index and incarnation count from 1. The ZeroMQ endpoint
- * is "ipc://" followed by the socket path. */
-void gp_places_worker_socket(const gp_places *places, uint32_t index, uint32_t incarnation,
-                             char out[GP_TEXT_ENDPOINT]);
-void gp_places_worker_door(const gp_places *places, uint32_t index, uint32_t incarnation,
+/* Write the path of a worker's file to `out`: its ZeroMQ socket (suffix ""), control socket
+ * (".door") or exit reason (".words": worker/process/last_words.h). index and incarnation count from
+ * 1. The ZeroMQ endpoint is "ipc://" followed by the socket path. */
+void gp_places_worker_file(const gp_places *places, uint32_t index, uint32_t incarnation, const char *suffix,
                            char out[GP_TEXT_ENDPOINT]);
+
+/* Write the path of a worker's log to `out`. */
 void gp_places_worker_log(const gp_places *places, uint32_t index, char out[GP_TEXT_PATH]);
-void gp_places_worker_words(const gp_places *places, uint32_t index, uint32_t incarnation,
-                            char out[GP_TEXT_PATH]);
 
 /* Create a directory with mode 0700 if it is missing, and check type, owner and mode. The
  * parent directory must exist. */

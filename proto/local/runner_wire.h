@@ -18,7 +18,6 @@
 #define GP_RUNNER_WIRE_H
 
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "common/base/error.h"
 

@@ -10,21 +10,9 @@
 
 size_t gp_reduce_element_bytes(gp_reduce_kind kind)
 {
-    switch (kind) {
-    case GP_REDUCE_SUM_F32:
-        return sizeof(float);
-    case GP_REDUCE_SUM_F64:
-    case GP_REDUCE_SUM_I64:
-    case GP_REDUCE_MIN_F64:
-    case GP_REDUCE_MAX_F64:
-    case GP_REDUCE_PRODUCT_F64:
-    case GP_REDUCE_MIN_I64:
-    case GP_REDUCE_MAX_I64:
-        return 8;
-    case GP_REDUCE_NONE:
-        break;
-    }
-    return 0;
+    return kind == GP_REDUCE_SUM_F32                            ? sizeof(float)
+           : kind > GP_REDUCE_NONE && kind <= GP_REDUCE_MAX_I64 ? 8
+                                                                : 0;
 }
 
 /* Fill `into` with copies of an element. */
@@ -80,34 +68,15 @@ COMBINE(max_i64, int64_t, a > b ? a : b)
 
 void gp_reduce_combine(gp_reduce_kind kind, void *into, const void *from, size_t bytes)
 {
-    switch (kind) {
-    case GP_REDUCE_SUM_F64:
-        combine_sum_f64(into, from, bytes);
-        break;
-    case GP_REDUCE_SUM_F32:
-        combine_sum_f32(into, from, bytes);
-        break;
-    case GP_REDUCE_SUM_I64:
-        combine_sum_i64(into, from, bytes);
-        break;
-    case GP_REDUCE_MIN_F64:
-        combine_min_f64(into, from, bytes);
-        break;
-    case GP_REDUCE_MAX_F64:
-        combine_max_f64(into, from, bytes);
-        break;
-    case GP_REDUCE_PRODUCT_F64:
-        combine_product_f64(into, from, bytes);
-        break;
-    case GP_REDUCE_MIN_I64:
-        combine_min_i64(into, from, bytes);
-        break;
-    case GP_REDUCE_MAX_I64:
-        combine_max_i64(into, from, bytes);
-        break;
-    case GP_REDUCE_NONE:
-        break;
-    }
+    static void (*const combine[])(unsigned char *into, const unsigned char *from, size_t bytes) = {
+        [GP_REDUCE_SUM_F64] = combine_sum_f64, [GP_REDUCE_SUM_F32] = combine_sum_f32,
+        [GP_REDUCE_SUM_I64] = combine_sum_i64, [GP_REDUCE_MIN_F64] = combine_min_f64,
+        [GP_REDUCE_MAX_F64] = combine_max_f64, [GP_REDUCE_PRODUCT_F64] = combine_product_f64,
+        [GP_REDUCE_MIN_I64] = combine_min_i64, [GP_REDUCE_MAX_I64] = combine_max_i64
+    };
+
+    if (kind != GP_REDUCE_NONE)
+        combine[kind](into, from, bytes);
 }
 
 /* ---- tree ---- */
@@ -353,22 +322,12 @@ bool gp_tree_next_pair(gp_tree *tree, gp_tree_node *node, const void **into, con
     return false;
 }
 
-/* Return the left half in a pair that was returned to the caller; tree->count: no such pair. */
-static size_t tree_find_pair(const gp_tree *tree, gp_tree_node node)
+gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err)
 {
     size_t k = tree_find(tree, gp_tree_begin(node));
 
-    if (k < tree->count && tree->entries[k].given && tree_halves(tree, k) &&
-        tree->entries[k].node.level + 1 == node.level && tree->entries[k].node.index / 2 == node.index)
-        return k;
-    return tree->count;
-}
-
-gp_status gp_tree_set_pair(gp_tree *tree, gp_tree_node node, const void *data, gp_error *err)
-{
-    size_t k = tree_find_pair(tree, node);
-
-    if (k == tree->count)
+    if (k == tree->count || !tree->entries[k].given || !tree_halves(tree, k) ||
+        tree->entries[k].node.level + 1 != node.level || tree->entries[k].node.index / 2 != node.index)
         return gp_fail(err, GP_EPROTO, "a part of a reduction was combined unasked");
     memcpy(tree->entries[k].data, data, tree->bytes);
     tree->entries[k].node = node;

@@ -112,7 +112,7 @@ static void look_at(gp_survivors *survivors, const gp_places *places, const char
     if (sscanf(name, "w%3u.%10u.door%n", &index, &incarnation, &length) != 2 || length == 0 ||
         name[length] != '\0' || index == 0 || index > GP_CORE_SLOTS_MAX)
         return;
-    gp_places_worker_door(places, index, incarnation, path);
+    gp_places_worker_file(places, index, incarnation, ".door", path);
     if (strcmp(path + strlen(path) - strlen(name), name) != 0)
         return; /* not a canonical name, such as "w01.1.door" */
     found.slot = index - 1;
@@ -123,7 +123,7 @@ static void look_at(gp_survivors *survivors, const gp_places *places, const char
     }
     if (errno != ECONNREFUSED)
         return;
-    gp_places_worker_socket(places, index, incarnation, own);
+    gp_places_worker_file(places, index, incarnation, "", own);
     unlink(path);
     unlink(own);
 }

@@ -106,7 +106,7 @@ static int worker_serve(start_options *options, int64_t started_ns, gp_backend_s
 
         gp_places_worker_log(&places, options->index, log);
         gp_log_keep(log, GP_LOG_FILE_BYTES_MAX, true);
-        gp_places_worker_words(&places, options->index, options->incarnation, words);
+        gp_places_worker_file(&places, options->index, options->incarnation, ".words", words);
         gp_last_words_place(words);
         options->device.pool = options->pool;
         options->device.device_dir = places.device_dir;

@@ -50,9 +50,9 @@ TEST(paths_follow_the_environment_variables)
     CHECK_TEXT(expected, places.log_dir);
     snprintf(expected, sizeof(expected), "/tmp/gradpool-%u/devices", (unsigned)geteuid());
     CHECK_TEXT(expected, places.device_dir);
-    gp_places_worker_socket(&places, 3, 2, path);
+    gp_places_worker_file(&places, 3, 2, "", path);
     CHECK_TEXT(scratch_path("run/p/w3.2"), path);
-    gp_places_worker_door(&places, 3, 2, path);
+    gp_places_worker_file(&places, 3, 2, ".door", path);
     CHECK_TEXT(scratch_path("run/p/w3.2.door"), path);
     gp_places_worker_log(&places, 3, path);
     CHECK_CONTAINS(path, "/p/log/worker-3.log");
@@ -110,7 +110,7 @@ TEST(errors_name_relative_and_overlong_paths_and_the_fix)
     setenv("GRADPOOL_RUNTIME_DIR", longer, 1);
     REQUIRE_OK(gp_places_find(&places, "p", &err), err);
     char path[GP_TEXT_ENDPOINT];
-    gp_places_worker_door(&places, 256, UINT32_MAX, path);
+    gp_places_worker_file(&places, 256, UINT32_MAX, ".door", path);
     CHECK_INT(100, strlen(path));
     environment_set();
     longer[77] = longer[78] = 'x';
