@@ -7,11 +7,50 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <msgpack.h>
 #include <string.h>
 
 #include "proto/message/item.h"
-#include "proto/message/value.h"
+
+/* ---- ranges, for both directions ---- */
+
+/* Check a value against the range in its field table. On failure return `code` with an error such
+ * as "batch is 0; it must be in [1, 1048576]". */
+static gp_status check_unsigned(const gp_field *field, uint64_t value, gp_status code, gp_error *err)
+{
+    if (value < field->umin || value > field->umax)
+        return gp_fail(err, code, "%s is %" PRIu64 "; it must be in [%" PRIu64 ", %" PRIu64 "]", field->name,
+                       value, field->umin, field->umax);
+    if (field->kind == GP_KIND_STATUS && !gp_status_known((long)value))
+        return gp_fail(err, code, "%s is %" PRIu64 ", which is no status known to this version", field->name,
+                       value);
+    return GP_OK;
+}
+
+static gp_status check_signed(const gp_field *field, int64_t value, gp_status code, gp_error *err)
+{
+    if (value < field->imin || value > field->imax)
+        return gp_fail(err, code, "%s is %" PRId64 "; it must be in [%" PRId64 ", %" PRId64 "]", field->name,
+                       value, field->imin, field->imax);
+    return GP_OK;
+}
+
+static gp_status check_float(const gp_field *field, double value, gp_status code, gp_error *err)
+{
+    if (field->special == GP_ANY_FLOAT || (field->special == GP_OR_NAN && isnan(value)))
+        return GP_OK;
+    if (!(value >= field->fmin && value <= field->fmax)) /* also refuses NaN */
+        return gp_fail(err, code, "%s is %g; it must be in [%g, %g]", field->name, value, field->fmin,
+                       field->fmax);
+    return GP_OK;
+}
+
+/* Return the member address at this offset. */
+static const void *value_at(const void *base, size_t offset)
+{
+    return (const char *)base + offset;
+}
 
 /* ---- encoding ---- */
 
@@ -73,11 +112,11 @@ static gp_status fields_encode(msgpack_packer *packer, const gp_field *fields, c
 /* Encode a list: the element count, then each element as a map. */
 static gp_status list_encode(msgpack_packer *packer, const gp_field *field, const void *base, gp_error *err)
 {
-    const char *element = gp_value_at(base, field->offset);
+    const char *element = value_at(base, field->offset);
     gp_status status = GP_OK;
     uint32_t count;
 
-    memcpy(&count, gp_value_at(base, field->count_offset), sizeof(count));
+    memcpy(&count, value_at(base, field->count_offset), sizeof(count));
     if (count > field->count_max)
         return gp_fail(err, GP_EINVAL, "%s has %" PRIu32 " elements; at most %" PRIu32 " are allowed",
                        field->name, count, field->count_max);
@@ -93,7 +132,7 @@ static gp_status list_encode(msgpack_packer *packer, const gp_field *field, cons
 /* Check and encode one member of the struct at `base`. */
 static gp_status value_encode(msgpack_packer *packer, const gp_field *field, const void *base, gp_error *err)
 {
-    const void *at = gp_value_at(base, field->offset);
+    const void *at = value_at(base, field->offset);
     gp_status status = GP_OK;
 
     switch (field->kind) {
@@ -102,23 +141,23 @@ static gp_status value_encode(msgpack_packer *packer, const gp_field *field, con
         break;
     case GP_KIND_U32:
     case GP_KIND_STATUS:
-        status = gp_value_check_unsigned(field, *(const uint32_t *)at, GP_EINVAL, err);
+        status = check_unsigned(field, *(const uint32_t *)at, GP_EINVAL, err);
         msgpack_pack_uint32(packer, *(const uint32_t *)at);
         break;
     case GP_KIND_U64:
-        status = gp_value_check_unsigned(field, *(const uint64_t *)at, GP_EINVAL, err);
+        status = check_unsigned(field, *(const uint64_t *)at, GP_EINVAL, err);
         msgpack_pack_uint64(packer, *(const uint64_t *)at);
         break;
     case GP_KIND_I32:
-        status = gp_value_check_signed(field, *(const int32_t *)at, GP_EINVAL, err);
+        status = check_signed(field, *(const int32_t *)at, GP_EINVAL, err);
         msgpack_pack_int32(packer, *(const int32_t *)at);
         break;
     case GP_KIND_I64:
-        status = gp_value_check_signed(field, *(const int64_t *)at, GP_EINVAL, err);
+        status = check_signed(field, *(const int64_t *)at, GP_EINVAL, err);
         msgpack_pack_int64(packer, *(const int64_t *)at);
         break;
     case GP_KIND_F64:
-        status = gp_value_check_float(field, *(const double *)at, GP_EINVAL, err);
+        status = check_float(field, *(const double *)at, GP_EINVAL, err);
         msgpack_pack_double(packer, *(const double *)at);
         break;
     case GP_KIND_TEXT:
@@ -226,7 +265,7 @@ static gp_status unsigned_decode(const gp_field *field, const gp_item *item, voi
 {
     if (item->kind != GP_ITEM_UNSIGNED)
         return type_fail(field, item, "a number of 0 or more", err);
-    gp_status status = gp_value_check_unsigned(field, item->u, GP_EPROTO, err);
+    gp_status status = check_unsigned(field, item->u, GP_EPROTO, err);
 
     if (status != GP_OK)
         return status;
@@ -243,7 +282,7 @@ static gp_status signed_decode(const gp_field *field, const gp_item *item, void 
     if (item->kind != GP_ITEM_NEGATIVE && (item->kind != GP_ITEM_UNSIGNED || item->u > INT64_MAX))
         return type_fail(field, item, "an integer", err);
     int64_t value = item->kind == GP_ITEM_NEGATIVE ? item->i : (int64_t)item->u;
-    gp_status status = gp_value_check_signed(field, value, GP_EPROTO, err);
+    gp_status status = check_signed(field, value, GP_EPROTO, err);
 
     if (status != GP_OK)
         return status;
@@ -265,7 +304,7 @@ static gp_status float_decode(const gp_field *field, const gp_item *item, double
         value = (double)item->i;
     else if (item->kind != GP_ITEM_FLOAT)
         return type_fail(field, item, "a number", err);
-    gp_status status = gp_value_check_float(field, value, GP_EPROTO, err);
+    gp_status status = check_float(field, value, GP_EPROTO, err);
 
     if (status == GP_OK)
         *at = value;

@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 #include "proto/message/codec.h"
-#include "proto/message/limits.h"
 
 /* ---- any to any ---- */
 
