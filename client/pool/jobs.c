@@ -126,14 +126,6 @@ static gp_status pack_directory(gp_buffer *out, const gp_job_request *request, b
                        err);
 }
 
-static uint32_t current_umask(void)
-{
-    mode_t now = umask(077);
-
-    umask(now);
-    return (uint32_t)now & 0777;
-}
-
 /* ---- submitting ---- */
 
 typedef struct gp_parcel { /* buffers and values shared by all submissions in one call */
@@ -246,10 +238,12 @@ static gp_status submit_all(submits *s, gp_pool *pool, gp_parcel *parcel, const 
 gp_status gp_job_submit_many(uint64_t *jobs, gp_pool *pool, const gp_job_request *requests, size_t count,
                              gp_error *err)
 {
-    gp_parcel parcel = { .umask = current_umask() };
+    mode_t mask = umask(077);
+    gp_parcel parcel = { .umask = (uint32_t)mask & 0777 };
     submits numbers = { .order = NULL };
     gp_status status = GP_OK;
 
+    umask(mask); /* umask() can only be read by setting it */
     for (size_t i = 0; i < count; i++)
         jobs[i] = 0;
     gp_buffer_init(&parcel.words, GP_JOB_WORDS_BYTES_MAX);
@@ -431,13 +425,6 @@ typedef struct gp_waiting {
     uint64_t asked;  /* pool->reunions when the watches were sent */
 } gp_waiting;
 
-static void take_row(gp_waiting *w, const gp_job_row *row)
-{
-    for (size_t i = 0; i < w->count; i++)
-        if (w->jobs[i] == row->job)
-            pool_job_info(&w->infos[i], row);
-}
-
 static bool wait_is_over(const gp_waiting *w, bool any)
 {
     size_t ended = 0;
@@ -494,10 +481,11 @@ static gp_status hear_change(gp_waiting *w, int wait_ms, gp_error *err)
         status = pool_error_from(&in.in, err);
     } else if (ours && in.in.type == &gp_msg_job_changed) {
         status = gp_incoming_decode(&in.in, &changed, err);
-        if (status == GP_OK) {
-            take_row(w, &changed.row);
+        for (size_t i = 0; status == GP_OK && i < w->count; i++)
+            if (w->jobs[i] == changed.row.job)
+                pool_job_info(&w->infos[i], &changed.row);
+        if (status == GP_OK)
             w->look_again |= changed.missed;
-        }
     }
     pool_message_close(&in);
     return status;

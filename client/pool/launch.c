@@ -1,5 +1,4 @@
-#include "client/pool/launch.h"
-
+/* launch.c: find the scheduler of a pool, or start one, without races between clients. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,7 +6,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +20,13 @@
 #include "common/base/system/process.h"
 #include "common/base/memory/secret.h"
 #include "proto/channel/curve.h"
-#include "proto/message/limits.h"
-#include "proto/message/messages.h"
 
 enum { RETRY_MS = 5, READY_MS = 2000, REPLACED_MS = 5000, REPLACED_RETRY_MS = 20 };
 
-gp_status gp_launch_find(int *door, gp_door_reply *reply, const gp_places *places, const uint8_t session[16],
-                         gp_timeout timeout, gp_error *err)
+/* Connect to the scheduler's control socket and wait for the reply. The caller owns *door.
+ * GP_ENOPOOL: no scheduler listens. */
+static gp_status launch_find(int *door, gp_door_reply *reply, const gp_places *places,
+                             const uint8_t session[16], gp_timeout timeout, gp_error *err)
 {
     gp_door_hello hello = { .protocol_min = GP_PROTOCOL_MIN,
                             .protocol_max = GP_PROTOCOL,
@@ -126,7 +124,7 @@ static gp_status launch_secrets(int *out, const char *names, gp_error *err)
 
 /* Start the scheduler process.
  *   ready  set to the read end of a pipe on which the scheduler reports "ready" or "error: ..."
- *   pid    set to an intermediate process that exits after this report; see launch_reap(). The
+ *   pid    set to an intermediate process that exits after this report; see gp_launch(). The
  *          scheduler itself is not a child of this process. */
 static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, const gp_pool_options *options,
                               gp_error *err)
@@ -220,16 +218,6 @@ static gp_status launch_spawn(int *ready, pid_t *pid, const gp_places *places, c
     }
     *ready = pipe_fds[0];
     return GP_OK;
-}
-
-/* Reap the child of launch_spawn(), which exits after its report. Kill it if it has not reported in
- * time. The scheduler continues without it. */
-static void launch_reap(pid_t pid, bool reported)
-{
-    if (!reported)
-        kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        ;
 }
 
 /* Read the scheduler's report from the readiness pipe. *started is false if the scheduler adopted
@@ -333,7 +321,7 @@ static bool is_starting(const gp_places *places)
     return held;
 }
 
-/* Like gp_launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
+/* Like launch_find(), for a caller that must not start a scheduler. After a scheduler failure, a
  * client that works in the pool or the next starting command starts a new one. Wait for it while
  * workers are alive, up to REPLACED_MS. */
 static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places *places,
@@ -343,7 +331,7 @@ static gp_status launch_attach(int *door, gp_door_reply *reply, const gp_places 
             deadline = gp_now_ms() + (left < REPLACED_MS ? left : REPLACED_MS);
 
     for (;;) {
-        gp_status status = gp_launch_find(door, reply, places, session, timeout, err);
+        gp_status status = launch_find(door, reply, places, session, timeout, err);
 
         if (status != GP_ENOPOOL || access(places->record, F_OK) != 0 ||
             !(is_starting(places) || worker_alive(places)))
@@ -361,41 +349,37 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
                     const gp_pool_options *options, const uint8_t session[16], gp_timeout *timeout,
                     gp_error *err)
 {
-    int timeout_ms = (int)gp_timeout_left(*timeout);
+    int timeout_ms = (int)gp_timeout_left(*timeout), lock = -1;
     gp_error why = { 0 };
     gp_status status;
 
     *started = false;
     if (options->attach_only)
         return launch_attach(door, reply, places, session, *timeout, err);
-    status = gp_launch_find(door, reply, places, session, *timeout, &why);
-    if (status != GP_ENOPOOL) {
-        if (status != GP_OK)
-            gp_fail(err, status, "%s", why.message);
-        return status;
-    }
-    status = gp_places_create(places, err);
-    if (status != GP_OK)
-        return status;
-    int lock = -1;
-
-    status = launch_lock(&lock, places, *timeout, err);
-    if (status != GP_OK)
-        return status;
     for (;;) {
         int ready = -1;
         pid_t pid;
 
-        if (gp_timeout_left(*timeout) == 0) {
+        if (lock >= 0 && gp_timeout_left(*timeout) == 0) {
             status = gp_fail(err, GP_ETIMEDOUT, "pool %s did not start within %d ms (%s); its log is %s",
                              places->pool, timeout_ms, why.message, places->scheduler_log);
             break;
         }
-        status = gp_launch_find(door, reply, places, session, *timeout, &why);
+        status = launch_find(door, reply, places, session, *timeout, &why);
         if (status != GP_ENOPOOL) {
             if (status != GP_OK)
                 gp_fail(err, status, "%s", why.message);
             break;
+        }
+
+        /* look again under the lock before starting a scheduler */
+        if (lock < 0) {
+            status = gp_places_create(places, err);
+            if (status == GP_OK)
+                status = launch_lock(&lock, places, *timeout, err);
+            if (status != GP_OK)
+                break;
+            continue;
         }
         status = launch_spawn(&ready, &pid, places, options, err);
         if (status != GP_OK)
@@ -403,7 +387,13 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
         gp_fault_point("starting");
         status = launch_wait_ready(ready, started, places, *timeout, &why);
         close(ready);
-        launch_reap(pid, status != GP_ETIMEDOUT);
+
+        /* Reap the intermediate process, which exits after its report. Kill it if it has not
+         * reported in time. The scheduler continues without it. */
+        if (status == GP_ETIMEDOUT)
+            kill(pid, SIGKILL);
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+            ;
 
         /* the scheduler listens: extend the deadline to leave time for the connection */
         if (status == GP_OK) {
@@ -414,13 +404,13 @@ gp_status gp_launch(int *door, gp_door_reply *reply, bool *started, const gp_pla
 
         /* Another scheduler holds the lock: it is shutting down, or was started without the start
          * lock. Retry soon. */
-        if (status == GP_EBUSY) {
-            poll(NULL, 0, RETRY_MS);
-        } else {
+        if (status != GP_EBUSY) {
             gp_fail(err, status, "%s", why.message);
             break;
         }
+        poll(NULL, 0, RETRY_MS);
     }
-    close(lock);
+    if (lock >= 0)
+        close(lock);
     return status;
 }

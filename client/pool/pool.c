@@ -187,20 +187,6 @@ static gp_status worker_attach(gp_pool *pool, uint32_t rank, gp_error *err)
     return status;
 }
 
-/* Send hello and attach to every worker whose link came up since the last call. */
-static gp_status pool_attach_linked(gp_pool *pool, gp_error *err)
-{
-    for (uint32_t i = 0; !pool->dialling && i < pool->links; i++) {
-        if (pool->workers[i] == NULL || pool->attaching[i] == 0 || !gp_channel_writable(pool->workers[i]))
-            continue;
-        gp_status status = worker_attach(pool, i, err);
-
-        if (status != GP_OK && status != GP_EBUSY)
-            return status;
-    }
-    return GP_OK;
-}
-
 /* Receive one pending message: from the scheduler, or else from the workers in round-robin order.
  * Never blocks. GP_ETIMEDOUT: no message is pending. */
 static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
@@ -229,64 +215,56 @@ static gp_status pool_receive(gp_pool *pool, pool_message *out, gp_error *err)
     return status;
 }
 
-static bool pool_pending(gp_pool *pool)
-{
-    if (gp_channel_pending(pool->scheduler))
-        return true;
-    for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
-        if (pool_worker_pending(pool, i))
-            return true;
-    return false;
-}
-
-/* Return whether the scheduler sent messages before it exited, waiting up to POOL_LAST_WORDS_MS for
- * them. The end of file on the control socket can overtake them. */
-static bool last_words(gp_pool *pool)
-{
-    struct pollfd link = { .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
-
-    return gp_channel_pending(pool->scheduler) || poll(&link, 1, POOL_LAST_WORDS_MS) > 0;
-}
-
 gp_status pool_next(gp_pool *pool, pool_message *out, int timeout_ms, gp_error *err)
 {
     int64_t deadline = gp_now_ms() + timeout_ms;
     bool listened = false;
-    gp_status usable = pool_check_process(pool, err);
+    gp_status status = pool_check_process(pool, err);
 
     out->from = POOL_NOBODY;
-    if (usable != GP_OK)
-        return usable;
+    if (status != GP_OK)
+        return status;
     for (;;) {
         struct pollfd fds[GP_MEMBERS_MAX + 2];
         nfds_t count = 0;
-        gp_status status = pool_attach_linked(pool, err);
 
-        if (status != GP_OK)
-            return status;
+        /* Send hello and attach to every worker whose link came up since the last call. */
+        for (uint32_t i = 0; !pool->dialling && i < pool->links; i++) {
+            if (pool->workers[i] == NULL || pool->attaching[i] == 0 || !gp_channel_writable(pool->workers[i]))
+                continue;
+            status = worker_attach(pool, i, err);
+            if (status != GP_OK && status != GP_EBUSY)
+                return status;
+        }
         status = pool_receive(pool, out, err);
         if (status == GP_OK && pool_remote_forgotten(pool, out)) {
             pool_message_close(out);
-            out->from = POOL_NOBODY;
             return pool_reunite(pool, err);
         }
         if (status != GP_ETIMEDOUT)
             return status;
+        fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
+        fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+
+        /* The scheduler may have sent messages before it exited: the end of file on the control
+         * socket can overtake them. */
         if (!listened && pool_is_gone(pool)) {
             listened = true;
-            if (last_words(pool))
+            if (gp_channel_pending(pool->scheduler) || poll(&fds[1], 1, POOL_LAST_WORDS_MS) > 0)
                 continue;
         }
         if (pool_is_gone(pool) || pool_remote_doubtful(pool))
             return pool_reunite(pool, err);
-        fds[count++] = (struct pollfd){ .fd = pool->door, .events = POLLIN };
-        fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->scheduler), .events = POLLIN };
+        bool pending = gp_channel_pending(pool->scheduler);
+
         for (uint32_t i = 0; !pool->dialling && i < pool->links; i++)
-            if (pool->workers[i] != NULL)
+            if (pool->workers[i] != NULL) {
+                pending |= pool_worker_pending(pool, i);
                 fds[count++] = (struct pollfd){ .fd = gp_channel_fd(pool->workers[i]), .events = POLLIN };
+            }
         int64_t left = deadline - gp_now_ms();
 
-        if (pool_pending(pool))
+        if (pending)
             continue;
         if (left <= 0)
             return GP_OK;
@@ -389,27 +367,14 @@ gp_status pool_tell_worker(gp_pool *pool, uint32_t rank, const gp_message_type *
     return status;
 }
 
-gp_status pool_try_worker_ask(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
-                              uint64_t *correlation, gp_error *err)
-{
-    gp_envelope envelope = pool_envelope(pool);
-
-    *correlation = envelope.correlation;
-    return pool_send(pool, pool->workers[rank], &envelope, type, message, NULL, 0, 0, err);
-}
-
-gp_status pool_try_worker_with(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
-                               const gp_payload *payloads, size_t payload_count, gp_error *err)
-{
-    gp_envelope envelope = pool_envelope(pool);
-
-    return pool_send(pool, pool->workers[rank], &envelope, type, message, payloads, payload_count, 0, err);
-}
-
 gp_status pool_try_worker(gp_pool *pool, uint32_t rank, const gp_message_type *type, const void *message,
-                          gp_error *err)
+                          const gp_payload *payload, uint64_t *correlation, gp_error *err)
 {
-    return pool_try_worker_with(pool, rank, type, message, NULL, 0, err);
+    gp_envelope envelope = pool_envelope(pool);
+
+    if (correlation != NULL)
+        *correlation = envelope.correlation;
+    return pool_send(pool, pool->workers[rank], &envelope, type, message, payload, payload != NULL, 0, err);
 }
 
 gp_status pool_request(gp_pool *pool, const gp_message_type *type, const void *message,

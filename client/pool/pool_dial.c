@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/pool/launch.h"
-#include "client/pool/pool.h"
 #include "client/pool/remote.h"
 #include "common/base/clock.h"
 #include "common/base/system/fault.h"
@@ -38,22 +36,6 @@ gp_status pool_scheduler_gone(const gp_pool *pool, gp_error *err)
 }
 
 /* ---- connecting ---- */
-
-static gp_status pool_greet(gp_pool *pool, gp_error *err)
-{
-    gp_hello hello = pool_hello();
-    gp_welcome welcome;
-    gp_status status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
-
-    if (status == GP_OK)
-        pool->scheduler_pid = welcome.pid;
-
-    /* The scheduler of this control socket failed. Its successor listens on the same address and
-     * does not know this session. */
-    if (status == GP_EPERM && gp_door_gone(pool->door))
-        return pool_scheduler_gone(pool, err);
-    return status;
-}
 
 /* Connect to the scheduler. Each attempt has a time limit, after which a scheduler failure is
  * checked. A busy scheduler needs time for the new link of each attempt, so the limits grow. */
@@ -97,6 +79,8 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
                            gp_error *err)
 {
     char endpoint[GP_TEXT_ENDPOINT + 8];
+    gp_hello hello = pool_hello();
+    gp_welcome welcome;
     gp_door_reply reply;
     gp_status status =
         gp_launch(&pool->door, &reply, started, &pool->places, options, pool->session, timeout, err);
@@ -112,9 +96,16 @@ static gp_status dial_once(gp_pool *pool, const gp_pool_options *options, bool *
     snprintf(endpoint, sizeof(endpoint), "ipc://%s", pool->places.scheduler_socket);
     status = pool_link(pool, endpoint, *timeout, err);
     if (status == GP_OK)
-        status = pool_greet(pool, err);
-    if (status == GP_OK)
+        status = pool_ask(pool, &gp_msg_hello, &hello, &gp_msg_welcome, &welcome, POOL_ANSWER_MS, err);
+
+    /* The scheduler of this control socket failed. Its successor listens on the same address and
+     * does not know this session. */
+    if (status == GP_EPERM && gp_door_gone(pool->door))
+        return pool_scheduler_gone(pool, err);
+    if (status == GP_OK) {
+        pool->scheduler_pid = welcome.pid;
         gp_fault_point("dialled");
+    }
     return status;
 }
 
@@ -180,18 +171,6 @@ bool pool_missed(const gp_pool *pool)
     return access(pool->places.record, F_OK) == 0;
 }
 
-/* Mark the lease as ended after an orderly shutdown and fail with GP_EPEER. The scheduler sent
- * lease_ended, but ZeroMQ drops received, unread messages when it detects the end of a link. */
-static gp_status told_to_end(gp_pool *pool, gp_error *err)
-{
-    if (pool->lease != 0 && !pool->revoked) {
-        pool->revoked = true;
-        pool->ended.code = GP_ENOPOOL;
-        snprintf(pool->ended.reason, sizeof(pool->ended.reason), "the pool is shutting down");
-    }
-    return pool_scheduler_gone(pool, err);
-}
-
 gp_status pool_reunite(gp_pool *pool, gp_error *err)
 {
     /* the new scheduler takes the options from the pool record: scheduler/shell/record.h */
@@ -204,12 +183,21 @@ gp_status pool_reunite(gp_pool *pool, gp_error *err)
     gp_error why = { .message = "" };
     gp_status status = GP_EPEER;
 
-    if (pool->remote != NULL)
-        return pool->dialling ? pool_scheduler_gone(pool, err) : pool_remote_try(pool, err);
     if (pool->dialling)
         return pool_scheduler_gone(pool, err);
-    if (!pool_missed(pool))
-        return told_to_end(pool, err);
+    if (pool->remote != NULL)
+        return pool_remote_try(pool, err);
+
+    /* An orderly shutdown ends the lease. The scheduler sent lease_ended, but ZeroMQ drops received,
+     * unread messages when it detects the end of a link. */
+    if (!pool_missed(pool)) {
+        if (pool->lease != 0 && !pool->revoked) {
+            pool->revoked = true;
+            pool->ended.code = GP_ENOPOOL;
+            snprintf(pool->ended.reason, sizeof(pool->ended.reason), "the pool is shutting down");
+        }
+        return pool_scheduler_gone(pool, err);
+    }
     pool->dialling = true;
     pool->scheduler = NULL;
     pool->door = -1;

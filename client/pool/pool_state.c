@@ -127,20 +127,6 @@ gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
     }
 }
 
-static void status_write_remote(gp_json_writer *writer, const gp_status_reply *status)
-{
-    if (status->listen[0] == '\0') {
-        gp_json_put_null(writer, "remote");
-        return;
-    }
-    gp_json_begin_object(writer, "remote");
-    gp_json_put_text(writer, "listen", status->listen);
-    gp_json_put_integer(writer, "connections", status->remote_links);
-    gp_json_put_integer(writer, "refused", (int64_t)status->remote_refused);
-    gp_json_put_integer(writer, "cut_off", (int64_t)status->remote_cut);
-    gp_json_end_object(writer);
-}
-
 static const char *const device_words[] = { "none", "cpu", "cuda" };
 
 static void status_write_worker(gp_json_writer *writer, const gp_worker_row *row)
@@ -184,7 +170,16 @@ gp_status pool_status_write(const gp_status_reply *status, const gp_jobs_reply *
     gp_json_put_integer(&writer, "idle_timeout_ms", (int64_t)status->idle_timeout_ms);
     gp_json_put_bool(&writer, "accepting", status->accepting);
     gp_json_end_object(&writer);
-    status_write_remote(&writer, status);
+    if (status->listen[0] == '\0') {
+        gp_json_put_null(&writer, "remote");
+    } else {
+        gp_json_begin_object(&writer, "remote");
+        gp_json_put_text(&writer, "listen", status->listen);
+        gp_json_put_integer(&writer, "connections", status->remote_links);
+        gp_json_put_integer(&writer, "refused", (int64_t)status->remote_refused);
+        gp_json_put_integer(&writer, "cut_off", (int64_t)status->remote_cut);
+        gp_json_end_object(&writer);
+    }
     gp_json_begin_array(&writer, "workers");
     for (uint32_t i = 0; i < status->workers_count; i++)
         status_write_worker(&writer, &status->workers[i]);

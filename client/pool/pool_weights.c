@@ -13,7 +13,7 @@
 #include "common/base/system/seal.h"
 #include "proto/task/task_wire.h"
 
-static gp_status weights_send(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
+gp_status pool_send_weights(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
 {
     gp_door_request request = pool_door_request(pool, GP_DOOR_WEIGHTS);
     int *door = &pool->worker_doors[rank];
@@ -27,48 +27,33 @@ static gp_status weights_send(gp_pool *pool, uint32_t rank, int fd, gp_error *er
         status = gp_fail(err, GP_EPEER, "its process is gone");
     if (status == GP_OK)
         status = gp_door_send_fd(*door, &request, fd, err);
-    return status;
-}
-
-gp_status pool_send_weights(gp_pool *pool, uint32_t rank, int fd, gp_error *err)
-{
-    gp_status status = weights_send(pool, rank, fd, err);
-
     if (status != GP_OK)
         gp_error_prefix(err, "worker %" PRIu32, pool->grant.slots[rank].index);
     return status;
-}
-
-/* Receive the newest descriptor. A worker that repeated its message sent several: keep the last
- * one. */
-static gp_status weights_receive(int door, int *fd, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    while (status == GP_OK) {
-        gp_door_request request;
-        int got = -1;
-
-        status = gp_door_receive_fd(door, &request, &got, 0, err);
-        if (got < 0)
-            continue;
-        if (*fd >= 0)
-            close(*fd);
-        *fd = got;
-    }
-    return *fd >= 0 ? GP_OK : status;
 }
 
 gp_status pool_receive_weights(gp_pool *pool, uint32_t rank, size_t bytes, float **weights, gp_error *err)
 {
     const void *data;
     int fd = -1;
-    gp_status status = weights_receive(pool->worker_doors[rank], &fd, err);
+    gp_status status = GP_OK;
 
-    if (status == GP_OK)
+    /* A worker that repeated its message sent several descriptors: keep the last one. */
+    while (status == GP_OK) {
+        gp_door_request request;
+        int got = -1;
+
+        status = gp_door_receive_fd(pool->worker_doors[rank], &request, &got, 0, err);
+        if (got < 0)
+            continue;
+        if (fd >= 0)
+            close(fd);
+        fd = got;
+    }
+    if (fd >= 0) {
         status = gp_seal_map(&data, fd, bytes, err);
-    if (fd >= 0)
         close(fd);
+    }
     if (status == GP_OK)
         *weights = (float *)(uintptr_t)data;
     else

@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,6 @@
 
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
-#include "common/base/memory/secret.h"
 #include "common/base/system/timeout.h"
 #include "proto/channel/endpoint.h"
 

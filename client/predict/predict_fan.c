@@ -177,29 +177,23 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
 
 /* ---- parts ---- */
 
-static gp_status part_ask(gp_fan *fan, uint32_t rank, uint64_t index, gp_error *err)
-{
-    gp_predict_ask ask = { .first = index * fan->part_size, .count = part_samples(fan, index) };
-
-    if (fan->plan->data[0] != '\0')
-        return pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask, err);
-    const gp_payload samples = {
-        .data = (const uint8_t *)fan->plan->request->samples + ask.first * fan->plan->sample_bytes,
-        .bytes = ask.count * fan->plan->sample_bytes,
-    };
-
-    return pool_try_worker_with(fan->pool, rank, &gp_msg_predict_ask, &ask, &samples, 1, err);
-}
-
 /* Request the first unassigned parts from a worker. */
 static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
 {
+    const gp_predict_request *request = fan->plan->request;
+
     for (uint64_t i = fan->delivered; fan->held[rank] < ASKED_MAX && i < window_end(fan); i++) {
         gp_fan_part *part = part_at(fan, i);
 
         if (part->state != PART_TODO)
             continue;
-        gp_status status = part_ask(fan, rank, i, err);
+        gp_predict_ask ask = { .first = i * fan->part_size, .count = part_samples(fan, i) };
+        const gp_payload samples = {
+            .data = (const uint8_t *)request->samples + ask.first * fan->plan->sample_bytes,
+            .bytes = ask.count * fan->plan->sample_bytes,
+        };
+        gp_status status = pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask,
+                                           fan->plan->data[0] == '\0' ? &samples : NULL, NULL, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
             return GP_OK; /* the scheduler will report the failure */

@@ -98,7 +98,7 @@ gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
         close(segment);
     if (status == GP_OK)
         status =
-            pool_try_worker_ask(pool, worker->number - 1, &gp_msg_task_open, &open, &worker->awaited, err);
+            pool_try_worker(pool, worker->number - 1, &gp_msg_task_open, &open, NULL, &worker->awaited, err);
     if (status == GP_OK)
         worker->stage = TEAM_OPENING;
     return status;
@@ -129,13 +129,11 @@ void worker_retry(team_worker *worker)
 
 void worker_stop_call(const team_worker *worker, uint64_t id)
 {
-    gp_error ignored;
-
     if (worker->stage != TEAM_UP)
         return;
     gp_link_cancel(worker->link, id);
-    pool_try_worker(worker->pool, worker->number - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id },
-                    &ignored);
+    pool_try_worker(worker->pool, worker->number - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id }, NULL,
+                    NULL, NULL);
 }
 
 void worker_replace(team_worker *worker, const char *reason)

@@ -76,7 +76,7 @@ static bool run_send_stop(gp_run *run, bool hard)
      * rank. */
     for (uint32_t rank = 0; rank < (hard ? run->reform.world : 1); rank++)
         if (!run_has_ended(run, rank) &&
-            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL) == GP_EBUSY)
+            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, NULL, NULL) == GP_EBUSY)
             sent = false;
     return sent;
 }

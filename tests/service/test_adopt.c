@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 
 #include "client/gradpool.h"
-#include "client/pool/launch.h"
 #include "tests/service/killer.h"
 #include "tests/service/pools.h"
 

@@ -470,7 +470,8 @@ static void runners_ask(gp_exec *exec)
         r->state = RUNNER_DOWN;
         r->again_ms = now + AGAIN_MS;
         r->correlation = exec->pool->correlation + 1; /* correlation id of the next message sent */
-        if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL) == GP_OK) {
+        if (pool_try_worker(exec->pool, rank, &gp_msg_run_open, &(gp_run_open){ 0 }, NULL, NULL, NULL) ==
+            GP_OK) {
             r->state = RUNNER_ASKED;
             r->again_ms = now + ASK_MS;
         }
