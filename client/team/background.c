@@ -99,15 +99,3 @@ bool background_sleep(team_background *background, int ms)
     background_lock(background);
     return background->calls == calls;
 }
-
-void background_watch_begin(team_background *background)
-{
-    state_change(background, BACKGROUND_RUNNING, BACKGROUND_WATCHING);
-    pthread_mutex_unlock(&background->mutex);
-}
-
-void background_watch_end(team_background *background)
-{
-    background_lock(background);
-    state_change(background, BACKGROUND_WATCHING, BACKGROUND_RUNNING);
-}

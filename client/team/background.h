@@ -61,8 +61,4 @@ void background_park(team_background *background);
  * meanwhile. */
 bool background_sleep(team_background *background, int ms);
 
-/* Release the lock before a wait for messages and for `kick`, and take it again after the wait. */
-void background_watch_begin(team_background *background);
-void background_watch_end(team_background *background);
-
 #endif

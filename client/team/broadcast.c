@@ -1,4 +1,3 @@
-#include <string.h>
 
 #include "client/team/team.h"
 #include "common/base/memory/alloc.h"
@@ -104,7 +103,7 @@ gp_status team_broadcast_add(team_broadcast **out, gp_team *team, const team_cal
         end = &(*end)->next;
     *end = b;
     EACH_WORKER(team, w)
-    if (status == GP_OK && (b->wanted >> (w - 1) & 1) != 0 && team_worker_up(team, w))
+    if (status == GP_OK && (b->wanted >> (w - 1) & 1) != 0 && worker_of(team, w)->stage == TEAM_UP)
         status = broadcast_send(team, b, w, err);
     if (status != GP_OK) {
         team_broadcast_remove(team, b);
@@ -129,7 +128,7 @@ static bool broadcast_behind_calls(const gp_team *team, const team_broadcast *b)
 
         if (((b->wanted & ~b->answered) >> (w - 1) & 1) == 0)
             continue;
-        if (!team_worker_up(team, w) || dispatch_sent(team->dispatch, w, &first) == 0 ||
+        if (team->workers[w - 1].stage != TEAM_UP || dispatch_sent(team->dispatch, w, &first) == 0 ||
             first->loss != TEAM_LOSS_RERUN)
             return false;
     }
@@ -173,15 +172,6 @@ gp_status team_broadcast_refused(const team_broadcast *broadcast, gp_error *err)
     return gp_fail(err, broadcast->status, "%s", broadcast->error.message);
 }
 
-void broadcasts_fail(team_broadcast *first, const gp_error *why)
-{
-    for (team_broadcast *b = first; b != NULL; b = b->next)
-        if (b->status == GP_ETIMEDOUT) {
-            b->status = why->code;
-            b->error = *why;
-        }
-}
-
 void team_broadcast_remove(gp_team *team, team_broadcast *broadcast)
 {
     team_broadcast **link = &team->broadcasts;
@@ -194,10 +184,4 @@ void team_broadcast_remove(gp_team *team, team_broadcast *broadcast)
     broadcast->removed = true;
     if (broadcast->pending == 0)
         broadcast_free(broadcast);
-}
-
-void broadcasts_free(gp_team *team)
-{
-    while (team->broadcasts != NULL)
-        team_broadcast_remove(team, team->broadcasts);
 }

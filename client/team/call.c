@@ -1,7 +1,6 @@
-#include "client/team/call.h"
-
 #include <string.h>
 
+#include "client/team/calls.h"
 #include "client/team/shared.h"
 #include "common/base/memory/alloc.h"
 
@@ -9,25 +8,6 @@
 static gp_broadcast *shared_of(const team_call *call)
 {
     return (gp_broadcast *)(uintptr_t)call->shared;
-}
-
-/* Copy the payload: into `in_place` if it is short, otherwise to the heap. A long borrowed payload
- * is not copied. */
-static gp_status payload_copy(team_call *copy, void *in_place, gp_error *err)
-{
-    const void *payload = copy->payload;
-    void *memory = in_place;
-
-    if (copy->bytes > CALL_IN_PLACE_MAX || in_place == NULL) {
-        if (copy->borrowed)
-            return GP_OK;
-        memory = gp_malloc(copy->bytes);
-    }
-    if (memory == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for an argument of %zu bytes", copy->bytes);
-    copy->payload = memcpy(memory, payload, copy->bytes);
-    copy->borrowed = false;
-    return GP_OK;
 }
 
 static gp_status move_to_file(team_call *copy, gp_error *err)
@@ -45,6 +25,7 @@ static gp_status move_to_file(team_call *copy, gp_error *err)
 
 gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void *in_place, gp_error *err)
 {
+    bool in_memory = call->bytes > CALL_IN_PLACE_MAX || in_place == NULL;
     team_call copy = *call;
     gp_status status = GP_OK;
 
@@ -55,14 +36,20 @@ gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void
                        GP_LINK_INLINE_MAX);
     if (call->shared != NULL)
         status = shared_seal(shared_of(call), err);
-    if (status == GP_OK && call->bytes > heap_max)
+    if (status == GP_OK && call->bytes > heap_max) {
         status = move_to_file(&copy, err);
-    else if (status == GP_OK && call->bytes > 0)
-        status = payload_copy(&copy, in_place, err);
+    } else if (status == GP_OK && call->bytes > 0 && !(in_memory && call->borrowed)) {
+        void *memory = in_memory ? gp_malloc(call->bytes) : in_place;
+
+        if (memory == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for an argument of %zu bytes", call->bytes);
+        copy.payload = memcpy(memory, call->payload, call->bytes);
+        copy.borrowed = false;
+    }
     if (status != GP_OK)
         return status;
     if (call->shared != NULL)
-        shared_use(shared_of(call));
+        atomic_fetch_add(&shared_of(call)->users, 1);
     *out = copy;
     return GP_OK;
 }
@@ -78,12 +65,6 @@ bool call_share(team_call *call)
     call_free(call, NULL);
     *call = moved;
     return true;
-}
-
-void call_set_text(team_call *call, const char *text, const void *in_place)
-{
-    call_free(call, in_place);
-    call->payload = gp_strdup(text);
 }
 
 void call_free(team_call *call, const void *in_place)

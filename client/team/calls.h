@@ -12,15 +12,59 @@
  * A *broadcast* (an object, a function, a value, an open loop) goes to every worker, and to each
  * replacement before all units that are sent to it later.
  *
- * Workers have numbers from 1 to gp_team_size(), also in the public interface. team_worker_index()
- * returns the number in the pool. Every public function begins with team_enter() and ends with
+ * Workers have numbers from 1 to gp_team_size(), also in the public interface; team_worker.index is
+ * the number in the pool, as in `gradpool status`, log files and scheduler messages. Every public function begins with team_enter() and ends with
  * team_leave(); call the functions here between the two. */
 #ifndef GP_TEAM_CALLS_H
 #define GP_TEAM_CALLS_H
 
-#include "client/team/call.h"
+#include "client/gradpool.h"
+#include "proto/task/task_wire.h"
 
 typedef struct team_unit team_unit;
+
+/* ---- call.c: a call as described by its sender, and copies that outlive the sender's memory ---- */
+
+/* bytes of a payload that a copy can store inside its own structure */
+enum { CALL_IN_PLACE_MAX = 32 };
+
+/* Fields of gp_call that the sender sets, and the payload. task_wire.h defines them for each
+ * kind. */
+typedef struct team_call {
+    uint8_t kind;  /* gp_call_kind */
+    bool borrowed; /* the payload outlives the call; false: copies of the call copy it */
+    uint16_t flags;
+    uint32_t function; /* function or loop number */
+    uint32_t count;
+    uint32_t attempt; /* from 1; 0: set by the team */
+    int64_t first;
+
+    /* 0: assign a new id. All ranks of an SPMD block share one id from team_new_id(). */
+    uint64_t id;
+    uint64_t value;
+    const void *payload;
+
+    /* a payload above GP_LINK_INLINE_MAX becomes a blob, unless `shared` is set */
+    size_t bytes;
+    const gp_broadcast *shared; /* the blob, kept alive by copies of the call; NULL: none */
+} team_call;
+
+/* Copy a call with its payload. Release *out with call_free().
+ *   heap_max  a longer payload becomes a memory file at once; its descriptor stays open until
+ *             call_free()
+ *   in_place  [CALL_IN_PLACE_MAX] buffer for a short payload, referenced by *out; NULL: none
+ * GP_ELIMIT: the call has a blob and also more than GP_LINK_INLINE_MAX bytes. GP_ENOMEM: out of
+ * memory. GP_EIO: cannot create or seal a memory file. */
+gp_status call_copy(team_call *out, const team_call *call, size_t heap_max, void *in_place, gp_error *err);
+
+/* Move a copied payload into a memory file if it is too long for the ring. Return false if that
+ * fails; retry later. */
+bool call_share(team_call *call);
+
+/* Free the payload of a copy. */
+void call_free(team_call *call, const void *in_place);
+
+/* ---- units and outcomes ---- */
 
 /* Handling of a call whose worker fails. */
 typedef enum team_loss {
@@ -97,9 +141,6 @@ gp_status team_check(const gp_team *team, gp_error *err);
 /* Check a worker number. 0 is valid. GP_EINVAL: the team has no such worker. */
 gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err);
 
-/* Check a priority. GP_EINVAL: outside -1000 to 1000. */
-gp_status team_check_priority(int32_t priority, gp_error *err);
-
 /* Process answers and messages, and sleep in between, until until(context) returns true. The first
  * check comes before any work.
  *   timeout_ms  -1: no limit; 0: process only pending messages
@@ -115,9 +156,6 @@ gp_status team_drive_patient(gp_team *team, bool (*until)(void *context), void *
 /* Like team_drive() without a limit, ignoring the stop flag. Use it to wait for canceled units
  * before their memory is freed. It returns at the latest when their workers have been replaced. */
 void team_drive_out(gp_team *team, bool (*until)(void *context), void *context);
-
-/* Check for messages and worker failures, unless the last check is at most age_ns ago. */
-void team_refresh(gp_team *team, int64_t age_ns);
 
 /* ---- units ---- */
 
@@ -163,21 +201,11 @@ void team_broadcast_remove(gp_team *team, team_broadcast *broadcast);
 
 /* ---- workers ---- */
 
-/* Return whether the worker's link is up. It is down from a worker failure until the replacement is
- * linked. */
-bool team_worker_up(const gp_team *team, uint32_t worker);
-
-/* Return the worker's index in the pool, as in `gradpool status`, log files and scheduler
- * messages. */
-uint32_t team_worker_index(const gp_team *team, uint32_t worker);
 enum { TEAM_NAME_BYTES = 64 };
 
 /* Write the name of a worker for messages: "worker 1", or "worker 1 (3 in the pool)" if the two
  * numbers differ. */
 const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEAM_NAME_BYTES]);
-
-/* generation of the lease; an SPMD group belongs to one generation */
-uint32_t team_generation(const gp_team *team);
 
 /* ---- functions ---- */
 

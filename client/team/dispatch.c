@@ -136,7 +136,7 @@ void dispatch_free(dispatch *d)
         return;
     gp_free(d->lanes);
     gp_free(d->queues);
-    unit_timers_deinit(&d->timers);
+    gp_free(d->timers.at);
     gp_free(d);
 }
 

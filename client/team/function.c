@@ -27,7 +27,6 @@ struct team_object {
     uint32_t number; /* number of the object on the workers, from 1 */
     uint8_t sha256[SHA256_DIGEST_LENGTH];
     team_broadcast *broadcast;
-    char *path; /* path under which it was first found */
 };
 
 /* Function of a team. If a worker rejects a function that was accepted here, later calls of it fail
@@ -50,7 +49,6 @@ void functions_deinit(team_functions *functions)
     while (functions->objects != NULL) {
         struct team_object *next = functions->objects->next;
 
-        gp_free(functions->objects->path);
         gp_free(functions->objects);
         functions->objects = next;
     }
@@ -70,26 +68,15 @@ static const void *image_at(const image *file, uint64_t offset, uint64_t count)
     return offset <= file->count && count <= file->count - offset ? file->bytes + offset : NULL;
 }
 
-#if UINTPTR_MAX > UINT32_MAX
 typedef Elf64_Ehdr elf_header;
 typedef Elf64_Shdr elf_section;
 typedef Elf64_Sym elf_symbol;
 typedef Elf64_Phdr elf_segment;
-enum { ELF_CLASS = ELFCLASS64 };
-#else
-typedef Elf32_Ehdr elf_header;
-typedef Elf32_Shdr elf_section;
-typedef Elf32_Sym elf_symbol;
-typedef Elf32_Phdr elf_segment;
-enum { ELF_CLASS = ELFCLASS32 };
-#endif
 
-#if defined(__x86_64__)
+#ifdef __x86_64__
 enum { ELF_MACHINE = EM_X86_64 };
-#elif defined(__aarch64__)
-enum { ELF_MACHINE = EM_AARCH64 };
 #else
-enum { ELF_MACHINE = EM_NONE };
+enum { ELF_MACHINE = EM_AARCH64 };
 #endif
 
 /* Return whether the file contains all loadable segments. Otherwise the dynamic linker of a worker
@@ -114,7 +101,7 @@ static gp_status image_check(const image *file, gp_error *err)
     const elf_header *header = image_at(file, 0, sizeof(*header));
 
     if (header == NULL || memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_type != ET_DYN ||
-        header->e_ident[EI_CLASS] != ELF_CLASS)
+        header->e_ident[EI_CLASS] != ELFCLASS64)
         return gp_fail(err, GP_EINVAL,
                        "%s is no task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
                        file->path);
@@ -122,7 +109,7 @@ static gp_status image_check(const image *file, gp_error *err)
         return gp_fail(err, GP_EINVAL,
                        "%s has %zu bytes, which is not all of it: it was cut off; build it again", file->path,
                        file->count);
-    if (ELF_MACHINE != EM_NONE && header->e_machine != ELF_MACHINE)
+    if (header->e_machine != ELF_MACHINE)
         return gp_fail(err, GP_EINVAL,
                        "%s was built for another kind of machine (ELF machine %u, this is %u)", file->path,
                        header->e_machine, (unsigned)ELF_MACHINE);
@@ -235,67 +222,24 @@ static gp_status name_find(const image *file, const symbols *all, const char *na
                    file->path, name);
 }
 
-static gp_status image_look(const image *file, const char *name, gp_error *err)
-{
-    symbols all;
-    gp_status status = image_check(file, err);
-
-    if (status != GP_OK || !symbols_find(file, &all))
-        return status;
-    status = abi_check(file, &all, err);
-    return status == GP_OK ? name_find(file, &all, name, err) : status;
-}
-
 /* ---- shipping ---- */
-
-static gp_status object_check_owner(const struct stat *facts, const char *path, gp_error *err)
-{
-    if (!S_ISREG(facts->st_mode))
-        return gp_fail(err, GP_EINVAL, "%s is no regular file", path);
-    if (facts->st_uid != geteuid() && facts->st_uid != 0)
-        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to you; its code would run as you", path,
-                       (unsigned)facts->st_uid);
-    if ((facts->st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        return gp_fail(err, GP_EPERM, "others than you may write %s (mode %o); try: chmod go-w %s", path,
-                       (unsigned)facts->st_mode & 07777, path);
-    if (facts->st_size > OBJECT_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; an object has at most %d", path,
-                       (long long)facts->st_size, OBJECT_BYTES_MAX);
-    return GP_OK;
-}
-
-static gp_status object_ship(gp_team *team, struct team_object *object, gp_broadcast *shared, gp_error *err)
-{
-    unsigned char payload[sizeof(gp_task_object) + PATH_SAID_MAX];
-    gp_task_object head = { .bytes = shared->bytes };
-    size_t length = strnlen(object->path, PATH_SAID_MAX - 1);
-
-    memcpy(head.sha256, object->sha256, sizeof(head.sha256));
-    memcpy(payload, &head, sizeof(head));
-    memcpy(payload + sizeof(head), object->path, length);
-    const team_call call = { .kind = GP_CALL_OBJECT,
-                             .count = object->number,
-                             .payload = payload,
-                             .bytes = sizeof(head) + length,
-                             .shared = shared };
-
-    return team_broadcast_run(&object->broadcast, team, &call, err);
-}
 
 /* Find an object with the same content, or send this one to all workers. */
 static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shared, struct team_object **out,
                             gp_error *err)
 {
+    unsigned char payload[sizeof(gp_task_object) + PATH_SAID_MAX];
+    gp_task_object head = { .bytes = shared->bytes };
+    size_t length = strnlen(file->path, PATH_SAID_MAX - 1);
     struct team_object *object;
-    uint8_t digest[SHA256_DIGEST_LENGTH];
     SHA2_CTX sum;
     gp_status status;
 
     SHA256Init(&sum);
     SHA256Update(&sum, file->bytes, file->count);
-    SHA256Final(digest, &sum);
+    SHA256Final(head.sha256, &sum);
     for (object = team->functions.objects; object != NULL; object = object->next)
-        if (memcmp(object->sha256, digest, sizeof(digest)) == 0) {
+        if (memcmp(object->sha256, head.sha256, sizeof(head.sha256)) == 0) {
             *out = object;
             return GP_OK;
         }
@@ -304,14 +248,19 @@ static gp_status object_add(gp_team *team, const image *file, gp_broadcast *shar
     object = gp_calloc(1, sizeof(*object));
     if (object == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for an object");
-    memcpy(object->sha256, digest, sizeof(digest));
+    memcpy(object->sha256, head.sha256, sizeof(object->sha256));
+    memcpy(payload, &head, sizeof(head));
+    memcpy(payload + sizeof(head), file->path, length);
     object->number = team->functions.object_count + 1;
-    object->path = gp_strdup(file->path);
-    status = object->path == NULL ? gp_fail(err, GP_ENOMEM, "no memory for an object")
-                                  : object_ship(team, object, shared, err);
+    const team_call call = { .kind = GP_CALL_OBJECT,
+                             .count = object->number,
+                             .payload = payload,
+                             .bytes = sizeof(head) + length,
+                             .shared = shared };
+
+    status = team_broadcast_run(&object->broadcast, team, &call, err);
     team->functions.object_count++; /* also counts a rejected object: numbers are not reused */
     if (status != GP_OK) {
-        gp_free(object->path);
         gp_free(object);
         return status;
     }
@@ -332,11 +281,20 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
 
     if (fstat(fd, &facts) != 0)
         return gp_fail_errno(err, GP_EIO, "cannot look at %s", path);
-    status = object_check_owner(&facts, path, err);
-    if (status == GP_OK && facts.st_size == 0)
-        status = gp_fail(err, GP_EINVAL, "%s is empty", path);
-    if (status == GP_OK)
-        status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
+    if (!S_ISREG(facts.st_mode))
+        return gp_fail(err, GP_EINVAL, "%s is no regular file", path);
+    if (facts.st_uid != geteuid() && facts.st_uid != 0)
+        return gp_fail(err, GP_EPERM, "%s belongs to user %u, not to you; its code would run as you", path,
+                       (unsigned)facts.st_uid);
+    if ((facts.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return gp_fail(err, GP_EPERM, "others than you may write %s (mode %o); try: chmod go-w %s", path,
+                       (unsigned)facts.st_mode & 07777, path);
+    if (facts.st_size > OBJECT_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "%s has %lld bytes; an object has at most %d", path,
+                       (long long)facts.st_size, OBJECT_BYTES_MAX);
+    if (facts.st_size == 0)
+        return gp_fail(err, GP_EINVAL, "%s is empty", path);
+    status = shared_from_fd(&shared, fd, (size_t)facts.st_size, path, err);
     if (status != GP_OK)
         return status;
     void *memory = mmap(NULL, shared->bytes, PROT_READ, MAP_SHARED, shared->fd, 0);
@@ -346,7 +304,14 @@ static gp_status object_read(gp_team *team, int fd, const char *path, const char
     } else {
         const image file = { path, memory, shared->bytes };
 
-        status = image_look(&file, name, err);
+        symbols all;
+
+        status = image_check(&file, err);
+        if (status == GP_OK && symbols_find(&file, &all)) {
+            status = abi_check(&file, &all, err);
+            if (status == GP_OK)
+                status = name_find(&file, &all, name, err);
+        }
         if (status == GP_OK)
             status = object_add(team, &file, shared, out, err);
         munmap(memory, shared->bytes);

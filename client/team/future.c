@@ -145,20 +145,6 @@ static void result_keep(gp_future *future, const team_outcome *outcome)
     call->bytes = bytes;
 }
 
-static void future_count(gp_team_info *info, const gp_future *future)
-{
-    info->ended++;
-    if (future->status == GP_ECANCELED)
-        info->canceled++;
-    else if (future->status != GP_OK)
-        info->failed++;
-    if (future->wait == NULL)
-        return;
-    future->wait->left--;
-    future->wait->ended++;
-    future->wait->failed += future->status != GP_OK;
-}
-
 /* Store the reason for the failure in a unit that depends on this future and will not run. The text
  * replaces the unit's argument. */
 static void orphan_tell(team_unit *unit, const gp_future *future)
@@ -172,14 +158,8 @@ static void orphan_tell(team_unit *unit, const gp_future *future)
     else
         snprintf(text, sizeof(text), "call %" PRIu64 ", which it depends on, failed: %s",
                  future->unit.call.id, why);
-    call_set_text(&unit->call, text, unit->in_place);
-}
-
-static void orphans_tell(const gp_future *future)
-{
-    for (const unit_edge *edge = future->unit.edges; edge != NULL; edge = edge->next)
-        if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
-            orphan_tell(edge->unit, future);
+    call_free(&unit->call, unit->in_place);
+    unit->call.payload = gp_strdup(text); /* NULL: out of memory */
 }
 
 void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
@@ -187,14 +167,24 @@ void future_ended(gp_team *team, team_unit *unit, const team_outcome *outcome)
     gp_future *future = (gp_future *)unit;
 
     result_keep(future, outcome);
-    if (future->status != GP_OK)
-        orphans_tell(future);
+    for (const unit_edge *edge = unit->edges; future->status != GP_OK && edge != NULL; edge = edge->next)
+        if (edge->unit->call.id == edge->id && edge->unit->state == UNIT_HELD)
+            orphan_tell(edge->unit, future);
     future->ended = true;
     future->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : team->now_ns;
     future->started_ns = outcome->begun_ns;
     if (future->started_ns != 0 && future->started_ns < future->submitted_ns)
         future->started_ns = future->submitted_ns;
-    future_count(&team->info, future);
+    team->info.ended++;
+    if (future->status == GP_ECANCELED)
+        team->info.canceled++;
+    else if (future->status != GP_OK)
+        team->info.failed++;
+    if (future->wait != NULL) {
+        future->wait->left--;
+        future->wait->ended++;
+        future->wait->failed += future->status != GP_OK;
+    }
     dispatch_settle(team->dispatch, unit, (gp_status)future->status);
     if (!future->released) {
         team->futures.coming--;
@@ -421,7 +411,7 @@ void gp_future_get_info(const gp_future *future, gp_future_info *out)
                              .status = future->ended ? (gp_status)future->status : GP_OK,
                              .id = unit->call.id,
                              .worker = unit->worker,
-                             .pool_worker = unit->worker == 0 ? 0 : team_worker_index(team, unit->worker),
+                             .pool_worker = unit->worker == 0 ? 0 : team->workers[unit->worker - 1].index,
                              .attempts = unit->attempts,
                              .retries = unit->tries,
                              .submitted_ns = future->submitted_ns - team->opened_ns,
@@ -482,39 +472,6 @@ static bool futures_enough(void *context)
            (wait->what == GP_WAIT_FIRST_ERROR && wait->failed > 0);
 }
 
-/* Fail with a message that names the futures that did not end in time. */
-static void futures_late(gp_future *const *futures, size_t count, int timeout_ms, gp_error *err)
-{
-    size_t late = 0, first = 0;
-    char words[100];
-
-    for (size_t i = count; i > 0; i--)
-        if (!futures[i - 1]->ended) {
-            first = i - 1;
-            late++;
-        }
-    future_words(futures[first], words, sizeof(words));
-    gp_fail(err, GP_ETIMEDOUT, "%zu of %zu calls did not end within %d ms; the first is futures[%zu]: %s",
-            late, count, timeout_ms, first, words);
-}
-
-/* Register the wait with each future, once per future. A wait inside a callback returns at once; it
- * must not replace the registration of the wait that the callback interrupts. */
-static void wait_begin(futures_wait *wait, gp_future *const *futures, size_t count, bool in_callback)
-{
-    for (size_t i = 0; i < count; i++) {
-        gp_future *future = futures[i];
-
-        if (future->ended) {
-            wait->ended++;
-            wait->failed += future->status != GP_OK;
-        } else if (in_callback || future->wait != wait) {
-            wait->left++;
-            future->wait = in_callback ? future->wait : wait;
-        }
-    }
-}
-
 gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for what, int timeout_ms,
                           gp_error *err)
 {
@@ -532,12 +489,37 @@ gp_status gp_futures_wait(gp_future *const *futures, size_t count, gp_wait_for w
         if (futures[i]->team != team)
             return gp_fail(err, GP_EINVAL, "futures of two teams cannot be waited for together");
     team_enter(team);
-    wait_begin(&wait, futures, count, team_in_callback(team));
+    bool in_callback = team_in_callback(team);
+
+    /* Register the wait with each future, once per future. A wait inside a callback returns at once;
+     * it must not replace the registration of the wait that the callback interrupts. */
+    for (size_t i = 0; i < count; i++) {
+        gp_future *future = futures[i];
+
+        if (future->ended) {
+            wait.ended++;
+            wait.failed += future->status != GP_OK;
+        } else if (in_callback || future->wait != &wait) {
+            wait.left++;
+            future->wait = in_callback ? future->wait : &wait;
+        }
+    }
     team->patient = what == GP_WAIT_ALL;
     status = team_drive(team, futures_enough, &wait, timeout_ms, err);
     team->patient = false;
-    if (status == GP_ETIMEDOUT)
-        futures_late(futures, count, timeout_ms, err);
+    if (status == GP_ETIMEDOUT) {
+        size_t late = 0, first = 0;
+        char words[100];
+
+        for (size_t i = count; i > 0; i--)
+            if (!futures[i - 1]->ended) {
+                first = i - 1;
+                late++;
+            }
+        future_words(futures[first], words, sizeof(words));
+        gp_fail(err, GP_ETIMEDOUT, "%zu of %zu calls did not end within %d ms; the first is futures[%zu]: %s",
+                late, count, timeout_ms, first, words);
+    }
     for (size_t i = 0; i < count; i++)
         if (futures[i]->wait == &wait)
             futures[i]->wait = NULL;

@@ -11,10 +11,8 @@
 #include "client/team/parfor.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "client/team/shared.h"
 #include "common/base/memory/alloc.h"
 #include "common/base/clock.h"
 
@@ -183,7 +181,7 @@ static void loop_close(parfor *loop)
         /* Urgent like the open call: a slow worker must not accumulate finished loops. */
         team_terms terms = { .worker = w, .attempts = 1, .urgent = true };
 
-        if (team_worker_up(loop->team, w))
+        if (worker_of(loop->team, w)->stage == TEAM_UP)
             team_submit(NULL, loop->team, &call, &terms, NULL, NULL, NULL);
     }
 }
@@ -243,11 +241,6 @@ static gp_status source_ready(parfor *loop, uint32_t *most, gp_error *err)
     return status;
 }
 
-static bool window_is_full(const parfor *loop)
-{
-    return loop->kept_bytes > PARFOR_KEPT_BYTES_MAX && !parfor_plan_has_rest(&loop->plan);
-}
-
 /* Send chunks until the pipeline is full, results must be delivered first, or no iteration is
  * available. */
 static gp_status loop_give_out(parfor *loop, gp_error *err)
@@ -255,7 +248,8 @@ static gp_status loop_give_out(parfor *loop, gp_error *err)
     uint32_t limit = gp_team_size(loop->team) * PARFOR_DEPTH;
     gp_status status = GP_OK;
 
-    while (status == GP_OK && loop->out < limit && !loop->ending && !window_is_full(loop)) {
+    while (status == GP_OK && loop->out < limit && !loop->ending &&
+           (loop->kept_bytes <= PARFOR_KEPT_BYTES_MAX || parfor_plan_has_rest(&loop->plan))) {
         parfor_piece piece;
         uint32_t most;
 
@@ -307,13 +301,6 @@ static bool loop_empty(void *context)
     return loop->out == 0 && loop->combining == 0;
 }
 
-static bool loop_over(const parfor *loop)
-{
-    return loop->ending ||
-           (parfor_plan_ended(&loop->plan) && loop->finished == NULL &&
-            (loop->tree == NULL || loop->plan.total == 0 || gp_tree_root(loop->tree) != NULL));
-}
-
 static gp_status loop_run(parfor *loop, gp_error *err)
 {
     gp_status status = team_check(loop->team, err);
@@ -326,7 +313,9 @@ static gp_status loop_run(parfor *loop, gp_error *err)
             status = parfor_combine(loop, err);
         }
         loop_progress(loop, false);
-        if (status != GP_OK || loop_over(loop))
+        if (status != GP_OK || loop->ending ||
+            (parfor_plan_ended(&loop->plan) && loop->finished == NULL &&
+             (loop->tree == NULL || loop->plan.total == 0 || gp_tree_root(loop->tree) != NULL)))
             break;
 
         /* Delivered results make room for more chunks: send these before waiting. */
@@ -338,32 +327,6 @@ static gp_status loop_run(parfor *loop, gp_error *err)
         team_drive_out(loop->team, loop_empty, loop);
     }
     return status;
-}
-
-/* Return the loop's error: the rejection by a worker that could not open it, or else the error of
- * the lowest failed iteration. */
-static gp_status loop_failure(const parfor *loop, gp_error *err)
-{
-    gp_status status;
-
-    if (loop->error.code == GP_OK)
-        return GP_OK;
-    status = team_broadcast_refused(loop->open, err);
-    return status != GP_OK ? status : gp_fail(err, loop->error.code, "%s", loop->error.message);
-}
-
-/* Store the reduced value; for a loop without iterations, the identity of the reduction. */
-static void loop_reduced(const parfor *loop)
-{
-    const gp_parfor_request *request = loop->request;
-    const void *root = loop->tree == NULL ? NULL : gp_tree_root(loop->tree);
-
-    if (loop->tree == NULL)
-        return;
-    if (root != NULL)
-        memcpy(request->reduced, root, request->reduced_bytes);
-    else
-        gp_reduce_identity((gp_reduce_kind)loop->wire.reduce_kind, request->reduced, request->reduced_bytes);
 }
 
 static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, const gp_function *combine,
@@ -381,10 +344,25 @@ static gp_status parfor_run(gp_team *team, const gp_parfor_request *request, con
     status = loop_open(&loop, err);
     if (status == GP_OK)
         status = loop_run(&loop, err);
-    if (status == GP_OK)
-        status = loop_failure(&loop, err);
-    if (status == GP_OK && !loop.stopped)
-        loop_reduced(&loop);
+
+    /* The rejection by a worker that could not open the loop explains the error of the lowest failed
+     * iteration. */
+    if (status == GP_OK && loop.error.code != GP_OK) {
+        status = team_broadcast_refused(loop.open, err);
+        if (status == GP_OK)
+            status = gp_fail(err, loop.error.code, "%s", loop.error.message);
+    }
+
+    /* Store the reduced value; for a loop without iterations, the identity of the reduction. */
+    if (status == GP_OK && !loop.stopped && loop.tree != NULL) {
+        const void *root = gp_tree_root(loop.tree);
+
+        if (root != NULL)
+            memcpy(request->reduced, root, request->reduced_bytes);
+        else
+            gp_reduce_identity((gp_reduce_kind)loop.wire.reduce_kind, request->reduced,
+                               request->reduced_bytes);
+    }
     if (status == GP_OK)
         loop_progress(&loop, true);
     loop_close(&loop);

@@ -2,8 +2,8 @@
 #ifndef GP_PARFOR_H
 #define GP_PARFOR_H
 
-#include "client/team/calls.h"
 #include "client/team/parfor_plan.h"
+#include "client/team/team.h"
 #include "proto/task/reduction.h"
 
 enum {

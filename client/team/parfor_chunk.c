@@ -201,20 +201,6 @@ static gp_status answer_take(parfor_chunk *chunk, const team_outcome *outcome, g
     return team_bytes_take(&chunk->answer, outcome, err);
 }
 
-/* Keep a chunk until it is delivered. In an ordered loop, a chunk without results keeps its
- * position too. */
-static void finished_add(parfor *loop, parfor_chunk *chunk)
-{
-    parfor_chunk **link = &loop->finished;
-
-    loop->kept_bytes += chunk->answer.bytes;
-    loop->undelivered += chunk->done;
-    while (*link != NULL && (!loop->ordered || (*link)->piece.first < chunk->piece.first))
-        link = &(*link)->next;
-    chunk->next = *link;
-    *link = chunk;
-}
-
 static void chunk_done(gp_team *team, void *context, const team_outcome *outcome)
 {
     parfor_chunk *chunk = context;
@@ -241,10 +227,20 @@ static void chunk_done(gp_team *team, void *context, const team_outcome *outcome
     loop->done += chunk->done;
     if (loop->items != NULL)
         items_end(loop, chunk->piece.first, chunk->done);
-    if (loop->ordered || chunk->answer.bytes != 0)
-        finished_add(loop, chunk);
-    else
+    if (loop->ordered || chunk->answer.bytes != 0) {
+        parfor_chunk **link = &loop->finished;
+
+        /* Keep the chunk until it is delivered. In an ordered loop, a chunk without results keeps
+         * its position too. */
+        loop->kept_bytes += chunk->answer.bytes;
+        loop->undelivered += chunk->done;
+        while (*link != NULL && (!loop->ordered || (*link)->piece.first < chunk->piece.first))
+            link = &(*link)->next;
+        chunk->next = *link;
+        *link = chunk;
+    } else {
         chunk_free(chunk);
+    }
     settle(loop);
 }
 
@@ -373,43 +369,13 @@ static void pairs_done(gp_team *team, void *context, const team_outcome *outcome
     gp_free(pairs);
 }
 
-/* Copy the available pairs of accumulators into one call, up to `most` pairs. Return the number of
- * pairs. */
-static uint32_t pairs_collect(parfor *loop, parfor_pairs *pairs, unsigned char *payload, uint32_t most)
-{
-    size_t bytes = loop->wire.reduce_bytes;
-    const void *into, *from;
-
-    while (pairs->count < most && gp_tree_next_pair(loop->tree, &pairs->nodes[pairs->count], &into, &from)) {
-        memcpy(payload + 2 * bytes * pairs->count, into, bytes);
-        memcpy(payload + 2 * bytes * pairs->count + bytes, from, bytes);
-        pairs->count++;
-    }
-    return pairs->count;
-}
-
-static gp_status pairs_submit(parfor *loop, parfor_pairs *pairs, const unsigned char *payload, gp_error *err)
-{
-    team_call call = { .kind = GP_CALL_COMBINE,
-                       .function = loop->number,
-                       .count = 2 * pairs->count,
-                       .payload = payload,
-                       .bytes = (size_t)2 * pairs->count * loop->wire.reduce_bytes };
-    team_terms terms = { .attempts = loop->request->attempts, .priority = 1 };
-    gp_status status;
-
-    loop->combining++;
-    status = team_submit(NULL, loop->team, &call, &terms, pairs_done, pairs, err);
-    if (status != GP_OK)
-        loop->combining--;
-    return status;
-}
-
 gp_status parfor_combine(parfor *loop, gp_error *err)
 {
+    size_t bytes = loop->wire.reduce_bytes;
     uint32_t most;
     parfor_pairs *pairs;
     unsigned char *payload;
+    const void *into, *from;
     gp_status status = GP_OK;
 
     /* While chunks are in flight, combine only after many parts have accumulated: small calls would
@@ -417,18 +383,32 @@ gp_status parfor_combine(parfor *loop, gp_error *err)
     if (loop->tree == NULL || loop->wire.combine == 0 || loop->ending || loop->combining > 0 ||
         (!parfor_plan_ended(&loop->plan) && gp_tree_count(loop->tree) < PARFOR_GATHERED))
         return GP_OK;
-    most = PARFOR_PAIRS_BYTES / (2 * loop->wire.reduce_bytes) + 1;
+    most = PARFOR_PAIRS_BYTES / (uint32_t)(2 * bytes) + 1;
     pairs = gp_calloc(1, sizeof(*pairs) + most * sizeof(pairs->nodes[0]));
-    payload = gp_malloc((size_t)2 * most * loop->wire.reduce_bytes);
+    payload = gp_malloc(2 * most * bytes);
     if (pairs == NULL || payload == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory to combine %u accumulators", 2 * most);
-    if (status == GP_OK) {
+    while (status == GP_OK && pairs->count < most &&
+           gp_tree_next_pair(loop->tree, &pairs->nodes[pairs->count], &into, &from)) {
+        memcpy(payload + 2 * bytes * pairs->count, into, bytes);
+        memcpy(payload + 2 * bytes * pairs->count + bytes, from, bytes);
+        pairs->count++;
+    }
+    if (status == GP_OK && pairs->count > 0) {
+        team_call call = { .kind = GP_CALL_COMBINE,
+                           .function = loop->number,
+                           .count = 2 * pairs->count,
+                           .payload = payload,
+                           .bytes = 2 * bytes * pairs->count };
+        team_terms terms = { .attempts = loop->request->attempts, .priority = 1 };
+
         pairs->loop = loop;
-        if (pairs_collect(loop, pairs, payload, most) > 0) {
-            status = pairs_submit(loop, pairs, payload, err);
-            if (status == GP_OK)
-                pairs = NULL; /* pairs_done() now owns the pairs */
-        }
+        loop->combining++;
+        status = team_submit(NULL, loop->team, &call, &terms, pairs_done, pairs, err);
+        if (status == GP_OK)
+            pairs = NULL; /* pairs_done() now owns the pairs */
+        else
+            loop->combining--;
     }
     gp_free(payload);
     gp_free(pairs);

@@ -23,20 +23,9 @@ static payload_entry *entry_find(team_payloads *payloads, gp_broadcast *shared)
     if (grown == NULL)
         return NULL;
     payloads->entries = grown;
-    shared_keep(shared);
+    atomic_fetch_add(&shared->references, 1);
     payloads->entries[payloads->count] = (payload_entry){ .shared = shared };
     return &payloads->entries[payloads->count++];
-}
-
-/* Count releases as executed if the link is idle: the worker has then processed the whole ring. */
-static void releases_confirm(team_payloads *payloads, team_worker *worker)
-{
-    if (worker->releasing == 0 || !gp_link_idle(worker->link))
-        return;
-    for (uint32_t i = 0; i < payloads->count; i++)
-        payloads->entries[i].releasing &= ~bit_of(worker);
-    worker->held -= worker->releasing;
-    worker->releasing = 0;
 }
 
 /* Put a release into the worker's ring. Return false if the ring is full. */
@@ -55,19 +44,6 @@ static bool entry_release(payload_entry *entry, team_worker *worker)
     return true;
 }
 
-/* Release the oldest payloads of a worker, up to RELEASE_AT_ONCE. */
-static void oldest_release(team_payloads *payloads, team_worker *worker)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < payloads->count && count < RELEASE_AT_ONCE; i++)
-        if ((payloads->entries[i].workers & bit_of(worker)) != 0) {
-            if (!entry_release(&payloads->entries[i], worker))
-                return;
-            count++;
-        }
-}
-
 bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *shared)
 {
     const gp_door_request request = { .what = GP_DOOR_BLOB, .lease = shared->number };
@@ -78,10 +54,23 @@ bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *s
         return false;
     if ((entry->workers & bit_of(worker)) != 0)
         return true;
-    if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
-        releases_confirm(payloads, worker);
+
+    /* Count releases as executed if the link is idle: the worker has then processed the whole
+     * ring. */
+    if ((worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0) && worker->releasing != 0 &&
+        gp_link_idle(worker->link)) {
+        for (uint32_t i = 0; i < payloads->count; i++)
+            payloads->entries[i].releasing &= ~bit_of(worker);
+        worker->held -= worker->releasing;
+        worker->releasing = 0;
+    }
+
+    /* Release the oldest payloads. */
     if (worker->held >= HELD_MAX && worker->releasing == 0)
-        oldest_release(payloads, worker);
+        for (uint32_t i = 0; i < payloads->count && worker->releasing < RELEASE_AT_ONCE; i++)
+            if ((payloads->entries[i].workers & bit_of(worker)) != 0 &&
+                !entry_release(&payloads->entries[i], worker))
+                break;
     if (worker->held >= HELD_MAX || (entry->releasing & bit_of(worker)) != 0)
         return false;
 
@@ -100,11 +89,6 @@ void payloads_forget(team_payloads *payloads, const team_worker *worker)
         payloads->entries[i].workers &= ~bit_of(worker);
         payloads->entries[i].releasing &= ~bit_of(worker);
     }
-}
-
-bool payloads_unused(const team_payloads *payloads)
-{
-    return payloads->left_seen != shared_left_count();
 }
 
 void payloads_release_unused(team_payloads *payloads, team_worker *workers, uint32_t worker_count)

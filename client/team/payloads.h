@@ -35,9 +35,6 @@ bool payloads_send(team_payloads *payloads, team_worker *worker, gp_broadcast *s
 /* Record that the worker has no payload, because its process is new. */
 void payloads_forget(team_payloads *payloads, const team_worker *worker);
 
-/* Return whether a payload has lost its last user since the last payloads_release_unused(). */
-bool payloads_unused(const team_payloads *payloads);
-
 /* Release payloads without users on all workers. The caller commits the links afterwards. */
 void payloads_release_unused(team_payloads *payloads, team_worker *workers, uint32_t worker_count);
 void payloads_deinit(team_payloads *payloads);

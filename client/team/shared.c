@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
@@ -148,20 +147,10 @@ gp_status shared_seal(gp_broadcast *shared, gp_error *err)
                : gp_fail_errno(err, GP_EIO, "a payload could not be sealed");
 }
 
-void shared_keep(gp_broadcast *shared)
-{
-    atomic_fetch_add(&shared->references, 1);
-}
-
 void shared_drop(gp_broadcast *shared)
 {
     if (atomic_fetch_sub(&shared->references, 1) == 1)
         shared_free(shared);
-}
-
-void shared_use(gp_broadcast *shared)
-{
-    atomic_fetch_add(&shared->users, 1);
 }
 
 void shared_leave(gp_broadcast *shared)

@@ -23,11 +23,9 @@ struct gp_broadcast {
 /* Seal the payload against all changes; the first use does this. GP_EIO: the seal failed. */
 gp_status shared_seal(gp_broadcast *shared, gp_error *err);
 
-void shared_use(gp_broadcast *shared);   /* add a user */
 void shared_leave(gp_broadcast *shared); /* remove a user; accepts NULL */
 
-/* Add or remove the reference of a team. The last one frees the payload. */
-void shared_keep(gp_broadcast *shared);
+/* Remove the reference of a team. The last one frees the payload. */
 void shared_drop(gp_broadcast *shared);
 
 /* Return a counter that grows each time a payload loses its last user. */

@@ -5,11 +5,9 @@
  *                                     do not end within 1 s
  *
  * A rank that waits for another one detects that the other has returned (comm.h: sections). */
-#include "client/team/spmd.h"
-
 #include <string.h>
 
-#include "client/team/shared.h"
+#include "client/team/team.h"
 #include "common/base/clock.h"
 #include "common/base/memory/alloc.h"
 
@@ -64,33 +62,6 @@ static void block_stop(gp_spmd_result *block)
             team_unit_cancel(block->team, block->ranks[k].unit);
 }
 
-static void rank_take(block_rank *rank, const team_outcome *outcome)
-{
-    gp_spmd_result *block = rank->block;
-
-    block->balance += outcome->answer->count;
-    if (outcome->answer->flags & GP_ANSWER_BROKEN)
-        block->unclean = true;
-    if (outcome->answer->flags & GP_ANSWER_KEPT) {
-        rank->kept = true;
-        rank->bytes = outcome->answer->value;
-        return;
-    }
-    team_bytes_take(&rank->result, outcome, &rank->error);
-}
-
-static rank_cause cause_of(const team_outcome *outcome)
-{
-    if (outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE))
-        return RANK_DIED;
-    if (outcome->status == GP_ECANCELED)
-        return RANK_CANCELED;
-    if (outcome->status == GP_EPEER ||
-        (outcome->answer != NULL && outcome->answer->value == GP_BLOCK_GROUP_FAILED))
-        return RANK_GROUP_FAILED;
-    return RANK_FAILED;
-}
-
 /* Handle the end of one rank: store the result or error, and cancel the other ranks after a
  * failure. */
 static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
@@ -101,13 +72,27 @@ static void rank_done(gp_team *team, void *context, const team_outcome *outcome)
 
     rank->unit = NULL;
     rank->ended_ns = outcome->ended_ns != 0 ? outcome->ended_ns : gp_now_ns();
-    rank->cause = cause_of(outcome);
+    if (outcome->answer == NULL && (outcome->status == GP_EPEER || outcome->status == GP_ESTALE))
+        rank->cause = RANK_DIED;
+    else if (outcome->status == GP_ECANCELED)
+        rank->cause = RANK_CANCELED;
+    else if (outcome->status == GP_EPEER ||
+             (outcome->answer != NULL && outcome->answer->value == GP_BLOCK_GROUP_FAILED))
+        rank->cause = RANK_GROUP_FAILED;
+    else
+        rank->cause = RANK_FAILED;
     block->died |= rank->cause == RANK_DIED;
     team_worker_name(team, (uint32_t)(rank - block->ranks) + 1, name);
     rank->error.code = GP_OK;
-    if (outcome->status == GP_OK)
-        rank_take(rank, outcome);
-    else
+    if (outcome->status == GP_OK) {
+        block->balance += outcome->answer->count;
+        block->unclean |= (outcome->answer->flags & GP_ANSWER_BROKEN) != 0;
+        rank->kept = (outcome->answer->flags & GP_ANSWER_KEPT) != 0;
+        if (rank->kept)
+            rank->bytes = outcome->answer->value;
+        else
+            team_bytes_take(&rank->result, outcome, &rank->error);
+    } else
         gp_fail(&rank->error, outcome->status, "%s", outcome->sentence);
     if (rank->cause == RANK_DIED && outcome->status == GP_ESTALE)
         gp_fail(&rank->error, GP_EPEER, "%s died before it began its part", name);
@@ -172,28 +157,23 @@ static bool workers_up(void *context)
     const gp_spmd_result *block = context;
 
     for (uint32_t w = 1; w <= block->size; w++)
-        if (!team_worker_up(block->team, w))
+        if (worker_of(block->team, w)->stage != TEAM_UP)
             return false;
     return true;
-}
-
-/* Return the number of the group for a block of that size. A new group is used if the last one does
- * not match. */
-static uint32_t group_number(spmd_group *group, uint32_t world, uint32_t generation)
-{
-    if (group->world != world || group->generation != generation) {
-        group->number = group->number == UINT32_MAX ? 1 : group->number + 1;
-        group->world = world;
-        group->generation = generation;
-    }
-    return group->number;
 }
 
 static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *request, gp_broadcast *argument,
                               gp_error *err)
 {
     gp_team *team = block->team;
-    uint32_t generation = team_generation(team);
+    spmd_group *group = &team->group;
+    uint32_t generation = team->pool->generation;
+
+    /* Use a new group if the last one does not match. */
+    if (group->world != block->size || group->generation != generation)
+        *group = (spmd_group){ .number = group->number == UINT32_MAX ? 1 : group->number + 1,
+                               .world = block->size,
+                               .generation = generation };
 
     /* a replacement process cannot join the group: a failed rank is not repeated */
     team_terms terms = { .loss = TEAM_LOSS_FATAL, .attempts = 1, .timeout_ms = request->timeout_ms };
@@ -201,7 +181,7 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
         .kind = GP_CALL_BLOCK,
         .function = request->function->number,
         .count = block->size,
-        .attempt = group_number(team_spmd_group(team), block->size, generation),
+        .attempt = group->number,
         .id = block->id,
         .value = request->seed,
         .payload = argument == NULL ? request->argument : NULL,
@@ -220,40 +200,6 @@ static gp_status block_submit(gp_spmd_result *block, const gp_spmd_request *requ
             block->running--;
     }
     return status;
-}
-
-/* Return the rank whose error is the cause of the failure: the strongest cause, and among equal
- * ones the earliest. NULL: no rank failed. */
-static const block_rank *block_first_failure(const gp_spmd_result *block)
-{
-    const block_rank *first = NULL;
-
-    for (uint32_t k = 0; k < block->size; k++) {
-        const block_rank *rank = &block->ranks[k];
-
-        if (rank->error.code == GP_OK)
-            continue;
-        if (first == NULL || rank->cause > first->cause ||
-            (rank->cause == first->cause && rank->ended_ns < first->ended_ns))
-            first = rank;
-    }
-    return first;
-}
-
-/* Replace the errors of ranks that ended because of another rank with a message that names that
- * failure. */
-static void block_explain(gp_spmd_result *block, const block_rank *first)
-{
-    for (uint32_t k = 0; k < block->size; k++) {
-        block_rank *rank = &block->ranks[k];
-        char name[TEAM_NAME_BYTES];
-
-        if (rank->error.code == GP_OK || rank == first || rank->cause > RANK_GROUP_FAILED ||
-            (rank->cause == RANK_GROUP_FAILED && first->cause == RANK_GROUP_FAILED))
-            continue;
-        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
-                team_worker_name(block->team, k + 1, name), first->error.message);
-    }
 }
 
 /* Wait until all ranks have ended. An error tells why they did not end by themselves. */
@@ -279,7 +225,8 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
     gp_broadcast *own = NULL, *argument = (gp_broadcast *)(uintptr_t)request->shared;
     gp_status status = team_check(block->team, err);
 
-    team_refresh(block->team, LOOKED_NS);
+    if (gp_now_ns() - block->team->looked_ns > LOOKED_NS)
+        team_look(block->team);
     if (status == GP_OK)
         status = team_drive_patient(block->team, workers_up, block, WORKERS_UP_MS, err);
     if (status == GP_OK && argument == NULL && request->bytes > GP_LINK_INLINE_MAX) {
@@ -297,7 +244,7 @@ static gp_status block_run(gp_spmd_result *block, const gp_spmd_request *request
         team_drive_out(block->team, block_ended, block);
     }
     if (block->unclean || block->balance != 0 || status != GP_OK)
-        team_spmd_group(block->team)->world = 0;
+        block->team->group.world = 0;
     return status;
 }
 
@@ -318,7 +265,7 @@ static bool generation_changed(void *context)
 {
     const gp_spmd_result *block = context;
 
-    return team_generation(block->team) != team_spmd_group(block->team)->generation;
+    return block->team->pool->generation != block->team->group.generation;
 }
 
 /* Run a block, and repeat it up to three times if the lease changed before any rank started: a
@@ -336,37 +283,48 @@ static gp_status block_run_again(gp_spmd_result *block, const gp_spmd_request *r
     return status;
 }
 
-static gp_status block_new(gp_spmd_result **out, gp_team *team, uint32_t size, gp_error *err)
-{
-    gp_spmd_result *block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
-
-    if (block == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a block on %u workers", size);
-    block->team = team;
-    block->size = size;
-    block_reset(block);
-    *out = block;
-    return GP_OK;
-}
-
 static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
-    const block_rank *failed;
-    gp_spmd_result *block = NULL;
-    uint32_t size = 0;
+    const block_rank *failed = NULL;
+    gp_spmd_result *block;
+    uint32_t size;
     gp_status status;
 
     if (team_in_callback(team))
         return gp_fail(err, GP_ESTATE, "a block cannot be run from a callback of its team");
     status = size_of(&size, team, request, err);
-    if (status == GP_OK)
-        status = block_new(&block, team, size, err);
     if (status != GP_OK)
         return status;
+    block = gp_calloc(1, sizeof(*block) + size * sizeof(block->ranks[0]));
+    if (block == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for a block on %u workers", size);
+    block->team = team;
+    block->size = size;
+    block_reset(block);
     status = block_run_again(block, request, err);
-    failed = block_first_failure(block);
-    if (failed != NULL)
-        block_explain(block, failed);
+
+    /* The cause of the failure is the strongest one, and among equal ones the earliest. */
+    for (uint32_t k = 0; k < size; k++) {
+        const block_rank *rank = &block->ranks[k];
+
+        if (rank->error.code != GP_OK &&
+            (failed == NULL || rank->cause > failed->cause ||
+             (rank->cause == failed->cause && rank->ended_ns < failed->ended_ns)))
+            failed = rank;
+    }
+
+    /* Replace the errors of ranks that ended because of another rank with a message that names that
+     * failure. */
+    for (uint32_t k = 0; failed != NULL && k < size; k++) {
+        block_rank *rank = &block->ranks[k];
+        char name[TEAM_NAME_BYTES];
+
+        if (rank->error.code == GP_OK || rank == failed || rank->cause > RANK_GROUP_FAILED ||
+            (rank->cause == RANK_GROUP_FAILED && failed->cause == RANK_GROUP_FAILED))
+            continue;
+        gp_fail(&rank->error, GP_ECANCELED, "%s: ended because of another rank: %s",
+                team_worker_name(team, k + 1, name), failed->error.message);
+    }
     if (status == GP_OK && failed != NULL)
         status = gp_fail(err, failed->error.code, "%s", failed->error.message);
     *out = block;

@@ -14,7 +14,4 @@ typedef struct spmd_group {
     uint32_t generation; /* generation of the lease */
 } spmd_group;
 
-/* Return the group of the team's last block. */
-spmd_group *team_spmd_group(gp_team *team);
-
 #endif

@@ -37,14 +37,6 @@ void team_callback_end(const gp_team *before)
     calling = before;
 }
 
-void team_log_line(gp_team *team, uint32_t worker, const char *line)
-{
-    const gp_team *before = team_callback_begin(team);
-
-    team->log(team->context, worker, line);
-    team_callback_end(before);
-}
-
 void team_lock(gp_team *team)
 {
     if (calling != team && !team_is_forked(team))
@@ -101,7 +93,8 @@ gp_status team_check_worker(const gp_team *team, uint32_t worker, gp_error *err)
     return GP_OK;
 }
 
-gp_status team_check_priority(int32_t priority, gp_error *err)
+/* Check a priority. GP_EINVAL: outside -1000 to 1000. */
+static gp_status team_check_priority(int32_t priority, gp_error *err)
 {
     if (priority < -GP_PRIORITY_MAX || priority > GP_PRIORITY_MAX)
         return gp_fail(err, GP_EINVAL, "priority %" PRId32 " is not within -%d .. %d", priority,
@@ -115,7 +108,11 @@ void team_break(gp_team *team, const gp_error *why)
         return;
     team->failure = *why;
     dispatch_over_all(team->dispatch, why->code);
-    broadcasts_fail(team->broadcasts, why);
+    for (team_broadcast *b = team->broadcasts; b != NULL; b = b->next)
+        if (b->status == GP_ETIMEDOUT) {
+            b->status = why->code;
+            b->error = *why;
+        }
 }
 
 void team_break_revoked(gp_team *team)
@@ -344,7 +341,7 @@ void team_flush(gp_team *team)
 
 void team_release_unused(gp_team *team)
 {
-    if (!payloads_unused(&team->payloads))
+    if (team->payloads.left_seen == shared_left_count())
         return;
     payloads_release_unused(&team->payloads, team->workers, team->size);
     team_flush(team);
@@ -352,51 +349,12 @@ void team_release_unused(gp_team *team)
 
 /* ---- workers ---- */
 
-bool team_worker_up(const gp_team *team, uint32_t worker)
-{
-    return team->workers[worker - 1].stage == TEAM_UP;
-}
-
-uint32_t team_worker_index(const gp_team *team, uint32_t worker)
-{
-    return team->workers[worker - 1].index;
-}
-
 const char *team_worker_name(const gp_team *team, uint32_t worker, char name[TEAM_NAME_BYTES])
 {
     return worker_name(&team->workers[worker - 1], 0, name);
 }
 
-uint32_t team_generation(const gp_team *team)
-{
-    return team->pool->generation;
-}
-
-spmd_group *team_spmd_group(gp_team *team)
-{
-    return &team->group;
-}
-
 /* ---- opening and closing ---- */
-
-static gp_status team_make(gp_team *team, const gp_team_options *options, gp_error *err)
-{
-    team->stop = options->stop;
-    team->log = options->log;
-    team->context = options->context;
-    team->opened_ns = team->now_ns = gp_now_ns();
-    team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-
-    gp_status status = background_init(&team->background, err);
-
-    if (team->bell < 0)
-        status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
-    if (status == GP_OK)
-        status = shared_watch(team->bell, err); /* wakes a thread that waits in a call */
-    if (status == GP_OK)
-        status = shared_watch(team->background.kick, err); /* wakes the background thread */
-    return status;
-}
 
 /* Open a separate pool handle for the team and lease its workers. */
 static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options *options, gp_error *err)
@@ -424,8 +382,14 @@ static gp_status team_lease(gp_team *team, gp_pool *pool, const gp_team_options 
     team->size = team->pool->grant.slots_count;
     EACH_WORKER(team, w)
     {
-        worker_init(worker_of(team, w), team->pool, w);
-        if (team->pool->grant.slots[w - 1].device_kind == GP_DEVICE_CUDA)
+        const gp_slot *slot = &team->pool->grant.slots[w - 1];
+
+        *worker_of(team, w) = (team_worker){ .pool = team->pool,
+                                             .number = w,
+                                             .index = slot->index,
+                                             .incarnation = slot->incarnation,
+                                             .door = -1 };
+        if (slot->device_kind == GP_DEVICE_CUDA)
             gpus |= (uint64_t)1 << (w - 1);
     }
     hooks.context = team;
@@ -446,7 +410,18 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     team = gp_calloc(1, sizeof(*team));
     if (team == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a team");
-    status = team_make(team, options, err);
+    team->stop = options->stop;
+    team->log = options->log;
+    team->context = options->context;
+    team->opened_ns = team->now_ns = gp_now_ns();
+    team->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    status = background_init(&team->background, err);
+    if (team->bell < 0)
+        status = gp_fail_errno(err, GP_EIO, "no eventfd for a team");
+    if (status == GP_OK)
+        status = shared_watch(team->bell, err); /* wakes a thread that waits in a call */
+    if (status == GP_OK)
+        status = shared_watch(team->background.kick, err); /* wakes the background thread */
     if (status == GP_OK)
         status = team_lease(team, pool, options, err);
     if (status == GP_OK)
@@ -457,24 +432,6 @@ gp_status gp_team_open(gp_team **out, gp_pool *pool, const gp_team_options *opti
     }
     *out = team;
     return GP_OK;
-}
-
-/* Close the links of idle workers in an orderly way. The end of the lease stops a worker that still
- * runs a call. */
-static void team_part(gp_team *team)
-{
-    EACH_WORKER(team, w)
-    {
-        team_worker *worker = worker_of(team, w);
-        gp_call *call =
-            worker->stage == TEAM_UP && !worker->corrupt ? gp_link_reserve(worker->link, 0) : NULL;
-
-        if (call != NULL) {
-            call->kind = GP_CALL_CLOSE;
-            worker->dirty = true;
-        }
-    }
-    team_flush(team);
 }
 
 void gp_team_close(gp_team *team)
@@ -488,9 +445,24 @@ void gp_team_close(gp_team *team)
     if (team->dispatch != NULL) {
         team_break(team, &closed);
         team_end_over(team);
-        team_part(team);
+
+        /* Close the links of idle workers in an orderly way. The end of the lease stops a worker
+         * that still runs a call. */
+        EACH_WORKER(team, w)
+        {
+            team_worker *worker = worker_of(team, w);
+            gp_call *call =
+                worker->stage == TEAM_UP && !worker->corrupt ? gp_link_reserve(worker->link, 0) : NULL;
+
+            if (call != NULL) {
+                call->kind = GP_CALL_CLOSE;
+                worker->dirty = true;
+            }
+        }
+        team_flush(team);
     }
-    broadcasts_free(team);
+    while (team->broadcasts != NULL)
+        team_broadcast_remove(team, team->broadcasts);
     queues_free(team);
     functions_deinit(&team->functions);
     EACH_WORKER(team, w)

@@ -1,11 +1,10 @@
 /* team.h: complete internal state of a team, for the files that move calls and messages between its
  * parts.
  *
- *   calls.h        interface for blocks, loops and futures, which do not see struct gp_team
+ *   calls.h        interface for blocks, loops and futures
  *   dispatch.h     calls in flight: which call goes to which worker (pure logic)
  *   worker.h       one worker: stages, link, control socket
  *   payloads.h     which worker has which shared payload
- *   broadcast.h    calls to every worker, repeated to each replacement
  *   futures.h, functions.h, spmd.h   state of parfeval, task objects and blocks
  *   background.h   the lock, and the thread that drives the team while no call is active
  *
@@ -23,7 +22,6 @@
 #define GP_TEAM_H
 
 #include "client/team/background.h"
-#include "client/team/broadcast.h"
 #include "client/team/dispatch.h"
 #include "client/team/functions.h"
 #include "client/team/futures.h"
@@ -31,6 +29,24 @@
 #include "client/team/spmd.h"
 #include "client/team/worker.h"
 #include "common/base/system/forks.h"
+
+/* Call to every worker of a team, repeated to each replacement: an object, a function, a value or an
+ * open loop. calls.h declares the functions for its users. */
+struct team_broadcast {
+    team_broadcast *next;      /* next broadcast in the order of adding */
+    team_call call;            /* copy of the call; its id is 0 */
+    uint64_t wanted, answered; /* bit w - 1: worker w */
+    uint32_t pending;          /* units in flight */
+
+    /* workers that failed while executing this broadcast, since the last answer */
+    uint32_t deaths;
+    bool removed;     /* removed by its owner; freed when `pending` reaches 0 */
+    gp_status status; /* GP_ETIMEDOUT: not every worker has answered yet */
+    gp_error error;
+};
+
+/* Submit all broadcasts to a new worker, before any other call. */
+void broadcasts_replay(gp_team *team, uint32_t worker);
 
 struct gp_team {
     gp_pool *pool; /* separate handle of the team, which has the lease */
@@ -89,9 +105,6 @@ void team_break_revoked(gp_team *team);
 /* Take the lock without entering, for functions that only read. */
 void team_lock(gp_team *team);
 void team_unlock(gp_team *team);
-
-/* Pass a log line of a worker to the log callback. */
-void team_log_line(gp_team *team, uint32_t worker, const char *line);
 
 /* Report an ended unit to the owner, and release the units that depend on it. */
 void team_end(gp_team *team, team_unit *unit, const team_outcome *outcome);

@@ -42,24 +42,9 @@ gp_status team_bytes_take(team_bytes *out, const team_outcome *outcome, gp_error
     return GP_OK;
 }
 
-/* Read a small blob into memory. The number of mappings per process is limited, and a mapping costs
- * more than this copy. */
-static gp_status blob_read(int fd, uint64_t bytes, team_bytes *out)
-{
-    char *memory = gp_malloc(bytes);
-
-    if (memory == NULL)
-        return GP_ENOMEM;
-    if (gp_read_at(fd, memory, bytes, 0) != (ssize_t)bytes) {
-        gp_free(memory);
-        return GP_EPROTO;
-    }
-    *out = (team_bytes){ .data = memory, .bytes = bytes };
-    return GP_OK;
-}
-
-/* Open a blob that an answer names: read or map it. GP_EPROTO: the worker has not sent it, or the
- * file is unsealed or too short. */
+/* Open a blob that an answer names. A small one is read into memory: the number of mappings per
+ * process is limited, and a mapping costs more than this copy. GP_EPROTO: the worker has not sent it, or
+ * the file is unsealed or too short. */
 static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, team_bytes *out)
 {
     int fd = worker_take_blob(worker, number);
@@ -74,19 +59,18 @@ static gp_status blob_map(team_worker *worker, uint64_t number, uint64_t bytes, 
         close(fd);
         return GP_EPROTO;
     }
-    if (bytes <= BLOB_READ_MAX) {
-        gp_status status = blob_read(fd, bytes, out);
+    bool small = bytes <= BLOB_READ_MAX;
+    void *memory = small ? gp_malloc(bytes) : mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    gp_status status = memory == NULL || memory == MAP_FAILED ? GP_ENOMEM : GP_OK;
 
-        close(fd);
-        return status;
+    if (status == GP_OK && small && gp_read_at(fd, memory, bytes, 0) != (ssize_t)bytes) {
+        gp_free(memory);
+        status = GP_EPROTO;
     }
-    void *memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-
     close(fd);
-    if (memory == MAP_FAILED)
-        return GP_ENOMEM;
-    *out = (team_bytes){ .data = memory, .bytes = bytes, .mapped = bytes };
-    return GP_OK;
+    if (status == GP_OK)
+        *out = (team_bytes){ .data = memory, .bytes = bytes, .mapped = small ? 0 : bytes };
+    return status;
 }
 
 /* ---- answers ---- */
@@ -211,16 +195,6 @@ static bool on_item(gp_team *team, uint32_t w, const taken *t)
     return true;
 }
 
-static void on_line(gp_team *team, uint32_t w, const taken *t)
-{
-    char line[4096];
-
-    if (team->log == NULL)
-        return;
-    text_copy(line, sizeof(line), t->inlined, t->inlined_bytes);
-    team_log_line(team, w, line);
-}
-
 /* Process one record. Return false if it must stay in the ring. */
 static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t payload_max)
 {
@@ -242,7 +216,14 @@ static bool on_record(gp_team *team, uint32_t w, const gp_answer *record, size_t
     case GP_ANSWER_QUEUE:
         return on_item(team, w, &t);
     case GP_ANSWER_LOG:
-        on_line(team, w, &t);
+        if (team->log != NULL) {
+            const gp_team *before = team_callback_begin(team);
+            char line[4096];
+
+            text_copy(line, sizeof(line), t.inlined, t.inlined_bytes);
+            team->log(team->context, w, line);
+            team_callback_end(before);
+        }
         return true;
     case GP_ANSWER_DROPPED:
         team->info.log_dropped += t.head.value;

@@ -95,37 +95,6 @@ static bool team_spin(const gp_team *team, int64_t begin_ns, int64_t ns)
     return true;
 }
 
-/* Return how long to sleep: until the next deadline of the dispatch, the links or the caller,
- * within the limits above. */
-static int64_t sleep_ns(gp_team *team, int64_t now_ns, int64_t end_ns)
-{
-    int64_t until = now_ns + (int64_t)(team->stop != NULL ? STOP_MS : SLEEP_MS) * 1000000;
-    int64_t timer = dispatch_next_ns(team->dispatch, now_ns), link = INT64_MAX;
-
-    if (team->up < team->size)
-        link = team_link_next_ns(team);
-    if (dispatch_stuck(team->dispatch) && now_ns + 1000000 < until)
-        until = now_ns + 1000000; /* a full control socket sends no event when it has room again */
-    until = timer < until ? timer : until;
-    until = link < until ? link : until;
-    until = end_ns < until ? end_ns : until;
-    return until > now_ns ? until - now_ns : 0;
-}
-
-/* Announce the sleep on every link. Return false if answers are pending. */
-static bool team_fall_asleep(gp_team *team)
-{
-    /* Dependent calls start only after this process has read the answers that they wait for. */
-    bool patient = team->patient && dispatch_get_counts(team->dispatch)->held == 0;
-    bool quiet = true;
-
-    team->asleep = true;
-    EACH_WORKER(team, w)
-    if (worker_readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
-        quiet = false;
-    return quiet && !gp_channel_pending(team->pool->scheduler);
-}
-
 /* Sleep until an event on any descriptor, for at most `ns`. `background`: release the lock
  * meanwhile. Return false if there is something to read other than the wakeup eventfds. */
 static bool team_poll(gp_team *team, int64_t ns, bool background)
@@ -152,12 +121,16 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
         }
     }
     time = (struct timespec){ .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+    if (background && team->background.state == BACKGROUND_RUNNING)
+        team->background.state = BACKGROUND_WATCHING;
     if (background)
-        background_watch_begin(&team->background);
+        pthread_mutex_unlock(&team->background.mutex);
     int ready = ppoll(fds, count, &time, NULL);
 
     if (background)
-        background_watch_end(&team->background);
+        background_lock(&team->background);
+    if (background && team->background.state == BACKGROUND_WATCHING)
+        team->background.state = BACKGROUND_RUNNING;
     for (nfds_t i = 0; ready > 0 && i < count; i++) {
         uint64_t ignored;
 
@@ -173,11 +146,31 @@ static bool team_poll(gp_team *team, int64_t ns, bool background)
 
 static void team_sleep(gp_team *team, int64_t end_ns, bool background)
 {
-    int64_t now_ns = gp_now_ns(), ns = sleep_ns(team, now_ns, end_ns);
-    bool news = false;
+    int64_t now_ns = gp_now_ns(), timer = dispatch_next_ns(team->dispatch, now_ns), link = INT64_MAX;
 
-    if (team_fall_asleep(team))
-        news = !team_poll(team, ns, background);
+    /* Sleep until the next deadline of the dispatch, the links or the caller, within the limits
+     * above. */
+    int64_t until = now_ns + (int64_t)(team->stop != NULL ? STOP_MS : SLEEP_MS) * 1000000;
+
+    if (team->up < team->size)
+        link = team_link_next_ns(team);
+    if (dispatch_stuck(team->dispatch) && now_ns + 1000000 < until)
+        until = now_ns + 1000000; /* a full control socket sends no event when it has room again */
+    until = timer < until ? timer : until;
+    until = link < until ? link : until;
+    until = end_ns < until ? end_ns : until;
+
+    /* Dependent calls start only after this process has read the answers that they wait for. */
+    bool patient = team->patient && dispatch_get_counts(team->dispatch)->held == 0;
+    bool quiet = true, news;
+
+    /* Announce the sleep on every link. */
+    team->asleep = true;
+    EACH_WORKER(team, w)
+    if (worker_readable(worker_of(team, w)) && !gp_link_asleep(worker_of(team, w)->link, patient))
+        quiet = false;
+    if (quiet && !gp_channel_pending(team->pool->scheduler))
+        news = !team_poll(team, until > now_ns ? until - now_ns : 0, background);
     else
         news = !team_pending(team);
     team_awake(team);
@@ -253,17 +246,6 @@ void team_drive_out(gp_team *team, bool (*until)(void *context), void *context)
 
 /* ---- the background thread ---- */
 
-/* Drive the team until all units have ended or a call is made. */
-static void background_drive(gp_team *team)
-{
-    uint64_t calls = team->background.calls;
-
-    while (dispatch_get_counts(team->dispatch)->live != 0 && team->background.calls == calls &&
-           team->background.state != BACKGROUND_ENDING)
-        if (!team_pump(team) && team->failure.code == GP_OK)
-            team_sleep(team, INT64_MAX, true);
-}
-
 void *team_background_run(void *context)
 {
     gp_team *team = context;
@@ -276,7 +258,13 @@ void *team_background_run(void *context)
             background_park(&team->background);
             idle = 0;
         } else if (background_sleep(&team->background, BACKGROUND_MS)) {
-            background_drive(team);
+            uint64_t calls = team->background.calls;
+
+            /* Drive the team until all units have ended or a call is made. */
+            while (dispatch_get_counts(team->dispatch)->live != 0 && team->background.calls == calls &&
+                   team->background.state != BACKGROUND_ENDING)
+                if (!team_pump(team) && team->failure.code == GP_OK)
+                    team_sleep(team, INT64_MAX, true);
         }
     }
     pthread_mutex_unlock(&team->background.mutex);

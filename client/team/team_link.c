@@ -10,6 +10,7 @@
 #include "common/base/clock.h"
 
 enum {
+    REDIAL_MS = 500,       /* pause between two attempts to connect to the same worker process */
     OPEN_MS = 10000,       /* for all links of a new team */
     REPLACE_MS = 30000,    /* a worker that is not linked again by then breaks the team */
     EXIT_REPORT_MS = 5000, /* wait for a busy scheduler to report how a worker exited */
@@ -61,9 +62,17 @@ static bool hook_revoke(void *context, uint32_t w, team_unit *unit)
     return worker->link != NULL && gp_link_revoke(worker->link, unit->position);
 }
 
+/* Request the end of a running call: set the cancel flag, and fail the operations that the call
+ * waits for. */
 static void hook_stop(void *context, uint32_t w, team_unit *unit)
 {
-    worker_stop_call(worker_of(context, w), unit->call.id);
+    const team_worker *worker = worker_of(context, w);
+
+    if (worker->stage != TEAM_UP)
+        return;
+    gp_link_cancel(worker->link, unit->call.id);
+    pool_try_worker(worker->pool, w - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = unit->call.id }, NULL,
+                    NULL, NULL);
 }
 
 static void hook_replace(void *context, uint32_t w, team_unit *unit)
@@ -160,7 +169,9 @@ static void worker_failed(gp_team *team, team_worker *worker, const gp_error *wh
         gp_error_prefix(&words, "%s", worker_name(worker, 0, name));
         team_break(team, &words);
     }
-    worker_retry(worker);
+    worker_close(worker);
+    worker->stage = TEAM_DOWN;
+    worker->dial_ms = gp_now_ms() + REDIAL_MS;
 }
 
 /* ---- messages ---- */
@@ -249,33 +260,6 @@ static void on_grant(gp_team *team)
     }
 }
 
-static void on_message(gp_team *team, const pool_message *message)
-{
-    if (message->from == POOL_WORKER)
-        on_worker(team, message);
-    else if (message->in.type == &gp_msg_worker_lost)
-        on_lost(team, &message->in);
-    if (team->pool->regranted)
-        on_grant(team);
-    if (team->pool->revoked)
-        team_break_revoked(team);
-}
-
-static void look_at_doors(gp_team *team)
-{
-    EACH_WORKER(team, w)
-    {
-        team_worker *worker = worker_of(team, w);
-
-        if (worker->door < 0 || worker_read_door(worker))
-            continue;
-        if (worker->stage == TEAM_UP)
-            worker_down(team, worker);
-        else
-            worker_failed(team, worker, &(gp_error){ GP_EPEER, "its door is closed" });
-    }
-}
-
 /* Repeat the replacement requests that the new scheduler has not seen. */
 static void after_reunion(gp_team *team)
 {
@@ -298,7 +282,17 @@ void team_look(gp_team *team)
     team->looked_ns = gp_now_ns();
     if (team->failure.code != GP_OK)
         return;
-    look_at_doors(team);
+    EACH_WORKER(team, w)
+    {
+        team_worker *worker = worker_of(team, w);
+
+        if (worker->door < 0 || worker_read_door(worker))
+            continue;
+        if (worker->stage == TEAM_UP)
+            worker_down(team, worker);
+        else
+            worker_failed(team, worker, &(gp_error){ GP_EPEER, "its door is closed" });
+    }
     for (;;) {
         pool_message message;
         gp_error err;
@@ -314,15 +308,16 @@ void team_look(gp_team *team)
             after_reunion(team);
         if (message.from == POOL_NOBODY)
             return;
-        on_message(team, &message);
+        if (message.from == POOL_WORKER)
+            on_worker(team, &message);
+        else if (message.in.type == &gp_msg_worker_lost)
+            on_lost(team, &message.in);
+        if (team->pool->regranted)
+            on_grant(team);
+        if (team->pool->revoked)
+            team_break_revoked(team);
         pool_message_close(&message);
     }
-}
-
-void team_refresh(gp_team *team, int64_t age_ns)
-{
-    if (gp_now_ns() - team->looked_ns > age_ns)
-        team_look(team);
 }
 
 /* ---- timers ---- */
@@ -356,8 +351,12 @@ void team_link_tick(gp_team *team)
             exit_settle(team, worker);
         if (worker->stage == TEAM_UP)
             continue;
-        if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms && worker_dial(worker, &err) != GP_OK)
-            worker_failed(team, worker, &err);
+        if (worker->stage == TEAM_DOWN && worker->dial_ms <= now_ms) {
+            if (pool_dial_worker(team->pool, w - 1, &worker->awaited, &err) == GP_OK)
+                worker->stage = TEAM_ATTACHING;
+            else
+                worker_failed(team, worker, &err);
+        }
         if (gp_timeout_left(worker->replacement) == 0) {
             gp_fail(&err, GP_ETIMEDOUT, "%s died and was not replaced within %d s; the scheduler's log is %s",
                     worker_name(worker, worker->exit_pid, name), REPLACE_MS / 1000,

@@ -171,8 +171,3 @@ void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns)
     unit->timer = ++timers->count;
     timer_up(timers, timers->count - 1);
 }
-
-void unit_timers_deinit(unit_timers *timers)
-{
-    gp_free(timers->at);
-}

@@ -107,6 +107,4 @@ gp_status unit_timers_reserve(unit_timers *timers, gp_error *err);
 /* Set or replace the deadline of a unit. Without memory the deadline is dropped. */
 void unit_timers_set(unit_timers *timers, team_unit *unit, int64_t when_ns);
 void unit_timers_clear(unit_timers *timers, team_unit *unit);
-void unit_timers_deinit(unit_timers *timers);
-
 #endif

@@ -25,30 +25,9 @@ static gp_status name_check(const char *name, gp_error *err)
     return GP_OK;
 }
 
-/* Return whether a broadcast sets the value or file of that name. */
-static bool sets_value(const team_call *call, uint16_t kind, const char *name)
-{
-    size_t length = strlen(name);
-    const char *payload = call->payload;
-
-    return call->kind == kind && call->bytes >= length && memcmp(payload, name, length) == 0 &&
-           (call->bytes == length || payload[length] == '\0');
-}
-
-/* Remove the broadcasts that a new one replaces: those with the same name and for the same or fewer
- * workers. A value for all workers stays in the list before a value for one worker; the replay
- * order keeps the later value. */
-static void values_forget(gp_team *team, uint16_t kind, const char *name, uint64_t workers,
-                          const team_broadcast *except)
-{
-    for (team_broadcast *b = team->broadcasts, *next; b != NULL; b = next) {
-        next = b->next;
-        if (b != except && sets_value(&b->call, kind, name) && (b->wanted & ~workers) == 0)
-            team_broadcast_remove(team, b);
-    }
-}
-
-/* Broadcast a value or file, and remove older ones of the same name. */
+/* Broadcast a value or file, and remove the older ones that it replaces: those with the same name and
+ * for the same or fewer workers. A value for all workers stays in the list before a value for one
+ * worker; the replay order keeps the later value. */
 static gp_status value_set(gp_team *team, uint32_t worker, const char *name, const team_call *call,
                            gp_error *err)
 {
@@ -58,9 +37,18 @@ static gp_status value_set(gp_team *team, uint32_t worker, const char *name, con
     if (status != GP_OK)
         return status;
     uint64_t workers = broadcast->wanted;
+    size_t length = strlen(name);
 
     status = team_broadcast_wait(team, broadcast, err);
-    values_forget(team, call->kind, name, workers, status == GP_OK ? broadcast : NULL);
+    for (team_broadcast *b = team->broadcasts, *next; b != NULL; b = next) {
+        const char *payload = b->call.payload;
+
+        next = b->next;
+        if ((b != broadcast || status != GP_OK) && b->call.kind == call->kind && b->call.bytes >= length &&
+            memcmp(payload, name, length) == 0 && (b->call.bytes == length || payload[length] == '\0') &&
+            (b->wanted & ~workers) == 0)
+            team_broadcast_remove(team, b);
+    }
     return status;
 }
 

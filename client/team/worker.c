@@ -13,19 +13,9 @@
 #include "proto/local/door.h"
 
 enum {
-    REDIAL_MS = 500, /* pause between two attempts to connect to the same worker process */
     DOOR_MS = 2000,
     BLOBS_MAX = 4096, /* received descriptors that no answer has named yet */
 };
-
-void worker_init(team_worker *worker, gp_pool *pool, uint32_t number)
-{
-    const gp_slot *slot = &pool->grant.slots[number - 1];
-
-    *worker = (team_worker){
-        .pool = pool, .number = number, .index = slot->index, .incarnation = slot->incarnation, .door = -1
-    };
-}
 
 const char *worker_name(const team_worker *worker, uint32_t pid, char name[TEAM_NAME_BYTES])
 {
@@ -66,15 +56,6 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 }
 
 /* ---- stages ---- */
-
-gp_status worker_dial(team_worker *worker, gp_error *err)
-{
-    gp_status status = pool_dial_worker(worker->pool, worker->number - 1, &worker->awaited, err);
-
-    if (status == GP_OK)
-        worker->stage = TEAM_ATTACHING;
-    return status;
-}
 
 gp_status worker_connect(team_worker *worker, int bell, gp_error *err)
 {
@@ -118,23 +99,7 @@ void worker_close(team_worker *worker)
     worker->held = worker->releasing = 0;
 }
 
-void worker_retry(team_worker *worker)
-{
-    worker_close(worker);
-    worker->stage = TEAM_DOWN;
-    worker->dial_ms = gp_now_ms() + REDIAL_MS;
-}
-
 /* ---- requests ---- */
-
-void worker_stop_call(const team_worker *worker, uint64_t id)
-{
-    if (worker->stage != TEAM_UP)
-        return;
-    gp_link_cancel(worker->link, id);
-    pool_try_worker(worker->pool, worker->number - 1, &gp_msg_task_stop, &(gp_task_stop){ .call = id }, NULL,
-                    NULL, NULL);
-}
 
 void worker_replace(team_worker *worker, const char *reason)
 {
@@ -161,21 +126,6 @@ void worker_mark_corrupt(team_worker *worker, const char *what)
 
 /* ---- receiving ---- */
 
-static void blob_add(team_worker *worker, uint64_t number, int fd)
-{
-    worker_blob *grown = worker->blob_count < BLOBS_MAX
-                             ? gp_array_grow(worker->blobs, worker->blob_count, sizeof(*grown))
-                             : NULL;
-
-    if (grown == NULL) {
-        close(fd);
-        worker_mark_corrupt(worker, "it sent more descriptors than it named, or there is no memory for them");
-        return;
-    }
-    worker->blobs = grown;
-    worker->blobs[worker->blob_count++] = (worker_blob){ number, fd };
-}
-
 bool worker_read_door(team_worker *worker)
 {
     for (;;) {
@@ -184,9 +134,20 @@ bool worker_read_door(team_worker *worker)
         gp_error ignored;
         gp_status status = gp_door_receive_fd(worker->door, &request, &fd, 0, &ignored);
 
-        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0)
-            blob_add(worker, request.lease, fd);
-        else if (status == GP_OK && fd >= 0)
+        if (status == GP_OK && fd >= 0 && request.what == GP_DOOR_BLOB && request.lease != 0) {
+            worker_blob *grown = worker->blob_count < BLOBS_MAX
+                                     ? gp_array_grow(worker->blobs, worker->blob_count, sizeof(*grown))
+                                     : NULL;
+
+            if (grown != NULL) {
+                worker->blobs = grown;
+                worker->blobs[worker->blob_count++] = (worker_blob){ request.lease, fd };
+                continue;
+            }
+            close(fd);
+            worker_mark_corrupt(worker,
+                                "it sent more descriptors than it named, or there is no memory for them");
+        } else if (status == GP_OK && fd >= 0)
             close(fd);
         else if (status == GP_EPROTO)
             worker_mark_corrupt(worker, "what it sent through its door is no request");

@@ -1,6 +1,6 @@
 /* worker.h: one worker of a team: link, control socket, received descriptors, and process exit.
  *
- *   DOWN --worker_dial()--> ATTACHING --worker_connect()--> OPENING --task_ready--> UP
+ *   DOWN --pool_dial_worker()--> ATTACHING --worker_connect()--> OPENING --task_ready--> UP
  *    ^-- worker_close(): end of file on the control socket, or a grant with another incarnation --'
  *
  * team_link.c decides when a stage ends. The functions here do the work of the next stage. */
@@ -53,9 +53,6 @@ typedef struct team_worker {
     gp_worker_lost exit_report;
 } team_worker;
 
-/* Start with a worker in the current grant in stage DOWN. */
-void worker_init(team_worker *worker, gp_pool *pool, uint32_t number);
-
 /* Return whether records may be read from the link now. */
 static inline bool worker_readable(const team_worker *worker)
 {
@@ -72,9 +69,6 @@ void worker_exit_text(const team_worker *worker, const char *doing, char *text, 
 
 /* ---- stages ---- */
 
-/* DOWN -> ATTACHING: connect to the worker of the current grant. */
-gp_status worker_dial(team_worker *worker, gp_error *err);
-
 /* ATTACHING -> OPENING: create a link, send the segment and the wakeup eventfd `bell` over the
  * control socket, and request task_open. */
 gp_status worker_connect(team_worker *worker, int bell, gp_error *err);
@@ -83,14 +77,7 @@ gp_status worker_connect(team_worker *worker, int bell, gp_error *err);
  * caller sets the stage. */
 void worker_close(team_worker *worker);
 
-/* Close the worker and schedule another connection attempt after a delay of 500 ms. */
-void worker_retry(team_worker *worker);
-
 /* ---- requests ---- */
-
-/* Request the end of a running call: set the cancel flag, and fail the operations that the call
- * waits for. */
-void worker_stop_call(const team_worker *worker, uint64_t id);
 
 /* Ask the scheduler to kill and replace the worker; at most once per process.
  *   reason  text for the scheduler log and error messages: "it did not end within 1 s" */
