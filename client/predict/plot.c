@@ -20,11 +20,6 @@ enum {
     WIDTH_MAX = 1 << 14,
 };
 
-struct plot {
-    int width, height;
-    uint8_t *rgb; /* rows from the top */
-};
-
 static const uint32_t colours[PLOT_COLOURS] = { 0x1f6fb4, 0xd9541e, 0x2f9e44, 0x9c36b5,
                                                 0xe0a100, 0x0c8599, 0xc2255c, 0x5c5f66 };
 static const uint32_t black = 0x202020, grey = 0xdddddd;
@@ -101,13 +96,6 @@ static void box_fill(plot *p, int left, int top, int width, int height, uint32_t
         }
 }
 
-uint32_t plot_pixel(const plot *picture, int x, int y)
-{
-    const uint8_t *pixel = picture->rgb + ((size_t)y * (size_t)picture->width + (size_t)x) * 3;
-
-    return (uint32_t)pixel[0] << 16 | (uint32_t)pixel[1] << 8 | pixel[2];
-}
-
 /* Draw a line as a row of squares with side `stroke`, in pixels. */
 static void line_draw(plot *p, double x0, double y0, double x1, double y1, int stroke, uint32_t colour)
 {
@@ -119,14 +107,6 @@ static void line_draw(plot *p, double x0, double y0, double x1, double y1, int s
         box_fill(p, (int)lround(x0 + t * (x1 - x0)) - stroke / 2,
                  (int)lround(y0 + t * (y1 - y0)) - stroke / 2, stroke, stroke, colour);
     }
-}
-
-static const struct glyph *glyph_find(char letter)
-{
-    for (size_t i = 0; i < sizeof(glyphs) / sizeof(glyphs[0]); i++)
-        if (glyphs[i].letter == toupper((unsigned char)letter))
-            return &glyphs[i];
-    return &unknown;
 }
 
 /* Return whether a byte continues a UTF-8 character. Such bytes draw nothing, so an unknown
@@ -146,13 +126,16 @@ static int text_width(const char *text)
 }
 
 /* Draw text at (x, y). up: draw upwards from y, rotated by 90 degrees. */
-static void text_put(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
+static void text_draw(plot *p, int x, int y, bool up, const char *text, uint32_t colour)
 {
     for (; *text != '\0'; text++) {
-        const struct glyph *glyph = glyph_find(*text);
+        const struct glyph *glyph = &unknown;
 
         if (goes_on(*text))
             continue;
+        for (size_t i = 0; i < sizeof(glyphs) / sizeof(glyphs[0]); i++)
+            if (glyphs[i].letter == toupper((unsigned char)*text))
+                glyph = &glyphs[i];
         for (int row = 0; row < GLYPH_HEIGHT; row++)
             for (int column = 0; column < GLYPH_WIDTH; column++)
                 if (glyph->row[row] >> (GLYPH_WIDTH - 1 - column) & 1)
@@ -161,16 +144,6 @@ static void text_put(plot *p, int x, int y, bool up, const char *text, uint32_t 
         x += up ? 0 : ADVANCE;
         y -= up ? ADVANCE : 0;
     }
-}
-
-static void text_draw(plot *p, int left, int top, const char *text, uint32_t colour)
-{
-    text_put(p, left, top, false, text, colour);
-}
-
-static void text_draw_up(plot *p, int left, int bottom, const char *text, uint32_t colour)
-{
-    text_put(p, left, bottom, true, text, colour);
 }
 
 /* ---- axes ---- */
@@ -218,16 +191,18 @@ static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_
     char text[32];
     int count = plot_ticks(a->y_low, a->y_high, TICKS_MAX, &first, &step);
 
-    text_draw(p, f->left + (f->width - text_width(words->title)) / 2, area->top + SCALE, words->title, black);
-    text_draw(p, area->left + SCALE, area->top + LINE + SCALE, words->y, black);
-    text_draw(p, f->left + (f->width - text_width(words->x)) / 2, area->top + area->height - LINE, words->x,
+    text_draw(p, f->left + (f->width - text_width(words->title)) / 2, area->top + SCALE, false, words->title,
               black);
+    text_draw(p, area->left + SCALE, area->top + LINE + SCALE, false, words->y, black);
+    text_draw(p, f->left + (f->width - text_width(words->x)) / 2, area->top + area->height - LINE, false,
+              words->x, black);
     for (int i = 0; i < count; i++) {
         const int y = (int)lround(place_y(a, first + i * step));
 
         box_fill(p, f->left, y, f->width, 1, grey);
         snprintf(text, sizeof(text), "%.6g", fabs(first + i * step) < step / 2 ? 0.0 : first + i * step);
-        text_draw(p, f->left - text_width(text) - 4 * SCALE, y - GLYPH_HEIGHT * SCALE / 2, text, black);
+        text_draw(p, f->left - text_width(text) - 4 * SCALE, y - GLYPH_HEIGHT * SCALE / 2, false, text,
+                  black);
     }
     count = x_numbers ? plot_ticks(a->x_low, a->x_high, TICKS_MAX, &first, &step) : 0;
     for (int i = 0; i < count; i++) {
@@ -235,7 +210,7 @@ static void axes_draw(plot *p, const axes *a, const plot_area *area, const plot_
 
         box_fill(p, x, f->top, 1, f->height, grey);
         snprintf(text, sizeof(text), "%.6g", fabs(first + i * step) < step / 2 ? 0.0 : first + i * step);
-        text_draw(p, x - text_width(text) / 2, f->top + f->height + 3 * SCALE, text, black);
+        text_draw(p, x - text_width(text) / 2, f->top + f->height + 3 * SCALE, false, text, black);
     }
     box_fill(p, f->left, f->top, SCALE, f->height, black);
     box_fill(p, f->left, f->top + f->height, f->width, SCALE, black);
@@ -290,7 +265,7 @@ static void legend_draw(plot *p, const axes *a, const plot_series *series, size_
         const int left = a->frame.left + a->frame.width - wide - 2 * ADVANCE;
 
         box_fill(p, left - 3 * ADVANCE, top + GLYPH_HEIGHT, 2 * ADVANCE, 4, colours[i % PLOT_COLOURS]);
-        text_draw(p, left, top, series[i].name, black);
+        text_draw(p, left, top, false, series[i].name, black);
     }
 }
 
@@ -336,8 +311,8 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 
         box_fill(picture, left, top, right - left, bottom - top, colours[i % PLOT_COLOURS]);
         snprintf(text, sizeof(text), fabs(values[i]) < 1000 ? "%.3g" : "%.0f", values[i]);
-        text_draw(picture, middle - text_width(text) / 2, top - LINE + SCALE, text, black);
-        text_draw(picture, middle - text_width(names[i]) / 2, bottom + 3 * SCALE, names[i], black);
+        text_draw(picture, middle - text_width(text) / 2, top - LINE + SCALE, false, text, black);
+        text_draw(picture, middle - text_width(names[i]) / 2, bottom + 3 * SCALE, false, names[i], black);
     }
 }
 
@@ -427,17 +402,10 @@ static void squares_draw(plot *p, const matrix_layout *m, const gp_confusion *ma
             snprintf(text, sizeof(text), "%llu", (unsigned long long)row[j]);
             if (m->has_numbers)
                 text_draw(p, left + (m->cell - text_width(text)) / 2,
-                          top + (m->cell - GLYPH_HEIGHT * SCALE) / 2, text, share > 0.5 ? 0xffffff : black);
+                          top + (m->cell - GLYPH_HEIGHT * SCALE) / 2, false, text,
+                          share > 0.5 ? 0xffffff : black);
         }
     }
-}
-
-static void frame_draw(plot *p, const matrix_layout *m)
-{
-    box_fill(p, m->left - SCALE, m->top - SCALE, m->side + 2 * SCALE, SCALE, black);
-    box_fill(p, m->left - SCALE, m->top + m->side, m->side + 2 * SCALE, SCALE, black);
-    box_fill(p, m->left - SCALE, m->top, SCALE, m->side, black);
-    box_fill(p, m->left + m->side, m->top, SCALE, m->side, black);
 }
 
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
@@ -452,28 +420,21 @@ plot *plot_matrix_new(const gp_confusion *matrix, const char *title)
     if (p == NULL)
         return NULL;
     squares_draw(p, &m, matrix);
-    frame_draw(p, &m);
+    box_fill(p, m.left - SCALE, m.top - SCALE, m.side + 2 * SCALE, SCALE, black);
+    box_fill(p, m.left - SCALE, m.top + m.side, m.side + 2 * SCALE, SCALE, black);
+    box_fill(p, m.left - SCALE, m.top, SCALE, m.side, black);
+    box_fill(p, m.left + m.side, m.top, SCALE, m.side, black);
     for (int i = 0; i < (int)matrix->class_count && m.has_numbers; i++) {
         const int middle = i * m.cell + (m.cell - GLYPH_HEIGHT * SCALE) / 2;
 
         name_cut(text, sizeof(text), matrix->class_names[i]);
-        text_draw(p, m.left - MARGIN - text_width(text), m.top + middle, text, black);
-        text_draw_up(p, m.left + middle, m.top + m.side + MARGIN + text_width(text), text, black);
+        text_draw(p, m.left - MARGIN - text_width(text), m.top + middle, false, text, black);
+        text_draw(p, m.left + middle, m.top + m.side + MARGIN + text_width(text), true, text, black);
     }
-    text_draw(p, (width - text_width(title)) / 2, SCALE * 2, title, black);
-    text_draw_up(p, MARGIN, m.top + (m.side + text_width(rows)) / 2, rows, black);
-    text_draw(p, m.left + (m.side - text_width(columns)) / 2, p->height - LINE, columns, black);
+    text_draw(p, (width - text_width(title)) / 2, SCALE * 2, false, title, black);
+    text_draw(p, MARGIN, m.top + (m.side + text_width(rows)) / 2, true, rows, black);
+    text_draw(p, m.left + (m.side - text_width(columns)) / 2, p->height - LINE, false, columns, black);
     return p;
-}
-
-int plot_width(const plot *picture)
-{
-    return picture->width;
-}
-
-int plot_height(const plot *picture)
-{
-    return picture->height;
 }
 
 gp_status plot_write(const plot *picture, const char *path, gp_error *err)

@@ -10,7 +10,10 @@
 
 enum { PLOT_COLOURS = 8 }; /* series i has color i % PLOT_COLOURS */
 
-typedef struct plot plot;
+typedef struct plot {
+    int width, height; /* in pixels */
+    uint8_t *rgb;      /* rows from the top */
+} plot;
 
 /* Create a white picture. Release it with plot_free(). NULL: out of memory, or a size out of
  * range. */
@@ -49,10 +52,6 @@ void plot_bars(plot *picture, plot_area area, const plot_words *words, const cha
 enum { PLOT_MATRIX_NAMES_MAX = 32 };
 plot *plot_matrix_new(const gp_confusion *matrix, const char *title);
 
-/* Return the picture width or height in pixels. */
-int plot_width(const plot *picture);
-int plot_height(const plot *picture);
-
 /* Write the picture as PNG, completely or not at all. */
 gp_status plot_write(const plot *picture, const char *path, gp_error *err);
 
@@ -62,8 +61,5 @@ gp_status plot_write(const plot *picture, const char *path, gp_error *err);
  *   step   set to the distance
  * Return the count. */
 int plot_ticks(double low, double high, int most, double *first, double *step);
-
-/* Return a pixel color as 0xRRGGBB. For tests. */
-uint32_t plot_pixel(const plot *picture, int x, int y);
 
 #endif

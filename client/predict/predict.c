@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,16 +75,10 @@ static gp_status name_classes(gp_predicting *p, gp_error *err)
 {
     const gp_network *network = &p->network;
     const bool named = network->class_names != NULL && network->class_count >= p->classes;
-    gp_json_writer writer;
     gp_status status = GP_OK;
 
     if (network->class_names != NULL) {
-        gp_json_writer_init(&writer, &p->class_json, false);
-        gp_json_begin_array(&writer, NULL);
-        for (uint32_t i = 0; i < network->class_count; i++)
-            gp_json_put_text(&writer, NULL, network->class_names[i]);
-        gp_json_end_array(&writer);
-        status = gp_json_writer_finish(&writer, err);
+        status = gp_network_classes_write(network, &p->class_json, err);
         p->plan.class_names = (const char *)p->class_json.data;
         p->plan.class_names_bytes = p->class_json.bytes;
     }
@@ -109,15 +102,6 @@ typedef struct view {
     gp_predict_crop crop;
     uint32_t size[2]; /* size to which images are resized first; 0, 0: none */
 } view;
-
-/* Return the mapping used in the model's training. */
-static view view_of_model(const gp_netspec *spec)
-{
-    view v = { .crop = spec->windows ? GP_PREDICT_MIDDLE : spec->fitted ? GP_PREDICT_FIT : GP_PREDICT_ALL };
-
-    memcpy(v.size, spec->window_image, sizeof(v.size));
-    return v;
-}
 
 /* Return the mapping that the request specifies; `model` is the default. */
 static view view_of_request(const gp_predict_request *request, const view *model)
@@ -182,7 +166,14 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
 {
     const gp_predict_request *request = p->request;
     const gp_shape *input = &p->network.spec->input;
-    const view model = view_of_model(p->network.spec), asked = view_of_request(request, &model);
+    const gp_netspec *spec = p->network.spec;
+
+    /* the mapping used in the model's training */
+    const view model = { .crop = spec->windows  ? GP_PREDICT_MIDDLE
+                                 : spec->fitted ? GP_PREDICT_FIT
+                                                : GP_PREDICT_ALL,
+                         .size = { spec->window_image[0], spec->window_image[1] } };
+    const view asked = view_of_request(request, &model);
 
     if (request->data == NULL)
         return GP_OK;
@@ -338,10 +329,6 @@ static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row
     }
     classes_read(p, *row + sizeof(size), count);
     *row += sizeof(size) + count * p->plan.class_bytes;
-    one->classes = p->classes;
-    one->class_names = p->class_names;
-    one->score_count = p->scores;
-    one->score_type = p->score_type;
     one->rank = 3;
     one->dims[0] = p->classes;
     one->dims[1] = size[0];
@@ -352,10 +339,6 @@ static bool image_fill(gp_predicting *p, gp_prediction *one, const uint8_t **row
 
 static void prediction_fill(const gp_predicting *p, gp_prediction *one, const uint8_t *row)
 {
-    one->classes = p->classes;
-    one->class_names = p->class_names;
-    one->score_count = p->scores;
-    one->score_type = p->score_type;
     one->rank = p->output.rank < 4 ? p->output.rank : 4;
     for (uint32_t d = 0; d < one->rank; d++)
         one->dims[d] = (uint64_t)p->output.dim[d];
@@ -382,7 +365,11 @@ static bool take_each(void *context, const gp_fan_part *part)
 
     for (uint32_t i = 0; i < part->sums.count && p->request->on_result != NULL; i++) {
         gp_prediction one = { .index = part->sums.first + i,
-                              .label = part->labels != NULL ? part->labels[i] : -1 };
+                              .label = part->labels != NULL ? part->labels[i] : -1,
+                              .classes = p->classes,
+                              .class_names = p->class_names,
+                              .score_count = p->scores,
+                              .score_type = p->score_type };
         char number[24];
 
         snprintf(number, sizeof(number), "%" PRIu64, one.index + 1);
@@ -400,13 +387,6 @@ static bool take_each(void *context, const gp_fan_part *part)
         if (name != NULL)
             name += strlen(name) + 1;
     }
-    return true;
-}
-
-static bool take_nothing(void *context, const gp_fan_part *part)
-{
-    (void)context;
-    (void)part;
     return true;
 }
 
@@ -471,7 +451,6 @@ gp_status gp_evaluate(gp_evaluation *out, gp_confusion **confusion, gp_pool *poo
         status = answer_choose(&p, false, false, err);
     if (status == GP_OK && confusion != NULL && p.places > 0 && p.classes <= GP_CONFUSION_CLASSES_MAX)
         status = gp_confusion_new(&p.plan.confusion, p.classes, p.class_names, err);
-    p.plan.take = take_nothing;
     if (status == GP_OK)
         status = predicting_run(&p, out, pool, "evaluate", err);
     if (status == GP_OK && confusion != NULL) {

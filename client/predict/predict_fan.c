@@ -77,20 +77,6 @@ static uint32_t part_samples(const gp_fan *fan, uint64_t index)
 
 /* ---- starting ---- */
 
-/* Return the maximum sample count per part. It does not depend on the worker count, because workers
- * build their execution plans for it. */
-static uint32_t part_most_of(const gp_fan_plan *plan)
-{
-    size_t most = PART_SCORES_MAX / plan->score_count + 1;
-
-    if (plan->whole)
-        return PART_IMAGES_MAX;
-
-    if (plan->sample_bytes > 0 && most > PART_SAMPLES_MAX / plan->sample_bytes + 1)
-        most = PART_SAMPLES_MAX / plan->sample_bytes + 1;
-    return most < PART_MAX ? (uint32_t)most : PART_MAX;
-}
-
 /* Send predict_begin to all workers in the current grant, and mark parts in flight as
  * unassigned. */
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
@@ -204,17 +190,6 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
         fan->held[rank]++;
     }
     return GP_OK;
-}
-
-/* Request parts from all ready workers: a returned part may have moved the window. */
-static gp_status fan_ask_all(gp_fan *fan, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    for (uint32_t rank = 0; rank < fan->pool->grant.slots_count && status == GP_OK; rank++)
-        if (fan->ready[rank])
-            status = fan_ask(fan, rank, err);
-    return status;
 }
 
 /* Copy one message payload. An empty or missing payload gives NULL. */
@@ -342,16 +317,12 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
         status = gp_fail(err, GP_EPROTO, "samples were skipped and have no names");
     if (status == GP_OK && marks != NULL)
         status = names_check(skipped_names, marks_count(marks->data, got.count), err);
-    if (status == GP_OK)
-        status = frame_keep(&part->scores, in, 0, err);
-    if (status == GP_OK)
-        status = frame_keep(&part->labels, in, 1, err);
-    if (status == GP_OK)
-        status = frame_keep(&part->names, in, 2, err);
-    if (status == GP_OK)
-        status = frame_keep(&part->skipped, in, 4, err);
-    if (status == GP_OK && marks != NULL)
-        status = frame_keep(&part->skipped_names, in, 5, err);
+    void *const kept[] = { &part->scores, &part->labels,  &part->names,
+                           NULL,          &part->skipped, &part->skipped_names };
+
+    for (uint32_t i = 0; i < (marks != NULL ? 6 : 5) && status == GP_OK; i++)
+        if (kept[i] != NULL)
+            status = frame_keep(kept[i], in, i, err);
     if (status == GP_OK && fan->plan->confusion != NULL && in->payload_count > 3)
         status = gp_confusion_unpack(fan->plan->confusion, in->payloads[3].data, in->payloads[3].bytes, err);
     if (status != GP_OK)
@@ -360,22 +331,6 @@ static gp_status fan_take_part(gp_fan *fan, uint32_t rank, const gp_incoming *in
     part->sums = got;
     fan->held[rank]--;
     return GP_OK;
-}
-
-/* Add the metrics from a part. Parts are added in data order, so that floating-point sums are
- * bitwise identical in every run. */
-static void sums_add(gp_fan_sums *sums, const gp_predict_part *part, uint32_t skipped)
-{
-    sums->count += part->count - skipped;
-    sums->skipped += skipped;
-    sums->loss += part->loss;
-    sums->weight += part->weight;
-    sums->correct += part->correct;
-    sums->classed += part->classed;
-    sums->squares += part->squares;
-    sums->values += part->values;
-    sums->labelled += part->labelled;
-    sums->excluded += part->excluded;
 }
 
 /* Report the skipped samples in a part, and keep the first names. */
@@ -399,15 +354,31 @@ static void part_tell_skipped(gp_fan *fan, const gp_fan_part *part)
 /* Deliver the completed parts at the window start. */
 static gp_status fan_deliver(gp_fan *fan, gp_error *err)
 {
+    gp_fan_sums *sums = &fan->sums;
     const gp_predict_request *request = fan->plan->request;
 
     while (fan->delivered < fan->part_count && part_at(fan, fan->delivered)->state == PART_BACK) {
         gp_fan_part *part = part_at(fan, fan->delivered);
 
         part_tell_skipped(fan, part);
-        if (!fan->plan->take(fan->plan->context, part))
+        if (fan->plan->take != NULL && !fan->plan->take(fan->plan->context, part))
             return gp_fail(err, GP_ECANCELED, "ended by the caller");
-        sums_add(&fan->sums, &part->sums, marks_count(part->skipped, part->sums.count));
+
+        /* Parts are added in data order, so that floating-point sums are bitwise identical in every
+         * run. */
+        const gp_predict_part *add = &part->sums;
+        const uint32_t skipped = marks_count(part->skipped, add->count);
+
+        sums->count += add->count - skipped;
+        sums->skipped += skipped;
+        sums->loss += add->loss;
+        sums->weight += add->weight;
+        sums->correct += add->correct;
+        sums->classed += add->classed;
+        sums->squares += add->squares;
+        sums->values += add->values;
+        sums->labelled += add->labelled;
+        sums->excluded += add->excluded;
         part_clear(part);
         fan->delivered++;
         if (request->progress != NULL)
@@ -480,7 +451,12 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
         status = fan_ask(fan, rank, err);
     if (status == GP_OK)
         status = fan_deliver(fan, err);
-    return status == GP_OK ? fan_ask_all(fan, err) : status;
+
+    /* Request parts from all ready workers: the returned part may have moved the window. */
+    for (uint32_t i = 0; i < fan->pool->grant.slots_count && status == GP_OK; i++)
+        if (fan->ready[i])
+            status = fan_ask(fan, i, err);
+    return status;
 }
 
 /* Continue with the lease's next generation after a worker failure. */
@@ -522,29 +498,27 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
     return status;
 }
 
-/* Report the skipped samples at the end. GP_ECORRUPT: all samples were skipped. */
-static gp_status fan_end(const gp_fan *fan, gp_error *err)
-{
-    const gp_fan_sums *sums = &fan->sums;
-    const uint32_t named = sums->skipped < SKIPPED_TOLD ? (uint32_t)sums->skipped : SKIPPED_TOLD;
-
-    if (sums->count == 0 && sums->skipped > 0)
-        return gp_fail(err, GP_ECORRUPT,
-                       "of the images of %.200s none could be read, %s%s; the workers' logs say why",
-                       fan->plan->data, fan->skipped[0], sums->skipped > 1 ? ", ..." : "");
-    pool_note_skipped(fan->pool, sums->skipped, fan->skipped, named);
-    return GP_OK;
-}
-
 gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, gp_error *err)
 {
-    gp_fan fan = { .pool = pool, .plan = plan, .part_most = part_most_of(plan) };
+    gp_fan fan = { .pool = pool, .plan = plan };
+    size_t most = PART_SCORES_MAX / plan->score_count + 1;
+
+    /* The maximum sample count per part does not depend on the worker count, because workers build
+     * their execution plans for it. */
+    if (plan->sample_bytes > 0 && most > PART_SAMPLES_MAX / plan->sample_bytes + 1)
+        most = PART_SAMPLES_MAX / plan->sample_bytes + 1;
+    fan.part_most = plan->whole ? PART_IMAGES_MAX : most < PART_MAX ? (uint32_t)most : PART_MAX;
     gp_status status = fan_begin(&fan, err);
 
     while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
         status = fan_step(&fan, err);
-    if (status == GP_OK)
-        status = fan_end(&fan, err);
+    if (status == GP_OK && fan.sums.count == 0 && fan.sums.skipped > 0)
+        status = gp_fail(err, GP_ECORRUPT,
+                         "of the images of %.200s none could be read, %s%s; the workers' logs say why",
+                         plan->data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "");
+    else if (status == GP_OK)
+        pool_note_skipped(pool, fan.sums.skipped, fan.skipped,
+                          fan.sums.skipped < SKIPPED_TOLD ? (uint32_t)fan.sums.skipped : SKIPPED_TOLD);
     for (uint32_t i = 0; i < fan.window && fan.parts != NULL; i++)
         part_clear(&fan.parts[i]);
     gp_free(fan.parts);

@@ -14,7 +14,6 @@
 
 #include "client/pool/pool.h"
 #include "common/base/metrics.h"
-#include "common/model/network.h"
 
 typedef struct gp_fan_part {
     enum { PART_TODO, PART_ASKED, PART_BACK } state;
@@ -55,7 +54,8 @@ typedef struct gp_fan_plan {
     uint32_t image_size[2], overlap, crop; /* as in gp_predict_begin */
     bool exact_size;                       /* as in gp_predict_begin */
 
-    /* Receives the parts in data order. Return false to end the run with GP_ECANCELED. */
+    /* Receives the parts in data order; NULL: not needed. Return false to end the run with
+     * GP_ECANCELED. */
     bool (*take)(void *context, const gp_fan_part *part);
     void *context;
     gp_confusion *confusion; /* receives the counts; NULL: not needed */

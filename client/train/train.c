@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/train/train_run.h"
 #include "common/base/memory/alloc.h"
@@ -37,7 +36,8 @@ void gp_run_fail(gp_run *run, gp_run_state state, const gp_error *cause)
     run->deadline = gp_timeout_in(ENDING_MS);
 }
 
-void gp_run_suspect(gp_run *run, const gp_error *effect)
+/* Record that a rank lost a peer or could not be reached. Another message will report the cause. */
+static void run_suspect(gp_run *run, const gp_error *effect)
 {
     if (run->state != GP_RUN_WORKING)
         return;
@@ -63,22 +63,6 @@ static bool run_has_ended(const gp_run *run, uint32_t rank)
 static void run_end_rank(gp_run *run, uint32_t rank, reform_end end)
 {
     gp_run_reform(run, &(reform_event){ .kind = REFORM_ENDED, .rank = rank, .end = end });
-}
-
-/* Ask the ranks to stop. Return false if a link is busy or not up; the caller then repeats the
- * request. */
-static bool run_send_stop(gp_run *run, bool hard)
-{
-    gp_train_stop stop = { .hard = hard };
-    bool sent = true;
-
-    /* A soft stop travels with the gradients: one rank is enough. A hard stop must reach every
-     * rank. */
-    for (uint32_t rank = 0; rank < (hard ? run->reform.world : 1); rank++)
-        if (!run_has_ended(run, rank) &&
-            pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, NULL, NULL) == GP_EBUSY)
-            sent = false;
-    return sent;
 }
 
 /* Return whether events from rank 0 must be delayed, because the begin event or the regroup event
@@ -147,7 +131,7 @@ static void run_take_failure(gp_run *run, const gp_error *failure)
     if (gp_run_is_between_groups(run)) /* an effect of the worker failure that is being handled */
         return;
     if (effect)
-        gp_run_suspect(run, failure);
+        run_suspect(run, failure);
     else
         gp_run_fail(run, GP_RUN_FAILED, failure);
 }
@@ -177,16 +161,6 @@ static void run_take_done(gp_run *run, uint32_t rank, const gp_incoming *in)
     run_end_rank(run, rank, status == GP_OK ? REFORM_FINISHED : REFORM_FAILED);
 }
 
-static void run_take_note(gp_run *run, const gp_train_note *note)
-{
-    const gp_train_events *events = &run->request->events;
-
-    if (note->warning && events->warning != NULL)
-        events->warning(events->context, note->text);
-    else
-        pool_note(run->pool, "%s", note->text);
-}
-
 /* Handle one message from a rank. */
 static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 {
@@ -197,6 +171,7 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
         gp_train_validating validating;
         gp_train_note note;
     } message;
+    const gp_train_events *events = &run->request->events;
     gp_error err = { 0 };
 
     if (in->type == NULL || run_has_ended(run, rank))
@@ -225,8 +200,12 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
             gp_report_validating(&run->report, &message.validating, run_is_early(run));
         break;
     case GP_ID(train_note):
-        if (gp_incoming_decode(in, &message, &err) == GP_OK)
-            run_take_note(run, &message.note);
+        if (gp_incoming_decode(in, &message, &err) != GP_OK)
+            break;
+        if (message.note.warning && events->warning != NULL)
+            events->warning(events->context, message.note.text);
+        else
+            pool_note(run->pool, "%s", message.note.text);
         break;
     case GP_ID(train_done):
         run_take_done(run, rank, in);
@@ -240,33 +219,24 @@ static void run_take(gp_run *run, uint32_t rank, const gp_incoming *in)
 
 /* ---- the loop ---- */
 
-/* Complete the train_begin message for a group. The size of the first group determines the
- * options. */
-static gp_status run_prepare_message(gp_run *run, uint32_t world, gp_error *err)
-{
-    const size_t weights_bytes = run->training->graph->blob_count * sizeof(float);
-    gp_status status;
-
-    run->message.fields.workers = world;
-    if (run->message.options.bytes != 0)
-        return GP_OK;
-    status = gp_train_options_scale(&run->options, world, err);
-
-    if (status == GP_OK)
-        status = gp_begin_message_set_options(&run->message, &run->options, err);
-    if (status == GP_OK)
-        status = gp_begin_message_set_weights(&run->message, &run->training->network, weights_bytes, err);
-    return status;
-}
-
 gp_status gp_run_begin(gp_run *run, gp_error *err)
 {
     const uint32_t world = run->reform.world;
 
     /* After the first reported step a rank has the state, or the training cannot continue. */
     const bool with_weights = run->reform.told == 0;
-    gp_status status = run_prepare_message(run, world, err);
+    gp_status status = GP_OK;
 
+    /* The size of the first group determines the options. */
+    run->message.fields.workers = world;
+    if (run->message.options.bytes == 0) {
+        status = gp_train_options_scale(&run->options, world, err);
+        if (status == GP_OK)
+            status = gp_begin_message_set_options(&run->message, &run->options, err);
+        if (status == GP_OK)
+            status = gp_begin_message_set_weights(&run->message, &run->training->network,
+                                                  run->training->graph->blob_count * sizeof(float), err);
+    }
     if (status != GP_OK)
         return status;
     run->state = GP_RUN_WORKING;
@@ -282,7 +252,7 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
 
         /* the worker exited; the other ranks report their end */
         if (status == GP_EPEER || status == GP_EBUSY)
-            gp_run_suspect(run, &why);
+            run_suspect(run, &why);
         else if (status != GP_OK)
             return gp_fail(err, status, "%s", why.message);
     }
@@ -290,32 +260,27 @@ gp_status gp_run_begin(gp_run *run, gp_error *err)
     return GP_OK;
 }
 
-/* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the
- * network. */
-static void run_report_loading(gp_run *run)
-{
-    int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
-
-    if (run->reform.ready >= run->reform.world || run->report.begun || since_ms <= LOADING_MS ||
-        (run->loading_noted_ms > run->begun_ms && now_ms - run->loading_noted_ms < LOADING_AGAIN_MS))
-        return;
-    run->loading_noted_ms = now_ms;
-    pool_note(run->pool,
-              "waiting for the workers to open the data and build the network: %u of %u ready after %" PRId64
-              " s",
-              run->reform.ready, run->reform.world, since_ms / 1000);
-}
-
 /* Handle stop requests from the caller and reports from the scheduler.
  *   quiet  no message was pending */
 static void run_look_around(gp_run *run, bool quiet)
 {
     int wanted = run->request->stop == NULL ? 0 : (int)*run->request->stop;
+    int64_t now_ms = gp_now_ms(), since_ms = now_ms - run->begun_ms;
     bool working = run->reform.ended < run->reform.world || gp_run_is_between_groups(run);
     gp_error err;
 
     gp_run_watch(run, quiet);
-    run_report_loading(run);
+
+    /* Report a preparation that takes long: opening the data, verifying the checkpoint, planning the
+     * network. */
+    if (run->reform.ready < run->reform.world && !run->report.begun && since_ms > LOADING_MS &&
+        (run->loading_noted_ms <= run->begun_ms || now_ms - run->loading_noted_ms >= LOADING_AGAIN_MS)) {
+        run->loading_noted_ms = now_ms;
+        pool_note(run->pool,
+                  "waiting for the workers to open the data and build the network: %u of %u ready after "
+                  "%" PRId64 " s",
+                  run->reform.ready, run->reform.world, since_ms / 1000);
+    }
     if (run->pool->revoked) {
         bool between = gp_run_is_between_groups(run);
 
@@ -331,8 +296,17 @@ static void run_look_around(gp_run *run, bool quiet)
     if (run->state >= GP_RUN_FAILED)
         wanted = 2; /* no rank continues alone */
     if (wanted > run->stop_sent && !gp_run_is_between_groups(run)) {
-        gp_run_reform(run, &(reform_event){ .kind = REFORM_STOPPED, .hard = wanted >= 2 });
-        if (run_send_stop(run, wanted >= 2))
+        gp_train_stop stop = { .hard = wanted >= 2 };
+        bool sent = true;
+
+        /* A soft stop travels with the gradients: one rank is enough. A hard stop must reach every
+         * rank. If a link is busy or not up, repeat the request later. */
+        gp_run_reform(run, &(reform_event){ .kind = REFORM_STOPPED, .hard = stop.hard });
+        for (uint32_t rank = 0; rank < (stop.hard ? run->reform.world : 1); rank++)
+            if (!run_has_ended(run, rank) &&
+                pool_try_worker(run->pool, rank, &gp_msg_train_stop, &stop, NULL, NULL, NULL) == GP_EBUSY)
+                sent = false;
+        if (sent)
             run->stop_sent = wanted;
     }
 }
@@ -350,19 +324,6 @@ static bool run_is_over(const gp_run *run)
     if (run->reform.ended < run->reform.world && !(result && run->pool->lost.index != 0))
         return late;
     return !suspect || result || late;
-}
-
-/* Return the error of a run without a result. */
-static gp_status run_error(gp_run *run, gp_error *err)
-{
-    if (run->state == GP_RUN_SUSPECT) {
-        run->state = gp_run_state_after(run, run->error.code);
-        return gp_fail(err, run->error.code, "%s (no cause was told; the scheduler's log is %s)",
-                       run->error.message, run->pool->places.scheduler_log);
-    }
-    if (run->error.message[0] == '\0')
-        return gp_run_describe_loss(run, err);
-    return gp_fail(err, run->error.code, "%s", run->error.message);
 }
 
 static gp_status run_loop(gp_run *run, gp_error *err)
@@ -394,8 +355,16 @@ static gp_status run_loop(gp_run *run, gp_error *err)
 
     /* The train_ready of an exited rank may be lost or late, so report the delayed events now. */
     gp_run_report_pending(run, &run->report.early);
-    gp_status status = run_has_result(run) ? GP_OK : run_error(run, err);
+    gp_status status = GP_OK;
 
+    if (!run_has_result(run) && run->state == GP_RUN_SUSPECT) {
+        run->state = gp_run_state_after(run, run->error.code);
+        status = gp_fail(err, run->error.code, "%s (no cause was told; the scheduler's log is %s)",
+                         run->error.message, run->pool->places.scheduler_log);
+    } else if (!run_has_result(run)) {
+        status = run->error.message[0] == '\0' ? gp_run_describe_loss(run, err)
+                                               : gp_fail(err, run->error.code, "%s", run->error.message);
+    }
     pool_note_skipped(run->pool, run->training->summary.skipped, run->report.skipped,
                       run->report.skipped_count);
     return status;
@@ -435,15 +404,6 @@ gp_status gp_training_new(gp_training **out, const gp_train_request *request, gp
     return GP_OK;
 }
 
-/* Return the minimum worker count with which the training may continue. 0: all workers of the first
- * group. */
-static uint32_t run_floor(const gp_run *run)
-{
-    if (run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0')
-        return 0;
-    return (uint32_t)run->options.min_workers;
-}
-
 /* Train with one lease, from grant to release. */
 static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *err)
 {
@@ -454,7 +414,11 @@ static gp_status run_once(gp_run *run, const gp_lease_request *lease, gp_error *
 
     snprintf(purpose, sizeof(purpose), "train %.80s",
              run->request->pretrained != NULL ? run->request->pretrained : run->request->network);
-    pool->floor = run_floor(run);
+
+    /* Minimum worker count with which the training may continue; 0: all workers of the first group. */
+    pool->floor = run->options.max_restarts == 0 || run->options.worker_weights[0] != '\0'
+                      ? 0
+                      : (uint32_t)run->options.min_workers;
     status = pool_lease(pool, lease, purpose, run->request->stop, err);
     if (status == GP_OK) {
         reform_init(&run->reform, pool->grant.slots_count, (uint32_t)run->options.max_restarts);

@@ -101,40 +101,28 @@ void gp_run_report_regroup(gp_run *run, uint32_t before, uint64_t step)
         run->pause = GP_RUN_DIED; /* report the restart only once */
 }
 
-/* Ask the group to pause. The request travels with the gradients, so one rank is enough. */
-static void pause_group(gp_run *run)
-{
-    gp_train_stop stop = { .pause = 1 };
-
-    run->paused_ms = 0;
-    run->pause = GP_RUN_RESIZED;
-    snprintf(run->cause, sizeof(run->cause), "%s",
-             run->reform.wanted_asked                 ? "resized"
-             : run->reform.wanted > run->reform.world ? "workers are free"
-                                                      : "workers were given back");
-    pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &stop, NULL, 0, NULL, NULL);
-}
-
-static void invite_joiners(gp_run *run, uint32_t workers)
-{
-    gp_train_begin fields = run->message.fields;
-
-    fields.workers = workers;
-    fields.restart = run->reform.restarts + 1;
-    fields.prepare = 1;
-    gp_joiners_invite(&run->joiners, run->pool, &run->message, &fields);
-}
-
 static void do_one(gp_run *run, const reform_action *action)
 {
+    gp_train_begin fields = run->message.fields;
     gp_error err;
 
     switch (action->kind) {
     case REFORM_DO_PREPARE:
-        invite_joiners(run, action->workers);
+        fields.workers = action->workers;
+        fields.restart = run->reform.restarts + 1;
+        fields.prepare = 1;
+        gp_joiners_invite(&run->joiners, run->pool, &run->message, &fields);
         break;
     case REFORM_DO_PAUSE:
-        pause_group(run);
+        /* the request travels with the gradients, so one rank is enough */
+        run->paused_ms = 0;
+        run->pause = GP_RUN_RESIZED;
+        snprintf(run->cause, sizeof(run->cause), "%s",
+                 run->reform.wanted_asked                 ? "resized"
+                 : run->reform.wanted > run->reform.world ? "workers are free"
+                                                          : "workers were given back");
+        pool_tell_worker(run->pool, 0, &gp_msg_train_stop, &(gp_train_stop){ .pause = 1 }, NULL, 0, NULL,
+                         NULL);
         break;
     case REFORM_DO_FORM:
         if (run->paused_ms == 0)

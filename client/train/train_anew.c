@@ -44,29 +44,6 @@ bool gp_run_may_restart(gp_run *run)
     return true;
 }
 
-/* Point options.resume at the newest checkpoint from this run. Without a checkpoint, keep the
- * request's value.
- *
- * A failed worker may have written a checkpoint after the last step that it reported. An older
- * checkpoint is preferred, so that every step is reported; a later one is still better than a
- * restart from the beginning. */
-static gp_status choose_beginning(gp_run *run, gp_error *err)
-{
-    char path[sizeof(run->options.resume) + 32];
-    uint64_t step = gp_run_newest_checkpoint(run, run->training->summary.steps);
-
-    if (step == 0)
-        step = gp_run_newest_checkpoint(run, UINT64_MAX);
-    if (step == 0 || run->message.options.bytes == 0)
-        return GP_OK;
-    if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=
-        sizeof(run->options.resume))
-        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", path,
-                       sizeof(run->options.resume) - 1);
-    strcpy(run->options.resume, path);
-    return gp_begin_message_set_options(&run->message, &run->options, err);
-}
-
 gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
 {
     if (run->paused_ms == 0)
@@ -80,5 +57,22 @@ gp_status gp_run_restart(gp_run *run, const gp_error *why, gp_error *err)
     run->state = GP_RUN_PREPARED;
     run->pause = GP_RUN_RESTARTED;
     run->message.fields.restart = 0;
-    return choose_beginning(run, err);
+
+    /* Point options.resume at the newest checkpoint from this run. Without a checkpoint, keep the
+     * request's value. A failed worker may have written a checkpoint after the last step that it
+     * reported. An older checkpoint is preferred, so that every step is reported; a later one is
+     * still better than a restart from the beginning. */
+    char path[sizeof(run->options.resume) + 32];
+    uint64_t step = gp_run_newest_checkpoint(run, run->training->summary.steps);
+
+    if (step == 0)
+        step = gp_run_newest_checkpoint(run, UINT64_MAX);
+    if (step == 0 || run->message.options.bytes == 0)
+        return GP_OK;
+    if ((size_t)snprintf(path, sizeof(path), "%s/%" PRIu64 ".json", run->options.checkpoint_path, step) >=
+        sizeof(run->options.resume))
+        return gp_fail(err, GP_ELIMIT, "the path %s is longer than %zu bytes", path,
+                       sizeof(run->options.resume) - 1);
+    strcpy(run->options.resume, path);
+    return gp_begin_message_set_options(&run->message, &run->options, err);
 }

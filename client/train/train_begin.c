@@ -35,18 +35,6 @@ gp_status gp_begin_message_set_options(gp_begin_message *message, const gp_train
     return gp_json_writer_finish(&writer, err);
 }
 
-gp_status gp_begin_message_set_classes(gp_begin_message *message, const gp_network *network, gp_error *err)
-{
-    gp_json_writer writer;
-
-    gp_json_writer_init(&writer, &message->classes, false);
-    gp_json_begin_array(&writer, NULL);
-    for (uint32_t i = 0; i < network->class_count; i++)
-        gp_json_put_text(&writer, NULL, network->class_names[i]);
-    gp_json_end_array(&writer);
-    return gp_json_writer_finish(&writer, err);
-}
-
 gp_status gp_begin_message_set_weights(gp_begin_message *message, gp_network *network, size_t bytes,
                                        gp_error *err)
 {

@@ -23,9 +23,6 @@ void gp_begin_message_deinit(gp_begin_message *message);
 gp_status gp_begin_message_set_options(gp_begin_message *message, const gp_train_options *options,
                                        gp_error *err);
 
-/* Add the network's class names, by which workers number the labels in the data. */
-gp_status gp_begin_message_set_classes(gp_begin_message *message, const gp_network *network, gp_error *err);
-
 /* Move the network's weights, if there are any, into a sealed memory file for all ranks and
  * groups. */
 gp_status gp_begin_message_set_weights(gp_begin_message *message, gp_network *network, size_t bytes,

@@ -40,38 +40,6 @@ static gp_status list(gp_checkpoint_list **out, const char *directory, gp_error 
     return GP_OK;
 }
 
-/* Return whether the directory contains a checkpoint from that run. */
-static bool has_run(const char *directory, const char *run)
-{
-    gp_checkpoint_list *steps;
-    bool found = false;
-
-    if (run[0] == '\0' || list(&steps, directory, NULL) != GP_OK)
-        return false;
-    for (uint32_t i = 0; i < steps->count && !found; i++) {
-        gp_json *record;
-
-        if (gp_checkpoint_read_record(&record, directory, steps->step[i], NULL) != GP_OK)
-            continue;
-        found = strcmp(gp_checkpoint_record_run(record), run) == 0;
-        gp_json_free(record);
-    }
-    gp_free(steps);
-    return found;
-}
-
-static bool is_empty(const char *directory)
-{
-    gp_checkpoint_list *steps;
-
-    if (list(&steps, directory, NULL) != GP_OK)
-        return false;
-    bool empty = steps->count == 0;
-
-    gp_free(steps);
-    return empty;
-}
-
 /* Find the newest readable record of the only run in a directory.
  *   wanted  ignore all other runs; "": any run, but GP_EINVAL if there are several
  * GP_ENOENT: no checkpoint. GP_ECORRUPT: no readable checkpoint. */
@@ -212,23 +180,14 @@ static gp_status check_directory(const gp_train_options *options, bool resumes, 
     return status;
 }
 
-static gp_status make_run_id(gp_train_options *options, gp_error *err)
-{
-    uint64_t id;
-
-    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
-        return gp_fail_errno(err, GP_EIO, "no random number for a run id");
-    snprintf(options->run_id, sizeof(options->run_id), "%016" PRIx64, id);
-    return GP_OK;
-}
-
 gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
 {
     gp_train_options *options = &run->options;
     const char *directory = options->checkpoint_path;
     bool automatic = strcmp(options->resume, "auto") == 0;
+    gp_checkpoint_list *steps;
     gp_json *record = NULL;
-    uint64_t step = 0;
+    uint64_t step = 0, id;
     gp_status status = GP_OK;
 
     if (options->run_id[0] != '\0' && !gp_run_id_is_valid(options->run_id))
@@ -236,9 +195,14 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
                        options->run_id);
     if (automatic && directory[0] == '\0')
         return gp_fail(err, GP_EINVAL, "resume auto needs checkpoint-path, the directory to look into");
-    if (automatic && is_empty(directory)) {
-        options->resume[0] = '\0';
-    } else if (automatic || (options->resume[0] == '\0' && has_run(directory, options->run_id))) {
+    if (automatic) {
+        status = list(&steps, directory, err);
+        if (status != GP_OK)
+            return status;
+        strcpy(options->resume, steps->count == 0 ? "" : directory);
+        gp_free(steps);
+    } else if (options->resume[0] == '\0' && options->run_id[0] != '\0' &&
+               gp_run_newest_checkpoint(run, UINT64_MAX) != 0) {
         strcpy(options->resume, directory);
         automatic = true;
     }
@@ -252,7 +216,11 @@ gp_status gp_run_choose_checkpoint(gp_run *run, gp_error *err)
     if (status == GP_OK && directory[0] != '\0')
         status = check_directory(options, resumes, step, err);
     if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
-        status = make_run_id(options, err);
+        status = getrandom(&id, sizeof(id), 0) == sizeof(id)
+                     ? GP_OK
+                     : gp_fail_errno(err, GP_EIO, "no random number for a run id");
+    if (status == GP_OK && options->run_id[0] == '\0' && !resumes)
+        snprintf(options->run_id, sizeof(options->run_id), "%016" PRIx64, id);
     return status;
 }
 

@@ -31,23 +31,6 @@ static bool is_slot(const gp_joiner *joiner, const gp_slot *slot)
     return joiner->index == slot->index && joiner->incarnation == slot->incarnation;
 }
 
-static void add_named(gp_joiners *joiners, gp_pool *pool, const gp_slot *slot)
-{
-    uint32_t free = GP_MEMBERS_MAX;
-
-    for (uint32_t place = 0; place < place_count(joiners); place++) {
-        if (is_slot(&joiners->joiner[place], slot))
-            return;
-        if (joiners->joiner[place].state == GP_JOINER_NONE && free == GP_MEMBERS_MAX)
-            free = place;
-    }
-    if (free == GP_MEMBERS_MAX)
-        return; /* more workers than a lease can have */
-    joiners->joiner[free] =
-        (gp_joiner){ .state = GP_JOINER_NAMED, .index = slot->index, .incarnation = slot->incarnation };
-    pool->grant.slots[joiners->first_rank + free] = *slot;
-}
-
 void gp_joiners_change(gp_joiners *joiners, gp_pool *pool, const gp_lease_change *change)
 {
     for (uint32_t place = 0; place < place_count(joiners); place++) {
@@ -58,8 +41,22 @@ void gp_joiners_change(gp_joiners *joiners, gp_pool *pool, const gp_lease_change
         if (joiners->joiner[place].state != GP_JOINER_NONE && !named)
             hang_up(joiners, pool, place);
     }
-    for (uint32_t i = 0; i < change->joining_count; i++)
-        add_named(joiners, pool, &change->joining[i]);
+    for (uint32_t i = 0; i < change->joining_count; i++) {
+        const gp_slot *slot = &change->joining[i];
+        uint32_t free = GP_MEMBERS_MAX;
+        bool known = false;
+
+        for (uint32_t place = place_count(joiners); place-- > 0;) {
+            known = known || is_slot(&joiners->joiner[place], slot);
+            if (joiners->joiner[place].state == GP_JOINER_NONE)
+                free = place;
+        }
+        if (known || free == GP_MEMBERS_MAX)
+            continue; /* or more workers than a lease can have */
+        joiners->joiner[free] =
+            (gp_joiner){ .state = GP_JOINER_NAMED, .index = slot->index, .incarnation = slot->incarnation };
+        pool->grant.slots[joiners->first_rank + free] = *slot;
+    }
 }
 
 uint64_t gp_joiners_prepared(const gp_joiners *joiners)

@@ -50,18 +50,6 @@ static bool run_has_network(const gp_run *run)
     return run->request->pretrained != NULL || gp_network_is_file(run->request->network);
 }
 
-static gp_status run_load_network(gp_run *run, gp_error *err)
-{
-    const gp_train_request *request = run->request;
-    gp_network *network = &run->training->network;
-
-    if (request->pretrained != NULL)
-        return gp_network_pretrained(network, request->pretrained, err);
-    if (run_has_network(run))
-        return gp_network_load(network, request->network, NULL, 0, err);
-    return gp_zoo_check(request->network, err);
-}
-
 gp_status gp_run_open_data(gp_run *run, gp_store **store, const char *source, gp_data_role role,
                            const gp_store_info *classes, gp_error *err)
 {
@@ -105,18 +93,6 @@ static gp_status run_find_data(gp_run *run, gp_store **store, bool *is_test, gp_
     return status;
 }
 
-static void run_tell_changes(const gp_run *run, const gp_edited *edited)
-{
-    const gp_train_events *events = &run->request->events;
-    char output[64];
-
-    for (uint32_t i = 0; i < edited->change_count && events->change != NULL; i++) {
-        gp_layer_change change = gp_transfer_change(&edited->changes[i], output);
-
-        events->change(events->context, &change);
-    }
-}
-
 /* Match the classes of the training data with those of a network that keeps its classifier. If the
  * order differs, send the class names to the workers. */
 static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_error *err)
@@ -149,18 +125,7 @@ static gp_status run_match_classes(gp_run *run, const gp_store_info *info, gp_er
             list);
         events->note(events->context, text);
     }
-    return moved ? gp_begin_message_set_classes(&run->message, network, err) : GP_OK;
-}
-
-static gp_status run_transfer(gp_run *run, const gp_transfer *how, gp_error *err)
-{
-    gp_edited edited = { 0 };
-    gp_status status = gp_network_transfer(&run->training->network, how, &edited, err);
-
-    if (status == GP_OK)
-        run_tell_changes(run, &edited);
-    gp_edited_deinit(&edited);
-    return status;
+    return moved ? gp_network_classes_write(network, &run->message.classes, err) : GP_OK;
 }
 
 /* Add the recommended image size to the error message, if a network of the zoo is too deep for such
@@ -198,6 +163,7 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
                                           request->head_learn_rate_factor[1] },
                         .freeze_up_to = request->freeze_up_to,
                         .seed = (uint64_t)run->options.seed };
+    gp_edited edited = { 0 };
     const bool keeps_head = run_has_network(run) && gp_transfer_keeps_head(network, &how);
     gp_status status = gp_init_rule_parse(&how.rule, run->options.weights_initializer, err);
 
@@ -207,7 +173,14 @@ static gp_status run_fit(gp_run *run, const gp_store_info *info, gp_error *err)
         status = gp_normalization_apply(network->spec, request->image_normalization, network->weights != NULL,
                                         err);
     if (status == GP_OK && request->pretrained != NULL)
-        status = run_transfer(run, &how, err);
+        status = gp_network_transfer(network, &how, &edited, err);
+    for (uint32_t i = 0; status == GP_OK && i < edited.change_count && request->events.change != NULL; i++) {
+        char output[64];
+        gp_layer_change change = gp_transfer_change(&edited.changes[i], output);
+
+        request->events.change(request->events.context, &change);
+    }
+    gp_edited_deinit(&edited);
     if (status == GP_OK)
         status = gp_run_weigh_classes(run, err);
     if (status == GP_OK)
@@ -291,21 +264,10 @@ static gp_status run_check_validation(gp_run *run, const gp_store *data, gp_erro
     return status;
 }
 
-/* Record in the model how images were cropped and resized in training, for later predictions. */
-static void run_note_view(gp_run *run)
-{
-    const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
-    gp_netspec *spec = run->training->network.spec;
-
-    spec->windows = fixed.crop == GP_CROP_CENTER;
-    spec->fitted = fixed.crop == GP_CROP_FIT;
-    spec->resized = fixed.crop == GP_CROP_NONE && (spec->resized || run->options.image_size[0] != 0);
-    for (int i = 0; i < 2; i++)
-        spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
-}
-
 gp_status gp_run_prepare(gp_run *run, gp_error *err)
 {
+    const gp_train_request *request = run->request;
+    gp_network *network = &run->training->network;
     gp_store *store = NULL;
     gp_store_info shape;
     bool is_test = false;
@@ -313,8 +275,12 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
 
     if (status == GP_OK)
         status = gp_augment_parse(&run->augment, run->options.augment, err);
-    if (status == GP_OK)
-        status = run_load_network(run, err);
+    if (status == GP_OK && request->pretrained != NULL)
+        status = gp_network_pretrained(network, request->pretrained, err);
+    else if (status == GP_OK)
+        status = gp_network_is_file(request->network)
+                     ? gp_network_load(network, request->network, NULL, 0, err)
+                     : gp_zoo_check(request->network, err);
     if (status == GP_OK)
         status = run_find_data(run, &store, &is_test, err);
     if (status == GP_OK)
@@ -331,7 +297,16 @@ gp_status gp_run_prepare(gp_run *run, gp_error *err)
     run->message.fields.seed = (uint64_t)run->options.seed;
     if (status != GP_OK)
         return status;
-    run_note_view(run);
+
+    /* Record in the model how images were cropped and resized in training, for later predictions. */
+    const gp_augment fixed = gp_augment_fixed(&run->augment, run->options.image_size);
+    gp_netspec *spec = network->spec;
+
+    spec->windows = fixed.crop == GP_CROP_CENTER;
+    spec->fitted = fixed.crop == GP_CROP_FIT;
+    spec->resized = fixed.crop == GP_CROP_NONE && (spec->resized || run->options.image_size[0] != 0);
+    for (int i = 0; i < 2; i++)
+        spec->window_image[i] = spec->windows ? (uint32_t)run->options.image_size[i] : 0;
     run->report.facts.pixels = gp_graph_scores_pixels(run->training->graph);
-    return gp_netspec_to_json(run->training->network.spec, &run->message.network, false, err);
+    return gp_netspec_to_json(spec, &run->message.network, false, err);
 }

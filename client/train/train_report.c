@@ -79,31 +79,14 @@ static void pending_add(gp_pending_list *list, const gp_pending_event *event)
     list->events[list->count++] = *event;
 }
 
-/* Remove the steps up to and including `step`. Keep all validations. */
-static void pending_drop(gp_pending_list *list, uint64_t step)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < list->count; i++)
-        if (list->events[i].is_validation || list->events[i].step.step > step)
-            list->events[kept++] = list->events[i];
-    list->count = kept;
-}
-
-static bool pending_has_step(const gp_pending_list *list)
-{
-    for (size_t i = 0; i < list->count; i++)
-        if (!list->events[i].is_validation)
-            return true;
-    return false;
-}
-
 /* ---- steps and validations ---- */
 
 /* Report a step, unless rank 0 reports it for the second time. */
 static void report_step(gp_train_report *report, uint32_t rank, const gp_train_record *r)
 {
     gp_training_summary *summary = report->summary;
+    const gp_pending_list spare = report->spare;
+    size_t kept = 0;
 
     if (rank == 0) {
         gp_fault_point("train-step");
@@ -113,7 +96,10 @@ static void report_step(gp_train_report *report, uint32_t rank, const gp_train_r
         summary->epochs = r->epoch;
         summary->loss = r->loss;
         summary->seconds = r->seconds;
-        pending_drop(&report->spare, r->step);
+        for (size_t i = 0; i < spare.count; i++)
+            if (spare.events[i].is_validation || spare.events[i].step.step > r->step)
+                spare.events[kept++] = spare.events[i];
+        report->spare.count = kept;
     }
     if (report->events->step == NULL)
         return;
@@ -243,9 +229,13 @@ void gp_report_skipped(gp_train_report *report, gp_train_done *done)
 void gp_report_done(gp_train_report *report, const gp_train_done *done)
 {
     gp_training_summary *summary = report->summary;
+    bool early = false;
+
+    for (size_t i = 0; i < report->early.count; i++)
+        early = early || !report->early.events[i].is_validation;
 
     /* the training resumed a complete run */
-    if (summary->steps == 0 && !pending_has_step(&report->early)) {
+    if (summary->steps == 0 && !early) {
         summary->steps = done->step;
         summary->epochs = done->epoch;
     }

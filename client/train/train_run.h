@@ -91,9 +91,6 @@ typedef struct gp_run {
  *   state  GP_RUN_FAILED or GP_RUN_LOST */
 void gp_run_fail(gp_run *run, gp_run_state state, const gp_error *cause);
 
-/* Record that a rank lost a peer or could not be reached. Another message will report the cause. */
-void gp_run_suspect(gp_run *run, const gp_error *effect);
-
 /* Send train_begin to all ranks of the current grant, whose size run->reform knows. */
 gp_status gp_run_begin(gp_run *run, gp_error *err);
 

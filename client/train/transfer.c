@@ -7,12 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/memory/alloc.h"
 #include "common/base/system/cached.h"
+#include "common/base/text/json.h"
 #include "common/base/text/spell.h"
 #include "common/data/store/class_match.h"
 #include "common/data/download/get.h"
-#include "common/data/store/store.h"
 #include "common/model/graph/normalization.h"
 
 gp_status gp_transfer_classes(uint32_t *classes, const char *text, const char *source, uint32_t data_classes,
@@ -62,30 +61,21 @@ bool gp_transfer_keeps_head(const gp_network *network, const gp_transfer *how)
                                  how->data_names, how->data_classes));
 }
 
-static gp_status transfer_edit(gp_edit *edit, const gp_network *network, const gp_transfer *how,
-                               gp_error *err)
+gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_edited *edited, gp_error *err)
 {
     gp_edit_head head = { .weight_learn_rate = how->head_factors[0] != 0 ? how->head_factors[0] : 1,
                           .bias_learn_rate = how->head_factors[1] != 0 ? how->head_factors[1] : 1 };
-    gp_status status = GP_OK;
+    gp_edit *edit;
+    gp_status status = gp_edit_new(&edit, network->spec, network->weights, err);
 
+    if (status != GP_OK)
+        return status;
     if (how->classes != NULL)
         status = gp_transfer_classes(&head.classes, how->classes, how->source, how->data_classes, err);
     if (status == GP_OK && !gp_transfer_keeps_head(network, how))
         status = gp_edit_set_head(edit, &head, err);
     if (status == GP_OK && how->freeze_up_to != NULL)
         status = gp_edit_freeze(edit, how->freeze_up_to, err);
-    return status;
-}
-
-gp_status gp_network_transfer(gp_network *network, const gp_transfer *how, gp_edited *edited, gp_error *err)
-{
-    gp_edit *edit;
-    gp_status status = gp_edit_new(&edit, network->spec, network->weights, err);
-
-    if (status != GP_OK)
-        return status;
-    status = transfer_edit(edit, network, how, err);
     if (status == GP_OK)
         status = gp_edit_finish(edit, how->rule, how->seed, edited, err);
     gp_edit_free(edit);
@@ -190,6 +180,18 @@ gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err
         pretrained_normalize(&network, name);
     *out = network;
     return GP_OK;
+}
+
+gp_status gp_network_classes_write(const gp_network *network, gp_buffer *out, gp_error *err)
+{
+    gp_json_writer writer;
+
+    gp_json_writer_init(&writer, out, false);
+    gp_json_begin_array(&writer, NULL);
+    for (uint32_t i = 0; i < network->class_count; i++)
+        gp_json_put_text(&writer, NULL, network->class_names[i]);
+    gp_json_end_array(&writer);
+    return gp_json_writer_finish(&writer, err);
 }
 
 gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info, gp_error *err)

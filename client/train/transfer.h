@@ -48,6 +48,9 @@ gp_layer_change gp_transfer_change(const gp_edit_change *change, char output[64]
  * neither exists; the error message says how to get it. GP_EINVAL: the network has no weights. */
 gp_status gp_network_pretrained(gp_network *out, const char *name, gp_error *err);
 
+/* Append the network's class names, by which workers number the labels in the data, as JSON. */
+gp_status gp_network_classes_write(const gp_network *network, gp_buffer *out, gp_error *err);
+
 /* Check that the network accepts samples of this shape, and its losses accept these targets.
  * GP_EINVAL: they do not. */
 gp_status gp_network_check_data(const gp_graph *graph, const gp_store_info *info, gp_error *err);

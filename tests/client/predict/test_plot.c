@@ -27,6 +27,13 @@ TEST(ticks_are_round_numbers_within_the_range)
     }
 }
 
+static uint32_t plot_pixel(const plot *p, int x, int y)
+{
+    const uint8_t *pixel = p->rgb + ((size_t)y * (size_t)p->width + (size_t)x) * 3;
+
+    return (uint32_t)pixel[0] << 16 | (uint32_t)pixel[1] << 8 | pixel[2];
+}
+
 static int count_colour(const plot *p, int width, int height, uint32_t colour)
 {
     int count = 0;
@@ -93,8 +100,8 @@ TEST(matrix_is_blue_on_the_diagonal_and_red_elsewhere)
     matrix->counts[3] = 12345; /* all dogs predicted as cats */
     p = plot_matrix_new(matrix, "accuracy");
     REQUIRE(p != NULL);
-    for (int y = 0; y < plot_height(p); y++)
-        for (int x = 0; x < plot_width(p); x++) {
+    for (int y = 0; y < p->height; y++)
+        for (int x = 0; x < p->width; x++) {
             blue += plot_pixel(p, x, y) == 0x124e8c;
             red += plot_pixel(p, x, y) == 0xb02a1a;
         }
@@ -112,8 +119,8 @@ TEST(matrix_is_blue_on_the_diagonal_and_red_elsewhere)
     p = plot_matrix_new(matrix, "");
     REQUIRE(p != NULL);
     blue = 0;
-    for (int y = 0; y < plot_height(p); y++)
-        for (int x = 0; x < plot_width(p); x++)
+    for (int y = 0; y < p->height; y++)
+        for (int x = 0; x < p->width; x++)
             blue += plot_pixel(p, x, y) == 0x124e8c;
     CHECK_INT(1500, blue);
     plot_free(p);
