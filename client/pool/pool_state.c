@@ -82,14 +82,14 @@ gp_status gp_pool_shutdown(gp_pool *pool, bool when_idle, gp_error *err)
 
 enum { GONE_DIAL_MS = 5000, GONE_PAUSE_MS = 100 };
 
-/* Wait until no scheduler replies at the remote endpoint. No other event reports the end of a
- * remote pool. */
-static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
+gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
 {
     gp_timeout timeout = gp_timeout_in(timeout_ms);
-    gp_error why;
+    gp_error why = { 0 };
 
-    do {
+    /* Wait until no scheduler replies at the remote endpoint. No other event reports the end of a
+     * remote pool. */
+    while (pool->remote != NULL) {
         gp_status status = pool_remote_dial(pool, GONE_DIAL_MS, &why);
 
         if (status == GP_ENOPOOL)
@@ -97,17 +97,10 @@ static gp_status wait_gone_remote(gp_pool *pool, int timeout_ms, gp_error *err)
         if (status == GP_OK)
             gp_fail(&why, GP_OK, "it still answers");
         gp_sleep_ms(GONE_PAUSE_MS);
-    } while (gp_timeout_left(timeout) > 0);
-    return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s", pool->remote->endpoint,
-                   timeout_ms, why.message);
-}
-
-gp_status pool_wait_gone(gp_pool *pool, int timeout_ms, gp_error *err)
-{
-    gp_timeout timeout = gp_timeout_in(timeout_ms);
-
-    if (pool->remote != NULL)
-        return wait_gone_remote(pool, timeout_ms, err);
+        if (gp_timeout_left(timeout) == 0)
+            return gp_fail(err, GP_ETIMEDOUT, "the pool at %s has not ended after %d ms: %s",
+                           pool->remote->endpoint, timeout_ms, why.message);
+    }
     for (;;) {
         int64_t left = gp_timeout_left(timeout);
         struct pollfd door = { .fd = pool->door, .events = POLLIN };

@@ -79,23 +79,6 @@ enum { ELF_MACHINE = EM_X86_64 };
 enum { ELF_MACHINE = EM_AARCH64 };
 #endif
 
-/* Return whether the file contains all loadable segments. Otherwise the dynamic linker of a worker
- * would crash on it. */
-static bool image_is_whole(const image *file, const elf_header *header)
-{
-    const elf_segment *segments =
-        image_at(file, header->e_phoff, (uint64_t)header->e_phnum * sizeof(*segments));
-
-    if (segments == NULL || header->e_phentsize != sizeof(*segments) ||
-        header->e_phoff % _Alignof(elf_segment) != 0)
-        return false;
-    for (uint32_t i = 0; i < header->e_phnum; i++)
-        if (segments[i].p_type == PT_LOAD &&
-            image_at(file, segments[i].p_offset, segments[i].p_filesz) == NULL)
-            return false;
-    return true;
-}
-
 static gp_status image_check(const image *file, gp_error *err)
 {
     const elf_header *header = image_at(file, 0, sizeof(*header));
@@ -105,7 +88,18 @@ static gp_status image_check(const image *file, gp_error *err)
         return gp_fail(err, GP_EINVAL,
                        "%s is no task object; build it with gradpool_add_tasks() or cc -shared -fPIC",
                        file->path);
-    if (!image_is_whole(file, header))
+
+    /* The file must contain all loadable segments; otherwise the dynamic linker of a worker would
+     * crash on it. */
+    const elf_segment *segments =
+        image_at(file, header->e_phoff, (uint64_t)header->e_phnum * sizeof(*segments));
+    bool whole = segments != NULL && header->e_phentsize == sizeof(*segments) &&
+                 header->e_phoff % _Alignof(elf_segment) == 0;
+
+    for (uint32_t i = 0; whole && i < header->e_phnum; i++)
+        whole = segments[i].p_type != PT_LOAD ||
+                image_at(file, segments[i].p_offset, segments[i].p_filesz) != NULL;
+    if (!whole)
         return gp_fail(err, GP_EINVAL,
                        "%s has %zu bytes, which is not all of it: it was cut off; build it again", file->path,
                        file->count);

@@ -224,23 +224,6 @@ static gp_status source_fill(parfor *loop, gp_error *err)
     return GP_OK;
 }
 
-/* Find how many of the next iterations can be sent: those whose items are available. UINT32_MAX:
- * any number. */
-static gp_status source_ready(parfor *loop, uint32_t *most, gp_error *err)
-{
-    gp_status status = GP_OK;
-
-    *most = UINT32_MAX;
-    if (loop->request->next == NULL || parfor_plan_has_rest(&loop->plan))
-        return GP_OK;
-    *most = 0;
-    if (!loop->source_ended && loop->plan.total == UINT64_MAX)
-        status = source_fill(loop, err);
-    if (status == GP_OK && loop->items != NULL && loop->items->first == loop->plan.next)
-        *most = loop->items->count;
-    return status;
-}
-
 /* Send chunks until the pipeline is full, results must be delivered first, or no iteration is
  * available. */
 static gp_status loop_give_out(parfor *loop, gp_error *err)
@@ -251,11 +234,16 @@ static gp_status loop_give_out(parfor *loop, gp_error *err)
     while (status == GP_OK && loop->out < limit && !loop->ending &&
            (loop->kept_bytes <= PARFOR_KEPT_BYTES_MAX || parfor_plan_has_rest(&loop->plan))) {
         parfor_piece piece;
-        uint32_t most;
+        uint32_t most = UINT32_MAX;
 
-        status = source_ready(loop, &most, err);
-        if (status != GP_OK)
-            return status;
+        /* Of a source, only iterations whose items are available can be sent. */
+        if (loop->request->next != NULL && !parfor_plan_has_rest(&loop->plan)) {
+            if (!loop->source_ended && loop->plan.total == UINT64_MAX)
+                status = source_fill(loop, err);
+            if (status != GP_OK)
+                return status;
+            most = loop->items != NULL && loop->items->first == loop->plan.next ? loop->items->count : 0;
+        }
         if (!parfor_plan_take(&loop->plan, most, &piece))
             break;
         status = parfor_chunk_submit(loop, &piece, err);

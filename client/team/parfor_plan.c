@@ -51,35 +51,6 @@ uint32_t parfor_plan_size(const parfor_plan *plan)
     return (uint32_t)smaller(size, left);
 }
 
-static void rest_put(parfor_plan *plan, parfor_piece rest)
-{
-    size_t k = plan->rest_count;
-
-    assert(plan->rest_count < PARFOR_RESTS_MAX);
-    for (; k > 0 && plan->rests[k - 1].first > rest.first; k--)
-        plan->rests[k] = plan->rests[k - 1];
-    plan->rests[k] = rest;
-    plan->rest_count++;
-}
-
-/* Take the first rest, or the part of it that makes a chunk by current duration: these iterations
- * took long before. */
-static void rest_take(parfor_plan *plan, parfor_piece *out)
-{
-    uint64_t size = smaller(size_by_duration(plan), plan->rests[0].count);
-
-    size = (size + plan->block - 1) / plan->block * plan->block;
-    *out = plan->rests[0];
-    if (size < out->count && plan->chunk == 0) {
-        out->count = (uint32_t)size;
-        plan->rests[0].first += size;
-        plan->rests[0].count -= (uint32_t)size;
-        return;
-    }
-    plan->rest_count--;
-    memmove(plan->rests, plan->rests + 1, plan->rest_count * sizeof(plan->rests[0]));
-}
-
 bool parfor_plan_has_rest(const parfor_plan *plan)
 {
     return plan->rest_count > 0;
@@ -89,8 +60,21 @@ bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
 {
     uint32_t size;
 
+    /* Take the first rest, or the part of it that makes a chunk by current duration: these
+     * iterations took long before. */
     if (plan->rest_count > 0) {
-        rest_take(plan, out);
+        uint64_t part = smaller(size_by_duration(plan), plan->rests[0].count);
+
+        part = (part + plan->block - 1) / plan->block * plan->block;
+        *out = plan->rests[0];
+        if (part < out->count && plan->chunk == 0) {
+            out->count = (uint32_t)part;
+            plan->rests[0].first += part;
+            plan->rests[0].count -= (uint32_t)part;
+        } else {
+            plan->rest_count--;
+            memmove(plan->rests, plan->rests + 1, plan->rest_count * sizeof(plan->rests[0]));
+        }
         plan->out += out->count;
         return true;
     }
@@ -108,8 +92,15 @@ bool parfor_plan_take(parfor_plan *plan, uint32_t most, parfor_piece *out)
 void parfor_plan_end(parfor_plan *plan, const parfor_piece *piece, uint32_t done, int64_t took_ns)
 {
     plan->out -= piece->count;
-    if (done < piece->count)
-        rest_put(plan, (parfor_piece){ piece->first + done, piece->count - done });
+    if (done < piece->count) {
+        parfor_piece rest = { piece->first + done, piece->count - done };
+        size_t k = plan->rest_count++;
+
+        assert(k < PARFOR_RESTS_MAX);
+        for (; k > 0 && plan->rests[k - 1].first > rest.first; k--)
+            plan->rests[k] = plan->rests[k - 1];
+        plan->rests[k] = rest;
+    }
     if (done == 0 || took_ns < 0)
         return;
 

@@ -268,21 +268,6 @@ static bool generation_changed(void *context)
     return block->team->pool->generation != block->team->group.generation;
 }
 
-/* Run a block, and repeat it up to three times if the lease changed before any rank started: a
- * worker, possibly one outside the block, failed shortly before. */
-static gp_status block_run_again(gp_spmd_result *block, const gp_spmd_request *request, gp_error *err)
-{
-    gp_status status = block_run(block, request, err);
-
-    for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
-        if (team_drive_patient(block->team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
-            return GP_OK; /* the errors of the ranks describe the problem */
-        block_reset(block);
-        status = block_run(block, request, err);
-    }
-    return status;
-}
-
 static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request *request, gp_error *err)
 {
     const block_rank *failed = NULL;
@@ -301,7 +286,17 @@ static gp_status spmd(gp_spmd_result **out, gp_team *team, const gp_spmd_request
     block->team = team;
     block->size = size;
     block_reset(block);
-    status = block_run_again(block, request, err);
+    status = block_run(block, request, err);
+
+    /* Repeat the block up to three times if the lease changed before any rank started: a worker,
+     * possibly one outside the block, failed shortly before. If the new generation does not come,
+     * the errors of the ranks describe the problem. */
+    for (int again = 0; again < 3 && status == GP_OK && block->outdated && !block->died; again++) {
+        if (team_drive_patient(team, generation_changed, block, OUTDATED_MS, NULL) != GP_OK)
+            break;
+        block_reset(block);
+        status = block_run(block, request, err);
+    }
 
     /* The cause of the failure is the strongest one, and among equal ones the earliest. */
     for (uint32_t k = 0; k < size; k++) {

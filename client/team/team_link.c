@@ -141,22 +141,6 @@ static void worker_down(gp_team *team, team_worker *worker)
     }
 }
 
-/* Start using a worker whose link is up. */
-static void worker_up(gp_team *team, team_worker *worker)
-{
-    worker->stage = TEAM_UP;
-    worker->exit_known = false;
-    team->up++;
-    if (team->asleep)
-        gp_link_asleep(worker->link, false);
-    worker->clock_ns = INT64_MAX;
-    worker->last_ns = gp_now_ns();
-
-    /* Replay broadcasts first: no waiting call may precede them in the ring. */
-    broadcasts_replay(team, worker->number);
-    dispatch_worker_up(team->dispatch, worker->number, gp_now_ns());
-}
-
 /* Handle a failed attempt to link a worker. Break the team if no retry can succeed. Otherwise
  * retry: the process is slow, or it has exited and the scheduler will report that. */
 static void worker_failed(gp_team *team, team_worker *worker, const gp_error *why)
@@ -196,8 +180,19 @@ static void on_worker(gp_team *team, const pool_message *message)
             status = gp_fail(&err, GP_EVERSION,
                              "it speaks link %" PRIu32 " and task ABI %" PRIu32 ", this %d and %d",
                              ready.link_version, ready.task_abi, GP_LINK_VERSION, GP_TASK_ABI);
-        if (status == GP_OK)
-            worker_up(team, worker);
+        if (status == GP_OK) {
+            worker->stage = TEAM_UP;
+            worker->exit_known = false;
+            team->up++;
+            if (team->asleep)
+                gp_link_asleep(worker->link, false);
+            worker->clock_ns = INT64_MAX;
+            worker->last_ns = gp_now_ns();
+
+            /* Replay broadcasts first: no waiting call may precede them in the ring. */
+            broadcasts_replay(team, worker->number);
+            dispatch_worker_up(team->dispatch, worker->number, gp_now_ns());
+        }
     }
     if (status != GP_OK)
         worker_failed(team, worker, &err);
@@ -260,23 +255,6 @@ static void on_grant(gp_team *team)
     }
 }
 
-/* Repeat the replacement requests that the new scheduler has not seen. */
-static void after_reunion(gp_team *team)
-{
-    team->reunions = team->pool->reunions;
-    EACH_WORKER(team, w)
-    {
-        team_worker *worker = worker_of(team, w);
-
-        if (!worker->replacing)
-            continue;
-        worker->replacing = false;
-        worker_replace(worker, "its task does not end");
-    }
-    if (team->pool->revoked)
-        team_break_revoked(team);
-}
-
 void team_look(gp_team *team)
 {
     team->looked_ns = gp_now_ns();
@@ -304,8 +282,18 @@ void team_look(gp_team *team)
             team_break(team, &err);
         if (status != GP_OK)
             return;
-        if (team->reunions != team->pool->reunions)
-            after_reunion(team);
+
+        /* Repeat the replacement requests that the new scheduler has not seen. */
+        if (team->reunions != team->pool->reunions) {
+            team->reunions = team->pool->reunions;
+            EACH_WORKER(team, w)
+            if (worker_of(team, w)->replacing) {
+                worker_of(team, w)->replacing = false;
+                worker_replace(worker_of(team, w), "its task does not end");
+            }
+            if (team->pool->revoked)
+                team_break_revoked(team);
+        }
         if (message.from == POOL_NOBODY)
             return;
         if (message.from == POOL_WORKER)

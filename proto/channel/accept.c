@@ -104,16 +104,6 @@ static uint64_t cookie_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) == 0 ? cookie : 0;
 }
 
-/* Check the next greeting byte. Return false if the peer does not speak ZMTP 3, whose framing the
- * functions below parse. */
-static bool greeting_byte(stream *s, uint8_t byte)
-{
-    uint8_t at = s->greeting_bytes++;
-
-    return (at != 0 || byte == 0xff) && (at != GREETING_VERSION - 1 || (byte & 1) != 0) &&
-           (at != GREETING_VERSION || byte >= 3);
-}
-
 /* Count a frame whose header is complete. Return false if the message is too large. A command is
  * not part of a message unless it claims that more frames follow. */
 static bool frame_begin(stream *s)
@@ -149,7 +139,11 @@ static bool stream_follow(stream *s, const uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes;) {
         if (s->greeting_bytes < GREETING_BYTES) {
-            if (!greeting_byte(s, data[i++]))
+            uint8_t at = s->greeting_bytes++, byte = data[i++];
+
+            /* the peer must speak ZMTP 3, whose framing is parsed here */
+            if ((at == 0 && byte != 0xff) || (at == GREETING_VERSION - 1 && (byte & 1) == 0) ||
+                (at == GREETING_VERSION && byte < 3))
                 return false;
         } else if (s->body_left > 0) {
             size_t part = bytes - i < s->body_left ? bytes - i : (size_t)s->body_left;

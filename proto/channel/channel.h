@@ -100,7 +100,7 @@ gp_status gp_channel_bind(gp_channel **out, const char *path, const gp_channel_o
  *   bound     set to the actual endpoint
  *
  * Before it returns, it connects to itself with a random key to test that unknown keys are refused.
- * Frames are limited to GP_REMOTE_FRAME_BYTES_MAX. Peers that break the rules in gate.h are
+ * Frames are limited to GP_REMOTE_FRAME_BYTES_MAX. Peers that break the rules in channel_parts.h are
  * disconnected; see gp_channel_watch().
  *
  * GP_EPERM: options without CURVE or without a key list.
@@ -234,7 +234,7 @@ gp_channel_stats gp_channel_get_stats(const gp_channel *channel);
  * GP_MESSAGE_BYTES_MAX. Call it before the first bind. Only daemons link this function: accept.c. */
 void gp_accept_limit(uint64_t message_bytes_max);
 
-/* ---- channels that listen for other hosts (gate.h) ---- */
+/* ---- channels that listen for other hosts (gate.c) ---- */
 
 /* Reasons to disconnect a peer. */
 typedef enum gp_cut {

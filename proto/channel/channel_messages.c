@@ -77,22 +77,6 @@ static gp_status payloads_check(const gp_channel *channel, const gp_payload *pay
     return GP_OK;
 }
 
-/* Convert errno of zmq_msg_send() to an error. */
-static gp_status send_failure(gp_channel *channel, gp_error *err)
-{
-    switch (errno) {
-    case EAGAIN:
-        channel->stats.busy++;
-        return gp_fail(err, GP_EBUSY,
-                       channel->router ? "the queue to the peer is full"
-                                       : "the link is not up, or its queue is full");
-    case EHOSTUNREACH:
-        return gp_fail(err, GP_EPEER, "the peer is gone");
-    default:
-        return gp_fail(err, GP_EIO, "cannot send: %s", zmq_strerror(errno));
-    }
-}
-
 /* Send all frames. Only the first one can be refused: ZeroMQ has then chosen a pipe with room for
  * the whole message. */
 static gp_status outgoing_send(outgoing *out, gp_channel *channel, gp_error *err)
@@ -105,9 +89,16 @@ static gp_status outgoing_send(outgoing *out, gp_channel *channel, gp_error *err
 
         if (zmq_msg_send(&out->frames[sent], channel->socket, flags) >= 0)
             sent++;
+        else if (errno == EAGAIN)
+            status = gp_fail(err, GP_EBUSY,
+                             channel->router ? "the queue to the peer is full"
+                                             : "the link is not up, or its queue is full");
+        else if (errno == EHOSTUNREACH)
+            status = gp_fail(err, GP_EPEER, "the peer is gone");
         else if (errno != EINTR)
-            status = send_failure(channel, err);
+            status = gp_fail(err, GP_EIO, "cannot send: %s", zmq_strerror(errno));
     }
+    channel->stats.busy += status == GP_EBUSY;
     for (; sent < out->count; sent++)
         zmq_msg_close(&out->frames[sent]);
     return status;

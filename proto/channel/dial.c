@@ -93,19 +93,6 @@ static gp_status dial_judge(const gp_dial *dial, const char *endpoint, bool time
     return GP_OK;
 }
 
-/* Reconnect the socket if ZeroMQ does not. After a protocol error, for example because the network
- * changed a byte, ZeroMQ does not retry. */
-static void dial_redial(gp_dial *dial, void *socket, const char *endpoint)
-{
-    if (dial->ended_ms == 0 || gp_now_ms() - dial->ended_ms < GP_DIAL_RETRY_MS)
-        return;
-    dial->ended_ms = 0;
-
-    /* fails harmlessly if ZeroMQ has already dropped the connection */
-    zmq_disconnect(socket, endpoint);
-    zmq_connect(socket, endpoint);
-}
-
 gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int timeout_ms, bool *unproved,
                        gp_error *err)
 {
@@ -129,7 +116,15 @@ gp_status gp_dial_wait(gp_dial *dial, void *socket, const char *endpoint, int ti
             return gp_fail(err, GP_EIO, "cannot wait for %s: %s", endpoint, zmq_strerror(errno));
         if (dial->monitor.events != NULL) {
             dial_hear(dial);
-            dial_redial(dial, socket, endpoint);
+
+            /* Reconnect if ZeroMQ does not: after a protocol error, for example because the network
+             * changed a byte, it does not retry. zmq_disconnect() fails harmlessly if ZeroMQ has
+             * already dropped the connection. */
+            if (dial->ended_ms != 0 && gp_now_ms() - dial->ended_ms >= GP_DIAL_RETRY_MS) {
+                dial->ended_ms = 0;
+                zmq_disconnect(socket, endpoint);
+                zmq_connect(socket, endpoint);
+            }
         }
         status = dial_judge(dial, endpoint, ready == 0 && time_is_over, timeout_ms, unproved, err);
         if (status != GP_OK)

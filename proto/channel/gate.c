@@ -1,4 +1,4 @@
-/* Connection guard for listeners that serve other hosts (gate.h). */
+/* Connection guard for listeners that serve other hosts (channel_parts.h). */
 #include "proto/channel/channel_parts.h"
 
 #include <arpa/inet.h>

@@ -222,14 +222,6 @@ static void listener_pause(gp_door *door, bool paused)
     epoll_ctl(door->epoll, EPOLL_CTL_MOD, door->listener.fd, &event);
 }
 
-/* Return whether the receive queue of the connection is empty. */
-static bool connection_is_silent(const connection *peer)
-{
-    char byte;
-
-    return recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && (errno == EAGAIN || errno == EINTR);
-}
-
 /* Close connections whose hello is overdue, and set the timer for the next deadline. A sweep that
  * runs LATE_MS too late means that this process was suspended, and perhaps its peers too: it
  * extends the deadline once. */
@@ -237,6 +229,7 @@ static void door_sweep(gp_door *door)
 {
     int64_t now_ms = gp_now_ms(), next_ms = INT64_MAX;
     uint64_t expirations;
+    char byte;
 
     (void)!read(door->timer, &expirations, sizeof(expirations));
     for (uint32_t i = 0; i < door->used; i++) {
@@ -248,7 +241,8 @@ static void door_sweep(gp_door *door)
             peer->excused = true;
             peer->deadline_ms = now_ms + LATE_MS;
         }
-        if (peer->deadline_ms <= now_ms && connection_is_silent(peer)) {
+        if (peer->deadline_ms <= now_ms && recv(peer->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 &&
+            (errno == EAGAIN || errno == EINTR)) { /* the receive queue is empty */
             door->stats.refused++;
             connection_close(door, peer);
         } else if (peer->deadline_ms > now_ms && peer->deadline_ms < next_ms) {
@@ -285,17 +279,6 @@ static void accept_exhausted(gp_door *door)
     }
 }
 
-/* Return a free slot; NULL: all peers_max slots are in use. */
-static connection *connection_take(gp_door *door)
-{
-    if (door->free == 0)
-        return door->used < door->peers_max ? &door->connections[door->used++] : NULL;
-    connection *peer = &door->connections[door->free - 1];
-
-    door->free = peer->next;
-    return peer;
-}
-
 /* Register an accepted connection, or refuse it with a reason. */
 static void connection_accept(gp_door *door, int fd)
 {
@@ -308,9 +291,12 @@ static void connection_accept(gp_door *door, int fd)
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) != 0 || who.uid != geteuid()) {
         status = GP_EPERM;
         refusal = "this pool serves the user who started it and no other";
-    } else if ((peer = connection_take(door)) == NULL) {
+    } else if (door->free == 0 && door->used == door->peers_max) {
         refusal = "the daemon has as many clients as it may; close others and try again";
     } else {
+        peer = &door->connections[door->free != 0 ? door->free - 1 : door->used++];
+        if (door->free != 0)
+            door->free = peer->next;
         *peer = (connection){ .stage = SILENT,
                               .fd = fd,
                               .pid = who.pid,

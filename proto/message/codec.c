@@ -71,15 +71,6 @@ static int writer_write(void *context, const char *bytes, size_t count)
     return out->status == GP_OK ? 0 : -1;
 }
 
-static size_t fields_count(const gp_field *fields)
-{
-    size_t count = 0;
-
-    while (fields[count].kind != GP_KIND_END)
-        count++;
-    return count;
-}
-
 static void text_pack(msgpack_packer *packer, const char *text, size_t length)
 {
     msgpack_pack_str(packer, length);
@@ -186,8 +177,11 @@ static gp_status fields_encode(msgpack_packer *packer, const gp_field *fields, c
                                gp_error *err)
 {
     gp_status status = GP_OK;
+    size_t count = 0;
 
-    msgpack_pack_map(packer, fields_count(fields));
+    while (fields[count].kind != GP_KIND_END)
+        count++;
+    msgpack_pack_map(packer, count);
     for (const gp_field *field = fields; field->kind != GP_KIND_END && status == GP_OK; field++) {
         text_pack(packer, field->name, strlen(field->name));
         status = value_encode(packer, field, base, err);
@@ -357,24 +351,13 @@ static gp_status list_decode(gp_cursor *cursor, const gp_item *array, const gp_f
     return GP_OK;
 }
 
-static gp_status struct_decode(gp_cursor *cursor, const gp_item *map, const gp_field *field, void *at,
-                               gp_error *err)
-{
-    if (map->kind != GP_ITEM_MAP)
-        return type_fail(field, map, "a map", err);
-    gp_status status = fields_decode(cursor, map, field->fields, at, err);
-
-    if (status != GP_OK)
-        gp_error_prefix(err, "%s", field->name);
-    return status;
-}
-
 /* Read the next value and store it in the member that `field` describes. */
 static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *base, gp_error *err)
 {
     void *at = (char *)base + field->offset;
     gp_item item;
     const char *wrong = gp_item_read(cursor, &item);
+    gp_status status;
 
     if (wrong != NULL)
         return gp_fail(err, GP_EPROTO, "%s: %s", field->name, wrong);
@@ -401,7 +384,12 @@ static gp_status value_decode(gp_cursor *cursor, const gp_field *field, void *ba
         memcpy(at, item.data, 16);
         return GP_OK;
     case GP_KIND_STRUCT:
-        return struct_decode(cursor, &item, field, at, err);
+        if (item.kind != GP_ITEM_MAP)
+            return type_fail(field, &item, "a map", err);
+        status = fields_decode(cursor, &item, field->fields, at, err);
+        if (status != GP_OK)
+            gp_error_prefix(err, "%s", field->name);
+        return status;
     case GP_KIND_LIST:
         return list_decode(cursor, &item, field, base, err);
     case GP_KIND_END:
