@@ -25,7 +25,6 @@ typedef struct gp_predicting {
     const gp_predict_request *request;
     gp_network network;
     gp_fan_plan plan;
-    char data[512];
     gp_buffer class_json;     /* the model's class names as JSON; empty: none */
     const char **class_names; /* [classes] class names; NULL: the model predicts values */
     char (*numbers)[12];      /* numbers as text; names for classes without one */
@@ -65,8 +64,8 @@ static gp_status read_options(gp_predicting *p, gp_error *err)
     if (status == GP_OK && p->request->on_error != NULL)
         status = gp_params_set(gp_params_find(gp_train_options_table, "on-error"), &options,
                                p->request->on_error, err);
-    p->plan.precision = (uint32_t)options.precision;
-    p->plan.on_error = (uint32_t)options.on_error;
+    p->plan.begin.precision = (uint32_t)options.precision;
+    p->plan.begin.on_bad = (uint32_t)options.on_error;
     return status;
 }
 
@@ -183,23 +182,25 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
             "windows are of networks that score each pixel; %s does not. Give fit model, resize or "
             "crop",
             request->model);
-    p->plan.whole = whole && p->by_pixel && request->fit != GP_IMAGE_FIT_INPUT;
-    p->plan.crop = (uint32_t)asked.crop;
-    memcpy(p->plan.image_size, asked.size, sizeof(asked.size));
-    p->plan.exact_size =
+    p->plan.begin.whole = whole && p->by_pixel && request->fit != GP_IMAGE_FIT_INPUT;
+    p->plan.begin.crop = (uint32_t)asked.crop;
+    p->plan.begin.image_height = asked.size[0];
+    p->plan.begin.image_width = asked.size[1];
+    p->plan.begin.exact_size =
         request->fit == GP_IMAGE_FIT_MODEL && asked.crop == GP_PREDICT_ALL && !p->network.spec->resized;
     view_note(p, &asked, &model);
-    if (!p->plan.whole || asked.crop == GP_PREDICT_FIT || asked.crop == GP_PREDICT_MIDDLE) {
-        p->plan.overlap = !p->plan.whole ? 0
-                          : request->overlap != 0
-                              ? request->overlap
-                              : (uint32_t)(input->dim[1] < input->dim[2] ? input->dim[1] : input->dim[2]) / 4;
+    if (!p->plan.begin.whole || asked.crop == GP_PREDICT_FIT || asked.crop == GP_PREDICT_MIDDLE) {
+        p->plan.begin.overlap =
+            !p->plan.begin.whole ? 0
+            : request->overlap != 0
+                ? request->overlap
+                : (uint32_t)(input->dim[1] < input->dim[2] ? input->dim[1] : input->dim[2]) / 4;
         return GP_OK;
     }
 
     /* resize to the input size, and resize the scores back */
-    p->plan.image_size[0] = (uint32_t)input->dim[1];
-    p->plan.image_size[1] = (uint32_t)input->dim[2];
+    p->plan.begin.image_height = (uint32_t)input->dim[1];
+    p->plan.begin.image_width = (uint32_t)input->dim[2];
     return GP_OK;
 }
 
@@ -208,16 +209,17 @@ static gp_status view_choose(gp_predicting *p, bool whole, gp_error *err)
  *   alike   all results must have the same size */
 static gp_status answer_choose(gp_predicting *p, bool wanted, bool alike, gp_error *err)
 {
-    p->plan.answer = !wanted                                                            ? GP_ANSWER_SUMS
-                     : p->request->pixel_classes && p->places > 0 && p->output.rank > 1 ? GP_ANSWER_CLASSES
-                                                                                        : GP_ANSWER_SCORES;
-    if (p->plan.answer == GP_ANSWER_SCORES)
+    p->plan.begin.answer = !wanted ? GP_ANSWER_SUMS
+                           : p->request->pixel_classes && p->places > 0 && p->output.rank > 1
+                               ? GP_ANSWER_CLASSES
+                               : GP_ANSWER_SCORES;
+    if (p->plan.begin.answer == GP_ANSWER_SCORES)
         p->plan.row_bytes = p->scores * sizeof(float);
-    const gp_status status = view_choose(p, !alike && p->plan.answer != GP_ANSWER_SCORES, err);
+    const gp_status status = view_choose(p, !alike && p->plan.begin.answer != GP_ANSWER_SCORES, err);
 
     if (status != GP_OK)
         return status;
-    if (p->plan.answer != GP_ANSWER_CLASSES)
+    if (p->plan.begin.answer != GP_ANSWER_CLASSES)
         return GP_OK;
     p->plan.class_bytes = p->classes <= BYTE_CLASSES_MAX ? 1 : sizeof(int32_t);
     p->plan.row_bytes = (size_t)p->places * p->plan.class_bytes;
@@ -260,11 +262,11 @@ static gp_status read_data(gp_predicting *p, gp_error *err)
                        request->data == NULL ? "data or samples" : "data or samples, not both");
     if (request->samples != NULL && (request->image_size[0] != 0 || request->image_size[1] != 0))
         return gp_fail(err, GP_EINVAL, "image_size is of images in files; samples have the model's size");
-    p->plan.data = p->data;
     if (request->data != NULL && request->data[0] == '\0')
         return gp_fail(err, GP_EINVAL, "the name of the data is empty");
     if (request->data != NULL)
-        return gp_source_absolute(p->data, sizeof(p->data), request->data, err);
+        return gp_source_absolute(p->plan.begin.data, sizeof(p->plan.begin.data), request->data, err);
+    p->plan.begin.samples = request->sample_count;
     p->plan.sample_bytes =
         (size_t)gp_shape_count(&p->network.spec->input) * (request->sample_floats ? sizeof(float) : 1);
     return request->sample_count > 0 ? GP_OK : gp_fail(err, GP_EINVAL, "there are no samples");
@@ -275,6 +277,8 @@ static gp_status predicting_init(gp_predicting *p, const gp_predict_request *req
     gp_buffer buffer;
 
     *p = (gp_predicting){ .request = request, .plan = { .request = request, .weights_fd = -1 } };
+    p->plan.begin.floats = request->sample_floats;
+    p->plan.begin.ignore_labels = request->ignore_labels;
     gp_buffer_init(&p->class_json, GP_JSON_BYTES_MAX);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
     gp_status status = read_options(p, err);
@@ -377,8 +381,8 @@ static bool take_each(void *context, const gp_fan_part *part)
         const bool skipped = part->skipped != NULL && part->skipped[i] != 0;
 
         if (skipped)
-            row += p->plan.whole ? 2 * sizeof(uint32_t) : 0;
-        else if (!p->plan.whole)
+            row += p->plan.begin.whole ? 2 * sizeof(uint32_t) : 0;
+        else if (!p->plan.begin.whole)
             prediction_fill(p, &one, row + i * p->plan.row_bytes);
         else if (!image_fill(p, &one, &row))
             return false;
@@ -404,8 +408,8 @@ static gp_status predicting_run(gp_predicting *p, gp_evaluation *out, gp_pool *p
 
     /* List the data before the lease, so that no worker waits. The workers use the cached
      * result. */
-    if (p->plan.data[0] != '\0' && p->request->data_progress != NULL)
-        gp_store_prepare(p->plan.data, GP_DATA_GIVEN, p->request->data_progress);
+    if (p->plan.begin.data[0] != '\0' && p->request->data_progress != NULL)
+        gp_store_prepare(p->plan.begin.data, GP_DATA_GIVEN, p->request->data_progress);
     gp_status status = pool_lease(pool, &p->request->lease, purpose, p->request->stop, err);
 
     if (status != GP_OK)
@@ -479,7 +483,7 @@ static gp_status keeper_grow(gp_keeper *keeper, uint64_t count, gp_error *err)
     const gp_predicting *p = &keeper->p;
     const size_t row = p->pixels == NULL ? p->scores * sizeof(float) : 0,
                  classes = p->pixels != NULL || p->output.rank == 1 ? p->places * sizeof(int32_t) : 0,
-                 index = p->plan.on_error != 0 ? sizeof(*keeper->scores.index) : 0;
+                 index = p->plan.begin.on_bad != 0 ? sizeof(*keeper->scores.index) : 0;
     uint64_t capacity = keeper->capacity;
 
     while (capacity < count)

@@ -82,26 +82,14 @@ static uint32_t part_samples(const gp_fan *fan, uint64_t index)
 static gp_status fan_begin(gp_fan *fan, gp_error *err)
 {
     const gp_fan_plan *plan = fan->plan;
-    gp_predict_begin begin = { .batch = fan->part_most,
-                               .precision = plan->precision,
-                               .answer = plan->answer,
-                               .floats = plan->request->sample_floats,
-                               .samples = plan->data[0] == '\0' ? plan->request->sample_count : 0,
-                               .image_height = plan->image_size[0],
-                               .image_width = plan->image_size[1],
-                               .whole = plan->whole,
-                               .overlap = plan->overlap,
-                               .crop = plan->crop,
-                               .on_bad = plan->on_error,
-                               .ignore_labels = plan->request->ignore_labels,
-                               .exact_size = plan->exact_size };
+    gp_predict_begin begin = plan->begin;
     const gp_payload payloads[] = {
         { .data = plan->netspec, .bytes = plan->netspec_bytes },
         { .data = &plan->weights_bytes, .bytes = sizeof(plan->weights_bytes) },
         { .data = plan->class_names, .bytes = plan->class_names_bytes },
     };
 
-    snprintf(begin.data, sizeof(begin.data), "%s", plan->data);
+    begin.batch = fan->part_most;
     memset(fan->held, 0, sizeof(fan->held));
     memset(fan->ready, 0, sizeof(fan->ready));
     for (uint64_t i = fan->delivered; fan->parts != NULL && i < window_end(fan); i++)
@@ -145,7 +133,7 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
 
     if (status != GP_OK)
         return status;
-    if (fan->plan->data[0] == '\0')
+    if (fan->plan->begin.data[0] == '\0')
         ready.samples = fan->plan->request->sample_count;
     if (fan->parts == NULL && in->payload_count > 0 &&
         in->payloads[0].bytes > 0) /* all workers send the same note: report it once */
@@ -156,7 +144,7 @@ static gp_status fan_take_ready(gp_fan *fan, uint32_t rank, const gp_incoming *i
     else if (ready.samples != fan->samples)
         status =
             gp_fail(err, GP_EINVAL, "%s has %" PRIu64 " samples on one worker and %" PRIu64 " on another",
-                    fan->plan->data, fan->samples, ready.samples);
+                    fan->plan->begin.data, fan->samples, ready.samples);
     fan->ready[rank] = status == GP_OK;
     return status;
 }
@@ -179,7 +167,7 @@ static gp_status fan_ask(gp_fan *fan, uint32_t rank, gp_error *err)
             .bytes = ask.count * fan->plan->sample_bytes,
         };
         gp_status status = pool_try_worker(fan->pool, rank, &gp_msg_predict_ask, &ask,
-                                           fan->plan->data[0] == '\0' ? &samples : NULL, NULL, err);
+                                           fan->plan->begin.data[0] == '\0' ? &samples : NULL, NULL, err);
 
         if (status == GP_EPEER || status == GP_EBUSY)
             return GP_OK; /* the scheduler will report the failure */
@@ -229,7 +217,7 @@ static bool marks_fit(const gp_fan_plan *plan, const gp_frame *marks, uint32_t c
 {
     if (marks == NULL)
         return true;
-    if (plan->on_error == 0 || marks->bytes != count)
+    if (plan->begin.on_bad == 0 || marks->bytes != count)
         return false;
     for (uint32_t i = 0; i < count; i++)
         if (((const uint8_t *)marks->data)[i] > 1)
@@ -252,7 +240,7 @@ static bool rows_fit(const gp_fan_plan *plan, const gp_frame *frame, const gp_fr
     const uint8_t *at = frame->data;
     size_t left = frame->bytes;
 
-    if (!plan->whole || plan->answer != GP_ANSWER_CLASSES)
+    if (!plan->begin.whole || plan->begin.answer != GP_ANSWER_CLASSES)
         return left == count * plan->row_bytes;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t size[2];
@@ -459,18 +447,6 @@ static gp_status fan_take(gp_fan *fan, pool_message *message, gp_error *err)
     return status;
 }
 
-/* Continue with the lease's next generation after a worker failure. */
-static gp_status fan_renew(gp_fan *fan, gp_error *err)
-{
-    gp_status status = fan_blame(fan, err);
-
-    pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
-    fan->stale = false;
-    if (status == GP_OK)
-        status = pool_attach(fan->pool, err);
-    return status == GP_OK ? fan_begin(fan, err) : status;
-}
-
 static gp_status fan_step(gp_fan *fan, gp_error *err)
 {
     const gp_predict_request *request = fan->plan->request;
@@ -481,8 +457,17 @@ static gp_status fan_step(gp_fan *fan, gp_error *err)
                        fan->sums.count + fan->sums.skipped, fan->samples);
     if (fan->pool->revoked)
         return gp_fail(err, GP_ECANCELED, "the lease ended: %s", fan->pool->ended.reason);
-    if (fan->pool->regranted)
-        return fan_renew(fan, err);
+
+    /* Continue with the lease's next generation after a worker failure. */
+    if (fan->pool->regranted) {
+        gp_status blamed = fan_blame(fan, err);
+
+        pool_note(fan->pool, "%s; its samples go to the others", fan->pool->lost.cause);
+        fan->stale = false;
+        if (blamed == GP_OK)
+            blamed = pool_attach(fan->pool, err);
+        return blamed == GP_OK ? fan_begin(fan, err) : blamed;
+    }
     if (fan->pool->lost.index != 0)
         fan_await_grant(fan);
     if (fan->stale && gp_timeout_left(fan->grant) == 0)
@@ -507,7 +492,7 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
      * their execution plans for it. */
     if (plan->sample_bytes > 0 && most > PART_SAMPLES_MAX / plan->sample_bytes + 1)
         most = PART_SAMPLES_MAX / plan->sample_bytes + 1;
-    fan.part_most = plan->whole ? PART_IMAGES_MAX : most < PART_MAX ? (uint32_t)most : PART_MAX;
+    fan.part_most = plan->begin.whole ? PART_IMAGES_MAX : most < PART_MAX ? (uint32_t)most : PART_MAX;
     gp_status status = fan_begin(&fan, err);
 
     while (status == GP_OK && (fan.parts == NULL || fan.delivered < fan.part_count))
@@ -515,7 +500,7 @@ gp_status gp_fan_run(gp_fan_sums *out, gp_pool *pool, const gp_fan_plan *plan, g
     if (status == GP_OK && fan.sums.count == 0 && fan.sums.skipped > 0)
         status = gp_fail(err, GP_ECORRUPT,
                          "of the images of %.200s none could be read, %s%s; the workers' logs say why",
-                         plan->data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "");
+                         plan->begin.data, fan.skipped[0], fan.sums.skipped > 1 ? ", ..." : "");
     else if (status == GP_OK)
         pool_note_skipped(pool, fan.sums.skipped, fan.skipped,
                           fan.sums.skipped < SKIPPED_TOLD ? (uint32_t)fan.sums.skipped : SKIPPED_TOLD);

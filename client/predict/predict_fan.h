@@ -34,25 +34,20 @@ typedef struct gp_fan_part {
 /* Constant parameters for a prediction, and the callback that receives the results. */
 typedef struct gp_fan_plan {
     const gp_predict_request *request;
-    const char *data;    /* source name for the workers; "": use request->samples */
+
+    /* all fields but batch; data "": use request->samples. With `whole`, images keep their size: a row
+     * has height and width (two uint32_t), then the classes */
+    gp_predict_begin begin;
     const char *netspec; /* JSON */
     size_t netspec_bytes;
     int weights_fd; /* sealed model weights */
     uint64_t weights_bytes;
     const char *class_names; /* JSON; NULL: none */
     size_t class_names_bytes;
-    uint32_t precision;
-    uint32_t on_error;
-    gp_predict_answer answer;
     size_t row_bytes;     /* answer bytes per sample; 0: GP_ANSWER_SUMS */
     uint32_t score_count; /* scores that the model computes per sample */
     size_t sample_bytes;  /* bytes per sample in request->samples */
-
-    /* images keep their size: a row has height and width (two uint32_t), then the classes */
-    bool whole;
-    uint32_t class_bytes;                  /* bytes per class in such a row */
-    uint32_t image_size[2], overlap, crop; /* as in gp_predict_begin */
-    bool exact_size;                       /* as in gp_predict_begin */
+    uint32_t class_bytes; /* bytes per class in a row of classes */
 
     /* Receives the parts in data order; NULL: not needed. Return false to end the run with
      * GP_ECANCELED. */
