@@ -194,9 +194,6 @@ void cli_note(void *context, const char *sentence);
 /* Return whether the command line contains the option. */
 bool cli_given(const cli_call *call, const char *name);
 
-/* Return the --verbose-frequency value, or its default. */
-uint32_t cli_verbose_frequency(const cli_call *call);
-
 /* Parse and check argv[1] and the words after it as a gradpool command, without running it. CLI_OK:
  * valid; otherwise the exit code, after printing the error. */
 int cli_check_words(int argc, char **argv);

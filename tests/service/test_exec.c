@@ -746,7 +746,7 @@ TEST(signals_do_not_keep_the_local_runner_from_being_reaped)
     write_file("runner", "#!/bin/sh\nexec sleep 0.2\n");
     chmod(in_root("runner"), 0700);
     setenv("GRADPOOL_WORKER", in_root("runner"), 1);
-    REQUIRE_OK(gp_exec_open_local(&exec, 1, &error), error);
+    REQUIRE_OK(gp_exec_open(&exec, NULL, 1, &error), error);
     sigaction(SIGALRM, &(struct sigaction){ .sa_handler = on_alarm }, NULL);
     setitimer(ITIMER_REAL, &often, NULL);
     gp_exec_close(exec);

@@ -45,28 +45,36 @@ static const cli_verb bench_verbs[] = {
     { 0 },
 };
 
-uint32_t bench_counts(cli_call *call, uint32_t *counts)
+uint32_t bench_list(const char *text, uint64_t least, uint64_t most, uint64_t *numbers)
 {
-    const char *text = ((const bench_options *)call->options)->workers;
     uint32_t found = 0;
 
-    for (const char *at = text; *at != '\0';) {
-        char *end;
-        unsigned long number = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : 0;
+    for (const char *at = text; *at != '\0' || found == 0;) {
+        char *end = NULL;
+        uint64_t number = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
 
-        if (number < 1 || number > GP_MEMBERS_MAX || found == BENCH_COUNTS_MAX ||
-            (*end != ',' && *end != '\0') || (found > 0 && number <= counts[found - 1])) {
-            cli_usage(call,
-                      "--workers is '%s'; it must be up to %d rising numbers from 1 to %u, such as 1,2,4",
-                      text, BENCH_COUNTS_MAX, GP_MEMBERS_MAX);
+        if (end != NULL && (*end == 'K' || *end == 'M') && number <= most)
+            number <<= *end++ == 'K' ? 10 : 20;
+        if (end == NULL || number < least || number > most || found == BENCH_COUNTS_MAX ||
+            (*end != ',' && *end != '\0'))
             return 0;
-        }
-        counts[found++] = (uint32_t)number;
+        numbers[found++] = number;
         at = end + (*end == ',');
     }
-    if (found == 0)
-        cli_usage(call, "--workers is empty; it must be numbers such as 1,2,4");
     return found;
+}
+
+uint32_t bench_counts(cli_call *call, uint64_t *counts)
+{
+    const char *text = ((const bench_options *)call->options)->workers;
+    uint32_t count = bench_list(text, 1, GP_MEMBERS_MAX, counts);
+
+    for (uint32_t i = 1; i < count; i++)
+        count = counts[i] > counts[i - 1] ? count : 0;
+    if (count == 0)
+        cli_usage(call, "--workers is '%s'; it must be up to %d rising numbers from 1 to %u, such as 1,2,4",
+                  text, BENCH_COUNTS_MAX, GP_MEMBERS_MAX);
+    return count;
 }
 
 const char *bench_devices(const bench_options *options, uint32_t workers, char text[256])

@@ -230,7 +230,7 @@ static void train_begin_event(void *context, const gp_train_info *facts)
                                   .log = session->folder.log,
                                   .terminal = isatty(1) == 1,
                                   .live = options->plots == 2 || (options->plots == 0 && isatty(1)),
-                                  .frequency = cli_verbose_frequency(call) });
+                                  .frequency = (uint32_t)values.verbose_frequency });
     if (session->view != NULL)
         view_begin(session->view, facts);
     session->slow = slow_steps_new(facts->workers);

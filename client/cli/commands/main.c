@@ -284,14 +284,6 @@ bool cli_given(const cli_call *call, const char *name)
     return false;
 }
 
-uint32_t cli_verbose_frequency(const cli_call *call)
-{
-    gp_train_options options;
-
-    gp_train_options_from_checked(&options, call->train);
-    return (uint32_t)options.verbose_frequency;
-}
-
 /* gp_get_fetch() progress callback. Nonzero: cancel the download. */
 static int download_progress(void *context, const char *file, uint64_t bytes, uint64_t total)
 {

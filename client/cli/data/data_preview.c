@@ -29,19 +29,6 @@ typedef struct sheet {
     int32_t *stored_labels, *drawn_labels;
 } sheet;
 
-/* Convert a pixel component to a byte. Floating-point images are scaled as if 0 were black and 1
- * were white. */
-static uint8_t byte_of(const gp_store_info *info, const uint8_t *image, size_t at, uint32_t channel)
-{
-    float value;
-
-    if (info->dtype == GP_U8)
-        return image[at];
-    memcpy(&value, image + at * sizeof(value), sizeof(value));
-    value = 255.0f * (value * info->scale[channel] + info->offset[channel]);
-    return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)(value + 0.5f);
-}
-
 /* Return the first byte of a line of an image on the sheet.
  *   band  0: image, 1: pixel labels */
 static uint8_t *sheet_at(sheet *s, uint32_t row, uint32_t column, uint32_t band, uint32_t y)
@@ -61,9 +48,14 @@ static void put_image(sheet *s, uint32_t row, uint32_t column, const gp_store_in
         for (uint32_t x = 0; x < info->width; x++)
             for (uint32_t c = 0; c < 3; c++) {
                 uint32_t channel = info->channels >= 3 ? c : 0;
+                const size_t at = channel * plane + (size_t)y * info->width + x;
+                float value = image[at];
 
-                sheet_at(s, row, column, 0, y)[3 * x + c] =
-                    byte_of(info, image, channel * plane + (size_t)y * info->width + x, channel);
+                if (info->dtype != GP_U8) { /* scaled as if 0 were black and 1 were white */
+                    memcpy(&value, image + at * sizeof(value), sizeof(value));
+                    value = 255.0f * (value * info->scale[channel] + info->offset[channel]) + 0.5f;
+                }
+                sheet_at(s, row, column, 0, y)[3 * x + c] = (uint8_t)fminf(fmaxf(value, 0), 255);
             }
 }
 

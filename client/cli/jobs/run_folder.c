@@ -151,6 +151,14 @@ void run_folder_start(run_folder *folder)
     time_now(folder->began);
 }
 
+static void put_indices(gp_json_writer *writer, const uint32_t *indices, uint32_t count)
+{
+    gp_json_begin_array(writer, "worker_index");
+    for (uint32_t i = 0; i < count; i++)
+        gp_json_put_integer(writer, NULL, indices[i]);
+    gp_json_end_array(writer);
+}
+
 /* Write facts.json. Errors are ignored. */
 static void write_facts(const run_folder *folder)
 {
@@ -163,10 +171,7 @@ static void write_facts(const run_folder *folder)
     gp_json_writer *writer = show_json_object(&json, true);
 
     gp_json_put_integer(writer, "workers", facts->workers);
-    gp_json_begin_array(writer, "worker_index");
-    for (uint32_t i = 0; i < facts->workers; i++)
-        gp_json_put_integer(writer, NULL, facts->worker_index[i]);
-    gp_json_end_array(writer);
+    put_indices(writer, facts->worker_index, facts->workers);
     gp_json_put_integer(writer, "batch", facts->batch);
     gp_json_put_integer(writer, "steps_per_epoch", facts->steps_per_epoch);
     gp_json_put_integer(writer, "epochs", facts->epochs);
@@ -249,10 +254,7 @@ void run_folder_regroup(run_folder *folder, const gp_train_rescale *regroup)
     gp_json_put_integer(writer, "step", (int64_t)regroup->step);
     gp_json_put_integer(writer, "workers_before", regroup->workers_before);
     gp_json_put_integer(writer, "workers", regroup->workers);
-    gp_json_begin_array(writer, "worker_index");
-    for (uint32_t i = 0; i < regroup->workers; i++)
-        gp_json_put_integer(writer, NULL, regroup->worker_index[i]);
-    gp_json_end_array(writer);
+    put_indices(writer, regroup->worker_index, regroup->workers);
     gp_json_put_number(writer, "paused_seconds", regroup->seconds);
     gp_json_put_bool(writer, "died", regroup->died);
     gp_json_put_text(writer, "cause", regroup->cause);

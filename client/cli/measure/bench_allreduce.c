@@ -14,37 +14,8 @@
 #include "common/base/system/file.h"
 #include "common/base/text/json.h"
 
-enum { SIZES_MAX = 16, SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
+enum { SIDE_MAX = 8192, INPUTS_MAX = 32 * SIDE_MAX, LEAST_BYTES = 1024 };
 #define MOST_BYTES ((uint64_t)1 << 30)
-
-/* Parse --sizes, e.g. "64K,1M". Return the number of sizes; 0: malformed, after printing a usage
- * error. */
-static uint32_t sizes_parse(cli_call *call, uint64_t *sizes)
-{
-    const char *text = ((const bench_options *)call->options)->sizes;
-    uint32_t found = 0;
-
-    for (const char *at = text; *at != '\0';) {
-        char *end = NULL;
-        uint64_t bytes = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : 0;
-
-        if (end != NULL && (*end == 'K' || *end == 'M') && bytes <= MOST_BYTES)
-            bytes <<= *end++ == 'K' ? 10 : 20;
-        if (bytes < LEAST_BYTES || bytes > MOST_BYTES || found == SIZES_MAX ||
-            (*end != ',' && *end != '\0')) {
-            cli_usage(
-                call,
-                "--sizes is '%s'; it must be up to %d numbers of bytes from 1K to 1024M, such as 64K,4M",
-                text, SIZES_MAX);
-            return 0;
-        }
-        sizes[found++] = bytes;
-        at = end + (*end == ',');
-    }
-    if (found == 0)
-        cli_usage(call, "--sizes is empty; it must be numbers of bytes such as 64K,4M");
-    return found;
-}
 
 /* Write a network file with a layer of about `bytes` bytes of parameters, and choose matching
  * synthetic data. */
@@ -157,16 +128,21 @@ static void show_json(const exchange_row *rows, size_t count)
 
 gp_status bench_allreduce(cli_call *call, gp_error *err)
 {
-    uint32_t counts[BENCH_COUNTS_MAX], count = bench_counts(call, counts);
-    uint64_t sizes[SIZES_MAX];
-    exchange_row rows[BENCH_COUNTS_MAX * SIZES_MAX];
+    const char *text = ((const bench_options *)call->options)->sizes;
+    uint64_t counts[BENCH_COUNTS_MAX], sizes[BENCH_COUNTS_MAX];
+    const uint32_t count = bench_counts(call, counts);
+    const uint32_t size_count = bench_list(text, LEAST_BYTES, MOST_BYTES, sizes);
+    exchange_row rows[BENCH_COUNTS_MAX * BENCH_COUNTS_MAX];
     char path[] = "/tmp/gradpool-exchange-XXXXXX.json", order[32];
     size_t used = 0;
     cli_progress progress;
     const gp_progress reports = cli_progress_reports(&progress);
-    const uint32_t size_count = count > 0 ? sizes_parse(call, sizes) : 0;
 
-    if (size_count == 0) {
+    if (count > 0 && size_count == 0)
+        cli_usage(call,
+                  "--sizes is '%s'; it must be up to %d numbers of bytes from 1K to 1024M, such as 64K,4M",
+                  text, BENCH_COUNTS_MAX);
+    if (count == 0 || size_count == 0) {
         call->code = CLI_USAGE;
         return GP_OK;
     }
@@ -181,7 +157,7 @@ gp_status bench_allreduce(cli_call *call, gp_error *err)
     cli_progress_begin(call, &progress, "steps");
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         for (uint32_t k = 0; k < size_count && counts[i] > 1 && status == GP_OK; k++) {
-            rows[used] = (exchange_row){ .workers = counts[i], .bytes = sizes[k] };
+            rows[used] = (exchange_row){ .workers = (uint32_t)counts[i], .bytes = sizes[k] };
             snprintf(order, sizeof(order), "%zu of %" PRIu32, used + 1,
                      (count - (counts[0] == 1)) * size_count);
             status = exchange_measure(call, call->pool, path, &rows[used++], order, &reports, err);

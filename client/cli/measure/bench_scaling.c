@@ -258,15 +258,15 @@ static void show_json(const scaling *s)
 }
 
 /* Initialize the runs. Batch and learning rate grow with the workers, except with --fixed-batch. */
-static gp_status scaling_prepare(scaling *s, const uint32_t *counts, gp_error *err)
+static gp_status scaling_prepare(scaling *s, const uint64_t *counts, gp_error *err)
 {
     gp_train_options base;
 
     gp_train_options_from_checked(&base, s->call->train);
     for (uint32_t i = 0; i < s->count; i++) {
-        const uint32_t times = s->options->fixed_batch ? 1 : counts[i];
+        const uint32_t workers = (uint32_t)counts[i], times = s->options->fixed_batch ? 1 : workers;
 
-        s->runs[i] = (scaling_run){ .workers = counts[i],
+        s->runs[i] = (scaling_run){ .workers = workers,
                                     .batch = (uint32_t)base.mini_batch_size * times,
                                     .learn_rate = base.initial_learn_rate * times,
                                     .seconds = gp_calloc(POINTS_MAX, sizeof(double)),
@@ -281,7 +281,7 @@ gp_status bench_scaling(cli_call *call, gp_error *err)
 {
     scaling s = { .call = call, .options = call->options };
     const bool quiet = s.options->common.quiet || s.options->common.json;
-    uint32_t counts[BENCH_COUNTS_MAX];
+    uint64_t counts[BENCH_COUNTS_MAX];
 
     if (s.options->network[0] == '\0' || s.options->data[0] == '\0')
         call->code = cli_usage(call, "--%s is missing", s.options->network[0] == '\0' ? "network" : "data");

@@ -239,24 +239,12 @@ static gp_status edit_write(const model_edit *knife, gp_error *err)
     return status;
 }
 
-static gp_status report_json(const model_edit *knife, const cli_changes *changes, gp_error *err)
-{
-    json_document json;
-    gp_json_writer *writer = show_json_object(&json, true);
-
-    gp_json_put_text(writer, "name", knife->edited.spec->name);
-    gp_json_put_text(writer, "out", knife->options->out);
-    gp_json_put_integer(writer, "parameters", (int64_t)knife->edited.graph->learned_count);
-    gp_json_put_integer(writer, "classes", knife->edited.graph->class_count);
-    changes_write(changes, writer);
-    return show_json_print(&json, err);
-}
-
 static gp_status edit_report(const model_edit *knife, gp_error *err)
 {
     const gp_edited *edited = &knife->edited;
     cli_changes changes = { 0 };
     gp_status status = GP_OK;
+    json_document json;
 
     for (uint32_t i = 0; i < edited->change_count; i++) {
         char output[64];
@@ -265,7 +253,14 @@ static gp_status edit_report(const model_edit *knife, gp_error *err)
         changes_add(&changes, &change);
     }
     if (knife->options->common.json) {
-        status = report_json(knife, &changes, err);
+        gp_json_writer *writer = show_json_object(&json, true);
+
+        gp_json_put_text(writer, "name", edited->spec->name);
+        gp_json_put_text(writer, "out", knife->options->out);
+        gp_json_put_integer(writer, "parameters", (int64_t)edited->graph->learned_count);
+        gp_json_put_integer(writer, "classes", edited->graph->class_count);
+        changes_write(&changes, writer);
+        status = show_json_print(&json, err);
     } else if (!knife->options->common.quiet) {
         changes_print(&changes);
         printf("%s%s: %zu parameters%s\n",

@@ -19,25 +19,6 @@ typedef struct net_source {
     char url[URL_BYTES], name[NAME_BYTES];
 } net_source;
 
-/* Fail with GP_ENOENT; suggest a similar name, or list all known names. */
-static gp_status source_unknown(const char *name, gp_error *err)
-{
-    const char *near = NULL;
-    unsigned distance = 0;
-    char known[160] = "";
-
-    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++) {
-        size_t used = strlen(known);
-
-        gp_spell_offer(name, set->name, &near, &distance);
-        snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", set->name);
-    }
-    if (near != NULL)
-        return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; did you mean '%s'?", name, near);
-    return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; there is %s; or give a URL", name,
-                   known);
-}
-
 /* Build a source from a URL; the last path component becomes the file name. GP_EINVAL: the URL has
  * a query or an unsafe file name. */
 static gp_status source_url(net_source *source, const char *url, gp_error *err)
@@ -65,17 +46,31 @@ static gp_status source_url(net_source *source, const char *url, gp_error *err)
     return GP_OK;
 }
 
+/* Find the source of a URL or a known name. GP_ENOENT: unknown; suggest a similar name, or list all
+ * known names. */
 static gp_status source_find(net_source *source, const char *name, gp_error *err)
 {
+    const char *near = NULL;
+    unsigned distance = 0;
+    char known[160] = "";
+
     if (strstr(name, "://") != NULL)
         return source_url(source, name, err);
-    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++)
+    for (const gp_get_set *set = gp_get_models; set->name != NULL; set++) {
+        size_t used = strlen(known);
+
         if (strcmp(set->name, name) == 0) {
             source->set = *set;
             source->file = set->files[0];
             return GP_OK;
         }
-    return source_unknown(name, err);
+        gp_spell_offer(name, set->name, &near, &distance);
+        snprintf(known + used, sizeof(known) - used, "%s%s", used == 0 ? "" : ", ", set->name);
+    }
+    if (near != NULL)
+        return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; did you mean '%s'?", name, near);
+    return gp_fail(err, GP_ENOENT, "no trained model is known as '%s'; there is %s; or give a URL", name,
+                   known);
 }
 
 /* Check --sha256 and convert it to lower case. GP_EINVAL: malformed, or different from the

@@ -105,19 +105,6 @@ static gp_status palette_choose(pixels_sink *sink, const gp_prediction *p, gp_er
     return found ? GP_OK : gp_palette_default(palette, p->class_names, p->classes, err);
 }
 
-/* Write classes.csv, which maps the numbers in label images to classes. */
-static gp_status classes_write(const pixels_sink *sink, gp_error *err)
-{
-    char *text;
-    gp_status status = gp_palette_to_csv(sink->palette, &text, err);
-
-    if (status != GP_OK)
-        return status;
-    status = file_write(sink->request.labels, "classes", ".csv", text, strlen(text), err);
-    gp_free(text);
-    return status;
-}
-
 /* ---- images ---- */
 
 /* Write one prediction's label image. */
@@ -165,7 +152,7 @@ bool pixels_add(void *context, const gp_prediction *p)
 {
     pixels_sink *sink = context;
     gp_error seen, *err = &seen;
-    char stem[PATH_MAX];
+    char stem[PATH_MAX], *classes = NULL;
     gp_status status = GP_OK;
 
     if (p->pixels == NULL || p->rank != 3)
@@ -175,8 +162,12 @@ bool pixels_add(void *context, const gp_prediction *p)
             "FILE.jsonl or FILE.npy");
     if (status == GP_OK && sink->palette == NULL) {
         status = palette_choose(sink, p, err);
+        /* classes.csv maps the numbers in label images to classes */
         if (status == GP_OK && sink->request.labels[0] != '\0')
-            status = classes_write(sink, err);
+            status = gp_palette_to_csv(sink->palette, &classes, err);
+        if (status == GP_OK && classes != NULL)
+            status = file_write(sink->request.labels, "classes", ".csv", classes, strlen(classes), err);
+        gp_free(classes);
     }
     if (status == GP_OK)
         status = stem_of(stem, p->name, err);

@@ -103,7 +103,7 @@ static gp_status output_prepare(crew *c, gp_error *err)
     return output_new(&c->output, &output, err);
 }
 
-/* Lease workers and open runners on them. */
+/* Lease workers and choose the number of slots. */
 static gp_status workers_take(crew *c, gp_error *err)
 {
     const crew_options *options = c->options;
@@ -123,7 +123,7 @@ static gp_status workers_take(crew *c, gp_error *err)
         if (c->pool->grant.slots[i].core_count < c->slots) /* the smallest worker's */
             c->slots = c->pool->grant.slots[i].core_count;
     c->slots = c->slots > 0 ? c->slots : 1;
-    return gp_exec_open(&c->exec, c->pool, c->slots, err);
+    return GP_OK;
 }
 
 gp_status crew_open(crew *c, gp_error *err)
@@ -137,7 +137,9 @@ gp_status crew_open(crew *c, gp_error *err)
     if (status == GP_OK)
         status = output_prepare(c, err);
     if (status == GP_OK)
-        status = c->pool != NULL ? workers_take(c, err) : gp_exec_open_local(&c->exec, c->slots, err);
+        status = c->pool != NULL ? workers_take(c, err) : GP_OK;
+    if (status == GP_OK)
+        status = gp_exec_open(&c->exec, c->pool, c->slots, err);
     if (status != GP_OK)
         return status;
     c->running = gp_calloc((size_t)gp_exec_workers(c->exec) * c->slots, sizeof(crew_job *));

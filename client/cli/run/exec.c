@@ -77,10 +77,12 @@ struct gp_exec {
 
 /* ---- opening ---- */
 
-/* Allocate the runners, slots and event ring for a worker count. */
-static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32_t slots, gp_error *err)
+gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err)
 {
+    uint32_t workers = pool == NULL ? 1 : pool->grant.slots_count;
+    char path[4096];
     gp_exec *exec;
+    int problem = 0;
     bool whole;
 
     if (slots == 0 || slots > EXEC_SLOTS_MAX)
@@ -102,40 +104,24 @@ static gp_status exec_new(gp_exec **out, gp_pool *pool, uint32_t workers, uint32
         exec->runners[rank].running = gp_calloc(slots, sizeof(exec_running));
         whole = whole && exec->runners[rank].running != NULL;
     }
-    if (!whole) {
-        gp_exec_close(exec);
-        return gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands", workers * slots);
-    }
-    *out = exec;
-    return GP_OK;
-}
+    gp_status status =
+        whole ? GP_OK
+              : gp_fail(err, GP_ENOMEM, "no memory for %" PRIu32 " places for commands", workers * slots);
 
-gp_status gp_exec_open(gp_exec **out, gp_pool *pool, uint32_t slots, gp_error *err)
-{
-    return exec_new(out, pool, pool->grant.slots_count, slots, err);
-}
-
-gp_status gp_exec_open_local(gp_exec **out, uint32_t slots, gp_error *err)
-{
-    char path[4096];
-    gp_exec *exec = NULL;
-    gp_status status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
-
-    if (status == GP_OK)
-        status = exec_new(&exec, NULL, 1, slots, err);
-    if (status != GP_OK)
-        return status;
-    int problem = gp_runner_spawn(&exec->local, &exec->runners[0].socket, &exec->leash, path, 1, 1);
-
-    if (problem != 0) {
-        exec->local = 0;
-        gp_exec_close(exec);
+    if (status == GP_OK && pool == NULL)
+        status = pool_daemon_path("gradpool-worker", "GRADPOOL_WORKER", path, sizeof(path), err);
+    if (status == GP_OK && pool == NULL) {
+        problem = gp_runner_spawn(&exec->local, &exec->runners[0].socket, &exec->leash, path, 1, 1);
+        exec->local = problem == 0 ? exec->local : 0;
+        exec->runners[0].state = RUNNER_UP;
         errno = problem;
-        return gp_fail_errno(err, GP_EIO, "cannot start %s", path);
+        status = problem == 0 ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot start %s", path);
     }
-    exec->runners[0].state = RUNNER_UP;
-    *out = exec;
-    return GP_OK;
+    if (status == GP_OK)
+        *out = exec;
+    else
+        gp_exec_close(exec);
+    return status;
 }
 
 void gp_exec_close(gp_exec *exec)

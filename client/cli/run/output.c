@@ -140,41 +140,32 @@ static int file_open(void)
     return fd;
 }
 
-/* Create a stream's file or pipe.
- *   end  set to a new descriptor for writing; the caller closes it */
-static gp_status stream_open(stream *s, output_kind kind, int *end, gp_error *err)
-{
-    int pipes[2];
-
-    stream_close(s);
-    if (kind == OUTPUT_WHOLE) {
-        s->fd = file_open();
-        *end = s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
-    } else if (pipe2(pipes, O_CLOEXEC) == 0) {
-        s->fd = pipes[0];
-        *end = pipes[1];
-        /* this open file description is not shared with the command */
-        fcntl(s->fd, F_SETFL, O_NONBLOCK);
-    }
-    if (s->fd < 0 || *end < 0)
-        return gp_fail_errno(err, GP_EIO,
-                             kind == OUTPUT_WHOLE ? "no temporary file for a job's output; set TMPDIR"
-                                                  : "no pipe for a job's output");
-    return GP_OK;
-}
-
 gp_status output_open(output_job *job, int *out, int *err, gp_error *error)
 {
-    int ends[STREAMS] = { -1, -1 };
-    gp_status status = GP_OK;
+    const bool whole = job->output->options.kind == OUTPUT_WHOLE;
+    int ends[STREAMS] = { -1, -1 }, pipes[2];
 
-    for (int i = 0; i < STREAMS && status == GP_OK; i++)
-        status = stream_open(&job->streams[i], job->output->options.kind, &ends[i], error);
-    if (status != GP_OK) {
-        for (int i = 0; i < STREAMS; i++)
-            if (ends[i] >= 0)
-                close(ends[i]);
-        return status;
+    for (int i = 0; i < STREAMS; i++) {
+        stream *s = &job->streams[i];
+
+        stream_close(s);
+        if (whole) {
+            s->fd = file_open();
+            ends[i] = s->fd < 0 ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
+        } else if (pipe2(pipes, O_CLOEXEC) == 0) {
+            s->fd = pipes[0];
+            ends[i] = pipes[1];
+            /* this open file description is not shared with the command */
+            fcntl(s->fd, F_SETFL, O_NONBLOCK);
+        }
+        if (ends[i] < 0) {
+            gp_fail_errno(error, GP_EIO,
+                          whole ? "no temporary file for a job's output; set TMPDIR"
+                                : "no pipe for a job's output");
+            if (ends[0] >= 0)
+                close(ends[0]);
+            return GP_EIO;
+        }
     }
     *out = ends[0];
     *err = ends[1];

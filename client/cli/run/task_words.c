@@ -323,9 +323,7 @@ static gp_status crew_open(cli_call *call, gp_team **team, const gp_function **f
         status = gp_team_open(team, call->pool, &options, err);
     if (status == GP_OK)
         status = gp_function_find(function, *team, name, err);
-    if (status != GP_OK)
-        gp_team_close(*team);
-    else
+    if (status == GP_OK)
         call->code = CLI_FAILED;
     return status;
 }
@@ -368,9 +366,8 @@ gp_status task_words_spmd(cli_call *call, const task_words *task, bool tag, doub
     gp_team *team;
     gp_status status = crew_open(call, &team, &request.function, err);
 
-    if (status != GP_OK)
-        return status;
-    status = gp_spmd(&block, team, &request, err);
+    if (status == GP_OK)
+        status = gp_spmd(&block, team, &request, err);
     if (block != NULL && (status == GP_OK || gp_spmd_result_size(block) > 1)) {
         gp_status printed = block_print(call, block, &p, status == GP_OK ? err : NULL);
 
@@ -399,38 +396,6 @@ static void loop_progress(void *context, uint64_t done, uint64_t total)
     cli_progress_show(&p->progress, "", done, total);
 }
 
-/* Run the loop, then print the reduced value. */
-static gp_status loop_run(cli_call *call, const task_words *task, gp_team *team, gp_parfor_request *request,
-                          printer *p, gp_error *err)
-{
-    const reduction_word *reduction;
-    void *reduced = NULL;
-    size_t count;
-    gp_status status = range_parse(call->words[0], request, err);
-
-    if (status == GP_OK)
-        status = reduction_parse(task->reduce, &reduction, &count, err);
-    if (status != GP_OK)
-        return status;
-    if (reduction != NULL) {
-        reduced = gp_calloc(count, reduction->bytes);
-        if (reduced == NULL)
-            return gp_fail(err, GP_ENOMEM, "no memory for %zu reduced values", count);
-        request->reduction = reduction->reduction;
-        request->reduced = reduced;
-        request->reduced_bytes = count * reduction->bytes;
-    }
-    cli_progress_begin(call, &p->progress, "iterations");
-    status = gp_parfor(team, request, err);
-    cli_progress_end(&p->progress);
-    if (status == GP_OK && p->error.code != GP_OK)
-        status = gp_fail(err, p->error.code, "%s", p->error.message);
-    if (status == GP_OK && reduction != NULL)
-        status = print_value(p, NULL, 0, reduction->as, reduced, request->reduced_bytes, err);
-    gp_free(reduced);
-    return status;
-}
-
 gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bool unordered, bool progress,
                             gp_error *err)
 {
@@ -446,14 +411,36 @@ gp_status task_words_parfor(cli_call *call, const task_words *task, bool tag, bo
                                   .unordered = unordered,
                                   .context = &p,
                                   .progress = progress ? loop_progress : NULL };
-    gp_team *team;
+    const reduction_word *reduction = NULL;
+    void *reduced = NULL;
+    size_t count = 0;
+    gp_team *team = NULL;
 
     p.error.code = GP_OK;
-    gp_status status = crew_open(call, &team, &request.function, err);
+    gp_status status = range_parse(call->words[0], &request, err);
 
-    if (status != GP_OK)
-        return status;
-    status = loop_run(call, task, team, &request, &p, err);
+    if (status == GP_OK)
+        status = reduction_parse(task->reduce, &reduction, &count, err);
+    if (status == GP_OK && reduction != NULL) {
+        reduced = gp_calloc(count, reduction->bytes);
+        request.reduction = reduction->reduction;
+        request.reduced = reduced;
+        request.reduced_bytes = count * reduction->bytes;
+        if (reduced == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for %zu reduced values", count);
+    }
+    if (status == GP_OK)
+        status = crew_open(call, &team, &request.function, err);
+    if (status == GP_OK) {
+        cli_progress_begin(call, &p.progress, "iterations");
+        status = gp_parfor(team, &request, err);
+        cli_progress_end(&p.progress);
+    }
+    if (status == GP_OK && p.error.code != GP_OK)
+        status = gp_fail(err, p.error.code, "%s", p.error.message);
+    if (status == GP_OK && reduction != NULL)
+        status = print_value(&p, NULL, 0, reduction->as, reduced, request.reduced_bytes, err);
+    gp_free(reduced);
     gp_team_close(team);
     call->code = status == GP_OK ? CLI_OK : call->code;
     return status;
