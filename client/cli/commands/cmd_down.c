@@ -17,51 +17,11 @@ static const gp_param down_params[] = {
     { 0 },
 };
 
-/* Size of the pool for the final message; members that cannot be read stay 0. */
-typedef struct gp_size {
-    char pool[64];
-    /* running: jobs that run; waiting: jobs queued for the next pool. */
-    uint32_t workers, leases, running, waiting;
-} gp_size;
-
-/* Read the size of the pool before the shutdown. */
-static void measure(gp_pool *pool, gp_size *size)
-{
-    gp_status_reply *reply;
-    gp_jobs_reply *jobs;
-
-    if (pool_status(pool, &reply, NULL) == GP_OK) {
-        snprintf(size->pool, sizeof(size->pool), "%s", reply->pool);
-        size->leases = reply->leases_count;
-        size->workers = reply->workers_count;
-        gp_free(reply);
-    }
-    if (pool_jobs_page(pool, 0, 0, 1, &jobs, NULL) == GP_OK) {
-        size->running = jobs->running;
-        size->waiting = jobs->queued;
-        gp_free(jobs);
-    }
-}
-
-/* Print the result. A shutdown at once also returns running jobs to the queue. */
-static void say_ended(const gp_size *size, bool when_idle)
-{
-    uint32_t waiting = size->waiting + (when_idle ? 0 : size->running);
-
-    if (when_idle && size->leases + size->running > 0)
-        printf("pool %s ends after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", size->pool, size->leases,
-               gp_plural(size->leases), size->running, gp_plural(size->running));
-    else
-        printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", size->pool, size->workers,
-               gp_plural(size->workers), size->leases, gp_plural(size->leases));
-    if (waiting > 0)
-        printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
-}
-
 static gp_status down_run(cli_call *call, gp_error *err)
 {
     const down_options *options = call->options;
-    gp_size size = { .workers = 0 };
+    gp_status_reply *reply = NULL;
+    gp_jobs_reply *jobs = NULL;
     gp_status status = cli_open(call, true, &call->pool, err);
 
     if (status == GP_ENOPOOL) {
@@ -71,12 +31,30 @@ static gp_status down_run(cli_call *call, gp_error *err)
     }
     if (status != GP_OK)
         return status;
-    measure(call->pool, &size);
+    /* the state before the shutdown, for the final message */
+    if (pool_status(call->pool, &reply, NULL) != GP_OK)
+        reply = NULL;
+    if (pool_jobs_page(call->pool, 0, 0, 1, &jobs, NULL) != GP_OK)
+        jobs = NULL;
     status = gp_pool_shutdown(call->pool, options->when_idle, err);
     if (status == GP_OK && !options->when_idle)
         status = pool_wait_gone(call->pool, POOL_GONE_MS, err);
-    if (status == GP_OK && !options->common.quiet)
-        say_ended(&size, options->when_idle);
+    if (status == GP_OK && !options->common.quiet && reply != NULL) {
+        uint32_t leases = reply->leases_count, running = jobs != NULL ? jobs->running : 0;
+        /* a shutdown at once also returns running jobs to the queue */
+        uint32_t waiting = (jobs != NULL ? jobs->queued : 0) + (options->when_idle ? 0 : running);
+
+        if (options->when_idle && leases + running > 0)
+            printf("pool %s ends after %" PRIu32 " lease%s and %" PRIu32 " job%s\n", reply->pool, leases,
+                   gp_plural(leases), running, gp_plural(running));
+        else
+            printf("ended pool %s: %" PRIu32 " worker%s, %" PRIu32 " lease%s\n", reply->pool,
+                   reply->workers_count, gp_plural(reply->workers_count), leases, gp_plural(leases));
+        if (waiting > 0)
+            printf("%" PRIu32 " job%s for the next pool\n", waiting, waiting == 1 ? " waits" : "s wait");
+    }
+    gp_free(reply);
+    gp_free(jobs);
     return status;
 }
 

@@ -186,19 +186,6 @@ static gp_status up_wait(gp_pool *pool, gp_status_reply **reply, gp_error *err)
     }
 }
 
-/* Check that at least one worker started. GP_EPEER: all workers exited. */
-static gp_status up_check_workers(const gp_status_reply *reply, gp_error *err)
-{
-    uint32_t dead = 0;
-
-    for (uint32_t i = 0; i < reply->workers_count; i++)
-        dead += reply->workers[i].state == GP_WORKER_DEAD;
-    if (dead == 0 || dead < reply->workers_count)
-        return GP_OK;
-    return gp_fail(err, GP_EPEER, "no worker has started; worker %" PRIu32 ": %s",
-                   reply->workers[0].slot.index, reply->workers[0].reason);
-}
-
 static gp_status up_run(cli_call *call, gp_error *err)
 {
     const up_options *options = call->options;
@@ -215,6 +202,7 @@ static gp_status up_run(cli_call *call, gp_error *err)
                              .context = &story };
     int64_t begin_ns = gp_now_ns();
     gp_status_reply *reply = NULL;
+    uint32_t dead = 0;
     gp_status status = gp_pool_open(&call->pool, &open, err);
 
     if (status == GP_OK)
@@ -227,7 +215,11 @@ static gp_status up_run(cli_call *call, gp_error *err)
         gp_free(story.before);
         return status;
     }
-    status = up_check_workers(reply, err);
+    for (uint32_t i = 0; i < reply->workers_count; i++)
+        dead += reply->workers[i].state == GP_WORKER_DEAD;
+    if (dead > 0 && dead == reply->workers_count)
+        status = gp_fail(err, GP_EPEER, "no worker has started; worker %" PRIu32 ": %s",
+                         reply->workers[0].slot.index, reply->workers[0].reason);
     if (options->common.json) {
         show_status_json(reply, NULL, NULL);
     } else if (!options->common.quiet) {

@@ -47,21 +47,6 @@ static long take_number(const char *name, int base, long max)
     return value == NULL || end == value || *end != '\0' || number > max ? -1 : number;
 }
 
-/* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a byte,
- * exit: the scheduler has no record of this process. */
-static void wait_at_gate(int gate)
-{
-    char byte;
-    ssize_t got;
-
-    do
-        got = read(gate, &byte, 1);
-    while (got < 0 && errno == EINTR);
-    close(gate);
-    if (got != 1)
-        _exit(EXIT_CLOSED_GATE); /* no scheduler knows this process, which has done nothing yet */
-}
-
 void job_self_put_command(gp_json_writer *writer, int argc, char **argv, const gp_train_options *options)
 {
     char directory[4096];
@@ -116,14 +101,22 @@ uint32_t job_self_attempt(void)
 void job_self_begin(int argc, char **argv)
 {
     long gate, mask;
+    char byte;
+    ssize_t got = 1;
 
     if (take_variable("GRADPOOL_JOB_DIR", self.folder, sizeof(self.folder)) == NULL)
         self.folder[0] = '\0';
     gate = take_number("GRADPOOL_JOB_GATE", 10, GATE_MAX);
     mask = take_number("GRADPOOL_JOB_UMASK", 8, 0777);
     self.attempt = take_number("GRADPOOL_JOB_ATTEMPT", 10, 1000000);
+    /* Wait until the scheduler writes a byte to the start pipe. If the pipe closes without a byte, no
+     * scheduler knows this process, which has done nothing yet. */
+    while (gate >= 0 && (got = read((int)gate, &byte, 1)) < 0 && errno == EINTR)
+        ;
+    if (gate >= 0 && got != 1)
+        _exit(EXIT_CLOSED_GATE);
     if (gate >= 0)
-        wait_at_gate((int)gate);
+        close((int)gate);
     if (self.folder[0] == '\0')
         return;
     self.job = getenv("GRADPOOL_JOB") != NULL ? atol(getenv("GRADPOOL_JOB")) : 0;

@@ -39,28 +39,20 @@ extern char **environ;
 
 /* ---- secrets ---- */
 
-/* Return whether the variable name suggests a secret value. */
-static bool names_a_secret(const char *variable)
-{
-    static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
-    const char *end = strchr(variable, '='), *found;
-
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if ((found = strcasestr(variable, words[i])) != NULL && found < end)
-            return true;
-    return false;
-}
-
 /* Sanitize a text in place: mask the values of secret environment variables, and replace control
  * and non-ASCII characters. */
 static void clean(char *text)
 {
+    static const char *const words[] = { "SECRET", "TOKEN", "PASSW", "KEY", "CREDENTIAL" };
     for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
-        const char *value = strchr(*variable, '=');
+        const char *value = strchr(*variable, '='), *found;
         const size_t bytes = value == NULL ? 0 : strlen(value + 1);
+        bool secret = false; /* the name suggests a secret value */
 
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && value != NULL; i++)
+            secret |= (found = strcasestr(*variable, words[i])) != NULL && found < value;
         /* a path is no secret: it only names the file */
-        if (bytes < SECRET_BYTES_MIN || value[1] == '/' || !names_a_secret(*variable))
+        if (bytes < SECRET_BYTES_MIN || value[1] == '/' || !secret)
             continue;
         for (char *at = text; (at = strstr(at, value + 1)) != NULL; at += bytes)
             memset(at, '*', bytes);

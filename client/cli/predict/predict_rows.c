@@ -135,19 +135,6 @@ static uint32_t best_find(const gp_prediction *p, uint32_t top, best out[ROWS_TO
 
 /* ---- CSV ---- */
 
-static bool csv_header(rows *r, const gp_prediction *p)
-{
-    fputs(p->class_name != NULL ? "index,name,class" : "index,name", r->file);
-    for (uint32_t k = 0; k < p->score_count && r->top == 0; k++)
-        fprintf(r->file, ",%s_%" PRIu32, p->class_name != NULL ? "score" : "value", k);
-    for (uint32_t i = 0; i < r->top && i < p->classes; i++)
-        if (i == 0)
-            fputs(",score", r->file);
-        else
-            fprintf(r->file, ",class_%" PRIu32 ",score_%" PRIu32, i + 1, i + 1);
-    return fputc('\n', r->file) != EOF || write_failed(r);
-}
-
 /* Write a name. Names come from data sets, so sanitize them on a terminal; files get them
  * unchanged. */
 static void csv_name(const rows *r, const char *name)
@@ -161,8 +148,17 @@ static bool csv_row(rows *r, const gp_prediction *p)
 {
     best top[ROWS_TOP_MAX];
 
-    if (r->count == 0 && !csv_header(r, p))
-        return false;
+    if (r->count == 0) {
+        fputs(p->class_name != NULL ? "index,name,class" : "index,name", r->file);
+        for (uint32_t k = 0; k < p->score_count && r->top == 0; k++)
+            fprintf(r->file, ",%s_%" PRIu32, p->class_name != NULL ? "score" : "value", k);
+        for (uint32_t i = 1; i <= r->top && i <= p->classes; i++)
+            if (i == 1)
+                fputs(",score", r->file);
+            else
+                fprintf(r->file, ",class_%" PRIu32 ",score_%" PRIu32, i, i);
+        fputc('\n', r->file);
+    }
     fprintf(r->file, "%" PRIu64 ",", p->index);
     csv_name(r, p->name);
     if (p->class_name != NULL) {

@@ -71,10 +71,11 @@ static void progress_show(crew *c, bool last)
 /* Create a job; copy the input values into one allocation behind the pointer array. */
 static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *const *values, gp_error *err)
 {
-    size_t bytes = (size_t)c->name_count * sizeof(char *);
+    const int count = inputs_sources(c->options->inputs);
+    size_t bytes = (size_t)count * sizeof(char *);
     crew_job *job = gp_calloc(1, sizeof(*job));
 
-    for (int i = 0; i < c->name_count; i++)
+    for (int i = 0; i < count; i++)
         bytes += strlen(values[i]) + 1;
     if (job != NULL)
         job->values = gp_malloc(bytes);
@@ -82,15 +83,14 @@ static gp_status job_new(crew *c, crew_job **out, uint64_t number, const char *c
         gp_free(job);
         return gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, number);
     }
-    char *at = (char *)(job->values + c->name_count);
+    char *at = (char *)(job->values + count);
 
-    for (int i = 0; i < c->name_count; i++) {
+    for (int i = 0; i < count; i++) {
         job->values[i] = at;
         at = stpcpy(at, values[i]) + 1;
     }
     job->number = number;
-    job->names = c->names;
-    job->input_count = c->name_count;
+    job->inputs = c->options->inputs;
     *out = job;
     return GP_OK;
 }
@@ -129,9 +129,11 @@ static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 
     if (c->options->tagged && c->options->inputs == NULL)
         snprintf(tag, sizeof(tag), "%" PRIu32 ": ", gp_exec_slot(c->exec, rank)->index);
-    for (int i = 0; c->options->tagged && i < c->name_count && used < sizeof(tag); i++)
+    const int count = inputs_sources(c->options->inputs);
+
+    for (int i = 0; c->options->tagged && i < count && used < sizeof(tag); i++)
         used += (size_t)snprintf(tag + used, sizeof(tag) - used, "%.200s%s", job->values[i],
-                                 i + 1 < c->name_count ? " " : "\t");
+                                 i + 1 < count ? " " : "\t");
     return output_begin(&job->output, c->output, tag, err);
 }
 
@@ -139,24 +141,6 @@ static gp_status job_queue(crew *c, crew_job *job, uint32_t rank, gp_error *err)
 static bool report_wanted(const crew *c)
 {
     return c->options->json || c->options->report != NULL;
-}
-
-/* Fill in the job's command line and environment for the slot. */
-static gp_status command_fill(crew *c, crew_job *job, exec_place place, exec_command *command, gp_error *err)
-{
-    const char *line;
-    gp_status status = template_fill(c->options->command, (const char *const *)job->values, job->number,
-                                     place.rank * c->slots + place.slot + 1, &command->spec.arguments, err);
-
-    if (status == GP_OK && (c->options->joblog != NULL || report_wanted(c))) {
-        status = template_line(c->options->command, &line, err);
-        gp_free(job->line);
-        job->line = status == GP_OK ? gp_strdup(line) : NULL;
-        if (status == GP_OK && job->line == NULL)
-            status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
-    }
-    command->spec.environment = crew_environment(c, place, job->number);
-    return status;
 }
 
 static gp_status job_ended(crew *c, crew_job *job, const exec_event *event, gp_error *err);
@@ -168,7 +152,7 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     exec_command command = { .spec = c->spec, .in = -1, .out = -1, .err = -1, .alone = job_is_suspect(job) };
     exec_event failed = { .kind = EXEC_FAILED, .place = place, .exit_code = 126 };
     gp_error why;
-    const char *path = c->options->stdin_path;
+    const char *path = c->options->stdin_path, *line;
     struct timespec now;
     gp_status status = job->output == NULL ? job_queue(c, job, place.rank, err) : GP_OK;
 
@@ -180,7 +164,16 @@ static gp_status job_start(crew *c, crew_job *job, exec_place place, gp_error *e
     if (status == GP_OK && command.in < 0)
         status = gp_fail_errno(err, GP_EIO, "cannot read --stdin %s", path);
     if (status == GP_OK)
-        status = command_fill(c, job, place, &command, err);
+        status = template_fill(c->options->command, (const char *const *)job->values, job->number,
+                               place.rank * c->slots + place.slot + 1, &command.spec.arguments, err);
+    if (status == GP_OK && (c->options->joblog != NULL || report_wanted(c))) {
+        status = template_line(c->options->command, &line, err);
+        gp_free(job->line);
+        job->line = status == GP_OK ? gp_strdup(line) : NULL;
+        if (status == GP_OK && job->line == NULL)
+            status = gp_fail(err, GP_ENOMEM, "no memory for job %" PRIu64, job->number);
+    }
+    command.spec.environment = crew_environment(c, place, job->number);
     if (status != GP_OK) {
         job_again(c, job); /* keep the job for crew_close() to free */
         goto done;

@@ -128,11 +128,7 @@ static gp_status workers_take(crew *c, gp_error *err)
 
 gp_status crew_open(crew *c, gp_error *err)
 {
-    const cli_inputs *inputs = c->options->inputs;
     gp_status status = inheritance_take(c, err);
-
-    for (int i = 0; inputs != NULL && i < inputs_sources(inputs); i++)
-        c->names[c->name_count++] = inputs_name(inputs, i);
     c->slots = c->options->local;
     if (status == GP_OK)
         status = output_prepare(c, err);

@@ -31,8 +31,6 @@ typedef struct crew {
     uint64_t numbers, attempts; /* last job number and last attempt number assigned */
     inputs_state source;        /* input state; spmd: INPUTS_END */
     crew_stop stop;
-    const char *names[INPUTS_SOURCES_MAX]; /* input names; "": unnamed */
-    int name_count;
     gp_runner_spec spec; /* inherited by all commands; its directory is owned */
     /* environment of the command being started; the strings are not owned */
     const char **environment;

@@ -91,8 +91,8 @@ gp_status crew_job_put(gp_json_writer *writer, const crew_job *job, gp_error *er
 
     gp_json_put_integer(writer, "job", (int64_t)job->number);
     gp_json_begin_object(writer, "inputs"); /* the key of an unnamed input is its number, from 1 */
-    for (int i = 0; i < job->input_count && status == GP_OK; i++) {
-        const char *name = job->names[i], *value = job->values[i];
+    for (int i = 0; i < inputs_sources(job->inputs) && status == GP_OK; i++) {
+        const char *name = inputs_name(job->inputs, i), *value = job->values[i];
 
         snprintf(number, sizeof(number), "%d", i + 1);
         status = put_bytes(writer, name[0] != '\0' ? name : number, value, strlen(value), err);

@@ -4,6 +4,7 @@
 
 #include <sys/queue.h>
 
+#include "client/cli/run/inputs.h"
 #include "client/cli/run/output.h"
 #include "client/cli/run/exec.h"
 #include "common/base/text/json.h"
@@ -16,8 +17,7 @@ enum {
 /* A job: a command line to run until it succeeds or finally fails. */
 typedef struct crew_job {
     uint64_t number, attempt; /* attempt: unique id for the current attempt, sent to the runner */
-    int input_count;
-    const char *const *names; /* input names; "": unnamed */
+    const cli_inputs *inputs; /* NULL: spmd */
     char **values;            /* input values; one allocation */
     char *line;               /* command line for logs and reports; NULL: not needed */
     output_job *output;       /* output from all attempts; NULL: not registered yet */

@@ -466,23 +466,6 @@ static void runners_ask(gp_exec *exec)
 
 /* ---- the pool ---- */
 
-/* Attach to a new generation of the lease. Runners that are up keep their commands; all others are
- * requested again at once. */
-static gp_status lease_renew(gp_exec *exec, gp_error *err)
-{
-    gp_status status = pool_attach(exec->pool, err);
-
-    if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
-        status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers now; it had %" PRIu32,
-                         exec->pool->grant.slots_count, exec->workers);
-    for (uint32_t rank = 0; rank < exec->workers; rank++)
-        if (exec->runners[rank].state != RUNNER_UP) {
-            exec->runners[rank].state = RUNNER_DOWN;
-            exec->runners[rank].again_ms = 0;
-        }
-    return status;
-}
-
 /* Handle all pending pool messages. GP_ECANCELED: the lease ended. */
 static gp_status pool_look(gp_exec *exec, gp_error *err)
 {
@@ -505,8 +488,19 @@ static gp_status pool_look(gp_exec *exec, gp_error *err)
     }
     if (status == GP_OK && exec->pool->revoked)
         status = gp_fail(err, GP_ECANCELED, "the lease was ended: %s", exec->pool->ended.reason);
-    if (status == GP_OK && exec->pool->regranted)
-        status = lease_renew(exec, err);
+    if (status != GP_OK || !exec->pool->regranted)
+        return status;
+    /* Attach to the new generation of the lease. Runners that are up keep their commands; all others
+     * are requested again at once. */
+    status = pool_attach(exec->pool, err);
+    if (status == GP_OK && exec->pool->grant.slots_count != exec->workers)
+        status = gp_fail(err, GP_EPROTO, "the lease has %" PRIu32 " workers now; it had %" PRIu32,
+                         exec->pool->grant.slots_count, exec->workers);
+    for (exec_runner *r = exec->runners; r < exec->runners + exec->workers; r++)
+        if (r->state != RUNNER_UP) {
+            r->state = RUNNER_DOWN;
+            r->again_ms = 0;
+        }
     return status;
 }
 

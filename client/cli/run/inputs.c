@@ -146,22 +146,6 @@ static gp_status range_fill(source *s, const char *text, gp_error *err)
     return GP_OK;
 }
 
-/* Format the current value of a range, with the same decimal count for all values. */
-static const char *range_value(source *s)
-{
-    int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
-    uint64_t size = (uint64_t)(value < 0 ? -value : value);
-
-    for (int i = 0; i < s->decimals; i++)
-        scale *= 10;
-    if (s->decimals == 0)
-        snprintf(s->number, sizeof(s->number), "%" PRId64, value);
-    else
-        snprintf(s->number, sizeof(s->number), "%s%" PRIu64 ".%0*" PRIu64, value < 0 ? "-" : "",
-                 size / (uint64_t)scale, s->decimals, size % (uint64_t)scale);
-    return s->number;
-}
-
 /* ---- lists ---- */
 
 static gp_status list_fill(source *s, const char *text, gp_error *err)
@@ -187,28 +171,20 @@ static gp_status list_fill(source *s, const char *text, gp_error *err)
 
 /* ---- words ---- */
 
-/* Return the length of NAME in "NAME=..."; 0: no valid name. */
-static size_t name_length(const char *word)
-{
-    size_t length = 0;
-
-    if (!isalpha((unsigned char)word[0]) && word[0] != '_')
-        return 0;
-    while (isalnum((unsigned char)word[length]) || word[length] == '_' || word[length] == '-')
-        length++;
-    return word[length] == '=' ? length : 0;
-}
-
 /* Parse one input word and add the source. */
 static gp_status word_add(cli_inputs *inputs, const char *word, gp_error *err)
 {
     source *s = &inputs->sources[inputs->source_count];
     const char *begins[3], *ends[3], *text;
-    size_t length = name_length(word);
+    size_t length = 0; /* of NAME in "NAME=..."; 0: no valid name */
     int decimals;
 
     if (inputs->source_count == INPUTS_SOURCES_MAX)
         return gp_fail(err, GP_ELIMIT, "more than %d inputs", INPUTS_SOURCES_MAX);
+    if (isalpha((unsigned char)word[0]) || word[0] == '_')
+        while (isalnum((unsigned char)word[length]) || word[length] == '_' || word[length] == '-')
+            length++;
+    length = word[length] == '=' ? length : 0;
     *s = (source){ 0 };
     if (length >= sizeof(s->name))
         return gp_fail(err, GP_ELIMIT, "the name of an input is longer than %zu bytes: %.80s",
@@ -277,7 +253,7 @@ void inputs_free(cli_inputs *inputs)
 
 int inputs_sources(const cli_inputs *inputs)
 {
-    return inputs->source_count;
+    return inputs == NULL ? 0 : inputs->source_count;
 }
 
 const char *inputs_name(const cli_inputs *inputs, int at)
@@ -383,9 +359,23 @@ gp_status inputs_next(cli_inputs *inputs, inputs_state *state, const char *const
     for (i = 0; i < inputs->source_count; i++) {
         source *s = &inputs->sources[i];
 
-        inputs->values[i] = s->kind == SOURCE_FILE   ? inputs->line
-                            : s->kind == SOURCE_LIST ? s->list[s->at]
-                                                     : range_value(s);
+        inputs->values[i] = s->kind == SOURCE_FILE ? inputs->line : s->number;
+        if (s->kind == SOURCE_LIST)
+            inputs->values[i] = s->list[s->at];
+        if (s->kind != SOURCE_RANGE)
+            continue;
+        /* all values of a range have the same number of decimals */
+        int64_t value = s->first + (int64_t)s->at * s->step, scale = 1;
+        uint64_t size = (uint64_t)(value < 0 ? -value : value);
+
+        for (int k = 0; k < s->decimals; k++)
+            scale *= 10;
+        int used = snprintf(s->number, sizeof(s->number), "%s%" PRIu64, value < 0 ? "-" : "",
+                            size / (uint64_t)scale);
+
+        if (s->decimals > 0)
+            snprintf(s->number + used, sizeof(s->number) - (size_t)used, ".%0*" PRIu64, s->decimals,
+                     size % (uint64_t)scale);
     }
     *values = inputs->values;
     return GP_OK;

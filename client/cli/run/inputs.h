@@ -34,7 +34,7 @@ gp_status inputs_new(cli_inputs **out, const char *const *words, int count, cons
                      gp_error *err);
 void inputs_free(cli_inputs *inputs); /* accepts NULL */
 
-/* Return the number of sources. */
+/* Return the number of sources; inputs NULL: 0. */
 int inputs_sources(const cli_inputs *inputs);
 
 /* Return a source name; "": unnamed. */

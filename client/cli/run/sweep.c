@@ -31,8 +31,7 @@ struct cli_sweep {
     const cli_call *call;
     char self[4096];    /* this executable's path */
     const char **words; /* command template: this executable, words after --, added options */
-    const char *names[INPUTS_SOURCES_MAX];
-    int name_count;
+    const cli_inputs *inputs;
     bool json;
     sweep_row *rows;
     size_t count;
@@ -177,7 +176,7 @@ static gp_status row_fill(sweep_row *row, const crew_job *job, const gp_json *tr
     bool whole = true;
 
     row->job = job->number;
-    for (int i = 0; i < job->input_count; i++) {
+    for (int i = 0; i < inputs_sources(job->inputs); i++) {
         row->inputs[i] = gp_strdup(job->values[i]);
         whole = whole && row->inputs[i] != NULL;
     }
@@ -245,9 +244,9 @@ static gp_status sweep_report(void *context, const void *subject, const gp_buffe
     if (status != GP_OK || ((const cli_common *)sweep->call->options)->quiet)
         return status;
     fprintf(stderr, "network %" PRIu64, row->job);
-    for (int i = 0; i < sweep->name_count; i++)
-        fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", sweep->names[i],
-                sweep->names[i][0] != '\0' ? "=" : "", row->inputs[i]);
+    for (int i = 0; i < inputs_sources(sweep->inputs); i++)
+        fprintf(stderr, "%s%s%s%.60s", i == 0 ? " (" : ", ", inputs_name(sweep->inputs, i),
+                inputs_name(sweep->inputs, i)[0] != '\0' ? "=" : "", row->inputs[i]);
     if (!row->trained)
         fprintf(stderr, ") failed: %s\n", row->place);
     else
@@ -278,19 +277,21 @@ static void show_number(show_table *table, double value, int decimals, const cha
 /* Print the table in job order, and name the network with the highest validation accuracy. */
 static void sweep_show(cli_sweep *sweep)
 {
+    const int count = inputs_sources(sweep->inputs);
     const sweep_row *best = NULL;
     show_table *table;
 
     if (sweep->count == 0)
         return;
     qsort(sweep->rows, sweep->count, sizeof(*sweep->rows), row_order);
-    table = show_table_new((uint32_t)sweep->name_count + 6, "network");
-    for (int i = 0; i < sweep->name_count; i++)
-        show_cells(table, "%s", sweep->names[i][0] != '\0' ? sweep->names[i] : "input");
+    table = show_table_new((uint32_t)count + 6, "network");
+    for (int i = 0; i < count; i++)
+        show_cells(table, "%s",
+                   inputs_name(sweep->inputs, i)[0] != '\0' ? inputs_name(sweep->inputs, i) : "input");
     show_cells(table, "epochs\tloss\taccuracy\tseconds\tmodel");
     for (const sweep_row *row = sweep->rows; row < sweep->rows + sweep->count; row++) {
         show_cells(table, "%" PRIu64, row->job);
-        for (int i = 0; i < sweep->name_count; i++)
+        for (int i = 0; i < count; i++)
             show_cells(table, "%s", row->inputs[i]);
         if (row->trained)
             show_cells(table, "%" PRId64 "%s", row->epochs, row->stopped ? " (stopped)" : "");
@@ -333,8 +334,7 @@ gp_status sweep_run(cli_sweep *sweep, crew_options *crew, crew_result *result, g
         count = (uint32_t)inputs_count(crew->inputs);
     if (count == 0)
         return gp_fail(err, GP_ENODEV, "the pool has no worker that could train; 'gradpool status' says why");
-    for (int i = 0; i < inputs_sources(crew->inputs); i++)
-        sweep->names[sweep->name_count++] = inputs_name(crew->inputs, i);
+    sweep->inputs = crew->inputs;
     crew->local = count;
     crew->grace_ms = SWEEP_GRACE_MS;
     crew->report = sweep_report;
