@@ -79,30 +79,11 @@ static void describe(char *text, size_t bytes, const gp_param *param, const char
              fallback[0] == '\0' ? "" : " [", fallback, fallback[0] == '\0' ? "" : "]");
 }
 
-/* Print `text` wrapped between TEXT_COLUMN and COLUMNS. The cursor must be at TEXT_COLUMN. */
-static void wrap(const char *text)
-{
-    const size_t room = COLUMNS - TEXT_COLUMN;
-
-    while (strlen(text) > room) {
-        size_t at = room;
-
-        while (at > 0 && text[at] != ' ')
-            at--;
-        if (at == 0) /* one long word */
-            at = strcspn(text, " ");
-        printf("%.*s\n%*s", (int)at, text, TEXT_COLUMN, "");
-        text += at;
-        text += *text == ' ';
-    }
-    printf("%s\n", text);
-}
-
 /* Print one option. A long name gets a line of its own. */
 static void help_option(const gp_param *param)
 {
     char name[160], value[240] = "", text[1000];
-    const char *alias = param->alias;
+    const char *alias = param->alias, *rest;
     int length;
 
     if (param->type != GP_PARAM_BOOL)
@@ -117,7 +98,18 @@ static void help_option(const gp_param *param)
         printf("%s\n%*s", name, TEXT_COLUMN, "");
     else
         printf("%-*s", TEXT_COLUMN, name);
-    wrap(text);
+    /* wrap the description between TEXT_COLUMN and COLUMNS */
+    for (rest = text; strlen(rest) > COLUMNS - TEXT_COLUMN; rest += *rest == ' ') {
+        size_t at = COLUMNS - TEXT_COLUMN;
+
+        while (at > 0 && rest[at] != ' ')
+            at--;
+        if (at == 0) /* one long word */
+            at = strcspn(rest, " ");
+        printf("%.*s\n%*s", (int)at, rest, TEXT_COLUMN, "");
+        rest += at;
+    }
+    printf("%s\n", rest);
 }
 
 /* ---- a table ---- */

@@ -89,14 +89,6 @@ static void census_signal(const census *c, pid_t root, pid_t spared, int number)
     }
 }
 
-void gp_descendants_signal(pid_t root, int number)
-{
-    census c = census_take();
-
-    census_signal(&c, root, 0, number);
-    gp_free(c.list);
-}
-
 void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int number)
 {
     /* take the snapshot first, because the children of a process that exits get another parent */
@@ -131,7 +123,11 @@ bool gp_descendants_end(int timeout_ms, void (*each)(void *context, pid_t pid, i
     int64_t deadline = gp_now_ms() + timeout_ms;
 
     for (int round = 1; children_reap(each, context); round++) {
-        gp_descendants_signal(getpid(), SIGKILL);
+        /* a process that starts meanwhile can be missed, so this is repeated until none is left */
+        census c = census_take();
+
+        census_signal(&c, getpid(), 0, SIGKILL);
+        gp_free(c.list);
         if (round >= ROUNDS_MIN && gp_now_ms() >= deadline)
             return !children_reap(each, context);
         gp_sleep_ms(ROUND_MS);

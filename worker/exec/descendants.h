@@ -10,10 +10,6 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Send a signal to every descendant of `root` that /proc shows now, but not to `root`. A process
- * that starts meanwhile can be missed, so callers repeat SIGKILL until no descendant is left. */
-void gp_descendants_signal(pid_t root, int signal);
-
 /* Send a signal to `count` process groups and to all descendants of their leaders that left the
  * group. Each process receives the signal once. Reads /proc once for all leaders. */
 void gp_descendants_signal_trees(const pid_t *leaders, size_t count, int signal);

@@ -42,26 +42,12 @@ static bool list_json(void *context, const gp_job_info *info)
     return true;
 }
 
-/* Print how many jobs have ended, by result. */
-static void say_ended(gp_pool *pool)
-{
-    gp_jobs_reply *page;
-    uint32_t ended;
-
-    if (pool_jobs_page(pool, 0, 0, 1, &page, NULL) != GP_OK)
-        return;
-    ended = page->done + page->failed + page->canceled + page->lost;
-    if (ended > 0)
-        printf("ended: %" PRIu32 " (%" PRIu32 " done, %" PRIu32 " failed, %" PRIu32 " canceled, %" PRIu32
-               " lost); 'gradpool jobs --all' lists them\n",
-               ended, page->done, page->failed, page->canceled, page->lost);
-    gp_free(page);
-}
-
 static gp_status jobs_run(cli_call *call, gp_error *err)
 {
     const jobs_options *options = call->options;
     gp_listing listing = { .count = 0 };
+    gp_jobs_reply *page;
+    uint32_t ended;
     gp_status status;
 
     if (options->common.json) {
@@ -78,9 +64,16 @@ static gp_status jobs_run(cli_call *call, gp_error *err)
         show_table_free(listing.table);
     else
         show_table_print_free(listing.table);
-    if (!options->all && status == GP_OK && !options->common.quiet)
-        say_ended(call->pool);
-    return status;
+    if (options->all || status != GP_OK || options->common.quiet ||
+        pool_jobs_page(call->pool, 0, 0, 1, &page, NULL) != GP_OK)
+        return status;
+    ended = page->done + page->failed + page->canceled + page->lost;
+    if (ended > 0)
+        printf("ended: %" PRIu32 " (%" PRIu32 " done, %" PRIu32 " failed, %" PRIu32 " canceled, %" PRIu32
+               " lost); 'gradpool jobs --all' lists them\n",
+               ended, page->done, page->failed, page->canceled, page->lost);
+    gp_free(page);
+    return GP_OK;
 }
 
 const cli_command cli_command_jobs = {

@@ -109,21 +109,6 @@ static bool tail_print_end(gp_tail *tail)
     return fputs(rest, stdout) != EOF;
 }
 
-/* Show new output: the live picture if the job is a training, else the text. false: standard output
- * failed. */
-static bool logs_show(gp_tail *tail, job_view **view, const char *folder, bool live)
-{
-    if (live && *view == NULL)
-        *view = job_view_new(folder, stdout);
-    if (*view == NULL)
-        return tail_print(tail);
-    if (job_view_feed(*view)) {
-        job_view_free(*view);
-        *view = NULL;
-    }
-    return true;
-}
-
 /* Print a job's log while no pool is running; the job folder outlives the pool. false: there is no
  * log. */
 static bool print_without_pool(cli_call *call, gp_tail *tail)
@@ -162,11 +147,18 @@ static gp_status logs_print(cli_call *call, gp_tail *tail, gp_job_info *info, gp
     do {
         /* read before the last text, so that no output is missed */
         ended = !follow || gp_job_state_ended(info->state);
-        if (!remote)
-            written = logs_show(tail, &view, folder, live);
-        else if (call->pool != NULL)
-            status = tail_fetch(tail, call->pool, &written, err);
+        /* the live picture if the job is a training, else the text */
+        if (live && view == NULL)
+            view = job_view_new(folder, stdout);
         drawn |= view != NULL;
+        if (remote && call->pool != NULL)
+            status = tail_fetch(tail, call->pool, &written, err);
+        else if (!remote && view == NULL)
+            written = tail_print(tail);
+        else if (!remote && job_view_feed(view)) {
+            job_view_free(view);
+            view = NULL;
+        }
         if (status == GP_OK && !ended && written && cli_stop == 0)
             status = job_wait(call, &call->pool, info, &tail->job, 1, false,
                               remote ? FOLLOW_ELSEWHERE_MS : FOLLOW_MS, err);

@@ -1,6 +1,7 @@
 /* `gradpool train`: train a network on the pool's workers, with live output, run folder, and
  * failure report. */
 #include <inttypes.h>
+#include <libgen.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -364,20 +365,15 @@ static gp_status train_save(const gp_session *session, const gp_training *traini
 /* Check that the file can be written, before a long training starts. */
 static gp_status train_check_file(const char *option, const char *path, gp_error *err)
 {
-    char folder[520];
-    char *slash;
+    char copy[520], *folder;
     struct stat facts;
 
     if (path[0] == '\0')
         return GP_OK;
     if (stat(path, &facts) == 0 && S_ISDIR(facts.st_mode))
         return gp_fail(err, GP_EINVAL, "--%s is %s, a folder; it must be a file", option, path);
-    snprintf(folder, sizeof(folder), "%s", path);
-    slash = strrchr(folder, '/');
-    if (slash == NULL)
-        strcpy(folder, ".");
-    else
-        slash[slash == folder] = '\0';
+    snprintf(copy, sizeof(copy), "%s", path);
+    folder = dirname(copy);
     if (access(folder, W_OK | X_OK) != 0)
         return gp_fail_errno(err, GP_EIO, "--%s is %s, and its folder cannot be written", option, path);
     return GP_OK;

@@ -17,23 +17,6 @@
 /* Attempts to find an unused folder name, and the maximum length of a network name. */
 enum { TRIES = 1000, NAME_BYTES = 40 };
 
-/* Derive a name from the network argument: the base name without settings (":depth=2") and file
- * extension. Blanks and quotes become underscores. */
-static void name_of_network(char *name, size_t bytes, const char *network)
-{
-    const char *slash = strrchr(network, '/');
-    char *end;
-
-    snprintf(name, bytes, "%s", slash == NULL ? network : slash + 1);
-    name[strcspn(name, ":=,")] = '\0';
-    end = strrchr(name, '.');
-    if (end != NULL && end != name && (strcmp(end, ".onnx") == 0 || strcmp(end, ".json") == 0))
-        *end = '\0';
-    for (char *c = name; *c != '\0'; c++)
-        if (strchr(" \t\"'", *c) != NULL || (unsigned char)*c < ' ')
-            *c = '_';
-}
-
 /* Create a folder with an unused name and fill in folder->path. *err is written only if no name is
  * free. */
 static gp_status folder_make(run_folder *folder, const char *network, gp_error *err)
@@ -41,14 +24,24 @@ static gp_status folder_make(run_folder *folder, const char *network, gp_error *
     char stamp[32], name[NAME_BYTES];
     time_t now = time(NULL);
     struct tm local;
-    char scratch[64];
+    char scratch[64], *end;
+    const char *slash = strrchr(network, '/');
     bool made = false;
 
     if (mkdir("gradpool-runs", 0777) != 0 && errno != EEXIST)
         return gp_fail_errno(err, GP_EIO, "cannot make the folder gradpool-runs here");
     localtime_r(&now, &local);
     strftime(stamp, sizeof(stamp), "%Y-%m-%d-%H%M%S", &local);
-    name_of_network(name, sizeof(name), network);
+    /* The name is the base name of the network without settings (":depth=2") and file extension.
+     * Blanks and quotes become underscores. */
+    snprintf(name, sizeof(name), "%s", slash == NULL ? network : slash + 1);
+    name[strcspn(name, ":=,")] = '\0';
+    end = strrchr(name, '.');
+    if (end != NULL && end != name && (strcmp(end, ".onnx") == 0 || strcmp(end, ".json") == 0))
+        *end = '\0';
+    for (char *c = name; *c != '\0'; c++)
+        if (strchr(" \t\"'", *c) != NULL || (unsigned char)*c < ' ')
+            *c = '_';
     for (int i = 1; i <= TRIES && !made; i++) {
         if (i == 1)
             snprintf(folder->path, sizeof(folder->path), "gradpool-runs/%s-%s", stamp, name);

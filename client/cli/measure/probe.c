@@ -99,15 +99,6 @@ double probe_median(double *values, size_t count)
     return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-static bool is_replaced(const char *option)
-{
-    const char *const *name = replaced;
-
-    while (*name != NULL && !cli_option_is(option, *name))
-        name++;
-    return *name != NULL;
-}
-
 gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *request, gp_error *err)
 {
     const char *options[CLI_WORDS_MAX + OVERRIDES_MAX];
@@ -121,9 +112,14 @@ gp_status probe_run(probe_result *out, gp_pool *pool, const probe_request *reque
     *out = (probe_result){ 0 };
     p->request = request;
     p->out = out;
-    for (const char *const *option = request->options; *option != NULL; option++)
-        if (!is_replaced(*option))
+    for (const char *const *option = request->options; *option != NULL; option++) {
+        const char *const *name = replaced;
+
+        while (*name != NULL && !cli_option_is(*option, *name))
+            name++;
+        if (*name == NULL)
             options[count++] = *option;
+    }
     snprintf(batch, sizeof(batch), "mini-batch-size=%" PRIu32, request->batch);
     options[count++] = batch;
     options[count++] = "max-epochs=1000000";

@@ -42,24 +42,6 @@ static void hash_free(void *hash)
     (void)hash; /* the tree stores the number itself */
 }
 
-/* Derive the output name: the image name relative to the source, without extension. GP_EINVAL: the
- * name contains "..", so the file would be outside the output folder. */
-static gp_status stem_of(char stem[PATH_MAX], const char *name, gp_error *err)
-{
-    char *dot;
-
-    while (*name == '/')
-        name++;
-    snprintf(stem, PATH_MAX, "%s", name);
-    if (strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL)
-        return gp_fail(err, GP_EINVAL,
-                       "the image %s is called with '..', and would be written outside of the folder", name);
-    dot = strrchr(stem, '.');
-    if (dot != NULL && dot != stem && strchr(dot, '/') == NULL)
-        *dot = '\0';
-    return GP_OK;
-}
-
 /* ---- files ---- */
 
 /* Write DIRECTORY/NAME atomically; create missing folders. */
@@ -152,7 +134,7 @@ bool pixels_add(void *context, const gp_prediction *p)
 {
     pixels_sink *sink = context;
     gp_error seen, *err = &seen;
-    char stem[PATH_MAX], *classes = NULL;
+    char stem[PATH_MAX], *dot, *classes = NULL;
     gp_status status = GP_OK;
 
     if (p->pixels == NULL || p->rank != 3)
@@ -169,8 +151,19 @@ bool pixels_add(void *context, const gp_prediction *p)
             status = file_write(sink->request.labels, "classes", ".csv", classes, strlen(classes), err);
         gp_free(classes);
     }
-    if (status == GP_OK)
-        status = stem_of(stem, p->name, err);
+    /* The output name: the image name relative to the source, without extension. With ".." in it the
+     * file would be outside the output folder. */
+    const char *name = p->name + strspn(p->name, "/");
+
+    snprintf(stem, sizeof(stem), "%s", name);
+    dot = strrchr(stem, '.');
+    if (dot != NULL && dot != stem && strchr(dot, '/') == NULL)
+        *dot = '\0';
+    if (status == GP_OK &&
+        (strcmp(name, "..") == 0 || strncmp(name, "../", 3) == 0 || strstr(name, "/../") != NULL))
+        status =
+            gp_fail(err, GP_EINVAL,
+                    "the image %s is called with '..', and would be written outside of the folder", name);
     if (status == GP_OK)
         status = name_take(sink, stem, err);
     if (status == GP_OK && sink->request.labels[0] != '\0')

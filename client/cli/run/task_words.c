@@ -181,15 +181,6 @@ int task_words_check_parfor(cli_call *call, const task_words *task)
 
 /* ---- printing ---- */
 
-/* Return whether the bytes are printable text, possibly with a final NUL. */
-static bool is_text(const unsigned char *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        if (data[i] < ' ' && data[i] != '\n' && data[i] != '\t' && !(data[i] == '\0' && i + 1 == bytes))
-            return false;
-    return true;
-}
-
 static gp_status put_element(gp_buffer *text, int as, const unsigned char *at, gp_error *err)
 {
     char number[GP_NUMBER_BYTES];
@@ -224,8 +215,10 @@ static gp_status put_value(gp_buffer *text, int as, const void *data, size_t byt
     gp_status status = GP_OK;
     size_t element;
 
-    if (as == AS_AUTO)
-        as = is_text(at, bytes) ? AS_TEXT : AS_HEX;
+    for (size_t i = 0; i < bytes && as == AS_AUTO; i++) /* printable text, perhaps with a final NUL */
+        if (at[i] < ' ' && at[i] != '\n' && at[i] != '\t' && !(at[i] == '\0' && i + 1 == bytes))
+            as = AS_HEX;
+    as = as == AS_AUTO ? AS_TEXT : as;
     /* 0: text or hexadecimal */
     element = as == AS_F64 || as == AS_I64 ? 8 : as == AS_F32 || as == AS_I32 ? 4 : 0;
     if (as == AS_TEXT)
@@ -250,20 +243,6 @@ typedef struct printer {
     gp_error error; /* first loop_each() error; code GP_OK: none */
 } printer;
 
-/* Print text line by line, with the tag before each line if requested. */
-static void print_lines(const printer *p, const char *tag, const char *text, size_t bytes)
-{
-    const char *end = text + bytes;
-
-    while (text < end) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t length = (size_t)((stop == NULL ? end : stop) - text);
-
-        printf("%s%.*s\n", p->tag ? tag : "", (int)(length < INT32_MAX ? length : INT32_MAX), text);
-        text += length + 1;
-    }
-}
-
 /* Print a result as text or JSON.
  *   key     JSON key for `number`; NULL: the reduced value, which has no number
  *   number  result index or iteration */
@@ -286,8 +265,17 @@ static gp_status print_value(const printer *p, const char *key, int64_t number, 
         gp_json_put_integer(writer, "bytes", (int64_t)bytes);
         gp_json_put_text(writer, key != NULL ? "result" : "reduced", gp_buffer_text(&value));
         status = show_json_print(&json, err);
-    } else if (status == GP_OK)
-        print_lines(p, key == NULL ? "" : tag, gp_buffer_text(&value), value.bytes);
+    }
+    /* text line by line, with the tag before each line if requested */
+    for (const char *text = gp_buffer_text(&value), *end = text + value.bytes;
+         status == GP_OK && !p->json && text < end;) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        size_t length = (size_t)((stop == NULL ? end : stop) - text);
+
+        printf("%s%.*s\n", p->tag && key != NULL ? tag : "", (int)(length < INT32_MAX ? length : INT32_MAX),
+               text);
+        text += length + 1;
+    }
     gp_buffer_deinit(&value);
     return status;
 }

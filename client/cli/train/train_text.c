@@ -104,23 +104,6 @@ void train_text_begin(const cli_call *call, const gp_train_info *facts, bool all
     fflush(stdout);
 }
 
-/* Print recoveries, e.g. "; recovered from 2 worker failures and 1 resize (paused 0.10 s in
- * total)". */
-static void print_recoveries(const gp_training_summary *summary)
-{
-    if (summary->restarts + summary->resizes == 0)
-        return;
-    printf("; recovered from ");
-    if (summary->restarts > 0)
-        printf("%" PRIu32 " worker failure%s", summary->restarts, gp_plural(summary->restarts));
-    if (summary->restarts > 0 && summary->resizes > 0)
-        printf(" and ");
-    if (summary->resizes > 0)
-        printf("%" PRIu32 " resize%s", summary->resizes, gp_plural(summary->resizes));
-    printf(" (paused %.2f s%s)", summary->paused_seconds,
-           summary->restarts + summary->resizes > 1 ? " in total" : "");
-}
-
 void train_text_end(const gp_training_summary *summary)
 {
     char time[40];
@@ -137,5 +120,16 @@ void train_text_end(const gp_training_summary *summary)
         printf(", validation accuracy %.2f %%", summary->validation_accuracy * 100);
     if (!isnan(summary->validation_rmse))
         printf(", validation RMSE %.4g", summary->validation_rmse);
-    print_recoveries(summary);
+    if (summary->restarts + summary->resizes == 0)
+        return;
+    /* e.g. "; recovered from 2 worker failures and 1 resize (paused 0.10 s in total)" */
+    printf("; recovered from ");
+    if (summary->restarts > 0)
+        printf("%" PRIu32 " worker failure%s", summary->restarts, gp_plural(summary->restarts));
+    if (summary->restarts > 0 && summary->resizes > 0)
+        printf(" and ");
+    if (summary->resizes > 0)
+        printf("%" PRIu32 " resize%s", summary->resizes, gp_plural(summary->resizes));
+    printf(" (paused %.2f s%s)", summary->paused_seconds,
+           summary->restarts + summary->resizes > 1 ? " in total" : "");
 }
