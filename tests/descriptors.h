@@ -1,4 +1,5 @@
-/* descriptors.h -- how many descriptors a process has, "." and ".." counted in: to be compared. */
+/* descriptors.h: the number of descriptors of a process, including "." and "..", for
+ * comparisons. */
 #ifndef GP_TEST_DESCRIPTORS_H
 #define GP_TEST_DESCRIPTORS_H
 

@@ -1,8 +1,9 @@
-/* gp_test.h -- the whole test harness.
+/* gp_test.h: the test harness.
  *
- * TEST(a_sentence_in_snake_case) { ... } registers itself; including this header provides main().
- * A failed CHECK prints and goes on, so one run shows all; SKIP() leaves the test with a reason, and a
- * program whose every test was skipped exits 77.  `test_x NAME` runs the tests whose name contains NAME. */
+ * TEST(a_short_statement) { ... } registers a test; including this header provides main(). A failed
+ * CHECK prints a message and continues, so one run shows all failures. SKIP() ends the test with a
+ * reason, and a program that skips all tests exits with 77. `test_x NAME` runs the tests whose
+ * names contain NAME. */
 #ifndef GP_TEST_H
 #define GP_TEST_H
 
@@ -24,7 +25,7 @@ typedef struct gp_test_case {
 
 static gp_test_case *gp_test_first;
 static gp_test_case **gp_test_last __attribute__((unused)) = &gp_test_first;
-static int gp_test_failures; /* of the test now running */
+static int gp_test_failures; /* failures in the running test */
 static bool gp_test_skipped __attribute__((unused));
 
 #define TEST(name)                                                                                           \
@@ -51,7 +52,7 @@ static bool gp_test_skipped __attribute__((unused));
             GP_TEST_FAIL("not true: %s", #condition);                                                        \
     } while (0)
 
-/* Leaves the test: for conditions without which the rest makes no sense. */
+/* End the test unless the condition holds; for preconditions of the rest. */
 #define REQUIRE(condition)                                                                                   \
     do {                                                                                                     \
         if (!(condition)) {                                                                                  \
@@ -95,7 +96,7 @@ static bool gp_test_skipped __attribute__((unused));
             GP_TEST_FAIL("%s returned %s, expected %s", #call, gp_status_name(a_), gp_status_name(e_));      \
     } while (0)
 
-/* For calls with a gp_error at hand: prints its message and leaves the test. */
+/* End the test and print the gp_error unless the call succeeds. */
 #define REQUIRE_OK(call, err)                                                                                \
     do {                                                                                                     \
         gp_status a_ = (call);                                                                               \
@@ -114,8 +115,8 @@ static bool gp_test_skipped __attribute__((unused));
         return;                                                                                              \
     } while (0)
 
-/* Walk "the n-th allocation fails" over an expression that returns gp_status: every failure must be
- * GP_ENOMEM and leak nothing; ends when the expression succeeds.  `undo` releases what success made. */
+/* Fail the n-th allocation for n = 1, 2, ... until an expression that returns gp_status succeeds.
+ * Every failure must be GP_ENOMEM without a leak. `undo` releases the result of the success. */
 #define CHECK_EVERY_ALLOCATION(call, undo)                                                                   \
     do {                                                                                                     \
         gp_status walked_ = GP_ENOMEM;                                                                       \
@@ -136,7 +137,7 @@ static bool gp_test_skipped __attribute__((unused));
         }                                                                                                    \
     } while (0)
 
-/* A benchmark that wants the checks has its own main(). */
+/* A benchmark that uses the checks defines its own main(). */
 #ifndef GP_TEST_NO_MAIN
 int main(int count, char **arguments)
 {

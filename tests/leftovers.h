@@ -1,8 +1,9 @@
-/* leftovers.h -- whatever way a test ends (a check that returns early, a crash, SIGKILL for its time), its folder and the
- * processes that know of it go.
+/* leftovers.h: remove the folder and the processes of a test however it ends (early return, crash,
+ * SIGKILL at the time limit).
  *
- * A process aside, made before there are threads, waits for the end of the test's, is told of each folder by a pipe, and kills
- * and removes what is still there then.  GRADPOOL_TEST_KEEP=1: nothing is removed. */
+ * A separate process, forked before threads exist, receives each folder through a pipe, waits for
+ * the end of the test, then kills the remaining processes and removes the folders.
+ * GRADPOOL_TEST_KEEP=1: keep everything. */
 #ifndef GP_TEST_LEFTOVERS_H
 #define GP_TEST_LEFTOVERS_H
 
@@ -30,7 +31,7 @@ static int leftovers_remove(const char *path, const struct stat *facts, int kind
     return remove(path);
 }
 
-/* Up to so many bytes of /proc/PID/NAME; -1: it cannot be opened. */
+/* Read up to `bytes` bytes of /proc/PID/NAME; -1: it cannot be opened. */
 static inline ssize_t leftovers_read(int pid, const char *name, char *text, size_t bytes)
 {
     char path[300];
@@ -44,8 +45,8 @@ static inline ssize_t leftovers_read(int pid, const char *name, char *text, size
     return got;
 }
 
-/* Return whether a process whose environment was empty gets one, or has got one since. posix_spawn() returns some moments before the
- * arguments and the environment of the new program are in place. */
+/* Return whether a process with an empty environment has one now or will have one soon.
+ * posix_spawn() can return before the new program's arguments and environment are visible. */
 static inline bool leftovers_nascent(int pid)
 {
     enum { KERNEL_THREAD = 0x200000 };
@@ -63,7 +64,8 @@ static inline bool leftovers_nascent(int pid)
             leftovers_read(pid, "environ", text, sizeof(text)) > 0);
 }
 
-/* Every process whose first environment names the folder; how many, with those of which that is not known yet. */
+/* Kill every process whose initial environment names the folder. Return their number, plus
+ * processes whose environment is not visible yet. */
 static inline int leftovers_kill(const char *folder)
 {
     static char text[1 << 15];
@@ -99,12 +101,12 @@ static inline void leftovers_wait(pid_t test, int told)
         if (access(folders[i], F_OK) != 0)
             continue;
         for (int again = 0; again < 1000 && leftovers_kill(folders[i]) > 0; again++)
-            usleep(10000); /* daemons start others while they are killed */
+            usleep(10000); /* daemons may start others while they are killed */
         nftw(folders[i], leftovers_remove, 16, FTW_DEPTH | FTW_PHYS);
     }
 }
 
-/* folder: "/tmp/gpt-XXXXXX", with its name drawn; of at most 31 bytes. */
+/* Watch a folder "/tmp/gpt-XXXXXX" with the name filled in, at most 31 bytes. */
 static inline void leftovers_watch(const char *folder)
 {
     static int tell = -1;
@@ -114,7 +116,7 @@ static inline void leftovers_watch(const char *folder)
 
     if (getenv("GRADPOOL_TEST_KEEP") != NULL)
         return;
-    if (owner != getpid()) { /* a child of a test has folders of its own, and ends before */
+    if (owner != getpid()) { /* a forked child of a test has other folders and exits earlier */
         pid_t test = owner = getpid();
 
         fflush(stdout);
@@ -124,9 +126,9 @@ static inline void leftovers_watch(const char *folder)
 
         if (child == 0) {
             if (fork() != 0)
-                _exit(0); /* so it is no child that a test would have to wait for */
+                _exit(0); /* reparents the watcher, so that the test has no child to wait for */
             setsid();
-            for (int fd = 0; fd < 1024; fd++) /* who waits for the end of our output does not wait for it */
+            for (int fd = 0; fd < 1024; fd++) /* close the output: readers wait for its end */
                 if (fd != ends[0])
                     close(fd);
             leftovers_wait(test, ends[0]);
@@ -142,7 +144,7 @@ static inline void leftovers_watch(const char *folder)
         abort();
 }
 
-/* mkdtemp(), and the folder goes with the test. */
+/* Create a folder with mkdtemp() and remove it with the test. */
 static inline char *leftovers_make(char *template)
 {
     char *made = mkdtemp(template);

@@ -128,7 +128,7 @@ static void begins(sim *s, sim_client *client, const sim_call *call)
         const sim_task *before = &client->tasks[task->after[i]];
 
         if (!before->ended || before->status != GP_OK)
-            sim_fail(s, "order", "call %llu is begun before call %llu, which it comes after, has a result",
+            sim_fail(s, "order", "call %llu starts before its dependency %llu has a result",
                      (unsigned long long)call->id, (unsigned long long)before->unit.call.id);
     }
     sim_record(
@@ -526,7 +526,7 @@ static void check_counts(sim *s, const sim_client *client)
     for (uint32_t i = 0; i < client->task_count; i++)
         alive += !client->tasks[i].ended;
     if (waiting + counts->sent != alive || counts->live != alive)
-        sim_fail(s, "counts", "%llu calls wait and %llu are sent, but %llu have not ended",
+        sim_fail(s, "counts", "%llu calls wait and %llu are in flight, but %llu have not ended",
                  (unsigned long long)waiting, (unsigned long long)counts->sent, (unsigned long long)alive);
 }
 

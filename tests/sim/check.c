@@ -16,7 +16,7 @@ static void check_order(sim *s, const gp_core_action *action)
             continue;
         for (uint32_t a = 0; a < s->core->ask_count; a++)
             if (gp_core_id_equal(&s->core->asks[a].session, &other->session))
-                sim_fail(s, "overtaken", "lease %llu overtook client %u, who asked before",
+                sim_fail(s, "overtaken", "lease %llu overtook the earlier request of client %u",
                          (unsigned long long)action->lease, i);
     }
 }
@@ -50,11 +50,11 @@ static void check_gang(sim *s, const gp_core_action *action)
         const sim_process *process = sim_find_process(s, member->slot, member->incarnation);
 
         if (process == NULL)
-            sim_fail(s, "gang", "lease %llu names worker %u incarnation %u, which never was",
+            sim_fail(s, "gang", "lease %llu names worker %u incarnation %u, which never existed",
                      (unsigned long long)action->lease, member->slot + 1, member->incarnation);
         else if (process->lease != action->lease || process->generation != action->generation)
             sim_fail(s, "gang",
-                     "the client of lease %llu generation %u was told of worker %u, which holds lease %llu "
+                     "the client of lease %llu generation %u was granted worker %u, which holds lease %llu "
                      "generation %u",
                      (unsigned long long)action->lease, action->generation, member->slot + 1,
                      (unsigned long long)process->lease, process->generation);
@@ -71,7 +71,7 @@ static void check_kill(sim *s, const gp_core_action *action)
 
     if (process != NULL && process->alive && process->told_work == GP_CORE_USERS &&
         strstr(slot->reason, "no sign of life") != NULL)
-        sim_fail(s, "users-code", "worker %u runs code of its user and was killed: %s", action->slot + 1,
+        sim_fail(s, "users-code", "worker %u was killed while it ran user code: %s", action->slot + 1,
                  slot->reason);
 }
 
@@ -91,7 +91,7 @@ static void check_member(sim *s, const gp_core_lease *lease, uint32_t slot)
     const sim_process *process;
 
     if (member->lease != lease->id)
-        sim_fail(s, "member", "slot %u of lease %llu says it is in lease %llu", slot + 1,
+        sim_fail(s, "member", "slot %u of lease %llu belongs to lease %llu", slot + 1,
                  (unsigned long long)lease->id, (unsigned long long)member->lease);
     if (lease->phase != GP_CORE_HELD || member->process != GP_CORE_READY || (lease->formed >> slot & 1) == 0)
         return;
@@ -119,14 +119,14 @@ void sim_check_state(sim *s)
                      (unsigned long long)lease->id, (unsigned long long)(taken & lease->members));
         taken |= lease->members;
         if ((lease->formed & ~lease->members) != 0)
-            sim_fail(s, "formed", "lease %llu is formed of slots that it has not",
+            sim_fail(s, "formed", "lease %llu is formed with slots that it does not have",
                      (unsigned long long)lease->id);
         for (uint64_t left = lease->members; left != 0; left &= left - 1)
             check_member(s, lease, (uint32_t)__builtin_ctzll(left));
     }
     for (uint32_t slot = 0; slot < SIM_SLOTS; slot++) {
         if (core->slots[slot].lease != 0 && (taken >> slot & 1) == 0)
-            sim_fail(s, "ghost-lease", "slot %u is held by lease %llu, which is no more", slot + 1,
+            sim_fail(s, "ghost-lease", "slot %u is held by lease %llu, which does not exist", slot + 1,
                      (unsigned long long)core->slots[slot].lease);
     }
     for (uint32_t slot = 0; slot < SIM_SLOTS; slot++) {
@@ -139,7 +139,7 @@ void sim_check_state(sim *s)
                      (long long)gp_core_slot_silence(core, there));
     }
     if (core->ask_count > core->config.waits_max)
-        sim_fail(s, "bounds", "%u asks wait, the limit is %u", core->ask_count, core->config.waits_max);
+        sim_fail(s, "bounds", "%u requests wait, the limit is %u", core->ask_count, core->config.waits_max);
     if (core->client_count > core->config.clients_max)
         sim_fail(s, "bounds", "%u clients, the limit is %u", core->client_count, core->config.clients_max);
 }

@@ -351,15 +351,14 @@ static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
     if (letter->correlation == 0 && (client->state != SIM_HOLDING || letter->lease != client->lease))
         return; /* a new formation of a lease that was just released */
     if (letter->correlation == 0 && letter->generation <= client->generation)
-        sim_fail(s, "client-generation", "a client was told generation %u of lease %llu after %u",
+        sim_fail(s, "client-generation", "a client received generation %u of lease %llu after %u",
                  letter->generation, (unsigned long long)letter->lease, client->generation);
     if (letter->correlation != 0 &&
         (client->state != SIM_WAITING || letter->correlation != client->correlation))
-        sim_fail(s, "stray-grant", "a client got lease %llu for an ask that it does not wait for",
+        sim_fail(s, "stray-grant", "a client received lease %llu without a pending request",
                  (unsigned long long)letter->lease);
     if (client->whole)
-        sim_fail(s, "not-adopted",
-                 "lease %llu was formed anew, but nothing had happened to it but the scheduler's death",
+        sim_fail(s, "not-adopted", "lease %llu was formed again although only the scheduler had failed",
                  (unsigned long long)letter->lease);
     client->state = SIM_HOLDING;
     client->broken = false;
@@ -379,8 +378,7 @@ static void client_granted(sim *s, sim_client *client, const sim_letter *letter)
 static void client_loses(sim *s, sim_client *client)
 {
     if (client->whole)
-        sim_fail(s, "not-adopted",
-                 "lease %llu ended, but nothing had happened to it but the scheduler's death",
+        sim_fail(s, "not-adopted", "lease %llu ended although only the scheduler had failed",
                  (unsigned long long)client->lease);
     sim_team_close(s, client, GP_ECANCELED);
     client->trains = false;

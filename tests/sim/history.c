@@ -225,16 +225,16 @@ static void on_start(history *h, const history_entry *e)
     thing *t = thing_of(h, e->id);
 
     if (t->ended || t->forgotten)
-        broken(h, "runs-after-end", "%" PRIu64 " is begun (attempt %u) after its end was told", e->id,
+        broken(h, "runs-after-end", "%" PRIu64 " starts (attempt %u) after its end was reported", e->id,
                e->attempt);
     if (t->finished && h->rules.finish_binds)
-        broken(h, "runs-again", "%" PRIu64 " is begun (attempt %u) although it has finished well", e->id,
+        broken(h, "runs-again", "%" PRIu64 " starts (attempt %u) although it has succeeded", e->id,
                e->attempt);
     if (t->starts > 0 && (e->attempt < t->attempt || (h->rules.attempts_grow && e->attempt == t->attempt)))
-        broken(h, "attempts", "%" PRIu64 " is begun as attempt %u after attempt %u", e->id, e->attempt,
+        broken(h, "attempts", "%" PRIu64 " starts as attempt %u after attempt %u", e->id, e->attempt,
                t->attempt);
     if (t->limit != 0 && t->starts >= t->limit)
-        broken(h, "too-often", "%" PRIu64 " is begun %u times, it may %u", e->id, t->starts + 1, t->limit);
+        broken(h, "too-often", "%" PRIu64 " starts %u times, limit %u", e->id, t->starts + 1, t->limit);
     h->counts.again += t->starts > 0;
     t->starts++;
     t->attempt = e->attempt;
@@ -245,9 +245,9 @@ static void on_finish(history *h, const history_entry *e)
     thing *t = thing_of(h, e->id);
 
     if (t->starts == 0)
-        broken(h, "not-begun", "%" PRIu64 " finished and was never begun", e->id);
+        broken(h, "not-begun", "%" PRIu64 " finished without a start", e->id);
     if (t->finished && h->rules.finish_binds)
-        broken(h, "finished-twice", "%" PRIu64 " finished well, and finishes again", e->id);
+        broken(h, "finished-twice", "%" PRIu64 " succeeded and finishes again", e->id);
     t->finished = t->finished || e->outcome == 0;
 }
 
@@ -257,7 +257,7 @@ static void end_thing(history *h, thing *t, int32_t outcome)
     if (t->ended && t->outcome != outcome)
         broken(h, "end-changed", "%" PRIu64 " ended with %d, now with %d", t->id, t->outcome, outcome);
     if (outcome == h->rules.good && !t->finished)
-        broken(h, "good-for-nothing", "%" PRIu64 " ended well and never finished well", t->id);
+        broken(h, "good-for-nothing", "%" PRIu64 " is reported as successful but never succeeded", t->id);
     t->ended = true;
     t->outcome = outcome;
 }
@@ -268,7 +268,7 @@ static void on_result(history *h, const history_entry *e)
 
     if (!o->accepted || o->id != e->id)
         broken(h, "stray-result",
-               "a result of %" PRIu64 " for submit %" PRIx64 ":%" PRIu64 ", which is not it", e->id,
+               "a result of %" PRIu64 " for submit %" PRIx64 ":%" PRIu64 ", which is another request", e->id,
                e->session, e->seq);
     if (o->result)
         broken(h, "result-twice", "the result of %" PRIu64 " was seen twice", e->id);

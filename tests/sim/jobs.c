@@ -7,7 +7,7 @@
 enum { REPEAT_MS = 3000, PATIENCE_MS = 1200, DIALS_MS = 900, WINDOW = 4, IDS_LEFT = 64 };
 
 /* A submit must not be repeated after the job may have been deleted. */
-_Static_assert(PATIENCE_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps what may be asked for again");
+_Static_assert(PATIENCE_MS + DIALS_MS < REPEAT_MS, "the scheduler keeps jobs whose submit may be repeated");
 
 /* ---- processes ---- */
 
@@ -67,12 +67,12 @@ static void go(sim *s, sim_job_process *process)
         return;
     fact = &s->facts[process->job];
     if (!fact->durable || !gp_jobs_orphaned(&fact->row) || fact->row.attempts != process->attempt)
-        sim_fail(s, "unknown-process", "job %llu works and the disk does not know its process",
+        sim_fail(s, "unknown-process", "job %llu is running, but its process is not on disk",
                  (unsigned long long)process->job);
     if (working(s, process->job) != 0)
-        sim_fail(s, "two-at-once", "two processes of job %llu work", (unsigned long long)process->job);
+        sim_fail(s, "two-at-once", "job %llu has two running processes", (unsigned long long)process->job);
     if (fact->failed_by_itself)
-        sim_fail(s, "failed-again", "job %llu runs again although it had failed by itself",
+        sim_fail(s, "failed-again", "job %llu is retried although it failed by itself",
                  (unsigned long long)process->job);
     sim_record(s, s->jobs,
                (history_entry){ .kind = HISTORY_START, .id = process->job, .attempt = process->attempt });
@@ -161,8 +161,7 @@ static void apply(sim *s, const sim_write *write)
 
     if (write->kind == GP_JOBS_DELETE) {
         if (!fact->durable || !gp_jobs_state_ended(fact->row.state))
-            sim_fail(s, "dropped", "job %llu is dropped and has not ended",
-                     (unsigned long long)write->row.id);
+            sim_fail(s, "dropped", "job %llu was deleted before its end", (unsigned long long)write->row.id);
         fact->durable = false;
         fact->deleted = true;
         sim_record(
@@ -275,7 +274,7 @@ static void check_changed(sim *s, const gp_jobs_action *action, const sim_fact *
     gp_jobs_state told = action->job->durable;
 
     if (!fact->durable || fact->row.state != (told == GP_JOBS_STARTING ? GP_JOBS_RUNNING : told))
-        sim_fail(s, "told-early", "job %llu is told to be %s, the disk has %s",
+        sim_fail(s, "told-early", "job %llu is reported as %s, but is %s on disk",
                  (unsigned long long)action->id, gp_jobs_state_word(told),
                  gp_jobs_state_word(fact->row.state));
     if (gp_jobs_state_ended(told))
@@ -286,7 +285,7 @@ static void check_changed(sim *s, const gp_jobs_action *action, const sim_fact *
 static void write_row(sim *s, const gp_jobs_action *action)
 {
     if (s->write_count > 0 && action->number <= s->writes[s->write_count - 1].number)
-        sim_fail(s, "numbers", "numbers of the journal go down");
+        sim_fail(s, "numbers", "the journal numbers decrease");
     s->writes[s->write_count++] =
         (sim_write){ .number = action->number, .kind = action->kind, .row = *action->job };
     commit_begins(s);
@@ -346,7 +345,7 @@ static void act(void *context, const gp_jobs_action *action)
         break;
     case GP_JOBS_ACCEPTED:
         if (!fact->durable && !fact->deleted)
-            sim_fail(s, "early-reply", "job %llu is acknowledged and not on the disk",
+            sim_fail(s, "early-reply", "job %llu was acknowledged but is not on disk",
                      (unsigned long long)action->id);
         reply(s, action);
         break;

@@ -27,29 +27,28 @@ typedef struct sums {
     bool failed;
 } sums;
 
-static const char help[] = "usage: tests/sim/run [options]\n"
-                           "\n"
-                           "Simulates a pool under faults, one seed after the other, and checks every "
-                           "promise after every event: scheduler,\n"
-                           "supervision, adoption, background jobs with their journal, clients and their "
-                           "calls.  A seed that breaks a promise is\n"
-                           "shrunk, and printed as a line for tests/sim/found.def.\n"
-                           "\n"
-                           "  --seeds N       so many runs (1000; with --minutes: no limit)\n"
-                           "  --minutes M     until that time is over; a fraction will do\n"
-                           "  --first S       the first seed (1)\n"
-                           "  --rate R        faults in a simulated second, on average (25)\n"
-                           "  --processes P   as many at once, each with seeds of its own (1)\n"
-                           "  --script TEXT   this one run\n"
-                           "  --trace         of one run: say everything that happens\n"
-                           "  --plant BUG     with a planted bug; 'list' names them\n"
-                           "\n"
-                           "examples:\n"
-                           "  tests/sim/run --minutes 1                       some twenty million faults\n"
-                           "  tests/sim/run --first 4711 --seeds 1 --trace    a run, event by event\n"
-                           "  tests/sim/run --plant amnesia                   what a bug looks like\n"
-                           "\n"
-                           "exit: 0 every promise was kept, 1 one was broken, 2 wrong words.\n";
+static const char help[] =
+    "usage: tests/sim/run [options]\n"
+    "\n"
+    "Simulate a pool under faults, seed by seed, and check all invariants after every event:\n"
+    "scheduler, supervision, adoption, background jobs and their journal, clients and calls.\n"
+    "A failing seed is shrunk and printed as a line for tests/sim/found.def.\n"
+    "\n"
+    "  --seeds N       number of runs [1000; with --minutes: no limit]\n"
+    "  --minutes M     run for M minutes; may be a fraction\n"
+    "  --first S       first seed [1]\n"
+    "  --rate R        mean faults per simulated second [25]\n"
+    "  --processes P   parallel processes with different seeds [1]\n"
+    "  --script TEXT   run this script only\n"
+    "  --trace         print every event of a run\n"
+    "  --plant BUG     plant a bug; 'list' prints the names\n"
+    "\n"
+    "examples:\n"
+    "  tests/sim/run --minutes 1                       about twenty million faults\n"
+    "  tests/sim/run --first 4711 --seeds 1 --trace    one run, event by event\n"
+    "  tests/sim/run --plant amnesia                   a run with a planted bug\n"
+    "\n"
+    "exit codes: 0 all checks passed, 1 a check failed, 2 usage error\n";
 
 static double seconds_of(clockid_t clock)
 {
@@ -127,7 +126,7 @@ static int run_script(const plan *p)
     s->out = p->trace ? stdout : NULL;
     sim_run(s, &script, &outcome);
     printf("%s%s%s, after %" PRId64 " ms and %" PRIu64 " events, trace %016" PRIx64 "\n", outcome.check,
-           outcome.kept ? "every promise was kept" : ": ", outcome.why, outcome.at_ms, outcome.events,
+           outcome.kept ? "all checks passed" : ": ", outcome.why, outcome.at_ms, outcome.events,
            outcome.trace);
     sim_free(s);
     return outcome.kept ? 0 : 1;
@@ -144,18 +143,17 @@ static int tell(const plan *p, const sums *each)
         all.failed |= each[i].failed;
     }
     printf("%" PRIu64 " seeds, %" PRIu64 " events (%" PRIu64 " steps of the scheduler), %" PRIu64
-           " faults in %.1f s of processor time: %.0f events/s a core\n",
+           " faults in %.1f s of CPU time: %.0f events/s per core\n",
            all.seeds, all.tally.events, all.tally.steps, all.tally.faults, all.cpu_seconds,
            (double)all.tally.events / (all.cpu_seconds > 0 ? all.cpu_seconds : 1));
-    printf("%" PRIu64 " deaths of workers, %" PRIu64 " of the scheduler; %" PRIu64 " leases formed, %" PRIu64
-           " adopted; %" PRIu64 " results of calls; %" PRIu64 " jobs, %" PRIu64 " commits; %" PRIu64
-           " begun again\n",
+    printf("%" PRIu64 " worker failures, %" PRIu64 " scheduler failures; %" PRIu64 " leases formed, %" PRIu64
+           " adopted; %" PRIu64 " call results; %" PRIu64 " jobs, %" PRIu64 " commits; %" PRIu64
+           " restarts\n",
            all.tally.deaths, all.tally.restarts, all.tally.grants, all.tally.claims, all.tally.calls,
            all.tally.jobs, all.tally.commits, all.tally.reruns);
-    printf("%" PRIu64 " steps of ranks in trainings, %" PRIu64 " groups left for another, %" PRIu64
-           " trainings gave up\n",
+    printf("%" PRIu64 " training steps of ranks, %" PRIu64 " regroups, %" PRIu64 " failed trainings\n",
            all.tally.train_steps, all.tally.regroups, all.tally.gave_up);
-    printf("%s\n", all.failed ? "a promise was broken" : "every promise was kept");
+    printf("%s\n", all.failed ? "a check failed" : "all checks passed");
     return all.failed ? 1 : 0;
 }
 
@@ -250,7 +248,7 @@ int main(int count, char **words)
                      (p.trace && p.script == NULL && p.seeds != 1)))
         code = 2;
     if (code == 2)
-        fprintf(stderr, "tests/sim/run: wrong words; --help shows how\n");
+        fprintf(stderr, "tests/sim/run: invalid arguments; try --help\n");
     if (code >= 0)
         return code;
     if (p.seeds == 0)

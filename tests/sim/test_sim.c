@@ -52,9 +52,9 @@ TEST(promises_hold_under_all_kinds_of_faults)
         for (int kind = 0; kind < SIM_FAULT_KINDS; kind++)
             sum.of[kind] += world->tally.of[kind];
     }
-    printf("     %llu events, %llu faults: %llu deaths of workers, %llu of the scheduler; %llu leases, %llu "
+    printf("     %llu events, %llu faults: %llu worker failures, %llu scheduler failures; %llu leases, %llu "
            "adopted; "
-           "%llu results of calls, %llu jobs, %llu begun again\n",
+           "%llu call results, %llu jobs, %llu restarts\n",
            (unsigned long long)sum.events, (unsigned long long)sum.faults, (unsigned long long)sum.deaths,
            (unsigned long long)sum.restarts, (unsigned long long)sum.grants, (unsigned long long)sum.claims,
            (unsigned long long)sum.calls, (unsigned long long)sum.jobs, (unsigned long long)sum.reruns);

@@ -132,7 +132,7 @@ static void agree(sim *s, sim_client *client)
     }
     if (step < truth)
         sim_fail(s, "lost-step",
-                 "a training goes on from step %llu, but a rank of the group had committed step %llu",
+                 "a training continues from step %llu, but a rank in the group had committed step %llu",
                  (unsigned long long)step, (unsigned long long)truth);
     t->furthest = furthest_of(s, client->lease);
     t->step = step;
@@ -312,7 +312,8 @@ static void check_newcomers(sim *s, const sim_training *t)
     if (t->r.phase != REFORM_PREPARE)
         return;
     if (prepared == t->newcomer_count)
-        sim_fail(s, "idle-newcomers", "a training of %u goes on alone; %u of %u who would join have prepared",
+        sim_fail(s, "idle-newcomers",
+                 "a training on %u workers does not pause; %u of %u joining workers have prepared",
                  t->r.world, prepared, t->newcomer_count);
 }
 
@@ -330,7 +331,7 @@ static void check_pause(sim *s, const sim_client *client)
                (process == NULL || !process->alive || process->prepared_lease == client->lease);
     }
     if (t->r.wanted > t->r.world && fit < t->r.wanted - t->r.world)
-        sim_fail(s, "unprepared", "a training of %u stops for %u who join, of whom %u have prepared",
+        sim_fail(s, "unprepared", "a training on %u workers pauses for %u joining workers; %u have prepared",
                  t->r.world, t->r.wanted - t->r.world, fit);
 }
 
@@ -354,16 +355,16 @@ static void check_begin(sim *s, const sim_client *client, reform_event_kind beca
     if (client->generation <= t->generation)
         sim_fail(s, "two-groups", "generation %u begins a second time", t->generation);
     if (t->finished)
-        sim_fail(s, "after-the-end", "a training of which rank 0 had finished begins again");
+        sim_fail(s, "after-the-end", "a training restarts although rank 0 had finished");
     if (because != REFORM_LATE && !all_have_said(s, t))
-        sim_fail(s, "last-words", "the next group begins, and not every rank has said how it ended");
+        sim_fail(s, "last-words", "the next group starts before every rank has reported its end");
 }
 
 static void count_break(sim *s, sim_training *t)
 {
     t->row = (t->heard_step > t->began_step ? 0 : t->row) + t->broke;
     if (t->row > t->r.max_restarts)
-        sim_fail(s, "endless", "%u groups broke in a row, and %u may", t->row, t->r.max_restarts);
+        sim_fail(s, "endless", "%u groups failed in a row, limit %u", t->row, t->r.max_restarts);
     t->began_step = t->heard_step;
     t->broke = false;
 }
@@ -371,9 +372,9 @@ static void count_break(sim *s, sim_training *t)
 static void check_go_on(sim *s, const sim_training *t, uint64_t step)
 {
     if (t->heard_ready < t->world)
-        sim_fail(s, "not-ready", "a group of %u goes on when %u are ready", t->world, t->heard_ready);
+        sim_fail(s, "not-ready", "a group of %u starts with %u ranks ready", t->world, t->heard_ready);
     if (step + 1 < t->heard_step) /* the last step may belong to a failed rank alone */
-        sim_fail(s, "lost-step", "a training goes on from step %llu, and step %llu was told",
+        sim_fail(s, "lost-step", "a training continues from step %llu, but step %llu was reported",
                  (unsigned long long)step, (unsigned long long)t->heard_step);
 }
 
@@ -407,15 +408,14 @@ static void check_failed(sim *s, const sim_client *client, reform_why why)
 
     if (why == REFORM_WHY_NOT_REPLACED && lease != NULL && lease->phase == GP_CORE_HELD &&
         lease->generation == client->generation && client->epoch == s->epoch)
-        sim_fail(s, "not-asked", "a training waited for a group that the scheduler was never asked for");
+        sim_fail(s, "not-asked", "a training waited for a group that was never requested");
 
     if (why == REFORM_WHY_LOST && t->r.world > 1 && t->r.in_a_row < t->r.max_restarts)
-        sim_fail(s, "gives-up", "a training of %u ranks gave up after a death", t->r.world);
+        sim_fail(s, "gives-up", "a training on %u ranks failed after a worker failure", t->r.world);
     if (why == REFORM_WHY_ALONE && t->r.world > 1)
-        sim_fail(s, "gives-up", "a training of %u ranks said that one was alone", t->r.world);
+        sim_fail(s, "gives-up", "a training on %u ranks reported a single rank", t->r.world);
     if (why == REFORM_WHY_STATE && t->furthest >= t->r.told)
-        sim_fail(s, "gives-up",
-                 "a training said that nobody has its state, but somebody has that of step %llu",
+        sim_fail(s, "gives-up", "a training reported a lost state, but a rank has the state of step %llu",
                  (unsigned long long)t->furthest);
 }
 
@@ -434,7 +434,7 @@ static void does(sim *s, sim_client *client, const reform_action *action, reform
         break;
     case REFORM_DO_FORM:
         if (!all_have_said(s, t))
-            sim_fail(s, "two-groups", "the next group is asked for while ranks are in the one before");
+            sim_fail(s, "two-groups", "the next group is requested while ranks are in the old one");
         event.kind = GP_CORE_EVENT_LEASE_FORM;
         count_prepared(t, &event.joining);
         sim_client_posts(s, client, &event);

@@ -113,7 +113,7 @@ void sim_spawn(sim *s, uint32_t slot, uint32_t incarnation)
     sim_process *process;
 
     if (s->process_count == SIM_PROCESSES) {
-        sim_fail(s, "respawns", "%d processes were spawned: the core respawns without end", SIM_PROCESSES);
+        sim_fail(s, "respawns", "%d processes were started: endless restarts", SIM_PROCESSES);
         return;
     }
     if (!sim_calm(s) && sim_chance(&dice, 3)) {

@@ -111,7 +111,7 @@ sim_happening *sim_push_at(sim *s, int64_t at_us, sim_what what, uint32_t number
     sim_happening *h = sim_queue_push(s->queue, at_us < s->now_us ? s->now_us : at_us);
 
     if (h == NULL) {
-        sim_fail(s, "flood", "more than %d things are on their way", SIM_QUEUE);
+        sim_fail(s, "flood", "more than %d messages in flight", SIM_QUEUE);
         h = &spare;
     }
     h->what = what;
@@ -422,7 +422,7 @@ static void alarm_rings(sim *s, sim_happening *h)
     s->alarm_us = 0;
     s->ticks_here++;
     if (s->ticks_here > 200)
-        sim_fail(s, "storm", "the timer rings again and again at %lld us", (long long)s->now_us);
+        sim_fail(s, "storm", "the timer expires repeatedly at %lld us", (long long)s->now_us);
     if (s->now_us / MS >= gp_jobs_due(s->machine))
         sim_jobs_step(s, (gp_jobs_event){ .kind = GP_JOBS_EVENT_TICK });
     if (s->up)
@@ -594,7 +594,7 @@ static void advance(sim *s)
     sim_gate *gate;
 
     if (at_us == INT64_MAX) {
-        sim_fail(s, "standstill", "nothing will happen any more");
+        sim_fail(s, "standstill", "no event is pending");
         return;
     }
     h = sim_queue_pop(s->queue);
@@ -637,12 +637,13 @@ static void check_end(sim *s)
     while (!failed(s) && !s->exited && s->now_us < until_us)
         advance(s);
     if (!s->exited)
-        sim_fail(s, "no-end", "the scheduler was told to end and did not within %d s", END_MS / 1000);
+        sim_fail(s, "no-end", "the scheduler did not exit within %d s after the request", END_MS / 1000);
     for (uint32_t i = 0; i < s->process_count; i++) {
         const sim_process *process = &s->processes[i];
 
         if (process->alive && process->watched == s->epoch)
-            sim_fail(s, "left-behind", "the scheduler ended and left worker %u (incarnation %u) behind",
+            sim_fail(s, "left-behind",
+                     "the scheduler exited, but worker %u (incarnation %u) is still running",
                      process->slot + 1, process->incarnation);
     }
     if (!history_close(s->calls))

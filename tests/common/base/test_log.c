@@ -165,7 +165,7 @@ TEST(an_event_is_logged_as_one_terminated_line)
     gp_log_event(GP_LOG_ERROR, "tried",
                  GP_LOG_WITH({ "lease", .number = -3 }, { "why", .text = "no reason" }), "first\nsecond\t%s",
                  large);
-    gp_log(GP_LOG_DEBUG, "unwanted", "nobody wants to know");
+    gp_log(GP_LOG_DEBUG, "unwanted", "below the log level");
     listen_end();
     CHECK_INT(1, lines_with("\n"));
     CHECK(strlen(said) <= GP_LOG_LINE_BYTES);

@@ -393,7 +393,7 @@ static bool group_meets(world *w, bool *pauses)
                      (reform_event){ .kind = REFORM_READY, .rank = rank, .step = (uint64_t)furthest });
     }
     if (furthest < w->told)
-        GP_TEST_FAIL("step %d was told, and the group begins at %d", (int)w->told, (int)furthest);
+        GP_TEST_FAIL("step %d was reported, but the group starts at %d", (int)w->told, (int)furthest);
     return true;
 }
 
