@@ -582,8 +582,7 @@ FAKE_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackend
     status = execution_bind(e, (const bag *)pack);
     if (status != CUDNN_STATUS_SUCCESS || (reached > 0 && (reached < 700 || reached >= 800))) {
         execution_drop(&e);
-        return status != CUDNN_STATUS_SUCCESS ? status
-                                              : fail((cudnnStatus_t)reached, "injected fault");
+        return status != CUDNN_STATUS_SUCCESS ? status : fail((cudnnStatus_t)reached, "injected fault");
     }
     if (fake_push(handle->stream, reached, execution_run, execution_drop, &e, sizeof(e)) != cudaSuccess)
         return fail(CUDNN_STATUS_EXECUTION_FAILED, "the stream takes nothing");
