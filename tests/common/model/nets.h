@@ -1,4 +1,4 @@
-/* nets.h -- networks for the tests of this folder, from one line of text. */
+/* nets.h: build networks for the tests in this folder from one line of text. */
 #ifndef TESTS_MODEL_NETS_H
 #define TESTS_MODEL_NETS_H
 
@@ -6,7 +6,7 @@
 
 #include "common/model/graph/graph.h"
 
-/* "name kind settings < input,input | name kind ..."; settings and inputs may be left out:
+/* Parse "name kind settings < input,input | name kind ..."; settings and inputs are optional:
  *   "c conv2d channels=2;kernel=3 | r relu | a add < c,r | f fc outputs=3 | l crossentropy" */
 static inline gp_status net_parse(gp_netspec **out, const gp_shape *input, const char *text, gp_error *err)
 {
@@ -32,7 +32,7 @@ static inline gp_status net_parse(gp_netspec **out, const gp_shape *input, const
         status = gp_netspec_connect(spec, names, count, err);
     }
     if (status != GP_OK)
-        gp_netspec_free(spec); /* half-built */
+        gp_netspec_free(spec); /* incomplete */
     else
         *out = spec;
     return status;
@@ -46,7 +46,7 @@ static inline gp_status net_graph(gp_graph **out, const gp_shape *input, const c
     if (status != GP_OK)
         return status;
     status = gp_graph_new(out, spec, err);
-    gp_netspec_free(spec); /* the graph has its own copy */
+    gp_netspec_free(spec); /* the graph has a copy */
     return status;
 }
 

@@ -1,4 +1,5 @@
-/* onnx_bytes.h -- ONNX files put together by hand, for tests of the reader: it is not tested by the writer's own library. */
+/* onnx_bytes.h: build ONNX files byte by byte, so that tests of the reader do not depend on the
+ * writer. */
 #ifndef GP_ONNX_BYTES_H
 #define GP_ONNX_BYTES_H
 
@@ -9,7 +10,7 @@
 #include "common/model/onnx/onnx.h"
 #include "tests/gp_test.h"
 
-/* What a read gives. */
+/* Result of loading a file. */
 typedef struct loaded {
     gp_netspec *spec;
     float *blob;
@@ -81,7 +82,7 @@ static inline void put_text(gp_buffer *to, uint32_t number, const char *text)
     put_bytes(to, number, text, strlen(text));
 }
 
-/* The message becomes a field of to and is empty again. */
+/* Append the message as a field and clear it. */
 static inline void put_message(gp_buffer *to, uint32_t number, gp_buffer *message)
 {
     put_bytes(to, number, message->data, message->bytes);
@@ -98,7 +99,8 @@ static inline gp_buffer message(void)
     return buffer;
 }
 
-/* A node: inputs and outputs by blanks; attributes as "name=1 name=1,2 name=@TEXT". */
+/* Append a node. Inputs and outputs are separated by blanks; attributes: "name=1 name=1,2
+ * name=@TEXT". */
 static inline void put_node(gp_buffer *graph, const char *type, const char *name, const char *inputs,
                             const char *output, const char *attributes)
 {
@@ -135,7 +137,7 @@ static inline void put_node(gp_buffer *graph, const char *type, const char *name
     put_message(graph, 1, &node);
 }
 
-/* A float tensor 0, 1, 2, ... times step, plus first. */
+/* Append a float tensor with the values first, first + step, first + 2 * step, ... */
 static inline void put_tensor(gp_buffer *graph, const char *name, const char *dims, float first, float step)
 {
     gp_buffer tensor = message(), data = message();
@@ -181,7 +183,7 @@ static inline void put_port(gp_buffer *graph, uint32_t number, const char *name,
     put_message(graph, number, &port);
 }
 
-/* A model around the graph, which is released. */
+/* Wrap the graph in a model and release the graph. */
 static inline gp_buffer model_of(gp_buffer *graph, int64_t opset)
 {
     gp_buffer model = message(), import = message();
@@ -194,7 +196,7 @@ static inline gp_buffer model_of(gp_buffer *graph, int64_t opset)
     return model;
 }
 
-/* input [N, 2, 4, 4] -> these nodes, with a weight for each who needs one -> y */
+/* Create a graph with input [N, 2, 4, 4] and output y; the test adds the nodes. */
 static inline gp_buffer graph_of(void)
 {
     gp_buffer graph = message();

@@ -1,16 +1,24 @@
-/* onnx_nets.h -- networks that test_onnx.c and onnx_tool.c write: between them all that the writer can say. */
+/* onnx_nets.h: networks written by test_onnx.c and onnx_tool.c; together they cover everything that
+ * the writer supports. */
 #ifndef GP_ONNX_NETS_H
 #define GP_ONNX_NETS_H
 
 #include "common/base/memory/alloc.h"
 #include "common/model/graph/graph.h"
 
-/* "lenet"; "mixed": groups, dilation, asymmetric padding, a maximum over padding, means that count padding and that
- * do not, a residual add, dropout, scale and offset per channel; "residual": batch norm, "same" and "ceil" windows, depthwise
- * convolution, global pooling, activations; "branches": concat, crop, pad, multiply, reshape, transpose, softmax; "norms":
- * local response, group, instance and layer norm; "gates": layer norm of pixels, GELU, hard sigmoid and swish; "upward": transposed convolution and
- * resizing; "pixels", "dice", "values", "robust": each in that loss, "ends": in four; "independent": in sigmoids and values; "tiny": a few bytes of weights.  Weights are normal with
- * that deviation, from a fixed seed.  All released with net_free(). */
+/* Build a network with normal weights from a fixed seed; free it with net_free().
+ *
+ *   lenet
+ *   mixed        groups, dilation, asymmetric padding, a maximum over padding, means with and without padding, a
+ *                residual add, dropout, scale and offset per channel
+ *   residual     batch norm, "same" and "ceil" windows, depthwise convolution, global pooling, activations
+ *   branches     concat, crop, pad, multiply, reshape, transpose, softmax
+ *   norms        local response, group, instance and layer norm
+ *   gates        layer norm over pixels, GELU, hard sigmoid and swish
+ *   upward       transposed convolution and resizing
+ *   pixels, dice, values, robust   one network for each loss; ends: four losses
+ *   independent  sigmoids and values
+ *   tiny         a few bytes of weights */
 typedef struct net {
     gp_netspec *spec;
     gp_graph *graph;
@@ -39,7 +47,9 @@ static inline gp_status net_finish(net *n, double sigma, gp_error *err)
     if (n->blob == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for weights");
     gp_graph_initialize(n->graph, (gp_init_rule){ GP_INIT_NORMAL, sigma }, 20, n->blob);
-    for (uint32_t p = 0; p < n->graph->parameter_count; p++) /* running statistics of 0 and 1 prove nothing */
+
+    /* running statistics of 0 and 1 would prove nothing */
+    for (uint32_t p = 0; p < n->graph->parameter_count; p++)
         for (int64_t i = 0; i < n->graph->parameters[p].count; i++)
             if (n->graph->parameters[p].statistic != GP_STATISTIC_NONE)
                 n->blob[n->graph->parameters[p].offset + (size_t)i] += 0.0625f * (float)(i % 5);

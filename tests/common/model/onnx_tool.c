@@ -1,11 +1,12 @@
-/* onnx_tool.c -- the C half of onnx_oracle.py.
+/* onnx_tool.c: the C part of onnx_oracle.py.
  *
- *   onnx_tool write NET FILE     a network of onnx_nets.h, by gp_onnx_write()
- *   onnx_tool save NET FILE      the same by gp_onnx_save(), with external data
- *   onnx_tool scores NET COUNT   the float64 oracle's scores of COUNT samples (float32, stored values) on stdin;
- *                                NET may be FILE.onnx, read by gp_onnx_read()
- *   onnx_tool infer NET COUNT    the CPU backend's scores
- *   onnx_tool values FILE COUNT  the oracle's and then the backend's, of a file that is read as a network of values */
+ *   onnx_tool write NET FILE     write a network from onnx_nets.h with gp_onnx_write()
+ *   onnx_tool save NET FILE      the same with gp_onnx_save() and external data
+ *   onnx_tool scores NET COUNT   print the float64 oracle's scores for COUNT samples (float32, stored values) from
+ *                                stdin; NET may be FILE.onnx, read by gp_onnx_read()
+ *   onnx_tool infer NET COUNT    print the CPU backend's scores
+ *   onnx_tool values FILE COUNT  print the oracle's, then the backend's outputs of a regression network in a
+ * file */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static gp_status file_load(net *n, const char *path, const char *loss, gp_error 
     return gp_graph_new(&n->graph, n->spec, err);
 }
 
-/* With its weights in FILE.data, whatever its size. */
+/* Save a network with the weights in FILE.data, even if it is small. */
 static int save_net(const net *n, const char *path)
 {
     gp_error err;
@@ -85,7 +86,7 @@ static int write_net(const net *n, const char *path)
     return rc;
 }
 
-/* COUNT samples from stdin; NULL when there are not as many. */
+/* Read COUNT samples from stdin; NULL: too few. */
 static float *samples_read(const net *n, int64_t count)
 {
     const size_t numbers = (size_t)(count * gp_shape_count(&n->spec->input));

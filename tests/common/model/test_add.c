@@ -1,8 +1,8 @@
-/* Sums of many inputs: the one kind whose lowering makes values of its own. */
+/* test_add.c: sums of many inputs, the only layer kind whose lowering creates additional values. */
 #include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 
-/* `before` layers, then the sum of eight copies of the last one. */
+/* Build `before` layers, then the sum of eight copies of the last one. */
 static gp_graph *summed(uint32_t before)
 {
     const gp_shape input = gp_shape3(2, 3, 5);
@@ -30,7 +30,7 @@ static gp_graph *summed(uint32_t before)
     return graph;
 }
 
-TEST(a_sum_of_eight_keeps_its_shape_wherever_the_table_of_values_grows)
+TEST(sum_of_eight_keeps_its_shape_when_the_value_table_grows)
 {
     const gp_shape shape = gp_shape3(2, 3, 5);
 

@@ -1,4 +1,4 @@
-/* Surgery on networks: what is removed, added and kept, with which weights. */
+/* test_edit.c: edits of networks: removed, added and kept layers and their weights. */
 #include "common/model/edit.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 static const gp_shape image = { 3, { 2, 8, 6 } };
 static const gp_init_rule he = { .kind = GP_INIT_HE };
 
-/* A network under the knife: its weights count up, so that each is known again. */
+/* A network being edited; the weights count up, so that each one is recognizable. */
 typedef struct bench {
     gp_netspec *spec;
     gp_graph *graph;
@@ -51,7 +51,7 @@ static void bench_deinit(bench *b)
     free(b->weights);
 }
 
-/* "removed f (fc) outputs=3, added ...". */
+/* Format the changes: "removed f (fc) outputs=3, added ...". */
 static const char *changes_text(const gp_edited *edited)
 {
     static char text[4096];
@@ -68,7 +68,8 @@ static const char *changes_text(const gp_edited *edited)
     return text;
 }
 
-/* Whether each tensor of kept layers that `name` is no prefix of has the values it had. */
+/* Check that all tensors of kept layers are unchanged, except those whose names start with
+ * `but`. */
 static void check_kept(const bench *b, const char *but)
 {
     for (uint32_t p = 0; p < b->edited.graph->parameter_count; p++) {
@@ -93,7 +94,7 @@ static const char *const chain =
     "c conv2d channels=4;kernel=3 | r relu | f fc outputs=5 | s relu | d dropout | "
     "g fc outputs=3 | l crossentropy";
 
-TEST(a_head_is_replaced_in_its_place_and_the_rest_keeps_its_weights)
+TEST(head_is_replaced_in_place_and_other_weights_are_kept)
 {
     bench b;
     gp_error err;
@@ -125,8 +126,9 @@ TEST(a_head_is_replaced_in_its_place_and_the_rest_keeps_its_weights)
     bench_deinit(&b);
 }
 
-/* MATLAB's: layers(1:end-3), then fullyConnectedLayer(55, WeightLearnRateFactor=10, BiasLearnRateFactor=20). */
-TEST(removing_the_last_layers_and_adding_others_ends_in_a_loss_again)
+/* As in MATLAB: layers(1:end-3), then fullyConnectedLayer(55, WeightLearnRateFactor=10,
+ * BiasLearnRateFactor=20). */
+TEST(replaced_last_layers_end_in_a_loss)
 {
     bench b;
     gp_error err;
@@ -165,7 +167,7 @@ TEST(layers_are_added_with_names_lists_and_several_inputs)
     bench_deinit(&b);
 }
 
-TEST(a_convolution_before_a_global_pool_is_a_head)
+TEST(convolution_before_a_global_pool_is_a_head)
 {
     bench b;
     gp_error err;
@@ -187,7 +189,7 @@ TEST(a_convolution_before_a_global_pool_is_a_head)
     bench_deinit(&b);
 }
 
-TEST(a_softmax_before_the_loss_goes_and_a_loss_that_is_missing_comes)
+TEST(softmax_before_the_loss_is_removed_and_a_missing_loss_is_added)
 {
     bench b;
     gp_error err;
@@ -212,7 +214,7 @@ TEST(a_softmax_before_the_loss_goes_and_a_loss_that_is_missing_comes)
     CHECK_CONTAINS(changes_text(&b.edited), "removed s (softmax), added c (conv2d) channels=4");
     bench_deinit(&b);
 
-    /* Not one that others read, nor one in the middle. */
+    /* A softmax with other readers, or in the middle, is kept. */
     REQUIRE_OK(bench_init(&b,
                           "a conv2d channels=3;kernel=1 | s softmax | m multiply < a,s | f fc outputs=3 | "
                           "l crossentropy",
@@ -223,7 +225,7 @@ TEST(a_softmax_before_the_loss_goes_and_a_loss_that_is_missing_comes)
     bench_deinit(&b);
 }
 
-TEST(class_weights_of_the_old_classes_go_with_them)
+TEST(class_weights_are_removed_with_their_classes)
 {
     gp_shape one = gp_shape3(2, 1, 1);
     gp_netspec *spec;
@@ -281,7 +283,7 @@ TEST(the_weights_of_254_classes_fit_into_a_loss_and_into_json)
 
 /* ---- the zoo ---- */
 
-TEST(the_head_of_every_network_of_the_zoo_is_swapped_and_nothing_else)
+TEST(only_the_head_of_every_zoo_network_is_replaced)
 {
     static const struct {
         const char *network, *head;
@@ -362,7 +364,7 @@ TEST(layers_up_to_one_are_frozen_and_unfrozen)
     REQUIRE_OK(gp_edit_new(&again, b.edited.spec, b.edited.weights, &err), err);
     gp_edit_unfreeze(again);
     REQUIRE_OK(gp_edit_finish(again, he, 1, &edited, &err), err);
-    CHECK_INT(3, edited.change_count); /* the head's factors too */
+    CHECK_INT(3, edited.change_count); /* includes the factors of the head */
     CHECK_INT(GP_EDIT_CHANGED, edited.changes[0].action);
     for (uint32_t p = 0; p < edited.graph->parameter_count; p++)
         CHECK_NEAR(1.0, edited.graph->parameters[p].learn_rate_factor, 0);
@@ -395,7 +397,7 @@ TEST(settings_of_layers_and_of_the_input_are_changed)
     bench_deinit(&b);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused edits ---- */
 
 typedef enum operation { REMOVE, FROM, ADD, HEAD, SET, FREEZE } operation;
 
@@ -417,7 +419,7 @@ static gp_status operate(gp_edit *edit, operation what, const char *text, gp_err
     }
 }
 
-TEST(what_cannot_be_done_is_refused_in_words)
+TEST(impossible_edits_are_refused_with_a_message)
 {
     static const char *const branched =
         "a conv2d channels=2;kernel=1 | b conv2d channels=2;kernel=1 < input | "
@@ -458,13 +460,13 @@ TEST(what_cannot_be_done_is_refused_in_words)
         REQUIRE_OK(bench_init(&b, cases[i].net == NULL ? chain : cases[i].net, &err), err);
         CHECK_STATUS(GP_EINVAL, operate(b.edit, cases[i].what, cases[i].text, &err));
         CHECK_CONTAINS(err.message, cases[i].message);
-        REQUIRE_OK(bench_finish(&b, &err), err); /* as if it had not been asked */
+        REQUIRE_OK(bench_finish(&b, &err), err); /* the refused edit has no effect */
         CHECK_INT(0, b.edited.change_count);
         bench_deinit(&b);
     }
 }
 
-TEST(what_became_nonsense_is_refused_at_the_end)
+TEST(inconsistent_results_are_refused_at_the_end)
 {
     static const struct {
         operation what[2];

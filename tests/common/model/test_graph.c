@@ -1,4 +1,4 @@
-/* Shapes, the blob's layout, and what a network lowers to. */
+/* test_graph.c: shapes, the blob layout, and the lowering of networks. */
 #include "common/model/graph/graph.h"
 
 #include "tests/gp_test.h"
@@ -85,7 +85,7 @@ TEST(parameters_lie_dense_in_backward_order_weight_before_bias)
     gp_graph_free(graph);
 }
 
-/* "code layer, ..." of a phase. */
+/* Format the ops of a phase: "code layer, ...". */
 static void format_ops(const gp_graph *graph, gp_phase phase, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -99,7 +99,7 @@ static void format_ops(const gp_graph *graph, gp_phase phase, char *text, size_t
     }
 }
 
-TEST(lenet_lowers_to_these_ops_and_computes_no_gradient_of_its_input)
+TEST(lenet_lowers_to_the_expected_ops_without_an_input_gradient)
 {
     char text[2048];
     gp_graph *graph = lenet_graph();
@@ -124,8 +124,8 @@ TEST(lenet_lowers_to_these_ops_and_computes_no_gradient_of_its_input)
     gp_graph_free(graph);
 }
 
-/* What a backend may rely on: every value is written once and before it is read; parameters' gradients
- * become final in the blob's order. */
+/* Check the guarantees for backends: every value is written once before it is read, and parameter
+ * gradients become final in blob order. */
 static void check_dataflow(const gp_graph *graph, gp_phase phase)
 {
     bool *written = calloc(graph->value_count, sizeof(*written));
@@ -144,7 +144,8 @@ static void check_dataflow(const gp_graph *graph, gp_phase phase)
                 continue;
             const gp_value *value = &graph->values[op->out[k]];
 
-            CHECK(!written[op->out[k]] || op->out[k] == graph->sums); /* every loss adds to them */
+            /* every loss adds to the sums */
+            CHECK(!written[op->out[k]] || op->out[k] == graph->sums);
             written[op->out[k]] = true;
             if (value->role != GP_VALUE_PARAMETER_GRADIENT)
                 continue;
@@ -166,29 +167,34 @@ static void check_dataflow(const gp_graph *graph, gp_phase phase)
 static const char *const branched[] = {
     "c conv2d channels=3;kernel=3;padding=1 | r relu < c | d conv2d channels=3;kernel=1 < r | a add < d,r | "
     "f fc outputs=4 | l crossentropy",
+
     /* three readers of one value, one of them twice */
     "c conv2d channels=2;kernel=3;padding=1 | p conv2d channels=2;kernel=1 < c | q dropout < c | "
     "a add < c,p,q,c | m maxpool kernel=2 | n avgpool kernel=2 < a | s add < m,n | f fc outputs=3 | "
     "l crossentropy",
-    /* the input read twice, and a branch with nothing to learn */
+
+    /* the input read twice, and a branch without parameters */
     "m maxpool kernel=3;stride=1;padding=1 | c conv2d channels=2;kernel=1 < input | a add < m,c | "
     "f fc outputs=3 | l crossentropy",
-    /* the loss's input has another reader: its gradient is the loss's and the reader's */
+
+    /* the loss input has another reader: its gradient combines loss and reader */
     "f fc outputs=3 | g fc outputs=3 | h add < f,g | l crossentropy",
-    /* numbers per channel that multiply; pieces that overlap */
+
+    /* multiplication per channel; overlapping pieces */
     "a conv2d channels=3;kernel=1 | g globalavgpool | e conv2d channels=3;kernel=1 | s sigmoid | m multiply "
     "< a,s | "
     "n multiply < m,g | f fc outputs=3 | l crossentropy",
     "a conv2d channels=2;kernel=1 | b conv2d channels=4;kernel=3;same=lower < a | c concat < b,a,b | "
     "d crop start=1,2,0;size=6,0,4 | e pad padding=1,0,0,1 | t transpose order=2,0,1 | p softmax | "
     "h reshape shape=7,-1,5 | f fc outputs=3 | l crossentropy",
-    /* several losses: of a sample's class, of pixels, of values; two of one layer, which another reads too */
+
+    /* several losses: for classes, pixels and values; two on one layer that has another reader */
     "c conv2d channels=3;kernel=3;padding=1 | p pixelclassification loss-factor=0.3 | d dice loss-factor=2 < "
     "c | "
     "f fc outputs=3 < c | l crossentropy label-smoothing=0.1 | g fc outputs=2 < f | m huber delta=0.4",
 };
 
-TEST(every_value_is_written_once_before_it_is_read_and_gradients_complete_from_the_front)
+TEST(values_are_written_once_before_reads_and_gradients_complete_in_blob_order)
 {
     gp_graph *graph = lenet_graph();
     gp_error err;
@@ -205,7 +211,7 @@ TEST(every_value_is_written_once_before_it_is_read_and_gradients_complete_from_t
     }
 }
 
-TEST(gradients_meet_by_add_where_a_value_has_two_readers)
+TEST(gradients_of_a_value_with_two_readers_are_added)
 {
     char text[2048];
     gp_graph *graph;
@@ -220,7 +226,7 @@ TEST(gradients_meet_by_add_where_a_value_has_two_readers)
     gp_graph_free(graph);
 }
 
-TEST(a_layer_with_nothing_to_learn_behind_it_has_no_backward_op)
+TEST(layer_without_trainable_inputs_has_no_backward_op)
 {
     char text[2048];
     gp_graph *graph;
@@ -241,7 +247,7 @@ TEST(a_layer_with_nothing_to_learn_behind_it_has_no_backward_op)
 
 #define FROZEN "weight-learn-rate-factor=0;bias-learn-rate-factor=0"
 
-TEST(backward_stops_at_the_first_layer_that_learns_and_frozen_ones_behind_it_compute_no_gradient)
+TEST(backward_stops_at_the_first_trainable_layer_and_skips_frozen_gradients)
 {
     static const struct {
         const char *net, *ops;
@@ -253,10 +259,12 @@ TEST(backward_stops_at_the_first_layer_that_learns_and_frozen_ones_behind_it_com
           " | g fc outputs=3 | l crossentropy",
           "fc_backward_weights g, fc_backward_data g, fc_backward_data f, conv2d_backward_data d, "
           "conv2d_backward_weights c" },
+
         /* Half a layer: one op computes both gradients. */
         { "f fc outputs=4;weight-learn-rate-factor=0 | g fc outputs=3;" FROZEN " | l crossentropy",
           "fc_backward_data g, fc_backward_weights f" },
-        /* One branch is frozen; batch norm's gradients come with the one that goes on. */
+
+        /* One branch is frozen; batch norm gradients are computed with the other branch. */
         { "c conv2d channels=2;kernel=1 | d conv2d channels=2;kernel=1;" FROZEN " < input | "
           "n batchnorm " FROZEN " < c | a add < n,d | f fc outputs=3 | l crossentropy",
           "fc_backward_weights f, fc_backward_data f, reshape a, batchnorm_backward n, "
@@ -278,7 +286,7 @@ TEST(backward_stops_at_the_first_layer_that_learns_and_frozen_ones_behind_it_com
     }
 }
 
-TEST(a_network_that_is_frozen_throughout_has_no_backward_at_all)
+TEST(fully_frozen_network_has_no_backward_ops)
 {
     gp_graph *graph;
     gp_error err;
@@ -289,7 +297,7 @@ TEST(a_network_that_is_frozen_throughout_has_no_backward_at_all)
     gp_graph_free(graph);
 }
 
-/* Along a random direction of all parameters, not one by one. */
+/* Along one random direction over all parameters. */
 TEST(gradients_of_branched_networks_equal_finite_differences)
 {
     for (size_t i = 0; i < sizeof(branched) / sizeof(branched[0]); i++) {
@@ -344,7 +352,7 @@ TEST(network_has_at_most_2147483647_parameters)
     CHECK(graph == NULL);
 }
 
-TEST(a_network_that_cannot_be_is_refused_in_words)
+TEST(invalid_network_is_refused_with_a_message)
 {
     static const struct {
         const char *net, *part[3];
@@ -396,7 +404,7 @@ TEST(a_network_that_cannot_be_is_refused_in_words)
     }
 }
 
-TEST(a_graph_of_no_layers_is_refused)
+TEST(graph_without_layers_is_refused)
 {
     gp_netspec *spec;
     gp_graph *graph = NULL;
@@ -437,18 +445,24 @@ static uint64_t hash_of(const char *net)
     return hash;
 }
 
-TEST(the_layout_hash_differs_when_a_name_a_shape_or_a_place_does)
+TEST(layout_hash_depends_on_names_shapes_and_order)
 {
     static const char *const nets[] = {
         "c conv2d channels=4;kernel=3,2 | f fc outputs=2 | l crossentropy",
-        "c conv2d channels=4;kernel=2,3 | f fc outputs=2 | l crossentropy", /* as many weights */
+
+        /* equal number of weights */
+        "c conv2d channels=4;kernel=2,3 | f fc outputs=2 | l crossentropy",
         "c conv2d channels=4;kernel=3,2;bias=false | f fc outputs=2 | l crossentropy",
         "d conv2d channels=4;kernel=3,2 | f fc outputs=2 | l crossentropy",
         "c conv2d channels=4;kernel=3,2;groups=2 | f fc outputs=2 | l crossentropy",
         "c conv2d channels=4;kernel=3,2 | f fc outputs=3 | l crossentropy",
-        "c conv2d channels=4;kernel=3,2;stride=2 | f fc outputs=2 | l crossentropy", /* fc reads fewer */
+
+        /* fc reads fewer values */
+        "c conv2d channels=4;kernel=3,2;stride=2 | f fc outputs=2 | l crossentropy",
         "a fc outputs=96 | b fc outputs=96 | l crossentropy",
-        "b fc outputs=96 | a fc outputs=96 | l crossentropy", /* two tensors of one shape change places */
+
+        /* two tensors with one shape swapped */
+        "b fc outputs=96 | a fc outputs=96 | l crossentropy",
     };
     enum { COUNT = sizeof(nets) / sizeof(nets[0]) };
     uint64_t hash[COUNT];
@@ -460,11 +474,12 @@ TEST(the_layout_hash_differs_when_a_name_a_shape_or_a_place_does)
             if (hash[i] == hash[j])
                 GP_TEST_FAIL("one hash for \"%s\" and \"%s\"", nets[i], nets[j]);
     }
-    /* What leaves the blob as it is does not keep ranks from exchanging. */
+
+    /* Layers without an effect on the blob do not change the hash. */
     CHECK(hash_of("c conv2d channels=4;kernel=3,2 | r relu | f fc outputs=2 | l crossentropy") == hash[0]);
 }
 
-TEST(bias_false_leaves_out_the_bias_and_factors_reach_the_parameters)
+TEST(bias_false_removes_the_bias_and_factors_reach_the_parameters)
 {
     gp_graph *graph;
     gp_error err;
@@ -485,7 +500,7 @@ TEST(bias_false_leaves_out_the_bias_and_factors_reach_the_parameters)
     gp_graph_free(graph);
 }
 
-TEST(the_layout_hash_sees_an_offset_by_itself)
+TEST(layout_hash_depends_on_offsets)
 {
     gp_graph *graph = lenet_graph();
 
@@ -504,7 +519,7 @@ static void check_numbers(const char *what, const int32_t *expected, const int32
             GP_TEST_FAIL("%s[%d] is %d, expected %d", what, i, got[i], expected[i]);
 }
 
-/* Finite differences cannot see a setting that forward and backward lose together. */
+/* Finite differences cannot detect a setting lost in both forward and backward. */
 TEST(settings_reach_the_ops_forward_and_backward)
 {
     gp_graph *graph;
@@ -542,7 +557,9 @@ TEST(settings_reach_the_ops_forward_and_backward)
             pools++;
         } else if (layer == 'm') {
             check_numbers("kernel", (const int32_t[]){ 2, 1 }, op->window.kernel, 2);
-            check_numbers("stride", (const int32_t[]){ 2, 1 }, op->window.stride, 2); /* the kernel's */
+
+            /* stride of the kernel window */
+            check_numbers("stride", (const int32_t[]){ 2, 1 }, op->window.stride, 2);
             check_numbers("dilation", (const int32_t[]){ 1, 1 }, op->window.dilation, 2);
             CHECK_INT(GP_POOL_MAX, op->pool);
             pools++;

@@ -1,4 +1,5 @@
-/* First values of the parameters: the golden numbers come from a Philox written apart (Python). */
+/* test_init.c: initial parameter values; the golden numbers come from an independent Philox in
+ * Python. */
 #include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/common/model/nets.h"
@@ -48,7 +49,7 @@ static moments moments_of(const float *values, int64_t count)
 static const char *const net =
     "c conv2d channels=20;kernel=3 | f fc outputs=128 | g fc outputs=10 | l crossentropy";
 
-TEST(first_values_never_change)
+TEST(initial_values_never_change)
 {
     static const struct {
         const char *rule;
@@ -79,8 +80,8 @@ TEST(first_values_never_change)
     gp_graph_free(graph);
 }
 
-/* fc f has 13520 x 128 weights: the error of a deviation's estimate is below 0.1 per cent. */
-TEST(glorot_is_uniform_and_he_is_normal_with_the_deviations_of_their_papers)
+/* fc f has 13520 x 128 weights: the estimated deviation has an error below 0.1 %. */
+TEST(glorot_is_uniform_and_he_is_normal_with_the_published_deviations)
 {
     gp_graph *graph = graph_new(net);
     const gp_parameter *weight = &graph->parameters[2], *bias = &graph->parameters[3];
@@ -97,7 +98,9 @@ TEST(glorot_is_uniform_and_he_is_normal_with_the_deviations_of_their_papers)
     m = moments_of(blob + weight->offset, weight->count);
     CHECK_NEAR(0.0, m.mean, he / 200);
     CHECK_NEAR(he, m.deviation, he / 200);
-    CHECK(m.largest > 4.5 * he && m.largest < 6.5 * he); /* 1.7 million draws: normal, not cut */
+
+    /* 1.7 million draws: normal, not truncated */
+    CHECK(m.largest > 4.5 * he && m.largest < 6.5 * he);
     CHECK_NEAR(0.0, moments_of(blob + bias->offset, bias->count).largest, 0.0);
     free(blob);
     gp_graph_free(graph);
@@ -112,12 +115,12 @@ TEST(normal_sets_biases_too)
 
     CHECK_NEAR(0.01, all.deviation, 1e-4);
     CHECK_NEAR(0.0, all.mean, 1e-4);
-    CHECK_NEAR(0.01, bias.deviation, 0.003); /* of 128 */
+    CHECK_NEAR(0.01, bias.deviation, 0.003); /* 128 samples */
     free(blob);
     gp_graph_free(graph);
 }
 
-TEST(a_tensor_depends_on_the_seed_and_its_layers_place_alone)
+TEST(initial_tensor_depends_only_on_seed_and_layer_position)
 {
     gp_graph *small = graph_new("c conv2d channels=5;kernel=3;bias=false | f fc outputs=4 | l crossentropy");
     gp_graph *other = graph_new("p maxpool kernel=28 | f fc outputs=8 | g fc outputs=40 | l crossentropy");
@@ -128,12 +131,15 @@ TEST(a_tensor_depends_on_the_seed_and_its_layers_place_alone)
     CHECK_TEXT("f.weight", fa->name);
     CHECK_TEXT("f.weight", fb->name);
     for (int i = 0; i < 8; i++) {
-        CHECK_NEAR(a[fa->offset + i], b[fb->offset + i], 0.0); /* other layers around, another blob */
-        CHECK(a[fa->offset + i] != b[gb->offset + i]);         /* another layer */
+        /* other neighboring layers, another blob */
+        CHECK_NEAR(a[fa->offset + i], b[fb->offset + i], 0.0);
+        CHECK(a[fa->offset + i] != b[gb->offset + i]); /* another layer */
         CHECK(a[fa->offset + i] != a[i + small->parameters[0].offset]);
-        CHECK(b[fb->offset + i] != b[other->parameters[1].offset + i]); /* its bias */
+        CHECK(b[fb->offset + i] != b[other->parameters[1].offset + i]); /* the bias */
         CHECK(a[fa->offset + i] != c[fa->offset + i]);                  /* another seed */
-        CHECK(a[fa->offset + i] != d[fa->offset + i]);                  /* in its upper half */
+
+        /* another upper half of the seed */
+        CHECK(a[fa->offset + i] != d[fa->offset + i]);
     }
     free(a);
     free(b);
@@ -143,7 +149,7 @@ TEST(a_tensor_depends_on_the_seed_and_its_layers_place_alone)
     gp_graph_free(other);
 }
 
-TEST(rules_are_parsed_and_refused_in_words)
+TEST(rules_are_parsed_or_refused_with_a_message)
 {
     static const char *const bad[] = { "",           "normal",     "normal:",    "normal:0",    "normal:-1",
                                        "normal:nan", "normal:inf", "normal:1e4", "normal:0.1x", "normal:1,2",
@@ -156,7 +162,7 @@ TEST(rules_are_parsed_and_refused_in_words)
         CHECK_CONTAINS(err.message, "initializer");
         CHECK_CONTAINS(err.message, bad[i]);
     }
-    CHECK_NEAR(-1.0, rule.sigma, 0.0); /* untouched */
+    CHECK_NEAR(-1.0, rule.sigma, 0.0); /* unchanged */
     CHECK_STATUS(GP_EINVAL, gp_init_rule_parse(&rule, "glorott", &err));
     CHECK_CONTAINS(err.message, "did you mean 'glorot'");
     CHECK_STATUS(GP_OK, gp_init_rule_parse(&rule, "normal:0.25", &err));

@@ -1,31 +1,33 @@
-/* Every kind of kinds.def with every check of its table and some odd ones: the gradients that its lowering
- * computes on the oracle against central differences of the loss, in float64.
+/* test_kinds.c: every layer kind in kinds.def with every check in its table and some unusual ones:
+ * gradients on the oracle compared with central differences of the loss, in float64.
  *
- * The kind stands in a small network:
+ * The kind is part of a small network:
  *   input -> pre0 (1x1 convolution, one channel at a time) -> kind -> head (fc) -> crossentropy
- * with a further pre1, pre2 for kinds of several inputs, a flatten behind each where the kind reads a vector,
- * and no head where the kind is a loss.  The pre layers have parameters, so the kind must give a gradient of
- * its inputs; the gradient of the network's input, which no graph computes, is made from those by hand. */
+ *
+ * Kinds with several inputs have pre1 and pre2 too, kinds that read a vector a flatten after each,
+ * and losses have no head. The pre layers have parameters, so the kind must compute a gradient for
+ * its inputs. No graph computes the gradient of the network input; it is derived here from those
+ * gradients. */
 #include "common/base/rng.h"
 #include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 #include "tests/ref/run.h"
 
 enum { PRE_MAX = 3 };
-#define STEP      1e-5 /* of the differences */
-#define TOLERANCE 1e-6 /* of a tensor's largest derivative; what normalises bends most */
+#define STEP      1e-5 /* step of the differences */
+#define TOLERANCE 1e-6 /* relative to the largest derivative in a tensor */
 
 typedef struct net {
     gp_netspec *spec;
     gp_graph *graph;
-    uint32_t layer, pre_count, pre[PRE_MAX]; /* layer indices; layer is the kind's */
+    uint32_t layer, pre_count, pre[PRE_MAX]; /* layer indices; layer: the kind under test */
     double *blob, *input;
-    size_t input_count; /* of all samples */
+    size_t input_count; /* in all samples */
     void *targets;
     gp_ref_batch batch;
 } net;
 
-/* A number in [-1, 1) that depends on its index alone. */
+/* Return a number in [-1, 1) that depends only on the index. */
 static double draw(uint32_t what, size_t index)
 {
     uint32_t words[4];
@@ -87,7 +89,7 @@ static void net_fill(net *n, uint32_t samples)
     n->input = calloc(n->input_count, sizeof(double));
     for (size_t i = 0; i < n->graph->blob_count; i++)
         n->blob[i] = 0.8 * draw(1, i);
-    for (uint32_t p = 0; p < n->graph->parameter_count; p++) /* a variance is positive */
+    for (uint32_t p = 0; p < n->graph->parameter_count; p++) /* variances are positive */
         for (int64_t i = 0; i < n->graph->parameters[p].count; i++)
             if (n->graph->parameters[p].statistic == GP_STATISTIC_VARIANCE)
                 n->blob[n->graph->parameters[p].offset + (size_t)i] += 1.0;
@@ -112,7 +114,8 @@ static void net_free(net *n)
     free(n->targets);
 }
 
-/* Which way every relu, cut and maximum went: where it changes between two runs lies a kink. */
+/* Hash the branch taken at every ReLU, cut and maximum: a change between two runs indicates a
+ * kink. */
 static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_t samples)
 {
     uint64_t hash = 1;
@@ -136,8 +139,9 @@ static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_
                 hash = hash * 1000003 + (at > op->factor[0]) + 2u * (at < op->factor[1]);
             else if (kinked && op->function == GP_ACTIVATION_HARD_SIGMOID)
                 hash = hash * 1000003 + (at > 0.0) + 2u * (at < 1.0);
-            else if (kinked &&
-                     op->function == GP_ACTIVATION_HARD_SWISH) /* kinks at x = -3, y = 0 and x = y = 3 */
+
+            /* kinks at x = -3, y = 0 and x = y = 3 */
+            else if (kinked && op->function == GP_ACTIVATION_HARD_SWISH)
                 hash = hash * 1000003 + (at < 0.0) + 2u * (at > 3.0);
             else
                 hash = hash * 1000003 + (op->code != GP_OP_POOL ? at > 0.0 : (uint64_t)at);
@@ -146,7 +150,7 @@ static uint64_t run_pattern(const gp_graph *graph, const gp_ref_run *run, int64_
     return hash;
 }
 
-/* The derivative of the loss with respect to *slot; false at a kink. */
+/* Compute the derivative of the loss by *slot; false: at a kink. */
 static bool net_difference(const net *n, double *slot, double *out)
 {
     const double kept = *slot;
@@ -166,7 +170,7 @@ static bool net_difference(const net *n, double *slot, double *out)
     return pattern[0] == pattern[1];
 }
 
-/* Derivatives of the loss by differences: of the blob, then of the network's input; NaN at kinks. */
+/* Compute derivatives by differences: the blob, then the network input; NaN at kinks. */
 static double *net_differences(const net *n, size_t *kinks)
 {
     const size_t blob = n->graph->blob_count;
@@ -180,7 +184,7 @@ static double *net_differences(const net *n, size_t *kinks)
     return derivatives;
 }
 
-/* The gradient of pre layer k's output, which its own backward op reads. */
+/* Return the gradient of the output of pre layer k, which its backward op reads. */
 static const double *run_pre_gradient(const net *n, const gp_ref_run *run, uint32_t k)
 {
     const gp_ops *ops = &n->graph->ops[GP_PHASE_TRAIN];
@@ -191,7 +195,7 @@ static const double *run_pre_gradient(const net *n, const gp_ref_run *run, uint3
     return NULL;
 }
 
-/* The same derivatives by the graph's backward ops, with one of them scaled if the batch says so. */
+/* Compute the same derivatives with backward ops; the batch may scale one of them. */
 static double *net_gradients(const net *n, const gp_ref_batch *batch)
 {
     const size_t blob = n->graph->blob_count;
@@ -202,7 +206,9 @@ static double *net_gradients(const net *n, const gp_ref_batch *batch)
     memcpy(gradients, run->gradients, blob * sizeof(double));
     for (uint32_t k = 0; k < n->pre_count; k++) {
         const double *dy = run_pre_gradient(n, run, k);
-        const gp_parameter *weight = &n->graph->parameters[2 * k]; /* weight, bias of pre0, pre1, ... */
+
+        /* weight, bias of pre0, pre1, ... */
+        const gp_parameter *weight = &n->graph->parameters[2 * k];
 
         for (size_t i = 0; i < n->input_count && dy != NULL; i++)
             gradients[blob + i] += n->blob[weight->offset + i / (size_t)plane % (size_t)channels] * dy[i];
@@ -211,10 +217,11 @@ static double *net_gradients(const net *n, const gp_ref_batch *batch)
     return gradients;
 }
 
-/* The largest error of one tensor's derivatives over its largest derivative. */
+/* Return the largest error of a tensor's derivatives, relative to the largest derivative. */
 static double tensor_error(const double *expected, const double *got, size_t count)
 {
-    double largest = 1e-3, error = 0.0; /* what a normalisation behind takes away is zero but for rounding */
+    /* derivatives removed by a later normalization are zero up to rounding */
+    double largest = 1e-3, error = 0.0;
 
     for (size_t i = 0; i < count; i++)
         if (!isnan(expected[i])) {
@@ -233,14 +240,14 @@ static double net_error(const net *n, const double *differences, const double *g
         const gp_parameter *parameter = &n->graph->parameters[p];
 
         if (parameter->statistic != GP_STATISTIC_NONE)
-            continue; /* moments, no derivative */
+            continue; /* moments, without derivatives */
         error = fmax(error, tensor_error(differences + parameter->offset, gradients + parameter->offset,
                                          (size_t)parameter->count));
     }
     return error;
 }
 
-/* Whether the op computes a gradient of the layer under test. */
+/* Return whether the op computes a gradient for the layer under test. */
 static bool is_backward_of_kind(const net *n, uint32_t i)
 {
     const gp_ops *ops = &n->graph->ops[GP_PHASE_TRAIN];
@@ -253,7 +260,7 @@ static bool is_backward_of_kind(const net *n, uint32_t i)
     return false;
 }
 
-/* A backward op that is wrong by one per cent must show; returns how many there were. */
+/* Check that an error of 1 % in any backward op is detected. Return the number of ops. */
 static uint32_t net_check_sabotage(const net *n, const char *name, const double *differences)
 {
     const gp_ops *ops = &n->graph->ops[GP_PHASE_TRAIN];
@@ -277,7 +284,7 @@ static uint32_t net_check_sabotage(const net *n, const char *name, const double 
     return tried;
 }
 
-/* One sample at a time, each at its own position, gives the sum of the whole. */
+/* Check that single samples at their positions add up to the whole batch. */
 static void net_check_split(const net *n, const char *name)
 {
     gp_ref_run *whole = gp_ref_run_new(n->graph, GP_PHASE_TRAIN, &n->batch);
@@ -338,7 +345,7 @@ static void check_kind(const gp_kind *kind, const gp_kind_check *check, uint32_t
     net_free(&n);
 }
 
-/* What the tables do not try. */
+/* Cases that the tables lack. */
 static const struct odd_check {
     const char *kind;
     gp_kind_check check;
@@ -349,8 +356,9 @@ static const struct odd_check {
         1,
         false } },
     { "conv2d", { { 3, { 2, 1, 1 } }, "channels=3;kernel=1", 3, false } },
-    { "conv2d",
-      { { 3, { 2, 6, 3 } }, "channels=2;kernel=2;stride=5,1;bias=false", 2, false } }, /* rows unread */
+
+    /* unread rows */
+    { "conv2d", { { 3, { 2, 6, 3 } }, "channels=2;kernel=2;stride=5,1;bias=false", 2, false } },
     { "conv2d", { { 3, { 6, 4, 5 } }, "channels=6;kernel=3;groups=6;padding=1;dilation=1,2", 2, false } },
     { "maxpool", { { 3, { 2, 5, 7 } }, "kernel=3,4;stride=1;padding=2,0,0,3", 1, false } },
     { "maxpool", { { 3, { 1, 1, 6 } }, "kernel=1,3;stride=1,2", 3, false } },
@@ -362,7 +370,7 @@ static const struct odd_check {
     { "crossentropy", { { 1, { 3 } }, NULL, 8, false } },
 };
 
-TEST(every_kind_is_found_by_name_and_brings_help_and_checks)
+TEST(every_kind_is_found_by_name_and_has_help_and_checks)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++) {
         CHECK(gp_kind_find((*kind)->name) == *kind);
@@ -378,7 +386,7 @@ TEST(every_kind_is_found_by_name_and_brings_help_and_checks)
     CHECK(gp_kind_find("conv3d") == NULL);
 }
 
-TEST(gradients_equal_finite_differences_and_one_per_cent_off_is_noticed)
+TEST(gradients_equal_finite_differences_and_errors_of_one_percent_are_detected)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
         for (uint32_t i = 0; (*kind)->checks[i].samples != 0; i++) {
@@ -395,7 +403,7 @@ TEST(gradients_of_odd_shapes_equal_finite_differences)
         check_kind(gp_kind_find(odd_checks[i].kind), &odd_checks[i].check, 1);
 }
 
-/* Training and inference compute one function, but for dropout, which inference leaves out. */
+/* Training and inference compute the same function, except for dropout. */
 TEST(inference_gives_the_loss_of_training_without_dropout)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++) {
@@ -403,7 +411,7 @@ TEST(inference_gives_the_loss_of_training_without_dropout)
         gp_error err;
 
         if ((*kind)->flags & GP_KIND_COUPLES_SAMPLES)
-            continue; /* predicts by what it has seen before, not by its batch */
+            continue; /* inference uses running statistics, not the batch */
         REQUIRE_OK(net_build(&n, *kind, &(*kind)->checks[0], (*kind)->inputs_min, &err), err);
         net_fill(&n, (*kind)->checks[0].samples);
         gp_ref_run *train = gp_ref_run_new(n.graph, GP_PHASE_TRAIN, &n.batch);

@@ -1,4 +1,4 @@
-/* A network as data: building, canonical JSON, and what hostile JSON meets. */
+/* test_netspec.c: networks as data: construction, canonical JSON, and hostile JSON. */
 #include "common/model/graph/normalization.h"
 #include "common/model/graph/netspec.h"
 
@@ -15,7 +15,7 @@ static gp_status parse(gp_netspec **out, const char *text, gp_error *err)
     return gp_netspec_from_json(out, text, strlen(text), err);
 }
 
-/* Whether the network's canonical JSON is that text. */
+/* Check the canonical JSON of a network. */
 static void check_json(const char *expected, const gp_netspec *spec)
 {
     gp_buffer buffer;
@@ -41,7 +41,7 @@ static const char *const lenet_json =
     "{\"name\": \"fc2\", \"kind\": \"fc\", \"outputs\": 10}, "
     "{\"name\": \"loss\", \"kind\": \"crossentropy\"}]}";
 
-/* Every way to say something: branches, all settings of a window, factors, numbers per channel. */
+/* Covers all syntax: branches, all window settings, factors, numbers per channel. */
 static const char *const rich_json =
     "{\"name\": \"rich\", \"input\": [3, 9, 7], \"scale\": [0.1, 1, 1e-20], \"offset\": [-0.5, 0, 3], "
     "\"layers\": ["
@@ -59,7 +59,7 @@ static const char *const rich_json =
     "{\"name\": \"b\", \"kind\": \"add\", \"inputs\": [\"v\", \"w\"]}, "
     "{\"name\": \"l\", \"kind\": \"crossentropy\"}]}";
 
-TEST(lenet_has_these_canonical_bytes)
+TEST(lenet_has_the_expected_canonical_json)
 {
     gp_netspec *spec;
     gp_error err;
@@ -110,7 +110,7 @@ TEST(loose_json_becomes_canonical)
     gp_netspec_free(spec);
 }
 
-TEST(a_network_of_parts_of_images_says_so)
+TEST(networks_trained_on_crops_record_it)
 {
     static const char text[] = "{\"name\": \"parts\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
                                "\"windows\": [16, 24], \"layers\": [{\"name\": \"r\", \"kind\": \"relu\"}]}";
@@ -129,7 +129,7 @@ TEST(a_network_of_parts_of_images_says_so)
                  parse(&spec, "{\"input\": [3, 8, 8], \"windows\": [8, 9000], \"layers\": []}", &err));
 }
 
-TEST(a_network_of_images_that_were_scaled_to_fit_says_so)
+TEST(networks_trained_on_scaled_images_record_it)
 {
     static const char text[] = "{\"name\": \"fits\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
                                "\"fitted\": true, \"layers\": [{\"name\": \"r\", \"kind\": \"relu\"}]}";
@@ -148,11 +148,11 @@ TEST(a_network_of_images_that_were_scaled_to_fit_says_so)
     CHECK_CONTAINS(err.message, "not both");
 }
 
-TEST(normalization_text_sets_scale_and_offset_and_is_printed_again)
+TEST(normalization_text_sets_scale_and_offset_and_survives_a_round_trip)
 {
     static const struct {
         const char *text, *shown;
-        double scale, offset; /* of the last channel */
+        double scale, offset; /* last channel */
     } good[] = {
         { "0..1", "0..1", 1.0 / 255, 0 },
         { "0..255", "0..255", 1, 0 },
@@ -191,7 +191,8 @@ TEST(normalization_text_sets_scale_and_offset_and_is_printed_again)
         CHECK_CONTAINS(err.message, bad[i].message);
     }
 
-    /* A trained network keeps what its file states, and a file may state the same in fewer digits. */
+    /* A trained network keeps the normalization in its file; the file may state it with fewer
+     * digits. */
     REQUIRE_OK(gp_normalization_set(spec, "0.45,1", &err), err);
     CHECK_STATUS(GP_EINVAL, gp_normalization_apply(spec, "0..1", true, &err));
     CHECK_CONTAINS(err.message, "states 0.45,1");
@@ -203,7 +204,7 @@ TEST(normalization_text_sets_scale_and_offset_and_is_printed_again)
     gp_netspec_free(spec);
 }
 
-TEST(bytes_are_refused_while_the_scale_of_a_network_is_unknown)
+TEST(bytes_are_refused_if_the_input_scale_is_unknown)
 {
     static const char text[] =
         "{\"name\": \"far\", \"input\": [3, 8, 8], \"scale\": [1], \"offset\": [0], "
@@ -231,7 +232,7 @@ TEST(bytes_are_refused_while_the_scale_of_a_network_is_unknown)
     CHECK_CONTAINS(err.message, "true or false");
 }
 
-TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)
+TEST(several_inputs_become_layers_that_unpack_the_sample)
 {
     static const char text[] =
         "{\"name\": \"two\", \"inputs\": [{\"name\": \"image\", \"shape\": [2, 3, 4], \"scale\": 0.5}, "
@@ -272,7 +273,7 @@ TEST(several_inputs_become_layers_that_take_them_out_of_a_packed_sample)
     }
 }
 
-TEST(pretty_json_says_the_same)
+TEST(pretty_json_is_equivalent)
 {
     gp_netspec *spec, *again;
     gp_buffer buffer;
@@ -302,7 +303,7 @@ TEST(json_over_a_buffers_ceiling_is_refused)
     gp_netspec_free(spec);
 }
 
-TEST(factors_are_those_of_matlab_until_set)
+TEST(default_factors_are_those_of_matlab)
 {
     gp_netspec *spec;
     gp_error err;
@@ -316,7 +317,7 @@ TEST(factors_are_those_of_matlab_until_set)
     gp_netspec_free(spec);
 }
 
-TEST(a_mistyped_word_is_answered_with_the_nearest)
+TEST(error_for_a_mistyped_name_suggests_the_nearest)
 {
     static const struct {
         const char *layer, *part;
@@ -352,7 +353,7 @@ TEST(a_mistyped_word_is_answered_with_the_nearest)
 }
 
 /* Errors name the layer. */
-TEST(a_layer_that_cannot_be_added_leaves_the_network_as_it_was)
+TEST(rejected_layer_leaves_the_network_unchanged)
 {
     static const char *const bad[][4] = {
         { "r", "relu", NULL, "'r' is taken" },
@@ -387,7 +388,7 @@ TEST(a_layer_that_cannot_be_added_leaves_the_network_as_it_was)
     gp_netspec_free(spec);
 }
 
-TEST(inputs_and_numbers_of_a_network_have_their_bounds)
+TEST(inputs_and_numbers_of_a_network_are_limited)
 {
     const double ones[GP_NORMALIZE_MAX] = { 1, 1, 1 }, zero = 0.0, infinite = INFINITY;
     const gp_shape wrong[] = { gp_shape1(3), gp_shape3(0, 8, 8), gp_shape3(1, (1 << 24) + 1, 1),
@@ -414,7 +415,7 @@ TEST(inputs_and_numbers_of_a_network_have_their_bounds)
     gp_netspec_free(spec);
 }
 
-TEST(a_network_takes_4096_layers_and_no_more)
+TEST(network_has_at_most_4096_layers)
 {
     gp_netspec *spec, *copy;
     gp_error err;
@@ -433,7 +434,7 @@ TEST(a_network_takes_4096_layers_and_no_more)
     gp_netspec_free(copy);
 }
 
-/* A copy grows like what it was made from: its memory is as large as the number of layers says. */
+/* A copy can grow like the original: its memory has exactly the size of its layers. */
 TEST(layers_can_be_added_to_a_copy_of_any_size)
 {
     for (int size = 0; size < 34; size++) {
@@ -521,7 +522,7 @@ TEST(networks_survive_every_failing_allocation)
     gp_netspec_free(spec);
 }
 
-/* A file's bytes in a block of their own size, so that a sanitizer sees a read behind the end. */
+/* Read a file into a block of exactly its size, so that a sanitizer detects reads past the end. */
 static char *file_read(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -539,7 +540,8 @@ static char *file_read(const char *path, size_t *bytes)
     return text;
 }
 
-/* Accepted or refused, as the file's name says, in one printable line; what is accepted keeps its bytes. */
+/* Check that a file is accepted or refused as its name states, with one printable line; accepted
+ * networks survive a round trip. */
 static void replay(const char *name, const char *text, size_t bytes)
 {
     const bool good = strncmp(name, "ok-", 3) == 0;
@@ -600,8 +602,8 @@ TEST(hostile_networks_are_refused_in_one_line_each)
     CHECK(replayed >= 80);
 }
 
-/* The network in docs/networks.md is one, and is written as it stands there. */
-TEST(the_network_in_the_documentation_is_read_and_written_a_layer_a_line)
+/* The network in docs/networks.md is valid and formatted like the output. */
+TEST(network_in_the_documentation_is_read_and_written_one_layer_per_line)
 {
     const char *source = getenv("GP_SOURCE_DIR"), *fence = "```";
     char path[1100];
@@ -625,7 +627,7 @@ TEST(the_network_in_the_documentation_is_read_and_written_a_layer_a_line)
     REQUIRE_OK(gp_graph_new(&graph, spec, &err), err);
     gp_buffer_init(&buffer, GP_NETSPEC_BYTES_MAX);
     REQUIRE_OK(gp_netspec_to_json(spec, &buffer, true, &err), err);
-    end[-1] = '\0'; /* the line's end */
+    end[-1] = '\0'; /* end of line */
     CHECK_TEXT(first + 8, gp_buffer_text(&buffer));
     gp_buffer_deinit(&buffer);
     gp_graph_free(graph);
@@ -633,8 +635,8 @@ TEST(the_network_in_the_documentation_is_read_and_written_a_layer_a_line)
     free(text);
 }
 
-/* Every prefix and every byte of a good network replaced: nothing but an error or a network comes out. */
-TEST(a_damaged_network_is_an_error_or_a_network)
+/* Every prefix and every replaced byte of a valid network gives an error or a network. */
+TEST(damaged_network_gives_an_error_or_a_network)
 {
     static const char replacements[] = { '\0', '"', '{', '}',  '[',  ']',       ',',
                                          ':',  '-', '9', '\\', '\n', (char)0x80 };
@@ -669,7 +671,7 @@ TEST(a_damaged_network_is_an_error_or_a_network)
     CHECK(accepted > 100 && refused > 10000);
 }
 
-TEST(json_over_four_mebibytes_is_not_even_parsed)
+TEST(json_over_four_mebibytes_is_refused_unparsed)
 {
     const size_t bytes = GP_NETSPEC_BYTES_MAX + 1;
     char *text = malloc(bytes);

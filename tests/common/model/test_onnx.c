@@ -12,7 +12,7 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/common/model/onnx_nets.h"
 
-/* ---- our own files ---- */
+/* ---- files written by gradpool ---- */
 
 static gp_status write_net(gp_buffer *file, const char *name, const char *const *names, uint32_t count)
 {
@@ -48,7 +48,7 @@ static void check_round_trip(const net *n, const char *const *names, uint32_t co
     gp_buffer_deinit(&file);
 }
 
-TEST(a_network_comes_back_bit_for_bit_with_its_class_names)
+TEST(network_survives_a_bitwise_round_trip_with_class_names)
 {
     static const char *const digits[] = { "zero", "one", "two", "\xc3\xa9t\xc3\xa9 \"3\"", "4", "5", "6",
                                           "7",    "8",   "" };
@@ -66,7 +66,7 @@ TEST(a_network_comes_back_bit_for_bit_with_its_class_names)
     }
 }
 
-/* A kind that is added must be written and read too. */
+/* A new kind must be written and read too. */
 TEST(every_kind_has_an_onnx_form)
 {
     for (const gp_kind *const *kind = gp_kinds; *kind != NULL; kind++)
@@ -93,7 +93,7 @@ TEST(every_kind_has_an_onnx_form)
         }
 }
 
-/* Put other bytes of the same length for the first place where these stand. */
+/* Replace the first occurrence of `old` by a text of the same length. */
 static void replace(gp_buffer *file, const char *old, const char *new)
 {
     uint8_t *at = memmem(file->data, file->bytes, old, strlen(old));
@@ -102,7 +102,7 @@ static void replace(gp_buffer *file, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-TEST(without_metadata_the_nodes_say_the_same_network_but_for_dropout)
+TEST(nodes_without_metadata_give_the_same_network_except_dropout)
 {
     gp_buffer file;
     gp_error err;
@@ -128,11 +128,11 @@ TEST(without_metadata_the_nodes_say_the_same_network_but_for_dropout)
     gp_buffer_deinit(&file);
 }
 
-/* Another program may edit a file of ours and leave the metadata as it was. */
-TEST(metadata_that_does_not_fit_the_graph_is_not_believed)
+/* Another program may edit a file without updating the metadata. */
+TEST(metadata_that_contradicts_the_graph_is_ignored)
 {
     static const char *const edits[][2] = {
-        { "\"offset\": [0]", "\"offset\": [9]" }, /* the graph has no Add */
+        { "\"offset\": [0]", "\"offset\": [9]" }, /* the graph has no Add node */
         { "\"scale\": [0.5]", "\"scale\": [0.7]" }, { "\"channels\": 2", "\"channels\": 3" },
         { "\"outputs\": 2", "\"outputs\": 1" },     { "\"kind\": \"fc\"", "\"kind\": \"xy\"" },
         { "\"layers\":", "\"layers\";" },
@@ -146,7 +146,7 @@ TEST(metadata_that_does_not_fit_the_graph_is_not_believed)
         REQUIRE(write_net(&file, "tiny", NULL, 0) == GP_OK);
         replace(&file, edits[i][0], edits[i][1]);
         REQUIRE_OK(load(&l, &file, &err), err);
-        CHECK_INT(4, l.spec->layer_count); /* by the nodes: flatten, and no dropout */
+        CHECK_INT(4, l.spec->layer_count); /* from the nodes: flatten, and no dropout */
         CHECK_TEXT("f.flatten", l.spec->layers[1].name);
         CHECK_NEAR(0.5, l.spec->scale[0], 0);
         CHECK_NEAR(0, l.spec->offset[0], 0);
@@ -155,7 +155,7 @@ TEST(metadata_that_does_not_fit_the_graph_is_not_believed)
     }
 }
 
-TEST(class_names_are_as_many_as_classes)
+TEST(number_of_class_names_equals_number_of_classes)
 {
     static const char *const names[] = { "a", "b" };
     gp_buffer file;
@@ -176,7 +176,7 @@ TEST(class_names_are_as_many_as_classes)
     net_free(&n);
 }
 
-TEST(a_file_over_the_buffers_ceiling_leaves_the_buffer_as_it_was)
+TEST(file_over_the_buffer_limit_leaves_the_buffer_unchanged)
 {
     gp_buffer file;
     gp_error err;
@@ -206,7 +206,7 @@ TEST(model_over_the_limit_keeps_its_weights_in_a_second_file)
     REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, 0, &err), err);
     REQUIRE(stat(path, &one) == 0);
     strcat(path, ".data");
-    CHECK(stat(path, &two) != 0); /* one file where it fits */
+    CHECK(stat(path, &two) != 0); /* one file if the limit permits */
     path[strlen(path) - strlen(".data")] = '\0';
     REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, (size_t)one.st_size - 1, &err), err);
     strcat(path, ".data");
@@ -219,7 +219,7 @@ TEST(model_over_the_limit_keeps_its_weights_in_a_second_file)
     CHECK_TEXT("b", network.class_names[1]);
     gp_network_deinit(&network);
 
-    /* Weights that cannot be written leave the model as it is. */
+    /* A failure to write the weights leaves the model unchanged. */
     struct rlimit limit, low;
 
     REQUIRE_OK(gp_onnx_save(path, n.spec, n.graph, n.blob, names, 2, 0, &err), err);
@@ -234,9 +234,9 @@ TEST(model_over_the_limit_keeps_its_weights_in_a_second_file)
     net_free(&n);
 }
 
-/* ---- files from elsewhere ---- */
+/* ---- files of other programs ---- */
 
-TEST(a_foreign_file_is_read_by_its_nodes)
+TEST(foreign_file_is_read_from_its_nodes)
 {
     gp_buffer file = foreign_model();
     gp_error err;
@@ -305,7 +305,7 @@ TEST(arithmetic_before_the_first_layer_becomes_scale_and_offset)
     gp_buffer_deinit(&file);
 }
 
-/* One node before the head of the foreign model, or in its place, that is not read. */
+/* Check that a node before the head of the foreign model, or in place of the head, is refused. */
 static void check_refused(gp_status wanted, const char *part, const char *type, const char *inputs,
                           const char *attributes)
 {
@@ -328,7 +328,7 @@ static void check_refused(gp_status wanted, const char *part, const char *type, 
     gp_buffer_deinit(&file);
 }
 
-TEST(what_is_not_supported_is_named_with_node_operator_and_opset)
+TEST(unsupported_nodes_are_named_with_operator_and_opset)
 {
     const gp_status no = GP_EUNSUPPORTED;
 
@@ -373,7 +373,7 @@ TEST(opsets_outside_6_to_28_are_refused)
     }
 }
 
-TEST(nodes_that_share_an_initializer_cannot_ask_for_more_memory_than_the_file_has)
+TEST(nodes_with_a_shared_initializer_cannot_exceed_the_memory_limit)
 {
     gp_buffer graph = message();
     gp_error err;
@@ -400,7 +400,7 @@ TEST(nodes_that_share_an_initializer_cannot_ask_for_more_memory_than_the_file_ha
     gp_buffer_deinit(&file);
 }
 
-TEST(biases_that_an_exporter_merged_because_they_are_equal_are_copied_into_each_layer)
+TEST(equal_biases_merged_by_an_exporter_are_copied_to_each_layer)
 {
     gp_buffer graph = message();
     gp_error err;
@@ -428,7 +428,7 @@ TEST(biases_that_an_exporter_merged_because_they_are_equal_are_copied_into_each_
     gp_buffer_deinit(&file);
 }
 
-/* ---- bytes from anywhere ---- */
+/* ---- arbitrary bytes ---- */
 
 static void check_bytes(gp_status wanted, const char *part, gp_buffer *file)
 {
@@ -441,7 +441,7 @@ static void check_bytes(gp_status wanted, const char *part, gp_buffer *file)
     gp_buffer_deinit(file);
 }
 
-TEST(malformed_wire_bytes_are_refused_before_protobuf_sees_them)
+TEST(malformed_wire_bytes_are_refused_before_protobuf)
 {
     gp_buffer file = message();
 
@@ -450,7 +450,9 @@ TEST(malformed_wire_bytes_are_refused_before_protobuf_sees_them)
     check_bytes(GP_ECORRUPT, "of no type that ONNX uses", &file);
     gp_buffer_append(&file, "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12, NULL);
     check_bytes(GP_ECORRUPT, "a number is too long", &file);
-    gp_buffer_append(&file, "\x3a\x7f\x00", 3, NULL); /* a graph of 127 bytes, and one is left */
+
+    /* a graph with a length of 127 bytes and one byte left */
+    gp_buffer_append(&file, "\x3a\x7f\x00", 3, NULL);
     check_bytes(GP_ECORRUPT, "127 bytes are announced and 1 are left", &file);
     gp_buffer_append(&file, "\x00\x00", 2, NULL);
     check_bytes(GP_ECORRUPT, "number is out of range", &file);
@@ -476,7 +478,7 @@ static gp_buffer tensor_model(gp_buffer *tensor)
     return model_of(&graph, 13);
 }
 
-TEST(a_tensor_must_be_as_long_as_its_shape)
+TEST(tensor_data_must_match_the_shape)
 {
     static const float numbers[4] = { 0 };
     gp_buffer tensor = message(), file;
@@ -505,7 +507,7 @@ TEST(a_tensor_must_be_as_long_as_its_shape)
     check_bytes(GP_EUNSUPPORTED, "tensor 'far' keeps its data in another file (external data)", &file);
 }
 
-TEST(depth_and_counts_have_ceilings)
+TEST(depth_and_counts_are_limited)
 {
     gp_buffer inner = message(), graph = message(), file;
 
@@ -528,13 +530,15 @@ TEST(depth_and_counts_have_ceilings)
     check_bytes(GP_ELIMIT, "over 1048576 fields", &file);
 }
 
-/* Whatever bytes were read: an error, or a network that the graph accepts. */
+/* Any bytes must give an error, or a network that the graph accepts. */
 static void try_bytes(const uint8_t *data, size_t bytes)
 {
     loaded l = { 0 };
     gp_graph *graph;
     gp_error err = { 0 };
-    uint8_t *exact = malloc(bytes == 0 ? 1 : bytes); /* of its own size, so that ASan sees a read behind it */
+
+    /* exact size, so that ASan detects reads past the end */
+    uint8_t *exact = malloc(bytes == 0 ? 1 : bytes);
 
     memcpy(exact, data, bytes);
     if (gp_onnx_read(&l.spec, &l.blob, &l.class_names, &l.class_count, exact, bytes, NULL, &err) == GP_OK) {
@@ -551,7 +555,7 @@ static void try_bytes(const uint8_t *data, size_t bytes)
     free(exact);
 }
 
-TEST(a_file_cut_at_any_byte_is_an_error_or_a_network)
+TEST(file_truncated_at_any_byte_gives_an_error_or_a_network)
 {
     gp_buffer ours, foreign = foreign_model();
     int64_t live = gp_alloc_get_stats().live;
@@ -566,7 +570,7 @@ TEST(a_file_cut_at_any_byte_is_an_error_or_a_network)
     gp_buffer_deinit(&foreign);
 }
 
-TEST(a_file_with_flipped_bits_is_an_error_or_a_network)
+TEST(file_with_flipped_bits_gives_an_error_or_a_network)
 {
     gp_buffer files[2] = { { 0 }, foreign_model() };
 
@@ -609,7 +613,7 @@ static gp_status write_and_free(const net *n, const char *const *names)
     return status;
 }
 
-TEST(memory_may_run_out_at_any_allocation)
+TEST(every_failing_allocation_is_handled)
 {
     static const char *const names[] = { "a", "b" };
     gp_buffer ours, foreign = foreign_model();

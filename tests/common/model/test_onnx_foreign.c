@@ -1,6 +1,8 @@
-/* test_onnx_foreign.c -- graphs of other programs: constants that nodes compute, dimensions that a netspec does not have,
- * arithmetic with constants, weights in other files.  The values are compared with onnxruntime by onnx_oracle.py,
- * onnx_cases.py and onnx_light.py; here it is what becomes of the graph, and what is refused. */
+/* test_onnx_foreign.c: graphs of other programs: computed constants, unsupported dimensions,
+ * arithmetic with constants, weights in separate files.
+ *
+ * onnx_oracle.py, onnx_cases.py and onnx_light.py compare the values with onnxruntime; this file
+ * checks the resulting graph and refused files. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -9,7 +11,7 @@
 #include "tests/common/model/onnx_bytes.h"
 #include "tests/leftovers.h"
 
-/* An int64 tensor: "1 -1". */
+/* Append an int64 tensor such as "1 -1". */
 static void put_list(gp_buffer *graph, const char *name, const char *numbers)
 {
     gp_buffer tensor = message();
@@ -37,7 +39,7 @@ static void check_refused_model(gp_status wanted, const char *part, gp_buffer *g
     gp_buffer_deinit(&file);
 }
 
-/* The kinds of a network's layers, with blanks between. */
+/* Format the layer kinds of a network, separated by blanks. */
 static const char *kinds_of(const gp_netspec *spec, char text[256])
 {
     size_t used = 0;
@@ -62,7 +64,7 @@ static void check_kinds(const char *wanted, gp_buffer *graph, int64_t opset)
     gp_buffer_deinit(&file);
 }
 
-/* ---- the scale of the input ---- */
+/* ---- input scale ---- */
 
 static void check_scale_unknown(bool wanted, gp_buffer *graph)
 {
@@ -76,10 +78,10 @@ static void check_scale_unknown(bool wanted, gp_buffer *graph)
     gp_buffer_deinit(&file);
 }
 
-TEST(the_scale_of_pixels_is_unknown_unless_arithmetic_in_front_states_it)
+TEST(pixel_scale_is_unknown_without_arithmetic_before_the_first_layer)
 {
     static const struct {
-        const char *type, *constant; /* of the node in front */
+        const char *type, *constant; /* of the first node */
         bool unknown;
     } cases[] = { { "Sub", "one", false },
                   { "Div", "one", false },
@@ -91,7 +93,9 @@ TEST(the_scale_of_pixels_is_unknown_unless_arithmetic_in_front_states_it)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         graph = graph_of();
-        put_tensor(&graph, "one", "1", 1, 0); /* even arithmetic that changes nothing states the scale */
+
+        /* even arithmetic without an effect defines the scale */
+        put_tensor(&graph, "one", "1", 1, 0);
         put_tensor(&graph, "each", "1 2 1 1", 2, 1);
         snprintf(inputs, sizeof(inputs), "x %s", cases[i].constant);
         put_node(&graph, cases[i].type, "first", inputs, "a", "");
@@ -99,7 +103,7 @@ TEST(the_scale_of_pixels_is_unknown_unless_arithmetic_in_front_states_it)
         check_scale_unknown(cases[i].unknown, &graph);
     }
 
-    /* Behind a transposition it is still in front; behind a layer that computes it is not. */
+    /* Arithmetic after a transposition still defines the scale, but not after a computing layer. */
     graph = graph_of();
     put_tensor(&graph, "half", "1", 0.5, 0);
     put_node(&graph, "Transpose", "t", "x", "t", "perm=0,2,3,1");
@@ -114,9 +118,9 @@ TEST(the_scale_of_pixels_is_unknown_unless_arithmetic_in_front_states_it)
     check_scale_unknown(true, &graph);
 }
 
-/* ---- folding ---- */
+/* ---- constant folding ---- */
 
-TEST(a_shape_that_nodes_compute_is_a_reshape_for_any_number_of_samples)
+TEST(computed_shape_is_a_reshape_for_any_number_of_samples)
 {
     gp_buffer graph = graph_of();
 
@@ -125,14 +129,14 @@ TEST(a_shape_that_nodes_compute_is_a_reshape_for_any_number_of_samples)
     put_list(&graph, "rest", "8 4");
     put_node(&graph, "Relu", "r", "x", "r", "");
     put_node(&graph, "Shape", "s", "r", "s", "");
-    put_node(&graph, "Gather", "g", "s zero", "n", "axis=0"); /* how many samples, which is not known */
+    put_node(&graph, "Gather", "g", "s zero", "n", "axis=0"); /* number of samples: unknown */
     put_node(&graph, "Concat", "c", "n rest one", "to", "axis=0");
     put_node(&graph, "Reshape", "v", "r to", "v", "");
     put_node(&graph, "Flatten", "f", "v", "y", "");
     check_kinds("relu reshape flatten crossentropy", &graph, 13);
 }
 
-TEST(the_number_of_samples_cannot_be_computed_with)
+TEST(arithmetic_with_the_number_of_samples_is_refused)
 {
     gp_buffer graph = graph_of();
 
@@ -145,7 +149,7 @@ TEST(the_number_of_samples_cannot_be_computed_with)
                         &graph);
 }
 
-TEST(weights_that_constant_of_shape_makes_are_as_many_as_the_layer_wants)
+TEST(weights_from_constant_of_shape_have_the_size_of_the_layer)
 {
     gp_buffer graph = graph_of(), file;
     loaded l = { 0 };
@@ -165,7 +169,7 @@ TEST(weights_that_constant_of_shape_makes_are_as_many_as_the_layer_wants)
     gp_buffer_deinit(&file);
 }
 
-/* A chain of nodes that would double a constant each time. */
+/* Build a chain of nodes that double a constant at each step. */
 static gp_buffer bomb(const char *type, const char *attributes)
 {
     gp_buffer graph = graph_of();
@@ -181,7 +185,7 @@ static gp_buffer bomb(const char *type, const char *attributes)
     return graph;
 }
 
-TEST(folding_bombs_end_at_the_ceiling)
+TEST(folding_bombs_stop_at_the_limit)
 {
     gp_buffer graph = bomb("Concat", "axis=0");
 
@@ -193,7 +197,9 @@ TEST(folding_bombs_end_at_the_ceiling)
     check_refused_model(GP_ELIMIT, "over 2147483648 elements", &graph);
 
     graph = graph_of();
-    put_list(&graph, "large", "32768 32768"); /* 2^30: no number of it is written until somebody wants one */
+
+    /* 2^30 elements, which are materialized only on use */
+    put_list(&graph, "large", "32768 32768");
     put_node(&graph, "ConstantOfShape", "c", "large", "c", "");
     put_node(&graph, "Transpose", "t", "c", "t", "perm=1,0");
     check_refused_model(GP_ELIMIT, "pass 40 MiB", &graph);
@@ -205,7 +211,7 @@ TEST(folding_bombs_end_at_the_ceiling)
     check_refused_model(GP_ELIMIT, "over 2147483648 elements", &graph);
 }
 
-TEST(weights_of_one_number_have_a_ceiling)
+TEST(constant_weights_are_limited)
 {
     gp_buffer graph = graph_of(), file;
     const gp_onnx_options options = { .repeated_max = 95 };
@@ -244,7 +250,7 @@ static void check_fold_refused(const char *part, const char *type, const char *i
     check_fold_refused_as(GP_EINVAL, part, type, inputs, attributes);
 }
 
-TEST(constants_that_make_no_sense_are_refused)
+TEST(invalid_constants_are_refused)
 {
     check_fold_refused("its index 9223372036854775807 is outside", "Gather", "list far", "axis=0");
     check_fold_refused("it has no axis 1", "Gather", "list list", "axis=1");
@@ -259,7 +265,7 @@ TEST(constants_that_make_no_sense_are_refused)
     check_fold_refused("its inputs differ", "Concat", "w b", "axis=0");
 }
 
-TEST(a_concat_of_more_constants_than_a_layer_has_inputs_is_computed)
+TEST(concat_of_many_constants_is_folded)
 {
     gp_buffer graph = graph_of();
     char inputs[256] = "";
@@ -283,7 +289,7 @@ TEST(dimensions_beside_one_of_zero_do_not_overflow)
     check_fold_refused_as(GP_EINVAL, "do not fit", "Reshape", "none void", "allowzero=1");
 }
 
-TEST(inputs_larger_than_a_sample_may_be_are_refused)
+TEST(inputs_over_the_sample_limit_are_refused)
 {
     static const char *const dims[] = { "1 3 32 4611686018427387904",
                                         "1 3 4611686018427387904 4611686018427387904",
@@ -304,7 +310,7 @@ TEST(inputs_larger_than_a_sample_may_be_are_refused)
 
 /* ---- dimensions ---- */
 
-TEST(a_concat_of_more_inputs_than_a_layer_takes_is_made_of_groups_of_neighbours)
+TEST(concat_of_too_many_inputs_is_split_into_groups_of_neighbors)
 {
     gp_buffer graph = graph_of();
 
@@ -322,7 +328,7 @@ TEST(a_concat_of_more_inputs_than_a_layer_takes_is_made_of_groups_of_neighbours)
         &graph, 13);
 }
 
-TEST(a_block_over_channels_that_are_last_has_no_transpose)
+TEST(block_over_channels_last_needs_no_transpose)
 {
     gp_buffer graph = graph_of(); /* x: [N, 2, 4, 4] */
 
@@ -344,7 +350,7 @@ TEST(a_block_over_channels_that_are_last_has_no_transpose)
     check_kinds("layernorm conv2d gelu conv2d conv2d add globalavgpool flatten crossentropy", &graph, 20);
 }
 
-TEST(channels_that_are_last_are_moved_for_those_who_read_them_there)
+TEST(channels_last_readers_get_a_transpose)
 {
     gp_buffer graph = graph_of();
 
@@ -361,7 +367,8 @@ TEST(channels_that_are_last_are_moved_for_those_who_read_them_there)
     check_kinds("transpose layernorm conv2d transpose pixelclassification", &graph, 17);
 }
 
-/* x * (1 + erf(x / sqrt(2))) / 2 of the layer "c"; odd: a further node reads a value within. */
+/* Build x * (1 + erf(x / sqrt(2))) / 2 for layer "c"; odd: another node reads an intermediate
+ * value. */
 static gp_buffer erf_graph(bool odd, float root)
 {
     gp_buffer graph = graph_of();
@@ -380,7 +387,7 @@ static gp_buffer erf_graph(bool odd, float root)
     return graph;
 }
 
-TEST(a_gelu_that_is_written_with_erf_is_one_layer)
+TEST(gelu_written_with_erf_is_one_layer)
 {
     gp_buffer graph = erf_graph(false, 1.41421356f);
 
@@ -391,7 +398,7 @@ TEST(a_gelu_that_is_written_with_erf_is_one_layer)
     check_refused_model(GP_EUNSUPPORTED, "node 'e' (Erf, opset 13): it is supported as a part of", &graph);
 }
 
-/* Layer norm over the width of the layer "c" by its steps; axes: of the second mean. */
+/* Build layer norm over the width of layer "c" from single steps; axes: axes of the second mean. */
 static gp_buffer norm_graph(const char *axes)
 {
     gp_buffer graph = graph_of();
@@ -414,7 +421,7 @@ static gp_buffer norm_graph(const char *axes)
     return graph;
 }
 
-TEST(a_layer_norm_that_is_written_in_steps_is_one_layer)
+TEST(layer_norm_written_in_steps_is_one_layer)
 {
     gp_buffer graph = norm_graph("-1");
 
@@ -423,7 +430,7 @@ TEST(a_layer_norm_that_is_written_in_steps_is_one_layer)
     check_refused_model(GP_EUNSUPPORTED, "over the height and width of images", &graph);
 }
 
-/* Gather from all samples of x, [N, 2, 4, 4], as one vector: by N * factor + columns. */
+/* Build a Gather from all samples of x, [N, 2, 4, 4], as one vector at N * factor + columns. */
 static gp_buffer gather_graph(const char *factor, const char *reads)
 {
     gp_buffer graph = graph_of();
@@ -449,7 +456,7 @@ static gp_buffer gather_graph(const char *factor, const char *reads)
     return graph;
 }
 
-TEST(a_gather_that_takes_each_number_from_its_place_makes_no_layer)
+TEST(identity_gather_makes_no_layer)
 {
     gp_buffer graph = gather_graph("32", "f i");
 
@@ -470,7 +477,7 @@ TEST(a_gather_that_takes_each_number_from_its_place_makes_no_layer)
     check_refused_model(GP_EUNSUPPORTED, "node 'n' (Neg, opset 13): it reads indices that depend", &graph);
 }
 
-TEST(a_layer_norm_over_several_axes_is_refused)
+TEST(layer_norm_over_several_axes_is_refused)
 {
     gp_buffer graph = graph_of();
 
@@ -479,7 +486,7 @@ TEST(a_layer_norm_over_several_axes_is_refused)
     check_refused_model(GP_EUNSUPPORTED, "axis=1 is not supported; the last axis is", &graph);
 }
 
-TEST(a_factor_per_channel_has_no_bias_and_an_addition_has_no_learned_factor)
+TEST(channel_factor_has_no_bias_and_addition_has_no_trainable_factor)
 {
     gp_buffer graph = graph_of(), file;
     loaded l = { 0 };
@@ -505,7 +512,7 @@ TEST(a_factor_per_channel_has_no_bias_and_an_addition_has_no_learned_factor)
     gp_buffer_deinit(&file);
 }
 
-TEST(a_mean_that_is_not_over_height_and_width_is_refused)
+TEST(mean_over_other_axes_than_height_and_width_is_refused)
 {
     gp_buffer graph = graph_of();
 
@@ -513,15 +520,17 @@ TEST(a_mean_that_is_not_over_height_and_width_is_refused)
     check_refused_model(GP_EUNSUPPORTED, "over the height and width of images", &graph);
 }
 
-TEST(channels_that_are_shuffled_in_five_dimensions_are_one_transpose)
+TEST(channel_shuffle_in_five_dimensions_is_one_transpose)
 {
     gp_buffer graph = graph_of();
 
-    put_list(&graph, "five", "0 2 2 2 4"); /* of 2 x 4 x 4: no */
+    put_list(&graph, "five", "0 2 2 2 4"); /* does not match 2 x 4 x 4 */
     put_list(&graph, "apart", "0 2 1 4 4");
     put_list(&graph, "back", "0 2 4 4");
     put_node(&graph, "Reshape", "a", "x apart", "a", "");
-    put_node(&graph, "Transpose", "t", "a", "t", "perm=0,2,1,3,4"); /* moves an axis of 1: nothing */
+
+    /* moves an axis of size 1: no effect */
+    put_node(&graph, "Transpose", "t", "a", "t", "perm=0,2,1,3,4");
     put_node(&graph, "Reshape", "b", "t back", "b1", "");
     put_node(&graph, "Reshape", "c", "b1 five", "c", "");
     put_node(&graph, "Transpose", "u", "c", "u", "perm=0,2,1,3,4");
@@ -556,7 +565,7 @@ TEST(vectors_and_signals_are_inputs_too)
     check_kinds("conv2d globalavgpool flatten crossentropy", &graph, 13);
 }
 
-TEST(several_inputs_are_taken_out_of_one_packed_sample)
+TEST(several_inputs_are_unpacked_from_one_sample)
 {
     gp_buffer graph = message();
 
@@ -582,7 +591,7 @@ TEST(several_inputs_are_taken_out_of_one_packed_sample)
     check_refused_model(GP_EINVAL, "dimension 2 of the input 'b' is 0", &graph);
 }
 
-TEST(nodes_out_of_order_and_names_made_twice_are_refused)
+TEST(unordered_nodes_and_duplicate_names_are_refused)
 {
     gp_buffer graph = graph_of();
 
@@ -597,7 +606,7 @@ TEST(nodes_out_of_order_and_names_made_twice_are_refused)
 
 /* ---- arithmetic with constants ---- */
 
-TEST(a_constant_goes_into_the_layer_before_it_or_becomes_one)
+TEST(constant_is_folded_into_the_previous_layer_or_becomes_a_layer)
 {
     gp_buffer graph = graph_of(), file;
     loaded l = { 0 };
@@ -643,7 +652,7 @@ TEST(a_constant_goes_into_the_layer_before_it_or_becomes_one)
     gp_buffer_deinit(&file);
 }
 
-TEST(a_layer_that_others_read_too_keeps_its_parameters)
+TEST(layer_with_other_readers_keeps_its_parameters)
 {
     gp_buffer graph = graph_of();
 
@@ -655,7 +664,7 @@ TEST(a_layer_that_others_read_too_keeps_its_parameters)
     check_kinds("conv2d conv2d add globalmaxpool flatten crossentropy", &graph, 13);
 }
 
-/* ---- weights in other files ---- */
+/* ---- external weights ---- */
 
 typedef struct folder {
     char path[64];
@@ -691,7 +700,7 @@ static void folder_remove(const folder *f)
     CHECK_INT(0, system(command));
 }
 
-/* A weight [32, 3] at that place: "location=weights offset=8". */
+/* Build a weight [32, 3] at that location: "location=weights offset=8". */
 static gp_buffer external_model(const char *place)
 {
     gp_buffer graph = graph_of(), tensor = message();
@@ -739,7 +748,7 @@ static void check_external_refused(gp_status wanted, const char *part, const fol
     loaded_free(&l);
 }
 
-TEST(weights_in_a_file_beside_the_model_are_read)
+TEST(external_weights_beside_the_model_are_read)
 {
     loaded l = { 0 };
     gp_error err;
@@ -748,7 +757,7 @@ TEST(weights_in_a_file_beside_the_model_are_read)
     folder_new(&f);
     REQUIRE_OK(external_load(&l, &f, "location=weights offset=8 length=384", &err), err);
     CHECK_NEAR(2.0, (double)l.blob[0], 0);
-    CHECK_NEAR(5.0, (double)l.blob[1], 0); /* [outputs, inputs] of a [inputs, outputs] */
+    CHECK_NEAR(5.0, (double)l.blob[1], 0); /* [outputs, inputs] from [inputs, outputs] */
     loaded_free(&l);
     REQUIRE_OK(external_load(&l, &f, "location=./weights", &err), err);
     CHECK_NEAR(0.0, (double)l.blob[0], 0);
@@ -756,7 +765,7 @@ TEST(weights_in_a_file_beside_the_model_are_read)
     folder_remove(&f);
 }
 
-TEST(weights_outside_of_the_models_folder_are_refused)
+TEST(external_weights_outside_the_model_folder_are_refused)
 {
     char outside[200], link_path[200], deep[1300] = "location=";
     folder f;
@@ -843,7 +852,7 @@ static gp_status read_external(loaded *l, const folder *f, const gp_buffer *file
                         &(gp_onnx_options){ .folder = f->path }, NULL);
 }
 
-TEST(memory_may_run_out_while_constants_and_files_are_read)
+TEST(failing_allocations_in_constants_and_files_are_handled)
 {
     gp_buffer graph = graph_of(), file = external_model("location=weights"), computed;
     loaded l = { 0 };

@@ -7,7 +7,7 @@ static gp_status parse(gp_train_options *out, const char *text, gp_error *err)
     return gp_train_options_from_json(out, text, strlen(text), err);
 }
 
-/* Those of MATLAB's trainingOptions, but: shuffled every epoch, validated once an epoch. */
+/* The defaults of MATLAB's trainingOptions, except shuffling and validation in every epoch. */
 TEST(defaults_are_those_of_matlab)
 {
     gp_train_options options;
@@ -30,7 +30,7 @@ TEST(defaults_are_those_of_matlab)
     CHECK_INT(0, options.micro_batch_size);
 }
 
-TEST(the_fields_aliases_and_underscores_are_understood)
+TEST(fields_aliases_and_underscores_are_accepted)
 {
     gp_train_options options;
     gp_error err;
@@ -52,7 +52,7 @@ TEST(the_fields_aliases_and_underscores_are_understood)
     CHECK_INT(9007199254740991, options.seed);
 }
 
-TEST(options_that_cannot_be_are_refused_and_leave_the_output_alone)
+TEST(invalid_options_are_refused_and_leave_the_output_unchanged)
 {
     static const struct {
         const char *text, *part;
@@ -88,13 +88,13 @@ TEST(options_that_cannot_be_are_refused_and_leave_the_output_alone)
     }
 }
 
-/* Of a training of 100 steps. */
+/* Return the learning rate in a training with 100 steps. */
 static double rate_at(const gp_train_options *options, uint64_t step, uint32_t epoch)
 {
     return gp_train_learn_rate(options, &(gp_train_place){ .step = step, .epoch = epoch, .steps = 100 });
 }
 
-TEST(the_usual_rate_and_decay_depend_on_the_solver)
+TEST(default_rate_and_decay_depend_on_the_solver)
 {
     gp_train_options options;
     gp_error err;
@@ -107,7 +107,7 @@ TEST(the_usual_rate_and_decay_depend_on_the_solver)
     CHECK_NEAR(0.9, options.squared_gradient_decay_factor, 0.0);
 }
 
-TEST(what_depends_on_the_number_of_workers_is_worked_out_once)
+TEST(options_that_depend_on_the_workers_are_resolved_once)
 {
     gp_train_options options;
     gp_error err;
@@ -128,7 +128,7 @@ TEST(what_depends_on_the_number_of_workers_is_worked_out_once)
     CHECK_CONTAINS(err.message, "samples for each of 64 workers");
 }
 
-TEST(cosine_and_polynomial_go_from_the_initial_rate_to_the_final_one)
+TEST(cosine_and_polynomial_change_from_the_initial_to_the_final_rate)
 {
     gp_train_options options;
     gp_error err;
@@ -148,7 +148,7 @@ TEST(cosine_and_polynomial_go_from_the_initial_rate_to_the_final_one)
     CHECK_NEAR(0.0, rate_at(&options, 100, 1), 0.0);
 }
 
-TEST(a_warm_up_rises_in_a_straight_line_and_the_schedule_begins_after_it)
+TEST(warm_up_is_linear_and_precedes_the_schedule)
 {
     gp_train_options options;
     gp_error err;
@@ -164,7 +164,7 @@ TEST(a_warm_up_rises_in_a_straight_line_and_the_schedule_begins_after_it)
     CHECK_NEAR(0.02, rate_at(&options, 60, 3), 1e-16);
 }
 
-TEST(a_training_of_one_step_has_a_rate)
+TEST(training_with_one_step_has_a_rate)
 {
     gp_train_options options;
     gp_error err;
@@ -194,7 +194,7 @@ TEST(piecewise_drops_by_the_factor_every_period)
     CHECK_NEAR(0.0, rate_at(&options, 1, 2), 0.0);
 }
 
-TEST(without_a_schedule_the_rate_stays)
+TEST(rate_without_a_schedule_is_constant)
 {
     gp_train_options options;
     gp_error err;
@@ -206,11 +206,11 @@ TEST(without_a_schedule_the_rate_stays)
     CHECK_NEAR(0.03, rate_at(&options, 100, 1000000), 0.0);
 }
 
-TEST(every_option_explains_itself)
+TEST(every_option_has_a_description)
 {
     for (const gp_param *a = gp_train_options_table; a->type != GP_PARAM_NONE; a++) {
         CHECK(a->help != NULL && a->help[0] != '\0');
-        CHECK(gp_params_find(gp_train_options_table, a->name) == a); /* no name twice */
+        CHECK(gp_params_find(gp_train_options_table, a->name) == a); /* names are unique */
         if (a->alias != NULL)
             CHECK(gp_params_find(gp_train_options_table, a->alias) == a);
         if (a->type == GP_PARAM_I64 || a->type == GP_PARAM_F64)

@@ -1,4 +1,4 @@
-/* The networks of the zoo: sizes as published, shapes, and what they can be built for. */
+/* test_zoo.c: zoo networks: published sizes, shapes, and supported inputs. */
 #include "common/model/graph/graph.h"
 #include "tests/gp_test.h"
 
@@ -14,17 +14,19 @@ static gp_graph *zoo_graph(const char *name, const gp_shape *input, uint32_t cla
     return graph;
 }
 
-/* torchvision's counts (pytorch.org/vision/stable/models, "num_params", "GFLOPS"), but:
+/* Counts published by torchvision (pytorch.org/vision/stable/models, "num_params", "GFLOPS"),
+ * except:
  *   lenet              "Dive into Deep Learning", 12.5
  *   googlenet:caffe    netscope of bvlc_googlenet
- *   inceptionresnetv2  timm's and Keras': the latter publishes 55,873,736, which are our 55,843,464 learned ones less
- *                      30,272 scales of batch norms that it leaves out, and 60,544 running moments
- *   unet               the paper's, at one input channel and two classes; with batch norm milesial/Pytorch-UNet's, at three */
+ *   inceptionresnetv2  timm and Keras. Keras publishes 55,873,736: our 55,843,464 trainable parameters, without 30,272
+ *                      batch norm scales that Keras omits, plus 60,544 running moments
+ *   unet               the paper, with one input channel and two classes; with batch norm milesial/Pytorch-UNet,
+ *                      with three channels */
 static const struct published {
     const char *text;
-    int64_t channels; /* 0: the network's own input */
+    int64_t channels; /* 0: the default input */
     size_t parameters, statistics;
-    int64_t mega_macs; /* of one sample's forward pass, rounded down; 0: not published so */
+    int64_t mega_macs; /* forward pass of one sample, rounded down; 0: not published */
 } published[] = {
     { "lenet", 0, 129068, 0, 2 },
     { "alexnet", 0, 61100840, 0, 714 },
@@ -42,7 +44,7 @@ static const struct published {
     { "unet:batch-norm=true", 3, 31037698, 11776, 0 },
 };
 
-TEST(every_network_has_the_parameters_that_were_published)
+TEST(every_network_has_the_published_number_of_parameters)
 {
     for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
         const struct published *p = &published[i];
@@ -59,10 +61,11 @@ TEST(every_network_has_the_parameters_that_were_published)
     }
 }
 
-/* DeepLab v3+ by its parts, as no count of exactly this form is published: the trunk is the classifier without its
- * fc layer (513 or 2049 numbers a class ...), and the pyramid with image pooling torchvision's: its deeplabv3_resnet50
- * has 42,004,074, of which 2,365,205 are the auxiliary head's and 595,733 stand behind the pyramid. */
-TEST(deeplab_is_a_trunk_a_pyramid_and_a_decoder)
+/* No count for exactly this DeepLab v3+ is published, so it is computed from parts. The trunk is
+ * the classifier without the fc layer (513 or 2049 numbers per class ...). The pyramid with image
+ * pooling is torchvision's: deeplabv3_resnet50 has 42,004,074 parameters, including 2,365,205 in
+ * the auxiliary head and 595,733 after the pyramid. */
+TEST(deeplab_consists_of_trunk_pyramid_and_decoder)
 {
     const size_t decoder = 256 * 48 + 2 * 48 + 304 * 256 * 9 + 512 + 256 * 256 * 9 + 512;
     const size_t pyramid = 42004074 - 2365205 - 595733 - (25557032 - 2049 * 1000);
@@ -78,7 +81,7 @@ TEST(deeplab_is_a_trunk_a_pyramid_and_a_decoder)
     gp_graph_free(graph);
 }
 
-TEST(every_network_that_can_be_listed_can_be_built)
+TEST(every_listed_network_can_be_built)
 {
     gp_zoo_info info;
     size_t count = 0;
@@ -96,7 +99,7 @@ TEST(every_network_that_can_be_listed_can_be_built)
     CHECK_INT(13, count);
 }
 
-TEST(a_wrong_setting_is_named_with_the_nearest)
+TEST(invalid_setting_is_named_with_the_nearest_one)
 {
     static const struct {
         const char *text;
@@ -133,7 +136,7 @@ TEST(a_wrong_setting_is_named_with_the_nearest)
     CHECK_STATUS(GP_OK, gp_zoo_check("googlenet:form=caffe", &err));
 }
 
-TEST(a_u_net_wants_a_size_that_it_can_halve)
+TEST(u_net_needs_a_size_that_can_be_halved)
 {
     const gp_shape odd = gp_shape3(1, 40, 24);
     gp_netspec *spec = NULL;
@@ -152,7 +155,7 @@ static gp_shape shape_of(const gp_graph *graph, const char *layer)
     return graph->outputs[gp_netspec_find(graph->spec, layer)];
 }
 
-TEST(shapes_are_those_of_the_papers)
+TEST(shapes_match_the_papers)
 {
     static const struct {
         const char *name, *layer, *shape;
