@@ -1,62 +1,10 @@
-/* Implements comm.h on top of a transport: checks arguments, maintains counters and allocates arena
- * ranges. */
+/* Checks the arguments of collectives, maintains counters and allocates arena ranges. */
 #include "worker/comm/sealed.h"
-#include "worker/comm/transport.h"
+#include "worker/comm/shm.h"
 
 #include "common/base/clock.h"
 
 enum { ALIGNMENT = 64 };
-
-gp_status gp_comm_new(gp_comm **out, const gp_comm_ops *transport, gp_error *err)
-{
-    gp_status status = transport->open(out, err);
-
-    if (status == GP_OK)
-        (*out)->ops = transport;
-    return status;
-}
-
-void gp_comm_free(gp_comm *comm)
-{
-    if (comm != NULL)
-        comm->ops->close(comm);
-}
-
-static gp_status check_rendezvous(const gp_comm_rendezvous *rendezvous, gp_error *err)
-{
-    if (rendezvous->world < 1 || rendezvous->world > GP_COMM_WORLD_MAX)
-        return gp_fail(err, GP_ELIMIT, "a group of %u ranks; it must have 1 to %d", rendezvous->world,
-                       GP_COMM_WORLD_MAX);
-    if (rendezvous->rank >= rendezvous->world)
-        return gp_fail(err, GP_EINVAL, "rank %u in a group of %u ranks", rendezvous->rank, rendezvous->world);
-    if (rendezvous->generation == 0)
-        return gp_fail(err, GP_EINVAL, "generation 0; the first one is 1");
-    if (rendezvous->arena_bytes > GP_COMM_ARENA_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "an arena of %zu bytes; at most %zu are possible",
-                       rendezvous->arena_bytes, GP_COMM_ARENA_BYTES_MAX);
-    if (rendezvous->world > 1 && rendezvous->ops == NULL)
-        return gp_fail(err, GP_EINVAL, "a group of %u ranks needs a way to exchange descriptors",
-                       rendezvous->world);
-    return GP_OK;
-}
-
-gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
-{
-    uint64_t waited_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed);
-    gp_status status = check_rendezvous(rendezvous, err);
-
-    if (status != GP_OK)
-        return status;
-    status = comm->ops->form(comm, rendezvous, err);
-    /* Exclude the wait for members that have not joined yet: it belongs to no operation. */
-    atomic_store_explicit(&comm->wait_ns, waited_ns, memory_order_relaxed);
-    return status;
-}
-
-void gp_comm_abort(gp_comm *comm, uint32_t generation)
-{
-    comm->ops->abort(comm, generation);
-}
 
 uint32_t gp_comm_rank(const gp_comm *comm)
 {
@@ -73,7 +21,7 @@ uint32_t gp_comm_generation(const gp_comm *comm)
     return comm->world == 0 ? 0 : comm->generation;
 }
 
-static gp_status check_formed(const gp_comm *comm, gp_error *err)
+gp_status gp_shm_check_formed(const gp_comm *comm, gp_error *err)
 {
     if (comm->world == 0)
         return gp_fail(err, GP_ESTATE, "no group is formed; call gp_comm_form() first");
@@ -111,20 +59,20 @@ gp_status gp_comm_arena_alloc(gp_comm *comm, size_t bytes, void **out, gp_error 
 gp_status gp_comm_arena_alloc_of(gp_comm *comm, uint32_t owner, size_t bytes, void **out, gp_error *err)
 {
     size_t offset;
-    gp_status status = check_formed(comm, err);
+    gp_status status = gp_shm_check_formed(comm, err);
 
     if (status == GP_OK && owner >= comm->world)
         status = gp_fail(err, GP_EINVAL, "a range of rank %u in a group of %u ranks", owner, comm->world);
     if (status == GP_OK)
         status = arena_next(comm, bytes, owner == comm->rank, &offset, err);
     if (status == GP_OK)
-        *out = comm->ops->arena(comm, owner) + offset;
+        *out = comm->peers[owner].map + STAGING_BYTES + offset;
     return status;
 }
 
 void *gp_comm_arena_copy(const gp_comm *comm, uint32_t rank, const void *range)
 {
-    return comm->ops->arena(comm, rank) + ((const uint8_t *)range - comm->arena);
+    return comm->peers[rank].map + STAGING_BYTES + ((const uint8_t *)range - comm->arena);
 }
 
 void gp_comm_arena_reset(gp_comm *comm)
@@ -149,7 +97,7 @@ void gp_comm_slice(const gp_comm *comm, size_t count, gp_dtype type, uint32_t ra
  * Accepts GP_U8, the type used by broadcasts, which cannot be reduced. */
 static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_arena, gp_error *err)
 {
-    gp_status status = check_formed(comm, err);
+    gp_status status = gp_shm_check_formed(comm, err);
     size_t size = gp_dtype_bytes(call->type);
     uintptr_t start = (uintptr_t)comm->arena, at = (uintptr_t)call->buffer;
 
@@ -168,15 +116,6 @@ static gp_status check_call(const gp_comm *comm, gp_comm_call *call, bool in_are
                        "from gp_comm_arena_alloc()",
                        call->count * size, comm->arena_bytes);
     call->offset = at - start;
-    return GP_OK;
-}
-
-static gp_status check_reducible(gp_dtype type, gp_error *err)
-{
-    if (type != GP_F32 && type != GP_F64 && type != GP_I32 && type != GP_I64)
-        return gp_fail(err, GP_EINVAL,
-                       "elements of type %s (%d) cannot be reduced; f32, f64, i32 and i64 can",
-                       gp_dtype_name(type), (int)type);
     return GP_OK;
 }
 
@@ -204,13 +143,18 @@ typedef gp_status (*collective)(gp_comm *comm, const gp_comm_call *call, gp_erro
 static gp_status run(gp_comm *comm, collective operation, gp_comm_call *call, bool in_arena, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();
-    gp_status status = check_reducible(call->type, err);
+    gp_dtype type = call->type;
+    gp_status status = GP_OK;
 
+    if (type != GP_F32 && type != GP_F64 && type != GP_I32 && type != GP_I64)
+        status =
+            gp_fail(err, GP_EINVAL, "elements of type %s (%d) cannot be reduced; f32, f64, i32 and i64 can",
+                    gp_dtype_name(type), (int)type);
     if (status == GP_OK)
         status = check_call(comm, call, in_arena, err);
     if (status == GP_OK)
         status = operation(comm, call, err);
-    return finish(comm, status, call->count * gp_dtype_bytes(call->type), began_ns);
+    return finish(comm, status, call->count * gp_dtype_bytes(type), began_ns);
 }
 
 gp_status gp_comm_all_reduce(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_comm_reduction how,
@@ -218,7 +162,7 @@ gp_status gp_comm_all_reduce(gp_comm *comm, void *buffer, size_t count, gp_dtype
 {
     gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
 
-    return run(comm, comm->ops->all_reduce, &call, true, err);
+    return run(comm, gp_shm_all_reduce, &call, true, err);
 }
 
 gp_status gp_comm_all_reduce_private(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
@@ -226,7 +170,7 @@ gp_status gp_comm_all_reduce_private(gp_comm *comm, void *buffer, size_t count, 
 {
     gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
 
-    return run(comm, comm->ops->all_reduce_private, &call, false, err);
+    return run(comm, gp_shm_all_reduce_private, &call, false, err);
 }
 
 gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_dtype type,
@@ -234,14 +178,14 @@ gp_status gp_comm_reduce_scatter(gp_comm *comm, void *buffer, size_t count, gp_d
 {
     gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = how };
 
-    return run(comm, comm->ops->reduce_scatter, &call, true, err);
+    return run(comm, gp_shm_reduce_scatter, &call, true, err);
 }
 
 gp_status gp_comm_all_gather(gp_comm *comm, void *buffer, size_t count, gp_dtype type, gp_error *err)
 {
     gp_comm_call call = { .buffer = buffer, .count = count, .type = type, .how = GP_COMM_SUM };
 
-    return run(comm, comm->ops->all_gather, &call, true, err);
+    return run(comm, gp_shm_all_gather, &call, true, err);
 }
 
 static gp_status run_broadcast(gp_comm *comm, bool in_arena, void *buffer, size_t bytes, uint32_t root,
@@ -254,8 +198,8 @@ static gp_status run_broadcast(gp_comm *comm, bool in_arena, void *buffer, size_
     if (status == GP_OK && root >= comm->world)
         status = gp_fail(err, GP_EINVAL, "broadcast from rank %u in a group of %u ranks", root, comm->world);
     if (status == GP_OK)
-        status = in_arena ? comm->ops->broadcast(comm, &call, root, err)
-                          : comm->ops->broadcast_private(comm, &call, root, err);
+        status = in_arena ? gp_shm_broadcast(comm, &call, root, err)
+                          : gp_shm_broadcast_private(comm, &call, root, err);
     return finish(comm, status, bytes, began_ns);
 }
 
@@ -272,7 +216,7 @@ gp_status gp_comm_broadcast_private(gp_comm *comm, void *buffer, size_t bytes, u
 gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();
-    gp_status status = check_formed(comm, err);
+    gp_status status = gp_shm_check_formed(comm, err);
 
     for (uint32_t k = 0; status == GP_OK && k < comm->world; k++) {
         if (parts[0] != 0 || parts[k + 1] < parts[k])
@@ -280,83 +224,17 @@ gp_status gp_comm_gather_private(gp_comm *comm, void *all, const size_t *parts, 
     }
     if (status != GP_OK)
         return status;
-    return finish(comm, comm->ops->gather_private(comm, all, parts, err), parts[comm->world], began_ns);
-}
-
-void gp_comm_enter(gp_comm *comm, uint64_t section)
-{
-    if (comm->world > 0)
-        comm->ops->section(comm, section, false);
-}
-
-void gp_comm_leave(gp_comm *comm)
-{
-    if (comm->world > 0)
-        comm->ops->section(comm, 0, true);
+    return finish(comm, gp_shm_gather_private(comm, all, parts, err), parts[comm->world], began_ns);
 }
 
 gp_status gp_comm_barrier(gp_comm *comm, gp_error *err)
 {
     int64_t began_ns = gp_now_ns();
-    gp_status status = check_formed(comm, err);
+    gp_status status = gp_shm_check_formed(comm, err);
 
     if (status == GP_OK)
-        status = comm->ops->barrier(comm, err);
+        status = gp_shm_barrier(comm, err);
     return finish(comm, status, 0, began_ns);
-}
-
-gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err)
-{
-    gp_status status = check_formed(comm, err);
-
-    *left = false;
-    return status == GP_OK ? comm->ops->look(comm, left, err) : status;
-}
-
-gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
-                       gp_error *err)
-{
-    gp_status status = check_formed(comm, err);
-
-    if (status != GP_OK)
-        return status;
-    if (rank >= comm->world)
-        return gp_fail(err, GP_EINVAL, "send to rank %u in a group of %u ranks", rank, comm->world);
-    if (tag == GP_COMM_ANY)
-        return gp_fail(err, GP_EINVAL, "tag %u means any; send with a smaller one", tag);
-    if (bytes > GP_COMM_MESSAGE_BYTES_MAX)
-        return gp_fail(err, GP_ELIMIT, "a message of %zu bytes; at most %zu are possible, send it in parts",
-                       bytes, GP_COMM_MESSAGE_BYTES_MAX);
-    return comm->ops->send(comm, rank, tag, data, bytes, err);
-}
-
-static gp_status check_source(const gp_comm *comm, uint32_t rank, gp_error *err)
-{
-    gp_status status = check_formed(comm, err);
-
-    if (status == GP_OK && rank != GP_COMM_ANY && rank >= comm->world)
-        return gp_fail(err, GP_EINVAL, "receive from rank %u in a group of %u ranks", rank, comm->world);
-    return status;
-}
-
-gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
-                          gp_comm_message *message, gp_error *err)
-{
-    gp_status status = check_source(comm, rank, err);
-
-    if (status != GP_OK)
-        return status;
-    return comm->ops->receive(comm, rank, tag, buffer, capacity, message, err);
-}
-
-gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
-                        gp_error *err)
-{
-    gp_status status = check_source(comm, rank, err);
-
-    if (status != GP_OK)
-        return status;
-    return comm->ops->probe(comm, rank, tag, found, message, err);
 }
 
 gp_comm_stats gp_comm_get_stats(const gp_comm *comm)

@@ -36,12 +36,8 @@
 #include "common/base/error.h"
 #include "common/base/memory/tensor.h"
 
-/* Opaque; each transport extends it. */
+/* The ranks are processes of one host and share memory. */
 typedef struct gp_comm gp_comm;
-typedef struct gp_comm_ops gp_comm_ops; /* function table of a transport, see transport.h */
-
-/* Transport over shared memory between processes of one host. */
-extern const gp_comm_ops gp_comm_shm;
 
 /* maximum number of ranks in a group */
 enum { GP_COMM_WORLD_MAX = 64 };
@@ -72,7 +68,7 @@ typedef struct gp_comm_rendezvous_ops {
      * implementation must dup() it if needed after the call. Must not wait for a peer. */
     gp_status (*publish)(void *context, gp_comm_what what, int fd, gp_error *err);
     /* Get the descriptor that `rank` published, as a new descriptor that the caller closes.
-     * GP_ETIMEDOUT: not published within timeout_ms; the transport checks that the peer is alive,
+     * GP_ETIMEDOUT: not published within timeout_ms; gp_comm_form() checks that the peer is alive,
      * then retries. */
     gp_status (*fetch)(void *context, uint32_t rank, gp_comm_what what, uint32_t timeout_ms, int *fd,
                        gp_error *err);
@@ -99,7 +95,7 @@ typedef struct gp_comm_rendezvous {
 /* Create a gp_comm without a group. Separate from gp_comm_form(), so that another thread can abort
  * the forming.
  *   out  release with gp_comm_free() */
-gp_status gp_comm_new(gp_comm **out, const gp_comm_ops *transport, gp_error *err);
+gp_status gp_comm_new(gp_comm **out, gp_error *err);
 
 /* Leave the group and release everything. Peers that wait for this rank fail with GP_EPEER. Accepts
  * NULL. */

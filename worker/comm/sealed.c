@@ -13,27 +13,6 @@
 
 enum { PAGE = 4096, SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
-gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
-{
-    gp_status status;
-    int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (made < 0)
-        return gp_fail_errno(err, GP_ENOMEM, "cannot make shared memory of %zu bytes", bytes);
-    if (ftruncate(made, (off_t)bytes) != 0 || fcntl(made, F_ADD_SEALS, SEALS) != 0) {
-        status = gp_fail_errno(err, GP_ENOMEM, "cannot size and seal shared memory of %zu bytes", bytes);
-        close(made);
-        return status;
-    }
-    status = gp_sealed_map(made, bytes, map, err);
-    if (status != GP_OK) {
-        close(made);
-        return status;
-    }
-    *fd = made;
-    return GP_OK;
-}
-
 static uint8_t *page_of(uint8_t *at)
 {
     return at - (uintptr_t)at % PAGE;
@@ -54,15 +33,20 @@ void gp_sealed_give_back(uint8_t *map, size_t bytes)
     (void)madvise(page_of(map), bytes + (size_t)(map - page_of(map)), MADV_REMOVE);
 }
 
-gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err)
+gp_status gp_sealed_new(const char *name, size_t bytes, size_t present, int *fd, uint8_t **map, gp_error *err)
 {
+    gp_status status = GP_OK;
     uint8_t *at = NULL;
-    int made = -1;
-    gp_status status = gp_sealed_new_sparse(name, bytes, &made, &at, err);
+    int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (status != GP_OK)
-        return status;
-    status = gp_sealed_take(at, bytes, err);
+    if (made < 0)
+        return gp_fail_errno(err, GP_ENOMEM, "cannot make shared memory of %zu bytes", bytes);
+    if (ftruncate(made, (off_t)bytes) != 0 || fcntl(made, F_ADD_SEALS, SEALS) != 0)
+        status = gp_fail_errno(err, GP_ENOMEM, "cannot size and seal shared memory of %zu bytes", bytes);
+    if (status == GP_OK)
+        status = gp_sealed_map(made, bytes, &at, err);
+    if (status == GP_OK && present > 0)
+        status = gp_sealed_take(at, present, err);
     if (status != GP_OK) {
         gp_sealed_unmap(at, bytes);
         close(made);

@@ -10,12 +10,10 @@
 
 #include "common/base/error.h"
 
-/* Create a sealed, zeroed memfd and map it with all pages present. The caller closes `fd` and
- * unmaps `map`. GP_ENOMEM: not enough memory. */
-gp_status gp_sealed_new(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err);
-
-/* Create a sealed memfd and map it without allocating pages, for sparse use. */
-gp_status gp_sealed_new_sparse(const char *name, size_t bytes, int *fd, uint8_t **map, gp_error *err);
+/* Create a sealed, zeroed memfd and map it with the pages of the first `present` bytes allocated. The
+ * caller closes `fd` and unmaps `map`. GP_ENOMEM: not enough memory. */
+gp_status gp_sealed_new(const char *name, size_t bytes, size_t present, int *fd, uint8_t **map,
+                        gp_error *err);
 
 /* Map the first `bytes` of a peer's memfd. The caller keeps the descriptor. GP_EPROTO: not sealed
  * against resizing, or shorter than `bytes`. */

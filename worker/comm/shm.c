@@ -1,4 +1,4 @@
-/* Forms the groups of the shared-memory transport: members, mappings and the join.
+/* Forms the groups of ranks: members, mappings and the join.
  *
  *   1. Check the arguments; failures change nothing. The generation is newer, and excluded
  *      processes exited.
@@ -26,21 +26,16 @@ enum { PAGE = 4096, FETCH_SLICE_MS = 20, MOVED_ON = 1, UNMAPPED = 2 };
 /* first word of the control segment: "gpmmocs1" in ASCII */
 #define MAGIC UINT64_C(0x67706d6d6f637331)
 
-static shm_group *shm_of(gp_comm *comm)
+gp_status gp_comm_new(gp_comm **out, gp_error *err)
 {
-    return (shm_group *)comm;
-}
+    gp_comm *comm = gp_calloc(1, sizeof(*comm));
 
-static gp_status shm_open(gp_comm **out, gp_error *err)
-{
-    shm_group *shm = gp_calloc(1, sizeof(*shm));
-
-    if (shm == NULL)
+    if (comm == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a communicator");
-    pthread_mutex_init(&shm->lock, NULL);
-    shm->arena_fd = -1;
-    gp_shm_messages_clear(shm);
-    *out = &shm->base;
+    pthread_mutex_init(&comm->lock, NULL);
+    comm->arena_fd = -1;
+    gp_shm_messages_clear(comm);
+    *out = comm;
     return GP_OK;
 }
 
@@ -62,33 +57,27 @@ static void peer_release(shm_peer *peer)
 }
 
 /* Clear the own entry's mapping, which belongs to arena_map and must not be unmapped twice. */
-static void forget_own_map(shm_group *shm)
+static void forget_own_map(gp_comm *comm)
 {
-    for (uint32_t k = 0; k < shm->peer_count; k++) {
-        if (shm->peers[k].map == shm->arena_map)
-            shm->peers[k].map = NULL;
+    for (uint32_t k = 0; k < comm->peer_count; k++) {
+        if (comm->peers[k].map == comm->arena_map)
+            comm->peers[k].map = NULL;
     }
-}
-
-static bool is_member(const gp_comm_rendezvous *rendezvous, const gp_comm_member *member)
-{
-    for (uint32_t k = 0; k < rendezvous->world; k++) {
-        if (member_same(&rendezvous->members[k], member))
-            return true;
-    }
-    return false;
 }
 
 /* Check that every member of the previous generation that is not in the new one cannot write to
  * arenas: it exited, or left with gp_comm_free(). GP_ESTATE: one is still alive. */
-static gp_status check_left_out(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status check_left_out(const gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
-    for (uint32_t k = 0; k < shm->peer_count; k++) {
-        const shm_peer *peer = &shm->peers[k];
+    for (uint32_t k = 0; k < comm->peer_count; k++) {
+        const shm_peer *peer = &comm->peers[k];
+        bool stays = false;
 
-        if (peer->pidfd < 0 || is_member(rendezvous, &peer->member) || gp_process_dead(peer->pidfd))
+        for (uint32_t j = 0; j < rendezvous->world; j++)
+            stays = stays || member_same(&rendezvous->members[j], &peer->member);
+        if (peer->pidfd < 0 || stays || gp_process_dead(peer->pidfd))
             continue;
-        if (shm->control != NULL && atomic_load(&shm->control->lines[k].left) == UNMAPPED)
+        if (comm->control != NULL && atomic_load(&comm->control->lines[k].left) == UNMAPPED)
             continue;
         return gp_fail(
             err, GP_ESTATE,
@@ -100,49 +89,62 @@ static gp_status check_left_out(const shm_group *shm, const gp_comm_rendezvous *
 }
 
 /* Check the arguments of gp_comm_form(). Failures change nothing. */
-static gp_status check_rendezvous(const shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status check_rendezvous(const gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     const gp_comm_member *self = &rendezvous->members[rendezvous->rank];
 
-    if (rendezvous->generation <= shm->base.generation)
+    if (rendezvous->world < 1 || rendezvous->world > GP_COMM_WORLD_MAX)
+        return gp_fail(err, GP_ELIMIT, "a group of %u ranks; it must have 1 to %d", rendezvous->world,
+                       GP_COMM_WORLD_MAX);
+    if (rendezvous->rank >= rendezvous->world)
+        return gp_fail(err, GP_EINVAL, "rank %u in a group of %u ranks", rendezvous->rank, rendezvous->world);
+    if (rendezvous->generation == 0)
+        return gp_fail(err, GP_EINVAL, "generation 0; the first one is 1");
+    if (rendezvous->arena_bytes > GP_COMM_ARENA_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "an arena of %zu bytes; at most %zu are possible",
+                       rendezvous->arena_bytes, GP_COMM_ARENA_BYTES_MAX);
+    if (rendezvous->world > 1 && rendezvous->ops == NULL)
+        return gp_fail(err, GP_EINVAL, "a group of %u ranks needs a way to exchange descriptors",
+                       rendezvous->world);
+    if (rendezvous->generation <= comm->generation)
         return gp_fail(err, GP_ESTALE, "generation %u is not newer than %u", rendezvous->generation,
-                       shm->base.generation);
+                       comm->generation);
     if (self->pid != getpid())
         return gp_fail(err, GP_EINVAL, "rank %u is pid %d, and we are pid %d", rendezvous->rank,
                        (int)self->pid, (int)getpid());
-    if (rendezvous->arena_bytes < shm->base.arena_bytes)
-        return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot shrink to %zu", shm->base.arena_bytes,
+    if (rendezvous->arena_bytes < comm->arena_bytes)
+        return gp_fail(err, GP_EINVAL, "an arena of %zu bytes cannot shrink to %zu", comm->arena_bytes,
                        rendezvous->arena_bytes);
-    return check_left_out(shm, rendezvous, err);
+    return check_left_out(comm, rendezvous, err);
 }
 
 /* Replace the peer list by the members of the new generation. Processes that were members before
  * keep pidfd and mapping; a pidfd is opened for the others. GP_EPEER: a member exited. */
-static gp_status adopt_members(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status adopt_members(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     shm_peer next[GP_COMM_WORLD_MAX];
 
-    forget_own_map(shm);
+    forget_own_map(comm);
     for (uint32_t k = 0; k < rendezvous->world; k++) {
         next[k] = no_peer;
-        for (uint32_t j = 0; j < shm->peer_count; j++) {
-            if (member_same(&rendezvous->members[k], &shm->peers[j].member)) {
-                next[k] = shm->peers[j];
-                shm->peers[j] = no_peer;
+        for (uint32_t j = 0; j < comm->peer_count; j++) {
+            if (member_same(&rendezvous->members[k], &comm->peers[j].member)) {
+                next[k] = comm->peers[j];
+                comm->peers[j] = no_peer;
             }
         }
         next[k].member = rendezvous->members[k];
     }
-    for (uint32_t j = 0; j < shm->peer_count; j++)
-        peer_release(&shm->peers[j]);
-    memcpy(shm->peers, next, rendezvous->world * sizeof(next[0]));
-    shm->peer_count = rendezvous->world;
+    for (uint32_t j = 0; j < comm->peer_count; j++)
+        peer_release(&comm->peers[j]);
+    memcpy(comm->peers, next, rendezvous->world * sizeof(next[0]));
+    comm->peer_count = rendezvous->world;
     for (uint32_t k = 0; k < rendezvous->world; k++) {
-        const gp_comm_member *member = &shm->peers[k].member;
+        const gp_comm_member *member = &comm->peers[k].member;
         gp_status status = GP_OK;
 
-        if (k != rendezvous->rank && shm->peers[k].pidfd < 0)
-            status = gp_process_open(member->pid, member->start_time, &shm->peers[k].pidfd, err);
+        if (k != rendezvous->rank && comm->peers[k].pidfd < 0)
+            status = gp_process_open(member->pid, member->start_time, &comm->peers[k].pidfd, err);
         if (status != GP_OK) {
             gp_error_prefix(err, "worker %u (rank %u)", member->index, k);
             return status;
@@ -158,47 +160,35 @@ static size_t map_bytes_of(size_t arena_bytes)
     return STAGING_BYTES + (arena_bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-static void arena_release(shm_group *shm)
+static void arena_release(gp_comm *comm)
 {
-    gp_sealed_unmap(shm->arena_map, shm->arena_map_bytes);
-    if (shm->arena_fd >= 0)
-        close(shm->arena_fd);
-    shm->arena_fd = -1;
-    shm->arena_map = NULL;
-    shm->arena_map_bytes = 0;
-    shm->base.arena = NULL;
-    shm->base.arena_bytes = shm->base.arena_used = 0;
-}
-
-/* Create the own arena. A sparse arena allocates only the staging slots. */
-static gp_status arena_new(shm_group *shm, size_t bytes, gp_error *err)
-{
-    gp_status status;
-
-    if (!shm->base.sparse)
-        return gp_sealed_new("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
-    status = gp_sealed_new_sparse("gradpool-arena", bytes, &shm->arena_fd, &shm->arena_map, err);
-    if (status == GP_OK)
-        shm->arena_map_bytes = bytes;
-    return status == GP_OK ? gp_sealed_take(shm->arena_map, STAGING_BYTES, err) : status;
+    gp_sealed_unmap(comm->arena_map, comm->arena_map_bytes);
+    if (comm->arena_fd >= 0)
+        close(comm->arena_fd);
+    comm->arena_fd = -1;
+    comm->arena_map = NULL;
+    comm->arena_map_bytes = 0;
+    comm->arena = NULL;
+    comm->arena_bytes = comm->arena_used = 0;
 }
 
 /* Ensure that the own arena has the requested size; a larger size replaces the arena. */
-static gp_status arena_grow(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status arena_grow(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t arena_bytes = rendezvous->arena_bytes, bytes = map_bytes_of(arena_bytes);
     gp_status status;
 
-    if (shm->arena_map_bytes < bytes) {
-        arena_release(shm);
-        shm->base.sparse = rendezvous->sparse;
-        status = arena_new(shm, bytes, err);
+    if (comm->arena_map_bytes < bytes) {
+        arena_release(comm);
+        comm->sparse = rendezvous->sparse;
+        status = gp_sealed_new("gradpool-arena", bytes, comm->sparse ? STAGING_BYTES : bytes, &comm->arena_fd,
+                               &comm->arena_map, err);
         if (status != GP_OK)
             return status;
-        shm->arena_map_bytes = bytes;
-        shm->base.arena = shm->arena_map + STAGING_BYTES;
+        comm->arena_map_bytes = bytes;
+        comm->arena = comm->arena_map + STAGING_BYTES;
     }
-    shm->base.arena_bytes = arena_bytes;
+    comm->arena_bytes = arena_bytes;
     return GP_OK;
 }
 
@@ -214,61 +204,61 @@ static size_t control_bytes_of(uint32_t world)
 }
 
 /* Make the control segment current. From now on, gp_comm_abort() affects this generation. */
-static void control_install(shm_group *shm, uint8_t *map, size_t bytes, const gp_comm_rendezvous *rendezvous)
+static void control_install(gp_comm *comm, uint8_t *map, size_t bytes, const gp_comm_rendezvous *rendezvous)
 {
-    pthread_mutex_lock(&shm->lock);
-    shm->control = (shm_control *)map;
-    shm->control_bytes = bytes;
-    shm->pipes = (shm_pipe *)(map + pipes_offset(rendezvous->world));
-    shm->base.rank = rendezvous->rank;
-    shm->base.world = rendezvous->world;
-    pthread_mutex_unlock(&shm->lock);
+    pthread_mutex_lock(&comm->lock);
+    comm->control = (shm_control *)map;
+    comm->control_bytes = bytes;
+    comm->pipes = (shm_pipe *)(map + pipes_offset(rendezvous->world));
+    comm->rank = rendezvous->rank;
+    comm->world = rendezvous->world;
+    pthread_mutex_unlock(&comm->lock);
 }
 
 /* Leave the current control segment. `left`: value for shm_line.left, which peers that still wait
  * can read. */
-static void control_drop(shm_group *shm, uint32_t left)
+static void control_drop(gp_comm *comm, uint32_t left)
 {
     shm_control *control;
 
-    pthread_mutex_lock(&shm->lock);
-    control = shm->control;
+    pthread_mutex_lock(&comm->lock);
+    control = comm->control;
     if (control != NULL) {
-        atomic_store(&control->lines[shm->base.rank].left, left);
-        shm->control = NULL;
-        shm->base.rank = shm->base.world = 0;
-        gp_sealed_unmap((uint8_t *)control, shm->control_bytes);
+        atomic_store(&control->lines[comm->rank].left, left);
+        comm->control = NULL;
+        comm->rank = comm->world = 0;
+        gp_sealed_unmap((uint8_t *)control, comm->control_bytes);
     }
-    pthread_mutex_unlock(&shm->lock);
-    shm->barriers = shm->staged = 0;
-    gp_shm_messages_clear(shm);
+    pthread_mutex_unlock(&comm->lock);
+    comm->barriers = comm->staged = 0;
+    gp_shm_messages_clear(comm);
 }
 
 /* ---- joining ---- */
 
 /* Check whether forming can still succeed. GP_ECANCELED: aborted. GP_EPEER: a member exited. */
-static gp_status check_forming(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status check_forming(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
-    if (atomic_load(&shm->aborted_through) >= rendezvous->generation)
+    if (atomic_load(&comm->aborted_through) >= rendezvous->generation)
         return gp_fail(err, GP_ECANCELED, "generation %u was aborted while it formed",
                        rendezvous->generation);
-    if (shm->control != NULL && gp_shm_verdict(shm, NULL) != GP_OK)
-        return gp_shm_verdict(shm, err);
+    if (comm->control != NULL && gp_shm_verdict(comm, NULL) != GP_OK)
+        return gp_shm_verdict(comm, err);
     for (uint32_t k = 0; k < rendezvous->world; k++) {
-        if (k != rendezvous->rank && gp_process_dead(shm->peers[k].pidfd))
+        if (k != rendezvous->rank && gp_process_dead(comm->peers[k].pidfd))
             return gp_fail(err, GP_EPEER, "worker %u (rank %u, pid %d) died while generation %u formed",
-                           shm->peers[k].member.index, k, (int)shm->peers[k].member.pid,
+                           comm->peers[k].member.index, k, (int)comm->peers[k].member.pid,
                            rendezvous->generation);
     }
     return GP_OK;
 }
 
 /* Fetch a peer's descriptor; check for aborts and failed members after each FETCH_SLICE_MS. */
-static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uint32_t rank, gp_comm_what what,
+static gp_status fetch(gp_comm *comm, const gp_comm_rendezvous *rendezvous, uint32_t rank, gp_comm_what what,
                        int *fd, gp_error *err)
 {
     for (;;) {
-        gp_status status = check_forming(shm, rendezvous, err);
+        gp_status status = check_forming(comm, rendezvous, err);
 
         if (status != GP_OK)
             return status;
@@ -279,10 +269,10 @@ static gp_status fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, uin
 }
 
 /* Map memory of a peer; add the worker to the error message. */
-static gp_status map_from(const shm_group *shm, uint32_t rank, int fd, size_t bytes, uint8_t **map,
+static gp_status map_from(const gp_comm *comm, uint32_t rank, int fd, size_t bytes, uint8_t **map,
                           gp_error *err)
 {
-    const gp_comm_member *member = &shm->peers[rank].member;
+    const gp_comm_member *member = &comm->peers[rank].member;
     gp_status status = gp_sealed_map(fd, bytes, map, err);
 
     if (status != GP_OK)
@@ -291,22 +281,22 @@ static gp_status map_from(const shm_group *shm, uint32_t rank, int fd, size_t by
 }
 
 /* Create the control segment on rank 0 and publish it. */
-static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status control_make(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t bytes = control_bytes_of(rendezvous->world);
     gp_status status;
     uint8_t *map;
     int fd;
 
-    status = gp_sealed_new_sparse("gradpool-control", bytes, &fd, &map, err);
+    status = gp_sealed_new("gradpool-control", bytes, 0, &fd, &map, err);
     if (status != GP_OK)
         return status;
     *(shm_control *)map = (shm_control){ .magic = MAGIC,
                                          .lease = rendezvous->lease,
                                          .generation = rendezvous->generation,
                                          .world = rendezvous->world,
-                                         .spin = shm->spin };
-    control_install(shm, map, bytes, rendezvous);
+                                         .spin = comm->spin };
+    control_install(comm, map, bytes, rendezvous);
     if (rendezvous->world > 1)
         status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_CONTROL, fd, err);
     close(fd);
@@ -314,7 +304,7 @@ static gp_status control_make(shm_group *shm, const gp_comm_rendezvous *rendezvo
 }
 
 /* Fetch the control segment from rank 0 and check that it belongs to this group. */
-static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status control_fetch(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     size_t bytes = control_bytes_of(rendezvous->world);
     const shm_control *control;
@@ -322,10 +312,10 @@ static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezv
     uint8_t *map;
     int fd;
 
-    status = fetch(shm, rendezvous, 0, GP_COMM_WHAT_CONTROL, &fd, err);
+    status = fetch(comm, rendezvous, 0, GP_COMM_WHAT_CONTROL, &fd, err);
     if (status != GP_OK)
         return status;
-    status = map_from(shm, 0, fd, bytes, &map, err);
+    status = map_from(comm, 0, fd, bytes, &map, err);
     close(fd);
     if (status != GP_OK)
         return status;
@@ -335,20 +325,20 @@ static gp_status control_fetch(shm_group *shm, const gp_comm_rendezvous *rendezv
         status = gp_fail(
             err, GP_EPROTO,
             "worker %u (rank 0) formed lease %llu, generation %u, %u ranks; expected %llu, %u, %u",
-            shm->peers[0].member.index, (unsigned long long)control->lease, control->generation,
+            comm->peers[0].member.index, (unsigned long long)control->lease, control->generation,
             control->world, (unsigned long long)rendezvous->lease, rendezvous->generation, rendezvous->world);
         gp_sealed_unmap(map, bytes);
         return status;
     }
-    control_install(shm, map, bytes, rendezvous);
+    control_install(comm, map, bytes, rendezvous);
     return GP_OK;
 }
 
 /* Map the arena of a peer, unless the existing mapping shows the same memory and is large
  * enough. */
-static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, gp_error *err)
+static gp_status map_arena(gp_comm *comm, uint32_t rank, int fd, size_t bytes, gp_error *err)
 {
-    shm_peer *peer = &shm->peers[rank];
+    shm_peer *peer = &comm->peers[rank];
     struct stat info;
     gp_status status;
 
@@ -358,32 +348,32 @@ static gp_status map_arena(shm_group *shm, uint32_t rank, int fd, size_t bytes, 
         return GP_OK;
     gp_sealed_unmap(peer->map, peer->bytes);
     peer->map = NULL;
-    status = map_from(shm, rank, fd, bytes, &peer->map, err);
+    status = map_from(comm, rank, fd, bytes, &peer->map, err);
     if (status != GP_OK)
         return status;
     peer->bytes = bytes;
     peer->inode = (uint64_t)info.st_ino;
-    gp_sealed_populate(peer->map, shm->base.sparse ? STAGING_BYTES : bytes);
+    gp_sealed_populate(peer->map, comm->sparse ? STAGING_BYTES : bytes);
     return GP_OK;
 }
 
 /* Map the arenas of all peers. Descriptors are fetched in every generation: that is cheap, and only
  * the inode shows whether the peer's arena is still the mapped one. */
-static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status map_arenas(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
     for (uint32_t k = 0; k < rendezvous->world; k++) {
         gp_status status;
         int fd;
 
         if (k == rendezvous->rank) {
-            shm->peers[k].map = shm->arena_map;
-            shm->peers[k].bytes = shm->arena_map_bytes;
+            comm->peers[k].map = comm->arena_map;
+            comm->peers[k].bytes = comm->arena_map_bytes;
             continue;
         }
-        status = fetch(shm, rendezvous, k, GP_COMM_WHAT_ARENA, &fd, err);
+        status = fetch(comm, rendezvous, k, GP_COMM_WHAT_ARENA, &fd, err);
         if (status != GP_OK)
             return status;
-        status = map_arena(shm, k, fd, map_bytes_of(rendezvous->arena_bytes), err);
+        status = map_arena(comm, k, fd, map_bytes_of(rendezvous->arena_bytes), err);
         close(fd);
         if (status != GP_OK)
             return status;
@@ -392,97 +382,70 @@ static gp_status map_arenas(shm_group *shm, const gp_comm_rendezvous *rendezvous
 }
 
 /* Perform all steps of a join that can fail after the old generation was left. */
-static gp_status join(shm_group *shm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+static gp_status join(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
-    gp_status status = adopt_members(shm, rendezvous, err);
+    gp_status status = adopt_members(comm, rendezvous, err);
 
     if (status == GP_OK)
-        status = arena_grow(shm, rendezvous, err);
+        status = arena_grow(comm, rendezvous, err);
     if (status == GP_OK && rendezvous->world > 1)
-        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, shm->arena_fd, err);
+        status = rendezvous->ops->publish(rendezvous->context, GP_COMM_WHAT_ARENA, comm->arena_fd, err);
     if (status == GP_OK)
-        status =
-            rendezvous->rank == 0 ? control_make(shm, rendezvous, err) : control_fetch(shm, rendezvous, err);
+        status = rendezvous->rank == 0 ? control_make(comm, rendezvous, err)
+                                       : control_fetch(comm, rendezvous, err);
     if (status == GP_OK)
-        status = map_arenas(shm, rendezvous, err);
+        status = map_arenas(comm, rendezvous, err);
     if (status == GP_OK)
         /* catches an abort before control_install() */
-        status = check_forming(shm, rendezvous, err);
+        status = check_forming(comm, rendezvous, err);
     if (status == GP_OK)
-        status = gp_shm_sync(shm, rendezvous->arena_bytes, err);
+        status = gp_shm_sync(comm, rendezvous->arena_bytes, err);
     return status;
 }
 
-static gp_status shm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
+gp_status gp_comm_form(gp_comm *comm, const gp_comm_rendezvous *rendezvous, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
-    gp_status status = check_rendezvous(shm, rendezvous, err);
+    uint64_t waited_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed);
+    gp_status status = check_rendezvous(comm, rendezvous, err);
 
     if (status != GP_OK)
         return status;
-    control_drop(shm, MOVED_ON);
-    pthread_mutex_lock(&shm->lock);
-    shm->base.generation = rendezvous->generation;
-    pthread_mutex_unlock(&shm->lock);
-    shm->spin = rendezvous->spin && (long)rendezvous->world <= sysconf(_SC_NPROCESSORS_ONLN);
-    status = join(shm, rendezvous, err);
-    if (status != GP_OK && shm->control != NULL)
-        gp_shm_end(shm->control, SHM_ABORTED, rendezvous->rank);
+    control_drop(comm, MOVED_ON);
+    pthread_mutex_lock(&comm->lock);
+    comm->generation = rendezvous->generation;
+    pthread_mutex_unlock(&comm->lock);
+    comm->spin = rendezvous->spin && (long)rendezvous->world <= sysconf(_SC_NPROCESSORS_ONLN);
+    status = join(comm, rendezvous, err);
+    if (status != GP_OK && comm->control != NULL)
+        gp_shm_end(comm->control, SHM_ABORTED, rendezvous->rank);
     if (status != GP_OK)
-        control_drop(shm, MOVED_ON);
+        control_drop(comm, MOVED_ON);
+    /* Exclude the wait for members that have not joined yet: it belongs to no operation. */
+    atomic_store_explicit(&comm->wait_ns, waited_ns, memory_order_relaxed);
     return status;
 }
 
-static uint8_t *shm_arena(const gp_comm *comm, uint32_t rank)
+void gp_comm_abort(gp_comm *comm, uint32_t generation)
 {
-    return ((const shm_group *)comm)->peers[rank].map + STAGING_BYTES;
+    pthread_mutex_lock(&comm->lock);
+    if (atomic_load(&comm->aborted_through) < generation)
+        atomic_store(&comm->aborted_through, generation);
+    if (comm->control != NULL && comm->generation <= generation)
+        gp_shm_end(comm->control, SHM_ABORTED, comm->rank);
+    pthread_mutex_unlock(&comm->lock);
 }
 
-static void shm_abort(gp_comm *comm, uint32_t generation)
+void gp_comm_free(gp_comm *comm)
 {
-    shm_group *shm = shm_of(comm);
-
-    pthread_mutex_lock(&shm->lock);
-    if (atomic_load(&shm->aborted_through) < generation)
-        atomic_store(&shm->aborted_through, generation);
-    if (shm->control != NULL && shm->base.generation <= generation)
-        gp_shm_end(shm->control, SHM_ABORTED, shm->base.rank);
-    pthread_mutex_unlock(&shm->lock);
-}
-
-static void shm_close(gp_comm *comm)
-{
-    shm_group *shm = shm_of(comm);
-
-    forget_own_map(shm);
-    for (uint32_t k = 0; k < shm->peer_count; k++)
-        peer_release(&shm->peers[k]);
+    if (comm == NULL)
+        return;
+    forget_own_map(comm);
+    for (uint32_t k = 0; k < comm->peer_count; k++)
+        peer_release(&comm->peers[k]);
     /* after the peers' arenas are unmapped: UNMAPPED promises that this process writes to no
      * arena */
-    control_drop(shm, UNMAPPED);
-    arena_release(shm);
-    pthread_mutex_destroy(&shm->lock);
-    gp_free(shm);
+    control_drop(comm, UNMAPPED);
+    arena_release(comm);
+    pthread_mutex_destroy(&comm->lock);
+    gp_free(comm);
 }
-
-const gp_comm_ops gp_comm_shm = {
-    .name = "shm",
-    .open = shm_open,
-    .close = shm_close,
-    .form = shm_form,
-    .abort = shm_abort,
-    .arena = shm_arena,
-    .all_reduce = gp_shm_all_reduce,
-    .all_reduce_private = gp_shm_all_reduce_private,
-    .reduce_scatter = gp_shm_reduce_scatter,
-    .all_gather = gp_shm_all_gather,
-    .broadcast = gp_shm_broadcast,
-    .broadcast_private = gp_shm_broadcast_private,
-    .gather_private = gp_shm_gather_private,
-    .barrier = gp_shm_barrier,
-    .look = gp_shm_look_now,
-    .send = gp_shm_send,
-    .receive = gp_shm_receive,
-    .probe = gp_shm_probe,
-    .section = gp_shm_section,
-};

@@ -1,4 +1,4 @@
-/* Internals of the shared-memory transport, private to the shm*.c files.
+/* Internals of a group of ranks in shared memory, private to comm.c and the shm*.c files.
  *
  *   arena memfd, one per rank, kept across generations, mapped by all peers:
  *       [ staging: SLOTS x SLOT_BYTES | memory for gp_comm_arena_alloc() ]
@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "worker/comm/transport.h"
+#include "worker/comm/comm.h"
 
 enum {
     SLOTS = 3, /* number of staging slots per rank; see stage_next() in shm_collectives.c */
@@ -109,9 +109,25 @@ typedef struct shm_inbound {
     shm_message *message;
 } shm_inbound;
 
-/* A gp_comm of this transport. */
-typedef struct shm_group {
-    gp_comm base;
+/* Arguments of a collective on elements. */
+typedef struct gp_comm_call {
+    void *buffer;
+    size_t offset; /* buffer offset in the arena, if the buffer must be in the arena */
+    /* elements */
+    size_t count;
+    gp_dtype type;
+    gp_comm_reduction how;
+} gp_comm_call;
+
+/* The membership of this process. Only gp_comm_form() writes the first part. */
+struct gp_comm {
+    uint32_t rank, world, generation; /* world 0: no group */
+    uint8_t *arena;                   /* own arena, behind the staging slots */
+    /* capacity and allocated bytes */
+    size_t arena_bytes, arena_used;
+    bool sparse; /* ranges commit memory on allocation */
+    /* counters, written only by the thread that runs operations */
+    _Atomic uint64_t operations, bytes, wait_ns, total_ns;
     pthread_mutex_t lock; /* protects `control` against gp_comm_abort() in other threads */
     shm_control *control; /* NULL: no group; written under the lock */
     size_t control_bytes;
@@ -130,21 +146,24 @@ typedef struct shm_group {
     shm_message *first, **last; /* queue of complete messages in order of arrival */
     /* size of the queue and of all partly received messages */
     size_t queue_bytes;
-} shm_group;
+};
 
 #define SHM_ALL (GP_COMM_ANY - 1) /* wait that needs every rank */
+
+/* Check that a group is formed; in comm.c. */
+gp_status gp_shm_check_formed(const gp_comm *comm, gp_error *err);
 
 /* shm_wait.c */
 
 /* Wait until `word` has reached a count.
  *   target   the count, modulo 2^31
  *   awaited  rank that must act first. SHM_ALL: every rank; GP_COMM_ANY: at least one other rank */
-gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
+gp_status gp_shm_wait(gp_comm *comm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err);
 void gp_shm_post(shm_word *word); /* increment the word and wake its sleepers */
 
 /* Wait at a barrier and check that the next rank makes the same call.
  *   fingerprint  hash of the call; GP_ESTATE: it differs between ranks */
-gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err);
+gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err);
 
 /* Reason why a group ended. */
 typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MALFORMED, SHM_OVER } shm_end;
@@ -153,7 +172,7 @@ typedef enum shm_end { SHM_ABORTED = 1, SHM_DIED, SHM_LEFT, SHM_MIXED_UP, SHM_MA
 void gp_shm_end(shm_control *control, shm_end end, uint32_t rank);
 
 /* Return GP_OK while the group works, otherwise an error with the reason why it ended. */
-gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
+gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err);
 
 /* Check for exited members and end the group if the wait cannot succeed.
  *   word, target  condition of the wait; a member that left after its part was done causes no
@@ -161,22 +180,10 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err);
  *   awaited       as for gp_shm_wait()
  *   waits         the caller blocks, so a member that left the current section also ends the
  * group */
-void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
-
-/* Implement gp_comm_look(). */
-gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err);
-
-/* Implement gp_comm_enter() and, with `over`, gp_comm_leave(). */
-void gp_shm_section(gp_comm *comm, uint64_t section, bool over);
+void gp_shm_look(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits);
 
 /* shm_messages.c */
-void gp_shm_messages_clear(shm_group *shm);
-gp_status gp_shm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
-                      gp_error *err);
-gp_status gp_shm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
-                         gp_comm_message *message, gp_error *err);
-gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
-                       gp_error *err);
+void gp_shm_messages_clear(gp_comm *comm);
 
 /* shm_collectives.c */
 gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *err);

@@ -14,22 +14,17 @@
 /* up to this size, one barrier and `world` reads per rank are faster than two barriers */
 enum { SMALL_BYTES = 8192 };
 
-static shm_group *shm_of(gp_comm *comm)
-{
-    return (shm_group *)comm;
-}
-
 /* Return the address of the arena of `rank` at `offset`. */
-static uint8_t *arena_at(shm_group *shm, uint32_t rank, size_t offset)
+static uint8_t *arena_at(gp_comm *comm, uint32_t rank, size_t offset)
 {
-    return shm->peers[rank].map + STAGING_BYTES + offset;
+    return comm->peers[rank].map + STAGING_BYTES + offset;
 }
 
 /* Set buffers[k] to the address of the call's buffer in the arena of rank k. */
-static void buffers_in_arena(shm_group *shm, const gp_comm_call *call, void **buffers)
+static void buffers_in_arena(gp_comm *comm, const gp_comm_call *call, void **buffers)
 {
-    for (uint32_t k = 0; k < shm->base.world; k++)
-        buffers[k] = arena_at(shm, k, call->offset);
+    for (uint32_t k = 0; k < comm->world; k++)
+        buffers[k] = arena_at(comm, k, call->offset);
 }
 
 /* Advance to the next staging slot and set slots[k] to the slot of rank k.
@@ -38,12 +33,12 @@ static void buffers_in_arena(shm_group *shm, const gp_comm_call *call, void **bu
  * enters the barrier of the next stage only after these reads. The slot is written again SLOTS
  * stages later. The writer has then passed a barrier that every rank entered after its last read of
  * the slot. */
-static void stage_next(shm_group *shm, void **slots)
+static void stage_next(gp_comm *comm, void **slots)
 {
-    size_t offset = (size_t)(shm->staged++ % SLOTS) * SLOT_BYTES;
+    size_t offset = (size_t)(comm->staged++ % SLOTS) * SLOT_BYTES;
 
-    for (uint32_t k = 0; k < shm->base.world; k++)
-        slots[k] = shm->peers[k].map + offset;
+    for (uint32_t k = 0; k < comm->world; k++)
+        slots[k] = comm->peers[k].map + offset;
 }
 
 /* Kind of a collective; part of the fingerprint. */
@@ -77,69 +72,66 @@ gp_status gp_shm_barrier(gp_comm *comm, gp_error *err)
 {
     gp_comm_call nothing = { .type = GP_U8, .how = GP_COMM_SUM };
 
-    return gp_shm_sync(shm_of(comm), fingerprint(BARRIER, &nothing, 0), err);
+    return gp_shm_sync(comm, fingerprint(BARRIER, &nothing, 0), err);
 }
 
 /* Reduce a small buffer in one stage: every rank adds up all inputs. */
-static gp_status reduce_small(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
+static gp_status reduce_small(gp_comm *comm, const gp_comm_call *call, uint64_t print, gp_error *err)
 {
     void *slots[GP_COMM_WORLD_MAX];
     gp_status status;
 
-    stage_next(shm, slots);
-    memcpy(slots[shm->base.rank], call->buffer, call->count * gp_dtype_bytes(call->type));
-    status = gp_shm_sync(shm, print, err);
+    stage_next(comm, slots);
+    memcpy(slots[comm->rank], call->buffer, call->count * gp_dtype_bytes(call->type));
+    status = gp_shm_sync(comm, print, err);
     if (status != GP_OK)
         return status;
-    gp_reduce_into(call->buffer, slots, shm->base.world, 0, call->count, call->type, call->how);
+    gp_reduce_into(call->buffer, slots, comm->world, 0, call->count, call->type, call->how);
     return GP_OK;
 }
 
 gp_status gp_shm_all_reduce(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     uint64_t print = fingerprint(ALL_REDUCE, call, 0);
     void *buffers[GP_COMM_WORLD_MAX];
     size_t first, last;
     gp_status status;
 
     if (comm->world == 1)
-        return gp_shm_sync(shm, print, err);
-    if (shm->control->spin == 0 && call->count * gp_dtype_bytes(call->type) <= SMALL_BYTES)
-        return reduce_small(shm, call, print, err);
-    status = gp_shm_sync(shm, print, err);
+        return gp_shm_sync(comm, print, err);
+    if (comm->control->spin == 0 && call->count * gp_dtype_bytes(call->type) <= SMALL_BYTES)
+        return reduce_small(comm, call, print, err);
+    status = gp_shm_sync(comm, print, err);
     if (status != GP_OK)
         return status;
-    buffers_in_arena(shm, call, buffers);
+    buffers_in_arena(comm, call, buffers);
     gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
     gp_reduce_to_all(buffers, comm->world, first, last, call->type, call->how);
-    return gp_shm_sync(shm, print, err);
+    return gp_shm_sync(comm, print, err);
 }
 
 gp_status gp_shm_reduce_scatter(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     uint64_t print = fingerprint(SCATTER, call, 0);
     void *buffers[GP_COMM_WORLD_MAX];
     size_t first, last;
-    gp_status status = gp_shm_sync(shm, print, err);
+    gp_status status = gp_shm_sync(comm, print, err);
 
     if (status != GP_OK || comm->world == 1)
         return status;
-    buffers_in_arena(shm, call, buffers);
+    buffers_in_arena(comm, call, buffers);
     gp_comm_slice(comm, call->count, call->type, comm->rank, &first, &last);
     gp_reduce_into((uint8_t *)call->buffer + first * gp_dtype_bytes(call->type), buffers, comm->world, first,
                    last, call->type, call->how);
     /* Until this barrier, peers read the rest of the buffer. */
-    return gp_shm_sync(shm, print, err);
+    return gp_shm_sync(comm, print, err);
 }
 
 gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     uint64_t print = fingerprint(GATHER, call, 0);
     size_t size = gp_dtype_bytes(call->type), first, last;
-    gp_status status = gp_shm_sync(shm, print, err);
+    gp_status status = gp_shm_sync(comm, print, err);
 
     if (status != GP_OK || comm->world == 1)
         return status;
@@ -148,23 +140,22 @@ gp_status gp_shm_all_gather(gp_comm *comm, const gp_comm_call *call, gp_error *e
         uint32_t k = (comm->rank + step) % comm->world;
 
         gp_comm_slice(comm, call->count, call->type, k, &first, &last);
-        memcpy((uint8_t *)call->buffer + first * size, arena_at(shm, k, call->offset) + first * size,
+        memcpy((uint8_t *)call->buffer + first * size, arena_at(comm, k, call->offset) + first * size,
                (last - first) * size);
     }
-    return gp_shm_sync(shm, print, err);
+    return gp_shm_sync(comm, print, err);
 }
 
 gp_status gp_shm_broadcast(gp_comm *comm, const gp_comm_call *call, uint32_t root, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     uint64_t print = fingerprint(BROADCAST, call, root);
-    gp_status status = gp_shm_sync(shm, print, err);
+    gp_status status = gp_shm_sync(comm, print, err);
 
     if (status != GP_OK)
         return status;
     if (comm->rank != root)
-        memcpy(call->buffer, arena_at(shm, root, call->offset), call->count);
-    return gp_shm_sync(shm, print, err);
+        memcpy(call->buffer, arena_at(comm, root, call->offset), call->count);
+    return gp_shm_sync(comm, print, err);
 }
 
 /* ---- through staging ---- */
@@ -190,25 +181,12 @@ static size_t piece_elements(const cutting *pieces, size_t k)
     return left < pieces->each ? left : pieces->each;
 }
 
-/* Copy the reduced slices of piece k from their owners' slots into the buffer. */
-static void gather_piece(shm_group *shm, const gp_comm_call *call, const cutting *pieces, size_t k,
-                         void *const *slots)
-{
-    size_t size = gp_dtype_bytes(call->type), count = piece_elements(pieces, k), first, last;
-    uint8_t *to = (uint8_t *)call->buffer + k * pieces->each * size;
-
-    for (uint32_t owner = 0; owner < shm->base.world; owner++) {
-        gp_comm_slice(&shm->base, count, call->type, owner, &first, &last);
-        memcpy(to + first * size, (uint8_t *)slots[owner] + first * size, (last - first) * size);
-    }
-}
-
 /* Reduce a private buffer piece by piece.
  *
  * Stage k copies piece k into the own slot. After the barrier, this rank reduces its slice of piece
  * k in place, and copies piece k - 1 out, whose slices were all reduced before that barrier. The
  * last stage only copies out. */
-static gp_status reduce_pieces(shm_group *shm, const gp_comm_call *call, uint64_t print, gp_error *err)
+static gp_status reduce_pieces(gp_comm *comm, const gp_comm_call *call, uint64_t print, gp_error *err)
 {
     cutting pieces = cut(call);
     size_t size = gp_dtype_bytes(call->type), first, last;
@@ -218,42 +196,45 @@ static gp_status reduce_pieces(shm_group *shm, const gp_comm_call *call, uint64_
     for (size_t k = 0; k <= pieces.count; k++) {
         void **now = slots[k % 2], **before = slots[(k + 1) % 2];
 
-        stage_next(shm, now);
+        stage_next(comm, now);
         if (k < pieces.count)
-            memcpy(now[shm->base.rank], (uint8_t *)call->buffer + k * SLOT_BYTES,
+            memcpy(now[comm->rank], (uint8_t *)call->buffer + k * SLOT_BYTES,
                    piece_elements(&pieces, k) * size);
-        status = gp_shm_sync(shm, print, err);
+        status = gp_shm_sync(comm, print, err);
         if (status != GP_OK)
             return status;
         if (k < pieces.count) {
-            gp_comm_slice(&shm->base, piece_elements(&pieces, k), call->type, shm->base.rank, &first, &last);
-            gp_reduce_into((uint8_t *)now[shm->base.rank] + first * size, now, shm->base.world, first, last,
+            gp_comm_slice(comm, piece_elements(&pieces, k), call->type, comm->rank, &first, &last);
+            gp_reduce_into((uint8_t *)now[comm->rank] + first * size, now, comm->world, first, last,
                            call->type, call->how);
         }
-        if (k > 0)
-            gather_piece(shm, call, &pieces, k - 1, before);
+        /* Copy the reduced slices of piece k - 1 from their owners' slots into the buffer. */
+        for (uint32_t owner = 0; k > 0 && owner < comm->world; owner++) {
+            uint8_t *to = (uint8_t *)call->buffer + (k - 1) * SLOT_BYTES;
+
+            gp_comm_slice(comm, piece_elements(&pieces, k - 1), call->type, owner, &first, &last);
+            memcpy(to + first * size, (uint8_t *)before[owner] + first * size, (last - first) * size);
+        }
     }
     return GP_OK;
 }
 
 gp_status gp_shm_all_reduce_private(gp_comm *comm, const gp_comm_call *given, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     gp_comm_call call = *given;
     uint64_t print;
 
     call.offset = 0; /* no arena offset; the fingerprint must be equal on all ranks */
     print = fingerprint(STAGED_REDUCE, &call, 0);
     if (comm->world == 1 || call.count == 0)
-        return gp_shm_sync(shm, print, err);
+        return gp_shm_sync(comm, print, err);
     if (call.count * gp_dtype_bytes(call.type) <= SMALL_BYTES)
-        return reduce_small(shm, &call, print, err);
-    return reduce_pieces(shm, &call, print, err);
+        return reduce_small(comm, &call, print, err);
+    return reduce_pieces(comm, &call, print, err);
 }
 
 gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uint32_t root, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     gp_comm_call call = *given;
     cutting pieces = cut(&call);
     void *slots[GP_COMM_WORLD_MAX];
@@ -262,15 +243,15 @@ gp_status gp_shm_broadcast_private(gp_comm *comm, const gp_comm_call *given, uin
     call.offset = 0;
     print = fingerprint(STAGED_BROADCAST, &call, root);
     if (comm->world == 1 || pieces.count == 0)
-        return gp_shm_sync(shm, print, err);
+        return gp_shm_sync(comm, print, err);
     for (size_t k = 0; k < pieces.count; k++) {
         uint8_t *piece = (uint8_t *)call.buffer + k * SLOT_BYTES;
         gp_status status;
 
-        stage_next(shm, slots);
+        stage_next(comm, slots);
         if (comm->rank == root)
             memcpy(slots[root], piece, piece_elements(&pieces, k));
-        status = gp_shm_sync(shm, print, err);
+        status = gp_shm_sync(comm, print, err);
         if (status != GP_OK)
             return status;
         if (comm->rank != root)
@@ -299,7 +280,6 @@ static void stage_part(void *slot, void *all, const size_t *parts, uint32_t rank
 
 gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, gp_error *err)
 {
-    shm_group *shm = shm_of(comm);
     gp_comm_call call = { .count = parts[comm->world], .type = GP_U8, .how = GP_COMM_SUM };
     size_t longest = 0;
     void *slots[GP_COMM_WORLD_MAX];
@@ -312,11 +292,11 @@ gp_status gp_shm_gather_private(gp_comm *comm, void *all, const size_t *parts, g
     uint64_t print = fingerprint(STAGED_GATHER, &call, 0);
 
     if (comm->world == 1 || longest == 0)
-        return gp_shm_sync(shm, print, err);
+        return gp_shm_sync(comm, print, err);
     for (size_t at = 0; at < longest && status == GP_OK; at += SLOT_BYTES) {
-        stage_next(shm, slots);
+        stage_next(comm, slots);
         stage_part(slots[comm->rank], all, parts, comm->rank, at, true);
-        status = gp_shm_sync(shm, print, err);
+        status = gp_shm_sync(comm, print, err);
         for (uint32_t k = 0; status == GP_OK && k < comm->world; k++) {
             if (k != comm->rank)
                 stage_part(slots[k], all, parts, k, at, false);

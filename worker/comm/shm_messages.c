@@ -10,106 +10,95 @@
 #include "common/base/memory/alloc.h"
 #include "worker/comm/shm.h"
 
-static shm_pipe *pipe_between(const shm_group *shm, uint32_t from, uint32_t to)
+static shm_pipe *pipe_between(const gp_comm *comm, uint32_t from, uint32_t to)
 {
-    return &shm->pipes[(size_t)from * shm->base.world + to];
+    return &comm->pipes[(size_t)from * comm->world + to];
 }
 
-static shm_word *bell_of(const shm_group *shm, uint32_t rank)
+static shm_word *bell_of(const gp_comm *comm, uint32_t rank)
 {
-    return &shm->control->lines[rank].bell;
-}
-
-/* Copy `bytes` into the ring buffer at counter `at`. */
-static void ring_write(shm_pipe *pipe, uint32_t at, const uint8_t *data, size_t bytes)
-{
-    size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
-
-    memcpy(pipe->data + from, data, part);
-    memcpy(pipe->data, data + part, bytes - part);
-}
-
-/* Copy `bytes` out of the ring buffer at counter `at`. */
-static void ring_read(const shm_pipe *pipe, uint32_t at, uint8_t *data, size_t bytes)
-{
-    size_t from = at % PIPE_BYTES, part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
-
-    memcpy(data, pipe->data + from, part);
-    memcpy(data + part, pipe->data, bytes - part);
+    return &comm->control->lines[rank].bell;
 }
 
 /* Write as much of `data` as the pipe has room for and return the number of bytes. 0: the pipe is
  * full, or the peer's counter is invalid; in that case the group ends. */
-static size_t pipe_put(shm_group *shm, uint32_t to, const uint8_t *data, size_t bytes)
+static size_t pipe_put(gp_comm *comm, uint32_t to, const uint8_t *data, size_t bytes)
 {
-    shm_pipe *pipe = pipe_between(shm, shm->base.rank, to);
+    shm_pipe *pipe = pipe_between(comm, comm->rank, to);
     uint32_t written = atomic_load_explicit(&pipe->written, memory_order_relaxed);
     uint32_t used = written - atomic_load_explicit(&pipe->taken, memory_order_acquire);
-    size_t room = used <= PIPE_BYTES ? PIPE_BYTES - used : 0;
+    size_t room = used <= PIPE_BYTES ? PIPE_BYTES - used : 0, from, part;
 
     if (used > PIPE_BYTES)
-        gp_shm_end(shm->control, SHM_MALFORMED, to);
+        gp_shm_end(comm->control, SHM_MALFORMED, to);
     if (bytes > room)
         bytes = room;
     if (bytes == 0)
         return 0;
-    ring_write(pipe, written, data, bytes);
+    from = written % PIPE_BYTES;
+    part = bytes < PIPE_BYTES - from ? bytes : PIPE_BYTES - from;
+    memcpy(pipe->data + from, data, part);
+    memcpy(pipe->data, data + part, bytes - part);
     atomic_store_explicit(&pipe->written, written + (uint32_t)bytes, memory_order_release);
-    gp_shm_post(bell_of(shm, to));
+    gp_shm_post(bell_of(comm, to));
     return bytes;
 }
 
 /* Read up to `bytes` from the pipe and return the number of bytes. 0: the pipe is empty, or the
  * peer's counter is invalid; in that case the group ends. */
-static size_t pipe_take(shm_group *shm, uint32_t from, uint8_t *data, size_t bytes)
+static size_t pipe_take(gp_comm *comm, uint32_t from, uint8_t *data, size_t bytes)
 {
-    shm_pipe *pipe = pipe_between(shm, from, shm->base.rank);
+    shm_pipe *pipe = pipe_between(comm, from, comm->rank);
     uint32_t taken = atomic_load_explicit(&pipe->taken, memory_order_relaxed);
     uint32_t used = atomic_load_explicit(&pipe->written, memory_order_acquire) - taken;
+    size_t at, part;
 
     if (used > PIPE_BYTES) {
-        gp_shm_end(shm->control, SHM_MALFORMED, from);
+        gp_shm_end(comm->control, SHM_MALFORMED, from);
         return 0;
     }
     if (bytes > used)
         bytes = used;
     if (bytes == 0)
         return 0;
-    ring_read(pipe, taken, data, bytes);
+    at = taken % PIPE_BYTES;
+    part = bytes < PIPE_BYTES - at ? bytes : PIPE_BYTES - at;
+    memcpy(data, pipe->data + at, part);
+    memcpy(data + part, pipe->data, bytes - part);
     atomic_store_explicit(&pipe->taken, taken + (uint32_t)bytes, memory_order_release);
-    gp_shm_post(bell_of(shm, from));
+    gp_shm_post(bell_of(comm, from));
     return bytes;
 }
 
 /* ---- receive queue ---- */
 
-static shm_message *message_new(shm_group *shm, uint32_t rank, uint32_t tag, size_t bytes)
+static shm_message *message_new(gp_comm *comm, uint32_t rank, uint32_t tag, size_t bytes)
 {
     shm_message *message = gp_malloc(sizeof(*message) + bytes);
 
     if (message == NULL)
         return NULL;
     *message = (shm_message){ .rank = rank, .tag = tag, .bytes = bytes };
-    shm->queue_bytes += sizeof(*message) + bytes;
+    comm->queue_bytes += sizeof(*message) + bytes;
     return message;
 }
 
-static void message_free(shm_group *shm, shm_message *message)
+static void message_free(gp_comm *comm, shm_message *message)
 {
-    shm->queue_bytes -= sizeof(*message) + message->bytes;
+    comm->queue_bytes -= sizeof(*message) + message->bytes;
     gp_free(message);
 }
 
-static void queue_append(shm_group *shm, shm_message *message)
+static void queue_append(gp_comm *comm, shm_message *message)
 {
-    *shm->last = message;
-    shm->last = &message->next;
+    *comm->last = message;
+    comm->last = &message->next;
 }
 
 /* Return the link to the oldest matching message. *link is NULL if none matches. */
-static shm_message **queue_find(shm_group *shm, uint32_t rank, uint32_t tag)
+static shm_message **queue_find(gp_comm *comm, uint32_t rank, uint32_t tag)
 {
-    shm_message **link = &shm->first;
+    shm_message **link = &comm->first;
 
     while (*link != NULL &&
            ((rank != GP_COMM_ANY && (*link)->rank != rank) || (tag != GP_COMM_ANY && (*link)->tag != tag)))
@@ -117,33 +106,34 @@ static shm_message **queue_find(shm_group *shm, uint32_t rank, uint32_t tag)
     return link;
 }
 
-static void queue_remove(shm_group *shm, shm_message **link)
+static void queue_remove(gp_comm *comm, shm_message **link)
 {
     shm_message *message = *link;
 
     *link = message->next;
-    if (shm->last == &message->next)
-        shm->last = link;
-    message_free(shm, message);
+    if (comm->last == &message->next)
+        comm->last = link;
+    message_free(comm, message);
 }
 
 /* Return true if the queue accepts another message. An empty queue accepts any size. */
-static bool queue_has_room(const shm_group *shm, size_t bytes)
+static bool queue_has_room(const gp_comm *comm, size_t bytes)
 {
-    return shm->queue_bytes == 0 || shm->queue_bytes + sizeof(shm_message) + bytes <= GP_COMM_QUEUE_BYTES_MAX;
+    return comm->queue_bytes == 0 ||
+           comm->queue_bytes + sizeof(shm_message) + bytes <= GP_COMM_QUEUE_BYTES_MAX;
 }
 
-void gp_shm_messages_clear(shm_group *shm)
+void gp_shm_messages_clear(gp_comm *comm)
 {
-    while (shm->first != NULL)
-        queue_remove(shm, &shm->first);
+    while (comm->first != NULL)
+        queue_remove(comm, &comm->first);
     for (uint32_t k = 0; k < GP_COMM_WORLD_MAX; k++) {
-        if (shm->inbound[k].message != NULL)
-            message_free(shm, shm->inbound[k].message);
-        shm->inbound[k] = (shm_inbound){ .message = NULL };
+        if (comm->inbound[k].message != NULL)
+            message_free(comm, comm->inbound[k].message);
+        comm->inbound[k] = (shm_inbound){ .message = NULL };
     }
-    shm->first = NULL;
-    shm->last = &shm->first;
+    comm->first = NULL;
+    comm->last = &comm->first;
 }
 
 /* ---- reading from pipes ---- */
@@ -158,57 +148,50 @@ typedef struct shm_intake {
 
 /* Read a message header and allocate the message. Return false if the header is incomplete or
  * malformed, or if the queue or memory is full. */
-static bool inbound_begin(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
+static bool inbound_begin(gp_comm *comm, uint32_t from, uint32_t interest, shm_intake *intake)
 {
-    shm_inbound *in = &shm->inbound[from];
-    size_t got = pipe_take(shm, from, (uint8_t *)&in->head + in->head_got, sizeof(in->head) - in->head_got);
+    shm_inbound *in = &comm->inbound[from];
+    size_t got = pipe_take(comm, from, (uint8_t *)&in->head + in->head_got, sizeof(in->head) - in->head_got);
 
     in->head_got += got;
     intake->moved |= got > 0;
     if (in->head_got < sizeof(in->head))
         return false;
     if (in->head.zero != 0 || in->head.tag == GP_COMM_ANY || in->head.bytes > GP_COMM_MESSAGE_BYTES_MAX) {
-        gp_shm_end(shm->control, SHM_MALFORMED, from);
+        gp_shm_end(comm->control, SHM_MALFORMED, from);
         return false;
     }
-    if (!queue_has_room(shm, in->head.bytes)) {
-        intake->full |= shm->first != NULL && (interest == from || interest == GP_COMM_ANY);
+    if (!queue_has_room(comm, in->head.bytes)) {
+        intake->full |= comm->first != NULL && (interest == from || interest == GP_COMM_ANY);
         return false;
     }
-    in->message = message_new(shm, from, in->head.tag, in->head.bytes);
+    in->message = message_new(comm, from, in->head.tag, in->head.bytes);
     in->got = 0;
     intake->poor |= in->message == NULL;
     return in->message != NULL;
 }
 
-/* Read complete messages from one rank into the queue, until the pipe is empty or the queue is
- * full. */
-static void take_in_from(shm_group *shm, uint32_t from, uint32_t interest, shm_intake *intake)
-{
-    shm_inbound *in = &shm->inbound[from];
-
-    while (in->message != NULL || inbound_begin(shm, from, interest, intake)) {
-        size_t got = pipe_take(shm, from, in->message->data + in->got, in->message->bytes - in->got);
-
-        in->got += got;
-        intake->moved |= got > 0;
-        if (in->got < in->message->bytes)
-            return;
-        queue_append(shm, in->message);
-        in->message = NULL;
-        in->head_got = 0;
-    }
-}
-
-/* Read messages from all ranks into the queue.
+/* Read complete messages from all ranks into the queue, until the pipes are empty or the queue is
+ * full.
  *   interest  rank that the caller waits for, or GP_COMM_ANY; see shm_intake.full */
-static shm_intake take_in(shm_group *shm, uint32_t interest)
+static shm_intake take_in(gp_comm *comm, uint32_t interest)
 {
     shm_intake intake = { .moved = false };
 
-    for (uint32_t k = 0; k < shm->base.world; k++) {
-        if (k != shm->base.rank)
-            take_in_from(shm, k, interest, &intake);
+    for (uint32_t k = 0; k < comm->world; k++) {
+        shm_inbound *in = &comm->inbound[k];
+
+        while (k != comm->rank && (in->message != NULL || inbound_begin(comm, k, interest, &intake))) {
+            size_t got = pipe_take(comm, k, in->message->data + in->got, in->message->bytes - in->got);
+
+            in->got += got;
+            intake.moved |= got > 0;
+            if (in->got < in->message->bytes)
+                break;
+            queue_append(comm, in->message);
+            in->message = NULL;
+            in->head_got = 0;
+        }
     }
     return intake;
 }
@@ -217,52 +200,70 @@ static shm_intake take_in(shm_group *shm, uint32_t interest)
 
 /* Write all bytes to a pipe. A started message must be completed, so only the end of the group
  * interrupts this function. */
-static gp_status put_all(shm_group *shm, uint32_t to, const void *data, size_t bytes, gp_error *err)
+static gp_status put_all(gp_comm *comm, uint32_t to, const void *data, size_t bytes, gp_error *err)
 {
     const uint8_t *at = data;
 
     while (bytes > 0) {
-        uint32_t bell = atomic_load(&bell_of(shm, shm->base.rank)->value);
-        size_t put = pipe_put(shm, to, at, bytes);
+        uint32_t bell = atomic_load(&bell_of(comm, comm->rank)->value);
+        size_t put = pipe_put(comm, to, at, bytes);
         gp_status status;
 
         at += put;
         bytes -= put;
-        if (put > 0 || take_in(shm, GP_COMM_ANY).moved)
+        if (put > 0 || take_in(comm, GP_COMM_ANY).moved)
             continue;
-        status = gp_shm_wait(shm, bell_of(shm, shm->base.rank), bell + 1, to, err);
+        status = gp_shm_wait(comm, bell_of(comm, comm->rank), bell + 1, to, err);
         if (status != GP_OK)
             return status;
     }
     return GP_OK;
 }
 
-gp_status gp_shm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
-                      gp_error *err)
+gp_status gp_comm_send(gp_comm *comm, uint32_t rank, uint32_t tag, const void *data, size_t bytes,
+                       gp_error *err)
 {
-    shm_group *shm = (shm_group *)comm;
     shm_head head = { .tag = tag, .bytes = bytes };
-    gp_status status = gp_shm_verdict(shm, err);
+    gp_status status = gp_shm_check_formed(comm, err);
 
+    if (status != GP_OK)
+        return status;
+    if (rank >= comm->world)
+        return gp_fail(err, GP_EINVAL, "send to rank %u in a group of %u ranks", rank, comm->world);
+    if (tag == GP_COMM_ANY)
+        return gp_fail(err, GP_EINVAL, "tag %u means any; send with a smaller one", tag);
+    if (bytes > GP_COMM_MESSAGE_BYTES_MAX)
+        return gp_fail(err, GP_ELIMIT, "a message of %zu bytes; at most %zu are possible, send it in parts",
+                       bytes, GP_COMM_MESSAGE_BYTES_MAX);
+    status = gp_shm_verdict(comm, err);
     if (status != GP_OK)
         return status;
     if (rank == comm->rank) {
         shm_message *message;
 
-        if (!queue_has_room(shm, bytes))
+        if (!queue_has_room(comm, bytes))
             return gp_fail(err, GP_ELIMIT, "%zu bytes of messages wait to be received; take those first",
-                           shm->queue_bytes);
-        message = message_new(shm, rank, tag, bytes);
+                           comm->queue_bytes);
+        message = message_new(comm, rank, tag, bytes);
         if (message == NULL)
             return gp_fail(err, GP_ENOMEM, "no memory for a message of %zu bytes to ourselves", bytes);
         if (bytes > 0)
             memcpy(message->data, data, bytes);
-        queue_append(shm, message);
+        queue_append(comm, message);
         return GP_OK;
     }
-    status = put_all(shm, rank, &head, sizeof(head), err);
+    status = put_all(comm, rank, &head, sizeof(head), err);
     if (status == GP_OK)
-        status = put_all(shm, rank, data, bytes, err);
+        status = put_all(comm, rank, data, bytes, err);
+    return status;
+}
+
+static gp_status check_source(const gp_comm *comm, uint32_t rank, gp_error *err)
+{
+    gp_status status = gp_shm_check_formed(comm, err);
+
+    if (status == GP_OK && rank != GP_COMM_ANY && rank >= comm->world)
+        return gp_fail(err, GP_EINVAL, "receive from rank %u in a group of %u ranks", rank, comm->world);
     return status;
 }
 
@@ -271,65 +272,64 @@ static gp_comm_message describe(const shm_message *message)
     return (gp_comm_message){ .rank = message->rank, .tag = message->tag, .bytes = message->bytes };
 }
 
-/* Copy a message to the caller and remove it from the queue. GP_ELIMIT: the buffer is too small;
- * the message stays in the queue. */
-static gp_status deliver(shm_group *shm, shm_message **link, void *buffer, size_t capacity,
-                         gp_comm_message *message, gp_error *err)
+gp_status gp_comm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
+                          gp_comm_message *message, gp_error *err)
 {
-    *message = describe(*link);
-    if (message->bytes > capacity)
-        return gp_fail(err, GP_ELIMIT, "the message has %zu bytes, the buffer %zu; receive it with more room",
-                       message->bytes, capacity);
-    if (message->bytes > 0)
-        memcpy(buffer, (*link)->data, message->bytes);
-    queue_remove(shm, link);
-    return GP_OK;
-}
+    gp_status status = check_source(comm, rank, err);
 
-gp_status gp_shm_receive(gp_comm *comm, uint32_t rank, uint32_t tag, void *buffer, size_t capacity,
-                         gp_comm_message *message, gp_error *err)
-{
-    shm_group *shm = (shm_group *)comm;
-    shm_word *bell = bell_of(shm, comm->rank);
-    gp_status status = gp_shm_verdict(shm, err);
+    if (status != GP_OK)
+        return status;
+    shm_word *bell = bell_of(comm, comm->rank);
 
+    status = gp_shm_verdict(comm, err);
     while (status == GP_OK) {
         uint32_t rung = atomic_load(&bell->value);
-        shm_intake intake = take_in(shm, rank);
-        shm_message **link = queue_find(shm, rank, tag);
+        shm_intake intake = take_in(comm, rank);
+        shm_message **link = queue_find(comm, rank, tag);
 
-        if (*link != NULL)
-            return deliver(shm, link, buffer, capacity, message, err);
+        if (*link != NULL) {
+            *message = describe(*link);
+            if (message->bytes > capacity)
+                return gp_fail(err, GP_ELIMIT,
+                               "the message has %zu bytes, the buffer %zu; receive it with more room",
+                               message->bytes, capacity);
+            if (message->bytes > 0)
+                memcpy(buffer, (*link)->data, message->bytes);
+            queue_remove(comm, link);
+            return GP_OK;
+        }
         if (intake.full)
             return gp_fail(err, GP_ELIMIT,
                            "%zu bytes of other messages wait to be received; take those first",
-                           shm->queue_bytes);
+                           comm->queue_bytes);
         if (intake.poor)
             return gp_fail(err, GP_ENOMEM, "no memory for an arriving message");
         if (rank == comm->rank || comm->world == 1)
             return gp_fail(err, GP_ESTATE, "nothing was sent to ourselves with tag %u: it would never come",
                            tag);
         if (!intake.moved)
-            status = gp_shm_wait(shm, bell, rung + 1, rank, err);
+            status = gp_shm_wait(comm, bell, rung + 1, rank, err);
     }
     return status;
 }
 
-gp_status gp_shm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
-                       gp_error *err)
+gp_status gp_comm_probe(gp_comm *comm, uint32_t rank, uint32_t tag, bool *found, gp_comm_message *message,
+                        gp_error *err)
 {
-    shm_group *shm = (shm_group *)comm;
-    shm_word *bell = bell_of(shm, comm->rank);
-    uint32_t rung = atomic_load(&bell->value);
+    gp_status status = check_source(comm, rank, err);
     shm_message *oldest;
-    gp_status status;
 
-    take_in(shm, rank);
-    oldest = *queue_find(shm, rank, tag);
+    if (status != GP_OK)
+        return status;
+    shm_word *bell = bell_of(comm, comm->rank);
+    uint32_t rung = atomic_load(&bell->value);
+
+    take_in(comm, rank);
+    oldest = *queue_find(comm, rank, tag);
     if (oldest == NULL)
         /* Detect exited members here, because a caller that polls never enters gp_shm_wait(). */
-        gp_shm_look(shm, bell, rung + 1, rank, false);
-    status = gp_shm_verdict(shm, err);
+        gp_shm_look(comm, bell, rung + 1, rank, false);
+    status = gp_shm_verdict(comm, err);
     if (status != GP_OK)
         return status;
     *found = oldest != NULL;

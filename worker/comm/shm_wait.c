@@ -52,13 +52,13 @@ void gp_shm_end(shm_control *control, shm_end end, uint32_t rank)
     control_end(control, end, rank, 0);
 }
 
-gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
+gp_status gp_shm_verdict(const gp_comm *comm, gp_error *err)
 {
-    uint32_t verdict = atomic_load(&shm->control->verdict);
+    uint32_t verdict = atomic_load(&comm->control->verdict);
     /* a peer wrote this value, so check the range */
-    uint32_t rank = (verdict & 0xff) < shm->base.world ? (verdict & 0xff) : 0;
-    uint32_t waiter = verdict >> 16 < shm->base.world ? verdict >> 16 : 0;
-    const gp_comm_member *member = &shm->peers[rank].member;
+    uint32_t rank = (verdict & 0xff) < comm->world ? (verdict & 0xff) : 0;
+    uint32_t waiter = verdict >> 16 < comm->world ? verdict >> 16 : 0;
+    const gp_comm_member *member = &comm->peers[rank].member;
 
     if (verdict == 0)
         return GP_OK;
@@ -83,32 +83,11 @@ gp_status gp_shm_verdict(const shm_group *shm, gp_error *err)
             err, GP_ESTATE,
             "worker %u (pid %d) has ended its part while worker %u waits for it: every rank must call the "
             "same collectives, and a receive needs a send",
-            member->index, (int)member->pid, shm->peers[waiter].member.index);
+            member->index, (int)member->pid, comm->peers[waiter].member.index);
     default:
         return gp_fail(err, GP_ECANCELED, "worker %u (rank %u, pid %d) aborted generation %u of the group",
-                       member->index, rank, (int)member->pid, shm->base.generation);
+                       member->index, rank, (int)member->pid, comm->generation);
     }
-}
-
-/* Enter a section, or leave it if `over`. */
-void gp_shm_section(gp_comm *comm, uint64_t section, bool over)
-{
-    shm_group *shm = (shm_group *)comm;
-
-    if (!over) {
-        shm->section = section;
-        return;
-    }
-    /* This store follows all messages and arrivals of the section, so a rank that reads it also
-     * sees those. */
-    atomic_store(&shm->control->lines[comm->rank].over, shm->section);
-    shm->section = 0;
-}
-
-/* Return true if `rank` has left the current section of this rank. */
-static bool section_over(const shm_group *shm, uint32_t rank)
-{
-    return shm->section != 0 && atomic_load(&shm->control->lines[rank].over) >= shm->section;
 }
 
 /* Return true if `value` has reached `target`. Both wrap modulo 2^31; bit 31 is SHM_CLOSED. */
@@ -122,27 +101,36 @@ static bool reached(const shm_word *word, uint32_t target)
     return is_at(atomic_load_explicit(&word->value, memory_order_acquire), target);
 }
 
-void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
+/* Return true if another member left the group. If it exited without leaving, end the group. */
+static bool has_left(gp_comm *comm, uint32_t rank)
+{
+    const _Atomic uint32_t *left = &comm->control->lines[rank].left;
+
+    if (atomic_load(left) != 0)
+        return true;
+    if (!gp_process_dead(comm->peers[rank].pidfd))
+        return false;
+    /* The member may have left the group between the two checks. Its exit is then no failure. */
+    if (atomic_load(left) != 0)
+        return true;
+    gp_shm_end(comm->control, SHM_DIED, rank);
+    return false;
+}
+
+void gp_shm_look(gp_comm *comm, const shm_word *word, uint32_t target, uint32_t awaited, bool waits)
 {
     uint32_t others = 0, gone = 0, gone_rank = 0;
     shm_end how = SHM_LEFT;
 
-    for (uint32_t k = 0; k < shm->base.world; k++) {
-        bool left = atomic_load(&shm->control->lines[k].left) != 0;
+    for (uint32_t k = 0; k < comm->world; k++) {
+        bool left;
 
-        if (k == shm->base.rank)
+        if (k == comm->rank)
             continue;
         others++;
-        if (!left && gp_process_dead(shm->peers[k].pidfd)) {
-            /* The member may have left the group between the two checks. Its exit is then no
-             * failure. */
-            left = atomic_load(&shm->control->lines[k].left) != 0;
-            if (!left) {
-                gp_shm_end(shm->control, SHM_DIED, k);
-                return;
-            }
-        }
-        if (left || (waits && section_over(shm, k))) {
+        left = has_left(comm, k);
+        if (left ||
+            (waits && comm->section != 0 && atomic_load(&comm->control->lines[k].over) >= comm->section)) {
             gone++;
             gone_rank = k;
             how = left ? SHM_LEFT : SHM_OVER;
@@ -155,28 +143,37 @@ void gp_shm_look(shm_group *shm, const shm_word *word, uint32_t target, uint32_t
     if (gone == 0 || reached(word, target))
         return;
     if (awaited == gone_rank || awaited == SHM_ALL || (awaited == GP_COMM_ANY && gone == others))
-        control_end(shm->control, how, gone_rank, shm->base.rank);
+        control_end(comm->control, how, gone_rank, comm->rank);
 }
 
-/* Implement gp_comm_look(): end the group if a member exited, and report members that left. */
-gp_status gp_shm_look_now(gp_comm *comm, bool *left, gp_error *err)
+gp_status gp_comm_look(gp_comm *comm, bool *left, gp_error *err)
 {
-    shm_group *shm = (shm_group *)comm;
+    gp_status status = gp_shm_check_formed(comm, err);
 
     *left = false;
-    for (uint32_t k = 0; k < shm->base.world; k++) {
-        bool gone = atomic_load(&shm->control->lines[k].left) != 0;
+    if (status != GP_OK)
+        return status;
+    for (uint32_t k = 0; k < comm->world; k++)
+        *left = (k != comm->rank && has_left(comm, k)) || *left;
+    return gp_shm_verdict(comm, err);
+}
 
-        if (k == shm->base.rank)
-            continue;
-        if (!gone && gp_process_dead(shm->peers[k].pidfd)) {
-            gone = atomic_load(&shm->control->lines[k].left) != 0;
-            if (!gone)
-                gp_shm_end(shm->control, SHM_DIED, k);
-        }
-        *left = *left || gone;
-    }
-    return gp_shm_verdict(shm, err);
+/* ---- sections ---- */
+
+void gp_comm_enter(gp_comm *comm, uint64_t section)
+{
+    if (comm->world > 0)
+        comm->section = section;
+}
+
+void gp_comm_leave(gp_comm *comm)
+{
+    if (comm->world == 0)
+        return;
+    /* This store follows all messages and arrivals of the section, so a rank that reads it also
+     * sees those. */
+    atomic_store(&comm->control->lines[comm->rank].over, comm->section);
+    comm->section = 0;
 }
 
 /* ---- waiting ---- */
@@ -199,32 +196,30 @@ static bool sleep_slice(shm_word *word, uint32_t target)
 }
 
 /* Wait in sleep slices, and check for failed members after each slice without a wakeup. */
-static gp_status wait_slowly(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
+static gp_status wait_slowly(gp_comm *comm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
 {
     for (;;) {
-        bool idle;
         gp_status status;
 
         if (reached(word, target))
             return GP_OK;
-        status = gp_shm_verdict(shm, err);
+        status = gp_shm_verdict(comm, err);
         if (status != GP_OK) {
             /* the rank that ended the group may not have closed the barrier yet */
-            close_barrier(shm->control);
+            close_barrier(comm->control);
             return reached(word, target) ? GP_OK : status;
         }
-        idle = sleep_slice(word, target);
-        if (idle)
-            gp_shm_look(shm, word, target, awaited, true);
+        if (sleep_slice(word, target))
+            gp_shm_look(comm, word, target, awaited, true);
     }
 }
 
-gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
+gp_status gp_shm_wait(gp_comm *comm, shm_word *word, uint32_t target, uint32_t awaited, gp_error *err)
 {
     uint64_t waited_ns;
     int64_t began_ns;
     gp_status status = GP_OK;
-    int spins = shm->spin ? SPINS : 0;
+    int spins = comm->spin ? SPINS : 0;
 
     if (reached(word, target))
         return GP_OK;
@@ -234,10 +229,10 @@ gp_status gp_shm_wait(shm_group *shm, shm_word *word, uint32_t target, uint32_t 
         spins--;
     }
     if (spins == 0)
-        status = wait_slowly(shm, word, target, awaited, err);
-    waited_ns = atomic_load_explicit(&shm->base.wait_ns, memory_order_relaxed);
+        status = wait_slowly(comm, word, target, awaited, err);
+    waited_ns = atomic_load_explicit(&comm->wait_ns, memory_order_relaxed);
     waited_ns += (uint64_t)(gp_now_ns() - began_ns);
-    atomic_store_explicit(&shm->base.wait_ns, waited_ns, memory_order_relaxed);
+    atomic_store_explicit(&comm->wait_ns, waited_ns, memory_order_relaxed);
     return status;
 }
 
@@ -264,38 +259,38 @@ static bool arrive(shm_control *control, uint32_t world, uint32_t target, bool *
     return true;
 }
 
-gp_status gp_shm_sync(shm_group *shm, uint64_t fingerprint, gp_error *err)
+gp_status gp_shm_sync(gp_comm *comm, uint64_t fingerprint, gp_error *err)
 {
-    shm_control *control = shm->control;
-    uint32_t world = shm->base.world, neighbour = (shm->base.rank + 1) % world;
-    uint32_t target = (uint32_t)((shm->barriers + 1) * world);
-    unsigned at = shm->barriers % CALLS;
-    gp_status status = gp_shm_verdict(shm, err);
+    shm_control *control = comm->control;
+    uint32_t world = comm->world, neighbour = (comm->rank + 1) % world;
+    uint32_t target = (uint32_t)((comm->barriers + 1) * world);
+    unsigned at = comm->barriers % CALLS;
+    gp_status status = gp_shm_verdict(comm, err);
     bool last;
 
     if (status != GP_OK)
         return status;
-    atomic_store_explicit(&control->lines[shm->base.rank].calls[at], fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&control->lines[comm->rank].calls[at], fingerprint, memory_order_relaxed);
     if (!arrive(control, world, target, &last)) {
         /* no effect, because a closed barrier implies a verdict */
-        gp_shm_end(control, SHM_MALFORMED, shm->base.rank);
-        return gp_shm_verdict(shm, err);
+        gp_shm_end(control, SHM_MALFORMED, comm->rank);
+        return gp_shm_verdict(comm, err);
     }
     /* Only the last rank wakes the others: no rank can proceed earlier. */
     if (last) {
         if (atomic_load(&control->arrived.sleepers) != 0)
             wake(&control->arrived);
     } else {
-        status = gp_shm_wait(shm, &control->arrived, target, SHM_ALL, err);
+        status = gp_shm_wait(comm, &control->arrived, target, SHM_ALL, err);
         if (status != GP_OK)
             return status;
     }
-    shm->barriers++;
+    comm->barriers++;
     /* The neighbour cannot have overwritten this entry: it would first have to pass barrier + CALLS
      * - 1, which this rank has not entered. */
     if (atomic_load_explicit(&control->lines[neighbour].calls[at], memory_order_relaxed) != fingerprint) {
-        gp_shm_end(control, SHM_MIXED_UP, shm->base.rank);
-        return gp_shm_verdict(shm, err);
+        gp_shm_end(control, SHM_MIXED_UP, comm->rank);
+        return gp_shm_verdict(comm, err);
     }
     return GP_OK;
 }

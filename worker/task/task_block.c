@@ -119,7 +119,7 @@ static gp_status group_form(gp_task_group *group, gp_tasks *tasks, const gp_take
     how.members = members;
 
     if (status == GP_OK)
-        status = gp_comm_new(&group->comm, &gp_comm_shm, err);
+        status = gp_comm_new(&group->comm, err);
     if (status != GP_OK)
         return status;
     how.generation = call->attempt;

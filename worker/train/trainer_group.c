@@ -12,7 +12,7 @@ gp_status gp_trainer_join(gp_trainer *trainer, const gp_comm_rendezvous *group, 
 {
     const bool reproducible = trainer->options.reproducible, sharded = trainer->shards.active;
     gp_comm_rendezvous rendezvous = *group;
-    gp_status status = gp_comm_new(&trainer->comm, &gp_comm_shm, err);
+    gp_status status = gp_comm_new(&trainer->comm, err);
 
     if (status != GP_OK)
         return status;

@@ -181,7 +181,7 @@ static inline gp_comm *join_all(rank_place *place, size_t arena_bytes)
     gp_comm *comm = NULL;
     gp_error err;
 
-    CHECK_STATUS(GP_OK, gp_comm_new(&comm, &gp_comm_shm, &err));
+    CHECK_STATUS(GP_OK, gp_comm_new(&comm, &err));
     if (comm != NULL && form(place, comm, 1, in_order, place->slots, arena_bytes, &err) != GP_OK) {
         GP_TEST_FAIL("slot %u cannot form: %s", place->slot, err.message);
         gp_comm_free(comm);

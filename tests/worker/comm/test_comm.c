@@ -454,7 +454,7 @@ TEST(without_a_group_every_operation_is_refused)
     bool found;
     gp_error err;
 
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     CHECK_INT(0, gp_comm_world(comm));
     CHECK_STATUS(GP_ESTATE, gp_comm_all_reduce_private(comm, &data, 1, GP_F32, GP_COMM_SUM, &err));
     CHECK_STATUS(GP_ESTATE, gp_comm_all_reduce(comm, &data, 1, GP_F32, GP_COMM_SUM, &err));
@@ -476,7 +476,7 @@ static gp_status one_alone(gp_error *err)
     gp_comm_message message;
     gp_comm *comm;
     char text[8];
-    gp_status status = gp_comm_new(&comm, &gp_comm_shm, err);
+    gp_status status = gp_comm_new(&comm, err);
 
     if (status != GP_OK)
         return status;

@@ -159,7 +159,7 @@ static void arrive_after_the_end(rank_place *place)
         atomic_store(&place->board->stage, 1);
         wait_for(&place->board->stage, 2);
     } else {
-        shm_control *control = ((shm_group *)comm)->control;
+        shm_control *control = comm->control;
 
         /* both ranks when the group formed, and slot 1 now */
         while (atomic_load(&control->arrived.value) < 3)
@@ -412,7 +412,7 @@ static void come_and_go(rank_place *place)
     float value = (float)place->slot;
     gp_error err;
 
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     if (place->slot != 3) {
         REQUIRE_OK(form(place, comm, 1, first, 3, ARENA, &err), err);
         REQUIRE_OK(gp_comm_barrier(comm, &err), err);
@@ -466,7 +466,7 @@ static void begin_anew(rank_place *place)
     REQUIRE_OK(gp_comm_barrier(comm, &err), err);
     if (place->slot == 1) {
         gp_comm_free(comm);
-        REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+        REQUIRE_OK(gp_comm_new(&comm, &err), err);
     }
     REQUIRE_OK(form(place, comm, 2, in_order, 3, ARENA, &err), err);
     REQUIRE_OK(gp_comm_arena_alloc(comm, ARENA, &range, &err), err);
@@ -535,7 +535,7 @@ static void form_with_the_dead(rank_place *place)
     if (place->slot == 1)
         raise(SIGKILL);
     wait_for(&place->board->stage, 1);
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     CHECK_STATUS(GP_EPEER, form(place, comm, 1, in_order, 3, ARENA, &err));
     CHECK_CONTAINS(err.message, "worker 2 (rank 1");
     gp_comm_free(comm);
@@ -562,7 +562,7 @@ static void form_with_a_namesake(rank_place *place)
     gp_comm *comm = NULL;
     gp_error err;
 
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     if (place->slot == 0) {
         place->board->members[1].start_time--; /* an earlier process with the same pid */
         CHECK_STATUS(GP_EPEER, form(place, comm, 1, in_order, 2, ARENA, &err));
@@ -595,7 +595,7 @@ static void form_in_vain(rank_place *place)
         wait_for(&place->board->stage, 1); /* running, but never forms */
         return;
     }
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     REQUIRE(pthread_create(&thread, NULL, abort_forming, comm) == 0);
     CHECK_STATUS(GP_ECANCELED, form(place, comm, 1, in_order, 2, ARENA, &err));
     pthread_join(thread, NULL);
@@ -621,7 +621,7 @@ static void hand_over(rank_place *place, bool sealed, off_t bytes, const char *c
     gp_status status;
     gp_error err;
 
-    REQUIRE_OK(gp_comm_new(&comm, &gp_comm_shm, &err), err);
+    REQUIRE_OK(gp_comm_new(&comm, &err), err);
     if (place->slot == 1) {
         place->lie = memfd_create("lie", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         REQUIRE(place->lie > 0 && ftruncate(place->lie, bytes) == 0);

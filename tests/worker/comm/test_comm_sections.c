@@ -65,7 +65,7 @@ static void left_alone(rank_place *place)
     gp_comm *comm;
     gp_error err;
 
-    CHECK_STATUS(GP_OK, gp_comm_new(&comm, &gp_comm_shm, &err));
+    CHECK_STATUS(GP_OK, gp_comm_new(&comm, &err));
     for (uint32_t way = 0; way < 4; way++) {
         REQUIRE_OK(form(place, comm, way + 1, in_order, place->slots, 0, &err), err);
         gp_comm_enter(comm, way + 5);
