@@ -92,29 +92,24 @@ static gp_status redirect(const char *log, gp_error *err)
     return GP_OK;
 }
 
-static void say_left_out(const gp_device_list *list)
+/* Find the GPUs unless the request is "cpu", and log those left out. If the driver hangs or crashes,
+ * log it; the pool then has CPU workers only. */
+static void find_devices(gp_device_list *out, const char *asked, const char *program)
 {
     char why[GP_DEVICE_REASON + 80];
-
-    for (uint32_t i = 0; i < list->count; i++)
-        if (gp_device_left_out(list, i, why, sizeof(why)))
-            gp_log(GP_LOG_WARN, "gpu-left-out", "GPU %u (%s) is left out: %s", list->devices[i].index,
-                   list->devices[i].name, why);
-}
-
-/* Find the GPUs unless the request is "cpu". If the driver hangs or crashes, log it; the pool then
- * has CPU workers only. */
-static void find_devices(gp_device_list *out, const gp_plan_request *request, const char *program)
-{
     gp_error err;
 
     memset(out, 0, sizeof(*out));
-    if (request->devices != NULL && strcmp(request->devices, "cpu") == 0)
+    if (asked != NULL && strcmp(asked, "cpu") == 0)
         return;
-    if (gp_device_probe(out, program, GP_DEVICE_PROBE_MS, &err) == GP_OK)
-        return;
-    gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
-    snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
+    if (gp_device_probe(out, program, GP_DEVICE_PROBE_MS, &err) != GP_OK) {
+        gp_log(GP_LOG_ERROR, "probe-failed", "%s", err.message);
+        snprintf(out->note, sizeof(out->note), "%.*s", (int)sizeof(out->note) - 1, err.message);
+    }
+    for (uint32_t i = 0; i < out->count && (asked == NULL || strcmp(asked, "auto") == 0); i++)
+        if (gp_device_left_out(out, i, why, sizeof(why)))
+            gp_log(GP_LOG_WARN, "gpu-left-out", "GPU %u (%s) is left out: %s", out->devices[i].index,
+                   out->devices[i].name, why);
 }
 
 /* Resume the pool of a crashed scheduler with the recorded settings, unless no worker survived and
@@ -191,9 +186,7 @@ static gp_status serve(const arguments *given, gp_error *err)
         go_on(&options, &record, survivors);
         if (options.surroundings == NULL && gp_surroundings_write(&own, err) == GP_OK)
             options.surroundings = gp_buffer_text(&own);
-        find_devices(devices, &options.request, program);
-        if (options.request.devices == NULL || strcmp(options.request.devices, "auto") == 0)
-            say_left_out(devices);
+        find_devices(devices, options.request.devices, program);
         gp_plan_find_cores(cores);
         status = gp_shell_run(&options, err);
     }

@@ -121,25 +121,6 @@ static void write_row(gp_jobs *jobs, gp_jobs_job *job, gp_jobs_action_kind kind)
     jobs->act(jobs->context, &action);
 }
 
-/* ---- starting jobs ---- */
-
-/* Start queued jobs while capacity is free. */
-static void begin_some(gp_jobs *jobs)
-{
-    gp_jobs_job *job;
-
-    while (!jobs->failed && !jobs->holding && !jobs->stopping &&
-           gp_jobs_active(jobs) < jobs->config.capacity && (job = jobs_heap_pop(jobs)) != NULL) {
-        gp_jobs_action action = {
-            .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
-        };
-
-        jobs_set_state(jobs, job, GP_JOBS_STARTING);
-        job->spawned = job->told = job->foreign = false;
-        jobs->act(jobs->context, &action);
-    }
-}
-
 /* ---- ending and deleting jobs ---- */
 
 /* Move a job to an end state and write the row. */
@@ -382,17 +363,6 @@ static void hear_unborn(gp_jobs *jobs, const gp_jobs_event *event)
     end_job(jobs, job, GP_JOBS_FAILED, event->text);
 }
 
-static void hear_adopted(gp_jobs *jobs, const gp_jobs_event *event)
-{
-    gp_jobs_job *job = jobs_find_id(jobs, event->job);
-
-    if (job == NULL || !gp_jobs_orphaned(job))
-        return;
-    /* The earlier scheduler may have failed before it sent SIGTERM. */
-    if (job->state == GP_JOBS_STOPPING)
-        tell_to_end(jobs, job, jobs->config.cancel_ms);
-}
-
 /* ---- journal reports ---- */
 
 /* Act on a row that is now durable. */
@@ -524,8 +494,8 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     static void (*const handlers[])(gp_jobs * jobs, const gp_jobs_event *event) = {
         [GP_JOBS_EVENT_SUBMIT] = hear_submit,       [GP_JOBS_EVENT_CANCEL] = hear_cancel,
         [GP_JOBS_EVENT_PERSISTED] = hear_persisted, [GP_JOBS_EVENT_JOURNAL_FAILED] = hear_journal_failed,
-        [GP_JOBS_EVENT_ADOPTED] = hear_adopted,     [GP_JOBS_EVENT_SPAWNED] = hear_spawned,
-        [GP_JOBS_EVENT_UNBORN] = hear_unborn,       [GP_JOBS_EVENT_ENDED] = hear_ended,
+        [GP_JOBS_EVENT_SPAWNED] = hear_spawned,     [GP_JOBS_EVENT_UNBORN] = hear_unborn,
+        [GP_JOBS_EVENT_ENDED] = hear_ended,
     };
     gp_jobs_job *job;
 
@@ -553,6 +523,12 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     case GP_JOBS_EVENT_STOP:
         stop_all(jobs);
         break;
+    case GP_JOBS_EVENT_ADOPTED:
+        job = jobs_find_id(jobs, event->job);
+        /* The earlier scheduler may have failed before it sent SIGTERM. */
+        if (job != NULL && gp_jobs_orphaned(job) && job->state == GP_JOBS_STOPPING)
+            tell_to_end(jobs, job, jobs->config.cancel_ms);
+        break;
     case GP_JOBS_EVENT_WORKERS:
         job = jobs_find_id(jobs, event->job);
         if (job != NULL)
@@ -561,5 +537,15 @@ void gp_jobs_step(gp_jobs *jobs, const gp_jobs_event *event, int64_t now_ms)
     default:
         handlers[event->kind](jobs, event);
     }
-    begin_some(jobs);
+    /* Start queued jobs while capacity is free. */
+    while (!jobs->failed && !jobs->holding && !jobs->stopping &&
+           gp_jobs_active(jobs) < jobs->config.capacity && (job = jobs_heap_pop(jobs)) != NULL) {
+        gp_jobs_action action = {
+            .kind = GP_JOBS_START, .job = job, .id = job->id, .attempt = job->attempts + 1
+        };
+
+        jobs_set_state(jobs, job, GP_JOBS_STARTING);
+        job->spawned = job->told = job->foreign = false;
+        jobs->act(jobs->context, &action);
+    }
 }

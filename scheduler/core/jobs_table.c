@@ -190,20 +190,6 @@ static void heap_up(gp_jobs *jobs, uint32_t at)
     heap_put(jobs, at, moved);
 }
 
-static void heap_down(gp_jobs *jobs, uint32_t at)
-{
-    jobs_wait moved = jobs->heap[at];
-
-    for (uint32_t child; (child = 2 * at + 1) < jobs->heap_count; at = child) {
-        if (child + 1 < jobs->heap_count && heap_before(&jobs->heap[child + 1], &jobs->heap[child]))
-            child++;
-        if (!heap_before(&jobs->heap[child], &moved))
-            break;
-        heap_put(jobs, at, jobs->heap[child]);
-    }
-    heap_put(jobs, at, moved);
-}
-
 void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job)
 {
     if (job->heap_place != 0)
@@ -217,6 +203,7 @@ void jobs_heap_push(gp_jobs *jobs, gp_jobs_job *job)
 void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job)
 {
     uint32_t at = job->heap_place - 1;
+    jobs_wait moved;
 
     if (job->heap_place == 0)
         return;
@@ -226,7 +213,15 @@ void jobs_heap_remove(gp_jobs *jobs, gp_jobs_job *job)
         return;
     heap_put(jobs, at, jobs->heap[jobs->heap_count]);
     heap_up(jobs, at);
-    heap_down(jobs, at);
+    moved = jobs->heap[at];
+    for (uint32_t child; (child = 2 * at + 1) < jobs->heap_count; at = child) {
+        if (child + 1 < jobs->heap_count && heap_before(&jobs->heap[child + 1], &jobs->heap[child]))
+            child++;
+        if (!heap_before(&jobs->heap[child], &moved))
+            break;
+        heap_put(jobs, at, jobs->heap[child]);
+    }
+    heap_put(jobs, at, moved);
 }
 
 gp_jobs_job *jobs_heap_pop(gp_jobs *jobs)

@@ -94,26 +94,9 @@ static void take_free(gp_core *core, gp_core_lease *lease)
     }
 }
 
-/* Grant the lease to a joining worker alone, in the current generation. The client can then attach
- * to it and let it prepare. */
-static void invite(gp_core *core, const gp_core_lease *lease, uint32_t s)
-{
-    gp_core_slot *slot = &core->slots[s];
-    gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
-
-    action->lease = lease->id;
-    action->generation = lease->generation;
-    action->token = lease->token;
-    gp_core_list_members(core, 1ull << s, action);
-    /* A worker that prepares for the previous generation replies when it has finished. Nothing
-     * waits for that reply, so it has no deadline. */
-    slot->answer_ms = slot->granted == 0 ? core->now_ms + core->config.grant_ms : 0;
-    slot->granted = lease->generation;
-    slot->acked = 0;
-}
-
-/* Invite all joining members that are ready. Return those that acknowledged. *pending is set if
- * others are about to. */
+/* Grant the lease to each joining worker that is ready, alone, in the current generation. The client
+ * can then attach to it and let it prepare. Return those that acknowledged. *pending is set if others
+ * are about to. */
 static uint64_t invite_all(gp_core *core, const gp_core_lease *lease, bool *pending)
 {
     uint64_t come = 0;
@@ -121,12 +104,23 @@ static uint64_t invite_all(gp_core *core, const gp_core_lease *lease, bool *pend
     *pending = false;
     GP_CORE_EACH_MEMBER(s, lease->members & ~lease->formed)
     {
-        const gp_core_slot *slot = &core->slots[s];
+        gp_core_slot *slot = &core->slots[s];
 
         if (!is_ready(slot))
             continue;
-        if (slot->granted != lease->generation)
-            invite(core, lease, s);
+        if (slot->granted != lease->generation) {
+            gp_core_action *action = gp_core_emit_to_worker(core, GP_CORE_GRANT, s);
+
+            action->lease = lease->id;
+            action->generation = lease->generation;
+            action->token = lease->token;
+            gp_core_list_members(core, 1ull << s, action);
+            /* A worker that prepares for the previous generation replies when it has finished.
+             * Nothing waits for that reply, so it has no deadline. */
+            slot->answer_ms = slot->granted == 0 ? core->now_ms + core->config.grant_ms : 0;
+            slot->granted = lease->generation;
+            slot->acked = 0;
+        }
         if (slot->acked == lease->generation)
             come |= 1ull << s;
         else
@@ -145,20 +139,6 @@ void gp_core_resize_acked(gp_core *core, const gp_core_event *event)
     }
     slot->acked = event->generation;
     slot->answer_ms = 0;
-}
-
-/* Send the client the size that its lease can have and the workers that would join. */
-static void tell_change(gp_core *core, gp_core_lease *lease, uint32_t size, uint64_t joining)
-{
-    gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
-
-    lease->told_size = size;
-    lease->told_joining = joining;
-    action->lease = lease->id;
-    action->generation = lease->generation;
-    action->workers = size;
-    action->asked = lease->asked;
-    gp_core_list_members(core, joining, action);
 }
 
 void gp_core_resize_tell(gp_core *core)
@@ -183,7 +163,16 @@ void gp_core_resize_tell(gp_core *core)
             continue;
         if (size > told && pending) /* report several joining workers as one change */
             continue;
-        tell_change(core, lease, size, joining);
+        /* Tell the client the size that its lease can have and the workers that would join. */
+        gp_core_action *action = gp_core_emit_to_client(core, GP_CORE_LEASE_CHANGE, &lease->session, 0);
+
+        lease->told_size = size;
+        lease->told_joining = joining;
+        action->lease = lease->id;
+        action->generation = lease->generation;
+        action->workers = size;
+        action->asked = lease->asked;
+        gp_core_list_members(core, joining, action);
     }
 }
 

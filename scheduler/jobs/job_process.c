@@ -266,13 +266,6 @@ static gp_json *read_record(const gp_places *places, uint64_t job)
     return json;
 }
 
-/* Return whether the error name means that the pool failed, not the job. */
-static bool is_pool_lost(const char *error)
-{
-    return strcmp(error, "GP_EPEER") == 0 || strcmp(error, "GP_ENOPOOL") == 0 ||
-           strcmp(error, "GP_ESTALE") == 0;
-}
-
 void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp_job_end *end)
 {
     gp_json *json = read_record(places, job);
@@ -282,9 +275,13 @@ void gp_job_read_end(const gp_places *places, uint64_t job, uint32_t attempt, gp
     *end = (gp_job_end){ .exit = GP_JOBS_EXIT_UNKNOWN };
     if (last != NULL && gp_json_integer(gp_json_member(json, "attempt"), 0) == (int64_t)attempt &&
         code >= 0 && code <= 255) {
+        const char *error = gp_json_text(gp_json_member(last, "error"), "");
+
         end->exit = GP_JOBS_EXIT_CODE;
         end->number = (int32_t)code;
-        end->pool_lost = is_pool_lost(gp_json_text(gp_json_member(last, "error"), ""));
+        /* the error name tells whether the pool failed, not the job */
+        end->pool_lost = strcmp(error, "GP_EPEER") == 0 || strcmp(error, "GP_ENOPOOL") == 0 ||
+                         strcmp(error, "GP_ESTALE") == 0;
         snprintf(end->text, sizeof(end->text), "%s", gp_json_text(gp_json_member(last, "message"), ""));
     } else {
         snprintf(end->text, sizeof(end->text), "%s", unknown);

@@ -518,23 +518,6 @@ static void free_operations(operation *op)
     }
 }
 
-/* Log an SQLite error and end the journal. */
-static void fail(gp_journal *journal, int code)
-{
-    gp_error error;
-
-    database_fail(journal, code, &error);
-    gp_log(GP_LOG_ERROR, "journal-failed", "%s", error.message);
-    sqlite3_exec(journal->database, "ROLLBACK", NULL, NULL, NULL);
-    /* Keep the files as they are: closing must not copy the log into the database. */
-    sqlite3_db_config(journal->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    pthread_mutex_lock(&journal->lock);
-    journal->failed = true;
-    journal->failure = error;
-    pthread_mutex_unlock(&journal->lock);
-    wake(journal);
-}
-
 /* Apply a batch of operations in one commit, then remove the folders of deleted jobs. */
 static void write_batch(gp_journal *journal, const operation *batch)
 {
@@ -557,8 +540,19 @@ static void write_batch(gp_journal *journal, const operation *batch)
         code = sqlite3_exec(journal->database, "COMMIT", NULL, NULL, NULL);
         gp_fault_point("journal-written");
     }
-    if (code != SQLITE_OK) {
-        fail(journal, code);
+    if (code != SQLITE_OK) { /* log the error and end the journal */
+        gp_error error;
+
+        database_fail(journal, code, &error);
+        gp_log(GP_LOG_ERROR, "journal-failed", "%s", error.message);
+        sqlite3_exec(journal->database, "ROLLBACK", NULL, NULL, NULL);
+        /* Keep the files as they are: closing must not copy the log into the database. */
+        sqlite3_db_config(journal->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+        pthread_mutex_lock(&journal->lock);
+        journal->failed = true;
+        journal->failure = error;
+        pthread_mutex_unlock(&journal->lock);
+        wake(journal);
         return;
     }
     if (rows == 0)

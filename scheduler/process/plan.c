@@ -14,33 +14,26 @@
 
 /* ---- cores ---- */
 
-/* Return the lowest hyperthread on the same physical core. All hyperthreads of a core have the same
- * result. */
-static uint16_t first_sibling(uint16_t core)
-{
-    char path[96], text[128];
-    unsigned first;
-
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", core);
-    if (!gp_line_read(path, text, sizeof(text)) || sscanf(text, "%u", &first) != 1 ||
-        first >= GP_PLAN_CORES_MAX)
-        return core;
-    return (uint16_t)first;
-}
-
 void gp_plan_find_cores(gp_plan_cores *out)
 {
     cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE] = { 0 };
     uint16_t first[GP_PLAN_CORES_MAX], allowed[GP_PLAN_CORES_MAX];
     uint32_t count = 0, quota = gp_cgroup_cpus();
+    char path[96], text[128];
+    unsigned lowest;
 
     *out = (gp_plan_cores){ .count = 0 };
     sched_getaffinity(0, sizeof(set), set);
     for (uint16_t core = 0; core < GP_PLAN_CORES_MAX; core++) {
         if (!CPU_ISSET_S(core, sizeof(set), set))
             continue;
+        /* All hyperthreads of a physical core have the same lowest sibling. */
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", core);
+        if (!gp_line_read(path, text, sizeof(text)) || sscanf(text, "%u", &lowest) != 1 ||
+            lowest >= GP_PLAN_CORES_MAX)
+            lowest = core;
         allowed[count] = core;
-        first[count++] = first_sibling(core);
+        first[count++] = (uint16_t)lowest;
     }
     if (count == 0)
         allowed[count] = first[count] = 0, count++;
@@ -75,38 +68,6 @@ char *gp_plan_format_cores(char *text, size_t bytes, const uint16_t *cores, uint
 }
 
 /* ---- worker slots ---- */
-
-/* Assign worker s of count an equal share of the cores. If there are more workers than cores, all
- * workers share all cores. */
-static void give_cores(gp_core_slot_config *slot, uint32_t s, uint32_t count, const gp_plan_cores *cores)
-{
-    uint32_t each = cores->count / count;
-
-    slot->shared = each == 0;
-    slot->threads = each == 0 ? 1 : each;
-    if (each != 0)
-        gp_plan_format_cores(slot->cores, sizeof(slot->cores), &cores->core[s * each], each);
-}
-
-static void fill_cpu(gp_core_slot_config *slot)
-{
-    slot->kind = GP_CORE_CPU;
-    snprintf(slot->name, sizeof(slot->name), "CPU");
-    if (slot->shared)
-        snprintf(slot->label, sizeof(slot->label), "cpu, shared cores");
-    else
-        snprintf(slot->label, sizeof(slot->label), "cpu cores %.50s", slot->cores);
-}
-
-static void fill_gpu(gp_core_slot_config *slot, const gp_device *device)
-{
-    slot->kind = GP_CORE_GPU;
-    slot->device_index = device->ordinal;
-    snprintf(slot->uuid, sizeof(slot->uuid), "%.*s", (int)sizeof(slot->uuid) - 1, device->uuid);
-    snprintf(slot->name, sizeof(slot->name), "%s", device->name);
-    snprintf(slot->pci, sizeof(slot->pci), "%s", device->bus);
-    snprintf(slot->label, sizeof(slot->label), "GPU %u, %.40s", device->index, device->name);
-}
 
 /* Find a GPU by index, "cuda:N" or UUID. NULL: no such GPU. */
 static const gp_device *find_gpu(const gp_device_list *devices, const char *name)
@@ -190,14 +151,31 @@ gp_status gp_plan_make(gp_core_slot_config slots[GP_CORE_SLOTS_MAX], uint32_t *c
         workers = gpu_count;
     else if (workers == 0)
         workers = cores->physical < GP_PLAN_AUTO_MAX ? cores->physical : GP_PLAN_AUTO_MAX;
+    /* Each worker gets an equal share of the cores. If there are more workers than cores, all workers
+     * share all cores. */
+    const uint32_t each = workers == 0 ? 0 : cores->count / workers;
+
     memset(slots, 0, GP_CORE_SLOTS_MAX * sizeof(*slots));
     for (uint32_t s = 0; s < workers; s++) {
-        give_cores(&slots[s], s, workers, cores);
-        if (gpu_count != 0)
-            fill_gpu(&slots[s], gpus[s]);
-        else
-            fill_cpu(&slots[s]);
-        gp_places_worker_log(places, s + 1, slots[s].log);
+        gp_core_slot_config *slot = &slots[s];
+        const gp_device *device = gpu_count != 0 ? gpus[s] : NULL;
+
+        slot->shared = each == 0;
+        slot->threads = each == 0 ? 1 : each;
+        slot->kind = device != NULL ? GP_CORE_GPU : GP_CORE_CPU;
+        if (each != 0)
+            gp_plan_format_cores(slot->cores, sizeof(slot->cores), &cores->core[s * each], each);
+        snprintf(slot->name, sizeof(slot->name), "%s", device != NULL ? device->name : "CPU");
+        if (device != NULL) {
+            slot->device_index = device->ordinal;
+            snprintf(slot->uuid, sizeof(slot->uuid), "%.*s", (int)sizeof(slot->uuid) - 1, device->uuid);
+            snprintf(slot->pci, sizeof(slot->pci), "%s", device->bus);
+            snprintf(slot->label, sizeof(slot->label), "GPU %u, %.40s", device->index, device->name);
+        } else {
+            snprintf(slot->label, sizeof(slot->label), each == 0 ? "cpu, shared cores" : "cpu cores %.50s",
+                     slot->cores);
+        }
+        gp_places_worker_log(places, s + 1, slot->log);
     }
     *count = workers;
     return GP_OK;

@@ -199,43 +199,35 @@ static void restore_limit(const char *line)
     }
 }
 
-/* Unset all kept variables, so that those missing from the record do not remain. */
-static void forget_variables(void)
+/* Copy the name of NAME=value. Return the value, or NULL if the name is too long or not followed by
+ * a value. */
+static const char *name_of(const char *variable, char *name, size_t bytes)
 {
-    for (char **variable = environ; *variable != NULL;) {
-        char name[128];
-        size_t length = strcspn(*variable, "=");
-
-        if (!is_kept(*variable) || length >= sizeof(name)) {
-            variable++;
-            continue;
-        }
-        snprintf(name, sizeof(name), "%.*s", (int)length, *variable);
-        unsetenv(name); /* the next variable moves to this position */
-    }
-}
-
-static void restore_variable(const char *variable)
-{
-    char name[128];
     size_t length = strcspn(variable, "=");
 
-    if (!is_kept(variable) || length >= sizeof(name))
-        return;
-    snprintf(name, sizeof(name), "%.*s", (int)length, variable);
-    setenv(name, variable + length + 1, 1);
+    if (length >= bytes || variable[length] == '\0')
+        return NULL;
+    snprintf(name, bytes, "%.*s", (int)length, variable);
+    return variable + length + 1;
 }
 
 void gp_surroundings_restore(const char *text)
 {
     size_t bytes = strlen(text);
-    char *copy = gp_malloc(bytes + 1), *rest = copy, *line;
+    char *copy = gp_malloc(bytes + 1), *rest = copy, *line, name[128];
+    const char *value;
     cpu_set_t set[GP_PLAN_CORES_MAX / CPU_SETSIZE];
 
     if (copy == NULL)
         return;
     memcpy(copy, text, bytes + 1);
-    forget_variables();
+    /* Unset all kept variables, so that those missing from the record do not remain. */
+    for (char **variable = environ; *variable != NULL;) {
+        if (is_kept(*variable) && name_of(*variable, name, sizeof(name)) != NULL)
+            unsetenv(name); /* the next variable moves to this position */
+        else
+            variable++;
+    }
     while ((line = strsep(&rest, "\n")) != NULL) {
         bool lost = false;
 
@@ -243,8 +235,9 @@ void gp_surroundings_restore(const char *text)
             lost = !cores_parse(set, sizeof(set), line + 6) || sched_setaffinity(0, sizeof(set), set) != 0;
         else if (strncmp(line, "limit ", 6) == 0)
             restore_limit(line);
-        else if (strncmp(line, "variable ", 9) == 0)
-            restore_variable(line + 9);
+        else if (strncmp(line, "variable ", 9) == 0 && is_kept(line + 9) &&
+                 (value = name_of(line + 9, name, sizeof(name))) != NULL)
+            setenv(name, value, 1);
         else if (strncmp(line, "nice ", 5) == 0 || strncmp(line, "policy ", 7) == 0 ||
                  strncmp(line, "oom ", 4) == 0)
             restore_number(line);

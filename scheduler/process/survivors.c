@@ -41,14 +41,6 @@ static int knock(const char *path, pid_t *pid)
     return -1;
 }
 
-/* Return whether the peer has closed the connection. */
-static bool hung_up(int fd)
-{
-    struct pollfd entry = { .fd = fd, .events = POLLRDHUP };
-
-    return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
-}
-
 /* Connect to a worker and open its pidfd. The connection is checked again afterwards: if it is
  * still open, the pid was not reused before the pidfd was opened. */
 static bool hold(gp_survivor *out, const char *path)
@@ -60,7 +52,10 @@ static bool hold(gp_survivor *out, const char *path)
         return false;
     out->child.pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     out->start_time = gp_supervise_start_time(pid);
-    if (out->child.pidfd >= 0 && !hung_up(out->door)) {
+    struct pollfd entry = { .fd = out->door, .events = POLLRDHUP };
+    bool hung_up = poll(&entry, 1, 0) > 0 && (entry.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+
+    if (out->child.pidfd >= 0 && !hung_up) {
         out->child.pid = pid;
         return true;
     }

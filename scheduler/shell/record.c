@@ -14,20 +14,6 @@
 
 #define MARK "\nsurroundings\n"
 
-/* Read the whole file; free it with gp_free(). NULL: no file. */
-static char *record_text(const gp_places *places)
-{
-    int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1);
-    ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
-
-    if (fd >= 0)
-        close(fd);
-    if (text != NULL)
-        text[got > 0 ? got : 0] = '\0';
-    return text;
-}
-
 /* Copy the rest of a line after its key, which may be empty. False: no such line.
  *   key  includes the preceding line end */
 static bool line_of(const char *text, const char *key, char *out, size_t bytes)
@@ -62,12 +48,18 @@ static bool record_parse(gp_record *out, const char *text)
 
 bool gp_record_read(gp_record *out, const gp_places *places)
 {
-    char *text = record_text(places), *rest = text == NULL ? NULL : strstr(text, MARK);
+    int fd = open(places->record, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    char *text = fd < 0 ? NULL : gp_malloc(GP_RECORD_BYTES_MAX + 1), *rest;
+    ssize_t got = text == NULL ? -1 : read(fd, text, GP_RECORD_BYTES_MAX);
     bool known;
 
     *out = (gp_record){ .workers = 0 };
+    if (fd >= 0)
+        close(fd);
     if (text == NULL)
         return false;
+    text[got > 0 ? got : 0] = '\0';
+    rest = strstr(text, MARK);
     if (rest != NULL) {
         rest[1] = '\0'; /* the lines after the mark are not parsed here */
         rest += strlen(MARK);

@@ -285,34 +285,6 @@ static gp_status open_sockets(shell *s, gp_error *err)
     return status;
 }
 
-static void say_ready(shell *s, bool adopts)
-{
-    const char *word = adopts ? "adopted\n" : "ready\n";
-
-    if (s->ready_fd < 0)
-        return;
-    if (write(s->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
-        gp_log(GP_LOG_WARN, "starter-gone", "nobody waits for our readiness: %s", strerror(errno));
-    close(s->ready_fd);
-    s->ready_fd = -1;
-}
-
-static void shell_free(shell *s)
-{
-    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
-        shell_hang_up(&s->workers[i]);
-    shell_jobs_close(s);
-    gp_door_close(s->door);
-    remote_listener_close(&s->listener, DRAIN_MS);
-    gp_channel_close(s->channel, DRAIN_MS);
-    if (s->signals >= 0)
-        close(s->signals);
-    gp_core_free(s->core);
-    gp_index_deinit(&s->sessions);
-    gp_free(s->actions);
-    gp_free(s);
-}
-
 gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
 {
     const gp_core_event tick = { .kind = GP_CORE_EVENT_TICK };
@@ -324,7 +296,6 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         return gp_fail(err, GP_ENOMEM, "no memory for the scheduler");
     s->options = options;
     s->signals = -1;
-    s->ready_fd = options->ready_fd;
     s->holds = true;
     s->started_ms = s->checked_ms = gp_now_ms();
     for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
@@ -346,12 +317,29 @@ gp_status gp_shell_run(const gp_shell_options *options, gp_error *err)
         shell_step(s, &tick); /* spawns the workers */
         shell_record(s, options->request.devices);
         gp_fault_point("opened");
-        say_ready(s, adopts);
+        if (options->ready_fd >= 0) {
+            const char *word = adopts ? "adopted\n" : "ready\n";
+
+            if (write(options->ready_fd, word, strlen(word)) != (ssize_t)strlen(word))
+                gp_log(GP_LOG_WARN, "starter-gone", "nobody waits for our readiness: %s", strerror(errno));
+            close(options->ready_fd);
+        }
         loop(s);
         if (!s->followed)
             unlink(options->places->record);
         gp_log(GP_LOG_INFO, "ends", "ends");
     }
-    shell_free(s);
+    for (uint32_t i = 0; i < GP_CORE_SLOTS_MAX; i++)
+        shell_hang_up(&s->workers[i]);
+    shell_jobs_close(s);
+    gp_door_close(s->door);
+    remote_listener_close(&s->listener, DRAIN_MS);
+    gp_channel_close(s->channel, DRAIN_MS);
+    if (s->signals >= 0)
+        close(s->signals);
+    gp_core_free(s->core);
+    gp_index_deinit(&s->sessions);
+    gp_free(s->actions);
+    gp_free(s);
     return status;
 }

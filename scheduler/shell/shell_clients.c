@@ -268,33 +268,18 @@ static void hear_replace(shell *s, const gp_incoming *in, gp_core_event *event)
     shell_step(s, event);
 }
 
-static void hear_shutdown(shell *s, const gp_incoming *in, gp_core_event *event)
-{
-    gp_shutdown shutdown;
-
-    if (!shell_decode(s, in, &shutdown))
-        return;
-    gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
-    gp_fault_point("closing");
-    event->kind = GP_CORE_EVENT_SHUTDOWN;
-    event->when_idle = shutdown.when_idle;
-    shell_step(s, event);
-}
-
 void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
 {
     gp_lease_form form;
+    gp_shutdown shutdown;
 
     switch (in->envelope.message) {
     case GP_ID(status_get):
-        event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
-        shell_step(s, event);
-        shell_send_status(s, &in->peer, &in->envelope);
-        break;
     case GP_ID(devices_get):
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
         shell_step(s, event);
-        shell_send_devices(s, &in->peer, &in->envelope);
+        (in->envelope.message == GP_ID(status_get) ? shell_send_status : shell_send_devices)(s, &in->peer,
+                                                                                            &in->envelope);
         break;
     case GP_ID(lease_ask):
         hear_ask(s, in, event);
@@ -303,11 +288,9 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         hear_claim(s, in, event);
         break;
     case GP_ID(lease_leave):
-        event->kind = GP_CORE_EVENT_LEASE_LEAVE;
-        shell_step(s, event);
-        break;
     case GP_ID(lease_release):
-        event->kind = GP_CORE_EVENT_LEASE_RELEASE;
+        event->kind = in->envelope.message == GP_ID(lease_leave) ? GP_CORE_EVENT_LEASE_LEAVE
+                                                                 : GP_CORE_EVENT_LEASE_RELEASE;
         shell_step(s, event);
         break;
     case GP_ID(lease_resize):
@@ -327,7 +310,13 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
         hear_resize(s, in, event);
         break;
     case GP_ID(shutdown):
-        hear_shutdown(s, in, event);
+        if (!shell_decode(s, in, &shutdown))
+            return;
+        gp_log(GP_LOG_INFO, "shutdown-asked", "told to shut down%s", shutdown.when_idle ? " when idle" : "");
+        gp_fault_point("closing");
+        event->kind = GP_CORE_EVENT_SHUTDOWN;
+        event->when_idle = shutdown.when_idle;
+        shell_step(s, event);
         break;
     default:
         event->kind = GP_CORE_EVENT_CLIENT_SPOKE;
@@ -339,22 +328,6 @@ void shell_hear_request(shell *s, const gp_incoming *in, gp_core_event *event)
     }
 }
 
-/* Reply to hello with welcome. The session must be known from the control socket. */
-static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
-{
-    gp_hello hello;
-
-    if (!shell_hello_read(s, in, &hello))
-        return;
-    if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
-        shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
-        return;
-    }
-    if (client != NULL)
-        client->peer = in->peer;
-    shell_send_welcome(s, in);
-}
-
 void shell_hear_client(shell *s, const gp_incoming *in)
 {
     gp_core_event event = { .epoch = in->envelope.epoch,
@@ -362,11 +335,21 @@ void shell_hear_client(shell *s, const gp_incoming *in)
                             .lease = in->envelope.lease,
                             .generation = in->envelope.generation };
     shell_client *client;
+    gp_hello hello;
 
     memcpy(event.session.bytes, in->envelope.session, sizeof(event.session.bytes));
     client = shell_find_client(s, &event.session);
     if (in->envelope.message == GP_ID(hello)) {
-        hear_hello(s, in, client);
+        /* Reply with welcome. The session must be known from the control socket. */
+        if (!shell_hello_read(s, in, &hello))
+            return;
+        if ((client == NULL && hello.role != GP_ROLE_WORKER) || (client != NULL && client->key[0] != '\0')) {
+            shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door first");
+            return;
+        }
+        if (client != NULL)
+            client->peer = in->peer;
+        shell_send_welcome(s, in);
     } else if (client == NULL || !gp_peer_equal(&client->peer, &in->peer)) {
         shell_reply_error(s, in, GP_EPERM, "this session did not knock at the door and say hello first");
     } else if (event.epoch != 0 && event.epoch != s->core->config.epoch) {

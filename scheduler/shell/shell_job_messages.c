@@ -96,23 +96,6 @@ static bool push(shell *s, const shell_job_watch *watch, const gp_jobs_job *job,
     return deliver(s, &watch->session, watch->correlation, &gp_msg_job_changed, &changed, NULL) != GP_EBUSY;
 }
 
-static void push_to_all(shell *s, const gp_jobs_job *job)
-{
-    shell_jobs *jobs = s->jobs;
-
-    for (uint32_t i = jobs->watch_count; i-- > 0;) {
-        shell_job_watch *watch = &jobs->watches[i];
-
-        if (watch->job != 0 && watch->job != job->id)
-            continue;
-        if (watch->missed != 0 || !push(s, watch, job, false))
-            watch->missed = job->id;
-        /* the job sends no further changes */
-        else if (watch->job != 0 && gp_jobs_state_ended(job->durable))
-            jobs->watches[i] = jobs->watches[--jobs->watch_count];
-    }
-}
-
 void shell_jobs_tell_missed(shell *s)
 {
     for (uint32_t i = 0; i < s->jobs->watch_count; i++) {
@@ -153,6 +136,7 @@ void shell_jobs_forget_client(shell *s, const gp_core_id *session)
 
 void shell_jobs_tell(shell *s, const gp_jobs_action *action)
 {
+    shell_jobs *jobs = s->jobs;
     gp_job_accepted accepted = { .job = action->id, .known = action->known };
     gp_job_stopping canceling = { .count = action->count };
     gp_error_reply error = { .code = action->status };
@@ -170,7 +154,17 @@ void shell_jobs_tell(shell *s, const gp_jobs_action *action)
         send_to(s, &action->client, action->correlation, &gp_msg_error_reply, &error);
         break;
     case GP_JOBS_CHANGED:
-        push_to_all(s, action->job);
+        for (uint32_t i = jobs->watch_count; i-- > 0;) {
+            shell_job_watch *watch = &jobs->watches[i];
+
+            if (watch->job != 0 && watch->job != action->job->id)
+                continue;
+            if (watch->missed != 0 || !push(s, watch, action->job, false))
+                watch->missed = action->job->id;
+            /* the job sends no further changes */
+            else if (watch->job != 0 && gp_jobs_state_ended(action->job->durable))
+                jobs->watches[i] = jobs->watches[--jobs->watch_count];
+        }
         break;
     default:
         break;
@@ -297,17 +291,6 @@ static void hear_submit(shell *s, const gp_incoming *in, gp_jobs_event *event)
     gp_buffer_deinit(&environment);
 }
 
-static void hear_cancel(shell *s, const gp_incoming *in, gp_jobs_event *event)
-{
-    gp_job_stop message;
-
-    if (!shell_decode(s, in, &message))
-        return;
-    event->kind = GP_JOBS_EVENT_CANCEL;
-    event->job = message.job;
-    shell_jobs_step(s, event);
-}
-
 static void hear_list(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     const gp_jobs *machine = s->jobs->machine;
@@ -365,10 +348,7 @@ static void hear_get(shell *s, const gp_incoming *in, const gp_core_id *session)
     gp_job_reply reply;
     const gp_jobs_job *job;
 
-    if (!shell_decode(s, in, &ask))
-        return;
-    job = known_job(s, in, ask.job);
-    if (job == NULL)
+    if (!shell_decode(s, in, &ask) || (job = known_job(s, in, ask.job)) == NULL)
         return;
     fill_row(job, &reply.row);
     gp_job_folder(s->options->places, job->id, reply.folder, sizeof(reply.folder));
@@ -440,22 +420,6 @@ static void job_file_path(const shell *s, const gp_job_read *ask, char *path, si
     }
 }
 
-/* Open a file in a job folder. -1: not a regular file of this user. Links are not followed, because
- * the job could have created them. */
-static int job_file_open(const shell *s, const gp_job_read *ask, struct stat *facts)
-{
-    char path[GP_TEXT_FOLDER + 16];
-    int fd;
-
-    job_file_path(s, ask, path, sizeof(path));
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd >= 0 && (fstat(fd, facts) != 0 || !S_ISREG(facts->st_mode) || facts->st_uid != geteuid())) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 /* Send a piece of a job's file or of a daemon's log. */
 static void hear_read(shell *s, const gp_incoming *in)
 {
@@ -467,26 +431,30 @@ static void hear_read(shell *s, const gp_incoming *in)
     char path[GP_TEXT_FOLDER + 16];
     struct stat facts;
     gp_error err;
-    int fd;
 
-    if (!shell_decode(s, in, &ask))
-        return;
-    if (known_job(s, in, ask.job) == NULL)
+    if (!shell_decode(s, in, &ask) || known_job(s, in, ask.job) == NULL)
         return;
     piece = (gp_job_piece){ .offset = ask.offset };
+    job_file_path(s, &ask, path, sizeof(path));
     if (ask.file == GP_JOB_FILE_SCHEDULER_LOG || ask.file == GP_JOB_FILE_WORKER_LOG) {
         /* includes the parts that log rotation moved aside */
-        job_file_path(s, &ask, path, sizeof(path));
         payload.bytes = gp_log_read(path, bytes, ask.bytes, ask.offset, &piece.size, &piece.file);
         if (piece.size == UINT64_MAX)
             piece.size = 0;
-    } else if ((fd = job_file_open(s, &ask, &facts)) >= 0) {
-        ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
+    } else {
+        /* A regular file of this user. Links are not followed, because the job could have created
+         * them. */
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 
-        payload.bytes = got > 0 ? (size_t)got : 0;
-        piece.size = (uint64_t)facts.st_size;
-        piece.file = (uint64_t)facts.st_ino;
-        close(fd);
+        if (fd >= 0 && fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid()) {
+            ssize_t got = pread(fd, bytes, ask.bytes, (off_t)ask.offset);
+
+            payload.bytes = got > 0 ? (size_t)got : 0;
+            piece.size = (uint64_t)facts.st_size;
+            piece.file = (uint64_t)facts.st_ino;
+        }
+        if (fd >= 0)
+            close(fd);
     }
     if (shell_send(s, &in->peer, &envelope, &gp_msg_job_piece, &piece, &payload, &err) != GP_OK)
         gp_log(GP_LOG_WARN, "message-unsent", "a piece of a job's file was not sent: %s", err.message);
@@ -495,13 +463,18 @@ static void hear_read(shell *s, const gp_incoming *in)
 bool shell_jobs_hear(shell *s, const gp_incoming *in, const gp_core_id *session)
 {
     gp_jobs_event event = { .client = *session, .correlation = in->envelope.correlation };
+    gp_job_stop stop;
 
     switch (in->envelope.message) {
     case GP_ID(job_put):
         hear_submit(s, in, &event);
         return true;
     case GP_ID(job_stop):
-        hear_cancel(s, in, &event);
+        if (!shell_decode(s, in, &stop))
+            return true;
+        event.kind = GP_JOBS_EVENT_CANCEL;
+        event.job = stop.job;
+        shell_jobs_step(s, &event);
         return true;
     case GP_ID(jobs_get):
         shell_jobs_note_workers(s);

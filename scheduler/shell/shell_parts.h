@@ -75,7 +75,7 @@ typedef struct shell {
     gp_core_action *actions;
     gp_door *door;
     gp_channel *channel;
-    int signals, ready_fd;
+    int signals;
     int64_t started_ms, checked_ms; /* checked_ms: time of the last lock check */
     bool holds, exit, followed;     /* followed: a later scheduler has taken over the pool */
     /* the pool secrets are up to date: received from a client, or from an adopted worker */

@@ -77,23 +77,6 @@ static shell_client *session_begin(shell *s, const gp_incoming *in)
     return client;
 }
 
-static void hear_hello(shell *s, const gp_incoming *in, shell_client *client)
-{
-    gp_hello hello;
-
-    if (!shell_hello_read(s, in, &hello))
-        return;
-    if (client == NULL) {
-        client = session_begin(s, in);
-        if (client != NULL)
-            gp_log_event(GP_LOG_INFO, "remote-client",
-                         GP_LOG_WITH({ "key", .text = in->owner.name }, { "process", .number = hello.pid }),
-                         "a client of another host came in");
-    }
-    if (client != NULL)
-        shell_send_welcome(s, in);
-}
-
 /* Check whether the key and the session permit a message, and process it. */
 static void hear(shell *s, const gp_incoming *in)
 {
@@ -101,6 +84,7 @@ static void hear(shell *s, const gp_incoming *in)
     const struct remote_verb *verb = NULL;
     bool is_hello = in->envelope.message == GP_ID(hello);
     shell_client *client;
+    gp_hello hello;
 
     for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
         if (verbs[i].message == in->envelope.message)
@@ -125,7 +109,17 @@ static void hear(shell *s, const gp_incoming *in)
                 : "this needs memory that is shared with the workers, so it must run on the pool's host; "
                   "`gradpool submit` runs it there");
     } else if (is_hello) {
-        hear_hello(s, in, client);
+        if (!shell_hello_read(s, in, &hello))
+            return;
+        if (client == NULL) {
+            client = session_begin(s, in);
+            if (client == NULL)
+                return;
+            gp_log_event(GP_LOG_INFO, "remote-client",
+                         GP_LOG_WITH({ "key", .text = in->owner.name }, { "process", .number = hello.pid }),
+                         "a client of another host came in");
+        }
+        shell_send_welcome(s, in);
     } else if (!verb->observer && in->owner.role != GP_KEY_CLIENT) {
         s->listener.denied++;
         shell_reply_error(s, in, GP_EPERM, "the key '%s' is an observer's: it may look, and nothing else",

@@ -21,26 +21,19 @@ struct gp_pixel_sums {
     loss_sums of[GP_ENDS_MAX];
 };
 
-/* Find the loss op for an end of the network. NULL: it is not a pixel loss. */
-static const gp_op *op_of(const gp_graph *graph, const gp_end *end)
-{
-    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
-
-    for (uint32_t i = 0; i < ops->count; i++)
-        if (ops->op[i].layer == end->layer &&
-            (ops->op[i].code == GP_OP_WEIGHTED_XENT || ops->op[i].code == GP_OP_DICE))
-            return &ops->op[i];
-    return NULL;
-}
-
 uint32_t gp_pixel_losses_of(const gp_graph *graph, gp_pixel_loss losses[GP_ENDS_MAX])
 {
+    const gp_ops *ops = &graph->ops[GP_PHASE_INFER];
     const gp_end *ends = graph->ends;
 
     assert(gp_graph_scores_pixels(graph));
     for (uint32_t i = 0; i < graph->end_count; i++) {
-        const gp_op *op = op_of(graph, &ends[i]);
+        const gp_op *op = ops->op;
 
+        while (op->layer != ends[i].layer || (op->code != GP_OP_WEIGHTED_XENT && op->code != GP_OP_DICE)) {
+            op++;
+            assert(op < ops->op + ops->count);
+        }
         losses[i] = (gp_pixel_loss){ .kind = op->code == GP_OP_DICE ? GP_PIXEL_DICE : GP_PIXEL_XENT,
                                      .score_first = ends[i].score_first,
                                      .class_weights = op->weights,
@@ -92,11 +85,6 @@ void gp_pixel_sums_clear(gp_pixel_sums *sums)
         sums->of[i].loss = sums->of[i].weight = 0;
 }
 
-static double log_of(float score)
-{
-    return log((double)fmaxf(score, FLT_MIN));
-}
-
 /* Add the cross-entropy of class k. With label smoothing, a label has probability (1 -
  * smoothing) + smoothing / classes for its own class, and smoothing / classes for each other
  * class. */
@@ -111,7 +99,7 @@ static void xent_add(const gp_pixel_sums *sums, const gp_pixel_loss *loss, loss_
 
         if (labels[i] < 0 || labels[i] == loss->ignored || (!is && each == 0.0))
             continue;
-        of->loss -= (each + (is ? own : 0.0)) * log_of(scores[i]);
+        of->loss -= (each + (is ? own : 0.0)) * log((double)fmaxf(scores[i], FLT_MIN));
         of->weight += is ? weight : 0.0;
     }
 }

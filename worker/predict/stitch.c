@@ -110,21 +110,6 @@ static gp_status grow(void *out, size_t *taken, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-static gp_status rows_reserve(gp_stitch *s, uint32_t width, gp_error *err)
-{
-    if (width <= s->width)
-        return GP_OK;
-    rows_free(s);
-    s->width = 0;
-    s->across = gp_calloc(width, sizeof(*s->across));
-    s->row = gp_calloc(width, sizeof(*s->row));
-    s->largest = gp_calloc(width, sizeof(*s->largest));
-    if (s->across == NULL || s->row == NULL || s->largest == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a row of %" PRIu32 " pixels", width);
-    s->width = width;
-    return GP_OK;
-}
-
 static uint64_t map_elements(const gp_stitch *s)
 {
     return (uint64_t)s->setup.classes * s->image.read_height * s->image.read_width;
@@ -150,8 +135,17 @@ static gp_status image_reserve(gp_stitch *s, uint32_t index, gp_error *err)
     if (status == GP_OK)
         status = grow(&s->predicted, &s->predicted_bytes,
                       (size_t)image->height * image->width * sizeof(*s->predicted), err);
-    if (status == GP_OK)
-        status = rows_reserve(s, image->width, err);
+    if (status == GP_OK && image->width > s->width) {
+        rows_free(s);
+        s->width = image->width;
+        s->across = gp_calloc(image->width, sizeof(*s->across));
+        s->row = gp_calloc(image->width, sizeof(*s->row));
+        s->largest = gp_calloc(image->width, sizeof(*s->largest));
+        if (s->across == NULL || s->row == NULL || s->largest == NULL) {
+            s->width = 0;
+            return gp_fail(err, GP_ENOMEM, "no memory for a row of %" PRIu32 " pixels", image->width);
+        }
+    }
     if (status == GP_OK)
         status = gp_window_axis_set(&s->y, image->read_height, s->setup.height, s->setup.overlap, err);
     return status == GP_OK

@@ -11,22 +11,6 @@ void gp_window_axis_deinit(gp_window_axis *axis)
     *axis = (gp_window_axis){ 0 };
 }
 
-static gp_status axis_reserve(gp_window_axis *axis, uint32_t count, uint32_t size, gp_error *err)
-{
-    if (count <= axis->capacity && size == axis->size)
-        return GP_OK;
-    gp_window_axis_deinit(axis);
-    axis->start = gp_calloc(count, sizeof(*axis->start));
-    axis->weight = gp_calloc((size_t)count * size, sizeof(*axis->weight));
-    if (axis->start == NULL || axis->weight == NULL) {
-        gp_window_axis_deinit(axis);
-        return gp_fail(err, GP_ENOMEM, "no memory for %u windows of %u", count, size);
-    }
-    axis->capacity = count;
-    axis->size = size;
-    return GP_OK;
-}
-
 /* Return the weight of the later window at position `at` of `shared` overlapping pixels. */
 static float fade(uint32_t at, uint32_t shared)
 {
@@ -77,10 +61,18 @@ gp_status gp_window_axis_set(gp_window_axis *axis, uint32_t length, uint32_t siz
                        size, overlap);
     /* n windows cover size + (n - 1) * (size - overlap) pixels. */
     const uint32_t count = length <= size ? 1 : (length - overlap + size - overlap - 1) / (size - overlap);
-    gp_status status = axis_reserve(axis, count, size, err);
 
-    if (status != GP_OK)
-        return status;
+    if (count > axis->capacity || size != axis->size) {
+        gp_window_axis_deinit(axis);
+        axis->start = gp_calloc(count, sizeof(*axis->start));
+        axis->weight = gp_calloc((size_t)count * size, sizeof(*axis->weight));
+        if (axis->start == NULL || axis->weight == NULL) {
+            gp_window_axis_deinit(axis);
+            return gp_fail(err, GP_ENOMEM, "no memory for %u windows of %u", count, size);
+        }
+        axis->capacity = count;
+        axis->size = size;
+    }
     axis->length = length;
     axis->count = count;
     for (uint32_t k = 0; k < count; k++)

@@ -315,24 +315,6 @@ static gp_status chunk_group(chunk *c, gp_tasks *tasks, gp_task *task, uint32_t 
     return status;
 }
 
-static gp_status chunk_run(chunk *c, gp_tasks *tasks, gp_task *task, gp_error *err)
-{
-    open_loop *loop = c->loop;
-    uint32_t block = loop->tree != NULL ? loop->plan.reduce_block : c->count;
-    gp_status status = GP_OK;
-
-    while (status == GP_OK && c->done < c->count && !c->ending) {
-        uint64_t group = (c->first + c->done) / block;
-
-        status = chunk_group(c, tasks, task, c->count - c->done > block ? c->done + block : c->count, err);
-        if (status == GP_OK && loop->tree != NULL)
-            status = gp_tree_add(loop->tree, (gp_tree_node){ 0, group }, loop->group, err);
-        if (items_enough(c))
-            c->ending = true;
-    }
-    return status;
-}
-
 /* Build the answer: outputs, items and accumulators, one after the other. */
 static gp_status chunk_answer(chunk *c, gp_outcome *out, gp_error *err)
 {
@@ -409,7 +391,17 @@ gp_status gp_loop_run(gp_tasks *tasks, const gp_taken *call, gp_outcome *out, gp
     task.room = loop_room;
     task.owner = &c;
     c.begun_ns = c.looked_ns = gp_now_ns();
-    status = chunk_run(&c, tasks, &task, err);
+    const uint32_t block = c.loop->tree != NULL ? c.loop->plan.reduce_block : c.count;
+
+    while (status == GP_OK && c.done < c.count && !c.ending) {
+        uint64_t group = (c.first + c.done) / block;
+
+        status = chunk_group(&c, tasks, &task, c.count - c.done > block ? c.done + block : c.count, err);
+        if (status == GP_OK && c.loop->tree != NULL)
+            status = gp_tree_add(c.loop->tree, (gp_tree_node){ 0, group }, c.loop->group, err);
+        if (items_enough(&c))
+            c.ending = true;
+    }
     if (status == GP_OK)
         status = chunk_answer(&c, out, err);
     if (status != GP_OK)
