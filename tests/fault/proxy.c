@@ -35,7 +35,7 @@ typedef struct chunk {
     uint8_t data[CHUNK_BYTES];
 } chunk;
 
-/* One direction of a connection. */
+/* Direction of a connection. */
 typedef struct way {
     chunk ring[CHUNKS_MAX];
     uint32_t first, count;

@@ -73,7 +73,7 @@ static int names_with(const char *part)
     return count;
 }
 
-/* One failing system call. */
+/* Failing system call. */
 typedef struct strike {
     const char *call, *error;
     int nth;

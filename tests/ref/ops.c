@@ -199,7 +199,7 @@ void gp_ref_relu_backward(const gp_ref_call *call)
         call->out[0].data[i] = call->in[0].data[i] > 0.0 ? call->in[1].data[i] : 0.0;
 }
 
-/* One pooling window: sum, count and first maximum over the pixels inside the plane. */
+/* Pooling window: sum, count and first maximum over the pixels inside the plane. */
 typedef struct pool_window {
     double sum, largest;
     int64_t pixels, index;

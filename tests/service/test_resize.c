@@ -256,7 +256,7 @@ TEST(each_sample_counts_once_per_epoch_for_any_number_of_workers)
         CHECK_INT(10 * SAMPLES, s.summary.samples_trained);
         CHECK_INT(alone.summary.steps, s.summary.steps);
         CHECK_NEAR(alone.summary.validation_accuracy, s.summary.validation_accuracy,
-                   0.02); /* of a few hundred */
+                   0.02); /* a few hundred samples */
         regroups += s.regroups;
         grown += s.grown;
         shrunk += s.shrunk;

@@ -60,8 +60,8 @@ static const char *const exact_by_two[] = { "max-epochs=2",
                                             "output-network=best-validation",
                                             NULL };
 
-/* One running worker always has the state: the third worker, or one of two that wait for each
- * other's replacement. */
+/* A running worker always has the state: the third worker, or one of two that wait for each other's
+ * replacement. */
 TEST(training_survives_successive_failures_while_a_worker_has_the_state)
 {
     static const struct {

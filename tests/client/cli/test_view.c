@@ -125,7 +125,7 @@ TEST(picture_fits_the_terminal_and_overwrites_the_previous_one)
             pictures++;
         }
     }
-    CHECK(pictures >= 2); /* one for each validation and one at the end */
+    CHECK(pictures >= 2); /* pictures for each validation and at the end */
 }
 
 TEST(without_utf8_the_picture_is_ascii)

@@ -15,7 +15,7 @@ typedef struct world_worker {
     bool replace;
 } world_worker;
 
-/* One dispatcher with simulated workers and a simulated clock. */
+/* A dispatcher with simulated workers and a simulated clock. */
 typedef struct world {
     dispatch *d;
     world_worker workers[WORKERS_MAX];

@@ -81,7 +81,7 @@ static void check_scale_unknown(bool wanted, gp_buffer *graph)
 TEST(pixel_scale_is_unknown_without_arithmetic_before_the_first_layer)
 {
     static const struct {
-        const char *type, *constant; /* of the first node */
+        const char *type, *constant; /* type and constant of the first node */
         bool unknown;
     } cases[] = { { "Sub", "one", false },
                   { "Div", "one", false },

@@ -24,11 +24,11 @@ typedef struct part {
 } part;
 
 typedef struct result {
-    part parts[2]; /* of the first group, and of the group after a failure */
+    part parts[2]; /* first group, and group after a failure */
     double losses[STEPS_MAX];
     uint32_t heard[STEPS_MAX];  /* number of reports per step */
     uint64_t early[4], late[4]; /* host, device and pinned allocations, and graphs */
-    char plans[2][4096];        /* of each group; "": by rule */
+    char plans[2][4096];        /* plans for each group; "": by rule */
     uint64_t engines[2][5];     /* runs per cuDNN engine during each group's steps */
     uint64_t raced[2][5];       /* runs before those steps */
     uint32_t violations, left;  /* left: blocks, streams, events and graphs that were not freed */

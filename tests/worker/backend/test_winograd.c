@@ -26,8 +26,7 @@ static const shape_line shapes[] = {
     { 13, 32, 32, 14, 14, 1, 1, 1, 1 }, /* several blocks per thread */
 };
 
-/* One convolution: activations in logical order as float64 and in kernel layout, and both
- * results. */
+/* A convolution: activations in logical order as float64 and in kernel layout, and both results. */
 typedef struct bench {
     gp_winograd w;
     gp_op op;
