@@ -399,8 +399,8 @@ void gp_device_graph_free(gp_device_graph *graph)
 
 /* ---- libraries ---- */
 
-/* Refuse weight gradients of dilated convolutions, and products with sums and more than 6 channels,
- * so that tests cover the fallbacks too. */
+/* Refuse weight gradients of dilated convolutions, and convolutions with an added value and more
+ * than 6 output channels, so that tests cover the fallbacks too. */
 gp_status gp_device_libraries(gp_device *device, char *text, size_t bytes, gp_error *err)
 {
     (void)device;
@@ -467,7 +467,7 @@ gp_status gp_device_product_new(gp_device_work **out, gp_device *device, const g
 {
     (void)device;
     if ((engine != NULL && strcmp(engine, engine_name) != 0) || request->narrow_a != request->narrow_b ||
-        (request->sums && request->n == 5)) /* refused, as described above */
+        (request->sums && request->n == 5)) /* refused to cover the fallback */
         return gp_fail(err, GP_EUNSUPPORTED, "no such product");
     *out = gp_calloc(1, sizeof(**out));
     if (*out == NULL)

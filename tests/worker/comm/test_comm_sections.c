@@ -85,7 +85,7 @@ static void left_alone(rank_place *place)
     gp_comm_free(comm);
 }
 
-TEST(waiting_for_a_rank_that_left_fails_with_rank_and_section)
+TEST(waiting_for_a_rank_that_left_fails_and_names_both_workers)
 {
     run_ranks(2, left_alone);
 }
