@@ -11,7 +11,7 @@
  * lowest position is reported. A cancel empties all rings and increments `generation`. If a thread
  * still works on a slot, the cancel marks that slot DROPPED; the last such thread frees it.
  *
- * One mutex protects everything below. Reading the samples (reader.c) needs no lock. */
+ * One mutex protects everything below. Reading the samples needs no lock. */
 #include "common/data/loader/loader.h"
 
 #include <assert.h>
@@ -25,12 +25,175 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/ring.h"
 #include "common/base/system/process.h"
-#include "common/data/loader/reader.h"
 
 enum {
     PIECES_PER_THREAD = 4, /* pieces per batch and thread: threads finish at about the same time */
     ALIGNMENT = 64,
 };
+
+/* ---- reading samples ---- */
+
+enum { READER_SAMPLES = 64 }; /* largest number of samples per read */
+
+/* Reader settings, constant after reader_init(), so any number of threads may read. `drawing`
+ * points into the struct: do not move it. */
+typedef struct loader_reader {
+    const gp_store *store; /* borrowed */
+    gp_sampler sampler;
+    gp_augment augment;
+    bool augments;       /* samples are augmented */
+    bool draws;          /* the store applies the augmentation itself */
+    gp_store_info shape; /* description of the samples in a batch */
+    gp_drawing drawing;
+} loader_reader;
+
+/* Buffers for one thread. */
+typedef struct reader_scratch {
+    uint32_t index[READER_SAMPLES];
+    /* samples and targets as stored; NULL: the store writes directly to the batch */
+    uint8_t *stored, *stored_targets;
+    uint8_t *drawn; /* augmented sample before format conversion; NULL: not needed */
+} reader_scratch;
+
+/* Initialize a reader and check the options. GP_EINVAL: the augmentation or pixel format does not
+ * suit the store. */
+static gp_status reader_init(loader_reader *reader, const gp_store *store, const gp_sampler *sampler,
+                             const gp_loader_options *options, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(store);
+    gp_status status = GP_OK;
+
+    reader->store = store;
+    reader->sampler = *sampler;
+    reader->shape = *info;
+    reader->augments = options->augment != NULL && !gp_augment_is_identity(options->augment);
+    if (reader->augments) {
+        reader->augment = *options->augment;
+        status = gp_augment_shape(&reader->shape, &reader->augment, info, err);
+    }
+    if (status == GP_OK && options->form != GP_PIXELS_PLANES && info->dtype != GP_U8)
+        status =
+            gp_fail(err, GP_EINVAL, "the samples of %s are no bytes; they have no other form", info->source);
+    if (status != GP_OK)
+        return status;
+    reader->draws = reader->augments && gp_store_draws(reader->store, &reader->augment);
+    reader->drawing =
+        (gp_drawing){ .augment = &reader->augment,
+                      .shape = &reader->shape,
+                      .seed = options->seed,
+                      .form = options->form,
+                      .sample_bytes = reader->shape.sample_bytes * gp_pixel_form_bytes(options->form) };
+    return GP_OK;
+}
+
+/* Allocate the buffers that one thread needs; none if the store writes directly to the batch. */
+static gp_status reader_scratch_init(reader_scratch *scratch, const loader_reader *reader, gp_error *err)
+{
+    const gp_store_info *info = gp_store_get_info(reader->store);
+    bool forms = reader->drawing.form != GP_PIXELS_PLANES;
+
+    if (reader->draws || !(reader->augments || forms))
+        return GP_OK;
+    scratch->stored = gp_aligned_calloc(ALIGNMENT, READER_SAMPLES * info->sample_bytes);
+    scratch->stored_targets = gp_aligned_calloc(ALIGNMENT, READER_SAMPLES * info->target_bytes);
+    if (reader->augments && forms)
+        scratch->drawn = gp_aligned_calloc(ALIGNMENT, reader->shape.sample_bytes);
+    if (scratch->stored == NULL || scratch->stored_targets == NULL ||
+        (reader->augments && forms && scratch->drawn == NULL))
+        return gp_fail(err, GP_ENOMEM, "no memory for %d samples of %zu bytes", READER_SAMPLES,
+                       info->sample_bytes + info->target_bytes);
+    return GP_OK;
+}
+
+static void reader_scratch_deinit(reader_scratch *scratch)
+{
+    gp_free(scratch->stored);
+    gp_free(scratch->stored_targets);
+    gp_free(scratch->drawn);
+}
+
+/* Augment sample i of the last read, convert its pixels, and write sample and targets to the
+ * batch. */
+static void sample_put(const loader_reader *reader, const reader_scratch *scratch, uint32_t epoch, uint32_t i,
+                       uint8_t *sample, uint8_t *targets)
+{
+    const gp_store_info *info = gp_store_get_info(reader->store), *shape = &reader->shape;
+    const uint8_t *stored = scratch->stored + i * info->sample_bytes,
+                  *target = scratch->stored_targets + i * info->target_bytes;
+    uint8_t *drawn = scratch->drawn == NULL ? sample : scratch->drawn;
+    gp_augment_draw draw;
+
+    if (reader->augments) {
+        gp_augment_draw_sample(&draw, &reader->augment, info, shape, reader->drawing.seed, epoch,
+                               scratch->index[i]);
+        gp_augment_image(&draw, info, shape, reader->augment.fill, stored, drawn);
+        stored = drawn;
+    }
+    if (reader->drawing.form != GP_PIXELS_PLANES)
+        gp_pixels_form(sample, reader->drawing.form, stored, shape->channels,
+                       (size_t)shape->height * shape->width, shape->scale, shape->offset);
+    for (uint32_t t = 0; t < info->target_count; t++) {
+        size_t bytes = gp_targets_bytes(&info->targets[t], 1);
+
+        if (reader->augments && info->targets[t].shape.rank == 2)
+            gp_augment_indices(&draw, info, shape, (const int32_t *)(const void *)target,
+                               (int32_t *)(void *)targets);
+        else
+            memcpy(targets, target, bytes);
+        target += bytes;
+        targets += gp_targets_bytes(&shape->targets[t], 1);
+    }
+}
+
+/* Return how many samples each image contributes to an epoch. */
+static uint32_t patches_of(const loader_reader *reader)
+{
+    return reader->augments ? (uint32_t)reader->augment.patches_per_image : 1;
+}
+
+/* Read samples [at, at + count) of a batch into their positions in the batch. */
+static gp_status reader_read(const loader_reader *reader, reader_scratch *scratch,
+                             const gp_loader_batch *batch, uint32_t at, uint32_t count, gp_error *err)
+{
+    const uint32_t patches = patches_of(reader);
+    uint8_t *samples = (uint8_t *)batch->samples + at * reader->drawing.sample_bytes,
+            *targets = (uint8_t *)batch->targets + at * reader->shape.target_bytes;
+    uint32_t images[READER_SAMPLES];
+    gp_status status;
+
+    gp_sampler_get(&reader->sampler, batch->epoch, batch->first + at, count, scratch->index);
+    if (reader->draws)
+        return gp_store_read_drawn(reader->store, &reader->drawing, batch->epoch, scratch->index, count,
+                                   samples, targets, err);
+    if (scratch->stored == NULL)
+        return gp_store_read(reader->store, scratch->index, count, samples, targets, err);
+    for (uint32_t i = 0; i < count; i++)
+        images[i] = scratch->index[i] / patches;
+    status = gp_store_read(reader->store, images, count, scratch->stored, scratch->stored_targets, err);
+    for (uint32_t i = 0; i < count && status == GP_OK; i++)
+        sample_put(reader, scratch, batch->epoch, i, samples + i * reader->drawing.sample_bytes,
+                   targets + i * reader->shape.target_bytes);
+    return status;
+}
+
+/* Announce samples to a store that reads over a network. */
+static void reader_expect(const loader_reader *reader, uint32_t epoch, uint32_t first, uint32_t count)
+{
+    const uint32_t patches = patches_of(reader);
+    uint32_t index[READER_SAMPLES];
+
+    for (uint32_t done = 0; done < count;) {
+        uint32_t part = count - done < READER_SAMPLES ? count - done : READER_SAMPLES;
+
+        gp_sampler_get(&reader->sampler, epoch, first + done, part, index);
+        for (uint32_t i = 0; i < part; i++)
+            index[i] /= patches;
+        gp_store_expect(reader->store, index, part);
+        done += part;
+    }
+}
+
+/* ---- slots ---- */
 
 typedef enum slot_state { SLOT_FREE, SLOT_FILLING, SLOT_DROPPED, SLOT_READY, SLOT_TAKEN } slot_state;
 
@@ -45,7 +208,7 @@ typedef struct loader_slot {
 typedef struct loader_thread {
     gp_loader *loader;
     pthread_t thread;
-    gp_reader_scratch scratch; /* used only by this thread */
+    reader_scratch scratch; /* used only by this thread */
 } loader_thread;
 
 typedef struct loader_request {
@@ -53,7 +216,7 @@ typedef struct loader_request {
 } loader_request;
 
 struct gp_loader {
-    gp_reader reader;
+    loader_reader reader;
     uint32_t depth_min, depth_max; /* limits for `depth` */
     uint32_t capacity;             /* largest batch, in samples */
     loader_slot *slots;            /* [depth_max] */
@@ -119,9 +282,9 @@ static loader_slot *slot_work(gp_loader *loader)
 static uint32_t piece_size(const gp_loader *loader, uint32_t count)
 {
     uint32_t size =
-        loader->thread_count == 1 ? GP_READER_SAMPLES : count / (loader->thread_count * PIECES_PER_THREAD);
+        loader->thread_count == 1 ? READER_SAMPLES : count / (loader->thread_count * PIECES_PER_THREAD);
 
-    return size < 1 ? 1 : size > GP_READER_SAMPLES ? GP_READER_SAMPLES : size;
+    return size < 1 ? 1 : size > READER_SAMPLES ? READER_SAMPLES : size;
 }
 
 /* Mark a slot as free. Call with the lock held. */
@@ -197,7 +360,7 @@ static void *loader_main(void *argument)
         if (loader->thread_count > 1 && (slot->begun < batch->count || loader->request_ring.count > 0))
             pthread_cond_signal(&loader->work);
         pthread_mutex_unlock(&loader->lock);
-        error.code = gp_reader_read(&loader->reader, &thread->scratch, batch, at, count, &error);
+        error.code = reader_read(&loader->reader, &thread->scratch, batch, at, count, &error);
         pthread_mutex_lock(&loader->lock);
         piece_end(loader, slot, at, count, &error);
     }
@@ -235,7 +398,7 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     if (loader->threads == NULL || loader->slots == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for a loader of depth %u", loader->depth_max);
     for (uint32_t i = 0; i < loader->thread_count && status == GP_OK; i++)
-        status = gp_reader_scratch_init(&loader->threads[i].scratch, &loader->reader, err);
+        status = reader_scratch_init(&loader->threads[i].scratch, &loader->reader, err);
     if (status != GP_OK)
         return status;
     /* Reserve address space only: a slot that is never used takes no memory. */
@@ -311,7 +474,7 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    status = gp_reader_init(&loader->reader, store, sampler, options, err);
+    status = reader_init(&loader->reader, store, sampler, options, err);
     if (status == GP_OK) {
         assert(sampler->count <= loader->reader.shape.count);
         slots_size(loader, options);
@@ -353,7 +516,7 @@ void gp_loader_free(gp_loader *loader)
         pthread_join(loader->threads[i].thread, NULL);
     gp_unreserve(loader->memory, loader->slot_bytes * loader->depth_max);
     for (uint32_t i = 0; loader->threads != NULL && i < loader->thread_count; i++)
-        gp_reader_scratch_deinit(&loader->threads[i].scratch);
+        reader_scratch_deinit(&loader->threads[i].scratch);
     gp_free(loader->slots);
     gp_free(loader->threads);
     pthread_cond_destroy(&loader->ready);
@@ -382,7 +545,7 @@ gp_status gp_loader_request(gp_loader *loader, uint32_t epoch, uint32_t first, u
     pthread_mutex_unlock(&loader->lock);
     /* Announce the samples now, so that a remote store can fetch them before a thread is free. */
     if (status == GP_OK && gp_store_get_info(loader->reader.store)->remote)
-        gp_reader_expect(&loader->reader, epoch, first, count);
+        reader_expect(&loader->reader, epoch, first, count);
     return status;
 }
 

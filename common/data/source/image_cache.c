@@ -1,5 +1,5 @@
 /* Memory cache for decoded images: a lock-free table of places and an arena that only grows. */
-#include "common/data/source/image_cache.h"
+#include "common/data/source/image_parts.h"
 
 #include "common/base/memory/alloc.h"
 

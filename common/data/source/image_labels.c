@@ -1,5 +1,5 @@
 /* Decode label images to classes. */
-#include "common/data/source/image_labels.h"
+#include "common/data/source/image_store.h"
 
 #include <string.h>
 

@@ -3,14 +3,43 @@
 #ifndef GP_IMAGE_STORE_H
 #define GP_IMAGE_STORE_H
 
-#include "common/data/source/image_labels.h"
-#include "common/data/source/image_list.h"
+#include "common/data/source/image_reader.h"
 #include "common/data/source/sources.h"
 #include "common/data/store/store_ops.h"
 
 /* Number of evenly spaced images that the open inspects (fewer in S3). They determine size and
  * channels if the caller gives none. */
 enum { GP_IMAGE_PROBES = 1024, GP_IMAGE_OBJECT_PROBES = 256 };
+
+/* ---- label images: one class for each pixel of the image they belong to ---- */
+
+enum { GP_PIXEL_NONE = 255, GP_PIXEL_CLASSES_MAX = 254, GP_PIXEL_COLOURS_MAX = 256 };
+
+/* Label images, one for each image in a list, and the meaning of their values: a class, or
+ * GP_PIXEL_NONE. */
+typedef struct gp_pixel_labels {
+    gp_image_list list; /* label images in the order of the images */
+    uint32_t value_count;
+    /* class for each stored number below value_count; 255 is always GP_PIXEL_NONE */
+    uint8_t meaning[256];
+    /* colour for each number, for label images in colour */
+    uint8_t colours[GP_PIXEL_COLOURS_MAX][3];
+    bool coloured;
+    const char *classes_path; /* class file, for messages; "": built-in classes */
+    char *owned;              /* memory behind classes_path; freed with the labels */
+} gp_pixel_labels;
+
+void gp_pixel_labels_deinit(gp_pixel_labels *labels);
+
+/* Decode label image `index` to classes, without resizing. The pixels belong to the reader.
+ *   file_width, file_height  required size, that of the labelled image; 0: any */
+gp_status gp_pixel_labels_load(const gp_pixel_labels *labels, gp_image_reader *r, uint32_t index,
+                               uint32_t file_width, uint32_t file_height, gp_pixels *pixels, gp_error *err);
+
+/* Decode label image `index` and resize it to height x width, into r->label. */
+gp_status gp_pixel_labels_read(const gp_pixel_labels *labels, gp_image_reader *r, uint32_t index,
+                               uint32_t height, uint32_t width, uint32_t file_width, uint32_t file_height,
+                               gp_error *err);
 
 /* Open a store over a list of images.
  *   list    at least one class; ownership passes to this function, even on failure

@@ -27,13 +27,10 @@ gp_status gp_lent_make(int *fd, char source[GP_LENT_SOURCE_BYTES], const gp_stor
 /* Thread that passes the descriptor of shared arrays to other processes. */
 typedef struct gp_lender gp_lender;
 
-/* Pass the descriptor to each process of this user that asks for the source's token (lent_serve.c),
+/* Pass the descriptor to each process of this user that asks for the source's token (lent.c),
  * on a thread, until gp_lent_serve_end(). The caller keeps fd and closes it afterwards. GP_ELIMIT:
  * no descriptor or thread available. */
 gp_status gp_lent_serve(gp_lender **out, int fd, const char *source, gp_error *err);
 void gp_lent_serve_end(gp_lender *lender); /* accepts NULL */
-
-/* Request the descriptor of shared arrays from their owner; -1: no process serves them. */
-int gp_lent_ask(unsigned pid, uint64_t token);
 
 #endif

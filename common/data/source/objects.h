@@ -5,6 +5,7 @@
 
 #include "common/data/s3/ahead.h"
 #include "common/data/source/image_list.h"
+#include "common/data/store/store_ops.h"
 #include "common/data/cache/object_cache.h"
 #include "common/data/s3/s3.h"
 
@@ -54,6 +55,21 @@ gp_status gp_s3_pixels_classes(struct gp_pixel_labels *labels, gp_image_list *li
 
 /* Prepare a list with names of the form s3://BUCKET/KEY. All objects must be in one bucket. */
 gp_status gp_s3_list_lines(gp_image_list *list, const char *source, gp_error *err);
+
+/* ---- archives and arrays (s3_tar.c, s3_npy.c) ---- */
+
+struct gp_tar_index;
+/* Add the members of the object s3://BUCKET/KEY, which has the given size and tag, to the index.
+ * GP_ELIMIT: the object is too large. */
+gp_status gp_s3_tar_take(gp_objects *objects, struct gp_tar_index *index, const char *bucket, const char *key,
+                         uint64_t bytes, uint64_t tag, gp_error *err);
+
+/* Open the arrays in s3://BUCKET/PREFIX, or s3://BUCKET/X.npy with matching targets.
+ *   bare     source without options
+ *   objects  borrowed during the call
+ *   exists   looks up a path in the listing; NULL: there is no listing, ask the server */
+gp_status gp_s3_npy_open(gp_store **out, const char *bare, gp_objects *objects, gp_npy_exists exists,
+                         void *context, gp_data_role role, gp_error *err);
 
 /* Return the range of one block: GP_OBJECT_BLOCK_BYTES bytes, fewer at the end of the object. */
 static inline gp_s3_range gp_object_block(const gp_s3_range *whole, uint32_t number)

@@ -18,8 +18,7 @@
 #include "common/data/store/class_match.h"
 #include "common/data/format/csv.h"
 #include "common/data/source/image_store.h"
-#include "common/data/source/s3_npy.h"
-#include "common/data/source/s3_tar.h"
+#include "common/data/source/objects.h"
 
 enum { CSV_BYTES_MAX = 1 << 30, REPORT_EACH = 100 };
 

@@ -1,5 +1,6 @@
 /* Open arrays in S3: fetch each object completely into a cached file, then map it. */
-#include "common/data/source/s3_npy.h"
+
+#include "common/data/source/objects.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/data/format/npy.h"
 
 enum { CONNECTIONS = 8, AHEAD = 16 }; /* prefetch up to 16 blocks of 4 MiB */
 

@@ -1,12 +1,14 @@
 /* Read the headers of a tar archive in S3, in blocks. Following blocks are prefetched only while
  * the reads are sequential. */
-#include "common/data/source/s3_tar.h"
+
+#include "common/data/source/objects.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "common/data/s3/ahead.h"
 #include "common/data/format/tar.h"
+#include "common/data/source/image_store.h"
 
 enum { TAR_AHEAD = 8 };
 
