@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/system/cached.h"
 #include "common/base/system/directory.h"
 #include "common/base/system/file.h"
@@ -84,18 +84,11 @@ static size_t on_bytes(char *data, size_t size, size_t count, void *context)
         job->too_long = true;
         return 0;
     }
-    for (size_t done = 0; done < bytes;) {
-        ssize_t n = pwrite(job->fd, data + done, bytes - done, (off_t)job->bytes);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            job->write_errno = n < 0 ? errno : ENOSPC;
-            return 0;
-        }
-        done += (size_t)n;
-        job->bytes += (uint64_t)n;
+    if (lseek(job->fd, (off_t)job->bytes, SEEK_SET) < 0 || !gp_write_all(job->fd, data, bytes)) {
+        job->write_errno = errno;
+        return 0;
     }
+    job->bytes += bytes;
     return bytes;
 }
 
@@ -115,12 +108,6 @@ static int on_progress(void *context, curl_off_t total, curl_off_t now, curl_off
     return 1;
 }
 
-typedef struct file_summer {
-    bool md5;
-    MD5_CTX md5_sum;
-    SHA2_CTX sha256_sum;
-} file_summer;
-
 static const char *sum_name(bool md5)
 {
     return md5 ? "MD5" : "SHA-256";
@@ -131,45 +118,17 @@ static bool sum_is_md5(const char *sum)
     return sum != NULL && strlen(sum) + 1 == MD5_DIGEST_STRING_LENGTH;
 }
 
-/* Compute the checksum of an open file, MD5 or SHA-256 depending on the format of `like`. */
-static gp_status file_sum(int fd, char text[GP_GET_SUM_BYTES], const char *like, const char *path,
-                          gp_error *err)
+/* Compute the checksum of a file, MD5 or SHA-256 depending on the format of `like`. */
+static gp_status file_sum(char text[GP_GET_SUM_BYTES], const char *like, const char *path, gp_error *err)
 {
-    uint8_t chunk[64 << 10];
-    file_summer sum = { .md5 = sum_is_md5(like) };
-    off_t offset = 0;
-    ssize_t n;
-
-    MD5Init(&sum.md5_sum);
-    SHA256Init(&sum.sha256_sum);
-    while ((n = pread(fd, chunk, sizeof(chunk), offset)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return gp_fail_errno(err, GP_EIO, "cannot read %s", path);
-        if (sum.md5)
-            MD5Update(&sum.md5_sum, chunk, (size_t)n);
-        else
-            SHA256Update(&sum.sha256_sum, chunk, (size_t)n);
-        offset += n;
-    }
-    if (sum.md5)
-        MD5End(&sum.md5_sum, text);
-    else
-        SHA256End(&sum.sha256_sum, text);
-    return GP_OK;
+    return (sum_is_md5(like) ? MD5File(path, text) : SHA256File(path, text)) != NULL
+               ? GP_OK
+               : gp_fail_errno(err, GP_EIO, "cannot read %s", path);
 }
 
 gp_status gp_get_sum(char sum[GP_GET_SUM_BYTES], const char *path, gp_error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return gp_fail_errno(err, GP_EIO, "cannot open %s", path);
-    gp_status status = file_sum(fd, sum, NULL, path, err);
-
-    close(fd);
-    return status;
+    return file_sum(sum, NULL, path, err);
 }
 
 /* Check whether the file already exists with the right checksum: *there. GP_ESTATE: it has another
@@ -178,13 +137,11 @@ static gp_status present_check(const fetch *job, bool *there, gp_error *err)
 {
     char sum[GP_GET_SUM_BYTES];
     gp_status status;
-    int fd = open(job->path, O_RDONLY | O_CLOEXEC);
 
-    *there = fd >= 0;
-    if (fd < 0)
+    *there = access(job->path, F_OK) == 0;
+    if (!*there)
         return errno == ENOENT ? GP_OK : gp_fail_errno(err, GP_EIO, "cannot open %s", job->path);
-    status = job->file->sum == NULL ? GP_OK : file_sum(fd, sum, job->file->sum, job->path, err);
-    close(fd);
+    status = job->file->sum == NULL ? GP_OK : file_sum(sum, job->file->sum, job->path, err);
     if (status == GP_OK && job->file->sum != NULL && strcmp(sum, job->file->sum) != 0)
         return gp_fail(err, GP_ESTATE,
                        "%s is there already and is not the published file (%s %s, published %s); remove it",
@@ -262,7 +219,7 @@ static gp_status part_judge(fetch *job, bool *again, gp_error *err)
 {
     char sum[GP_GET_SUM_BYTES], text[128];
     const char *published = job->file->sum;
-    gp_status status = published == NULL ? GP_OK : file_sum(job->fd, sum, published, job->part, err);
+    gp_status status = published == NULL ? GP_OK : file_sum(sum, published, job->part, err);
 
     if (status != GP_OK || published == NULL || strcmp(sum, published) == 0)
         return status;
@@ -322,23 +279,6 @@ static gp_status transfer(fetch *job, bool *again, gp_error *err)
                    hint(job, true, text));
 }
 
-static void wait_ms(uint64_t ms)
-{
-    struct timespec pause = { (time_t)(ms / 1000), (long)(ms % 1000) * 1000000 };
-
-    while (nanosleep(&pause, &pause) != 0 && errno == EINTR)
-        continue;
-}
-
-static gp_status part_finish(fetch *job, gp_error *err)
-{
-    if (fsync(job->fd) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot write %s", job->part);
-    if (rename(job->part, job->path) != 0)
-        return gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", job->part, job->path);
-    return GP_OK;
-}
-
 /* Download a file unless it already exists. Retry with exponential backoff, and remove FILE.part on
  * failure. */
 static gp_status file_fetch(fetch *job, gp_error *err)
@@ -357,22 +297,27 @@ static gp_status file_fetch(fetch *job, gp_error *err)
         status = transfer(job, &again, err);
         if (status == GP_OK || !again || attempt + 1 == job->options.tries)
             break;
-        wait_ms(pause);
+        gp_sleep_ms((int64_t)pause);
         pause = pause < 30000 ? pause * 2 : pause;
         status = GP_OK;
     }
-    if (status == GP_OK)
-        status = part_finish(job, err);
+    if (status == GP_OK && fsync(job->fd) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot write %s", job->part);
+    if (status == GP_OK && rename(job->part, job->path) != 0)
+        status = gp_fail_errno(err, GP_EIO, "cannot rename %s to %s", job->part, job->path);
     if (status != GP_OK)
         unlink(job->part);
     close(job->fd);
     return status;
 }
 
-static gp_get_options options_complete(const gp_get_options *given, const gp_get_set *set)
+gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_error *err)
 {
     gp_get_options options = given != NULL ? *given : (gp_get_options){ 0 };
-    const char *mirror = set->mirror != NULL ? getenv(set->mirror) : NULL;
+    const char *mirror = set->mirror != NULL ? getenv(set->mirror) : NULL, *slash;
+    const gp_curl *curl;
+    char cache[PATH_MAX];
+    gp_status status = GP_OK;
 
     if (options.url == NULL)
         options.url = mirror != NULL && mirror[0] != '\0' ? mirror : set->url;
@@ -380,49 +325,29 @@ static gp_get_options options_complete(const gp_get_options *given, const gp_get
     options.wait_ms = options.wait_ms == 0 ? 1000 : options.wait_ms;
     options.connect_s = options.connect_s == 0 ? 10 : options.connect_s;
     options.stall_s = options.stall_s == 0 ? 30 : options.stall_s;
-    return options;
-}
-
-static gp_status files_fetch(const gp_get_set *set, const gp_curl *curl, const gp_get_options *options,
-                             const char *directory, gp_error *err)
-{
-    const char *slash = options->url[0] != '\0' && options->url[strlen(options->url) - 1] == '/' ? "" : "/";
-    gp_status status = GP_OK;
-
+    if (options.directory == NULL) {
+        status = gp_cache_path(cache, sizeof(cache), "data", set->name, err);
+        options.directory = cache;
+    }
+    if (status == GP_OK)
+        status = gp_directory_make(options.directory, 0777, err);
+    if (status == GP_OK)
+        status = gp_curl_load(&curl, err);
+    if (status != GP_OK)
+        return status;
+    slash = options.url[0] != '\0' && options.url[strlen(options.url) - 1] == '/' ? "" : "/";
     for (size_t i = 0; i < set->file_count && status == GP_OK; i++) {
-        fetch job = { .curl = curl, .file = &set->files[i], .options = *options, .mirror = set->mirror };
-        const char *name = set->files[i].name;
+        fetch job = { .curl = curl, .file = &set->files[i], .options = options, .mirror = set->mirror };
+        const char *name = set->files[i].name, *directory = options.directory;
 
-        if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options->url, slash, name) >=
+        if ((size_t)snprintf(job.url, sizeof(job.url), "%s%s%s", options.url, slash, name) >=
                 sizeof(job.url) ||
             (size_t)snprintf(job.path, sizeof(job.path), "%s/%s", directory, name) >= sizeof(job.path) ||
             (size_t)snprintf(job.part, sizeof(job.part), "%s/%s.part", directory, name) >= sizeof(job.part))
-            return gp_fail(err, GP_ELIMIT, "the URL %s or the path %s is too long", options->url, directory);
-        status = file_fetch(&job, err);
+            status = gp_fail(err, GP_ELIMIT, "the URL %s or the path %s is too long", options.url, directory);
+        else
+            status = file_fetch(&job, err);
     }
-    return status;
-}
-
-gp_status gp_get_fetch(const gp_get_set *set, const gp_get_options *given, gp_error *err)
-{
-    gp_get_options options = options_complete(given, set);
-    const gp_curl *curl;
-    char cache[PATH_MAX];
-    gp_status status = GP_OK;
-
-    if (options.directory == NULL) {
-        status = gp_cache_path(cache, sizeof(cache), "data", set->name, err);
-        if (status != GP_OK)
-            return status;
-        options.directory = cache;
-    }
-    status = gp_directory_make(options.directory, 0777, err);
-    if (status != GP_OK)
-        return status;
-    status = gp_curl_load(&curl, err);
-    if (status != GP_OK)
-        return status;
-    status = files_fetch(set, curl, &options, options.directory, err);
     if (status != GP_OK)
         rmdir(options.directory); /* an empty directory would be mistaken for the data set */
     return status;

@@ -107,6 +107,19 @@ void gp_objects_id(const gp_objects *objects, gp_object_id *id, const char *key,
     SHA256End(&sum, id->text);
 }
 
+gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err)
+{
+    gp_buffer byte;
+
+    *range = (gp_s3_range){ .key = key, .bytes = 1 };
+    gp_buffer_init(&byte, 16);
+    gp_status status = gp_s3_read(objects->s3, range, &byte, err);
+
+    gp_buffer_deinit(&byte);
+    range->bytes = range->object_bytes;
+    return status;
+}
+
 /* ---- ranges ---- */
 
 /* Fetch one block from the server, put it into the cache, and append the requested part to

@@ -19,6 +19,9 @@ void gp_objects_close(gp_objects *objects); /* accepts NULL */
 gp_s3 *gp_objects_s3(const gp_objects *objects);
 gp_object_cache *gp_objects_cache(const gp_objects *objects);
 
+/* Get an object's size and tag by reading one byte. */
+gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_range *range, gp_error *err);
+
 /* Record size and tag for the next image in the list, or for the next place if images are in
  * archives. tag 0: both are unknown until the object is read. */
 gp_status gp_objects_add(gp_objects *objects, uint64_t bytes, uint64_t tag, gp_error *err);

@@ -115,14 +115,19 @@ static int entry_compare(const void *left, const void *right, void *text)
 
 /* Initialize an empty listing and prepare access to the bucket. Release with s3_listing_close(),
  * even after a failure. */
-static gp_status s3_listing_open(s3_listing *listing, const gp_s3_source *source, gp_error *err)
+static gp_status s3_listing_open(s3_listing *listing, const char *text, gp_error *err)
 {
+    gp_s3_source *source = &listing->source;
     gp_status status;
 
-    *listing = (s3_listing){ .source = *source };
+    *listing = (s3_listing){ .skip = 0 };
     gp_buffer_init(&listing->text, GP_IMAGE_NAMES_BYTES_MAX);
+    status = gp_s3_source_parse(source, text, err);
     listing->skip = source->key[0] == '\0' ? 0 : strlen(source->key) + 1;
-    status = gp_s3_source_format(source, true, listing->bare, sizeof(listing->bare), err);
+    if (status == GP_OK)
+        status = gp_s3_source_complete(source, err);
+    if (status == GP_OK)
+        status = gp_s3_source_format(source, true, listing->bare, sizeof(listing->bare), err);
     return status == GP_OK ? gp_objects_open(&listing->objects, source, err) : status;
 }
 
@@ -272,32 +277,38 @@ static gp_status tree_list(void *context, gp_image_list *list, const char *folde
     return status;
 }
 
+/* Read a whole object as text. The caller frees *text. */
+static gp_status text_read(const s3_listing *listing, const char *key, char **text, size_t *bytes,
+                           gp_error *err)
+{
+    gp_s3_range range = { .key = key, .bytes = GP_S3_REST };
+    gp_buffer buffer;
+
+    gp_buffer_init(&buffer, CSV_BYTES_MAX);
+    gp_status status = gp_s3_read(gp_objects_s3(listing->objects), &range, &buffer, err);
+
+    if (status == GP_OK)
+        status = gp_buffer_reserve(&buffer, 1, err); /* an empty object has no memory, and no NUL */
+    if (status == GP_OK)
+        *text = (char *)gp_buffer_take(&buffer, bytes);
+    gp_buffer_deinit(&buffer);
+    return status;
+}
+
 /* Read a CSV file below the prefix; see gp_tree. */
 static gp_status tree_read(void *context, gp_csv *csv, const char *file, const char *path, gp_error *err)
 {
     const s3_listing *listing = context;
-    char key[GP_S3_KEY_BYTES_MAX + 32];
-    gp_s3_range range = { .key = key, .bytes = GP_S3_REST };
-    gp_buffer bytes;
-    size_t count;
-    uint32_t at = 0;
+    char key[GP_S3_KEY_BYTES_MAX + 32], *text;
+    size_t bytes;
 
-    while (at < listing->count && strcmp(s3_listing_name(listing, at), file) != 0)
-        at++;
-    if (at == listing->count)
+    if (s3_listing_find(listing, file) == NULL)
         return GP_ENOENT;
     snprintf(key, sizeof(key), "%s%s%s", listing->source.key, listing->skip == 0 ? "" : "/", file);
-    gp_buffer_init(&bytes, CSV_BYTES_MAX);
-    gp_status status = gp_s3_read(gp_objects_s3(listing->objects), &range, &bytes, err);
+    gp_status status = text_read(listing, key, &text, &bytes, err);
 
     if (status == GP_OK)
-        status = gp_buffer_append(&bytes, "", 1, err); /* terminating NUL */
-    if (status == GP_OK) {
-        char *text = (char *)gp_buffer_take(&bytes, &count);
-
-        gp_csv_init(csv, path, text, count - 1);
-    }
-    gp_buffer_deinit(&bytes);
+        gp_csv_init(csv, path, text, bytes);
     return status;
 }
 
@@ -340,15 +351,10 @@ static gp_tree tree_of(s3_listing *listing)
 
 gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const char *text, gp_error *err)
 {
-    s3_listing listing = { .objects = NULL };
+    s3_listing listing;
     const gp_tree place = tree_of(&listing);
-    gp_s3_source source;
-    gp_status status = gp_s3_source_parse(&source, text, err);
+    gp_status status = s3_listing_open(&listing, text, err);
 
-    if (status == GP_OK)
-        status = gp_s3_source_complete(&source, err);
-    if (status == GP_OK)
-        status = s3_listing_open(&listing, &source, err);
     if (status == GP_OK)
         status = s3_listing_read(&listing, err);
     if (status == GP_OK)
@@ -403,12 +409,9 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
 
     gp_objects_of_places(listing->objects);
     if (listing->count == 0) {
-        gp_s3_range range = { .key = listing->source.key, .bytes = 1 };
-        gp_buffer byte;
+        gp_s3_range range;
 
-        gp_buffer_init(&byte, 16);
-        status = gp_s3_read(gp_objects_s3(listing->objects), &range, &byte, err);
-        gp_buffer_deinit(&byte);
+        status = gp_objects_look(listing->objects, listing->source.key, &range, err);
         return status == GP_OK ? gp_s3_tar_take(listing->objects, index, listing->source.bucket, range.key,
                                                 range.object_bytes, range.tag, err)
                                : status;
@@ -430,26 +433,19 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
 /* List the images in a CSV file in S3. Paths are relative to the file's directory. */
 static gp_status csv_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
 {
-    gp_s3_range range = { .key = listing->source.key, .bytes = GP_S3_REST };
     char place[GP_S3_SOURCE_BYTES_MAX], *text;
-    gp_buffer bytes;
-    size_t count;
+    size_t bytes;
     gp_status status;
 
     if (role == GP_DATA_TEST)
         return gp_fail(err, GP_ENOENT, "%s has no test part; give one as --validation-data FILE.csv",
                        listing->bare);
-    gp_buffer_init(&bytes, CSV_BYTES_MAX);
-    status = gp_s3_read(gp_objects_s3(listing->objects), &range, &bytes, err);
-    if (status == GP_OK)
-        status = gp_buffer_reserve(&bytes, 1, err);
+    status = text_read(listing, listing->source.key, &text, &bytes, err);
     if (status == GP_OK) {
         snprintf(place, sizeof(place), "%s", listing->bare);
         *strrchr(place, '/') = '\0';
-        text = (char *)gp_buffer_take(&bytes, &count);
-        status = gp_csv_list_text(list, listing->bare, place, text, count, err);
+        status = gp_csv_list_text(list, listing->bare, place, text, bytes, err);
     }
-    gp_buffer_deinit(&bytes);
     for (uint32_t i = 0; i < list->count && status == GP_OK; i++) {
         const char *name = gp_image_list_name(list, i);
 
@@ -515,12 +511,8 @@ static bool has_archives(const s3_listing *listing)
 static bool npy_exists(void *context, const char *path)
 {
     const s3_listing *listing = context;
-    size_t skip = strlen(listing->bare) + 1;
 
-    for (uint32_t i = 0; i < listing->count; i++)
-        if (strcmp(s3_listing_name(listing, i), path + skip) == 0)
-            return true;
-    return false;
+    return s3_listing_find(listing, path + strlen(listing->bare) + 1) != NULL;
 }
 
 /* Determine the kind of source and list the images, except for images with label images. *kind is
@@ -586,18 +578,13 @@ static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *l
 gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
                            const gp_store_options *options, gp_error *err)
 {
-    s3_listing listing = { .objects = NULL };
-    gp_s3_source source;
+    s3_listing listing;
     gp_image_list list;
     const char *kind = NULL;
     gp_status status;
 
     gp_image_list_init(&list);
-    status = gp_s3_source_parse(&source, text, err);
-    if (status == GP_OK)
-        status = gp_s3_source_complete(&source, err);
-    if (status == GP_OK)
-        status = s3_listing_open(&listing, &source, err);
+    status = s3_listing_open(&listing, text, err);
     listing.progress = options->progress;
     if (status == GP_OK)
         status = list_make(&list, &listing, role, options, &kind, err);

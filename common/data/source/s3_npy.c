@@ -2,12 +2,12 @@
 
 #include "common/data/source/objects.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/base/memory/alloc.h"
+#include "common/base/system/file.h"
 #include "common/data/format/npy.h"
 
 enum { CONNECTIONS = 8, AHEAD = 16 }; /* prefetch up to 16 blocks of 4 MiB */
@@ -30,27 +30,13 @@ static const char *key_of(const char *path)
     return strchr(path + strlen("s3://"), '/') + 1;
 }
 
-/* Get an object's size and tag by reading one byte. */
-static gp_status object_look(const npy_objects *from, const char *path, gp_s3_range *range, gp_error *err)
-{
-    gp_buffer byte;
-    gp_status status;
-
-    *range = (gp_s3_range){ .key = key_of(path), .bytes = 1 };
-    gp_buffer_init(&byte, 16);
-    status = gp_s3_read(gp_objects_s3(from->objects), range, &byte, err);
-    gp_buffer_deinit(&byte);
-    range->bytes = range->object_bytes;
-    return status;
-}
-
 static bool object_exists(void *context, const char *path)
 {
     const npy_objects *from = context;
     gp_s3_range range;
 
     return from->exists != NULL ? from->exists(from->context, path)
-                                : object_look(from, path, &range, NULL) == GP_OK;
+                                : gp_objects_look(from->objects, key_of(path), &range, NULL) == GP_OK;
 }
 
 static gp_status block_fetch(void *context, uint32_t number, gp_buffer *out, gp_error *err)
@@ -59,23 +45,6 @@ static gp_status block_fetch(void *context, uint32_t number, gp_buffer *out, gp_
     gp_s3_range block = gp_object_block(&fetch->whole, number);
 
     return gp_s3_read(fetch->s3, &block, out, err);
-}
-
-static gp_status block_write(int fd, const gp_buffer *bytes, uint64_t at, const char *path, gp_error *err)
-{
-    size_t done = 0;
-
-    while (done < bytes->bytes) {
-        ssize_t n = pwrite(fd, bytes->data + done, bytes->bytes - done, (off_t)(at + done));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return gp_fail_errno(err, GP_EIO,
-                                 "no room on disk for %s; a smaller cache=SIZE keeps it in memory", path);
-        done += (size_t)n;
-    }
-    return GP_OK;
 }
 
 /* Write all blocks to a file, fetching several at a time. */
@@ -99,8 +68,9 @@ static gp_status object_fill(npy_fetch *fetch, int fd, const char *path, gp_erro
         status = gp_ahead_take(ahead, i, &there, &bytes, err);
         if (!there)
             status = block_fetch(fetch, i, &bytes, err);
-        if (status == GP_OK)
-            status = block_write(fd, &bytes, (uint64_t)i * GP_OBJECT_BLOCK_BYTES, path, err);
+        if (status == GP_OK && !gp_write_all(fd, bytes.data, bytes.bytes))
+            status = gp_fail_errno(err, GP_EIO,
+                                   "no room on disk for %s; a smaller cache=SIZE keeps it in memory", path);
     }
     gp_ahead_free(ahead);
     gp_buffer_deinit(&bytes);
@@ -115,7 +85,7 @@ static gp_status object_open(void *context, gp_npy *out, const char *path, gp_er
     gp_object_cache *cache = gp_objects_cache(from->objects);
     gp_object_id id;
     bool mine = false;
-    gp_status status = object_look(from, path, &fetch.whole, err);
+    gp_status status = gp_objects_look(from->objects, key_of(path), &fetch.whole, err);
     int fd = -1;
 
     if (status != GP_OK)
