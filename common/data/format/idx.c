@@ -70,15 +70,6 @@ static gp_status reader_get(idx_reader *reader, void *data, size_t bytes, size_t
     return GP_OK;
 }
 
-static const char *magic_meaning(uint32_t magic)
-{
-    return magic == (MAGIC_U8 | 1)   ? "an IDX label file"
-           : magic == (MAGIC_U8 | 3) ? "an IDX image file"
-           : magic >> 16 == 0 && (magic & 0xff) != 0 && (magic >> 8 & 0xff) >= 8 && (magic >> 8 & 0xff) <= 14
-               ? "an IDX file of another type or rank"
-               : "not an IDX file";
-}
-
 /* Read and check the header; set rank, dimensions and size. */
 static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_error *err)
 {
@@ -86,13 +77,19 @@ static gp_status header_read(gp_idx *idx, idx_reader *reader, uint32_t rank, gp_
     size_t expected = 4 + 4 * (size_t)rank, got;
     uint64_t total = 1, possible;
     gp_status status = reader_get(reader, header, expected, &got, err);
+    const uint32_t magic = status == GP_OK && got >= 4 ? big_endian_get(header) : 0;
+    const uint32_t type = magic >> 8;
 
     if (status != GP_OK)
         return status;
-    if (got >= 4 && big_endian_get(header) != (MAGIC_U8 | rank))
+    if (got >= 4 && magic != (MAGIC_U8 | rank))
         return gp_fail(err, GP_ECORRUPT, "%s is %s (magic 0x%08x), expected %s 0x%08x", reader->name,
-                       magic_meaning(big_endian_get(header)), big_endian_get(header),
-                       rank == 1 ? "labels" : "images", MAGIC_U8 | rank);
+                       magic == (MAGIC_U8 | 1)   ? "an IDX label file"
+                       : magic == (MAGIC_U8 | 3) ? "an IDX image file"
+                       : (magic & 0xff) != 0 && type >= 8 && type <= 14
+                           ? "an IDX file of another type or rank"
+                           : "not an IDX file",
+                       magic, rank == 1 ? "labels" : "images", MAGIC_U8 | rank);
     if (got < expected)
         return gp_fail(err, GP_ECORRUPT, "%s ends after %zu bytes, inside its header of %zu; fetch it again",
                        reader->name, got, expected);

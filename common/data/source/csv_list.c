@@ -48,12 +48,8 @@ static gp_status rows_take(gp_image_list *list, gp_csv *csv, const char *place_p
     gp_csv_row row;
     gp_status status = gp_image_list_add_place(list, place_path, &place, err);
 
-    while (status == GP_OK) {
-        status = gp_csv_next(csv, &row, err);
-        if (status != GP_OK || row.count == 0)
-            break;
+    while (status == GP_OK && (status = gp_csv_next(csv, &row, err)) == GP_OK && row.count > 0)
         status = row_take(list, place, csv, &row, err);
-    }
     if (status == GP_OK && (list->count == 0 || list->class_count == 0))
         status = gp_fail(err, GP_ENOENT, "%s has no lines of path,label", csv->name);
     gp_csv_close(csv);

@@ -156,18 +156,6 @@ const char *gp_source_after_word(const char *source, const char *word)
     return source + length + (source[length] == ':');
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
-static bool is_file(const char *path)
-{
-    struct stat stat_;
-
-    return stat(path, &stat_) == 0 && S_ISREG(stat_.st_mode);
-}
-
 typedef enum source_place { PLACE_NAME, PLACE_FILE, PLACE_FOLDER } source_place;
 
 typedef struct source_kind {
@@ -190,10 +178,12 @@ static const source_kind *kind_at(source_place place, const char *source)
 {
     for (size_t i = 0; i < sizeof(source_kinds) / sizeof(source_kinds[0]); i++) {
         const source_kind *kind = &source_kinds[i];
+        const size_t length = strlen(source), end = kind->name == NULL ? 0 : strlen(kind->name);
 
-        if (kind->place == place && (kind->is != NULL      ? kind->is(source)
-                                     : place == PLACE_NAME ? gp_source_after_word(source, kind->name) != NULL
-                                                           : ends_with(source, kind->name)))
+        if (kind->place == place &&
+            (kind->is != NULL      ? kind->is(source)
+             : place == PLACE_NAME ? gp_source_after_word(source, kind->name) != NULL
+                                   : length >= end && strcmp(source + length - end, kind->name) == 0))
             return kind;
     }
     return NULL;
@@ -204,9 +194,11 @@ static const source_kind *kind_at(source_place place, const char *source)
 static gp_status source_recognise(const source_kind **kind, const char **at, char path[PATH_MAX],
                                   const char *source, gp_error *err)
 {
+    struct stat stat_;
+
     *at = source;
     *kind = kind_at(PLACE_NAME, source);
-    if (*kind == NULL && is_file(source))
+    if (*kind == NULL && stat(source, &stat_) == 0 && S_ISREG(stat_.st_mode))
         *kind = kind_at(PLACE_FILE, source);
     if (*kind != NULL)
         return GP_OK;

@@ -171,16 +171,6 @@ static const char *below_root(const gp_image_list *list, const char *path)
     return path + (list->root == NULL ? 0 : strlen(list->root));
 }
 
-/* Handle a folder that cannot be listed: log and skip it under GP_BAD_SKIP, else return the
- * error. */
-static gp_status folder_bad(const folder_walk *walk, gp_status status, gp_error *err)
-{
-    if (walk->options->on_error != GP_BAD_SKIP)
-        return status;
-    gp_image_list_leave_out(walk->list, err->message);
-    return GP_OK;
-}
-
 /* Open walk->path and make it the current directory. GP_ECORRUPT: a link leads back to an
  * ancestor. */
 static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
@@ -219,28 +209,11 @@ static gp_status folder_enter(folder_walk *walk, DIR **out, gp_error *err)
     return GP_OK;
 }
 
-static gp_status walk_folder(folder_walk *walk, gp_error *err);
-
-static gp_status walk_folders(folder_walk *walk, const name_list *folders, gp_error *err)
-{
-    size_t length = strlen(walk->path);
-    gp_status status = GP_OK;
-
-    for (uint32_t i = 0; i < folders->count && status == GP_OK; i++) {
-        const char *name = name_text(folders, i);
-
-        if (length + 1 + strlen(name) >= sizeof(walk->path))
-            return gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", walk->path, name);
-        sprintf(walk->path + length, "/%s", name);
-        status = walk_folder(walk, err);
-        walk->path[length] = '\0';
-    }
-    return status;
-}
-
-/* Add all images below walk->path. */
+/* Add all images below walk->path. Under GP_BAD_SKIP a folder that cannot be listed is logged and
+ * skipped. */
 static gp_status walk_folder(folder_walk *walk, gp_error *err)
 {
+    const size_t length = strlen(walk->path);
     name_list files, folders;
     gp_error own;
     gp_error *told = err != NULL ? err : &own;
@@ -248,8 +221,10 @@ static gp_status walk_folder(folder_walk *walk, gp_error *err)
     DIR *directory;
     gp_status status = folder_enter(walk, &directory, told);
 
+    if (status != GP_OK && walk->options->on_error == GP_BAD_SKIP)
+        gp_image_list_leave_out(walk->list, told->message);
     if (status != GP_OK)
-        return folder_bad(walk, status, told);
+        return walk->options->on_error == GP_BAD_SKIP ? GP_OK : status;
     name_list_init(&files);
     name_list_init(&folders);
     status = directory_read(directory, walk->path, &files, &folders, &walk->list->others, walk, err);
@@ -259,8 +234,17 @@ static gp_status walk_folder(folder_walk *walk, gp_error *err)
     for (uint32_t i = 0; i < files.count && status == GP_OK; i++)
         status = gp_image_list_add(walk->list, place, name_text(&files, i), walk->label, err);
     name_list_deinit(&files);
-    if (status == GP_OK)
-        status = walk_folders(walk, &folders, err);
+    for (uint32_t i = 0; i < folders.count && status == GP_OK; i++) {
+        const char *name = name_text(&folders, i);
+
+        if (length + 1 + strlen(name) >= sizeof(walk->path))
+            status = gp_fail(err, GP_ELIMIT, "the path %.200s.../%.100s is too long", walk->path, name);
+        else {
+            sprintf(walk->path + length, "/%s", name);
+            status = walk_folder(walk, err);
+            walk->path[length] = '\0';
+        }
+    }
     name_list_deinit(&folders);
     walk->depth--;
     return status;

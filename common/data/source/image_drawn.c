@@ -56,23 +56,17 @@ static gp_status part_decode(gp_image_store *images, gp_image_reader *r, uint32_
     return status;
 }
 
-static gp_pixel_window window_in(const gp_image_part *part, const gp_pixels *pixels)
-{
-    const double scale = pixels->scale;
-
-    return (gp_pixel_window){ .left = part->left / scale - pixels->left,
-                              .top = part->top / scale - pixels->top,
-                              .right = fmin(part->right / scale - pixels->left, pixels->width),
-                              .bottom = fmin(part->bottom / scale - pixels->top, pixels->height) };
-}
-
 /* Resample the window into the batch. Colours are changed while pixels are bytes, before the final
  * format. */
 static gp_status drawn_put(const gp_drawing *drawing, gp_image_reader *r, const gp_augment_draw *draw,
                            const gp_pixels *pixels, const gp_image_part *part, void *sample, gp_error *err)
 {
     const gp_store_info *shape = drawing->shape;
-    const gp_pixel_window window = window_in(part, pixels);
+    const double scale = pixels->scale;
+    const gp_pixel_window window = { .left = part->left / scale - pixels->left,
+                                     .top = part->top / scale - pixels->top,
+                                     .right = fmin(part->right / scale - pixels->left, pixels->width),
+                                     .bottom = fmin(part->bottom / scale - pixels->top, pixels->height) };
     gp_pixel_out out = { .data = sample,
                          .height = shape->height,
                          .width = shape->width,

@@ -8,7 +8,7 @@
 void gp_pixel_labels_deinit(gp_pixel_labels *labels)
 {
     gp_image_list_deinit(&labels->list);
-    gp_free(labels->owned);
+    gp_free(labels->classes_path);
 }
 
 /* Convert stored numbers to classes. `in` and `out` may be the same memory. */

@@ -46,19 +46,6 @@ void gp_image_keep(gp_image_store *images, uint32_t index, const gp_pixels *pixe
 
 /* ---- samples ---- */
 
-static gp_status sample_from_kept(const gp_image_store *images, gp_image_reader *r, const gp_image_kept *kept,
-                                  uint8_t *out, gp_error *err)
-{
-    const gp_store_info *info = &images->store.info;
-    const gp_pixels pixels = gp_image_kept_pixels(kept);
-
-    if (images->native)
-        return gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
-    memcpy(out, kept->bytes, info->sample_bytes);
-    memcpy(r->label, kept->bytes + info->sample_bytes, images->label_bytes);
-    return GP_OK;
-}
-
 /* Read a sample into `out`, and pixel labels, if any, into r->label. */
 static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
                              gp_error *err)
@@ -70,8 +57,15 @@ static gp_status sample_read(gp_image_store *images, gp_image_reader *r, uint32_
     size_t bytes;
     gp_status status;
 
-    if (kept != NULL)
-        return sample_from_kept(images, r, kept, out, err);
+    if (kept != NULL && images->native) {
+        pixels = gp_image_kept_pixels(kept);
+        return gp_resample(r->resampler, out, info->height, info->width, &pixels, err);
+    }
+    if (kept != NULL) {
+        memcpy(out, kept->bytes, info->sample_bytes);
+        memcpy(r->label, kept->bytes + info->sample_bytes, images->label_bytes);
+        return GP_OK;
+    }
     if (!images->native) {
         want.width = GP_IMAGE_SPARE * info->width;
         want.height = GP_IMAGE_SPARE * info->height;
@@ -115,15 +109,6 @@ bool gp_image_skip(gp_image_store *images, const gp_image_reader *r, uint32_t in
     return true;
 }
 
-static void target_put(const gp_image_store *images, const gp_image_reader *r, uint32_t index, bool skipped,
-                       int32_t *target)
-{
-    if (images->labels == NULL)
-        *target = skipped ? -1 : images->list.labels[index];
-    for (size_t i = 0; i < images->label_bytes; i++)
-        target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
-}
-
 /* Read a sample. If it is unreadable and must be skipped, return a black image without classes. */
 static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r, uint32_t index, uint8_t *out,
                                      int32_t *target, gp_error *err)
@@ -147,27 +132,30 @@ static gp_status sample_read_or_skip(gp_image_store *images, gp_image_reader *r,
         memset(out, 0, info->sample_bytes);
         memset(r->label, GP_PIXEL_NONE, images->label_bytes);
     }
-    if (target != NULL)
-        target_put(images, r, index, skipped, target);
+    if (target != NULL && images->labels == NULL)
+        *target = skipped ? -1 : images->list.labels[index];
+    for (size_t i = 0; target != NULL && i < images->label_bytes; i++)
+        target[i] = r->label[i] == GP_PIXEL_NONE ? -1 : r->label[i];
     return GP_OK;
 }
 
-/* Announce label images that are not cached. */
-static void labels_expect(const gp_image_store *images, const uint32_t *index, uint32_t count)
+/* Announce images and label images that are not cached.
+ *   samples  the images are needed too, not only their label images */
+static void images_expect(const gp_image_store *images, const uint32_t *index, uint32_t count, bool samples)
 {
-    for (uint32_t i = 0; images->list.objects != NULL && images->labels != NULL && i < count; i++)
-        if (gp_image_cache_get(&images->cache, index[i]) == NULL)
+    for (uint32_t i = 0; images->list.objects != NULL && i < count; i++) {
+        if (gp_image_cache_get(&images->cache, index[i]) != NULL)
+            continue;
+        if (samples)
+            gp_objects_want(images->list.objects, &index[i], 1);
+        if (images->labels != NULL)
             gp_objects_want(images->labels->list.objects, &index[i], 1);
+    }
 }
 
 static void image_expect(const gp_store *store, const uint32_t *index, uint32_t count)
 {
-    const gp_image_store *images = (const gp_image_store *)store;
-
-    for (uint32_t i = 0; images->list.objects != NULL && i < count; i++)
-        if (gp_image_cache_get(&images->cache, index[i]) == NULL)
-            gp_objects_want(images->list.objects, &index[i], 1);
-    labels_expect(images, index, count);
+    images_expect((const gp_image_store *)store, index, count, true);
 }
 
 /* Read samples and targets. Announce them first, so that remote images arrive in parallel. */
@@ -181,10 +169,8 @@ static gp_status image_read(const gp_store *store, const uint32_t *index, uint32
 
     if (status != GP_OK)
         return status;
-    if (samples != NULL && count > 1)
-        image_expect(store, index, count);
-    else if (samples == NULL)
-        labels_expect(images, index, count);
+    if (samples == NULL || count > 1)
+        images_expect(images, index, count, samples != NULL);
     for (uint32_t i = 0; i < count && status == GP_OK; i++)
         status = sample_read_or_skip(
             images, r, index[i], samples == NULL ? NULL : (uint8_t *)samples + i * store->info.sample_bytes,
@@ -283,10 +269,8 @@ static void image_name(const gp_store *store, uint32_t index, char *text, size_t
     char path[2 * PATH_MAX];
 
     gp_image_list_path(&images->list, index, path, sizeof(path));
-    if (strncmp(path, root, length) == 0 && path[length] == '/')
-        snprintf(text, bytes, "%s", path + length + 1);
-    else
-        snprintf(text, bytes, "%s", path);
+    snprintf(text, bytes, "%s",
+             strncmp(path, root, length) == 0 && path[length] == '/' ? path + length + 1 : path);
 }
 
 static void image_close(gp_store *store)

@@ -25,8 +25,7 @@ typedef struct gp_pixel_labels {
     /* colour for each number, for label images in colour */
     uint8_t colours[GP_PIXEL_COLOURS_MAX][3];
     bool coloured;
-    const char *classes_path; /* class file, for messages; "": built-in classes */
-    char *owned;              /* memory behind classes_path; freed with the labels */
+    char *classes_path; /* owned; class file, for messages; "": built-in classes */
 } gp_pixel_labels;
 
 void gp_pixel_labels_deinit(gp_pixel_labels *labels);

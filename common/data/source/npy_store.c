@@ -74,30 +74,25 @@ static void sample_copy(const npy_store *npy, uint32_t index, void *out)
             ((float *)out)[i] = element_float(&npy->x, begin + element_at(npy, i));
 }
 
-static void target_copy(const npy_store *npy, uint32_t index, void *out)
-{
-    size_t begin = index * npy->y_count;
-
-    for (size_t i = 0; i < npy->y_count; i++)
-        if (npy->y.map == NULL)
-            ((int32_t *)out)[i] = -1;
-        else if (npy->store.info.targets[0].dtype == GP_I32)
-            ((int32_t *)out)[i] = (int32_t)element_integer(&npy->y, begin + i);
-        else
-            ((float *)out)[i] = element_float(&npy->y, begin + i);
-}
-
 static gp_status npy_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                           void *targets, gp_error *err)
 {
     const npy_store *npy = (const npy_store *)store;
+    int32_t *integers = targets;
+    float *floats = targets;
 
     (void)err;
-    for (uint32_t i = 0; i < count; i++) {
-        if (samples != NULL)
-            sample_copy(npy, index[i], (uint8_t *)samples + i * store->info.sample_bytes);
-        if (targets != NULL)
-            target_copy(npy, index[i], (uint8_t *)targets + i * store->info.target_bytes);
+    for (uint32_t i = 0; samples != NULL && i < count; i++)
+        sample_copy(npy, index[i], (uint8_t *)samples + i * store->info.sample_bytes);
+    for (size_t i = 0; targets != NULL && i < count * npy->y_count; i++) {
+        const size_t at = index[i / npy->y_count] * npy->y_count + i % npy->y_count;
+
+        if (npy->y.map == NULL)
+            integers[i] = -1;
+        else if (store->info.targets[0].dtype == GP_I32)
+            integers[i] = (int32_t)element_integer(&npy->y, at);
+        else
+            floats[i] = element_float(&npy->y, at);
     }
     return GP_OK;
 }

@@ -170,24 +170,6 @@ static gp_status class_take(gp_pixel_labels *labels, gp_image_list *list, const 
     return gp_image_list_add_class(list, row->fields[0], err);
 }
 
-static gp_status classes_take(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, gp_error *err)
-{
-    gp_csv_row row;
-    gp_status status;
-
-    for (;;) {
-        status = gp_csv_next(csv, &row, err);
-        if (status != GP_OK || row.count == 0)
-            break;
-        status = class_take(labels, list, csv, &row, err);
-        if (status != GP_OK)
-            break;
-    }
-    if (status == GP_OK && list->class_count == 0)
-        status = gp_fail(err, GP_ECORRUPT, "%s names no class", csv->name);
-    return status;
-}
-
 /* Return whether the last component of a path, with links resolved, is camvid or camvid.tar. */
 static bool is_camvid(const char *root)
 {
@@ -227,12 +209,17 @@ static gp_status classes_find(gp_csv *csv, char path[PATH_MAX], const gp_tree *p
 static gp_status classes_keep(gp_pixel_labels *labels, gp_image_list *list, gp_csv *csv, const char *path,
                               gp_error *err)
 {
-    gp_status status = classes_take(labels, list, csv, err);
+    gp_csv_row row;
+    gp_status status;
 
+    while ((status = gp_csv_next(csv, &row, err)) == GP_OK && row.count > 0 &&
+           (status = class_take(labels, list, csv, &row, err)) == GP_OK)
+        ;
+    if (status == GP_OK && list->class_count == 0)
+        status = gp_fail(err, GP_ECORRUPT, "%s names no class", csv->name);
     gp_csv_close(csv);
-    labels->owned = gp_strdup(path);
-    labels->classes_path = labels->owned;
-    if (status == GP_OK && labels->owned == NULL)
+    labels->classes_path = gp_strdup(path);
+    if (status == GP_OK && labels->classes_path == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the classes of %s", path);
     return status;
 }
@@ -262,20 +249,6 @@ gp_status gp_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, const 
     if (status == GP_ENOENT)
         return gp_fail(err, GP_EIO, "there is no class file %s", path);
     return status == GP_OK ? classes_keep(labels, list, &csv, path, err) : status;
-}
-
-static gp_status classes_read(gp_pixel_labels *labels, gp_image_list *list, const gp_tree *place,
-                              gp_error *err)
-{
-    gp_status status = gp_pixels_classes_at(labels, list, place, err);
-
-    return status != GP_ENOENT
-               ? status
-               : gp_fail(err, GP_ENOENT,
-                         "%s has pixel labels, but no classes.csv that says what they mean; write one line "
-                         "for each "
-                         "number from 0: name or name,red,green,blue; a line named void is ignored",
-                         place->root);
 }
 
 /* ---- pairing ---- */
@@ -446,8 +419,15 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role r
         status = place->list(place->context, &list, images, -1, options, err);
     if (status == GP_OK)
         status = place->list(place->context, &labels.list, label_images, -1, options, err);
-    if (status == GP_OK)
-        status = classes_read(&labels, &list, place, err);
+    if (status == GP_OK) {
+        status = gp_pixels_classes_at(&labels, &list, place, err);
+        if (status == GP_ENOENT)
+            status = gp_fail(
+                err, GP_ENOENT,
+                "%s has pixel labels, but no classes.csv that says what they mean; write one line for each "
+                "number from 0: name or name,red,green,blue; a line named void is ignored",
+                place->root);
+    }
     if (status == GP_OK && list.offsets != NULL)
         root = place->member_root;
     if (status == GP_OK)

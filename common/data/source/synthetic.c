@@ -50,20 +50,6 @@ static void synthetic_close(gp_store *store)
 
 static const gp_store_ops synthetic_ops = { .read = synthetic_read, .close = synthetic_close };
 
-static gp_status block_fill(synthetic_store *synthetic, gp_error *err)
-{
-    size_t words = (synthetic->store.info.sample_bytes + WINDOW_OFFSETS + 15) / 16 * 4;
-    uint32_t *word = gp_malloc(words * sizeof(*word));
-
-    if (word == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a sample of %zu bytes",
-                       synthetic->store.info.sample_bytes);
-    for (size_t i = 0; i < words; i += 4)
-        gp_rng_draw(word + i, synthetic_seed, (uint32_t)synthetic->role, 0, (uint32_t)(i / 4), 0);
-    synthetic->block = (uint8_t *)word;
-    return GP_OK;
-}
-
 gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_role role,
                                   const gp_store_options *options, gp_error *err)
 {
@@ -89,7 +75,14 @@ gp_status gp_store_open_synthetic(gp_store **out, const char *source, gp_data_ro
     /* both parts always exist */
     synthetic->role = role == GP_DATA_TRAIN ? GP_DATA_TRAIN : GP_DATA_TEST;
     status = gp_store_init(&synthetic->store, &synthetic_ops, &info, err);
-    if (status == GP_OK)
-        status = block_fill(synthetic, err);
+    const size_t words = (synthetic->store.info.sample_bytes + WINDOW_OFFSETS + 15) / 16 * 4;
+    uint32_t *word = status == GP_OK ? gp_malloc(words * sizeof(*word)) : NULL;
+
+    if (status == GP_OK && word == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for a sample of %zu bytes",
+                         synthetic->store.info.sample_bytes);
+    for (size_t i = 0; word != NULL && i < words; i += 4)
+        gp_rng_draw(word + i, synthetic_seed, (uint32_t)synthetic->role, 0, (uint32_t)(i / 4), 0);
+    synthetic->block = (uint8_t *)word;
     return gp_store_seal(out, &synthetic->store, status, err);
 }

@@ -25,17 +25,6 @@ static const char *plain_name(const char *name)
     return name;
 }
 
-static gp_status link_add(gp_tar_index *index, const char *name, const char *target, gp_error *err)
-{
-    gp_tar_link link = { .name = index->text.bytes, .place = index->place };
-    gp_status status = gp_buffer_append(&index->text, name, strlen(name) + 1, err);
-
-    link.target = index->text.bytes;
-    if (status == GP_OK)
-        status = gp_buffer_append(&index->text, target, strlen(target) + 1, err);
-    return status == GP_OK ? gp_buffer_append(&index->links, &link, sizeof(link), err) : status;
-}
-
 static void link_leave_out(gp_image_list *list, const char *archive, const char *name, const char *target,
                            const char *cause)
 {
@@ -69,10 +58,20 @@ gp_status gp_tar_index_take(void *context, const gp_tar_entry *entry, gp_error *
     if (entry->symbolic)
         link_leave_out(&index->all, gp_image_list_place(&index->all, index->place), name, entry->link,
                        "; symbolic links in archives are not followed");
-    else if (entry->link != NULL)
-        return link_add(index, name, plain_name(entry->link), err);
+    else if (entry->link != NULL) {
+        const char *target = plain_name(entry->link);
+        const gp_tar_link link = { .name = index->text.bytes,
+                                   .target = index->text.bytes + strlen(name) + 1,
+                                   .place = index->place };
+
+        status = gp_buffer_append(&index->text, name, strlen(name) + 1, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&index->text, target, strlen(target) + 1, err);
+        if (status == GP_OK)
+            status = gp_buffer_append(&index->links, &link, sizeof(link), err);
+    }
     if (entry->link != NULL)
-        return GP_OK;
+        return status;
     if (entry->bytes > GP_IMAGE_FILE_BYTES_MAX)
         return gp_fail(err, GP_ELIMIT, "%s has %llu bytes; at most %d are read", name,
                        (unsigned long long)entry->bytes, GP_IMAGE_FILE_BYTES_MAX);
