@@ -27,7 +27,7 @@ static gp_status counts_fill(gp_dataset *c, gp_error *err)
                                   .class_count = info->class_count,
                                   .class_names = info->class_names,
                                   .counts = c->counts };
-    return gp_store_count_classes(c->store, c->counts, NULL, err);
+    return gp_store_count_within(c->store, c->counts, NULL, NULL, err);
 }
 
 gp_status gp_dataset_inspect(gp_dataset **out, const char *source, bool test, gp_error *err)

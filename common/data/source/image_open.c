@@ -111,7 +111,7 @@ static gp_status shape_decide(gp_image_store *images, gp_store_info *info, gp_er
 }
 
 /* Create a store, except for the properties that depend on inspected images. Ownership of list and
- * labels passes to the store, even on failure. */
+ * labels passes to the store. */
 static gp_status store_new(gp_image_store **out, const char *source, gp_image_list *list,
                            gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
 {
@@ -121,9 +121,6 @@ static gp_status store_new(gp_image_store **out, const char *source, gp_image_li
     if (images == NULL || (labels != NULL && own == NULL)) {
         gp_free(images);
         gp_free(own);
-        gp_image_list_deinit(list);
-        if (labels != NULL)
-            gp_pixel_labels_deinit(labels);
         return gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
     }
     images->list = *list;
@@ -169,7 +166,8 @@ static gp_status store_init(gp_image_store *images, gp_store_info *info, gp_erro
 }
 
 gp_status gp_image_store_open(gp_store **out, const char *kind, const char *source, gp_image_list *list,
-                              gp_pixel_labels *labels, const gp_store_options *options, gp_error *err)
+                              gp_pixel_labels *labels, const gp_store_options *options, gp_status status,
+                              gp_error *err)
 {
     gp_store_info info = { .source = source,
                            .kind = kind,
@@ -185,10 +183,15 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
                            .left_out = list->left_out,
                            .left_out_first = list->left_out_first };
     gp_image_store *images;
-    gp_status status = store_new(&images, source, list, labels, options, err);
 
-    if (status != GP_OK)
+    if (status == GP_OK)
+        status = store_new(&images, source, list, labels, options, err);
+    if (status != GP_OK) {
+        gp_image_list_deinit(list);
+        if (labels != NULL)
+            gp_pixel_labels_deinit(labels);
         return status;
+    }
     images->store.bad = gp_calloc(images->list.count / 8 + 1, sizeof(*images->store.bad));
     if (images->store.bad == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory for the store of %s", source);
@@ -215,31 +218,20 @@ gp_status gp_image_store_open(gp_store **out, const char *kind, const char *sour
     return gp_store_seal(out, &images->store, status, err);
 }
 
-/* Function that lists the images of a source. */
-typedef gp_status (*image_lister)(gp_image_list *list, const char *path, gp_data_role role,
-                                  const gp_store_options *options, gp_error *err);
-
-static gp_status listed_open(gp_store **out, const char *kind, image_lister lister, const char *path,
-                             gp_data_role role, const gp_store_options *options, gp_error *err)
-{
-    gp_image_list list;
-    gp_status status = lister(&list, path, role, options, err);
-
-    if (status != GP_OK) {
-        gp_image_list_deinit(&list);
-        return status;
-    }
-    return gp_image_store_open(out, kind, path, &list, NULL, options, err);
-}
-
 gp_status gp_store_open_folder(gp_store **out, const char *directory, gp_data_role role,
                                const gp_store_options *options, gp_error *err)
 {
-    return listed_open(out, "folder", gp_folder_list, directory, role, options, err);
+    gp_image_list list;
+    gp_status status = gp_folder_list(&list, directory, role, options, err);
+
+    return gp_image_store_open(out, "folder", directory, &list, NULL, options, status, err);
 }
 
 gp_status gp_store_open_csv(gp_store **out, const char *path, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
-    return listed_open(out, "csv", gp_csv_list, path, role, options, err);
+    gp_image_list list;
+    gp_status status = gp_csv_list(&list, path, role, options, err);
+
+    return gp_image_store_open(out, "csv", path, &list, NULL, options, status, err);
 }

@@ -43,9 +43,11 @@ gp_status gp_pixel_labels_read(const gp_pixel_labels *labels, gp_image_reader *r
 /* Open a store over a list of images.
  *   list    at least one class; ownership passes to this function, even on failure
  *   labels  NULL: one label per sample, from the list; else one class per pixel; owned like `list`
+ *   status  result of listing; an error is returned
  * GP_EINVAL: the inspected images have several sizes, and the caller gives none. */
 gp_status gp_image_store_open(gp_store **out, const char *kind, const char *source, gp_image_list *list,
-                              gp_pixel_labels *labels, const gp_store_options *options, gp_error *err);
+                              gp_pixel_labels *labels, const gp_store_options *options, gp_status status,
+                              gp_error *err);
 
 /* List all images below a directory, without labels. */
 gp_status gp_folder_list_all(gp_image_list *list, const char *directory, const gp_store_options *options,
@@ -83,14 +85,17 @@ typedef struct gp_tar_index {
  * gp_tar_index_take(). */
 typedef gp_status (*gp_tar_fill)(void *context, gp_tar_index *index, gp_error *err);
 
-/* Read all archives in `path`: one file, or all in a directory. Release with gp_tar_index_close(),
- * even after a failure. */
+/* Read archives by `fill` and resolve the links in them. Release with gp_tar_index_close(), even
+ * after a failure. */
 gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress,
-                            gp_error *err);
+                            gp_tar_fill fill, void *context, gp_error *err);
 void gp_tar_index_close(gp_tar_index *index);
 
+/* Add all archives in the directory, or the one file, at the path `source`; a gp_tar_fill function. */
+gp_status gp_tar_files_take(void *source, gp_tar_index *index, gp_error *err);
+
 /* Return the length of the shared directory prefix of all names, without parts and classes. */
-size_t gp_tar_index_root(const gp_tar_index *index);
+size_t gp_tar_root(const gp_image_list *all);
 
 /* List the members for a role, labelled by class folder. The caller releases the list with
  * gp_image_list_deinit(), even after a failure. */
@@ -100,10 +105,6 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
 struct gp_tar_entry;
 /* Add one archive entry to an index; a gp_tar_member callback. */
 gp_status gp_tar_index_take(void *index, const struct gp_tar_entry *entry, gp_error *err);
-/* List the members for a role in archives read by `fill`. */
-gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
-                           void *context, gp_error *err);
-
 /* List the images in a CSV text. Relative paths refer to `place`. Ownership of the text passes to
  * this function. */
 gp_status gp_csv_list_text(gp_image_list *list, const char *path, const char *place, char *text, size_t bytes,

@@ -440,12 +440,7 @@ gp_status gp_pixels_open_at(gp_store **out, const gp_tree *place, gp_data_role r
         status = place->finish(place->context, &list, err);
     if (status == GP_OK && place->finish != NULL)
         status = place->finish(place->context, &labels.list, err);
-    if (status != GP_OK) {
-        gp_image_list_deinit(&list);
-        gp_pixel_labels_deinit(&labels);
-        return status;
-    }
-    return gp_image_store_open(out, "pixels", place->root, &list, &labels, options, err);
+    return gp_image_store_open(out, "pixels", place->root, &list, &labels, options, status, err);
 }
 
 gp_status gp_pixels_open(gp_store **out, const char *directory, gp_data_role role,

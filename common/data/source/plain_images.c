@@ -73,9 +73,5 @@ gp_status gp_plain_images_open(gp_store **out, const char *path, gp_data_role ro
     if (status == GP_OK)
         /* a store needs at least one class */
         status = gp_image_list_add_class(&list, GP_CLASS_NONE, err);
-    if (status != GP_OK) {
-        gp_image_list_deinit(&list);
-        return status;
-    }
-    return gp_image_store_open(out, "images", path, &list, NULL, options, err);
+    return gp_image_store_open(out, "images", path, &list, NULL, options, status, err);
 }

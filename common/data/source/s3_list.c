@@ -363,34 +363,6 @@ gp_status gp_s3_pixels_classes(gp_pixel_labels *labels, gp_image_list *list, con
     return status;
 }
 
-/* Return whether the prefix has images and no folders. */
-static bool is_plain(const s3_listing *listing)
-{
-    bool images = false;
-
-    for (uint32_t i = 0; i < listing->count; i++) {
-        if (strchr(s3_listing_name(listing, i), '/') != NULL)
-            return false;
-        images |= gp_image_list_wants(s3_listing_name(listing, i));
-    }
-    return images;
-}
-
-static gp_status plain_list(gp_image_list *list, s3_listing *listing, gp_data_role role,
-                            const gp_store_options *options, gp_error *err)
-{
-    gp_status status = gp_plain_images_role(listing->bare, role, err);
-
-    gp_image_list_deinit(list); /* start over */
-    gp_image_list_init(list);
-    if (status == GP_OK)
-        status = tree_list(listing, list, "", -1, options, err);
-    if (status == GP_OK)
-        /* a store needs at least one class */
-        status = gp_image_list_add_class(list, GP_CLASS_NONE, err);
-    return status == GP_OK ? tree_finish(listing, list, err) : status;
-}
-
 /* ---- archives ---- */
 
 static bool is_archive(const char *name)
@@ -425,6 +397,17 @@ static gp_status archives_fill(void *context, gp_tar_index *index, gp_error *err
         status = gp_s3_tar_take(listing->objects, index, listing->source.bucket, key,
                                 listing->entries[i].bytes, listing->entries[i].tag, err);
     }
+    return status;
+}
+
+static gp_status archives_list(gp_image_list *list, s3_listing *listing, gp_data_role role, gp_error *err)
+{
+    gp_tar_index index;
+    gp_status status = gp_tar_index_open(&index, listing->bare, NULL, archives_fill, listing, err);
+
+    if (status == GP_OK)
+        status = gp_tar_index_list(list, &index, listing->bare, role, err);
+    gp_tar_index_close(&index);
     return status;
 }
 
@@ -542,7 +525,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
     }
     if (listing->count == 0 || has_archives(listing)) {
         *kind = "tar";
-        return gp_tar_list_with(list, listing->bare, role, archives_fill, listing, err);
+        return archives_list(list, listing, role, err);
     }
     const gp_tree place = tree_of(listing);
 
@@ -550,27 +533,21 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = "pixels";
         return GP_OK;
     }
-    if (is_plain(listing)) {
+    uint32_t images = 0;
+
+    for (uint32_t i = 0; i < listing->count; i++)
+        images += gp_image_list_wants(s3_listing_name(listing, i));
+    if (images > 0 && !tree_has(listing, "", true)) { /* images without labels */
         *kind = "images";
-        return plain_list(list, listing, role, options, err);
+        status = gp_plain_images_role(listing->bare, role, err);
+        if (status == GP_OK)
+            status = tree_list(listing, list, "", -1, options, err);
+        if (status == GP_OK) /* a store needs at least one class */
+            status = gp_image_list_add_class(list, GP_CLASS_NONE, err);
+        return status == GP_OK ? tree_finish(listing, list, err) : status;
     }
     status = gp_class_folders_list(list, &place, role, options, err);
     return status == GP_OK ? tree_finish(listing, list, err) : status;
-}
-
-/* Open a store over a list. Ownership of list and objects passes to the store. */
-static gp_status list_open(gp_store **out, s3_listing *listing, gp_image_list *list, const char *kind,
-                           const gp_store_options *options, gp_error *err)
-{
-    gp_image_list_trim(list);
-    if (list->objects == NULL) {
-        list->objects = listing->objects;
-        listing->objects = NULL;
-    }
-    gp_status status = gp_image_store_open(out, kind, listing->bare, list, NULL, options, err);
-
-    gp_image_list_init(list); /* the store owns it now */
-    return status;
 }
 
 /* Open a source in S3. Its kind depends on the ending of the key, or else on the objects below
@@ -596,7 +573,13 @@ gp_status gp_s3_store_open(gp_store **out, const char *text, gp_data_role role,
 
         status = gp_pixels_open_at(out, &place, role, options, err);
     } else if (status == GP_OK) {
-        status = list_open(out, &listing, &list, kind, options, err);
+        gp_image_list_trim(&list);
+        if (list.objects == NULL) {
+            list.objects = listing.objects;
+            listing.objects = NULL;
+        }
+        status = gp_image_store_open(out, kind, listing.bare, &list, NULL, options, status, err);
+        gp_image_list_init(&list); /* the store owns it now */
     }
     gp_image_list_deinit(&list);
     s3_listing_close(&listing);

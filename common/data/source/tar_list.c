@@ -188,8 +188,8 @@ bool gp_tar_is(const char *path)
     return found;
 }
 
-/* Read one archive, or all archives in a directory, sorted by name. */
-static gp_status archives_take(void *context, gp_tar_index *index, gp_error *err)
+/* Directories are read in the order of the names. */
+gp_status gp_tar_files_take(void *context, gp_tar_index *index, gp_error *err)
 {
     const char *source = context;
     struct dirent **entries = NULL;
@@ -239,8 +239,7 @@ static bool begins_with_part(const char *name)
     return part;
 }
 
-/* Return the length of the shared directory prefix of all names, without parts and classes. */
-static size_t root_find(const gp_image_list *all)
+size_t gp_tar_root(const gp_image_list *all)
 {
     size_t root = 0;
 
@@ -331,8 +330,7 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
     return status;
 }
 
-/* Read the archives and resolve the links in them. */
-static gp_status index_fill(gp_tar_index *index, const char *path, const gp_progress *progress,
+gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress,
                             gp_tar_fill fill, void *context, gp_error *err)
 {
     *index = (gp_tar_index){ .progress = progress };
@@ -349,11 +347,6 @@ static gp_status index_fill(gp_tar_index *index, const char *path, const gp_prog
     return status;
 }
 
-gp_status gp_tar_index_open(gp_tar_index *index, const char *path, const gp_progress *progress, gp_error *err)
-{
-    return index_fill(index, path, progress, archives_take, (void *)(uintptr_t)path, err);
-}
-
 void gp_tar_index_close(gp_tar_index *index)
 {
     gp_image_list_deinit(&index->all);
@@ -362,15 +355,10 @@ void gp_tar_index_close(gp_tar_index *index)
     gp_buffer_deinit(&index->text);
 }
 
-size_t gp_tar_index_root(const gp_tar_index *index)
-{
-    return root_find(&index->all);
-}
-
 gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char *path, gp_data_role role,
                             gp_error *err)
 {
-    const size_t root = root_find(&index->all);
+    const size_t root = gp_tar_root(&index->all);
     const char *part = part_find(&index->all, root, role);
     gp_status status = GP_OK;
 
@@ -387,18 +375,5 @@ gp_status gp_tar_index_list(gp_image_list *list, gp_tar_index *index, const char
     index->all.left_out_first = NULL;
     if (status == GP_OK)
         gp_image_list_trim(list);
-    return status;
-}
-
-gp_status gp_tar_list_with(gp_image_list *list, const char *path, gp_data_role role, gp_tar_fill fill,
-                           void *context, gp_error *err)
-{
-    gp_tar_index index;
-    gp_status status = index_fill(&index, path, NULL, fill, context, err);
-
-    gp_image_list_init(list);
-    if (status == GP_OK)
-        status = gp_tar_index_list(list, &index, path, role, err);
-    gp_tar_index_close(&index);
     return status;
 }

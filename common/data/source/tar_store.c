@@ -89,13 +89,11 @@ gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
 {
     tar_place archives = { .path = path };
     gp_image_list list;
-    gp_status status = gp_tar_index_open(&archives.index, path, options->progress, err);
+    gp_status status = gp_tar_index_open(&archives.index, path, options->progress, gp_tar_files_take,
+                                         (void *)(uintptr_t)path, err);
 
-    if (status != GP_OK) {
-        gp_tar_index_close(&archives.index);
-        return status;
-    }
-    archives.root = gp_tar_index_root(&archives.index);
+    gp_image_list_init(&list);
+    archives.root = status == GP_OK ? gp_tar_root(&archives.index.all) : 0;
     const gp_tree place = { .root = path,
                             .context = &archives,
                             .has = place_has,
@@ -103,16 +101,13 @@ gp_status gp_store_open_tar(gp_store **out, const char *path, gp_data_role role,
                             .read = place_read,
                             .member_root = archives.root };
 
-    if (gp_pixels_is_at(&place)) {
+    if (status == GP_OK && gp_pixels_is_at(&place)) {
         status = gp_pixels_open_at(out, &place, role, options, err);
         gp_tar_index_close(&archives.index);
         return status;
     }
-    status = gp_tar_index_list(&list, &archives.index, path, role, err);
+    if (status == GP_OK)
+        status = gp_tar_index_list(&list, &archives.index, path, role, err);
     gp_tar_index_close(&archives.index);
-    if (status != GP_OK) {
-        gp_image_list_deinit(&list);
-        return status;
-    }
-    return gp_image_store_open(out, "tar", path, &list, NULL, options, err);
+    return gp_image_store_open(out, "tar", path, &list, NULL, options, status, err);
 }

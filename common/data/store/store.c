@@ -218,15 +218,24 @@ static void targets_renumber(const gp_store *store, uint8_t *targets)
             labels[e] = store->renumber[labels[e]];
 }
 
+/* Check that all indices are below `limit`. */
+static gp_status index_check(const gp_store *store, const uint32_t *index, uint32_t count, uint32_t limit,
+                             gp_error *err)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (index[i] >= limit)
+            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
+                           store->info.source, limit);
+    return GP_OK;
+}
+
 gp_status gp_store_read(const gp_store *store, const uint32_t *index, uint32_t count, void *samples,
                         void *targets, gp_error *err)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (index[i] >= store->info.count)
-            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
-                           store->info.source, store->info.count);
-    gp_status status = store->ops->read(store, index, count, samples, targets, err);
+    gp_status status = index_check(store, index, count, store->info.count, err);
 
+    if (status == GP_OK)
+        status = store->ops->read(store, index, count, samples, targets, err);
     if (status == GP_OK && targets != NULL && store->renumber != NULL)
         for (uint32_t i = 0; i < count; i++)
             targets_renumber(store, (uint8_t *)targets + i * store->info.target_bytes);
@@ -242,13 +251,10 @@ gp_status gp_store_read_drawn(const gp_store *store, const gp_drawing *drawing, 
                               const uint32_t *index, uint32_t count, void *samples, void *targets,
                               gp_error *err)
 {
-    gp_status status;
+    gp_status status = index_check(store, index, count, drawing->shape->count, err);
 
-    for (uint32_t i = 0; i < count; i++)
-        if (index[i] >= drawing->shape->count)
-            return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index[i],
-                           store->info.source, drawing->shape->count);
-    status = store->ops->read_drawn(store, drawing, epoch, index, count, samples, targets, err);
+    if (status == GP_OK)
+        status = store->ops->read_drawn(store, drawing, epoch, index, count, samples, targets, err);
     for (uint32_t i = 0; status == GP_OK && store->renumber != NULL && i < count; i++)
         targets_renumber(store, (uint8_t *)targets + i * store->info.target_bytes);
     return status;
@@ -310,11 +316,11 @@ static gp_status whole_copy(const gp_store *store, uint32_t index, const gp_whol
 gp_status gp_store_read_whole(const gp_store *store, uint32_t index, const gp_whole_size *size,
                               gp_whole *whole, gp_error *err)
 {
-    if (index >= store->info.count)
-        return gp_fail(err, GP_EINVAL, "sample %u of %s was asked for, which has %u", index,
-                       store->info.source, store->info.count);
-    gp_status status = (store->ops->read_whole != NULL ? store->ops->read_whole
-                                                       : whole_copy)(store, index, size, whole, err);
+    gp_status status = index_check(store, &index, 1, store->info.count, err);
+
+    if (status == GP_OK)
+        status = (store->ops->read_whole != NULL ? store->ops->read_whole : whole_copy)(store, index, size,
+                                                                                        whole, err);
 
     if (status == GP_OK && store->renumber != NULL && whole->labels != NULL)
         for (size_t i = 0; i < (size_t)whole->height * whole->width; i++)

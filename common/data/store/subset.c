@@ -65,12 +65,6 @@ gp_status gp_store_count_within(const gp_store *store, uint64_t *counts, uint64_
     return status;
 }
 
-gp_status gp_store_count_classes(const gp_store *store, uint64_t *counts, const gp_progress *progress,
-                                 gp_error *err)
-{
-    return gp_store_count_within(store, counts, NULL, progress, err);
-}
-
 /* ---- splitting ---- */
 
 /* Compute how many of a class's `count` samples each part gets. */
@@ -171,7 +165,7 @@ gp_status gp_store_split(const gp_store *store, const double *sizes, uint32_t pa
     if (first == NULL || counts == NULL || members == NULL || labels == NULL)
         status = gp_fail(err, GP_ENOMEM, "no memory to divide %u samples", info->count);
     if (status == GP_OK)
-        status = gp_store_count_classes(store, counts, NULL, err);
+        status = gp_store_count_within(store, counts, NULL, NULL, err);
     for (uint32_t i = 0; i < info->count && status == GP_OK; i++)
         status = gp_store_read(store, &i, 1, NULL, labels + i, err);
     if (status == GP_OK)

@@ -324,7 +324,7 @@ TEST(a_store_is_split_per_class_by_seed)
     int of[3][3] = { { 0 } };
     gp_error err;
 
-    REQUIRE_OK(gp_store_count_classes(store, counted, NULL, &err), err);
+    REQUIRE_OK(gp_store_count_within(store, counted, NULL, NULL, &err), err);
     CHECK_INT(10, counted[0]);
     CHECK_INT(9, counted[1]);
     CHECK_INT(1, counted[2]);
