@@ -112,15 +112,12 @@ static gp_status page_write(int fd, secrets_page *page, gp_error *err)
         return gp_fail_errno(err, GP_EIO, "cannot read the pool's secrets");
     memcpy(page->head.magic, secrets_magic, sizeof(secrets_magic));
     page->head.sum = gp_crc32c(0, page->text, page->head.bytes);
-    page->head.version = (version | 1) + 1;
+    page->head.version = version | 1;
     memset(page->text + page->head.bytes, 0, sizeof(page->text) - page->head.bytes);
-    version |= 1;
-    if (!write_at(fd, &version, sizeof(version), offsetof(secrets_head, version)) ||
-        !write_at(fd, page->text, sizeof(page->text), offsetof(secrets_page, text)) ||
-        !write_at(fd, page->head.magic, sizeof(page->head.magic), 0) ||
-        !write_at(fd, &page->head.bytes, sizeof(page->head.bytes), offsetof(secrets_head, bytes)) ||
-        !write_at(fd, &page->head.sum, sizeof(page->head.sum), offsetof(secrets_head, sum)) ||
-        !write_at(fd, &page->head.version, sizeof(version), offsetof(secrets_head, version)))
+    version = page->head.version + 1;
+    if (!write_at(fd, &page->head.version, sizeof(version), offsetof(secrets_head, version)) ||
+        !write_at(fd, page, sizeof(*page), 0) ||
+        !write_at(fd, &version, sizeof(version), offsetof(secrets_head, version)))
         return gp_fail_errno(err, GP_EIO, "cannot write the pool's secrets");
     return GP_OK;
 }

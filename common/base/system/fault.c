@@ -37,24 +37,6 @@ bool gp_fault_armed;
 static fault faults[FAULTS_MAX];
 static uint32_t fault_count;
 
-static const gp_fault_entry *entry_find(const char *point)
-{
-    for (const gp_fault_entry *entry = gp_fault_points; entry->point != NULL; entry++)
-        if (strcmp(entry->point, point) == 0)
-            return entry;
-    return NULL;
-}
-
-static bool action_find(fault_action *out, const char *name)
-{
-    for (int i = 0; i < FAULT_ACTIONS; i++)
-        if (strcmp(name, action_names[i]) == 0) {
-            *out = (fault_action)i;
-            return true;
-        }
-    return false;
-}
-
 /* Parse one "POINT:N:ACTION[@INDEX[.INCARNATION]]", terminated by a comma or NUL. */
 static bool fault_parse(const char *text, fault *out)
 {
@@ -76,11 +58,16 @@ static bool fault_parse(const char *text, fault *out)
     }
     if (text[end] != '\0' && text[end] != ',')
         return false;
-    out->entry = entry_find(point);
     out->index = index;
     out->incarnation = incarnation;
     atomic_store(&out->left, times);
-    return out->entry != NULL && action_find(&out->action, action);
+    for (out->entry = gp_fault_points; out->entry->point != NULL; out->entry++)
+        if (strcmp(out->entry->point, point) == 0)
+            break;
+    for (out->action = FAULT_KILL; out->action < FAULT_ACTIONS; out->action++)
+        if (strcmp(action, action_names[out->action]) == 0)
+            break;
+    return out->entry->point != NULL && out->action < FAULT_ACTIONS;
 }
 
 gp_status gp_fault_setup(const char *spec, gp_fault_process process, uint32_t index, uint32_t incarnation,

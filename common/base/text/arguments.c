@@ -27,23 +27,6 @@ static gp_status number_set(const gp_argument *argument, void *value, const char
     return GP_OK;
 }
 
-static gp_status argument_set(const gp_argument *argument, void *values, const char *text, gp_error *err)
-{
-    void *value = (unsigned char *)values + argument->offset;
-
-    switch (argument->type) {
-    case GP_ARGUMENT_FLAG:
-        *(bool *)value = true;
-        break;
-    case GP_ARGUMENT_TEXT:
-        *(const char **)value = text;
-        break;
-    case GP_ARGUMENT_NUMBER:
-        return number_set(argument, value, text, err);
-    }
-    return GP_OK;
-}
-
 gp_status gp_arguments_parse(const gp_argument *table, void *values, int count, char **words, gp_error *err)
 {
     struct option options[GP_ARGUMENTS_MAX + 1] = { { 0 } };
@@ -59,10 +42,18 @@ gp_status gp_arguments_parse(const gp_argument *table, void *values, int count, 
     }
     while ((option = getopt_long(count, words, "", options, &place)) != -1) {
         gp_error *why = first == GP_OK ? err : &ignored;
-        gp_status status = option != 0
-                               ? gp_fail(why, GP_EINVAL, "the command line is not understood; see --help")
-                               : argument_set(&table[place], values, optarg, why);
+        const gp_argument *argument = &table[place];
+        void *value = (unsigned char *)values + argument->offset;
+        gp_status status = GP_OK;
 
+        if (option != 0)
+            status = gp_fail(why, GP_EINVAL, "the command line is not understood; see --help");
+        else if (argument->type == GP_ARGUMENT_FLAG)
+            *(bool *)value = true;
+        else if (argument->type == GP_ARGUMENT_TEXT)
+            *(const char **)value = optarg;
+        else
+            status = number_set(argument, value, optarg, why);
         first = first == GP_OK ? status : first;
     }
     if (first == GP_OK && optind < count)

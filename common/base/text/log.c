@@ -113,35 +113,29 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* Open the file at log_file.path as standard error. If standard output was the same file as `old`,
- * the previous standard error, redirect standard output too. */
-static void file_follow(const struct stat *old)
-{
-    struct stat facts;
-    int fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-    if (fd < 0)
-        /* The old file stays in use; the next tick tries again. */
-        return;
-    if (fstat(STDOUT_FILENO, &facts) == 0 && same_file(&facts, old))
-        dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
-    close(fd);
-}
-
 /* Rename a file that is too large, if this process is the owner, and switch to the new file. */
 static void file_check(void)
 {
     struct stat ours, named;
     bool there;
+    int fd;
 
     if (log_file.bytes_max == 0 || fstat(STDERR_FILENO, &ours) != 0)
         return;
     there = stat(log_file.path, &named) == 0;
     if (there && same_file(&ours, &named) && log_file.owner && (uint64_t)ours.st_size > log_file.bytes_max)
         there = rename(log_file.path, log_file.aside) != 0;
-    if (!there || !same_file(&ours, &named))
-        file_follow(&ours);
+    if (there && same_file(&ours, &named))
+        return;
+    fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        /* The old file stays in use; the next tick tries again. */
+        return;
+    /* Redirect standard output too if it was the same file. */
+    if (fstat(STDOUT_FILENO, &named) == 0 && same_file(&named, &ours))
+        dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
 }
 
 void gp_log_tick(void)
