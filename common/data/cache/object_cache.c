@@ -277,17 +277,6 @@ static void evict_once(gp_object_cache *cache)
     gp_free(list.entries);
 }
 
-/* Evict entries, in one process at a time; the others return at once. Check the total again
- * afterwards, because other processes may have added entries meanwhile. */
-static void evict(gp_object_cache *cache)
-{
-    if (gp_file_lock(cache->lock) != GP_OK)
-        return;
-    for (int i = 0; i < EVICTIONS_MAX && atomic_load(cache->used) > cache->bytes_max; i++)
-        evict_once(cache);
-    (void)flock(cache->lock, LOCK_UN);
-}
-
 /* ---- adding ---- */
 
 /* Create a file, and its directory if necessary. */
@@ -315,8 +304,15 @@ static bool entry_publish(gp_object_cache *cache, int fd, const char *temporary,
         return false;
     }
     if (atomic_fetch_add(cache->used, (uint64_t)stat_.st_blocks * 512) + (uint64_t)stat_.st_blocks * 512 >
-        cache->bytes_max)
-        evict(cache);
+        cache->bytes_max) {
+        /* One process evicts at a time. Check the total again afterwards, because other processes may
+         * have added entries meanwhile. */
+        if (gp_file_lock(cache->lock) != GP_OK)
+            return true;
+        for (int i = 0; i < EVICTIONS_MAX && atomic_load(cache->used) > cache->bytes_max; i++)
+            evict_once(cache);
+        (void)flock(cache->lock, LOCK_UN);
+    }
     return true;
 }
 

@@ -142,22 +142,6 @@ static gp_status body_read(void *context, void *to, size_t bytes, gp_error *err)
     return GP_OK;
 }
 
-/* Build the cache key from the file's identity and modification time; the name is not part of the
- * key. Return false for files that must not be cached: small or uncompressed ones, and files
- * modified within the last SETTLED_SECONDS. A later change to such a file could leave the time
- * stamp unchanged. */
-static bool cache_key(char *key, size_t key_bytes, const gp_idx *idx, const idx_reader *reader,
-                      const struct stat *stat)
-{
-    if (idx->bytes < GP_DECODED_BYTES_MIN || gzdirect(reader->file) ||
-        stat->st_mtim.tv_sec > time(NULL) - SETTLED_SECONDS)
-        return false;
-    snprintf(key, key_bytes, "idx 1 device %llu inode %llu size %llu mtime %lld.%09ld",
-             (unsigned long long)stat->st_dev, (unsigned long long)stat->st_ino,
-             (unsigned long long)stat->st_size, (long long)stat->st_mtim.tv_sec, stat->st_mtim.tv_nsec);
-    return true;
-}
-
 gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, gp_error *err)
 {
     struct stat stat;
@@ -179,9 +163,18 @@ gp_status gp_idx_read_fd(gp_idx *out, int fd, const char *name, uint32_t rank, g
     }
     gzbuffer(reader.file, 128 << 10);
     status = header_read(&idx, &reader, rank, err);
+
+    /* The cache key is the file's identity and modification time; the name is not part of it. Small
+     * or uncompressed files are not cached, and neither are files modified within the last
+     * SETTLED_SECONDS, because a later change could leave their time stamp unchanged. */
+    snprintf(key, sizeof(key), "idx 1 device %llu inode %llu size %llu mtime %lld.%09ld",
+             (unsigned long long)stat.st_dev, (unsigned long long)stat.st_ino,
+             (unsigned long long)stat.st_size, (long long)stat.st_mtim.tv_sec, stat.st_mtim.tv_nsec);
+    const bool cached = idx.bytes >= GP_DECODED_BYTES_MIN && !gzdirect(reader.file) &&
+                        stat.st_mtim.tv_sec <= time(NULL) - SETTLED_SECONDS;
+
     if (status == GP_OK)
-        status = gp_decoded_get(&idx.decoded, cache_key(key, sizeof(key), &idx, &reader, &stat) ? key : NULL,
-                                idx.bytes, body_read, &reader, err);
+        status = gp_decoded_get(&idx.decoded, cached ? key : NULL, idx.bytes, body_read, &reader, err);
     gzclose(reader.file);
     if (status != GP_OK)
         return status;

@@ -118,19 +118,6 @@ static bool header_parse(npy_header *header, const char *text)
     return header->has_descr && header->has_fortran && header->has_shape;
 }
 
-static gp_status type_find(gp_dtype *dtype, const npy_header *header, const char *name, gp_error *err)
-{
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (strcmp(types[i].descr, header->descr) == 0) {
-            *dtype = types[i].dtype;
-            return GP_OK;
-        }
-    return gp_fail(err, GP_EUNSUPPORTED,
-                   "%s: elements of type '%s'; uint8, int32, int64, float32 and float64 are read: "
-                   "numpy.save(file, array.astype('float32'))",
-                   name, header->descr);
-}
-
 gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *name, gp_error *err)
 {
     const uint8_t *byte = data;
@@ -138,7 +125,7 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
     npy_header header = { .fortran = false };
     gp_npy npy = { .map = NULL };
     size_t begin, length, needed;
-    gp_status status;
+    gp_status status = GP_OK;
 
     if (bytes < 12 || memcmp(byte, "\x93NUMPY", 6) != 0)
         return gp_fail(err, GP_ECORRUPT, "%s is no .npy file: it does not begin with \\x93NUMPY", name);
@@ -155,7 +142,14 @@ gp_status gp_npy_parse(gp_npy *out, const void *data, size_t bytes, const char *
     text[length] = '\0';
     if (!header_parse(&header, text))
         return gp_fail(err, GP_ECORRUPT, "%s: its header is not what numpy.save() writes: %.80s", name, text);
-    status = type_find(&npy.dtype, &header, name, err);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (strcmp(types[i].descr, header.descr) == 0)
+            npy.dtype = types[i].dtype;
+    if (npy.dtype == 0)
+        status = gp_fail(err, GP_EUNSUPPORTED,
+                         "%s: elements of type '%s'; uint8, int32, int64, float32 and float64 are read: "
+                         "numpy.save(file, array.astype('float32'))",
+                         name, header.descr);
     if (status == GP_OK && header.fortran && header.shape.rank > 1)
         status = gp_fail(
             err, GP_EUNSUPPORTED,

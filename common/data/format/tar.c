@@ -141,18 +141,6 @@ static gp_status extended_take(tar_walk *walk, char type, uint64_t bytes, gp_err
     return status;
 }
 
-static void member_name(const tar_walk *walk, const tar_header *header, char name[GP_TAR_NAME_BYTES_MAX + 1])
-{
-    bool ustar = memcmp(header->magic, "ustar", 5) == 0 && header->magic[5] == '\0';
-
-    if (walk->long_name[0] != '\0')
-        strcpy(name, walk->long_name);
-    else if (ustar && header->prefix[0] != '\0')
-        snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.155s/%.100s", header->prefix, header->name);
-    else
-        snprintf(name, GP_TAR_NAME_BYTES_MAX + 1, "%.100s", header->name);
-}
-
 /* Pass the current member to the callback. A regular file has an offset and a size, a link has a
  * target. */
 static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint64_t bytes,
@@ -161,7 +149,12 @@ static gp_status entry_give(const tar_walk *walk, const tar_header *header, uint
     char name[GP_TAR_NAME_BYTES_MAX + 1], link[GP_TAR_NAME_BYTES_MAX + 1];
     gp_tar_entry entry = { .name = name };
 
-    member_name(walk, header, name);
+    if (walk->long_name[0] != '\0')
+        strcpy(name, walk->long_name);
+    else if (memcmp(header->magic, "ustar", 6) == 0 && header->prefix[0] != '\0')
+        snprintf(name, sizeof(name), "%.155s/%.100s", header->prefix, header->name);
+    else
+        snprintf(name, sizeof(name), "%.100s", header->name);
     if (header->type == '1' || header->type == '2') {
         if (walk->long_link[0] != '\0')
             strcpy(link, walk->long_link);
@@ -212,20 +205,10 @@ static gp_status tar_step(tar_walk *walk, const tar_header *header, gp_tar_membe
     return status;
 }
 
-/* Return whether the file starts with a gzip, bzip2, xz or zstd signature. */
-static bool is_compressed(const char head[5])
-{
-    return memcmp(head, "\x1f\x8b", 2) == 0 || memcmp(head, "BZh", 3) == 0 ||
-           memcmp(head,
-                  "\xfd"
-                  "7zXZ",
-                  5) == 0 ||
-           memcmp(head, "\x28\xb5\x2f\xfd", 4) == 0;
-}
-
 gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_tar_member member,
                              void *context, gp_error *err)
 {
+    static const char *const signatures[] = { "\x1f\x8b", "BZh", "\xfd\x37zXZ", "\x28\xb5\x2f\xfd" };
     static const tar_header zero;
     tar_walk walk = { .source = source, .name = name, .bytes = source->bytes, .long_size = UINT64_MAX };
     tar_header header;
@@ -233,10 +216,11 @@ gp_status gp_tar_walk_source(const gp_tar_source *source, const char *name, gp_t
 
     if (walk.bytes >= 5)
         status = tar_read(&walk, 0, &header, 5, err);
-    if (status == GP_OK && walk.bytes >= 5 && is_compressed((const char *)&header))
-        return gp_fail(err, GP_EUNSUPPORTED,
-                       "%s is compressed, so its members cannot be read one by one; unpack it to a .tar",
-                       name);
+    for (int i = 0; status == GP_OK && walk.bytes >= 5 && i < 4; i++)
+        if (memcmp(&header, signatures[i], strlen(signatures[i])) == 0)
+            return gp_fail(err, GP_EUNSUPPORTED,
+                           "%s is compressed, so its members cannot be read one by one; unpack it to a .tar",
+                           name);
     while (status == GP_OK && walk.at + BLOCK <= walk.bytes) {
         status = tar_read(&walk, walk.at, &header, sizeof(header), err);
         if (status != GP_OK || memcmp(&header, &zero, sizeof(header)) == 0)

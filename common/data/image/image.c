@@ -54,17 +54,13 @@ static _Noreturn void decoder_fail(gp_image_decoder *decoder, gp_status status)
     longjmp(decoder->jump, 1);
 }
 
-static const char *format_name(const gp_image_decoder *decoder)
-{
-    return decoder->info.format == GP_IMAGE_JPEG ? "JPEG" : "PNG";
-}
-
 static _Noreturn void decoder_fail_damaged(gp_image_decoder *decoder, size_t at, const char *cause)
 {
     if (errno == ENOMEM) /* the library's own message may not mention memory */
         decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory to decode it", decoder->name));
     decoder_fail(decoder, gp_fail(decoder->err, GP_ECORRUPT, "%s: damaged %s, seen at byte %zu of %zu: %s",
-                                  decoder->name, format_name(decoder), at, decoder->bytes, cause));
+                                  decoder->name, decoder->info.format == GP_IMAGE_JPEG ? "JPEG" : "PNG", at,
+                                  decoder->bytes, cause));
 }
 
 /* Reject images beyond the limits, before any memory is allocated for pixels. */
@@ -212,34 +208,27 @@ static uint32_t jpeg_cut(gp_image_decoder *decoder)
     return (bottom < jpeg->output_height ? bottom : jpeg->output_height) - decoder->out.top;
 }
 
-/* Convert CMYK to RGB or grey. The stored values are taken as inverted, as Photoshop writes them.
- * All CMYK files seen in practice are inverted, and Pillow makes the same assumption. */
-static void row_from_cmyk(uint8_t *out, const uint8_t *cmyk, uint32_t width, uint32_t channels, uint8_t *rgb)
-{
-    uint8_t *to = channels == 3 ? out : rgb;
-
-    for (uint32_t x = 0; x < width; x++)
-        for (uint32_t c = 0; c < 3; c++)
-            to[3 * x + c] = (uint8_t)((cmyk[4 * x + c] * cmyk[4 * x + 3] + 127) / 255);
-    if (channels == 1)
-        row_to_grey(out, rgb, width);
-}
-
-/* Decode a CMYK or YCCK image row by row. The buffer holds 4 bytes per pixel from the file, and 3
- * bytes of RGB for the conversion to grey. */
+/* Decode a CMYK or YCCK image row by row to RGB or grey. The buffer holds 4 bytes per pixel from the
+ * file, and 3 bytes of RGB for the conversion to grey. The stored values are taken as inverted, as
+ * Photoshop writes them. All CMYK files seen in practice are inverted, and Pillow makes the same
+ * assumption. */
 static void jpeg_read_cmyk(gp_image_decoder *decoder)
 {
-    uint32_t width = decoder->out.width, channels = decoder->out.channels;
+    const uint32_t width = decoder->out.width, channels = decoder->out.channels;
 
     decoder->cmyk = gp_malloc((size_t)width * 7);
     if (decoder->cmyk == NULL)
         decoder_fail(decoder, gp_fail(decoder->err, GP_ENOMEM, "%s: no memory for a row", decoder->name));
     while (decoder->jpeg.output_scanline < decoder->jpeg.output_height) {
-        uint8_t *to = decoder->pixels + (size_t)decoder->jpeg.output_scanline * width * channels;
-        JSAMPROW row = decoder->cmyk;
+        uint8_t *out = decoder->pixels + (size_t)decoder->jpeg.output_scanline * width * channels;
+        uint8_t *cmyk = decoder->cmyk, *to = channels == 3 ? out : cmyk + (size_t)width * 4;
 
-        jpeg_read_scanlines(&decoder->jpeg, &row, 1);
-        row_from_cmyk(to, decoder->cmyk, width, channels, decoder->cmyk + (size_t)width * 4);
+        jpeg_read_scanlines(&decoder->jpeg, &cmyk, 1);
+        for (uint32_t x = 0; x < width; x++)
+            for (uint32_t c = 0; c < 3; c++)
+                to[3 * x + c] = (uint8_t)((cmyk[4 * x + c] * cmyk[4 * x + 3] + 127) / 255);
+        if (channels == 1)
+            row_to_grey(out, to, width);
     }
 }
 
@@ -517,17 +506,22 @@ static gp_status format_find(gp_image_format *format, const uint8_t *data, size_
     return GP_OK;
 }
 
-/* Detect the format, set up the decoder for this call, and run it. */
-static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t bytes, const char *name,
-                             gp_error *err)
+/* Detect the format, set up the decoder for this call, and run it.
+ *   probe  read only the header
+ *   index  return palette indices or grey values as stored */
+static gp_status decoder_run(gp_image_decoder *decoder, bool probe, bool index, const gp_image_want *want,
+                             const void *data, size_t bytes, const char *name, gp_error *err)
 {
     gp_image_format format;
     gp_status status = format_find(&format, data, bytes, name, err);
 
     if (status != GP_OK)
         return status;
-    if (decoder->index && format != GP_IMAGE_PNG)
+    if (index && format != GP_IMAGE_PNG)
         return gp_fail(err, GP_EUNSUPPORTED, "%s: pixel labels are PNGs; a JPEG blurs them", name);
+    decoder->probe = probe;
+    decoder->index = index;
+    decoder->want = *want;
     decoder->data = data;
     decoder->bytes = bytes;
     decoder->name = name;
@@ -543,12 +537,8 @@ static gp_status decoder_run(gp_image_decoder *decoder, const void *data, size_t
 gp_status gp_image_probe(gp_image_decoder *decoder, gp_image_info *info, const void *data, size_t bytes,
                          const char *name, gp_error *err)
 {
-    decoder->probe = true;
-    decoder->index = false;
-    decoder->want = (gp_image_want){ 0 };
-    gp_status status = decoder_run(decoder, data, bytes, name, err);
+    gp_status status = decoder_run(decoder, true, false, &(gp_image_want){ 0 }, data, bytes, name, err);
 
-    decoder->probe = false;
     if (status == GP_OK)
         *info = decoder->info;
     return status;
@@ -560,9 +550,7 @@ gp_status gp_image_decode(gp_image_decoder *decoder, gp_pixels *out, const gp_im
     assert(want->channels == 0 || want->channels == 1 || want->channels == 3);
     assert(want->part.right == 0 ||
            (want->part.left < want->part.right && want->part.top < want->part.bottom));
-    decoder->index = false;
-    decoder->want = *want;
-    gp_status status = decoder_run(decoder, data, bytes, name, err);
+    gp_status status = decoder_run(decoder, false, false, want, data, bytes, name, err);
 
     if (status == GP_OK)
         *out = decoder->out;
@@ -572,9 +560,7 @@ gp_status gp_image_decode(gp_image_decoder *decoder, gp_pixels *out, const gp_im
 gp_status gp_image_decode_index(gp_image_decoder *decoder, gp_pixels *out, const void *data, size_t bytes,
                                 const char *name, gp_error *err)
 {
-    decoder->index = true;
-    decoder->want = (gp_image_want){ 0 };
-    gp_status status = decoder_run(decoder, data, bytes, name, err);
+    gp_status status = decoder_run(decoder, false, true, &(gp_image_want){ 0 }, data, bytes, name, err);
 
     if (status == GP_OK)
         *out = decoder->out;

@@ -160,19 +160,6 @@ static gp_status axis_make(made_axis *a, double low, double high, uint32_t to, b
     return GP_OK;
 }
 
-static gp_status row_take(gp_resampler *resampler, size_t count, gp_error *err)
-{
-    if (count <= resampler->row_count)
-        return GP_OK;
-    gp_free(resampler->row);
-    resampler->row_count = 0;
-    resampler->row = gp_calloc(count + GP_ROW_SPARE * 2, sizeof(*resampler->row));
-    if (resampler->row == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for a row of %zu pixels", count);
-    resampler->row_count = count;
-    return GP_OK;
-}
-
 /* Scale one channel of a vertically mixed row to the output width. */
 static void row_narrow(const gp_row_out *out, uint32_t c, const gp_axis *a, const int16_t *row,
                        uint32_t channels)
@@ -237,17 +224,23 @@ gp_status gp_resample_window(gp_resampler *resampler, const gp_pixel_out *out, c
     status = axis_make(&resampler->x, window->left, window->right, out->width, out->mirror_x, err);
     if (status == GP_OK)
         status = axis_make(&resampler->y, window->top, window->bottom, out->height, out->mirror_y, err);
-    if (status == GP_OK)
-        status = row_take(resampler, (size_t)x->count * in->channels, err);
+    const size_t values = (size_t)x->count * in->channels;
+
     if (status != GP_OK)
         return status;
+    if (values > resampler->row_count) {
+        gp_free(resampler->row);
+        resampler->row = gp_calloc(values + GP_ROW_SPARE * 2, sizeof(*resampler->row));
+        resampler->row_count = resampler->row == NULL ? 0 : values;
+        if (resampler->row == NULL)
+            return gp_fail(err, GP_ENOMEM, "no memory for a row of %zu pixels", values);
+    }
     for (uint32_t i = 0; i < out->height; i++, gp_row_move(&row, row_step)) {
         uint32_t first = y->axis.first[i], left = y->count - first;
 
-        resampler->ops->mix(resampler->row,
-                            in->data + (y->begin + first) * stride + (size_t)x->begin * in->channels, stride,
-                            y->axis.used < left ? y->axis.used : left,
-                            y->axis.weight + (size_t)i * y->axis.taps, (size_t)x->count * in->channels);
+        resampler->ops->mix(
+            resampler->row, in->data + (y->begin + first) * stride + (size_t)x->begin * in->channels, stride,
+            y->axis.used < left ? y->axis.used : left, y->axis.weight + (size_t)i * y->axis.taps, values);
         if (in->channels == 3)
             resampler->ops->narrow_rgb(&row, &x->axis, resampler->row);
         else

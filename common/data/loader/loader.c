@@ -278,15 +278,6 @@ static loader_slot *slot_work(gp_loader *loader)
     return slot;
 }
 
-/* Return how many samples a thread reads at a time. */
-static uint32_t piece_size(const gp_loader *loader, uint32_t count)
-{
-    uint32_t size =
-        loader->thread_count == 1 ? READER_SAMPLES : count / (loader->thread_count * PIECES_PER_THREAD);
-
-    return size < 1 ? 1 : size > READER_SAMPLES ? READER_SAMPLES : size;
-}
-
 /* Mark a slot as free. Call with the lock held. */
 static void slot_free(gp_loader *loader, loader_slot *slot)
 {
@@ -353,7 +344,9 @@ static void *loader_main(void *argument)
         }
         batch = &slot->batch;
         at = slot->begun;
-        count = piece_size(loader, batch->count);
+        count = loader->thread_count == 1 ? READER_SAMPLES
+                                          : batch->count / (loader->thread_count * PIECES_PER_THREAD);
+        count = count < 1 ? 1 : count > READER_SAMPLES ? READER_SAMPLES : count;
         count = batch->count - at < count ? batch->count - at : count;
         slot->begun += count;
         /* More work remains: wake another thread. */
@@ -415,21 +408,6 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-static gp_status threads_start(gp_loader *loader, gp_error *err)
-{
-    int code = 0;
-
-    while (loader->started < loader->thread_count && code == 0) {
-        loader_thread *thread = &loader->threads[loader->started];
-
-        thread->loader = loader;
-        code = gp_thread_start(&thread->thread, "gp-loader", 0, loader_main, thread);
-        if (code == 0)
-            loader->started++;
-    }
-    return code == 0 ? GP_OK : gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
-}
-
 /* Choose the number of threads. Copying needs one thread. Decoding uses all processors that the
  * caller may run on. */
 static uint32_t threads_decide(const gp_store_info *info, uint32_t wanted)
@@ -480,8 +458,16 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
         slots_size(loader, options);
         status = slots_new(loader, err);
     }
-    if (status == GP_OK)
-        status = threads_start(loader, err);
+    for (int code = 0; status == GP_OK && loader->started < loader->thread_count; loader->started++) {
+        loader_thread *thread = &loader->threads[loader->started];
+
+        thread->loader = loader;
+        code = gp_thread_start(&thread->thread, "gp-loader", 0, loader_main, thread);
+        if (code != 0) {
+            status = gp_fail(err, GP_ELIMIT, "cannot start a loader's thread: %s", strerror(code));
+            break;
+        }
+    }
     if (status != GP_OK) {
         gp_loader_free(loader);
         return status;

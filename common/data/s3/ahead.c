@@ -127,16 +127,6 @@ static void *ahead_main(void *argument)
     return NULL;
 }
 
-/* Start the threads. If the system allows fewer than requested, use those. Call with the lock
- * held. */
-static void threads_start(gp_ahead *ahead)
-{
-    while (ahead->started < ahead->thread_count &&
-           gp_thread_start(&ahead->threads[ahead->started], "gp-ahead", STACK_BYTES, ahead_main, ahead) == 0)
-        ahead->started++;
-    ahead->thread_count = ahead->started; /* do not try to start the others again */
-}
-
 /* ---- interface ---- */
 
 gp_status gp_ahead_new(gp_ahead **out, uint32_t threads, uint32_t slots, size_t item_max, size_t bytes_max,
@@ -197,8 +187,11 @@ void gp_ahead_free(gp_ahead *ahead)
 void gp_ahead_want(gp_ahead *ahead, const uint32_t *numbers, uint32_t count)
 {
     pthread_mutex_lock(&ahead->lock);
-    if (ahead->started == 0 && ahead->thread_count > 0)
-        threads_start(ahead);
+    while (ahead->started < ahead->thread_count &&
+           gp_thread_start(&ahead->threads[ahead->started], "gp-ahead", STACK_BYTES, ahead_main, ahead) == 0)
+        ahead->started++;
+    /* If the system allows fewer threads than requested, do not try to start the others again. */
+    ahead->thread_count = ahead->started;
     for (uint32_t i = 0; i < count && ahead->started > 0; i++) {
         int32_t self, *chain = chain_of(ahead, numbers[i]);
         ahead_slot *slot;

@@ -15,72 +15,46 @@ enum { FILE_BYTES_MAX = 1 << 20 };
 
 /* ---- AWS files ---- */
 
-/* Take one line and trim it. Return the text behind it; NULL: this was the last line. */
-static const char *line_take(const char *text, const char **begin, size_t *length)
+/* Remove blanks at both ends, in place. */
+static char *trim(char *text)
 {
-    size_t bytes = strcspn(text, "\n");
-    const char *next = text[bytes] == '\0' ? NULL : text + bytes + 1;
+    char *end;
 
-    while (bytes > 0 && isspace((unsigned char)text[bytes - 1]))
-        bytes--;
-    while (bytes > 0 && isspace((unsigned char)*text)) {
+    while (isspace((unsigned char)*text))
         text++;
-        bytes--;
-    }
-    *begin = text;
-    *length = bytes;
-    return next;
-}
-
-/* Return whether a line is the header of a section. [NAME] and [profile NAME] are equivalent. */
-static bool section_is(const char *line, size_t length, const char *section)
-{
-    const char *name = line + 1, *end = line + length - 1;
-
-    if (length < 2 || *end != ']')
-        return false;
-    while (name < end && isspace((unsigned char)*name))
-        name++;
-    if (end - name > 8 && strncmp(name, "profile", 7) == 0 && isspace((unsigned char)name[7]))
-        for (name += 8; name < end && isspace((unsigned char)*name);)
-            name++;
-    while (end > name && isspace((unsigned char)end[-1]))
-        end--;
-    return strlen(section) == (size_t)(end - name) && memcmp(name, section, (size_t)(end - name)) == 0;
+    for (end = text + strlen(text); end > text && isspace((unsigned char)end[-1]);)
+        *--end = '\0';
+    return text;
 }
 
 bool gp_s3_ini_get(const char *text, const char *section, const char *setting, char *value, size_t bytes)
 {
-    size_t wanted = strlen(setting);
+    char line[GP_S3_TOKEN_BYTES_MAX + 256];
     bool inside = false, found = false;
 
-    while (text != NULL) {
-        const char *line, *equals, *end;
-        size_t length, name;
+    for (size_t length; *text != '\0'; text += length + (text[length] == '\n')) {
+        length = strcspn(text, "\n");
+        snprintf(line, sizeof(line), "%.*s", (int)length, text);
+        char *at = trim(line), *equals = strchr(at, '=');
+        const size_t last = at[0] == '\0' ? 0 : strlen(at) - 1;
 
-        text = line_take(text, &line, &length);
-        if (length == 0 || *line == '#' || *line == ';')
-            continue;
-        if (*line == '[') {
-            inside = section_is(line, length, section);
-            continue;
+        if (*at == '[') {
+            inside = at[last] == ']';
+            at[last] = '\0';
+            at = trim(at + (last > 0));
+            if (strncmp(at, "profile", 7) == 0 && isspace((unsigned char)at[7]))
+                at = trim(at + 8); /* [NAME] and [profile NAME] are equivalent */
+            inside = inside && strcmp(at, section) == 0;
+        } else if (inside && *at != '#' && *at != ';' && equals != NULL) {
+            *equals++ = '\0';
+            equals = trim(equals);
+            if (strcasecmp(trim(at), setting) != 0 || *equals == '\0' || strlen(equals) >= bytes)
+                continue;
+            strcpy(value, equals);
+            found = true;
         }
-        equals = memchr(line, '=', length);
-        if (!inside || equals == NULL)
-            continue;
-        for (name = (size_t)(equals - line); name > 0 && isspace((unsigned char)line[name - 1]);)
-            name--;
-        if (name != wanted || strncasecmp(line, setting, wanted) != 0)
-            continue;
-        end = line + length;
-        for (equals++; equals < end && isspace((unsigned char)*equals);)
-            equals++;
-        if ((size_t)(end - equals) >= bytes || equals == end)
-            continue;
-        memcpy(value, equals, (size_t)(end - equals));
-        value[end - equals] = '\0';
-        found = true;
     }
+    gp_secret_wipe(line, sizeof(line));
     return found;
 }
 

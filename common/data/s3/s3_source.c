@@ -288,23 +288,9 @@ bool gp_s3_encode(char *out, size_t bytes, const char *text, bool keep_slashes)
     return true;
 }
 
-/* Return whether a key has a component . or .. URL parsers remove such components, and newer
- * versions of libcurl do not sign URLs that keep them. */
-static bool has_dots(const char *key)
-{
-    while (key != NULL) {
-        size_t length = strcspn(key, "/");
-
-        if ((length == 1 && key[0] == '.') || (length == 2 && key[0] == '.' && key[1] == '.'))
-            return true;
-        key = key[length] == '\0' ? NULL : key + length + 1;
-    }
-    return false;
-}
-
 gp_status gp_s3_url(const gp_s3_source *source, const char *key, char *url, size_t bytes, gp_error *err)
 {
-    char host[384], encoded[3 * GP_S3_KEY_BYTES_MAX + 1];
+    char host[384], encoded[3 * GP_S3_KEY_BYTES_MAX + 1], slashed[GP_S3_KEY_BYTES_MAX + 3];
     const char *base = host, *name;
     int length;
 
@@ -315,7 +301,10 @@ gp_status gp_s3_url(const gp_s3_source *source, const char *key, char *url, size
                  strncmp(source->region, "cn-", 3) == 0 ? ".cn" : "");
     if (strlen(key) > GP_S3_KEY_BYTES_MAX || !gp_s3_encode(encoded, sizeof(encoded), key, true))
         return gp_fail(err, GP_ELIMIT, "the key %.80s... has more than %d bytes", key, GP_S3_KEY_BYTES_MAX);
-    if (has_dots(key))
+    /* URL parsers remove such components, and newer versions of libcurl do not sign URLs that keep
+     * them. */
+    snprintf(slashed, sizeof(slashed), "/%s/", key);
+    if (strstr(slashed, "/./") != NULL || strstr(slashed, "/../") != NULL)
         return gp_fail(err, GP_EUNSUPPORTED,
                        "the key %.200s has a component that is . or .., which no URL can name", key);
     name = strstr(host, "://") + 3;

@@ -26,15 +26,19 @@ typedef struct class_list {
     uint32_t count;
 } class_list;
 
-static void class_list_deinit(class_list *list)
+/* Read classes.txt: one name per line; empty lines at the end are ignored. list->count remains 0 if
+ * there is no such file. */
+static gp_status class_list_read(class_list *list, const char *directory, gp_error *err)
 {
-    gp_free(list->text);
-    gp_free(list->name);
-}
+    char path[PATH_MAX];
+    size_t bytes;
+    gp_status status;
 
-/* Split the text into class names, one per line. Empty lines at the end are ignored. */
-static gp_status class_list_split(class_list *list, const char *path, gp_error *err)
-{
+    if ((size_t)snprintf(path, sizeof(path), "%s/classes.txt", directory) >= sizeof(path))
+        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
+    status = gp_file_read(&list->text, &bytes, path, CLASSES_BYTES_MAX, err);
+    if (status != GP_OK)
+        return status == GP_ENOENT ? GP_OK : status;
     list->name = gp_calloc(LABEL_COUNT, sizeof(*list->name));
     if (list->name == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory for the class names of %s", path);
@@ -52,24 +56,9 @@ static gp_status class_list_split(class_list *list, const char *path, gp_error *
                            path, LABEL_COUNT);
         list->name[list->count++] = line;
     }
-    if (list->count == 0)
-        return gp_fail(err, GP_ECORRUPT, "%s names no class; write one name a line or remove it", path);
-    return GP_OK;
-}
-
-/* Read classes.txt. list->count remains 0 if there is no such file. */
-static gp_status class_list_read(class_list *list, const char *directory, gp_error *err)
-{
-    char path[PATH_MAX];
-    size_t bytes;
-    gp_status status;
-
-    if ((size_t)snprintf(path, sizeof(path), "%s/classes.txt", directory) >= sizeof(path))
-        return gp_fail(err, GP_ELIMIT, "the path %s is too long", directory);
-    status = gp_file_read(&list->text, &bytes, path, CLASSES_BYTES_MAX, err);
-    if (status == GP_ENOENT)
-        return GP_OK;
-    return status == GP_OK ? class_list_split(list, path, err) : status;
+    return list->count > 0
+               ? GP_OK
+               : gp_fail(err, GP_ECORRUPT, "%s names no class; write one name a line or remove it", path);
 }
 
 /* Find a file, either plain or with the ending .gz. GP_ENOENT, without a message: neither
@@ -192,30 +181,11 @@ static gp_status classes_decide(gp_store_info *info, class_list *list, const cha
     return GP_OK;
 }
 
-/* Create a store from images and labels. Ownership of the images passes to the store, even on
- * failure. */
-static gp_status pair_open(gp_store **out, gp_store_info *info, gp_idx *images, const gp_idx *labels,
-                           gp_error *err)
-{
-    int32_t *wide = gp_malloc(labels->bytes * sizeof(*wide));
-
-    if (wide == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for %zu labels", labels->bytes);
-    for (size_t i = 0; i < labels->bytes; i++)
-        wide[i] = labels->data[i];
-    info->count = images->dim[0];
-    info->channels = 1;
-    info->height = images->dim[1];
-    info->width = images->dim[2];
-    info->dtype = GP_U8;
-    return gp_store_open_decoded(out, info, &images->decoded, wide, wide, err);
-}
-
 gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role role,
                             const gp_store_options *options, gp_error *err)
 {
     char images_path[PATH_MAX], labels_path[PATH_MAX];
-    gp_store_info info = { .source = directory, .kind = "idx" };
+    gp_store_info info = { .source = directory, .kind = "idx", .channels = 1, .dtype = GP_U8 };
     gp_idx images = { 0 }, labels = { 0 };
     class_list list = { 0 };
     gp_status status;
@@ -234,9 +204,20 @@ gp_status gp_store_open_idx(gp_store **out, const char *directory, gp_data_role 
                          images_path, images.dim[0], labels_path, labels.dim[0]);
     if (status == GP_OK)
         status = classes_decide(&info, &list, directory, role, &labels, labels_path, err);
-    if (status == GP_OK)
-        status = pair_open(out, &info, &images, &labels, err);
-    class_list_deinit(&list);
+    int32_t *wide = status == GP_OK ? gp_malloc(labels.bytes * sizeof(*wide)) : NULL;
+
+    if (status == GP_OK && wide == NULL)
+        status = gp_fail(err, GP_ENOMEM, "no memory for %zu labels", labels.bytes);
+    if (status == GP_OK) {
+        for (size_t i = 0; i < labels.bytes; i++)
+            wide[i] = labels.data[i];
+        info.count = images.dim[0];
+        info.height = images.dim[1];
+        info.width = images.dim[2];
+        status = gp_store_open_decoded(out, &info, &images.decoded, wide, wide, err);
+    }
+    gp_free(list.text);
+    gp_free(list.name);
     gp_idx_deinit(&images);
     gp_idx_deinit(&labels);
     return status;

@@ -94,6 +94,9 @@ void gp_tar_index_close(gp_tar_index *index);
 /* Add all archives in the directory, or the one file, at the path `source`; a gp_tar_fill function. */
 gp_status gp_tar_files_take(void *source, gp_tar_index *index, gp_error *err);
 
+/* Return whether a folder contains a name. */
+bool gp_tar_is_below(const char *name, const char *folder);
+
 /* Return the length of the shared directory prefix of all names, without parts and classes. */
 size_t gp_tar_root(const gp_image_list *all);
 

@@ -98,26 +98,14 @@ static gp_status part_write(int fd, uint64_t at, const void *data, uint64_t byte
                                (unsigned long long)bytes);
 }
 
-/* Write -1 (no class) for each target. */
-static gp_status nothing_write(int fd, uint64_t at, uint64_t bytes, gp_error *err)
-{
-    int32_t none[1024];
-    gp_status status = GP_OK;
-
-    memset(none, 0xff, sizeof(none));
-    for (uint64_t part; bytes > 0 && status == GP_OK; at += part, bytes -= part) {
-        part = bytes < sizeof(none) ? bytes : sizeof(none);
-        status = part_write(fd, at, none, part, err);
-    }
-    return status;
-}
-
 /* Write header, class names, samples and targets to the file, then seal it. */
 static gp_status lent_write(int fd, const lent_header *header, const gp_store_info *info, const void *samples,
                             const void *targets, gp_error *err)
 {
     const lent_places at = places_of(info, header->names_bytes);
-    uint64_t name_at = at.names, target_bytes = (uint64_t)info->count * gp_targets_bytes(info->targets, 1);
+    int32_t none[1024];
+    uint64_t part, name_at = at.names,
+                   target_bytes = (uint64_t)info->count * gp_targets_bytes(info->targets, 1);
     gp_status status = part_write(fd, 0, header, sizeof(*header), err);
 
     if (status == GP_OK && ftruncate(fd, (off_t)at.bytes) != 0)
@@ -131,9 +119,11 @@ static gp_status lent_write(int fd, const lent_header *header, const gp_store_in
     }
     if (status == GP_OK)
         status = part_write(fd, at.samples, samples, (uint64_t)info->count * info->sample_bytes, err);
-    if (status == GP_OK)
-        status = targets == NULL ? nothing_write(fd, at.targets, target_bytes, err)
-                                 : part_write(fd, at.targets, targets, target_bytes, err);
+    memset(none, 0xff, sizeof(none)); /* -1: no class */
+    for (uint64_t done = 0; done < target_bytes && status == GP_OK; done += part) {
+        part = targets != NULL || target_bytes - done < sizeof(none) ? target_bytes - done : sizeof(none);
+        status = part_write(fd, at.targets + done, targets != NULL ? targets : none, part, err);
+    }
     if (status == GP_OK && gp_seal(fd, SEALS | F_SEAL_SEAL) != 0)
         status = gp_fail_errno(err, GP_EIO, "cannot seal a memory file of %llu bytes",
                                (unsigned long long)at.bytes);
@@ -274,22 +264,6 @@ void gp_lent_serve_end(gp_lender *lender)
     gp_free(lender);
 }
 
-static int fd_take(int from)
-{
-    gp_packet_fds fds;
-    ssize_t got;
-    char byte;
-    bool cut;
-
-    do
-        got = gp_packet_receive(from, &byte, 1, 0, &fds, &cut);
-    while (got < 0 && errno == EINTR);
-    if (got == 1 && !cut && fds.count == 1)
-        return fds.fd[0];
-    gp_packet_fds_close(&fds);
-    return -1;
-}
-
 /* Request the descriptor of shared arrays from their owner; -1: no process serves them. */
 static int descriptor_ask(unsigned pid, uint64_t token)
 {
@@ -297,14 +271,25 @@ static int descriptor_ask(unsigned pid, uint64_t token)
     struct sockaddr_un address;
     const socklen_t length = address_of(&address, pid, token);
     int from = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fd = -1;
+    gp_packet_fds fds;
+    ssize_t got;
+    char byte;
+    bool cut;
 
     if (from < 0)
         return -1;
     setsockopt(from, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     /* also limits connect() */
     setsockopt(from, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-    if (connect(from, (struct sockaddr *)&address, length) == 0 && is_ours(from))
-        fd = fd_take(from);
+    if (connect(from, (struct sockaddr *)&address, length) == 0 && is_ours(from)) {
+        do
+            got = gp_packet_receive(from, &byte, 1, 0, &fds, &cut);
+        while (got < 0 && errno == EINTR);
+        if (got == 1 && !cut && fds.count == 1)
+            fd = fds.fd[0];
+        else
+            gp_packet_fds_close(&fds);
+    }
     close(from);
     return fd;
 }

@@ -483,14 +483,6 @@ static bool ends_with(const char *text, const char *end)
     return strlen(text) > strlen(end) && strcasecmp(text + strlen(text) - strlen(end), end) == 0;
 }
 
-static bool has_archives(const s3_listing *listing)
-{
-    for (uint32_t i = 0; i < listing->count; i++)
-        if (is_archive(s3_listing_name(listing, i)))
-            return true;
-    return false;
-}
-
 static bool npy_exists(void *context, const char *path)
 {
     const s3_listing *listing = context;
@@ -504,6 +496,7 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
                            const gp_store_options *options, const char **kind, gp_error *err)
 {
     const char *key = listing->source.key;
+    uint32_t archives = 0, images = 0;
     gp_status status = GP_OK;
 
     *kind = "folder";
@@ -523,7 +516,9 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = NULL;
         return GP_OK;
     }
-    if (listing->count == 0 || has_archives(listing)) {
+    for (uint32_t i = 0; i < listing->count; i++)
+        archives += is_archive(s3_listing_name(listing, i));
+    if (listing->count == 0 || archives > 0) {
         *kind = "tar";
         return archives_list(list, listing, role, err);
     }
@@ -533,8 +528,6 @@ static gp_status list_make(gp_image_list *list, s3_listing *listing, gp_data_rol
         *kind = "pixels";
         return GP_OK;
     }
-    uint32_t images = 0;
-
     for (uint32_t i = 0; i < listing->count; i++)
         images += gp_image_list_wants(s3_listing_name(listing, i));
     if (images > 0 && !tree_has(listing, "", true)) { /* images without labels */

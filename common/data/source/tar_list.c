@@ -222,20 +222,19 @@ static const char *const part_names[3][5] = {
     [GP_DATA_GIVEN] = { "test", "val", "validation", "valid", NULL },
 };
 
-/* Return whether this is the first component of the name. */
-static bool begins_with(const char *name, const char *component)
+bool gp_tar_is_below(const char *name, const char *folder)
 {
-    size_t length = strlen(component);
+    size_t length = strlen(folder);
 
-    return strncmp(name, component, length) == 0 && name[length] == '/';
+    return strncmp(name, folder, length) == 0 && name[length] == '/';
 }
 
 static bool begins_with_part(const char *name)
 {
-    bool part = begins_with(name, part_names[GP_DATA_TRAIN][0]);
+    bool part = gp_tar_is_below(name, part_names[GP_DATA_TRAIN][0]);
 
     for (int i = 0; part_names[GP_DATA_TEST][i] != NULL; i++)
-        part |= begins_with(name, part_names[GP_DATA_TEST][i]);
+        part |= gp_tar_is_below(name, part_names[GP_DATA_TEST][i]);
     return part;
 }
 
@@ -261,7 +260,7 @@ size_t gp_tar_root(const gp_image_list *all)
 static bool has_part(const gp_image_list *all, size_t root, const char *part)
 {
     for (uint32_t i = 0; i < all->count; i++)
-        if (begins_with(gp_image_list_name(all, i) + root, part))
+        if (gp_tar_is_below(gp_image_list_name(all, i) + root, part))
             return true;
     return false;
 }
@@ -284,22 +283,6 @@ static const char *part_find(const gp_image_list *all, size_t root, gp_data_role
     return role == GP_DATA_GIVEN ? "train" : NULL;
 }
 
-/* Get a member's class: the first directory after root and part. */
-static gp_status member_label(gp_image_list *list, const char *name, size_t skipped, const char *archive,
-                              int32_t *label, gp_error *err)
-{
-    char class[NAME_MAX + 1];
-    const char *from = name + skipped, *slash = strchr(from, '/');
-
-    if (slash == NULL || slash == from || (size_t)(slash - from) >= sizeof(class))
-        return gp_fail(err, GP_ECORRUPT,
-                       "%s: %.200s is in no class folder; images are looked for as CLASS/NAME.jpg", archive,
-                       name);
-    memcpy(class, from, (size_t)(slash - from));
-    class[slash - from] = '\0';
-    return gp_image_list_class_of(list, class, label, err);
-}
-
 /* Add the members for a role, with their classes. The training part, if it exists, defines the
  * classes. */
 static gp_status members_label(gp_image_list *list, const gp_image_list *all, size_t root, const char *part,
@@ -316,13 +299,21 @@ static gp_status members_label(gp_image_list *list, const gp_image_list *all, si
     for (uint32_t i = 0; i < all->count && status == GP_OK; i++) {
         const char *name = gp_image_list_name(all, i),
                    *archive = gp_image_list_place(all, all->entries[i].place);
-        bool ours = part[0] == '\0' || begins_with(name + root, part);
+        bool ours = part[0] == '\0' || gp_tar_is_below(name + root, part);
         size_t part_bytes = part[0] == '\0' ? 0 : strlen(ours ? part : "train") + 1;
         int32_t label;
 
-        if (!ours && !(train && begins_with(name + root, "train")))
+        if (!ours && !(train && gp_tar_is_below(name + root, "train")))
             continue;
-        status = member_label(list, name, root + part_bytes, archive, &label, err);
+        const char *from = name + root + part_bytes, *slash = strchr(from, '/');
+        char class[NAME_MAX + 1]; /* the first directory */
+
+        if (slash == NULL || slash == from || (size_t)(slash - from) >= sizeof(class))
+            return gp_fail(err, GP_ECORRUPT,
+                           "%s: %.200s is in no class folder; images are looked for as CLASS/NAME.jpg",
+                           archive, name);
+        snprintf(class, sizeof(class), "%.*s", (int)(slash - from), from);
+        status = gp_image_list_class_of(list, class, &label, err);
         if (status == GP_OK && ours)
             status = gp_image_list_add_member(list, all->entries[i].place, name, label, all->offsets[i],
                                               all->sizes[i], err);

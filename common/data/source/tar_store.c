@@ -15,13 +15,6 @@ typedef struct tar_place {
     size_t root; /* length of the prefix that all names share */
 } tar_place;
 
-static bool is_below(const char *name, const char *folder)
-{
-    const size_t length = strlen(folder);
-
-    return strncmp(name, folder, length) == 0 && name[length] == '/';
-}
-
 static bool place_has(void *context, const char *folder, bool folders)
 {
     const tar_place *place = context;
@@ -29,7 +22,7 @@ static bool place_has(void *context, const char *folder, bool folders)
 
     (void)folders;
     for (uint32_t i = 0; i < all->count; i++)
-        if (is_below(gp_image_list_name(all, i) + place->root, folder))
+        if (gp_tar_is_below(gp_image_list_name(all, i) + place->root, folder))
             return true;
     return false;
 }
@@ -46,7 +39,7 @@ static gp_status place_list(void *context, gp_image_list *list, const char *fold
     for (uint32_t i = 0; i < all->place_count && status == GP_OK; i++)
         status = gp_image_list_add_place(list, gp_image_list_place(all, i), &same, err);
     for (uint32_t i = 0; i < all->count && status == GP_OK; i++)
-        if (is_below(gp_image_list_name(all, i) + place->root, folder))
+        if (gp_tar_is_below(gp_image_list_name(all, i) + place->root, folder))
             status = gp_image_list_add_member(list, all->entries[i].place, gp_image_list_name(all, i), label,
                                               all->offsets[i], all->sizes[i], err);
     return status;

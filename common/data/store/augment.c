@@ -279,12 +279,6 @@ gp_status gp_augment_images(gp_store_options *out, const gp_augment *augment, co
     return GP_OK;
 }
 
-static bool changes_colors(const gp_augment *augment)
-{
-    return augment->saturation[0] != 1 || augment->saturation[1] != 1 || augment->hue[0] != 0 ||
-           augment->hue[1] != 0;
-}
-
 /* Check that every target can follow the image: a single number, or an index per pixel. */
 static gp_status check_targets(const gp_store_info *store, gp_error *err)
 {
@@ -324,7 +318,8 @@ gp_status gp_augment_shape(gp_store_info *out, const gp_augment *augment, const 
         return gp_fail(err, GP_EINVAL, "a crop of %lldx%lld is larger than the images of %s, %ux%u",
                        (long long)augment->crop_size[0], (long long)augment->crop_size[1], store->source,
                        store->height, store->width);
-    if (changes_colors(augment) && store->channels != 3)
+    if (store->channels != 3 && (augment->saturation[0] != 1 || augment->saturation[1] != 1 ||
+                                 augment->hue[0] != 0 || augment->hue[1] != 0))
         return gp_fail(err, GP_EINVAL,
                        "saturation and hue are of images with 3 channels; those of %s have %u", store->source,
                        store->channels);

@@ -133,14 +133,6 @@ static uint64_t fingerprint_add_types(uint64_t hash, const gp_store_info *info)
     return hash;
 }
 
-/* Add one sample's targets to a fingerprint. A single class is added as a 64-bit number. */
-static uint64_t fingerprint_add_targets(uint64_t hash, const gp_store_info *info, const void *targets)
-{
-    if (gp_store_has_class(info))
-        return gp_hash_add_number(hash, *(const uint32_t *)targets);
-    return gp_hash_add(hash, targets, info->target_bytes);
-}
-
 /* Compute the fingerprint from evenly spaced samples, announced together so that a remote store can
  * fetch them in parallel. */
 static gp_status fingerprint_make(gp_store *store, gp_error *err)
@@ -171,7 +163,9 @@ static gp_status fingerprint_make(gp_store *store, gp_error *err)
         status = gp_store_read(store, &looked_at[i], 1, sample, targets, err);
         if (status == GP_OK) {
             hash = gp_hash_add(hash, sample, info->sample_bytes);
-            hash = fingerprint_add_targets(hash, info, targets);
+            /* a single class is added as a 64-bit number */
+            hash = gp_store_has_class(info) ? gp_hash_add_number(hash, *(const uint32_t *)(void *)targets)
+                                            : gp_hash_add(hash, targets, info->target_bytes);
         }
     }
     gp_free(sample);
