@@ -19,27 +19,20 @@ static const struct {
 
 enum { STATUS_COUNT = sizeof(statuses) / sizeof(statuses[0]) };
 
-/* Complete a message after vsnprintf(): mark a truncated message with "...", and replace line
- * breaks and unprintable characters. Messages can quote external names, such as file names.
- *   written  vsnprintf() return value */
-static void message_finish(char *message, int written)
-{
-    if (written >= GP_ERROR_MESSAGE_MAX)
-        memcpy(message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
-    for (char *c = message; *c != '\0'; c++)
-        if (*c == '\n' || *c == '\r')
-            /* Library messages can have several lines. */
-            *c = ' ';
-    gp_printable(message);
-}
-
 gp_status(gp_fail)(gp_error *err, gp_status code, const char *format, ...)
 {
     if (err != NULL) {
         va_list arguments;
 
         va_start(arguments, format);
-        message_finish(err->message, vsnprintf(err->message, sizeof(err->message), format, arguments));
+        /* Mark a truncated message, and replace line breaks and unprintable characters: messages can
+         * quote external names, and library messages can have several lines. */
+        if (vsnprintf(err->message, sizeof(err->message), format, arguments) >= GP_ERROR_MESSAGE_MAX)
+            memcpy(err->message + GP_ERROR_MESSAGE_MAX - 4, "...", 4);
+        for (char *c = err->message; *c != '\0'; c++)
+            if (*c == '\n' || *c == '\r')
+                *c = ' ';
+        gp_printable(err->message);
         va_end(arguments);
         err->code = code;
     }

@@ -12,6 +12,11 @@
 
 #include "common/base/error.h"
 
+/* Return the byte length of the valid UTF-8 character at the start of text. 0: the bytes are
+ * invalid or incomplete (RFC 3629: overlong forms, surrogates and code points above U+10FFFF are
+ * invalid). */
+size_t gp_utf8_length(const uint8_t *text, size_t bytes);
+
 /* Return whether terminals interpret this character, a valid UTF-8 sequence with `length` bytes. */
 bool gp_character_is_control(const uint8_t *character, size_t length);
 

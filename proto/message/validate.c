@@ -6,7 +6,7 @@
  * on each level, and allocates no memory. */
 #include <string.h>
 
-#include "common/base/utf8.h"
+#include "common/base/printable.h"
 #include "proto/message/codec.h"
 #include "proto/message/item.h"
 

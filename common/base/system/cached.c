@@ -15,7 +15,6 @@
 #include "common/base/memory/alloc.h"
 #include "common/base/memory/crc32c.h"
 #include "common/base/system/directory.h"
-#include "common/base/system/file.h"
 
 enum { HEAD_MAX = GP_CACHED_WORD_MAX + 10 }; /* WORD, blank, 8 digits, newline */
 
@@ -46,7 +45,7 @@ static gp_status file_read(const char *path, size_t bytes_max, char **out, size_
     }
     text = gp_malloc((size_t)facts.st_size + 1);
     if (text != NULL)
-        got = gp_read_at(fd, text, (size_t)facts.st_size, 0);
+        got = read(fd, text, (size_t)facts.st_size);
     close(fd);
     if (text == NULL)
         return gp_fail(err, GP_ENOMEM, "no memory to read %s", path);
@@ -120,7 +119,7 @@ static gp_status file_write(const char *path, const char *scratch, const char *h
 
     if (fd < 0)
         return gp_fail_errno(err, GP_EIO, "%s could not be made", scratch);
-    if (!gp_write_all(fd, head, head_bytes) || !gp_write_all(fd, data, bytes))
+    if (write(fd, head, head_bytes) != (ssize_t)head_bytes || write(fd, data, bytes) != (ssize_t)bytes)
         status = gp_fail_errno(err, GP_EIO, "%s could not be written", scratch);
     if (close(fd) != 0 && status == GP_OK)
         status = gp_fail_errno(err, GP_EIO, "%s could not be written", scratch);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "common/base/printable.h"
-#include "common/base/utf8.h"
 
 static const char cut_mark[] = "..."; /* suffix for a truncated value */
 

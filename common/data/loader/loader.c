@@ -408,20 +408,6 @@ static gp_status slots_new(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-/* Choose the number of threads. Copying needs one thread. Decoding uses all processors that the
- * caller may run on. */
-static uint32_t threads_decide(const gp_store_info *info, uint32_t wanted)
-{
-    cpu_set_t cpus;
-    int count = 1;
-
-    if (wanted == 0 && info->decodes && sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
-        count = CPU_COUNT(&cpus);
-    if (wanted != 0)
-        count = (int)wanted;
-    return count < 1 ? 1 : count > GP_LOADER_THREADS_MAX ? GP_LOADER_THREADS_MAX : (uint32_t)count;
-}
-
 gp_status gp_loader_new(gp_loader **out, const gp_store *store, const gp_sampler *sampler, uint32_t depth,
                         uint32_t capacity, gp_error *err)
 {
@@ -434,6 +420,7 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
 {
     gp_status status;
     gp_loader *loader;
+    cpu_set_t cpus;
 
     if (options->depth < 1 || options->depth > GP_LOADER_DEPTH_MAX ||
         options->depth_max > GP_LOADER_DEPTH_MAX)
@@ -448,7 +435,13 @@ gp_status gp_loader_new_with(gp_loader **out, const gp_store *store, const gp_sa
     loader->request_ring.room = GP_LOADER_REQUESTS_MAX;
     loader->ready_ring.room = loader->filling_ring.room = GP_LOADER_DEPTH_MAX;
     loader->capacity = options->capacity;
-    loader->thread_count = threads_decide(gp_store_get_info(store), options->threads);
+    /* Copying needs one thread. Decoding uses all processors that the caller may run on. */
+    loader->thread_count = options->threads != 0 ? options->threads : 1;
+    if (options->threads == 0 && gp_store_get_info(store)->decodes &&
+        sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+        loader->thread_count = (uint32_t)CPU_COUNT(&cpus);
+    if (loader->thread_count > GP_LOADER_THREADS_MAX)
+        loader->thread_count = GP_LOADER_THREADS_MAX;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
@@ -574,23 +567,6 @@ static gp_status ready_wait(gp_loader *loader, gp_error *err)
     return GP_OK;
 }
 
-/* Adapt the queue depth. Grow if the consumer waits and threads were idle for lack of a slot.
- * Shrink after GP_LOADER_CALM takes without a wait. Call with the lock held. */
-static void depth_adapt(gp_loader *loader, bool waits)
-{
-    if (waits && loader->starved && loader->depth < loader->depth_max) {
-        loader->depth++;
-        pthread_cond_signal(&loader->work);
-    }
-    if (waits) {
-        loader->starved = false;
-        loader->calm = 0;
-    } else if (++loader->calm >= GP_LOADER_CALM) {
-        loader->calm = 0;
-        loader->depth -= loader->depth > loader->depth_min;
-    }
-}
-
 gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *waited_ns, gp_error *err)
 {
     int64_t since = 0;
@@ -598,9 +574,21 @@ gp_status gp_loader_take(gp_loader *loader, gp_loader_batch **out, int64_t *wait
     loader_slot *slot;
 
     pthread_mutex_lock(&loader->lock);
-    if (waited_ns != NULL && loader->ready_ring.count == 0)
-        since = gp_now_ns();
-    depth_adapt(loader, loader->ready_ring.count == 0);
+    /* Adapt the queue depth. Grow if this call waits and threads were idle for lack of a slot. Shrink
+     * after GP_LOADER_CALM takes without a wait. */
+    if (loader->ready_ring.count == 0) {
+        if (waited_ns != NULL)
+            since = gp_now_ns();
+        if (loader->starved && loader->depth < loader->depth_max) {
+            loader->depth++;
+            pthread_cond_signal(&loader->work);
+        }
+        loader->starved = false;
+        loader->calm = 0;
+    } else if (++loader->calm >= GP_LOADER_CALM) {
+        loader->calm = 0;
+        loader->depth -= loader->depth > loader->depth_min;
+    }
     status = ready_wait(loader, err);
     if (status == GP_OK) {
         slot = &loader->slots[loader->ready_slots[gp_ring_pop(&loader->ready_ring)]];

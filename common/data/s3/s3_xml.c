@@ -3,6 +3,7 @@
 #include "common/data/s3/s3_xml.h"
 #include "common/base/memory/hash.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,12 +24,6 @@ static bool scan_fail(xml_scan *scan, const char *cause)
 {
     scan->cause = cause;
     return false;
-}
-
-static bool is_name(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == ':' ||
-           c == '_' || c == '-' || c == '.';
 }
 
 /* Encode a code point as UTF-8. Return the number of bytes; 0: not a valid code point. */
@@ -167,7 +162,7 @@ static bool scan_step(xml_scan *scan)
     ends = *name == '/';
     name += ends;
     scan->at = name;
-    while (scan->at < close && is_name(*scan->at))
+    while (scan->at < close && (isalnum((unsigned char)*scan->at) || strchr(":_-.", *scan->at) != NULL))
         scan->at++;
     empty = !ends && close[-1] == '/';
     if (ends ? !tag_close(scan, name, (size_t)(scan->at - name))
@@ -222,14 +217,6 @@ uint64_t gp_s3_tag(const char *etag, size_t bytes)
     return hash == 0 ? 1 : hash;
 }
 
-static bool size_parse(const char *text, uint64_t *out)
-{
-    char *end;
-
-    *out = strtoull(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *out < (uint64_t)1 << 60;
-}
-
 /* Properties of the object being parsed. */
 typedef struct object_parts {
     char key[GP_S3_TEXT_BYTES_MAX];
@@ -245,7 +232,11 @@ static bool object_take(xml_scan *scan, object_parts *parts, bool encoded)
         if (!parts->has_key)
             return scan_fail(scan, "a key that is malformed");
     } else if (is_closed(scan, 2, "Size")) {
-        parts->has_size = size_parse(scan->value, &parts->object.bytes);
+        char *end;
+
+        parts->object.bytes = strtoull(scan->value, &end, 10);
+        parts->has_size = scan->value[0] >= '0' && scan->value[0] <= '9' && *end == '\0' &&
+                          parts->object.bytes < (uint64_t)1 << 60;
         if (!parts->has_size)
             return scan_fail(scan, "a size that is no number");
     } else if (is_closed(scan, 2, "ETag")) {

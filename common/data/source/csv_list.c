@@ -9,30 +9,26 @@
 #include "common/data/source/image_store.h"
 #include "common/data/source/objects.h"
 
-/* Return whether a row holds column names instead of data. */
-static bool is_header(const gp_csv_row *row)
+/* Return whether a field is among the column names; NULL ends the list. */
+static bool is_one_of(const char *field, const char *const *names)
 {
-    static const char *const paths[] = { "path", "file", "filename", "image" };
-    static const char *const labels[] = { "label", "class", "category" };
-    bool path = false, label = false;
-
-    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
-        path |= strcasecmp(row->fields[0], paths[i]) == 0;
-    for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++)
-        label |= strcasecmp(row->fields[1], labels[i]) == 0;
-    return path && label;
+    while (*names != NULL && strcasecmp(field, *names) != 0)
+        names++;
+    return *names != NULL;
 }
 
 static gp_status row_take(gp_image_list *list, uint32_t place, const gp_csv *csv, const gp_csv_row *row,
                           gp_error *err)
 {
+    static const char *const paths[] = { "path", "file", "filename", "image", NULL };
+    static const char *const labels[] = { "label", "class", "category", NULL };
     int32_t label = -1;
     gp_status status = GP_OK;
 
     if (row->count != 2)
         return gp_fail(err, GP_ECORRUPT, "%s: line %u has %u fields; it should be path,label", csv->name,
                        row->line, row->count);
-    if (row->first && is_header(row))
+    if (row->first && is_one_of(row->fields[0], paths) && is_one_of(row->fields[1], labels))
         return GP_OK;
     if (row->fields[0][0] == '\0')
         return gp_fail(err, GP_ECORRUPT, "%s: line %u has no path", csv->name, row->line);

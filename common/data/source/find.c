@@ -100,6 +100,7 @@ static gp_status name_not_found(const char *name, const place_list *places, gp_e
         name, hint, looked, getenv("GRADPOOL_DATA") == NULL ? " (GRADPOOL_DATA is not set)" : "");
 }
 
+/* Fail: a path exists but is no directory, or cannot be opened. */
 static gp_status path_not_directory(const char *name, gp_error *err)
 {
     const char *slash = strrchr(name, '/');

@@ -106,20 +106,6 @@ void gp_image_list_path(const gp_image_list *list, uint32_t index, char *path, s
                  gp_image_list_place(list, list->entries[index].place), name);
 }
 
-/* Load an object from S3 into r->file. The prefetched buffer is swapped in. */
-static gp_status object_load(const gp_image_list *list, gp_image_reader *r, uint32_t index, size_t bytes_max,
-                             size_t *bytes, gp_error *err)
-{
-    gp_buffer buffer = { .data = r->file, .capacity = r->file_bytes, .bytes_max = GP_IMAGE_FILE_BYTES_MAX };
-    gp_status status = gp_objects_take(list->objects, index, bytes_max, &buffer, err);
-
-    r->file = buffer.data;
-    r->file_bytes = buffer.capacity;
-    *bytes = buffer.bytes < bytes_max ? buffer.bytes : bytes_max;
-    r->unreachable = status != GP_OK && status != GP_ENOENT;
-    return status;
-}
-
 gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, uint32_t index,
                                size_t bytes_max, size_t *bytes, gp_error *err)
 {
@@ -130,8 +116,18 @@ gp_status gp_image_reader_load(gp_image_reader *r, const gp_image_list *list, ui
 
     r->unreachable = false;
     gp_image_list_path(list, index, r->name, sizeof(r->name));
-    if (list->objects != NULL)
-        return object_load(list, r, index, bytes_max, bytes, err);
+    if (list->objects != NULL) { /* the prefetched buffer is swapped in */
+        gp_buffer buffer = { .data = r->file,
+                             .capacity = r->file_bytes,
+                             .bytes_max = GP_IMAGE_FILE_BYTES_MAX };
+        gp_status status = gp_objects_take(list->objects, index, bytes_max, &buffer, err);
+
+        r->file = buffer.data;
+        r->file_bytes = buffer.capacity;
+        *bytes = buffer.bytes < bytes_max ? buffer.bytes : bytes_max;
+        r->unreachable = status != GP_OK && status != GP_ENOENT;
+        return status;
+    }
     if (member)
         path = gp_image_list_place(list, list->entries[index].place);
     gp_status status = gp_file_open(&fd, &size, path, member ? SIZE_MAX : GP_IMAGE_FILE_BYTES_MAX, err);

@@ -122,9 +122,9 @@ gp_status gp_objects_look(const gp_objects *objects, const char *key, gp_s3_rang
 
 /* ---- ranges ---- */
 
-/* Fetch one block from the server, put it into the cache, and append the requested part to
- * `out`. */
-static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
+/* Fetch bytes from the server, put them into the cache (id NULL: bypass it), and append the requested
+ * part to `out`. */
+static gp_status bytes_fetch(gp_objects *objects, const gp_s3_range *range, const gp_object_id *id,
                              uint64_t begin, size_t bytes, uint64_t at, size_t part, gp_buffer *out,
                              gp_error *err)
 {
@@ -132,31 +132,14 @@ static gp_status block_fetch(gp_objects *objects, const gp_s3_range *range, cons
     gp_buffer whole;
     gp_status status;
 
-    gp_buffer_init(&whole, GP_OBJECT_BLOCK_BYTES);
+    gp_buffer_init(&whole, bytes);
     status = gp_s3_read(objects->s3, &block, &whole, err);
     if (status == GP_OK) {
-        gp_object_cache_put(objects->cache, id, whole.data, whole.bytes);
+        if (id != NULL)
+            gp_object_cache_put(objects->cache, id, whole.data, whole.bytes);
         status = gp_buffer_append(out, whole.data + (at - begin), part, err);
     }
     gp_buffer_deinit(&whole);
-    return status;
-}
-
-/* Fetch the rest of a range directly, bypassing the cache. */
-static gp_status rest_fetch(gp_objects *objects, const gp_s3_range *range, uint64_t at, uint64_t end,
-                            gp_buffer *out, gp_error *err)
-{
-    gp_s3_range rest = { .key = range->key, .offset = at, .bytes = end - at, .tag = range->tag };
-    gp_buffer bytes;
-    gp_status status;
-
-    if (out->bytes == 0)
-        return gp_s3_read(objects->s3, &rest, out, err);
-    gp_buffer_init(&bytes, end - at);
-    status = gp_s3_read(objects->s3, &rest, &bytes, err);
-    if (status == GP_OK)
-        status = gp_buffer_append(out, bytes.data, bytes.bytes, err);
-    gp_buffer_deinit(&bytes);
     return status;
 }
 
@@ -180,8 +163,8 @@ gp_status gp_objects_read(gp_objects *objects, const gp_s3_range *range, bool wh
             continue;
         }
         if (!whole_blocks && bytes > WHOLE_BYTES && part < bytes)
-            return rest_fetch(objects, range, at, end, out, err);
-        status = block_fetch(objects, range, &id, begin, bytes, at, part, out, err);
+            return bytes_fetch(objects, range, NULL, at, end - at, at, end - at, out, err);
+        status = bytes_fetch(objects, range, &id, begin, bytes, at, part, out, err);
         at += part;
     }
     return status;

@@ -398,39 +398,46 @@ bool gp_store_is_skipped(const gp_store *store, uint32_t index)
     return store->bad != NULL && (atomic_load(&store->bad[index / 8]) >> index % 8 & 1) != 0;
 }
 
-bool gp_store_has_targets(const gp_store *store)
+/* Count the missing targets over all samples, or until one sample has a target. */
+static gp_status missing_count(const gp_store *store, bool until_found, uint64_t *missing, bool *found,
+                               gp_error *err)
 {
     const gp_store_info *info = &store->info;
     const uint64_t elements = info->target_bytes / sizeof(int32_t);
     void *targets = gp_malloc(info->target_bytes);
-    bool found = targets == NULL;
+    gp_status status = GP_OK;
 
-    for (uint32_t i = 0; i < info->count && !found; i++)
-        found = gp_store_read(store, &i, 1, NULL, targets, NULL) != GP_OK ||
-                gp_targets_missing(info->targets, info->target_count, targets) < elements;
+    if (targets == NULL)
+        return gp_fail(err, GP_ENOMEM, "no memory for targets of %zu bytes", info->target_bytes);
+    for (uint32_t i = 0; i < info->count && status == GP_OK && !(until_found && *found); i++) {
+        status = gp_store_read(store, &i, 1, NULL, targets, err);
+        if (status == GP_OK) {
+            const uint64_t here = gp_targets_missing(info->targets, info->target_count, targets);
+
+            *missing += here;
+            *found |= here < elements;
+        }
+    }
     gp_free(targets);
-    return found;
+    return status;
+}
+
+bool gp_store_has_targets(const gp_store *store)
+{
+    uint64_t missing = 0;
+    bool found = false;
+
+    return missing_count(store, true, &missing, &found, NULL) != GP_OK || found;
 }
 
 gp_status gp_store_count_missing(const gp_store *store, uint64_t *missing, gp_error *err)
 {
-    const gp_store_info *info = &store->info;
-    gp_status status = GP_OK;
+    bool found = false;
 
     *missing = 0;
-    if (info->decodes && !gp_store_has_class(info))
-        return GP_OK;
-    void *targets = gp_malloc(info->target_bytes);
-
-    if (targets == NULL)
-        return gp_fail(err, GP_ENOMEM, "no memory for targets of %zu bytes", info->target_bytes);
-    for (uint32_t i = 0; i < info->count && status == GP_OK; i++) {
-        status = gp_store_read(store, &i, 1, NULL, targets, err);
-        if (status == GP_OK)
-            *missing += gp_targets_missing(info->targets, info->target_count, targets);
-    }
-    gp_free(targets);
-    return status;
+    return store->info.decodes && !gp_store_has_class(&store->info)
+               ? GP_OK
+               : missing_count(store, false, missing, &found, err);
 }
 
 char *gp_store_left_out(const gp_store *store, char *text, size_t bytes)

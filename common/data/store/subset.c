@@ -12,28 +12,24 @@ enum { READ_AT_ONCE = 256 };
 
 /* ---- counting ---- */
 
-/* Add a target's element count to each class that occurs in the target. */
-static void within_count(const int32_t *at, int64_t elements, uint32_t class_count, uint64_t *within)
-{
-    uint64_t seen[GP_STORE_CLASSES_MAX / 64] = { 0 };
-
-    for (int64_t e = 0; e < elements; e++)
-        if (at[e] >= 0)
-            seen[at[e] / 64] |= (uint64_t)1 << at[e] % 64;
-    for (uint32_t k = 0; k < class_count; k++)
-        if ((seen[k / 64] >> k % 64 & 1) != 0)
-            within[k] += (uint64_t)elements;
-}
-
+/* Count the elements per class in one sample's targets, and add each target's element count to each
+ * class that occurs in it. */
 static void targets_count(const gp_store_info *info, const int32_t *at, uint64_t *counts, uint64_t *within)
 {
     for (uint32_t k = 0; k < info->target_count; k++) {
-        int64_t elements = gp_shape_count(&info->targets[k].shape);
+        const int64_t elements = gp_shape_count(&info->targets[k].shape);
+        uint64_t seen[GP_STORE_CLASSES_MAX / 64];
 
-        for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < elements; e++)
+        if (within != NULL)
+            memset(seen, 0, sizeof(seen));
+        for (int64_t e = 0; info->targets[k].dtype == GP_I32 && e < elements; e++) {
             counts[at[e] < 0 ? info->class_count : (uint32_t)at[e]]++;
-        if (info->targets[k].dtype == GP_I32 && within != NULL)
-            within_count(at, elements, info->class_count, within);
+            if (within != NULL && at[e] >= 0)
+                seen[at[e] / 64] |= (uint64_t)1 << at[e] % 64;
+        }
+        for (uint32_t c = 0; within != NULL && c < info->class_count; c++)
+            if ((seen[c / 64] >> c % 64 & 1) != 0)
+                within[c] += (uint64_t)elements;
         at += elements;
     }
 }
